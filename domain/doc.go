@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package domain is the node plane as a library: which libvirt domain is a
+// VirtualMachineInstance, what differs between the two, and how the one is
+// brought to match the other.
+//
+// The parts, in the order data flows through them:
+//
+//   - [Convert] turns a VirtualMachineInstance and the [Facts] of one node into
+//     a libvirt domain, by an ordered list of [Pass] values. It reads nothing
+//     but its arguments.
+//   - [Diff] compares the wanted domain with the running one and tells for each
+//     difference when it can take effect.
+//   - [Hypervisor] is what a virtualisation daemon has to offer: five methods.
+//     Further abilities, such as [Migrator], are found by type assertion.
+//   - [Phase], [Interfaces], [VolumeTargets] and [LiveMigratable] reflect what
+//     was found back into the status of the VirtualMachineInstance.
+//
+// The package has no cgo and knows no cluster: the driver for libvirt is
+// domain/libvirt, an in-memory hypervisor and the suite every driver has to
+// pass are in domain/domaintest.
+//
+// What has to survive a restart of the node agent, the epoch and the grace
+// deadline among it, is kept in the domain itself, as [Metadata].
+package domain
