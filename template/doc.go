@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package template renders the Pods that a VirtualMachineInstance needs.
+//
+// A Renderer is an ordered list of named stages over one Draft of a Pod. Default returns the stock list, which produces
+// the Pod that KubeVirt's virt-handler and virt-launcher expect; Before, After, Replace and Remove derive another
+// Renderer from it. Everything a Pod depends on comes in as one Input value: rendering reads no API, clock, environment
+// or random source, never changes its input, and gives equal Pods for equal inputs.
+//
+//	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: config, Facts: facts})
+//
+// Every field of a Pod has one owner, the stage that set it. A stage that sets a field of another stage is refused with an
+// Error that names both, unless it declares the field in Stage.Overrides. Explain returns the Pod together with these
+// owners and the terms of its memory request.
+//
+// # Names
+//
+// Pods are created under a name derived from the VMI's UID and the purpose (LauncherName, TargetName), not under a name
+// chosen by the server: creating a Pod twice is then AlreadyExists, also for a controller that has lost its memory.
+// Pods carry the namespace of the VMI.
+//
+// # Decisions where KubeVirt leaves room
+//
+//   - The jitter of --qemu-timeout is derived from the UID instead of drawn.
+//   - The memory overhead's page tables are counted from spec.domain.resources.requests.memory and are zero without it,
+//     because node agents compare the annotation kubevirt.io/memory-overhead-bytes byte for byte.
+//   - A hostname cut to 63 characters loses a trailing dash, so that the API server accepts it.
+//   - A logVerbosity label must be a number that is not negative.
+//   - The SELinux level of a migration target is added to the configured type instead of replacing it.
+//   - Probes are rendered from copies, so that rendering twice gives the same timeouts.
+//   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
+//
+// # Not rendered yet
+//
+// A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
+// containerDisk and kernelBoot with the ImageVolume gate off; secondary (multus) networks, SR-IOV, network binding
+// plugins, passt, slirp and macvtap; filesystems (virtiofs) and containerPath volumes; hook sidecars;
+// access credentials; persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations;
+// launch security; dynamic resource allocation claims; utility volumes; decentralised migration; the gates
+// HypervStrictCheck, CrossArchitectureVirtualization, IOMMUFD, Plugins, ConfigurableHypervisor,
+// DockerSELinuxMCSWorkaround and NetworkDevicesWithDRA. Temporary, hotplug and exporter Pods are not rendered yet either.
+package template

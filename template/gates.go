@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import "slices"
+
+// Feature gates that change a rendered Pod.
+const (
+	gateImageVolume       = "ImageVolume"
+	gateSecondaryNaming   = "PodSecondaryInterfaceNamingUpgrade"
+	gateVGPULiveMigration = "VGPULiveMigration"
+	gateVMStatsCollector  = "VMStatsCollector"
+	gateFirmwareSelection = "FirmwareAutoSelection"
+	gateRoot              = "Root"
+)
+
+// gatesOn are the beta gates that are on unless disabled.
+var gatesOn = []string{
+	gateImageVolume, gateSecondaryNaming, "ExternalNetResourceInjection", "GPUsWithDRA", "HostDevicesWithDRA",
+}
+
+// gatesUnsupported change the Pod in a way that no stage renders yet.
+var gatesUnsupported = []string{
+	"HypervStrictCheck", "CrossArchitectureVirtualization", "IOMMUFD", "Plugins", "ConfigurableHypervisor",
+	"DockerSELinuxMCSWorkaround", "NetworkDevicesWithDRA",
+}
+
+// GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by
+// default.
+func (c Config) GateEnabled(name string) bool {
+	if slices.Contains(c.FeatureGates, name) {
+		return true
+	}
+	return !slices.Contains(c.DisabledFeatureGates, name) && slices.Contains(gatesOn, name)
+}

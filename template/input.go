@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Input is everything a Pod is rendered from.
+type Input struct {
+	// VMI is the guest. Required, with name, namespace and UID. Fields that KubeVirt's webhooks default are taken as
+	// they are.
+	VMI *v1.VirtualMachineInstance
+	// Config is the cluster's configuration. Config.LauncherImage is required.
+	Config Config
+	// Facts are what the cluster says about objects the VMI refers to.
+	Facts Facts
+	// Migration is required by MigrationTarget and ignored by Launcher.
+	Migration *Migration
+}
+
+// Facts are readings of other objects, gathered by the caller before rendering.
+type Facts struct {
+	// Claims are the PersistentVolumeClaims of the VMI's namespace by name: at least those its volumes refer to. A
+	// claim that is missing here is an Error wrapping ErrMissingFact.
+	Claims map[string]*corev1.PersistentVolumeClaim
+	// Quotas are the ResourceQuotas of the VMI's namespace. One that limits CPU or memory makes the Pod carry limits.
+	Quotas []*corev1.ResourceQuota
+	// NamespaceLabels are the labels of the VMI's namespace.
+	NamespaceLabels map[string]string
+}
+
+// Migration is what a migration adds to the launcher Pod.
+type Migration struct {
+	// UID and Name are those of the VirtualMachineInstanceMigration. Both are required.
+	UID  types.UID
+	Name string
+	// AddedNodeSelector is the migration's spec.addedNodeSelector. Selectors of the VMI win over it.
+	AddedNodeSelector map[string]string
+	// SourcePod is the Pod the guest runs in. Required: image digests and CPU selectors are taken from it.
+	SourcePod *corev1.Pod
+	// SourceNode is the node the guest runs on; nil if unknown. Its labels restrict the target's CPU.
+	SourceNode *corev1.Node
+}
+
+// Config is the configuration of the cluster. The zero value of every field but LauncherImage means KubeVirt's default.
+type Config struct {
+	// LauncherImage is the image of virt-launcher. Required.
+	LauncherImage string
+	// ImagePullPolicy of launcher containers. Defaults to IfNotPresent.
+	ImagePullPolicy corev1.PullPolicy
+	// ImagePullSecret names the pull secret of the launcher image. Defaults to none.
+	ImagePullSecret string
+	// AllowEmulation lets guests run without /dev/kvm (developerConfiguration.useEmulation): no kvm and vhost-net
+	// device is asked for. Defaults to false.
+	AllowEmulation bool
+	// CPUAllocationRatio is the number of virtual CPUs per requested CPU. Defaults to 10.
+	CPUAllocationRatio int
+	// MemoryOvercommit is the guest's memory in percent of the requested memory. Defaults to 100.
+	MemoryOvercommit int
+	// NodeSelectors are added to every Pod; a VMI's own selectors win.
+	NodeSelectors map[string]string
+	// SELinuxLauncherType is the SELinux type of the Pod. Defaults to none.
+	SELinuxLauncherType string
+	// DefaultRuntimeClass is the Pod's runtimeClassName. Defaults to none.
+	DefaultRuntimeClass string
+	// OVMFPath replaces the firmware folder of the VMI's architecture.
+	OVMFPath string
+	// DiskMemoryLimit bounds the memory of image inspection, in bytes. Defaults to 2097152000.
+	DiskMemoryLimit int64
+	// LauncherVerbosity is the log level of virt-launcher. nil means 2.
+	LauncherVerbosity *uint
+	// DisableSerialConsoleLog turns the guest-console-log container off unless a VMI asks for it.
+	DisableSerialConsoleLog bool
+	// ContainerResources replace the resources of support containers.
+	ContainerResources []v1.SupportContainerResources
+	// Seccomp is the seccomp profile of the Pod. Defaults to none.
+	Seccomp *v1.CustomProfile
+	// PermittedHostDevices, when set, lists the only device resources a VMI may ask for.
+	PermittedHostDevices *v1.PermittedHostDevices
+	// AdditionalGuestMemoryOverheadRatio scales the memory overhead, as "1.5". Text that is no number is ignored.
+	AdditionalGuestMemoryOverheadRatio string
+	// AutoCPULimitNamespaceLabelSelector selects namespaces whose Pods get a CPU limit.
+	AutoCPULimitNamespaceLabelSelector *metav1.LabelSelector
+	// ClusterArchitecture stands in for a VMI without architecture where only the overhead depends on it.
+	ClusterArchitecture string
+	// IgnoreSELinuxLevel lets a migration target have another SELinux level than its source
+	// (migrations.matchSELinuxLevelOnMigration: false).
+	IgnoreSELinuxLevel bool
+	// SkipBackupHooks leaves the Velero annotations out unless a VMI decides otherwise. It follows the annotation
+	// kubevirt.io/skip-backup-hooks of the KubeVirt object.
+	SkipBackupHooks bool
+	// FeatureGates and DisabledFeatureGates are those of developerConfiguration.
+	FeatureGates, DisabledFeatureGates []string
+	// QEMUTimeout is the base of the launcher's --qemu-timeout. Defaults to 240 s; up to 2 minutes are added.
+	QEMUTimeout time.Duration
+}
+
+// Folders in the compute container, as virt-handler and virt-launcher expect them.
+const (
+	shareDir          = "/var/run/kubevirt"
+	privateDir        = "/var/run/kubevirt-private"
+	ephemeralDir      = "/var/run/kubevirt-ephemeral-disks"
+	containerDiskDir  = "/var/run/kubevirt/container-disks"
+	hotplugDir        = "/var/run/kubevirt/hotplug-disks"
+	imageVolumeDir    = "/var/run/kubevirt-image-volume"
+	kernelBootDir     = "/var/run/kubevirt-kernel-boot"
+	libvirtDir        = "/var/run/libvirt"
+	vmiDisksDir       = privateDir + "/vmi-disks"
+	digestBinaryMount = "/container-disk-binary"
+)
+
+const (
+	defaultCPUAllocationRatio = 10
+	defaultMemoryOvercommit   = 100
+	defaultDiskMemoryLimit    = 2097152000
+	defaultVerbosity          = 2
+	defaultQEMUTimeout        = 240 * time.Second
+	qemuUser                  = int64(107) // the user id of qemu in the launcher image
+)
+
+func (c Config) withDefaults() Config {
+	if c.ImagePullPolicy == "" {
+		c.ImagePullPolicy = corev1.PullIfNotPresent
+	}
+	if c.CPUAllocationRatio <= 0 {
+		c.CPUAllocationRatio = defaultCPUAllocationRatio
+	}
+	if c.MemoryOvercommit <= 0 {
+		c.MemoryOvercommit = defaultMemoryOvercommit
+	}
+	if c.DiskMemoryLimit <= 0 {
+		c.DiskMemoryLimit = defaultDiskMemoryLimit
+	}
+	if c.LauncherVerbosity == nil {
+		v := uint(defaultVerbosity)
+		c.LauncherVerbosity = &v
+	}
+	if c.QEMUTimeout <= 0 {
+		c.QEMUTimeout = defaultQEMUTimeout
+	}
+	return c
+}
