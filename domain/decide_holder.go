@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
+)
+
+const (
+	// DefaultGrace is how long a guest may take to shut down when its spec does
+	// not say (spec.terminationGracePeriodSeconds): KubeVirt's 30 seconds.
+	DefaultGrace = 30 * time.Second
+	// resendAfter is when an unanswered shutdown request is repeated.
+	resendAfter = 5 * time.Second
+	// pollMove is how often a move is looked at that another process began.
+	pollMove = time.Second
+)
+
+// holder decides for the node that owns the guest.
+func (d *decision) holder() error {
+	if d.State == nil || !d.State.Alive() {
+		return d.holderWithoutGuest()
+	}
+	d.reflect()
+	switch {
+	case d.lease.State == handoff.Moving:
+		return d.moving()
+	case d.VMI.IsFinal():
+		d.apply(Destroy, "the VirtualMachineInstance is final")
+		return nil
+	case d.VMI.DeletionTimestamp != nil:
+		if d.lease.InMove() {
+			return d.revert("the VirtualMachineInstance is being deleted")
+		}
+		d.shutdown(grace(d.VMI), "the VirtualMachineInstance is being deleted")
+		return nil
+	case d.lease.InMove() && d.abortRequested():
+		return d.revert("the migration was aborted before it began")
+	case d.lease.State == handoff.Prepared:
+		return d.begin()
+	}
+	if d.State.Metadata.Epoch != d.lease.Epoch {
+		d.do(Task{Verb: TaskApply, Why: "the lease has a new epoch", Operation: Operation{
+			Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
+		}})
+	}
+	return nil
+}
+
+// holderWithoutGuest decides when the guest is not there, or has ended.
+func (d *decision) holderWithoutGuest() error {
+	if d.lease.State == handoff.Moving && (d.Moving || d.MoveActive || d.movedAway()) {
+		// The target is about to report that it runs the guest.
+		d.again(pollMove)
+		return nil
+	}
+	if d.startable() {
+		d.synchronized()
+		if d.Obstacle == nil {
+			d.start()
+		}
+		return nil
+	}
+	if !d.VMI.IsFinal() {
+		vmistatus.SetPhase(d.plan.VMI, d.endPhase(), d.now)
+	}
+	if err := d.step(handoff.Event{Kind: handoff.Release, Message: "the guest has ended"}); err != nil {
+		return err
+	}
+	d.clear("the guest has ended")
+	return nil
+}
+
+// startable tells whether the guest was never started: nothing defined, or
+// defined by a start that was cut short.
+func (d *decision) startable() bool {
+	if d.VMI.DeletionTimestamp != nil || d.VMI.Status.Phase != v1.Scheduled || !d.lease.MayStart(d.Node) {
+		return false
+	}
+	return d.State == nil || d.State.Status == StatusShutoff && (d.State.Reason == ReasonUnknown || d.State.Reason == "")
+}
+
+// endPhase is the final phase of a guest that is not there any more.
+func (d *decision) endPhase() v1.VirtualMachineInstancePhase {
+	if d.State == nil {
+		if d.VMI.Status.Phase == v1.Scheduled && d.VMI.DeletionTimestamp != nil {
+			return v1.Succeeded
+		}
+		return v1.Failed
+	}
+	if p := Phase(d.VMI, d.State); p == v1.Succeeded || p == v1.Failed {
+		return p
+	}
+	return v1.Failed
+}
+
+// movedAway tells whether the hypervisor says that the guest went elsewhere.
+func (d *decision) movedAway() bool {
+	return d.State != nil && d.State.Reason == ReasonMigrated
+}
+
+// shutdown asks the guest to power off, repeats that, and ends it when its
+// time is up. The deadline is stored in the domain before the first request, so
+// that a restarted agent does not begin anew.
+func (d *decision) shutdown(grace time.Duration, why string) {
+	deadline := d.State.Metadata.GraceDeadline
+	switch {
+	case deadline == nil:
+		at := d.now.Add(grace)
+		meta := d.State.Metadata
+		meta.GraceDeadline = &at
+		d.do(Task{Verb: TaskApply, Why: why, Operation: Operation{Verb: SetMetadata, Domain: d.State.Name, Metadata: meta}})
+		d.ask(grace, why)
+	case !d.now.Before(*deadline):
+		d.apply(Destroy, "the grace period is over")
+		d.again(time.Second)
+	default:
+		d.ask(deadline.Sub(d.now), why)
+	}
+}
+
+// ask requests a shutdown and comes back soon enough to repeat or end it.
+func (d *decision) ask(left time.Duration, why string) {
+	if left <= 0 {
+		d.apply(Destroy, why+", without a grace period")
+		return
+	}
+	if d.State.Status == StatusPaused {
+		d.apply(Resume, "a paused guest cannot shut down")
+	}
+	d.apply(Shutdown, why)
+	d.again(min(left, resendAfter))
+}
+
+func grace(vmi *v1.VirtualMachineInstance) time.Duration {
+	if s := vmi.Spec.TerminationGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return DefaultGrace
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// libvirtSocketPort is the value KubeVirt gives, in the map of a migration
+// target's ports, to the one that leads to libvirt's own socket.
+const libvirtSocketPort = 0
+
+// begin stores that the guest starts to move, then lets it.
+func (d *decision) begin() error {
+	m := d.plan.VMI.Status.MigrationState
+	if m == nil || m.TargetNodeAddress == "" {
+		return nil
+	}
+	uri, err := destination(m)
+	if err != nil {
+		return d.revert(err.Error())
+	}
+	if err := d.step(handoff.Event{Kind: handoff.Begin}); err != nil {
+		return err
+	}
+	now := metav1.NewTime(d.now)
+	m.StartTimestamp = &now
+	m.Mode = v1.MigrationPreCopy
+	d.do(Task{Verb: TaskMigrate, Why: "the target is ready", Request: d.request(m, uri)})
+	return nil
+}
+
+// request fills in what the migration's configuration asks for.
+func (d *decision) request(m *v1.VirtualMachineInstanceMigrationState, uri string) MigrationRequest {
+	r := MigrationRequest{Domain: d.State.Name, DestinationURI: uri, CopyDisks: d.CopyDisks, Unsafe: true}
+	r.Paused = d.State.Status == StatusPaused && d.State.Reason == ReasonUser
+	if c := m.MigrationConfiguration; c != nil {
+		if c.BandwidthPerMigration != nil {
+			r.BandwidthMiB = uint64(max(c.BandwidthPerMigration.Value(), 0)) >> 20
+		}
+		r.AutoConverge = c.AllowAutoConverge != nil && *c.AllowAutoConverge
+	}
+	return r
+}
+
+// destination is how the hypervisor here reaches the one at the target.
+func destination(m *v1.VirtualMachineInstanceMigrationState) (string, error) {
+	for port, to := range m.TargetDirectMigrationNodePorts {
+		if to != libvirtSocketPort {
+			continue
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return "", fmt.Errorf("status.migrationState.targetDirectMigrationNodePorts: %q is not a port", port)
+		}
+		if net.ParseIP(m.TargetNodeAddress) == nil {
+			return "", fmt.Errorf("status.migrationState.targetNodeAddress: %q is not an IP address", m.TargetNodeAddress)
+		}
+		return "qemu+tcp://" + net.JoinHostPort(m.TargetNodeAddress, port) + "/system", nil
+	}
+	return "", fmt.Errorf("status.migrationState.targetDirectMigrationNodePorts names no port of the target's hypervisor")
+}
+
+// moving decides for a guest that still runs here while it is being moved.
+func (d *decision) moving() error {
+	switch {
+	case d.Moving || d.MoveActive:
+		if d.abortRequested() || d.VMI.DeletionTimestamp != nil {
+			d.do(Task{Verb: TaskAbort, Why: "the migration is not wanted any more"})
+		}
+		d.again(pollMove)
+		return nil
+	case d.handingOver():
+		d.again(pollMove)
+		return nil
+	}
+	// No migration is under way and the guest runs here: it did not move.
+	why := d.MoveFailure
+	if why == "" {
+		why = "the migration ended without moving the guest"
+	}
+	return d.revert(why)
+}
+
+// handingOver tells whether the hypervisor stopped the guest for the switch.
+func (d *decision) handingOver() bool {
+	return d.State.Status == StatusPaused &&
+		(d.State.Reason == ReasonMigration || d.State.Reason == ReasonPostcopy || d.State.Reason == ReasonStartingUp)
+}
+
+// revert keeps the guest here and reports the migration as failed.
+func (d *decision) revert(why string) error {
+	if err := d.step(handoff.Event{Kind: handoff.Revert, Message: why}); err != nil {
+		return err
+	}
+	if m := d.plan.VMI.Status.MigrationState; m != nil {
+		now := metav1.NewTime(d.now)
+		if m.StartTimestamp == nil {
+			m.StartTimestamp = &now
+		}
+		m.EndTimestamp, m.Failed, m.Completed, m.FailureReason = &now, true, true, why
+		if m.AbortRequested {
+			m.AbortStatus = v1.MigrationAbortSucceeded
+		}
+	}
+	delete(d.plan.VMI.Labels, v1.MigrationTargetNodeNameLabel)
+	return nil
+}
+
+func (d *decision) abortRequested() bool {
+	m := d.VMI.Status.MigrationState
+	return m != nil && m.AbortRequested
+}
+
+// target decides for the node that shall receive the guest.
+func (d *decision) target() error {
+	switch d.lease.State {
+	case handoff.Preparing:
+		return d.prepare()
+	case handoff.Moving:
+		return d.receive()
+	default:
+		return nil
+	}
+}
+
+// prepare reports this node ready once the guest's files are in place.
+func (d *decision) prepare() error {
+	if d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() || d.abortRequested() {
+		return nil
+	}
+	if d.Obstacle != nil {
+		if m := d.plan.VMI.Status.MigrationState; m != nil {
+			m.FailureReason = "target not ready: " + d.Obstacle.Error()
+		}
+		return nil
+	}
+	if d.State != nil {
+		// What is left of an earlier visit must go before the guest can come.
+		d.clear("an earlier domain of the guest is in the way")
+		d.again(pollMove)
+		return nil
+	}
+	m := d.plan.VMI.Status.MigrationState
+	if m == nil {
+		return nil
+	}
+	if err := d.step(handoff.Event{Kind: handoff.Ready}); err != nil {
+		return err
+	}
+	m.TargetNodeAddress = d.Address
+	m.TargetDirectMigrationNodePorts = map[string]int{strconv.Itoa(d.Port): libvirtSocketPort}
+	m.FailureReason = ""
+	return nil
+}
+
+// receive takes the guest over once the hypervisor lets it run here.
+func (d *decision) receive() error {
+	m := d.plan.VMI.Status.MigrationState
+	if m == nil || d.State == nil {
+		return nil
+	}
+	m.TargetNodeDomainDetected = true
+	if !d.arrived() {
+		d.again(pollMove)
+		return nil
+	}
+	if err := d.step(handoff.Event{Kind: handoff.TakeOver}); err != nil {
+		return err
+	}
+	vmi, now := d.plan.VMI, metav1.NewTime(d.now)
+	vmi.Labels[v1.NodeNameLabel] = d.Node
+	vmi.Status.NodeName = d.Node
+	vmi.Status.EvacuationNodeName = ""
+	vmi.Status.LauncherContainerImageVersion = ""
+	delete(vmi.Labels, v1.OutdatedLauncherImageLabel)
+	delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
+	m.TargetNodeDomainReadyTimestamp, m.EndTimestamp, m.Completed = &now, &now, true
+	d.reflect()
+	d.do(Task{Verb: TaskApply, Why: "the guest has arrived", Operation: Operation{
+		Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
+	}})
+	return nil
+}
+
+// arrived tells whether the hypervisor has finished the switch to this node.
+func (d *decision) arrived() bool {
+	if d.MoveActive {
+		return false
+	}
+	return d.State.Status == StatusRunning || d.State.Status == StatusPaused && d.State.Reason == ReasonUser
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vmistatus edits the parts of a VirtualMachineInstance's status that
+// more than one writer keeps: phase and conditions. Nothing it does is
+// concurrent; callers edit copies of their own.
+package vmistatus
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// SetPhase changes the phase and records when a phase was first entered
+// (status.phaseTransitionTimestamps).
+func SetPhase(vmi *v1.VirtualMachineInstance, p v1.VirtualMachineInstancePhase, now time.Time) {
+	st := &vmi.Status
+	st.Phase = p
+	for _, t := range st.PhaseTransitionTimestamps {
+		if t.Phase == p {
+			return
+		}
+	}
+	st.PhaseTransitionTimestamps = append(st.PhaseTransitionTimestamps,
+		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: metav1.NewTime(now)})
+}
+
+// SetCondition adds or replaces a condition. A condition that says the same
+// stays as it is; the transition time moves with the status only.
+func SetCondition(vmi *v1.VirtualMachineInstance, c v1.VirtualMachineInstanceCondition, now time.Time) {
+	c.LastTransitionTime = metav1.NewTime(now)
+	list := vmi.Status.Conditions
+	for i, have := range list {
+		if have.Type != c.Type {
+			continue
+		}
+		if have.Status == c.Status {
+			c.LastTransitionTime = have.LastTransitionTime
+		}
+		c.LastProbeTime = have.LastProbeTime
+		list[i] = c
+		return
+	}
+	vmi.Status.Conditions = append(list, c)
+}
+
+// RemoveCondition removes a condition, if it is there.
+func RemoveCondition(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) {
+	for i, c := range vmi.Status.Conditions {
+		if c.Type == t {
+			vmi.Status.Conditions = append(vmi.Status.Conditions[:i:i], vmi.Status.Conditions[i+1:]...)
+			return
+		}
+	}
+}
+
+// IsTrue reports whether a condition is there and True.
+func IsTrue(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) bool {
+	for i := range vmi.Status.Conditions {
+		if vmi.Status.Conditions[i].Type == t {
+			return vmi.Status.Conditions[i].Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

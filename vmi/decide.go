@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
+)
+
+// endedGrace is the grace period, in seconds, a terminating Pod is left with
+// once its guest has ended: there is nothing more to wait for.
+const endedGrace = 1
+
+// Decide says what must happen next. It is deterministic and touches nothing
+// but its result. The error tells of a lease annotation that cannot be
+// understood; nothing may then be done to the guest.
+func Decide(s Snapshot, now time.Time) (Plan, error) {
+	lease, err := handoff.Of(s.VMI)
+	if err != nil {
+		return Plan{}, err
+	}
+	d := &decision{Snapshot: s, now: now, lease: lease, plan: Plan{VMI: s.VMI.DeepCopy()}}
+	d.pod = s.Launcher()
+
+	d.claim()
+	if d.claimed() {
+		d.act()
+	}
+	if err := d.status(); err != nil {
+		return Plan{}, err
+	}
+	return d.plan, nil
+}
+
+// decision is the working state of one Decide.
+type decision struct {
+	Snapshot
+	now   time.Time
+	lease handoff.Lease
+	pod   *corev1.Pod
+	plan  Plan
+}
+
+// claim puts the finalizer and the first phase on a new object, as KubeVirt's
+// mutating webhook does where there is one.
+func (d *decision) claim() {
+	vmi := d.plan.VMI
+	if vmi.DeletionTimestamp != nil || vmi.IsFinal() {
+		return
+	}
+	if !slices.Contains(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer) {
+		vmi.Finalizers = append(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer)
+	}
+	if vmi.Status.Phase == v1.VmPhaseUnset {
+		d.setPhase(v1.Pending)
+	}
+}
+
+// claimed tells whether the stored object already carries the finalizer: only
+// then may something exist that must be cleaned up after it.
+func (d *decision) claimed() bool {
+	return d.VMI.DeletionTimestamp != nil || slices.Contains(d.VMI.Finalizers, v1.VirtualMachineInstanceFinalizer)
+}
+
+// act chooses the actions. The order is the order of precedence.
+func (d *decision) act() {
+	switch {
+	case len(d.Unseen) > 0:
+		d.plan.Checks = append(d.plan.Checks, Check{
+			Name: "expectations", Blocked: true, Reason: "WaitingForCache", Message: d.Unseen[0],
+		})
+	case d.VMI.DeletionTimestamp != nil:
+		d.deletePods()
+	case d.VMI.IsFinal():
+	case d.pod != nil:
+		d.syncUnpaused()
+	case unprocessed(d.VMI):
+		d.plan.Checks = evaluate(d.Snapshot)
+		if d.plan.Blocked() == nil && d.Failure == nil {
+			d.do(Action{Verb: CreateLauncher, Why: "the guest has no Pod"})
+		}
+	}
+}
+
+// deletePods deletes every Pod of a VMI that is being deleted. A Pod that is
+// already terminating is hurried once its guest has ended.
+func (d *decision) deletePods() {
+	for _, p := range d.Pods {
+		switch {
+		case p.DeletionTimestamp == nil:
+			d.do(Action{Verb: DeletePod, Pod: p, Why: "the VirtualMachineInstance is being deleted"})
+		case d.guestEnded() && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > endedGrace:
+			d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: "the guest has ended"})
+		}
+	}
+}
+
+// guestEnded tells whether no node may still run the guest.
+func (d *decision) guestEnded() bool {
+	switch d.lease.State {
+	case handoff.Released, handoff.Unclaimed, handoff.Offered:
+		return true
+	default:
+		return false
+	}
+}
+
+// syncUnpaused mirrors the Paused condition to the Pod's readiness gate.
+func (d *decision) syncUnpaused() {
+	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
+	value, known := unpaused(d.pod)
+	switch {
+	case paused && known && value:
+		d.do(Action{Verb: SetUnpaused, Pod: d.pod, Unpaused: false, Why: "the guest is paused"})
+	case !paused && !value:
+		d.do(Action{Verb: SetUnpaused, Pod: d.pod, Unpaused: true, Why: "the guest is not paused"})
+	}
+}
+
+func (d *decision) do(a Action) { d.plan.Actions = append(d.plan.Actions, a) }
+
+func unprocessed(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Status.Phase == v1.VmPhaseUnset || vmi.Status.Phase == v1.Pending
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// DefaultAcceptWithin bounds how long an offered guest may stay unaccepted by
+// its node before the offer counts as overdue. It equals KubeVirt's heartbeat
+// timeout for an unresponsive node.
+const DefaultAcceptWithin = 5 * time.Minute
+
+// Config is what a decision depends on beside the objects.
+type Config struct {
+	// AcceptWithin bounds the step from offer to acceptance; zero means
+	// DefaultAcceptWithin.
+	AcceptWithin time.Duration
+}
+
+// Snapshot is everything one decision may see. Decide modifies none of it.
+type Snapshot struct {
+	// VMI is the object as cached.
+	VMI *v1.VirtualMachineInstance
+	// Pods are all Pods whose controller is the VMI (by UID), in any phase.
+	Pods []*corev1.Pod
+	// Migrations are the unfinished migrations that name the VMI.
+	Migrations []*v1.VirtualMachineInstanceMigration
+	// Claims holds, for each PersistentVolumeClaim or DataVolume volume that is
+	// needed before the Pod, the claim by its name; a nil claim is missing.
+	Claims map[string]*corev1.PersistentVolumeClaim
+	// Unseen lists own writes the caches have not shown yet; while there is
+	// one, nothing is created or deleted.
+	Unseen []string
+	// Failure is set after acting, when an action failed.
+	Failure *Failure
+	// Config is the configuration in force.
+	Config Config
+}
+
+// Failure is an action that failed, as the Synchronized condition tells it.
+type Failure struct {
+	// Reason is one of KubeVirt's Synchronized reasons.
+	Reason string
+	// Message names object, field and remedy where they are known.
+	Message string
+}
+
+// Launcher returns the Pod that runs, or shall run, the guest: of the Pods on
+// the guest's node (any node before it has one) the newest. It is nil when
+// there is none. Target Pods of migrations count only once the guest is on
+// their node.
+func (s Snapshot) Launcher() *corev1.Pod {
+	var newest *corev1.Pod
+	for _, p := range s.Pods {
+		if isTemporary(p) || s.elsewhere(p) {
+			continue
+		}
+		if newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp) {
+			newest = p
+		}
+	}
+	return newest
+}
+
+func (s Snapshot) elsewhere(p *corev1.Pod) bool {
+	node := s.VMI.Status.NodeName
+	if node == "" {
+		return p.Labels[v1.MigrationJobLabel] != ""
+	}
+	return p.Spec.NodeName != node
+}
+
+func isTemporary(p *corev1.Pod) bool {
+	_, temporary := p.Annotations[v1.EphemeralProvisioningObject]
+	return temporary
+}
+
+// OwnedPods filters the Pods whose controller is the VMI, by UID.
+func OwnedPods(vmi *v1.VirtualMachineInstance, pods []corev1.Pod) []*corev1.Pod {
+	var owned []*corev1.Pod
+	for i := range pods {
+		if metav1.IsControlledBy(&pods[i], vmi) {
+			owned = append(owned, &pods[i])
+		}
+	}
+	return owned
+}
