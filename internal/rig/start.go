@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// startTimeout bounds Start on a machine that is busy with something else; a quiet one with two
+// cores needs a few seconds.
+const startTimeout = 3 * time.Minute
+
+// stopTimeout bounds the clean-up after a start that failed.
+const stopTimeout = 30 * time.Second
+
+// memoryDir holds the data of etcd where it exists, so that no disk has to keep up.
+const memoryDir = "/dev/shm"
+
+// Start starts a rig and returns when its API server serves KubeVirt's objects, the namespace
+// default has its service account, and the simulated nodes take Pods. Programs that are missing are
+// ErrNoPrograms. A start that fails leaves nothing behind but its logs, in the folder the error
+// names; one that ctx ends leaves nothing.
+//
+// The rig outlives ctx: it runs until Stop, or until this process ends.
+func Start(ctx context.Context, o Options) (*Rig, error) {
+	bin, err := findPrograms()
+	if err != nil {
+		return nil, err
+	}
+	r, err := prepare(o, bin)
+	if err != nil {
+		return nil, fmt.Errorf("start a rig: %w", err)
+	}
+	startCtx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
+	defer cancel()
+	err = r.start(startCtx)
+	if err == nil {
+		return r, nil
+	}
+	kept := ""
+	if ctx.Err() == nil {
+		r.Keep()
+		kept = ", logs are in " + r.logDir()
+	}
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return nil, errors.Join(fmt.Errorf("start a rig%s: %w", kept, err), r.Stop(stopCtx))
+}
+
+// prepare makes the folders, the certificates and the watchdog.
+func prepare(o Options, bin string) (r *Rig, err error) {
+	r = &Rig{options: o, bin: bin, keep: o.KeepLogs}
+	if r.dir, err = os.MkdirTemp(o.Dir, "virtloom-rig-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(r.dir), os.RemoveAll(r.dataDir))
+		}
+	}()
+	if r.watchdog, err = startWatchdog(r.dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.watchdog.close(false))
+		}
+	}()
+	if err = r.watchdog.AddDir(r.dir); err != nil {
+		return nil, err
+	}
+	if r.dataDir, err = os.MkdirTemp(dataParent(r.dir), "virtloom-etcd-"); err != nil {
+		return nil, err
+	}
+	if err = r.watchdog.AddDir(r.dataDir); err != nil {
+		return nil, err
+	}
+	for _, sub := range []string{"log", "kubeconfig", "etc"} {
+		if err = os.Mkdir(filepath.Join(r.dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	r.pki, err = newAuthority(filepath.Join(r.dir, "pki"), time.Now())
+	return r, err
+}
+
+// dataParent is memoryDir if the data of etcd can live there, else the rig's own folder.
+func dataParent(dir string) string {
+	probe, err := os.MkdirTemp(memoryDir, "virtloom-probe-")
+	if err != nil {
+		return dir
+	}
+	if err := os.Remove(probe); err != nil {
+		return dir
+	}
+	return memoryDir
+}
+
+// start brings up the control plane, each part as soon as what it needs is there.
+func (r *Rig) start(ctx context.Context) error {
+	etcd, err := r.startEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.startAPIServer(ctx, etcd); err != nil {
+		return err
+	}
+	for _, user := range []string{UserAdmin, UserController, UserNode} {
+		r.Kubeconfig(user)
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context) error{
+		r.installDefinitions,
+		r.startControllers,
+		r.startScheduler,
+		r.startKwok,
+	} {
+		group.Go(func() error { return part(groupCtx) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	if err := r.waitServiceAccount(ctx); err != nil {
+		return err
+	}
+	return r.addSimulatedNodes(ctx)
+}
+
+// waitServiceAccount waits for what no Pod can be created without.
+func (r *Rig) waitServiceAccount(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(r.Config(UserAdmin))
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("service account default/default: %w", err)
+	}
+	return nil
+}
+
+func (r *Rig) addSimulatedNodes(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelRequests)
+	for i := range r.options.SimulatedNodes {
+		spec := r.options.SimulatedNode
+		spec.Name = fmt.Sprintf("sim-%d", i)
+		group.Go(func() error { return r.AddNode(ctx, spec) })
+	}
+	return group.Wait()
+}

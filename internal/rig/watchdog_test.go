@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/virtloom/virtloom/internal/rig"
+)
+
+// ownerVariable makes the test binary start a rig, in the folder it names, and wait to be killed.
+const ownerVariable = "VIRTLOOM_TEST_OWNER"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ownerVariable); dir != "" {
+		own(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// own is the life of a process that starts a rig and never stops it.
+func own(dir string) {
+	r, err := rig.Start(context.Background(), rig.Options{Dir: dir})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(r.Dir())
+	select {}
+}
+
+func TestNothingOutlivesItsOwner(t *testing.T) {
+	for name, signal := range map[string]syscall.Signal{
+		"killed":      syscall.SIGKILL,
+		"interrupted": syscall.SIGINT,
+	} {
+		t.Run(name, func(t *testing.T) {
+			parent := t.TempDir()
+			owner := exec.Command(os.Args[0])
+			owner.Env = append(os.Environ(), ownerVariable+"="+parent)
+			owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			out, err := owner.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := owner.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, err := bufio.NewReader(out).ReadString('\n')
+			dir := strings.TrimSuffix(line, "\n")
+			if err != nil || filepath.Dir(dir) != parent {
+				t.Fatalf("owner says %q, %v; want a folder in %s", line, err, parent)
+			}
+			if n := len(processesOf(t, dir)); n != len(rigPrograms) {
+				t.Errorf("%d processes while the owner lives, want %d", n, len(rigPrograms))
+			}
+			// The whole process group, as a terminal does it.
+			if err := syscall.Kill(-owner.Process.Pid, signal); err != nil {
+				t.Fatal(err)
+			}
+			if err := owner.Wait(); err == nil {
+				t.Error("the owner ended as if nothing had happened")
+			}
+			waitNothingLeft(t, parent, dir)
+		})
+	}
+}
+
+// rigPrograms are the processes of a rig without hypervisor nodes.
+var rigPrograms = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+
+func waitNothingLeft(t *testing.T, parent, dir string) {
+	t.Helper()
+	var left []string
+	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
+		files, err := filepath.Glob(filepath.Join(parent, "*"))
+		left = append(processesOf(t, dir), files...)
+		return len(left) == 0, err
+	})
+	if err != nil {
+		t.Errorf("left behind: %v: %v", left, err)
+	}
+}
+
+// processesOf lists the processes that carry the mark of the rig in dir.
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		environ, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended, or belongs to somebody else
+		}
+		if bytes.Contains(append([]byte{0}, environ...), []byte("\x00VIRTLOOM_RIG="+dir+"\x00")) {
+			found = append(found, filepath.Dir(file))
+		}
+	}
+	return found
+}
