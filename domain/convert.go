@@ -3,6 +3,8 @@
 package domain
 
 import (
+	"fmt"
+
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 )
@@ -11,7 +13,8 @@ import (
 func Name(namespace, name string) string { return namespace + "_" + name }
 
 // UUID returns the UUID of the domain: the one in the spec's firmware section if
-// there is one, else the UID of the object.
+// there is one, else the UID of the object. libvirt insists that the guest's
+// system information names the same UUID as the domain.
 func UUID(vmi *v1.VirtualMachineInstance) string {
 	if fw := vmi.Spec.Domain.Firmware; fw != nil && fw.UUID != "" {
 		return string(fw.UUID)
@@ -21,21 +24,46 @@ func UUID(vmi *v1.VirtualMachineInstance) string {
 
 // Pass is one step of a conversion.
 type Pass struct {
-	// Name identifies the pass in lists and errors.
+	// Name identifies the pass in a list.
 	Name string
 	// Apply adds its part to c.Domain, or returns an *Error.
 	Apply func(c *Conversion) error
 }
 
-// Conversion is what passes work on. Passes read VMI and Facts and change Domain.
+// Conversion is what passes work on: they read VMI and Facts and change Domain.
 type Conversion struct {
-	VMI    *v1.VirtualMachineInstance
-	Facts  Facts
+	// VMI is the object; passes must not change it.
+	VMI *v1.VirtualMachineInstance
+	// Facts are those of the node.
+	Facts Facts
+	// Domain is what has been converted so far; Devices is never nil.
 	Domain *libvirtxml.Domain
+
+	arch traits
 }
 
-// Passes returns the stock list in order; the slice is the caller's.
-func Passes() []Pass { return nil }
+// Passes returns the stock passes in order. The slice is the caller's: insert,
+// replace or drop what you like and hand it to [ConvertWith]. Controllers come
+// after the devices, since they are counted; strings last.
+func Passes() []Pass {
+	return []Pass{
+		{"supported", supported},     // refuse what no pass understands
+		{"identity", identity},       // name, uuid, type, metadata
+		{"memory", memory},           // guest, request, limit
+		{"cpu", cpu},                 // count, topology, model
+		{"os", operatingSystem},      // architecture, machine, kernel, reboot policy
+		{"sysinfo", sysinfo},         // SMBIOS tables
+		{"features", features},       // ACPI, APIC, Hyper-V and so on
+		{"clock", clock},             // offset and timers
+		{"disks", disks},             // and what is behind them
+		{"interfaces", interfaces},   // network cards
+		{"console", console},         // serial console, guest agent channel
+		{"graphics", graphics},       // display and tablet
+		{"misc", miscellaneous},      // random numbers, balloon, watchdog, panic
+		{"controllers", controllers}, // buses for all of the above, with reserve
+		{"strings", fitStrings},      // nothing XML could not hold
+	}
+}
 
 // Convert returns the domain of a VirtualMachineInstance on a node with those
 // facts. It is deterministic and changes neither argument. What cannot be
@@ -45,9 +73,24 @@ func Convert(vmi *v1.VirtualMachineInstance, f Facts) (*libvirtxml.Domain, error
 	return ConvertWith(vmi, f, Passes())
 }
 
-// ConvertWith is Convert with a list of passes of the caller's own.
+// ConvertWith is [Convert] with a list of passes of the caller's own.
 func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvirtxml.Domain, error) {
-	c := &Conversion{VMI: vmi, Facts: f, Domain: &libvirtxml.Domain{}}
+	c := &Conversion{
+		VMI:    vmi,
+		Facts:  f,
+		Domain: &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}},
+	}
+	if f.Arch == "" {
+		c.Facts.Arch = archX86
+	}
+	t, ok := architectures[c.Facts.Arch]
+	if !ok {
+		return nil, &Error{
+			Object: "node", Reason: fmt.Sprintf("architecture %q is not supported", f.Arch),
+			Remedy: "use a node of x86_64, aarch64 or s390x", Err: ErrUnsupported,
+		}
+	}
+	c.arch = t
 	for _, p := range passes {
 		if err := p.Apply(c); err != nil {
 			return nil, err
@@ -55,3 +98,73 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 	}
 	return c.Domain, nil
 }
+
+// Invalid returns the error for a field with an impossible value.
+func (c *Conversion) Invalid(field, reason, remedy string) error {
+	return &Error{Object: c.object(), Field: field, Reason: reason, Remedy: remedy, Err: ErrInvalid}
+}
+
+// Unsupported returns the error for a field that has a meaning for the guest but
+// cannot be converted yet.
+func (c *Conversion) Unsupported(field, remedy string) error {
+	return &Error{Object: c.object(), Field: field, Reason: "not supported yet", Remedy: remedy, Err: ErrUnsupported}
+}
+
+func (c *Conversion) object() string {
+	return fmt.Sprintf("VirtualMachineInstance %s/%s", c.VMI.Namespace, c.VMI.Name)
+}
+
+// Spec paths that several passes and errors use.
+const (
+	specDomain  = "spec.domain."
+	specDevices = specDomain + "devices."
+)
+
+// AliasPrefix marks names that come from the spec, not from libvirt: the disk
+// "root" has the alias ua-root.
+const AliasPrefix = "ua-"
+
+func alias(name string) *libvirtxml.DomainAlias {
+	return &libvirtxml.DomainAlias{Name: AliasPrefix + name}
+}
+
+// nameOf returns the name in the spec of a device with that alias; empty if it
+// does not come from the spec.
+func nameOf(a *libvirtxml.DomainAlias) string {
+	if a == nil || len(a.Name) <= len(AliasPrefix) || a.Name[:len(AliasPrefix)] != AliasPrefix {
+		return ""
+	}
+	return a.Name[len(AliasPrefix):]
+}
+
+// checkName refuses names that libvirt would drop from an alias without a word.
+func (c *Conversion) checkName(field, name string) error {
+	ok := name != "" && len(name) <= 63
+	for _, r := range name {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_')
+	}
+	if ok {
+		return nil
+	}
+	return c.Invalid(field, fmt.Sprintf("%q is no device name", name), "use 1 to 63 letters, digits, - and _")
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// isTrue and isFalse read optional booleans that were set on purpose.
+func isTrue(b *bool) bool  { return b != nil && *b }
+func isFalse(b *bool) bool { return b != nil && !*b }

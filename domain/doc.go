@@ -13,7 +13,7 @@
 //     difference when it can take effect.
 //   - [Hypervisor] is what a virtualisation daemon has to offer: five methods.
 //     Further abilities, such as [Migrator], are found by type assertion.
-//   - [Phase], [Interfaces], [VolumeTargets] and [LiveMigratable] reflect what
+//   - [Phase], [Interfaces], [VolumeStatus] and [LiveMigratable] reflect what
 //     was found back into the status of the VirtualMachineInstance.
 //
 // The package has no cgo and knows no cluster: the driver for libvirt is

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"fmt"
+	"slices"
+
+	k8sv1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+)
+
+// allowBridgeMigration is KubeVirt's annotation by which the owner of a guest
+// says that its bridged Pod network may change under it.
+const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migration"
+
+// obstacle is a reason against live migration; an empty one means none.
+type obstacle struct{ reason, message string }
+
+// migratableChecks run in KubeVirt's order; the first obstacle counts.
+var migratableChecks = []func(*v1.VirtualMachineInstance, Facts) obstacle{
+	networkMigratable, hostDevicesMigratable, launchMigratable, hypervMigratable, disksMigratable,
+}
+
+// LiveMigratable tells whether the guest can be migrated live, as the condition
+// of that name without times, and by which method: BlockMigration if local disks
+// have to be copied along.
+func LiveMigratable(vmi *v1.VirtualMachineInstance, f Facts) (v1.VirtualMachineInstanceCondition, v1.VirtualMachineInstanceMigrationMethod) {
+	cond := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceIsMigratable, Status: k8sv1.ConditionTrue}
+	for _, check := range migratableChecks {
+		if o := check(vmi, f); o.reason != "" {
+			cond.Status, cond.Reason, cond.Message = k8sv1.ConditionFalse, o.reason, o.message
+			break
+		}
+	}
+	return cond, MigrationMethod(vmi, f)
+}
+
+// MigrationMethod returns BlockMigration if any disk lives on the node alone or
+// is about to change its volume, else LiveMigration.
+func MigrationMethod(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceMigrationMethod {
+	if len(vmi.Status.MigratedVolumes) > 0 {
+		return v1.BlockMigration
+	}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if !persistent(v) && !readOnlyCDROM(vmi, v.Name) && !f.Disks[v.Name].Shared {
+			return v1.BlockMigration
+		}
+	}
+	return v1.LiveMigration
+}
+
+// networkMigratable looks at the Pod network alone: only there the address the
+// guest uses may be lost.
+func networkMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+	pod := slices.IndexFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Pod != nil })
+	if pod < 0 {
+		return obstacle{}
+	}
+	for _, in := range vmi.Spec.Domain.Devices.Interfaces {
+		if in.Name != vmi.Spec.Networks[pod].Name || in.Masquerade != nil || in.PasstBinding != nil {
+			continue
+		}
+		if _, ok := vmi.Annotations[allowBridgeMigration]; ok && in.Bridge != nil {
+			continue
+		}
+		return obstacle{v1.VirtualMachineInstanceReasonInterfaceNotMigratable,
+			fmt.Sprintf("interface %s is bound to the Pod network without masquerade", in.Name)}
+	}
+	return obstacle{}
+}
+
+func hostDevicesMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+	d := vmi.Spec.Domain.Devices
+	if len(d.HostDevices) > 0 || len(d.GPUs) > 0 {
+		return obstacle{v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the guest uses devices of its host"}
+	}
+	return obstacle{}
+}
+
+func launchMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+	l := vmi.Spec.Domain.LaunchSecurity
+	switch {
+	case l == nil:
+		return obstacle{}
+	case l.TDX != nil:
+		return obstacle{v1.VirtualMachineInstanceReasonTDXNotMigratable, "the guest uses TDX"}
+	case l.SEV != nil || l.SNP != nil:
+		return obstacle{v1.VirtualMachineInstanceReasonSEVNotMigratable, "the guest uses SEV"}
+	}
+	return obstacle{v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the guest uses secure execution"}
+}
+
+func hypervMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+	f := vmi.Spec.Domain.Features
+	switch {
+	case f == nil:
+	case f.Hyperv != nil && enabled(f.Hyperv.Reenlightenment) &&
+		(vmi.Status.TopologyHints == nil || vmi.Status.TopologyHints.TSCFrequency == nil):
+		return obstacle{v1.VirtualMachineInstanceReasonNoTSCFrequencyMigratable, "Hyper-V re-enlightenment without a known TSC frequency"}
+	case f.HypervPassthrough != nil && !isFalse(f.HypervPassthrough.Enabled):
+		return obstacle{v1.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "the guest uses Hyper-V passthrough"}
+	}
+	return obstacle{}
+}
+
+// disksMigratable refuses persistent volumes that the other node cannot see and
+// that nothing copies.
+func disksMigratable(vmi *v1.VirtualMachineInstance, f Facts) obstacle {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		migrated := slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == v.Name })
+		if !persistent(v) || migrated || readOnlyCDROM(vmi, v.Name) || f.Disks[v.Name].Shared {
+			continue
+		}
+		return obstacle{v1.VirtualMachineInstanceReasonDisksNotMigratable,
+			fmt.Sprintf("volume %s is on this node only; it has to be shared by all nodes (ReadWriteMany)", v.Name)}
+	}
+	return obstacle{}
+}
+
+// persistent tells whether a volume holds data that outlives the guest, so that
+// it must not be left behind in a copy.
+func persistent(v *v1.Volume) bool {
+	return v.PersistentVolumeClaim != nil || v.DataVolume != nil || v.HostDisk != nil
+}
+
+func readOnlyCDROM(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool {
+		return d.Name == volume && d.CDRom != nil && !isFalse(d.CDRom.ReadOnly)
+	})
+}
+
+// CopyDisks returns the targets (vda) of the disks whose content has to travel
+// with a live migration: those the guest may write that are not shared. What is
+// read-only has to be there already. d may be the wanted or the live domain.
+func CopyDisks(d *libvirtxml.Domain, f Facts) []string {
+	var out []string
+	if d == nil || d.Devices == nil {
+		return nil
+	}
+	for i := range d.Devices.Disks {
+		disk := &d.Devices.Disks[i]
+		if disk.ReadOnly != nil || disk.Source == nil || disk.Target == nil || disk.Device == "cdrom" {
+			continue
+		}
+		if src, ok := f.Disks[nameOf(disk.Alias)]; !ok || !src.Shared {
+			out = append(out, disk.Target.Dev)
+		}
+	}
+	return out
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// unsupportedField is a field that no pass understands, and how to see that it
+// is in use.
+type unsupportedField struct {
+	field  string
+	used   func(*v1.VirtualMachineInstanceSpec) bool
+	remedy string
+}
+
+// unsupportedFields lists what would change the guest and is not converted yet.
+// Fields of Pods, probes and schedulers are not the domain's and not listed.
+var unsupportedFields = []unsupportedField{
+	{"spec.accessCredentials", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.AccessCredentials) > 0 },
+		"put keys and passwords into cloud-init user data"},
+	{"spec.utilityVolumes", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.UtilityVolumes) > 0 }, "remove it"},
+	{"spec.resourceClaims", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.ResourceClaims) > 0 }, "remove it"},
+	{specDomain + "launchSecurity", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.LaunchSecurity != nil }, "remove it"},
+	{specDomain + "ioThreadsPolicy", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.IOThreadsPolicy != nil }, "remove it"},
+	{specDomain + "ioThreads", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.IOThreads != nil }, "remove it"},
+	{specDomain + "memory.hugepages", func(s *v1.VirtualMachineInstanceSpec) bool {
+		return s.Domain.Memory != nil && s.Domain.Memory.Hugepages != nil
+	}, "remove it"},
+	{specDomain + "memory.maxGuest", func(s *v1.VirtualMachineInstanceSpec) bool {
+		m := s.Domain.Memory
+		return m != nil && m.MaxGuest != nil && (m.Guest == nil || m.MaxGuest.Cmp(*m.Guest) != 0)
+	}, "memory cannot be added later: leave it out, or set it to memory.guest"},
+	{specDomain + "cpu.dedicatedCpuPlacement", func(s *v1.VirtualMachineInstanceSpec) bool {
+		return s.Domain.CPU != nil && s.Domain.CPU.DedicatedCPUPlacement
+	}, "remove it"},
+	{specDomain + "cpu.isolateEmulatorThread", func(s *v1.VirtualMachineInstanceSpec) bool {
+		return s.Domain.CPU != nil && s.Domain.CPU.IsolateEmulatorThread
+	}, "remove it"},
+	{specDomain + "cpu.numa", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.CPU != nil && s.Domain.CPU.NUMA != nil }, "remove it"},
+	{specDomain + "cpu.realtime", func(s *v1.VirtualMachineInstanceSpec) bool {
+		return s.Domain.CPU != nil && s.Domain.CPU.Realtime != nil
+	}, "remove it"},
+	{specDomain + "firmware.bootloader.efi", func(s *v1.VirtualMachineInstanceSpec) bool {
+		fw := s.Domain.Firmware
+		return fw != nil && fw.Bootloader != nil && fw.Bootloader.EFI != nil
+	}, "boot by BIOS or from a kernel"},
+	{specDomain + "firmware.acpi", func(s *v1.VirtualMachineInstanceSpec) bool {
+		return s.Domain.Firmware != nil && s.Domain.Firmware.ACPI != nil
+	}, "remove it"},
+	{specDevices + "autoattachVSOCK", func(s *v1.VirtualMachineInstanceSpec) bool { return isTrue(s.Domain.Devices.AutoattachVSOCK) }, "remove it"},
+	{specDevices + "gpus", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.Domain.Devices.GPUs) > 0 }, "remove it"},
+	{specDevices + "hostDevices", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.Domain.Devices.HostDevices) > 0 }, "remove it"},
+	{specDevices + "filesystems", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.Domain.Devices.Filesystems) > 0 }, "use a disk"},
+	{specDevices + "downwardMetrics", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.Devices.DownwardMetrics != nil }, "remove it"},
+	{specDevices + "clientPassthrough", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.Devices.ClientPassthrough != nil }, "remove it"},
+	{specDevices + "sound", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.Devices.Sound != nil }, "remove it"},
+	{specDevices + "tpm", func(s *v1.VirtualMachineInstanceSpec) bool {
+		t := s.Domain.Devices.TPM
+		return t != nil && !isFalse(t.Enabled)
+	}, "remove it"},
+}
+
+// unsupportedAnnotations change the domain as KubeVirt builds it.
+var unsupportedAnnotations = []string{
+	"kubevirt.io/placePCIDevicesOnRootComplex",
+	"kubevirt.io/ignitiondata",
+	"hooks.kubevirt.io/hookSidecars",
+}
+
+// supported refuses what no pass understands.
+func supported(c *Conversion) error {
+	for _, u := range unsupportedFields {
+		if u.used(&c.VMI.Spec) {
+			return c.Unsupported(u.field, u.remedy)
+		}
+	}
+	for _, a := range unsupportedAnnotations {
+		if v := c.VMI.Annotations[a]; v != "" && !strings.EqualFold(v, "false") {
+			return c.Unsupported(fmt.Sprintf("metadata.annotations[%s]", a), "remove it")
+		}
+	}
+	return nil
+}
