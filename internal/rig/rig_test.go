@@ -51,6 +51,8 @@ func client(t *testing.T, r *rig.Rig, user string) kubernetes.Interface {
 // TestRig runs everything that needs no rig of its own on one.
 func TestRig(t *testing.T) {
 	r, c := shared(t)
+	t.Run("serves every definition", func(t *testing.T) { servesDefinitions(t, r) })
+	t.Run("separates status where KubeVirt does", func(t *testing.T) { separatesStatus(t, r) })
 	t.Run("runs a scheduled pod", func(t *testing.T) { runsScheduledPod(t, c) })
 	t.Run("makes Ready follow readiness gates", func(t *testing.T) { readyFollowsGates(t, c) })
 	t.Run("keeps a deleted pod for its grace period", func(t *testing.T) { deletedPodStays(t, c) })
@@ -217,8 +219,8 @@ func TestStopRemovesEverything(t *testing.T) {
 	if left := processesOf(t, r.Dir()); len(left) > 0 {
 		t.Errorf("processes left: %v", left)
 	}
-	if left, _ := filepath.Glob(filepath.Join(parent, "*")); len(left) > 0 {
-		t.Errorf("files left: %v", left)
+	if left := foldersOf(t, parent, r.Dir()); len(left) > 0 {
+		t.Errorf("folders left: %v", left)
 	}
 }
 

@@ -79,10 +79,11 @@ func prepare(o Options, bin string) (r *Rig, err error) {
 	if err = r.watchdog.AddDir(r.dir); err != nil {
 		return nil, err
 	}
-	if r.dataDir, err = os.MkdirTemp(dataParent(r.dir), "virtloom-etcd-"); err != nil {
+	r.dataDir = filepath.Join(dataParent(r.dir), filepath.Base(r.dir)+"-etcd")
+	if err = r.watchdog.AddDir(r.dataDir); err != nil {
 		return nil, err
 	}
-	if err = r.watchdog.AddDir(r.dataDir); err != nil {
+	if err = os.Mkdir(r.dataDir, 0o700); err != nil {
 		return nil, err
 	}
 	for _, sub := range []string{"log", "kubeconfig", "etc"} {

@@ -85,9 +85,8 @@ func waitNothingLeft(t *testing.T, parent, dir string) {
 	t.Helper()
 	var left []string
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
-		files, err := filepath.Glob(filepath.Join(parent, "*"))
-		left = append(processesOf(t, dir), files...)
-		return len(left) == 0, err
+		left = append(processesOf(t, dir), foldersOf(t, parent, dir)...)
+		return len(left) == 0, nil
 	})
 	if err != nil {
 		t.Errorf("left behind: %v: %v", left, err)
@@ -110,6 +109,20 @@ func processesOf(t *testing.T, dir string) []string {
 		if bytes.Contains(append([]byte{0}, environ...), []byte("\x00VIRTLOOM_RIG="+dir+"\x00")) {
 			found = append(found, filepath.Dir(file))
 		}
+	}
+	return found
+}
+
+// foldersOf lists what is left of the folders of the rig in dir, made in parent.
+func foldersOf(t *testing.T, parent, dir string) []string {
+	t.Helper()
+	var found []string
+	for _, pattern := range []string{filepath.Join(parent, "*"), filepath.Join("/dev/shm", filepath.Base(dir)+"*")} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, files...)
 	}
 	return found
 }
