@@ -40,6 +40,10 @@ func newDraft(in Input) (*Draft, error) {
 		missing = "metadata.uid"
 	case in.Config.LauncherImage == "":
 		missing = "Config.LauncherImage"
+	case in.Migration != nil && (in.Migration.UID == "" || in.Migration.Name == ""):
+		missing = "Input.Migration.UID and Name"
+	case in.Migration != nil && in.Migration.SourcePod == nil:
+		missing = "Input.Migration.SourcePod"
 	}
 	if missing != "" {
 		return nil, &Error{
@@ -88,17 +92,22 @@ func (d *Draft) Pod() *corev1.Pod { return d.pod }
 func (d *Draft) claim(path string) bool {
 	owner, taken := d.owners[path]
 	if taken && owner != d.stage.Name && !d.overrides(path) {
-		if d.conflict == nil {
-			d.conflict = &Error{
-				Field:  path,
-				Reason: fmt.Sprintf("stage %q sets what stage %q has set", d.stage.Name, owner),
-				Remedy: "declare the field in Stage.Overrides, or replace stage " + owner, Err: ErrFieldOwned,
-			}
-		}
+		d.fail(&Error{
+			Field:  path,
+			Reason: fmt.Sprintf("stage %q sets what stage %q has set", d.stage.Name, owner),
+			Remedy: "declare the field in Stage.Overrides, or replace stage " + owner, Err: ErrFieldOwned,
+		})
 		return false
 	}
 	d.owners[path] = d.stage.Name
 	return true
+}
+
+// fail notes the first fault of the current stage.
+func (d *Draft) fail(err error) {
+	if d.conflict == nil {
+		d.conflict = err
+	}
 }
 
 func (d *Draft) overrides(path string) bool {

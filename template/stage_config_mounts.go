@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// configMounts adds volumes made from configuration objects. The guest gets them as disks, so they are mounted only
+// if there is such a disk.
+func configMounts(d *Draft) error {
+	disks := map[string]bool{}
+	for i := range d.vmi.Spec.Domain.Devices.Disks {
+		disks[d.vmi.Spec.Domain.Devices.Disks[i].Name] = true
+	}
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
+		source, folder := configSource(v)
+		if folder == "" {
+			continue
+		}
+		d.Volume(corev1.Volume{Name: v.Name, VolumeSource: source})
+		if disks[v.Name] {
+			d.Mount(computeContainer, corev1.VolumeMount{
+				Name: v.Name, MountPath: privateDir + "/" + folder + "/" + v.Name, ReadOnly: true,
+			})
+		}
+	}
+	return nil
+}
+
+func configSource(v *v1.Volume) (source corev1.VolumeSource, folder string) {
+	switch {
+	case v.ConfigMap != nil:
+		source.ConfigMap = &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: v.ConfigMap.LocalObjectReference, Optional: v.ConfigMap.Optional,
+		}
+		return source, "config-map"
+	case v.Secret != nil:
+		source.Secret = &corev1.SecretVolumeSource{SecretName: v.Secret.SecretName, Optional: v.Secret.Optional}
+		return source, "secret"
+	case v.DownwardAPI != nil:
+		source.DownwardAPI = &corev1.DownwardAPIVolumeSource{Items: v.DownwardAPI.Fields}
+		return source, "downwardapi"
+	default:
+		return source, ""
+	}
+}

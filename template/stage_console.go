@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// consoleLog adds the container that prints the guest's serial console to the Pod's log. It is an init container that
+// keeps running, so that it is there before the guest and ends after it.
+func consoleLog(d *Draft) error {
+	if !logsConsole(d) {
+		return nil
+	}
+	verbosity, _, err := launcherVerbosity(d)
+	if err != nil {
+		return err
+	}
+	always := corev1.ContainerRestartPolicyAlways
+	d.InitContainer(corev1.Container{
+		Name:            "guest-console-log",
+		Image:           d.config.LauncherImage,
+		ImagePullPolicy: d.config.ImagePullPolicy,
+		RestartPolicy:   &always,
+		Command:         []string{"/usr/bin/virt-tail"},
+		Args:            []string{"--logfile", privateDir + "/" + string(d.vmi.UID) + "/virt-serial0-log"},
+		Env:             []corev1.EnvVar{{Name: "VIRT_LAUNCHER_LOG_VERBOSITY", Value: fmt.Sprint(verbosity)}},
+		SecurityContext: supportSecurity(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: "private", MountPath: privateDir, ReadOnly: true}},
+		Resources: supportResources(d, v1.GuestConsoleLog,
+			amounts{cpu: "5m", memory: "35M"}, amounts{cpu: "15m", memory: "60M"}),
+	})
+	return nil
+}
+
+func logsConsole(d *Draft) bool {
+	devices := &d.vmi.Spec.Domain.Devices
+	if a := devices.AutoattachSerialConsole; a != nil && !*a {
+		return false
+	}
+	if l := devices.LogSerialConsole; l != nil {
+		return *l
+	}
+	return !d.config.DisableSerialConsoleLog
+}
+
+type amounts struct{ cpu, memory string }
+
+// supportResources are the resources of a container beside compute: the configured ones, else the given defaults.
+// A Pod of guaranteed quality of service needs requests equal to limits.
+func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
+	for _, c := range d.config.ContainerResources {
+		if c.Type != kind {
+			continue
+		}
+		overlay(r.Requests, c.Resources.Requests)
+		overlay(r.Limits, c.Resources.Limits)
+	}
+	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+		r.Requests = r.Limits.DeepCopy()
+	}
+	return r
+}
+
+func overlay(to, from corev1.ResourceList) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if q, ok := from[name]; ok && !q.IsZero() {
+			to[name] = q.DeepCopy()
+		}
+	}
+}
+
+func (a amounts) list() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(a.cpu),
+		corev1.ResourceMemory: resource.MustParse(a.memory),
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	kernelBootVolume     = "kernel-boot-volume"
+	launcherVolume       = "launcher-volume"
+	imageContainerPrefix = "volume"
+	skipDigestAnnotation = "kubevirt.io/image-volume-skip-digest-resolution"
+	digestMark           = "@sha256:"
+)
+
+var digestPattern = regexp.MustCompile(`sha256:([a-zA-Z0-9]+)`)
+
+// diskImage is one image that the guest boots from or has a disk of.
+type diskImage struct {
+	volume     string // name of the Pod's volume
+	field      string // where the VMI names the image
+	reference  string
+	pullPolicy corev1.PullPolicy
+	pullSecret string
+	mountPath  string
+}
+
+// images adds containerDisk and kernel boot images as image volumes. An init container per image makes the
+// kubelet report the digest behind its tag, by which a migration later asks for the very same image.
+func images(d *Draft) error {
+	all := diskImages(d.vmi)
+	needLauncher := false
+	for _, image := range all {
+		d.PullSecret(image.pullSecret)
+		known := false
+		if d.migration != nil {
+			pinned, err := pinnedImage(d, image)
+			if err != nil {
+				return err
+			}
+			image.reference, known = pinned, true
+		}
+		d.Volume(corev1.Volume{Name: image.volume, VolumeSource: corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: image.reference, PullPolicy: image.pullPolicy},
+		}})
+		d.Mount(computeContainer, corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
+		if known || skipsDigest(d.vmi) {
+			continue
+		}
+		needLauncher = true
+		d.InitContainer(digestContainer(d, image))
+	}
+	if needLauncher {
+		d.Volume(corev1.Volume{Name: launcherVolume, VolumeSource: corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: d.config.LauncherImage, PullPolicy: d.config.ImagePullPolicy},
+		}})
+	}
+	d.PullSecret(d.config.ImagePullSecret)
+	return nil
+}
+
+func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
+	for i := range vmi.Spec.Volumes {
+		if c := vmi.Spec.Volumes[i].ContainerDisk; c != nil {
+			all = append(all, diskImage{
+				volume: vmi.Spec.Volumes[i].Name, field: fmt.Sprintf("spec.volumes[%d].containerDisk.image", i),
+				reference: c.Image, pullPolicy: c.ImagePullPolicy, pullSecret: c.ImagePullSecret,
+				mountPath: fmt.Sprintf("%s/disk_%d", imageVolumeDir, i),
+			})
+		}
+	}
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
+		c := f.KernelBoot.Container
+		all = append(all, diskImage{
+			volume: kernelBootVolume, field: "spec.domain.firmware.kernelBoot.container.image",
+			reference: c.Image, pullPolicy: c.ImagePullPolicy, pullSecret: c.ImagePullSecret, mountPath: kernelBootDir,
+		})
+	}
+	return all
+}
+
+func skipsDigest(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Annotations[skipDigestAnnotation] == "true"
+}
+
+func digestContainer(d *Draft, image diskImage) corev1.Container {
+	r := supportResources(d, v1.ContainerDisk, amounts{cpu: "1m", memory: "1M"}, amounts{cpu: "10m", memory: "40M"})
+	r.Requests[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(ephemeralStorageBytes, 0)
+	return corev1.Container{
+		Name:            imageContainerPrefix + image.volume,
+		Image:           image.reference,
+		ImagePullPolicy: image.pullPolicy,
+		Command:         []string{digestBinaryMount + "/usr/bin/container-disk"},
+		Args:            []string{"--no-op"},
+		SecurityContext: supportSecurity(),
+		Resources:       r,
+		VolumeMounts:    []corev1.VolumeMount{{Name: launcherVolume, MountPath: digestBinaryMount, ReadOnly: true}},
+	}
+}
+
+// pinnedImage is the reference under which the source Pod has the image. A guest must find the same bytes on the target,
+// even if the tag has moved on meanwhile.
+func pinnedImage(d *Draft, image diskImage) (string, error) {
+	source := d.migration.SourcePod
+	reference := image.reference
+	for _, v := range source.Spec.Volumes {
+		if v.Name == image.volume && v.Image != nil && strings.Contains(v.Image.Reference, digestMark) {
+			reference = v.Image.Reference
+		}
+	}
+	reported, found := reportedImageID(source, imageContainerPrefix+image.volume)
+	if digest := digestPattern.FindStringSubmatch(reported); digest != nil {
+		return withoutTag(image.reference) + digestMark + digest[1], nil
+	}
+	if strings.Contains(reference, digestMark) || (!found && skipsDigest(d.vmi)) {
+		return reference, nil
+	}
+	if !found || reported == "" {
+		return "", &Error{
+			Field: image.field, Reason: fmt.Sprintf("pod %q does not report the digest of image %q", source.Name, image.reference),
+			Remedy: "wait until it does, or name the image by digest", Err: ErrMissingFact,
+		}
+	}
+	return "", invalid(image.field, fmt.Sprintf("pod %q reports image id %q of image %q, which has no sha256 digest",
+		source.Name, reported, image.reference), "name the image by digest")
+}
+
+func reportedImageID(pod *corev1.Pod, container string) (id string, found bool) {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range statuses {
+			if statuses[i].Name == container {
+				id, found = statuses[i].ImageID, true
+			}
+		}
+	}
+	return id, found
+}
+
+// withoutTag drops tag and digest of an image reference. A colon before the last slash belongs to a port.
+func withoutTag(reference string) string {
+	reference, _, _ = strings.Cut(reference, "@")
+	if colon := strings.LastIndex(reference, ":"); colon > strings.LastIndex(reference, "/") {
+		return reference[:colon]
+	}
+	return reference
+}

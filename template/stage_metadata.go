@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"crypto/sha1" //nolint:gosec // the identity label's form is KubeVirt's, it protects nothing
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	computeContainer = "compute"
+	istioInject      = "sidecar.istio.io/inject"
+)
+
+// metadata gives the Pod its name, owner, labels and annotations.
+func metadata(d *Draft) error {
+	d.Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.vmi) })
+	d.Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.vmi.Namespace })
+	d.Set("metadata.ownerReferences", func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(d.vmi, v1.VirtualMachineInstanceGroupVersionKind),
+		}
+	})
+	// Within a stage, later values win.
+	for _, key := range slices.Sorted(maps.Keys(d.vmi.Labels)) {
+		d.Label(key, d.vmi.Labels[key])
+	}
+	d.Label(v1.AppLabel, "virt-launcher")
+	d.Label(v1.CreatedByLabel, string(d.vmi.UID))
+	d.Label(v1.DeprecatedVirtualMachineNameLabel, hostname(d.vmi))
+	d.Label(v1.VirtualMachineInstanceIDLabel, identity(d.vmi.Name))
+	if inject, ok := d.vmi.Annotations[istioInject]; ok {
+		d.Label(istioInject, inject)
+	}
+	d.Annotation(v1.DomainAnnotation, d.vmi.Name)
+	for _, key := range slices.Sorted(maps.Keys(d.vmi.Annotations)) {
+		if !private(key) {
+			d.Annotation(key, d.vmi.Annotations[key])
+		}
+	}
+	d.Annotation("kubectl.kubernetes.io/default-container", computeContainer)
+	d.Annotation(v1.MigrationTransportUnixAnnotation, "true")
+	d.Annotation("descheduler.alpha.kubernetes.io/request-evict-only", "")
+	return nil
+}
+
+// private tells which annotations of a VMI describe the VMI alone.
+func private(key string) bool {
+	return strings.HasPrefix(key, "kubectl.kubernetes.io") ||
+		strings.HasPrefix(key, v1.ControllerAPIStorageVersionObservedAnnotation) ||
+		strings.HasPrefix(key, v1.ControllerAPILatestVersionObservedAnnotation)
+}
+
+// hostname is the Pod's host name: the one asked for, else the VMI's name up to its first dot.
+func hostname(vmi *v1.VirtualMachineInstance) string {
+	if vmi.Spec.Hostname != "" {
+		return vmi.Spec.Hostname
+	}
+	name, _, _ := strings.Cut(vmi.Name, ".")
+	return strings.TrimRight(truncate(name, maxLabel), "-")
+}
+
+// identity fits the VMI's name into a label value without making two names equal.
+func identity(name string) string {
+	if len(name) <= maxLabel {
+		return name
+	}
+	sum := sha1.Sum([]byte(name)) //nolint:gosec // see the import
+	return name[:54] + "-" + hex.EncodeToString(sum[:])[:8]
+}

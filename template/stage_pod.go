@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	defaultGraceSeconds = int64(30)
+	// The launcher waits a little longer than the guest is given, and the kubelet a little longer than the launcher.
+	launcherGraceMargin = int64(15)
+	podGraceMargin      = launcherGraceMargin + 15
+)
+
+func graceSeconds(vmi *v1.VirtualMachineInstance) int64 {
+	if g := vmi.Spec.TerminationGracePeriodSeconds; g != nil {
+		return *g
+	}
+	return defaultGraceSeconds
+}
+
+// podSettings fills in what concerns the Pod as a whole and not its containers.
+func podSettings(d *Draft) error {
+	spec := &d.vmi.Spec
+	d.Set("spec.restartPolicy", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
+	d.Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = hostname(d.vmi) })
+	d.Set("spec.terminationGracePeriodSeconds", func(p *corev1.Pod) {
+		seconds := graceSeconds(d.vmi) + podGraceMargin
+		p.Spec.TerminationGracePeriodSeconds = &seconds
+	})
+	d.Set("spec.enableServiceLinks", func(p *corev1.Pod) { p.Spec.EnableServiceLinks = new(bool) })
+	d.Set("spec.readinessGates", func(p *corev1.Pod) {
+		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: v1.VirtualMachineUnpaused}}
+	})
+	if spec.Subdomain != "" {
+		d.Set("spec.subdomain", func(p *corev1.Pod) { p.Spec.Subdomain = spec.Subdomain })
+	}
+	if spec.DNSPolicy != "" {
+		d.Set("spec.dnsPolicy", func(p *corev1.Pod) { p.Spec.DNSPolicy = spec.DNSPolicy })
+	}
+	if spec.DNSConfig != nil {
+		d.Set("spec.dnsConfig", func(p *corev1.Pod) { p.Spec.DNSConfig = spec.DNSConfig })
+	}
+	if spec.PriorityClassName != "" {
+		d.Set("spec.priorityClassName", func(p *corev1.Pod) { p.Spec.PriorityClassName = spec.PriorityClassName })
+	}
+	if class := d.config.DefaultRuntimeClass; class != "" {
+		d.Set("spec.runtimeClassName", func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class })
+	}
+	serviceAccount(d)
+	return nil
+}
+
+// serviceAccount mounts a token only into guests that have a volume of it, or for a mesh that needs one.
+func serviceAccount(d *Draft) {
+	name, mount := d.vmi.Spec.ServiceAccountName, strings.EqualFold(d.vmi.Annotations[istioInject], "true")
+	for _, v := range d.vmi.Spec.Volumes {
+		if v.ServiceAccount == nil {
+			continue
+		}
+		mount = true
+		if name == "" {
+			name = v.ServiceAccount.ServiceAccountName
+		}
+	}
+	if name != "" {
+		d.Set("spec.serviceAccountName", func(p *corev1.Pod) { p.Spec.ServiceAccountName = name })
+	}
+	d.Set("spec.automountServiceAccountToken", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &mount })
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	probeCommand = "virt-probe"
+	// A guest takes a moment from the start of its container until anything in it can be asked.
+	guestStartSeconds = 10
+)
+
+// probes turns the VMI's probes into probes of the compute container that ask the guest.
+func probes(d *Draft) error {
+	if p := d.vmi.Spec.ReadinessProbe; p != nil {
+		probe := renderProbe(d.vmi, p)
+		d.Set("spec.containers[compute].readinessProbe", func(*corev1.Pod) { d.compute().ReadinessProbe = probe })
+	}
+	if p := d.vmi.Spec.LivenessProbe; p != nil {
+		probe := renderProbe(d.vmi, p)
+		d.Set("spec.containers[compute].livenessProbe", func(*corev1.Pod) { d.compute().LivenessProbe = probe })
+	}
+	return nil
+}
+
+// compute returns the compute container, or a scrap one after noting that it is not there.
+func (d *Draft) compute() *corev1.Container {
+	if c, _ := d.container(computeContainer); c != nil {
+		return c
+	}
+	return &corev1.Container{}
+}
+
+func renderProbe(vmi *v1.VirtualMachineInstance, p *v1.Probe) *corev1.Probe {
+	out := &corev1.Probe{
+		InitialDelaySeconds: p.InitialDelaySeconds + guestStartSeconds,
+		TimeoutSeconds:      atLeastOne(p.TimeoutSeconds, 1),
+		PeriodSeconds:       atLeastOne(p.PeriodSeconds, 10),
+		SuccessThreshold:    atLeastOne(p.SuccessThreshold, 1),
+		FailureThreshold:    atLeastOne(p.FailureThreshold, 3),
+	}
+	ask := []string{
+		probeCommand, "--domainName", vmi.Namespace + "_" + vmi.Name,
+		"--timeoutSeconds", strconv.Itoa(int(out.TimeoutSeconds)),
+	}
+	switch {
+	case p.Exec != nil:
+		command := p.Exec.Command
+		if len(command) > 0 && command[0] != probeCommand {
+			command = append(append(ask, "--command", command[0], "--"), command[1:]...)
+			out.TimeoutSeconds++ // the kubelet waits a little longer than the command inside
+		}
+		out.Exec = &corev1.ExecAction{Command: command}
+	case p.GuestAgentPing != nil:
+		out.Exec = &corev1.ExecAction{Command: append(ask, "--guestAgentPing")}
+		out.TimeoutSeconds++
+	case p.HTTPGet != nil:
+		out.HTTPGet = p.HTTPGet
+	case p.TCPSocket != nil:
+		out.TCPSocket = p.TCPSocket
+	}
+	return out
+}
+
+func atLeastOne(n, fallback int32) int32 {
+	if n < 1 {
+		return fallback
+	}
+	return n
+}

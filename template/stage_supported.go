@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// supported refuses what no stage renders yet, so that no Pod silently lacks something its guest was promised.
+func supported(d *Draft) error {
+	errs := slices.Concat(
+		unsupportedGates(d.config),
+		unsupportedDomain(d),
+		unsupportedDevices(&d.vmi.Spec),
+		unsupportedVolumes(d),
+	)
+	spec := &d.vmi.Spec
+	if len(spec.AccessCredentials) > 0 {
+		errs = append(errs, unsupported("spec.accessCredentials", "access credentials"))
+	}
+	if len(spec.ResourceClaims) > 0 {
+		errs = append(errs, unsupported("spec.resourceClaims", "dynamic resource allocation"))
+	}
+	if len(spec.UtilityVolumes) > 0 {
+		errs = append(errs, unsupported("spec.utilityVolumes", "utility volumes"))
+	}
+	const hooks = "hooks.kubevirt.io/hookSidecars"
+	if _, ok := d.vmi.Annotations[hooks]; ok {
+		errs = append(errs, unsupported("metadata.annotations["+hooks+"]", "hook sidecars"))
+	}
+	if d.migration != nil && d.vmi.IsDecentralizedMigration() {
+		errs = append(errs, unsupported("status.migrationState", "migration between clusters"))
+	}
+	return errors.Join(errs...)
+}
+
+func unsupportedGates(config Config) (errs []error) {
+	for _, gate := range gatesUnsupported {
+		if config.GateEnabled(gate) {
+			errs = append(errs, unsupported("Config.FeatureGates", "feature gate "+gate))
+		}
+	}
+	return errs
+}
+
+func unsupportedDomain(d *Draft) (errs []error) {
+	domain := &d.vmi.Spec.Domain
+	if domain.LaunchSecurity != nil {
+		errs = append(errs, unsupported("spec.domain.launchSecurity", "confidential guests"))
+	}
+	if tpm := domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && isTrue(tpm.Persistent) {
+		errs = append(errs, unsupported("spec.domain.devices.tpm.persistent", "storage for the guest's TPM state"))
+	}
+	if f := domain.Firmware; f != nil {
+		if f.Bootloader != nil && f.Bootloader.EFI != nil && isTrue(f.Bootloader.EFI.Persistent) {
+			errs = append(errs, unsupported("spec.domain.firmware.bootloader.efi.persistent", "storage for firmware variables"))
+		}
+		if f.KernelBoot != nil && f.KernelBoot.Container != nil && !d.config.GateEnabled(gateImageVolume) {
+			errs = append(errs, unsupported("spec.domain.firmware.kernelBoot", "kernel boot without feature gate ImageVolume"))
+		}
+	}
+	if s := d.vmi.Status.ChangedBlockTracking; s != nil &&
+		(s.State == v1.ChangedBlockTrackingInitializing || s.State == v1.ChangedBlockTrackingEnabled) {
+		errs = append(errs, unsupported("status.changedBlockTracking", "changed block tracking"))
+	}
+	return errs
+}
+
+func unsupportedDevices(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
+	devices := &spec.Domain.Devices
+	for i := range devices.Interfaces {
+		if what := unsupportedBinding(&devices.Interfaces[i]); what != "" {
+			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.interfaces[%d]", i), what))
+		}
+	}
+	for i, n := range spec.Networks {
+		if n.Multus != nil || n.ResourceClaim != nil {
+			errs = append(errs, unsupported(fmt.Sprintf("spec.networks[%d]", i), "networks other than the Pod's"))
+		}
+	}
+	for i, g := range devices.GPUs {
+		if g.ClaimRequest != nil {
+			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.gpus[%d]", i), "devices from a resource claim"))
+		}
+	}
+	for i, h := range devices.HostDevices {
+		if h.ClaimRequest != nil {
+			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.hostDevices[%d]", i), "devices from a resource claim"))
+		}
+	}
+	for i, disk := range devices.Disks {
+		if disk.LUN != nil && disk.LUN.Reservation {
+			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.disks[%d].lun.reservation", i), "SCSI reservations"))
+		}
+	}
+	if len(devices.Filesystems) > 0 {
+		errs = append(errs, unsupported("spec.domain.devices.filesystems", "shared file systems"))
+	}
+	return errs
+}
+
+func unsupportedBinding(i *v1.Interface) string {
+	switch {
+	case i.Binding != nil:
+		return "network binding plugins"
+	case i.SRIOV != nil:
+		return "SR-IOV interfaces"
+	case i.PasstBinding != nil, i.DeprecatedPasst != nil:
+		return "passt interfaces"
+	case i.DeprecatedSlirp != nil:
+		return "slirp interfaces"
+	case i.DeprecatedMacvtap != nil:
+		return "macvtap interfaces"
+	default:
+		return ""
+	}
+}
+
+func unsupportedVolumes(d *Draft) (errs []error) {
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
+		at := fmt.Sprintf("spec.volumes[%d]", i)
+		if v.ContainerPath != nil {
+			errs = append(errs, unsupported(at+".containerPath", "volumes from the launcher's own files"))
+		}
+		if v.ContainerDisk != nil && !d.config.GateEnabled(gateImageVolume) {
+			errs = append(errs, unsupported(at+".containerDisk", "container disks without feature gate ImageVolume"))
+		}
+	}
+	return errs
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

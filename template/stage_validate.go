@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// validate refuses a VMI that no Pod can be rendered from. It reports every fault it finds, not only the first.
+func validate(d *Draft) error {
+	errs := slices.Concat(
+		checkMemory(&d.vmi.Spec.Domain),
+		checkCPU(&d.vmi.Spec.Domain),
+		checkDisks(&d.vmi.Spec),
+		checkVolumes(d.vmi.Spec.Volumes),
+		checkInterfaces(&d.vmi.Spec),
+		checkKernelBoot(&d.vmi.Spec.Domain),
+	)
+	for _, host := range []struct{ field, name string }{
+		{"spec.hostname", d.vmi.Spec.Hostname}, {"spec.subdomain", d.vmi.Spec.Subdomain},
+	} {
+		if problems := validation.IsDNS1123Label(host.name); host.name != "" && len(problems) > 0 {
+			errs = append(errs, invalid(host.field, fmt.Sprintf("%q: %s", host.name, problems[0]), "use lower case letters, digits and dashes"))
+		}
+	}
+	if g := d.vmi.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
+		errs = append(errs, invalid("spec.terminationGracePeriodSeconds", fmt.Sprintf("%d is negative", *g), "use 0 or more seconds"))
+	}
+	return errors.Join(errs...)
+}
+
+func checkMemory(domain *v1.DomainSpec) (errs []error) {
+	if m := domain.Memory; m != nil {
+		if m.Guest != nil && m.Guest.Sign() <= 0 {
+			errs = append(errs, invalid("spec.domain.memory.guest", m.Guest.String()+" is not a positive size",
+				"give the guest memory, for example 1Gi"))
+		}
+		if m.Hugepages != nil {
+			errs = append(errs, checkHugepages(domain)...)
+		}
+	}
+	for _, list := range []struct {
+		name      string
+		resources map[string]*resource.Quantity
+	}{
+		{"requests", map[string]*resource.Quantity{"memory": domain.Resources.Requests.Memory(), "cpu": domain.Resources.Requests.Cpu()}},
+		{"limits", map[string]*resource.Quantity{"memory": domain.Resources.Limits.Memory(), "cpu": domain.Resources.Limits.Cpu()}},
+	} {
+		for _, name := range []string{"cpu", "memory"} {
+			if q := list.resources[name]; q.Sign() < 0 {
+				errs = append(errs, invalid("spec.domain.resources."+list.name+"."+name, q.String()+" is negative", "use a positive amount"))
+			}
+		}
+	}
+	request, limit := domain.Resources.Requests.Memory(), domain.Resources.Limits.Memory()
+	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) > 0 {
+		errs = append(errs, invalid("spec.domain.resources.requests.memory",
+			request.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
+	}
+	return errs
+}
+
+func checkHugepages(domain *v1.DomainSpec) []error {
+	const field = "spec.domain.memory.hugepages.pageSize"
+	size, err := resource.ParseQuantity(domain.Memory.Hugepages.PageSize)
+	if err != nil || size.Sign() <= 0 {
+		return []error{invalid(field, fmt.Sprintf("%q is not a positive size", domain.Memory.Hugepages.PageSize),
+			"use a page size the nodes offer, such as 2Mi or 1Gi")}
+	}
+	return nil
+}
+
+func checkCPU(domain *v1.DomainSpec) (errs []error) {
+	request, limit := domain.Resources.Requests.Cpu(), domain.Resources.Limits.Cpu()
+	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) > 0 {
+		errs = append(errs, invalid("spec.domain.resources.requests.cpu",
+			request.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
+	}
+	cpu := domain.CPU
+	if cpu == nil {
+		return errs
+	}
+	if cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
+		errs = append(errs, invalid("spec.domain.cpu.isolateEmulatorThread", "needs dedicated CPUs", "set dedicatedCpuPlacement as well"))
+	}
+	for i, f := range cpu.Features {
+		if f.Name == "" {
+			errs = append(errs, invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "is empty", "name the CPU feature"))
+		}
+	}
+	return errs
+}
+
+func checkDisks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
+	volumes := map[string]bool{}
+	for _, v := range spec.Volumes {
+		volumes[v.Name] = true
+	}
+	seen := map[string]int{}
+	for i := range spec.Domain.Devices.Disks {
+		disk := &spec.Domain.Devices.Disks[i]
+		at := fmt.Sprintf("spec.domain.devices.disks[%d]", i)
+		if first, ok := seen[disk.Name]; ok {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is the name of disks[%d] as well", disk.Name, first), "give every disk its own name"))
+		}
+		seen[disk.Name] = i
+		if !volumes[disk.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no volume %q", disk.Name), "add the volume to spec.volumes or remove the disk"))
+		}
+		errs = append(errs, checkDiskDevice(at, disk)...)
+	}
+	return errs
+}
+
+func checkDiskDevice(at string, disk *v1.Disk) (errs []error) {
+	var kinds []string
+	var bus v1.DiskBus
+	if disk.Disk != nil {
+		kinds, bus = append(kinds, "disk"), disk.Disk.Bus
+	}
+	if disk.LUN != nil {
+		kinds, bus = append(kinds, "lun"), disk.LUN.Bus
+	}
+	if disk.CDRom != nil {
+		kinds, bus = append(kinds, "cdrom"), disk.CDRom.Bus
+	}
+	if len(kinds) > 1 {
+		return []error{invalid(at, "is "+strings.Join(kinds, " and ")+" at once", "keep one of them")}
+	}
+	if len(kinds) == 0 {
+		return nil // a disk of no kind is a plain disk
+	}
+	known := []v1.DiskBus{"", v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
+	if kinds[0] == "cdrom" {
+		known = []v1.DiskBus{"", v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
+	}
+	if !slices.Contains(known, bus) {
+		errs = append(errs, invalid(at+"."+kinds[0]+".bus", fmt.Sprintf("%q is no bus of a %s", bus, kinds[0]),
+			fmt.Sprintf("use one of %q", known[1:])))
+	}
+	return errs
+}
+
+func checkVolumes(volumes []v1.Volume) (errs []error) {
+	seen := map[string]int{}
+	for i := range volumes {
+		v := &volumes[i]
+		at := fmt.Sprintf("spec.volumes[%d]", i)
+		if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
+		}
+		if first, ok := seen[v.Name]; ok {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is the name of volumes[%d] as well", v.Name, first), "give every volume its own name"))
+		}
+		seen[v.Name] = i
+		if slices.Contains(reservedVolumes, v.Name) {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is used by the launcher itself", v.Name), "choose another name"))
+		}
+		errs = append(errs, checkSource(at, &v.VolumeSource)...)
+	}
+	return errs
+}
+
+func checkSource(at string, s *v1.VolumeSource) []error {
+	set := sourcesOf(s)
+	switch len(set) {
+	case 0:
+		return []error{invalid(at, "has no source", "add one, such as containerDisk or persistentVolumeClaim")}
+	case 1:
+	default:
+		return []error{invalid(at, "has the sources "+strings.Join(set, ", "), "keep one of them")}
+	}
+	empty := func(field string) []error {
+		return []error{invalid(at+"."+field, "is empty", "name what the volume is made from")}
+	}
+	switch {
+	case s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ClaimName == "":
+		return empty("persistentVolumeClaim.claimName")
+	case s.DataVolume != nil && s.DataVolume.Name == "":
+		return empty("dataVolume.name")
+	case s.ContainerDisk != nil && s.ContainerDisk.Image == "":
+		return empty("containerDisk.image")
+	case s.Ephemeral != nil && (s.Ephemeral.PersistentVolumeClaim == nil || s.Ephemeral.PersistentVolumeClaim.ClaimName == ""):
+		return empty("ephemeral.persistentVolumeClaim.claimName")
+	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.Sign() <= 0:
+		return []error{invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" is not a positive size", "give a size such as 1Gi")}
+	case s.Sysprep != nil && s.Sysprep.Secret == nil && s.Sysprep.ConfigMap == nil:
+		return empty("sysprep")
+	case s.HostDisk != nil:
+		return checkHostDisk(at+".hostDisk", s.HostDisk)
+	}
+	return nil
+}
+
+func checkHostDisk(at string, h *v1.HostDisk) (errs []error) {
+	if !path.IsAbs(h.Path) || path.Clean(h.Path) != h.Path || path.Dir(h.Path) == "/" {
+		errs = append(errs, invalid(at+".path", fmt.Sprintf("%q is no clean absolute path of a file in a folder", h.Path),
+			"use a path like /srv/disks/vm.img"))
+	}
+	if !slices.Contains([]v1.HostDiskType{"", v1.HostDiskExists, v1.HostDiskExistsOrCreate}, h.Type) {
+		errs = append(errs, invalid(at+".type", fmt.Sprintf("%q is unknown", h.Type), "use Disk or DiskOrCreate"))
+	}
+	if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
+		errs = append(errs, invalid(at+".capacity", "must be a positive size when the disk may be created", "give a size such as 1Gi"))
+	}
+	return errs
+}
+
+func sourcesOf(s *v1.VolumeSource) (set []string) {
+	for _, source := range []struct {
+		name string
+		set  bool
+	}{
+		{"hostDisk", s.HostDisk != nil}, {"persistentVolumeClaim", s.PersistentVolumeClaim != nil},
+		{"cloudInitNoCloud", s.CloudInitNoCloud != nil}, {"cloudInitConfigDrive", s.CloudInitConfigDrive != nil},
+		{"sysprep", s.Sysprep != nil}, {"containerDisk", s.ContainerDisk != nil}, {"ephemeral", s.Ephemeral != nil},
+		{"emptyDisk", s.EmptyDisk != nil}, {"dataVolume", s.DataVolume != nil}, {"configMap", s.ConfigMap != nil},
+		{"secret", s.Secret != nil}, {"downwardAPI", s.DownwardAPI != nil}, {"serviceAccount", s.ServiceAccount != nil},
+		{"downwardMetrics", s.DownwardMetrics != nil}, {"memoryDump", s.MemoryDump != nil},
+		{"containerPath", s.ContainerPath != nil},
+	} {
+		if source.set {
+			set = append(set, source.name)
+		}
+	}
+	return set
+}
+
+func checkInterfaces(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
+	networks := map[string]bool{}
+	for i, n := range spec.Networks {
+		if networks[n.Name] {
+			errs = append(errs, invalid(fmt.Sprintf("spec.networks[%d].name", i), fmt.Sprintf("%q is there twice", n.Name), "give every network its own name"))
+		}
+		networks[n.Name] = true
+	}
+	seen := map[string]bool{}
+	for i, iface := range spec.Domain.Devices.Interfaces {
+		at := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
+		if seen[iface.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", iface.Name), "give every interface its own name"))
+		}
+		seen[iface.Name] = true
+		if !networks[iface.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no network %q", iface.Name), "add the network to spec.networks or remove the interface"))
+		}
+		for j, p := range iface.Ports {
+			if p.Port < 1 || p.Port > 65535 {
+				errs = append(errs, invalid(fmt.Sprintf("%s.ports[%d].port", at, j), fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535"))
+			}
+		}
+	}
+	return errs
+}
+
+func checkKernelBoot(domain *v1.DomainSpec) []error {
+	if domain.Firmware == nil || domain.Firmware.KernelBoot == nil || domain.Firmware.KernelBoot.Container == nil {
+		return nil
+	}
+	c := domain.Firmware.KernelBoot.Container
+	const at = "spec.domain.firmware.kernelBoot.container"
+	if c.Image == "" {
+		return []error{invalid(at+".image", "is empty", "name the image that has the kernel")}
+	}
+	if c.KernelPath == "" && c.InitrdPath == "" {
+		return []error{invalid(at, "has neither kernelPath nor initrdPath", "name the files in the image")}
+	}
+	return nil
+}

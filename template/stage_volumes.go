@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// volumes adds what the guest's disks are made from, except images. Volumes that are plugged in while the guest runs are
+// attached by Pods of their own.
+func volumes(d *Draft) error {
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
+		if hotplugged(d.vmi, v) {
+			continue
+		}
+		if err := addVolume(d, v, fmt.Sprintf("spec.volumes[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hotplugged(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
+	if (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable) || (v.DataVolume != nil && v.DataVolume.Hotpluggable) {
+		return true
+	}
+	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == v.Name && s.HotplugVolume != nil
+	})
+}
+
+func addVolume(d *Draft, v *v1.Volume, at string) error {
+	if claim, field := claimOf(v); claim != nil {
+		return addClaim(d, v.Name, at+"."+field, claim)
+	}
+	switch {
+	case v.HostDisk != nil:
+		addHostDisk(d, v.Name, v.HostDisk)
+	case v.CloudInitNoCloud != nil:
+		addCloudInit(d, v.Name, v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef)
+	case v.CloudInitConfigDrive != nil:
+		addCloudInit(d, v.Name, v.CloudInitConfigDrive.UserDataSecretRef, v.CloudInitConfigDrive.NetworkDataSecretRef)
+	case v.Sysprep != nil:
+		addSysprep(d, v.Name, v.Sysprep)
+	case v.DownwardMetrics != nil:
+		limit := resource.MustParse("1Mi")
+		d.Volume(corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit},
+		}})
+		d.Mount(computeContainer, corev1.VolumeMount{Name: v.Name, MountPath: privateDir + "/downwardmetric-disk"})
+	}
+	return nil
+}
+
+// claimOf returns the claim that a volume is made from, and the field that names it. Memory dumps are not the guest's.
+func claimOf(v *v1.Volume) (*corev1.PersistentVolumeClaimVolumeSource, string) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return &v.PersistentVolumeClaim.PersistentVolumeClaimVolumeSource, "persistentVolumeClaim.claimName"
+	case v.DataVolume != nil:
+		return &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.DataVolume.Name}, "dataVolume.name"
+	case v.Ephemeral != nil:
+		return v.Ephemeral.PersistentVolumeClaim, "ephemeral.persistentVolumeClaim.claimName"
+	default:
+		return nil, ""
+	}
+}
+
+func addClaim(d *Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
+	claim := d.facts.Claims[source.ClaimName]
+	if claim == nil {
+		return &Error{
+			Field: field, Reason: fmt.Sprintf("claim %q is not known", source.ClaimName),
+			Remedy: "create the PersistentVolumeClaim in the namespace of the guest", Err: ErrMissingFact,
+		}
+	}
+	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
+	if isBlock(claim) {
+		d.Device(computeContainer, corev1.VolumeDevice{Name: name, DevicePath: "/dev/" + name})
+		return nil
+	}
+	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
+	return nil
+}
+
+func isBlock(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// sharedPaths lists where file systems are mounted that several nodes can write to; a migration does not copy those.
+func sharedPaths(d *Draft) (paths []string) {
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
+		source, _ := claimOf(v)
+		if source == nil || hotplugged(d.vmi, v) {
+			continue
+		}
+		claim := d.facts.Claims[source.ClaimName]
+		if claim != nil && !isBlock(claim) && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany) {
+			paths = append(paths, vmiDisksDir+"/"+v.Name)
+		}
+	}
+	return paths
+}
+
+func addHostDisk(d *Draft, name string, h *v1.HostDisk) {
+	kind := corev1.HostPathUnset
+	switch h.Type {
+	case v1.HostDiskExists:
+		kind = corev1.HostPathDirectory
+	case v1.HostDiskExistsOrCreate:
+		kind = corev1.HostPathDirectoryOrCreate
+	}
+	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: path.Dir(h.Path), Type: &kind},
+	}})
+	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
+}
+
+// addCloudInit mounts the secrets that user and network data come from. Both spellings of a key are in use.
+func addCloudInit(d *Draft, name string, user, network *corev1.LocalObjectReference) {
+	for _, s := range []struct {
+		ref    *corev1.LocalObjectReference
+		suffix string
+		keys   []string
+	}{
+		{user, "-udata", []string{"userdata", "userData"}}, {network, "-ndata", []string{"networkdata", "networkData"}},
+	} {
+		if s.ref == nil {
+			continue
+		}
+		d.Volume(corev1.Volume{Name: name + s.suffix, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: s.ref.Name},
+		}})
+		for _, key := range s.keys {
+			d.Mount(computeContainer, corev1.VolumeMount{
+				Name: name + s.suffix, MountPath: privateDir + "/secret/" + name + "/" + key, SubPath: key, ReadOnly: true,
+			})
+		}
+	}
+}
+
+func addSysprep(d *Draft, name string, s *v1.SysprepSource) {
+	var source corev1.VolumeSource
+	if s.Secret != nil {
+		source.Secret = &corev1.SecretVolumeSource{SecretName: s.Secret.Name}
+	} else {
+		source.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: *s.ConfigMap}
+	}
+	d.Volume(corev1.Volume{Name: name, VolumeSource: source})
+	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: privateDir + "/sysprep/" + name, ReadOnly: true})
+}
