@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# Shared by the scripts of this folder, which run in bash from the root of the repository.
+# shellcheck shell=bash
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+bin=$root/bin
+
+# Flags of the caller's environment would make other builds than the ones cached.
+unset GOFLAGS
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# elapsed SECONDS prints a duration for people.
+elapsed() {
+  if [ "$1" -ge 60 ]; then printf '%dm%02ds' $(($1 / 60)) $(($1 % 60)); else printf '%ds' "$1"; fi
+}
+
+# with_progress WHAT LOG COMMAND... runs a command with its output in LOG and says how long it has
+# been at it and what it said last: in place on a terminal, else as a line now and then. If the
+# command fails, its output is shown.
+with_progress() {
+  local what=$1 log=$2 begin=$SECONDS last=0 note pid rc=0
+  shift 2
+  mkdir -p "$(dirname "$log")"
+  "$@" >"$log" 2>&1 </dev/null &
+  pid=$!
+  # shellcheck disable=SC2064 # the process of now is meant
+  trap "kill $pid 2>/dev/null; exit 130" INT TERM
+  [ -t 1 ] || say "$what"
+  while kill -0 "$pid" 2>/dev/null; do
+    note=$(tail -n 1 "$log" | tr -d '\r\033' | cut -c 1-60)
+    note="$(wc -l <"$log") lines, ${note:-starting}"
+    if [ -t 1 ]; then
+      printf '\r\033[K%s: %s (%s)' "$what" "$(elapsed $((SECONDS - begin)))" "$note"
+    elif [ $((SECONDS - begin - last)) -ge 20 ]; then
+      last=$((SECONDS - begin))
+      say "  $(elapsed "$last") ($note)"
+    fi
+    sleep 0.5
+  done
+  wait "$pid" || rc=$?
+  trap - INT TERM
+  [ -t 1 ] && printf '\r\033[K'
+  if [ "$rc" -ne 0 ]; then
+    tail -n 40 "$log" >&2
+    die "$what: failed after $(elapsed $((SECONDS - begin))); all of its output is in $log"
+  fi
+  say "$what: done in $(elapsed $((SECONDS - begin)))"
+}
+
+# fingerprint FILE... identifies the content of files and the version of Go.
+fingerprint() { { cat -- "$@" && go version; } | sha256sum | cut -d ' ' -f 1; }
+
+# stamped NAME FINGERPRINT tells whether what NAME stands for was made from just that.
+stamped() { [ "$(cat "$bin/.stamp-$1" 2>/dev/null)" = "$2" ]; }
+
+# stamp NAME FINGERPRINT notes it.
+stamp() { printf '%s\n' "$2" >"$bin/.stamp-$1"; }
+
+# module_version DIR MODULE prints the version that the go.mod of DIR requires.
+module_version() { awk -v m="$2" '$1 == m && $2 ~ /^v/ {print $2; exit}' "$1/go.mod"; }
+
+command -v go >/dev/null || die "Go is not installed; this module needs the version named in go.mod (https://go.dev/dl)"

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Prepares a machine for the demo and the tests: Debian packages where they are missing, the programs
+# of the rig and the guest image in bin. Takes seconds when there is nothing to do.
+source "$(dirname "$0")/lib.sh"
+
+# packages and, for each, something it brings: whatever brings it, a package that is not needed is
+# not installed.
+packages=(
+  "busybox-static /bin/busybox /usr/bin/busybox" # user space of the guest
+  "ca-certificates /etc/ssl/certs/ca-certificates.crt"
+  "cpio /bin/cpio /usr/bin/cpio"                 # packs the guest's initramfs
+  "gcc /usr/bin/gcc"                             # cgo: libvirt binding, race detector
+  "iproute2 /sbin/ip /usr/sbin/ip"               # networks of the hypervisor nodes
+  "kmod /sbin/modprobe /usr/sbin/modprobe"       # modules of the guest's kernel
+  "libc6-dev /usr/include/stdlib.h"
+  "libvirt-clients /usr/bin/virsh"
+  "libvirt-daemon /usr/sbin/libvirtd"
+  "libvirt-daemon-driver-qemu /usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so"
+  "qemu-system-x86 /usr/bin/qemu-system-x86_64"
+  "qemu-utils /usr/bin/qemu-img"
+  "util-linux /usr/bin/unshare"
+)
+
+missing_packages() {
+  local entry name path
+  for entry in "${packages[@]}"; do
+    read -r name path <<<"$entry"
+    # shellcheck disable=SC2086 # paths are words
+    any $path || printf '%s ' "$name"
+  done
+}
+
+# any PATH... tells whether one of them exists.
+any() {
+  local path
+  for path; do [ ! -e "$path" ] || return 0; done
+  return 1
+}
+
+install_packages() {
+  local missing as_root=()
+  missing=$(missing_packages)
+  if [ -z "$missing" ]; then
+    say "Debian packages: installed already"
+    return
+  fi
+  command -v apt-get >/dev/null ||
+    die "this machine is not a Debian: install what brings ${missing% } with its own package manager, then run this again"
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null && sudo -n true 2>/dev/null ||
+      die "Debian packages are missing and installing them needs root; run: sudo apt-get install --no-install-recommends ${missing% }"
+    as_root=(sudo -n)
+  fi
+  say "installing ${missing% }"
+  with_progress "reading package lists" "$bin/.log/apt-update.log" "${as_root[@]}" apt-get update
+  # shellcheck disable=SC2086 # names are words
+  with_progress "installing Debian packages" "$bin/.log/apt-install.log" \
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+}
+
+main() {
+  local begin=$SECONDS
+  [ "$(uname -s)/$(uname -m)" = Linux/x86_64 ] || die "the rig needs Linux on x86_64, this is $(uname -s) on $(uname -m)"
+  mkdir -p "$bin"
+  install_packages
+  hack/tools.sh
+  [ ! -x hack/guest.sh ] || hack/guest.sh
+  say "setup: done in $(elapsed $((SECONDS - begin)))"
+}
+
+main
