@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// modulePath is left out of the names of packages.
+const modulePath = "github.com/virtloom/virtloom"
+
+// event is one line of "go test -json"; see "go doc test2json".
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of a package being built, instead of Package
+	Test       string
+	Elapsed    float64 // seconds
+	Output     string
+}
+
+// test names a test within its package; the empty name is the package itself.
+type test struct{ pkg, name string }
+
+func (t test) String() string {
+	pkg := strings.TrimPrefix(strings.TrimPrefix(t.pkg, modulePath), "/")
+	if pkg == "" {
+		pkg = "."
+	}
+	if t.name == "" {
+		return pkg
+	}
+	return pkg + " " + t.name
+}
+
+// summary is what is known so far.
+type summary struct {
+	out     io.Writer
+	output  map[test][]string // of tests that have not ended
+	builds  map[string][]string
+	passed  int
+	failed  []test
+	skipped []string       // with their reason
+	broken  map[string]int // failed tests by package, to notice a package that failed without one
+}
+
+// summarize copies the essence of a stream of events to out. It tells whether tests ran and none of
+// them failed.
+func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
+	s := &summary{out: out, output: map[test][]string{}, builds: map[string][]string{}, broken: map[string]int{}}
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if strings.TrimSpace(line) != "" {
+			s.line(line)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return false, fmt.Errorf("read events: %w", err)
+		}
+	}
+	return s.finish(), nil
+}
+
+// line takes one line of the stream; one that is no event is passed on.
+func (s *summary) line(line string) {
+	var e event
+	if err := json.Unmarshal([]byte(line), &e); err != nil || e.Action == "" {
+		fmt.Fprint(s.out, line)
+		return
+	}
+	at := test{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		s.builds[e.ImportPath] = append(s.builds[e.ImportPath], e.Output)
+	case "build-fail":
+		fmt.Fprintf(s.out, "%s", strings.Join(s.builds[e.ImportPath], ""))
+	case "output":
+		s.output[at] = append(s.output[at], e.Output)
+	case "pass", "fail", "skip":
+		s.ended(at, e)
+		delete(s.output, at)
+	}
+}
+
+// ended takes the result of a test or a package.
+func (s *summary) ended(at test, e event) {
+	if at.name == "" {
+		s.packageEnded(at, e)
+		return
+	}
+	switch e.Action {
+	case "pass":
+		s.passed++
+	case "skip":
+		s.skipped = append(s.skipped, fmt.Sprintf("%s: %s", at, reason(s.output[at])))
+	case "fail":
+		s.failed = append(s.failed, at)
+		s.broken[at.pkg]++
+		fmt.Fprintf(s.out, "%s", strings.Join(s.output[at], ""))
+	}
+}
+
+func (s *summary) packageEnded(at test, e event) {
+	took := time.Duration(e.Elapsed * float64(time.Second)).Round(10 * time.Millisecond)
+	switch e.Action {
+	case "pass":
+		fmt.Fprintf(s.out, "ok    %s (%v)\n", at, took)
+	case "skip":
+		fmt.Fprintf(s.out, "-     %s (no tests)\n", at)
+	case "fail":
+		if s.broken[at.pkg] == 0 {
+			// It did not build, or died outside of a test, or within one that never ended.
+			s.failed = append(s.failed, at)
+			s.dumpUnended(at.pkg)
+		}
+		fmt.Fprintf(s.out, "FAIL  %s (%v)\n", at, took)
+	}
+}
+
+// dumpUnended prints the output of a package and of its tests without a result.
+func (s *summary) dumpUnended(pkg string) {
+	var unended []test
+	for t := range s.output {
+		if t.pkg == pkg {
+			unended = append(unended, t)
+		}
+	}
+	slices.SortFunc(unended, func(a, b test) int { return strings.Compare(a.name, b.name) })
+	for _, t := range unended {
+		fmt.Fprintf(s.out, "%s", strings.Join(s.output[t], ""))
+	}
+}
+
+// finish prints the summary.
+func (s *summary) finish() (ok bool) {
+	fmt.Fprintln(s.out)
+	for _, t := range s.failed {
+		fmt.Fprintf(s.out, "FAILED   %s\n", t)
+	}
+	for _, t := range s.skipped {
+		fmt.Fprintf(s.out, "SKIPPED  %s\n", t)
+	}
+	if s.passed+len(s.failed) == 0 {
+		fmt.Fprintln(s.out, "FAILED   no test ran")
+	}
+	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.passed, len(s.failed), len(s.skipped))
+	return len(s.failed) == 0 && s.passed > 0
+}
+
+// reason is what a skipped test said, short of the frame that the testing package puts around it.
+func reason(output []string) string {
+	var said []string
+	for _, line := range output {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ") {
+			continue
+		}
+		if place, text, found := strings.Cut(line, ": "); found && strings.Contains(place, ".go:") {
+			line = text
+		}
+		said = append(said, line)
+	}
+	if len(said) == 0 {
+		return "no reason given"
+	}
+	return strings.Join(said, " ")
+}
