@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -41,11 +42,14 @@ func (d *decision) begin() error {
 func (d *decision) request(m *v1.VirtualMachineInstanceMigrationState, uri string) MigrationRequest {
 	r := MigrationRequest{Domain: d.State.Name, DestinationURI: uri, CopyDisks: d.CopyDisks, Unsafe: true}
 	r.Paused = d.State.Status == StatusPaused && d.State.Reason == ReasonUser
-	if c := m.MigrationConfiguration; c != nil {
+	if c := m.VMIMConfigurationOptions; c != nil {
 		if c.BandwidthPerMigration != nil {
 			r.BandwidthMiB = uint64(max(c.BandwidthPerMigration.Value(), 0)) >> 20
 		}
 		r.AutoConverge = c.AllowAutoConverge != nil && *c.AllowAutoConverge
+		if c.MaxDowntimeMs != nil {
+			r.MaxDowntime = time.Duration(*c.MaxDowntimeMs) * time.Millisecond
+		}
 	}
 	return r
 }

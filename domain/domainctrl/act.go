@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// changed tells whether a plan wants the object to say something else.
+func changed(was, want *v1.VirtualMachineInstance) bool {
+	return want != nil && !equality.Semantic.DeepEqual(was, want)
+}
+
+// store writes the object as the plan wants it, in one patch that fails if
+// somebody else wrote in the meantime.
+func (r *Reconciler) store(ctx context.Context, was, want *v1.VirtualMachineInstance) (bool, error) {
+	if !changed(was, want) {
+		return false, nil
+	}
+	ctx, span := tracer.Start(ctx, "node.Store")
+	defer span.End()
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, want.DeepCopy(), patch); err != nil {
+		span.SetStatus(codes.Error, err.Error())
+		return false, fmt.Errorf("domainctrl: store %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	r.tell(was, want)
+	return true, nil
+}
+
+// tell records the events that a stored change amounts to.
+func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
+	if r.Recorder == nil {
+		return
+	}
+	if was.Status.NodeName != want.Status.NodeName {
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest runs on node %s now", r.NodeName)
+	}
+	switch {
+	case was.Status.Phase == want.Status.Phase:
+	case want.Status.Phase == v1.Running:
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Started), "Start", "the guest runs on node %s", r.NodeName)
+	case want.IsFinal():
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Stopped), "Stop", "the guest has ended: %s", want.Status.Phase)
+	}
+}
+
+// act carries out the tasks in order and stops at the first that fails: what
+// follows builds on it.
+func (r *Reconciler) act(ctx context.Context, s domain.Sight, plan domain.Plan) error {
+	for _, t := range plan.Tasks {
+		if err := r.task(ctx, s, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) task(ctx context.Context, s domain.Sight, t domain.Task) (err error) {
+	ctx, span := tracer.Start(ctx, "node."+string(t.Verb))
+	span.SetAttributes(attribute.String("task", t.String()))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+	switch t.Verb {
+	case domain.TaskApply:
+		logger(ctx).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
+		return r.apply(ctx, t.Operation)
+	case domain.TaskMigrate:
+		logger(ctx).Info("Beginning a live migration", "destination", t.Request.DestinationURI, "disks", t.Request.CopyDisks)
+		return r.migrate(ctx, s, t.Request)
+	case domain.TaskAbort:
+		logger(ctx).Info("Aborting a live migration", "why", t.Why)
+		return r.abort(ctx, domain.Name(s.VMI.Namespace, s.VMI.Name))
+	case domain.TaskCleanup:
+		return r.Workspace.Remove(guestUID(s))
+	default:
+		return fmt.Errorf("domainctrl: unknown task %q", t.Verb)
+	}
+}
+
+func (r *Reconciler) apply(ctx context.Context, op domain.Operation) error {
+	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
+	defer cancel()
+	err := r.Hypervisor.Apply(ctx, op)
+	// A guest that ended by itself in between needs neither request.
+	if errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("domainctrl: %s: %w", op, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) abort(ctx context.Context, name string) error {
+	m, able := r.Hypervisor.(domain.Migrator)
+	if !able {
+		return fmt.Errorf("domainctrl: abort the migration of %s: %w", name, domain.ErrUnsupported)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
+	defer cancel()
+	return m.AbortMigration(ctx, name)
+}

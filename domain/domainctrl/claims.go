@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// VolumeClaims locates claims that are bound to hostPath or local volumes: the
+// data of others is where a kubelet mounts it, which this node does not have.
+type VolumeClaims struct {
+	// Reader reads claims and volumes.
+	Reader client.Reader
+}
+
+// Locate returns where the claim's data lies on this node.
+func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (Claim, error) {
+	var pvc corev1.PersistentVolumeClaim
+	if err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &pvc); err != nil {
+		return Claim{}, fmt.Errorf("read PersistentVolumeClaim %s/%s: %w", namespace, name, err)
+	}
+	if pvc.Status.Phase != corev1.ClaimBound {
+		return Claim{}, fmt.Errorf("PersistentVolumeClaim %s/%s is %s, not Bound", namespace, name, pvc.Status.Phase)
+	}
+	var pv corev1.PersistentVolume
+	if err := c.Reader.Get(ctx, types.NamespacedName{Name: pvc.Spec.VolumeName}, &pv); err != nil {
+		return Claim{}, fmt.Errorf("read PersistentVolume %s: %w", pvc.Spec.VolumeName, err)
+	}
+	out := Claim{
+		Block:  pvc.Spec.VolumeMode != nil && *pvc.Spec.VolumeMode == corev1.PersistentVolumeBlock,
+		Shared: slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteMany),
+		Bytes:  pv.Spec.Capacity.Storage().Value(),
+	}
+	switch {
+	case pv.Spec.HostPath != nil:
+		out.Path = pv.Spec.HostPath.Path
+	case pv.Spec.Local != nil:
+		out.Path = pv.Spec.Local.Path
+	default:
+		return Claim{}, fmt.Errorf("PersistentVolume %s is neither hostPath nor local; no other kind is supported yet", pv.Name)
+	}
+	return out, nil
+}

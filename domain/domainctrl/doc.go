@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package domainctrl is the node half of the control plane as a controller: it
+// keeps the domains of one node in line with the VirtualMachineInstances that
+// are handed to it, and reports back.
+//
+// [Reconciler] runs in any controller-runtime manager. It watches the objects
+// labelled with its node, as owner or as target of a migration (two caches, see
+// [NewCaches]), and the hypervisor's hints. A pass is gather, prepare, Decide
+// (package domain, pure), store, act:
+//
+//	VMI, domain ─▶ Sight ─▶ domain.Decide ─▶ one patch of the VMI ─▶ tasks at the hypervisor
+//
+// The patch carries the hand-over lease and is made under the object's
+// resourceVersion before any task of the pass is begun; a decision that starts,
+// ends or moves a guest without such a patch is made again on the object read
+// live. So a stale cache never starts a second guest and never ends the wrong
+// one.
+//
+// One domain that hangs occupies one worker until its deadline and delays no
+// other. Migrations run beside the workers.
+//
+// [Workspace] prepares the files a guest needs on the node: disks, kernel,
+// cloud-init data. [Heartbeat] tells the cluster that the node can run guests.
+package domainctrl

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// moves holds the live migrations this process is carrying out. It is a hint
+// only: what a restart needs is in the lease and at the hypervisor.
+type moves struct {
+	clock clock.PassiveClock
+
+	mu      sync.Mutex
+	ctx     context.Context // set by the source's start; ends with the manager
+	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
+	running map[types.NamespacedName]bool
+	failed  map[types.NamespacedName]string
+}
+
+func newMoves(c clock.PassiveClock) *moves {
+	return &moves{clock: c, running: map[types.NamespacedName]bool{}, failed: map[types.NamespacedName]string{}}
+}
+
+// source gives the moves the controller's queue and the manager's context.
+func (m *moves) source() source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.ctx, m.queue = ctx, q
+		return nil
+	})
+}
+
+// state tells whether a move of the guest is running here, and why the last
+// one failed.
+func (m *moves) state(key types.NamespacedName) (moving bool, failure string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running[key], m.failed[key]
+}
+
+// begin runs move beside the workers, at most one for a guest, and looks at
+// the guest again when it ends.
+func (m *moves) begin(key types.NamespacedName, move func(context.Context) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue == nil {
+		return fmt.Errorf("domainctrl: migrate %s: the controller has not started", key)
+	}
+	if m.running[key] {
+		return nil
+	}
+	m.running[key] = true
+	delete(m.failed, key)
+	ctx, queue := m.ctx, m.queue
+	go func() {
+		err := move(ctx)
+		m.mu.Lock()
+		delete(m.running, key)
+		if err != nil {
+			m.failed[key] = err.Error()
+		}
+		m.mu.Unlock()
+		queue.Add(reconcile.Request{NamespacedName: key})
+	}()
+	return nil
+}
+
+// migrate begins the migration of a guest.
+func (r *Reconciler) migrate(ctx context.Context, s domain.Sight, req domain.MigrationRequest) error {
+	m, able := r.Hypervisor.(domain.Migrator)
+	if !able {
+		return fmt.Errorf("domainctrl: migrate %s: %w", req.Domain, domain.ErrUnsupported)
+	}
+	log := ctrl.LoggerFrom(ctx)
+	key := types.NamespacedName{Namespace: s.VMI.Namespace, Name: s.VMI.Name}
+	return r.moves.begin(key, func(ctx context.Context) error {
+		ctx, span := tracer.Start(ctx, "node.LiveMigration")
+		defer span.End()
+		began := r.Clock.Now()
+		err := m.Migrate(ctx, req)
+		log.Info("A live migration ended", "seconds", r.Clock.Since(began).Seconds(), "error", err)
+		return err
+	})
+}

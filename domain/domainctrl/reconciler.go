@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// DefaultWorkers is how many guests are worked on at a time. A hung domain
+// holds one of them until its deadline.
+const DefaultWorkers = 10
+
+// DefaultCallTimeout bounds one question to, or operation of, the hypervisor.
+const DefaultCallTimeout = 30 * time.Second
+
+var tracer = otel.Tracer("github.com/virtloom/virtloom/domain/domainctrl")
+
+// Reconciler converges the domains of one node. Fields without a stated
+// default are required; SetupWithManager checks them.
+type Reconciler struct {
+	// NodeName is the name of the Kubernetes Node this process serves.
+	NodeName string
+	// Address is the IP address at which other nodes' hypervisors reach this
+	// node's, and Port the port there.
+	Address string
+	Port    int
+	// Hypervisor is the node's. Live migration needs it to be a
+	// domain.Migrator as well.
+	Hypervisor domain.Hypervisor
+	// Workspace prepares the guests' files.
+	Workspace *Workspace
+	// Client writes; APIReader reads without a cache.
+	Client    client.Client
+	APIReader client.Reader
+	// Caches hold the VirtualMachineInstances of this node.
+	Caches *Caches
+	// Recorder tells events of the guests. Defaults to none.
+	Recorder events.EventRecorder
+	// Clock defaults to the real one.
+	Clock clock.PassiveClock
+	// Workers defaults to DefaultWorkers, CallTimeout to DefaultCallTimeout.
+	Workers     int
+	CallTimeout time.Duration
+
+	moves *moves
+}
+
+// SetupWithManager checks the fields and registers the controller and the
+// caches with the manager.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	if err := r.complete(); err != nil {
+		return err
+	}
+	r.moves = newMoves(r.Clock)
+	b := ctrl.NewControllerManagedBy(mgr).Named("node").
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
+		WatchesRawSource(r.hints()).
+		WatchesRawSource(r.moves.source())
+	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
+		if err := mgr.Add(c); err != nil {
+			return fmt.Errorf("domainctrl: add a cache to the manager: %w", err)
+		}
+		b = b.WatchesRawSource(source.Kind(c, &v1.VirtualMachineInstance{},
+			&handler.TypedEnqueueRequestForObject[*v1.VirtualMachineInstance]{}))
+	}
+	return b.Complete(r)
+}
+
+// complete checks what is required and fills in defaults.
+func (r *Reconciler) complete() error {
+	var missing []error
+	need := func(ok bool, field string) {
+		if !ok {
+			missing = append(missing, fmt.Errorf("domainctrl: Reconciler.%s is required", field))
+		}
+	}
+	need(r.NodeName != "", "NodeName")
+	need(r.Address != "", "Address")
+	need(r.Port != 0, "Port")
+	need(r.Hypervisor != nil, "Hypervisor")
+	need(r.Workspace != nil, "Workspace")
+	need(r.Client != nil, "Client")
+	need(r.APIReader != nil, "APIReader")
+	need(r.Caches != nil, "Caches")
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Workers == 0 {
+		r.Workers = DefaultWorkers
+	}
+	if r.CallTimeout == 0 {
+		r.CallTimeout = DefaultCallTimeout
+	}
+	return errors.Join(missing...)
+}
+
+// Reconcile makes one pass over one guest.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
+	ctx, span := tracer.Start(ctx, "node.Reconcile")
+	span.SetAttributes(attribute.String("vmi", req.String()), attribute.String("node", r.NodeName))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+
+	s, err := r.gather(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan, err := domain.Decide(s, r.Clock.Now())
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if s, plan, err = r.confirm(ctx, req.NamespacedName, s, plan); err != nil {
+		return reconcile.Result{}, err
+	}
+	span.SetAttributes(attribute.String("role", string(plan.Role)), attribute.Int("tasks", len(plan.Tasks)))
+	stored, err := r.store(ctx, s.VMI, plan.VMI)
+	switch {
+	case apierrors.IsConflict(err):
+		// Somebody else wrote; their event or the next pass shows what.
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	if err := r.act(ctx, s, plan); err != nil {
+		return reconcile.Result{}, err
+	}
+	return r.result(plan, stored), nil
+}
+
+// conflictRetry is how soon a lost write is tried again.
+const conflictRetry = 50 * time.Millisecond
+
+// result says when to look again. After tasks the guest looks different, which
+// the hypervisor's hint would tell as well; looking at once saves the wait.
+func (r *Reconciler) result(plan domain.Plan, stored bool) reconcile.Result {
+	if plan.RequeueAt != nil {
+		return reconcile.Result{RequeueAfter: max(plan.RequeueAt.Sub(r.Clock.Now()), time.Millisecond)}
+	}
+	if len(plan.Tasks) > 0 && stored && plan.Role != domain.RoleNone {
+		return reconcile.Result{RequeueAfter: time.Millisecond}
+	}
+	return reconcile.Result{}
+}
+
+func logger(ctx context.Context) logr.Logger { return ctrl.LoggerFrom(ctx) }

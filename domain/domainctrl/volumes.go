@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// diskImage is the name of a guest's disk inside a claim in Filesystem mode.
+const diskImage = "disk.img"
+
+// containerDiskDir is where a containerDisk image keeps its one disk.
+const containerDiskDir = "/disk"
+
+// volume is one volume of a guest while its data is located.
+type volume struct {
+	*v1.Volume
+	vmi   *v1.VirtualMachineInstance
+	index int
+	dir   string
+}
+
+// fault builds the error for a field below this volume.
+func (v volume) fault(field, reason, remedy string, err error) error {
+	return &domain.Error{
+		Object: objectName(v.vmi), Field: fmt.Sprintf("spec.volumes[%d].%s", v.index, field),
+		Reason: reason, Remedy: remedy, Err: err,
+	}
+}
+
+// file is a file of the volume in the guest's directory. The volume's index,
+// not its name, goes into the path.
+func (v volume) file(suffix string) string {
+	return filepath.Join(v.dir, "volume-"+strconv.Itoa(v.index)+suffix)
+}
+
+// volume locates, or makes, the data of a volume. A volume that needs no file
+// here has no path.
+func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, error) {
+	switch {
+	case v.HostDisk != nil:
+		return w.hostDisk(v)
+	case v.PersistentVolumeClaim != nil:
+		return w.claim(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
+	case v.DataVolume != nil:
+		return w.claim(ctx, v, "dataVolume.name", v.DataVolume.Name)
+	case v.ContainerDisk != nil:
+		return w.containerDisk(ctx, v)
+	case v.EmptyDisk != nil:
+		return w.emptyDisk(ctx, v)
+	case v.CloudInitNoCloud != nil:
+		return w.cloudInit(v)
+	default:
+		// Conversion names the field if the guest has a disk on such a volume.
+		return domain.DiskSource{}, nil
+	}
+}
+
+func (w *Workspace) hostDisk(v volume) (domain.DiskSource, error) {
+	h := v.HostDisk
+	if !filepath.IsAbs(h.Path) || filepath.Clean(h.Path) != h.Path {
+		return domain.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("%q is not an absolute, clean path", h.Path),
+			"give the full path of the disk file on the node", nil)
+	}
+	if h.Type == v1.HostDiskExistsOrCreate {
+		if err := sparse(h.Path, h.Capacity.Value()); err != nil {
+			return domain.DiskSource{}, v.fault("hostDisk", "the disk cannot be created", "check capacity and directory", err)
+		}
+	} else if !exists(h.Path) {
+		return domain.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("%q does not exist on the node", h.Path),
+			"create it, or use type DiskOrCreate with a capacity", nil)
+	}
+	return domain.DiskSource{Path: h.Path, Format: "raw", Shared: h.Shared != nil && *h.Shared}, nil
+}
+
+func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (domain.DiskSource, error) {
+	if w.Claims == nil {
+		return domain.DiskSource{}, v.fault(field, "claims cannot be used on this node", "configure the node's claims", nil)
+	}
+	c, err := w.Claims.Locate(ctx, v.vmi.Namespace, name)
+	if err != nil {
+		return domain.DiskSource{}, v.fault(field, fmt.Sprintf("the data of claim %q cannot be found on the node", name),
+			"bind the claim to a volume this node can reach", err)
+	}
+	src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
+	if !c.Block {
+		src.Path = filepath.Join(c.Path, diskImage)
+		if err := sparse(src.Path, c.Bytes); err != nil {
+			return src, v.fault(field, "the disk in the claim cannot be created", "check the claim's capacity and directory", err)
+		}
+	}
+	return src, nil
+}
+
+// containerDisk puts a writable overlay over the image's disk; what the guest
+// writes is gone when it ends.
+func (w *Workspace) containerDisk(ctx context.Context, v volume) (domain.DiskSource, error) {
+	base, overlay := v.file(".base"), v.file(".qcow2")
+	fault := func(reason string, err error) error {
+		return v.fault("containerDisk.image", reason, "make the image available on the node, or correct its name", err)
+	}
+	path := v.ContainerDisk.Path
+	if path == "" && !exists(base) {
+		if w.Images == nil {
+			return domain.DiskSource{}, fault("no image store is configured on the node", nil)
+		}
+		files, err := w.Images.List(ctx, v.ContainerDisk.Image, containerDiskDir)
+		if err != nil {
+			return domain.DiskSource{}, fault("the image cannot be read", err)
+		}
+		if len(files) != 1 {
+			return domain.DiskSource{}, fault(fmt.Sprintf("the image has %d files in %s, not one", len(files), containerDiskDir), nil)
+		}
+		path = files[0]
+	}
+	if err := w.extract(ctx, v.ContainerDisk.Image, path, base); err != nil {
+		return domain.DiskSource{}, fault("the disk cannot be read from the image", err)
+	}
+	format, err := imageFormat(base)
+	if err != nil {
+		return domain.DiskSource{}, fault("the image's disk cannot be read", err)
+	}
+	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", format, "-b", base); err != nil {
+		return domain.DiskSource{}, fault("no overlay can be made for the image's disk", err)
+	}
+	return domain.DiskSource{Path: overlay, Format: "qcow2",
+		Backing: &domain.DiskSource{Path: base, Format: format, ReadOnly: true}}, nil
+}
+
+func (w *Workspace) emptyDisk(ctx context.Context, v volume) (domain.DiskSource, error) {
+	path := v.file(".qcow2")
+	bytes := v.EmptyDisk.Capacity.Value()
+	if bytes <= 0 {
+		return domain.DiskSource{}, v.fault("emptyDisk.capacity", "must be greater than zero", "give the size of the disk", nil)
+	}
+	if err := qemuImgCreate(ctx, path, "-f", "qcow2", "", strconv.FormatInt(bytes, 10)); err != nil {
+		return domain.DiskSource{}, v.fault("emptyDisk", "the disk cannot be created", "check the space on the node", err)
+	}
+	return domain.DiskSource{Path: path, Format: "qcow2"}, nil
+}
+
+// sparse makes a raw disk of that size where there is none yet. It appears
+// under its name as a whole, so that a crash leaves no half-made disk.
+func sparse(path string, bytes int64) error {
+	if exists(path) {
+		return nil
+	}
+	if bytes <= 0 {
+		return errors.New("the size of the disk is not known")
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-disk-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	err = errors.Join(f.Truncate(bytes), f.Close())
+	if err != nil {
+		return err
+	}
+	// A link, unlike a rename, never replaces a disk somebody made meanwhile.
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}

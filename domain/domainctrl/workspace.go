@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// Images gives access to the content of container images, which on a node with
+// a kubelet its container runtime would have pulled.
+type Images interface {
+	// Extract writes the file at path inside the image to the file dst, which
+	// does not exist yet or is replaced as a whole. An image that is not there
+	// and a path the image does not have are errors that wrap fs.ErrNotExist.
+	Extract(ctx context.Context, image, path, dst string) error
+	// List returns the files directly in a directory of the image, as paths in
+	// the image.
+	List(ctx context.Context, image, dir string) ([]string, error)
+}
+
+// Claim is where the data of a PersistentVolumeClaim lies on the node.
+type Claim struct {
+	// Path is a directory (Filesystem mode) or a device (Block mode).
+	Path string
+	// Block is the claim's volume mode.
+	Block bool
+	// Shared says that every node sees the same data (ReadWriteMany).
+	Shared bool
+	// Bytes is the capacity.
+	Bytes int64
+}
+
+// Claims finds the data of PersistentVolumeClaims, which a kubelet would have
+// mounted.
+type Claims interface {
+	// Locate returns where the claim's data lies. The error names the claim and
+	// what is missing.
+	Locate(ctx context.Context, namespace, name string) (Claim, error)
+}
+
+// Emulation tells whether the cluster allows software emulation
+// (KubeVirt: configuration.developerConfiguration.useEmulation).
+type Emulation func(ctx context.Context) (bool, error)
+
+// Workspace prepares the files of guests on one node. Every guest has a
+// directory of its own, named by its UID, under Root. Preparing twice changes
+// nothing, so it may be repeated at any time. Safe for concurrent use for
+// different guests.
+type Workspace struct {
+	// Root is the directory for guests' files. It must have the same path on
+	// every node of the cluster, and be private to the node.
+	Root string
+	// Images and Claims give access to what guests are made of.
+	Images Images
+	Claims Claims
+	// Bridge is the host bridge guests' interfaces are plugged into.
+	Bridge string
+	// AllowEmulation is asked when KVM is not usable; nil means not allowed.
+	AllowEmulation Emulation
+}
+
+// guestsDir is the folder of all guests below Root.
+const guestsDir = "guests"
+
+// Dir is the directory of a guest.
+func (w *Workspace) Dir(uid types.UID) string {
+	return filepath.Join(w.Root, guestsDir, filepath.Base(string(uid)))
+}
+
+// Prepare puts the guest's files in place and returns what the node knows. The
+// error is a *domain.Error if the object, not the node, is to blame.
+func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host) (domain.Facts, error) {
+	f := domain.Facts{
+		Dir: w.Dir(vmi.UID), Arch: host.Arch, Emulator: host.Emulator,
+		Bridges: map[string]string{}, Disks: map[string]domain.DiskSource{},
+	}
+	var err error
+	if f.Emulation, err = w.emulation(ctx, host); err != nil {
+		return f, err
+	}
+	for _, n := range vmi.Spec.Networks {
+		f.Bridges[n.Name] = w.Bridge
+	}
+	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
+		return f, fmt.Errorf("domainctrl: directory of the guest: %w", err)
+	}
+	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
+		return f, err
+	}
+	for i := range vmi.Spec.Volumes {
+		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: f.Dir}
+		src, err := w.volume(ctx, v)
+		if err != nil {
+			return f, err
+		}
+		if src.Path != "" {
+			f.Disks[v.Name] = src
+		}
+	}
+	return f, nil
+}
+
+// Remove deletes the guest's files. A guest without files is a success.
+func (w *Workspace) Remove(uid types.UID) error {
+	if uid == "" {
+		return nil
+	}
+	if err := os.RemoveAll(w.Dir(uid)); err != nil {
+		return fmt.Errorf("domainctrl: remove the files of guest %s: %w", uid, err)
+	}
+	return nil
+}
+
+func (w *Workspace) emulation(ctx context.Context, host domain.Host) (bool, error) {
+	allowed := false
+	if !host.KVM && w.AllowEmulation != nil {
+		var err error
+		if allowed, err = w.AllowEmulation(ctx); err != nil {
+			return false, err
+		}
+	}
+	return domain.EmulationFor(host, allowed)
+}
+
+// kernel extracts kernel and initrd of a guest that is booted directly.
+func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, dir string) (kernel, initrd string, err error) {
+	fw := vmi.Spec.Domain.Firmware
+	if fw == nil || fw.KernelBoot == nil || fw.KernelBoot.Container == nil {
+		return "", "", nil
+	}
+	c := fw.KernelBoot.Container
+	for _, file := range []struct {
+		field, path, name string
+		to                *string
+	}{{"kernelPath", c.KernelPath, "kernel", &kernel}, {"initrdPath", c.InitrdPath, "initrd", &initrd}} {
+		if file.path == "" {
+			continue
+		}
+		dst := filepath.Join(dir, file.name)
+		if err := w.extract(ctx, c.Image, file.path, dst); err != nil {
+			return "", "", &domain.Error{
+				Object: objectName(vmi), Field: "spec.domain.firmware.kernelBoot.container." + file.field,
+				Reason: fmt.Sprintf("%q cannot be read from image %q", file.path, c.Image), Err: err,
+				Remedy: "make the image available on the node, or correct image and path",
+			}
+		}
+		*file.to = dst
+	}
+	return kernel, initrd, nil
+}
+
+// extract takes a file out of an image once.
+func (w *Workspace) extract(ctx context.Context, image, path, dst string) error {
+	if exists(dst) {
+		return nil
+	}
+	if w.Images == nil {
+		return errors.New("no image store is configured on the node")
+	}
+	return w.Images.Extract(ctx, image, path, dst)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func objectName(vmi *v1.VirtualMachineInstance) string {
+	return "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name
+}
+
+// guestUID is whose files a cleanup is about: the domain's owner if there is a
+// domain, else the object.
+func guestUID(s domain.Sight) types.UID {
+	if s.State != nil {
+		return s.State.Metadata.UID
+	}
+	if s.VMI != nil {
+		return s.VMI.UID
+	}
+	return ""
+}

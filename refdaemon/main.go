@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command refdaemon is virtloom's packages composed into two daemons:
+//
+//	refdaemon controller   decides which Pods guests need, hands guests to nodes, arbitrates migrations
+//	refdaemon node         runs the guests of one node in its libvirt
+//
+// It is wiring only; every behaviour is in a package that can be imported by
+// itself.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// command is one of the daemon's subcommands.
+type command struct {
+	name, about string
+	run         func(ctx context.Context, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"controller", "run the controllers of the cluster", runController},
+		{"node", "run the agent of one node", runNode},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	default:
+		fmt.Fprintln(os.Stderr, "refdaemon:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		usage(out)
+		return nil
+	}
+	for _, c := range commands() {
+		if c.name == args[0] {
+			return c.run(ctx, args[1:])
+		}
+	}
+	usage(out)
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+func usage(out io.Writer) {
+	_, _ = fmt.Fprintln(out, "Usage: refdaemon COMMAND [flags]\n\nCommands:")
+	for _, c := range commands() {
+		_, _ = fmt.Fprintf(out, "  %-12s %s\n", c.name, c.about)
+	}
+	_, _ = fmt.Fprintln(out, "\nrefdaemon COMMAND -h lists the flags of a command.")
+}

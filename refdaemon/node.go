@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/refdaemon/ocilayout"
+)
+
+// memoryScheme names the in-memory hypervisor, which runs no real guests.
+const memoryScheme = "memory:"
+
+// nodeOptions are the flags of "refdaemon node".
+type nodeOptions struct {
+	process
+	node       string
+	hypervisor string
+	address    string
+	port       int
+	stateDir   string
+	images     string
+	bridge     string
+}
+
+func runNode(ctx context.Context, args []string) error {
+	o := nodeOptions{process: process{name: "node"}}
+	fs := flag.NewFlagSet("refdaemon node", flag.ContinueOnError)
+	o.flags(fs)
+	fs.StringVar(&o.node, "node-name", "", "`name` of the Kubernetes node this agent serves (required)")
+	fs.StringVar(&o.hypervisor, "hypervisor", "qemu:///system", "libvirt connection `URI`, or "+memoryScheme+" for one that runs no real guests")
+	fs.StringVar(&o.address, "address", "", "IP `address` at which other nodes' libvirt reaches this node's (required)")
+	fs.IntVar(&o.port, "port", 16509, "`port` of libvirt at that address")
+	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/virtloom", "`directory` for guests' files, the same on every node and private to each")
+	fs.StringVar(&o.images, "images", "", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes")
+	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into")
+	if err := o.parse(fs, args); err != nil {
+		return err
+	}
+	if o.node == "" || o.address == "" {
+		return errors.New("node: --node-name and --address are required")
+	}
+	ctrl.SetLogger(o.logger())
+	flush, err := o.tracing(ctx)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	return o.start(ctx)
+}
+
+// start wires the agent and runs it.
+func (o *nodeOptions) start(ctx context.Context) (err error) {
+	hv, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	if c, closes := hv.(io.Closer); closes {
+		defer func() { err = errors.Join(err, c.Close()) }()
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
+	}
+	mgr, err := o.manager(config, scheme)
+	if err != nil {
+		return err
+	}
+	caches, err := domainctrl.NewCaches(config, scheme, o.node)
+	if err != nil {
+		return err
+	}
+	r := &domainctrl.Reconciler{
+		NodeName: o.node, Address: o.address, Port: o.port, Hypervisor: hv,
+		Workspace: o.workspace(mgr),
+		Client:    mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches,
+		Recorder: mgr.GetEventRecorder("virtloom-node"),
+	}
+	if err := r.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	if err := mgr.Add(&domainctrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv}); err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
+	if strings.HasPrefix(o.hypervisor, memoryScheme) {
+		return domaintest.New(), nil
+	}
+	hv, err := libvirt.Open(ctx, o.hypervisor, libvirt.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("node: open hypervisor %q: %w", o.hypervisor, err)
+	}
+	return hv, nil
+}
+
+func (o *nodeOptions) workspace(mgr manager.Manager) *domainctrl.Workspace {
+	w := &domainctrl.Workspace{
+		Root: o.stateDir, Bridge: o.bridge,
+		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
+		AllowEmulation: allowEmulation(mgr.GetAPIReader()),
+	}
+	if o.images != "" {
+		w.Images = ocilayout.Store{Dir: o.images}
+	}
+	return w
+}
+
+// allowEmulation reads the cluster's switch from the KubeVirt object.
+func allowEmulation(reader client.Reader) domainctrl.Emulation {
+	return func(ctx context.Context) (bool, error) {
+		var list v1.KubeVirtList
+		if err := reader.List(ctx, &list); err != nil {
+			return false, fmt.Errorf("node: list KubeVirt objects: %w", err)
+		}
+		for i := range list.Items {
+			if d := list.Items[i].Spec.Configuration.DeveloperConfiguration; d != nil && d.UseEmulation {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+}

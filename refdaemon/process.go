@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// clientQPS and clientBurst are KubeVirt's limits for its controllers.
+const (
+	clientQPS   = 200
+	clientBurst = 400
+)
+
+// process holds what both daemons have in common.
+type process struct {
+	name       string
+	kubeconfig string
+	metrics    string
+	health     string
+	traceFile  string
+	leader     bool
+	leaderNS   string
+	verbose    bool
+}
+
+// flags registers the common flags.
+func (p *process) flags(fs *flag.FlagSet) {
+	fs.StringVar(&p.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig `file`; empty uses the service account of the Pod")
+	fs.StringVar(&p.metrics, "metrics-address", "0", "`address` to serve metrics at; 0 serves none")
+	fs.StringVar(&p.health, "health-address", "0", "`address` to serve /healthz and /readyz at; 0 serves none")
+	fs.StringVar(&p.traceFile, "trace-file", "", "`file` to append OpenTelemetry spans to, as JSON; empty records none")
+	fs.BoolVar(&p.verbose, "v", false, "log in detail")
+}
+
+// parse reads the arguments and refuses what is left over.
+func (p *process) parse(fs *flag.FlagSet, args []string) error {
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("%s: unexpected argument %q", p.name, fs.Arg(0))
+	}
+	return nil
+}
+
+func (p *process) config() (*rest.Config, error) {
+	var (
+		c   *rest.Config
+		err error
+	)
+	if p.kubeconfig != "" {
+		c, err = clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+	} else {
+		c, err = rest.InClusterConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: connect to the cluster (give --kubeconfig outside of a Pod): %w", p.name, err)
+	}
+	c.QPS, c.Burst, c.UserAgent = clientQPS, clientBurst, "virtloom-"+p.name
+	return c, nil
+}
+
+func (p *process) logger() logr.Logger {
+	return zap.New(zap.UseDevMode(false), zap.ConsoleEncoder(), zap.Level(zapLevel(p.verbose)))
+}
+
+// manager returns a manager with the common settings.
+func (p *process) manager(c *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
+	mgr, err := ctrl.NewManager(c, ctrl.Options{
+		Scheme: scheme, Logger: ctrl.Log,
+		Metrics:                       metricsserver.Options{BindAddress: p.metrics},
+		HealthProbeBindAddress:        p.health,
+		LeaderElection:                p.leader,
+		LeaderElectionID:              "virtloom-" + p.name,
+		LeaderElectionNamespace:       p.leaderNS,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: make the manager: %w", p.name, err)
+	}
+	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", cachesSynced(mgr)))
+}
+
+// tracing sends spans to the trace file until the returned function is called.
+func (p *process) tracing(ctx context.Context) (func(), error) {
+	if p.traceFile == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(p.traceFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%s: open the trace file: %w", p.name, err)
+	}
+	exporter, err := stdouttrace.New(stdouttrace.WithWriter(f))
+	if err != nil {
+		return nil, fmt.Errorf("%s: export spans: %w", p.name, err)
+	}
+	provider := trace.NewTracerProvider(trace.WithBatcher(exporter),
+		trace.WithResource(resource.NewSchemaless(attribute.String("service.name", "virtloom-"+p.name))))
+	otel.SetTracerProvider(provider)
+	return func() {
+		if err := errors.Join(provider.Shutdown(context.WithoutCancel(ctx)), f.Close()); err != nil {
+			ctrl.Log.Error(err, "Could not write the last spans")
+		}
+	}, nil
+}
+
+// newScheme knows every kind the daemons read or write.
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	return s, errors.Join(clientgoscheme.AddToScheme(s), v1.AddToScheme(s), migrationsv1.AddToScheme(s))
+}

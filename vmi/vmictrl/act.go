@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// conflictRetry is how soon a lost write is tried again.
+const conflictRetry = 50 * time.Millisecond
+
+// act carries out the actions in order and folds what came of them into the
+// snapshot. It stops at the first that fails.
+func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error {
+	for _, a := range plan.Actions {
+		if err := r.do(ctx, g, a); err != nil {
+			g.Failure = failure(a, err)
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err error) {
+	ctx, span := tracer.Start(ctx, "vmi."+string(a.Verb))
+	span.SetAttributes(attribute.String("why", a.Why))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+	switch a.Verb {
+	case vmi.CreateLauncher:
+		return r.createLauncher(ctx, g)
+	case vmi.DeletePod:
+		return r.deletePod(ctx, g, a)
+	case vmi.SetUnpaused:
+		return r.setUnpaused(ctx, a)
+	default:
+		return fmt.Errorf("vmictrl: unknown action %q", a.Verb)
+	}
+}
+
+// createLauncher creates the guest's Pod. Its name is derived from the guest,
+// so a repeated creation finds the Pod of the first instead of making another.
+func (r *Reconciler) createLauncher(ctx context.Context, g *gathered) error {
+	pod, err := r.Renderer.Launcher(g.input)
+	if err != nil {
+		return err
+	}
+	err = r.writer(g.owner).Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) {
+		err = r.adopt(ctx, g, pod)
+	}
+	if err != nil {
+		return fmt.Errorf("create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Created the guest's Pod", "pod", pod.Name)
+	g.Pods = append(g.Pods, pod)
+	r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod "+pod.Name)
+	return nil
+}
+
+// adopt reads a Pod that was there already and makes sure that it is ours.
+func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+		return err
+	}
+	if !metav1.IsControlledBy(pod, g.VMI) {
+		return errors.New("a Pod of that name exists and belongs to something else; delete it")
+	}
+	return nil
+}
+
+func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
+	opts := []client.DeleteOption{client.Preconditions{UID: ptr.To(a.Pod.UID)}}
+	if a.GraceSeconds != nil {
+		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
+	}
+	err := client.IgnoreNotFound(r.writer(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...))
+	if err != nil {
+		r.event(g.VMI, corev1.EventTypeWarning, vmi.ReasonFailedDelete, "Delete", "Could not delete virtual machine pod "+a.Pod.Name)
+		return fmt.Errorf("delete Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted a Pod of the guest", "pod", a.Pod.Name, "why", a.Why)
+	if a.Pod.DeletionTimestamp == nil {
+		r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod "+a.Pod.Name)
+	}
+	return nil
+}
+
+// setUnpaused writes the readiness gate of the guest's Pod. The list of
+// conditions merges by type, so no other condition is touched.
+func (r *Reconciler) setUnpaused(ctx context.Context, a vmi.Action) error {
+	pod := a.Pod.DeepCopy()
+	c := corev1.PodCondition{
+		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}
+	if a.Unpaused {
+		c.Status, c.Reason = corev1.ConditionTrue, "NotPaused"
+	}
+	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
+	pod.Status.Conditions = append(pod.Status.Conditions, c)
+	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, pod, client.StrategicMergeFrom(a.Pod))); err != nil {
+		return fmt.Errorf("patch the readiness gate of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// failure says what a failed action means to the guest.
+func failure(a vmi.Action, err error) *vmi.Failure {
+	reason := map[vmi.Verb]string{
+		vmi.CreateLauncher: vmi.ReasonFailedCreate,
+		vmi.DeletePod:      vmi.ReasonFailedDelete,
+		vmi.SetUnpaused:    vmi.ReasonFailedPodPatch,
+	}[a.Verb]
+	return &vmi.Failure{Reason: reason, Message: err.Error()}
+}
+
+// store writes the object as the plan wants it, in one patch that fails if
+// somebody else wrote in the meantime.
+func (r *Reconciler) store(ctx context.Context, was, want *v1.VirtualMachineInstance) error {
+	if equality.Semantic.DeepEqual(was, want) {
+		return nil
+	}
+	ctx, span := tracer.Start(ctx, "vmi.Store")
+	defer span.End()
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	err := client.IgnoreNotFound(r.Client.Patch(ctx, want.DeepCopy(), patch))
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+		return fmt.Errorf("vmictrl: store %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	return nil
+}
+
+// result says when to look again. An object whose spec is to blame is not
+// retried: only a change of it can help, and that is an event.
+func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
+	var invalid *template.Error
+	if errors.As(actErr, &invalid) {
+		return reconcile.Result{}, nil
+	}
+	if actErr != nil {
+		return reconcile.Result{}, actErr
+	}
+	at := plan.RequeueAt
+	if d := g.verdict.Deadline; !d.IsZero() && (at == nil || d.Before(*at)) {
+		at = &d
+	}
+	if at == nil {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(at.Sub(r.Clock.Now()), time.Millisecond)}, nil
+}
+
+func (r *Reconciler) event(obj *v1.VirtualMachineInstance, kind, reason, action, note string) {
+	if r.Recorder != nil {
+		r.Recorder.Eventf(obj, nil, kind, reason, action, "%s", note)
+	}
+}

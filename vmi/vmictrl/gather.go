@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// gathered is a snapshot and what acting on it needs beside.
+type gathered struct {
+	vmi.Snapshot
+	owner   expectations.Owner
+	verdict expectations.Verdict
+	input   template.Input
+}
+
+// gather reads everything one decision may see, from caches. It returns nil
+// when there is nothing to decide.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gathered, error) {
+	obj := &v1.VirtualMachineInstance{}
+	if err := r.Client.Get(ctx, key, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Expectations.ForgetKey(key)
+			return nil, nil
+		}
+		return nil, fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", key, err)
+	}
+	g := &gathered{owner: expectations.Owner{Key: key, UID: obj.UID}}
+	g.VMI, g.Config = obj, r.Config
+	if err := r.unseen(ctx, g); err != nil {
+		return nil, err
+	}
+	if err := r.related(ctx, g); err != nil {
+		return nil, err
+	}
+	kv, err := r.kubeVirt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g.input = template.Input{
+		VMI: obj, Config: template.ConfigFrom(kv, r.LauncherImage), Facts: template.Facts{Claims: g.Claims},
+	}
+	return g, nil
+}
+
+// unseen asks whether the caches show this controller's own writes, and reads
+// live what they should have shown by now.
+func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
+	g.verdict = r.Expectations.Check(g.owner)
+	if g.verdict.State == expectations.Expired {
+		if err := r.resolve(ctx, g); err != nil {
+			return err
+		}
+	}
+	for _, p := range g.verdict.Pending {
+		g.Unseen = append(g.Unseen, p.String())
+	}
+	return nil
+}
+
+// related reads Pods, migrations and claims by index.
+func (r *Reconciler) related(ctx context.Context, g *gathered) error {
+	ns := client.InNamespace(g.VMI.Namespace)
+	var pods corev1.PodList
+	if err := r.Client.List(ctx, &pods, ns, client.MatchingFields{podByController: string(g.VMI.UID)}); err != nil {
+		return fmt.Errorf("vmictrl: list the Pods of %s: %w", g.owner.Key, err)
+	}
+	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
+
+	var migrations v1.VirtualMachineInstanceMigrationList
+	if err := r.Client.List(ctx, &migrations, ns, client.MatchingFields{migrationByVMI: g.VMI.Name}); err != nil {
+		return fmt.Errorf("vmictrl: list the migrations of %s: %w", g.owner.Key, err)
+	}
+	for i := range migrations.Items {
+		if !migrations.Items[i].IsFinal() {
+			g.Migrations = append(g.Migrations, &migrations.Items[i])
+		}
+	}
+	return r.claims(ctx, g)
+}
+
+// claims reads the claims the guest's volumes name; one that is missing stays
+// out of the map.
+func (r *Reconciler) claims(ctx context.Context, g *gathered) error {
+	g.Claims = map[string]*corev1.PersistentVolumeClaim{}
+	for i := range g.VMI.Spec.Volumes {
+		name, _ := vmi.ClaimName(&g.VMI.Spec.Volumes[i])
+		if name == "" {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: name}, claim)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("vmictrl: read PersistentVolumeClaim %s/%s: %w", g.VMI.Namespace, name, err)
+		}
+		g.Claims[name] = claim
+	}
+	return nil
+}
+
+// kubeVirt returns the cluster's KubeVirt object, nil if there is none. There
+// is at most one; of several the oldest counts.
+func (r *Reconciler) kubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
+	var list v1.KubeVirtList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("vmictrl: list KubeVirt objects: %w", err)
+	}
+	var oldest *v1.KubeVirt
+	for i := range list.Items {
+		kv := &list.Items[i]
+		if oldest == nil || kv.CreationTimestamp.Before(&oldest.CreationTimestamp) {
+			oldest = kv
+		}
+	}
+	return oldest, nil
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// DefaultWorkers is how many VirtualMachineInstances are worked on at a time,
+// as in KubeVirt.
+const DefaultWorkers = 10
+
+var tracer = otel.Tracer("github.com/virtloom/virtloom/vmi/vmictrl")
+
+// Renderer renders the Pod a guest runs in. *template.Renderer is one.
+type Renderer interface {
+	// Launcher returns the Pod, with namespace and a name that is the same for
+	// the same guest. It must be pure.
+	Launcher(in template.Input) (*corev1.Pod, error)
+}
+
+// Reconciler takes VirtualMachineInstances from the first sight to the node
+// and back. Fields without a stated default are required; SetupWithManager
+// checks them.
+type Reconciler struct {
+	// Client reads from caches and writes; APIReader reads without a cache.
+	Client    client.Client
+	APIReader client.Reader
+	// Expectations holds this controller's own unseen writes.
+	Expectations *expectations.Tracker
+	// LauncherImage is the image of the guests' Pods.
+	LauncherImage string
+	// Renderer defaults to template.Default().
+	Renderer Renderer
+	// Recorder tells events of the guests. Defaults to none.
+	Recorder events.EventRecorder
+	// Clock defaults to the real one.
+	Clock clock.PassiveClock
+	// Workers defaults to DefaultWorkers.
+	Workers int
+	// Config is handed to vmi.Decide.
+	Config vmi.Config
+}
+
+// SetupWithManager checks the fields and registers indexes, watches and the
+// controller with the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	if err := r.complete(); err != nil {
+		return err
+	}
+	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(mgr).Named("vmi").For(&v1.VirtualMachineInstance{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers})
+	return r.watch(b).Complete(r)
+}
+
+func (r *Reconciler) complete() error {
+	var missing []error
+	need := func(ok bool, field string) {
+		if !ok {
+			missing = append(missing, fmt.Errorf("vmictrl: Reconciler.%s is required", field))
+		}
+	}
+	need(r.Client != nil, "Client")
+	need(r.APIReader != nil, "APIReader")
+	need(r.Expectations != nil, "Expectations")
+	need(r.LauncherImage != "", "LauncherImage")
+	if r.Renderer == nil {
+		r.Renderer = template.Default()
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Workers == 0 {
+		r.Workers = DefaultWorkers
+	}
+	return errors.Join(missing...)
+}
+
+// Reconcile makes one pass over one VirtualMachineInstance.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
+	ctx, span := tracer.Start(ctx, "vmi.Reconcile")
+	span.SetAttributes(attribute.String("vmi", req.String()))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+
+	g, err := r.gather(ctx, req.NamespacedName)
+	if err != nil || g == nil {
+		return reconcile.Result{}, err
+	}
+	plan, err := vmi.Decide(g.Snapshot, r.Clock.Now())
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	actErr := r.act(ctx, g, plan)
+	if len(plan.Actions) > 0 {
+		if plan, err = vmi.Decide(g.Snapshot, r.Clock.Now()); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
+	switch err := r.store(ctx, g.VMI, plan.VMI); {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	case err != nil:
+		return reconcile.Result{}, errors.Join(actErr, err)
+	}
+	return r.result(g, plan, actErr)
+}
