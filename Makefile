@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# What there is to do in this repository. The work is done by the scripts in hack.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# libvirt is loaded when it is used: no headers, no pkg-config.
+TAGS := libvirt_dlopen
+
+.PHONY: help
+help: ## list what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install Debian packages, build programs and guest image into bin
+	@hack/setup.sh
+
+.PHONY: demo
+demo: setup ## run a guest, migrate it, delete it; KEEP=1 leaves it running to look around
+	@go build -tags $(TAGS) -o bin/refdaemon ./refdaemon
+	@go build -tags $(TAGS) -o bin/demo ./internal/demo
+	@exec bin/demo $(if $(KEEP),-keep)
+
+.PHONY: test
+test: setup ## all checks and tests; ARGS go to "go test"
+	@hack/test.sh
+
+.PHONY: lint
+lint: ## golangci-lint, built when first used
+	@hack/lint.sh
+
+.PHONY: fmt
+fmt: ## format all Go files
+	@git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -w
+
+.PHONY: vet
+vet: ## go vet, with libvirt and without a C compiler
+	@go vet -tags $(TAGS) ./...
+	@CGO_ENABLED=0 go vet ./...
+
+.PHONY: build
+build: ## build refdaemon into bin
+	@go build -tags $(TAGS) -o bin/refdaemon ./refdaemon
+
+.PHONY: generate
+generate: ## generate the definitions of KubeVirt's objects from its API types
+	@hack/tools.sh
+	@hack/generate.sh
+
+.PHONY: verify-generate
+verify-generate: ## fail if "make generate" would change a file
+	@hack/tools.sh
+	@hack/verify-generate.sh
+
+.PHONY: clean
+clean: ## remove what was built from this module, keep programs and guest image
+	@rm -f bin/refdaemon bin/demo bin/testsummary
+
+.PHONY: undo
+undo: ## remove all that setup made here (bin); Debian packages stay
+	@rm -rf bin

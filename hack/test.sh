@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# All checks and tests of the repository, cheapest first. The last line counts the tests.
+# ARGS are further arguments for "go test", for example ARGS="-run TestRig -count 1".
+source "$(dirname "$0")/lib.sh"
+
+main() {
+  say "== format"
+  local unformatted
+  unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
+  [ -z "$unformatted" ] || die "not formatted (run: make fmt): $unformatted"
+
+  say "== build without a C compiler"
+  CGO_ENABLED=0 go build ./...
+
+  say "== vet"
+  go vet -tags libvirt_dlopen ./...
+  CGO_ENABLED=0 go vet ./...
+
+  say "== generated files"
+  hack/verify-generate.sh
+
+  say "== lint"
+  hack/lint.sh
+
+  say "== test"
+  go build -o "$bin/testsummary" ./internal/testsummary
+  # shellcheck disable=SC2086 # arguments are words
+  go test -json -race -shuffle on -tags libvirt_dlopen -timeout 20m ${ARGS:-} ./... | "$bin/testsummary"
+}
+
+main
