@@ -130,25 +130,28 @@ func (t *Tracker) link(e *entry) {
 // Confirm reports that the server accepted the write and returned obj. The evidence needed becomes exact: the UID of a
 // created object, the version of an updated one. Evidence seen in the meantime counts; evidence about another
 // object of the same name, which had settled the creation, is taken back. obj may be nil when the answer carries no
-// object, as for deletions.
-func (t *Tracker) Confirm(tok Token, obj metav1.Object) {
+// object, as for deletions. Confirm reports whether nothing is awaited any more.
+func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 	e := tok.entry
 	if e == nil {
-		return
+		return true
 	}
 	ob := t.objectShard(e.ref)
 	ob.mu.Lock()
+	wasOpen := e.open
 	settled, reopened := e.confirm(obj)
 	if settled {
 		ob.lockedUnlink(e)
 	}
 	ob.mu.Unlock()
 	switch {
-	case settled:
-		t.unlinkOwner(e)
 	case reopened:
 		t.link(e)
+		return false
+	case settled:
+		t.unlinkOwner(e)
 	}
+	return settled || !wasOpen
 }
 
 // Cancel takes a noted write back, because the server definitely refused it. Cancelling twice, or after evidence came,
@@ -292,7 +295,7 @@ func (t *Tracker) Check(o Owner) Verdict {
 	if v.State == Expired {
 		v.Deadline = time.Time{}
 	} else {
-		v.State = Waiting
+		v.State, v.RequeueAfter = Waiting, v.Deadline.Sub(now)
 	}
 	slices.SortStableFunc(v.Pending, func(a, b Pending) int { return a.Since.Compare(b.Since) })
 	return v

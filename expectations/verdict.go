@@ -131,6 +131,8 @@ type Verdict struct {
 	// Deadline is when the next pending write becomes overdue, so that a caller can ask to be run again then even if
 	// no event ever comes. Zero unless Waiting.
 	Deadline time.Time
+	// RequeueAfter is the time from this Check to Deadline. Zero unless Waiting.
+	RequeueAfter time.Duration
 }
 
 // Satisfied reports whether the owner may act on its cache.
