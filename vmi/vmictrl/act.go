@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,7 +67,7 @@ func (r *Reconciler) createLauncher(ctx context.Context, g *gathered) error {
 	if err != nil {
 		return err
 	}
-	err = r.writer(g.owner).Create(ctx, pod)
+	err = r.writes.For(g.owner).Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		err = r.adopt(ctx, g, pod)
 	}
@@ -93,11 +92,11 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) er
 }
 
 func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
-	opts := []client.DeleteOption{client.Preconditions{UID: ptr.To(a.Pod.UID)}}
+	var opts []client.DeleteOption
 	if a.GraceSeconds != nil {
 		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
 	}
-	err := client.IgnoreNotFound(r.writer(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...))
+	err := client.IgnoreNotFound(r.writes.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...))
 	if err != nil {
 		r.event(g.VMI, corev1.EventTypeWarning, vmi.ReasonFailedDelete, "Delete", "Could not delete virtual machine pod "+a.Pod.Name)
 		return fmt.Errorf("delete Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
@@ -140,14 +139,15 @@ func failure(a vmi.Action, err error) *vmi.Failure {
 
 // store writes the object as the plan wants it, in one patch that fails if
 // somebody else wrote in the meantime.
-func (r *Reconciler) store(ctx context.Context, was, want *v1.VirtualMachineInstance) error {
+func (r *Reconciler) store(ctx context.Context, g *gathered, want *v1.VirtualMachineInstance) error {
+	was := g.VMI
 	if equality.Semantic.DeepEqual(was, want) {
 		return nil
 	}
 	ctx, span := tracer.Start(ctx, "vmi.Store")
 	defer span.End()
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	err := client.IgnoreNotFound(r.Client.Patch(ctx, want.DeepCopy(), patch))
+	err := client.IgnoreNotFound(r.writes.For(g.owner).Patch(ctx, want.DeepCopy(), patch))
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		return fmt.Errorf("vmictrl: store %s/%s: %w", was.Namespace, was.Name, err)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -31,12 +32,12 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	obj := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, key, obj); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Expectations.ForgetKey(key)
+			r.tracker.ForgetKey(key)
 			return nil, nil
 		}
 		return nil, fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", key, err)
 	}
-	g := &gathered{owner: expectations.Owner{Key: key, UID: obj.UID}}
+	g := &gathered{owner: expectationsctrl.OwnerOf(obj)}
 	g.VMI, g.Config = obj, r.Config
 	if err := r.unseen(ctx, g); err != nil {
 		return nil, err
@@ -57,11 +58,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 // unseen asks whether the caches show this controller's own writes, and reads
 // live what they should have shown by now.
 func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
-	g.verdict = r.Expectations.Check(g.owner)
-	if g.verdict.State == expectations.Expired {
-		if err := r.resolve(ctx, g); err != nil {
-			return err
-		}
+	var err error
+	if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
+		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
 	}
 	for _, p := range g.verdict.Pending {
 		g.Unseen = append(g.Unseen, p.String())

@@ -14,13 +14,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -45,8 +45,6 @@ type Reconciler struct {
 	// Client reads from caches and writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
-	// Expectations holds this controller's own unseen writes.
-	Expectations *expectations.Tracker
 	// LauncherImage is the image of the guests' Pods.
 	LauncherImage string
 	// Renderer defaults to template.Default().
@@ -59,6 +57,13 @@ type Reconciler struct {
 	Workers int
 	// Config is handed to vmi.Decide.
 	Config vmi.Config
+
+	// tracker holds own unseen writes, waker enqueues who waited for them,
+	// writes notes them, and gate reads live what stays unseen.
+	tracker *expectations.Tracker
+	waker   *expectationsctrl.Waker
+	writes  *expectationsctrl.RecordingClient
+	gate    *expectationsctrl.Resolver
 }
 
 // SetupWithManager checks the fields and registers indexes, watches and the
@@ -67,12 +72,27 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := r.complete(); err != nil {
 		return err
 	}
+	if err := r.expect(mgr); err != nil {
+		return err
+	}
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("vmi").For(&v1.VirtualMachineInstance{}).
+	b := ctrl.NewControllerManagedBy(mgr).Named("vmi").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers})
 	return r.watch(b).Complete(r)
+}
+
+// expect sets up the tracking of own writes.
+func (r *Reconciler) expect(mgr ctrl.Manager) (err error) {
+	r.waker = expectationsctrl.NewWaker()
+	r.tracker, err = expectations.New(expectations.Options{Now: r.Clock.Now, Wake: r.waker.Wake})
+	if err != nil {
+		return fmt.Errorf("vmictrl: %w", err)
+	}
+	r.writes = expectationsctrl.NewRecordingClient(r.Client, r.tracker, mgr.GetCache())
+	r.gate = &expectationsctrl.Resolver{Tracker: r.tracker, Reader: r.APIReader, Mapper: mgr.GetRESTMapper()}
+	return nil
 }
 
 func (r *Reconciler) complete() error {
@@ -84,7 +104,6 @@ func (r *Reconciler) complete() error {
 	}
 	need(r.Client != nil, "Client")
 	need(r.APIReader != nil, "APIReader")
-	need(r.Expectations != nil, "Expectations")
 	need(r.LauncherImage != "", "LauncherImage")
 	if r.Renderer == nil {
 		r.Renderer = template.Default()
@@ -124,7 +143,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		}
 	}
 	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
-	switch err := r.store(ctx, g.VMI, plan.VMI); {
+	switch err := r.store(ctx, g, plan.VMI); {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
