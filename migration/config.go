@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Limits bound how many migrations act at the same time. Zero in a field means
+// no migration may start under that limit.
+type Limits struct {
+	// Cluster is KubeVirt's parallelMigrationsPerCluster; default 5.
+	Cluster int
+	// Outbound is KubeVirt's parallelOutboundMigrationsPerNode; default 2.
+	Outbound int
+	// Inbound bounds the migrations entering one node. KubeVirt has no such
+	// limit; default 2.
+	Inbound int
+}
+
+// Timeouts bound the phases. Zero means the default, negative means never.
+type Timeouts struct {
+	// Pending bounds waiting for the guest, for the queue and for slots, from
+	// the creation of the migration; default 24 h.
+	Pending time.Duration
+	// Unschedulable bounds a target Pod that no node takes, from the creation
+	// of the Pod; default 300 s, overridden per migration by the annotation
+	// kubevirt.io/migrationUnschedulablePodTimeoutSeconds.
+	Unschedulable time.Duration
+	// TargetPod bounds a target Pod that is not ready for any reason, from the
+	// creation of the Pod; default 900 s, overridden per migration by the
+	// annotation kubevirt.io/migrationPendingPodTimeoutSeconds.
+	TargetPod time.Duration
+	// HandOff bounds phase Scheduled, which includes waiting for an inbound
+	// slot; default 15 min.
+	HandOff time.Duration
+	// Prepare bounds phase PreparingTarget; default 5 min.
+	Prepare time.Duration
+	// Begin bounds phase TargetReady; default 5 min.
+	Begin time.Duration
+	// Running bounds phase Running. Zero means a budget from the resolved
+	// completion timeout and the size of the guest's memory, see
+	// [Resolution.Budget].
+	Running time.Duration
+}
+
+// Config is what the cluster's administrator decides. Its zero value is usable
+// after [Config.WithDefaults].
+type Config struct {
+	// Limits bound parallel migrations. A zero field means its default.
+	Limits Limits
+	// Timeouts bound the phases.
+	Timeouts Timeouts
+	// KeepFinished is how many finished migrations of one guest are kept;
+	// older ones are deleted. Default 5, negative keeps all.
+	KeepFinished int
+	// SourceGrace is the grace period, in seconds, with which the Pod the guest
+	// has left is deleted; default 1, since the source node has reported the
+	// guest gone.
+	SourceGrace int64
+	// Cluster is spec.configuration.migrations of the KubeVirt object; nil
+	// means KubeVirt's defaults.
+	Cluster *v1.MigrationConfiguration
+	// Evaluator judges guests; nil means [DefaultChecks].
+	Evaluator Evaluator
+}
+
+// WithDefaults returns the configuration with each unset field at its default.
+// Limits set in Cluster win over Limits.
+func (c Config) WithDefaults() Config {
+	c.Limits = c.limits()
+	c.Timeouts = c.Timeouts.withDefaults()
+	if c.KeepFinished == 0 {
+		c.KeepFinished = 5
+	}
+	if c.SourceGrace == 0 {
+		c.SourceGrace = 1
+	}
+	if c.Evaluator == nil {
+		c.Evaluator = DefaultChecks()
+	}
+	return c
+}
+
+// limits merges the cluster's limits over the configured ones and the defaults.
+// Only the KubeVirt object can set a limit to zero: there it is a pointer.
+func (c Config) limits() Limits {
+	l := c.Limits
+	if l.Cluster == 0 {
+		l.Cluster = 5
+	}
+	if l.Outbound == 0 {
+		l.Outbound = 2
+	}
+	if l.Inbound == 0 {
+		l.Inbound = 2
+	}
+	if c.Cluster == nil {
+		return l
+	}
+	if n := c.Cluster.ParallelMigrationsPerCluster; n != nil {
+		l.Cluster = int(*n)
+	}
+	if n := c.Cluster.ParallelOutboundMigrationsPerNode; n != nil {
+		l.Outbound = int(*n)
+	}
+	return l
+}
+
+func (t Timeouts) withDefaults() Timeouts {
+	for _, f := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&t.Pending, 24 * time.Hour},
+		{&t.Unschedulable, 300 * time.Second},
+		{&t.TargetPod, 900 * time.Second},
+		{&t.HandOff, 15 * time.Minute},
+		{&t.Prepare, 5 * time.Minute},
+		{&t.Begin, 5 * time.Minute},
+	} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	return t
+}

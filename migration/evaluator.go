@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// Finding is what a check found. Its zero value means: nothing in the way.
+type Finding struct {
+	// Blocked says that the migration must not start.
+	Blocked bool
+	// Temporary says that waiting may help; otherwise the migration fails.
+	Temporary bool
+	// Reason is the typed reason.
+	Reason Reason
+	// Message explains the reason to the owner of the guest.
+	Message string
+	// Unblock says what would lift the block; empty when nothing does.
+	Unblock string
+}
+
+// Text joins message and remedy.
+func (f Finding) Text() string {
+	if f.Unblock == "" {
+		return f.Message
+	}
+	return f.Message + " (" + f.Unblock + ")"
+}
+
+// Check judges one aspect of a migration that has not been handed off. It is
+// pure and must not keep or change the snapshot.
+type Check func(Snapshot) Finding
+
+// Evaluator is an ordered list of checks. The first block that nothing can lift
+// decides; otherwise the first temporary one. Order is policy: put the cause
+// before its consequences.
+type Evaluator []Check
+
+// Evaluate runs the checks in order.
+func (e Evaluator) Evaluate(s Snapshot) Finding {
+	var wait Finding
+	for _, check := range e {
+		f := check(s)
+		if !f.Blocked {
+			continue
+		}
+		if !f.Temporary {
+			return f
+		}
+		if !wait.Blocked {
+			wait = f
+		}
+	}
+	return wait
+}
+
+// DefaultChecks returns the stock list. What a stock API server refuses at
+// creation fails here, since a cluster may run without KubeVirt's webhooks.
+func DefaultChecks() Evaluator {
+	return Evaluator{
+		CheckSupported,
+		CheckGuest,
+		CheckMigratable,
+		CheckRunning,
+		CheckUtilityVolumes,
+		CheckSourcePod,
+	}
+}
+
+// CheckGuest demands a guest that exists, lives and stays.
+func CheckGuest(s Snapshot) Finding {
+	name := s.Migration.Spec.VMIName
+	switch vmi := s.VMI; {
+	case name == "":
+		return never(ReasonGuestNotFound, "spec.vmiName is empty", "create a migration that names a VirtualMachineInstance of this namespace")
+	case vmi == nil:
+		return never(ReasonGuestNotFound, fmt.Sprintf("VirtualMachineInstance %q does not exist in this namespace", name), "")
+	case vmi.IsFinal():
+		return never(ReasonGuestFinal, fmt.Sprintf("VirtualMachineInstance %q is in phase %s", name, vmi.Status.Phase), "")
+	case vmi.DeletionTimestamp != nil:
+		return never(ReasonGuestDeleted, fmt.Sprintf("VirtualMachineInstance %q is being deleted", name), "")
+	}
+	return Finding{}
+}
+
+// CheckMigratable respects the guest's LiveMigratable condition. An absent
+// condition is no objection, as with KubeVirt.
+func CheckMigratable(s Snapshot) Finding {
+	if s.VMI == nil {
+		return Finding{}
+	}
+	for _, c := range s.VMI.Status.Conditions {
+		if c.Type == v1.VirtualMachineInstanceIsMigratable && c.Status == corev1.ConditionFalse {
+			return never(ReasonNotMigratable, fmt.Sprintf("the guest is not live migratable: %s: %s", c.Reason, c.Message), "")
+		}
+	}
+	return Finding{}
+}
+
+// CheckSupported refuses what this version cannot carry out, rather than begin
+// and lose something of the guest.
+func CheckSupported(s Snapshot) Finding {
+	spec := s.Migration.Spec
+	if spec.SendTo != nil || spec.Receive != nil {
+		return never(ReasonUnsupported, "migrations between clusters (spec.sendTo, spec.receive) are not supported yet", "leave both fields out")
+	}
+	if s.VMI == nil {
+		return Finding{}
+	}
+	for _, v := range s.VMI.Status.VolumeStatus {
+		if v.HotplugVolume != nil {
+			return never(ReasonUnsupported, fmt.Sprintf("volume %q is hotplugged; migrating such guests is not supported yet", v.Name), "unplug the volume")
+		}
+	}
+	d := s.VMI.Spec.Domain
+	if tpm := d.Devices.TPM; tpm != nil && tpm.Persistent != nil && *tpm.Persistent {
+		return never(ReasonUnsupported, "spec.domain.devices.tpm.persistent: migrating persistent TPM state is not supported yet", "")
+	}
+	if fw := d.Firmware; fw != nil && fw.Bootloader != nil && fw.Bootloader.EFI != nil && fw.Bootloader.EFI.Persistent != nil && *fw.Bootloader.EFI.Persistent {
+		return never(ReasonUnsupported, "spec.domain.firmware.bootloader.efi.persistent: migrating persistent EFI state is not supported yet", "")
+	}
+	return Finding{}
+}
+
+// CheckRunning waits until the guest runs on a node that owns it.
+func CheckRunning(s Snapshot) Finding {
+	if s.VMI == nil {
+		return Finding{}
+	}
+	if !s.VMI.IsRunning() {
+		return later(ReasonWaitingForGuest, fmt.Sprintf("the guest is in phase %q", s.VMI.Status.Phase), "it must reach phase Running")
+	}
+	lease, err := handoff.Of(s.VMI)
+	if err != nil {
+		return later(ReasonLeaseUnreadable, err.Error(), "")
+	}
+	if lease.State != handoff.Owned || lease.Holder != s.VMI.Status.NodeName {
+		return later(ReasonWaitingForGuest,
+			fmt.Sprintf("the guest's ownership is in state %q, holder %q, while status.nodeName is %q", lease.State, lease.Holder, s.VMI.Status.NodeName),
+			"its node must own it, in no move")
+	}
+	return Finding{}
+}
+
+// CheckUtilityVolumes waits until utility volumes are detached.
+func CheckUtilityVolumes(s Snapshot) Finding {
+	if s.VMI != nil && len(s.VMI.Spec.UtilityVolumes) > 0 {
+		return later(ReasonUtilityVolumes, fmt.Sprintf("%d utility volumes are attached", len(s.VMI.Spec.UtilityVolumes)), "they must be detached")
+	}
+	return Finding{}
+}
+
+// CheckSourcePod waits until the Pod of the running guest is known.
+func CheckSourcePod(s Snapshot) Finding {
+	if s.SourcePod == nil {
+		return later(ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known", "")
+	}
+	return Finding{}
+}
+
+func never(r Reason, message, unblock string) Finding {
+	return Finding{Blocked: true, Reason: r, Message: message, Unblock: unblock}
+}
+
+func later(r Reason, message, unblock string) Finding {
+	return Finding{Blocked: true, Temporary: true, Reason: r, Message: message, Unblock: unblock}
+}

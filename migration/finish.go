@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// succeeded tidies up after a migration that moved its guest: the Pod the guest
+// has left goes, then the finalizer.
+func (d *decision) succeeded() phase {
+	d.explain(OwnerNobody, "", "the guest has moved")
+	p := d.s.SourcePod
+	switch {
+	case p == nil || p.DeletionTimestamp != nil:
+	case d.guestLeft(p):
+		grace := d.s.Config.SourceGrace
+		d.deletePod(p, "the guest has left it", &grace)
+	case !d.guestEnded() && d.lease.State == handoff.Moving:
+		// The guest is on its way again; whether it left for good is open.
+		return v1.MigrationSucceeded
+	}
+	d.plan.Release = true
+	d.collect()
+	return v1.MigrationSucceeded
+}
+
+// guestLeft reports whether the Pod is the one this migration has emptied, and
+// the guest is known to run elsewhere: both ownership and status say so.
+func (d *decision) guestLeft(p *corev1.Pod) bool {
+	vmi, moved := d.s.VMI, d.plan.Status.MigrationState
+	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) {
+		return false
+	}
+	if moved == nil || moved.Failed || !moved.Completed || p.Name != moved.SourcePod {
+		return false
+	}
+	node := vmi.Status.NodeName
+	return node != "" && node != p.Spec.NodeName && d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)
+}
+
+// failed tidies up after a migration that did not move its guest: whatever the
+// nodes were told is taken back, then the target Pod goes, then the finalizer.
+func (d *decision) failed() phase {
+	d.explain(OwnerNobody, "", "the migration failed")
+	if !d.guestEnded() {
+		switch d.standing() {
+		case prepared:
+			r, message := ReasonAborted, "the migration failed"
+			if c := Condition(d.plan.Status, ConditionFailed); c != nil {
+				r, message = Reason(c.Reason), c.Message
+			}
+			d.callOff(d.s.UID(), cause{r, message})
+			return d.stay(OwnerController, ReasonCancelling, "what the nodes were told is taken back")
+		case begunMoving:
+			d.stop(cause{ReasonAborted, "the migration failed"})
+			return v1.MigrationFailed
+		case arrived:
+			// The guest runs in the target Pod, whatever the status says.
+			d.plan.Release = true
+			return v1.MigrationFailed
+		}
+	}
+	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp == nil {
+		d.deletePod(p, "the guest does not move there", nil)
+	}
+	d.plan.Release = true
+	d.collect()
+	return v1.MigrationFailed
+}
+
+func (d *decision) guestEnded() bool { return d.s.VMI == nil || d.s.VMI.IsFinal() }
+
+func (d *decision) deletePod(p *corev1.Pod, why string, grace *int64) {
+	d.act(Action{
+		Kind: DeletePod, Why: why, Pod: &PodRef{Name: p.Name, UID: p.UID, GraceSeconds: grace},
+		Event: &Event{Reason: EventDeleted, Message: "deleted Pod " + p.Name + ": " + why},
+	})
+}
+
+// collect deletes the oldest finished migrations of the guest beyond the number
+// to keep. It runs when a migration finishes, so at most a few go at a time.
+func (d *decision) collect() {
+	keep := d.s.Config.KeepFinished
+	if keep < 0 {
+		return
+	}
+	var done []*v1.VirtualMachineInstanceMigration
+	for _, o := range d.s.Others {
+		if o.IsFinal() && o.DeletionTimestamp == nil {
+			done = append(done, o)
+		}
+	}
+	// This one counts as kept.
+	surplus := len(done) + 1 - keep
+	if surplus <= 0 || len(done) == 0 {
+		return
+	}
+	slices.SortFunc(done, created)
+	for _, o := range done[:min(surplus, len(done))] {
+		d.act(Action{Kind: Collect, Why: "newer ones are kept", Name: o.Name})
+	}
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// phase shortens the type of a step's result.
+type phase = v1.VirtualMachineInstanceMigrationPhase
+
+// unset judges a migration nobody has looked at yet.
+func (d *decision) unset() phase {
+	if o := d.s.owner(); o != nil {
+		return d.fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same guest is running", o.Name)})
+	}
+	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
+		return d.fail(cause{f.Reason, f.Text()})
+	}
+	return v1.MigrationPending
+}
+
+// pending leads to the target Pod, through checks, queue and slots.
+func (d *decision) pending() phase {
+	if d.s.TargetPod != nil {
+		return v1.MigrationScheduling
+	}
+	if orphan := d.s.orphan(); orphan != nil {
+		d.callOff(orphan.Tag, cause{ReasonAborted, "its migration does not exist any more"})
+		return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
+	}
+	if f := d.s.Config.evaluate(d.s); f.Blocked {
+		if !f.Temporary {
+			return d.fail(cause{f.Reason, f.Text()})
+		}
+		return d.stay(OwnerController, f.Reason, f.Text())
+	}
+	if o := d.s.Older(); o != nil {
+		return d.stay(OwnerController, ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest goes first", o.Name))
+	}
+	if o := d.s.owner(); o != nil {
+		return d.stay(OwnerController, ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest is running", o.Name))
+	}
+	if err := d.s.Failures[CreateTarget]; err != nil {
+		return d.refused(err)
+	}
+	switch {
+	case !d.s.Slot.Asked:
+		return v1.MigrationPending
+	case !d.s.Slot.Held:
+		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
+	}
+	d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
+	return v1.MigrationPending
+}
+
+// refused judges why the target Pod could not be made.
+func (d *decision) refused(err error) phase {
+	switch {
+	case errors.Is(err, ErrForeignPod):
+		return d.fail(cause{ReasonTargetPodForeign, err.Error()})
+	case errors.Is(err, ErrRender):
+		return d.fail(cause{ReasonRender, err.Error()})
+	case errors.Is(err, ErrQuota):
+		setCondition(&d.plan.Status, isTrue(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, ReasonQuota, err.Error()), d.stamp())
+		return d.stay(OwnerController, ReasonQuota, err.Error())
+	}
+	return d.stay(OwnerController, ReasonCreateFailed, err.Error())
+}
+
+// scheduling waits for the target Pod to be ready, and no longer than its
+// timeouts.
+func (d *decision) scheduling() phase {
+	dropCondition(&d.plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
+	p := d.s.TargetPod
+	if podReady(p) {
+		return v1.MigrationScheduled
+	}
+	limit := seconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
+	expired := cause{ReasonTargetPodTimeout, fmt.Sprintf("target Pod %q was not ready within %s", p.Name, limit)}
+	why, stuck := unschedulable(p)
+	if stuck {
+		d.explain(OwnerScheduler, ReasonUnschedulable, fmt.Sprintf("no node takes target Pod %q: %s", p.Name, why))
+		d.warnUnschedulable(why)
+		within := seconds(d.s.Migration, v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, d.s.Config.Timeouts.Unschedulable)
+		if within > 0 && (limit <= 0 || within < limit) {
+			limit = within
+			expired = cause{ReasonUnschedulable, fmt.Sprintf("no node took target Pod %q within %s: %s", p.Name, limit, why)}
+		}
+	}
+	if limit <= 0 || p.CreationTimestamp.IsZero() {
+		return v1.MigrationScheduling
+	}
+	d.plan.Deadline = p.CreationTimestamp.Add(limit)
+	if !d.now.Before(d.plan.Deadline) {
+		return d.stop(expired)
+	}
+	return v1.MigrationScheduling
+}
+
+// warnUnschedulable emits the event once, when the condition's reason changes.
+func (d *decision) warnUnschedulable(why string) {
+	if c := Condition(d.plan.Status, ConditionWaiting); c != nil && c.Reason == string(ReasonUnschedulable) {
+		return
+	}
+	d.tell(Event{Warning: true, Reason: EventUnschedulable, Message: "no node takes the target Pod: " + why})
+}
+
+// scheduled hands the guest over, once the target may take it.
+func (d *decision) scheduled() phase {
+	target := d.s.TargetPod.Spec.NodeName
+	switch {
+	case d.handedOff():
+		return v1.MigrationPreparingTarget
+	case target == d.s.VMI.Status.NodeName:
+		return d.stop(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was put on node %q, where the guest runs already", d.s.TargetPod.Name, target)})
+	case !podReady(d.s.TargetPod):
+		return d.stay(OwnerScheduler, ReasonWaitingForTargetPod, "the target Pod is not ready any more")
+	}
+	if f := d.s.Config.evaluate(d.s); f.Blocked {
+		if !f.Temporary {
+			return d.stop(cause{f.Reason, f.Text()})
+		}
+		return d.stay(OwnerController, f.Reason, f.Text())
+	}
+	switch {
+	case d.s.owner() != nil:
+		return d.stay(OwnerController, ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest is running", d.s.owner().Name))
+	case !d.s.Slot.Asked:
+		return v1.MigrationScheduled
+	case !d.s.Slot.Inbound:
+		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
+	}
+	d.handOff(target)
+	return v1.MigrationScheduled
+}
+
+// handOff writes everything the nodes need in one change of the guest.
+func (d *decision) handOff(target string) {
+	c := &VMIChange{
+		TargetNode: &target,
+		State: &v1.VirtualMachineInstanceMigrationState{
+			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
+			TargetPod: d.s.TargetPod.Name,
+			MigrationPolicyName: d.s.Resolution.Match.Name(), VMIMConfigurationOptions: d.s.Resolution.Options.DeepCopy(),
+		},
+	}
+	if d.s.SourcePod != nil {
+		c.State.SourcePod = d.s.SourcePod.Name
+	}
+	if d.leased {
+		lease, err := handoff.Step(d.lease, handoff.Event{
+			Kind: handoff.Prepare, Epoch: d.lease.Epoch, Node: target, Tag: d.s.UID(), Within: max(d.s.Config.Timeouts.Prepare, 0),
+		}, d.now)
+		if err != nil {
+			d.explain(OwnerController, ReasonWaitingForGuest, err.Error())
+			return
+		}
+		c.Lease = &lease
+	}
+	d.act(Action{Kind: ChangeVMI, Why: "hand over to the target", Change: c, Event: &Event{
+		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("migration target node %s is to prepare for the guest", target),
+	}})
+}
+
+func (d *decision) preparing() phase {
+	switch {
+	case d.begun():
+		return v1.MigrationTargetReady
+	case d.ms != nil && d.ms.TargetNode != "" && d.ms.TargetNodeAddress != "":
+		return v1.MigrationTargetReady
+	case d.ms != nil && d.ms.FailureReason != "":
+		return d.stay(OwnerTarget, ReasonWaitingForTargetNode, d.ms.FailureReason)
+	}
+	return v1.MigrationPreparingTarget
+}
+
+func (d *decision) targetReady() phase {
+	if d.begun() {
+		return v1.MigrationRunning
+	}
+	return v1.MigrationTargetReady
+}
+
+// running waits for the nodes' word on where the guest is.
+func (d *decision) running() phase {
+	if !d.moved() {
+		return v1.MigrationRunning
+	}
+	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
+		return d.stay(OwnerTarget, ReasonCompleting, "the guest runs on the target node, which completes the migration")
+	}
+	if c := d.liveUpdate(); c != "" {
+		return d.stay(OwnerTarget, ReasonLiveUpdate, fmt.Sprintf("the guest has moved; its condition %s is not resolved yet", c))
+	}
+	d.tell(Event{Reason: EventSucceeded, OnVMI: true, Message: fmt.Sprintf("the guest was migrated to node %s", d.ms.TargetNode)})
+	d.tell(Event{Reason: EventSucceeded, Message: fmt.Sprintf("the guest was migrated to node %s", d.ms.TargetNode)})
+	return v1.MigrationSucceeded
+}
+
+// liveUpdate returns the condition of the guest by which a live update that
+// this migration carries is still open, as KubeVirt waits for it.
+func (d *decision) liveUpdate() v1.VirtualMachineInstanceConditionType {
+	for _, c := range d.s.VMI.Status.Conditions {
+		switch c.Type {
+		case v1.VirtualMachineInstanceVCPUChange:
+			return c.Type
+		case v1.VirtualMachineInstanceMemoryChange, v1.VirtualMachineInstanceMigrationRequired:
+			if c.Status == corev1.ConditionTrue {
+				return c.Type
+			}
+		}
+	}
+	return ""
+}
+
+// overdue reports whether the current phase has passed its deadline.
+func (d *decision) overdue() (time.Time, bool) {
+	at := d.plan.Deadline
+	return at, !at.IsZero() && !d.now.Before(at)
+}

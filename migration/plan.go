@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// ErrForeignPod means a Pod of the target's name exists and is not this
+// migration's.
+var ErrForeignPod = errors.New("migration: the target Pod's name is taken by a Pod that is not this migration's")
+
+// ErrQuota means a ResourceQuota refused the target Pod.
+var ErrQuota = errors.New("migration: a ResourceQuota refused the target Pod")
+
+// ErrRender means the target Pod cannot be rendered; retrying without a change
+// of the guest or the configuration is pointless.
+var ErrRender = errors.New("migration: the target Pod cannot be rendered")
+
+// ActionKind names a write.
+type ActionKind string
+
+// The writes a Plan may ask for.
+const (
+	// Adopt adds KubeVirt's selector label and finalizer to the migration.
+	Adopt ActionKind = "Adopt"
+	// CreateTarget renders and creates the target Pod. A Pod that exists
+	// already and carries the migration's job label counts as created.
+	CreateTarget ActionKind = "CreateTarget"
+	// DeletePod deletes Action.Pod under its UID. A missing Pod is success.
+	DeletePod ActionKind = "DeletePod"
+	// ChangeVMI writes Action.Change to the guest under its resourceVersion.
+	ChangeVMI ActionKind = "ChangeVMI"
+	// Collect deletes the finished migration Action.Name.
+	Collect ActionKind = "Collect"
+)
+
+// Action is one write as data.
+type Action struct {
+	// Kind says what to write.
+	Kind ActionKind
+	// Why is a short constant for logs and traces.
+	Why string
+	// Pod is the Pod to delete.
+	Pod *PodRef
+	// Change is the change of the guest.
+	Change *VMIChange
+	// Name is the migration to collect, in the same namespace.
+	Name string
+	// Event is to be emitted once the write took effect; nil for none.
+	Event *Event
+}
+
+// PodRef names one incarnation of a Pod.
+type PodRef struct {
+	// Name is the Pod's name in the migration's namespace.
+	Name string
+	// UID guards against deleting a successor of the same name.
+	UID types.UID
+	// GraceSeconds is the grace period; nil means the Pod's own.
+	GraceSeconds *int64
+}
+
+// VMIChange is a change of the guest's VirtualMachineInstance. All of it is
+// written in one patch, guarded by the resourceVersion of the snapshot.
+type VMIChange struct {
+	// State replaces status.migrationState; nil leaves it.
+	State *v1.VirtualMachineInstanceMigrationState
+	// Lease replaces the handoff lease; nil leaves it.
+	Lease *handoff.Lease
+	// TargetNode sets the label kubevirt.io/migrationTargetNodeName; nil leaves
+	// it, the empty string removes it.
+	TargetNode *string
+}
+
+// Apply makes the change on the object. The error is of encoding the lease.
+func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
+	if c.State != nil {
+		vmi.Status.MigrationState = c.State.DeepCopy()
+	}
+	switch {
+	case c.TargetNode == nil:
+	case *c.TargetNode == "":
+		delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
+	default:
+		if vmi.Labels == nil {
+			vmi.Labels = map[string]string{}
+		}
+		vmi.Labels[v1.MigrationTargetNodeNameLabel] = *c.TargetNode
+	}
+	if c.Lease == nil {
+		return nil
+	}
+	if err := handoff.Put(vmi, *c.Lease); err != nil {
+		return fmt.Errorf("migration: change VirtualMachineInstance %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	return nil
+}
+
+// Event is a Kubernetes event to emit.
+type Event struct {
+	// Warning tells the type Warning from Normal.
+	Warning bool
+	// OnVMI says that the event is about the guest; otherwise it is about the
+	// migration.
+	OnVMI bool
+	// Reason is KubeVirt's event reason.
+	Reason string
+	// Message is the text.
+	Message string
+}
+
+// Event reasons as KubeVirt names them.
+const (
+	EventSucceeded     = "SuccessfulMigration"
+	EventFailed        = "FailedMigration"
+	EventAborted       = "SuccessfulAbortMigration"
+	EventHandOver      = "SuccessfulHandOver"
+	EventCreated       = "SuccessfulCreate"
+	EventCreateFailed  = "FailedCreate"
+	EventDeleted       = "SuccessfulDelete"
+	EventUnschedulable = "MigrationTargetPodUnschedulable"
+)
+
+// Owner says whose move it is.
+type Owner string
+
+// Owners of a phase's next step.
+const (
+	// OwnerController: this controller, or the capacity it guards.
+	OwnerController Owner = "controller"
+	// OwnerScheduler: scheduler and kubelet, for the target Pod.
+	OwnerScheduler Owner = "scheduler"
+	// OwnerTarget: the node that receives.
+	OwnerTarget Owner = "target node"
+	// OwnerSource: the node that sends.
+	OwnerSource Owner = "source node"
+	// OwnerNobody: the migration is finished.
+	OwnerNobody Owner = "nobody"
+)
+
+// Plan is the outcome of [Decide].
+type Plan struct {
+	// Status is the status the migration should have. Whoever executes the
+	// plan writes it once, after the actions, if it differs.
+	Status v1.VirtualMachineInstanceMigrationStatus
+	// Actions are the writes, in order; a failed one ends the pass.
+	Actions []Action
+	// Events are to be emitted after Status was written.
+	Events []Event
+	// Release says that the finalizer may go once Status is written: nothing
+	// of the migration is left to do.
+	Release bool
+	// Owner says whose move it is.
+	Owner Owner
+	// Reason and Message explain why the migration stands where it stands.
+	Reason  Reason
+	Message string
+	// Deadline is when the current phase is overdue; zero means never.
+	Deadline time.Time
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// Snapshot is all that [Decide] looks at. Objects are read only: they may come
+// straight from a cache.
+type Snapshot struct {
+	// Migration is the migration to decide about. Required.
+	Migration *v1.VirtualMachineInstanceMigration
+	// VMI is its guest; nil when there is none.
+	VMI *v1.VirtualMachineInstance
+	// Others are the other migrations of the same guest, finished ones too.
+	Others []*v1.VirtualMachineInstanceMigration
+	// SourcePod is the Pod the guest is to leave, or has left, see
+	// [Snapshot.SourcePodName]; nil when there is none.
+	SourcePod *corev1.Pod
+	// TargetPod is the Pod made for this migration, see [TargetPod]; nil when
+	// there is none.
+	TargetPod *corev1.Pod
+	// Slot is what [Admission] answered to [Snapshot.Claim].
+	Slot Verdict
+	// Resolution is the policy in force, needed until the hand-off.
+	Resolution Resolution
+	// Config is the configuration, with defaults filled in.
+	Config Config
+	// Unsettled tells which own writes the caches do not show yet; empty when
+	// they show all of them.
+	Unsettled string
+	// Failures holds the errors of actions tried in this pass, by kind.
+	Failures map[ActionKind]error
+}
+
+// UID is the migration's UID, which is also the tag of its commands.
+func (s Snapshot) UID() types.UID { return s.Migration.UID }
+
+// State returns the guest's migration state if it is this migration's, else nil.
+func (s Snapshot) State() *v1.VirtualMachineInstanceMigrationState {
+	if s.VMI == nil || s.VMI.Status.MigrationState == nil || s.VMI.Status.MigrationState.MigrationUID != s.Migration.UID {
+		return nil
+	}
+	return s.VMI.Status.MigrationState
+}
+
+// SourcePodName returns the name of the Pod the guest leaves as far as it was
+// recorded; empty while nothing was.
+func (s Snapshot) SourcePodName() string {
+	if ms := s.State(); ms != nil && ms.SourcePod != "" {
+		return ms.SourcePod
+	}
+	if ms := s.Migration.Status.MigrationState; ms != nil {
+		return ms.SourcePod
+	}
+	return ""
+}
+
+// Older returns the unfinished migration of the same guest that this one has to
+// wait for: the oldest one that is older, or nil.
+func (s Snapshot) Older() *v1.VirtualMachineInstanceMigration {
+	var oldest *v1.VirtualMachineInstanceMigration
+	for _, o := range s.Others {
+		if !o.IsFinal() && created(o, s.Migration) < 0 && (oldest == nil || created(o, oldest) < 0) {
+			oldest = o
+		}
+	}
+	return oldest
+}
+
+// created orders migrations by age; names tell those of one second apart.
+func created(a, b *v1.VirtualMachineInstanceMigration) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// owner returns the unfinished migration that owns the guest's migration state,
+// other than this one.
+func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
+	if s.VMI == nil || s.VMI.Status.MigrationState == nil {
+		return nil
+	}
+	uid := s.VMI.Status.MigrationState.MigrationUID
+	for _, o := range s.Others {
+		if o.UID == uid && !o.IsFinal() {
+			return o
+		}
+	}
+	return nil
+}
+
+// adopted reports whether the selector label, where a name fits into a label,
+// and the finalizer are in place.
+func (s Snapshot) adopted() bool {
+	m := s.Migration
+	labelled := m.Labels[v1.MigrationSelectorLabel] == m.Spec.VMIName || len(m.Spec.VMIName) > maxLabelValue
+	return labelled && slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+}
+
+// maxLabelValue is the longest legal label value.
+const maxLabelValue = 63
+
+// Claim returns what the migration needs capacity for, and false when it needs
+// none: because it is finished, must not start yet, or its guest has moved.
+func (s Snapshot) Claim() (Claim, bool) {
+	m := s.Migration
+	if m.IsFinal() || s.VMI == nil {
+		return Claim{}, false
+	}
+	c := Claim{
+		Key:      types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
+		Priority: PriorityOf(m.Spec.Priority), Since: m.CreationTimestamp.Time,
+		SourceNode: s.VMI.Status.NodeName,
+	}
+	if s.TargetPod != nil {
+		c.Acting, c.TargetNode = true, s.TargetPod.Spec.NodeName
+	}
+	if ms := s.State(); ms != nil {
+		c.Acting, c.Arriving, c.SourceNode, c.TargetNode = true, true, ms.SourceNode, ms.TargetNode
+		return c, !ms.Completed
+	}
+	if c.Acting {
+		return c, true
+	}
+	return c, s.mayStart()
+}
+
+// mayStart reports whether only capacity is missing for the migration to start.
+func (s Snapshot) mayStart() bool {
+	return s.Migration.Status.Phase == v1.MigrationPending && s.Migration.DeletionTimestamp == nil &&
+		s.adopted() && s.Older() == nil && s.owner() == nil && s.orphan() == nil &&
+		!s.refused() && !s.Config.evaluate(s).Blocked
+}
+
+// refused reports whether the target Pod was refused for lack of quota so
+// recently that trying again is pointless.
+func (s Snapshot) refused() bool { return s.Failures[CreateTarget] != nil }
+
+// orphan returns the lease when the guest is in a move that no unfinished
+// migration stands for and that has not begun: left behind by a migration whose
+// object was removed by force.
+func (s Snapshot) orphan() *handoff.Lease {
+	lease, err := handoff.Of(s.VMI)
+	if err != nil || lease.Tag == s.Migration.UID || (lease.State != handoff.Preparing && lease.State != handoff.Prepared) {
+		return nil
+	}
+	for _, o := range s.Others {
+		if o.UID == lease.Tag && (!o.IsFinal() || slices.Contains(o.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)) {
+			return nil
+		}
+	}
+	return &lease
+}
+
+func (c Config) evaluate(s Snapshot) Finding {
+	if c.Evaluator == nil {
+		return DefaultChecks().Evaluate(s)
+	}
+	return c.Evaluator.Evaluate(s)
+}
+
+// phaseSince returns when the migration entered its current phase; its creation
+// when that was not recorded.
+func phaseSince(m *v1.VirtualMachineInstanceMigration, st *v1.VirtualMachineInstanceMigrationStatus) time.Time {
+	for _, t := range st.PhaseTransitionTimestamps {
+		if t.Phase == st.Phase {
+			return t.PhaseTransitionTimestamp.Time
+		}
+	}
+	return m.CreationTimestamp.Time
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// cause is why a migration has to end without success.
+type cause struct {
+	reason  Reason
+	message string
+}
+
+// standing is how far a migration has come, by what is stored on the guest.
+type standing int
+
+const (
+	// notHandedOff: the nodes know nothing of the migration.
+	notHandedOff standing = iota
+	// prepared: the nodes get ready; the controller may call it off alone.
+	prepared
+	// begunMoving: only the nodes know where the guest runs.
+	begunMoving
+	// stayed: the nodes, or a cancellation, have ended it without a move.
+	stayed
+	// arrived: the guest runs on the target.
+	arrived
+)
+
+// standing reads the lease where there is one, else KubeVirt's own fields.
+func (d *decision) standing() standing {
+	if d.leased {
+		if known, s := d.leaseStanding(); known {
+			return s
+		}
+	}
+	switch ms := d.ms; {
+	case ms == nil:
+		return notHandedOff
+	case ms.Failed:
+		return stayed
+	case ms.Completed:
+		return arrived
+	case ms.StartTimestamp != nil && !d.leased:
+		return begunMoving
+	}
+	return prepared
+}
+
+// leaseStanding reads this migration's part of the lease, if it has one.
+func (d *decision) leaseStanding() (known bool, s standing) {
+	uid := d.s.UID()
+	if d.lease.InMove() && d.lease.Tag == uid {
+		if d.lease.State == handoff.Moving {
+			return true, begunMoving
+		}
+		return true, prepared
+	}
+	if last := d.lease.Last; last != nil && last.Tag == uid {
+		if last.Result == handoff.ResultMoved {
+			return true, arrived
+		}
+		return true, stayed
+	}
+	return false, notHandedOff
+}
+
+func (d *decision) handedOff() bool { return d.standing() != notHandedOff }
+
+func (d *decision) begun() bool { s := d.standing(); return s == begunMoving || s == arrived }
+
+// moved reports whether the guest is known to run on the target, with its
+// migration state still there to tell about it.
+func (d *decision) moved() bool { return d.ms != nil && d.standing() == arrived }
+
+// interrupted looks for what ends the migration in any unfinished phase. The
+// first cause counts: what has happened comes before what is wished.
+func (d *decision) interrupted(r row) (cause, bool) {
+	for _, look := range []func(row) (cause, bool){
+		d.endedByNodes, d.guestGone, d.stateLost, d.deleted, d.targetPodLost, d.tooLate,
+	} {
+		if c, hit := look(r); hit {
+			return c, true
+		}
+	}
+	return cause{}, false
+}
+
+// endedByNodes: a node, or a cancellation, has already ended the migration.
+func (d *decision) endedByNodes(row) (cause, bool) {
+	switch {
+	case d.ms != nil && d.ms.Failed:
+		r, message := splitFailure(d.ms.FailureReason)
+		if message == "" {
+			message = "the node gave no reason"
+		}
+		return cause{r, message}, true
+	case d.standing() == stayed:
+		r, message := splitFailure(d.lease.Last.Message)
+		return cause{r, message}, true
+	}
+	return cause{}, false
+}
+
+// guestGone: there is nothing left to migrate.
+func (d *decision) guestGone(row) (cause, bool) {
+	switch vmi := d.s.VMI; {
+	case d.plan.Status.Phase == v1.MigrationPhaseUnset && d.s.Migration.DeletionTimestamp == nil:
+		// The checks say it better.
+		return cause{}, false
+	case vmi == nil:
+		return cause{ReasonGuestNotFound, fmt.Sprintf("VirtualMachineInstance %q does not exist any more", d.s.Migration.Spec.VMIName)}, true
+	case d.moved() && d.ms.Completed:
+		return cause{}, false
+	case vmi.IsFinal():
+		return cause{ReasonGuestFinal, fmt.Sprintf("the guest has ended in phase %s", vmi.Status.Phase)}, true
+	case vmi.DeletionTimestamp != nil:
+		return cause{ReasonGuestDeleted, "the guest is being deleted"}, true
+	}
+	return cause{}, false
+}
+
+// stateLost: the hand-off happened, and its traces are gone.
+func (d *decision) stateLost(row) (cause, bool) {
+	switch d.plan.Status.Phase {
+	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
+	default:
+		return cause{}, false
+	}
+	switch {
+	case d.ms != nil:
+		return cause{}, false
+	case d.s.VMI.Status.MigrationState == nil:
+		return cause{ReasonStateLost, "the guest's migration state was cleared"}, true
+	}
+	return cause{ReasonStateLost, fmt.Sprintf("the guest's migration state was taken over by migration %q", d.s.VMI.Status.MigrationState.MigrationUID)}, true
+}
+
+// deleted: the user does not want the migration any more. One that has moved the
+// guest is completed all the same.
+func (d *decision) deleted(row) (cause, bool) {
+	if d.s.Migration.DeletionTimestamp == nil || d.moved() {
+		return cause{}, false
+	}
+	return cause{ReasonAborted, "the migration was deleted"}, true
+}
+
+// targetPodLost: the place to move to is gone.
+func (d *decision) targetPodLost(row) (cause, bool) {
+	switch d.plan.Status.Phase {
+	case v1.MigrationPhaseUnset, v1.MigrationPending:
+		return cause{}, false
+	}
+	if d.standing() == arrived {
+		return cause{}, false
+	}
+	switch p := d.s.TargetPod; {
+	case p == nil:
+		return cause{ReasonTargetPodLost, "the target Pod does not exist any more"}, true
+	case terminal(p):
+		return cause{ReasonTargetPodLost, fmt.Sprintf("target Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
+	case p.DeletionTimestamp != nil:
+		return cause{ReasonTargetPodLost, fmt.Sprintf("target Pod %q is being deleted", p.Name)}, true
+	}
+	return cause{}, false
+}
+
+// tooLate: the owner of the phase has missed its deadline. A guest in post-copy
+// cannot come back, and one that has arrived need not.
+func (d *decision) tooLate(r row) (cause, bool) {
+	at, late := d.overdue()
+	if !late || d.standing() == arrived || d.ms != nil && d.ms.Mode == v1.MigrationPostCopy {
+		return cause{}, false
+	}
+	message := fmt.Sprintf("phase %s was not left by %s: %s", d.plan.Status.Phase, at.UTC().Format("2006-01-02T15:04:05Z07:00"), r.message)
+	if d.plan.Status.Phase == v1.MigrationPending {
+		message = "the migration could not start in time"
+		if c := Condition(d.plan.Status, ConditionWaiting); c != nil {
+			message += ": " + c.Message
+		}
+	} else if d.ms != nil && d.ms.FailureReason != "" {
+		message += ": " + d.ms.FailureReason
+	}
+	return cause{r.overdue, message}, true
+}
+
+// stop ends the migration as far as the controller may, and returns the phase
+// that this leads to now.
+func (d *decision) stop(c cause) phase {
+	if d.s.VMI == nil || d.s.VMI.IsFinal() {
+		return d.fail(c)
+	}
+	switch d.standing() {
+	case notHandedOff, stayed:
+		return d.fail(c)
+	case prepared:
+		d.callOff(d.s.UID(), c)
+		return d.stay(OwnerController, ReasonCancelling, c.message)
+	case begunMoving:
+		if d.ms != nil && !d.ms.AbortRequested {
+			ms := d.ms.DeepCopy()
+			ms.AbortRequested = true
+			d.act(Action{Kind: ChangeVMI, Why: "ask the nodes to abort", Change: &VMIChange{State: ms}})
+		}
+		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
+	}
+	return d.stay(OwnerTarget, ReasonCompleting, "the guest has arrived; too late to stop: "+c.message)
+}
+
+// callOff cancels the move of the tag, which has not begun: lease, migration
+// state and label in one change. The label of a guest without a lease stays, for
+// a stock virt-handler finds by it what to clean up.
+func (d *decision) callOff(tag types.UID, c cause) {
+	change := &VMIChange{}
+	text := failureText(c.reason, c.message)
+	if d.leased && d.lease.InMove() && d.lease.Tag == tag {
+		next, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Cancel, Epoch: d.lease.Epoch, Tag: tag, Message: text}, d.now)
+		if err != nil {
+			// Only a lease that began to move refuses; the next pass sees it so.
+			d.explain(OwnerController, ReasonCancelling, err.Error())
+			return
+		}
+		change.Lease = &next
+		none := ""
+		change.TargetNode = &none
+	}
+	if ms := d.s.VMI.Status.MigrationState; ms != nil && ms.MigrationUID == tag {
+		change.State = d.closed(ms, text)
+	}
+	d.act(Action{Kind: ChangeVMI, Why: "call the move off", Change: change})
+}
+
+// closed returns the migration state as failed and completed.
+func (d *decision) closed(ms *v1.VirtualMachineInstanceMigrationState, text string) *v1.VirtualMachineInstanceMigrationState {
+	out, now := ms.DeepCopy(), d.stamp()
+	if out.StartTimestamp == nil {
+		out.StartTimestamp = &now
+	}
+	if out.EndTimestamp == nil {
+		out.EndTimestamp = &now
+	}
+	if out.AbortRequested || d.s.Migration.DeletionTimestamp != nil {
+		out.AbortRequested, out.AbortStatus = true, v1.MigrationAbortSucceeded
+	}
+	out.Failed, out.Completed, out.FailureReason = true, true, text
+	return out
+}
+
+// fail ends the migration without success.
+func (d *decision) fail(c cause) phase {
+	d.enter(v1.MigrationFailed)
+	setCondition(&d.plan.Status, isTrue(ConditionFailed, c.reason, c.message), d.stamp())
+	e := Event{Warning: true, Reason: EventFailed, Message: string(c.reason) + ": " + c.message}
+	if c.reason == ReasonAborted {
+		e = Event{Reason: EventAborted, Message: c.message}
+	}
+	d.tell(e)
+	if d.s.VMI != nil {
+		e.OnVMI = true
+		d.tell(e)
+	}
+	return v1.MigrationFailed
+}
