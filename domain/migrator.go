@@ -81,3 +81,12 @@ type Progress struct {
 	// PostCopy says that the guest runs at the destination already.
 	PostCopy bool
 }
+
+// PostCopier is the ability to finish a running migration, requested with
+// MigrationRequest.PostCopy, by letting the guest run at the destination before
+// all of its memory is there. Found by type assertion.
+type PostCopier interface {
+	// SwitchToPostCopy returns when the switch has been accepted. No such
+	// migration running: ErrInvalidState.
+	SwitchToPostCopy(ctx context.Context, name string) error
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+
+	"github.com/virtloom/virtloom/domain"
+	virt "libvirt.org/go/libvirt"
+)
+
+// Apply implements domain.Hypervisor.
+func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	act, err := action(op)
+	if err != nil {
+		return err
+	}
+	return operate(ctx, d, string(op.Verb), op.Domain, act)
+}
+
+// action prepares what an operation does, so that whatever is wrong with the
+// request is found before libvirt is asked.
+func action(op domain.Operation) (func(*virt.Connect) error, error) {
+	existing := func(f func(*virt.Domain) error) (func(*virt.Connect) error, error) {
+		return func(c *virt.Connect) error { return withDomain(c, op.Domain, f) }, nil
+	}
+	// gone makes a domain that does not exist a success.
+	gone := func(f func(*virt.Domain) error) (func(*virt.Connect) error, error) {
+		return func(c *virt.Connect) error {
+			err := withDomain(c, op.Domain, f)
+			if code(err, virt.ERR_NO_DOMAIN) {
+				return nil
+			}
+			return err
+		}, nil
+	}
+	switch op.Verb {
+	case domain.Start:
+		xml, err := op.Definition.Marshal()
+		return func(c *virt.Connect) error { return start(c, op, xml) }, err
+	case domain.Shutdown:
+		return existing(shutdown)
+	case domain.Destroy:
+		return gone(destroy)
+	case domain.Undefine:
+		return gone(undefine)
+	case domain.Suspend:
+		return existing(suspend)
+	case domain.Resume:
+		return existing(resume)
+	case domain.SetMetadata:
+		xml, err := op.Metadata.XML()
+		if err != nil {
+			return nil, err
+		}
+		return existing(func(dom *virt.Domain) error { return setMetadata(dom, xml) })
+	}
+	change, err := newDeviceChange(op)
+	if err != nil {
+		return nil, err
+	}
+	return existing(change.apply)
+}
+
+// start defines and starts. A domain that could not be started is forgotten
+// again, so that nothing half done is left to be explained.
+func start(c *virt.Connect, op domain.Operation, xml string) error {
+	running := false
+	err := withDomain(c, op.Domain, func(dom *virt.Domain) (err error) {
+		running, err = dom.IsActive()
+		return err
+	})
+	if running || err != nil && !code(err, virt.ERR_NO_DOMAIN) {
+		return err
+	}
+	dom, err := c.DomainDefineXMLFlags(xml, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dom.Free() }()
+	var flags virt.DomainCreateFlags
+	if op.Paused {
+		flags = virt.DOMAIN_START_PAUSED
+	}
+	err = dom.CreateWithFlags(flags)
+	if err == nil {
+		return nil
+	}
+	if active, activeErr := dom.IsActive(); activeErr == nil && active {
+		return nil // somebody else was faster
+	}
+	// What the next calls may change in the error is kept.
+	err = translate(string(op.Verb), op.Domain, err)
+	return errors.Join(err, translate("forget after a failed start", op.Domain, undefine(dom)))
+}
+
+// shutdown asks the guest, unless it does not run.
+func shutdown(dom *virt.Domain) error {
+	if active, err := dom.IsActive(); err != nil || !active {
+		return err
+	}
+	err := dom.ShutdownFlags(virt.DOMAIN_SHUTDOWN_DEFAULT)
+	if active, activeErr := dom.IsActive(); activeErr == nil && !active {
+		return nil
+	}
+	return err
+}
+
+// destroy ends the guest: first politely to QEMU, then not.
+func destroy(dom *virt.Domain) error {
+	err := dom.DestroyFlags(virt.DOMAIN_DESTROY_DEFAULT)
+	if code(err, virt.ERR_OPERATION_INVALID) {
+		if active, activeErr := dom.IsActive(); activeErr == nil && !active {
+			return nil
+		}
+	}
+	return err
+}
+
+// undefine forgets a domain that does not run; libvirt would turn one that does
+// into a transient one.
+func undefine(dom *virt.Domain) error {
+	active, err := dom.IsActive()
+	if err != nil {
+		return err
+	}
+	if active {
+		return virt.Error{Code: virt.ERR_OPERATION_INVALID, Message: "the domain is running"}
+	}
+	err = dom.UndefineFlags(virt.DOMAIN_UNDEFINE_MANAGED_SAVE | virt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
+		virt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | virt.DOMAIN_UNDEFINE_KEEP_NVRAM)
+	if code(err, virt.ERR_INVALID_ARG) { // a driver that keeps none of these
+		err = dom.UndefineFlags(virt.DOMAIN_UNDEFINE_MANAGED_SAVE | virt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA)
+	}
+	return err
+}
+
+func suspend(dom *virt.Domain) error {
+	if st, _, err := dom.GetState(); err != nil || st == virt.DOMAIN_PAUSED {
+		return err
+	}
+	return dom.Suspend()
+}
+
+func resume(dom *virt.Domain) error {
+	if st, _, err := dom.GetState(); err != nil || st == virt.DOMAIN_RUNNING {
+		return err
+	}
+	return dom.Resume()
+}
+
+// impact says where a change goes: into the running domain and its definition,
+// whichever there are.
+func impact(dom *virt.Domain) (virt.DomainModificationImpact, error) {
+	active, err := dom.IsActive()
+	if err != nil {
+		return 0, err
+	}
+	persistent, err := dom.IsPersistent()
+	if err != nil {
+		return 0, err
+	}
+	var i virt.DomainModificationImpact
+	if active {
+		i |= virt.DOMAIN_AFFECT_LIVE
+	}
+	if persistent {
+		i |= virt.DOMAIN_AFFECT_CONFIG
+	}
+	return i, nil
+}
+
+func setMetadata(dom *virt.Domain, xml string) error {
+	i, err := impact(dom)
+	if err != nil {
+		return err
+	}
+	return dom.SetMetadata(virt.DOMAIN_METADATA_ELEMENT, xml, domain.MetadataPrefix, domain.MetadataNamespace, i)
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package libvirt drives a libvirt daemon as a [domain.Hypervisor] and
+// [domain.Migrator]. It is the only package that needs cgo; built without, it
+// compiles and [Open] tells what is missing. With the build tag libvirt_dlopen
+// neither headers nor pkg-config are needed, and libvirt.so.0 is looked for when
+// the first connection is opened.
+//
+// # Connections
+//
+// A [Driver] keeps one connection for listing and for events. Operations take
+// another one each from a small pool, so that a daemon that lets a client have
+// few calls open at a time is not held up by domains that hang; a migration has
+// a connection of its own. Operations on one domain run one after the other.
+//
+// When the daemon goes away the watchers are told, calls fail with
+// [domain.ErrDisconnected], and the driver tries again until it is closed. After
+// the reconnect, events are registered anew and the watchers list again: a guest
+// that ended in between left no event.
+//
+// The event loop of libvirt belongs to the process. It is started before the
+// first connection and never stopped.
+package libvirt

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	virt "libvirt.org/go/libvirt"
+)
+
+// Driver is a connection to one libvirt daemon that heals itself. Its methods
+// may be called from many goroutines.
+type Driver struct {
+	uri   string
+	opts  Options
+	hints domain.Hints
+	turns turns
+	slots chan struct{} // one token per operation under way
+
+	mu      sync.Mutex
+	current *session // nil while disconnected
+	why     string   // why it is
+	idle    []*virt.Connect
+	host    *domain.Host // what does not change; nil until asked for
+	closed  bool
+
+	done    chan struct{}  // closed by Close
+	running sync.WaitGroup // the goroutine that reconnects
+}
+
+var (
+	_ domain.Hypervisor = (*Driver)(nil)
+	_ domain.Migrator   = (*Driver)(nil)
+	_ domain.PostCopier = (*Driver)(nil)
+)
+
+// Open connects to the daemon at uri: qemu:///system, qemu+tcp://host/system,
+// qemu+unix:///system?socket=/path, test:///default. The context bounds the
+// first connection only.
+func Open(ctx context.Context, uri string, o Options) (*Driver, error) {
+	if err := startLoop(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	d := &Driver{uri: uri, opts: o, slots: make(chan struct{}, o.Operations), done: make(chan struct{})}
+	type result struct {
+		s   *session
+		err error
+	}
+	ch := make(chan result, 1)
+	go func() {
+		s, err := d.newSession()
+		ch <- result{s, err}
+	}()
+	select {
+	case r := <-ch:
+		if r.err != nil {
+			return nil, r.err
+		}
+		d.current = r.s
+	case <-ctx.Done():
+		go func() { // whoever connects after all is sent away
+			if r := <-ch; r.s != nil {
+				r.s.close()
+			}
+		}()
+		return nil, ended(ctx, "open "+uri, "")
+	}
+	d.running.Go(func() { d.keep(d.current) })
+	return d, nil
+}
+
+// Close ends all watches and connections. Calls under way fail.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	idle := d.idle
+	d.idle = nil
+	d.mu.Unlock()
+	close(d.done)
+	d.running.Wait()
+	for _, c := range idle {
+		_, _ = c.Close()
+	}
+	d.hints.Close()
+	return nil
+}
+
+// Watch implements domain.Hypervisor.
+func (d *Driver) Watch(ctx context.Context) (<-chan domain.Event, error) {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return nil, disconnected("watch", "", "the driver is closed")
+	}
+	return d.hints.Watch(ctx), nil
+}
+
+// keep holds a session: when one is lost it tells the watchers and opens the
+// next, until the driver is closed.
+func (d *Driver) keep(s *session) {
+	for {
+		select {
+		case <-d.done:
+			d.drop(s, "the driver is closed")
+			s.close()
+			return
+		case <-s.lost:
+		}
+		d.drop(s, s.why)
+		d.opts.Log.Info("connection to libvirt lost", "uri", d.uri, "why", s.why)
+		d.hints.Tell(domain.Event{Kind: domain.Lost, Err: disconnected("watch", "", s.why)})
+		s.close()
+		if s = d.reopen(); s == nil {
+			return
+		}
+		d.mu.Lock()
+		d.current, d.host = s, nil
+		d.mu.Unlock()
+		d.opts.Log.Info("connection to libvirt restored", "uri", d.uri)
+		d.hints.Tell(domain.Event{Kind: domain.Resync})
+	}
+}
+
+// drop makes calls fail instead of using a session that is gone.
+func (d *Driver) drop(s *session, why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current == s {
+		d.current, d.why = nil, why
+	}
+	for _, c := range d.idle {
+		_, _ = c.Close()
+	}
+	d.idle = nil
+}
+
+// reopen tries to connect until it succeeds or the driver is closed.
+func (d *Driver) reopen() *session {
+	pause := d.opts.ReconnectMin
+	for {
+		s, err := d.newSession()
+		if err == nil {
+			return s
+		}
+		d.opts.Log.V(1).Info("cannot reconnect to libvirt", "uri", d.uri, "error", err.Error())
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-d.done:
+			t.Stop()
+			return nil
+		}
+		pause = min(2*pause, d.opts.ReconnectMax)
+	}
+}
+
+// turns makes operations on one domain wait for each other.
+type turns struct {
+	mu   sync.Mutex
+	held map[string]chan struct{} // closed when the holder is done
+}
+
+// take waits for the domain; the result gives it back.
+func (t *turns) take(ctx context.Context, name string) (func(), error) {
+	for {
+		t.mu.Lock()
+		if t.held == nil {
+			t.held = map[string]chan struct{}{}
+		}
+		busy, ok := t.held[name]
+		if !ok {
+			mine := make(chan struct{})
+			t.held[name] = mine
+			t.mu.Unlock()
+			return func() {
+				t.mu.Lock()
+				delete(t.held, name)
+				t.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// KVM says how [Driver.Host] decides whether KVM is usable.
+type KVM string
+
+// The ways to decide about KVM.
+const (
+	// KVMAuto believes libvirt only where the host's CPU can virtualise: on
+	// x86_64 the flags vmx or svm have to be there. A device node /dev/kvm that
+	// can be opened proves nothing; modules exist that offer one without
+	// hardware and cannot run a kernel.
+	KVMAuto KVM = "auto"
+	// KVMOn and KVMOff decide without looking.
+	KVMOn  KVM = "on"
+	KVMOff KVM = "off"
+)
+
+// Options configure a [Driver]. The zero value is good.
+type Options struct {
+	// KVM is how to decide whether KVM is usable; empty means KVMAuto.
+	KVM KVM
+	// KeepAliveInterval is how often an idle connection is probed, in whole
+	// seconds, and KeepAliveCount how many probes may stay without an answer
+	// before it counts as broken. Defaults: 2 s, 3.
+	KeepAliveInterval time.Duration
+	KeepAliveCount    uint
+	// Operations is how many operations run at the same time. Default: 16.
+	Operations int
+	// ReconnectMin and ReconnectMax bound the pauses between attempts to
+	// reconnect, which double each time. Defaults: 50 ms, 2 s.
+	ReconnectMin, ReconnectMax time.Duration
+	// Log is told about lost and restored connections. Default: nothing.
+	Log logr.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.KVM == "" {
+		o.KVM = KVMAuto
+	}
+	if o.KeepAliveInterval < time.Second {
+		o.KeepAliveInterval = 2 * time.Second
+	}
+	if o.KeepAliveCount == 0 {
+		o.KeepAliveCount = 3
+	}
+	if o.Operations <= 0 {
+		o.Operations = 16
+	}
+	if o.ReconnectMin <= 0 {
+		o.ReconnectMin = 50 * time.Millisecond
+	}
+	if o.ReconnectMax < o.ReconnectMin {
+		o.ReconnectMax = max(o.ReconnectMin, 2*time.Second)
+	}
+	if o.Log.GetSink() == nil {
+		o.Log = logr.Discard()
+	}
+	return o
+}
+
+// Error is what libvirt answered. Is and As find the sentinel of package domain
+// that it means, if there is one.
+type Error struct {
+	// Op is what was asked, Domain about which domain; may be empty.
+	Op, Domain string
+	// Code is libvirt's number (virErrorNumber), Message its text.
+	Code    int
+	Message string
+	// Err is the sentinel; may be nil.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	s := "libvirt: " + e.Op
+	if e.Domain != "" {
+		s += " " + e.Domain
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s + ": " + e.Message
+}
+
+// Unwrap returns the sentinel.
+func (e *Error) Unwrap() error { return e.Err }
