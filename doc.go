@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package virtloom is the map of the module: the control plane of a virtual
+// machine on Kubernetes, as packages that a Go program imports one at a time.
+// The root package itself holds nothing but this text.
+//
+// Reading in the order in which a guest passes through:
+//
+//   - [github.com/virtloom/virtloom/vmi] decides what must happen next to a
+//     VirtualMachineInstance; vmi/vmictrl is its controller.
+//   - [github.com/virtloom/virtloom/template] renders the Pods a guest needs.
+//   - [github.com/virtloom/virtloom/expectations] remembers own writes until the
+//     caches show them, so that a stale cache never creates a second Pod;
+//     expectations/expectationsctrl connects it to controller-runtime.
+//   - [github.com/virtloom/virtloom/handoff] says who owns the guest, and is the
+//     only way in which that changes.
+//   - [github.com/virtloom/virtloom/domain] turns the object into a libvirt
+//     domain, tells what differs and what to do about it; domain/domainctrl is
+//     the node's controller, domain/libvirt the driver, domain/domaintest an
+//     in-memory hypervisor and the suite every driver passes.
+//   - [github.com/virtloom/virtloom/migration] decides which live migration may
+//     start, in which order, and what is next; migration/migrationctrl is its
+//     controller.
+//   - refdaemon composes all of it: "refdaemon controller" for the cluster,
+//     "refdaemon node" for each node.
+//
+// Every controller has the same shape: gather reads, Decide is pure and returns
+// a plan as data, act writes. API objects are KubeVirt's own (kubevirt.io/api),
+// so either half works with the other half of a stock KubeVirt.
+//
+// The packages form layers whose arrows point down only; internal/archtest
+// keeps them.
+package virtloom
