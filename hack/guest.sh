@@ -1,0 +1,101 @@
+#!/bin/sh
+# Builds the guest that the demo and the tests run: a kernel of Debian's cloud image and a small
+# initramfs around busybox. Run it from anywhere; the result is in bin/guest:
+#
+#   vmlinuz  the kernel as Debian ships it
+#   initrd   the initramfs; hack/guest/init says what it does
+#   oci      an OCI image layout with the images that a VirtualMachineInstance can name,
+#            see hack/guest/ociimage
+#
+# It needs apt-get and dpkg-deb (nothing is installed), busybox-static and cpio. A second run does
+# nothing unless what it is made from (this script, hack/guest, Debian's kernel, busybox) has changed.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=$root/bin/guest
+say() { printf 'guest: %s\n' "$*"; }
+fail() {
+  printf 'guest: %s\n' "$*" >&2
+  exit 1
+}
+
+# kernel_package is the package that linux-image-cloud-amd64 stands for today, with its version.
+kernel_package() {
+  apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+    sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1
+}
+kernel_version() { apt-cache policy "$1" | sed -n 's/^ *Candidate: //p'; }
+
+sources() { find "$root/hack/guest.sh" "$root/hack/guest" -type f | LC_ALL=C sort; }
+
+package=$(kernel_package)
+if [ -z "$package" ] && [ ! -e "$out/stamp" ]; then
+  fail "apt knows no linux-image-cloud-amd64; run 'apt-get update' as root first (Debian 12 is what this is made for)"
+fi
+busybox=$(command -v busybox) || fail "busybox is missing; install the Debian package busybox-static"
+code=$( (sources | xargs sha256sum; sha256sum "$busybox") | sed "s|$root||" | sha256sum | cut -d ' ' -f 1)
+if [ -n "$package" ]; then
+  stamp="$package $(kernel_version "$package") $code"
+else
+  # Without package lists the kernel that is there has to do.
+  stamp="$(cut -d ' ' -f 1,2 "$out/stamp") $code"
+fi
+if [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
+  say "up to date in bin/guest"
+  exit 0
+fi
+[ -n "$package" ] || fail "the guest has to be rebuilt, but apt has no package lists; run 'apt-get update' as root"
+
+for program in apt-get dpkg-deb cpio go; do
+  command -v "$program" >/dev/null || fail "$program is missing; 'make setup' installs it"
+done
+if ldd "$busybox" >/dev/null 2>&1; then
+  fail "$busybox is linked dynamically; install the Debian package busybox-static"
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
+mkdir -p "$out"
+rm -f "$out/stamp"
+
+say "downloading $package"
+# apt drops its privileges for the download, so the folder has to be open to all.
+chmod 755 "$work"
+mkdir -m 777 "$work/deb"
+(cd "$work/deb" && apt-get -qq download "$package") || fail "cannot download $package"
+say "unpacking the kernel"
+dpkg-deb --fsys-tarfile "$work"/deb/*.deb | tar -x -C "$work" ./boot ./lib/modules
+cp "$work"/boot/vmlinuz-* "$work/vmlinuz"
+
+say "packing the initramfs"
+tree=$work/tree
+mkdir -p "$tree/bin" "$tree/sbin" "$tree/modules" "$tree/etc/acpi/PWRF" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/mnt" "$tree/run" "$tree/tmp"
+cp "$busybox" "$tree/bin/busybox"
+for applet in $("$busybox" --list); do
+  [ "$applet" = busybox ] || ln -s busybox "$tree/bin/$applet"
+done
+while read -r module when; do
+  case $module in '' | '#'*) continue ;; esac
+  cp "$work"/lib/modules/*/kernel/"$module.ko" "$tree/modules/"
+  echo "${module##*/}" >>"$tree/modules/$when"
+done <"$root/hack/guest/modules"
+cp "$root/hack/guest/init" "$tree/init"
+cp "$root/hack/guest/powerbutton" "$tree/etc/acpi/PWRF/00000080"
+chmod 755 "$tree/init" "$tree/etc/acpi/PWRF/00000080"
+printf 'root:x:0:0:root:/:/bin/sh\n' >"$tree/etc/passwd"
+printf 'root:x:0:\n' >"$tree/etc/group"
+find "$tree" -exec touch -h -d @0 {} +
+# Not compressed: under emulation the guest would take longer to unpack it than QEMU to read it.
+(cd "$tree" && find . | LC_ALL=C sort | cpio -o -H newc --reproducible --owner=0:0 --quiet) >"$work/initrd"
+
+say "writing the OCI images"
+rm -rf "$out/oci"
+for file in vmlinuz initrd; do
+  chmod 644 "$work/$file"
+  mv "$work/$file" "$out/$file"
+done
+(cd "$root" && go run ./hack/guest/ociimage -kernel "$out/vmlinuz" -initrd "$out/initrd" -layout "$out/oci")
+
+printf '%s\n' "$stamp" >"$out/stamp"
+say "done: $(du -sh "$out" | cut -f 1) in bin/guest"
