@@ -78,7 +78,8 @@ const (
 	// guest runs, or is paused if Operation.Paused is set.
 	Start Verb = "Start"
 	// Shutdown asks the guest to power off. Done when the guest has been asked;
-	// whether it obeys is seen in its state. A domain not running: success.
+	// whether it obeys is seen in its state. A domain not running: success. A
+	// paused one cannot listen: ErrInvalidState.
 	Shutdown Verb = "Shutdown"
 	// Destroy ends the guest at once. Done when no process runs it any more. A
 	// domain unknown or not running: success.

@@ -50,9 +50,13 @@ func (m Metadata) Of() types.NamespacedName {
 	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 }
 
-// metadataXML is the stored form.
+// metadataXML is the stored form; metadataFields what is in it.
 type metadataXML struct {
-	XMLName       xml.Name `xml:"https://virtloom.dev/domain/v1 guest"`
+	XMLName xml.Name `xml:"https://virtloom.dev/domain/v1 guest"`
+	metadataFields
+}
+
+type metadataFields struct {
 	Namespace     string   `xml:"namespace"`
 	Name          string   `xml:"name"`
 	UID           string   `xml:"uid"`
@@ -71,14 +75,14 @@ func (m Metadata) XML() (string, error) {
 			return "", fmt.Errorf("metadata of %s: character %U does not fit into XML: %w", m.Of(), r, ErrInvalid)
 		}
 	}
-	x := metadataXML{
+	x := metadataFields{
 		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), Epoch: m.Epoch,
 		MigrationUID: string(m.MigrationUID), Paused: m.Paused, LastApplied: m.LastApplied,
 	}
 	if m.GraceDeadline != nil {
 		x.GraceDeadline = m.GraceDeadline.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
 	}
-	b, err := xml.Marshal(x)
+	b, err := xml.Marshal(metadataXML{metadataFields: x})
 	if err != nil {
 		return "", fmt.Errorf("metadata of %s: %w", m.Of(), err)
 	}
@@ -89,6 +93,16 @@ func (m Metadata) XML() (string, error) {
 // out of the element alone, whatever else is beside it and whatever prefix it
 // has. false: there is nothing of ours.
 func ParseMetadata(s string) (Metadata, bool, error) {
+	return parseMetadata(s, func(n xml.Name) bool { return n.Space == MetadataNamespace && n.Local == MetadataElement })
+}
+
+// ParseMetadataElement is [ParseMetadata] for an element that a hypervisor has
+// found by its namespace already, and may have returned without one.
+func ParseMetadataElement(s string) (Metadata, bool, error) {
+	return parseMetadata(s, func(n xml.Name) bool { return n.Local == MetadataElement })
+}
+
+func parseMetadata(s string, ours func(xml.Name) bool) (Metadata, bool, error) {
 	dec := xml.NewDecoder(strings.NewReader(s))
 	for {
 		tok, err := dec.Token()
@@ -102,7 +116,7 @@ func ParseMetadata(s string) (Metadata, bool, error) {
 		if !ok {
 			continue
 		}
-		if start.Name.Space == MetadataNamespace && start.Name.Local == MetadataElement {
+		if ours(start.Name) {
 			return decodeMetadata(dec, &start)
 		}
 		if start.Name.Local == "metadata" {
@@ -115,7 +129,7 @@ func ParseMetadata(s string) (Metadata, bool, error) {
 }
 
 func decodeMetadata(dec *xml.Decoder, start *xml.StartElement) (Metadata, bool, error) {
-	var x metadataXML
+	var x metadataFields
 	if err := dec.DecodeElement(&x, start); err != nil {
 		return Metadata{}, false, fmt.Errorf("domain metadata: %w", err)
 	}

@@ -95,15 +95,29 @@ func start(c *virt.Connect, op domain.Operation, xml string) error {
 	if active, activeErr := dom.IsActive(); activeErr == nil && active {
 		return nil // somebody else was faster
 	}
+	if op.Paused && code(err, virt.ERR_INVALID_ARG) {
+		// The definition was accepted: all that is left to refuse is the flag.
+		err = virt.Error{Code: virt.ERR_ARGUMENT_UNSUPPORTED, Message: "cannot start a domain paused"}
+	}
 	// What the next calls may change in the error is kept.
 	err = translate(string(op.Verb), op.Domain, err)
 	return errors.Join(err, translate("forget after a failed start", op.Domain, undefine(dom)))
+}
+
+// invalidState is the error of an operation the domain's state does not allow.
+func invalidState(why string) error {
+	return virt.Error{Code: virt.ERR_OPERATION_INVALID, Message: why}
 }
 
 // shutdown asks the guest, unless it does not run.
 func shutdown(dom *virt.Domain) error {
 	if active, err := dom.IsActive(); err != nil || !active {
 		return err
+	}
+	if st, _, err := dom.GetState(); err != nil {
+		return err
+	} else if st == virt.DOMAIN_PAUSED {
+		return invalidState("the domain is paused")
 	}
 	err := dom.ShutdownFlags(virt.DOMAIN_SHUTDOWN_DEFAULT)
 	if active, activeErr := dom.IsActive(); activeErr == nil && !active {
@@ -131,7 +145,7 @@ func undefine(dom *virt.Domain) error {
 		return err
 	}
 	if active {
-		return virt.Error{Code: virt.ERR_OPERATION_INVALID, Message: "the domain is running"}
+		return invalidState("the domain is running")
 	}
 	err = dom.UndefineFlags(virt.DOMAIN_UNDEFINE_MANAGED_SAVE | virt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
 		virt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | virt.DOMAIN_UNDEFINE_KEEP_NVRAM)
@@ -141,18 +155,20 @@ func undefine(dom *virt.Domain) error {
 	return err
 }
 
-func suspend(dom *virt.Domain) error {
-	if st, _, err := dom.GetState(); err != nil || st == virt.DOMAIN_PAUSED {
-		return err
-	}
-	return dom.Suspend()
-}
+func suspend(dom *virt.Domain) error { return setRunning(dom, virt.DOMAIN_PAUSED, dom.Suspend) }
 
-func resume(dom *virt.Domain) error {
-	if st, _, err := dom.GetState(); err != nil || st == virt.DOMAIN_RUNNING {
+func resume(dom *virt.Domain) error { return setRunning(dom, virt.DOMAIN_RUNNING, dom.Resume) }
+
+// setRunning brings a domain to the wanted state unless it is there.
+func setRunning(dom *virt.Domain, want virt.DomainState, do func() error) error {
+	st, _, err := dom.GetState()
+	switch {
+	case err != nil || st == want:
 		return err
+	case st == virt.DOMAIN_SHUTOFF || st == virt.DOMAIN_CRASHED:
+		return invalidState("the domain does not run")
 	}
-	return dom.Resume()
+	return do()
 }
 
 // impact says where a change goes: into the running domain and its definition,

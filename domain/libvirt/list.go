@@ -64,7 +64,7 @@ func summary(dom *virt.Domain, log logr.Logger) (domain.State, error) {
 	case err != nil:
 		return s, err
 	}
-	m, _, err := domain.ParseMetadata(xml)
+	m, _, err := domain.ParseMetadataElement(xml)
 	if err != nil { // somebody else wrote there: not ours
 		log.Error(err, "unreadable domain metadata", "domain", s.Name)
 		return s, nil

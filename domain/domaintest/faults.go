@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// Fault is something that goes wrong with calls.
+type Fault struct {
+	// Call is the verb of an operation, or Host, List, Get, Watch, Migrate,
+	// MigrationProgress, AbortMigration; empty matches every call.
+	Call string
+	// Domain is the domain it is about; empty matches every one.
+	Domain string
+	// Times is how many calls are hit; 0 means all until it is removed.
+	Times int
+	// Latency delays the call.
+	Latency time.Duration
+	// Hang keeps the call until its context ends or the fault is removed. What
+	// was asked does not happen.
+	Hang bool
+	// Err is what the call returns; nil lets it succeed. The call has no effect,
+	// unless AfterEffect is set: an answer that was lost on its way back.
+	Err         error
+	AfterEffect bool
+}
+
+// fault is a Fault in force.
+type fault struct {
+	Fault
+	left    int
+	removed chan struct{}
+}
+
+// Inject puts a fault in force, before those injected earlier. remove ends it
+// and frees calls that hang; it may be called more than once.
+func (h *Hypervisor) Inject(f Fault) (remove func()) {
+	in := &fault{Fault: f, left: f.Times, removed: make(chan struct{})}
+	h.mu.Lock()
+	h.faults = append([]*fault{in}, h.faults...)
+	h.mu.Unlock()
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if i := slices.Index(h.faults, in); i >= 0 {
+			h.faults = slices.Delete(h.faults, i, i+1)
+		}
+		select {
+		case <-in.removed:
+		default:
+			close(in.removed)
+		}
+	}
+}
+
+// Calls returns how often a call was made: a verb, or one of the names of
+// [Fault].Call.
+func (h *Hypervisor) Calls(call string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[call]
+}
+
+// LoseEvents stops, or resumes, telling watchers about changes.
+func (h *Hypervisor) LoseEvents(lose bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.silent = lose
+}
+
+// Disconnect lets all calls fail with [domain.ErrDisconnected] until Reconnect.
+// Guests go on.
+func (h *Hypervisor) Disconnect() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = fmt.Errorf("hypervisor %s: %w", h.name, domain.ErrDisconnected)
+	h.hints.Tell(domain.Event{Kind: domain.Lost, Err: h.down})
+}
+
+// Reconnect ends what Disconnect began.
+func (h *Hypervisor) Reconnect() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down == nil {
+		return
+	}
+	h.down = nil
+	h.hints.Tell(domain.Event{Kind: domain.Resync})
+}
+
+// call carries out one call with the fault it meets.
+func (h *Hypervisor) call(ctx context.Context, name, dom string, do func() error) error {
+	f := h.meet(name, dom)
+	if err := f.wait(ctx); err != nil {
+		return fmt.Errorf("%s %s: %w", name, dom, ended(err))
+	}
+	if f != nil && f.Err != nil && !f.AfterEffect {
+		return f.Err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down != nil {
+		return h.down
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	if f != nil {
+		return f.Err
+	}
+	return nil
+}
+
+// meet counts the call and finds its fault; nil if there is none.
+func (h *Hypervisor) meet(name, dom string) *fault {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls[name]++
+	for i, f := range h.faults {
+		if f.Call != "" && f.Call != name || f.Domain != "" && f.Domain != dom {
+			continue
+		}
+		if f.Times > 0 {
+			if f.left--; f.left == 0 {
+				h.faults = slices.Delete(slices.Clone(h.faults), i, i+1)
+			}
+		}
+		return f
+	}
+	return nil
+}
+
+// wait is the delay of a fault, which may be nil.
+func (f *fault) wait(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if f == nil {
+		return nil
+	}
+	if f.Hang {
+		select {
+		case <-f.removed:
+			return errors.New("the call was lost")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if f.Latency <= 0 {
+		return nil
+	}
+	t := time.NewTimer(f.Latency)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// ended makes a deadline what the contract calls it.
+func ended(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", domain.ErrTimeout, err)
+	}
+	return err
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/virtloom/virtloom/domain"
+	"libvirt.org/go/libvirtxml"
+)
+
+// Hypervisor is a hypervisor in memory. Make one with [New]; its methods may be
+// called from many goroutines.
+type Hypervisor struct {
+	hints domain.Hints
+
+	mu      sync.Mutex
+	name    string
+	host    domain.Host
+	guests  map[string]*guest
+	faults  []*fault
+	peers   map[string]*Hypervisor // by destination URI
+	calls   map[string]int         // by verb
+	down    error                  // why the connection is lost; nil while it is not
+	silent  bool                   // events are lost
+	nextID  int
+	migrate migrateScript
+}
+
+// guest is one domain.
+type guest struct {
+	state   domain.State
+	def     *libvirtxml.Domain // without our metadata
+	id      int
+	deaf    bool // does not hear a shutdown
+	job     *job // the migration that takes it away; may be nil
+	inbound bool // arriving by migration
+}
+
+var (
+	_ domain.Hypervisor = (*Hypervisor)(nil)
+	_ domain.Migrator   = (*Hypervisor)(nil)
+)
+
+// New returns an empty hypervisor of a host with that name, without KVM.
+func New(name string) *Hypervisor {
+	return &Hypervisor{
+		name: name,
+		host: domain.Host{
+			Name: name, Arch: "x86_64", Hypervisor: "MEMORY", Version: "1.0.0", LibraryVersion: "1.0.0",
+			KVMReason: "guests live in memory", CPUs: 4, MemoryBytes: 16 << 30,
+		},
+		guests: map[string]*guest{},
+		peers:  map[string]*Hypervisor{},
+		calls:  map[string]int{},
+	}
+}
+
+// SetHost replaces what Host answers.
+func (h *Hypervisor) SetHost(host domain.Host) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.host = host
+}
+
+// Host implements domain.Hypervisor.
+func (h *Hypervisor) Host(ctx context.Context) (domain.Host, error) {
+	var out domain.Host
+	err := h.call(ctx, "Host", "", func() error {
+		out = h.host
+		return nil
+	})
+	return out, err
+}
+
+// List implements domain.Hypervisor.
+func (h *Hypervisor) List(ctx context.Context) ([]domain.State, error) {
+	var out []domain.State
+	err := h.call(ctx, "List", "", func() error {
+		for _, g := range h.guests {
+			out = append(out, g.state)
+		}
+		return nil
+	})
+	slices.SortFunc(out, func(a, b domain.State) int { return strings.Compare(a.Name, b.Name) })
+	return out, err
+}
+
+// Get implements domain.Hypervisor.
+func (h *Hypervisor) Get(ctx context.Context, name string) (domain.State, error) {
+	var out domain.State
+	err := h.call(ctx, "Get", name, func() error {
+		g, ok := h.guests[name]
+		if !ok {
+			return fmt.Errorf("get %s: %w", name, domain.ErrNotFound)
+		}
+		out = g.state
+		var err error
+		if out.Domain, err = clone(g.def); err != nil {
+			return err
+		}
+		if out.Alive() {
+			id := g.id
+			out.Domain.ID = &id
+		}
+		if g.state.Ours() {
+			return domain.PutMetadata(out.Domain, g.state.Metadata)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Watch implements domain.Hypervisor.
+func (h *Hypervisor) Watch(ctx context.Context) (<-chan domain.Event, error) {
+	if err := h.call(ctx, "Watch", "", func() error { return nil }); err != nil {
+		return nil, err
+	}
+	return h.hints.Watch(ctx), nil
+}
+
+// Close ends all watches.
+func (h *Hypervisor) Close() error {
+	h.hints.Close()
+	return nil
+}
+
+// Apply implements domain.Hypervisor.
+func (h *Hypervisor) Apply(ctx context.Context, op domain.Operation) error {
+	if err := op.Validate(); err != nil {
+		return err
+	}
+	return h.call(ctx, string(op.Verb), op.Domain, func() error {
+		if err := h.lockedApply(op); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+		return nil
+	})
+}
+
+// lockedApply needs h.mu.
+func (h *Hypervisor) lockedApply(op domain.Operation) error {
+	if op.Verb == domain.Start {
+		return h.lockedStart(op)
+	}
+	g, ok := h.guests[op.Domain]
+	if !ok {
+		if op.Verb == domain.Destroy || op.Verb == domain.Undefine {
+			return nil
+		}
+		return domain.ErrNotFound
+	}
+	switch op.Verb {
+	case domain.Shutdown:
+		return h.lockedShutdown(g)
+	case domain.Destroy:
+		if g.state.Alive() {
+			h.lockedStop(g, domain.ReasonDestroyed)
+		}
+	case domain.Undefine:
+		if g.state.Alive() {
+			return domain.ErrInvalidState
+		}
+		delete(h.guests, op.Domain)
+		h.lockedTell(op.Domain, "Undefined")
+	case domain.Suspend:
+		return h.lockedSwitch(g, domain.StatusRunning, domain.StatusPaused, domain.ReasonUser)
+	case domain.Resume:
+		return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
+	case domain.SetMetadata:
+		if _, err := op.Metadata.XML(); err != nil {
+			return err
+		}
+		g.state.Metadata = op.Metadata
+		h.lockedTell(op.Domain, "MetadataChange")
+	default:
+		return h.lockedDevice(g, op)
+	}
+	return nil
+}
+
+func (h *Hypervisor) lockedStart(op domain.Operation) error {
+	old, exists := h.guests[op.Domain]
+	if exists && old.state.Alive() {
+		return nil
+	}
+	if exists && old.state.UUID != op.Definition.UUID {
+		return fmt.Errorf("defined already with UUID %s: %w", old.state.UUID, domain.ErrInvalidState)
+	}
+	def, err := clone(op.Definition)
+	if err != nil {
+		return err
+	}
+	m, _, err := domain.MetadataOf(def)
+	if err != nil {
+		return fmt.Errorf("%w: %w", domain.ErrInvalid, err)
+	}
+	def.Metadata = nil
+	h.nextID++
+	g := &guest{def: def, id: h.nextID, state: domain.State{
+		Name: op.Domain, UUID: def.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown, Metadata: m,
+	}}
+	if op.Paused {
+		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
+	}
+	h.guests[op.Domain] = g
+	h.lockedTell(op.Domain, "Started")
+	return nil
+}
+
+func (h *Hypervisor) lockedShutdown(g *guest) error {
+	switch {
+	case !g.state.Alive():
+	case g.state.Status == domain.StatusPaused:
+		return domain.ErrInvalidState
+	case !g.deaf:
+		h.lockedStop(g, domain.ReasonShutdown)
+	}
+	return nil
+}
+
+// lockedStop ends the guest, and with it a migration that takes it away.
+func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
+	g.state.Status, g.state.Reason = domain.StatusShutoff, why
+	if g.job != nil {
+		g.job.stop(fmt.Errorf("the guest ended: %s", why))
+	}
+	h.lockedTell(g.state.Name, "Stopped")
+}
+
+func (h *Hypervisor) lockedSwitch(g *guest, from, to domain.Status, why domain.Reason) error {
+	switch {
+	case g.state.Status == to:
+		return nil
+	case g.state.Status != from || g.inbound:
+		return domain.ErrInvalidState
+	}
+	g.state.Status, g.state.Reason = to, why
+	h.lockedTell(g.state.Name, string(to))
+	return nil
+}
+
+// lockedTell passes a hint on unless events are lost.
+func (h *Hypervisor) lockedTell(name, why string) {
+	if h.down == nil && !h.silent {
+		h.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
+	}
+}
+
+// clone copies a domain the way a daemon would: through its XML.
+func clone(d *libvirtxml.Domain) (*libvirtxml.Domain, error) {
+	s, err := d.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", domain.ErrInvalid, err)
+	}
+	out := &libvirtxml.Domain{}
+	if err := out.Unmarshal(s); err != nil {
+		return nil, fmt.Errorf("%w: %w", domain.ErrInvalid, err)
+	}
+	return out, nil
+}
