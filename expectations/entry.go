@@ -50,19 +50,21 @@ func reached(have, need string) bool {
 
 // observe takes a watch event in and reports whether it settles the entry.
 func (e *entry) observe(obj metav1.Object, kind EventKind) bool {
-	if kind == DeletedUnknown {
-		// The state carried by a tombstone is the last one the cache had. It is as good as any older event for what it
-		// shows, but the removal itself is hearsay.
-		if e.verb != Delete && e.evidence(obj) {
-			return true
-		}
+	switch {
+	case kind == DeletedUnknown:
+		// What a tombstone carries may be old, and that the object is gone is hearsay: a list from an API server that
+		// lags behind looks the same.
 		e.problem = Tombstone
 		return false
-	}
-	if e.verb == Delete {
+	case e.verb == Delete:
 		return e.observeForDelete(obj, kind)
+	case e.verb == Create && kind == Deleted && e.uid == "":
+		// Perhaps the end of a predecessor. Confirm can tell.
+		e.noteSeen(obj)
+		return false
+	default:
+		return e.evidence(obj)
 	}
-	return e.evidence(obj)
 }
 
 func (e *entry) observeForDelete(obj metav1.Object, kind EventKind) bool {
@@ -112,33 +114,49 @@ func (e *entry) bookmark(rv string) bool {
 	return e.verb != Delete && e.needs != "" && reached(rv, e.needs)
 }
 
-// confirm takes the server's answer in. settled: evidence had come before the answer, or none is needed. reopened: the
-// entry had been settled by evidence about another object.
-func (e *entry) confirm(obj metav1.Object) (settled, reopened bool) {
-	if obj == nil {
-		return false, false
+// confirmation is what the server's answer does to an entry.
+type confirmation int
+
+const (
+	stillOpen     confirmation = iota // evidence is yet to come
+	settledNow                        // evidence had come before the answer, or none is needed
+	settledBefore                     // nothing was awaited any more
+	reopened                          // it had been settled by evidence about another object
+)
+
+// confirm takes the server's answer in.
+func (e *entry) confirm(obj metav1.Object) confirmation {
+	was := stillOpen
+	if !e.open {
+		was = settledBefore
 	}
-	switch e.verb {
-	case Create:
-		e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
-		if !e.open {
-			wrong := e.seenUID != e.uid && e.seenUID != "" && !reached(e.seen, e.needs)
-			return false, wrong
-		}
-		return false, false
-	case Update:
-		e.needs = obj.GetResourceVersion()
-		if e.needs == "" || !e.open {
-			return false, false
-		}
-		if e.needs == e.base || reached(e.seen, e.needs) {
-			return true, false
-		}
-		if _, ok := order(e.seen, e.needs); e.seen != "" && !ok {
-			e.problem = Incomparable
+	if obj == nil || e.verb == Delete {
+		return was
+	}
+	e.needs = obj.GetResourceVersion()
+	shown := reached(e.seen, e.needs)
+	if e.verb == Create {
+		e.uid = obj.GetUID()
+		shown = shown || e.seenUID == e.uid
+		if !e.open && !shown && e.seenUID != "" {
+			return reopened
 		}
 	}
-	return false, false
+	switch {
+	case !e.open:
+		return settledBefore
+	case shown, e.verb == Update && e.needs != "" && e.needs == e.base:
+		return settledNow
+	}
+	if _, ok := order(e.seen, e.needs); e.verb == Update && e.seen != "" && !ok {
+		e.problem = Incomparable
+	}
+	return stillOpen
+}
+
+// successor is a fresh entry for the same write with what is known of it by now.
+func (e *entry) successor() *entry {
+	return &entry{owner: e.owner, ref: e.ref, verb: e.verb, since: e.since, uid: e.uid, base: e.base, needs: e.needs}
 }
 
 // answer takes a live reading in; nil means that the object does not exist. Only an update whose version the reading does

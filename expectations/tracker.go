@@ -6,7 +6,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,18 +45,6 @@ type Tracker struct {
 	// function holds two of these locks.
 	objects [shardCount]objectShard
 	owners  [shardCount]ownerShard
-}
-
-type objectShard struct {
-	mu      sync.Mutex
-	entries map[Ref]*entry // guarded by mu; linked by entry.nextOfObject
-	_       [40]byte       // keeps neighbouring shards off one cache line
-}
-
-type ownerShard struct {
-	mu      sync.Mutex
-	entries map[types.NamespacedName]*entry // guarded by mu; linked by entry.nextOfOwner
-	_       [40]byte
 }
 
 // Token identifies one noted write towards Confirm and Cancel. The zero Token is valid and stands for nothing.
@@ -113,18 +100,31 @@ func (t *Tracker) expect(e *entry) Token {
 // its owner is known to wait.
 func (t *Tracker) link(e *entry) {
 	t.outstanding.Add(1)
-	os := t.ownerShard(e.owner.Key)
-	os.mu.Lock()
-	e.nextOfOwner = os.entries[e.owner.Key]
-	os.entries[e.owner.Key] = e
-	os.mu.Unlock()
-
+	for _, old := range t.linkOwner(e) {
+		t.drop(old)
+	}
 	ob := t.objectShard(e.ref)
 	ob.mu.Lock()
 	e.open = true
 	e.nextOfObject = ob.entries[e.ref]
 	ob.entries[e.ref] = e
 	ob.mu.Unlock()
+}
+
+// linkOwner adds the entry to its owner's list and returns the overdue entries of predecessors under the same key, which
+// nobody will ask for again.
+func (t *Tracker) linkOwner(e *entry) (abandoned []*entry) {
+	os := t.ownerShard(e.owner.Key)
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	e.nextOfOwner = os.entries[e.owner.Key]
+	os.entries[e.owner.Key] = e
+	for old := e.nextOfOwner; old != nil; old = old.nextOfOwner {
+		if old.owner.UID != e.owner.UID && e.since.Sub(old.since) >= t.ttl {
+			abandoned = append(abandoned, old)
+		}
+	}
+	return abandoned
 }
 
 // Confirm reports that the server accepted the write and returned obj. The evidence needed becomes exact: the UID of a
@@ -138,20 +138,22 @@ func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 	}
 	ob := t.objectShard(e.ref)
 	ob.mu.Lock()
-	wasOpen := e.open
-	settled, reopened := e.confirm(obj)
-	if settled {
+	verdict := e.confirm(obj)
+	if verdict == settledNow {
 		ob.lockedUnlink(e)
+	}
+	var again *entry
+	if verdict == reopened {
+		again = e.successor()
 	}
 	ob.mu.Unlock()
 	switch {
-	case reopened:
-		t.link(e)
-		return false
-	case settled:
+	case verdict == settledNow:
 		t.unlinkOwner(e)
+	case again != nil:
+		t.link(again)
 	}
-	return settled || !wasOpen
+	return verdict == settledNow || verdict == settledBefore
 }
 
 // Cancel takes a noted write back, because the server definitely refused it. Cancelling twice, or after evidence came,
@@ -181,30 +183,33 @@ func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind
 	}
 	ref := Ref{Kind: gk, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	ob := t.objectShard(ref)
-	var settled, alarmed *entry
+	var room [2][4]*entry // keeps the common case off the heap
+	settled, alarmed := room[0][:0], room[1][:0]
 	ob.mu.Lock()
 	for e := ob.entries[ref]; e != nil; {
 		next := e.nextOfObject
 		before := e.problem
 		if e.observe(obj, kind) {
 			ob.lockedUnlink(e)
-			e.nextOfObject, settled = settled, e
+			settled = append(settled, e)
 		} else if e.problem != before {
-			alarmed = e
+			alarmed = append(alarmed, e)
 		}
 		e = next
 	}
 	ob.mu.Unlock()
-	for e := settled; e != nil; {
-		next := e.nextOfObject
-		e.nextOfObject = nil
+	t.finish(settled)
+	for _, e := range alarmed {
+		t.wake(e.owner)
+	}
+}
+
+// finish takes settled entries off their owners' lists and wakes the owners that wait for nothing else.
+func (t *Tracker) finish(settled []*entry) {
+	for _, e := range settled {
 		if t.unlinkOwner(e) {
 			t.wake(e.owner)
 		}
-		e = next
-	}
-	if alarmed != nil {
-		t.wake(alarmed.owner)
 	}
 }
 
@@ -233,11 +238,7 @@ func (t *Tracker) ObserveBookmark(gk schema.GroupKind, namespace, resourceVersio
 		}
 		ob.mu.Unlock()
 	}
-	for _, e := range settled {
-		if t.unlinkOwner(e) {
-			t.wake(e.owner)
-		}
-	}
+	t.finish(settled)
 }
 
 // Answer feeds back the live read of one pending write, made after the Check that reported it. live is nil when the API
@@ -337,81 +338,3 @@ func (t *Tracker) ForgetKey(key types.NamespacedName) {
 
 // Outstanding returns how many writes are not visible yet, over all owners.
 func (t *Tracker) Outstanding() int { return int(t.outstanding.Load()) }
-
-func (t *Tracker) entriesOf(key types.NamespacedName, match func(*entry) bool) []*entry {
-	os := t.ownerShard(key)
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	var out []*entry
-	for e := os.entries[key]; e != nil; e = e.nextOfOwner {
-		if match(e) {
-			out = append(out, e)
-		}
-	}
-	slices.Reverse(out) // oldest first
-	return out
-}
-
-// unlinkOwner removes the entry from its owner's list and reports whether it was the last one of that owner.
-func (t *Tracker) unlinkOwner(e *entry) (last bool) {
-	os := t.ownerShard(e.owner.Key)
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	last = true
-	removed := false
-	var prev *entry
-	for cur := os.entries[e.owner.Key]; cur != nil; cur = cur.nextOfOwner {
-		if cur == e {
-			removed = true
-			switch {
-			case prev != nil:
-				prev.nextOfOwner = cur.nextOfOwner
-			case cur.nextOfOwner == nil:
-				delete(os.entries, e.owner.Key)
-			default:
-				os.entries[e.owner.Key] = cur.nextOfOwner
-			}
-			continue
-		}
-		if cur.owner.UID == e.owner.UID {
-			last = false
-		}
-		prev = cur
-	}
-	if !removed {
-		return false
-	}
-	t.outstanding.Add(-1)
-	return last
-}
-
-// lockedUnlink removes the entry from its object's list and marks it settled. Unlinking twice does nothing.
-func (s *objectShard) lockedUnlink(e *entry) {
-	if !e.open {
-		return
-	}
-	e.open = false
-	head := s.entries[e.ref]
-	switch {
-	case head == e && e.nextOfObject == nil:
-		delete(s.entries, e.ref)
-	case head == e:
-		s.entries[e.ref] = e.nextOfObject
-	default:
-		for cur := head; cur != nil; cur = cur.nextOfObject {
-			if cur.nextOfObject == e {
-				cur.nextOfObject = e.nextOfObject
-				break
-			}
-		}
-	}
-	e.nextOfObject = nil
-}
-
-func (t *Tracker) objectShard(ref Ref) *objectShard {
-	return &t.objects[maphash.String(t.seed, ref.Name)%shardCount]
-}
-
-func (t *Tracker) ownerShard(key types.NamespacedName) *ownerShard {
-	return &t.owners[maphash.String(t.seed, key.Name)%shardCount]
-}
