@@ -5,32 +5,35 @@ package rig
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"github.com/virtloom/virtloom/refdaemon/config/crd"
+	"k8s.io/client-go/discovery"
 )
 
-// installDefinitions creates KubeVirt's definitions and waits until the API server serves them.
-func (r *Rig) installDefinitions(ctx context.Context) error {
-	definitions, err := crd.Definitions()
-	if err != nil {
-		return err
-	}
+// installDefinitions creates KubeVirt's definitions and waits until the API server serves them. It
+// looks for them in discovery, where they appear once established: to read the definitions
+// themselves, which are large, over and over would hold up what it waits for.
+func (r *Rig) installDefinitions(ctx context.Context, definitions []*apiextensionsv1.CustomResourceDefinition) error {
 	client, err := clientset.NewForConfig(r.Config(UserAdmin))
 	if err != nil {
 		return fmt.Errorf("install definitions: %w", err)
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelRequests)
-	for _, definition := range definitions {
+	wanted := map[string][]string{} // by group and version
+	for _, d := range definitions {
+		gv := d.Spec.Group + "/" + d.Spec.Versions[0].Name
+		wanted[gv] = append(wanted[gv], d.Spec.Names.Plural)
 		group.Go(func() error {
-			if err := install(ctx, client, definition); err != nil {
-				return fmt.Errorf("install definition %s: %w", definition.Name, err)
+			_, err := client.ApiextensionsV1().CustomResourceDefinitions().Create(groupCtx, d, metav1.CreateOptions{})
+			if err != nil {
+				return fmt.Errorf("install definition %s: %w", d.Name, err)
 			}
 			return nil
 		})
@@ -38,28 +41,33 @@ func (r *Rig) installDefinitions(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	for gv, plurals := range wanted {
+		if err := waitServed(ctx, client.Discovery(), gv, plurals); err != nil {
+			return err
+		}
+	}
 	r.logf("%d definitions are served", len(definitions))
 	return nil
 }
 
-func install(ctx context.Context, client clientset.Interface, definition *apiextensionsv1.CustomResourceDefinition) error {
-	definitions := client.ApiextensionsV1().CustomResourceDefinitions()
-	if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	return wait.PollUntilContextCancel(ctx, 2*probeInterval, false, func(ctx context.Context) (bool, error) {
-		got, err := definitions.Get(ctx, definition.Name, metav1.GetOptions{})
+// waitServed waits until discovery has the resources of a group and version.
+func waitServed(ctx context.Context, client discovery.DiscoveryInterface, gv string, plurals []string) error {
+	missing := plurals
+	err := wait.PollUntilContextCancel(ctx, 2*probeInterval, true, func(context.Context) (bool, error) {
+		list, err := client.ServerResourcesForGroupVersion(gv)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
 		if err != nil {
 			return false, err
 		}
-		for _, c := range got.Status.Conditions {
-			if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
-				return true, nil
-			}
-			if c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse {
-				return false, fmt.Errorf("%s: %s", c.Reason, c.Message)
-			}
-		}
-		return false, nil
+		missing = slices.DeleteFunc(slices.Clone(missing), func(plural string) bool {
+			return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural })
+		})
+		return len(missing) == 0, nil
 	})
+	if err != nil {
+		return fmt.Errorf("definitions %v of %s are not served: %w", missing, gv, err)
+	}
+	return nil
 }

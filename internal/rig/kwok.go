@@ -32,20 +32,16 @@ func (r *Rig) startKwok(ctx context.Context) error {
 		return fmt.Errorf("start kwok: %w", err)
 	}
 	user := r.Kubeconfig("kwok")
-	_, err = r.serve(ctx, server{
-		name:  "kwok",
-		ports: 1,
-		args: func(port []string) []string {
-			return []string{
-				"--config=" + config, "--kubeconfig=" + user,
-				"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=" + kwokAnnotation + "=" + kwokManaged,
-				"--cidr=10.64.0.0/12", "--node-ip=127.0.0.1", "--node-lease-duration-seconds=40",
-				"--server-address=127.0.0.1:" + port[0],
-			}
+	return r.serve(ctx, server{
+		name: "kwok",
+		args: []string{
+			"--config=" + config, "--kubeconfig=" + user,
+			"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=" + kwokAnnotation + "=" + kwokManaged,
+			"--cidr=10.64.0.0/12", "--node-ip=127.0.0.1", "--node-lease-duration-seconds=40",
+			"--server-address=127.0.0.1:" + r.ports.kwok,
 		},
-		ready: func(port []string) string { return "http://127.0.0.1:" + port[0] + "/healthz" },
+		ready: "http://127.0.0.1:" + r.ports.kwok + "/healthz",
 	})
-	return err
 }
 
 // kwokConfig is the one file that kwok reads: its options and all stages.

@@ -34,6 +34,7 @@ type Rig struct {
 	bin      string
 	watchdog *watchdog
 	pki      *authority
+	ports    ports
 	server   string // URL of the API server
 
 	mu        sync.Mutex

@@ -232,22 +232,52 @@ func TestStartWithoutProgramsNamesTheRemedy(t *testing.T) {
 	}
 }
 
-func TestStartOfAProgramThatDiesReportsWhatItSaid(t *testing.T) {
-	bin, parent := t.TempDir(), t.TempDir()
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
-		script := "#!/bin/sh\necho no such luck today\nexit 3\n"
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o755); err != nil {
+// fakePrograms makes the rig start the given script as each of its programs.
+func fakePrograms(t *testing.T, script string) (bin string) {
+	t.Helper()
+	bin = t.TempDir()
+	for _, name := range rigPrograms {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Setenv("VIRTLOOM_BIN", bin)
+	return bin
+}
+
+func TestStartOfAProgramThatDiesReportsWhatItSaid(t *testing.T) {
+	fakePrograms(t, "echo no such luck today\nexit 3\n")
+	parent := t.TempDir()
 	_, err := rig.Start(t.Context(), rig.Options{Dir: parent})
 	if err == nil || !strings.Contains(err.Error(), "no such luck today") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("error %v: want what the program said and how it ended", err)
+		t.Fatalf("error %v: want what the program said and how it ended", err)
 	}
 	logs, _ := filepath.Glob(filepath.Join(parent, "*", "log", "etcd.log"))
 	if len(logs) != 1 || !strings.Contains(err.Error(), filepath.Dir(logs[0])) {
 		t.Errorf("logs %v: want them kept and named by the error %v", logs, err)
+	}
+}
+
+func TestStartTriesOtherPortsWhenOneIsTaken(t *testing.T) {
+	bin := fakePrograms(t, "echo $* >>$0.calls\necho listen tcp: bind: address already in use\nexit 1\n")
+	parent := t.TempDir()
+	_, err := rig.Start(t.Context(), rig.Options{Dir: parent})
+	if err == nil {
+		t.Fatal("started on programs that do not")
+	}
+	calls, err := os.ReadFile(filepath.Join(bin, "etcd.calls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	different := map[string]bool{}
+	for line := range strings.Lines(string(calls)) {
+		different[line] = true
+	}
+	if len(different) != 3 {
+		t.Errorf("%d different attempts, want 3:\n%s", len(different), calls)
+	}
+	if left, _ := filepath.Glob(filepath.Join(parent, "*")); len(left) != 1 {
+		t.Errorf("folders left: %v, want that of the last attempt", left)
 	}
 }
 

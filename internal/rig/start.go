@@ -11,17 +11,23 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/virtloom/virtloom/refdaemon/config/crd"
 )
 
-// startTimeout bounds Start on a machine that is busy with something else; a quiet one with two
-// cores needs a few seconds.
-const startTimeout = 3 * time.Minute
-
-// stopTimeout bounds the clean-up after a start that failed.
-const stopTimeout = 30 * time.Second
+const (
+	// startTimeout bounds Start on a machine that is busy with something else; a quiet one with two
+	// cores needs a few seconds.
+	startTimeout = 3 * time.Minute
+	// stopTimeout bounds the clean-up after a start that failed.
+	stopTimeout = 30 * time.Second
+	// startAttempts is how often a rig is started anew because it lost a port to another program.
+	startAttempts = 3
+)
 
 // memoryDir holds the data of etcd where it exists, so that no disk has to keep up.
 const memoryDir = "/dev/shm"
@@ -37,24 +43,28 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := prepare(o, bin)
-	if err != nil {
-		return nil, fmt.Errorf("start a rig: %w", err)
+	for attempt := 1; ; attempt++ {
+		r, err := prepare(o, bin)
+		if err != nil {
+			return nil, fmt.Errorf("start a rig: %w", err)
+		}
+		err = r.start(ctx)
+		if err == nil {
+			return r, nil
+		}
+		again := lostPort(err) && attempt < startAttempts && ctx.Err() == nil
+		kept := ""
+		if ctx.Err() == nil && !again {
+			r.Keep()
+			kept = ", logs are in " + r.logDir()
+		}
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		stopErr := r.Stop(stopCtx)
+		cancel()
+		if !again || stopErr != nil {
+			return nil, errors.Join(fmt.Errorf("start a rig%s: %w", kept, err), stopErr)
+		}
 	}
-	startCtx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
-	defer cancel()
-	err = r.start(startCtx)
-	if err == nil {
-		return r, nil
-	}
-	kept := ""
-	if ctx.Err() == nil {
-		r.Keep()
-		kept = ", logs are in " + r.logDir()
-	}
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	return nil, errors.Join(fmt.Errorf("start a rig%s: %w", kept, err), r.Stop(stopCtx))
 }
 
 // prepare makes the folders, the certificates and the watchdog.
@@ -63,6 +73,7 @@ func prepare(o Options, bin string) (r *Rig, err error) {
 	if r.dir, err = os.MkdirTemp(o.Dir, "virtloom-rig-"); err != nil {
 		return nil, err
 	}
+	r.dataDir = filepath.Join(dataParent(r.dir), filepath.Base(r.dir)+"-etcd")
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(r.dir), os.RemoveAll(r.dataDir))
@@ -76,23 +87,24 @@ func prepare(o Options, bin string) (r *Rig, err error) {
 			err = errors.Join(err, r.watchdog.close(false))
 		}
 	}()
-	if err = r.watchdog.AddDir(r.dir); err != nil {
-		return nil, err
-	}
-	r.dataDir = filepath.Join(dataParent(r.dir), filepath.Base(r.dir)+"-etcd")
-	if err = r.watchdog.AddDir(r.dataDir); err != nil {
-		return nil, err
-	}
-	if err = os.Mkdir(r.dataDir, 0o700); err != nil {
-		return nil, err
-	}
-	for _, sub := range []string{"log", "kubeconfig", "etc"} {
-		if err = os.Mkdir(filepath.Join(r.dir, sub), 0o755); err != nil {
+	for _, dir := range []string{r.dir, r.dataDir} {
+		if err = r.watchdog.AddDir(dir); err != nil {
 			return nil, err
 		}
 	}
-	r.pki, err = newAuthority(filepath.Join(r.dir, "pki"), time.Now())
-	return r, err
+	for _, dir := range []string{r.dataDir, r.logDir(), filepath.Join(r.dir, "kubeconfig"), filepath.Join(r.dir, "etc")} {
+		if err = os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if r.pki, err = newAuthority(filepath.Join(r.dir, "pki"), time.Now()); err != nil {
+		return nil, err
+	}
+	if r.ports, err = newPorts(); err != nil {
+		return nil, err
+	}
+	r.server = "https://127.0.0.1:" + r.ports.apiServer
+	return r, nil
 }
 
 // dataParent is memoryDir if the data of etcd can live there, else the rig's own folder.
@@ -109,32 +121,45 @@ func dataParent(dir string) string {
 
 // start brings up the control plane, each part as soon as what it needs is there.
 func (r *Rig) start(ctx context.Context) error {
-	etcd, err := r.startEtcd(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not there after %v", startTimeout))
+	defer cancel()
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	err := together(ctx,
+		r.startEtcd,
+		r.startAPIServer,
+		func(context.Context) (err error) {
+			definitions, err = crd.Definitions()
+			return err
+		},
+		func(context.Context) error {
+			for _, user := range []string{UserAdmin, UserController, UserNode} {
+				r.Kubeconfig(user)
+			}
+			return nil
+		},
+	)
 	if err != nil {
 		return err
 	}
-	if err := r.startAPIServer(ctx, etcd); err != nil {
-		return err
-	}
-	for _, user := range []string{UserAdmin, UserController, UserNode} {
-		r.Kubeconfig(user)
-	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	for _, part := range []func(context.Context) error{
-		r.installDefinitions,
+	err = together(ctx,
 		r.startControllers,
 		r.startScheduler,
 		r.startKwok,
-	} {
-		group.Go(func() error { return part(groupCtx) })
-	}
-	if err := group.Wait(); err != nil {
+		func(ctx context.Context) error { return r.installDefinitions(ctx, definitions) },
+	)
+	if err != nil {
 		return err
 	}
-	if err := r.waitServiceAccount(ctx); err != nil {
-		return err
+	return together(ctx, r.waitRoles, r.waitServiceAccount, r.addSimulatedNodes)
+}
+
+// together runs parts at the same time and returns the error of the first that fails.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range parts {
+		group.Go(func() error { return part(ctx) })
 	}
-	return r.addSimulatedNodes(ctx)
+	return group.Wait()
 }
 
 // waitServiceAccount waits for what no Pod can be created without.
