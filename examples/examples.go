@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package examples holds the manifests that the README, the demo and the tests
+// share. Each folder is one scene.
+package examples
+
+import "embed"
+
+// FirstGuest holds the manifests of a guest that is started and then migrated:
+// cluster.yaml, disk.yaml, guest.yaml and migration.yaml.
+//
+//go:embed first-guest/*.yaml
+var FirstGuest embed.FS

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refcluster
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/rig"
+)
+
+// heartbeatWord begins a heartbeat line of the rig's guest image.
+const heartbeatWord = "virtloom-heartbeat "
+
+// Tick is one heartbeat of a guest.
+type Tick struct {
+	// N counts from one.
+	N int
+	// Node is where the guest was.
+	Node string
+	// At is when the tick was seen.
+	At time.Time
+}
+
+// Console follows the serial console of a guest on every node, from the logs
+// the hypervisors write. Safe for concurrent use.
+type Console struct {
+	mu    sync.Mutex
+	ticks []Tick
+	lines []string
+}
+
+// Follow reads a guest's console until ctx ends.
+func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
+	con := &Console{}
+	for _, n := range c.Nodes {
+		go con.follow(ctx, n, uid)
+	}
+	return con
+}
+
+// follow reads the console log of one node: from when it appears, and from its
+// beginning.
+func (con *Console) follow(ctx context.Context, n *rig.HypervisorNode, uid types.UID) {
+	path := n.HostPath(filepath.Join(rig.StateDir, "guests", string(uid), domain.SerialLog))
+	var f *os.File
+	for f == nil {
+		f, _ = os.Open(path)
+		if !pause(ctx) {
+			return
+		}
+	}
+	defer func() { _ = f.Close() }()
+	r := bufio.NewReader(f)
+	for partial := ""; ; {
+		text, err := r.ReadString('\n')
+		partial += text
+		switch {
+		case err == nil:
+			con.line(n.Name(), strings.TrimSpace(partial))
+			partial = ""
+		case !errors.Is(err, io.EOF) || !pause(ctx):
+			return
+		}
+	}
+}
+
+// pause waits a moment; false means that ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(10 * time.Millisecond):
+		return true
+	}
+}
+
+func (con *Console) line(node, text string) {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.lines = append(con.lines, node+": "+text)
+	_, rest, found := strings.Cut(text, heartbeatWord+"n=")
+	if !found {
+		return
+	}
+	word, _, _ := strings.Cut(rest, " ")
+	if n, err := strconv.Atoi(word); err == nil {
+		con.ticks = append(con.ticks, Tick{N: n, Node: node, At: time.Now()})
+	}
+}
+
+// Ticks returns the heartbeats seen so far, in the order they were seen.
+func (con *Console) Ticks() []Tick {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	return append([]Tick(nil), con.ticks...)
+}
+
+// Lines returns what the guest wrote so far.
+func (con *Console) Lines() []string {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	return append([]string(nil), con.lines...)
+}
+
+// AwaitTick waits for a heartbeat with a number above n, on the node if one is
+// named.
+func (con *Console) AwaitTick(ctx context.Context, node string, n int, within time.Duration) (last Tick, err error) {
+	err = Await(ctx, within, fmt.Sprintf("a heartbeat above %d on %q", n, node), func(context.Context) error {
+		for _, t := range con.Ticks() {
+			if t.N > n && (node == "" || t.Node == node) {
+				last = t
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d", len(con.Ticks()))
+	})
+	return last, err
+}
+
+// Check verifies that every heartbeat came once and in order and returns the
+// longest time between two of them. The ticks of the source's last moment may
+// be seen after the first of the target, so order is by number.
+func (con *Console) Check() (longest time.Duration, err error) {
+	seen := map[int]Tick{}
+	highest := 0
+	for _, t := range con.Ticks() {
+		if before, twice := seen[t.N]; twice {
+			return 0, fmt.Errorf("heartbeat %d came twice: on %s and on %s", t.N, before.Node, t.Node)
+		}
+		seen[t.N], highest = t, max(highest, t.N)
+	}
+	for n := 2; n <= highest; n++ {
+		now, before := seen[n], seen[n-1]
+		if now.N == 0 || before.N == 0 {
+			return 0, fmt.Errorf("heartbeat %d or %d was lost (of %d)", n-1, n, highest)
+		}
+		longest = max(longest, now.At.Sub(before.At))
+	}
+	return longest, nil
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refcluster is a rig with refdaemon on it: a control plane, nodes with
+// a libvirt each, and the daemons as processes of their own, which can be
+// killed and started again. The demo, the end-to-end tests and the benchmarks
+// use it.
+package refcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/internal/rig"
+)
+
+// stopGrace is how long a daemon may take to end before it is killed.
+const stopGrace = 5 * time.Second
+
+// Options say what to start.
+type Options struct {
+	// Nodes is how many nodes with a hypervisor there are; they are called
+	// node-a, node-b and so on.
+	Nodes int
+	// Rig is handed to rig.Start.
+	Rig rig.Options
+	// ControllerArgs are further arguments for refdaemon controller.
+	ControllerArgs []string
+}
+
+// Cluster is a running rig with nodes; the daemons are started by
+// StartController and StartAgent.
+type Cluster struct {
+	// Rig is the control plane.
+	Rig *rig.Rig
+	// Nodes are the nodes that run guests.
+	Nodes []*rig.HypervisorNode
+	// Client reads and writes as administrator, without a cache.
+	Client client.WithWatch
+
+	binary string
+	images string
+	args   []string
+}
+
+// Start builds refdaemon and starts control plane and nodes. What it started is
+// stopped again when it fails.
+func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
+	bin, err := rig.BinDir()
+	if err != nil {
+		return nil, fmt.Errorf("refcluster: %w", err)
+	}
+	c := &Cluster{binary: filepath.Join(bin, "refdaemon"), images: filepath.Join(bin, "guest", "oci"), args: o.ControllerArgs}
+	if err := c.build(ctx); err != nil {
+		return nil, err
+	}
+	if c.Rig, err = rig.Start(ctx, o.Rig); err != nil {
+		return nil, fmt.Errorf("refcluster: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			c.Rig.Keep()
+			err = errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	if c.Client, err = newClient(c.Rig); err != nil {
+		return nil, err
+	}
+	for i := range o.Nodes {
+		n, err := c.Rig.AddHypervisorNode(ctx, nodeName(i))
+		if err != nil {
+			return nil, fmt.Errorf("refcluster: %w", err)
+		}
+		c.Nodes = append(c.Nodes, n)
+	}
+	return c, nil
+}
+
+func nodeName(i int) string { return "node-" + string(rune('a'+i)) }
+
+// build builds the daemon as it is in this tree; the build cache makes that
+// quick when nothing changed.
+func (c *Cluster) build(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "libvirt_dlopen", "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("refcluster: build refdaemon: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func newClient(r *rig.Rig) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), migrationsv1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("refcluster: %w", err)
+	}
+	c, err := client.NewWithWatch(r.Config(rig.UserAdmin), client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("refcluster: %w", err)
+	}
+	return c, nil
+}
+
+// StartController starts refdaemon controller.
+func (c *Cluster) StartController() (*rig.Program, error) {
+	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig("virtloom-controller"), "--leader-elect=false",
+		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}, c.args...)
+	return c.Rig.Run("refdaemon-controller", exec.Command(c.binary, args...))
+}
+
+// StartAgent starts refdaemon node on a node.
+func (c *Cluster) StartAgent(ctx context.Context, n *rig.HypervisorNode) (*rig.Program, error) {
+	return c.Rig.Run("refdaemon-"+n.Name(), n.Command(ctx, c.binary, "node",
+		"--kubeconfig", c.Rig.Kubeconfig("virtloom-"+n.Name()),
+		"--node-name", n.Name(), "--address", n.Address(),
+		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")))
+}
+
+// Node returns the node of that name, nil if there is none.
+func (c *Cluster) Node(name string) *rig.HypervisorNode {
+	for _, n := range c.Nodes {
+		if n.Name() == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Stop ends everything.
+func (c *Cluster) Stop(ctx context.Context) error {
+	var errs []error
+	for _, n := range c.Nodes {
+		errs = append(errs, n.Stop(ctx))
+	}
+	return errors.Join(append(errs, c.Rig.Stop(ctx))...)
+}
