@@ -7,12 +7,11 @@ source "$(dirname "$0")/lib.sh"
 # packages and, for each, something it brings: whatever brings it, a package that is not needed is
 # not installed.
 packages=(
-  "busybox-static /bin/busybox /usr/bin/busybox" # user space of the guest
+  "busybox-static /var/lib/dpkg/info/busybox-static.list" # user space of the guest; plain busybox will not do
   "ca-certificates /etc/ssl/certs/ca-certificates.crt"
-  "cpio /bin/cpio /usr/bin/cpio"                 # packs the guest's initramfs
-  "gcc /usr/bin/gcc"                             # cgo: libvirt binding, race detector
-  "iproute2 /sbin/ip /usr/sbin/ip"               # networks of the hypervisor nodes
-  "kmod /sbin/modprobe /usr/sbin/modprobe"       # modules of the guest's kernel
+  "cpio /bin/cpio /usr/bin/cpio" # packs the guest's initramfs
+  "gcc /usr/bin/gcc" # cgo: libvirt binding, race detector
+  "iproute2 /sbin/ip /usr/sbin/ip" # networks of the hypervisor nodes
   "libc6-dev /usr/include/stdlib.h"
   "libvirt-clients /usr/bin/virsh"
   "libvirt-daemon /usr/sbin/libvirtd"
@@ -39,7 +38,7 @@ any() {
 }
 
 install_packages() {
-  local missing as_root=()
+  local missing
   missing=$(missing_packages)
   if [ -z "$missing" ]; then
     say "Debian packages: installed already"
@@ -47,17 +46,24 @@ install_packages() {
   fi
   command -v apt-get >/dev/null ||
     die "this machine is not a Debian: install what brings ${missing% } with its own package manager, then run this again"
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null && sudo -n true 2>/dev/null ||
-      die "Debian packages are missing and installing them needs root; run: sudo apt-get install --no-install-recommends ${missing% }"
-    as_root=(sudo -n)
-  fi
+  [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null ||
+    die "Debian packages are missing and installing them needs root; run: sudo apt-get install --no-install-recommends ${missing% }"
   say "installing ${missing% }"
-  with_progress "reading package lists" "$bin/.log/apt-update.log" "${as_root[@]}" apt-get update
+  update_lists
   # shellcheck disable=SC2086 # names are words
   with_progress "installing Debian packages" "$bin/.log/apt-install.log" \
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
 }
+
+# guest_image builds what guests boot from. Its kernel is a Debian package, which apt has to know.
+guest_image() {
+  [ -e "$bin/guest" ] || compgen -G "/var/lib/apt/lists/*Packages*" >/dev/null || update_lists
+  hack/guest.sh
+}
+
+update_lists() { with_progress "reading package lists" "$bin/.log/apt-update.log" as_root apt-get update; }
+
+as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 main() {
   local begin=$SECONDS
@@ -65,7 +71,7 @@ main() {
   mkdir -p "$bin"
   install_packages
   hack/tools.sh
-  [ ! -x hack/guest.sh ] || hack/guest.sh
+  guest_image
   say "setup: done in $(elapsed $((SECONDS - begin)))"
 }
 
