@@ -1,3 +1,6 @@
+    candidate=$(realpath "$candidate")
+    # What is in bin was built here, unless it is a link made by an earlier run.
+    [ -L "$bin/$name" ] || [ ! "$candidate" -ef "$bin/$name" ] || continue
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Puts the programs of the rig and of "make generate" into bin: those found on this machine in a
