@@ -57,14 +57,14 @@ type metadataXML struct {
 }
 
 type metadataFields struct {
-	Namespace     string   `xml:"namespace"`
-	Name          string   `xml:"name"`
-	UID           string   `xml:"uid"`
-	Epoch         uint64   `xml:"epoch"`
-	GraceDeadline string   `xml:"graceDeadline,omitempty"`
-	MigrationUID  string   `xml:"migrationUID,omitempty"`
-	Paused        bool     `xml:"paused,omitempty"`
-	LastApplied   string   `xml:"lastApplied,omitempty"`
+	Namespace     string `xml:"namespace"`
+	Name          string `xml:"name"`
+	UID           string `xml:"uid"`
+	Epoch         uint64 `xml:"epoch"`
+	GraceDeadline string `xml:"graceDeadline,omitempty"`
+	MigrationUID  string `xml:"migrationUID,omitempty"`
+	Paused        bool   `xml:"paused,omitempty"`
+	LastApplied   string `xml:"lastApplied,omitempty"`
 }
 
 // XML returns the stored form: one element in [MetadataNamespace]. Characters

@@ -191,6 +191,9 @@ func (h *Hypervisor) lockedStart(op domain.Operation) error {
 	if exists && old.state.UUID != op.Definition.UUID {
 		return fmt.Errorf("defined already with UUID %s: %w", old.state.UUID, domain.ErrInvalidState)
 	}
+	if !slices.Contains([]string{"kvm", "qemu", "test"}, op.Definition.Type) {
+		return fmt.Errorf("domain type %q: %w", op.Definition.Type, domain.ErrInvalid)
+	}
 	def, err := clone(op.Definition)
 	if err != nil {
 		return err
