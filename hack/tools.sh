@@ -1,6 +1,3 @@
-    candidate=$(realpath "$candidate")
-    # What is in bin was built here, unless it is a link made by an earlier run.
-    [ -L "$bin/$name" ] || [ ! "$candidate" -ef "$bin/$name" ] || continue
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Puts the programs of the rig and of "make generate" into bin: those found on this machine in a
@@ -34,14 +31,16 @@ complete() {
 # existing NAME FLAGS VERSION prints the path of a program of this machine that fits: one of the same
 # minor version as the pinned one.
 existing() {
-  local name=$1 flags=$2 minor=${3%.*} candidate
+  local name=$1 flags=$2 minor=${3%.*} candidate said
   [ -n "$flags" ] || return 0
   for candidate in ${KUBEBUILDER_ASSETS:+"$KUBEBUILDER_ASSETS/$name"} "$(type -P "$name" || true)"; do
     [ -x "$candidate" ] || continue
-    candidate=$(realpath -s "$candidate")
-    [ "$candidate" != "$bin/$name" ] || continue
+    candidate=$(realpath "$candidate")
+    # What is in bin was built here, unless it is a link made by an earlier run.
+    [ -L "$bin/$name" ] || [ ! "$candidate" -ef "$bin/$name" ] || continue
     # shellcheck disable=SC2086 # flags are words
-    if timeout 10 "$candidate" $flags 2>/dev/null | grep -qF -- "$minor."; then
+    said=$(timeout 10 "$candidate" $flags 2>/dev/null || true)
+    if [[ $said == *"$minor."* ]]; then
       printf '%s' "$candidate"
       return
     fi
