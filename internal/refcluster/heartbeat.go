@@ -40,11 +40,16 @@ type Console struct {
 	mu    sync.Mutex
 	ticks []Tick
 	lines []string
+	// first is the first line of each node, and last what a node wrote after
+	// its last line break: a guest may move in the middle of a line.
+	first map[string]Tick
+	head  map[string]string
+	last  map[string]string
 }
 
 // Follow reads a guest's console until ctx ends.
 func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
-	con := &Console{}
+	con := &Console{first: map[string]Tick{}, head: map[string]string{}, last: map[string]string{}}
 	for _, n := range c.Nodes {
 		go con.follow(ctx, n, uid)
 	}
@@ -71,7 +76,8 @@ func (con *Console) follow(ctx context.Context, n *rig.HypervisorNode, uid types
 		case err == nil:
 			con.line(n.Name(), strings.TrimSpace(partial))
 			partial = ""
-		case !errors.Is(err, io.EOF) || !pause(ctx):
+		case errors.Is(err, io.EOF) && con.rest(n.Name(), partial) && pause(ctx):
+		default:
 			return
 		}
 	}
@@ -91,14 +97,51 @@ func (con *Console) line(node, text string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.lines = append(con.lines, node+": "+text)
+	t := Tick{N: number(text), Node: node, At: time.Now()}
+	if _, begun := con.first[node]; !begun {
+		con.first[node], con.head[node] = t, text
+	}
+	if t.N > 0 {
+		con.ticks = append(con.ticks, t)
+	}
+}
+
+// rest notes the line a node has not ended yet.
+func (con *Console) rest(node, partial string) bool {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.last[node] = partial
+	return true
+}
+
+// number returns the number of the heartbeat in a line, zero if there is none.
+func number(text string) int {
 	_, rest, found := strings.Cut(text, heartbeatWord+"n=")
 	if !found {
-		return
+		return 0
 	}
 	word, _, _ := strings.Cut(rest, " ")
-	if n, err := strconv.Atoi(word); err == nil {
-		con.ticks = append(con.ticks, Tick{N: n, Node: node, At: time.Now()})
+	n, err := strconv.Atoi(word)
+	if err != nil {
+		return 0
 	}
+	return n
+}
+
+// split returns the heartbeats whose lines began on one node and ended on
+// another.
+func (con *Console) split() []Tick {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	var ticks []Tick
+	for from, begin := range con.last {
+		for to, t := range con.first {
+			if n := number(begin + con.head[to]); from != to && begin != "" && t.N == 0 && n > 0 {
+				ticks = append(ticks, Tick{N: n, Node: to, At: t.At})
+			}
+		}
+	}
+	return ticks
 }
 
 // Ticks returns the heartbeats seen so far, in the order they were seen.
@@ -136,7 +179,7 @@ func (con *Console) AwaitTick(ctx context.Context, node string, n int, within ti
 func (con *Console) Check() (longest time.Duration, err error) {
 	seen := map[int]Tick{}
 	highest := 0
-	for _, t := range con.Ticks() {
+	for _, t := range append(con.Ticks(), con.split()...) {
 		if before, twice := seen[t.N]; twice {
 			return 0, fmt.Errorf("heartbeat %d came twice: on %s and on %s", t.N, before.Node, t.Node)
 		}

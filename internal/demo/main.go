@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo shows virtloom at work on real parts: it starts a control plane
+// and two nodes with libvirt on this machine, starts a guest by applying a
+// manifest, migrates it live, deletes it, and checks all the way that there was
+// never more and never less than one guest. It ends with status 0 only if all
+// of that was seen.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// stopTimeout bounds the clean-up.
+const stopTimeout = time.Minute
+
+func main() {
+	keep := flag.Bool("keep", false, "leave everything running after the migration, to look around")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, *keep)
+	stop()
+	switch {
+	case err == nil:
+	case errors.Is(err, context.Canceled):
+		fmt.Println("Interrupted; everything was removed.")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, keep bool) (err error) {
+	s := &story{out: os.Stdout, began: time.Now()}
+	defer func() {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, s.close(clean, err))
+		if ctx.Err() != nil {
+			err = errors.Join(context.Canceled, err)
+			return
+		}
+		s.summary(err)
+	}()
+	for _, act := range []struct {
+		title string
+		play  func(context.Context) error
+	}{
+		{"Starting a control plane and two nodes", s.stage},
+		{"Starting refdaemon: the controller, and an agent on each node", s.daemons},
+		{"Applying the manifests of a guest (examples/first-guest)", s.start},
+		{"Migrating the guest to the other node, live", s.migrate},
+		{"Looking around", s.look(keep)},
+		{"Deleting the guest", s.remove},
+		{"Stopping everything", s.stop},
+	} {
+		s.heading(act.title)
+		if err := act.play(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/examples"
+	"github.com/virtloom/virtloom/internal/refcluster"
+	"github.com/virtloom/virtloom/internal/rig"
+)
+
+const (
+	scene = "first-guest/"
+	// upWithin and gapWithin are what the demo promises.
+	upWithin  = 10 * time.Second
+	gapWithin = 2 * time.Second
+	// patience is how long the demo waits for anything else.
+	patience = 2 * time.Minute
+	nodes    = 2
+)
+
+var guestKey = types.NamespacedName{Namespace: "default", Name: "first-guest"}
+
+// story is one run of the demo. Everything printed goes through it, a line at
+// a time, without control characters.
+type story struct {
+	began time.Time
+
+	mu    sync.Mutex
+	out   io.Writer
+	seen  []verdict
+	alive *refcluster.Cluster
+
+	cluster *refcluster.Cluster
+	console *refcluster.Console
+	guest   *v1.VirtualMachineInstance
+	watches context.CancelFunc
+	left    []string
+}
+
+// verdict is one thing the demo promised, and whether it was seen.
+type verdict struct {
+	ok   bool
+	text string
+}
+
+func (s *story) print(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+}
+
+// tell prints a line of the timeline: when, what object, what happened, why.
+func (s *story) tell(object, what, why string) {
+	line := fmt.Sprintf("%7.2fs  %-34s %s", time.Since(s.began).Seconds(), object, what)
+	if why != "" {
+		line += " - " + why
+	}
+	s.print("%s", printable(line))
+}
+
+// printable keeps control characters of others off the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func (s *story) heading(title string) { s.print("\n== %s", title) }
+
+// promise records whether something promised was seen.
+func (s *story) promise(ok bool, format string, args ...any) error {
+	v := verdict{ok, fmt.Sprintf(format, args...)}
+	s.mu.Lock()
+	s.seen = append(s.seen, v)
+	s.mu.Unlock()
+	if !ok {
+		return errors.New("not seen: " + v.text)
+	}
+	s.tell("demo", "checked", v.text)
+	return nil
+}
+
+func (s *story) summary(err error) {
+	s.print("\n== Summary")
+	for _, v := range s.seen {
+		mark := "ok    "
+		if !v.ok {
+			mark = "FAILED"
+		}
+		s.print("  %s  %s", mark, v.text)
+	}
+	if err == nil {
+		s.print("Everything was seen, in %.1f seconds.", time.Since(s.began).Seconds())
+	}
+}
+
+func (s *story) stage(ctx context.Context) (err error) {
+	s.cluster, err = refcluster.Start(ctx, refcluster.Options{Nodes: nodes, Rig: rig.Options{
+		Log: func(format string, args ...any) { s.tell("rig", fmt.Sprintf(format, args...), "") },
+	}})
+	if err != nil {
+		return err
+	}
+	s.alive = s.cluster
+	for _, n := range s.cluster.Nodes {
+		s.tell("Node/"+n.Name(), "up at "+n.Address(), "its own network, mount, UTS and PID namespace and its own libvirt")
+	}
+	ctx, s.watches = context.WithCancel(ctx)
+	return s.watch(ctx)
+}
+
+func (s *story) daemons(ctx context.Context) error {
+	if _, err := s.cluster.StartController(); err != nil {
+		return err
+	}
+	for _, n := range s.cluster.Nodes {
+		if _, err := s.cluster.StartAgent(ctx, n); err != nil {
+			return err
+		}
+	}
+	return s.cluster.AwaitAgents(ctx, patience)
+}
+
+func (s *story) start(ctx context.Context) (err error) {
+	for _, name := range []string{"cluster.yaml", "disk.yaml"} {
+		if err := s.apply(ctx, name); err != nil {
+			return err
+		}
+	}
+	applied := time.Now()
+	if err := s.apply(ctx, "guest.yaml"); err != nil {
+		return err
+	}
+	if s.guest, err = s.cluster.VMI(ctx, guestKey); err != nil {
+		return err
+	}
+	follow, _ := context.WithCancel(context.WithoutCancel(ctx)) //nolint:govet // reads until the process ends
+	s.console = s.cluster.Follow(follow, s.guest.UID)
+	first, err := s.console.AwaitTick(ctx, "", 0, patience)
+	if err != nil {
+		return err
+	}
+	up := first.At.Sub(applied)
+	s.tell("guest", "first heartbeat on "+first.Node, "")
+	if s.guest, err = s.cluster.AwaitPhase(ctx, guestKey, v1.Running, patience); err != nil {
+		return err
+	}
+	if err := s.promise(up <= upWithin, "the guest was up %.1f s after it was applied (at most %.0f s)", up.Seconds(), upWithin.Seconds()); err != nil {
+		return err
+	}
+	return s.single(ctx, "before the migration")
+}
+
+func (s *story) apply(ctx context.Context, name string) error {
+	s.tell("examples/"+scene+name, "applied", "")
+	return s.cluster.Apply(ctx, examples.FirstGuest, scene+name)
+}
+
+// single checks that there is one Pod and one domain, and that they belong
+// together.
+func (s *story) single(ctx context.Context, when string) error {
+	return s.cluster.AwaitSingle(ctx, guestKey, patience, func(pods, domains int, err error) error {
+		return s.promise(err == nil && pods == 1 && domains == 1, "exactly one Pod and one domain %s", when)
+	})
+}
+
+func (s *story) look(keep bool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		s.lookAround()
+		if !keep {
+			return nil
+		}
+		s.print("\nEverything keeps running until you press Ctrl-C.")
+		<-ctx.Done()
+		return ctx.Err()
+	}
+}
+
+func (s *story) lookAround() {
+	s.print("  export KUBECONFIG=%s", s.cluster.Rig.Kubeconfig(rig.UserAdmin))
+	s.print("  kubectl get vmi,vmim,pods -o wide")
+	for _, n := range s.cluster.Nodes {
+		s.print("  virsh -c '%s' list --all        # %s", n.URI(), n.Name())
+	}
+}

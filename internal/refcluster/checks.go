@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refcluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// AwaitAgents waits until the agent of every node has reported it.
+func (c *Cluster) AwaitAgents(ctx context.Context, within time.Duration) error {
+	return Await(ctx, within, "the agents to report their nodes", func(ctx context.Context) error {
+		for _, n := range c.Nodes {
+			node := &corev1.Node{}
+			if err := c.Client.Get(ctx, types.NamespacedName{Name: n.Name()}, node); err != nil {
+				return err
+			}
+			if node.Annotations[v1.VirtHandlerHeartbeat] == "" {
+				return fmt.Errorf("%s has not reported", n.Name())
+			}
+		}
+		return nil
+	})
+}
+
+// AwaitSingle waits until exactly one Pod and one domain of the guest are left,
+// both where the guest's status says, and hands the count to report.
+func (c *Cluster) AwaitSingle(ctx context.Context, key types.NamespacedName, within time.Duration, report func(pods, domains int, err error) error) error {
+	var pods, domains int
+	err := Await(ctx, within, "exactly one Pod and one domain", func(ctx context.Context) (err error) {
+		pods, domains, err = c.count(ctx, key)
+		return err
+	})
+	return report(pods, domains, err)
+}
+
+func (c *Cluster) count(ctx context.Context, key types.NamespacedName) (pods, domains int, err error) {
+	vmi, err := c.VMI(ctx, key)
+	if err != nil {
+		return 0, 0, err
+	}
+	list, err := c.Pods(ctx, key.Namespace)
+	if err != nil {
+		return 0, 0, err
+	}
+	all, err := c.Domains(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	where := vmi.Status.NodeName
+	for i := range list {
+		if list[i].Labels[v1.CreatedByLabel] != string(vmi.UID) {
+			continue
+		}
+		pods++
+		if list[i].Spec.NodeName != where {
+			err = fmt.Errorf("Pod %s is on %q, the guest on %q", list[i].Name, list[i].Spec.NodeName, where)
+		}
+	}
+	for _, d := range all {
+		node, name, _ := strings.Cut(d, "/")
+		if name != domain.Name(key.Namespace, key.Name) {
+			continue
+		}
+		domains++
+		if node != where {
+			err = fmt.Errorf("a domain is on %s, the guest on %q", node, where)
+		}
+	}
+	if err == nil && (pods != 1 || domains != 1) {
+		err = fmt.Errorf("there are %d Pods and %d domains", pods, domains)
+	}
+	return pods, domains, err
+}
+
+// Leftovers lists what is left on the machine of a rig that ran in dir:
+// processes that name it, mounts below it, and the folder itself. Namespaces
+// end with the last process in them.
+func Leftovers(dir string) ([]string, error) {
+	var left []string
+	if _, err := os.Stat(dir); err == nil {
+		left = append(left, "folder "+dir)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return left, fmt.Errorf("refcluster: %w", err)
+	}
+	for _, line := range strings.Split(string(mounts), "\n") {
+		if strings.Contains(line, dir) {
+			left = append(left, "mount "+line)
+		}
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return left, fmt.Errorf("refcluster: %w", err)
+	}
+	for _, p := range processes {
+		pid := filepath.Base(filepath.Dir(p))
+		// A process may end while it is looked at.
+		env, _ := os.ReadFile(p)
+		args, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+		if strings.Contains(string(env)+string(args), dir) {
+			left = append(left, "process "+pid+" "+strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// guest builds a VirtualMachineInstance in a phase.
+func guest(phase v1.VirtualMachineInstancePhase, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	g := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1", ResourceVersion: "7",
+			Finalizers: []string{v1.VirtualMachineInstanceFinalizer}},
+		Status: v1.VirtualMachineInstanceStatus{Phase: phase},
+	}
+	if phase == v1.Scheduled || phase == v1.Running {
+		on("node-a")(g)
+	}
+	for _, c := range change {
+		c(g)
+	}
+	return g
+}
+
+func on(node string) func(*v1.VirtualMachineInstance) {
+	return func(g *v1.VirtualMachineInstance) {
+		g.Labels, g.Status.NodeName = map[string]string{v1.NodeNameLabel: node}, node
+	}
+}
+
+func deleting(g *v1.VirtualMachineInstance) { g.DeletionTimestamp = ptr.To(metav1.NewTime(now)) }
+
+func lease(l handoff.Lease) func(*v1.VirtualMachineInstance) {
+	return func(g *v1.VirtualMachineInstance) {
+		if err := handoff.Put(g, l); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func paused(g *v1.VirtualMachineInstance) {
+	g.Status.Conditions = append(g.Status.Conditions,
+		v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue})
+}
+
+// pod builds a Pod of the guest that is Running on node-a.
+func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(now)},
+		Spec:       corev1.PodSpec{NodeName: "node-a", Containers: []corev1.Container{{Name: "compute", Image: "launcher:1"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
+			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "compute", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func podPhase(phase corev1.PodPhase) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Phase = phase }
+}
+
+func terminating(p *corev1.Pod) {
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(now)), ptr.To[int64](60)
+}
+
+func gate(status corev1.ConditionStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.Conditions[1].Status = status }
+}
+
+func unscheduled(p *corev1.Pod) {
+	p.Spec.NodeName, p.Status.Phase, p.Status.ContainerStatuses = "", corev1.PodPending, nil
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes"}}
+}
+
+func waiting(container, reason string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodPending
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "no such image"}}}}
+	}
+}
+
+func TestDecide(t *testing.T) {
+	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
+	released := lease(handoff.Lease{State: handoff.Released, Epoch: 2})
+	claimed := func(g *v1.VirtualMachineInstance) {
+		g.Spec.Volumes = []v1.Volume{{Name: "d", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}
+	}
+	migration := func(phase v1.VirtualMachineInstanceMigrationPhase) []*v1.VirtualMachineInstanceMigration {
+		return []*v1.VirtualMachineInstanceMigration{{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Status: v1.VirtualMachineInstanceMigrationStatus{Phase: phase}}}
+	}
+	type want struct {
+		phase   v1.VirtualMachineInstancePhase
+		actions string
+		blocked string
+		sync    string // reason of Synchronized=False
+		gone    bool   // finalizer removed
+	}
+	for name, tt := range map[string]struct {
+		s    vmi.Snapshot
+		want want
+	}{
+		"a new object is claimed before anything exists": {
+			vmi.Snapshot{VMI: guest("", func(g *v1.VirtualMachineInstance) { g.Finalizers = nil })}, want{phase: v1.Pending}},
+		"a claimed object gets its Pod": {
+			vmi.Snapshot{VMI: guest(v1.Pending)}, want{phase: v1.Pending, actions: "CreateLauncher"}},
+		"an unseen write holds everything back": {
+			vmi.Snapshot{VMI: guest(v1.Pending), Unseen: []string{"create Pod ns/p"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
+		"a failed creation is told and not repeated in the pass": {
+			vmi.Snapshot{VMI: guest(v1.Pending), Failure: &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "x"}}, want{phase: v1.Pending, sync: "FailedCreate"}},
+		"a missing claim blocks": {
+			vmi.Snapshot{VMI: guest(v1.Pending, claimed)}, want{phase: v1.Pending, blocked: "FailedPvcNotFound", sync: "FailedPvcNotFound"}},
+		"a claim that exists does not": {
+			vmi.Snapshot{VMI: guest(v1.Pending, claimed), Claims: map[string]*corev1.PersistentVolumeClaim{"data": {}}}, want{phase: v1.Pending, actions: "CreateLauncher"}},
+		"a running migration blocks": {
+			vmi.Snapshot{VMI: guest(v1.Pending), Migrations: migration(v1.MigrationRunning)}, want{phase: v1.Pending, blocked: "FailedCreate", sync: "FailedCreate"}},
+		"a pending migration does not": {
+			vmi.Snapshot{VMI: guest(v1.Pending), Migrations: migration(v1.MigrationPending)}, want{phase: v1.Pending, actions: "CreateLauncher"}},
+		"a Pod means Scheduling, whatever its phase": {
+			vmi.Snapshot{VMI: guest(v1.Pending), Pods: []*corev1.Pod{pod("p", podPhase(corev1.PodFailed))}}, want{phase: v1.Scheduling}},
+		"a Pod that cannot be placed is told": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", unscheduled)}}, want{phase: v1.Scheduling, actions: "SetUnpaused p"}},
+		"an image that cannot be pulled is told": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", waiting("compute", "ErrImagePull"))}}, want{phase: v1.Scheduling, sync: "ErrImagePull"}},
+		"a ready Pod means the hand-over": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Scheduled}},
+		"compute need not be ready, only running": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Ready = false })}}, want{phase: v1.Scheduled}},
+		"another container must be ready": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", func(p *corev1.Pod) {
+				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "sidecar"})
+			})}}, want{phase: v1.Scheduling}},
+		"a Pod without container statuses that is Running is ready": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", func(p *corev1.Pod) { p.Status.ContainerStatuses = nil })}}, want{phase: v1.Scheduled}},
+		"a Pod that ended before the hand-over means Failed": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", podPhase(corev1.PodSucceeded))}}, want{phase: v1.Failed}},
+		"a Pod that vanished before the hand-over means Failed": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling)}, want{phase: v1.Failed}},
+		"a Pod that is merely not seen yet does not": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Unseen: []string{"create Pod"}}, want{phase: v1.Scheduling, blocked: "WaitingForCache"}},
+		"a scheduled guest is left to its node": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, owned), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Scheduled}},
+		"a running guest is left to its node": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Running}},
+		"a guest whose Pod is gone has failed": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned)}, want{phase: v1.Failed}},
+		"a guest never gets a second Pod": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, owned)}, want{phase: v1.Failed}},
+		"a target's Pod is not the guest's": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("t", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })}}, want{phase: v1.Failed}},
+		"pausing closes the readiness gate": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned, paused), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Running, actions: "SetUnpaused p"}},
+		"resuming opens it": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}}, want{phase: v1.Running, actions: "SetUnpaused p"}},
+		"deletion deletes every Pod once": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned, deleting), Pods: []*corev1.Pod{pod("p"), pod("q", terminating)}}, want{phase: v1.Running, actions: "DeletePod p"}},
+		"a terminating Pod is not hurried while its guest may run": {
+			vmi.Snapshot{VMI: guest(v1.Running, owned, deleting), Pods: []*corev1.Pod{pod("p", terminating)}}, want{phase: v1.Running}},
+		"a terminating Pod is hurried once its guest has ended": {
+			vmi.Snapshot{VMI: guest(v1.Succeeded, released, deleting), Pods: []*corev1.Pod{pod("p", terminating)}}, want{phase: v1.Succeeded, actions: "DeletePod p grace=1s"}},
+		"deletion before there was a Pod means Failed": {
+			vmi.Snapshot{VMI: guest(v1.Pending, deleting)}, want{phase: v1.Failed}},
+		"a final object without Pods is let go": {
+			vmi.Snapshot{VMI: guest(v1.Succeeded, released)}, want{phase: v1.Succeeded, gone: true}},
+		"a stock final object is let go as well": {
+			vmi.Snapshot{VMI: guest(v1.Succeeded, on("node-a"))}, want{phase: v1.Succeeded, gone: true}},
+		"a final object with a Pod is kept": {
+			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Succeeded}},
+		"a final object whose node has not reported the end is kept": {
+			vmi.Snapshot{VMI: guest(v1.Failed, owned)}, want{phase: v1.Failed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := tt.s.VMI.DeepCopy()
+			plan, err := vmi.Decide(tt.s, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, tt.s.VMI); diff != "" {
+				t.Fatalf("Decide changed its input:\n%s", diff)
+			}
+			var actions []string
+			for _, a := range plan.Actions {
+				text, _, _ := strings.Cut(a.String(), " (")
+				actions = append(actions, text)
+			}
+			got := want{phase: plan.VMI.Status.Phase, actions: strings.Join(actions, ", "),
+				gone: !slices.Contains(plan.VMI.Finalizers, v1.VirtualMachineInstanceFinalizer)}
+			if c := plan.Blocked(); c != nil {
+				got.blocked = c.Reason
+			}
+			for _, c := range plan.VMI.Status.Conditions {
+				if c.Type == v1.VirtualMachineInstanceSynchronized {
+					got.sync = c.Reason
+				}
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Fatalf("(-want +got):\n%s\n%s", diff, plan)
+			}
+		})
+	}
+}
+
+func TestHandOverIsOneWrite(t *testing.T) {
+	plan, err := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p")}}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := plan.VMI
+	l, err := handoff.Of(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := metav1.NewTime(now.Add(vmi.DefaultAcceptWithin))
+	if diff := cmp.Diff(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: &deadline}, l); diff != "" {
+		t.Errorf("lease (-want +got):\n%s", diff)
+	}
+	if got.Labels[v1.NodeNameLabel] != "node-a" || got.Status.NodeName != "node-a" {
+		t.Errorf("label %q, nodeName %q; want node-a", got.Labels[v1.NodeNameLabel], got.Status.NodeName)
+	}
+	if got.Status.QOSClass == nil || *got.Status.QOSClass != corev1.PodQOSBurstable {
+		t.Errorf("qosClass %v", got.Status.QOSClass)
+	}
+	if got.Status.ActivePods["uid-p"] != "node-a" {
+		t.Errorf("activePods %v", got.Status.ActivePods)
+	}
+	if got.Status.LauncherContainerImageVersion != "launcher:1" {
+		t.Errorf("launcherContainerImageVersion %q", got.Status.LauncherContainerImageVersion)
+	}
+	if n := len(got.Status.PhaseTransitionTimestamps); n != 1 {
+		t.Errorf("%d phase timestamps, want 1", n)
+	}
+}
+
+func TestASettledGuestNeedsNoWrite(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), Pods: []*corev1.Pod{pod("p")}}
+	first, err := vmi.Decide(s, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.VMI = first.VMI
+	second, err := vmi.Decide(s, now.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first.VMI, second.VMI); diff != "" || len(second.Actions) > 0 {
+		t.Fatalf("a second pass wants %v and\n%s", second.Actions, diff)
+	}
+}
+
+func TestReadyFollowsThePod(t *testing.T) {
+	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
+	for name, tt := range map[string]struct {
+		s      vmi.Snapshot
+		status corev1.ConditionStatus
+		reason string
+	}{
+		"no Pod":          {vmi.Snapshot{VMI: guest(v1.Pending)}, corev1.ConditionFalse, "PodNotExists"},
+		"going down":      {vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p", terminating)}}, corev1.ConditionFalse, "PodTerminating"},
+		"not running":     {vmi.Snapshot{VMI: guest(v1.Scheduled, owned), Pods: []*corev1.Pod{pod("p")}}, corev1.ConditionFalse, "GuestNotRunning"},
+		"no condition":    {vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p", func(p *corev1.Pod) { p.Status.Conditions = nil })}}, corev1.ConditionFalse, "PodConditionMissing"},
+		"running, ready":  {vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p")}}, corev1.ConditionTrue, ""},
+		"newest Pod wins": {vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("old", podPhase(corev1.PodFailed), func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour)) }), pod("p")}}, corev1.ConditionTrue, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := vmi.Decide(tt.s, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range plan.VMI.Status.Conditions {
+				if c.Type == v1.VirtualMachineInstanceReady {
+					if c.Status != tt.status || c.Reason != tt.reason {
+						t.Fatalf("Ready is %s %q, want %s %q", c.Status, c.Reason, tt.status, tt.reason)
+					}
+					return
+				}
+			}
+			t.Fatal("there is no Ready condition")
+		})
+	}
+}
+
+func TestDecideRefusesWhatItCannotUnderstand(t *testing.T) {
+	broken := guest(v1.Pending)
+	broken.Annotations = map[string]string{handoff.Annotation: "?"}
+	for name, obj := range map[string]*v1.VirtualMachineInstance{"lease": broken, "phase": guest("Sleeping")} {
+		if _, err := vmi.Decide(vmi.Snapshot{VMI: obj}, now); err == nil || !strings.Contains(err.Error(), "ns/guest") {
+			t.Errorf("%s: error %v, want one that names the object", name, err)
+		}
+	}
+}
+
+func ExampleDecide() {
+	plan, err := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Pending)}, now)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(plan)
+	// Output:
+	// phase=Pending
+	//   do CreateLauncher (the guest has no Pod)
+}
