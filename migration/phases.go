@@ -148,7 +148,7 @@ func (d *decision) handOff(target string) {
 		TargetNode: &target,
 		State: &v1.VirtualMachineInstanceMigrationState{
 			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
-			TargetPod: d.s.TargetPod.Name,
+			TargetPod:           d.s.TargetPod.Name,
 			MigrationPolicyName: d.s.Resolution.Match.Name(), VMIMConfigurationOptions: d.s.Resolution.Options.DeepCopy(),
 		},
 	}

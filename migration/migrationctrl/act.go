@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
+)
+
+// act carries out the actions in order and folds what came of them into the
+// snapshot. It stops at the first that fails.
+func (r *Reconciler) act(ctx context.Context, g *gathered, plan migration.Plan) error {
+	for _, a := range plan.Actions {
+		if err := r.do(ctx, g, a); err != nil {
+			g.Failures = map[migration.ActionKind]error{a.Kind: err}
+			return err
+		}
+		if a.Event != nil {
+			r.emit(g, *a.Event)
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (err error) {
+	ctx, span := tracer.Start(ctx, "migration."+string(a.Kind))
+	span.SetAttributes(attribute.String("why", a.Why))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+	switch a.Kind {
+	case migration.Adopt:
+		return r.adopt(ctx, g)
+	case migration.CreateTarget:
+		return r.createTarget(ctx, g)
+	case migration.DeletePod:
+		return r.deletePod(ctx, g, a)
+	case migration.ChangeVMI:
+		return r.changeVMI(ctx, g, a)
+	case migration.Collect:
+		return r.collect(ctx, g, a.Name)
+	default:
+		return fmt.Errorf("migrationctrl: unknown action %q", a.Kind)
+	}
+}
+
+// adopt adds the selector label and the finalizer, as KubeVirt's webhook does.
+func (r *Reconciler) adopt(ctx context.Context, g *gathered) error {
+	next := g.Migration.DeepCopy()
+	controllerutil.AddFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
+	// A name that is too long for a label is found through the index alone.
+	if name := next.Spec.VMIName; len(name) <= maxLabelValue {
+		metav1.SetMetaDataLabel(&next.ObjectMeta, v1.MigrationSelectorLabel, name)
+	}
+	if err := r.patchMigration(ctx, g, next); err != nil {
+		return fmt.Errorf("migrationctrl: adopt %s: %w", g.key, err)
+	}
+	return nil
+}
+
+// maxLabelValue is the longest legal label value.
+const maxLabelValue = 63
+
+// createTarget renders and creates the target Pod. Its name is derived from the
+// migration, so a repeated creation finds the Pod of the first.
+func (r *Reconciler) createTarget(ctx context.Context, g *gathered) error {
+	in, err := r.input(ctx, g)
+	if err != nil {
+		return err
+	}
+	pod, err := r.Renderer.MigrationTarget(in)
+	switch {
+	case errors.Is(err, template.ErrMissingFact):
+		return fmt.Errorf("migrationctrl: render the target Pod: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", migration.ErrRender, err)
+	}
+	err = r.writes.For(g.owner).Create(ctx, pod)
+	if apierrors.IsAlreadyExists(err) {
+		return r.recognise(ctx, g, pod)
+	}
+	if exceedsQuota(err) {
+		return fmt.Errorf("%w: %w", migration.ErrQuota, err)
+	}
+	if err != nil {
+		r.emit(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create migration target Pod: " + err.Error()})
+		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Created the target Pod", "pod", pod.Name)
+	r.emit(g, migration.Event{Reason: migration.EventCreated, Message: "created target Pod " + pod.Name})
+	g.TargetPod = pod
+	return r.resolve(ctx, g)
+}
+
+// recognise reads a Pod that was there already and makes sure that it is this
+// migration's.
+func (r *Reconciler) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+	live := &corev1.Pod{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
+		return fmt.Errorf("migrationctrl: read Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if live.Labels[v1.MigrationJobLabel] != string(g.Migration.UID) || !metav1.IsControlledBy(live, g.VMI) {
+		return fmt.Errorf("%w: Pod %s/%s (delete it, then create the migration again)", migration.ErrForeignPod, live.Namespace, live.Name)
+	}
+	g.TargetPod = live
+	return r.resolve(ctx, g)
+}
+
+// exceedsQuota recognises the refusal of a ResourceQuota, which the API server
+// marks by its text alone.
+func exceedsQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// deletePod deletes one incarnation of a Pod. Another one under its name is not
+// touched and counts as success.
+func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a migration.Action) error {
+	var opts []client.DeleteOption
+	if a.Pod.GraceSeconds != nil {
+		opts = append(opts, client.GracePeriodSeconds(*a.Pod.GraceSeconds))
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}}
+	err := r.writes.For(g.owner).Delete(ctx, pod, opts...)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("migrationctrl: delete Pod %s/%s: %w", g.key.Namespace, a.Pod.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted a Pod", "pod", a.Pod.Name, "why", a.Why)
+	g.SourcePod, g.TargetPod = without(g.SourcePod, a.Pod), without(g.TargetPod, a.Pod)
+	return nil
+}
+
+func without(p *corev1.Pod, gone *migration.PodRef) *corev1.Pod {
+	if p != nil && p.UID == gone.UID {
+		return nil
+	}
+	return p
+}
+
+// changeVMI writes the guest under the resourceVersion that was decided upon.
+func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Action) error {
+	next := g.VMI.DeepCopy()
+	if err := a.Change.Apply(next); err != nil {
+		return err
+	}
+	patch := client.MergeFromWithOptions(g.VMI, client.MergeFromWithOptimisticLock{})
+	if err := r.writes.For(g.owner).Patch(ctx, next, patch); err != nil {
+		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", next.Namespace, next.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Changed the guest", "vmi", next.Name, "why", a.Why)
+	g.VMI = next
+	return nil
+}
+
+// collect deletes a finished migration.
+func (r *Reconciler) collect(ctx context.Context, g *gathered, name string) error {
+	for _, o := range g.Others {
+		if o.Name != name {
+			continue
+		}
+		err := r.Client.Delete(ctx, o.DeepCopy(), client.Preconditions{UID: &o.UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("migrationctrl: delete finished migration %s/%s: %w", o.Namespace, o.Name, err)
+		}
+	}
+	return nil
+}

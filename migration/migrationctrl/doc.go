@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package migrationctrl is package migration as a controller: it takes every
+// VirtualMachineInstanceMigration from its creation through queue, target Pod and
+// hand-off, follows the nodes while they move the guest, and tidies up.
+//
+// [Reconciler] runs in any controller-runtime manager, beside other controllers.
+// A pass gathers a migration.Snapshot from caches, claims capacity, lets
+// migration.Decide decide, acts, lets migration.Decide say what the results mean,
+// and stores that in one patch of the migration's status. Own writes are noted in
+// an expectations.Tracker before they are sent; until the caches show them nothing
+// is decided.
+//
+// It writes: the migration's status, selector label and finalizer; the target
+// Pod; and of the guest status.migrationState, the label
+// kubevirt.io/migrationTargetNodeName and the handoff lease, together and under
+// the guest's resourceVersion. A lost race is no error: the pass is repeated.
+//
+// Where KubeVirt's webhooks are in force they freeze some of these fields for
+// everybody but KubeVirt's own service accounts; the controller has to run as, or
+// be configured as, one of them.
+package migrationctrl

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// gathered is a snapshot and what acting on it needs beside.
+type gathered struct {
+	migration.Snapshot
+	key     types.NamespacedName
+	owner   expectations.Owner
+	verdict expectations.Verdict
+	// kubeVirt is the cluster's KubeVirt object, nil if there is none.
+	kubeVirt *v1.KubeVirt
+}
+
+// gather reads everything one decision may see, from caches. It returns nil when
+// there is nothing to decide.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gathered, error) {
+	m := &v1.VirtualMachineInstanceMigration{}
+	if err := r.Client.Get(ctx, key, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil //nolint:nilnil // absence is an answer
+		}
+		return nil, fmt.Errorf("migrationctrl: read migration %s: %w", key, err)
+	}
+	kv, err := r.kubeVirt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
+	g.Migration, g.Config = m, r.config(kv)
+	if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
+		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
+	}
+	g.Unsettled = unsettled(g.verdict)
+	if err := r.related(ctx, &g.Snapshot); err != nil {
+		return nil, err
+	}
+	if err := r.resolve(ctx, g); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func unsettled(v expectations.Verdict) string {
+	var texts []string
+	for _, p := range v.Pending {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// config is the configuration in force.
+func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
+	c := r.Config
+	if kv != nil && kv.Spec.Configuration.MigrationConfiguration != nil {
+		c.Cluster = kv.Spec.Configuration.MigrationConfiguration
+	}
+	return c.WithDefaults()
+}
+
+// kubeVirt returns the cluster's KubeVirt object, nil if there is none; of
+// several the oldest counts.
+func (r *Reconciler) kubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
+	var list v1.KubeVirtList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("migrationctrl: list KubeVirt objects: %w", err)
+	}
+	var oldest *v1.KubeVirt
+	for i := range list.Items {
+		if kv := &list.Items[i]; oldest == nil || kv.CreationTimestamp.Before(&oldest.CreationTimestamp) {
+			oldest = kv
+		}
+	}
+	return oldest, nil
+}
+
+// related reads the guest, its other migrations and its Pods.
+func (r *Reconciler) related(ctx context.Context, s *migration.Snapshot) error {
+	m := s.Migration
+	ns := client.InNamespace(m.Namespace)
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := r.Client.List(ctx, &all, ns, client.MatchingFields{migrationByVMI: m.Spec.VMIName}); err != nil {
+		return fmt.Errorf("migrationctrl: list the migrations of %s/%s: %w", m.Namespace, m.Spec.VMIName, err)
+	}
+	for i := range all.Items {
+		if all.Items[i].UID != m.UID {
+			s.Others = append(s.Others, &all.Items[i])
+		}
+	}
+	guest := &v1.VirtualMachineInstance{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}, guest)
+	switch {
+	case m.Spec.VMIName == "" || apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("migrationctrl: read VirtualMachineInstance %s/%s: %w", m.Namespace, m.Spec.VMIName, err)
+	}
+	s.VMI = guest
+	return r.pods(ctx, s)
+}
+
+// pods reads source and target Pod.
+func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
+	var list corev1.PodList
+	err := r.Client.List(ctx, &list, client.InNamespace(s.VMI.Namespace), client.MatchingFields{podByGuest: string(s.VMI.UID)})
+	if err != nil {
+		return fmt.Errorf("migrationctrl: list the Pods of %s/%s: %w", s.VMI.Namespace, s.VMI.Name, err)
+	}
+	pods := make([]*corev1.Pod, 0, len(list.Items))
+	recorded := ""
+	if s.Migration.Status.Phase != v1.MigrationPhaseUnset && s.Migration.Status.Phase != v1.MigrationPending {
+		recorded = s.SourcePodName()
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		pods = append(pods, p)
+		if p.Name == recorded {
+			s.SourcePod = p
+		}
+	}
+	s.TargetPod = migration.TargetPod(pods, s.Migration.UID)
+	if recorded == "" {
+		s.SourcePod = migration.CurrentPod(s.VMI, pods, s.Migration.UID)
+	}
+	return nil
+}
+
+// resolve finds the policy, as long as there is a hand-off to come.
+func (r *Reconciler) resolve(ctx context.Context, g *gathered) error {
+	if g.VMI == nil || g.TargetPod == nil || g.State() != nil || g.Migration.IsFinal() {
+		return nil
+	}
+	var list v1alpha1.MigrationPolicyList
+	if err := r.Client.List(ctx, &list); err != nil {
+		return fmt.Errorf("migrationctrl: list MigrationPolicies: %w", err)
+	}
+	labels, err := r.namespaceLabels(ctx, g.Migration.Namespace)
+	if err != nil {
+		return err
+	}
+	match := migration.NewPolicies(list.Items).Match(g.VMI.Labels, labels)
+	g.Resolution, err = migration.Resolve(match, g.Config.Cluster)
+	return err
+}
+
+func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	ns := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, ns); err != nil {
+		return nil, fmt.Errorf("migrationctrl: read Namespace %s: %w", name, err)
+	}
+	return ns.Labels, nil
+}
+
+// input gathers what the target Pod is rendered from.
+func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, error) {
+	in := template.Input{
+		VMI: g.VMI, Config: template.ConfigFrom(g.kubeVirt, r.LauncherImage),
+		Migration: &template.Migration{
+			UID: g.Migration.UID, Name: g.Migration.Name,
+			AddedNodeSelector: g.Migration.Spec.AddedNodeSelector, SourcePod: g.SourcePod,
+		},
+	}
+	ns := client.InNamespace(g.VMI.Namespace)
+	var err error
+	if in.Facts.NamespaceLabels, err = r.namespaceLabels(ctx, g.VMI.Namespace); err != nil {
+		return in, err
+	}
+	var quotas corev1.ResourceQuotaList
+	if err := r.Client.List(ctx, &quotas, ns); err != nil {
+		return in, fmt.Errorf("migrationctrl: list the ResourceQuotas of %s: %w", g.VMI.Namespace, err)
+	}
+	for i := range quotas.Items {
+		in.Facts.Quotas = append(in.Facts.Quotas, &quotas.Items[i])
+	}
+	if in.Facts.Claims, err = r.claims(ctx, g.VMI); err != nil {
+		return in, err
+	}
+	node := &corev1.Node{}
+	err = r.Client.Get(ctx, types.NamespacedName{Name: g.VMI.Status.NodeName}, node)
+	if err == nil {
+		in.Migration.SourceNode = node
+	} else if !apierrors.IsNotFound(err) {
+		return in, fmt.Errorf("migrationctrl: read Node %s: %w", g.VMI.Status.NodeName, err)
+	}
+	return in, nil
+}
+
+// claims reads the claims the guest's volumes name; one that is missing stays out
+// of the map.
+func (r *Reconciler) claims(ctx context.Context, guest *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
+	out := map[string]*corev1.PersistentVolumeClaim{}
+	for i := range guest.Spec.Volumes {
+		name, _ := vmi.ClaimName(&guest.Spec.Volumes[i])
+		if name == "" {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		err := r.Client.Get(ctx, types.NamespacedName{Namespace: guest.Namespace, Name: name}, claim)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("migrationctrl: read PersistentVolumeClaim %s/%s: %w", guest.Namespace, name, err)
+		}
+		out[name] = claim
+	}
+	return out, nil
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
+)
+
+// DefaultWorkers is how many migrations are worked on at a time. A pass makes a
+// few API calls at most and holds no lock over them.
+const DefaultWorkers = 5
+
+const (
+	// conflictRetry is how soon a pass that lost a race is repeated; the event
+	// of the winner's write usually comes first.
+	conflictRetry = 50 * time.Millisecond
+	// quotaRetry is how soon a target Pod refused by a ResourceQuota is tried
+	// again.
+	quotaRetry = 15 * time.Second
+)
+
+var tracer = otel.Tracer("github.com/virtloom/virtloom/migration/migrationctrl")
+
+// Renderer renders the Pod a guest moves to. *template.Renderer is one.
+type Renderer interface {
+	// MigrationTarget returns the Pod, with namespace, the label
+	// kubevirt.io/migrationJobUID, and a name that is the same for the same
+	// guest and migration. It must be pure. An error that wraps
+	// template.ErrMissingFact is retried, any other fails the migration.
+	MigrationTarget(in template.Input) (*corev1.Pod, error)
+}
+
+// Reconciler takes migrations from creation to their end. Fields without a stated
+// default are required; SetupWithManager checks them.
+type Reconciler struct {
+	// Client reads from caches and writes; APIReader reads without a cache.
+	Client    client.Client
+	APIReader client.Reader
+	// LauncherImage is the image of the guests' Pods.
+	LauncherImage string
+	// Renderer defaults to template.Default().
+	Renderer Renderer
+	// Recorder tells events of migrations and guests. Defaults to none.
+	Recorder events.EventRecorder
+	// Clock defaults to the real one.
+	Clock clock.PassiveClock
+	// Workers defaults to DefaultWorkers.
+	Workers int
+	// Config is the administrator's. What the KubeVirt object says in
+	// spec.configuration.migrations wins over it and takes effect at once.
+	Config migration.Config
+	// Admission hands out the slots. It belongs to the controller from
+	// SetupWithManager on. Defaults to one with default queue options.
+	Admission *migration.Admission
+
+	// tracker holds own unseen writes, waker enqueues who waited for them or
+	// for a slot, writes notes them, and gate reads live what stays unseen.
+	tracker *expectations.Tracker
+	waker   *expectationsctrl.Waker
+	writes  *expectationsctrl.RecordingClient
+	gate    *expectationsctrl.Resolver
+
+	restoring sync.Mutex
+	// restored, guarded by restoring, says that Admission knows what the API
+	// knew when this process began.
+	restored bool
+}
+
+// SetupWithManager checks the fields and registers indexes, watches and the
+// controller with the manager.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	if err := r.complete(); err != nil {
+		return err
+	}
+	if err := r.expect(mgr); err != nil {
+		return err
+	}
+	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(mgr).Named("migration").
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers})
+	if err := r.watch(b).Complete(r); err != nil {
+		return fmt.Errorf("migrationctrl: %w", err)
+	}
+	return nil
+}
+
+func (r *Reconciler) complete() error {
+	var missing []error
+	need := func(ok bool, field string) {
+		if !ok {
+			missing = append(missing, fmt.Errorf("migrationctrl: Reconciler.%s is required", field))
+		}
+	}
+	need(r.Client != nil, "Client")
+	need(r.APIReader != nil, "APIReader")
+	need(r.LauncherImage != "", "LauncherImage")
+	if r.Renderer == nil {
+		r.Renderer = template.Default()
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Workers == 0 {
+		r.Workers = DefaultWorkers
+	}
+	if r.Admission == nil {
+		r.Admission = migration.NewAdmission(r.Config.WithDefaults().Limits, nil)
+	}
+	return errors.Join(missing...)
+}
+
+// expect sets up the tracking of own writes.
+func (r *Reconciler) expect(mgr ctrl.Manager) (err error) {
+	r.waker = expectationsctrl.NewWaker()
+	r.tracker, err = expectations.New(expectations.Options{Now: r.Clock.Now, Wake: r.waker.Wake})
+	if err != nil {
+		return fmt.Errorf("migrationctrl: %w", err)
+	}
+	r.writes = expectationsctrl.NewRecordingClient(r.Client, r.tracker, mgr.GetCache())
+	r.gate = &expectationsctrl.Resolver{Tracker: r.tracker, Reader: r.APIReader, Mapper: mgr.GetRESTMapper()}
+	return nil
+}
+
+// Reconcile makes one pass over one migration.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
+	ctx, span := tracer.Start(ctx, "migration.Reconcile")
+	span.SetAttributes(attribute.String("migration", req.String()))
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+
+	if err := r.restore(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	g, err := r.gather(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if g == nil {
+		r.forget(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	r.reserve(g)
+	plan := migration.Decide(g.Snapshot, r.Clock.Now())
+	actErr := r.act(ctx, g, plan)
+	if len(plan.Actions) > 0 {
+		plan = migration.Decide(g.Snapshot, r.Clock.Now())
+	}
+	span.SetAttributes(
+		attribute.String("phase", string(plan.Status.Phase)), attribute.String("reason", string(plan.Reason)),
+		attribute.String("owner", string(plan.Owner)),
+	)
+	if err := r.store(ctx, g, plan); err != nil {
+		return quiet(errors.Join(actErr, err))
+	}
+	r.settle(g)
+	return r.result(g, plan, actErr)
+}

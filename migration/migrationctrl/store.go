@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// store writes the status, then tells the events of the transition, then lets the
+// finalizer go if nothing is left to do. Each write is guarded by the version the
+// one before returned, so that neither can meet a conflict of our own making.
+func (r *Reconciler) store(ctx context.Context, g *gathered, plan migration.Plan) error {
+	if err := r.storeStatus(ctx, g, plan); err != nil {
+		return err
+	}
+	for _, e := range plan.Events {
+		r.emit(g, e)
+	}
+	if !plan.Release || !controllerutil.ContainsFinalizer(g.Migration, v1.VirtualMachineInstanceMigrationFinalizer) {
+		return nil
+	}
+	if len(g.Failures) > 0 {
+		return nil
+	}
+	next := g.Migration.DeepCopy()
+	controllerutil.RemoveFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
+	if err := r.patchMigration(ctx, g, next); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("migrationctrl: release %s: %w", g.key, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migration.Plan) error {
+	was := g.Migration
+	if equality.Semantic.DeepEqual(was.Status, plan.Status) {
+		return nil
+	}
+	ctx, span := tracer.Start(ctx, "migration.Store")
+	defer span.End()
+	span.SetAttributes(attribute.String("from", string(was.Status.Phase)), attribute.String("to", string(plan.Status.Phase)))
+	next := was.DeepCopy()
+	next.Status = *plan.Status.DeepCopy()
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := r.writes.For(g.owner).Status().Patch(ctx, next, patch); err != nil {
+		return fmt.Errorf("migrationctrl: store the status of %s: %w", g.key, err)
+	}
+	if was.Status.Phase != plan.Status.Phase {
+		ctrl.LoggerFrom(ctx).Info("Migration entered a phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
+	}
+	g.Migration = next
+	return nil
+}
+
+// patchMigration writes the migration's metadata.
+func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.VirtualMachineInstanceMigration) error {
+	patch := client.MergeFromWithOptions(g.Migration, client.MergeFromWithOptimisticLock{})
+	if err := r.writes.For(g.owner).Patch(ctx, next, patch); err != nil {
+		return err
+	}
+	g.Migration = next
+	return nil
+}
+
+// result says when to look again. What only an event can change is not retried.
+func (r *Reconciler) result(g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
+	switch {
+	case errors.Is(actErr, migration.ErrRender) || errors.Is(actErr, migration.ErrForeignPod):
+		return reconcile.Result{}, nil
+	case errors.Is(actErr, migration.ErrQuota):
+		return reconcile.Result{RequeueAfter: quotaRetry}, nil
+	case actErr != nil:
+		return quiet(actErr)
+	}
+	at := plan.Deadline
+	if d := g.verdict.Deadline; !d.IsZero() && (at.IsZero() || d.Before(at)) {
+		at = d
+	}
+	now := r.Clock.Now()
+	if at.IsZero() || !at.After(now) {
+		return reconcile.Result{}, nil
+	}
+	// A little later than the deadline, so that the pass finds it passed.
+	return reconcile.Result{RequeueAfter: at.Sub(now) + time.Millisecond}, nil
+}
+
+// quiet turns a lost race into a repeated pass. An object that vanished in the
+// meantime is one too: its event is on the way.
+func quiet(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// emit records an event.
+func (r *Reconciler) emit(g *gathered, e migration.Event) {
+	if r.Recorder == nil {
+		return
+	}
+	var about runtime.Object = g.Migration
+	if e.OnVMI {
+		if g.VMI == nil {
+			return
+		}
+		about = g.VMI
+	}
+	kind := corev1.EventTypeNormal
+	if e.Warning {
+		kind = corev1.EventTypeWarning
+	}
+	r.Recorder.Eventf(about, nil, kind, e.Reason, "Migrate", "%s", e.Message)
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+)
+
+// Indexes of the caches this controller reads by. Values are UIDs and spec
+// fields, never labels that hold names: a name may be longer than a label.
+const (
+	migrationByVMI = "migrationctrl.migrationByVMI"
+	podByGuest     = "migrationctrl.podByGuest"
+)
+
+const (
+	vmiKind       = "VirtualMachineInstance"
+	migrationKind = "VirtualMachineInstanceMigration"
+)
+
+// index registers the indexes.
+func index(ctx context.Context, ix client.FieldIndexer) error {
+	byVMI := func(o client.Object) []string {
+		return []string{o.(*v1.VirtualMachineInstanceMigration).Spec.VMIName}
+	}
+	if err := ix.IndexField(ctx, &v1.VirtualMachineInstanceMigration{}, migrationByVMI, byVMI); err != nil {
+		return fmt.Errorf("migrationctrl: index %s: %w", migrationByVMI, err)
+	}
+	byGuest := func(o client.Object) []string {
+		if uid := o.GetLabels()[v1.CreatedByLabel]; uid != "" {
+			return []string{uid}
+		}
+		return nil
+	}
+	if err := ix.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest); err != nil {
+		return fmt.Errorf("migrationctrl: index %s: %w", podByGuest, err)
+	}
+	return nil
+}
+
+// watch declares every kind of object that can change a decision. Policies are
+// read at hand-off only, so a change of one wakes nobody.
+func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
+	migrations := schema.GroupKind{Group: v1.GroupVersion.Group, Kind: migrationKind}
+	vmis := schema.GroupKind{Group: v1.GroupVersion.Group, Kind: vmiKind}
+	pods := schema.GroupKind{Kind: "Pod"}
+	return b.
+		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(expectationsctrl.ObservePredicate(r.tracker, migrations))).
+		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
+		Watches(&v1.VirtualMachineInstance{}, expectationsctrl.Observing(r.tracker, vmis, handler.EnqueueRequestsFromMapFunc(r.ofGuest))).
+		Watches(&corev1.Pod{}, expectationsctrl.Observing(r.tracker, pods, handler.EnqueueRequestsFromMapFunc(r.ofPod))).
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt)).
+		WatchesRawSource(r.waker)
+}
+
+// siblings enqueues the other migrations of a guest when one of them ends or
+// vanishes: they may have waited for it.
+func (r *Reconciler) siblings() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(ctx context.Context, o client.Object, q queue) {
+		m, ok := o.(*v1.VirtualMachineInstanceMigration)
+		if !ok {
+			return
+		}
+		for _, req := range r.ofName(ctx, m.Namespace, m.Spec.VMIName) {
+			if req.Name != m.Name {
+				q.Add(req)
+			}
+		}
+	}
+	return handler.Funcs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			was, ok := e.ObjectOld.(*v1.VirtualMachineInstanceMigration)
+			is, isOK := e.ObjectNew.(*v1.VirtualMachineInstanceMigration)
+			if ok && isOK && is.IsFinal() && !was.IsFinal() {
+				add(ctx, is, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, e.Object, q) },
+	}
+}
+
+// ofGuest maps a VirtualMachineInstance to its migrations that are not done.
+func (r *Reconciler) ofGuest(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.ofName(ctx, o.GetNamespace(), o.GetName())
+}
+
+// ofPod maps a Pod to the migrations of the guest it belongs to.
+func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+	c := metav1.GetControllerOf(o)
+	if c == nil || c.Kind != vmiKind {
+		return nil
+	}
+	return r.ofName(ctx, o.GetNamespace(), c.Name)
+}
+
+func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reconcile.Request {
+	var list v1.VirtualMachineInstanceMigrationList
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{migrationByVMI: guest}); err != nil {
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if m := &list.Items[i]; !done(m) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+		}
+	}
+	return out
+}
+
+// done reports whether nothing is left to do for the migration.
+func done(m *v1.VirtualMachineInstanceMigration) bool {
+	return m.IsFinal() && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+}
+
+// ofKubeVirt puts changed limits into force and maps to the migrations that may
+// proceed because of it.
+func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
+	kv, err := r.kubeVirt(ctx)
+	if err != nil {
+		return nil
+	}
+	return requests(r.Admission.SetLimits(r.config(kv).Limits, r.Clock.Now()))
+}
+
+func requests(keys []types.NamespacedName) []reconcile.Request {
+	out := make([]reconcile.Request, 0, len(keys))
+	for _, k := range keys {
+		out = append(out, reconcile.Request{NamespacedName: k})
+	}
+	return out
+}
+
+// wake enqueues migrations whose answer from Admission changed.
+func (r *Reconciler) wake(keys []types.NamespacedName) {
+	for _, k := range keys {
+		r.waker.Wake(expectations.Owner{Key: k})
+	}
+}
