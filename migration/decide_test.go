@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+func TestDecideLeadsThroughEveryPhase(t *testing.T) {
+	w := newWorld(t)
+	type stage struct {
+		Phase  v1.VirtualMachineInstanceMigrationPhase
+		Reason Reason
+		Owner  Owner
+	}
+	var got []stage
+	look := func(p Plan) { got = append(got, stage{w.migration.Status.Phase, w.reason(), p.Owner}) }
+
+	look(w.pass())
+	look(w.passes())
+	w.podBecomesReady(targetNode)
+	look(w.passes())
+	w.targetPrepares()
+	look(w.passes())
+	w.sourceBegins()
+	look(w.passes())
+	w.targetTakesOver()
+	look(w.passes())
+
+	want := []stage{
+		{v1.MigrationPending, "", OwnerController},
+		{v1.MigrationScheduling, ReasonWaitingForTargetPod, OwnerScheduler},
+		{v1.MigrationPreparingTarget, ReasonWaitingForTargetNode, OwnerTarget},
+		{v1.MigrationTargetReady, ReasonWaitingForSourceNode, OwnerSource},
+		{v1.MigrationRunning, ReasonMoving, OwnerSource},
+		{v1.MigrationSucceeded, "", OwnerNobody},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("stages (-want +got):\n%s", d)
+	}
+	var phases []v1.VirtualMachineInstanceMigrationPhase
+	for _, p := range w.migration.Status.PhaseTransitionTimestamps {
+		phases = append(phases, p.Phase)
+	}
+	wantPhases := []v1.VirtualMachineInstanceMigrationPhase{
+		v1.MigrationPending, v1.MigrationScheduling, v1.MigrationScheduled, v1.MigrationPreparingTarget,
+		v1.MigrationTargetReady, v1.MigrationRunning, v1.MigrationSucceeded,
+	}
+	if d := cmp.Diff(wantPhases, phases); d != "" {
+		t.Errorf("phase transitions (-want +got):\n%s", d)
+	}
+	w.mustBeAt(targetNode)
+}
+
+// mustBeAt checks what every end has to leave behind when the guest is on the node.
+func (w *world) mustBeAt(node string) {
+	w.t.Helper()
+	if !w.released || len(w.migration.Finalizers) > 0 {
+		w.t.Error("the finalizer is still there")
+	}
+	l := w.lease()
+	if l.State != handoff.Owned || l.Holder != node || w.vmi.Status.NodeName != node {
+		w.t.Errorf("the guest is owned by %q in state %q with nodeName %q, want Owned by %q", l.Holder, l.State, w.vmi.Status.NodeName, node)
+	}
+	keep := map[string]string{sourceNode: "src", targetNode: "dst"}[node]
+	if len(w.pods) != 1 || w.pods[keep] == nil {
+		w.t.Errorf("Pods left are %v, want only %q", w.pods, keep)
+	}
+	if u := w.admission.Usage(); u.Cluster != 0 || len(u.Outbound) != 0 || len(u.Inbound) != 0 {
+		w.t.Errorf("slots are still held: %+v", u)
+	}
+	if Condition(w.migration.Status, ConditionWaiting) != nil {
+		w.t.Error("a finished migration claims to wait")
+	}
+}
+
+func TestHandOffWritesLeaseStateAndLabelInOneChange(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationScheduling)
+	w.podBecomesReady(targetNode)
+	s := w.snapshot()
+	claim, _ := s.Claim()
+	s.Slot, _ = w.admission.Ask(claim, w.now)
+
+	plan := Decide(s, w.now)
+
+	if len(plan.Actions) != 1 || plan.Actions[0].Kind != ChangeVMI {
+		t.Fatalf("actions are %+v, want one change of the guest", plan.Actions)
+	}
+	got := w.vmi.DeepCopy()
+	if err := plan.Actions[0].Change.Apply(got); err != nil {
+		t.Fatal(err)
+	}
+	ms := got.Status.MigrationState
+	if ms.MigrationUID != ourUID || ms.SourceNode != sourceNode || ms.TargetNode != targetNode || ms.TargetPod != "dst" || ms.SourcePod != "src" {
+		t.Errorf("migration state is %+v", ms)
+	}
+	if ms.VMIMConfigurationOptions == nil || *ms.VMIMConfigurationOptions.MaxDowntimeMs != 900 {
+		t.Errorf("resolved configuration is %+v, want KubeVirt's defaults", ms.VMIMConfigurationOptions)
+	}
+	if l := got.Labels[v1.MigrationTargetNodeNameLabel]; l != targetNode {
+		t.Errorf("target label is %q", l)
+	}
+	l, err := handoff.Of(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := metav1.NewTime(start.Add(5 * time.Minute))
+	want := handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: sourceNode, Target: targetNode, Tag: ourUID, Deadline: &deadline}
+	if d := cmp.Diff(want, l); d != "" {
+		t.Errorf("lease (-want +got):\n%s", d)
+	}
+	if w.vmi.Status.MigrationState != nil {
+		t.Error("Decide changed the snapshot's guest")
+	}
+}
+
+func TestDecideWithoutLeaseSpeaksKubeVirtsProtocolAlone(t *testing.T) {
+	w := newWorld(t)
+	delete(w.vmi.Annotations, handoff.Annotation)
+	w.until(v1.MigrationScheduling)
+	w.podBecomesReady(targetNode)
+	w.passes()
+	ms := w.vmi.Status.MigrationState
+	if ms == nil || w.migration.Status.Phase != v1.MigrationPreparingTarget {
+		t.Fatalf("phase is %q, migration state %+v", w.migration.Status.Phase, ms)
+	}
+	if _, leased := w.vmi.Annotations[handoff.Annotation]; leased {
+		t.Fatal("a lease was forced upon a guest of a stock virt-controller")
+	}
+	ms.TargetNodeAddress = "192.0.2.1"
+	w.passes()
+	ms.StartTimestamp = &metav1.Time{Time: w.now}
+	w.passes()
+	if w.migration.Status.Phase != v1.MigrationRunning {
+		t.Fatalf("phase is %q, want Running", w.migration.Status.Phase)
+	}
+	w.vmi.Status.NodeName, w.vmi.Labels[v1.NodeNameLabel] = targetNode, targetNode
+	ms.Completed = true
+	w.passes()
+	if w.migration.Status.Phase != v1.MigrationSucceeded || w.pods["src"] != nil {
+		t.Errorf("phase is %q, source Pod %v; want Succeeded and none", w.migration.Status.Phase, w.pods["src"])
+	}
+}
+
+// unfinished are the phases in which an abort must work.
+var unfinished = []v1.VirtualMachineInstanceMigrationPhase{
+	v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling, v1.MigrationScheduled,
+	v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
+}
+
+func TestAbortIsValidInEveryPhase(t *testing.T) {
+	for _, ph := range unfinished {
+		t.Run("from "+string(ph), func(t *testing.T) {
+			w := newWorld(t)
+			w.until(ph)
+			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+			w.passes()
+			if ph == v1.MigrationRunning {
+				if !w.vmi.Status.MigrationState.AbortRequested || w.reason() != ReasonAborting || w.released {
+					t.Fatalf("a move under way was not asked to abort: %+v", w.vmi.Status.MigrationState)
+				}
+				w.sourceReverts("aborted by request")
+				w.passes()
+			}
+			if w.migration.Status.Phase != v1.MigrationFailed {
+				t.Errorf("phase is %q, want Failed", w.migration.Status.Phase)
+			}
+			if Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
+				t.Error("condition migrationAbortRequested is missing")
+			}
+			if ph != v1.MigrationRunning && w.reason() != ReasonAborted {
+				t.Errorf("reason is %q, want %q", w.reason(), ReasonAborted)
+			}
+			w.mustBeAt(sourceNode)
+		})
+	}
+}
+
+func TestAbortThatComesTooLateLetsTheMigrationSucceed(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationRunning)
+	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+	w.passes()
+	w.targetTakesOver()
+	w.passes()
+	if w.migration.Status.Phase != v1.MigrationSucceeded {
+		t.Errorf("phase is %q, want Succeeded", w.migration.Status.Phase)
+	}
+	w.mustBeAt(targetNode)
+}
+
+func TestAnAbortIsAskedForOnce(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationRunning)
+	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+	w.passes()
+	if plan := Decide(w.snapshot(), w.now); len(plan.Actions) != 0 {
+		t.Errorf("actions are %+v, want none", plan.Actions)
+	}
+}
+
+func TestGuestEndingEndsTheMigrationInEveryPhase(t *testing.T) {
+	for _, ph := range unfinished {
+		for name, tc := range map[string]struct {
+			end  func(*world)
+			want Reason
+		}{
+			"gone":   {func(w *world) { w.vmi = nil }, ReasonGuestNotFound},
+			"failed": {func(w *world) { w.vmi.Status.Phase = v1.Failed }, ReasonGuestFinal},
+		} {
+			t.Run(name+" from "+string(ph), func(t *testing.T) {
+				w := newWorld(t)
+				w.until(ph)
+				tc.end(w)
+				w.passes()
+				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != tc.want || !w.released {
+					t.Errorf("phase %q, reason %q, released %v; want Failed, %q, true", w.migration.Status.Phase, w.reason(), w.released, tc.want)
+				}
+				if w.vmi != nil && w.pods["dst"] != nil {
+					t.Error("the target Pod is left behind")
+				}
+			})
+		}
+	}
+}
+
+func TestDeletionOfTheGuest(t *testing.T) {
+	for _, ph := range unfinished {
+		t.Run("from "+string(ph), func(t *testing.T) {
+			w := newWorld(t)
+			w.until(ph)
+			w.vmi.DeletionTimestamp = &metav1.Time{Time: w.now}
+			w.passes()
+			if ph == v1.MigrationRunning {
+				if !w.vmi.Status.MigrationState.AbortRequested || w.released || w.pods["dst"] == nil {
+					t.Fatal("a move under way must be left to the nodes, with its target Pod")
+				}
+				w.vmi.Status.Phase = v1.Succeeded
+				w.passes()
+			}
+			if w.migration.Status.Phase != v1.MigrationFailed || !w.released || w.pods["dst"] != nil {
+				t.Errorf("phase %q, released %v, target Pod %v", w.migration.Status.Phase, w.released, w.pods["dst"])
+			}
+		})
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	never := Config{Timeouts: Timeouts{Running: -1}}
+	for name, tc := range map[string]struct {
+		phase  v1.VirtualMachineInstanceMigrationPhase
+		setup  func(*world)
+		after  time.Duration
+		config Config
+		want   Reason
+		kept   bool
+	}{
+		"pending too long": {phase: v1.MigrationPending, setup: func(w *world) { w.config.Limits.Cluster = 0; w.restart() }, after: 25 * time.Hour, want: ReasonPendingTimeout},
+		"unschedulable":    {phase: v1.MigrationScheduling, setup: unschedulablePod, after: 300 * time.Second, want: ReasonUnschedulable},
+		"almost unschedulable": {
+			phase: v1.MigrationScheduling, setup: unschedulablePod, after: 299 * time.Second, kept: true, want: ReasonUnschedulable,
+		},
+		"unschedulable by annotation": {
+			phase: v1.MigrationScheduling, after: 10 * time.Second, want: ReasonUnschedulable,
+			setup: func(w *world) {
+				unschedulablePod(w)
+				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "10"}
+			},
+		},
+		"annotation that is no number": {
+			phase: v1.MigrationScheduling, after: 299 * time.Second, kept: true, want: ReasonUnschedulable,
+			setup: func(w *world) {
+				unschedulablePod(w)
+				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "abc"}
+			},
+		},
+		"target Pod not ready":        {phase: v1.MigrationScheduling, after: 900 * time.Second, want: ReasonTargetPodTimeout},
+		"target Pod almost late":      {phase: v1.MigrationScheduling, after: 890 * time.Second, kept: true, want: ReasonWaitingForTargetPod},
+		"target node not prepared":    {phase: v1.MigrationPreparingTarget, after: 5 * time.Minute, want: ReasonPrepareTimeout},
+		"source node does not begin":  {phase: v1.MigrationTargetReady, after: 5 * time.Minute, want: ReasonBeginTimeout},
+		"move beyond its budget":      {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonAborting},
+		"move without budget":         {phase: v1.MigrationRunning, after: 240 * time.Hour, config: never, kept: true, want: ReasonMoving},
+		"post-copy cannot come back":  {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonMoving, setup: func(w *world) { w.vmi.Status.MigrationState.Mode = v1.MigrationPostCopy }},
+		"phase Scheduled has its own": {phase: v1.MigrationScheduled, setup: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) }, after: 16 * time.Minute, want: ReasonHandOffTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if tc.config.Timeouts != (Timeouts{}) {
+				w.config = tc.config.WithDefaults()
+			}
+			w.until(tc.phase)
+			if tc.setup != nil {
+				tc.setup(w)
+			}
+			if plan := w.pass(); !plan.Deadline.IsZero() && plan.Deadline.Before(w.now) {
+				t.Fatalf("deadline %s is over before its time", plan.Deadline)
+			}
+			w.now = start.Add(tc.after)
+			w.passes()
+			if w.reason() != tc.want {
+				t.Errorf("reason is %q, want %q", w.reason(), tc.want)
+			}
+			if tc.kept {
+				if w.migration.IsFinal() {
+					t.Errorf("phase is %q, want the migration unfinished", w.migration.Status.Phase)
+				}
+				return
+			}
+			w.mustBeAt(sourceNode)
+		})
+	}
+}
+
+func unschedulablePod(w *world) {
+	w.pods["dst"].Status.Conditions = []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available",
+	}}
+}
+
+func TestRefusalBeforeTheStart(t *testing.T) {
+	yes := true
+	for name, tc := range map[string]struct {
+		setup func(*world)
+		want  Reason
+	}{
+		"no guest":        {func(w *world) { w.vmi = nil }, ReasonGuestNotFound},
+		"guest succeeded": {func(w *world) { w.vmi.Status.Phase = v1.Succeeded }, ReasonGuestFinal},
+		"guest deleted":   {func(w *world) { w.vmi.DeletionTimestamp = &metav1.Time{Time: start} }, ReasonGuestDeleted},
+		"no name":         {func(w *world) { w.migration.Spec.VMIName = ""; w.vmi = nil }, ReasonGuestNotFound},
+		"not migratable": {func(w *world) {
+			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+				Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: "DisksNotLiveMigratable", Message: "disk a is local",
+			}}
+		}, ReasonNotMigratable},
+		"between clusters, source": {func(w *world) { w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }, ReasonUnsupported},
+		"between clusters, target": {func(w *world) { w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, ReasonUnsupported},
+		"hotplugged volume": {func(w *world) {
+			w.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "a", HotplugVolume: &v1.HotplugVolumeStatus{}}}
+		}, ReasonUnsupported},
+		"persistent TPM": {func(w *world) { w.vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes} }, ReasonUnsupported},
+		"another one running": {func(w *world) {
+			o := newMigration("other", "other-uid")
+			o.Status.Phase = v1.MigrationRunning
+			w.others = append(w.others, o)
+			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
+		}, ReasonConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.setup(w)
+			w.passes()
+			if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != tc.want {
+				t.Errorf("phase %q, reason %q; want Failed, %q", w.migration.Status.Phase, w.reason(), tc.want)
+			}
+			if w.pods["dst"] != nil || !w.released {
+				t.Errorf("target Pod %v, released %v", w.pods["dst"], w.released)
+			}
+			warned := false
+			for _, e := range w.events {
+				warned = warned || e.Warning && e.Reason == EventFailed
+			}
+			if !warned {
+				t.Errorf("no warning among the events %+v", w.events)
+			}
+		})
+	}
+}
+
+func TestWaitingIsExplained(t *testing.T) {
+	for name, tc := range map[string]struct {
+		setup func(*world)
+		want  Reason
+	}{
+		"guest not running": {func(w *world) { w.vmi.Status.Phase = v1.Scheduled }, ReasonWaitingForGuest},
+		"guest offered":     {func(w *world) { w.put(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: sourceNode}) }, ReasonWaitingForGuest},
+		"no source Pod":     {func(w *world) { delete(w.pods, "src") }, ReasonWaitingForSourcePod},
+		"utility volumes":   {func(w *world) { w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, ReasonUtilityVolumes},
+		"damaged lease":     {func(w *world) { w.vmi.Annotations[handoff.Annotation] = "{" }, ReasonLeaseUnreadable},
+		"older migration": {func(w *world) {
+			o := newMigration("a", "older-uid")
+			o.Status.Phase = v1.MigrationPending
+			w.others = append(w.others, o)
+		}, ReasonWaitingForMigration},
+		"no slot": {func(w *world) { w.config.Limits.Cluster = 0; w.restart() }, ReasonWaitingForSlot},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pass()
+			tc.setup(w)
+			w.passes()
+			if w.migration.Status.Phase != v1.MigrationPending || w.reason() != tc.want {
+				t.Errorf("phase %q, reason %q; want Pending, %q", w.migration.Status.Phase, w.reason(), tc.want)
+			}
+			if len(w.pods) > 1 {
+				t.Error("a target Pod was made for a migration that waits")
+			}
+			before := w.migration.Status.DeepCopy()
+			w.now = w.now.Add(time.Minute)
+			if plan := w.pass(); !cmp.Equal(*before, plan.Status) {
+				t.Errorf("the status changes while nothing does:\n%s", cmp.Diff(*before, plan.Status))
+			}
+		})
+	}
+}
+
+func TestTargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationScheduling)
+	w.podBecomesReady(sourceNode)
+	w.passes()
+	if w.reason() != ReasonSameNode || w.vmi.Status.MigrationState != nil {
+		t.Errorf("reason %q, migration state %+v; want %q and none", w.reason(), w.vmi.Status.MigrationState, ReasonSameNode)
+	}
+	w.mustBeAt(sourceNode)
+}
+
+func TestTargetPodLoss(t *testing.T) {
+	lose := map[string]func(*world){
+		"vanished": func(w *world) { delete(w.pods, "dst") },
+		"failed":   func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed },
+		"deleted":  func(w *world) { w.pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.now} },
+	}
+	for _, ph := range unfinished[2:6] {
+		for name, f := range lose {
+			t.Run(name+" in "+string(ph), func(t *testing.T) {
+				w := newWorld(t)
+				w.until(ph)
+				f(w)
+				w.passes()
+				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonTargetPodLost {
+					t.Errorf("phase %q, reason %q", w.migration.Status.Phase, w.reason())
+				}
+				// A Pod on its way out is left to its kubelet.
+				delete(w.pods, "dst")
+				w.mustBeAt(sourceNode)
+			})
+		}
+	}
+	t.Run("while moving only the nodes may end it", func(t *testing.T) {
+		w := newWorld(t)
+		w.until(v1.MigrationRunning)
+		lose["failed"](w)
+		w.passes()
+		if w.migration.Status.Phase != v1.MigrationRunning || w.pods["dst"] == nil {
+			t.Fatalf("phase %q: the controller decided where the guest is", w.migration.Status.Phase)
+		}
+		w.sourceReverts("connection lost")
+		w.passes()
+		w.mustBeAt(sourceNode)
+	})
+}
+
+func TestTheReasonOfANodeReachesTheMigration(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationRunning)
+	w.sourceReverts("operation failed: disk is full")
+	w.passes()
+	c := Condition(w.migration.Status, ConditionFailed)
+	if c == nil || c.Reason != string(ReasonNodeReported) || c.Message != "operation failed: disk is full" {
+		t.Errorf("condition is %+v", c)
+	}
+	w.mustBeAt(sourceNode)
+}
+
+func TestStateTakenOverAfterHandOffFails(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationPreparingTarget)
+	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "foreign"}
+	w.passes()
+	if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonStateLost {
+		t.Errorf("phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	}
+	if w.vmi.Status.MigrationState.Failed {
+		t.Error("the state of another migration was touched")
+	}
+	w.mustBeAt(sourceNode)
+}
+
+func TestRefusedCreation(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err   error
+		phase v1.VirtualMachineInstanceMigrationPhase
+		want  Reason
+	}{
+		"foreign Pod": {fmt.Errorf("wrapped: %w", ErrForeignPod), v1.MigrationFailed, ReasonTargetPodForeign},
+		"render":      {fmt.Errorf("%w: no image", ErrRender), v1.MigrationFailed, ReasonRender},
+		"quota":       {fmt.Errorf("%w: cpu", ErrQuota), v1.MigrationPending, ReasonQuota},
+		"transient":   {errors.New("timeout"), v1.MigrationPending, ReasonCreateFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pass()
+			w.failures = map[ActionKind]error{CreateTarget: tc.err}
+			s := w.snapshot()
+			plan := Decide(s, w.now)
+			if plan.Status.Phase != tc.phase || plan.Reason != tc.want && tc.phase == v1.MigrationPending {
+				t.Errorf("phase %q, reason %q; want %q, %q", plan.Status.Phase, plan.Reason, tc.phase, tc.want)
+			}
+			if _, wanted := s.Claim(); wanted {
+				t.Error("a slot is kept for a Pod that was refused")
+			}
+			quota := Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
+			if quota != (tc.want == ReasonQuota) {
+				t.Errorf("condition migrationRejectedByResourceQuota is %v", quota)
+			}
+		})
+	}
+}
+
+func TestUnsettledCachesDecideNothing(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationPreparingTarget)
+	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+	s := w.snapshot()
+	s.Unsettled = "create of Pod ns/dst"
+	plan := Decide(s, w.now)
+	if len(plan.Actions) > 0 || plan.Release || !cmp.Equal(plan.Status, w.migration.Status) {
+		t.Errorf("plan is %+v, want nothing done", plan)
+	}
+}
+
+func TestAMoveWithoutAMigrationIsCalledOff(t *testing.T) {
+	w := newWorld(t)
+	w.put(handoff.Lease{State: handoff.Preparing, Epoch: 7, Holder: sourceNode, Target: "elsewhere", Tag: "gone"})
+	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "gone", TargetNode: "elsewhere"}
+	w.until(v1.MigrationRunning)
+	if l := w.lease(); l.Tag != ourUID || l.Epoch != 9 {
+		t.Errorf("lease is %+v, want our move at epoch 9", l)
+	}
+}
+
+func TestOldMigrationsAreCollected(t *testing.T) {
+	w := newWorld(t)
+	for i := range 8 {
+		o := newMigration(fmt.Sprintf("old-%d", i), "")
+		o.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(i-20) * time.Minute))
+		o.Status.Phase = v1.MigrationSucceeded
+		w.others = append(w.others, o)
+	}
+	running := newMigration("old-but-unfinished", "x")
+	running.Status.Phase = v1.MigrationPending
+	running.CreationTimestamp = metav1.NewTime(start.Add(time.Minute))
+	w.others = append(w.others, running)
+	w.until(v1.MigrationSucceeded)
+	seen := map[string]bool{}
+	for _, name := range w.collected {
+		seen[name] = true
+	}
+	if d := cmp.Diff(map[string]bool{"old-0": true, "old-1": true, "old-2": true, "old-3": true}, seen); d != "" {
+		t.Errorf("collected (-want +got):\n%s", d)
+	}
+}
