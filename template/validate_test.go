@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+func pvc(name string) v1.VolumeSource {
+	return v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+	}}
+}
+
+func image(name string) v1.VolumeSource {
+	return v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: name}}
+}
+
+func hostDisk(path string, kind v1.HostDiskType) v1.VolumeSource {
+	return v1.VolumeSource{HostDisk: &v1.HostDisk{Path: path, Type: kind, Capacity: *quantity("1Gi")}}
+}
+
+func TestImpossibleFieldsAreNamed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		vmi   []change
+		field string
+		class error
+	}{
+		"no memory":          {[]change{guest("0")}, "spec.domain.memory.guest", template.ErrInvalid},
+		"negative memory":    {[]change{guest("-1Gi")}, "spec.domain.memory.guest", template.ErrInvalid},
+		"negative request":   {[]change{requests("memory", "-1")}, "spec.domain.resources.requests.memory", template.ErrInvalid},
+		"negative CPU limit": {[]change{limits("cpu", "-1")}, "spec.domain.resources.limits.cpu", template.ErrInvalid},
+		"request over limit": {[]change{requests("memory", "2G"), limits("memory", "1G")}, "spec.domain.resources.requests.memory", template.ErrInvalid},
+		"CPU over limit":     {[]change{requests("cpu", "2"), limits("cpu", "1")}, "spec.domain.resources.requests.cpu", template.ErrInvalid},
+		"page size":          {[]change{guest("1Gi"), hugepages("big")}, "spec.domain.memory.hugepages.pageSize", template.ErrInvalid},
+		"isolated emulator of shared CPUs": {[]change{func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.CPU = &v1.CPU{IsolateEmulatorThread: true}
+		}}, "spec.domain.cpu.isolateEmulatorThread", template.ErrInvalid},
+		"unnamed feature": {[]change{func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.CPU = &v1.CPU{Features: []v1.CPUFeature{{Policy: "require"}}}
+		}}, "spec.domain.cpu.features[0].name", template.ErrInvalid},
+		"disk without volume": {[]change{disk("a")}, "spec.domain.devices.disks[0].name", template.ErrInvalid},
+		"disk twice":          {[]change{volume("a", image("i")), disk("a"), disk("a")}, "spec.domain.devices.disks[1].name", template.ErrInvalid},
+		"unknown bus": {[]change{volume("a", image("i")), disk("a"), func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Disks[0].Disk.Bus = "ide"
+		}}, "spec.domain.devices.disks[0].disk.bus", template.ErrInvalid},
+		"virtio cdrom": {[]change{volume("a", image("i")), disk("a"), func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusVirtio}}
+		}}, "spec.domain.devices.disks[0].cdrom.bus", template.ErrInvalid},
+		"disk and lun": {[]change{volume("a", image("i")), disk("a"), func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Disks[0].LUN = &v1.LunTarget{}
+		}}, "spec.domain.devices.disks[0]", template.ErrInvalid},
+		"volume without source":  {[]change{volume("a", v1.VolumeSource{})}, "spec.volumes[0]", template.ErrInvalid},
+		"volume with two":        {[]change{volume("a", v1.VolumeSource{ContainerDisk: image("i").ContainerDisk, HostDisk: hostDisk("/a/b", "").HostDisk})}, "spec.volumes[0]", template.ErrInvalid},
+		"volume twice":           {[]change{volume("a", image("i")), volume("a", image("i"))}, "spec.volumes[1].name", template.ErrInvalid},
+		"volume name":            {[]change{volume("A_", image("i"))}, "spec.volumes[0].name", template.ErrInvalid},
+		"volume of the launcher": {[]change{volume("private", image("i"))}, "spec.volumes[0].name", template.ErrInvalid},
+		"volume named as another's secret": {[]change{
+			volume("a", v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "s"}}}),
+			volume("a-udata", hostDisk("/a/b", v1.HostDiskExists)),
+		}, "spec.volumes[a-udata]", template.ErrInvalid},
+		"image without name":        {[]change{volume("a", image(""))}, "spec.volumes[0].containerDisk.image", template.ErrInvalid},
+		"claim without name":        {[]change{volume("a", pvc(""))}, "spec.volumes[0].persistentVolumeClaim.claimName", template.ErrInvalid},
+		"data volume, no name":      {[]change{volume("a", v1.VolumeSource{DataVolume: &v1.DataVolumeSource{}})}, "spec.volumes[0].dataVolume.name", template.ErrInvalid},
+		"ephemeral of nothing":      {[]change{volume("a", v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}})}, "spec.volumes[0].ephemeral.persistentVolumeClaim.claimName", template.ErrInvalid},
+		"empty disk of no size":     {[]change{volume("a", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}})}, "spec.volumes[0].emptyDisk.capacity", template.ErrInvalid},
+		"sysprep of nothing":        {[]change{volume("a", v1.VolumeSource{Sysprep: &v1.SysprepSource{}})}, "spec.volumes[0].sysprep", template.ErrInvalid},
+		"relative host disk":        {[]change{volume("a", hostDisk("a/b", v1.HostDiskExists))}, "spec.volumes[0].hostDisk.path", template.ErrInvalid},
+		"climbing host disk":        {[]change{volume("a", hostDisk("/a/../etc/x", v1.HostDiskExists))}, "spec.volumes[0].hostDisk.path", template.ErrInvalid},
+		"host disk in the root":     {[]change{volume("a", hostDisk("/x", v1.HostDiskExists))}, "spec.volumes[0].hostDisk.path", template.ErrInvalid},
+		"host disk type":            {[]change{volume("a", hostDisk("/a/b", "Folder"))}, "spec.volumes[0].hostDisk.type", template.ErrInvalid},
+		"claim unknown":             {[]change{volume("a", pvc("c"))}, "spec.volumes[0].persistentVolumeClaim.claimName", template.ErrMissingFact},
+		"interface without network": {[]change{virtio, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Networks = nil }}, "spec.domain.devices.interfaces[0].name", template.ErrInvalid},
+		"network twice": {[]change{virtio, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Networks = append(vmi.Spec.Networks, vmi.Spec.Networks[0])
+		}}, "spec.networks[1].name", template.ErrInvalid},
+		"port": {[]change{virtio, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Interfaces[0].Ports = []v1.Port{{Port: 70000}}
+		}}, "spec.domain.devices.interfaces[0].ports[0].port", template.ErrInvalid},
+		"grace period": {[]change{func(vmi *v1.VirtualMachineInstance) {
+			n := int64(-1)
+			vmi.Spec.TerminationGracePeriodSeconds = &n
+		}}, "spec.terminationGracePeriodSeconds", template.ErrInvalid},
+		"hostname":             {[]change{func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Hostname = "a.b" }}, "spec.hostname", template.ErrInvalid},
+		"log level":            {[]change{func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{"logVerbosity": "abc"} }}, "metadata.labels[logVerbosity]", template.ErrInvalid},
+		"kernel without image": {[]change{kernelBoot("", "/k")}, "spec.domain.firmware.kernelBoot.container.image", template.ErrInvalid},
+		"kernel without files": {[]change{kernelBoot("i", "")}, "spec.domain.firmware.kernelBoot.container", template.ErrInvalid},
+		"unnamed GPU":          {[]change{gpus("")}, "spec.domain.devices.gpus[0].deviceName", template.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := template.Default().Launcher(input(newVMI(tc.vmi...)))
+			wantError(t, err, tc.field, tc.class)
+		})
+	}
+}
+
+func kernelBoot(image, kernel string) change {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
+			Container: &v1.KernelBootContainer{Image: image, KernelPath: kernel},
+		}}
+	}
+}
+
+func wantError(t *testing.T, err error, field string, class error) {
+	t.Helper()
+	var e *template.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want a *template.Error", err)
+	}
+	if e.Field != field || !errors.Is(err, class) {
+		t.Errorf("got field %q, error %v; want field %q, %v", e.Field, err, field, class)
+	}
+	if e.Stage == "" || !strings.Contains(e.Object, "default/testvmi") || e.Remedy == "" || e.Reason == "" {
+		t.Errorf("incomplete error %+v", e)
+	}
+	if !strings.Contains(err.Error(), field) {
+		t.Errorf("%q does not name the field", err)
+	}
+}
+
+func TestEveryFaultIsReported(t *testing.T) {
+	_, err := template.Default().Launcher(input(newVMI(guest("0"), disk("a"))))
+	if err == nil || !strings.Contains(err.Error(), "memory.guest") || !strings.Contains(err.Error(), "disks[0].name") {
+		t.Errorf("got %v, want both faults", err)
+	}
+}
+
+func TestUnsupportedFeaturesAreRefused(t *testing.T) {
+	yes := true
+	devices := func(f func(*v1.Devices)) change {
+		return func(vmi *v1.VirtualMachineInstance) { f(&vmi.Spec.Domain.Devices) }
+	}
+	for name, tc := range map[string]struct {
+		vmi    change
+		config func(*template.Config)
+		field  string
+	}{
+		"SR-IOV": {func(vmi *v1.VirtualMachineInstance) {
+			virtio(vmi)
+			vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
+		}, nil, "spec.domain.devices.interfaces[0]"},
+		"binding plugin": {func(vmi *v1.VirtualMachineInstance) {
+			virtio(vmi)
+			vmi.Spec.Domain.Devices.Interfaces[0].Binding = &v1.PluginBinding{Name: "x"}
+		}, nil, "spec.domain.devices.interfaces[0]"},
+		"multus": {func(vmi *v1.VirtualMachineInstance) {
+			virtio(vmi)
+			vmi.Spec.Networks[0].NetworkSource = v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "x"}}
+		}, nil, "spec.networks[0]"},
+		"virtiofs": {devices(func(d *v1.Devices) { d.Filesystems = []v1.Filesystem{{Name: "x"}} }), nil, "spec.domain.devices.filesystems"},
+		"claimed GPU": {devices(func(d *v1.Devices) {
+			d.GPUs = []v1.GPU{{Name: "x", ClaimRequest: &v1.ClaimRequest{ClaimName: "c"}}}
+		}), nil, "spec.domain.devices.gpus[0]"},
+		"claimed device": {devices(func(d *v1.Devices) {
+			d.HostDevices = []v1.HostDevice{{Name: "x", ClaimRequest: &v1.ClaimRequest{ClaimName: "c"}}}
+		}), nil, "spec.domain.devices.hostDevices[0]"},
+		"reservation": {func(vmi *v1.VirtualMachineInstance) {
+			volume("a", pvc("c"))(vmi)
+			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "a", DiskDevice: v1.DiskDevice{LUN: &v1.LunTarget{Reservation: true}}}}
+		}, nil, "spec.domain.devices.disks[0].lun.reservation"},
+		"persistent TPM": {devices(func(d *v1.Devices) { d.TPM = &v1.TPMDevice{Persistent: &yes} }), nil, "spec.domain.devices.tpm.persistent"},
+		"persistent EFI": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: &yes}}}
+		}, nil, "spec.domain.firmware.bootloader.efi.persistent"},
+		"launch security": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.LaunchSecurity = &v1.LaunchSecurity{} }, nil, "spec.domain.launchSecurity"},
+		"credentials":     {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.AccessCredentials = []v1.AccessCredential{{}} }, nil, "spec.accessCredentials"},
+		"claims": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{}}
+		}, nil, "spec.resourceClaims"},
+		"utility volumes": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, nil, "spec.utilityVolumes"},
+		"container path":  {volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{}}), nil, "spec.volumes[0].containerPath"},
+		"hooks": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": "[]"}
+		}, nil, "metadata.annotations[hooks.kubevirt.io/hookSidecars]"},
+		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
+		}, nil, "status.changedBlockTracking"},
+		"container disk without image volumes": {volume("a", image("i")),
+			func(c *template.Config) { c.DisabledFeatureGates = []string{"ImageVolume"} }, "spec.volumes[0].containerDisk"},
+		"kernel boot without image volumes": {kernelBoot("i", "/k"),
+			func(c *template.Config) { c.DisabledFeatureGates = []string{"ImageVolume"} }, "spec.domain.firmware.kernelBoot"},
+		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"HypervStrictCheck"} }, "Config.FeatureGates"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(newVMI(tc.vmi))
+			if tc.config != nil {
+				tc.config(&in.Config)
+			}
+			_, err := template.Default().Launcher(in)
+			wantError(t, err, tc.field, template.ErrUnsupported)
+		})
+	}
+}
+
+func TestIncompleteInputIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(*template.Input)
+		field string
+	}{
+		"no VMI":         {func(in *template.Input) { in.VMI = nil }, "Input.VMI"},
+		"no name":        {func(in *template.Input) { in.VMI.Name = "" }, "metadata.name"},
+		"no namespace":   {func(in *template.Input) { in.VMI.Namespace = "" }, "metadata.namespace"},
+		"no UID":         {func(in *template.Input) { in.VMI.UID = "" }, "metadata.uid"},
+		"no image":       {func(in *template.Input) { in.Config.LauncherImage = "" }, "Config.LauncherImage"},
+		"no migration":   {func(in *template.Input) { in.Migration = nil }, "Input.Migration"},
+		"no source pod":  {func(in *template.Input) { in.Migration.SourcePod = nil }, "Input.Migration.SourcePod"},
+		"unnamed object": {func(in *template.Input) { in.Migration.UID = "" }, "Input.Migration.UID and Name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := targetInput(t)
+			tc.spoil(&in)
+			_, err := template.Default().MigrationTarget(in)
+			var e *template.Error
+			if !errors.As(err, &e) || e.Field != tc.field {
+				t.Errorf("got %v, want an error about %s", err, tc.field)
+			}
+		})
+	}
+}
+
+func TestDevicesOutsideThePermittedListAreRefused(t *testing.T) {
+	vmi := newVMI(gpus("vendor.com/gpu"), func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.HostDevices = []v1.HostDevice{{Name: "h", DeviceName: "vendor.com/dev_name"}}
+	})
+	in := input(vmi)
+	in.Config.PermittedHostDevices = &v1.PermittedHostDevices{PciHostDevices: []v1.PciHostDevice{{ResourceName: "vendor.com/gpu"}}}
+	_, err := template.Default().Launcher(in)
+	wantError(t, err, "spec.domain.devices.hostDevices[0].deviceName", template.ErrInvalid)
+	if want := "HostDevice vendor.com/dev_name is not permitted"; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %q, want it to contain %q", err, want)
+	}
+	in.Config.PermittedHostDevices.USB = []v1.USBHostDevice{{ResourceName: "vendor.com/dev_name"}}
+	if _, err := template.Default().Launcher(in); err != nil {
+		t.Error(err)
+	}
+}
