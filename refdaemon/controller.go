@@ -8,6 +8,9 @@ import (
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
 // controllerOptions are the flags of "refdaemon controller".
@@ -58,4 +61,22 @@ func (o *controllerOptions) start(ctx context.Context) error {
 		}
 	}
 	return mgr.Start(ctx)
+}
+
+func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error {
+	r := &vmictrl.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+		LauncherImage: o.launcherImage,
+		Recorder:      mgr.GetEventRecorder("virtualmachine-controller"),
+	}
+	return r.SetupWithManager(ctx, mgr)
+}
+
+func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) error {
+	r := &migrationctrl.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
+		LauncherImage: o.launcherImage,
+		Recorder:      mgr.GetEventRecorder("virtualmachine-migration-controller"),
+	}
+	return r.SetupWithManager(ctx, mgr)
 }

@@ -106,7 +106,7 @@ func (o *nodeOptions) start(ctx context.Context) (err error) {
 
 func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	if strings.HasPrefix(o.hypervisor, memoryScheme) {
-		return domaintest.New(), nil
+		return domaintest.New(o.node), nil
 	}
 	hv, err := libvirt.Open(ctx, o.hypervisor, libvirt.Options{})
 	if err != nil {

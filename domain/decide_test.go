@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+const (
+	here  = "node-a"
+	there = "node-b"
+	job   = types.UID("migration-1")
+)
+
+var decideNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// placed builds an object in a phase under a lease.
+func placed(phase v1.VirtualMachineInstancePhase, l handoff.Lease, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	vmi := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1", Labels: map[string]string{v1.NodeNameLabel: l.Holder}},
+		Status:     v1.VirtualMachineInstanceStatus{Phase: phase, NodeName: l.Holder},
+	}
+	if l.InMove() {
+		vmi.Labels[v1.MigrationTargetNodeNameLabel] = l.Target
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+			MigrationUID: job, SourceNode: l.Holder, TargetNode: l.Target,
+			TargetNodeAddress: "192.0.2.2", TargetDirectMigrationNodePorts: map[string]int{"16509": 0}}
+	}
+	if err := handoff.Put(vmi, l); err != nil {
+		panic(err)
+	}
+	for _, c := range change {
+		c(vmi)
+	}
+	return vmi
+}
+
+func beingDeleted(vmi *v1.VirtualMachineInstance) {
+	at := metav1.NewTime(decideNow)
+	vmi.DeletionTimestamp = &at
+}
+
+func abortRequested(vmi *v1.VirtualMachineInstance) {
+	vmi.Status.MigrationState.AbortRequested = true
+}
+
+func runs(s domain.Status, r domain.Reason, change ...func(*domain.State)) *domain.State {
+	st := &domain.State{Name: "ns_guest", Status: s, Reason: r, Metadata: domain.Metadata{Namespace: "ns", Name: "guest", UID: "uid-1", Epoch: 1}}
+	for _, c := range change {
+		c(st)
+	}
+	return st
+}
+
+func graceUntil(at time.Time) func(*domain.State) {
+	return func(s *domain.State) { s.Metadata.GraceDeadline = &at }
+}
+
+func epoch(n uint64) func(*domain.State) { return func(s *domain.State) { s.Metadata.Epoch = n } }
+
+func TestDecideOnTheNode(t *testing.T) {
+	offered := handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}
+	owned := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}
+	elsewhere := handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: there}
+	move := func(s handoff.State, from, to string) handoff.Lease {
+		return handoff.Lease{State: s, Epoch: 1, Holder: from, Target: to, Tag: job}
+	}
+	running := runs(domain.StatusRunning, domain.ReasonUnknown)
+	desired := &libvirtxml.Domain{Name: "ns_guest"}
+	broken := &domain.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "no", Remedy: "choose another"}
+
+	type want struct {
+		role  domain.Role
+		tasks string
+		phase v1.VirtualMachineInstancePhase
+		lease handoff.State
+		epoch uint64
+	}
+	for name, tt := range map[string]struct {
+		s    domain.Sight
+		want want
+	}{
+		"an offer is taken and the guest started": {
+			domain.Sight{VMI: placed(v1.Scheduled, offered), Desired: desired},
+			want{domain.RoleOffered, "Start", v1.Scheduled, handoff.Owned, 1}},
+		"an offer of a deleted guest is not": {
+			domain.Sight{VMI: placed(v1.Scheduled, offered, beingDeleted)},
+			want{domain.RoleOffered, "Cleanup", v1.Scheduled, handoff.Offered, 1}},
+		"an offer of an impossible guest is not": {
+			domain.Sight{VMI: placed(v1.Scheduled, offered), Obstacle: broken},
+			want{domain.RoleOffered, "", v1.Scheduled, handoff.Offered, 1}},
+		"a start that was cut short is made again": {
+			domain.Sight{VMI: placed(v1.Scheduled, owned), Desired: desired},
+			want{domain.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
+		"so is one cut short between define and start": {
+			domain.Sight{VMI: placed(v1.Scheduled, owned), Desired: desired, State: runs(domain.StatusShutoff, domain.ReasonUnknown)},
+			want{domain.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
+		"a running guest is reported": {
+			domain.Sight{VMI: placed(v1.Scheduled, owned), State: running},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
+		"a restarted agent leaves a running guest alone": {
+			domain.Sight{VMI: placed(v1.Running, owned), State: running, Desired: desired},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
+		"a guest is never started twice": {
+			domain.Sight{VMI: placed(v1.Running, owned), Desired: desired},
+			want{domain.RoleHolder, "Cleanup", v1.Failed, handoff.Released, 2}},
+		"a guest that powered off has succeeded": {
+			domain.Sight{VMI: placed(v1.Running, owned), State: runs(domain.StatusShutoff, domain.ReasonShutdown)},
+			want{domain.RoleHolder, "Undefine, Cleanup", v1.Succeeded, handoff.Released, 2}},
+		"a guest that crashed has failed": {
+			domain.Sight{VMI: placed(v1.Running, owned), State: runs(domain.StatusShutoff, domain.ReasonCrashed)},
+			want{domain.RoleHolder, "Undefine, Cleanup", v1.Failed, handoff.Released, 2}},
+		"deletion begins with the deadline, then asks": {
+			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: running},
+			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Owned, 1}},
+		"it asks again while there is time": {
+			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Second)))},
+			want{domain.RoleHolder, "Shutdown", v1.Running, handoff.Owned, 1}},
+		"and ends the guest when time is up": {
+			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow))},
+			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Owned, 1}},
+		"a final object's guest is ended": {
+			domain.Sight{VMI: placed(v1.Failed, owned), State: running},
+			want{domain.RoleHolder, "Destroy", v1.Failed, handoff.Owned, 1}},
+		"a domain of another object of this name goes first": {
+			domain.Sight{VMI: placed(v1.Scheduled, offered), Desired: desired, State: runs(domain.StatusRunning, "", func(s *domain.State) { s.Metadata.UID = "older" })},
+			want{"", "SetMetadata, Shutdown", v1.Scheduled, handoff.Offered, 1}},
+		"a guest that runs elsewhere does not run here": {
+			domain.Sight{VMI: placed(v1.Running, elsewhere), State: running},
+			want{domain.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
+		"what is left of a guest that moved away goes": {
+			domain.Sight{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
+			want{domain.RoleNone, "Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
+		"but not while the hypervisor is still at it": {
+			domain.Sight{VMI: placed(v1.Running, elsewhere), State: running, MoveActive: true},
+			want{domain.RoleNone, "", v1.Running, handoff.Owned, 3}},
+
+		"a target reports ready": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Preparing, there, here))},
+			want{domain.RoleTarget, "", v1.Running, handoff.Prepared, 1}},
+		"a target that is not ready does not": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), Obstacle: broken},
+			want{domain.RoleTarget, "", v1.Running, handoff.Preparing, 1}},
+		"a target clears what is in the way first": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Preparing, there, here)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
+			want{domain.RoleTarget, "Undefine, Cleanup", v1.Running, handoff.Preparing, 1}},
+		"a target does nothing before the move begins": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, there, here))},
+			want{domain.RoleTarget, "", v1.Running, handoff.Prepared, 1}},
+		"the holder waits for the target": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Preparing, here, there)), State: running},
+			want{domain.RoleHolder, "", v1.Running, handoff.Preparing, 1}},
+		"the holder begins when the target is ready": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, here, there)), State: running},
+			want{domain.RoleHolder, "Migrate", v1.Running, handoff.Moving, 1}},
+		"an abort before that ends the move": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, here, there), abortRequested), State: running},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+		"so does deletion": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, here, there), beingDeleted), State: running},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+		"the holder waits while it moves": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, Moving: true},
+			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+		"a restarted agent finds the move going on": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running, MoveActive: true},
+			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+		"or not begun at all": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: running},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
+		"a guest stopped for the switch is not taken back": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusPaused, domain.ReasonMigration)},
+			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+		"an abort while it moves reaches the hypervisor": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there), abortRequested), State: running, Moving: true},
+			want{domain.RoleHolder, "AbortMigration", v1.Running, handoff.Moving, 1}},
+		"a guest that has left is not failed by its old holder": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
+			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
+		"a guest whose QEMU died on the way is lost": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonCrashed)},
+			want{domain.RoleHolder, "Undefine, Cleanup", v1.Failed, handoff.Released, 2}},
+		"the target waits for the switch": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, there, here)), State: runs(domain.StatusPaused, domain.ReasonMigration)},
+			want{domain.RoleTarget, "", v1.Running, handoff.Moving, 1}},
+		"the target takes over once the guest runs": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, there, here)), State: running},
+			want{domain.RoleTarget, "SetMetadata", v1.Running, handoff.Owned, 2}},
+		"the new epoch reaches the domain": {
+			domain.Sight{VMI: placed(v1.Running, handoff.Lease{State: handoff.Owned, Epoch: 2, Holder: here}), State: runs(domain.StatusRunning, "", epoch(1))},
+			want{domain.RoleHolder, "SetMetadata", v1.Running, handoff.Owned, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.s.Node, tt.s.Address, tt.s.Port = here, "192.0.2.1", 16509
+			before := tt.s.VMI.DeepCopy()
+			plan, err := domain.Decide(tt.s, decideNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, tt.s.VMI); diff != "" {
+				t.Fatalf("Decide changed its input:\n%s", diff)
+			}
+			l, err := handoff.Of(plan.VMI)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := want{plan.Role, verbs(plan), plan.VMI.Status.Phase, l.State, l.Epoch}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func verbs(p domain.Plan) string {
+	var out []string
+	for _, t := range p.Tasks {
+		if t.Verb == domain.TaskApply {
+			out = append(out, string(t.Operation.Verb))
+			continue
+		}
+		out = append(out, string(t.Verb))
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestDecideEndsADomainWithoutObject(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state *domain.State
+		want  string
+	}{
+		"nothing here":  {nil, "Cleanup"},
+		"running":       {runs(domain.StatusRunning, ""), "SetMetadata, Shutdown"},
+		"out of time":   {runs(domain.StatusRunning, "", graceUntil(decideNow)), "Destroy"},
+		"paused":        {runs(domain.StatusPaused, domain.ReasonUser), "SetMetadata, Resume, Shutdown"},
+		"powered off":   {runs(domain.StatusShutoff, domain.ReasonShutdown), "Undefine, Cleanup"},
+		"left by crash": {runs(domain.StatusCrashed, domain.ReasonPanicked), "Undefine, Cleanup"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := domain.Decide(domain.Sight{Node: here, State: tt.state}, decideNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := verbs(plan); got != tt.want || plan.VMI != nil {
+				t.Fatalf("tasks %q (object %v), want %q", got, plan.VMI, tt.want)
+			}
+		})
+	}
+}
+
+func TestATakeOverMovesTheGuestInOneWrite(t *testing.T) {
+	l := handoff.Lease{State: handoff.Moving, Epoch: 4, Holder: there, Target: here, Tag: job}
+	plan, err := domain.Decide(domain.Sight{Node: here, VMI: placed(v1.Running, l), State: runs(domain.StatusRunning, "")}, decideNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vmi, m := plan.VMI, plan.VMI.Status.MigrationState
+	if vmi.Status.NodeName != here || vmi.Labels[v1.NodeNameLabel] != here {
+		t.Errorf("the guest is on %q, label %q", vmi.Status.NodeName, vmi.Labels[v1.NodeNameLabel])
+	}
+	if _, still := vmi.Labels[v1.MigrationTargetNodeNameLabel]; still {
+		t.Error("the target label is still there")
+	}
+	if !m.Completed || m.Failed || m.EndTimestamp == nil || m.TargetNodeDomainReadyTimestamp == nil {
+		t.Errorf("migration state %+v", m)
+	}
+	if e := plan.Tasks[0].Operation.Metadata.Epoch; e != 5 {
+		t.Errorf("the domain gets epoch %d, want 5", e)
+	}
+}
+
+func TestAnImpossibleSpecIsToldWithFieldAndRemedy(t *testing.T) {
+	l := handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}
+	broken := &domain.Error{Object: "VirtualMachineInstance ns/guest", Field: "spec.domain.cpu.model", Reason: "unknown", Remedy: "choose another"}
+	for name, tt := range map[string]struct {
+		err    error
+		reason string
+		says   []string
+	}{
+		"spec": {broken, domain.ReasonInvalidSpec, []string{"spec.domain.cpu.model", "choose another"}},
+		"node": {errors.New("disk full"), domain.ReasonNotReady, []string{"disk full"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := domain.Decide(domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Obstacle: tt.err}, decideNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range plan.VMI.Status.Conditions {
+				if c.Type != v1.VirtualMachineInstanceSynchronized {
+					continue
+				}
+				if c.Reason != tt.reason {
+					t.Errorf("reason %q, want %q", c.Reason, tt.reason)
+				}
+				for _, s := range tt.says {
+					if !strings.Contains(c.Message, s) {
+						t.Errorf("message %q does not say %q", c.Message, s)
+					}
+				}
+				return
+			}
+			t.Fatal("there is no Synchronized condition")
+		})
+	}
+}
+
+func TestBeginRefusesADestinationThatIsNone(t *testing.T) {
+	for name, spoil := range map[string]func(*v1.VirtualMachineInstanceMigrationState){
+		"address": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetNodeAddress = "host/?x" },
+		"port": func(m *v1.VirtualMachineInstanceMigrationState) {
+			m.TargetDirectMigrationNodePorts = map[string]int{"1/x": 0}
+		},
+		"none": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetDirectMigrationNodePorts = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := handoff.Lease{State: handoff.Prepared, Epoch: 1, Holder: here, Target: there, Tag: job}
+			vmi := placed(v1.Running, l)
+			spoil(vmi.Status.MigrationState)
+			plan, err := domain.Decide(domain.Sight{Node: here, VMI: vmi, State: runs(domain.StatusRunning, "")}, decideNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := plan.VMI.Status.MigrationState
+			if len(plan.Tasks) > 0 || !m.Failed || !strings.Contains(m.FailureReason, "status.migrationState.target") {
+				t.Fatalf("tasks %v, failure %q", plan.Tasks, m.FailureReason)
+			}
+		})
+	}
+}
