@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+func TestTargetsPinTheImageOfTheSource(t *testing.T) {
+	status := func(id string) func(*template.Input) {
+		return func(in *template.Input) {
+			in.Migration.SourcePod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", ImageID: id}}
+		}
+	}
+	sourceVolume := func(reference string) func(*template.Input) {
+		return func(in *template.Input) {
+			in.Migration.SourcePod.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{
+				Image: &corev1.ImageVolumeSource{Reference: reference},
+			}}}
+		}
+	}
+	unreported := func(in *template.Input) { in.Migration.SourcePod.Status = corev1.PodStatus{} }
+	spec := func(image string) func(*template.Input) {
+		return func(in *template.Input) { in.VMI.Spec.Volumes[0].ContainerDisk.Image = image }
+	}
+	skip := func(in *template.Input) { annotate("kubevirt.io/image-volume-skip-digest-resolution", "true")(in.VMI) }
+	for name, tc := range map[string]struct {
+		given []func(*template.Input)
+		want  string
+		err   error
+	}{
+		"135 reported digest":        {[]func(*template.Input){status("docker://sha256:abcd1234567890")}, "img@sha256:abcd1234567890", nil},
+		"reported with repository":   {[]func(*template.Input){status("docker.io/x/img@sha256:ff00")}, "img@sha256:ff00", nil},
+		"136 pinned by the source":   {[]func(*template.Input){unreported, sourceVolume("img@sha256:aa")}, "img@sha256:aa", nil},
+		"138 port and tag":           {[]func(*template.Input){spec("registry:5000/x:tag"), status("sha256:aa")}, "registry:5000/x@sha256:aa", nil},
+		"named by digest":            {[]func(*template.Input){unreported, spec("img@sha256:bb")}, "img@sha256:bb", nil},
+		"resolution is declined":     {[]func(*template.Input){unreported, skip}, "img:v1", nil},
+		"137 no digest reported":     {[]func(*template.Input){status("rubbish")}, "", template.ErrInvalid},
+		"nothing reported yet":       {[]func(*template.Input){unreported}, "", template.ErrMissingFact},
+		"container without image id": {[]func(*template.Input){status("")}, "", template.ErrMissingFact},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := targetInput(t)
+			for _, change := range tc.given {
+				change(&in)
+			}
+			pod, err := template.Default().MigrationTarget(in)
+			if tc.err != nil {
+				wantError(t, err, "spec.volumes[0].containerDisk.image", tc.err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range pod.Spec.Volumes {
+				if v.Name == "root" && v.Image.Reference != tc.want {
+					t.Errorf("got image %q, want %q", v.Image.Reference, tc.want)
+				}
+			}
+			if len(pod.Spec.InitContainers) != 1 {
+				t.Errorf("%d init containers, want the console log alone", len(pod.Spec.InitContainers))
+			}
+		})
+	}
+}
+
+func TestTargetsHaveTheCPUOfTheSource(t *testing.T) {
+	const model = "cpu-model-migration.node.kubevirt.io/"
+	t.Run("model of an earlier migration is kept", func(t *testing.T) {
+		in := targetInput(t)
+		in.Migration.SourcePod.Spec.NodeSelector = map[string]string{model + "Haswell": "true", "zone": "a"}
+		pod, err := template.Default().MigrationTarget(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := pod.Spec.NodeSelector
+		if s[model+"Haswell"] != "true" || s[model+"Skylake"] != "" || s["zone"] != "" {
+			t.Errorf("got selectors %v", s)
+		}
+	})
+	t.Run("node without model", func(t *testing.T) {
+		in := targetInput(t)
+		in.Migration.SourceNode.Labels = nil
+		_, err := template.Default().MigrationTarget(in)
+		wantError(t, err, "spec.domain.cpu.model", template.ErrMissingFact)
+	})
+	t.Run("named model needs no node", func(t *testing.T) {
+		in := targetInput(t)
+		in.Migration.SourceNode = nil
+		in.VMI.Spec.Domain.CPU.Model = "Haswell"
+		if _, err := template.Default().MigrationTarget(in); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTargetsHaveTheSELinuxLevelOfTheSource(t *testing.T) {
+	for name, tc := range map[string]struct {
+		context string
+		ignore  bool
+		level   string
+		err     error
+	}{
+		"level with categories": {"system_u:object_r:container_file_t:s0:c1,c2", false, "s0:c1,c2", nil},
+		"no SELinux":            {"none", false, "", nil},
+		"unknown":               {"", false, "", template.ErrMissingFact},
+		"unknown but ignored":   {"", true, "", nil},
+		"malformed":             {"a:b", false, "", template.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := targetInput(t)
+			in.VMI.Status.SelinuxContext, in.Config.IgnoreSELinuxLevel = tc.context, tc.ignore
+			pod, err := template.Default().MigrationTarget(in)
+			if tc.err != nil {
+				wantError(t, err, "status.selinuxContext", tc.err)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := pod.Spec.SecurityContext.SELinuxOptions; got.Level != tc.level || got.Type != "virt_launcher.process" {
+				t.Errorf("got %v, want level %q beside the configured type", got, tc.level)
+			}
+		})
+	}
+}
+
+func TestTargetsRunAsTheUserOfNewLaunchers(t *testing.T) {
+	in := targetInput(t)
+	in.VMI.Status.RuntimeUser = 0
+	pod, err := template.Default().MigrationTarget(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := *pod.Spec.SecurityContext.RunAsUser; got != 107 {
+		t.Errorf("runs as %d, want 107", got)
+	}
+	in.Config.FeatureGates = []string{"Root"}
+	in.VMI.Status.RuntimeUser = 107
+	if pod, err = template.Default().MigrationTarget(in); err != nil {
+		t.Fatal(err)
+	}
+	if got := *pod.Spec.SecurityContext.RunAsUser; got != 0 {
+		t.Errorf("runs as %d with gate Root, want 0", got)
+	}
+}
+
+func TestTargetsKeepTheAntiAffinityOfTheVMI(t *testing.T) {
+	in := targetInput(t)
+	in.VMI.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}},
+	}}
+	pod, err := template.Default().MigrationTarget(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terms := pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if len(terms) != 2 || terms[0].TopologyKey != "zone" || terms[1].LabelSelector.MatchLabels[v1.CreatedByLabel] != "1234" {
+		t.Errorf("got terms %v", terms)
+	}
+}
+
+func TestMigrationBetweenClustersIsRefused(t *testing.T) {
+	in := targetInput(t)
+	in.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+		SourceState: &v1.VirtualMachineInstanceMigrationSourceState{VirtualMachineInstanceCommonMigrationState: v1.VirtualMachineInstanceCommonMigrationState{}},
+		TargetState: &v1.VirtualMachineInstanceMigrationTargetState{},
+	}
+	if !in.VMI.IsDecentralizedMigration() {
+		t.Skip("the state above is not one of a migration between clusters")
+	}
+	_, err := template.Default().MigrationTarget(in)
+	wantError(t, err, "status.migrationState", template.ErrUnsupported)
+}
