@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration_test
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// A migration that stands in the queue is told which limit is in its way, and is
+// named when that limit lets it through.
+func ExampleAdmission() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	a := migration.NewAdmission(migration.Limits{Cluster: 5, Outbound: 1, Inbound: 2}, nil)
+	first := migration.Claim{Key: types.NamespacedName{Namespace: "shop", Name: "web"}, Since: now, SourceNode: "node-1"}
+	second := migration.Claim{Key: types.NamespacedName{Namespace: "shop", Name: "db"}, Since: now, SourceNode: "node-1"}
+
+	v, _ := a.Ask(first, now)
+	fmt.Println("web admitted:", v.Held)
+	v, _ = a.Ask(second, now)
+	fmt.Println("db:", v.Text())
+	fmt.Println("woken:", a.Release(first.Key, now))
+	// Output:
+	// web admitted: true
+	// db: all 1 slots for leaving node node-1 are taken (parallelOutboundMigrationsPerNode), place 1 in the queue
+	// woken: [shop/db]
+}
+
+// The queue alone, without slots: priority first, then turns between namespaces.
+func ExampleQueue() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	q := migration.NewQueue(migration.QueueOptions{})
+	for i, k := range []types.NamespacedName{{Namespace: "a", Name: "1"}, {Namespace: "a", Name: "2"}, {Namespace: "b", Name: "1"}} {
+		q.Put(migration.Item{Key: k, Since: now.Add(time.Duration(i) * time.Second)})
+	}
+	q.Put(migration.Item{Key: types.NamespacedName{Namespace: "b", Name: "urgent"}, Priority: migration.PriorityCritical, Since: now.Add(time.Minute)})
+	for _, it := range q.Order(now) {
+		fmt.Println(it.Key)
+	}
+	// Output:
+	// b/urgent
+	// a/1
+	// a/2
+	// b/1
+}
+
+// A policy is found by its selectors, and the others are told why they lost.
+func ExamplePolicies() {
+	named := func(name string, guest map[string]string) v1alpha1.MigrationPolicy {
+		return v1alpha1.MigrationPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       v1alpha1.MigrationPolicySpec{Selectors: &v1alpha1.Selectors{VirtualMachineInstanceSelector: guest}},
+		}
+	}
+	m := migration.NewPolicies([]v1alpha1.MigrationPolicy{
+		named("everybody", nil),
+		named("databases", map[string]string{"tier": "db"}),
+		named("web", map[string]string{"tier": "web"}),
+	}).Match(map[string]string{"tier": "db"}, nil)
+	fmt.Println("winner:", *m.Name())
+	for _, l := range m.Losers {
+		fmt.Printf("%s lost: %s\n", l.Name, l.Why)
+	}
+	// Output:
+	// winner: databases
+	// everybody lost: "databases" names more labels (1 instead of 0)
+	// web lost: the guest has no label tier=web
+}
+
+// A check of one's own joins the stock list and speaks through the same
+// condition.
+func ExampleEvaluator() {
+	office := func(s migration.Snapshot) migration.Finding {
+		if s.VMI == nil || s.VMI.Labels["office-hours"] != "stay" {
+			return migration.Finding{}
+		}
+		return migration.Finding{Blocked: true, Temporary: true, Reason: "OfficeHours", Message: "the guest stays until the evening"}
+	}
+	checks := append(migration.DefaultChecks(), office)
+	f := checks.Evaluate(migration.Snapshot{
+		Migration: &v1.VirtualMachineInstanceMigration{Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"}},
+		VMI: &v1.VirtualMachineInstance{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"office-hours": "stay", v1.NodeNameLabel: "node-1"}},
+			Status:     v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "node-1"},
+		},
+		SourcePod: &corev1.Pod{},
+	})
+	fmt.Println(f.Reason, "-", f.Text())
+	// Output:
+	// OfficeHours - the guest stays until the evening
+}
+
+// Deciding needs no cluster: a snapshot goes in, a plan comes out.
+func ExampleDecide() {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	plan := migration.Decide(migration.Snapshot{
+		Migration: &v1.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "move", Labels: map[string]string{v1.MigrationSelectorLabel: "guest"},
+				Finalizers: []string{v1.VirtualMachineInstanceMigrationFinalizer},
+			},
+			Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"},
+		},
+		Config: migration.Config{}.WithDefaults(),
+	}, now)
+	fmt.Println(plan.Status.Phase)
+	c := migration.Condition(plan.Status, migration.ConditionFailed)
+	fmt.Println(c.Reason, "-", c.Message)
+	// Output:
+	// Failed
+	// GuestNotFound - VirtualMachineInstance "guest" does not exist in this namespace
+}
