@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"k8s.io/apimachinery/pkg/types"
+	"libvirt.org/go/libvirtxml"
+)
+
+// open connects a driver for one test.
+func open(t testing.TB, uri string, o libvirt.Options) *libvirt.Driver {
+	t.Helper()
+	d, err := libvirt.Open(t.Context(), uri, o)
+	if err != nil {
+		t.Fatalf("%v (make setup installs libvirt)", err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// testDefinition is a domain for libvirt's test driver.
+func testDefinition(t testing.TB, name string) *libvirtxml.Domain {
+	t.Helper()
+	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
+	d := &libvirtxml.Domain{
+		Type: "test", Name: name, UUID: id,
+		Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"},
+		VCPU:   &libvirtxml.DomainVCPU{Value: 1},
+		OS:     &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Type: "hvm"}},
+	}
+	if err := domain.PutMetadata(d, domain.Metadata{Namespace: "conformance", Name: name, UID: types.UID(id), Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestLibvirtTestDriverConforms(t *testing.T) {
+	const none = "libvirt's test driver has no such thing"
+	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
+		return domaintest.Driver{
+			Hypervisor: open(t, "test:///default", libvirt.Options{}),
+			Definition: testDefinition,
+			Unsupported: map[domaintest.Ability]string{
+				domaintest.StartPaused: none, domaintest.Devices: none, domaintest.Migration: none,
+				domaintest.SlowMigration: none, domaintest.Crashes: none,
+				domaintest.Reconnects: "it lives in this process",
+			},
+		}
+	})
+}
+
+func TestOpenTellsWhatIsMissing(t *testing.T) {
+	_, err := libvirt.Open(t.Context(), "qemu+unix:///system?socket=/nonexistent/sock", libvirt.Options{})
+	if err == nil || !strings.Contains(err.Error(), "/nonexistent/sock") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestClosedDriverRefusesEverything(t *testing.T) {
+	d, err := libvirt.Open(t.Context(), "test:///default", libvirt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, err := d.Watch(context.WithoutCancel(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range ch { // ends
+	}
+	if _, err := d.List(t.Context()); err == nil {
+		t.Error("List works on a closed driver")
+	}
+	if _, err := d.Watch(t.Context()); err == nil {
+		t.Error("Watch works on a closed driver")
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
