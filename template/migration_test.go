@@ -167,13 +167,12 @@ func TestTargetsKeepTheAntiAffinityOfTheVMI(t *testing.T) {
 
 func TestMigrationBetweenClustersIsRefused(t *testing.T) {
 	in := targetInput(t)
+	address := "10.0.0.1:9185"
 	in.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
-		SourceState: &v1.VirtualMachineInstanceMigrationSourceState{VirtualMachineInstanceCommonMigrationState: v1.VirtualMachineInstanceCommonMigrationState{}},
+		SourceState: &v1.VirtualMachineInstanceMigrationSourceState{},
 		TargetState: &v1.VirtualMachineInstanceMigrationTargetState{},
 	}
-	if !in.VMI.IsDecentralizedMigration() {
-		t.Skip("the state above is not one of a migration between clusters")
-	}
+	in.VMI.Status.MigrationState.TargetState.SyncAddress = &address
 	_, err := template.Default().MigrationTarget(in)
 	wantError(t, err, "status.migrationState", template.ErrUnsupported)
 }
