@@ -42,6 +42,9 @@ type Rig struct {
 	stops     []func(context.Context) error
 	keep      bool
 	stopped   bool
+
+	fabricMu sync.Mutex // held while the fabric is started, which takes seconds
+	fabric   *Fabric    // of the hypervisor nodes, nil until there is one
 }
 
 // Dir is the temporary folder of the rig. Below it, log holds a file for each process.

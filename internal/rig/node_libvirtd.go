@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// libvirtdTimeout bounds the start of libvirtd. It takes a tenth of a second, and some more when it
+// has to ask QEMU for its capabilities, 8 s at worst.
+const libvirtdTimeout = time.Minute
+
+// goneTimeout bounds how long a killed libvirtd may be seen; it is a matter of milliseconds.
+const goneTimeout = 10 * time.Second
+
+// libvirtdConf is the configuration of the daemon. The host UUID of a machine comes from its
+// firmware; nodes need one each, as libvirt refuses to migrate to the host where the guest is.
+func (n *HypervisorNode) libvirtdConf() string {
+	return fmt.Sprintf(`listen_tls = 0
+listen_tcp = 1
+listen_addr = %q
+auth_tcp = "none"
+auth_unix_ro = "none"
+auth_unix_rw = "none"
+unix_sock_group = "root"
+host_uuid = "00000000-0000-4000-8000-%012d"
+max_clients = 500
+log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
+`, n.address, n.number+1)
+}
+
+// qemuConf is the configuration of the QEMU driver. A node is no place to isolate guests from one
+// another: no cgroups, no mount namespace and no user of their own. There is no virtlogd, for
+// which libvirtd would wait a minute, so QEMU writes its logs by itself.
+func (n *HypervisorNode) qemuConf() string {
+	return fmt.Sprintf(`user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+cgroup_controllers = []
+namespaces = []
+stdio_handler = "file"
+swtpm_user = "root"
+swtpm_group = "root"
+migration_address = "0.0.0.0"
+migration_host = %q
+`, n.address)
+}
+
+// StartLibvirtd starts the node's libvirtd and returns when it takes connections. AddNode has done
+// so; it is for a test that has killed it.
+func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
+	n.libvirtd.Lock()
+	defer n.libvirtd.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, libvirtdTimeout, fmt.Errorf("not there after %v", libvirtdTimeout))
+	defer cancel()
+	if running, err := n.processes("libvirtd"); err != nil || len(running) > 0 {
+		return errors.Join(err, fmt.Errorf("start libvirtd of %s: processes %v are there", n.name, running))
+	}
+	// A socket that a killed daemon has left would make the new one look ready too early.
+	if err := os.Remove(filepath.Join(n.dir, "run/libvirt-sock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("start libvirtd of %s: %w", n.name, err)
+	}
+	// As a daemon its parent is the node's first process, which reaps it. The pid file has to be named:
+	// the default is in /run, which nodes share.
+	cmd := exec.CommandContext(ctx, "libvirtd", "--daemon", "--listen", "--pid-file", "/run/libvirt/libvirtd.pid")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Dir = "/"
+	if err := n.startIn(cmd, allNamespaces); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("start libvirtd of %s: %w: %s%s", n.name, err, out.Bytes(), n.libvirtdLog())
+	}
+	for {
+		err := n.dial(ctx)
+		if err == nil {
+			return nil
+		}
+		if running, err := n.processes("libvirtd"); err != nil || len(running) == 0 {
+			return errors.Join(err, fmt.Errorf("libvirtd of %s ended while it started%s", n.name, n.libvirtdLog()))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("libvirtd of %s: %w (%w)%s", n.name, context.Cause(ctx), err, n.libvirtdLog())
+		case <-time.After(probeInterval / 4):
+		}
+	}
+}
+
+func (n *HypervisorNode) dial(ctx context.Context) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", n.socket())
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// libvirtdLog is the end of the daemon's log, for an error.
+func (n *HypervisorNode) libvirtdLog() string {
+	return (&process{log: filepath.Join(n.logDir(), "libvirtd.log")}).tail()
+}
+
+// KillLibvirtd kills the node's libvirtd, as a crash would, and waits until it is gone. The guests
+// live on.
+func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
+	n.libvirtd.Lock()
+	defer n.libvirtd.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still there after %v", goneTimeout))
+	defer cancel()
+	for first := true; ; first = false {
+		pids, err := n.processes("libvirtd")
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			if first {
+				return fmt.Errorf("kill libvirtd of %s: it does not run", n.name)
+			}
+			return nil
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill libvirtd of %s: %w", n.name, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("kill libvirtd of %s: %w", n.name, context.Cause(ctx))
+		case <-time.After(probeInterval / 4):
+		}
+	}
+}
+
+// Domains lists the names of all domains that the node's libvirt knows, running or not.
+func (n *HypervisorNode) Domains(ctx context.Context) ([]string, error) {
+	out, err := n.Virsh(ctx, "list", "--all", "--name")
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(out), nil
+}
+
+// Virsh runs virsh against the node and returns what it prints.
+func (n *HypervisorNode) Virsh(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "virsh", append([]string{"--quiet", "--connect", n.URI()}, args...)...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+		}
+		return "", fmt.Errorf("virsh %s on node %s: %w", strings.Join(args, " "), n.name, err)
+	}
+	return string(out), nil
+}
+
+// QEMUs lists the QEMU processes on the node, by the numbers they have on the machine.
+func (n *HypervisorNode) QEMUs() ([]int, error) { return n.processes("qemu-system-x86") }
+
+// processes lists the living processes on the node whose command name, which the kernel cuts off
+// after 15 bytes, is comm.
+func (n *HypervisorNode) processes(comm string) ([]int, error) {
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.Pid()))
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var found []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		// Errors below mean that the process has ended, or that it is a zombie: those have no namespace.
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil || strings.TrimSuffix(string(name), "\n") != comm {
+			continue
+		}
+		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err == nil && link == namespace {
+			found = append(found, pid)
+		}
+	}
+	return found, nil
+}
