@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expectationsctrl_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
+)
+
+var configMapKind = schema.GroupKind{Kind: "ConfigMap"}
+
+// onePod is a controller that wants exactly one Pod for each ConfigMap. It gives every Pod another name, so that only its
+// expectations keep it from creating two.
+type onePod struct {
+	client  client.Client
+	tracker *expectations.Tracker
+	waker   *expectationsctrl.Waker
+	writes  *expectationsctrl.RecordingClient
+	gate    *expectationsctrl.Resolver
+	labels  map[string]string
+
+	mu      sync.Mutex
+	now     time.Time            // guarded by mu
+	created int                  // guarded by mu
+	states  []expectations.State // guarded by mu; the verdict of every pass
+}
+
+func (r *onePod) clock() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
+}
+
+func (r *onePod) advance(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = r.now.Add(d)
+}
+
+func (r *onePod) count(s expectations.State) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, state := range r.states {
+		if state == s {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *onePod) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if request.Name != "vm" {
+		return ctrl.Result{}, nil // every namespace has a ConfigMap of the cluster
+	}
+	var wanted corev1.ConfigMap
+	if err := r.client.Get(ctx, request.NamespacedName, &wanted); err != nil {
+		r.tracker.ForgetKey(request.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	owner := expectationsctrl.OwnerOf(&wanted)
+	verdict, err := r.gate.Check(ctx, owner)
+	r.mu.Lock()
+	r.states = append(r.states, verdict.State)
+	r.mu.Unlock()
+	if err != nil || !verdict.Satisfied() {
+		return ctrl.Result{}, err
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(wanted.Namespace), client.MatchingLabels(r.labels)); err != nil {
+		return ctrl.Result{}, err
+	}
+	if len(pods.Items) > 0 {
+		return ctrl.Result{}, nil
+	}
+	r.mu.Lock()
+	r.created++
+	name := fmt.Sprintf("%s-%d", wanted.Name, r.created)
+	r.mu.Unlock()
+	return ctrl.Result{}, r.writes.For(owner).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: wanted.Namespace, Labels: r.labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.test/c:1"}}},
+	})
+}
+
+// start runs the controller with a cache made by the options and returns when it is running.
+func (r *onePod) start(t *testing.T, config *rest.Config, options cache.Options, name string) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Cache: options, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.now, r.client, r.waker = time.Unix(1000, 0), mgr.GetClient(), expectationsctrl.NewWaker()
+	r.tracker, err = expectations.New(expectations.Options{Now: r.clock, Wake: r.waker.Wake, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.writes = expectationsctrl.NewRecordingClient(mgr.GetClient(), r.tracker, mgr.GetCache())
+	r.gate = &expectationsctrl.Resolver{Tracker: r.tracker, Reader: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper()}
+	err = ctrl.NewControllerManagedBy(mgr).Named(name).
+		For(&corev1.ConfigMap{}, builder.WithPredicates(expectationsctrl.ObservePredicate(r.tracker, configMapKind))).
+		Watches(&corev1.Pod{}, expectationsctrl.Observing(r.tracker, podKind, handler.Funcs{})).
+		WatchesRawSource(r.waker).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 2}).
+		Complete(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("manager: %v", err)
+		}
+	})
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		t.Fatal("the cache did not sync")
+	}
+}
+
+func eventually(t *testing.T, what string, condition func(context.Context) (bool, error)) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, condition); err != nil {
+		t.Fatalf("waiting until %s: %v", what, err)
+	}
+}
+
+// poke changes the ConfigMap so that the controller runs again.
+func poke(t *testing.T, c client.Client, cm *corev1.ConfigMap, value string) {
+	t.Helper()
+	base := cm.DeepCopy()
+	cm.Data = map[string]string{"value": value}
+	if err := c.Patch(t.Context(), cm, client.MergeFrom(base)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestControllerOnARealAPIServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
+	config := rigtest.New(t).Config("expectations-test")
+	direct, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	livePods := func(t *testing.T, ns string) int {
+		t.Helper()
+		var pods corev1.PodList
+		if err := direct.List(t.Context(), &pods, client.InNamespace(ns)); err != nil {
+			t.Fatal(err)
+		}
+		return len(pods.Items)
+	}
+	prepare := func(t *testing.T, ns string) *corev1.ConfigMap {
+		t.Helper()
+		objects := []client.Object{
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: ns}},
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: ns}},
+		}
+		for _, o := range objects {
+			if err := client.IgnoreAlreadyExists(direct.Create(t.Context(), o)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return objects[2].(*corev1.ConfigMap)
+	}
+
+	t.Run("a cache that lags behind leads to no second pod", func(t *testing.T) {
+		held := make(chan struct{})
+		r := &onePod{labels: map[string]string{"of": "vm"}}
+		r.start(t, config, cache.Options{
+			DefaultNamespaces: map[string]cache.Config{"lag": {}},
+			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: func(o any) (any, error) {
+				<-held // nothing of a Pod reaches the cache before this is closed
+				return o, nil
+			}}},
+		}, "lag")
+		cm := prepare(t, "lag")
+		eventually(t, "the pod is created", func(context.Context) (bool, error) { return livePods(t, "lag") > 0, nil })
+		for i := range 20 {
+			before := r.count(expectations.Waiting)
+			poke(t, direct, cm, fmt.Sprint(i))
+			eventually(t, "the controller has run", func(context.Context) (bool, error) {
+				return r.count(expectations.Waiting) > before, nil
+			})
+		}
+		before := r.count(expectations.Satisfied)
+		close(held)
+		eventually(t, "the event wakes the owner", func(context.Context) (bool, error) {
+			return r.count(expectations.Satisfied) > before && r.tracker.Outstanding() == 0, nil
+		})
+		if got := livePods(t, "lag"); got != 1 {
+			t.Errorf("%d pods, want 1", got)
+		}
+	})
+
+	t.Run("a pod outside of the cache is found by a live read", func(t *testing.T) {
+		r := &onePod{labels: map[string]string{"of": "vm"}}
+		selector, err := labels.Parse("seen=yes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.start(t, config, cache.Options{
+			DefaultNamespaces: map[string]cache.Config{"blind": {}},
+			ByObject:          map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: selector}},
+		}, "blind")
+		cm := prepare(t, "blind")
+		eventually(t, "the pod is created", func(context.Context) (bool, error) { return livePods(t, "blind") > 0, nil })
+		poke(t, direct, cm, "early")
+		eventually(t, "the controller waits", func(context.Context) (bool, error) { return r.count(expectations.Waiting) > 0, nil })
+		if r.tracker.Outstanding() != 1 || livePods(t, "blind") != 1 {
+			t.Fatalf("%d writes outstanding, %d pods before the deadline", r.tracker.Outstanding(), livePods(t, "blind"))
+		}
+		verdict := r.tracker.Check(expectationsctrl.OwnerOf(cm))
+		r.advance(time.Minute)
+		if err := r.gate.Resolve(t.Context(), verdict); err != nil {
+			t.Fatal(err)
+		}
+		if r.tracker.Outstanding() != 1 {
+			t.Fatal("a verdict of before the deadline led to a live read")
+		}
+		v, err := r.gate.Check(t.Context(), expectationsctrl.OwnerOf(cm))
+		if err != nil || !v.Satisfied() {
+			t.Errorf("got %s %v, %v; want the live read to settle it", v.State, v.Pending, err)
+		}
+	})
+}
