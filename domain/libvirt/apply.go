@@ -45,7 +45,12 @@ func action(op domain.Operation) (func(*virt.Connect) error, error) {
 		xml, err := op.Definition.Marshal()
 		return func(c *virt.Connect) error { return start(c, op, xml) }, err
 	case domain.Shutdown:
-		return existing(shutdown)
+		return existing(func(dom *virt.Domain) error {
+			if st, _, err := dom.GetState(); err == nil && st == virt.DOMAIN_PAUSED {
+				return invalidState("the domain is paused")
+			}
+			return shutdown(dom)
+		})
 	case domain.Destroy:
 		return gone(destroy)
 	case domain.Undefine:
@@ -109,18 +114,17 @@ func invalidState(why string) error {
 	return virt.Error{Code: virt.ERR_OPERATION_INVALID, Message: why}
 }
 
-// shutdown asks the guest, unless it does not run.
+// shutdown asks the guest, unless it does not run or is on its way already.
 func shutdown(dom *virt.Domain) error {
-	if active, err := dom.IsActive(); err != nil || !active {
-		return err
+	ending := func() (bool, error) {
+		st, _, err := dom.GetState()
+		return st == virt.DOMAIN_SHUTDOWN || st == virt.DOMAIN_SHUTOFF || st == virt.DOMAIN_CRASHED, err
 	}
-	if st, _, err := dom.GetState(); err != nil {
+	if done, err := ending(); err != nil || done {
 		return err
-	} else if st == virt.DOMAIN_PAUSED {
-		return invalidState("the domain is paused")
 	}
 	err := dom.ShutdownFlags(virt.DOMAIN_SHUTDOWN_DEFAULT)
-	if active, activeErr := dom.IsActive(); activeErr == nil && !active {
+	if done, stateErr := ending(); stateErr == nil && done {
 		return nil
 	}
 	return err

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/rig"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+)
+
+// nodes are two hypervisor nodes with a libvirtd and a QEMU each.
+type nodes struct {
+	fabric *rig.Fabric
+	n      [2]*rig.HypervisorNode
+	image  rig.GuestImage
+
+	mu   sync.Mutex
+	made map[string]bool
+}
+
+// startNodes needs root, libvirtd, QEMU and the guest image; without it fails.
+func startNodes(t *testing.T) *nodes {
+	t.Helper()
+	image, err := rig.FindGuestImage()
+	if err != nil {
+		t.Fatalf("%v: run make setup", err)
+	}
+	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Log: t.Logf})
+	if err != nil {
+		t.Fatalf("%v: run make setup", err)
+	}
+	ns := &nodes{fabric: f, image: image, made: map[string]bool{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.Keep()
+		}
+		// The test's own context has ended by now.
+		if err := f.Stop(contextWithoutEnd(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range ns.n {
+		if ns.n[i], err = f.AddNode(t.Context(), fmt.Sprintf("node%d", i+1)); err != nil {
+			t.Fatalf("%v: run make setup", err)
+		}
+	}
+	return ns
+}
+
+// file makes a file on both nodes, private to each, unless it is there.
+func (ns *nodes) file(t testing.TB, path string, size int64) string {
+	t.Helper()
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.made[path] {
+		return path
+	}
+	ns.made[path] = true
+	for _, n := range ns.n {
+		host := n.HostPath(path)
+		if err := os.MkdirAll(filepath.Dir(host), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(host, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(host, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// facts are those of a guest on either node; its directory exists afterwards.
+func (ns *nodes) facts(t testing.TB, name string) domain.Facts {
+	dir := filepath.Join(ns.fabric.StateDir(), "guests", name)
+	ns.file(t, filepath.Join(dir, "made"), 0)
+	return domain.Facts{
+		Dir: dir, Emulation: true, Epoch: 1, Bridges: map[string]string{"default": "br0"},
+		Kernel: ns.image.Kernel, Initrd: ns.image.Initrd, Disks: map[string]domain.DiskSource{},
+	}
+}
+
+// guest is a small VirtualMachineInstance that boots the guest image.
+func guest(name string) *v1.VirtualMachineInstance {
+	memory := resource.MustParse("96Mi")
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "test", Name: name, UID: types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()),
+		},
+		Spec: v1.VirtualMachineInstanceSpec{
+			Domain: v1.DomainSpec{
+				Memory: &v1.Memory{Guest: &memory},
+				Firmware: &v1.Firmware{KernelBoot: &v1.KernelBoot{
+					KernelArgs: "console=ttyS0 hb=0.1",
+					Container:  &v1.KernelBootContainer{Image: rig.KernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd"},
+				}},
+				Devices: v1.Devices{
+					AutoattachGraphicsDevice: new(bool),
+					Interfaces: []v1.Interface{{
+						Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+					}},
+				},
+			},
+			Networks: []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{}}}},
+		},
+	}
+}
+
+// definition converts the guest under the name the suite wants.
+func (ns *nodes) definition(t testing.TB, name string) *libvirtxml.Domain {
+	t.Helper()
+	d, err := domain.Convert(guest(name), ns.facts(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Name = name
+	return d
+}
+
+// killQEMU kills the process of a guest.
+func killQEMU(t testing.TB, n *rig.HypervisorNode, name string) {
+	t.Helper()
+	pids, err := n.QEMUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue
+		}
+		if bytes.Contains(cmd, []byte("guest="+name+",")) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatalf("no process runs %s", name)
+}
+
+// serial is what a guest has written to its console on a node.
+func serial(t testing.TB, n *rig.HypervisorNode, f domain.Facts) string {
+	t.Helper()
+	b, err := os.ReadFile(n.HostPath(filepath.Join(f.Dir, domain.SerialLog)))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "\r", "")
+}

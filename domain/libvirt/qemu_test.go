@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"libvirt.org/go/libvirtxml"
+)
+
+// contextWithoutEnd is for cleaning up after a test whose context has ended.
+func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
+
+// TestQEMU runs everything that needs real guests on one pair of nodes.
+func TestQEMU(t *testing.T) {
+	ns := startNodes(t)
+	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
+	t.Run("host", func(t *testing.T) { testHost(t, ns) })
+	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
+}
+
+func testConformance(t *testing.T, ns *nodes) {
+	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
+		here, there := ns.n[0], ns.n[1]
+		return domaintest.Driver{
+			Hypervisor: open(t, here.URI(), libvirt.Options{}),
+			Peer:       open(t, there.URI(), libvirt.Options{}),
+			PeerURI:    "qemu+tcp://" + there.Address() + "/system",
+			Definition: ns.definition,
+			Device: func(t testing.TB) domain.Device {
+				file := ns.file(t, filepath.Join(ns.fabric.StateDir(), "more.img"), 1<<20)
+				return &libvirtxml.DomainDisk{
+					Device: "disk", Alias: &libvirtxml.DomainAlias{Name: "ua-more"},
+					Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
+					Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: file}},
+					Target: &libvirtxml.DomainDiskTarget{Dev: "vdz", Bus: "virtio"},
+				}
+			},
+			Crash: func(t testing.TB, name string) { killQEMU(t, here, name) },
+			Disconnect: func(t testing.TB) {
+				if err := here.KillLibvirtd(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Reconnect: func(t testing.TB) {
+				if err := here.StartLibvirtd(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Slow:    func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 },
+			Timeout: 2 * time.Minute,
+		}
+	})
+}
+
+func testHost(t *testing.T, ns *nodes) {
+	auto := open(t, ns.n[0].URI(), libvirt.Options{})
+	h, err := auto.Host(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Name != "node1" || h.Arch != "x86_64" || h.Hypervisor != "QEMU" || h.Emulator == "" || h.CPUs == 0 || h.MemoryBytes == 0 {
+		t.Errorf("host is %+v", h)
+	}
+	for kvm, want := range map[libvirt.KVM]bool{libvirt.KVMOn: true, libvirt.KVMOff: false} {
+		h, err := open(t, ns.n[0].URI(), libvirt.Options{KVM: kvm}).Host(t.Context())
+		if err != nil || h.KVM != want {
+			t.Errorf("KVM %s: host is %+v, %v", kvm, h, err)
+		}
+	}
+}
+
+// await polls a condition that a guest has to bring about.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("never came: %s", what)
+		}
+	}
+}
+
+func testHeartbeat(t *testing.T, ns *nodes) {
+	here, there := open(t, ns.n[0].URI(), libvirt.Options{}), open(t, ns.n[1].URI(), libvirt.Options{})
+	vmi, f := guest("heartbeat"), ns.facts(t, "heartbeat")
+	d, err := domain.Convert(vmi, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destroy(t, d.Name, here, there) })
+	if err := here.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: d.Name, Definition: d}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a heartbeat", func() bool { return len(beats(serial(t, ns.n[0], f))) > 3 })
+	req := domain.MigrationRequest{Domain: d.Name, DestinationURI: "qemu+tcp://" + ns.n[1].Address() + "/system"}
+	if err := here.Migrate(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a heartbeat at the destination", func() bool { return len(beats(serial(t, ns.n[1], f))) > 3 })
+	all := beats(serial(t, ns.n[0], f) + serial(t, ns.n[1], f))
+	for i, n := range all {
+		if n != i+1 {
+			t.Fatalf("heartbeat %d is number %d: %v", i+1, n, all)
+		}
+	}
+}
+
+// beats lists the numbers of the heartbeats.
+func beats(log string) []int {
+	var out []int
+	for line := range strings.Lines(log) {
+		var n int
+		var uptime float64
+		if c, _ := fmt.Sscanf(line, "virtloom-heartbeat n=%d uptime=%f", &n, &uptime); c == 2 {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func destroy(t *testing.T, name string, hs ...*libvirt.Driver) {
+	for _, h := range hs {
+		for _, verb := range []domain.Verb{domain.Destroy, domain.Undefine} {
+			if err := h.Apply(contextWithoutEnd(t), domain.Operation{Verb: verb, Domain: name}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
