@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
@@ -64,11 +65,23 @@ func (d *decision) reflect() {
 	if live.OS != nil && live.OS.Type != nil && live.OS.Type.Machine != "" {
 		vmi.Status.Machine = &v1.Machine{Type: live.OS.Type.Machine}
 	}
+	vmi.Status.SelinuxContext = selinuxContext(live)
 	if d.Facts.Dir != "" {
 		cond, method := LiveMigratable(vmi, d.Facts)
 		vmi.Status.MigrationMethod = method
 		vmistatus.SetCondition(vmi, cond, d.now)
 	}
+}
+
+// selinuxContext is the context the guest's process runs in, or what KubeVirt
+// writes where there is none.
+func selinuxContext(live *libvirtxml.Domain) string {
+	for _, l := range live.SecLabel {
+		if l.Model == "selinux" && l.Label != "" {
+			return l.Label
+		}
+	}
+	return "none"
 }
 
 // paused mirrors a guest that stands still, for the reasons KubeVirt reports.

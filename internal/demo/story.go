@@ -148,8 +148,7 @@ func (s *story) start(ctx context.Context) (err error) {
 	if s.guest, err = s.cluster.VMI(ctx, guestKey); err != nil {
 		return err
 	}
-	follow, _ := context.WithCancel(context.WithoutCancel(ctx)) //nolint:govet // reads until the process ends
-	s.console = s.cluster.Follow(follow, s.guest.UID)
+	s.console = s.cluster.Follow(ctx, s.guest.UID)
 	first, err := s.console.AwaitTick(ctx, "", 0, patience)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 
 // AwaitAgents waits until the agent of every node has reported it.
 func (c *Cluster) AwaitAgents(ctx context.Context, within time.Duration) error {
-	return Await(ctx, within, "the agents to report their nodes", func(ctx context.Context) error {
+	return c.Await(ctx, within, "the agents to report their nodes", func(ctx context.Context) error {
 		for _, n := range c.Nodes {
 			node := &corev1.Node{}
 			if err := c.Client.Get(ctx, types.NamespacedName{Name: n.Name()}, node); err != nil {
@@ -37,7 +37,7 @@ func (c *Cluster) AwaitAgents(ctx context.Context, within time.Duration) error {
 // both where the guest's status says, and hands the count to report.
 func (c *Cluster) AwaitSingle(ctx context.Context, key types.NamespacedName, within time.Duration, report func(pods, domains int, err error) error) error {
 	var pods, domains int
-	err := Await(ctx, within, "exactly one Pod and one domain", func(ctx context.Context) (err error) {
+	err := c.Await(ctx, within, "exactly one Pod and one domain", func(ctx context.Context) (err error) {
 		pods, domains, err = c.count(ctx, key)
 		return err
 	})

@@ -59,7 +59,7 @@ func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
 // follow reads the console log of one node: from when it appears, and from its
 // beginning.
 func (con *Console) follow(ctx context.Context, n *rig.HypervisorNode, uid types.UID) {
-	path := n.HostPath(filepath.Join(rig.StateDir, "guests", string(uid), domain.SerialLog))
+	path := n.HostPath(filepath.Join(n.StateDir(), "guests", string(uid), domain.SerialLog))
 	var f *os.File
 	for f == nil {
 		f, _ = os.Open(path)

@@ -83,7 +83,19 @@ func (c *Cluster) Apply(ctx context.Context, manifests fs.FS, name string) error
 }
 
 // Await looks at the cluster until ok says yes. The error that ends the wait
-// carries what ok said last.
+// carries what ok said last, or how a daemon ended meanwhile.
+func (c *Cluster) Await(ctx context.Context, within time.Duration, what string, ok func(context.Context) error) error {
+	var dead error
+	err := Await(ctx, within, what, func(ctx context.Context) error {
+		if dead = c.Alive(); dead != nil {
+			return nil
+		}
+		return ok(ctx)
+	})
+	return errors.Join(dead, err)
+}
+
+// Await is Cluster.Await for what needs no daemon.
 func Await(ctx context.Context, within time.Duration, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -91,6 +103,10 @@ func Await(ctx context.Context, within time.Duration, what string, ok func(conte
 		err := ok(ctx)
 		if err == nil {
 			return nil
+		}
+		var final hopeless
+		if errors.As(err, &final) {
+			return fmt.Errorf("waiting for %s: %w", what, final.error)
 		}
 		select {
 		case <-ctx.Done():
@@ -108,7 +124,7 @@ func (c *Cluster) VMI(ctx context.Context, key types.NamespacedName) (*v1.Virtua
 
 // AwaitPhase waits until a VirtualMachineInstance is in the phase.
 func (c *Cluster) AwaitPhase(ctx context.Context, key types.NamespacedName, phase v1.VirtualMachineInstancePhase, within time.Duration) (vmi *v1.VirtualMachineInstance, err error) {
-	err = Await(ctx, within, fmt.Sprintf("%s to be %s", key, phase), func(ctx context.Context) error {
+	err = c.Await(ctx, within, fmt.Sprintf("%s to be %s", key, phase), func(ctx context.Context) error {
 		if vmi, err = c.VMI(ctx, key); err != nil {
 			return err
 		}
@@ -122,22 +138,29 @@ func (c *Cluster) AwaitPhase(ctx context.Context, key types.NamespacedName, phas
 
 // AwaitMigration waits until a migration is in the phase.
 func (c *Cluster) AwaitMigration(ctx context.Context, key types.NamespacedName, phase v1.VirtualMachineInstanceMigrationPhase, within time.Duration) error {
-	return Await(ctx, within, fmt.Sprintf("migration %s to be %s", key, phase), func(ctx context.Context) error {
+	return c.Await(ctx, within, fmt.Sprintf("migration %s to be %s", key, phase), func(ctx context.Context) error {
 		m := &v1.VirtualMachineInstanceMigration{}
 		if err := c.Client.Get(ctx, key, m); err != nil {
 			return err
 		}
-		if m.Status.Phase != phase {
-			return fmt.Errorf("it is %s, conditions %v, state %+v", m.Status.Phase, m.Status.Conditions, m.Status.MigrationState)
+		if m.Status.Phase == phase {
+			return nil
 		}
-		return nil
+		err := fmt.Errorf("it is %s, conditions %v, state %+v", m.Status.Phase, m.Status.Conditions, m.Status.MigrationState)
+		if m.IsFinal() {
+			return hopeless{err}
+		}
+		return err
 	})
 }
+
+// hopeless is an answer that will not change any more.
+type hopeless struct{ error }
 
 // AwaitGone waits until an object does not exist any more.
 func (c *Cluster) AwaitGone(ctx context.Context, obj client.Object, within time.Duration) error {
 	key := client.ObjectKeyFromObject(obj)
-	return Await(ctx, within, fmt.Sprintf("%T %s to be gone", obj, key), func(ctx context.Context) error {
+	return c.Await(ctx, within, fmt.Sprintf("%T %s to be gone", obj, key), func(ctx context.Context) error {
 		err := c.Client.Get(ctx, key, obj)
 		if apierrors.IsNotFound(err) {
 			return nil

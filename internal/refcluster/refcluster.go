@@ -13,7 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
+	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -23,9 +24,6 @@ import (
 
 	"github.com/virtloom/virtloom/internal/rig"
 )
-
-// stopGrace is how long a daemon may take to end before it is killed.
-const stopGrace = 5 * time.Second
 
 // Options say what to start.
 type Options struct {
@@ -51,6 +49,9 @@ type Cluster struct {
 	binary string
 	images string
 	args   []string
+
+	mu       sync.Mutex
+	programs []*rig.Program
 }
 
 // Start builds refdaemon and starts control plane and nodes. What it started is
@@ -115,15 +116,48 @@ func newClient(r *rig.Rig) (client.WithWatch, error) {
 func (c *Cluster) StartController() (*rig.Program, error) {
 	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig("virtloom-controller"), "--leader-elect=false",
 		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}, c.args...)
-	return c.Rig.Run("refdaemon-controller", exec.Command(c.binary, args...))
+	return c.run("refdaemon-controller", exec.Command(c.binary, args...))
 }
 
 // StartAgent starts refdaemon node on a node.
 func (c *Cluster) StartAgent(ctx context.Context, n *rig.HypervisorNode) (*rig.Program, error) {
-	return c.Rig.Run("refdaemon-"+n.Name(), n.Command(ctx, c.binary, "node",
+	return c.run("refdaemon-"+n.Name(), n.Command(ctx, c.binary, "node",
 		"--kubeconfig", c.Rig.Kubeconfig("virtloom-"+n.Name()),
 		"--node-name", n.Name(), "--address", n.Address(),
 		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")))
+}
+
+// run starts a daemon and remembers it for Alive.
+func (c *Cluster) run(name string, cmd *exec.Cmd) (*rig.Program, error) {
+	p, err := c.Rig.Run(name, cmd)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.programs = append(c.programs, p)
+	return p, nil
+}
+
+// Forget stops watching over a daemon, before a test ends it.
+func (c *Cluster) Forget(p *rig.Program) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.programs = slices.DeleteFunc(c.programs, func(have *rig.Program) bool { return have == p })
+}
+
+// Alive returns how a daemon ended that should be running.
+func (c *Cluster) Alive() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.programs {
+		select {
+		case <-p.Done():
+			return p.Ended()
+		default:
+		}
+	}
+	return nil
 }
 
 // Node returns the node of that name, nil if there is none.
