@@ -18,7 +18,6 @@ const benchOwners = 10_000
 type subject struct {
 	owner expectations.Owner
 	ref   expectations.Ref
-	uid   types.UID
 }
 
 func subjects() []subject {

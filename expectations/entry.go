@@ -126,29 +126,40 @@ const (
 
 // confirm takes the server's answer in.
 func (e *entry) confirm(obj metav1.Object) confirmation {
-	was := stillOpen
-	if !e.open {
-		was = settledBefore
-	}
-	if obj == nil || e.verb == Delete {
-		return was
-	}
-	e.needs = obj.GetResourceVersion()
-	shown := reached(e.seen, e.needs)
-	if e.verb == Create {
-		e.uid = obj.GetUID()
-		shown = shown || e.seenUID == e.uid
-		if !e.open && !shown && e.seenUID != "" {
-			return reopened
-		}
-	}
 	switch {
-	case !e.open:
+	case obj != nil && e.verb == Create:
+		return e.confirmCreate(obj)
+	case obj != nil && e.verb == Update && e.open:
+		return e.confirmUpdate(obj)
+	case e.open:
+		return stillOpen
+	default:
 		return settledBefore
-	case shown, e.verb == Update && e.needs != "" && e.needs == e.base:
+	}
+}
+
+func (e *entry) confirmCreate(obj metav1.Object) confirmation {
+	e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
+	shown := e.seenUID == e.uid || reached(e.seen, e.needs)
+	switch {
+	case e.open && shown:
+		return settledNow
+	case e.open:
+		return stillOpen
+	case !shown && e.seenUID != "":
+		return reopened
+	default:
+		return settledBefore
+	}
+}
+
+func (e *entry) confirmUpdate(obj metav1.Object) confirmation {
+	e.needs = obj.GetResourceVersion()
+	unchanged := e.needs != "" && e.needs == e.base
+	if unchanged || reached(e.seen, e.needs) {
 		return settledNow
 	}
-	if _, ok := order(e.seen, e.needs); e.verb == Update && e.seen != "" && !ok {
+	if _, ok := order(e.seen, e.needs); e.seen != "" && !ok {
 		e.problem = Incomparable
 	}
 	return stillOpen

@@ -3,34 +3,30 @@
 package template
 
 import (
-	corev1 "k8s.io/api/core/v1"
+	"strconv"
+
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ConfigFrom reads the cluster's configuration from the KubeVirt object; nil
-// stands for a cluster without one, which has KubeVirt's defaults.
+// ConfigFrom reads the cluster's configuration from the KubeVirt object; nil stands for a cluster without one, which has
+// KubeVirt's defaults. The result shares maps and slices with the object.
 func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	c := Config{LauncherImage: launcherImage}
 	if kv == nil {
 		return c
 	}
 	spec := &kv.Spec.Configuration
-	c.ImagePullPolicy = corev1.PullPolicy(spec.ImagePullPolicy)
+	c.ImagePullPolicy = spec.ImagePullPolicy
 	c.SELinuxLauncherType = spec.SELinuxLauncherType
 	c.DefaultRuntimeClass = spec.DefaultRuntimeClass
+	c.OVMFPath = spec.OVMFPath
 	c.PermittedHostDevices = spec.PermittedHostDevices
 	c.ContainerResources = spec.SupportContainerResources
 	c.AutoCPULimitNamespaceLabelSelector = spec.AutoCPULimitNamespaceLabelSelector
-	c.SkipBackupHooks = kv.Annotations[skipBackupHooks] == "true"
-	if d := spec.DeveloperConfiguration; d != nil {
-		c.AllowEmulation = d.UseEmulation
-		c.CPUAllocationRatio = d.CPUAllocationRatio
-		c.MemoryOvercommit = d.MemoryOvercommit
-		c.NodeSelectors = d.NodeSelectors
-		c.FeatureGates, c.DisabledFeatureGates = d.FeatureGates, d.DisabledFeatureGates
-	}
-	if d := spec.AdditionalGuestMemoryOverheadRatio; d != nil {
-		c.AdditionalGuestMemoryOverheadRatio = *d
+	skip, err := strconv.ParseBool(kv.Annotations[skipBackupHooks])
+	c.SkipBackupHooks = err == nil && skip
+	if spec.AdditionalGuestMemoryOverheadRatio != nil {
+		c.AdditionalGuestMemoryOverheadRatio = *spec.AdditionalGuestMemoryOverheadRatio
 	}
 	if s := spec.SeccompConfiguration; s != nil && s.VirtualMachineInstanceProfile != nil {
 		c.Seccomp = s.VirtualMachineInstanceProfile.CustomProfile
@@ -38,5 +34,26 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	if m := spec.MigrationConfiguration; m != nil && m.MatchSELinuxLevelOnMigration != nil {
 		c.IgnoreSELinuxLevel = !*m.MatchSELinuxLevelOnMigration
 	}
+	if o := spec.VirtualMachineOptions; o != nil {
+		c.DisableSerialConsoleLog = o.DisableSerialConsoleLog != nil
+	}
+	c.developer(spec.DeveloperConfiguration)
 	return c
+}
+
+func (c *Config) developer(d *v1.DeveloperConfiguration) {
+	if d == nil {
+		return
+	}
+	c.AllowEmulation = d.UseEmulation
+	c.CPUAllocationRatio = d.CPUAllocationRatio
+	c.MemoryOvercommit = d.MemoryOvercommit
+	c.NodeSelectors = d.NodeSelectors
+	c.FeatureGates, c.DisabledFeatureGates = d.FeatureGates, d.DisabledFeatureGates
+	if d.LogVerbosity != nil && d.LogVerbosity.VirtLauncher > 0 {
+		c.LauncherVerbosity = &d.LogVerbosity.VirtLauncher
+	}
+	if d.DiskVerification != nil && d.DiskVerification.MemoryLimit != nil {
+		c.DiskMemoryLimit = d.DiskVerification.MemoryLimit.Value()
+	}
 }

@@ -28,24 +28,7 @@ type Draft struct {
 }
 
 func newDraft(in Input) (*Draft, error) {
-	missing := ""
-	switch {
-	case in.VMI == nil:
-		missing = "Input.VMI"
-	case in.VMI.Name == "":
-		missing = "metadata.name"
-	case in.VMI.Namespace == "":
-		missing = "metadata.namespace"
-	case in.VMI.UID == "":
-		missing = "metadata.uid"
-	case in.Config.LauncherImage == "":
-		missing = "Config.LauncherImage"
-	case in.Migration != nil && (in.Migration.UID == "" || in.Migration.Name == ""):
-		missing = "Input.Migration.UID and Name"
-	case in.Migration != nil && in.Migration.SourcePod == nil:
-		missing = "Input.Migration.SourcePod"
-	}
-	if missing != "" {
+	if missing := missingInput(in); missing != "" {
 		return nil, &Error{
 			Stage: "input", Object: objectName(in.VMI), Field: missing, Reason: "must be set",
 			Remedy: "render from an object read from the API server, with a complete Config", Err: ErrInvalid,
@@ -64,6 +47,30 @@ func newDraft(in Input) (*Draft, error) {
 		}
 	}
 	return d, nil
+}
+
+// missingInput names the first input without which no Pod can be named or run.
+func missingInput(in Input) string {
+	switch {
+	case in.VMI == nil:
+		return "Input.VMI"
+	case in.VMI.Name == "":
+		return "metadata.name"
+	case in.VMI.Namespace == "":
+		return "metadata.namespace"
+	case in.VMI.UID == "":
+		return "metadata.uid"
+	case in.Config.LauncherImage == "":
+		return "Config.LauncherImage"
+	case in.Migration == nil:
+		return ""
+	case in.Migration.UID == "", in.Migration.Name == "":
+		return "Input.Migration.UID and Name"
+	case in.Migration.SourcePod == nil:
+		return "Input.Migration.SourcePod"
+	default:
+		return ""
+	}
 }
 
 func objectName(vmi *v1.VirtualMachineInstance) string {

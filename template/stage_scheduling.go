@@ -96,19 +96,18 @@ func tscFrequency(vmi *v1.VirtualMachineInstance) int64 {
 	if hints == nil || hints.TSCFrequency == nil {
 		return 0
 	}
-	needed := false
-	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
-		for _, f := range cpu.Features {
-			needed = needed || (f.Name == "invtsc" && (f.Policy == "require" || f.Policy == "force"))
-		}
-	}
-	if f := vmi.Spec.Domain.Features; f != nil && f.Hyperv != nil && f.Hyperv.Reenlightenment != nil {
-		needed = needed || isTrue(f.Hyperv.Reenlightenment.Enabled)
-	}
-	if !needed {
+	f := vmi.Spec.Domain.Features
+	reenlightened := f != nil && f.Hyperv != nil && f.Hyperv.Reenlightenment != nil && isTrue(f.Hyperv.Reenlightenment.Enabled)
+	if !reenlightened && !invariantCounter(vmi.Spec.Domain.CPU) {
 		return 0
 	}
 	return *hints.TSCFrequency
+}
+
+func invariantCounter(cpu *v1.CPU) bool {
+	return cpu != nil && slices.ContainsFunc(cpu.Features, func(f v1.CPUFeature) bool {
+		return f.Name == "invtsc" && (f.Policy == "require" || f.Policy == "force")
+	})
 }
 
 // nodeAffinity adds to the VMI's affinity what keeps it off nodes that cannot give it its CPU.

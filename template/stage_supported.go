@@ -15,7 +15,8 @@ func supported(d *Draft) error {
 	errs := slices.Concat(
 		unsupportedGates(d.config),
 		unsupportedDomain(d),
-		unsupportedDevices(&d.vmi.Spec),
+		unsupportedNetworks(&d.vmi.Spec),
+		unsupportedDevices(&d.vmi.Spec.Domain.Devices),
 		unsupportedVolumes(d),
 	)
 	spec := &d.vmi.Spec
@@ -55,14 +56,7 @@ func unsupportedDomain(d *Draft) (errs []error) {
 	if tpm := domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && isTrue(tpm.Persistent) {
 		errs = append(errs, unsupported("spec.domain.devices.tpm.persistent", "storage for the guest's TPM state"))
 	}
-	if f := domain.Firmware; f != nil {
-		if f.Bootloader != nil && f.Bootloader.EFI != nil && isTrue(f.Bootloader.EFI.Persistent) {
-			errs = append(errs, unsupported("spec.domain.firmware.bootloader.efi.persistent", "storage for firmware variables"))
-		}
-		if f.KernelBoot != nil && f.KernelBoot.Container != nil && !d.config.GateEnabled(gateImageVolume) {
-			errs = append(errs, unsupported("spec.domain.firmware.kernelBoot", "kernel boot without feature gate ImageVolume"))
-		}
-	}
+	errs = append(errs, unsupportedFirmware(domain.Firmware, d.config)...)
 	if s := d.vmi.Status.ChangedBlockTracking; s != nil &&
 		(s.State == v1.ChangedBlockTrackingInitializing || s.State == v1.ChangedBlockTrackingEnabled) {
 		errs = append(errs, unsupported("status.changedBlockTracking", "changed block tracking"))
@@ -70,10 +64,22 @@ func unsupportedDomain(d *Draft) (errs []error) {
 	return errs
 }
 
-func unsupportedDevices(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
-	devices := &spec.Domain.Devices
-	for i := range devices.Interfaces {
-		if what := unsupportedBinding(&devices.Interfaces[i]); what != "" {
+func unsupportedFirmware(f *v1.Firmware, config Config) (errs []error) {
+	if f == nil {
+		return nil
+	}
+	if f.Bootloader != nil && f.Bootloader.EFI != nil && isTrue(f.Bootloader.EFI.Persistent) {
+		errs = append(errs, unsupported("spec.domain.firmware.bootloader.efi.persistent", "storage for firmware variables"))
+	}
+	if f.KernelBoot != nil && f.KernelBoot.Container != nil && !config.GateEnabled(gateImageVolume) {
+		errs = append(errs, unsupported("spec.domain.firmware.kernelBoot", "kernel boot without feature gate ImageVolume"))
+	}
+	return errs
+}
+
+func unsupportedNetworks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
+	for i := range spec.Domain.Devices.Interfaces {
+		if what := unsupportedBinding(&spec.Domain.Devices.Interfaces[i]); what != "" {
 			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.interfaces[%d]", i), what))
 		}
 	}
@@ -82,6 +88,10 @@ func unsupportedDevices(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
 			errs = append(errs, unsupported(fmt.Sprintf("spec.networks[%d]", i), "networks other than the Pod's"))
 		}
 	}
+	return errs
+}
+
+func unsupportedDevices(devices *v1.Devices) (errs []error) {
 	for i, g := range devices.GPUs {
 		if g.ClaimRequest != nil {
 			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.gpus[%d]", i), "devices from a resource claim"))

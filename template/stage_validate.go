@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
@@ -178,26 +179,36 @@ func checkSource(at string, s *v1.VolumeSource) []error {
 	default:
 		return []error{invalid(at, "has the sources "+strings.Join(set, ", "), "keep one of them")}
 	}
-	empty := func(field string) []error {
+	if field := emptySource(s); field != "" {
 		return []error{invalid(at+"."+field, "is empty", "name what the volume is made from")}
 	}
 	switch {
-	case s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ClaimName == "":
-		return empty("persistentVolumeClaim.claimName")
-	case s.DataVolume != nil && s.DataVolume.Name == "":
-		return empty("dataVolume.name")
-	case s.ContainerDisk != nil && s.ContainerDisk.Image == "":
-		return empty("containerDisk.image")
-	case s.Ephemeral != nil && (s.Ephemeral.PersistentVolumeClaim == nil || s.Ephemeral.PersistentVolumeClaim.ClaimName == ""):
-		return empty("ephemeral.persistentVolumeClaim.claimName")
 	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.Sign() <= 0:
 		return []error{invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" is not a positive size", "give a size such as 1Gi")}
-	case s.Sysprep != nil && s.Sysprep.Secret == nil && s.Sysprep.ConfigMap == nil:
-		return empty("sysprep")
 	case s.HostDisk != nil:
 		return checkHostDisk(at+".hostDisk", s.HostDisk)
 	}
 	return nil
+}
+
+// emptySource is the field of a source that should name an object or image and does not.
+func emptySource(s *v1.VolumeSource) string {
+	claimed := func(c *corev1.PersistentVolumeClaimVolumeSource) bool { return c != nil && c.ClaimName != "" }
+	for _, source := range []struct {
+		field string
+		empty bool
+	}{
+		{"persistentVolumeClaim.claimName", s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ClaimName == ""},
+		{"dataVolume.name", s.DataVolume != nil && s.DataVolume.Name == ""},
+		{"containerDisk.image", s.ContainerDisk != nil && s.ContainerDisk.Image == ""},
+		{"ephemeral.persistentVolumeClaim.claimName", s.Ephemeral != nil && !claimed(s.Ephemeral.PersistentVolumeClaim)},
+		{"sysprep", s.Sysprep != nil && s.Sysprep.Secret == nil && s.Sysprep.ConfigMap == nil},
+	} {
+		if source.empty {
+			return source.field
+		}
+	}
+	return ""
 }
 
 func checkHostDisk(at string, h *v1.HostDisk) (errs []error) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+func TestConfigFromReadsTheKubeVirtObject(t *testing.T) {
+	ratio, no := "1.5", false
+	verbosity := uint(6)
+	limit := quantity("1000")
+	profile := &v1.CustomProfile{RuntimeDefaultProfile: true}
+	kv := &v1.KubeVirt{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubevirt.io/skip-backup-hooks": "T"}},
+		Spec: v1.KubeVirtSpec{Configuration: v1.KubeVirtConfiguration{
+			ImagePullPolicy: "Always", SELinuxLauncherType: "type", DefaultRuntimeClass: "kata", OVMFPath: "/o",
+			AdditionalGuestMemoryOverheadRatio: &ratio,
+			SeccompConfiguration: &v1.SeccompConfiguration{
+				VirtualMachineInstanceProfile: &v1.VirtualMachineInstanceProfile{CustomProfile: profile},
+			},
+			MigrationConfiguration: &v1.MigrationConfiguration{MatchSELinuxLevelOnMigration: &no},
+			VirtualMachineOptions:  &v1.VirtualMachineOptions{DisableSerialConsoleLog: &v1.DisableSerialConsoleLog{}},
+			DeveloperConfiguration: &v1.DeveloperConfiguration{
+				UseEmulation: true, CPUAllocationRatio: 5, MemoryOvercommit: 120, NodeSelectors: map[string]string{"a": "b"},
+				FeatureGates: []string{"X"}, DisabledFeatureGates: []string{"Y"},
+				LogVerbosity:     &v1.LogVerbosity{VirtLauncher: verbosity},
+				DiskVerification: &v1.DiskVerification{MemoryLimit: limit},
+			},
+		}},
+	}
+	want := template.Config{
+		LauncherImage: "l", ImagePullPolicy: "Always", SELinuxLauncherType: "type", DefaultRuntimeClass: "kata", OVMFPath: "/o",
+		AdditionalGuestMemoryOverheadRatio: "1.5", Seccomp: profile, IgnoreSELinuxLevel: true, DisableSerialConsoleLog: true,
+		AllowEmulation: true, CPUAllocationRatio: 5, MemoryOvercommit: 120, NodeSelectors: map[string]string{"a": "b"},
+		FeatureGates: []string{"X"}, DisabledFeatureGates: []string{"Y"}, LauncherVerbosity: &verbosity,
+		DiskMemoryLimit: 1000, SkipBackupHooks: true,
+	}
+	if diff := cmp.Diff(want, template.ConfigFrom(kv, "l")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(template.Config{LauncherImage: "l"}, template.ConfigFrom(nil, "l")); diff != "" {
+		t.Error(diff)
+	}
+}
