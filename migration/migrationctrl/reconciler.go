@@ -34,9 +34,9 @@ const (
 	// conflictRetry is how soon a pass that lost a race is repeated; the event
 	// of the winner's write usually comes first.
 	conflictRetry = 50 * time.Millisecond
-	// quotaRetry is how soon a target Pod refused by a ResourceQuota is tried
-	// again.
-	quotaRetry = 15 * time.Second
+	// refusedRetry is how soon a target Pod is tried again that a ResourceQuota
+	// refused, or that lacks a fact of an object which is not watched.
+	refusedRetry = 15 * time.Second
 )
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/migration/migrationctrl")

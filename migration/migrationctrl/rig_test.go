@@ -36,7 +36,7 @@ import (
 const (
 	// patience bounds waiting for what must happen; interval is how often a
 	// test looks.
-	patience = 60 * time.Second
+	patience = 20 * time.Second
 	interval = 20 * time.Millisecond
 	image    = "example.test/virt-launcher:1"
 )
@@ -155,7 +155,7 @@ func (c *cluster) guest(t *testing.T, namespace, name, node string) *v1.VirtualM
 	c.create(t, pod)
 	c.waitFor(t, "the launcher Pod to run", pod, func() bool { return pod.Status.Phase == corev1.PodRunning })
 
-	vmi.Status.Phase, vmi.Status.NodeName = v1.Running, node
+	vmi.Status.Phase, vmi.Status.NodeName, vmi.Status.SelinuxContext = v1.Running, node, "none"
 	vmi.Labels[v1.NodeNameLabel] = node
 	if err := handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: node}); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
 )
 
 // store writes the status, then tells the events of the transition, then lets the
@@ -82,8 +83,8 @@ func (r *Reconciler) result(g *gathered, plan migration.Plan, actErr error) (rec
 	switch {
 	case errors.Is(actErr, migration.ErrRender) || errors.Is(actErr, migration.ErrForeignPod):
 		return reconcile.Result{}, nil
-	case errors.Is(actErr, migration.ErrQuota):
-		return reconcile.Result{RequeueAfter: quotaRetry}, nil
+	case errors.Is(actErr, migration.ErrQuota) || errors.Is(actErr, template.ErrMissingFact):
+		return reconcile.Result{RequeueAfter: refusedRetry}, nil
 	case actErr != nil:
 		return quiet(actErr)
 	}
