@@ -76,7 +76,9 @@ func (c *comparison) disk(w, h *libvirtxml.DomainDisk) {
 	c.text(NextBoot, field+".readonly", yesNo(w.ReadOnly != nil), yesNo(h.ReadOnly != nil), seenByGuest)
 	c.text(NextBoot, field+".bootOrder", bootOf(w.Boot), bootOf(h.Boot), "is read when the guest starts")
 	c.source(field, w, h)
-	c.driver(field, w.Driver, h.Driver)
+	if device(w) != "cdrom" { // a drive keeps the settings it was started with
+		c.driver(field, w.Driver, h.Driver)
+	}
 }
 
 func device(d *libvirtxml.DomainDisk) string {
@@ -104,8 +106,14 @@ func (c *comparison) source(field string, w, h *libvirtxml.DomainDisk) {
 		c.add(NeedsMigration, field+".volume", want, have, "a disk in use changes its volume only by migration")
 		return
 	}
+	// Only the disc may be another one: libvirt refuses every other change.
 	changed := *h
-	changed.Source, changed.Driver = w.Source, w.Driver
+	changed.Source = w.Source
+	if h.Driver != nil && w.Driver != nil {
+		driver := *h.Driver
+		driver.Type = w.Driver.Type
+		changed.Driver = &driver
+	}
 	c.operate(c.add(Live, field+".volume", want, have, "the disc can be changed"), UpdateDevice, &changed)
 }
 

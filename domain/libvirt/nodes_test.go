@@ -134,8 +134,8 @@ func (ns *nodes) definition(t testing.TB, name string) *libvirtxml.Domain {
 	return d
 }
 
-// killQEMU kills the process of a guest.
-func killQEMU(t testing.TB, n *rig.HypervisorNode, name string) {
+// findQEMU returns the process of a guest.
+func findQEMU(t testing.TB, n *rig.HypervisorNode, name string) int {
 	t.Helper()
 	pids, err := n.QEMUs()
 	if err != nil {
@@ -143,17 +143,20 @@ func killQEMU(t testing.TB, n *rig.HypervisorNode, name string) {
 	}
 	for _, pid := range pids {
 		cmd, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil {
-			continue
-		}
-		if bytes.Contains(cmd, []byte("guest="+name+",")) {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			return
+		if err == nil && bytes.Contains(cmd, []byte("guest="+name+",")) {
+			return pid
 		}
 	}
 	t.Fatalf("no process runs %s", name)
+	return 0
+}
+
+// killQEMU kills the process of a guest.
+func killQEMU(t testing.TB, n *rig.HypervisorNode, name string) {
+	t.Helper()
+	if err := syscall.Kill(findQEMU(t, n, name), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // serial is what a guest has written to its console on a node.

@@ -25,7 +25,12 @@ func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCan
 func TestQEMU(t *testing.T) {
 	ns := startNodes(t)
 	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
+	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
+	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
+	t.Run("a daemon that is silent is given up", func(t *testing.T) { testSilentDaemon(t, ns) })
+	t.Run("the daemon is killed again and again", func(t *testing.T) { testKills(t, ns) })
+	t.Run("nothing leaks", func(t *testing.T) { testLeaks(t, ns) })
 	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
 }
 
