@@ -119,9 +119,10 @@ func (c *Cluster) StartController() (*rig.Program, error) {
 	return c.run("refdaemon-controller", exec.Command(c.binary, args...))
 }
 
-// StartAgent starts refdaemon node on a node.
+// StartAgent starts refdaemon node on a node. Like the controller it runs until
+// it is stopped or the cluster is.
 func (c *Cluster) StartAgent(ctx context.Context, n *rig.HypervisorNode) (*rig.Program, error) {
-	return c.run("refdaemon-"+n.Name(), n.Command(ctx, c.binary, "node",
+	return c.run("refdaemon-"+n.Name(), n.Command(context.WithoutCancel(ctx), c.binary, "node",
 		"--kubeconfig", c.Rig.Kubeconfig("virtloom-"+n.Name()),
 		"--node-name", n.Name(), "--address", n.Address(),
 		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")))

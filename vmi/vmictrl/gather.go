@@ -49,10 +49,27 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	if err != nil {
 		return nil, err
 	}
-	g.input = template.Input{
-		VMI: obj, Config: template.ConfigFrom(kv, r.LauncherImage), Facts: template.Facts{Claims: g.Claims},
+	g.input = template.Input{VMI: obj, Config: template.ConfigFrom(kv, r.LauncherImage)}
+	g.input.Facts, err = r.facts(ctx, g)
+	return g, err
+}
+
+// facts reads what rendering needs beside the object.
+func (r *Reconciler) facts(ctx context.Context, g *gathered) (template.Facts, error) {
+	f := template.Facts{Claims: g.Claims}
+	var ns corev1.Namespace
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: g.VMI.Namespace}, &ns); err != nil {
+		return f, fmt.Errorf("vmictrl: read Namespace %s: %w", g.VMI.Namespace, err)
 	}
-	return g, nil
+	f.NamespaceLabels = ns.Labels
+	var quotas corev1.ResourceQuotaList
+	if err := r.Client.List(ctx, &quotas, client.InNamespace(g.VMI.Namespace)); err != nil {
+		return f, fmt.Errorf("vmictrl: list the ResourceQuotas of %s: %w", g.VMI.Namespace, err)
+	}
+	for i := range quotas.Items {
+		f.Quotas = append(f.Quotas, &quotas.Items[i])
+	}
+	return f, nil
 }
 
 // unseen asks whether the caches show this controller's own writes, and reads

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/refcluster"
+)
+
+func TestAGuestStartsAndShutsDownGracefully(t *testing.T) {
+	c := cluster(t)
+	s := boot(t, c, newGuest(t, "graceful"))
+	s.single()
+	for _, want := range []v1.VirtualMachineInstanceConditionType{v1.VirtualMachineInstanceReady, v1.VirtualMachineInstanceIsMigratable} {
+		must(t, c.Await(t.Context(), patience, string(want), func(ctx context.Context) (err error) {
+			if s.vmi, err = c.VMI(ctx, s.key); err != nil {
+				return err
+			}
+			for _, have := range s.vmi.Status.Conditions {
+				if have.Type == want && have.Status == corev1.ConditionTrue {
+					return nil
+				}
+			}
+			return fmt.Errorf("conditions %v", s.vmi.Status.Conditions)
+		}))
+	}
+	if n := len(s.vmi.Status.Interfaces); n != 1 || s.vmi.Status.Interfaces[0].MAC == "" {
+		t.Errorf("interfaces %+v, want one with an address", s.vmi.Status.Interfaces)
+	}
+	lines := strings.Join(s.con.Lines(), "\n")
+	if !strings.Contains(lines, "virtloom-cloud-init instance-id="+string(s.vmi.UID)) {
+		t.Errorf("the guest did not find its cloud-init data:\n%s", lines)
+	}
+
+	must(t, c.Client.Delete(t.Context(), s.vmi.DeepCopy()))
+	must(t, c.AwaitGone(t.Context(), s.vmi.DeepCopy(), patience))
+	s.nothingLeft(t.Context())
+	if lines := strings.Join(s.con.Lines(), "\n"); !strings.Contains(lines, "virtloom-power-button") {
+		t.Errorf("the guest was not asked to shut down:\n%s", lines)
+	}
+}
+
+func TestAGuestThatPowersOffSucceeds(t *testing.T) {
+	c := cluster(t)
+	s := boot(t, c, newGuest(t, "poweroff"))
+	_, err := c.Node(s.vmi.Status.NodeName).Virsh(t.Context(), "shutdown", "default_poweroff")
+	must(t, err)
+	s.await(v1.Succeeded)
+	l, err := handoff.Of(s.vmi)
+	must(t, err)
+	if l.State != handoff.Released {
+		t.Errorf("the lease is %+v, want it released", l)
+	}
+}
+
+func TestAGuestWhoseQEMUIsKilledFails(t *testing.T) {
+	c := cluster(t)
+	s := boot(t, c, newGuest(t, "killed"))
+	node := c.Node(s.vmi.Status.NodeName)
+	pids, err := node.QEMUs()
+	must(t, err)
+	for _, pid := range pids {
+		p, err := os.FindProcess(pid)
+		must(t, err)
+		must(t, p.Kill())
+	}
+	s.await(v1.Failed)
+}
+
+func TestAControllerKilledAfterItsFirstWriteMakesOnePod(t *testing.T) {
+	c := cluster(t)
+	w, err := c.Client.Watch(t.Context(), &corev1.PodList{}, client.InNamespace("default"), client.HasLabels{v1.AppLabel})
+	must(t, err)
+	defer w.Stop()
+	vmi := newGuest(t, "one-pod")
+	s := create(t, c, vmi)
+	awaitPod(t, w, string(vmi.UID))
+	crashController(t, c, func() {})
+	s.await(v1.Running)
+	s.single()
+	if n := podCreations(t, c, "one-pod"); n != 1 {
+		t.Errorf("%d Pods were created, want 1", n)
+	}
+}
+
+// awaitPod returns at the first sight of a Pod of the guest.
+func awaitPod(t *testing.T, w watch.Interface, uid string) {
+	t.Helper()
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			if !open {
+				t.Fatal("the watch ended")
+			}
+			if p, isPod := e.Object.(*corev1.Pod); isPod && e.Type == watch.Added && p.Labels[v1.CreatedByLabel] == uid {
+				return
+			}
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		}
+	}
+}
+
+// request is what an audit event tells of a request.
+type request struct {
+	Verb           string
+	ObjectRef      struct{ Resource, Subresource, Name string }
+	ResponseStatus struct{ Code int }
+}
+
+// podCreations counts, in the API server's audit log, the Pods made for a
+// guest.
+func podCreations(t *testing.T, c *refcluster.Cluster, guest string) int {
+	t.Helper()
+	f, err := os.Open(c.Rig.AuditLog())
+	must(t, err)
+	defer func() { _ = f.Close() }()
+	var names []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e request
+		must(t, json.Unmarshal(lines.Bytes(), &e))
+		if e.Verb != "create" || e.ObjectRef.Resource != "pods" || e.ObjectRef.Subresource != "" {
+			continue
+		}
+		if strings.HasPrefix(e.ObjectRef.Name, "virt-launcher-"+guest+"-") && e.ResponseStatus.Code == 201 {
+			names = append(names, e.ObjectRef.Name)
+		}
+	}
+	must(t, lines.Err())
+	slices.Sort(names)
+	return len(names)
+}
+
+func TestAnAgentKilledAndRestartedLeavesItsGuestAlone(t *testing.T) {
+	c := cluster(t)
+	s := boot(t, c, newGuest(t, "untouched"))
+	node := c.Node(s.vmi.Status.NodeName)
+	before, err := node.QEMUs()
+	must(t, err)
+	was, err := c.VMI(t.Context(), s.key)
+	must(t, err)
+	crashAgent(t, c, node.Name(), func() { s.beats(node.Name(), 5) })
+	must(t, c.AwaitAgents(t.Context(), patience))
+	s.beats(node.Name(), 10)
+	after, err := node.QEMUs()
+	must(t, err)
+	if !slices.Equal(before, after) {
+		t.Errorf("QEMU processes were %v and are %v", before, after)
+	}
+	is, err := c.VMI(t.Context(), s.key)
+	must(t, err)
+	if is.Status.Phase != v1.Running || is.Annotations[handoff.Annotation] != was.Annotations[handoff.Annotation] {
+		t.Errorf("the guest is %s under %s, was under %s", is.Status.Phase, is.Annotations[handoff.Annotation], was.Annotations[handoff.Annotation])
+	}
+	s.unbroken()
+}
+
+func TestAnAgentKilledBeforeTheGuestIsUpStartsItOnce(t *testing.T) {
+	c := cluster(t)
+	s := create(t, c, newGuest(t, "interrupted"))
+	s.await(v1.Scheduled)
+	crashAgent(t, c, s.vmi.Status.NodeName, func() {})
+	s.await(v1.Running)
+	s.single()
+	s.beats("", 5)
+	s.unbroken()
+}
+
+func TestAnImpossibleGuestIsToldWhatIsWrongAndHowToMendIt(t *testing.T) {
+	c := cluster(t)
+	for name, tt := range map[string]struct {
+		spoil func(*v1.VirtualMachineInstance)
+		phase v1.VirtualMachineInstancePhase
+		says  []string
+	}{
+		"bad-bus": {
+			func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.Devices.Disks[0].Disk.Bus = "floppy" },
+			v1.Pending, []string{"spec.domain.devices.disks[0].disk.bus", "floppy", "virtio"}},
+		"no-claim": {
+			func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+					PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nowhere"}}}
+			},
+			v1.Pending, []string{"spec.volumes[0].persistentVolumeClaim.claimName", "nowhere", "create it"}},
+		"no-kernel": {
+			func(vmi *v1.VirtualMachineInstance) {
+				vmi.Spec.Domain.Firmware.KernelBoot.Container.KernelPath = "/boot/missing"
+			},
+			v1.Scheduled, []string{"spec.domain.firmware.kernelBoot.container.kernelPath", "/boot/missing", "correct image and path"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := create(t, c, newGuest(t, name, tt.spoil))
+			must(t, c.Await(t.Context(), patience, "a condition", func(ctx context.Context) error {
+				vmi, err := c.VMI(ctx, s.key)
+				if err != nil {
+					return err
+				}
+				for _, have := range vmi.Status.Conditions {
+					if have.Type == v1.VirtualMachineInstanceSynchronized && have.Status == corev1.ConditionFalse {
+						return says(have.Message, vmi.Status.Phase, tt.phase, tt.says)
+					}
+				}
+				return fmt.Errorf("it is %s, conditions %v", vmi.Status.Phase, vmi.Status.Conditions)
+			}))
+		})
+	}
+}
+
+func says(message string, phase, wantPhase v1.VirtualMachineInstancePhase, words []string) error {
+	if phase != wantPhase {
+		return fmt.Errorf("phase %s, want %s", phase, wantPhase)
+	}
+	for _, w := range words {
+		if !strings.Contains(message, w) {
+			return fmt.Errorf("the message does not say %q: %s", w, message)
+		}
+	}
+	return nil
+}
