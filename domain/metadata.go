@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
@@ -35,6 +36,9 @@ type Metadata struct {
 	// GraceDeadline is when a shutdown that was asked for turns into a kill; nil
 	// if none was asked for. Whole microseconds are kept.
 	GraceDeadline *time.Time
+	// ShutdownAt is when the guest was last asked to shut down, so that it is
+	// asked again in time and not at every look. Whole microseconds are kept.
+	ShutdownAt *time.Time
 	// MigrationUID is the migration that brings or takes this guest; empty if
 	// there is none.
 	MigrationUID types.UID
@@ -79,9 +83,7 @@ func (m Metadata) XML() (string, error) {
 		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), Epoch: m.Epoch,
 		MigrationUID: string(m.MigrationUID), Paused: m.Paused, LastApplied: m.LastApplied,
 	}
-	if m.GraceDeadline != nil {
-		x.GraceDeadline = m.GraceDeadline.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
-	}
+	x.GraceDeadline, x.ShutdownAt = stamp(m.GraceDeadline), stamp(m.ShutdownAt)
 	b, err := xml.Marshal(metadataXML{metadataFields: x})
 	if err != nil {
 		return "", fmt.Errorf("metadata of %s: %w", m.Of(), err)
@@ -137,14 +139,29 @@ func decodeMetadata(dec *xml.Decoder, start *xml.StartElement) (Metadata, bool, 
 		Namespace: x.Namespace, Name: x.Name, UID: types.UID(x.UID), Epoch: x.Epoch,
 		MigrationUID: types.UID(x.MigrationUID), Paused: x.Paused, LastApplied: x.LastApplied,
 	}
-	if x.GraceDeadline != "" {
-		t, err := time.Parse(time.RFC3339Nano, x.GraceDeadline)
-		if err != nil {
-			return Metadata{}, false, fmt.Errorf("domain metadata: grace deadline: %w", err)
-		}
-		m.GraceDeadline = &t
+	var bad [2]error
+	m.GraceDeadline, bad[0] = unstamp(x.GraceDeadline)
+	m.ShutdownAt, bad[1] = unstamp(x.ShutdownAt)
+	if err := errors.Join(bad[:]...); err != nil {
+		return Metadata{}, false, fmt.Errorf("domain metadata: %w", err)
 	}
 	return m, true, nil
+}
+
+// stamp and unstamp store a time; no time is the empty string.
+func stamp(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Truncate(time.Microsecond).Format(time.RFC3339Nano)
+}
+
+func unstamp(s string) (*time.Time, error) {
+	if s == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return &t, err
 }
 
 // MetadataOf reads our metadata from a domain. false: there is none.
@@ -171,11 +188,15 @@ func unfitForXML(s string) (rune, bool) {
 		if r == 0xFFFD && !strings.HasPrefix(s[i:], "\uFFFD") {
 			return r, true
 		}
-		ok := r == '\t' || r == '\n' || r == '\r' || r >= 0x20 && r <= 0xD7FF ||
-			r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= 0x10FFFF
-		if !ok {
+		if !unicode.Is(xmlCharacters, r) {
 			return r, true
 		}
 	}
 	return 0, false
+}
+
+// xmlCharacters are those XML 1.0 has (production Char).
+var xmlCharacters = &unicode.RangeTable{
+	R16: []unicode.Range16{{Lo: 0x9, Hi: 0xA, Stride: 1}, {Lo: 0xD, Hi: 0xD, Stride: 1}, {Lo: 0x20, Hi: 0xD7FF, Stride: 1}, {Lo: 0xE000, Hi: 0xFFFD, Stride: 1}},
+	R32: []unicode.Range32{{Lo: 0x10000, Hi: 0x10FFFF, Stride: 1}},
 }

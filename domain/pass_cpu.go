@@ -101,7 +101,14 @@ func cpuModel(c *Conversion) error {
 	if spec == nil {
 		return nil
 	}
-	for i, f := range spec.Features {
+	return cpuFeatures(c, spec.Features)
+}
+
+// cpuFeatures adds the features of the spec; a named model loses mpx, which no
+// kernel uses any more and newer hosts lack, unless the spec speaks of it.
+func cpuFeatures(c *Conversion, features []v1.CPUFeature) error {
+	out := c.Domain.CPU
+	for i, f := range features {
 		policy := f.Policy
 		if policy == "" {
 			policy = "require"

@@ -35,15 +35,20 @@ func (p *diskPass) source(vol *v1.Volume) error {
 			Reason: "the node has no file for this volume", Remedy: "wait until it is provisioned and mounted", Err: ErrNotFound,
 		}
 	}
-	format, xml, err := p.image(&src)
+	if p.out.Device == "lun" && !src.Block {
+		return p.Invalid(p.field+".lun", "its volume is no block device", "make it a disk, or use a volume of mode Block")
+	}
+	return p.data(&src)
+}
+
+// data sets what the facts say: image, images below it, how to access them.
+func (p *diskPass) data(src *DiskSource) error {
+	format, xml, err := p.image(src)
 	if err != nil {
 		return err
 	}
 	p.out.Driver.Type, p.out.Source = format, xml
 	p.ro = p.ro || src.ReadOnly
-	if p.out.Device == "lun" && !src.Block {
-		return p.Invalid(p.field+".lun", "its volume is no block device", "make it a disk, or use a volume of mode Block")
-	}
 	if src.Backing != nil {
 		if p.out.BackingStore, err = p.backing(src.Backing, 1); err != nil {
 			return err
@@ -52,7 +57,10 @@ func (p *diskPass) source(vol *v1.Volume) error {
 	if p.out.Device != "cdrom" && !src.Preallocated {
 		p.out.Driver.Discard = "unmap"
 	}
-	return p.cache(&src)
+	if err := p.cache(src); err != nil {
+		return err
+	}
+	return p.accessMode(src)
 }
 
 // emptyDrive is a CD-ROM drive without a disc.
@@ -117,7 +125,7 @@ func (p *diskPass) backing(src *DiskSource, depth int) (*libvirtxml.DomainDiskBa
 	}, nil
 }
 
-// cache sets cache and I/O mode. A cache the spec leaves open is none where the
+// cache sets the cache mode. A cache the spec leaves open is none where the
 // file can bypass the page cache, else writethrough: both keep what the guest
 // was told is written.
 func (p *diskPass) cache(src *DiskSource) error {
@@ -145,6 +153,12 @@ func (p *diskPass) cache(src *DiskSource) error {
 		p.out.Shareable = &libvirtxml.DomainDiskShareable{}
 	}
 	p.out.Driver.Cache = mode
+	return nil
+}
+
+// accessMode sets the I/O mode, which depends on the cache.
+func (p *diskPass) accessMode(src *DiskSource) error {
+	mode := p.out.Driver.Cache
 	switch io := string(p.in.IO); io {
 	case "":
 		if mode == "none" && (src.Block || src.Preallocated) {

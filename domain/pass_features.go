@@ -55,6 +55,22 @@ func features(c *Conversion) error {
 	if f == nil {
 		return nil
 	}
+	platform(c, f)
+	switch {
+	case f.Hyperv != nil:
+		return hyperv(c, f.Hyperv)
+	case f.HypervPassthrough != nil && !isFalse(f.HypervPassthrough.Enabled):
+		if c.Facts.Emulation {
+			return c.Invalid(specDomain+"features.hypervPassthrough", "needs KVM, and this guest is emulated in software", "remove it")
+		}
+		out.HyperV = &libvirtxml.DomainFeatureHyperV{Mode: "passthrough"}
+	}
+	return nil
+}
+
+// platform sets the features of the machine itself.
+func platform(c *Conversion, f *v1.Features) {
+	out := c.Domain.Features
 	if f.APIC != nil && enabled(&f.APIC.FeatureState) {
 		out.APIC = &libvirtxml.DomainFeatureAPIC{}
 		if f.APIC.EndOfInterrupt {
@@ -71,16 +87,6 @@ func features(c *Conversion) error {
 	if c.arch.vmport {
 		out.VMPort = &libvirtxml.DomainFeatureState{State: "off"}
 	}
-	switch {
-	case f.Hyperv != nil:
-		return hyperv(c, f.Hyperv)
-	case f.HypervPassthrough != nil && !isFalse(f.HypervPassthrough.Enabled):
-		if c.Facts.Emulation {
-			return c.Invalid(specDomain+"features.hypervPassthrough", "needs KVM, and this guest is emulated in software", "remove it")
-		}
-		out.HyperV = &libvirtxml.DomainFeatureHyperV{Mode: "passthrough"}
-	}
-	return nil
 }
 
 // hyperv sets the enlightenments, which only KVM offers.

@@ -30,27 +30,37 @@ func operatingSystem(c *Conversion) error {
 	if s.StartStrategy != nil && *s.StartStrategy == v1.StartStrategyPaused {
 		c.Domain.OS.BootMenu = &libvirtxml.DomainBootMenu{Enable: "yes", Timeout: "10000"}
 	}
-	if fw := s.Domain.Firmware; fw != nil {
-		if fw.Bootloader != nil && fw.Bootloader.BIOS != nil && isTrue(fw.Bootloader.BIOS.UseSerial) {
-			c.Domain.OS.BIOS = &libvirtxml.DomainBIOS{UseSerial: "yes"}
-		}
-		if err := kernelBoot(c, fw.KernelBoot); err != nil {
-			return err
-		}
+	if err := firmware(c); err != nil {
+		return err
 	}
 	return rebootPolicy(c)
+}
+
+// firmware sets how the guest boots.
+func firmware(c *Conversion) error {
+	fw := c.VMI.Spec.Domain.Firmware
+	if fw == nil {
+		return nil
+	}
+	if fw.Bootloader != nil && fw.Bootloader.BIOS != nil && isTrue(fw.Bootloader.BIOS.UseSerial) {
+		c.Domain.OS.BIOS = &libvirtxml.DomainBIOS{UseSerial: "yes"}
+	}
+	switch kb := fw.KernelBoot; {
+	case kb == nil:
+		return nil
+	case kb.Container != nil:
+		return kernelBoot(c, kb)
+	case kb.KernelArgs != "":
+		return c.Invalid(specDomain+"firmware.kernelBoot.kernelArgs", "arguments without a kernel",
+			"name the kernel in "+specDomain+"firmware.kernelBoot.container")
+	}
+	return nil
 }
 
 // kernelBoot boots the kernel of the facts with the arguments of the spec.
 func kernelBoot(c *Conversion, kb *v1.KernelBoot) error {
 	const field = specDomain + "firmware.kernelBoot."
 	switch {
-	case kb == nil:
-		return nil
-	case kb.Container == nil && kb.KernelArgs != "":
-		return c.Invalid(field+"kernelArgs", "arguments without a kernel", "name the kernel in "+field+"container")
-	case kb.Container == nil:
-		return nil
 	case kb.Container.KernelPath == "" && kb.Container.InitrdPath == "":
 		return c.Invalid(field+"container", "names neither a kernel nor an initrd", "set kernelPath")
 	case kb.Container.KernelPath != "" && c.Facts.Kernel == "":

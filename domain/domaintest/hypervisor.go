@@ -158,28 +158,41 @@ func (h *Hypervisor) lockedApply(op domain.Operation) error {
 	case domain.Shutdown:
 		return h.lockedShutdown(g)
 	case domain.Destroy:
-		if g.state.Alive() {
-			h.lockedStop(g, domain.ReasonDestroyed)
-		}
+		return h.lockedDestroy(g)
 	case domain.Undefine:
-		if g.state.Alive() {
-			return domain.ErrInvalidState
-		}
-		delete(h.guests, op.Domain)
-		h.lockedTell(op.Domain, "Undefined")
+		return h.lockedUndefine(g)
 	case domain.Suspend:
 		return h.lockedSwitch(g, domain.StatusRunning, domain.StatusPaused, domain.ReasonUser)
 	case domain.Resume:
 		return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
 	case domain.SetMetadata:
-		if _, err := op.Metadata.XML(); err != nil {
-			return err
-		}
-		g.state.Metadata = op.Metadata
-		h.lockedTell(op.Domain, "MetadataChange")
-	default:
-		return h.lockedDevice(g, op)
+		return h.lockedMetadata(g, op.Metadata)
 	}
+	return h.lockedDevice(g, op)
+}
+
+func (h *Hypervisor) lockedDestroy(g *guest) error {
+	if g.state.Alive() {
+		h.lockedStop(g, domain.ReasonDestroyed)
+	}
+	return nil
+}
+
+func (h *Hypervisor) lockedUndefine(g *guest) error {
+	if g.state.Alive() {
+		return domain.ErrInvalidState
+	}
+	delete(h.guests, g.state.Name)
+	h.lockedTell(g.state.Name, "Undefined")
+	return nil
+}
+
+func (h *Hypervisor) lockedMetadata(g *guest, m domain.Metadata) error {
+	if _, err := m.XML(); err != nil {
+		return err
+	}
+	g.state.Metadata = m
+	h.lockedTell(g.state.Name, "MetadataChange")
 	return nil
 }
 

@@ -45,12 +45,7 @@ func action(op domain.Operation) (func(*virt.Connect) error, error) {
 		xml, err := op.Definition.Marshal()
 		return func(c *virt.Connect) error { return start(c, op, xml) }, err
 	case domain.Shutdown:
-		return existing(func(dom *virt.Domain) error {
-			if st, _, err := dom.GetState(); err == nil && st == virt.DOMAIN_PAUSED {
-				return invalidState("the domain is paused")
-			}
-			return shutdown(dom)
-		})
+		return existing(shutdown)
 	case domain.Destroy:
 		return gone(destroy)
 	case domain.Undefine:
@@ -61,10 +56,9 @@ func action(op domain.Operation) (func(*virt.Connect) error, error) {
 		return existing(resume)
 	case domain.SetMetadata:
 		xml, err := op.Metadata.XML()
-		if err != nil {
-			return nil, err
-		}
-		return existing(func(dom *virt.Domain) error { return setMetadata(dom, xml) })
+		return func(c *virt.Connect) error {
+			return withDomain(c, op.Domain, func(dom *virt.Domain) error { return setMetadata(dom, xml) })
+		}, err
 	}
 	change, err := newDeviceChange(op)
 	if err != nil {
@@ -114,7 +108,8 @@ func invalidState(why string) error {
 	return virt.Error{Code: virt.ERR_OPERATION_INVALID, Message: why}
 }
 
-// shutdown asks the guest, unless it does not run or is on its way already.
+// shutdown asks the guest, unless it does not run or is on its way already. One
+// that is paused could not hear.
 func shutdown(dom *virt.Domain) error {
 	ending := func() (bool, error) {
 		st, _, err := dom.GetState()
@@ -122,6 +117,9 @@ func shutdown(dom *virt.Domain) error {
 	}
 	if done, err := ending(); err != nil || done {
 		return err
+	}
+	if st, _, err := dom.GetState(); err == nil && st == virt.DOMAIN_PAUSED {
+		return invalidState("the domain is paused")
 	}
 	err := dom.ShutdownFlags(virt.DOMAIN_SHUTDOWN_DEFAULT)
 	if done, stateErr := ending(); stateErr == nil && done {

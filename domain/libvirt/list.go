@@ -64,12 +64,13 @@ func summary(dom *virt.Domain, log logr.Logger) (domain.State, error) {
 	case err != nil:
 		return s, err
 	}
-	m, _, err := domain.ParseMetadataElement(xml)
-	if err != nil { // somebody else wrote there: not ours
+	m, ours, err := domain.ParseMetadataElement(xml)
+	switch {
+	case err != nil: // somebody else wrote there: not ours
 		log.Error(err, "unreadable domain metadata", "domain", s.Name)
-		return s, nil
+	case ours:
+		s.Metadata = m
 	}
-	s.Metadata = m
 	return s, nil
 }
 

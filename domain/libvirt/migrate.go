@@ -119,8 +119,8 @@ func (d *Driver) MigrationProgress(ctx context.Context, name string) (domain.Pro
 	return read(ctx, d, "get migration progress", name, func(c *virt.Connect) (p domain.Progress, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			i, err := dom.GetJobStats(0)
-			if code(err, virt.ERR_OPERATION_INVALID) {
-				return nil // does not run: nothing migrates
+			if code(err, virt.ERR_OPERATION_INVALID) { // does not run: nothing migrates
+				i, err = &virt.DomainJobInfo{Type: virt.DOMAIN_JOB_NONE}, nil
 			}
 			if err != nil {
 				return err
@@ -135,8 +135,8 @@ func (d *Driver) MigrationProgress(ctx context.Context, name string) (domain.Pro
 				BytesPerSecond: i.MemBps,
 			}
 			st, reason, err := dom.GetState()
-			p.PostCopy = err == nil && st == virt.DOMAIN_PAUSED && reason == int(virt.DOMAIN_PAUSED_POSTCOPY)
-			return nil
+			p.PostCopy = st == virt.DOMAIN_PAUSED && reason == int(virt.DOMAIN_PAUSED_POSTCOPY)
+			return err
 		})
 		return p, err
 	})
@@ -152,7 +152,8 @@ func (d *Driver) AbortMigration(ctx context.Context, name string) error {
 			}
 			// Nothing to abort is what was wanted; a job that cannot be
 			// aborted is not.
-			if i, statsErr := dom.GetJobStats(0); statsErr != nil || i.Type == virt.DOMAIN_JOB_NONE {
+			i, statsErr := dom.GetJobStats(0)
+			if code(statsErr, virt.ERR_OPERATION_INVALID) || statsErr == nil && i.Type == virt.DOMAIN_JOB_NONE {
 				return nil
 			}
 			return err
