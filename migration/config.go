@@ -56,10 +56,10 @@ type Config struct {
 	// KeepFinished is how many finished migrations of one guest are kept;
 	// older ones are deleted. Default 5, negative keeps all.
 	KeepFinished int
-	// SourceGrace is the grace period, in seconds, with which the Pod the guest
-	// has left is deleted; default 1, since the source node has reported the
-	// guest gone.
-	SourceGrace int64
+	// PodGrace is the grace period, in seconds, with which Pods are deleted that
+	// the guest has left or did not reach. Default 1: there is no guest in them
+	// that would need time to shut down.
+	PodGrace int64
 	// Cluster is spec.configuration.migrations of the KubeVirt object; nil
 	// means KubeVirt's defaults.
 	Cluster *v1.MigrationConfiguration
@@ -75,8 +75,8 @@ func (c Config) WithDefaults() Config {
 	if c.KeepFinished == 0 {
 		c.KeepFinished = 5
 	}
-	if c.SourceGrace == 0 {
-		c.SourceGrace = 1
+	if c.PodGrace == 0 {
+		c.PodGrace = 1
 	}
 	if c.Evaluator == nil {
 		c.Evaluator = DefaultChecks()

@@ -20,8 +20,7 @@ func (d *decision) succeeded() phase {
 	switch {
 	case p == nil || p.DeletionTimestamp != nil:
 	case d.guestLeft(p):
-		grace := d.s.Config.SourceGrace
-		d.deletePod(p, "the guest has left it", &grace)
+		d.deletePod(p, "the guest has left it")
 	case !d.guestEnded() && d.lease.State == handoff.Moving:
 		// The guest is on its way again; whether it left for good is open.
 		return v1.MigrationSucceeded
@@ -68,7 +67,7 @@ func (d *decision) failed() phase {
 		}
 	}
 	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp == nil {
-		d.deletePod(p, "the guest does not move there", nil)
+		d.deletePod(p, "the guest does not move there")
 	}
 	d.plan.Release = true
 	d.collect()
@@ -77,9 +76,10 @@ func (d *decision) failed() phase {
 
 func (d *decision) guestEnded() bool { return d.s.VMI == nil || d.s.VMI.IsFinal() }
 
-func (d *decision) deletePod(p *corev1.Pod, why string, grace *int64) {
+func (d *decision) deletePod(p *corev1.Pod, why string) {
+	grace := d.s.Config.PodGrace
 	d.act(Action{
-		Kind: DeletePod, Why: why, Pod: &PodRef{Name: p.Name, UID: p.UID, GraceSeconds: grace},
+		Kind: DeletePod, Why: why, Pod: &PodRef{Name: p.Name, UID: p.UID, GraceSeconds: &grace},
 		Event: &Event{Reason: EventDeleted, Message: "deleted Pod " + p.Name + ": " + why},
 	})
 }

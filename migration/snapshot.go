@@ -135,8 +135,8 @@ func (s Snapshot) Claim() (Claim, bool) {
 
 // mayStart reports whether only capacity is missing for the migration to start.
 func (s Snapshot) mayStart() bool {
-	return s.Migration.Status.Phase == v1.MigrationPending && s.Migration.DeletionTimestamp == nil &&
-		s.adopted() && s.Older() == nil && s.owner() == nil && s.orphan() == nil &&
+	fresh := s.Migration.Status.Phase == v1.MigrationPhaseUnset || s.Migration.Status.Phase == v1.MigrationPending
+	return fresh && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.owner() == nil && s.orphan() == nil &&
 		!s.refused() && !s.Config.evaluate(s).Blocked
 }
 

@@ -4,6 +4,7 @@ package migrationctrl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -127,7 +128,31 @@ func (c *cluster) namespace(t *testing.T) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("test-%d", c.names.Add(1))}}
 	c.create(t, ns)
+	t.Cleanup(func() { c.clear(t, ns.Name) })
 	return ns.Name
+}
+
+// clear removes what a failed test may leave, so that it holds no slot in the
+// tests after it.
+func (c *cluster) clear(t *testing.T, namespace string) {
+	t.Helper()
+	ctx := context.Background()
+	var list v1.VirtualMachineInstanceMigrationList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		t.Error(err)
+	}
+	for i := range list.Items {
+		m := &list.Items[i]
+		m.Finalizers = nil
+		if err := errors.Join(c.Update(ctx, m), c.Delete(ctx, m)); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			t.Error(err)
+		}
+	}
+	for _, o := range []client.Object{&v1.VirtualMachineInstance{}, &v1.KubeVirt{}} {
+		if err := c.DeleteAllOf(ctx, o, client.InNamespace(namespace)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func (c *cluster) create(t *testing.T, o client.Object) {
