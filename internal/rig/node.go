@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	_ "embed"
 )
@@ -249,7 +250,7 @@ func (n *HypervisorNode) HostPath(p string) string {
 // Stop kills everything that runs on the node, the guests first of all, as when a machine loses its
 // power, and removes its files but for the logs. It returns when all of it is gone; that the node
 // has been stopped already is no error. The Kubernetes Node stays.
-func (n *HypervisorNode) Stop(context.Context) error {
+func (n *HypervisorNode) Stop(ctx context.Context) error {
 	n.fabric.mu.Lock()
 	current := n.fabric.nodes[n.name] == n
 	n.fabric.mu.Unlock()
@@ -258,8 +259,7 @@ func (n *HypervisorNode) Stop(context.Context) error {
 	}
 	var errs []error
 	if n.first != nil {
-		// The process is reaped only after the kernel has ended all others of its PID namespace.
-		errs = append(errs, n.keepCapabilities(), n.first.stop(0))
+		errs = append(errs, n.keepCapabilities(), n.kill(ctx))
 	}
 	errs = append(errs, os.RemoveAll(n.dir))
 	n.fabric.mu.Lock()
@@ -269,4 +269,29 @@ func (n *HypervisorNode) Stop(context.Context) error {
 		return fmt.Errorf("stop hypervisor node %s: %w", n.name, err)
 	}
 	return nil
+}
+
+// kill ends every process of the node. The kernel does so with the first one, which it then keeps
+// until all others have been reaped, each by its parent. That may be a program that never asks how
+// its child ended, or an init that is slow to, so kill waits until all have ended and not until
+// the first one has been reaped.
+func (n *HypervisorNode) kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still there after %v", goneTimeout))
+	defer cancel()
+	if err := n.first.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-n.first.done:
+			return nil
+		case <-time.After(probeInterval / 4):
+		case <-ctx.Done():
+			return fmt.Errorf("its processes: %w", context.Cause(ctx))
+		}
+		if left, err := n.living(); err == nil && len(left) == 0 {
+			n.fabric.rig.forget(n.first)
+			return nil
+		}
+	}
 }

@@ -19,13 +19,20 @@ const (
 	allNamespaces   = agentNamespaces | unix.CLONE_NEWNET
 )
 
-// Start starts cmd on the node, as cmd.Start would on the machine: in the mount, UTS, IPC and PID
-// namespaces of the node, but in the network of the machine, where the API server is. cmd.Process is
-// the program itself, so a signal sent to it reaches the program. It dies with the node.
+// Run starts a program on the node as one of the rig, see Rig.Run: in the mount, UTS, IPC and PID
+// namespaces of the node, but in the network of the machine, where the API server is. It dies with
+// the node at the latest.
 //
-// The caller has to call cmd.Wait. SysProcAttr.Pdeathsig must not be set: it would kill the program
-// at once.
-func (n *HypervisorNode) Start(cmd *exec.Cmd) error { return n.startIn(cmd, agentNamespaces) }
+// The program is a child of this process, with no other in between: it gets the signals that
+// Program sends, and its number is its own. SysProcAttr.Pdeathsig must not be set, it would kill
+// the program at once.
+func (n *HypervisorNode) Run(name string, cmd *exec.Cmd) (*Program, error) {
+	p, err := n.fabric.rig.spawnBy(name, cmd, func() error { return n.startIn(cmd, agentNamespaces) })
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return &Program{p: p}, nil
+}
 
 // startIn starts cmd in some of the node's namespaces. There is no way to name them to fork, so a
 // thread of this process moves there, starts the program and ends.
@@ -38,10 +45,6 @@ func (n *HypervisorNode) startIn(cmd *exec.Cmd, namespaces int) error {
 		}
 		cmd.Dir = dir
 	}
-	if cmd.Env == nil {
-		cmd.Env = os.Environ()
-	}
-	cmd.Env = append(cmd.Env, markVariable+"="+n.fabric.rig.dir)
 	result := make(chan error)
 	go func() {
 		// Never unlocked: the runtime then ends the thread with this function instead of using it again.
@@ -53,7 +56,7 @@ func (n *HypervisorNode) startIn(cmd *exec.Cmd, namespaces int) error {
 		result <- err
 	}()
 	if err := <-result; err != nil {
-		return fmt.Errorf("start %s on node %s: %w", cmd.Path, n.name, err)
+		return fmt.Errorf("%s on node %s: %w", cmd.Path, n.name, err)
 	}
 	return nil
 }
@@ -76,10 +79,9 @@ func moveThread(pid, namespaces int) error {
 	return nil
 }
 
-// Command is like exec.CommandContext for a program that runs on the node; see Start for where. It
-// can be used like any other Cmd, but its process is nsenter, which passes on how the program
-// ended and no signal: whatever ends nsenter kills the program at once. Use Start for a program
-// that is to end gracefully.
+// Command is like exec.CommandContext for a short program on the node; see Run for where. It can be
+// used like any other Cmd, but its process is nsenter, which passes on how the program ended and no
+// signal: whatever ends nsenter kills the program.
 func (n *HypervisorNode) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{
 		"--target", strconv.Itoa(n.Pid()), "--mount", "--uts", "--ipc", "--pid", "--",

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -175,6 +176,21 @@ func (n *HypervisorNode) QEMUs() ([]int, error) { return n.processes("qemu-syste
 // processes lists the living processes on the node whose command name, which the kernel cuts off
 // after 15 bytes, is comm.
 func (n *HypervisorNode) processes(comm string) ([]int, error) {
+	living, err := n.living()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(living, func(pid int) bool {
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		return err != nil || strings.TrimSuffix(string(name), "\n") != comm
+	}), nil
+}
+
+// living lists the processes in the PID namespace of the node that have not ended.
+func (n *HypervisorNode) living() ([]int, error) {
+	if n.first == nil {
+		return nil, fmt.Errorf("node %s has not been started", n.name)
+	}
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.Pid()))
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", n.name, err)
@@ -189,12 +205,12 @@ func (n *HypervisorNode) processes(comm string) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		// Errors below mean that the process has ended, or that it is a zombie: those have no namespace.
-		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if err != nil || strings.TrimSuffix(string(name), "\n") != comm {
-			continue
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		if err != nil || link != namespace {
+			continue // no such process any more, or not ours
 		}
-		if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); err == nil && link == namespace {
+		// A process that has ended, reaped or not, has lost its other namespaces.
+		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil {
 			found = append(found, pid)
 		}
 	}

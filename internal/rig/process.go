@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +37,11 @@ type process struct {
 // called after name. The process leads a session, so that a signal from a terminal does not reach
 // it and its whole group can be killed; it carries the rig's mark in its environment.
 func (r *Rig) spawn(name string, cmd *exec.Cmd) (*process, error) {
+	return r.spawnBy(name, cmd, cmd.Start)
+}
+
+// spawnBy is spawn for a cmd that is started in another way than by cmd.Start.
+func (r *Rig) spawnBy(name string, cmd *exec.Cmd, start func() error) (*process, error) {
 	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
 	if cmd.Stdout == nil && cmd.Stderr == nil {
 		p.log = filepath.Join(r.logDir(), name+".log")
@@ -54,7 +60,7 @@ func (r *Rig) spawn(name string, cmd *exec.Cmd) (*process, error) {
 		cmd.Env = os.Environ()
 	}
 	cmd.Env = append(cmd.Env, markVariable+"="+r.dir)
-	if err := cmd.Start(); err != nil {
+	if err := start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	watchErr := r.watchdog.Add(cmd.Process.Pid)
@@ -110,6 +116,13 @@ func (p *process) tail() string {
 		return "\n(nothing in " + p.log + ")"
 	}
 	return "\nend of " + p.log + ":\n" + text
+}
+
+// forget drops a process that has been ended in another way than by stop.
+func (r *Rig) forget(p *process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.processes = slices.DeleteFunc(r.processes, func(have *process) bool { return have == p })
 }
 
 // stop ends the process and its group: SIGTERM if it has grace left, then SIGKILL. It returns when
