@@ -105,31 +105,28 @@ func (d *decision) movedAway() bool {
 }
 
 // shutdown asks the guest to power off, repeats that, and ends it when its
-// time is up. The deadline is stored in the domain before the first request, so
-// that a restarted agent does not begin anew.
+// time is up. Both times are stored in the domain before each request, so that
+// a restarted agent does not begin anew.
 func (d *decision) shutdown(grace time.Duration, why string) {
-	deadline := d.State.Metadata.GraceDeadline
-	switch {
-	case deadline == nil:
+	meta := d.State.Metadata
+	if meta.GraceDeadline == nil {
 		at := d.now.Add(grace)
-		meta := d.State.Metadata
 		meta.GraceDeadline = &at
-		d.do(Task{Verb: TaskApply, Why: why, Operation: Operation{Verb: SetMetadata, Domain: d.State.Name, Metadata: meta}})
-		d.ask(grace, why)
-	case !d.now.Before(*deadline):
-		d.apply(Destroy, "the grace period is over")
-		d.again(time.Second)
-	default:
-		d.ask(deadline.Sub(d.now), why)
 	}
-}
-
-// ask requests a shutdown and comes back soon enough to repeat or end it.
-func (d *decision) ask(left time.Duration, why string) {
+	left := meta.GraceDeadline.Sub(d.now)
 	if left <= 0 {
-		d.apply(Destroy, why+", without a grace period")
+		d.apply(Destroy, why+"; its grace period is over")
+		d.again(time.Second)
 		return
 	}
+	if meta.ShutdownAt != nil {
+		if waited := d.now.Sub(*meta.ShutdownAt); waited < resendAfter {
+			d.again(min(left, resendAfter-waited))
+			return
+		}
+	}
+	meta.ShutdownAt = &d.now
+	d.do(Task{Verb: TaskApply, Why: why, Operation: Operation{Verb: SetMetadata, Domain: d.State.Name, Metadata: meta}})
 	if d.State.Status == StatusPaused {
 		d.apply(Resume, "a paused guest cannot shut down")
 	}

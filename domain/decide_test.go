@@ -68,6 +68,10 @@ func graceUntil(at time.Time) func(*domain.State) {
 	return func(s *domain.State) { s.Metadata.GraceDeadline = &at }
 }
 
+func askedAt(at time.Time) func(*domain.State) {
+	return func(s *domain.State) { s.Metadata.ShutdownAt = &at }
+}
+
 func epoch(n uint64) func(*domain.State) { return func(s *domain.State) { s.Metadata.Epoch = n } }
 
 func TestDecideOnTheNode(t *testing.T) {
@@ -125,9 +129,15 @@ func TestDecideOnTheNode(t *testing.T) {
 		"deletion begins with the deadline, then asks": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: running},
 			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Owned, 1}},
+		"it does not press again at once": {
+			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Minute)), askedAt(decideNow.Add(-time.Second)))},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
 		"it asks again while there is time": {
-			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Second)))},
-			want{domain.RoleHolder, "Shutdown", v1.Running, handoff.Owned, 1}},
+			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Minute)), askedAt(decideNow.Add(-5*time.Second)))},
+			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Owned, 1}},
+		"a guest without a grace period is ended at once": {
+			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.TerminationGracePeriodSeconds = new(int64) }), State: running},
+			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Owned, 1}},
 		"and ends the guest when time is up": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow))},
 			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Owned, 1}},

@@ -66,6 +66,7 @@ type metadataFields struct {
 	UID           string `xml:"uid"`
 	Epoch         uint64 `xml:"epoch"`
 	GraceDeadline string `xml:"graceDeadline,omitempty"`
+	ShutdownAt    string `xml:"shutdownAt,omitempty"`
 	MigrationUID  string `xml:"migrationUID,omitempty"`
 	Paused        bool   `xml:"paused,omitempty"`
 	LastApplied   string `xml:"lastApplied,omitempty"`

@@ -40,47 +40,71 @@ type Console struct {
 	mu    sync.Mutex
 	ticks []Tick
 	lines []string
-	// first is the first line of each node, and last what a node wrote after
+	// first is the first line of each source, and last what one wrote after
 	// its last line break: a guest may move in the middle of a line.
-	first map[string]Tick
-	head  map[string]string
-	last  map[string]string
+	first map[source]Tick
+	head  map[source]string
+	last  map[source]string
 }
 
 // Follow reads a guest's console until ctx ends.
 func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
-	con := &Console{first: map[string]Tick{}, head: map[string]string{}, last: map[string]string{}}
+	con := &Console{first: map[source]Tick{}, head: map[source]string{}, last: map[source]string{}}
 	for _, n := range c.Nodes {
 		go con.follow(ctx, n, uid)
 	}
 	return con
 }
 
-// follow reads the console log of one node: from when it appears, and from its
-// beginning.
+// follow reads the console logs of one node: each from when it appears, and
+// from its beginning. A guest that comes back to a node writes another file.
 func (con *Console) follow(ctx context.Context, n *rig.HypervisorNode, uid types.UID) {
 	path := n.HostPath(filepath.Join(n.StateDir(), "guests", string(uid), domain.SerialLog))
-	var f *os.File
-	for f == nil {
-		f, _ = os.Open(path)
+	for visit := 0; ; {
+		f, err := os.Open(path)
+		if err == nil {
+			visit++
+			con.read(ctx, f, path, source{n.Name(), visit})
+		}
 		if !pause(ctx) {
 			return
 		}
 	}
+}
+
+// source is where a line comes from: a node, and which of its visits.
+type source struct {
+	node  string
+	visit int
+}
+
+// read reads one log until another takes its place.
+func (con *Console) read(ctx context.Context, f *os.File, path string, src source) {
 	defer func() { _ = f.Close() }()
 	r := bufio.NewReader(f)
 	for partial := ""; ; {
 		text, err := r.ReadString('\n')
 		partial += text
-		switch {
-		case err == nil:
-			con.line(n.Name(), strings.TrimSpace(partial))
+		if err == nil {
+			con.line(src, strings.TrimSpace(partial))
 			partial = ""
-		case errors.Is(err, io.EOF) && con.rest(n.Name(), partial) && pause(ctx):
-		default:
+			continue
+		}
+		con.rest(src, partial)
+		if !errors.Is(err, io.EOF) || text == "" && replaced(f, path) || !pause(ctx) {
 			return
 		}
 	}
+}
+
+// replaced tells whether another file has the name by now.
+func replaced(f *os.File, path string) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	other, err := os.Stat(path)
+	return err == nil && !os.SameFile(mine, other)
 }
 
 // pause waits a moment; false means that ctx has ended.
@@ -93,13 +117,13 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-func (con *Console) line(node, text string) {
+func (con *Console) line(src source, text string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
-	con.lines = append(con.lines, node+": "+text)
-	t := Tick{N: number(text), Node: node, At: time.Now()}
-	if _, begun := con.first[node]; !begun {
-		con.first[node], con.head[node] = t, text
+	con.lines = append(con.lines, src.node+": "+text)
+	t := Tick{N: number(text), Node: src.node, At: time.Now()}
+	if _, begun := con.first[src]; !begun {
+		con.first[src], con.head[src] = t, text
 	}
 	if t.N > 0 {
 		con.ticks = append(con.ticks, t)
@@ -107,11 +131,10 @@ func (con *Console) line(node, text string) {
 }
 
 // rest notes the line a node has not ended yet.
-func (con *Console) rest(node, partial string) bool {
+func (con *Console) rest(src source, partial string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
-	con.last[node] = partial
-	return true
+	con.last[src] = partial
 }
 
 // number returns the number of the heartbeat in a line, zero if there is none.
@@ -137,7 +160,7 @@ func (con *Console) split() []Tick {
 	for from, begin := range con.last {
 		for to, t := range con.first {
 			if n := number(begin + con.head[to]); from != to && begin != "" && t.N == 0 && n > 0 {
-				ticks = append(ticks, Tick{N: n, Node: to, At: t.At})
+				ticks = append(ticks, Tick{N: n, Node: to.node, At: t.At})
 			}
 		}
 	}
