@@ -18,7 +18,7 @@ func TestMetadataRoundTrips(t *testing.T) {
 	for name, m := range map[string]Metadata{
 		"least": {Namespace: "n", Name: "n", UID: "u"},
 		"all": {
-			Namespace: "<n>", Name: `"&'`, UID: "u", Epoch: 1<<64 - 1, GraceDeadline: &deadline, MigrationUID: "m", Paused: true,
+			Namespace: "<n>", Name: `"&'`, UID: "u", Epoch: 1<<64 - 1, GraceDeadline: &deadline, ShutdownAt: &deadline, MigrationUID: "m", Paused: true,
 			LastApplied: "<domain>\n\t<name>]]></name></domain>",
 		},
 	} {
