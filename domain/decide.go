@@ -172,8 +172,7 @@ func (d *decision) offered() error {
 	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {
 		return err
 	}
-	d.start()
-	return nil
+	return d.start()
 }
 
 // foreign makes sure that a guest that is not this node's does not run here.
@@ -208,16 +207,18 @@ func (d *decision) orphan(why string) {
 	d.shutdown(DefaultGrace, why)
 }
 
-func (d *decision) start() {
-	meta := d.metadata()
+// start defines and starts the domain; its definition carries the epoch under
+// which it is started.
+func (d *decision) start() error {
 	def := *d.Desired
-	// The definition carries the epoch under which it is started.
-	if err := PutMetadata(&def, meta); err == nil {
-		d.do(Task{Verb: TaskApply, Why: "the guest shall run here", Operation: Operation{
-			Verb: Start, Domain: def.Name, Definition: &def,
-			Paused: d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused,
-		}})
+	if err := PutMetadata(&def, d.metadata()); err != nil {
+		return fmt.Errorf("domain: start %s: %w", def.Name, err)
 	}
+	d.do(Task{Verb: TaskApply, Why: "the guest shall run here", Operation: Operation{
+		Verb: Start, Domain: def.Name, Definition: &def,
+		Paused: d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused,
+	}})
+	return nil
 }
 
 // metadata is what the domain shall carry now.

@@ -61,10 +61,10 @@ func (d *decision) holderWithoutGuest() error {
 	}
 	if d.startable() {
 		d.synchronized()
-		if d.Obstacle == nil {
-			d.start()
+		if d.Obstacle != nil {
+			return nil
 		}
-		return nil
+		return d.start()
 	}
 	if !d.VMI.IsFinal() {
 		vmistatus.SetPhase(d.plan.VMI, d.endPhase(), d.now)

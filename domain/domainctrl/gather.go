@@ -156,14 +156,14 @@ func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
 	if err != nil {
 		return err
 	}
-	if s.Facts, s.Obstacle = r.Workspace.Prepare(ctx, s.VMI, host); s.Obstacle != nil {
-		return ctx.Err()
+	s.Facts, s.Obstacle = r.Workspace.Prepare(ctx, s.VMI, host)
+	if s.Obstacle == nil {
+		s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts)
 	}
-	if s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts); s.Obstacle != nil {
-		return nil
+	if s.Obstacle == nil {
+		s.CopyDisks = domain.CopyDisks(s.Desired, s.Facts)
 	}
-	s.CopyDisks = domain.CopyDisks(s.Desired, s.Facts)
-	return nil
+	return ctx.Err()
 }
 
 func (r *Reconciler) host(ctx context.Context) (domain.Host, error) {

@@ -49,7 +49,7 @@ var layers = map[string]float64{
 	"expectations": 0, "handoff": 0, "internal/vmistatus": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
 	"expectations/expectationsctrl": 1.5,
-	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2,
+	"vmi/vmictrl":                   2, "migration/migrationctrl": 2, "domain/domainctrl": 2,
 	"domain/libvirt": 3, "domain/domaintest": 3,
 	".": 4, "refdaemon/...": 4, "examples/...": 4, "internal/...": 4, "hack/...": 4,
 }

@@ -45,7 +45,6 @@ type story struct {
 	console *refcluster.Console
 	guest   *v1.VirtualMachineInstance
 	watches context.CancelFunc
-	left    []string
 }
 
 // verdict is one thing the demo promised, and whether it was seen.

@@ -41,8 +41,8 @@ func (s *story) follow(w watch.Interface) {
 		if e.Type == watch.Deleted {
 			facts = []fact{{what: "gone"}}
 		}
-		for i, f := range facts {
-			key := fmt.Sprintf("%s/%d", name, i)
+		for _, f := range facts {
+			key := name + "/" + f.about
 			if f.what == "" || last[key] == f.what+f.why {
 				continue
 			}
@@ -53,7 +53,7 @@ func (s *story) follow(w watch.Interface) {
 }
 
 // fact is something about an object that may change.
-type fact struct{ what, why string }
+type fact struct{ about, what, why string }
 
 // describe returns the name of an object and what is worth telling of it.
 func describe(obj client.Object) (string, []fact) {
@@ -61,9 +61,9 @@ func describe(obj client.Object) (string, []fact) {
 	case *v1.VirtualMachineInstance:
 		return "VMI/" + o.Name, describeVMI(o)
 	case *v1.VirtualMachineInstanceMigration:
-		facts := []fact{{what: phrase("phase", string(o.Status.Phase))}}
+		facts := []fact{{about: "phase", what: phrase("phase", string(o.Status.Phase))}}
 		for _, c := range o.Status.Conditions {
-			facts = append(facts, fact{fmt.Sprintf("%s=%s", c.Type, c.Status), c.Message})
+			facts = append(facts, fact{string(c.Type), fmt.Sprintf("%s=%s", c.Type, c.Status), c.Message})
 		}
 		return "VMIM/" + o.Name, facts
 	case *corev1.Pod:
@@ -71,24 +71,24 @@ func describe(obj client.Object) (string, []fact) {
 		if o.DeletionTimestamp != nil {
 			what = "terminating"
 		}
-		return "Pod/" + o.Name, []fact{{what, phrase("on", o.Spec.NodeName)}}
+		return "Pod/" + o.Name, []fact{{"phase", what, phrase("on", o.Spec.NodeName)}}
 	case *eventsv1.Event:
-		return "Event/" + o.Regarding.Kind, []fact{{o.Reason, o.Note}}
+		return "Event/" + o.Regarding.Kind, []fact{{"event", o.Reason, o.Note}}
 	default:
 		return "", nil
 	}
 }
 
 func describeVMI(vmi *v1.VirtualMachineInstance) []fact {
-	facts := []fact{{phrase("phase", string(vmi.Status.Phase)), phrase("on", vmi.Status.NodeName)}, {}}
+	facts := []fact{{"phase", phrase("phase", string(vmi.Status.Phase)), phrase("on", vmi.Status.NodeName)}}
 	if l, err := handoff.Of(vmi); err == nil && l.State != handoff.Unclaimed {
-		facts[1] = fact{fmt.Sprintf("lease %s, epoch %d", l.State, l.Epoch), phrase("holder", l.Holder) + phrase(" target", l.Target)}
+		facts = append(facts, fact{"lease", fmt.Sprintf("lease %s, epoch %d", l.State, l.Epoch), phrase("holder", l.Holder) + phrase(" target", l.Target)})
 	}
 	if vmi.DeletionTimestamp != nil {
-		facts = append(facts, fact{what: "is being deleted"})
+		facts = append(facts, fact{about: "deletion", what: "is being deleted"})
 	}
 	for _, c := range vmi.Status.Conditions {
-		facts = append(facts, fact{fmt.Sprintf("%s=%s", c.Type, c.Status), c.Reason})
+		facts = append(facts, fact{string(c.Type), fmt.Sprintf("%s=%s", c.Type, c.Status), c.Reason})
 	}
 	return facts
 }

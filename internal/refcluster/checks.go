@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,8 @@ func (c *Cluster) AwaitSingle(ctx context.Context, key types.NamespacedName, wit
 	return report(pods, domains, err)
 }
 
+// count counts the guest's Pods and domains; the error says what is not as it
+// should be.
 func (c *Cluster) count(ctx context.Context, key types.NamespacedName) (pods, domains int, err error) {
 	vmi, err := c.VMI(ctx, key)
 	if err != nil {
@@ -57,28 +60,22 @@ func (c *Cluster) count(ctx context.Context, key types.NamespacedName) (pods, do
 	if err != nil {
 		return 0, 0, err
 	}
-	where := vmi.Status.NodeName
+	var where []string
 	for i := range list {
-		if list[i].Labels[v1.CreatedByLabel] != string(vmi.UID) {
-			continue
-		}
-		pods++
-		if list[i].Spec.NodeName != where {
-			err = fmt.Errorf("Pod %s is on %q, the guest on %q", list[i].Name, list[i].Spec.NodeName, where)
+		if list[i].Labels[v1.CreatedByLabel] == string(vmi.UID) {
+			pods++
+			where = append(where, list[i].Spec.NodeName)
 		}
 	}
 	for _, d := range all {
-		node, name, _ := strings.Cut(d, "/")
-		if name != domain.Name(key.Namespace, key.Name) {
-			continue
-		}
-		domains++
-		if node != where {
-			err = fmt.Errorf("a domain is on %s, the guest on %q", node, where)
+		if node, name, _ := strings.Cut(d, "/"); name == domain.Name(key.Namespace, key.Name) {
+			domains++
+			where = append(where, node)
 		}
 	}
-	if err == nil && (pods != 1 || domains != 1) {
-		err = fmt.Errorf("there are %d Pods and %d domains", pods, domains)
+	elsewhere := slices.ContainsFunc(where, func(node string) bool { return node != vmi.Status.NodeName })
+	if pods != 1 || domains != 1 || elsewhere {
+		err = fmt.Errorf("there are %d Pods and %d domains, on %q; the guest's status says %q", pods, domains, where, vmi.Status.NodeName)
 	}
 	return pods, domains, err
 }

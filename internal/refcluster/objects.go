@@ -85,14 +85,12 @@ func (c *Cluster) Apply(ctx context.Context, manifests fs.FS, name string) error
 // Await looks at the cluster until ok says yes. The error that ends the wait
 // carries what ok said last, or how a daemon ended meanwhile.
 func (c *Cluster) Await(ctx context.Context, within time.Duration, what string, ok func(context.Context) error) error {
-	var dead error
-	err := Await(ctx, within, what, func(ctx context.Context) error {
-		if dead = c.Alive(); dead != nil {
-			return nil
+	return Await(ctx, within, what, func(ctx context.Context) error {
+		if err := c.Alive(); err != nil {
+			return hopeless{err}
 		}
 		return ok(ctx)
 	})
-	return errors.Join(dead, err)
 }
 
 // Await is Cluster.Await for what needs no daemon.
