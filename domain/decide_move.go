@@ -24,6 +24,10 @@ func (d *decision) begin() error {
 	if m == nil || m.TargetNodeAddress == "" {
 		return nil
 	}
+	if d.Obstacle != nil {
+		// Without knowing the guest's disks there is no telling which must travel.
+		return d.revert("the guest's disks cannot be looked at: " + d.Obstacle.Error())
+	}
 	uri, err := destination(m)
 	if err != nil {
 		return d.revert(err.Error())

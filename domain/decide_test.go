@@ -175,6 +175,9 @@ func TestDecideOnTheNode(t *testing.T) {
 		"the holder begins when the target is ready": {
 			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, here, there)), State: running},
 			want{domain.RoleHolder, "Migrate", v1.Running, handoff.Moving, 1}},
+		"it does not while it cannot tell which disks must travel": {
+			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, here, there)), State: running, Obstacle: broken},
+			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
 		"an abort before that ends the move": {
 			domain.Sight{VMI: placed(v1.Running, move(handoff.Prepared, here, there), abortRequested), State: running},
 			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 2}},
