@@ -10,11 +10,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -358,21 +358,40 @@ func (d dying) Delete(ctx context.Context, o client.Object, opts ...client.Delet
 	return d.guard(func() error { return d.Client.Delete(ctx, o, opts...) })
 }
 
-func (d dying) Status() client.SubResourceWriter { return dyingStatus{d.Client.Status(), d} }
+func (d dying) SubResource(name string) client.SubResourceClient {
+	return dyingSubResource{d.Client.SubResource(name), d}
+}
 
-type dyingStatus struct {
-	client.SubResourceWriter
+type dyingSubResource struct {
+	client.SubResourceClient
 	d dying
 }
 
-func (s dyingStatus) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	return s.d.guard(func() error { return s.SubResourceWriter.Patch(ctx, o, p, opts...) })
+func (s dyingSubResource) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+	return s.d.guard(func() error { return s.SubResourceClient.Patch(ctx, o, p, opts...) })
+}
+
+// released returns a channel that is closed when nothing is left to do for the
+// migration.
+func (c *cluster) released(t *testing.T, m *v1.VirtualMachineInstanceMigration) <-chan struct{} {
+	t.Helper()
+	ended := make(chan struct{})
+	seen := m.DeepCopy()
+	go func() {
+		defer close(ended)
+		// An error ends the wait too; what follows looks for itself.
+		_ = wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
+			err := c.Get(ctx, client.ObjectKeyFromObject(seen), seen)
+			return seen.IsFinal() && len(seen.Finalizers) == 0, err
+		})
+	}()
+	return ended
 }
 
 // killed kills the controller after each of its writes in turn; its successor has
 // to bring the migration to the same end, with the same one target Pod.
 func killed(t *testing.T, c *cluster) {
-	for n := int64(1); n <= 12; n++ {
+	for n := int64(1); n <= 20; n++ {
 		died := false
 		t.Run(fmt.Sprintf("after write %d", n), func(t *testing.T) {
 			vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
@@ -383,15 +402,10 @@ func killed(t *testing.T, c *cluster) {
 				r.Client = dying{Client: r.Client, left: &left, die: func() { close(dead) }}
 			})
 			m := c.migrate(t, vmi, "move", nil)
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				select {
-				case <-dead:
-				case <-time.After(5 * time.Second):
-				}
-			}()
-			<-done
+			select {
+			case <-dead:
+			case <-c.released(t, m):
+			}
 			stop()
 			died = left.Load() <= 0
 			c.startController(t, nil)

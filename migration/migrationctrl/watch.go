@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/migration"
 )
 
 // Indexes of the caches this controller reads by. Values are UIDs and spec
@@ -55,6 +58,19 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	return nil
 }
 
+// warm starts the caches that are read but not watched together with the others,
+// so that no pass has to wait for one to fill.
+func warm(ctx context.Context, c cache.Informers) error {
+	for _, o := range []client.Object{
+		&corev1.Namespace{}, &corev1.Node{}, &corev1.PersistentVolumeClaim{}, &v1alpha1.MigrationPolicy{},
+	} {
+		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("migrationctrl: cache %T: %w", o, err)
+		}
+	}
+	return nil
+}
+
 // watch declares every kind of object that can change a decision. Policies are
 // read at hand-off only, so a change of one wakes nobody.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
@@ -66,6 +82,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
 		Watches(&v1.VirtualMachineInstance{}, expectationsctrl.Observing(r.tracker, vmis, handler.EnqueueRequestsFromMapFunc(r.ofGuest))).
 		Watches(&corev1.Pod{}, expectationsctrl.Observing(r.tracker, pods, handler.EnqueueRequestsFromMapFunc(r.ofPod))).
+		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt)).
 		WatchesRawSource(r.waker)
 }
@@ -128,6 +145,22 @@ func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reco
 // done reports whether nothing is left to do for the migration.
 func done(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.IsFinal() && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+}
+
+// ofQuota maps a ResourceQuota to the migrations that one has refused.
+func (r *Reconciler) ofQuota(ctx context.Context, o client.Object) []reconcile.Request {
+	var list v1.VirtualMachineInstanceMigrationList
+	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		m := &list.Items[i]
+		if migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+		}
+	}
+	return out
 }
 
 // ofKubeVirt puts changed limits into force and maps to the migrations that may
