@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -83,13 +82,14 @@ func Conformance(t *testing.T, open func(t testing.TB) Driver) {
 	cases := maps.Clone(basicCases)
 	maps.Copy(cases, moreCases)
 	names := slices.Sorted(maps.Keys(cases))
-	declared := map[string]string{}
+	declared := map[string][]string{} // by ability and reason
 	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
 			d := open(t)
 			for _, a := range cases[name].needs {
 				if why, ok := d.Unsupported[a]; ok {
-					declared[fmt.Sprintf("%s: %s", a, why)] += " " + name
+					key := fmt.Sprintf("%s: %s", a, why)
+					declared[key] = append(declared[key], name)
 					t.Skipf("declared unsupported: %s: %s", a, why)
 				}
 			}
@@ -103,8 +103,8 @@ func Conformance(t *testing.T, open func(t testing.TB) Driver) {
 			cases[name].run(s)
 		})
 	}
-	for what, which := range declared {
-		t.Logf("declared unsupported: %s (%d cases:%s)", what, len(strings.Fields(which)), which)
+	for _, what := range slices.Sorted(maps.Keys(declared)) {
+		t.Logf("declared unsupported: %s: %q", what, declared[what])
 	}
 }
 

@@ -170,7 +170,13 @@ func setRunning(dom *virt.Domain, want virt.DomainState, do func() error) error 
 	case st == virt.DOMAIN_SHUTOFF || st == virt.DOMAIN_CRASHED:
 		return invalidState("the domain does not run")
 	}
-	return do()
+	err = do()
+	// The state may have been reached without us, or been told late: a daemon
+	// that was restarted hears from its guests one after the other.
+	if now, _, stateErr := dom.GetState(); stateErr == nil && now == want {
+		return nil
+	}
+	return err
 }
 
 // impact says where a change goes: into the running domain and its definition,
