@@ -45,20 +45,35 @@ func (n *HypervisorNode) startIn(cmd *exec.Cmd, namespaces int) error {
 		}
 		cmd.Dir = dir
 	}
-	result := make(chan error)
-	go func() {
-		// Never unlocked: the runtime then ends the thread with this function instead of using it again.
-		runtime.LockOSThread()
-		err := moveThread(n.Pid(), namespaces)
-		if err == nil {
-			err = cmd.Start()
+	err := onThreadThatEnds(func() error {
+		if err := moveThread(n.Pid(), namespaces); err != nil {
+			return err
 		}
-		result <- err
-	}()
-	if err := <-result; err != nil {
+		return cmd.Start()
+	})
+	if err != nil {
 		return fmt.Errorf("%s on node %s: %w", cmd.Path, n.name, err)
 	}
 	return nil
+}
+
+// onThreadThatEnds calls f on a thread that does nothing else and ends with it.
+func onThreadThatEnds(f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread of a process never ends, and what is in /proc/self comes from it. As long
+			// as this goroutine holds it, another one gets another thread.
+			err := onThreadThatEnds(f)
+			runtime.UnlockOSThread()
+			result <- err
+			return
+		}
+		// Never unlocked: the runtime then ends the thread with this function instead of using it again.
+		result <- f()
+	}()
+	return <-result
 }
 
 // moveThread moves the calling thread to namespaces of the process pid. For the PID namespace this

@@ -62,7 +62,7 @@ migration_host = %q
 }
 
 // StartLibvirtd starts the node's libvirtd and returns when it takes connections. AddNode has done
-// so; it is for a test that has killed it.
+// so; it is for a test that has killed it. Such a libvirtd may not have found all its guests again.
 func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 	n.libvirtd.Lock()
 	defer n.libvirtd.Unlock()
