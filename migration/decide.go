@@ -128,7 +128,7 @@ func (d *decision) walk() {
 			return
 		}
 		d.plan.Owner = r.owner
-		next := d.next(phase, r)
+		next := d.next(r)
 		if next == phase {
 			return
 		}
@@ -142,7 +142,7 @@ func (d *decision) walk() {
 }
 
 // next lets the interrupts have their say, then the phase's own step.
-func (d *decision) next(phase v1.VirtualMachineInstanceMigrationPhase, r row) v1.VirtualMachineInstanceMigrationPhase {
+func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 	if !d.final() {
 		d.plan.Deadline = d.deadline(r)
 		d.explain(r.owner, r.awaits, r.message)

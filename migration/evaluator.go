@@ -118,14 +118,25 @@ func CheckSupported(s Snapshot) Finding {
 			return never(ReasonUnsupported, fmt.Sprintf("volume %q is hotplugged; migrating such guests is not supported yet", v.Name), "unplug the volume")
 		}
 	}
-	d := s.VMI.Spec.Domain
-	if tpm := d.Devices.TPM; tpm != nil && tpm.Persistent != nil && *tpm.Persistent {
-		return never(ReasonUnsupported, "spec.domain.devices.tpm.persistent: migrating persistent TPM state is not supported yet", "")
-	}
-	if fw := d.Firmware; fw != nil && fw.Bootloader != nil && fw.Bootloader.EFI != nil && fw.Bootloader.EFI.Persistent != nil && *fw.Bootloader.EFI.Persistent {
-		return never(ReasonUnsupported, "spec.domain.firmware.bootloader.efi.persistent: migrating persistent EFI state is not supported yet", "")
+	if field := persistentState(&s.VMI.Spec.Domain); field != "" {
+		return never(ReasonUnsupported, field+": migrating persistent state is not supported yet", "")
 	}
 	return Finding{}
+}
+
+// persistentState returns the field by which the guest asks for state that is
+// kept in a claim of its own, or nothing.
+func persistentState(d *v1.DomainSpec) string {
+	if tpm := d.Devices.TPM; tpm != nil && tpm.Persistent != nil && *tpm.Persistent {
+		return "spec.domain.devices.tpm.persistent"
+	}
+	if d.Firmware == nil || d.Firmware.Bootloader == nil || d.Firmware.Bootloader.EFI == nil {
+		return ""
+	}
+	if p := d.Firmware.Bootloader.EFI.Persistent; p != nil && *p {
+		return "spec.domain.firmware.bootloader.efi.persistent"
+	}
+	return ""
 }
 
 // CheckRunning waits until the guest runs on a node that owns it.

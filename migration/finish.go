@@ -34,7 +34,7 @@ func (d *decision) succeeded() phase {
 // the guest is known to run elsewhere: both ownership and status say so.
 func (d *decision) guestLeft(p *corev1.Pod) bool {
 	vmi, moved := d.s.VMI, d.plan.Status.MigrationState
-	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) {
+	if d.guestEnded() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) {
 		return false
 	}
 	if moved == nil || moved.Failed || !moved.Completed || p.Name != moved.SourcePod {
