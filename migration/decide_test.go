@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -254,78 +253,6 @@ func TestDeletionOfTheGuest(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDeadlines(t *testing.T) {
-	never := Config{Timeouts: Timeouts{Running: -1}}
-	for name, tc := range map[string]struct {
-		phase  v1.VirtualMachineInstanceMigrationPhase
-		setup  func(*world)
-		after  time.Duration
-		config Config
-		want   Reason
-		kept   bool
-	}{
-		"pending too long": {phase: v1.MigrationPending, setup: func(w *world) { w.config.Limits.Cluster = 0; w.restart() }, after: 25 * time.Hour, want: ReasonPendingTimeout},
-		"unschedulable":    {phase: v1.MigrationScheduling, setup: unschedulablePod, after: 300 * time.Second, want: ReasonUnschedulable},
-		"almost unschedulable": {
-			phase: v1.MigrationScheduling, setup: unschedulablePod, after: 299 * time.Second, kept: true, want: ReasonUnschedulable,
-		},
-		"unschedulable by annotation": {
-			phase: v1.MigrationScheduling, after: 10 * time.Second, want: ReasonUnschedulable,
-			setup: func(w *world) {
-				unschedulablePod(w)
-				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "10"}
-			},
-		},
-		"annotation that is no number": {
-			phase: v1.MigrationScheduling, after: 299 * time.Second, kept: true, want: ReasonUnschedulable,
-			setup: func(w *world) {
-				unschedulablePod(w)
-				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "abc"}
-			},
-		},
-		"target Pod not ready":        {phase: v1.MigrationScheduling, after: 900 * time.Second, want: ReasonTargetPodTimeout},
-		"target Pod almost late":      {phase: v1.MigrationScheduling, after: 890 * time.Second, kept: true, want: ReasonWaitingForTargetPod},
-		"target node not prepared":    {phase: v1.MigrationPreparingTarget, after: 5 * time.Minute, want: ReasonPrepareTimeout},
-		"source node does not begin":  {phase: v1.MigrationTargetReady, after: 5 * time.Minute, want: ReasonBeginTimeout},
-		"move beyond its budget":      {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonAborting},
-		"move without budget":         {phase: v1.MigrationRunning, after: 240 * time.Hour, config: never, kept: true, want: ReasonMoving},
-		"post-copy cannot come back":  {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonMoving, setup: func(w *world) { w.vmi.Status.MigrationState.Mode = v1.MigrationPostCopy }},
-		"phase Scheduled has its own": {phase: v1.MigrationScheduled, setup: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) }, after: 16 * time.Minute, want: ReasonHandOffTimeout},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			if tc.config.Timeouts != (Timeouts{}) {
-				w.config = tc.config.WithDefaults()
-			}
-			w.until(tc.phase)
-			if tc.setup != nil {
-				tc.setup(w)
-			}
-			if plan := w.pass(); !plan.Deadline.IsZero() && plan.Deadline.Before(w.now) {
-				t.Fatalf("deadline %s is over before its time", plan.Deadline)
-			}
-			w.now = start.Add(tc.after)
-			w.passes()
-			if w.reason() != tc.want {
-				t.Errorf("reason is %q, want %q", w.reason(), tc.want)
-			}
-			if tc.kept {
-				if w.migration.IsFinal() {
-					t.Errorf("phase is %q, want the migration unfinished", w.migration.Status.Phase)
-				}
-				return
-			}
-			w.mustBeAt(sourceNode)
-		})
-	}
-}
-
-func unschedulablePod(w *world) {
-	w.pods["dst"].Status.Conditions = []corev1.PodCondition{{
-		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available",
-	}}
 }
 
 func TestTheReasonOfANodeReachesTheMigration(t *testing.T) {

@@ -146,4 +146,3 @@ func TestTargetPodLoss(t *testing.T) {
 		w.mustBeAt(sourceNode)
 	})
 }
-
