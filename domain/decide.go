@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -85,6 +86,9 @@ type Plan struct {
 	Tasks []Task
 	// RequeueAt is when to look again even if nothing happens.
 	RequeueAt *time.Time
+	// Differences are between the object and the running domain; empty when the
+	// two agree, or were not compared.
+	Differences []Difference
 	// Role says what this node is to the guest.
 	Role Role
 }
@@ -211,7 +215,7 @@ func (d *decision) orphan(why string) {
 // which it is started.
 func (d *decision) start() error {
 	def := *d.Desired
-	if err := PutMetadata(&def, d.metadata()); err != nil {
+	if err := errors.Join(PutMetadata(&def, d.metadata()), Stamp(&def)); err != nil {
 		return fmt.Errorf("domain: start %s: %w", def.Name, err)
 	}
 	d.do(Task{Verb: TaskApply, Why: "the guest shall run here", Operation: Operation{

@@ -49,7 +49,10 @@ func (d *decision) holder() error {
 			Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
 		}})
 	}
-	return nil
+	if d.lease.InMove() {
+		return nil
+	}
+	return d.converge()
 }
 
 // holderWithoutGuest decides when the guest is not there, or has ended.

@@ -137,7 +137,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 	if s, plan, err = r.confirm(ctx, req.NamespacedName, s, plan); err != nil {
 		return reconcile.Result{}, err
 	}
-	span.SetAttributes(attribute.String("role", string(plan.Role)), attribute.Int("tasks", len(plan.Tasks)))
+	span.SetAttributes(attribute.String("role", string(plan.Role)),
+		attribute.Int("tasks", len(plan.Tasks)), attribute.Int("differences", len(plan.Differences)))
 	stored, err := r.store(ctx, s.VMI, plan.VMI)
 	switch {
 	case apierrors.IsConflict(err):

@@ -14,8 +14,31 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
+// pulse prints the guest's heartbeat as it goes on: every tenth, and each first
+// one on a node.
+func (s *story) pulse(ctx context.Context) {
+	for shown, node := 0, ""; ; {
+		ticks := s.console.Ticks()
+		for _, t := range ticks[shown:] {
+			if t.Node != node || t.N%10 == 0 {
+				s.tell("guest", fmt.Sprintf("heartbeat %d", t.N), "on "+t.Node)
+			}
+			node = t.Node
+		}
+		shown = len(ticks)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pulseEvery):
+		}
+	}
+}
+
 func (s *story) migrate(ctx context.Context) error {
 	source := s.guest.Status.NodeName
+	beating, rest := context.WithCancel(ctx)
+	defer rest()
+	go s.pulse(beating)
 	if err := s.apply(ctx, "migration.yaml"); err != nil {
 		return err
 	}

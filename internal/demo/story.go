@@ -26,7 +26,9 @@ const (
 	gapWithin = 2 * time.Second
 	// patience is how long the demo waits for anything else.
 	patience = 2 * time.Minute
-	nodes    = 2
+	// pulseEvery is how often the heartbeat is looked at.
+	pulseEvery = 100 * time.Millisecond
+	nodes      = 2
 )
 
 var guestKey = types.NamespacedName{Namespace: "default", Name: "first-guest"}

@@ -182,6 +182,23 @@ func TestAnAgentKilledBeforeTheGuestIsUpStartsItOnce(t *testing.T) {
 	s.unbroken()
 }
 
+func TestAChangeThatCanBeMadeWhileTheGuestRunsIsMade(t *testing.T) {
+	c := cluster(t)
+	s := boot(t, c, newGuest(t, "converge"))
+	for _, want := range []v1.InterfaceState{v1.InterfaceStateLinkDown, v1.InterfaceStateLinkUp} {
+		base := s.vmi.DeepCopy()
+		s.vmi.Spec.Domain.Devices.Interfaces[0].State = want
+		must(t, c.Client.Patch(t.Context(), s.vmi, client.MergeFrom(base)))
+		must(t, c.Await(t.Context(), patience, "the link to be "+string(want), func(ctx context.Context) error {
+			out, err := c.Node(s.vmi.Status.NodeName).Virsh(ctx, "domif-getlink", "default_converge", s.vmi.Status.Interfaces[0].MAC)
+			if err == nil && !strings.Contains(out, string(want)) {
+				err = fmt.Errorf("it is %s", out)
+			}
+			return err
+		}))
+	}
+}
+
 func TestAnImpossibleGuestIsToldWhatIsWrongAndHowToMendIt(t *testing.T) {
 	c := cluster(t)
 	for name, tt := range map[string]struct {
