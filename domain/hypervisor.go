@@ -98,7 +98,8 @@ const (
 	// AttachDevice, DetachDevice and UpdateDevice change Operation.Device, known
 	// by its alias, in the running domain and the definition. Attach of a device
 	// already there and detach of one already gone: success. Detach is done when
-	// the guest has been asked to release it.
+	// the guest has been asked to release it; one that has not booted yet hears
+	// nothing and has to be asked again, as often as is liked.
 	AttachDevice Verb = "AttachDevice"
 	DetachDevice Verb = "DetachDevice"
 	UpdateDevice Verb = "UpdateDevice"

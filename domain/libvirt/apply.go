@@ -17,7 +17,7 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 	if err := op.Validate(); err != nil {
 		return err
 	}
-	act, err := action(op)
+	act, err := d.action(op)
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 
 // action prepares what an operation does, so that whatever is wrong with the
 // request is found before libvirt is asked.
-func action(op domain.Operation) (func(*virt.Connect) error, error) {
+func (d *Driver) action(op domain.Operation) (func(*virt.Connect) error, error) {
 	existing := func(f func(*virt.Domain) error) (func(*virt.Connect) error, error) {
 		return func(c *virt.Connect) error { return withDomain(c, op.Domain, f) }, nil
 	}
@@ -60,7 +60,7 @@ func action(op domain.Operation) (func(*virt.Connect) error, error) {
 			return withDomain(c, op.Domain, func(dom *virt.Domain) error { return setMetadata(dom, xml) })
 		}, err
 	}
-	change, err := newDeviceChange(op)
+	change, err := newDeviceChange(op, &d.asked)
 	if err != nil {
 		return nil, err
 	}

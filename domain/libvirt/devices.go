@@ -14,11 +14,13 @@ import (
 
 // deviceChange attaches, detaches or updates one device.
 type deviceChange struct {
-	verb       domain.Verb
-	alias, xml string
+	verb  domain.Verb
+	key   deviceKey
+	xml   string
+	asked *unplugs
 }
 
-func newDeviceChange(op domain.Operation) (deviceChange, error) {
+func newDeviceChange(op domain.Operation, asked *unplugs) (deviceChange, error) {
 	alias, err := domain.DeviceAlias(op.Device)
 	if err != nil {
 		return deviceChange{}, fmt.Errorf("%s: %w", op, err)
@@ -27,7 +29,7 @@ func newDeviceChange(op domain.Operation) (deviceChange, error) {
 	if err != nil {
 		return deviceChange{}, fmt.Errorf("%s: %w", op, err)
 	}
-	return deviceChange{verb: op.Verb, alias: alias, xml: xml}, nil
+	return deviceChange{verb: op.Verb, key: deviceKey{op.Domain, alias}, xml: xml, asked: asked}, nil
 }
 
 // apply changes the running domain first and its definition afterwards, each only
@@ -48,7 +50,7 @@ func (d deviceChange) apply(dom *virt.Domain) error {
 		if i&part.impact == 0 {
 			continue
 		}
-		has, err := hasDevice(dom, d.alias, part.xml)
+		has, err := hasDevice(dom, d.key.alias, part.xml)
 		if err != nil {
 			return err
 		}
@@ -70,16 +72,29 @@ func (d deviceChange) change(dom *virt.Domain, has bool, flags virt.DomainDevice
 		if !has {
 			return nil
 		}
-		err := dom.DetachDeviceAlias(d.alias, flags)
-		if code(err, virt.ERR_DEVICE_MISSING) {
-			return nil
-		}
-		return err
+		return d.detach(dom, flags)
 	}
 	if !has {
-		return virt.Error{Code: virt.ERR_DEVICE_MISSING, Message: "no device " + d.alias}
+		return virt.Error{Code: virt.ERR_DEVICE_MISSING, Message: "no device " + d.key.alias}
 	}
 	return dom.UpdateDeviceFlags(d.xml, flags)
+}
+
+// detach asks the guest to release the device, unless it has just been asked, and
+// takes it out of the definition.
+func (d deviceChange) detach(dom *virt.Domain, flags virt.DomainDeviceModifyFlags) error {
+	live := flags&virt.DOMAIN_DEVICE_MODIFY_LIVE != 0
+	if live && !d.asked.begin(d.key) {
+		return nil
+	}
+	err := dom.DetachDeviceAlias(d.key.alias, flags)
+	if err != nil && live {
+		d.asked.end(d.key)
+	}
+	if code(err, virt.ERR_DEVICE_MISSING) {
+		return nil
+	}
+	return err
 }
 
 func hasDevice(dom *virt.Domain, alias string, flags virt.DomainXMLFlags) (bool, error) {

@@ -20,6 +20,7 @@ type Driver struct {
 	opts  Options
 	hints domain.Hints
 	turns turns
+	asked unplugs
 	slots chan struct{} // one token per operation under way
 
 	mu      sync.Mutex
@@ -91,6 +92,7 @@ func (d *Driver) Close() error {
 	for _, c := range idle {
 		_, _ = c.Close()
 	}
+	d.asked.close()
 	d.hints.Close()
 	return nil
 }

@@ -102,6 +102,11 @@ func (d *Driver) subscribe(s *session) error {
 			d.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
 		}
 	}
+	answered := func(dom *virt.Domain, alias string) {
+		if name, err := dom.GetName(); err == nil {
+			d.asked.end(deviceKey{name, alias})
+		}
+	}
 	c := s.conn
 	for _, register := range []func() (int, error){
 		func() (int, error) {
@@ -120,12 +125,14 @@ func (d *Driver) subscribe(s *session) error {
 			})
 		},
 		func() (int, error) {
-			return c.DomainEventDeviceRemovedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventDeviceRemoved) {
+			return c.DomainEventDeviceRemovedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemoved) {
+				answered(dom, e.DevAlias)
 				tell(dom, "DeviceRemoved")
 			})
 		},
 		func() (int, error) {
-			return c.DomainEventDeviceRemovalFailedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventDeviceRemovalFailed) {
+			return c.DomainEventDeviceRemovalFailedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemovalFailed) {
+				answered(dom, e.DevAlias)
 				tell(dom, "DeviceRemovalFailed")
 			})
 		},
