@@ -87,6 +87,12 @@ func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 	if err := cmd.Wait(); err != nil {
 		return fmt.Errorf("start libvirtd of %s: %w: %s%s", n.name, err, out.Bytes(), n.libvirtdLog())
 	}
+	return n.awaitLibvirtd(ctx)
+}
+
+// awaitLibvirtd waits until libvirtd takes connections. It is a daemon before it has initialised its
+// drivers, and ends if one of them fails.
+func (n *HypervisorNode) awaitLibvirtd(ctx context.Context) error {
 	for {
 		err := n.dial(ctx)
 		if err == nil {
