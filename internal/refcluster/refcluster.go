@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -24,6 +26,9 @@ import (
 
 	"github.com/virtloom/virtloom/internal/rig"
 )
+
+// buildGrace is how long an interrupted build may take to clean up.
+const buildGrace = 10 * time.Second
 
 // Options say what to start.
 type Options struct {
@@ -94,6 +99,10 @@ func nodeName(i int) string { return "node-" + string(rune('a'+i)) }
 func (c *Cluster) build(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "libvirt_dlopen", "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	// Asked to stop, go ends what it started and removes its temporary files.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = buildGrace
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("refcluster: build refdaemon: %w\n%s", err, out)
 	}
