@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -135,7 +134,7 @@ func (s *story) close(ctx context.Context, failure error) error {
 	}
 	c := s.alive
 	s.alive = nil
-	if failure != nil && !errors.Is(failure, context.Canceled) {
+	if failure != nil {
 		c.Rig.Keep()
 		_, _ = fmt.Fprintf(os.Stderr, "The logs are in %s\n", c.Rig.Dir())
 	}

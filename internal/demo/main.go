@@ -43,11 +43,11 @@ func run(ctx context.Context, keep bool) (err error) {
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		err = errors.Join(err, s.close(clean, err))
 		if ctx.Err() != nil {
-			err = errors.Join(context.Canceled, err)
+			err = errors.Join(context.Canceled, s.close(clean, nil))
 			return
 		}
+		err = errors.Join(err, s.close(clean, err))
 		s.summary(err)
 	}()
 	for _, act := range []struct {

@@ -129,7 +129,7 @@ func (s *story) daemons(ctx context.Context) error {
 		return err
 	}
 	for _, n := range s.cluster.Nodes {
-		if _, err := s.cluster.StartAgent(ctx, n); err != nil {
+		if _, err := s.cluster.StartAgent(n); err != nil {
 			return err
 		}
 	}

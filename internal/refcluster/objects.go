@@ -94,8 +94,8 @@ func (c *Cluster) Await(ctx context.Context, within time.Duration, what string, 
 }
 
 // Await is Cluster.Await for what needs no daemon.
-func Await(ctx context.Context, within time.Duration, what string, ok func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
+func Await(parent context.Context, within time.Duration, what string, ok func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(parent, within)
 	defer cancel()
 	for {
 		err := ok(ctx)
@@ -108,6 +108,9 @@ func Await(ctx context.Context, within time.Duration, what string, ok func(conte
 		}
 		select {
 		case <-ctx.Done():
+			if parent.Err() != nil {
+				return fmt.Errorf("waiting for %s: %w", what, parent.Err())
+			}
 			return fmt.Errorf("waited %s for %s: %w", within, what, err)
 		case <-time.After(pollInterval):
 		}

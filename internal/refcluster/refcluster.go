@@ -75,7 +75,9 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	defer func() {
 		if err != nil {
-			c.Rig.Keep()
+			if ctx.Err() == nil {
+				c.Rig.Keep()
+			}
 			err = errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
@@ -125,21 +127,20 @@ func newClient(r *rig.Rig) (client.WithWatch, error) {
 func (c *Cluster) StartController() (*rig.Program, error) {
 	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig("virtloom-controller"), "--leader-elect=false",
 		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}, c.args...)
-	return c.run("refdaemon-controller", exec.Command(c.binary, args...))
+	return c.watchOver(c.Rig.Run("refdaemon-controller", exec.Command(c.binary, args...)))
 }
 
 // StartAgent starts refdaemon node on a node. Like the controller it runs until
 // it is stopped or the cluster is.
-func (c *Cluster) StartAgent(ctx context.Context, n *rig.HypervisorNode) (*rig.Program, error) {
-	return c.run("refdaemon-"+n.Name(), n.Command(context.WithoutCancel(ctx), c.binary, "node",
+func (c *Cluster) StartAgent(n *rig.HypervisorNode) (*rig.Program, error) {
+	return c.watchOver(n.Run("refdaemon-"+n.Name(), exec.Command(c.binary, "node",
 		"--kubeconfig", c.Rig.Kubeconfig("virtloom-"+n.Name()),
 		"--node-name", n.Name(), "--address", n.Address(),
-		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")))
+		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans"))))
 }
 
-// run starts a daemon and remembers it for Alive.
-func (c *Cluster) run(name string, cmd *exec.Cmd) (*rig.Program, error) {
-	p, err := c.Rig.Run(name, cmd)
+// watchOver remembers a daemon for Alive.
+func (c *Cluster) watchOver(p *rig.Program, err error) (*rig.Program, error) {
 	if err != nil {
 		return nil, err
 	}

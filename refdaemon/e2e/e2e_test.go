@@ -80,7 +80,7 @@ func start() error {
 		return err
 	}
 	for _, n := range c.Nodes {
-		if shared.agents[n.Name()], err = c.StartAgent(ctx, n); err != nil {
+		if shared.agents[n.Name()], err = c.StartAgent(n); err != nil {
 			return err
 		}
 	}
@@ -105,7 +105,7 @@ func crashAgent(t *testing.T, c *refcluster.Cluster, node string, between func()
 	must(t, shared.agents[node].Kill())
 	between()
 	var err error
-	shared.agents[node], err = c.StartAgent(t.Context(), c.Node(node))
+	shared.agents[node], err = c.StartAgent(c.Node(node))
 	must(t, err)
 }
 
