@@ -4,7 +4,7 @@
 // and two nodes with libvirt on this machine, starts a guest by applying a
 // manifest, migrates it live, deletes it, and checks all the way that there was
 // never more and never less than one guest. It ends with status 0 only if all
-// of that was seen.
+// of that was seen. "make demo" builds it and the daemon it runs.
 package main
 
 import (

@@ -110,7 +110,7 @@ func (s *story) summary(err error) {
 }
 
 func (s *story) stage(ctx context.Context) (err error) {
-	s.cluster, err = refcluster.Start(ctx, refcluster.Options{Nodes: nodes, Rig: rig.Options{
+	s.cluster, err = refcluster.Start(ctx, refcluster.Options{Nodes: nodes, Built: true, Rig: rig.Options{
 		Log: func(format string, args ...any) { s.tell("rig", fmt.Sprintf(format, args...), "") },
 	}})
 	if err != nil {

@@ -37,6 +37,8 @@ type Options struct {
 	Nodes int
 	// Rig is handed to rig.Start.
 	Rig rig.Options
+	// Built says that bin/refdaemon is up to date; otherwise Start builds it.
+	Built bool
 	// ControllerArgs are further arguments for refdaemon controller.
 	ControllerArgs []string
 }
@@ -59,7 +61,7 @@ type Cluster struct {
 	programs []*rig.Program
 }
 
-// Start builds refdaemon and starts control plane and nodes. What it started is
+// Start builds refdaemon, if need be, and starts control plane and nodes. What it started is
 // stopped again when it fails.
 func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	bin, err := rig.BinDir()
@@ -67,8 +69,10 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, fmt.Errorf("refcluster: %w", err)
 	}
 	c := &Cluster{binary: filepath.Join(bin, "refdaemon"), images: filepath.Join(bin, "guest", "oci"), args: o.ControllerArgs}
-	if err := c.build(ctx); err != nil {
-		return nil, err
+	if !o.Built {
+		if err := c.build(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if c.Rig, err = rig.Start(ctx, o.Rig); err != nil {
 		return nil, fmt.Errorf("refcluster: %w", err)
