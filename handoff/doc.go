@@ -18,6 +18,10 @@
 //	                                 Released ◀── Release (holder)     TakeOver │
 //	                                                 Owned by the target ◀──────┘
 //
+// Two events are for a move that broke off at the switch: the holder that can no
+// longer tell where the guest is says Stall, and the target answers with TakeOver
+// or Decline.
+//
 // Every change of owner and every attempt to move has an epoch of its own. An
 // event names the epoch its sender acted on; with any other epoch it is
 // refused with [ErrFenced], however late it arrives. An event that has already
@@ -35,7 +39,9 @@
 //
 // A VirtualMachineInstance without the annotation was placed by a stock
 // virt-controller; [Of] understands it from KubeVirt's own labels and status
-// and reports epoch zero.
+// and reports epoch zero. Such a controller does not know the annotation that the
+// nodes write from then on, so [Of] also sees a move that was asked for, or taken
+// back, in KubeVirt's migration state alone.
 //
 // All functions are safe for concurrent use; they share no state.
 package handoff

@@ -29,8 +29,8 @@ const (
 	// Prepared: Target is ready; Holder may begin to move the guest.
 	Prepared State = "Prepared"
 	// Moving: Holder's hypervisor is passing the guest to Target's. Which of
-	// the two runs it is known to the hypervisors only, until TakeOver or
-	// Revert says so.
+	// the two runs it is known to the hypervisors only, until TakeOver, Revert
+	// or Decline says so.
 	Moving State = "Moving"
 	// Released: the guest has ended; nobody may start it again.
 	Released State = "Released"
@@ -76,6 +76,10 @@ type Lease struct {
 	Target string `json:"target,omitempty"`
 	// Tag names the move: the migration's UID.
 	Tag types.UID `json:"tag,omitempty"`
+	// Stalled says, while Moving, that the holder's hypervisor has stopped to
+	// move the guest and does not run it, and that the holder cannot tell
+	// whether the target does. The target's word decides: TakeOver or Decline.
+	Stalled bool `json:"stalled,omitempty"`
 	// Deadline is when the current step is overdue; nil means never. An
 	// overdue step changes nothing by itself: the owner of the step decides.
 	Deadline *metav1.Time `json:"deadline,omitempty"`

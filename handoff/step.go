@@ -42,6 +42,13 @@ const (
 	// Revert says the move failed and the guest still runs on the holder. Sent
 	// by the holder.
 	Revert Kind = "Revert"
+	// Stall says that the holder neither moves nor runs the guest any more and
+	// cannot tell whether the target runs it: its hypervisor stopped half-way
+	// through the switch, or its node went down. Sent by the holder.
+	Stall Kind = "Stall"
+	// Decline answers Stall: the guest has not come to the target, so it is the
+	// holder's. Sent by the target.
+	Decline Kind = "Decline"
 	// Cancel calls off a move that has not begun. Sent by the controller.
 	Cancel Kind = "Cancel"
 	// Release says the guest has ended. Sent by the holder, or by the
@@ -61,7 +68,7 @@ type Event struct {
 	Tag types.UID
 	// Within bounds the step that begins with this event; zero means no bound.
 	Within time.Duration
-	// Message explains the outcome of Revert, Cancel and Release.
+	// Message explains the outcome of Revert, Decline, Cancel and Release.
 	Message string
 }
 
@@ -131,6 +138,25 @@ var transitions = map[Kind]transition{
 		sender: holder,
 		done:   func(l Lease, e Event) bool { return ended(l, e, ResultReverted) && l.Holder == e.Node },
 		to:     func(l Lease, e Event) Lease { return settle(l, e, l.Holder, ResultReverted) },
+	},
+	Stall: {
+		from:   []State{Moving},
+		sender: holder,
+		done: func(l Lease, e Event) bool {
+			return l.State == Moving && l.Stalled && l.Holder == e.Node && l.Epoch == e.Epoch
+		},
+		to: func(l Lease, _ Event) Lease {
+			l.Stalled, l.Deadline = true, nil
+			return l
+		},
+	},
+	Decline: {
+		from:   []State{Moving},
+		sender: func(l Lease, e Event) bool { return l.Stalled && target(l, e) },
+		done: func(l Lease, e Event) bool {
+			return ended(l, e, ResultReverted) && l.Holder != e.Node
+		},
+		to: func(l Lease, e Event) Lease { return settle(l, e, l.Holder, ResultReverted) },
 	},
 	Cancel: {
 		from:   []State{Preparing, Prepared},

@@ -66,6 +66,8 @@ func TestStepFollowsAGuestThroughItsLife(t *testing.T) {
 func TestStepRefuses(t *testing.T) {
 	owned := handoff.Lease{State: handoff.Owned, Epoch: 5, Holder: nodeA}
 	moving := handoff.Lease{State: handoff.Moving, Epoch: 6, Holder: nodeA, Target: nodeB, Tag: tag}
+	stalled := moving
+	stalled.Stalled = true
 	for name, tt := range map[string]struct {
 		lease handoff.Lease
 		event handoff.Event
@@ -78,6 +80,9 @@ func TestStepRefuses(t *testing.T) {
 		"a move without a tag":         {owned, handoff.Event{Kind: handoff.Prepare, Node: nodeB, Epoch: 5}, handoff.ErrRefused},
 		"cancelling what has begun":    {moving, handoff.Event{Kind: handoff.Cancel, Epoch: 6, Tag: tag}, handoff.ErrRefused},
 		"take-over by the holder":      {moving, handoff.Event{Kind: handoff.TakeOver, Node: nodeA, Epoch: 6}, handoff.ErrRefused},
+		"a decline nobody asked for":   {moving, handoff.Event{Kind: handoff.Decline, Node: nodeB, Epoch: 6}, handoff.ErrRefused},
+		"a decline by the holder":      {stalled, handoff.Event{Kind: handoff.Decline, Node: nodeA, Epoch: 6}, handoff.ErrRefused},
+		"a stall by the target":        {moving, handoff.Event{Kind: handoff.Stall, Node: nodeB, Epoch: 6}, handoff.ErrRefused},
 		"revert by the target":         {moving, handoff.Event{Kind: handoff.Revert, Node: nodeB, Epoch: 6}, handoff.ErrRefused},
 		"an offer of an owned guest":   {owned, handoff.Event{Kind: handoff.Offer, Node: nodeB, Epoch: 5}, handoff.ErrRefused},
 		"a kind nobody knows":          {owned, handoff.Event{Kind: "Steal", Node: nodeB, Epoch: 5}, handoff.ErrRefused},
@@ -96,16 +101,41 @@ func TestStepRefuses(t *testing.T) {
 	}
 }
 
+func TestAStalledMoveIsSettledByTheTarget(t *testing.T) {
+	moving := handoff.Lease{State: handoff.Moving, Epoch: 6, Holder: nodeA, Target: nodeB, Tag: tag}
+	stalled, err := handoff.Step(moving, handoff.Event{Kind: handoff.Stall, Node: nodeA, Epoch: 6}, now)
+	if err != nil || !stalled.Stalled || !stalled.MayRun(nodeB) {
+		t.Fatalf("%+v, %v", stalled, err)
+	}
+	for kind, want := range map[handoff.Kind]struct {
+		holder string
+		result handoff.Result
+	}{
+		handoff.TakeOver: {nodeB, handoff.ResultMoved},
+		handoff.Decline:  {nodeA, handoff.ResultReverted},
+	} {
+		e := handoff.Event{Kind: kind, Node: nodeB, Epoch: 6}
+		got, err := handoff.Step(stalled, e, now)
+		if err != nil || got.State != handoff.Owned || got.Holder != want.holder || got.Last.Result != want.result || got.Stalled {
+			t.Errorf("%s: %+v, %v", kind, got, err)
+		}
+		again, err := handoff.Step(got, e, now)
+		if err != nil || !cmp.Equal(got, again) {
+			t.Errorf("%s repeated: %+v, %v", kind, again, err)
+		}
+	}
+}
+
 // TestStepNeverLetsTwoNodesStart explores every lease reachable within a few
 // epochs by any event from any sender, in any order, stale and future ones
 // included.
 func TestStepNeverLetsTwoNodesStart(t *testing.T) {
 	kinds := []handoff.Kind{handoff.Offer, handoff.Withdraw, handoff.Accept, handoff.Prepare, handoff.Ready, handoff.Begin,
-		handoff.TakeOver, handoff.Revert, handoff.Cancel, handoff.Release}
+		handoff.TakeOver, handoff.Revert, handoff.Stall, handoff.Decline, handoff.Cancel, handoff.Release}
 	nodes := []string{"", nodeA, nodeB, "c"}
 	const epochs = 6
 	id := func(l handoff.Lease) string {
-		return fmt.Sprintf("%s/%d/%s/%s/%s/%v", l.State, l.Epoch, l.Holder, l.Target, l.Tag, l.Last)
+		return fmt.Sprintf("%s/%d/%s/%s/%s/%t/%v", l.State, l.Epoch, l.Holder, l.Target, l.Tag, l.Stalled, l.Last)
 	}
 
 	seen := map[string]bool{id(handoff.Lease{}): true}
@@ -156,6 +186,8 @@ func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Leas
 		t.Fatalf("%+v after %+v went back in epochs", next, e)
 	case l.Holder != "" && next.Holder != l.Holder && next.Epoch == l.Epoch:
 		t.Fatalf("%+v after %+v changed the holder within an epoch", next, e)
+	case next.Stalled && next.State != handoff.Moving:
+		t.Fatalf("%+v after %+v is stalled outside of a move", next, e)
 	case l.State == handoff.Released && next.State != handoff.Released:
 		t.Fatalf("%+v after %+v came back after the end", next, e)
 	case next.State == handoff.Unclaimed && l.State != handoff.Unclaimed && l.State != handoff.Offered:

@@ -24,7 +24,7 @@ func Of(vmi *v1.VirtualMachineInstance) (Lease, error) {
 		return Lease{}, fmt.Errorf("handoff: VirtualMachineInstance %s/%s: annotation %s is not a lease (restore or delete it): %w",
 			vmi.Namespace, vmi.Name, Annotation, err)
 	}
-	return l, nil
+	return l.withStock(vmi), nil
 }
 
 // Put stores the lease on the VirtualMachineInstance; the caller writes the
@@ -57,7 +57,7 @@ func stock(vmi *v1.VirtualMachineInstance) Lease {
 	}
 	l := Lease{State: Owned, Holder: node}
 	m := vmi.Status.MigrationState
-	if m == nil || m.Completed || m.Failed || m.TargetNode == "" || m.TargetNode == node {
+	if !open(m, node) {
 		return l
 	}
 	l.Target, l.Tag = m.TargetNode, m.MigrationUID
@@ -70,4 +70,35 @@ func stock(vmi *v1.VirtualMachineInstance) Lease {
 		l.State = Preparing
 	}
 	return l
+}
+
+// open tells whether a migration away from the node was asked for and has not
+// ended.
+func open(m *v1.VirtualMachineInstanceMigrationState, node string) bool {
+	return m != nil && !m.Completed && !m.Failed && m.TargetNode != "" && m.TargetNode != node
+}
+
+// withStock adds to a stored lease what a stock virt-controller can only say in
+// the migration state. A controller that knows the lease writes both at once, so
+// that there is nothing to add.
+func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
+	m := vmi.Status.MigrationState
+	if m == nil || m.MigrationUID == "" {
+		return l
+	}
+	switch l.State {
+	case Owned:
+		known := l.Last != nil && l.Last.Tag == m.MigrationUID
+		if known || !open(m, l.Holder) || m.StartTimestamp != nil || m.TargetNodeAddress != "" {
+			return l
+		}
+		return Lease{State: Preparing, Epoch: l.Epoch + 1, Holder: l.Holder, Target: m.TargetNode, Tag: m.MigrationUID, Last: l.Last}
+	case Preparing, Prepared:
+		if m.MigrationUID != l.Tag || !m.Completed && !m.Failed {
+			return l
+		}
+		return settle(l, Event{Message: m.FailureReason}, l.Holder, ResultCancelled)
+	default:
+		return l
+	}
 }

@@ -54,6 +54,42 @@ func inMove(s handoff.State) handoff.Lease {
 	return handoff.Lease{State: s, Holder: nodeA, Target: nodeB, Tag: tag}
 }
 
+func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
+	owned := handoff.Lease{State: handoff.Owned, Epoch: 4, Holder: nodeA}
+	preparing := handoff.Lease{State: handoff.Preparing, Epoch: 5, Holder: nodeA, Target: nodeB, Tag: tag}
+	moving := preparing
+	moving.State = handoff.Moving
+	before := owned
+	before.Last = &handoff.Outcome{Epoch: 3, Tag: tag, Result: handoff.ResultReverted}
+	for name, tt := range map[string]struct {
+		lease handoff.Lease
+		state v1.VirtualMachineInstanceMigrationState
+		want  handoff.Lease
+	}{
+		"asked for":             {owned, v1.VirtualMachineInstanceMigrationState{}, preparing},
+		"asked for and refused": {before, v1.VirtualMachineInstanceMigrationState{}, before},
+		"ended":                 {owned, v1.VirtualMachineInstanceMigrationState{Completed: true}, owned},
+		"taken back": {preparing, v1.VirtualMachineInstanceMigrationState{Failed: true, FailureReason: "no"},
+			handoff.Lease{State: handoff.Owned, Epoch: 6, Holder: nodeA,
+				Last: &handoff.Outcome{Epoch: 5, Tag: tag, Result: handoff.ResultCancelled, Message: "no"}}},
+		"too late to take back": {moving, v1.VirtualMachineInstanceMigrationState{Failed: true}, moving},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Status: migrating(tt.state)}
+			if err := handoff.Put(vmi, tt.lease); err != nil {
+				t.Fatal(err)
+			}
+			got, err := handoff.Of(vmi)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestPutAndOfAreInverse(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	want := handoff.Lease{State: handoff.Owned, Epoch: 7, Holder: `node "quoted" <&>`,
