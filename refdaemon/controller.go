@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -26,41 +25,20 @@ func runController(ctx context.Context, args []string) error {
 	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods")
 	fs.BoolVar(&o.leader, "leader-elect", true, "let one of several replicas act at a time")
 	fs.StringVar(&o.leaderNS, "leader-elect-namespace", "", "`namespace` of the lease; empty is the Pod's own")
-	if err := o.parse(fs, args); err != nil {
-		return err
-	}
-	ctrl.SetLogger(o.logger())
-	flush, err := o.tracing(ctx)
-	if err != nil {
-		return err
-	}
-	defer flush()
-	return o.start(ctx)
+	return o.run(ctx, fs, args, o.add)
 }
 
-// start wires the controllers, one constructor after the other, and runs them.
-func (o *controllerOptions) start(ctx context.Context) error {
-	config, err := o.config()
-	if err != nil {
-		return err
-	}
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	mgr, err := o.manager(config, scheme)
-	if err != nil {
-		return err
-	}
+// add registers the controllers, one constructor after the other.
+func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
 	for _, add := range []func(context.Context, ctrl.Manager) error{
 		o.addVMI,
 		o.addMigration,
 	} {
 		if err := add(ctx, mgr); err != nil {
-			return fmt.Errorf("controller: %w", err)
+			return err
 		}
 	}
-	return mgr.Start(ctx)
+	return nil
 }
 
 func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error {

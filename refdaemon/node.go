@@ -7,10 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"strings"
 
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -49,43 +47,19 @@ func runNode(ctx context.Context, args []string) error {
 	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/virtloom", "`directory` for guests' files, the same on every node and private to each")
 	fs.StringVar(&o.images, "images", "", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes")
 	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into")
-	if err := o.parse(fs, args); err != nil {
-		return err
-	}
-	if o.node == "" || o.address == "" {
-		return errors.New("node: --node-name and --address are required")
-	}
-	ctrl.SetLogger(o.logger())
-	flush, err := o.tracing(ctx)
-	if err != nil {
-		return err
-	}
-	defer flush()
-	return o.start(ctx)
+	return o.run(ctx, fs, args, o.add)
 }
 
-// start wires the agent and runs it.
-func (o *nodeOptions) start(ctx context.Context) (err error) {
+// add registers the agent.
+func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
+	if o.node == "" || o.address == "" {
+		return errors.New("--node-name and --address are required")
+	}
 	hv, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	if c, closes := hv.(io.Closer); closes {
-		defer func() { err = errors.Join(err, c.Close()) }()
-	}
-	config, err := o.config()
-	if err != nil {
-		return err
-	}
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	mgr, err := o.manager(config, scheme)
-	if err != nil {
-		return err
-	}
-	caches, err := domainctrl.NewCaches(config, scheme, o.node)
+	caches, err := domainctrl.NewCaches(mgr.GetConfig(), mgr.GetScheme(), o.node)
 	if err != nil {
 		return err
 	}
@@ -96,12 +70,9 @@ func (o *nodeOptions) start(ctx context.Context) (err error) {
 		Recorder: mgr.GetEventRecorder("virtloom-node"),
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("node: %w", err)
+		return err
 	}
-	if err := mgr.Add(&domainctrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv}); err != nil {
-		return fmt.Errorf("node: %w", err)
-	}
-	return mgr.Start(ctx)
+	return mgr.Add(&domainctrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv})
 }
 
 func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
@@ -110,7 +81,7 @@ func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	}
 	hv, err := libvirt.Open(ctx, o.hypervisor, libvirt.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("node: open hypervisor %q: %w", o.hypervisor, err)
+		return nil, fmt.Errorf("open hypervisor %q: %w", o.hypervisor, err)
 	}
 	return hv, nil
 }
@@ -132,7 +103,7 @@ func allowEmulation(reader client.Reader) domainctrl.Emulation {
 	return func(ctx context.Context) (bool, error) {
 		var list v1.KubeVirtList
 		if err := reader.List(ctx, &list); err != nil {
-			return false, fmt.Errorf("node: list KubeVirt objects: %w", err)
+			return false, fmt.Errorf("list KubeVirt objects: %w", err)
 		}
 		for i := range list.Items {
 			if d := list.Items[i].Spec.Configuration.DeveloperConfiguration; d != nil && d.UseEmulation {

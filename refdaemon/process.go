@@ -55,15 +55,29 @@ func (p *process) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&p.verbose, "v", false, "log in detail")
 }
 
-// parse reads the arguments and refuses what is left over.
-func (p *process) parse(fs *flag.FlagSet, args []string) error {
+// run reads the arguments, makes a manager, lets add register what runs in it,
+// and runs it until ctx ends.
+func (p *process) run(ctx context.Context, fs *flag.FlagSet, args []string, add func(context.Context, manager.Manager) error) error {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("%s: unexpected argument %q", p.name, fs.Arg(0))
 	}
-	return nil
+	ctrl.SetLogger(p.logger())
+	flush, err := p.tracing(ctx)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	mgr, err := p.manager()
+	if err != nil {
+		return err
+	}
+	if err := add(ctx, mgr); err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return mgr.Start(ctx)
 }
 
 func (p *process) config() (*rest.Config, error) {
@@ -88,7 +102,15 @@ func (p *process) logger() logr.Logger {
 }
 
 // manager returns a manager with the common settings.
-func (p *process) manager(c *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
+func (p *process) manager() (manager.Manager, error) {
+	c, err := p.config()
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
 	mgr, err := ctrl.NewManager(c, ctrl.Options{
 		Scheme: scheme, Logger: ctrl.Log,
 		Metrics:                       metricsserver.Options{BindAddress: p.metrics},
