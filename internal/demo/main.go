@@ -21,6 +21,9 @@ import (
 // stopTimeout bounds the clean-up.
 const stopTimeout = time.Minute
 
+// errLookedAround ends a demo that was kept running, when its user is done.
+var errLookedAround = errors.New("looked around")
+
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running after the migration, to look around")
 	flag.Parse()
@@ -43,7 +46,11 @@ func run(ctx context.Context, keep bool) (err error) {
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, errLookedAround):
+			err = s.close(clean, nil)
+			return
+		case ctx.Err() != nil:
 			err = errors.Join(context.Canceled, s.close(clean, nil))
 			return
 		}

@@ -186,7 +186,7 @@ func (s *story) look(keep bool) func(context.Context) error {
 		}
 		s.print("\nEverything keeps running until you press Ctrl-C.")
 		<-ctx.Done()
-		return ctx.Err()
+		return errLookedAround
 	}
 }
 
