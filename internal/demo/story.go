@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -110,6 +111,9 @@ func (s *story) summary(err error) {
 }
 
 func (s *story) stage(ctx context.Context) (err error) {
+	if os.Geteuid() != 0 {
+		return rig.ErrNeedsRoot
+	}
 	s.cluster, err = refcluster.Start(ctx, refcluster.Options{Nodes: nodes, Built: true, Rig: rig.Options{
 		Log: func(format string, args ...any) { s.tell("rig", fmt.Sprintf(format, args...), "") },
 	}})
