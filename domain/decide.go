@@ -5,8 +5,10 @@ package domain
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
@@ -38,9 +40,14 @@ type Sight struct {
 	Moving bool
 	// MoveFailure is why the last migration this process carried out failed.
 	MoveFailure string
+	// MoveEnded is when that was over; zero if this process carried out none.
+	MoveEnded time.Time
 	// MoveActive says that the hypervisor is busy with a migration of the
 	// guest, whoever started it.
 	MoveActive bool
+	// Leftovers are the UIDs of objects of this name, other than VMI, of which
+	// there are files on the node.
+	Leftovers []types.UID
 }
 
 // TaskVerb says what a [Task] does.
@@ -64,6 +71,8 @@ type Task struct {
 	Operation Operation
 	// Request is for TaskMigrate.
 	Request MigrationRequest
+	// UID is whose files TaskCleanup removes; empty if nobody's.
+	UID types.UID
 	// Why is the reason in a few words.
 	Why string
 }
@@ -131,22 +140,64 @@ type decision struct {
 // a step it refuses; nothing may then be done.
 func Decide(s Sight, now time.Time) (Plan, error) {
 	d := &decision{Sight: s, now: now}
-	if s.VMI == nil {
-		d.orphan("the VirtualMachineInstance does not exist")
-		return d.plan, nil
-	}
-	if s.State != nil && s.State.Metadata.UID != s.VMI.UID {
-		d.plan.VMI = s.VMI.DeepCopy()
-		d.orphan("the domain belongs to an earlier object of this name")
-		return d.plan, nil
-	}
-	lease, err := handoff.Of(s.VMI)
-	if err != nil {
+	d.recognize()
+	if err := d.decide(); err != nil {
 		return Plan{}, err
 	}
-	d.lease, d.plan.VMI = lease, s.VMI.DeepCopy()
-	d.plan.Role = RoleOf(lease, s.Node)
-	return d.plan, d.byRole()
+	d.leftovers()
+	return d.plan, nil
+}
+
+func (d *decision) decide() error {
+	if d.VMI == nil {
+		d.orphan("the VirtualMachineInstance does not exist")
+		return nil
+	}
+	d.plan.VMI = d.VMI.DeepCopy()
+	if d.State != nil && d.State.Metadata.UID != d.VMI.UID {
+		d.orphan("the domain belongs to an earlier object of this name")
+		return nil
+	}
+	lease, err := handoff.Of(d.VMI)
+	if err != nil {
+		return err
+	}
+	d.lease = lease
+	d.plan.Role = RoleOf(lease, d.Node)
+	return d.byRole()
+}
+
+// recognize takes a domain of the guest's name for the guest only if it is: one
+// that somebody else defined is left alone and in the way. One that has lost its
+// metadata is known by its UUID.
+func (d *decision) recognize() {
+	if d.State == nil || d.State.Ours() {
+		return
+	}
+	if d.VMI != nil && strings.EqualFold(d.State.UUID, UUID(d.VMI)) {
+		known := *d.State
+		known.Metadata = Metadata{Namespace: d.VMI.Namespace, Name: d.VMI.Name, UID: d.VMI.UID}
+		d.State = &known
+		return
+	}
+	if d.VMI != nil {
+		d.Obstacle = &Error{
+			Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
+			Reason: fmt.Sprintf("node %s has a domain %s that is not of this guest", d.Node, d.State.Name),
+			Remedy: "undefine that domain, or give it another name",
+		}
+	}
+	d.State = nil
+}
+
+// leftovers removes the files of guests that had this name before.
+func (d *decision) leftovers() {
+	for _, uid := range d.Leftovers {
+		if d.VMI != nil && d.VMI.UID == uid || d.State != nil && d.State.Metadata.UID == uid {
+			continue
+		}
+		d.do(Task{Verb: TaskCleanup, UID: uid, Why: "the guest they belonged to is gone"})
+	}
 }
 
 func (d *decision) byRole() error {
@@ -191,15 +242,16 @@ func (d *decision) foreign() {
 
 // clear ends what is left of the guest on this node.
 func (d *decision) clear(why string) {
-	if d.State == nil {
-		d.do(Task{Verb: TaskCleanup, Why: why})
-		return
+	switch {
+	case d.State != nil:
+		if d.State.Alive() {
+			d.apply(Destroy, why)
+		}
+		d.apply(Undefine, why)
+		d.do(Task{Verb: TaskCleanup, UID: d.State.Metadata.UID, Why: why})
+	case d.VMI != nil:
+		d.do(Task{Verb: TaskCleanup, UID: d.VMI.UID, Why: why})
 	}
-	if d.State.Alive() {
-		d.apply(Destroy, why)
-	}
-	d.apply(Undefine, why)
-	d.do(Task{Verb: TaskCleanup, Why: why})
 }
 
 // orphan ends a domain without an object: gracefully while there is time.

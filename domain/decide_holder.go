@@ -19,6 +19,11 @@ const (
 	resendAfter = 5 * time.Second
 	// pollMove is how often a move is looked at that another process began.
 	pollMove = time.Second
+	// arrival is how long a target may take to report a guest that has left.
+	arrival = 5 * time.Second
+	// obstacleRetry is when something that is missing on the node is looked for
+	// again: nobody tells when it is there.
+	obstacleRetry = 5 * time.Second
 )
 
 // holder decides for the node that owns the guest.
@@ -32,6 +37,7 @@ func (d *decision) holder() error {
 		return d.moving()
 	case d.VMI.IsFinal():
 		d.apply(Destroy, "the VirtualMachineInstance is final")
+		d.again(time.Second)
 		return nil
 	case d.VMI.DeletionTimestamp != nil:
 		if d.lease.InMove() {
@@ -41,6 +47,10 @@ func (d *decision) holder() error {
 		return nil
 	case d.lease.InMove() && d.abortRequested():
 		return d.revert("the migration was aborted before it began")
+	case d.State.Status == StatusPaused && d.State.Reason == ReasonMigration && !d.Moving && !d.MoveActive:
+		d.apply(Resume, "the migration it was stopped for has failed")
+		d.again(time.Second)
+		return nil
 	case d.lease.State == handoff.Prepared:
 		return d.begin()
 	}
@@ -57,10 +67,8 @@ func (d *decision) holder() error {
 
 // holderWithoutGuest decides when the guest is not there, or has ended.
 func (d *decision) holderWithoutGuest() error {
-	if d.lease.State == handoff.Moving && (d.Moving || d.MoveActive || d.movedAway()) {
-		// The target is about to report that it runs the guest.
-		d.again(pollMove)
-		return nil
+	if d.lease.State == handoff.Moving {
+		return d.gone()
 	}
 	if d.startable() {
 		d.synchronized()
@@ -75,8 +83,28 @@ func (d *decision) holderWithoutGuest() error {
 	if err := d.step(handoff.Event{Kind: handoff.Release, Message: "the guest has ended"}); err != nil {
 		return err
 	}
+	if d.State == nil && d.VMI.Status.Phase == v1.Scheduled {
+		// A start that was given up may still come to pass; these wait for it.
+		name := Name(d.VMI.Namespace, d.VMI.Name)
+		for _, v := range []Verb{Destroy, Undefine} {
+			d.do(Task{Verb: TaskApply, Operation: Operation{Verb: v, Domain: name}, Why: "it shall not start any more"})
+		}
+	}
 	d.clear("the guest has ended")
 	return nil
+}
+
+// gone decides when a guest that is being moved is not here. Even one whose
+// domain crashed here may run at the target: the crash may have come after the
+// switch.
+func (d *decision) gone() error {
+	since := d.now.Sub(d.MoveEnded)
+	if d.Moving || d.MoveActive || d.movedAway() && since >= 0 && since < arrival {
+		// The target is about to report that it runs the guest.
+		d.again(pollMove)
+		return nil
+	}
+	return d.stall()
 }
 
 // startable tells whether the guest was never started: nothing defined, or
@@ -112,7 +140,9 @@ func (d *decision) movedAway() bool {
 // a restarted agent does not begin anew.
 func (d *decision) shutdown(grace time.Duration, why string) {
 	meta := d.State.Metadata
-	if meta.GraceDeadline == nil {
+	// A deadline further away than it can have been set tells of a clock that
+	// was put back.
+	if meta.GraceDeadline == nil || meta.GraceDeadline.Sub(d.now) > max(grace, 0) {
 		at := d.now.Add(grace)
 		meta.GraceDeadline = &at
 	}
@@ -123,7 +153,7 @@ func (d *decision) shutdown(grace time.Duration, why string) {
 		return
 	}
 	if meta.ShutdownAt != nil {
-		if waited := d.now.Sub(*meta.ShutdownAt); waited < resendAfter {
+		if waited := d.now.Sub(*meta.ShutdownAt); waited >= 0 && waited < resendAfter {
 			d.again(min(left, resendAfter-waited))
 			return
 		}

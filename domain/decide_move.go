@@ -85,6 +85,8 @@ func (d *decision) moving() error {
 		d.again(pollMove)
 		return nil
 	case d.handingOver():
+		return d.stall()
+	case d.justBegun():
 		d.again(pollMove)
 		return nil
 	}
@@ -102,9 +104,30 @@ func (d *decision) handingOver() bool {
 		(d.State.Reason == ReasonMigration || d.State.Reason == ReasonPostcopy || d.State.Reason == ReasonStartingUp)
 }
 
+// justBegun tells whether a migration that another process asked for may not
+// have reached the hypervisor yet.
+func (d *decision) justBegun() bool {
+	m := d.VMI.Status.MigrationState
+	if !d.MoveEnded.IsZero() || m == nil || m.StartTimestamp == nil {
+		return false
+	}
+	since := d.now.Sub(m.StartTimestamp.Time)
+	return since >= 0 && since < arrival
+}
+
+// stall says that this node neither moves nor runs the guest and that only the
+// target can tell where it is: a resumed or a failed guest could be a second one.
+func (d *decision) stall() error {
+	d.again(pollMove)
+	return d.step(handoff.Event{Kind: handoff.Stall})
+}
+
 // revert keeps the guest here and reports the migration as failed.
-func (d *decision) revert(why string) error {
-	if err := d.step(handoff.Event{Kind: handoff.Revert, Message: why}); err != nil {
+func (d *decision) revert(why string) error { return d.stay(handoff.Revert, why) }
+
+// stay ends the move by an event that leaves the guest to its holder.
+func (d *decision) stay(kind handoff.Kind, why string) error {
+	if err := d.step(handoff.Event{Kind: kind, Message: why}); err != nil {
 		return err
 	}
 	if m := d.plan.VMI.Status.MigrationState; m != nil {
@@ -144,6 +167,7 @@ func (d *decision) prepare() error {
 		return nil
 	}
 	if d.Obstacle != nil {
+		d.again(obstacleRetry)
 		if m := d.plan.VMI.Status.MigrationState; m != nil {
 			m.FailureReason = "target not ready: " + d.Obstacle.Error()
 		}
@@ -168,30 +192,57 @@ func (d *decision) prepare() error {
 	return nil
 }
 
-// receive takes the guest over once the hypervisor lets it run here.
+// receive takes the guest over once the hypervisor lets it run here, or answers
+// a holder that has lost track of it.
 func (d *decision) receive() error {
-	m := d.plan.VMI.Status.MigrationState
-	if m == nil || d.State == nil {
+	switch {
+	case d.State == nil && d.lease.Stalled:
+		return d.decline()
+	case d.State == nil:
 		return nil
-	}
-	m.TargetNodeDomainDetected = true
-	if !d.arrived() {
+	case d.arrived():
+		return d.takeOver("the guest has arrived")
+	case !d.lease.Stalled || d.State.Alive():
+		if m := d.plan.VMI.Status.MigrationState; m != nil {
+			m.TargetNodeDomainDetected = true
+		}
 		d.again(pollMove)
 		return nil
+	case d.State.Reason == ReasonFailed:
+		// The switch failed: the guest never ran here.
+		d.clear("the guest did not arrive")
+		return d.decline()
 	}
+	return d.takeOver("the guest has arrived, and ended")
+}
+
+func (d *decision) decline() error {
+	return d.stay(handoff.Decline, "the migration broke off at the switch; the guest has not reached the target")
+}
+
+// takeOver makes this node the guest's owner, in one write.
+func (d *decision) takeOver(why string) error {
 	if err := d.step(handoff.Event{Kind: handoff.TakeOver}); err != nil {
 		return err
 	}
 	vmi, now := d.plan.VMI, metav1.NewTime(d.now)
+	if vmi.Labels == nil {
+		vmi.Labels = map[string]string{}
+	}
 	vmi.Labels[v1.NodeNameLabel] = d.Node
 	vmi.Status.NodeName = d.Node
 	vmi.Status.EvacuationNodeName = ""
 	vmi.Status.LauncherContainerImageVersion = ""
 	delete(vmi.Labels, v1.OutdatedLauncherImageLabel)
 	delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
-	m.TargetNodeDomainReadyTimestamp, m.EndTimestamp, m.Completed = &now, &now, true
-	d.reflect()
-	d.do(Task{Verb: TaskApply, Why: "the guest has arrived", Operation: Operation{
+	if m := vmi.Status.MigrationState; m != nil {
+		m.TargetNodeDomainDetected = true
+		m.TargetNodeDomainReadyTimestamp, m.EndTimestamp, m.Completed = &now, &now, true
+	}
+	if d.State.Alive() {
+		d.reflect()
+	}
+	d.do(Task{Verb: TaskApply, Why: why, Operation: Operation{
 		Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
 	}})
 	return nil
@@ -202,5 +253,14 @@ func (d *decision) arrived() bool {
 	if d.MoveActive {
 		return false
 	}
-	return d.State.Status == StatusRunning || d.State.Status == StatusPaused && d.State.Reason == ReasonUser
+	switch d.State.Status {
+	case StatusRunning, StatusBlocked, StatusPMSuspended:
+		return true
+	case StatusPaused:
+		switch d.State.Reason {
+		case ReasonUser, ReasonIOError, ReasonWatchdog, ReasonCrashed:
+			return true
+		}
+	}
+	return false
 }

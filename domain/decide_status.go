@@ -34,6 +34,7 @@ func (d *decision) synchronized() {
 		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 		return
 	}
+	d.again(obstacleRetry)
 	reason := ReasonNotReady
 	var spec *Error
 	if errors.As(d.Obstacle, &spec) && spec.Field != "" {

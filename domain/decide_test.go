@@ -202,9 +202,9 @@ func TestDecideOnTheNode(t *testing.T) {
 		"a guest that has left is not failed by its old holder": {
 			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
 			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
-		"a guest whose QEMU died on the way is lost": {
+		"one whose QEMU died on the way may run at the target": {
 			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, here, there)), State: runs(domain.StatusShutoff, domain.ReasonCrashed)},
-			want{domain.RoleHolder, "Undefine, Cleanup", v1.Failed, handoff.Released, 2}},
+			want{domain.RoleHolder, "", v1.Running, handoff.Moving, 1}},
 		"the target waits for the switch": {
 			domain.Sight{VMI: placed(v1.Running, move(handoff.Moving, there, here)), State: runs(domain.StatusPaused, domain.ReasonMigration)},
 			want{domain.RoleTarget, "", v1.Running, handoff.Moving, 1}},
@@ -254,7 +254,8 @@ func TestDecideEndsADomainWithoutObject(t *testing.T) {
 		state *domain.State
 		want  string
 	}{
-		"nothing here":  {nil, "Cleanup"},
+		"nothing here":  {nil, ""},
+		"not ours":      {&domain.State{Name: "ns_guest", UUID: "other", Status: domain.StatusRunning}, ""},
 		"running":       {runs(domain.StatusRunning, ""), "SetMetadata, Shutdown"},
 		"out of time":   {runs(domain.StatusRunning, "", graceUntil(decideNow)), "Destroy"},
 		"paused":        {runs(domain.StatusPaused, domain.ReasonUser), "SetMetadata, Resume, Shutdown"},

@@ -61,6 +61,9 @@ func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 func (r *Reconciler) act(ctx context.Context, s domain.Sight, plan domain.Plan) error {
 	for _, t := range plan.Tasks {
 		if err := r.task(ctx, s, t); err != nil {
+			if r.Recorder != nil && plan.VMI != nil {
+				r.Recorder.Eventf(plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
+			}
 			return err
 		}
 	}
@@ -87,7 +90,7 @@ func (r *Reconciler) task(ctx context.Context, s domain.Sight, t domain.Task) (e
 		logger(ctx).Info("Aborting a live migration", "why", t.Why)
 		return r.abort(ctx, domain.Name(s.VMI.Namespace, s.VMI.Name))
 	case domain.TaskCleanup:
-		return r.Workspace.Remove(guestUID(s))
+		return r.Workspace.Remove(t.UID)
 	default:
 		return fmt.Errorf("domainctrl: unknown task %q", t.Verb)
 	}
@@ -114,5 +117,8 @@ func (r *Reconciler) abort(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
-	return m.AbortMigration(ctx, name)
+	if err := m.AbortMigration(ctx, name); err != nil && !errors.Is(err, domain.ErrNotFound) {
+		return fmt.Errorf("domainctrl: abort the migration of %s: %w", name, err)
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/diskfs/go-diskfs/backend"
 	"github.com/diskfs/go-diskfs/backend/file"
 	"github.com/diskfs/go-diskfs/filesystem/iso9660"
 	v1 "kubevirt.io/api/core/v1"
@@ -108,25 +109,29 @@ func writeISO(path string, files []seed) (err error) {
 	for _, f := range files {
 		size += (int64(len(f.data))/isoBlock + 1) * isoBlock
 	}
-	tmp := path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// The names are the same at every attempt: what a crash left is replaced,
+	// and an error that is met again reads the same.
+	tmp, work := path+".new", path+".d"
+	if err := errors.Join(os.RemoveAll(tmp), os.RemoveAll(work), os.Mkdir(work, 0o700)); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	disk, err := file.CreateFromPath(tmp, size)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		err = errors.Join(err, disk.Close())
-		if err == nil {
-			err = errors.Join(os.Truncate(tmp, size), os.Rename(tmp, path))
-		}
-	}()
-	iso, err := iso9660.Create(disk, size, 0, isoBlock, "")
+	err = fillISO(disk, size, work, files)
+	if err = errors.Join(err, disk.Close()); err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	return errors.Join(os.Truncate(tmp, size), os.Rename(tmp, path))
+}
+
+func fillISO(disk backend.Storage, size int64, work string, files []seed) error {
+	iso, err := iso9660.Create(disk, size, 0, isoBlock, work)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(iso.Workspace())) }()
 	for _, f := range files {
 		if err := writeFile(iso, f); err != nil {
 			return err

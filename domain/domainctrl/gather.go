@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,23 +18,17 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// gather looks at one guest. What a migration does is asked before what state
-// the domain is in: so a migration that ends in between is seen as still going
-// on, never as one that did not move the guest.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (domain.Sight, error) {
-	vmi, err := r.cached(ctx, key)
-	if err != nil {
-		return domain.Sight{}, err
-	}
-	return r.look(ctx, key, vmi)
-}
-
-// look gathers what belongs to the object as given.
+// look gathers what belongs to the object as given. What a migration does is
+// asked before what state the domain is in: so a migration that ends in between
+// is seen as still going on, never as one that did not move the guest.
 func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
 	s := domain.Sight{Node: r.NodeName, Address: r.Address, Port: r.Port, VMI: vmi}
 	name := domain.Name(key.Namespace, key.Name)
-	s.Moving, s.MoveFailure = r.moves.state(key)
+	s.Moving, s.MoveFailure, s.MoveEnded = r.moves.state(key)
 	var err error
+	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
+		return s, err
+	}
 	if s.MoveActive, err = r.moveActive(ctx, name); err != nil {
 		return s, err
 	}
@@ -40,6 +36,22 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 		return s, err
 	}
 	return s, r.prepare(ctx, &s)
+}
+
+// leftovers are the guests of earlier objects of that name with files here.
+func (r *Reconciler) leftovers(key types.NamespacedName, vmi *v1.VirtualMachineInstance) ([]types.UID, error) {
+	owners, err := r.Workspace.Owners()
+	if err != nil {
+		return nil, err
+	}
+	var out []types.UID
+	for uid, of := range owners {
+		if of == key && (vmi == nil || vmi.UID != uid) {
+			out = append(out, uid)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
 }
 
 // cached reads the object from the node's caches. A miss proves nothing, so it
@@ -61,12 +73,19 @@ func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (*v1.
 func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := r.APIReader.Get(ctx, key, vmi); err != nil {
-		if apierrors.IsNotFound(err) {
+		if absent(err) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("domainctrl: read %s: %w", key, err)
+		return nil, fmt.Errorf("domainctrl: read VirtualMachineInstance %s: %w", key, err)
 	}
 	return vmi, nil
+}
+
+// absent tells whether the API server knows that there is no such object. It
+// answers 404 as well when it does not serve the kind, as while the definition
+// is being replaced: that says nothing about any guest.
+func absent(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // confirm repeats, on the object read live, a decision that would touch a
@@ -82,24 +101,24 @@ func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, s do
 	if vmi != nil && vmi.UID == s.VMI.UID && vmi.ResourceVersion == s.VMI.ResourceVersion {
 		return s, plan, nil
 	}
-	if s, err = r.look(ctx, key, vmi); err != nil {
-		return s, plan, err
+	return r.decide(ctx, key, vmi)
+}
+
+// decide looks at the guest of the object as given, and decides.
+func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, domain.Plan, error) {
+	s, err := r.look(ctx, key, vmi)
+	if err != nil {
+		return s, domain.Plan{}, err
 	}
-	plan, err = domain.Decide(s, r.Clock.Now())
+	plan, err := domain.Decide(s, r.Clock.Now())
 	return s, plan, err
 }
 
-// touchesGuest tells whether the plan starts, ends or moves a guest.
+// touchesGuest tells whether the plan does anything to a guest or its files:
+// everything but what is noted in its metadata.
 func touchesGuest(plan domain.Plan) bool {
 	for _, t := range plan.Tasks {
-		if t.Verb == domain.TaskMigrate {
-			return true
-		}
-		if t.Verb != domain.TaskApply {
-			continue
-		}
-		switch t.Operation.Verb {
-		case domain.Start, domain.Destroy, domain.Undefine, domain.Shutdown:
+		if t.Verb != domain.TaskApply || t.Operation.Verb != domain.SetMetadata {
 			return true
 		}
 	}
@@ -161,7 +180,12 @@ func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
 		s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts)
 	}
 	if s.Obstacle == nil {
-		s.CopyDisks = domain.CopyDisks(s.Desired, s.Facts)
+		// What runs decides, not what the object asks for by now.
+		disks := s.Desired
+		if s.State != nil && s.State.Alive() && s.State.Domain != nil {
+			disks = s.State.Domain
+		}
+		s.CopyDisks = domain.CopyDisks(disks, s.Facts)
 	}
 	return ctx.Err()
 }

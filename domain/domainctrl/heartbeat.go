@@ -67,7 +67,8 @@ func (h *Heartbeat) NeedLeaderElection() bool { return false }
 func (h *Heartbeat) beat(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, DefaultCallTimeout)
 	defer cancel()
-	_, err := h.Hypervisor.Host(ask)
+	// What Host knows may be remembered; List asks.
+	_, err := h.Hypervisor.List(ask)
 	return errors.Join(err, h.report(ctx, err == nil))
 }
 

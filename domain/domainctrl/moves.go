@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -26,11 +27,17 @@ type moves struct {
 	ctx     context.Context // set by the source's start; ends with the manager
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 	running map[types.NamespacedName]bool
-	failed  map[types.NamespacedName]string
+	over    map[types.NamespacedName]outcome
+}
+
+// outcome is how a move ended.
+type outcome struct {
+	at      time.Time
+	failure string
 }
 
 func newMoves(c clock.PassiveClock) *moves {
-	return &moves{clock: c, running: map[types.NamespacedName]bool{}, failed: map[types.NamespacedName]string{}}
+	return &moves{clock: c, running: map[types.NamespacedName]bool{}, over: map[types.NamespacedName]outcome{}}
 }
 
 // source gives the moves the controller's queue and the manager's context.
@@ -43,12 +50,20 @@ func (m *moves) source() source.Source {
 	})
 }
 
-// state tells whether a move of the guest is running here, and why the last
-// one failed.
-func (m *moves) state(key types.NamespacedName) (moving bool, failure string) {
+// state tells whether a move of the guest is running here, and why and when the
+// last one ended.
+func (m *moves) state(key types.NamespacedName) (moving bool, failure string, ended time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.running[key], m.failed[key]
+	last := m.over[key]
+	return m.running[key], last.failure, last.at
+}
+
+// forget drops what is remembered of a guest that is nothing to this node.
+func (m *moves) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.over, key)
 }
 
 // begin runs move beside the workers, at most one for a guest, and looks at
@@ -63,15 +78,17 @@ func (m *moves) begin(key types.NamespacedName, move func(context.Context) error
 		return nil
 	}
 	m.running[key] = true
-	delete(m.failed, key)
+	delete(m.over, key)
 	ctx, queue := m.ctx, m.queue
 	go func() {
 		err := move(ctx)
 		m.mu.Lock()
 		delete(m.running, key)
+		end := outcome{at: m.clock.Now()}
 		if err != nil {
-			m.failed[key] = err.Error()
+			end.failure = err.Error()
 		}
+		m.over[key] = end
 		m.mu.Unlock()
 		queue.Add(reconcile.Request{NamespacedName: key})
 	}()

@@ -5,6 +5,7 @@ package domainctrl
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,22 +17,48 @@ import (
 // qcow2Magic begins every qcow2 image (QEMU docs/interop/qcow2.txt).
 var qcow2Magic = []byte{'Q', 'F', 'I', 0xfb}
 
+// Where a qcow2 header says that the image needs other files, and how long it
+// has to be to tell (all numbers big endian).
+const (
+	qcow2Version      = 4
+	qcow2BackingFile  = 8
+	qcow2Incompatible = 72
+	qcow2Header       = 80
+	// qcow2ExternalData is the incompatible feature bit of data in another file.
+	qcow2ExternalData = 1 << 2
+)
+
+// errOtherFiles refuses an image that names other files, which would be opened
+// wherever on the node they are.
+var errOtherFiles = errors.New("the image refers to another file (backing file or external data file); flatten it")
+
 // imageFormat tells qcow2 from raw by the header alone. It never asks a tool
-// to guess: a raw disk's content is the guest's.
+// to guess: a raw disk's content is the guest's. A qcow2 image that is not
+// complete in itself is an error.
 func imageFormat(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	head := make([]byte, len(qcow2Magic))
-	if _, err := io.ReadFull(f, head); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	head := make([]byte, qcow2Header)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return "", err
 	}
-	if bytes.Equal(head, qcow2Magic) {
-		return "qcow2", nil
+	if !bytes.HasPrefix(head[:n], qcow2Magic) {
+		return "raw", nil
 	}
-	return "raw", nil
+	if n < len(head) {
+		return "", errors.New("the qcow2 header is cut off")
+	}
+	if binary.BigEndian.Uint64(head[qcow2BackingFile:]) != 0 {
+		return "", errOtherFiles
+	}
+	if binary.BigEndian.Uint32(head[qcow2Version:]) > 2 && binary.BigEndian.Uint64(head[qcow2Incompatible:])&qcow2ExternalData != 0 {
+		return "", errOtherFiles
+	}
+	return "qcow2", nil
 }
 
 // qemuImgCreate makes an image where there is none yet, whole or not at all.

@@ -12,7 +12,9 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
@@ -33,6 +35,10 @@ const DefaultWorkers = 10
 
 // DefaultCallTimeout bounds one question to, or operation of, the hypervisor.
 const DefaultCallTimeout = 30 * time.Second
+
+// DefaultResync is how often everything on the node is looked at without a
+// cause.
+const DefaultResync = 2 * time.Minute
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/domain/domainctrl")
 
@@ -62,6 +68,8 @@ type Reconciler struct {
 	// Workers defaults to DefaultWorkers, CallTimeout to DefaultCallTimeout.
 	Workers     int
 	CallTimeout time.Duration
+	// Resync defaults to DefaultResync.
+	Resync time.Duration
 
 	moves *moves
 }
@@ -112,6 +120,9 @@ func (r *Reconciler) complete() error {
 	if r.CallTimeout == 0 {
 		r.CallTimeout = DefaultCallTimeout
 	}
+	if r.Resync == 0 {
+		r.Resync = DefaultResync
+	}
 	return errors.Join(missing...)
 }
 
@@ -126,35 +137,65 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		span.End()
 	}()
 
-	s, err := r.gather(ctx, req.NamespacedName)
+	vmi, err := r.cached(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan, err := domain.Decide(s, r.Clock.Now())
+	result, err := r.pass(ctx, req.NamespacedName, vmi)
+	if !apierrors.IsConflict(err) {
+		return result, err
+	}
+	// Somebody else wrote, and the cache may be late for long: what is stored
+	// now decides.
+	if vmi, err = r.live(ctx, req.NamespacedName); err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err = r.pass(ctx, req.NamespacedName, vmi)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
+	return result, err
+}
+
+// pass decides for the object as given, stores what it comes to, and acts.
+func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (reconcile.Result, error) {
+	s, plan, err := r.decide(ctx, key, vmi)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if s, plan, err = r.confirm(ctx, req.NamespacedName, s, plan); err != nil {
+	if s, plan, err = r.confirm(ctx, key, s, plan); err != nil {
 		return reconcile.Result{}, err
 	}
-	span.SetAttributes(attribute.String("role", string(plan.Role)),
+	trace.SpanFromContext(ctx).SetAttributes(attribute.String("role", string(plan.Role)),
 		attribute.Int("tasks", len(plan.Tasks)), attribute.Int("differences", len(plan.Differences)))
 	stored, err := r.store(ctx, s.VMI, plan.VMI)
-	switch {
-	case apierrors.IsConflict(err):
-		// Somebody else wrote; their event or the next pass shows what.
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	case err != nil:
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := r.act(ctx, s, plan); err != nil {
-		return reconcile.Result{}, err
+		return r.failed(ctx, plan, err)
+	}
+	if plan.Role == domain.RoleNone || plan.Role == "" {
+		r.moves.forget(key)
 	}
 	return r.result(plan, stored), nil
 }
 
 // conflictRetry is how soon a lost write is tried again.
 const conflictRetry = 50 * time.Millisecond
+
+// failed says when to look again after a task has failed: later and later,
+// unless the plan has a time that must not be missed.
+func (r *Reconciler) failed(ctx context.Context, plan domain.Plan, err error) (reconcile.Result, error) {
+	if plan.RequeueAt == nil {
+		return reconcile.Result{}, err
+	}
+	logger(ctx).Error(err, "A task has failed")
+	return reconcile.Result{RequeueAfter: max(plan.RequeueAt.Sub(r.Clock.Now()), failedRetry)}, nil
+}
+
+// failedRetry is the least time between attempts at a task that fails.
+const failedRetry = time.Second
 
 // result says when to look again. After tasks the guest looks different, which
 // the hypervisor's hint would tell as well; looking at once saves the wait.

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
@@ -37,15 +39,54 @@ func (v volume) fault(field, reason, remedy string, err error) error {
 	}
 }
 
-// file is a file of the volume in the guest's directory. The volume's index,
-// not its name, goes into the path.
+// file is a file of the volume in the guest's directory. It goes by the volume's
+// name, for the place in the list changes when a volume is added or removed.
 func (v volume) file(suffix string) string {
-	return filepath.Join(v.dir, "volume-"+strconv.Itoa(v.index)+suffix)
+	return filepath.Join(v.dir, "volume-"+v.Name+suffix)
+}
+
+// check refuses a name that could not be part of a file's.
+func (v volume) check() error {
+	if errs := validation.IsDNS1123Label(v.Name); len(errs) > 0 {
+		return v.fault("name", fmt.Sprintf("%q is no volume name: %s", v.Name, errs[0]), "choose another", domain.ErrInvalid)
+	}
+	return nil
+}
+
+// ran tells whether the guest has been started: what it shares with other nodes
+// is then there, or is not shared.
+func (v volume) ran() bool {
+	return v.vmi.Status.Phase == v1.Running
+}
+
+// image makes sure that the disk of the volume is a regular file, one of that
+// size if there is none yet. A link is not followed: who may write beside the
+// disk could let it lead to any file of the node.
+func (v volume) image(field, path string, bytes int64, shared bool) error {
+	st, err := os.Lstat(path)
+	switch {
+	case err == nil && !st.Mode().IsRegular():
+		return v.fault(field, fmt.Sprintf("%q is not a regular file", path), "put the disk itself there", nil)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return v.fault(field, "the disk cannot be looked at", "check its directory on the node", err)
+	case shared && v.ran():
+		return v.fault(field, fmt.Sprintf("%q is said to be shared by all nodes and is not on this one", path),
+			"mount the same file system on every node", nil)
+	}
+	if err := sparse(path, bytes, string(v.vmi.UID)); err != nil {
+		return v.fault(field, "the disk cannot be created", "check capacity and directory", err)
+	}
+	return nil
 }
 
 // volume locates, or makes, the data of a volume. A volume that needs no file
 // here has no path.
 func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, error) {
+	if err := v.check(); err != nil {
+		return domain.DiskSource{}, err
+	}
 	switch {
 	case v.HostDisk != nil:
 		return w.hostDisk(v)
@@ -71,15 +112,12 @@ func (w *Workspace) hostDisk(v volume) (domain.DiskSource, error) {
 		return domain.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("%q is not an absolute, clean path", h.Path),
 			"give the full path of the disk file on the node", nil)
 	}
-	if h.Type == v1.HostDiskExistsOrCreate {
-		if err := sparse(h.Path, h.Capacity.Value()); err != nil {
-			return domain.DiskSource{}, v.fault("hostDisk", "the disk cannot be created", "check capacity and directory", err)
-		}
-	} else if !exists(h.Path) {
-		return domain.DiskSource{}, v.fault("hostDisk.path", fmt.Sprintf("%q does not exist on the node", h.Path),
+	src := domain.DiskSource{Path: h.Path, Format: "raw", Shared: h.Shared != nil && *h.Shared}
+	if h.Type != v1.HostDiskExistsOrCreate && !exists(h.Path) {
+		return src, v.fault("hostDisk.path", fmt.Sprintf("%q does not exist on the node", h.Path),
 			"create it, or use type DiskOrCreate with a capacity", nil)
 	}
-	return domain.DiskSource{Path: h.Path, Format: "raw", Shared: h.Shared != nil && *h.Shared}, nil
+	return src, v.image("hostDisk.path", h.Path, h.Capacity.Value(), src.Shared)
 }
 
 func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (domain.DiskSource, error) {
@@ -92,13 +130,20 @@ func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (do
 			"bind the claim to a volume this node can reach", err)
 	}
 	src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
-	if !c.Block {
-		src.Path = filepath.Join(c.Path, diskImage)
-		if err := sparse(src.Path, c.Bytes); err != nil {
-			return src, v.fault(field, "the disk in the claim cannot be created", "check the claim's capacity and directory", err)
-		}
+	if c.Block {
+		return src, v.device(field, c.Path)
 	}
-	return src, nil
+	src.Path = filepath.Join(c.Path, diskImage)
+	return src, v.image(field, src.Path, c.Bytes, c.Shared)
+}
+
+// device makes sure that there is a block device.
+func (v volume) device(field, path string) error {
+	st, err := os.Stat(path)
+	if err == nil && st.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice {
+		return nil
+	}
+	return v.fault(field, fmt.Sprintf("%q is not a block device", path), "attach the volume to the node", err)
 }
 
 // containerDisk puts a writable overlay over the image's disk; what the guest
@@ -149,25 +194,26 @@ func (w *Workspace) emptyDisk(ctx context.Context, v volume) (domain.DiskSource,
 }
 
 // sparse makes a raw disk of that size where there is none yet. It appears
-// under its name as a whole, so that a crash leaves no half-made disk.
-func sparse(path string, bytes int64) error {
-	if exists(path) {
-		return nil
-	}
+// under its name as a whole, so that a crash leaves no half-made disk; what it
+// leaves of the maker's is used again.
+func sparse(path string, bytes int64, maker string) error {
 	if bytes <= 0 {
 		return errors.New("the size of the disk is not known")
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-disk-*")
+	tmp := filepath.Join(filepath.Dir(path), ".new-disk-"+maker)
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	err = errors.Join(f.Truncate(bytes), f.Close())
-	if err != nil {
+	defer func() { _ = os.Remove(tmp) }()
+	if err := errors.Join(f.Truncate(bytes), f.Close()); err != nil {
 		return err
 	}
 	// A link, unlike a rename, never replaces a disk somebody made meanwhile.
-	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

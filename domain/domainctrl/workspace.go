@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -67,6 +68,8 @@ type Workspace struct {
 	Bridge string
 	// AllowEmulation is asked when KVM is not usable; nil means not allowed.
 	AllowEmulation Emulation
+
+	owners owners
 }
 
 // guestsDir is the folder of all guests below Root.
@@ -74,7 +77,17 @@ const guestsDir = "guests"
 
 // Dir is the directory of a guest.
 func (w *Workspace) Dir(uid types.UID) string {
-	return filepath.Join(w.Root, guestsDir, filepath.Base(string(uid)))
+	return filepath.Join(w.Root, guestsDir, string(uid))
+}
+
+// fitUID are UIDs that may name a file: no path can be made of them.
+var fitUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
+
+func checkUID(uid types.UID) error {
+	if fitUID.MatchString(string(uid)) {
+		return nil
+	}
+	return fmt.Errorf("domainctrl: metadata.uid %q cannot name a directory; only an object the API server has stored has files", uid)
 }
 
 // Prepare puts the guest's files in place and returns what the node knows. The
@@ -84,12 +97,18 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 		Dir: w.Dir(vmi.UID), Arch: host.Arch, Emulator: host.Emulator,
 		Bridges: map[string]string{}, Disks: map[string]domain.DiskSource{},
 	}
-	var err error
+	err := checkUID(vmi.UID)
+	if err != nil {
+		return f, err
+	}
 	if f.Emulation, err = w.emulation(ctx, host); err != nil {
 		return f, err
 	}
 	for _, n := range vmi.Spec.Networks {
 		f.Bridges[n.Name] = w.Bridge
+	}
+	if err := w.owners.note(w.Root, vmi); err != nil {
+		return f, err
 	}
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return f, fmt.Errorf("domainctrl: directory of the guest: %w", err)
@@ -115,10 +134,19 @@ func (w *Workspace) Remove(uid types.UID) error {
 	if uid == "" {
 		return nil
 	}
+	if err := checkUID(uid); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(w.Dir(uid)); err != nil {
 		return fmt.Errorf("domainctrl: remove the files of guest %s: %w", uid, err)
 	}
-	return nil
+	return w.owners.forget(w.Root, uid)
+}
+
+// Owners returns the guests that have files on the node, those of earlier
+// processes included: by UID, the name of the object.
+func (w *Workspace) Owners() (map[types.UID]types.NamespacedName, error) {
+	return w.owners.all(w.Root)
 }
 
 func (w *Workspace) emulation(ctx context.Context, host domain.Host) (bool, error) {
@@ -177,16 +205,4 @@ func exists(path string) bool {
 
 func objectName(vmi *v1.VirtualMachineInstance) string {
 	return "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name
-}
-
-// guestUID is whose files a cleanup is about: the domain's owner if there is a
-// domain, else the object.
-func guestUID(s domain.Sight) types.UID {
-	if s.State != nil {
-		return s.State.Metadata.UID
-	}
-	if s.VMI != nil {
-		return s.VMI.UID
-	}
-	return ""
 }

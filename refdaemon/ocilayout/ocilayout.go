@@ -112,9 +112,10 @@ func (s Store) find(image string) (v1.Image, error) {
 	return nil, fmt.Errorf("ocilayout: image %s: %w", image, fs.ErrNotExist)
 }
 
-// replace writes a file beside its place and moves it there when complete.
+// replace writes a file beside its place and moves it there when complete. The
+// name beside it is always the same, so that what a crash left is used again.
 func replace(dst string, r io.Reader) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(dst), ".new-*")
+	f, err := os.Create(dst + ".new")
 	if err != nil {
 		return fmt.Errorf("ocilayout: %w", err)
 	}
