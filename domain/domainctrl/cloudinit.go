@@ -19,8 +19,8 @@ import (
 
 const (
 	// noCloudLabel is the volume label by which cloud-init's NoCloud data
-	// source finds its disk.
-	noCloudLabel = "cidata"
+	// source finds its disk, filled up with spaces as ECMA-119 has it (8.4.8).
+	noCloudLabel = "cidata                          "
 	// isoBlock is the logical block size of an ISO 9660 file system.
 	isoBlock = 2048
 	// isoOverhead is more than the descriptors and tables of such a disk take.

@@ -41,10 +41,12 @@ func TestAGuestStartsAndShutsDownGracefully(t *testing.T) {
 	if n := len(s.vmi.Status.Interfaces); n != 1 || s.vmi.Status.Interfaces[0].MAC == "" {
 		t.Errorf("interfaces %+v, want one with an address", s.vmi.Status.Interfaces)
 	}
-	lines := strings.Join(s.con.Lines(), "\n")
-	if !strings.Contains(lines, "virtloom-cloud-init instance-id="+string(s.vmi.UID)) {
-		t.Errorf("the guest did not find its cloud-init data:\n%s", lines)
-	}
+	must(t, c.Await(t.Context(), patience, "the guest to find its cloud-init data", func(context.Context) error {
+		if lines := strings.Join(s.con.Lines(), "\n"); !strings.Contains(lines, "virtloom-cloud-init instance-id="+string(s.vmi.UID)) {
+			return fmt.Errorf("the console says:\n%s", lines)
+		}
+		return nil
+	}))
 
 	must(t, c.Client.Delete(t.Context(), s.vmi.DeepCopy()))
 	must(t, c.AwaitGone(t.Context(), s.vmi.DeepCopy(), patience))
