@@ -221,7 +221,7 @@ func (d *decision) offered() error {
 		return nil
 	}
 	d.synchronized()
-	if d.Obstacle != nil {
+	if d.hindered() {
 		return nil
 	}
 	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {

@@ -72,7 +72,7 @@ func (d *decision) holderWithoutGuest() error {
 	}
 	if d.startable() {
 		d.synchronized()
-		if d.Obstacle != nil {
+		if d.hindered() {
 			return nil
 		}
 		return d.start()

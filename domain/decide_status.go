@@ -27,6 +27,9 @@ const (
 	reasonPausedIOErr  = "PausedIOError"
 )
 
+// hindered tells whether something keeps the guest from running here.
+func (d *decision) hindered() bool { return d.Obstacle != nil }
+
 // synchronized tells what keeps the guest from running here, or that nothing
 // does.
 func (d *decision) synchronized() {
