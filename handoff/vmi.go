@@ -88,8 +88,7 @@ func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 	}
 	switch l.State {
 	case Owned:
-		known := l.Last != nil && l.Last.Tag == m.MigrationUID
-		if known || !open(m, l.Holder) || m.StartTimestamp != nil || m.TargetNodeAddress != "" {
+		if !asked(l, m) {
 			return l
 		}
 		return Lease{State: Preparing, Epoch: l.Epoch + 1, Holder: l.Holder, Target: m.TargetNode, Tag: m.MigrationUID, Last: l.Last}
@@ -101,4 +100,11 @@ func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 	default:
 		return l
 	}
+}
+
+// asked tells whether the migration state asks for a move that the lease has
+// not seen, and that no node has acted on.
+func asked(l Lease, m *v1.VirtualMachineInstanceMigrationState) bool {
+	known := l.Last != nil && l.Last.Tag == m.MigrationUID
+	return !known && open(m, l.Holder) && m.StartTimestamp == nil && m.TargetNodeAddress == ""
 }
