@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -317,4 +318,24 @@ func ignoreConflict(err error) error {
 		return nil
 	}
 	return err
+}
+
+func (p *pair) get(t *testing.T, vmi *v1.VirtualMachineInstance) {
+	t.Helper()
+	must(t, p.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
+}
+
+// minimal is a domain that is nobody's.
+func minimal(name string) *libvirtxml.Domain {
+	return &libvirtxml.Domain{Type: "qemu", Name: name, UUID: "5f0c6c9a-9d0d-4f5e-8f1e-000000000001"}
+}
+
+// recorder keeps what events say.
+type recorder struct{ notes chan string }
+
+func (r *recorder) Eventf(_, _ runtime.Object, _, reason, action, note string, args ...any) {
+	select {
+	case r.notes <- reason + " " + action + " " + fmt.Sprintf(note, args...):
+	default:
+	}
 }
