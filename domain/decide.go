@@ -36,6 +36,9 @@ type Sight struct {
 	Facts Facts
 	// Obstacle is why the guest cannot be made ready here, nil if it can.
 	Obstacle error
+	// Trouble is why the last task of the guest failed in this process, empty if
+	// it did not.
+	Trouble string
 	// Moving says that this process is carrying out a migration of the guest.
 	Moving bool
 	// MoveFailure is why the last migration this process carried out failed.

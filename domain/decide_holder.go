@@ -35,34 +35,51 @@ func (d *decision) holder() error {
 	switch {
 	case d.lease.State == handoff.Moving:
 		return d.moving()
-	case d.VMI.IsFinal():
-		d.apply(Destroy, "the VirtualMachineInstance is final")
-		d.again(time.Second)
-		return nil
-	case d.VMI.DeletionTimestamp != nil:
-		if d.lease.InMove() {
-			return d.revert("the VirtualMachineInstance is being deleted")
-		}
-		d.shutdown(grace(d.VMI), "the VirtualMachineInstance is being deleted")
-		return nil
+	case d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
+		return d.ending()
 	case d.lease.InMove() && d.abortRequested():
 		return d.revert("the migration was aborted before it began")
-	case d.State.Status == StatusPaused && d.State.Reason == ReasonMigration && !d.Moving && !d.MoveActive:
+	case d.stopped():
 		d.apply(Resume, "the migration it was stopped for has failed")
 		d.again(time.Second)
 		return nil
 	case d.lease.State == handoff.Prepared:
 		return d.begin()
 	}
+	d.mark()
+	if d.lease.InMove() {
+		return nil
+	}
+	return d.converge()
+}
+
+// ending brings a guest that is not wanted any more to its end.
+func (d *decision) ending() error {
+	const deleted = "the VirtualMachineInstance is being deleted"
+	switch {
+	case d.VMI.IsFinal():
+		d.apply(Destroy, "the VirtualMachineInstance is final")
+		d.again(time.Second)
+	case d.lease.InMove():
+		return d.revert(deleted)
+	default:
+		d.shutdown(grace(d.VMI), deleted)
+	}
+	return nil
+}
+
+// stopped tells whether the guest stands still for a migration that is over.
+func (d *decision) stopped() bool {
+	return d.State.Status == StatusPaused && d.State.Reason == ReasonMigration && !d.Moving && !d.MoveActive
+}
+
+// mark stores the epoch in the domain, when the lease has a new one.
+func (d *decision) mark() {
 	if d.State.Metadata.Epoch != d.lease.Epoch {
 		d.do(Task{Verb: TaskApply, Why: "the lease has a new epoch", Operation: Operation{
 			Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
 		}})
 	}
-	if d.lease.InMove() {
-		return nil
-	}
-	return d.converge()
 }
 
 // holderWithoutGuest decides when the guest is not there, or has ended.

@@ -17,6 +17,8 @@ const (
 	// ReasonInvalidSpec: the spec asks for something no domain can be, or that
 	// is not supported; the message names field and remedy.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonSyncFailed: the hypervisor refused something; it is tried again.
+	ReasonSyncFailed = "SyncFailed"
 	// ReasonNotReady: something the guest needs on the node is missing.
 	ReasonNotReady = "NodeNotReady"
 )
@@ -34,7 +36,7 @@ func (d *decision) hindered() bool { return d.Obstacle != nil }
 // does.
 func (d *decision) synchronized() {
 	if d.Obstacle == nil {
-		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
+		d.trouble()
 		return
 	}
 	d.again(obstacleRetry)
@@ -43,9 +45,21 @@ func (d *decision) synchronized() {
 	if errors.As(d.Obstacle, &spec) && spec.Field != "" {
 		reason = ReasonInvalidSpec
 	}
+	d.outOfSync(reason, d.Obstacle.Error())
+}
+
+// trouble tells what the hypervisor refused to do for the guest, if anything.
+func (d *decision) trouble() {
+	if d.Trouble == "" {
+		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
+		return
+	}
+	d.outOfSync(ReasonSyncFailed, d.Trouble)
+}
+
+func (d *decision) outOfSync(reason, message string) {
 	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse,
-		Reason: reason, Message: d.Obstacle.Error(),
+		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 	}, d.now)
 }
 
@@ -58,7 +72,7 @@ func (d *decision) reflect() {
 	if p := Phase(vmi, d.State); p != vmi.Status.Phase && p != v1.Succeeded && p != v1.Failed {
 		vmistatus.SetPhase(vmi, p, d.now)
 	}
-	vmistatus.RemoveCondition(vmi, v1.VirtualMachineInstanceSynchronized)
+	d.trouble()
 	d.paused()
 	if d.State.Domain == nil {
 		return

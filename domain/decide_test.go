@@ -330,6 +330,28 @@ func TestAnImpossibleSpecIsToldWithFieldAndRemedy(t *testing.T) {
 	}
 }
 
+func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
+	l := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}
+	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Trouble: "no memory left"}
+	plan, err := domain.Decide(s, decideNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := plan.VMI.Status.Conditions; len(c) != 1 || c[0].Reason != domain.ReasonSyncFailed || c[0].Message != "no memory left" {
+		t.Errorf("conditions %+v, want the failure", c)
+	}
+	if got := verbs(plan); got != "Start" {
+		t.Errorf("tasks %q, want another start", got)
+	}
+	s.VMI, s.Trouble, s.State = plan.VMI, "", runs(domain.StatusRunning, "")
+	if plan, err = domain.Decide(s, decideNow); err != nil {
+		t.Fatal(err)
+	}
+	if c := plan.VMI.Status.Conditions; len(c) != 0 {
+		t.Errorf("conditions %+v, want none", c)
+	}
+}
+
 func TestBeginRefusesADestinationThatIsNone(t *testing.T) {
 	for name, spoil := range map[string]func(*v1.VirtualMachineInstanceMigrationState){
 		"address": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetNodeAddress = "host/?x" },

@@ -47,6 +47,9 @@ func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 	if was.Status.NodeName != want.Status.NodeName {
 		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest runs on node %s now", r.NodeName)
 	}
+	if why := outOfSync(want); why != "" && why != outOfSync(was) {
+		r.Recorder.Eventf(want, nil, corev1.EventTypeWarning, string(v1.SyncFailed), "Sync", "%s", why)
+	}
 	switch {
 	case was.Status.Phase == want.Status.Phase:
 	case want.Status.Phase == v1.Running:
@@ -54,6 +57,17 @@ func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 	case want.IsFinal():
 		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Stopped), "Stop", "the guest has ended: %s", want.Status.Phase)
 	}
+}
+
+// outOfSync returns what the object says keeps it from running, if anything.
+func outOfSync(vmi *v1.VirtualMachineInstance) string {
+	for i := range vmi.Status.Conditions {
+		c := &vmi.Status.Conditions[i]
+		if c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
 }
 
 // act carries out the tasks in order and stops at the first that fails: what

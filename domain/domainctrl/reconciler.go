@@ -71,7 +71,8 @@ type Reconciler struct {
 	// Resync defaults to DefaultResync.
 	Resync time.Duration
 
-	moves *moves
+	moves    *moves
+	troubles troubles
 }
 
 // SetupWithManager checks the fields and registers the controller and the
@@ -172,7 +173,9 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, vmi *v1
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.act(ctx, s, plan); err != nil {
+	err = r.act(ctx, s, plan)
+	r.troubles.note(key, err)
+	if err != nil {
 		return r.failed(ctx, plan, err)
 	}
 	if plan.Role == domain.RoleNone || plan.Role == "" {
