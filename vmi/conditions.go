@@ -20,6 +20,9 @@ const (
 	ReasonFailedPodPatch = "FailedPodPatch"
 	// ReasonPvcNotFound: a PersistentVolumeClaim does not exist.
 	ReasonPvcNotFound = "FailedPvcNotFound"
+	// ReasonNodeUnresponsive: the node did not answer in time; also the value
+	// of status.reason, as KubeVirt's node controller sets it.
+	ReasonNodeUnresponsive = "NodeUnresponsive"
 )
 
 // The reasons of the Ready condition.
@@ -67,18 +70,46 @@ func (d *decision) podScheduled() {
 // synchronized tells what stands in the way. Once the guest is handed over the
 // condition belongs to the node agent.
 func (d *decision) synchronized() {
-	switch d.VMI.Status.Phase {
-	case v1.Scheduled, v1.Running:
+	switch {
+	case d.VMI.Status.Phase == v1.Scheduled, d.VMI.Status.Phase == v1.Running:
 		return
-	}
-	reason, message := d.obstacle()
-	if reason == "" {
+	case d.plan.VMI.Status.Phase == v1.Scheduled:
+		// What the node finds there from now on is its own word.
 		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 		return
+	case d.VMI.Status.Reason == ReasonNodeUnresponsive && d.Failure == nil:
+		return // why it failed stays to be read
+	}
+	switch reason, message := d.obstacle(); {
+	case reason != "":
+		d.complain(reason, message)
+	case len(d.Unseen) > 0:
+		// Nothing was tried, so nothing is known to have become better.
+	default:
+		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
+	}
+}
+
+// complain says in the Synchronized condition what stands in the way, and in an
+// event when that is news.
+func (d *decision) complain(reason, message string) {
+	was := d.synchronizedNow()
+	if was == nil || was.Status != corev1.ConditionFalse || was.Reason != reason || was.Message != message {
+		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
 	}
 	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 	}, d.now)
+}
+
+// synchronizedNow is the stored Synchronized condition, nil if there is none.
+func (d *decision) synchronizedNow() *v1.VirtualMachineInstanceCondition {
+	for i := range d.VMI.Status.Conditions {
+		if c := &d.VMI.Status.Conditions[i]; c.Type == v1.VirtualMachineInstanceSynchronized {
+			return c
+		}
+	}
+	return nil
 }
 
 // obstacle returns the reason and message of what keeps the guest from

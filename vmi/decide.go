@@ -79,6 +79,7 @@ func (d *decision) act() {
 	case d.VMI.DeletionTimestamp != nil:
 		d.deletePods()
 	case d.VMI.IsFinal():
+		d.deleteUseless()
 	case d.pod != nil:
 		d.syncUnpaused()
 	case unprocessed(d.VMI):
@@ -102,11 +103,29 @@ func (d *decision) deletePods() {
 	}
 }
 
+// deleteUseless deletes the Pods of a guest that has ended by its lease and is
+// kept to be looked at: where the guest does not live inside of the Pod nothing
+// else ends it, and it holds the resources of its node. A Pod that has ended by
+// itself stays, with its logs.
+func (d *decision) deleteUseless() {
+	if d.lease.State != handoff.Released || d.lease.Epoch == 0 {
+		return
+	}
+	for _, p := range d.Pods {
+		if p.DeletionTimestamp == nil && !PodDown(p) {
+			d.do(Action{Verb: DeletePod, Pod: p, Why: "the guest has ended"})
+		}
+	}
+}
+
 // guestEnded tells whether no node may still run the guest.
 func (d *decision) guestEnded() bool {
 	switch d.lease.State {
-	case handoff.Released, handoff.Unclaimed, handoff.Offered:
+	case handoff.Released, handoff.Unclaimed:
 		return true
+	case handoff.Offered:
+		// A stock node agent says with the phase alone that it runs the guest.
+		return d.VMI.Status.Phase != v1.Running
 	default:
 		return false
 	}

@@ -185,7 +185,19 @@ func TestDecide(t *testing.T) {
 		"a stock final object is let go as well": {
 			vmi.Snapshot{VMI: guest(v1.Succeeded, on("node-a"))}, want{phase: v1.Succeeded, gone: true}},
 		"a final object with a Pod is kept": {
-			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Succeeded}},
+			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p", podPhase(corev1.PodSucceeded))}}, want{phase: v1.Succeeded}},
+		"a Pod that outlives its guest is deleted": {
+			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p"), pod("q", terminating)}}, want{phase: v1.Succeeded, actions: "DeletePod p"}},
+		"a final guest that its node has not released keeps its Pod": {
+			vmi.Snapshot{VMI: guest(v1.Failed, owned), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Failed}},
+		"a stock final guest keeps its Pod": {
+			vmi.Snapshot{VMI: guest(v1.Failed, on("node-a")), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Failed}},
+		"deletion waits for a Pod that may have been created": {
+			vmi.Snapshot{VMI: guest(v1.Pending, deleting), Unseen: []string{"create Pod"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
+		"a guest that a stock node runs is not hurried": {
+			vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a"}), deleting), Pods: []*corev1.Pod{pod("p", terminating)}}, want{phase: v1.Running}},
+		"what waits to be received elsewhere is let go": {
+			vmi.Snapshot{VMI: guest(v1.WaitingForSync, deleting)}, want{phase: v1.WaitingForSync, gone: true}},
 		"a final object whose node has not reported the end is kept": {
 			vmi.Snapshot{VMI: guest(v1.Failed, owned)}, want{phase: v1.Failed}},
 	} {

@@ -14,8 +14,14 @@
 // Package vmictrl is the controller that does the gathering and acting.
 //
 // Phases, conditions, reasons and labels are KubeVirt's, so that a stock
-// virt-handler can take over from here. Two things are done differently on
-// purpose: the finalizer is kept until the node that owns the guest has
-// reported that it ended (see package handoff), and a Pod that is terminating
-// after its guest has ended gets its grace period shortened.
+// virt-handler can take over from here. Some things are done differently on
+// purpose:
+//
+//   - the finalizer is kept until the node that owns the guest has reported
+//     that it ended (see package handoff);
+//   - a Pod that outlives its guest is deleted, and one that is terminating by
+//     then gets its grace period shortened;
+//   - a guest that its node does not accept in time fails with the reason
+//     NodeUnresponsive, so that it can be started elsewhere;
+//   - that a guest's Pod is gone is believed the API server only, not a cache.
 package vmi

@@ -51,6 +51,17 @@ func (a Action) String() string {
 	return b.String()
 }
 
+// Event is something people should read about the guest. It goes with a change
+// of the object, so that no pass repeats it.
+type Event struct {
+	// Warning says that something stands in the way.
+	Warning bool
+	// Reason is a CamelCase word.
+	Reason string
+	// Message names object, field and remedy where they are known.
+	Message string
+}
+
 // Check is the outcome of one of the ordered checks before a Pod may be
 // created. The first blocked one is what the object waits for.
 type Check struct {
@@ -71,6 +82,9 @@ type Plan struct {
 	VMI *v1.VirtualMachineInstance
 	// Actions are to be carried out in order, before the patch.
 	Actions []Action
+	// Events are to be told once VMI is stored, so that one that could not be
+	// stored is told when it could.
+	Events []Event
 	// Checks are the checks that were made, in order.
 	Checks []Check
 	// RequeueAt is when to look again without an event; nil means never.
@@ -93,6 +107,9 @@ func (p Plan) String() string {
 	fmt.Fprintf(&b, "phase=%s", p.VMI.Status.Phase)
 	for _, a := range p.Actions {
 		fmt.Fprintf(&b, "\n  do %s", a)
+	}
+	for _, e := range p.Events {
+		fmt.Fprintf(&b, "\n  tell %s: %s", e.Reason, e.Message)
 	}
 	if c := p.Blocked(); c != nil {
 		fmt.Fprintf(&b, "\n  blocked by %s: %s: %s", c.Name, c.Reason, c.Message)

@@ -27,6 +27,8 @@ type Snapshot struct {
 	// VMI is the object as cached.
 	VMI *v1.VirtualMachineInstance
 	// Pods are all Pods whose controller is the VMI (by UID), in any phase.
+	// That a Pod is absent must be the API server's word where the guest fails
+	// because of it; see NeedsProof.
 	Pods []*corev1.Pod
 	// Migrations are the unfinished migrations that name the VMI.
 	Migrations []*v1.VirtualMachineInstanceMigration
@@ -60,11 +62,32 @@ func (s Snapshot) Launcher() *corev1.Pod {
 		if isTemporary(p) || s.elsewhere(p) {
 			continue
 		}
-		if newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp) {
+		if newest == nil || newer(p, newest) {
 			newest = p
 		}
 	}
 	return newest
+}
+
+// newer orders Pods by creation; the name decides within a second.
+func newer(a, b *corev1.Pod) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name > b.Name
+	}
+	return b.CreationTimestamp.Before(&a.CreationTimestamp)
+}
+
+// NeedsProof reports whether the snapshot lacks a Pod without which Decide
+// declares the guest failed, upon which its node ends it. A cache proves no
+// absence: of two caches, the one of Pods may lag behind the one that shows the
+// guest on a new node. Pods must then be read from the API server.
+func (s Snapshot) NeedsProof() bool {
+	switch s.VMI.Status.Phase {
+	case v1.Scheduling, v1.Scheduled, v1.Running:
+		return len(s.Unseen) == 0 && s.Launcher() == nil
+	default:
+		return false
+	}
 }
 
 func (s Snapshot) elsewhere(p *corev1.Pod) bool {

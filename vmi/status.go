@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -19,18 +21,22 @@ const deprecatedFinalizer = "foregroundDeleteVirtualMachine"
 
 // status computes what the object shall say.
 func (d *decision) status() error {
-	d.activePods()
 	d.ready()
 	if err := d.phase(); err != nil {
 		return err
 	}
+	d.activePods()
 	d.synchronized()
 	d.finalizers()
 	return nil
 }
 
-// activePods records on which node each Pod of the guest is.
+// activePods records on which node each Pod of the guest is. While the Pod is
+// being placed nobody asks: that waits for the write that hands the guest over.
 func (d *decision) activePods() {
+	if d.VMI.Status.Phase == v1.Scheduling && d.plan.VMI.Status.Phase == v1.Scheduling && d.VMI.Status.ActivePods != nil {
+		return
+	}
 	active := map[types.UID]string{}
 	for _, p := range d.Pods {
 		active[p.UID] = p.Spec.NodeName
@@ -52,11 +58,7 @@ func (d *decision) phase() error {
 	case v1.Scheduling:
 		return d.fromScheduling()
 	case v1.Scheduled, v1.Running:
-		// The Pod is what the guest lives in: without it the guest is lost.
-		if d.pod == nil && len(d.Unseen) == 0 {
-			d.setPhase(v1.Failed)
-		}
-		return nil
+		return d.fromScheduled()
 	case v1.Succeeded, v1.Failed, v1.WaitingForSync:
 		return nil
 	default:
@@ -69,7 +71,7 @@ func (d *decision) fromPending() error {
 	switch {
 	case d.pod != nil:
 		d.setPhase(v1.Scheduling)
-	case d.VMI.DeletionTimestamp != nil:
+	case d.VMI.DeletionTimestamp != nil && len(d.Unseen) == 0:
 		d.setPhase(v1.Failed)
 		return d.release("deleted before it had a Pod")
 	}
@@ -89,6 +91,46 @@ func (d *decision) fromScheduling() error {
 		d.podScheduled()
 		return nil
 	}
+}
+
+// fromScheduled watches over a guest that was handed over: the Pod is what it
+// lives in, without it the guest is lost.
+func (d *decision) fromScheduled() error {
+	switch {
+	case len(d.Unseen) > 0:
+		return nil
+	case d.pod == nil:
+		d.setPhase(v1.Failed)
+		return d.release("its Pod vanished before its node accepted it")
+	case d.VMI.Status.Phase == v1.Scheduled && d.lease.State == handoff.Offered &&
+		d.lease.Deadline != nil && d.VMI.DeletionTimestamp == nil:
+		return d.overdue()
+	default:
+		return nil
+	}
+}
+
+// overdue takes an offer back that its node let pass. That is safe: the node
+// starts nothing before its acceptance is stored, and of two writes to one
+// version of the object only one is. A node that has told what keeps it from
+// accepting is alive and tries again by itself.
+func (d *decision) overdue() error {
+	if !d.lease.Overdue(d.now) {
+		d.plan.RequeueAt = &d.lease.Deadline.Time
+		return nil
+	}
+	if c := d.synchronizedNow(); c != nil && c.Status == corev1.ConditionFalse {
+		return nil
+	}
+	message := fmt.Sprintf("node %s did not accept the guest until %s; see whether its node agent runs, then start the guest anew",
+		d.lease.Holder, d.lease.Deadline.UTC().Format(time.RFC3339))
+	if err := d.release(message); err != nil {
+		return err
+	}
+	d.setPhase(v1.Failed)
+	d.plan.VMI.Status.Reason = ReasonNodeUnresponsive
+	d.complain(ReasonNodeUnresponsive, message)
+	return nil
 }
 
 // handOver offers the guest to the node of its Pod: phase, label, node name
@@ -143,7 +185,9 @@ func (d *decision) step(e handoff.Event) error {
 // finalizers lets the object go once the guest has ended, its phase says so
 // and no Pod of it is left.
 func (d *decision) finalizers() {
-	if !d.VMI.IsFinal() || len(d.Pods) > 0 || len(d.Unseen) > 0 || !d.guestEnded() {
+	// A guest that waits to be received from elsewhere never was here.
+	ended := d.VMI.IsFinal() || d.VMI.Status.Phase == v1.WaitingForSync && d.VMI.DeletionTimestamp != nil
+	if !ended || len(d.Pods) > 0 || len(d.Unseen) > 0 || !d.guestEnded() {
 		return
 	}
 	d.plan.VMI.Finalizers = slices.DeleteFunc(d.plan.VMI.Finalizers, func(f string) bool {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// offered is a guest that node-a was asked to accept until the given time.
+func offered(until time.Time) func(*v1.VirtualMachineInstance) {
+	deadline := metav1.NewTime(until)
+	return lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: &deadline})
+}
+
+func synchronizedFalse(reason, message string) func(*v1.VirtualMachineInstance) {
+	return func(g *v1.VirtualMachineInstance) {
+		g.Status.Conditions = append(g.Status.Conditions, v1.VirtualMachineInstanceCondition{
+			Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason, Message: message})
+	}
+}
+
+func condition(g *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
+	for i := range g.Status.Conditions {
+		if g.Status.Conditions[i].Type == t {
+			return &g.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
+	past, future := now.Add(-time.Second), now.Add(time.Minute)
+	ready := []*corev1.Pod{pod("p")}
+	for name, tt := range map[string]struct {
+		s         vmi.Snapshot
+		phase     v1.VirtualMachineInstancePhase
+		lease     handoff.State
+		requeueAt time.Time
+	}{
+		"in time": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(future)), Pods: ready}, v1.Scheduled, handoff.Offered, future},
+		"overdue": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past)), Pods: ready}, v1.Failed, handoff.Released, time.Time{}},
+		"overdue at this very moment": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now)), Pods: ready}, v1.Failed, handoff.Released, time.Time{}},
+		"the node told what is in the way": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), synchronizedFalse("InvalidSpec", "x")), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
+		"a stock node runs the guest": {
+			vmi.Snapshot{VMI: guest(v1.Running, offered(past)), Pods: ready}, v1.Running, handoff.Offered, time.Time{}},
+		"being deleted": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), deleting), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
+		"own writes are not seen yet": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past)), Pods: ready, Unseen: []string{"x"}}, v1.Scheduled, handoff.Offered, time.Time{}},
+		"the Pod is gone": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(future))}, v1.Failed, handoff.Released, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan, err := vmi.Decide(tt.s, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := handoff.Of(plan.VMI)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plan.VMI.Status.Phase != tt.phase || l.State != tt.lease {
+				t.Errorf("phase %s, lease %s; want %s, %s", plan.VMI.Status.Phase, l.State, tt.phase, tt.lease)
+			}
+			var at time.Time
+			if plan.RequeueAt != nil {
+				at = *plan.RequeueAt
+			}
+			if !at.Equal(tt.requeueAt) {
+				t.Errorf("looks again at %v, want %v", at, tt.requeueAt)
+			}
+		})
+	}
+}
+
+func TestASilentNodeIsNamedAndThePodGoes(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now)), Pods: []*corev1.Pod{pod("p")}}
+	plan, err := vmi.Decide(s, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized)
+	if c == nil || c.Reason != vmi.ReasonNodeUnresponsive || !strings.Contains(c.Message, "node-a") {
+		t.Errorf("the condition is %+v, want one that names the node", c)
+	}
+	if plan.VMI.Status.Reason != vmi.ReasonNodeUnresponsive {
+		t.Errorf("status.reason %q", plan.VMI.Status.Reason)
+	}
+	if len(plan.Events) != 1 || len(plan.Actions) != 0 {
+		t.Errorf("the plan is %s; want one event and, as the node may accept until it is stored, no action", plan)
+	}
+
+	s.VMI = plan.VMI
+	if plan, err = vmi.Decide(s, now.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Actions) != 1 || plan.Actions[0].Verb != vmi.DeletePod || len(plan.Events) != 0 {
+		t.Errorf("the plan is %s; want the Pod deleted and nothing told again", plan)
+	}
+	if condition(plan.VMI, v1.VirtualMachineInstanceSynchronized) == nil {
+		t.Error("why the guest failed is not to be read any more")
+	}
+}
+
+func TestTroubleIsToldOnce(t *testing.T) {
+	trouble := &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "no room"}
+	for name, tt := range map[string]struct {
+		s    vmi.Snapshot
+		want int
+	}{
+		"news":          {vmi.Snapshot{VMI: guest(v1.Pending), Failure: trouble}, 1},
+		"known":         {vmi.Snapshot{VMI: guest(v1.Pending, synchronizedFalse(trouble.Reason, trouble.Message)), Failure: trouble}, 0},
+		"other reason":  {vmi.Snapshot{VMI: guest(v1.Pending, synchronizedFalse("Other", trouble.Message)), Failure: trouble}, 1},
+		"other message": {vmi.Snapshot{VMI: guest(v1.Pending, synchronizedFalse(trouble.Reason, "no disk")), Failure: trouble}, 1},
+		"none":          {vmi.Snapshot{VMI: guest(v1.Pending)}, 0},
+	} {
+		plan, err := vmi.Decide(tt.s, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(plan.Events) != tt.want {
+			t.Errorf("%s: events %v, want %d", name, plan.Events, tt.want)
+		}
+	}
+}
+
+func TestTroubleIsKeptWhileNothingCanBeTried(t *testing.T) {
+	stuck := guest(v1.Pending, synchronizedFalse(vmi.ReasonFailedCreate, "no room"))
+	for name, tt := range map[string]struct {
+		s    vmi.Snapshot
+		kept bool
+	}{
+		"own writes are not seen yet": {vmi.Snapshot{VMI: stuck, Unseen: []string{"x"}}, true},
+		"nothing in the way any more": {vmi.Snapshot{VMI: stuck}, false},
+		"handed over": {vmi.Snapshot{VMI: guest(v1.Scheduling, synchronizedFalse(vmi.ReasonFailedPodPatch, "x")),
+			Pods: []*corev1.Pod{pod("p")}, Failure: &vmi.Failure{Reason: vmi.ReasonFailedPodPatch, Message: "x"}}, false},
+	} {
+		plan, err := vmi.Decide(tt.s, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized) != nil; got != tt.kept {
+			t.Errorf("%s: the condition is kept: %v, want %v", name, got, tt.kept)
+		}
+	}
+}
+
+func TestAnAbsentPodNeedsProofWhereTheGuestWouldFail(t *testing.T) {
+	other := pod("p", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })
+	for name, tt := range map[string]struct {
+		s    vmi.Snapshot
+		want bool
+	}{
+		"running without a Pod":          {vmi.Snapshot{VMI: guest(v1.Running)}, true},
+		"moved ahead of the Pod's cache": {vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{other}}, true},
+		"scheduling without a Pod":       {vmi.Snapshot{VMI: guest(v1.Scheduling)}, true},
+		"running in its Pod":             {vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, false},
+		"waiting for the caches":         {vmi.Snapshot{VMI: guest(v1.Running), Unseen: []string{"x"}}, false},
+		"pending":                        {vmi.Snapshot{VMI: guest(v1.Pending)}, false},
+		"final":                          {vmi.Snapshot{VMI: guest(v1.Failed)}, false},
+	} {
+		if got := tt.s.NeedsProof(); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestPodsOfTheSameSecondHaveAnOrder(t *testing.T) {
+	a, b := pod("a"), pod("b")
+	for _, pods := range [][]*corev1.Pod{{a, b}, {b, a}} {
+		if got := (vmi.Snapshot{VMI: guest(v1.Running), Pods: pods}).Launcher(); got != b {
+			t.Errorf("of %s and %s it is %s, want b", pods[0].Name, pods[1].Name, got.Name)
+		}
+	}
+}
