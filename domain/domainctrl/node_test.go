@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/domaintest"
+)
+
+// beat lets a node report until stop is called, and returns the node.
+func beat(t *testing.T, hv *domaintest.Hypervisor, c client.Client) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	h := &domainctrl.Heartbeat{NodeName: "node-a", Client: c, Hypervisor: hv, Every: interval}
+	go func() { ended <- h.Start(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestAHeartbeatSaysWhetherTheHypervisorAnswers(t *testing.T) {
+	c := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"kept": "yes"}}}).Build()
+	hv := domaintest.New("node-a")
+	schedulable := func(want string) {
+		t.Helper()
+		eventually(t, "schedulable="+want, func() bool {
+			n := &corev1.Node{}
+			must(t, c.Get(t.Context(), client.ObjectKey{Name: "node-a"}, n))
+			return n.Labels[v1.NodeSchedulable] == want && n.Annotations[v1.VirtHandlerHeartbeat] != "" && n.Labels["kept"] == "yes"
+		})
+	}
+	stop := beat(t, hv, c)
+	schedulable("true")
+	hv.Disconnect()
+	schedulable("false")
+	hv.Reconnect()
+	schedulable("true")
+	must(t, stop())
+	schedulable("false")
+}
+
+func TestAHeartbeatNeedsItsFields(t *testing.T) {
+	says(t, (&domainctrl.Heartbeat{}).Start(t.Context()), "NodeName", "Client", "Hypervisor")
+}
+
+func TestAReconcilerNamesWhatItLacks(t *testing.T) {
+	says(t, (&domainctrl.Reconciler{}).SetupWithManager(nil),
+		"NodeName", "Address", "Port", "Hypervisor", "Workspace", "Client", "APIReader", "Caches")
+}
+
+func claimOn(source corev1.PersistentVolumeSource, change ...func(*corev1.PersistentVolumeClaim)) []client.Object {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.PersistentVolumeSource = source
+	pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}}
+	pvc.Spec.VolumeName, pvc.Status.Phase = "pv", corev1.ClaimBound
+	for _, c := range change {
+		c(pvc)
+	}
+	return []client.Object{pv, pvc}
+}
+
+func TestAClaimIsFoundOnTheNode(t *testing.T) {
+	hostPath := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}
+	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/disk"}}
+	block := corev1.PersistentVolumeBlock
+	for name, tt := range map[string]struct {
+		objects []client.Object
+		want    domainctrl.Claim
+	}{
+		"one node's": {claimOn(hostPath), domainctrl.Claim{Path: "/data", Bytes: 1 << 30}},
+		"shared": {claimOn(hostPath, func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		}), domainctrl.Claim{Path: "/data", Bytes: 1 << 30, Shared: true}},
+		"block": {claimOn(local, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }),
+			domainctrl.Claim{Path: "/dev/disk", Bytes: 1 << 30, Block: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader := fake.NewClientBuilder().WithObjects(tt.objects...).Build()
+			got, err := domainctrl.VolumeClaims{Reader: reader}.Locate(t.Context(), "ns", "data")
+			if err != nil || got != tt.want {
+				t.Fatalf("%+v, %v; want %+v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAClaimThatCannotBeUsedIsNamed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		objects []client.Object
+		words   []string
+	}{
+		"missing": {nil, []string{"PersistentVolumeClaim ns/data"}},
+		"pending": {claimOn(corev1.PersistentVolumeSource{}, func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimPending }),
+			[]string{"ns/data", "Pending", "not Bound"}},
+		"other": {claimOn(corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{}}), []string{"PersistentVolume pv", "hostPath"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader := fake.NewClientBuilder().WithObjects(tt.objects...).Build()
+			_, err := domainctrl.VolumeClaims{Reader: reader}.Locate(t.Context(), "ns", "data")
+			says(t, err, tt.words...)
+		})
+	}
+}
+
+func ExampleWorkspace() {
+	w := &domainctrl.Workspace{Root: "/var/lib/virtloom", Bridge: "br0"}
+	const uid = "6b1f5a0e-8a51-4c39-9f6c-0f4f8b7a1c11"
+	fmt.Println(w.Dir(uid))
+	fmt.Println(w.Remove(".."))
+	// Output:
+	// /var/lib/virtloom/guests/6b1f5a0e-8a51-4c39-9f6c-0f4f8b7a1c11
+	// domainctrl: metadata.uid ".." cannot name a directory; only an object the API server has stored has files
+}
