@@ -177,9 +177,10 @@ func (d *decision) recognize() {
 	if d.State == nil || d.State.Ours() {
 		return
 	}
-	if d.VMI != nil && strings.EqualFold(d.State.UUID, UUID(d.VMI)) {
+	if uid, ours := d.byUUID(); ours {
 		known := *d.State
-		known.Metadata = Metadata{Namespace: d.VMI.Namespace, Name: d.VMI.Name, UID: d.VMI.UID}
+		known.Metadata.Namespace, known.Metadata.Name, _ = strings.Cut(known.Name, "_")
+		known.Metadata.UID = uid
 		d.State = &known
 		return
 	}
@@ -191,6 +192,20 @@ func (d *decision) recognize() {
 		}
 	}
 	d.State = nil
+}
+
+// byUUID finds the guest a domain without metadata belongs to: the object's, or
+// one that has files here.
+func (d *decision) byUUID() (types.UID, bool) {
+	if d.VMI != nil && strings.EqualFold(d.State.UUID, UUID(d.VMI)) {
+		return d.VMI.UID, true
+	}
+	for _, uid := range d.Leftovers {
+		if strings.EqualFold(d.State.UUID, string(uid)) {
+			return uid, true
+		}
+	}
+	return "", false
 }
 
 // leftovers removes the files of guests that had this name before.

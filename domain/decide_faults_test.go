@@ -195,6 +195,17 @@ func TestADomainThatLostItsMetadataIsKnownByItsUUID(t *testing.T) {
 	}
 }
 
+func TestADomainWithoutMetadataAndObjectIsKnownByItsFiles(t *testing.T) {
+	st := &domain.State{Name: "ns_guest", UUID: "uid-0", Status: domain.StatusRunning}
+	plan, _ := decide(t, domain.Sight{State: st, Leftovers: []types.UID{"uid-0"}})
+	if verbs(plan) != "SetMetadata, Shutdown" {
+		t.Fatalf("tasks %q", verbs(plan))
+	}
+	if m := plan.Tasks[0].Operation.Metadata; m.UID != "uid-0" || m.Of() != (types.NamespacedName{Namespace: "ns", Name: "guest"}) {
+		t.Errorf("metadata %+v", m)
+	}
+}
+
 func TestFilesOfEarlierGuestsOfANameGo(t *testing.T) {
 	old := types.UID("uid-0")
 	running := runs(domain.StatusRunning, "", func(s *domain.State) { s.Metadata.UID = "uid-2" })

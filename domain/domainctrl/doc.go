@@ -17,6 +17,16 @@
 // live. So a stale cache never starts a second guest and never ends the wrong
 // one.
 //
+// What runs is never judged by silence. A domain without our metadata is left
+// alone, an API server that does not serve the kind says nothing about a guest,
+// and a holder that has lost track of a move asks the target, which alone can
+// tell, before it resumes or gives up the guest (package handoff, Stall).
+//
+// Events of the hypervisor are hints: everything is looked at when the process
+// starts, when a lost connection is back, and from time to time
+// (Reconciler.Resync). That finds guests that ended unseen, and files of guests
+// that went while no agent ran.
+//
 // One domain that hangs occupies one worker until its deadline and delays no
 // other. Migrations run beside the workers.
 //
