@@ -35,8 +35,12 @@ const (
 
 const podScheduledCondition = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
-// ready derives the Ready condition from Pod and phase.
+// ready derives the Ready condition from Pod and phase. That there is no Pod is
+// not said while own writes are unseen: the Pod may be one of them.
 func (d *decision) ready() {
+	if d.pod == nil && len(d.Unseen) > 0 {
+		return
+	}
 	c := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse}
 	switch {
 	case d.pod == nil:

@@ -14,8 +14,8 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// endedGrace is the grace period, in seconds, a terminating Pod is left with
-// once its guest has ended: there is nothing more to wait for.
+// endedGrace is the grace period, in seconds, a Pod is left with once its guest
+// has ended: there is nothing more to wait for.
 const endedGrace = 1
 
 // Decide says what must happen next. It is deterministic and touches nothing
@@ -90,16 +90,25 @@ func (d *decision) act() {
 	}
 }
 
-// deletePods deletes every Pod of a VMI that is being deleted. A Pod that is
-// already terminating is hurried once its guest has ended.
+// deletePods deletes every Pod of a VMI that is being deleted.
 func (d *decision) deletePods() {
 	for _, p := range d.Pods {
-		switch {
-		case p.DeletionTimestamp == nil:
-			d.do(Action{Verb: DeletePod, Pod: p, Why: "the VirtualMachineInstance is being deleted"})
-		case d.guestEnded() && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > endedGrace:
-			d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: "the guest has ended"})
-		}
+		d.deletePod(p, "the VirtualMachineInstance is being deleted")
+	}
+}
+
+// deletePod deletes a Pod with its own grace period while its guest may run. One
+// whose guest has ended has nothing to be patient for: it is hurried, also if it
+// is terminating already.
+func (d *decision) deletePod(p *corev1.Pod, why string) {
+	ended := d.guestEnded()
+	switch {
+	case p.DeletionTimestamp == nil && ended:
+		d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: why})
+	case p.DeletionTimestamp == nil:
+		d.do(Action{Verb: DeletePod, Pod: p, Why: why})
+	case ended && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > endedGrace:
+		d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: "the guest has ended"})
 	}
 }
 
@@ -112,8 +121,8 @@ func (d *decision) deleteUseless() {
 		return
 	}
 	for _, p := range d.Pods {
-		if p.DeletionTimestamp == nil && !PodDown(p) {
-			d.do(Action{Verb: DeletePod, Pod: p, Why: "the guest has ended"})
+		if !PodDown(p) {
+			d.deletePod(p, "the guest has ended")
 		}
 	}
 }

@@ -187,7 +187,9 @@ func TestDecide(t *testing.T) {
 		"a final object with a Pod is kept": {
 			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p", podPhase(corev1.PodSucceeded))}}, want{phase: v1.Succeeded}},
 		"a Pod that outlives its guest is deleted": {
-			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p"), pod("q", terminating)}}, want{phase: v1.Succeeded, actions: "DeletePod p"}},
+			vmi.Snapshot{VMI: guest(v1.Succeeded, released), Pods: []*corev1.Pod{pod("p"), pod("q", terminating)}}, want{phase: v1.Succeeded, actions: "DeletePod p grace=1s, DeletePod q grace=1s"}},
+		"a guest nobody accepted needs no patience": {
+			vmi.Snapshot{VMI: guest(v1.Scheduling, deleting), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Scheduling, actions: "DeletePod p grace=1s"}},
 		"a final guest that its node has not released keeps its Pod": {
 			vmi.Snapshot{VMI: guest(v1.Failed, owned), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Failed}},
 		"a stock final guest keeps its Pod": {

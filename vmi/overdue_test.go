@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -155,6 +156,20 @@ func TestTroubleIsKeptWhileNothingCanBeTried(t *testing.T) {
 		if got := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized) != nil; got != tt.kept {
 			t.Errorf("%s: the condition is kept: %v, want %v", name, got, tt.kept)
 		}
+	}
+}
+
+func TestNothingIsSaidOfAPodThatMayBeUnseen(t *testing.T) {
+	settled, err := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := vmi.Decide(vmi.Snapshot{VMI: settled.VMI, Unseen: []string{"x"}}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(settled.VMI.Status, plan.VMI.Status); diff != "" {
+		t.Errorf("the status changes on hearsay:\n%s", diff)
 	}
 }
 

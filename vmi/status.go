@@ -34,6 +34,9 @@ func (d *decision) status() error {
 // activePods records on which node each Pod of the guest is. While the Pod is
 // being placed nobody asks: that waits for the write that hands the guest over.
 func (d *decision) activePods() {
+	if d.pod == nil && len(d.Unseen) > 0 {
+		return
+	}
 	if d.VMI.Status.Phase == v1.Scheduling && d.plan.VMI.Status.Phase == v1.Scheduling && d.VMI.Status.ActivePods != nil {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -33,6 +34,10 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error 
 	for _, a := range plan.Actions {
 		if err := r.do(ctx, g, a); err != nil {
 			g.Failure = failure(a, err)
+			if p := g.VMI.Status.Phase; p == v1.Scheduled || p == v1.Running {
+				// The condition is the node agent's then.
+				r.event(g.VMI, corev1.EventTypeWarning, g.Failure.Reason, "Reconcile", g.Failure.Message)
+			}
 			return err
 		}
 	}
@@ -54,7 +59,7 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err err
 	case vmi.DeletePod:
 		return r.deletePod(ctx, g, a)
 	case vmi.SetUnpaused:
-		return r.setUnpaused(ctx, a)
+		return r.setUnpaused(ctx, g, a)
 	default:
 		return fmt.Errorf("vmictrl: unknown action %q", a.Verb)
 	}
@@ -67,12 +72,11 @@ func (r *Reconciler) createLauncher(ctx context.Context, g *gathered) error {
 	if err != nil {
 		return err
 	}
-	err = r.writes.For(g.owner).Create(ctx, pod)
-	if apierrors.IsAlreadyExists(err) {
-		err = r.adopt(ctx, g, pod)
-	}
-	if err != nil {
-		return fmt.Errorf("create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	switch err = r.writes.For(g.owner).Create(ctx, pod); {
+	case apierrors.IsAlreadyExists(err):
+		return r.adopt(ctx, g, pod)
+	case err != nil:
+		return fmt.Errorf("create Pod %s/%s: %w%s", pod.Namespace, pod.Name, err, remedy(err))
 	}
 	ctrl.LoggerFrom(ctx).Info("Created the guest's Pod", "pod", pod.Name)
 	g.Pods = append(g.Pods, pod)
@@ -80,25 +84,47 @@ func (r *Reconciler) createLauncher(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// adopt reads a Pod that was there already and makes sure that it is ours.
+// remedy is what to do about a refusal whose text does not say.
+func remedy(err error) string {
+	switch {
+	case !apierrors.IsForbidden(err):
+		return ""
+	case strings.Contains(err.Error(), "violates PodSecurity"):
+		return "; use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
+	case strings.Contains(err.Error(), "exceeded quota"):
+		return "; raise the ResourceQuota or end other guests of the namespace"
+	default:
+		return ""
+	}
+}
+
+// adopt takes a Pod that was there already for the guest's if it is. It is then
+// one that an earlier pass made whose caches or answer did not get here.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
-		return err
+	live := &corev1.Pod{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
+		return fmt.Errorf("read Pod %s/%s, which exists: %w", pod.Namespace, pod.Name, err)
 	}
-	if !metav1.IsControlledBy(pod, g.VMI) {
-		return errors.New("a Pod of that name exists and belongs to something else; delete it")
+	if !metav1.IsControlledBy(live, g.VMI) {
+		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and belongs to something else; delete it", pod.Namespace, pod.Name)
 	}
+	ctrl.LoggerFrom(ctx).Info("Found the guest's Pod", "pod", live.Name)
+	g.Pods = append(g.Pods, live)
 	return nil
 }
 
+// deletePod deletes one Pod. That it is gone, or that its name is another's by
+// now, which the UID tells, is as good.
 func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
 	var opts []client.DeleteOption
 	if a.GraceSeconds != nil {
 		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
 	}
-	err := client.IgnoreNotFound(r.writes.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...))
+	err := r.writes.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
 	if err != nil {
-		r.event(g.VMI, corev1.EventTypeWarning, vmi.ReasonFailedDelete, "Delete", "Could not delete virtual machine pod "+a.Pod.Name)
 		return fmt.Errorf("delete Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Deleted a Pod of the guest", "pod", a.Pod.Name, "why", a.Why)
@@ -109,8 +135,9 @@ func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) e
 }
 
 // setUnpaused writes the readiness gate of the guest's Pod. The list of
-// conditions merges by type, so no other condition is touched.
-func (r *Reconciler) setUnpaused(ctx context.Context, a vmi.Action) error {
+// conditions merges by type, so no other condition is touched. The write is noted:
+// until the cache shows it, it would be repeated.
+func (r *Reconciler) setUnpaused(ctx context.Context, g *gathered, a vmi.Action) error {
 	pod := a.Pod.DeepCopy()
 	c := corev1.PodCondition{
 		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
@@ -121,7 +148,7 @@ func (r *Reconciler) setUnpaused(ctx context.Context, a vmi.Action) error {
 	}
 	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
 	pod.Status.Conditions = append(pod.Status.Conditions, c)
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, pod, client.StrategicMergeFrom(a.Pod))); err != nil {
+	if err := client.IgnoreNotFound(r.writes.For(g.owner).Status().Patch(ctx, pod, client.StrategicMergeFrom(a.Pod))); err != nil {
 		return fmt.Errorf("patch the readiness gate of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -138,11 +165,11 @@ func failure(a vmi.Action, err error) *vmi.Failure {
 }
 
 // store writes the object as the plan wants it, in one patch that fails if
-// somebody else wrote in the meantime.
-func (r *Reconciler) store(ctx context.Context, g *gathered, want *v1.VirtualMachineInstance) error {
-	was := g.VMI
+// somebody else wrote in the meantime, and then tells the plan's events.
+func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) error {
+	was, want := g.VMI, plan.VMI
 	if equality.Semantic.DeepEqual(was, want) {
-		return nil
+		return nil // what is to be told goes with a change
 	}
 	ctx, span := tracer.Start(ctx, "vmi.Store")
 	defer span.End()
@@ -151,6 +178,13 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, want *v1.VirtualMac
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		return fmt.Errorf("vmictrl: store %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	for _, e := range plan.Events {
+		kind := corev1.EventTypeNormal
+		if e.Warning {
+			kind = corev1.EventTypeWarning
+		}
+		r.event(was, kind, e.Reason, "Reconcile", e.Message)
 	}
 	return nil
 }

@@ -23,7 +23,10 @@ type gathered struct {
 	vmi.Snapshot
 	owner   expectations.Owner
 	verdict expectations.Verdict
-	input   template.Input
+	// outdated says that the cache does not show yet what this controller last
+	// wrote to the object: whatever is decided upon it would be refused.
+	outdated bool
+	input    template.Input
 }
 
 // gather reads everything one decision may see, from caches. It returns nil
@@ -41,6 +44,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	g.VMI, g.Config = obj, r.Config
 	if err := r.unseen(ctx, g); err != nil {
 		return nil, err
+	}
+	if g.outdated {
+		return g, nil
 	}
 	if err := r.related(ctx, g); err != nil {
 		return nil, err
@@ -80,6 +86,9 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
 	}
 	for _, p := range g.verdict.Pending {
+		if p.Kind == vmiGroupKind && p.Needs != "" && p.Problem == expectations.NoProblem {
+			g.outdated = true
+		}
 		g.Unseen = append(g.Unseen, p.String())
 	}
 	return nil
@@ -93,6 +102,11 @@ func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 		return fmt.Errorf("vmictrl: list the Pods of %s: %w", g.owner.Key, err)
 	}
 	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
+	if g.NeedsProof() {
+		if err := r.livePods(ctx, g); err != nil {
+			return err
+		}
+	}
 
 	var migrations v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &migrations, ns, client.MatchingFields{migrationByVMI: g.VMI.Name}); err != nil {
@@ -104,6 +118,17 @@ func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 		}
 	}
 	return r.claims(ctx, g)
+}
+
+// livePods reads the guest's Pods from the API server.
+func (r *Reconciler) livePods(ctx context.Context, g *gathered) error {
+	var pods corev1.PodList
+	err := r.APIReader.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(g.VMI.UID)})
+	if err != nil {
+		return fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+	}
+	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
+	return nil
 }
 
 // claims reads the claims the guest's volumes name; one that is missing stays

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,12 +31,23 @@ import (
 // as in KubeVirt.
 const DefaultWorkers = 10
 
+// firstRetry and lastRetry bound the time after which a failed pass is repeated.
+// It doubles in between. What a pass waits for is watched, so that the last is
+// for what cannot be: an admission plugin that learns of a change later than
+// this controller, a webhook.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
 var tracer = otel.Tracer("github.com/virtloom/virtloom/vmi/vmictrl")
 
 // Renderer renders the Pod a guest runs in. *template.Renderer is one.
 type Renderer interface {
-	// Launcher returns the Pod, with namespace and a name that is the same for
-	// the same guest. It must be pure.
+	// Launcher returns the Pod, with namespace, the guest as its controller, the
+	// guest's UID as label kubevirt.io/created-by, and a name that is the same
+	// for the same guest: template.LauncherName, if a guest whose name is taken
+	// by another Pod shall be woken when that is gone. It must be pure.
 	Launcher(in template.Input) (*corev1.Pod, error)
 }
 
@@ -64,6 +77,8 @@ type Reconciler struct {
 	waker   *expectationsctrl.Waker
 	writes  *expectationsctrl.RecordingClient
 	gate    *expectationsctrl.Resolver
+	// limiter spaces out the repetitions of failed passes.
+	limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager checks the fields and registers indexes, watches and the
@@ -78,9 +93,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("vmi").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers})
-	return r.watch(b).Complete(r)
+	b := ctrl.NewControllerManagedBy(mgr).Named("vmi").WithOptions(controller.Options{
+		MaxConcurrentReconciles: r.Workers,
+		RateLimiter:             r.limiter,
+	})
+	if err := r.watch(b).Complete(r); err != nil {
+		return fmt.Errorf("vmictrl: %w", err)
+	}
+	return nil
 }
 
 // expect sets up the tracking of own writes.
@@ -114,6 +134,9 @@ func (r *Reconciler) complete() error {
 	if r.Workers == 0 {
 		r.Workers = DefaultWorkers
 	}
+	if r.limiter == nil {
+		r.limiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	}
 	return errors.Join(missing...)
 }
 
@@ -132,6 +155,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 	if err != nil || g == nil {
 		return reconcile.Result{}, err
 	}
+	if g.outdated {
+		return r.result(g, vmi.Plan{}, nil)
+	}
 	plan, err := vmi.Decide(g.Snapshot, r.Clock.Now())
 	if err != nil {
 		return reconcile.Result{}, err
@@ -143,7 +169,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		}
 	}
 	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
-	switch err := r.store(ctx, g, plan.VMI); {
+	switch err := r.store(ctx, g, plan); {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/testr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
+	"github.com/virtloom/virtloom/vmi/vmictrl"
+)
+
+const (
+	// patience bounds waiting for what must happen; interval is how often a
+	// test looks.
+	patience = 30 * time.Second
+	interval = 20 * time.Millisecond
+	image    = "example.test/virt-launcher:1"
+)
+
+// cluster is a rig with two nodes and a client for the tests.
+type cluster struct {
+	*rig.Rig
+	client.Client
+	scheme *runtime.Scheme
+	names  atomic.Int64
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard()) // what no manager's logger gets
+	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 2}), scheme: runtime.NewScheme()}
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1.AddToScheme} {
+		if err := add(c.scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if c.Client, err = client.New(c.Config(rig.UserAdmin), client.Options{Scheme: c.scheme}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// world is one namespace, to which the controllers of one test are confined, so
+// that tests run side by side.
+type world struct {
+	*cluster
+	t  *testing.T
+	ns string
+}
+
+func (c *cluster) world(t *testing.T) *world {
+	t.Helper()
+	w := &world{cluster: c, t: t, ns: fmt.Sprintf("test-%d", c.names.Add(1))}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}})
+	return w
+}
+
+// setup is what a test changes about the controller it starts.
+type setup struct {
+	edit func(*vmictrl.Reconciler)
+	wrap func(http.RoundTripper) http.RoundTripper
+}
+
+// start runs a controller and returns what stops it and waits for its end.
+func (w *world) start(s setup) (stop func()) {
+	w.t.Helper()
+	skip := true
+	cfg := w.Config(rig.UserController)
+	if s.wrap != nil {
+		cfg.Wrap(s.wrap)
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: w.scheme, Logger: logger(w.t), Metrics: server.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &skip},
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &vmictrl.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image,
+		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+	}
+	if s.edit != nil {
+		s.edit(r)
+	}
+	if err := r.SetupWithManager(w.t.Context(), mgr); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	var stopped atomic.Bool
+	stop = func() {
+		cancel()
+		if stopped.CompareAndSwap(false, true) {
+			if err := <-ended; err != nil {
+				w.t.Errorf("manager: %v", err)
+			}
+		}
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func logger(t *testing.T) logr.Logger {
+	if testing.Verbose() {
+		return testr.New(t)
+	}
+	return logr.Discard()
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	if err := w.Create(w.t.Context(), o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) delete(o client.Object, opts ...client.DeleteOption) {
+	w.t.Helper()
+	if err := w.Delete(w.t.Context(), o, opts...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// guest creates a VirtualMachineInstance.
+func (w *world) guest(name string, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	w.t.Helper()
+	memory := resource.MustParse("64Mi")
+	g := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
+		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
+	}
+	for _, c := range change {
+		c(g)
+	}
+	w.create(g)
+	return g
+}
+
+// unplaceable keeps the guest's Pod from being scheduled.
+func unplaceable(g *v1.VirtualMachineInstance) {
+	g.Spec.NodeSelector = map[string]string{"example.test/nowhere": "true"}
+}
+
+// eventually repeats look until it says nothing, and fails with its last word.
+func (w *world) eventually(look func() string) {
+	w.t.Helper()
+	var last string
+	err := wait.PollUntilContextTimeout(w.t.Context(), interval, patience, true, func(context.Context) (bool, error) {
+		last = look()
+		return last == "", nil
+	})
+	if err != nil {
+		w.t.Fatalf("%v: %s", err, last)
+	}
+}
+
+// await reads the guest until the condition holds.
+func (w *world) await(g *v1.VirtualMachineInstance, what string, ok func() bool) {
+	w.t.Helper()
+	w.eventually(func() string {
+		*g = v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: g.Name}}
+		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
+			return err.Error()
+		}
+		if ok() {
+			return ""
+		}
+		return fmt.Sprintf("waiting for %s: phase %q, reason %q, conditions %+v, annotations %v, finalizers %v",
+			what, g.Status.Phase, g.Status.Reason, g.Status.Conditions, g.Annotations, g.Finalizers)
+	})
+}
+
+func (w *world) awaitPhase(g *v1.VirtualMachineInstance, p v1.VirtualMachineInstancePhase) {
+	w.t.Helper()
+	w.await(g, "phase "+string(p), func() bool { return g.Status.Phase == p })
+}
+
+func (w *world) awaitGone(o client.Object) {
+	w.t.Helper()
+	w.eventually(func() string {
+		switch err := w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o); {
+		case apierrors.IsNotFound(err):
+			return ""
+		case err != nil:
+			return err.Error()
+		default:
+			return fmt.Sprintf("%s is still there: finalizers %v", o.GetName(), o.GetFinalizers())
+		}
+	})
+}
+
+// pods lists the Pods of the namespace.
+func (w *world) pods() []corev1.Pod {
+	w.t.Helper()
+	var list corev1.PodList
+	if err := w.List(w.t.Context(), &list, client.InNamespace(w.ns)); err != nil {
+		w.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// awaitPods waits until the namespace has as many Pods and returns them.
+func (w *world) awaitPods(n int) []corev1.Pod {
+	w.t.Helper()
+	var pods []corev1.Pod
+	w.eventually(func() string {
+		if pods = w.pods(); len(pods) == n {
+			return ""
+		}
+		return fmt.Sprintf("there are %d Pods, want %d", len(pods), n)
+	})
+	return pods
+}
+
+// change writes the guest as another writer would.
+func (w *world) change(g *v1.VirtualMachineInstance, edit func(*v1.VirtualMachineInstance)) {
+	w.t.Helper()
+	w.eventually(func() string {
+		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
+			return err.Error()
+		}
+		was := g.DeepCopy()
+		edit(g)
+		if err := w.Patch(w.t.Context(), g, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// node does what the agent of the guest's node does on an event of the lease.
+func (w *world) node(g *v1.VirtualMachineInstance, kind handoff.Kind, phase v1.VirtualMachineInstancePhase) {
+	w.t.Helper()
+	w.change(g, func(g *v1.VirtualMachineInstance) {
+		l := w.lease(g)
+		l, err := handoff.Step(l, handoff.Event{Kind: kind, Epoch: l.Epoch, Node: l.Holder}, time.Now())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := handoff.Put(g, l); err != nil {
+			w.t.Fatal(err)
+		}
+		g.Status.Phase = phase
+	})
+}
+
+func (w *world) lease(g *v1.VirtualMachineInstance) handoff.Lease {
+	w.t.Helper()
+	l, err := handoff.Of(g)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+// running brings a guest to phase Running.
+func (w *world) running(name string) *v1.VirtualMachineInstance {
+	w.t.Helper()
+	g := w.guest(name)
+	w.awaitPhase(g, v1.Scheduled)
+	w.node(g, handoff.Accept, v1.Running)
+	return g
+}
+
+func condition(g *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) v1.VirtualMachineInstanceCondition {
+	for _, c := range g.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return v1.VirtualMachineInstanceCondition{}
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/template"
+)
+
+// sluice holds back what a watch of Pods delivers, while it is shut.
+type sluice struct {
+	mu   sync.Mutex
+	open chan struct{} // closed while open
+}
+
+func newSluice() *sluice {
+	s := &sluice{open: make(chan struct{})}
+	close(s.open)
+	return s
+}
+
+func (s *sluice) gate() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+func (s *sluice) shut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = make(chan struct{})
+}
+
+func (s *sluice) lift() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.open)
+}
+
+// wrap is for rest.Config.Wrap.
+func (s *sluice) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err == nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/pods") && req.URL.Query().Has("watch") {
+			resp.Body = &heldBody{ReadCloser: resp.Body, ctx: req.Context(), s: s}
+		}
+		return resp, err
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+type heldBody struct {
+	io.ReadCloser
+	ctx context.Context
+	s   *sluice
+}
+
+// Read passes on what arrived once the sluice is open.
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	select {
+	case <-b.s.gate():
+		return n, err
+	case <-b.ctx.Done():
+		return 0, b.ctx.Err()
+	}
+}
+
+// heldBack lets the controller create a Pod that its cache does not show, and
+// gives it reasons to look again.
+func heldBack(w *world) {
+	s := newSluice()
+	w.start(setup{wrap: s.wrap})
+	first := w.guest("first") // proves that the caches have begun
+	w.awaitPhase(first, v1.Scheduled)
+	s.shut()
+	g := w.guest("guest")
+	w.awaitPhase(g, v1.Scheduling)
+	w.eventually(func() string {
+		for _, p := range w.awaitPods(2) {
+			if p.Status.Phase != corev1.PodRunning {
+				return "Pod " + p.Name + " does not run"
+			}
+		}
+		return ""
+	})
+	// The other guest is behind in the same queue of events: when it shows an
+	// answer, so many passes have been made.
+	for i := range 3 {
+		w.change(g, func(g *v1.VirtualMachineInstance) {
+			metav1.SetMetaDataAnnotation(&g.ObjectMeta, "example.test/poke", fmt.Sprint(i))
+		})
+		w.change(first, func(g *v1.VirtualMachineInstance) { g.Status.Conditions = nil })
+		w.await(first, "a pass", func() bool { return condition(first, v1.VirtualMachineInstanceReady).Type != "" })
+	}
+	w.awaitPhase(g, v1.Scheduling)
+	s.lift()
+	w.awaitPhase(g, v1.Scheduled)
+	tried := 0
+	for _, a := range w.audit() {
+		if a.what() == "create pods" && a.ObjectRef.Name == template.LauncherName(g) {
+			tried++
+		}
+	}
+	if tried != 1 {
+		w.t.Errorf("the Pod was tried %d times, want 1", tried)
+	}
+	w.onePodEach(2)
+}
+
+// overtaken moves a guest to a Pod that the controller's cache does not show. If
+// it believed its cache it would declare the guest failed, and its node would end
+// it.
+func overtaken(w *world) {
+	s := newSluice()
+	w.start(setup{wrap: s.wrap})
+	g := w.running("guest")
+	source := w.awaitPods(1)[0]
+	w.await(g, "Ready", func() bool { return condition(g, v1.VirtualMachineInstanceReady).Status == corev1.ConditionTrue })
+	s.shut()
+
+	other := map[string]string{"sim-0": "sim-1", "sim-1": "sim-0"}[source.Spec.NodeName]
+	target := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "target", Labels: map[string]string{v1.CreatedByLabel: string(g.UID)},
+			OwnerReferences: source.OwnerReferences},
+		Spec: corev1.PodSpec{NodeName: other, Containers: []corev1.Container{{Name: "compute", Image: image}}},
+	}
+	w.create(target)
+	w.change(g, func(g *v1.VirtualMachineInstance) {
+		g.Status.NodeName, g.Labels[v1.NodeNameLabel] = other, other
+		g.Status.Conditions = nil
+		if err := handoff.Put(g, handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: other}); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	w.await(g, "a pass", func() bool { return condition(g, v1.VirtualMachineInstanceReady).Type != "" })
+	if _, seen := g.Status.ActivePods[target.UID]; g.Status.Phase != v1.Running || !seen {
+		w.t.Errorf("phase %s, activePods %v; want Running in %s", g.Status.Phase, g.Status.ActivePods, target.UID)
+	}
+	w.delete(&source, client.GracePeriodSeconds(0))
+	s.lift()
+	w.await(g, "the Pod of before to be forgotten", func() bool { return len(g.Status.ActivePods) == 1 })
+	if g.Status.Phase != v1.Running {
+		w.t.Errorf("phase %s, want Running", g.Status.Phase)
+	}
+}
+
+// storm starts a guest under the writes of somebody else.
+func storm(w *world) {
+	w.start(setup{})
+	g := w.guest("guest")
+	ctx, calm := context.WithCancel(w.t.Context())
+	written := make(chan int)
+	name := g.Name
+	go func() {
+		for n := 0; ; n++ {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"example.test/storm":"%d"}}}`, n)
+			o := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
+			if w.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(patch))) != nil {
+				written <- n
+				return
+			}
+		}
+	}()
+	w.awaitPhase(g, v1.Scheduled)
+	calm()
+	w.t.Logf("%d writes of somebody else; lost races: %v", <-written, w.writes(true))
+	if g.Annotations["example.test/storm"] == "" || w.lease(g).Epoch != 1 {
+		w.t.Errorf("annotations %v", g.Annotations)
+	}
+	w.onePodEach(1)
+}
