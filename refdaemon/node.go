@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +21,9 @@ import (
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
 )
+
+// maxPort is the highest TCP port.
+const maxPort = 1<<16 - 1
 
 // memoryScheme names the in-memory hypervisor, which runs no real guests.
 const memoryScheme = "memory:"
@@ -40,6 +44,7 @@ func runNode(ctx context.Context, args []string) error {
 	o := nodeOptions{process: process{name: "node"}}
 	fs := flag.NewFlagSet("refdaemon node", flag.ContinueOnError)
 	o.flags(fs)
+	o.validate = o.check
 	fs.StringVar(&o.node, "node-name", "", "`name` of the Kubernetes node this agent serves (required)")
 	fs.StringVar(&o.hypervisor, "hypervisor", "qemu:///system", "libvirt connection `URI`, or "+memoryScheme+" for one that runs no real guests")
 	fs.StringVar(&o.address, "address", "", "IP `address` at which other nodes' libvirt reaches this node's (required)")
@@ -50,11 +55,26 @@ func runNode(ctx context.Context, args []string) error {
 	return o.run(ctx, fs, args, o.add)
 }
 
+// check tells which flags are missing or wrong.
+func (o *nodeOptions) check() error {
+	var errs []error
+	if o.node == "" {
+		errs = append(errs, errors.New("--node-name is required: the name of the Kubernetes node this agent serves"))
+	}
+	switch _, err := netip.ParseAddr(o.address); {
+	case o.address == "":
+		errs = append(errs, errors.New("--address is required: the IP address at which other nodes reach this node's libvirt"))
+	case err != nil:
+		errs = append(errs, fmt.Errorf("--address %q is not an IP address; a port belongs into --port", o.address))
+	}
+	if o.port < 1 || o.port > maxPort {
+		errs = append(errs, fmt.Errorf("--port %d is not between 1 and %d", o.port, maxPort))
+	}
+	return errors.Join(errs...)
+}
+
 // add registers the agent.
 func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
-	if o.node == "" || o.address == "" {
-		return errors.New("--node-name and --address are required")
-	}
 	hv, err := o.open(ctx)
 	if err != nil {
 		return err

@@ -44,6 +44,8 @@ type process struct {
 	leader     bool
 	leaderNS   string
 	verbose    bool
+	// validate looks at the flags before anything is begun; nil if any will do.
+	validate func() error
 }
 
 // flags registers the common flags.
@@ -63,6 +65,11 @@ func (p *process) run(ctx context.Context, fs *flag.FlagSet, args []string, add 
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("%s: unexpected argument %q", p.name, fs.Arg(0))
+	}
+	if p.validate != nil {
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 	}
 	ctrl.SetLogger(p.logger())
 	flush, err := p.tracing(ctx)

@@ -35,8 +35,9 @@ type Store struct {
 	Dir string
 }
 
-// Extract writes the file at path inside the image to dst: whole, or not at
-// all. An unknown image or path is an error that wraps fs.ErrNotExist.
+// Extract writes the file at path inside the image to dst: whole and on disk, or
+// not at all. An unknown image or path is an error that wraps fs.ErrNotExist.
+// Links are not followed. No two calls may write to the same dst at a time.
 func (s Store) Extract(ctx context.Context, image, name, dst string) error {
 	want, found := clean(name), false
 	err := s.walk(ctx, image, func(h *tar.Header, r io.Reader) (bool, error) {
@@ -44,10 +45,10 @@ func (s Store) Extract(ctx context.Context, image, name, dst string) error {
 			return false, nil
 		}
 		if h.Typeflag != tar.TypeReg {
-			return false, fmt.Errorf("ocilayout: %s in image %s is not a regular file", want, image)
+			return false, notAFile(h, want, image)
 		}
 		found = true
-		return true, replace(dst, r)
+		return true, replace(dst, contextReader{ctx, r})
 	})
 	if err == nil && !found {
 		err = fmt.Errorf("ocilayout: %s in image %s: %w", want, image, fs.ErrNotExist)
@@ -55,7 +56,31 @@ func (s Store) Extract(ctx context.Context, image, name, dst string) error {
 	return err
 }
 
-// List returns the regular files directly in the directory dir of the image.
+// notAFile says what is in the place of a regular file.
+func notAFile(h *tar.Header, name, image string) error {
+	if h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink {
+		return fmt.Errorf("ocilayout: %s in image %s is a link to %q; name the file itself", name, image, h.Linkname)
+	}
+	return fmt.Errorf("ocilayout: %s in image %s is not a regular file", name, image)
+}
+
+// contextReader reads until its context ends.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// List returns the regular files directly in the directory dir of the image, as
+// absolute paths. A directory that is not there has none. An unknown image is an
+// error that wraps fs.ErrNotExist.
 func (s Store) List(ctx context.Context, image, dir string) ([]string, error) {
 	var files []string
 	err := s.walk(ctx, image, func(h *tar.Header, _ io.Reader) (bool, error) {
@@ -105,9 +130,17 @@ func (s Store) find(image string) (v1.Image, error) {
 	}
 	_, digest, _ := strings.Cut(image, "@")
 	for _, d := range manifest.Manifests {
-		if d.Annotations[refName] == image || digest != "" && d.Digest.String() == digest {
-			return root.Image(d.Digest)
+		if d.Annotations[refName] != image && (digest == "" || d.Digest.String() != digest) {
+			continue
 		}
+		if d.MediaType.IsIndex() {
+			return nil, fmt.Errorf("ocilayout: image %s is an index of images for several platforms; copy the one of this node's platform into the layout", image)
+		}
+		img, err := root.Image(d.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("ocilayout: read image %s: %w", image, err)
+		}
+		return img, nil
 	}
 	return nil, fmt.Errorf("ocilayout: image %s: %w", image, fs.ErrNotExist)
 }
@@ -125,7 +158,9 @@ func replace(dst string, r io.Reader) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	_, err = io.Copy(f, r)
+	if _, err = io.Copy(f, r); err == nil {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -102,15 +103,30 @@ func remedy(err error) string {
 // one that an earlier pass made whose caches or answer did not get here.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
-	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
+	err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live)
+	if apierrors.IsNotFound(err) {
+		r.disprove(g, pod.Name, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("read Pod %s/%s, which exists: %w", pod.Namespace, pod.Name, err)
 	}
 	if !metav1.IsControlledBy(live, g.VMI) {
+		r.disprove(g, pod.Name, live)
 		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and belongs to something else; delete it", pod.Namespace, pod.Name)
 	}
 	ctrl.LoggerFrom(ctx).Info("Found the guest's Pod", "pod", live.Name)
 	g.Pods = append(g.Pods, live)
 	return nil
+}
+
+// disprove ends the wait for a creation whose place live has, or had: the events
+// of that object may be over, and no other will come.
+func (r *Reconciler) disprove(g *gathered, name string, live metav1.Object) {
+	for _, p := range r.tracker.Check(g.owner).Pending {
+		if p.Verb == expectations.Create && p.Name == name {
+			r.tracker.Answer(p, live)
+		}
+	}
 }
 
 // deletePod deletes one Pod. That it is gone, or that its name is another's by

@@ -36,6 +36,18 @@ func (w *world) awaitTrouble(g *v1.VirtualMachineInstance, reason string, words 
 	})
 }
 
+// awaitRefusals waits until the Pod was refused twice: the second is upon the
+// event of the condition that the first left, and the last without another event.
+func (w *world) awaitRefusals() {
+	w.t.Helper()
+	w.eventually(func() string {
+		if n := w.writes(true)["create pods"]; n < 2 {
+			return fmt.Sprintf("the Pod was refused %d times", n)
+		}
+		return ""
+	})
+}
+
 // awaitAfter repeats what must wake the controller until the guest is on its
 // node. It is repeated because admission may learn of it later than the
 // controller.
@@ -76,6 +88,7 @@ func quotaRefused(w *world) {
 	w.start(onlyWatches)
 	g := w.guest("guest")
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, "exceeded quota", "raise the ResourceQuota")
+	w.awaitRefusals()
 	w.awaitAfter(g, func(try int) error {
 		patch := fmt.Sprintf(`{"spec":{"hard":{"pods":"%d"}}}`, try)
 		return w.Patch(w.t.Context(), q, client.RawPatch("application/merge-patch+json", []byte(patch)))
@@ -104,6 +117,7 @@ func securityRefused(w *world) {
 	w.start(onlyWatches)
 	g := w.guest("guest")
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, "violates PodSecurity", enforce+"=privileged")
+	w.awaitRefusals()
 	w.awaitAfter(g, func(try int) error {
 		return errors.Join(label(enforce, "privileged"), label("example.test/try", fmt.Sprint(try)))
 	})
@@ -116,6 +130,7 @@ func nameTaken(w *world) {
 	w.create(foreign)
 	w.start(onlyWatches)
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, foreign.Name, "delete it")
+	w.awaitRefusals()
 	if len(w.awaitPods(1)[0].OwnerReferences) != 0 {
 		w.t.Error("a Pod that is not the guest's was taken for it")
 	}
@@ -162,13 +177,15 @@ func claimMissing(w *world) {
 	}
 }
 
-// switchable renders only when it is told to.
+// switchable renders only when it is told to, and counts how often it was asked.
 type switchable struct {
 	vmictrl.Renderer
-	on *atomic.Bool
+	on    *atomic.Bool
+	asked *atomic.Int64
 }
 
 func (s switchable) Launcher(in template.Input) (*corev1.Pod, error) {
+	s.asked.Add(1)
 	if !s.on.Load() {
 		return nil, &template.Error{Stage: "cpu", Object: in.VMI.Namespace + "/" + in.VMI.Name,
 			Field: "spec.domain.cpu", Reason: "is not allowed", Remedy: "allow it in the KubeVirt object", Err: template.ErrInvalid}
@@ -178,12 +195,19 @@ func (s switchable) Launcher(in template.Input) (*corev1.Pod, error) {
 
 func unrenderable(w *world) {
 	var on atomic.Bool
+	var asked atomic.Int64
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
-		r.Renderer = switchable{template.Default(), &on}
+		r.Renderer = switchable{template.Default(), &on, &asked}
 		r.NeverRetry()
 	}})
 	g := w.guest("guest")
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, "spec.domain.cpu", "allow it in the KubeVirt object")
+	w.eventually(func() string {
+		if asked.Load() < 2 {
+			return "the condition has not woken the controller yet"
+		}
+		return ""
+	})
 	on.Store(true)
 	w.create(&v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "kubevirt"}})
 	w.awaitPhase(g, v1.Scheduled)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -154,7 +155,7 @@ func paused(w *world) {
 
 // unaccepted has no node agent: the guest must not wait for ever.
 func unaccepted(w *world) {
-	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Config = vmi.Config{AcceptWithin: 1} }})
+	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Config = vmi.Config{AcceptWithin: 2 * time.Second} }})
 	g := w.guest("guest")
 	w.await(g, "the end", func() bool { return g.Status.Phase == v1.Failed && len(g.Finalizers) == 0 })
 	if l := w.lease(g); l.State != handoff.Released || g.Status.Reason != vmi.ReasonNodeUnresponsive {
