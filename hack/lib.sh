@@ -29,6 +29,8 @@ with_progress() {
   local what=$1 log=$2 begin=$SECONDS last=0 note pid rc=0
   shift 2
   mkdir -p "$(dirname "$log")"
+  # The command makes its log when it gets to run, which may be after the first look at it.
+  : >"$log"
   "$@" >"$log" 2>&1 </dev/null &
   pid=$!
   # shellcheck disable=SC2064 # the process of now is meant
