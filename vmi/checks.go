@@ -18,6 +18,8 @@ type check struct {
 var checks = []check{
 	// A claim that does not exist would leave the Pod unschedulable for ever.
 	{"claims", claimsExist},
+	// Names are intents: with the name taken there is no Pod to be had.
+	{"name", nameFree},
 	// A guest that is on its way to another node gets no Pod from us.
 	{"migration", noMigration},
 }
@@ -61,6 +63,15 @@ func ClaimName(v *v1.Volume) (claim, field string) {
 	default:
 		return "", ""
 	}
+}
+
+// nameFree requires that no other Pod has the name of the guest's.
+func nameFree(s Snapshot) (string, string, bool) {
+	if s.Foreign == nil {
+		return "", "", false
+	}
+	return ReasonFailedCreate, fmt.Sprintf("Pod %s/%s has the name of the guest's Pod and belongs to something else; delete it",
+		s.Foreign.Namespace, s.Foreign.Name), true
 }
 
 // noMigration refuses a Pod while a migration of the VMI is under way.

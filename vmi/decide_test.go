@@ -130,6 +130,8 @@ func TestDecide(t *testing.T) {
 			vmi.Snapshot{VMI: guest(v1.Pending), Failure: &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "x"}}, want{phase: v1.Pending, sync: "FailedCreate"}},
 		"a missing claim blocks": {
 			vmi.Snapshot{VMI: guest(v1.Pending, claimed)}, want{phase: v1.Pending, blocked: "FailedPvcNotFound", sync: "FailedPvcNotFound"}},
+		"a name that is taken blocks": {
+			vmi.Snapshot{VMI: guest(v1.Pending), Foreign: pod("p")}, want{phase: v1.Pending, blocked: "FailedCreate", sync: "FailedCreate"}},
 		"a claim that exists does not": {
 			vmi.Snapshot{VMI: guest(v1.Pending, claimed), Claims: map[string]*corev1.PersistentVolumeClaim{"data": {}}}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"a running migration blocks": {

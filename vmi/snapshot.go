@@ -30,6 +30,9 @@ type Snapshot struct {
 	// That a Pod is absent must be the API server's word where the guest fails
 	// because of it; see NeedsProof.
 	Pods []*corev1.Pod
+	// Foreign is a Pod that has the name of the guest's Pod and is not the
+	// guest's; nil if there is none.
+	Foreign *corev1.Pod
 	// Migrations are the unfinished migrations that name the VMI.
 	Migrations []*v1.VirtualMachineInstanceMigration
 	// Claims holds, for each PersistentVolumeClaim or DataVolume volume that is

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -108,6 +109,9 @@ func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 		}
 	}
 
+	if err := r.foreign(ctx, g); err != nil {
+		return err
+	}
 	var migrations v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &migrations, ns, client.MatchingFields{migrationByVMI: g.VMI.Name}); err != nil {
 		return fmt.Errorf("vmictrl: list the migrations of %s: %w", g.owner.Key, err)
@@ -118,6 +122,24 @@ func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 		}
 	}
 	return r.claims(ctx, g)
+}
+
+// foreign looks whether another Pod has the name of the one a guest waits for.
+func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
+	if len(g.Pods) > 0 || !waiting(g.VMI) {
+		return nil
+	}
+	pod := &corev1.Pod{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: template.LauncherName(g.VMI)}, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("vmictrl: read the Pod in the place of that of %s: %w", g.owner.Key, err)
+	case !metav1.IsControlledBy(pod, g.VMI):
+		g.Foreign = pod
+	}
+	return nil
 }
 
 // livePods reads the guest's Pods from the API server.

@@ -130,7 +130,12 @@ func nameTaken(w *world) {
 	w.create(foreign)
 	w.start(onlyWatches)
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, foreign.Name, "delete it")
-	w.awaitRefusals()
+	// A pass more, upon the event of an answer.
+	w.change(g, func(g *v1.VirtualMachineInstance) { g.Status.Conditions = nil })
+	w.awaitTrouble(g, vmi.ReasonFailedCreate, foreign.Name, "delete it")
+	if tried := w.writes(true); len(tried) > 0 {
+		w.t.Errorf("what cannot be is tried: %v", tried)
+	}
 	if len(w.awaitPods(1)[0].OwnerReferences) != 0 {
 		w.t.Error("a Pod that is not the guest's was taken for it")
 	}

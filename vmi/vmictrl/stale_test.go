@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -19,14 +20,15 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// sluice holds back what a watch of Pods delivers, while it is shut.
+// sluice holds back what a watch of a resource delivers, while it is shut.
 type sluice struct {
-	mu   sync.Mutex
-	open chan struct{} // closed while open
+	resource string
+	mu       sync.Mutex
+	open     chan struct{} // closed while open
 }
 
-func newSluice() *sluice {
-	s := &sluice{open: make(chan struct{})}
+func newSluice(resource string) *sluice {
+	s := &sluice{resource: resource, open: make(chan struct{})}
 	close(s.open)
 	return s
 }
@@ -53,7 +55,7 @@ func (s *sluice) lift() {
 func (s *sluice) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
-		if err == nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/pods") && req.URL.Query().Has("watch") {
+		if err == nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/"+s.resource) && req.URL.Query().Has("watch") {
 			resp.Body = &heldBody{ReadCloser: resp.Body, ctx: req.Context(), s: s}
 		}
 		return resp, err
@@ -84,7 +86,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 // heldBack lets the controller create a Pod that its cache does not show, and
 // gives it reasons to look again.
 func heldBack(w *world) {
-	s := newSluice()
+	s := newSluice("pods")
 	w.start(setup{wrap: s.wrap})
 	first := w.guest("first") // proves that the caches have begun
 	w.awaitPhase(first, v1.Scheduled)
@@ -127,7 +129,7 @@ func heldBack(w *world) {
 // it believed its cache it would declare the guest failed, and its node would end
 // it.
 func overtaken(w *world) {
-	s := newSluice()
+	s := newSluice("pods")
 	w.start(setup{wrap: s.wrap})
 	g := w.running("guest")
 	source := w.awaitPods(1)[0]
@@ -157,6 +159,37 @@ func overtaken(w *world) {
 	w.await(g, "the Pod of before to be forgotten", func() bool { return len(g.Status.ActivePods) == 1 })
 	if g.Status.Phase != v1.Running {
 		w.t.Errorf("phase %s, want Running", g.Status.Phase)
+	}
+}
+
+// outdated gives the controller reason to write an object whose last write by the
+// controller itself its cache does not show.
+func outdated(w *world) {
+	s := newSluice("virtualmachineinstances")
+	w.start(setup{wrap: s.wrap})
+	g := w.running("guest")
+	says := func(message string) func() bool {
+		return func() bool { return condition(g, v1.VirtualMachineInstanceReady).Message == message }
+	}
+	pod := w.awaitPods(1)[0]
+	say := func(message string) {
+		w.t.Helper()
+		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","message":%q}]}}`, message)
+		if err := w.Status().Patch(w.t.Context(), &pod, client.RawPatch("application/strategic-merge-patch+json", []byte(patch))); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	say("open")
+	w.await(g, "the Pod's word", says("open"))
+	before := w.writes(true)
+	s.shut()
+	say("one")
+	w.await(g, "the Pod's word", says("one"))
+	say("two")
+	s.lift()
+	w.await(g, "the Pod's last word", says("two"))
+	if diff := cmp.Diff(before, w.writes(true)); diff != "" {
+		w.t.Errorf("writes that could not but be refused (-before +after):\n%s", diff)
 	}
 }
 
