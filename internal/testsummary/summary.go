@@ -28,6 +28,7 @@ type event struct {
 // test names a test within its package; the empty name is the package itself.
 type test struct{ pkg, name string }
 
+// String is the package, from the root of the module, and the test.
 func (t test) String() string {
 	pkg := strings.TrimPrefix(strings.TrimPrefix(t.pkg, modulePath), "/")
 	if pkg == "" {

@@ -246,6 +246,18 @@ func (s *scene) awaitMigration(m *v1.VirtualMachineInstanceMigration, phase v1.V
 	must(s.T, s.c.AwaitMigration(s.Context(), client.ObjectKeyFromObject(m), phase, patience))
 }
 
+// rest ends a migration, however it goes on, and checks that the guest is there
+// once, runs and never missed a beat.
+func (s *scene) rest(m *v1.VirtualMachineInstanceMigration) {
+	s.Helper()
+	must(s.T, s.c.Client.Delete(s.Context(), m.DeepCopy()))
+	must(s.T, s.c.AwaitGone(s.Context(), m.DeepCopy(), patience))
+	s.single()
+	s.await(v1.Running)
+	s.beats(s.vmi.Status.NodeName, 5)
+	s.unbroken()
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

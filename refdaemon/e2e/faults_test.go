@@ -54,13 +54,7 @@ func TestLibvirtdKilledDuringAMoveLosesNoGuest(t *testing.T) {
 			m := s.migrate("libvirtd-" + side)
 			s.awaitMoving()
 			restartLibvirtd(t, c, s.side(side), func() {})
-			// However the move goes on, the guest can be brought to rest.
-			must(t, c.Client.Delete(t.Context(), m.DeepCopy()))
-			must(t, c.AwaitGone(t.Context(), m.DeepCopy(), patience))
-			s.single()
-			s.await(v1.Running)
-			s.beats(s.vmi.Status.NodeName, 5)
-			s.unbroken()
+			s.rest(m)
 		})
 	}
 }

@@ -128,15 +128,10 @@ func TestAMigrationAbortedWhileItMovesLeavesTheGuestWhereItIs(t *testing.T) {
 	home := s.vmi.Status.NodeName
 	m := s.migrate("aborted")
 	s.awaitMoving()
-	must(t, c.Client.Delete(t.Context(), m.DeepCopy()))
-	must(t, c.AwaitGone(t.Context(), m.DeepCopy(), patience))
-	s.single()
-	s.await(v1.Running)
+	s.rest(m)
 	if s.vmi.Status.NodeName != home {
 		t.Errorf("the guest is on %s, want %s", s.vmi.Status.NodeName, home)
 	}
-	s.beats(home, 5)
-	s.unbroken()
 }
 
 func TestAQueuedMigrationCanBeAborted(t *testing.T) {
@@ -176,18 +171,9 @@ func TestACrashedAgentLosesNoMovingGuest(t *testing.T) {
 			s := boot(t, c, newGuest(t, "crash-"+side, busy))
 			m := s.migrate("crash-" + side)
 			s.awaitMoving()
-			l, err := handoff.Of(s.vmi)
-			must(t, err)
-			node := map[string]string{"source": l.Holder, "target": l.Target}[side]
-			crashAgent(t, c, node, func() {})
+			crashAgent(t, c, s.side(side), func() {})
 			must(t, c.AwaitAgents(t.Context(), patience))
-			// However the move goes on, the guest can be brought to rest.
-			must(t, c.Client.Delete(t.Context(), m.DeepCopy()))
-			must(t, c.AwaitGone(t.Context(), m.DeepCopy(), patience))
-			s.single()
-			s.await(v1.Running)
-			s.beats(s.vmi.Status.NodeName, 5)
-			s.unbroken()
+			s.rest(m)
 		})
 	}
 }

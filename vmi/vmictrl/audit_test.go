@@ -3,10 +3,7 @@
 package vmictrl_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"maps"
-	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,37 +12,13 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// audited is the part of an audit event that the tests look at.
-type audited struct {
-	Verb      string `json:"verb"`
-	ObjectRef struct {
-		Resource, Subresource, Namespace, Name string
-	} `json:"objectRef"`
-	ResponseStatus struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
-	User struct {
-		Username string `json:"username"`
-	} `json:"user"`
-}
-
-func (a audited) accepted() bool { return a.ResponseStatus.Code < 300 }
-
-func (a audited) what() string {
-	s := a.Verb + " " + a.ObjectRef.Resource
-	if a.ObjectRef.Subresource != "" {
-		s += "/" + a.ObjectRef.Subresource
-	}
-	return s
-}
-
 // audit returns the requests of the namespace that were made before the call.
-func (w *world) audit() []audited {
+func (w *world) audit() []rig.Request {
 	w.t.Helper()
 	marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, GenerateName: "marker-"}}
 	w.create(marker)
 	w.delete(marker)
-	var out []audited
+	var out []rig.Request
 	w.eventually(func() string {
 		out = nil
 		for _, a := range w.readAudit() {
@@ -59,26 +32,13 @@ func (w *world) audit() []audited {
 	return out
 }
 
-func (w *world) readAudit() []audited {
+func (w *world) readAudit() []rig.Request {
 	w.t.Helper()
-	f, err := os.Open(w.AuditLog())
+	requests, err := w.Requests()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
-	var out []audited
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var a audited
-		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
-			continue // the line being written
-		}
-		if a.ObjectRef.Namespace == w.ns {
-			out = append(out, a)
-		}
-	}
-	return out
+	return slices.DeleteFunc(requests, func(q rig.Request) bool { return q.ObjectRef.Namespace != w.ns })
 }
 
 // created returns how often each Pod was created.
@@ -86,7 +46,7 @@ func (w *world) created() map[string]int {
 	w.t.Helper()
 	out := map[string]int{}
 	for _, a := range w.audit() {
-		if a.what() == "create pods" && a.accepted() {
+		if a.What() == "create pods" && a.Accepted() {
 			out[a.ObjectRef.Name]++
 		}
 	}
@@ -108,8 +68,8 @@ func (w *world) writes(refused bool) map[string]int {
 	w.t.Helper()
 	out := map[string]int{}
 	for _, a := range w.audit() {
-		if a.User.Username == rig.UserController && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" && a.accepted() != refused {
-			out[a.what()]++
+		if a.User.Username == rig.UserController && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" && a.Accepted() != refused {
+			out[a.What()]++
 		}
 	}
 	return out

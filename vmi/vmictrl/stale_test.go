@@ -115,7 +115,7 @@ func heldBack(w *world) {
 	w.awaitPhase(g, v1.Scheduled)
 	tried := 0
 	for _, a := range w.audit() {
-		if a.what() == "create pods" && a.ObjectRef.Name == template.LauncherName(g) {
+		if a.What() == "create pods" && a.ObjectRef.Name == template.LauncherName(g) {
 			tried++
 		}
 	}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rig
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// longestRequest bounds a line of the audit log, in bytes.
+const longestRequest = 16 << 20
+
+// Request is what the audit log tells of a request to the API server.
+type Request struct {
+	Verb      string `json:"verb"`
+	ObjectRef struct {
+		Resource, Subresource, Namespace, Name string
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	User struct {
+		Username string `json:"username"`
+	} `json:"user"`
+}
+
+// Accepted tells whether the API server did what it was asked for.
+func (q Request) Accepted() bool { return q.ResponseStatus.Code < 300 }
+
+// What is the verb and the kind of object: "create pods", "patch pods/status".
+func (q Request) What() string {
+	s := q.Verb + " " + q.ObjectRef.Resource
+	if q.ObjectRef.Subresource != "" {
+		s += "/" + q.ObjectRef.Subresource
+	}
+	return s
+}
+
+// Requests reads the audit log: every request that was answered before the
+// call, in the order of the answers.
+func (r *Rig) Requests() ([]Request, error) {
+	f, err := os.Open(r.AuditLog())
+	if err != nil {
+		return nil, fmt.Errorf("rig: read the audit log: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var out []Request
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, longestRequest)
+	for lines.Scan() {
+		var q Request
+		if json.Unmarshal(lines.Bytes(), &q) != nil {
+			continue // the line being written
+		}
+		out = append(out, q)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("rig: read the audit log: %w", err)
+	}
+	return out, nil
+}
