@@ -18,13 +18,20 @@ type entry struct {
 	verb  Verb
 	since time.Time
 
-	open    bool      // still outstanding
-	uid     types.UID // create: known once confirmed; delete: the target
+	due     time.Duration // age from which a live read is needed
+	open    bool          // still outstanding
+	dropped bool          // given up by the caller, not settled
+	exists  bool          // create: refused, because something of that name is there
+	removed bool          // the last event seen was the removal of seenUID
+	older   bool          // a live read showed a version older than the write
+	told    bool          // the observer knows that it is overdue
+	problem Problem
+
+	uid     types.UID // create, update: known once answered; delete: the target
 	base    string    // update: version before the write; delete: newest version known of the target
 	needs   string    // version that must be seen; "" until the server's answer is known
-	seen    string    // newest version observed since the write was noted
+	seen    string    // newest version that the cache has shown, or vouched for, since the write was noted
 	seenUID types.UID // UID of the last object observed under the name
-	problem Problem
 
 	nextOfObject *entry
 	nextOfOwner  *entry
@@ -48,70 +55,122 @@ func reached(have, need string) bool {
 	return ok && c >= 0
 }
 
+func isOlder(have, need string) bool {
+	c, ok := order(have, need)
+	return ok && c < 0
+}
+
 // observe takes a watch event in and reports whether it settles the entry.
 func (e *entry) observe(obj metav1.Object, kind EventKind) bool {
-	switch {
-	case kind == DeletedUnknown:
+	if kind == DeletedUnknown {
 		// What a tombstone carries may be old, and that the object is gone is hearsay: a list from an API server that
 		// lags behind looks the same.
 		e.problem = Tombstone
 		return false
-	case e.verb == Delete:
-		return e.observeForDelete(obj, kind)
-	case e.verb == Create && kind == Deleted && e.uid == "":
-		// Perhaps the end of a predecessor. Confirm can tell.
-		e.noteSeen(obj)
-		return false
-	default:
-		return e.evidence(obj)
 	}
-}
-
-func (e *entry) observeForDelete(obj metav1.Object, kind EventKind) bool {
-	if obj.GetUID() == e.uid {
-		e.noteSeen(obj)
-		return kind == Deleted || obj.GetDeletionTimestamp() != nil
-	}
-	// A name belongs to one object at a time. Another UID at a version newer than one known of ours means that ours is
-	// gone; at an older or unknown version it is a predecessor in a late event.
-	known := e.base
-	if c, ok := order(e.seen, known); e.seen != "" && (known == "" || (ok && c > 0)) {
-		known = e.seen
-	}
-	c, ok := order(obj.GetResourceVersion(), known)
-	return ok && c > 0
-}
-
-// evidence reports whether obj shows a creation or update.
-func (e *entry) evidence(obj metav1.Object) bool {
-	e.noteSeen(obj)
-	if e.verb == Create {
-		if e.uid == "" || obj.GetUID() == e.uid {
-			return true
-		}
-		return reached(obj.GetResourceVersion(), e.needs) // ours is already gone again
-	}
-	if e.needs == "" {
-		return false
-	}
-	if _, ok := order(obj.GetResourceVersion(), e.needs); !ok {
+	e.noteSeen(obj, kind == Deleted)
+	settled, ordered := e.shows(obj, kind == Deleted)
+	if !settled && !ordered {
 		e.problem = Incomparable
+	}
+	return settled
+}
+
+// shows reports whether an object in the cache, or its removal from it, shows the write. ordered is false if that cannot
+// be told because its version has no order against the one needed.
+func (e *entry) shows(obj metav1.Object, removal bool) (settled, ordered bool) {
+	same := e.uid != "" && obj.GetUID() == e.uid
+	switch e.verb {
+	case Create:
+		return e.showsCreate(obj, same, removal)
+	case Update:
+		if same && removal {
+			return true, true // nothing more of it will come
+		}
+		return passes(obj.GetResourceVersion(), e.needs)
+	default:
+		return e.showsDelete(obj, same, removal)
+	}
+}
+
+func (e *entry) showsCreate(obj metav1.Object, same, removal bool) (settled, ordered bool) {
+	switch {
+	case e.uid == "" && e.needs == "":
+		// A removal is perhaps that of a predecessor; Confirm can tell. If the name was taken, it is free now.
+		return !removal || e.exists, true
+	case same:
+		return true, true
+	default:
+		return passes(obj.GetResourceVersion(), e.needs) // perhaps ours is gone again already
+	}
+}
+
+func (e *entry) showsDelete(obj metav1.Object, same, removal bool) (settled, ordered bool) {
+	if same {
+		return removal || obj.GetDeletionTimestamp() != nil, true
+	}
+	// A name belongs to one object at a time. Another one at a version newer than one known of ours means that ours is
+	// gone; at an older one it is a predecessor in a late event. Without a version known it may be either.
+	version := obj.GetResourceVersion()
+	if version == e.base {
+		return false, true
+	}
+	return passes(version, e.base)
+}
+
+// passes reports whether a version has reached the one needed. Nothing reaches one that is not known.
+func passes(version, needs string) (settled, ordered bool) {
+	if needs == "" {
+		return false, true
+	}
+	c, ok := order(version, needs)
+	return ok && c >= 0, ok
+}
+
+// noteSeen remembers what an event showed. For a deletion, base is the newest that is known of the target.
+func (e *entry) noteSeen(obj metav1.Object, removal bool) {
+	uid, version := obj.GetUID(), obj.GetResourceVersion()
+	e.seenUID, e.removed = uid, removal
+	if !isOlder(version, e.seen) {
+		e.seen = version
+	}
+	if e.verb == Delete && uid == e.uid && !isOlder(version, e.base) {
+		e.base = version
+	}
+}
+
+// read takes a reading of the cache in and reports whether it settles the entry. Unlike an event it raises no problem and
+// never takes the place of one, as it may be older than what the events have shown.
+func (e *entry) read(cached metav1.Object) bool {
+	settled, _ := e.shows(cached, false)
+	if version := cached.GetResourceVersion(); e.seen == "" || isOlder(e.seen, version) {
+		e.seen = version
+	}
+	if settled {
+		e.seenUID, e.removed = cached.GetUID(), false
+	}
+	return settled
+}
+
+// taken notes that a creation was refused because something of that name is there, and reports whether the removal of
+// something of that name was seen since.
+func (e *entry) taken() bool {
+	if e.verb != Create || e.uid != "" {
 		return false
 	}
-	return reached(obj.GetResourceVersion(), e.needs)
+	e.exists = true
+	return e.removed
 }
 
-func (e *entry) noteSeen(obj metav1.Object) {
-	e.seenUID = obj.GetUID()
-	rv := obj.GetResourceVersion()
-	if c, ok := order(rv, e.seen); e.seen == "" || !ok || c > 0 {
-		e.seen = rv
+// bookmark takes in that the cache is complete up to a version and reports whether it must have seen the write.
+func (e *entry) bookmark(version string) bool {
+	if e.verb == Delete {
+		return false
 	}
-}
-
-// bookmark reports whether a cache that is complete up to rv must have seen the write.
-func (e *entry) bookmark(rv string) bool {
-	return e.verb != Delete && e.needs != "" && reached(rv, e.needs)
+	if e.needs == "" && (e.seen == "" || isOlder(e.seen, version)) {
+		e.seen = version
+	}
+	return reached(version, e.needs)
 }
 
 // confirmation is what the server's answer does to an entry.
@@ -119,6 +178,7 @@ type confirmation int
 
 const (
 	stillOpen     confirmation = iota // evidence is yet to come
+	alarming                          // the evidence that had come cannot be compared
 	settledNow                        // evidence had come before the answer, or none is needed
 	settledBefore                     // nothing was awaited any more
 	reopened                          // it had been settled by evidence about another object
@@ -146,7 +206,7 @@ func (e *entry) confirmCreate(obj metav1.Object) confirmation {
 		return settledNow
 	case e.open:
 		return stillOpen
-	case !shown && e.seenUID != "":
+	case !shown && !e.dropped && e.seenUID != "":
 		return reopened
 	default:
 		return settledBefore
@@ -154,32 +214,15 @@ func (e *entry) confirmCreate(obj metav1.Object) confirmation {
 }
 
 func (e *entry) confirmUpdate(obj metav1.Object) confirmation {
-	e.needs = obj.GetResourceVersion()
+	e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
 	unchanged := e.needs != "" && e.needs == e.base
-	if unchanged || reached(e.seen, e.needs) {
+	gone := e.removed && e.seenUID == e.uid
+	if unchanged || gone || reached(e.seen, e.needs) {
 		return settledNow
 	}
-	if _, ok := order(e.seen, e.needs); e.seen != "" && !ok {
+	if _, ok := order(e.seen, e.needs); e.seen != "" && !ok && e.problem != Incomparable {
 		e.problem = Incomparable
+		return alarming
 	}
 	return stillOpen
-}
-
-// successor is a fresh entry for the same write with what is known of it by now.
-func (e *entry) successor() *entry {
-	return &entry{owner: e.owner, ref: e.ref, verb: e.verb, since: e.since, uid: e.uid, base: e.base, needs: e.needs}
-}
-
-// answer takes a live reading in; nil means that the object does not exist. Only an update whose version the reading does
-// not reach stays outstanding: everything else is either shown or disproved by it.
-func (e *entry) answer(live metav1.Object) bool {
-	if live == nil || e.verb != Update || e.needs == "" {
-		return true
-	}
-	e.noteSeen(live)
-	if _, ok := order(live.GetResourceVersion(), e.needs); !ok {
-		e.problem = Incomparable
-		return false
-	}
-	return reached(live.GetResourceVersion(), e.needs)
 }

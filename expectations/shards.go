@@ -22,58 +22,53 @@ type ownerShard struct {
 	_       [40]byte
 }
 
-func (t *Tracker) entriesOf(key types.NamespacedName, match func(*entry) bool) []*entry {
+// entriesOf returns the open entries of all owners of a key, oldest first.
+func (t *Tracker) entriesOf(key types.NamespacedName) []*entry {
 	os := t.ownerShard(key)
 	os.mu.Lock()
 	defer os.mu.Unlock()
 	var out []*entry
 	for e := os.entries[key]; e != nil; e = e.nextOfOwner {
-		if match(e) {
-			out = append(out, e)
-		}
+		out = append(out, e)
 	}
-	slices.Reverse(out) // oldest first
+	slices.Reverse(out)
 	return out
 }
 
-// unlinkOwner removes the entry from its owner's list and reports whether it was the last one of that owner.
-func (t *Tracker) unlinkOwner(e *entry) (last bool) {
+// close takes an open entry out of both indexes and reports whether it was the last one of its owner. The caller holds
+// the lock of ob.
+func (t *Tracker) close(ob *objectShard, e *entry) (last bool) {
+	ob.unlink(e)
+	t.outstanding.Add(-1)
 	os := t.ownerShard(e.owner.Key)
 	os.mu.Lock()
 	defer os.mu.Unlock()
+	return os.unlink(e)
+}
+
+// unlink removes the entry from its owner's list and reports whether it was the last one of that owner.
+func (s *ownerShard) unlink(e *entry) (last bool) {
 	last = true
-	removed := false
 	var prev *entry
-	for cur := os.entries[e.owner.Key]; cur != nil; cur = cur.nextOfOwner {
-		if cur == e {
-			removed = true
-			switch {
-			case prev != nil:
-				prev.nextOfOwner = cur.nextOfOwner
-			case cur.nextOfOwner == nil:
-				delete(os.entries, e.owner.Key)
-			default:
-				os.entries[e.owner.Key] = cur.nextOfOwner
-			}
-			continue
+	for cur := s.entries[e.owner.Key]; cur != nil; cur = cur.nextOfOwner {
+		switch {
+		case cur != e:
+			last = last && cur.owner.UID != e.owner.UID
+			prev = cur
+		case prev != nil:
+			prev.nextOfOwner = cur.nextOfOwner
+		case cur.nextOfOwner == nil:
+			delete(s.entries, e.owner.Key)
+		default:
+			s.entries[e.owner.Key] = cur.nextOfOwner
 		}
-		if cur.owner.UID == e.owner.UID {
-			last = false
-		}
-		prev = cur
 	}
-	if !removed {
-		return false
-	}
-	t.outstanding.Add(-1)
+	e.nextOfOwner = nil
 	return last
 }
 
-// lockedUnlink removes the entry from its object's list and marks it settled. Unlinking twice does nothing.
-func (s *objectShard) lockedUnlink(e *entry) {
-	if !e.open {
-		return
-	}
+// unlink removes the entry from its object's list and marks it closed.
+func (s *objectShard) unlink(e *entry) {
 	e.open = false
 	head := s.entries[e.ref]
 	switch {

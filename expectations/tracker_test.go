@@ -300,18 +300,19 @@ func TestAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		expect func(*bench)
 		live   metav1.Object
-		want   bool
+		want   expectations.Finding
 	}{
-		"creation found":               {create, object("u1", "5"), true},
-		"creation disproved":           {create, nil, true},
-		"deletion done":                {remove, nil, true},
-		"deletion under way":           {remove, terminating("u1", "7"), true},
-		"deletion disproved":           {remove, object("u1", "7"), true},
-		"update reached":               {update("6"), object("u1", "6"), true},
-		"update not reached":           {update("6"), object("u1", "5"), false},
-		"update not comparable":        {update("6"), object("u1", "x"), false},
-		"update of an object now gone": {update("6"), nil, true},
-		"update with unknown answer":   {update(""), object("u1", "4"), true},
+		"creation found":                   {create, object("u1", "5"), expectations.CacheBehind},
+		"creation disproved":               {create, nil, expectations.Disproved},
+		"deletion done":                    {remove, nil, expectations.Shown},
+		"deletion under way":               {remove, terminating("u1", "7"), expectations.Shown},
+		"deletion disproved":               {remove, object("u1", "7"), expectations.Disproved},
+		"update reached":                   {update("6"), object("u1", "6"), expectations.Shown},
+		"update not reached":               {update("6"), object("u1", "5"), expectations.ServerBehind},
+		"update not comparable":            {update("6"), object("u1", "x"), expectations.Unordered},
+		"update of an object now gone":     {update("6"), nil, expectations.Disproved},
+		"unknown update that was not made": {update(""), object("u1", "4"), expectations.Disproved},
+		"unknown update that was made":     {update(""), object("u1", "6"), expectations.CacheBehind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -322,10 +323,10 @@ func TestAnswer(t *testing.T) {
 				t.Fatalf("got %s %v before the answer", v.State, v.Pending)
 			}
 			if got := b.Answer(v.Pending[0], tc.live); got != tc.want {
-				t.Errorf("Answer = %v, want %v", got, tc.want)
+				t.Errorf("found %s, want %s", got, tc.want)
 			}
-			if got := b.Check(owner).Satisfied(); got != tc.want {
-				t.Errorf("satisfied = %v, want %v", got, tc.want)
+			if got, want := b.Check(owner).Satisfied(), tc.want.Settled(); got != want {
+				t.Errorf("satisfied = %v, want %v", got, want)
 			}
 		})
 	}
@@ -346,7 +347,7 @@ func TestAnswerIsAboutItsOwnWriteOnly(t *testing.T) {
 func TestZeroTokenIsHarmless(t *testing.T) {
 	b := newBench(t)
 	b.Cancel(expectations.Token{})
-	if !b.Confirm(expectations.Token{}, nil) || !b.Answer(expectations.Pending{}, nil) {
+	if !b.Confirm(expectations.Token{}, nil) || !b.Answer(expectations.Pending{}, nil).Settled() {
 		t.Error("a zero token awaits something")
 	}
 	tok := b.ExpectCreate(owner, ref)

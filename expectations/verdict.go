@@ -73,18 +73,19 @@ func (s State) String() string {
 	}
 }
 
-// Problem says why an expectation needs a live read.
+// Problem says why an expectation needs a live read now. The values serve as metric labels.
 type Problem string
 
 // The problems of a Pending expectation.
 const (
 	// NoProblem is that of an expectation that merely waits.
 	NoProblem Problem = ""
-	// Overdue means that no evidence came within the TTL.
+	// Overdue means that no evidence came within the TTL, or within the further TTL that a live read led to.
 	Overdue Problem = "overdue"
 	// Tombstone means that the cache lost the object without having seen its removal.
 	Tombstone Problem = "tombstone"
-	// Incomparable means that a version was seen which cannot be ordered against the one that was written.
+	// Incomparable means that a version was seen which cannot be ordered against the one that was written. It is never
+	// taken for satisfied; see Unordered for the way out.
 	Incomparable Problem = "incomparable"
 )
 
@@ -99,13 +100,17 @@ type Pending struct {
 	// Needs is the evidence missing: a resourceVersion for updates and answered creations, a UID for deletions. It is
 	// empty while the server's answer is not known.
 	Needs string
-	// Seen is the newest resourceVersion observed for the object since the write was noted. Empty: none.
+	// Seen is the newest resourceVersion that the cache has shown for the object since the write was noted, or that a
+	// bookmark vouched for while the server's answer was not known. Empty: none.
 	Seen string
 	// Problem is why a live read is needed, or NoProblem.
 	Problem Problem
 
 	entry *entry
 }
+
+// Token returns the token of the write, so that a caller can feed Seen, or give up on it with Cancel.
+func (p Pending) Token() Token { return Token{entry: p.entry} }
 
 // String renders the expectation for logs and conditions.
 func (p Pending) String() string {
@@ -118,6 +123,9 @@ func (p Pending) String() string {
 	}
 	if p.Problem != NoProblem {
 		s += ", " + string(p.Problem)
+	}
+	if p.Problem == Incomparable {
+		s += " (if no live read settles it, cancel it once the cache is known to be current)"
 	}
 	return s
 }

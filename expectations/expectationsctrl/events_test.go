@@ -136,11 +136,12 @@ func TestResolverAsksTheServer(t *testing.T) {
 		want   expectations.State
 		err    error
 	}{
-		"creation that happened":     {func(_ *testing.T, s *scene) { s.ExpectCreate(owner, there()) }, nil, expectations.Satisfied, nil},
-		"creation that did not":      {func(_ *testing.T, s *scene) { r := there(); r.Name = "never"; s.ExpectCreate(owner, r) }, nil, expectations.Satisfied, nil},
-		"update that is reached":     {func(t *testing.T, s *scene) { s.ExpectUpdate(owner, there(), "", s.live(t, "there").ResourceVersion) }, nil, expectations.Satisfied, nil},
-		"update that is not reached": {func(_ *testing.T, s *scene) { s.ExpectUpdate(owner, there(), "", "999999") }, nil, expectations.Expired, expectationsctrl.ErrUnresolved},
-		"server that cannot be read": {func(_ *testing.T, s *scene) { s.ExpectCreate(owner, there()) }, broken, expectations.Expired, broken},
+		"creation that happened, which the cache has yet to show": {func(_ *testing.T, s *scene) { s.ExpectCreate(owner, there()) }, nil, expectations.Waiting, nil},
+		"creation that did not":                                   {func(_ *testing.T, s *scene) { r := there(); r.Name = "never"; s.ExpectCreate(owner, r) }, nil, expectations.Satisfied, nil},
+		"update that is reached":                                  {func(t *testing.T, s *scene) { s.ExpectUpdate(owner, there(), "", s.live(t, "there").ResourceVersion) }, nil, expectations.Satisfied, nil},
+		"update that is not reached":                              {func(_ *testing.T, s *scene) { s.ExpectUpdate(owner, there(), "", "999999") }, nil, expectations.Waiting, nil},
+		"update that cannot be compared":                          {func(_ *testing.T, s *scene) { s.ExpectUpdate(owner, there(), "", "x7") }, nil, expectations.Expired, expectationsctrl.ErrUnresolved},
+		"server that cannot be read":                              {func(_ *testing.T, s *scene) { s.ExpectCreate(owner, there()) }, broken, expectations.Expired, broken},
 		"kind that is not served": {func(_ *testing.T, s *scene) {
 			r := there()
 			r.Kind.Kind = "Unknown"

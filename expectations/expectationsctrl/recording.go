@@ -189,7 +189,9 @@ func (c *ownedClient) settle(ctx context.Context, w write, err error) {
 	case expectations.Refused:
 		c.r.tracker.Cancel(w.token)
 	case expectations.Exists:
-		c.catchUp(ctx, w)
+		if !c.r.tracker.Exists(w.token) {
+			c.catchUp(ctx, w)
+		}
 	case expectations.Accepted:
 		var answer metav1.Object
 		if w.obj != nil {
@@ -214,7 +216,7 @@ func (c *ownedClient) catchUp(ctx context.Context, w write) {
 	}
 	key := client.ObjectKey{Namespace: w.ref.Namespace, Name: w.ref.Name}
 	if c.r.cache.Get(ctx, key, seen) == nil {
-		c.r.tracker.Observe(w.ref.Kind, seen, expectations.Updated)
+		c.r.tracker.Seen(w.token, seen)
 	}
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// ErrUnresolved is returned when a live read could not settle an expectation because the versions cannot be compared or
-// the reading was older than the write.
+// ErrUnresolved is returned when a live read could not settle an expectation because the versions cannot be compared.
 var ErrUnresolved = errors.New("live read does not settle the write")
 
 // Resolver asks the API server about writes that the cache has not shown in time. All fields are required.
@@ -43,7 +42,7 @@ func (r *Resolver) Check(ctx context.Context, o expectations.Owner) (expectation
 
 // Resolve reads the object of every pending write of the verdict that has a problem, and feeds the answers back. It
 // reads metadata only. Objects that could not be read or compared are reported in one error; their writes stay
-// outstanding.
+// expired. Those that the answer gives more time wait again.
 func (r *Resolver) Resolve(ctx context.Context, v expectations.Verdict) error {
 	var errs []error
 	for _, p := range v.Pending {
@@ -55,7 +54,7 @@ func (r *Resolver) Resolve(ctx context.Context, v expectations.Verdict) error {
 			errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
 			continue
 		}
-		if !r.Tracker.Answer(p, live) {
+		if r.Tracker.Answer(p, live) == expectations.Unordered {
 			errs = append(errs, fmt.Errorf("resolve %s: %w", p, ErrUnresolved))
 		}
 	}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expectations
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Confirm reports that the server accepted the write and replied with obj. The evidence needed becomes exact: the UID of a
+// created object, the version of an updated one. Evidence seen in the meantime counts; evidence about another object of
+// the same name, which had settled the creation, is taken back. obj may be nil when the reply carries no object, as for
+// deletions. Confirm reports whether nothing is awaited any more. It wakes the owner only if what was seen in the
+// meantime cannot be compared with the reply, which takes a live read.
+func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
+	e := tok.entry
+	if e == nil {
+		return true
+	}
+	var abandoned []*entry
+	ob := t.objectShard(e.ref)
+	ob.mu.Lock()
+	is := e.confirm(obj)
+	switch is {
+	case settledNow:
+		t.close(ob, e)
+	case reopened:
+		abandoned = t.link(ob, e)
+	}
+	ob.mu.Unlock()
+	switch is {
+	case settledNow:
+		t.tellSettled(e, ByReply)
+	case reopened:
+		t.tellNoted(e)
+	case alarming:
+		t.tellTroubled(e, Incomparable)
+		t.wake(e.owner)
+	}
+	for _, old := range abandoned {
+		t.drop(old, Succeeded)
+	}
+	return is == settledNow || is == settledBefore
+}
+
+// Exists reports that the server refused the creation because an object of that name is there. If names are intents, it
+// is the very object wanted, made by an earlier attempt. The creation then waits until the cache shows the object, or
+// shows that it has gone, which leaves the name free for another attempt. Exists reports whether nothing is awaited any
+// more, as a removal was seen since the write was noted. It never wakes the owner.
+//
+// The object may have been in the cache all along, with no further event to come: pass what the cache has to Seen next.
+func (t *Tracker) Exists(tok Token) (settled bool) {
+	return t.settle(tok, (*entry).taken, ByReply)
+}
+
+// Seen feeds a reading of the cache, which is evidence for this write like an event, but does not wake the owner: its own
+// pass is what reads. Use it after a write that may have caused no event: a creation of what Exists, an update that
+// changed nothing, a deletion of an object that was terminating. A nil reading, a cache miss, proves nothing and changes
+// nothing. Seen reports whether nothing is awaited any more.
+func (t *Tracker) Seen(tok Token, cached metav1.Object) (settled bool) {
+	return t.settle(tok, func(e *entry) bool { return cached != nil && e.read(cached) }, ByCache)
+}
+
+// settle closes the entry, without waking its owner, if the given evidence says so.
+func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (settled bool) {
+	e := tok.entry
+	if e == nil {
+		return true
+	}
+	ob := t.objectShard(e.ref)
+	ob.mu.Lock()
+	now := e.open && evidence(e)
+	if now {
+		t.close(ob, e)
+	}
+	settled = !e.open
+	ob.mu.Unlock()
+	if now {
+		t.tellSettled(e, by)
+	}
+	return settled
+}
+
+// Cancel takes a noted write back, because the server definitely refused it or, with the Token of a Pending, because the
+// caller gives up on it. Cancelling twice, or after evidence came, does nothing. Never cancel on an error for which
+// Classify says Ambiguous: a live read, fed to Answer, settles it.
+func (t *Tracker) Cancel(tok Token) {
+	if tok.entry != nil {
+		t.drop(tok.entry, Cancelled)
+	}
+}
+
+// Forget drops every outstanding write of an owner.
+func (t *Tracker) Forget(o Owner) {
+	for _, e := range t.entriesOf(o.Key) {
+		if e.owner.UID == o.UID {
+			t.drop(e, Forgotten)
+		}
+	}
+}
+
+// ForgetKey drops the outstanding writes of every owner that had this key. Call it when the owner is not found.
+func (t *Tracker) ForgetKey(key types.NamespacedName) {
+	for _, e := range t.entriesOf(key) {
+		t.drop(e, Forgotten)
+	}
+}
+
+// drop closes an entry for which there is no evidence.
+func (t *Tracker) drop(e *entry, why DropReason) {
+	ob := t.objectShard(e.ref)
+	ob.mu.Lock()
+	was := e.open
+	e.dropped = true
+	if was {
+		t.close(ob, e)
+	}
+	ob.mu.Unlock()
+	if was {
+		t.tellDropped(e, why)
+	}
+}

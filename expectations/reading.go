@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expectations
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Finding is what a live read found about a pending write.
+type Finding int
+
+// The findings of Answer. The first two settle the write, the others leave it outstanding.
+const (
+	// Shown means that the server has the write, or what came after it.
+	Shown Finding = iota
+	// Disproved means that the write is not in effect: it was never made, was undone by others or by a restore of the
+	// server's store from a backup, or its object was replaced.
+	Disproved
+	// CacheBehind means that the server has the write but the cache does not show it and still has time to: an event
+	// that does settles it, and so does a live read that finds it again once it is overdue.
+	CacheBehind
+	// ServerBehind means that the reading is older than the write: it was not answered from the server's current state,
+	// or the server's store was set back. The write waits for a further TTL; if the live read asked for then is older
+	// as well, it is disproved.
+	ServerBehind
+	// Unordered means that the version read cannot be compared with the one written. The write stays expired until an
+	// event or a reading that can be compared settles it. The way out is the caller's: one that knows its cache to be
+	// current gives the write up with Cancel(pending.Token()) or the owner's writes with Forget.
+	Unordered
+)
+
+// Settled reports whether the write is no longer outstanding.
+func (f Finding) Settled() bool { return f == Shown || f == Disproved }
+
+// String returns the finding in words.
+func (f Finding) String() string {
+	switch f {
+	case Shown:
+		return "shown"
+	case Disproved:
+		return "disproved"
+	case CacheBehind:
+		return "cache behind"
+	case ServerBehind:
+		return "server behind"
+	case Unordered:
+		return "unordered"
+	default:
+		return fmt.Sprintf("finding(%d)", int(f))
+	}
+}
+
+// at is when a live reading is taken in: the age of the entry then, and the time that it is given to become visible.
+type at struct{ age, ttl time.Duration }
+
+// answer takes a live reading in; nil means that the object does not exist.
+func (e *entry) answer(live metav1.Object, now at) Finding {
+	switch {
+	case live == nil && e.verb == Delete:
+		return Shown
+	case live == nil:
+		return Disproved
+	case e.verb == Create:
+		return e.answerCreate(live, now)
+	case e.verb == Update:
+		return e.answerUpdate(live, now)
+	default:
+		return e.answerDelete(live, now)
+	}
+}
+
+func (e *entry) answerCreate(live metav1.Object, now at) Finding {
+	switch {
+	case e.exists:
+		return Shown // the creation itself was refused; who has the name is known now
+	case e.uid == "" && e.needs == "":
+		return e.learn(live, now)
+	case live.GetUID() == e.uid:
+		return e.inEffect(now)
+	case isOlder(live.GetResourceVersion(), e.needs):
+		return e.serverBehind(now)
+	default:
+		return Disproved // gone again, and its name is another's
+	}
+}
+
+func (e *entry) answerUpdate(live metav1.Object, now at) Finding {
+	version := live.GetResourceVersion()
+	if e.needs == "" {
+		switch {
+		case version != "" && version == e.base:
+			return Disproved
+		case isOlder(version, e.base):
+			return e.serverBehind(now)
+		default:
+			return e.learn(live, now)
+		}
+	}
+	c, ordered := order(version, e.needs)
+	switch {
+	case ordered && c < 0:
+		return e.serverBehind(now)
+	case ordered:
+		return e.inEffect(now)
+	case e.uid != "" && live.GetUID() != e.uid:
+		return Disproved
+	default:
+		e.problem = Incomparable
+		return Unordered
+	}
+}
+
+func (e *entry) answerDelete(live metav1.Object, now at) Finding {
+	same := live.GetUID() == e.uid
+	switch {
+	case isOlder(live.GetResourceVersion(), e.base):
+		return e.serverBehind(now)
+	case same && live.GetDeletionTimestamp() == nil:
+		return Disproved
+	default:
+		return Shown
+	}
+}
+
+// learn takes in the first thing known about a write whose outcome was unknown. The object read has the write or does not
+// have it; either way the cache must show as much.
+func (e *entry) learn(live metav1.Object, now at) Finding {
+	e.uid, e.needs, e.older, e.problem = live.GetUID(), live.GetResourceVersion(), false, NoProblem
+	if e.needs == "" || reached(e.seen, e.needs) {
+		return Shown
+	}
+	e.due = now.age + now.ttl
+	return CacheBehind
+}
+
+// inEffect tells what to do about a write that the server has. A cache that only just lost the object, by a relist that
+// may have been answered from the past, has the rest of the TTL to show it again.
+func (e *entry) inEffect(now at) Finding {
+	if e.problem == Tombstone && now.age < e.due {
+		e.problem = NoProblem
+		return CacheBehind
+	}
+	return Shown
+}
+
+// serverBehind tells what to do about a reading older than the write: ask again one TTL later, then believe it.
+func (e *entry) serverBehind(now at) Finding {
+	if e.older && now.age >= e.due {
+		return Disproved
+	}
+	if !e.older {
+		e.older, e.due = true, now.age+now.ttl
+	}
+	e.problem = NoProblem
+	return ServerBehind
+}
