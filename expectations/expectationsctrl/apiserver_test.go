@@ -13,11 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -29,34 +28,17 @@ import (
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
-var configMapKind = schema.GroupKind{Kind: "ConfigMap"}
-
 // onePod is a controller that wants exactly one Pod for each ConfigMap. It gives every Pod another name, so that only its
 // expectations keep it from creating two.
 type onePod struct {
-	client  client.Client
-	tracker *expectations.Tracker
-	waker   *expectationsctrl.Waker
-	writes  *expectationsctrl.RecordingClient
-	gate    *expectationsctrl.Resolver
-	labels  map[string]string
+	client client.Client
+	gate   *expectationsctrl.Gate
+	clock  *clocktesting.FakePassiveClock
+	labels map[string]string
 
 	mu      sync.Mutex
-	now     time.Time            // guarded by mu
 	created int                  // guarded by mu
 	states  []expectations.State // guarded by mu; the verdict of every pass
-}
-
-func (r *onePod) clock() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.now
-}
-
-func (r *onePod) advance(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.now = r.now.Add(d)
 }
 
 func (r *onePod) count(s expectations.State) int {
@@ -77,7 +59,7 @@ func (r *onePod) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	}
 	var wanted corev1.ConfigMap
 	if err := r.client.Get(ctx, request.NamespacedName, &wanted); err != nil {
-		r.tracker.ForgetKey(request.NamespacedName)
+		r.gate.Forget(request.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	owner := expectationsctrl.OwnerOf(&wanted)
@@ -99,7 +81,7 @@ func (r *onePod) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 	r.created++
 	name := fmt.Sprintf("%s-%d", wanted.Name, r.created)
 	r.mu.Unlock()
-	return ctrl.Result{}, r.writes.For(owner).Create(ctx, &corev1.Pod{
+	return ctrl.Result{}, r.gate.For(owner).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: wanted.Namespace, Labels: r.labels},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "example.test/c:1"}}},
 	})
@@ -114,17 +96,13 @@ func (r *onePod) start(t *testing.T, config *rest.Config, options cache.Options,
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.now, r.client, r.waker = time.Unix(1000, 0), mgr.GetClient(), expectationsctrl.NewWaker()
-	r.tracker, err = expectations.New(expectations.Options{Now: r.clock, Wake: r.waker.Wake, TTL: time.Minute})
-	if err != nil {
+	r.client, r.clock = mgr.GetClient(), clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	if r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{Clock: r.clock, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	r.writes = expectationsctrl.NewRecordingClient(mgr.GetClient(), r.tracker, mgr.GetCache())
-	r.gate = &expectationsctrl.Resolver{Tracker: r.tracker, Reader: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper()}
-	err = ctrl.NewControllerManagedBy(mgr).Named(name).
-		For(&corev1.ConfigMap{}, builder.WithPredicates(expectationsctrl.ObservePredicate(r.tracker, configMapKind))).
-		Watches(&corev1.Pod{}, expectationsctrl.Observing(r.tracker, podKind, handler.Funcs{})).
-		WatchesRawSource(r.waker).
+	err = r.gate.Attach(ctrl.NewControllerManagedBy(mgr)).Named(name).
+		For(&corev1.ConfigMap{}).
+		Watches(&corev1.Pod{}, handler.Funcs{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 2}).
 		Complete(r)
 	if err != nil {
@@ -215,7 +193,7 @@ func TestControllerOnARealAPIServer(t *testing.T) {
 		before := r.count(expectations.Satisfied)
 		close(held)
 		eventually(t, "the event wakes the owner", func(context.Context) (bool, error) {
-			return r.count(expectations.Satisfied) > before && r.tracker.Outstanding() == 0, nil
+			return r.count(expectations.Satisfied) > before && r.gate.Tracker().Outstanding() == 0, nil
 		})
 		if got := livePods(t, "lag"); got != 1 {
 			t.Errorf("%d pods, want 1", got)
@@ -236,17 +214,10 @@ func TestControllerOnARealAPIServer(t *testing.T) {
 		eventually(t, "the pod is created", func(context.Context) (bool, error) { return livePods(t, "blind") > 0, nil })
 		poke(t, direct, cm, "early")
 		eventually(t, "the controller waits", func(context.Context) (bool, error) { return r.count(expectations.Waiting) > 0, nil })
-		if r.tracker.Outstanding() != 1 || livePods(t, "blind") != 1 {
-			t.Fatalf("%d writes outstanding, %d pods before the deadline", r.tracker.Outstanding(), livePods(t, "blind"))
+		if r.gate.Tracker().Outstanding() != 1 || livePods(t, "blind") != 1 {
+			t.Fatalf("%d writes outstanding, %d pods before the deadline", r.gate.Tracker().Outstanding(), livePods(t, "blind"))
 		}
-		verdict := r.tracker.Check(expectationsctrl.OwnerOf(cm))
-		r.advance(time.Minute)
-		if err := r.gate.Resolve(t.Context(), verdict); err != nil {
-			t.Fatal(err)
-		}
-		if r.tracker.Outstanding() != 1 {
-			t.Fatal("a verdict of before the deadline led to a live read")
-		}
+		r.clock.SetTime(r.clock.Now().Add(time.Minute))
 		v, err := r.gate.Check(t.Context(), expectationsctrl.OwnerOf(cm))
 		if err != nil || !v.Satisfied() {
 			t.Errorf("got %s %v, %v; want the live read to settle it", v.State, v.Pending, err)

@@ -2,30 +2,30 @@
 
 // Package expectationsctrl connects package expectations to controller-runtime.
 //
-//   - RecordingClient wraps a client.Client; what it writes on behalf of an owner is expected by itself.
-//   - Observing and ObservePredicate feed watch events to the tracker.
-//   - Waker is a source.Source that enqueues owners whose writes have become visible.
-//   - Resolver does the live reads that an expired verdict asks for.
+// A [Gate] is all of it for one controller:
 //
-// A controller puts them together like this:
+//	NewGate(mgr, Options{})   once, beside the controller
+//	gate.Attach(builder)      every event of the controller's watches is observed, and who waited is enqueued
+//	gate.Check(ctx, owner)    at the start of Reconcile: may this owner act on what the cache shows?
+//	gate.For(owner)           a client.Client; what it writes is awaited by itself
+//	gate.Forget(key)          when the owner is not found
 //
-//	waker := expectationsctrl.NewWaker()
-//	tracker, err := expectations.New(expectations.Options{Now: clock.Now, Wake: waker.Wake})
-//	writes := expectationsctrl.NewRecordingClient(mgr.GetClient(), tracker, mgr.GetCache())
-//	gate := &expectationsctrl.Resolver{Tracker: tracker, Reader: mgr.GetAPIReader(), Mapper: mgr.GetRESTMapper()}
+// # What a write waits for
 //
-//	builder.ControllerManagedBy(mgr).
-//		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(expectationsctrl.ObservePredicate(tracker, vmiKind))).
-//		Watches(&corev1.Pod{}, expectationsctrl.Observing(tracker, podKind, enqueueOwner)).
-//		WatchesRawSource(waker)
+// Each write is noted before it is sent and waits for its own object and version, by group and kind: whether the
+// controller reads its own types, unstructured objects or metadata alone, and writes in another of these forms, does
+// not matter. A kind should be watched and read in one form, as two forms are two caches of which one may lag.
 //
-// and at the start of Reconcile:
+//	create                       an object of the UID that the server answered, or newer than that
+//	create of what is there      that object, told by a live read; nothing, if it is gone by then
+//	update, patch, apply         the version that the server answered; one that the cache shows already, if nothing changed
+//	status and other subresources   likewise, where the answer is the object itself (not scale, eviction, binding, token)
+//	delete                       the object of that UID terminating or gone
+//	delete of what terminates    the version that the server then has, told by a live read
+//	outcome unknown              any of these, or a live read after the TTL
+//	refused, dry run             nothing
 //
-//	verdict, err := gate.Check(ctx, owner)
-//	if err != nil || !verdict.Satisfied() {
-//		return reconcile.Result{RequeueAfter: verdict.RequeueAfter}, err
-//	}
-//
-// Predicates of a watch run before its handler. One that drops events must come after ObservePredicate, or the tracker
-// will not see them and fall back to live reads.
+// A write to an object that the cache leaves out, by its selectors or namespaces, is seen by no event: it waits for the
+// TTL and is then settled by a live read, or at once if Options.Hidden tells. Writes that nobody could recognise are
+// not sent: creations with a generated name, deletions without a UID, deletions of collections.
 package expectationsctrl

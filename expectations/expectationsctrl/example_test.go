@@ -5,57 +5,78 @@ package expectationsctrl_test
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 )
 
-// What is written through the client is awaited by itself: the gate stays shut
-// until the watch has shown the new Pod. In a controller the manager's client and
-// cache take the place of the fake, and its watches call the handler.
+// gated is a reconciler that acts on a cache only if that shows what it wrote.
+type gated struct {
+	client.Client
+	gate *expectationsctrl.Gate
+}
+
+func (r *gated) SetupWithManager(mgr ctrl.Manager) (err error) {
+	if r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{}); err != nil {
+		return err
+	}
+	return r.gate.Attach(ctrl.NewControllerManagedBy(mgr)).For(&corev1.ConfigMap{}).Owns(&corev1.Pod{}).Complete(r)
+}
+
+func (r *gated) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	vm := &corev1.ConfigMap{}
+	if err := r.Get(ctx, req.NamespacedName, vm); err != nil {
+		r.gate.Forget(req.NamespacedName)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	owner := expectationsctrl.OwnerOf(vm)
+	if verdict, err := r.gate.Check(ctx, owner); err != nil || !verdict.Satisfied() {
+		return ctrl.Result{RequeueAfter: verdict.RequeueAfter}, err
+	}
+	return ctrl.Result{}, launch(ctx, r.gate.For(owner), vm) // every write through this client is awaited
+}
+
+// launch creates the Pod of vm unless the cache shows it.
+func launch(ctx context.Context, c client.Client, vm *corev1.ConfigMap) error {
+	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "virt-launcher-" + vm.Name}}
+	fmt.Println("create", launcher.Name)
+	launcher.UID = "91aa" // a real server chooses it
+	return c.Create(ctx, launcher)
+}
+
+// The reconciler above is gated in nineteen lines, those of SetupWithManager and Reconcile. Here it meets a cache that
+// does not show its Pod yet; a manager and a watch would take the place of what the example does by hand.
 func Example() {
-	tracker, err := expectations.New(expectations.Options{
-		Now:  func() time.Time { return time.Unix(0, 0) },
-		Wake: func(o expectations.Owner) { fmt.Println("wake", o.Key) }, // a Waker's in a controller
-	})
+	ctx := context.Background()
+	vm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "7f2c"}}
+	server := fake.NewClientBuilder().WithObjects(vm).Build()
+	gate, err := expectationsctrl.NewGate(cluster{server: server}, expectationsctrl.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	server := fake.NewClientBuilder().Build()
-	recording := expectationsctrl.NewRecordingClient(server, tracker, nil)
-	gate := &expectationsctrl.Resolver{Tracker: tracker, Reader: server, Mapper: server.RESTMapper()}
-	events := expectationsctrl.Observing(tracker, schema.GroupKind{Kind: "Pod"}, nil)
-	vm := expectations.Owner{Key: types.NamespacedName{Namespace: "default", Name: "vm"}, UID: "7f2c"}
-
-	ctx := context.Background()
-	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "virt-launcher-vm-x"}}
-	launcher.UID = "91aa" // a real server chooses it
-	if err := recording.For(vm).Create(ctx, launcher); err != nil {
-		fmt.Println(err)
-		return
+	r := &gated{Client: server, gate: gate}
+	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(vm)}
+	for range 3 {
+		if _, err := r.Reconcile(ctx, request); err != nil {
+			fmt.Println(err)
+		}
 	}
-	verdict, err := gate.Check(ctx, vm)
+	verdict, err := gate.Check(ctx, expectationsctrl.OwnerOf(vm))
 	fmt.Println(verdict.State, verdict.Pending, err)
 
-	events.Create(ctx, event.CreateEvent{Object: launcher}, nil) // from the watch
-	verdict, err = gate.Check(ctx, vm)
+	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "virt-launcher-vm", UID: "91aa"}}
+	gate.Observing().Create(event.CreateEvent{Object: launcher}) // from the watch
+	verdict, err = gate.Check(ctx, expectationsctrl.OwnerOf(vm))
 	fmt.Println(verdict.State, err)
-
-	// A write that nobody could recognise is refused before it is sent.
-	nameless := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "virt-launcher-"}}
-	fmt.Println(recording.For(vm).Create(ctx, nameless))
 	// Output:
-	// waiting [create of Pod default/virt-launcher-vm-x, needs 1] <nil>
-	// wake default/vm
+	// create virt-launcher-vm
+	// waiting [create of Pod default/virt-launcher-vm, needs 1] <nil>
 	// satisfied <nil>
-	// create Pod with generated name: write cannot be tracked
 }

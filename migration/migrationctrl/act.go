@@ -93,7 +93,7 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", migration.ErrRender, err)
 	}
-	err = r.writes.For(g.owner).Create(ctx, pod)
+	err = r.gate.For(g.owner).Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		return r.recognise(ctx, g, pod)
 	}
@@ -138,7 +138,7 @@ func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a migration.Act
 		opts = append(opts, client.GracePeriodSeconds(*a.Pod.GraceSeconds))
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.key.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}}
-	err := r.writes.For(g.owner).Delete(ctx, pod, opts...)
+	err := r.gate.For(g.owner).Delete(ctx, pod, opts...)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("migrationctrl: delete Pod %s/%s: %w", g.key.Namespace, a.Pod.Name, err)
 	}
@@ -161,7 +161,7 @@ func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Act
 		return err
 	}
 	patch := client.MergeFromWithOptions(g.VMI, client.MergeFromWithOptimisticLock{})
-	if err := r.writes.For(g.owner).Patch(ctx, next, patch); err != nil {
+	if err := r.gate.For(g.owner).Patch(ctx, next, patch); err != nil {
 		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", next.Namespace, next.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Changed the guest", "vmi", next.Name, "why", a.Why)

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
@@ -73,12 +72,9 @@ type Reconciler struct {
 	// SetupWithManager on. Defaults to one with default queue options.
 	Admission *migration.Admission
 
-	// tracker holds own unseen writes, waker enqueues who waited for them or
-	// for a slot, writes notes them, and gate reads live what stays unseen.
-	tracker *expectations.Tracker
-	waker   *expectationsctrl.Waker
-	writes  *expectationsctrl.RecordingClient
-	gate    *expectationsctrl.Resolver
+	// gate notes own writes and tells whether the caches show them; it also
+	// enqueues who waited for a slot.
+	gate *expectationsctrl.Gate
 
 	restoring sync.Mutex
 	// restored, guarded by restoring, says that Admission knows what the API
@@ -92,8 +88,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := r.complete(); err != nil {
 		return err
 	}
-	if err := r.expect(mgr); err != nil {
-		return err
+	var err error
+	r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{Clock: r.Clock, Client: r.Client, APIReader: r.APIReader})
+	if err != nil {
+		return fmt.Errorf("migrationctrl: %w", err)
 	}
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
@@ -132,18 +130,6 @@ func (r *Reconciler) complete() error {
 		r.Admission = migration.NewAdmission(r.Config.WithDefaults().Limits, nil)
 	}
 	return errors.Join(missing...)
-}
-
-// expect sets up the tracking of own writes.
-func (r *Reconciler) expect(mgr ctrl.Manager) (err error) {
-	r.waker = expectationsctrl.NewWaker()
-	r.tracker, err = expectations.New(expectations.Options{Now: r.Clock.Now, Wake: r.waker.Wake})
-	if err != nil {
-		return fmt.Errorf("migrationctrl: %w", err)
-	}
-	r.writes = expectationsctrl.NewRecordingClient(r.Client, r.tracker, mgr.GetCache())
-	r.gate = &expectationsctrl.Resolver{Tracker: r.tracker, Reader: r.APIReader, Mapper: mgr.GetRESTMapper()}
-	return nil
 }
 
 // Reconcile makes one pass over one migration.

@@ -58,7 +58,7 @@ func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migratio
 	next := was.DeepCopy()
 	next.Status = *plan.Status.DeepCopy()
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := r.writes.For(g.owner).Status().Patch(ctx, next, patch); err != nil {
+	if err := r.gate.For(g.owner).Status().Patch(ctx, next, patch); err != nil {
 		return fmt.Errorf("migrationctrl: store the status of %s: %w", g.key, err)
 	}
 	if was.Status.Phase != plan.Status.Phase {
@@ -71,7 +71,7 @@ func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migratio
 // patchMigration writes the migration's metadata.
 func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.VirtualMachineInstanceMigration) error {
 	patch := client.MergeFromWithOptions(g.Migration, client.MergeFromWithOptimisticLock{})
-	if err := r.writes.For(g.owner).Patch(ctx, next, patch); err != nil {
+	if err := r.gate.For(g.owner).Patch(ctx, next, patch); err != nil {
 		return err
 	}
 	g.Migration = next

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
@@ -21,8 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/expectations"
-	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration"
 )
 
@@ -33,10 +30,7 @@ const (
 	podByGuest     = "migrationctrl.podByGuest"
 )
 
-const (
-	vmiKind       = "VirtualMachineInstance"
-	migrationKind = "VirtualMachineInstanceMigration"
-)
+const vmiKind = "VirtualMachineInstance"
 
 // index registers the indexes.
 func index(ctx context.Context, ix client.FieldIndexer) error {
@@ -74,17 +68,13 @@ func warm(ctx context.Context, c cache.Informers) error {
 // watch declares every kind of object that can change a decision. Policies are
 // read at hand-off only, so a change of one wakes nobody.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
-	migrations := schema.GroupKind{Group: v1.GroupVersion.Group, Kind: migrationKind}
-	vmis := schema.GroupKind{Group: v1.GroupVersion.Group, Kind: vmiKind}
-	pods := schema.GroupKind{Kind: "Pod"}
-	return b.
-		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(expectationsctrl.ObservePredicate(r.tracker, migrations))).
+	return r.gate.Attach(b).
+		For(&v1.VirtualMachineInstanceMigration{}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
-		Watches(&v1.VirtualMachineInstance{}, expectationsctrl.Observing(r.tracker, vmis, handler.EnqueueRequestsFromMapFunc(r.ofGuest))).
-		Watches(&corev1.Pod{}, expectationsctrl.Observing(r.tracker, pods, handler.EnqueueRequestsFromMapFunc(r.ofPod))).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofGuest)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt)).
-		WatchesRawSource(r.waker)
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt))
 }
 
 // siblings enqueues the other migrations of a guest when one of them ends or
@@ -184,6 +174,6 @@ func requests(keys []types.NamespacedName) []reconcile.Request {
 // wake enqueues migrations whose answer from Admission changed.
 func (r *Reconciler) wake(keys []types.NamespacedName) {
 	for _, k := range keys {
-		r.waker.Wake(expectations.Owner{Key: k})
+		r.gate.Wake(k)
 	}
 }

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -73,7 +72,7 @@ func (r *Reconciler) createLauncher(ctx context.Context, g *gathered) error {
 	if err != nil {
 		return err
 	}
-	switch err = r.writes.For(g.owner).Create(ctx, pod); {
+	switch err = r.gate.For(g.owner).Create(ctx, pod); {
 	case apierrors.IsAlreadyExists(err):
 		return r.adopt(ctx, g, pod)
 	case err != nil:
@@ -103,30 +102,15 @@ func remedy(err error) string {
 // one that an earlier pass made whose caches or answer did not get here.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
-	err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live)
-	if apierrors.IsNotFound(err) {
-		r.disprove(g, pod.Name, nil)
-	}
-	if err != nil {
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
 		return fmt.Errorf("read Pod %s/%s, which exists: %w", pod.Namespace, pod.Name, err)
 	}
 	if !metav1.IsControlledBy(live, g.VMI) {
-		r.disprove(g, pod.Name, live)
 		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and belongs to something else; delete it", pod.Namespace, pod.Name)
 	}
 	ctrl.LoggerFrom(ctx).Info("Found the guest's Pod", "pod", live.Name)
 	g.Pods = append(g.Pods, live)
 	return nil
-}
-
-// disprove ends the wait for a creation whose place live has, or had: the events
-// of that object may be over, and no other will come.
-func (r *Reconciler) disprove(g *gathered, name string, live metav1.Object) {
-	for _, p := range r.tracker.Check(g.owner).Pending {
-		if p.Verb == expectations.Create && p.Name == name {
-			r.tracker.Answer(p, live)
-		}
-	}
 }
 
 // deletePod deletes one Pod. That it is gone, or that its name is another's by
@@ -136,7 +120,7 @@ func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) e
 	if a.GraceSeconds != nil {
 		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
 	}
-	err := r.writes.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...)
+	err := r.gate.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -164,7 +148,7 @@ func (r *Reconciler) setUnpaused(ctx context.Context, g *gathered, a vmi.Action)
 	}
 	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
 	pod.Status.Conditions = append(pod.Status.Conditions, c)
-	if err := client.IgnoreNotFound(r.writes.For(g.owner).Status().Patch(ctx, pod, client.StrategicMergeFrom(a.Pod))); err != nil {
+	if err := client.IgnoreNotFound(r.gate.For(g.owner).Status().Patch(ctx, pod, client.StrategicMergeFrom(a.Pod))); err != nil {
 		return fmt.Errorf("patch the readiness gate of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
@@ -190,7 +174,7 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) erro
 	ctx, span := tracer.Start(ctx, "vmi.Store")
 	defer span.End()
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	err := client.IgnoreNotFound(r.writes.For(g.owner).Patch(ctx, want.DeepCopy(), patch))
+	err := client.IgnoreNotFound(r.gate.For(g.owner).Patch(ctx, want.DeepCopy(), patch))
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
 		return fmt.Errorf("vmictrl: store %s/%s: %w", was.Namespace, was.Name, err)

@@ -36,7 +36,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	obj := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, key, obj); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.tracker.ForgetKey(key)
+			r.gate.Forget(key)
 			return nil, nil
 		}
 		return nil, fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", key, err)

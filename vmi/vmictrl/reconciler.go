@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
@@ -71,12 +70,8 @@ type Reconciler struct {
 	// Config is handed to vmi.Decide.
 	Config vmi.Config
 
-	// tracker holds own unseen writes, waker enqueues who waited for them,
-	// writes notes them, and gate reads live what stays unseen.
-	tracker *expectations.Tracker
-	waker   *expectationsctrl.Waker
-	writes  *expectationsctrl.RecordingClient
-	gate    *expectationsctrl.Resolver
+	// gate notes own writes and tells whether the caches show them.
+	gate *expectationsctrl.Gate
 	// limiter spaces out the repetitions of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -87,8 +82,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := r.complete(); err != nil {
 		return err
 	}
-	if err := r.expect(mgr); err != nil {
-		return err
+	var err error
+	r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{Clock: r.Clock, Client: r.Client, APIReader: r.APIReader})
+	if err != nil {
+		return fmt.Errorf("vmictrl: %w", err)
 	}
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
@@ -100,18 +97,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := r.watch(b).Complete(r); err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
 	}
-	return nil
-}
-
-// expect sets up the tracking of own writes.
-func (r *Reconciler) expect(mgr ctrl.Manager) (err error) {
-	r.waker = expectationsctrl.NewWaker()
-	r.tracker, err = expectations.New(expectations.Options{Now: r.Clock.Now, Wake: r.waker.Wake})
-	if err != nil {
-		return fmt.Errorf("vmictrl: %w", err)
-	}
-	r.writes = expectationsctrl.NewRecordingClient(r.Client, r.tracker, mgr.GetCache())
-	r.gate = &expectationsctrl.Resolver{Tracker: r.tracker, Reader: r.APIReader, Mapper: mgr.GetRESTMapper()}
 	return nil
 }
 

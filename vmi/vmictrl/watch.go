@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -101,16 +100,14 @@ func claimNames(obj *v1.VirtualMachineInstance) []string {
 
 // watch declares every kind of object that can change a decision.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
-	pods := schema.GroupKind{Kind: "Pod"}
-	return b.
-		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(expectationsctrl.ObservePredicate(r.tracker, vmiGroupKind))).
-		Watches(&corev1.Pod{}, expectationsctrl.Observing(r.tracker, pods, handler.EnqueueRequestsFromMapFunc(r.ofPod))).
+	return r.gate.Attach(b).
+		For(&v1.VirtualMachineInstance{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&v1.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(migrated)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.claimants)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespaced), builder.WithPredicates(relief())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesRawSource(r.waker)
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 }
 
 // relief passes changes of a ResourceQuota after which it may let a Pod through

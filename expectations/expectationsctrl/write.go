@@ -6,11 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/expectations"
@@ -20,38 +20,22 @@ import (
 // chooses, a deletion of an object without UID, or a deletion of a collection.
 var ErrUntracked = errors.New("write cannot be tracked")
 
-// RecordingClient makes clients whose writes are noted in a Tracker. It is safe for concurrent use.
-type RecordingClient struct {
-	client  client.Client
-	tracker *expectations.Tracker
-	cache   client.Reader
-}
-
-// NewRecordingClient returns a RecordingClient that writes through c. cache is the cache whose events the tracker
-// observes; it is read after writes that may have changed nothing, for which no event would come. It may be nil: such
-// writes then stay expected until a live read.
-func NewRecordingClient(c client.Client, t *expectations.Tracker, cache client.Reader) *RecordingClient {
-	return &RecordingClient{client: c, tracker: t, cache: cache}
-}
-
-// OwnerOf returns the owner that an object is.
-func OwnerOf(obj client.Object) expectations.Owner {
-	return expectations.Owner{Key: client.ObjectKeyFromObject(obj), UID: obj.GetUID()}
-}
-
 // For returns a client for writes on behalf of owner. Its reads are those of the wrapped client. Every write is noted
 // before it is sent; it stays expected when the outcome is unknown and is taken back when the server refuses it.
 //
 // Create needs a name, Delete an object with UID, which is made a precondition. DeleteAllOf is refused. A creation that
-// finds the object there stays expected: the cache has yet to show it. Dry runs are not noted, nor are writes to
-// subresources other than status.
-func (r *RecordingClient) For(owner expectations.Owner) client.Client {
-	return &ownedClient{Client: r.client, r: r, owner: owner}
+// finds an object there awaits that object. Dry runs are not noted, nor are writes to a subresource that is not the
+// object itself, such as scale or eviction.
+//
+// Whatever was seen by the time a call returns does not wake the owner, as it is running: a pass that writes nothing new
+// is not repeated.
+func (g *Gate) For(owner expectations.Owner) client.Client {
+	return &ownedClient{Client: g.client, gate: g, owner: owner}
 }
 
 type ownedClient struct {
 	client.Client
-	r     *RecordingClient
+	gate  *Gate
 	owner expectations.Owner
 }
 
@@ -75,7 +59,7 @@ func (c *ownedClient) Create(ctx context.Context, obj client.Object, opts ...cli
 	if ref.Name == "" {
 		return fmt.Errorf("create %s with generated name: %w", ref.Kind, ErrUntracked)
 	}
-	tok := c.r.tracker.ExpectCreate(c.owner, ref)
+	tok := c.gate.tracker.ExpectCreate(c.owner, ref)
 	err = c.Client.Create(ctx, obj, opts...)
 	c.settle(ctx, write{verb: expectations.Create, token: tok, ref: ref, obj: obj}, err)
 	return err
@@ -102,7 +86,7 @@ func (c *ownedClient) update(ctx context.Context, obj client.Object, send func()
 	if err != nil {
 		return err
 	}
-	tok := c.r.tracker.ExpectUpdate(c.owner, ref, obj.GetResourceVersion(), "")
+	tok := c.gate.tracker.ExpectUpdate(c.owner, ref, obj.GetResourceVersion(), "")
 	err = send()
 	c.settle(ctx, write{verb: expectations.Update, token: tok, ref: ref, obj: obj}, err)
 	return err
@@ -128,10 +112,10 @@ func (c *ownedClient) apply(ctx context.Context, obj runtime.ApplyConfiguration,
 	ref := expectations.Ref{
 		Kind: schema.GroupKind{Group: gv.Group, Kind: before.Kind}, Namespace: before.Namespace, Name: before.Name,
 	}
-	tok := c.r.tracker.ExpectUpdate(c.owner, ref, before.ResourceVersion, "")
+	tok := c.gate.tracker.ExpectUpdate(c.owner, ref, before.ResourceVersion, "")
 	err = send()
-	w := write{verb: expectations.Update, token: tok, ref: ref, applied: true}
-	if after, failed := metadataOf(obj); err == nil && failed == nil {
+	w := write{verb: expectations.Update, token: tok, ref: ref}
+	if after, failed := metadataOf(obj); failed == nil {
 		w.obj = after
 	}
 	c.settle(ctx, w, err)
@@ -162,9 +146,9 @@ func (c *ownedClient) Delete(ctx context.Context, obj client.Object, opts ...cli
 		}
 		opts = append(opts[:len(opts):len(opts)], p)
 	}
-	tok := c.r.tracker.ExpectDelete(c.owner, ref, uid, obj.GetResourceVersion())
+	tok := c.gate.tracker.ExpectDelete(c.owner, ref, uid, obj.GetResourceVersion())
 	err = c.Client.Delete(ctx, obj, opts...)
-	c.settle(ctx, write{verb: expectations.Delete, token: tok, ref: ref}, err)
+	c.settle(ctx, write{verb: expectations.Delete, token: tok, ref: ref, obj: obj, uid: uid}, err)
 	return err
 }
 
@@ -173,69 +157,79 @@ func (c *ownedClient) DeleteAllOf(_ context.Context, obj client.Object, _ ...cli
 	return fmt.Errorf("delete all of %T: %w", obj, ErrUntracked)
 }
 
-// write is one noted write and the object that its answer was read into; nil for deletions.
+// write is one noted write and the object as the server answered it, or as it was sent if the answer has none; its
+// metadata alone is used.
 type write struct {
 	verb  expectations.Verb
 	token expectations.Token
 	ref   expectations.Ref
-	obj   client.Object
-	// applied: obj is only the metadata of an apply configuration.
-	applied bool
+	obj   metav1.Object
+	uid   types.UID // of the object to delete
 }
 
 // settle tells the tracker what came of a write.
 func (c *ownedClient) settle(ctx context.Context, w write, err error) {
 	switch expectations.Classify(w.verb, err) {
 	case expectations.Refused:
-		c.r.tracker.Cancel(w.token)
+		c.gate.tracker.Cancel(w.token)
 	case expectations.Exists:
-		if !c.r.tracker.Exists(w.token) {
-			c.catchUp(ctx, w)
-		}
+		c.exists(ctx, w)
 	case expectations.Accepted:
-		var answer metav1.Object
-		if w.obj != nil {
-			answer = w.obj
-		}
-		if !c.r.tracker.Confirm(w.token, answer) && w.verb == expectations.Update && w.obj != nil {
-			c.catchUp(ctx, w)
-		}
+		c.accepted(ctx, w)
 	case expectations.Ambiguous:
 	}
 }
 
-// catchUp looks whether the cache shows the write already, for a write after which no event may come: one that changed
-// nothing, or a creation of what is there. A miss proves nothing and changes nothing.
-func (c *ownedClient) catchUp(ctx context.Context, w write) {
-	if c.r.cache == nil || w.obj == nil {
-		return
-	}
-	seen, ok := c.emptyLike(w)
-	if !ok {
-		return
-	}
-	key := client.ObjectKey{Namespace: w.ref.Namespace, Name: w.ref.Name}
-	if c.r.cache.Get(ctx, key, seen) == nil {
-		c.r.tracker.Seen(w.token, seen)
+// exists is for a creation that was refused because of an object in its place: that one is what the cache has to show.
+// A live read tells which it is. If it is gone by now there is nothing to wait for.
+func (c *ownedClient) exists(ctx context.Context, w write) {
+	live, err := c.gate.readLive(ctx, w.ref)
+	switch {
+	case err != nil: // any object of that name will do, or a live read when the wait has been long
+	case live == nil:
+		c.gate.tracker.Cancel(w.token)
+	default:
+		w.obj = live
+		c.accepted(ctx, w)
 	}
 }
 
-// emptyLike returns an object of the type under which the cache holds the one written.
-func (c *ownedClient) emptyLike(w write) (client.Object, bool) {
-	gvk := w.obj.GetObjectKind().GroupVersionKind()
-	if w.applied {
-		empty, err := c.Scheme().New(gvk)
-		if err != nil {
-			return nil, false
-		}
-		obj, ok := empty.(client.Object)
-		return obj, ok
+func (c *ownedClient) accepted(ctx context.Context, w write) {
+	answer := w.obj
+	if w.verb == expectations.Delete {
+		answer = nil
 	}
-	obj, ok := reflect.New(reflect.TypeOf(w.obj).Elem()).Interface().(client.Object)
-	if ok {
-		obj.GetObjectKind().SetGroupVersionKind(gvk)
+	if !c.gate.tracker.Confirm(w.token, answer) {
+		c.catchUp(ctx, w)
 	}
-	return obj, ok
+}
+
+// catchUp looks whether the cache shows the write already, for a write after which no event may come: one that changed
+// nothing, or whose event came before it was noted. A miss proves nothing, unless the cache never shows such an object.
+func (c *ownedClient) catchUp(ctx context.Context, w write) {
+	seen := c.gate.readCached(ctx, w.ref)
+	switch {
+	case seen != nil && w.verb == expectations.Delete && seen.GetUID() == w.uid && seen.GetDeletionTimestamp() != nil:
+		c.deletedAgain(ctx, w, seen)
+	case seen != nil:
+		c.gate.tracker.Observe(w.ref.Kind, seen, expectations.Updated)
+	// Without a version the object is a stub: it has a UID, and not what a selector asks for.
+	case w.obj != nil && w.obj.GetResourceVersion() != "" && c.gate.hidden(w.ref.Kind, w.obj):
+		c.gate.tracker.Cancel(w.token)
+	}
+}
+
+// deletedAgain is for the deletion of an object that the cache shows terminating. It changed the object, by a shorter
+// period of grace, or it did not: a live read tells the version to wait for. If the object is gone by now, or
+// cannot be read, the wait for its removal remains.
+func (c *ownedClient) deletedAgain(ctx context.Context, w write, seen client.Object) {
+	live, err := c.gate.readLive(ctx, w.ref)
+	if err != nil || live == nil || live.GetUID() != w.uid {
+		return
+	}
+	c.gate.tracker.ExpectUpdate(c.owner, w.ref, "", live.GetResourceVersion())
+	c.gate.tracker.Cancel(w.token)
+	c.gate.tracker.Observe(w.ref.Kind, seen, expectations.Updated)
 }
 
 // metadataOf reads the object metadata of an apply configuration.

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expectationsctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/expectations"
+)
+
+// Cluster is what a Gate needs of a manager. A manager.Manager is one, and so is a cluster.Cluster.
+type Cluster interface {
+	// GetClient returns the client that is written through.
+	GetClient() client.Client
+	// GetAPIReader returns a reader that asks the API server and no cache.
+	GetAPIReader() client.Reader
+	// GetCache returns the cache whose events the controller watches.
+	GetCache() cache.Cache
+}
+
+// Options configure a Gate. The zero value is complete.
+type Options struct {
+	// Clock tells the time. Defaults to the real one.
+	Clock clock.PassiveClock
+	// TTL is how long a write may stay unseen before Check reads live. Defaults to expectations.DefaultTTL.
+	TTL time.Duration
+	// Client is written through. Defaults to the cluster's.
+	Client client.Client
+	// APIReader reads live. Defaults to the cluster's.
+	APIReader client.Reader
+	// Hidden reports an object that the cache leaves out by its selectors or namespaces; obj has metadata at least. A
+	// write to such an object is settled by the server's answer, as no event will come, unless the cache shows the
+	// object nevertheless. It must be safe for concurrent use. Defaults to none: such a write then waits for the TTL
+	// and is settled by a live read.
+	Hidden func(kind schema.GroupKind, obj metav1.Object) bool
+}
+
+// Gate keeps the owners of one controller from acting on a cache that does not show their own writes yet. It is safe for
+// concurrent use. Create it with NewGate.
+type Gate struct {
+	tracker *expectations.Tracker
+	client  client.Client
+	cache   client.Reader
+	live    client.Reader
+	hidden  func(schema.GroupKind, metav1.Object) bool
+	kinds   *kinds
+	wakes   *wakes
+}
+
+// ErrUnresolved is returned when a live read could not settle an expectation because the versions cannot be compared or
+// the reading was older than the write.
+var ErrUnresolved = errors.New("live read does not settle the write")
+
+// NewGate returns a Gate for one controller of the cluster.
+func NewGate(c Cluster, o Options) (*Gate, error) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Client == nil {
+		o.Client = c.GetClient()
+	}
+	if o.APIReader == nil {
+		o.APIReader = c.GetAPIReader()
+	}
+	if o.Hidden == nil {
+		o.Hidden = func(schema.GroupKind, metav1.Object) bool { return false }
+	}
+	g := &Gate{
+		client: o.Client, cache: c.GetCache(), live: o.APIReader, hidden: o.Hidden,
+		kinds: &kinds{scheme: o.Client.Scheme()}, wakes: &wakes{},
+	}
+	var err error
+	g.tracker, err = expectations.New(expectations.Options{Now: o.Clock.Now, TTL: o.TTL, Wake: g.wakes.wake})
+	if err != nil {
+		return nil, fmt.Errorf("expectationsctrl: %w", err)
+	}
+	return g, nil
+}
+
+// Attach makes the controller under construction tell the gate about every event it watches, and lets the gate enqueue
+// owners whose writes have become visible. Event filters of the builder run in the order in which they were added:
+// attach before adding one that drops events, or the gate will not see them and fall back to live reads.
+func (g *Gate) Attach(b *builder.Builder) *builder.Builder {
+	return b.WithEventFilter(g.Observing()).WatchesRawSource(g.Source())
+}
+
+// OwnerOf returns the owner that an object is.
+func OwnerOf(obj client.Object) expectations.Owner {
+	return expectations.Owner{Key: client.ObjectKeyFromObject(obj), UID: obj.GetUID()}
+}
+
+// Check tells whether the cache shows every write of the owner. If one has been unseen for too long it reads the object
+// live, metadata only, and returns the verdict that then holds. Objects that could not be read or compared are
+// reported in one error; their writes stay outstanding.
+func (g *Gate) Check(ctx context.Context, o expectations.Owner) (expectations.Verdict, error) {
+	v := g.tracker.Check(o)
+	if v.State != expectations.Expired {
+		return v, nil
+	}
+	var errs []error
+	for _, p := range v.Pending {
+		if p.Problem == expectations.NoProblem {
+			continue
+		}
+		live, err := g.readLive(ctx, p.Ref)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
+			continue
+		}
+		if !g.tracker.Answer(p, live) {
+			errs = append(errs, fmt.Errorf("resolve %s: %w", p, ErrUnresolved))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return v, err
+	}
+	return g.tracker.Check(o), nil
+}
+
+// readLive returns what the API server has under the name, or nil if there is nothing.
+func (g *Gate) readLive(ctx context.Context, ref expectations.Ref) (metav1.Object, error) {
+	mapping, err := g.client.RESTMapper().RESTMapping(ref.Kind)
+	if err != nil {
+		return nil, fmt.Errorf("find version of %s: %w", ref.Kind, err)
+	}
+	live := &metav1.PartialObjectMetadata{}
+	live.SetGroupVersionKind(mapping.GroupVersionKind)
+	err = g.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, live)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // absence is an answer
+	}
+	if err != nil {
+		return nil, err
+	}
+	return live, nil
+}
+
+// readCached returns what the cache has under the name, or nil if it does not say. It reads the kind in the
+// representation whose events were observed, so that it never makes the cache watch another. Before the first
+// event of a kind there is nothing to be found.
+func (g *Gate) readCached(ctx context.Context, ref expectations.Ref) client.Object {
+	obj := g.kinds.empty(ref.Kind)
+	if obj == nil || g.cache.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, obj) != nil {
+		return nil
+	}
+	return obj
+}
+
+// Forget drops the writes of every owner that had this key. Call it when the owner is not found.
+func (g *Gate) Forget(key types.NamespacedName) { g.tracker.ForgetKey(key) }
+
+// Wake enqueues an owner for a reason of the caller's own.
+func (g *Gate) Wake(key types.NamespacedName) { g.wakes.wake(expectations.Owner{Key: key}) }
+
+// Tracker returns the tracker behind the gate, to be told of events that do not come from a watch of the controller.
+func (g *Gate) Tracker() *expectations.Tracker { return g.tracker }
