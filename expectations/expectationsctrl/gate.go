@@ -40,6 +40,8 @@ type Options struct {
 	Client client.Client
 	// APIReader reads live. Defaults to the cluster's.
 	APIReader client.Reader
+	// Observer is told what becomes of every write. Defaults to nobody.
+	Observer expectations.Observer
 	// Hidden reports an object that the cache leaves out by its selectors or namespaces; obj has metadata at least. A
 	// write to such an object is settled by the server's answer, as no event will come, unless the cache shows the
 	// object nevertheless. It must be safe for concurrent use. Defaults to none: such a write then waits for the TTL
@@ -59,8 +61,7 @@ type Gate struct {
 	wakes   *wakes
 }
 
-// ErrUnresolved is returned when a live read could not settle an expectation because the versions cannot be compared or
-// the reading was older than the write.
+// ErrUnresolved is returned when a live read could not settle an expectation because the versions cannot be compared.
 var ErrUnresolved = errors.New("live read does not settle the write")
 
 // NewGate returns a Gate for one controller of the cluster.
@@ -82,7 +83,7 @@ func NewGate(c Cluster, o Options) (*Gate, error) {
 		kinds: &kinds{scheme: o.Client.Scheme()}, wakes: &wakes{},
 	}
 	var err error
-	g.tracker, err = expectations.New(expectations.Options{Now: o.Clock.Now, TTL: o.TTL, Wake: g.wakes.wake})
+	g.tracker, err = expectations.New(expectations.Options{Now: o.Clock.Now, TTL: o.TTL, Wake: g.wakes.wake, Observer: o.Observer})
 	if err != nil {
 		return nil, fmt.Errorf("expectationsctrl: %w", err)
 	}
@@ -103,7 +104,7 @@ func OwnerOf(obj client.Object) expectations.Owner {
 
 // Check tells whether the cache shows every write of the owner. If one has been unseen for too long it reads the object
 // live, metadata only, and returns the verdict that then holds. Objects that could not be read or compared are
-// reported in one error; their writes stay outstanding.
+// reported in one error; their writes stay expired.
 func (g *Gate) Check(ctx context.Context, o expectations.Owner) (expectations.Verdict, error) {
 	v := g.tracker.Check(o)
 	if v.State != expectations.Expired {
@@ -114,19 +115,42 @@ func (g *Gate) Check(ctx context.Context, o expectations.Owner) (expectations.Ve
 		if p.Problem == expectations.NoProblem {
 			continue
 		}
-		live, err := g.readLive(ctx, p.Ref)
-		if err != nil {
+		if err := g.resolve(ctx, p); err != nil {
 			errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
-			continue
-		}
-		if !g.tracker.Answer(p, live) {
-			errs = append(errs, fmt.Errorf("resolve %s: %w", p, ErrUnresolved))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return v, err
 	}
 	return g.tracker.Check(o), nil
+}
+
+// resolve reads live what became of a write. What the server has, the cache may show by now.
+func (g *Gate) resolve(ctx context.Context, p expectations.Pending) error {
+	live, err := g.readLive(ctx, p.Ref)
+	if err != nil {
+		return err
+	}
+	found := g.tracker.Answer(p, live)
+	if found.Settled() {
+		return nil
+	}
+	cached := g.readCached(ctx, p.Ref)
+	if cached != nil && g.tracker.Seen(p.Token(), cached) {
+		return nil
+	}
+	switch {
+	case cached == nil && g.hidden(p.Kind, live), found == expectations.Unordered && same(cached, live):
+		g.tracker.Cancel(p.Token())
+	case found == expectations.Unordered:
+		return ErrUnresolved
+	}
+	return nil
+}
+
+// same reports whether the cache shows the current state of the server: versions without an order can be equal.
+func same(cached client.Object, live metav1.Object) bool {
+	return cached != nil && cached.GetUID() == live.GetUID() && cached.GetResourceVersion() == live.GetResourceVersion()
 }
 
 // readLive returns what the API server has under the name, or nil if there is nothing.

@@ -128,7 +128,13 @@ func TestCheckAsksTheServerWhenTheWaitIsLong(t *testing.T) {
 		want   expectations.State
 		err    error
 	}{
-		"creation that happened": {func(_ *testing.T, s *scene) { s.tracker.ExpectCreate(owner, there()) }, nil, expectations.Satisfied, nil},
+		"creation that happened, which the cache has yet to show": {func(_ *testing.T, s *scene) {
+			s.tracker.ExpectCreate(owner, there())
+		}, nil, expectations.Waiting, nil},
+		"creation that happened, which the cache shows": {func(t *testing.T, s *scene) {
+			s.tracker.ExpectCreate(owner, there())
+			s.catchUp(t, "there")
+		}, nil, expectations.Satisfied, nil},
 		"creation that did not": {func(_ *testing.T, s *scene) {
 			r := there()
 			r.Name = "never"
@@ -139,7 +145,14 @@ func TestCheckAsksTheServerWhenTheWaitIsLong(t *testing.T) {
 		}, nil, expectations.Satisfied, nil},
 		"update that is not reached": {func(_ *testing.T, s *scene) {
 			s.tracker.ExpectUpdate(owner, there(), "", "999999")
+		}, nil, expectations.Waiting, nil},
+		"update that cannot be compared": {func(_ *testing.T, s *scene) {
+			s.tracker.ExpectUpdate(owner, there(), "", "x7")
 		}, nil, expectations.Expired, expectationsctrl.ErrUnresolved},
+		"update that cannot be compared, by a cache that is current": {func(t *testing.T, s *scene) {
+			s.tracker.ExpectUpdate(owner, there(), "", "x7")
+			s.catchUp(t, "there")
+		}, nil, expectations.Satisfied, nil},
 		"server that cannot be read": {func(_ *testing.T, s *scene) { s.tracker.ExpectCreate(owner, there()) }, broken, expectations.Expired, broken},
 		"kind that is not served": {func(_ *testing.T, s *scene) {
 			r := there()

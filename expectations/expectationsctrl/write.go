@@ -183,9 +183,13 @@ func (c *ownedClient) settle(ctx context.Context, w write, err error) {
 // exists is for a creation that was refused because of an object in its place: that one is what the cache has to show.
 // A live read tells which it is. If it is gone by now there is nothing to wait for.
 func (c *ownedClient) exists(ctx context.Context, w write) {
+	if c.gate.tracker.Exists(w.token) {
+		return
+	}
 	live, err := c.gate.readLive(ctx, w.ref)
 	switch {
 	case err != nil: // any object of that name will do, or a live read when the wait has been long
+		c.catchUp(ctx, w)
 	case live == nil:
 		c.gate.tracker.Cancel(w.token)
 	default:
@@ -212,7 +216,7 @@ func (c *ownedClient) catchUp(ctx context.Context, w write) {
 	case seen != nil && w.verb == expectations.Delete && seen.GetUID() == w.uid && seen.GetDeletionTimestamp() != nil:
 		c.deletedAgain(ctx, w, seen)
 	case seen != nil:
-		c.gate.tracker.Observe(w.ref.Kind, seen, expectations.Updated)
+		c.gate.tracker.Seen(w.token, seen)
 	// Without a version the object is a stub: it has a UID, and not what a selector asks for.
 	case w.obj != nil && w.obj.GetResourceVersion() != "" && c.gate.hidden(w.ref.Kind, w.obj):
 		c.gate.tracker.Cancel(w.token)
@@ -227,9 +231,11 @@ func (c *ownedClient) deletedAgain(ctx context.Context, w write, seen client.Obj
 	if err != nil || live == nil || live.GetUID() != w.uid {
 		return
 	}
-	c.gate.tracker.ExpectUpdate(c.owner, w.ref, "", live.GetResourceVersion())
+	tok := c.gate.tracker.ExpectUpdate(c.owner, w.ref, "", "")
 	c.gate.tracker.Cancel(w.token)
-	c.gate.tracker.Observe(w.ref.Kind, seen, expectations.Updated)
+	if !c.gate.tracker.Confirm(tok, live) {
+		c.gate.tracker.Seen(tok, seen)
+	}
 }
 
 // metadataOf reads the object metadata of an apply configuration.

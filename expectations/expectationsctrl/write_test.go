@@ -180,6 +180,9 @@ func TestWritesWithoutAnEventAreLookedUpInTheCache(t *testing.T) {
 			if v := s.tracker.Check(owner); v.State != tc.want {
 				t.Errorf("got %s %v, want %s", v.State, v.Pending, tc.want)
 			}
+			if n := s.queue.Len(); n > 0 {
+				t.Error("the owner is enqueued by its own write, which it would repeat for ever")
+			}
 		})
 	}
 }
