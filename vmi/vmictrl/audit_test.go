@@ -66,9 +66,15 @@ func (w *world) onePodEach(n int) {
 // writes counts what the controller wrote; refused says whether refused ones.
 func (w *world) writes(refused bool) map[string]int {
 	w.t.Helper()
+	return w.requests(func(q rig.Request) bool { return q.Accepted() != refused })
+}
+
+// requests counts the writes of the controller that are of a kind.
+func (w *world) requests(of func(rig.Request) bool) map[string]int {
+	w.t.Helper()
 	out := map[string]int{}
 	for _, a := range w.audit() {
-		if a.User.Username == rig.UserController && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" && a.Accepted() != refused {
+		if a.User.Username == rig.UserController && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" && of(a) {
 			out[a.What()]++
 		}
 	}

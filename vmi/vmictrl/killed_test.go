@@ -3,155 +3,289 @@
 package vmictrl_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
+	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/vmi/vmictrl"
+	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// errKilled is what a killed process sees of its last write: nothing.
-var errKilled = errors.New("killed")
+// mostTries is how often a process is started to be killed at a write that it may not come to: two processes need not
+// write in the same order.
+const mostTries = 5
 
-// mostWrites is more than any of the paths writes.
-const mostWrites = 20
-
-// dying is the client of a process that dies right after its nth write took
-// effect, before it learns of it; all later calls fail.
-type dying struct {
-	client.Client
-	left *atomic.Int64
-	dead chan struct{}
+// path is a way of a guest on which the controller is killed at each of its writes.
+type path struct {
+	// begin makes a guest, at the beginning of the path.
+	begin func(*world) *v1.VirtualMachineInstance
+	// arrived says what is missing to the end of the path, or nothing.
+	arrived func(*world, *v1.VirtualMachineInstance) string
+	// told says what is missing of what a controller writes on the side, which a killed one may never write.
+	told func(*world, *v1.VirtualMachineInstance) string
+	// check is for what must hold in the end.
+	check func(*world, *v1.VirtualMachineInstance)
 }
 
-func (d dying) guard(write func() error) error {
-	if d.left.Load() <= 0 {
-		return errKilled
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	switch n := d.left.Add(-1); {
-	case n == 0:
-		close(d.dead)
-		return errKilled
-	case n < 0:
-		return errKilled
-	default:
-		return nil
-	}
+// trip is one guest on the path, in a namespace of its own.
+type trip struct {
+	*world
+	guest   *v1.VirtualMachineInstance
+	history *history
+	process *process
 }
 
-func (d dying) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	return d.guard(func() error { return d.Client.Create(ctx, o, opts...) })
-}
-
-func (d dying) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	return d.guard(func() error { return d.Client.Patch(ctx, o, p, opts...) })
-}
-
-func (d dying) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	return d.guard(func() error { return d.Client.Delete(ctx, o, opts...) })
-}
-
-func (d dying) SubResource(name string) client.SubResourceClient {
-	return dyingSubResource{d.Client.SubResource(name), d}
-}
-
-type dyingSubResource struct {
-	client.SubResourceClient
-	d dying
-}
-
-func (s dyingSubResource) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-	return s.d.guard(func() error { return s.SubResourceClient.Patch(ctx, o, p, opts...) })
-}
-
-// mortal runs a controller that dies after its nth write. What begin begins, its
-// successor brings to the end that reached recognises; mortal reports whether
-// the controller died before that.
-func (w *world) mortal(n int64, begin func(), reached func() bool) bool {
+// killedAtEachWrite runs the controller in processes of its own. The first goes the path in peace and tells what it
+// writes. Then, for each of these writes, one process is killed by signal 9 right before it is sent, and one when the
+// server has answered and nobody in the process knows. One successor brings all guests to the end of the path. The
+// first trip is returned.
+func killedAtEachWrite(w *world, p path) *trip {
 	w.t.Helper()
-	d := dying{left: &atomic.Int64{}, dead: make(chan struct{})}
-	d.left.Store(n)
-	stop := w.start(setup{edit: func(r *vmictrl.Reconciler) {
-		d.Client = r.Client
-		r.Client = d
-	}})
-	begin()
-	w.eventually(func() string {
-		if reached() {
-			return ""
-		}
-		select {
-		case <-d.dead:
-			return ""
-		default:
-			return "it is neither dead nor done"
-		}
-	})
-	stop()
-	died := d.left.Load() <= 0
-	w.start(setup{})
-	w.eventually(func() string {
-		if !reached() {
-			return fmt.Sprintf("the successor of a controller that died after write %d does not get there", n)
-		}
-		return ""
-	})
-	return died
+	calm := w.trip(w.t, p, death{})
+	calm.process.stop()
+	want := calm.effects()
+	calm.check(p)
+
+	tried := map[death]int{}
+	var trips []*trip
+	next := deaths(calm.process.writes)
+	w.t.Logf("%d writes: %q", len(calm.process.writes), calm.process.writes)
+	for len(next) > 0 {
+		made := make([]*trip, len(next))
+		w.t.Run("killed at", func(t *testing.T) {
+			for i, d := range next {
+				tried[d]++
+				t.Run(d.String(), func(t *testing.T) {
+					t.Parallel()
+					made[i] = w.trip(t, p, d)
+				})
+			}
+		})
+		trips = append(trips, slices.DeleteFunc(made, func(made *trip) bool { return made == nil })...)
+		next = w.survived(tried, trips)
+	}
+	if w.t.Failed() {
+		return calm
+	}
+	w.succeed(p, trips)
+	for _, made := range trips {
+		w.t.Run("successor of one killed "+made.process.death.String(), func(t *testing.T) {
+			made.t = t
+			made.check(p)
+			made.compare(want)
+		})
+	}
+	return calm
 }
 
-func (w *world) phase(g *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
-	seen := &v1.VirtualMachineInstance{}
-	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), seen); err != nil {
-		return ""
+// deaths are the orders to die at each of the writes.
+func deaths(writes []string) []death {
+	var all []death
+	for _, write := range writes {
+		all = append(all, death{Write: write}, death{Write: write, Answered: true})
 	}
-	return seen.Status.Phase
+	return all
+}
+
+// survived returns the deaths that no process has died yet, among those at every write that any process made.
+func (w *world) survived(tried map[death]int, trips []*trip) []death {
+	died, all := map[death]bool{}, map[death]bool{}
+	for _, made := range trips {
+		died[made.process.death] = made.process.killed() || died[made.process.death]
+		for _, d := range deaths(made.process.writes) {
+			all[d] = true
+		}
+	}
+	for d := range tried {
+		all[d] = true
+	}
+	var next []death
+	for d := range all {
+		switch {
+		case died[d]:
+		case tried[d] < mostTries:
+			next = append(next, d)
+		default:
+			w.t.Errorf("no process of %d came to its death %s", mostTries, d)
+		}
+	}
+	return next
+}
+
+// trip sends a guest on the path, with a controller that does as ordered, and returns when either has ended.
+func (parent *world) trip(t *testing.T, p path, d death) *trip {
+	t.Helper()
+	w := parent.world(t)
+	made := &trip{world: w, history: w.record(parent.t.Context())}
+	made.guest = p.begin(w)
+	made.process = w.spawn(t, order{Namespaces: []string{w.ns}, Death: d})
+	w.eventually(func() string {
+		if made.process.over() {
+			return ""
+		}
+		if missing := p.arrived(w, made.guest); missing != "" {
+			return missing
+		}
+		return p.told(w, made.guest)
+	})
+	made.process.stop()
+	return made
+}
+
+// succeed lets one controller bring all guests to the end of the path.
+func (w *world) succeed(p path, trips []*trip) {
+	w.t.Helper()
+	var o order
+	for _, made := range trips {
+		o.Namespaces = append(o.Namespaces, made.ns)
+	}
+	successor := w.spawn(w.t, o)
+	for _, made := range trips {
+		made.t = w.t
+		w.eventually(func() string {
+			if missing := p.arrived(made.world, made.guest); missing != "" {
+				return fmt.Sprintf("%s of the guest whose controller was killed %s", missing, made.process.death)
+			}
+			return ""
+		})
+	}
+	successor.stop()
+}
+
+// effects counts the requests by which controllers changed something in the namespace. Events are left to check, as
+// one may get lost, and so are patches of the guest: two may become one.
+func (m *trip) effects() map[string]int {
+	m.t.Helper()
+	all := m.requests(rig.Request.Accepted)
+	delete(all, "create events")
+	delete(all, "patch virtualmachineinstances")
+	return all
+}
+
+// compare fails unless two controllers did what one does. A request that was on its way when the first was killed may
+// have had an effect that the server could tell nobody.
+func (m *trip) compare(want map[string]int) {
+	m.t.Helper()
+	did := m.effects()
+	for what, n := range m.requests(cutOff) {
+		if _, wanted := want[what]; wanted {
+			did[what] += min(n, want[what]-did[what])
+		}
+	}
+	if diff := cmp.Diff(want, did); diff != "" {
+		m.t.Errorf("what both controllers did, against what one does (-want +got):\n%s", diff)
+	}
+}
+
+func cutOff(q rig.Request) bool { return q.ResponseStatus.Code >= 500 }
+
+func refused(q rig.Request) bool { return !q.Accepted() && !cutOff(q) }
+
+// check is for what holds on every path.
+func (m *trip) check(p path) {
+	m.t.Helper()
+	m.onePodEach(1)
+	m.history.onwards(m.world, m.guest)
+	if vain := m.requests(refused); len(vain) > 0 {
+		m.t.Errorf("refused were %v", vain)
+	}
+	var events corev1.EventList
+	if err := m.List(m.t.Context(), &events, client.InNamespace(m.ns)); err != nil {
+		m.t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, e := range events.Items {
+		if e.ReportingController != "virtualmachine-controller" {
+			continue
+		}
+		if told[e.Reason] || e.Series != nil || e.Count > 1 {
+			m.t.Errorf("event %s was told more than once: %s", e.Reason, e.Message)
+		}
+		told[e.Reason] = true
+	}
+	p.check(m.world, m.guest)
 }
 
 func killedStarting(w *world) {
-	for n := int64(1); n <= mostWrites; n++ {
-		w := w.world(w.t)
-		var g *v1.VirtualMachineInstance
-		died := w.mortal(n, func() { g = w.guest("guest") }, func() bool { return w.phase(g) == v1.Scheduled })
-		w.await(g, "the offer", func() bool { return g.Status.Phase == v1.Scheduled })
-		if l := w.lease(g); l.State != handoff.Offered || l.Epoch != 1 {
-			w.t.Errorf("after write %d: the lease is %+v", n, l)
-		}
-		w.awaitPods(1)
-		w.onePodEach(1)
-		if !died {
-			return
-		}
+	calm := killedAtEachWrite(w, path{
+		begin: func(w *world) *v1.VirtualMachineInstance { return w.guest("guest") },
+		arrived: func(w *world, g *v1.VirtualMachineInstance) string {
+			if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
+				return err.Error()
+			}
+			l, err := handoff.Of(g)
+			if err != nil || g.Status.Phase != v1.Scheduled || l.State != handoff.Offered {
+				return fmt.Sprintf("the offer (phase %s, lease %+v, %v)", g.Status.Phase, l, err)
+			}
+			return w.ungated()
+		},
+		told: func(w *world, _ *v1.VirtualMachineInstance) string { return w.untold("SuccessfulCreate") },
+		check: func(w *world, g *v1.VirtualMachineInstance) {
+			w.awaitPods(1)
+			if l := w.lease(g); l.State != handoff.Offered || l.Epoch != 1 {
+				w.t.Errorf("the lease is %+v", l)
+			}
+		},
+	})
+	made := 0
+	for _, n := range calm.requests(func(rig.Request) bool { return true }) {
+		made += n
 	}
-	w.t.Errorf("a start takes more than %d writes", mostWrites)
+	if made != len(calm.process.writes) || made == 0 {
+		w.t.Errorf("the server was written to %d times, of which the process knew %q", made, calm.process.writes)
+	}
 }
 
+// killedDeleting begins with a guest that has ended and is deleted, and no controller has seen that yet.
 func killedDeleting(w *world) {
-	for n := int64(1); n <= mostWrites; n++ {
-		w := w.world(w.t)
-		stop := w.start(setup{})
-		g := w.running("guest")
-		stop()
-		var found v1.VirtualMachineInstanceList
-		died := w.mortal(n, func() {
+	killedAtEachWrite(w, path{
+		begin: func(w *world) *v1.VirtualMachineInstance {
+			stop := w.start(setup{})
+			g := w.running("guest")
+			w.await(g, "Ready", func() bool { return condition(g, v1.VirtualMachineInstanceReady).Status == corev1.ConditionTrue })
+			w.eventually(func() string { return w.ungated() + w.untold("SuccessfulCreate") })
+			stop()
 			w.delete(g)
 			w.node(g, handoff.Release, v1.Succeeded)
-		}, func() bool {
-			err := w.List(w.t.Context(), &found, client.InNamespace(w.ns))
-			return err == nil && len(found.Items) == 0
-		})
-		w.awaitPods(0)
-		w.onePodEach(1)
-		if !died {
-			return
+			return g
+		},
+		arrived: func(w *world, _ *v1.VirtualMachineInstance) string {
+			var found v1.VirtualMachineInstanceList
+			if err := w.List(w.t.Context(), &found, client.InNamespace(w.ns)); err != nil || len(found.Items)+len(w.pods()) > 0 {
+				return fmt.Sprintf("the end (%d guests, %d Pods, %v)", len(found.Items), len(w.pods()), err)
+			}
+			return ""
+		},
+		told:  func(w *world, _ *v1.VirtualMachineInstance) string { return w.untold("SuccessfulDelete") },
+		check: func(w *world, _ *v1.VirtualMachineInstance) { w.awaitPods(0) },
+	})
+}
+
+// ungated says that the readiness gate of the guest's Pod is not written, or nothing.
+func (w *world) ungated() string {
+	for _, pod := range w.pods() {
+		for _, c := range pod.Status.Conditions {
+			if c.Type == v1.VirtualMachineUnpaused {
+				return ""
+			}
 		}
 	}
-	w.t.Errorf("a deletion takes more than %d writes", mostWrites)
+	return "the readiness gate"
+}
+
+// untold says that there is no event of the reason, or nothing.
+func (w *world) untold(reason string) string {
+	var events corev1.EventList
+	if err := w.List(w.t.Context(), &events, client.InNamespace(w.ns)); err != nil {
+		return err.Error()
+	}
+	if slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == reason }) {
+		return ""
+	}
+	return "event " + reason
 }

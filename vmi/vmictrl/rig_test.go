@@ -4,6 +4,7 @@ package vmictrl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -51,17 +53,41 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard()) // what no manager's logger gets
-	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 2}), scheme: runtime.NewScheme()}
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1.AddToScheme} {
-		if err := add(c.scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 2})}
 	var err error
+	if c.scheme, err = newScheme(); err != nil {
+		t.Fatal(err)
+	}
 	if c.Client, err = client.New(c.Config(rig.UserAdmin), client.Options{Scheme: c.scheme}); err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	return s, errors.Join(clientgoscheme.AddToScheme(s), v1.AddToScheme(s))
+}
+
+// newController returns a controller that is confined to the namespaces.
+func newController(cfg *rest.Config, s *runtime.Scheme, l logr.Logger, namespaces ...string) (ctrl.Manager, *vmictrl.Reconciler, error) {
+	skip := true
+	only := map[string]cache.Config{}
+	for _, ns := range namespaces {
+		only[ns] = cache.Config{}
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: s, Logger: l, Metrics: server.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: &skip},
+		Cache:      cache.Options{DefaultNamespaces: only},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return mgr, &vmictrl.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image,
+		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+	}, nil
 }
 
 // world is one namespace, to which the controllers of one test are confined, so
@@ -88,22 +114,13 @@ type setup struct {
 // start runs a controller and returns what stops it and waits for its end.
 func (w *world) start(s setup) (stop func()) {
 	w.t.Helper()
-	skip := true
 	cfg := w.Config(rig.UserController)
 	if s.wrap != nil {
 		cfg.Wrap(s.wrap)
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: w.scheme, Logger: logger(w.t), Metrics: server.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: &skip},
-		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{w.ns: {}}},
-	})
+	mgr, r, err := newController(cfg, w.scheme, logger(w.t), w.ns)
 	if err != nil {
 		w.t.Fatal(err)
-	}
-	r := &vmictrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image,
-		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 	}
 	if s.edit != nil {
 		s.edit(r)
