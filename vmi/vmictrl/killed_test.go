@@ -118,20 +118,20 @@ func (w *world) survived(tried map[death]int, trips []*trip) []death {
 }
 
 // trip sends a guest on the path, with a controller that does as ordered, and returns when either has ended.
-func (parent *world) trip(t *testing.T, p path, d death) *trip {
+func (w *world) trip(t *testing.T, p path, d death) *trip {
 	t.Helper()
-	w := parent.world(t)
-	made := &trip{world: w, history: w.record(parent.t.Context())}
-	made.guest = p.begin(w)
-	made.process = w.spawn(t, order{Namespaces: []string{w.ns}, Death: d})
-	w.eventually(func() string {
+	made := &trip{world: w.world(t)}
+	made.history = made.record(w.t.Context())
+	made.guest = p.begin(made.world)
+	made.process = w.spawn(t, order{Namespaces: []string{made.ns}, Death: d})
+	made.eventually(func() string {
 		if made.process.over() {
 			return ""
 		}
-		if missing := p.arrived(w, made.guest); missing != "" {
+		if missing := p.arrived(made.world, made.guest); missing != "" {
 			return missing
 		}
-		return p.told(w, made.guest)
+		return p.told(made.world, made.guest)
 	})
 	made.process.stop()
 	return made
