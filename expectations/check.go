@@ -11,26 +11,17 @@ import (
 
 // Check tells whether the cache shows every write of the owner. It costs a few nanoseconds when nothing is outstanding.
 func (t *Tracker) Check(o Owner) Verdict {
-	if t.outstanding.Load() == 0 {
+	writes := t.writesOf(o.Key)
+	if len(writes) == 0 {
 		return Verdict{}
 	}
-	entries := t.entriesOf(o.Key)
-	if len(entries) == 0 {
-		return Verdict{}
-	}
-	return t.verdict(o, entries, t.now())
+	return t.verdict(o, writes, t.now())
 }
 
-func (t *Tracker) verdict(o Owner, entries []*entry, now time.Time) Verdict {
+func (t *Tracker) verdict(o Owner, writes []*handle, now time.Time) Verdict {
 	var v Verdict
-	for _, e := range entries {
-		if e.owner.UID != o.UID {
-			if now.Sub(e.since) >= t.ttl {
-				t.drop(e, Succeeded)
-			}
-			continue
-		}
-		p, due, open := t.pending(e, now)
+	for _, h := range writes {
+		p, due, open := t.pending(h, o, now)
 		if !open {
 			continue
 		}
@@ -54,30 +45,44 @@ func (t *Tracker) verdict(o Owner, entries []*entry, now time.Time) Verdict {
 	return v
 }
 
-func (t *Tracker) pending(e *entry, now time.Time) (p Pending, due time.Time, open bool) {
-	ob := t.objectShard(e.ref)
-	ob.mu.Lock()
-	if !e.open {
+// pending describes a write if it is outstanding and the owner's. Overdue writes of predecessors of the owner under the
+// same key are dropped: nobody will ask for them again.
+func (t *Tracker) pending(h *handle, o Owner, now time.Time) (p Pending, due time.Time, open bool) {
+	ob, e := t.lock(h)
+	switch {
+	case e == nil:
 		ob.mu.Unlock()
-		return Pending{}, time.Time{}, false
+		return p, due, false
+	case e.owner.UID != o.UID:
+		overdue := now.Sub(e.since) >= t.ttl
+		ob.mu.Unlock()
+		if overdue {
+			t.drop(h, Succeeded, anyOwner)
+		}
+		return p, due, false
 	}
-	p = Pending{
-		Ref: e.ref, Verb: e.verb, Since: e.since,
-		Needs: e.needs, Seen: e.seen, Problem: e.problem, entry: e,
-	}
+	p = e.pending()
 	due = e.since.Add(e.due)
 	first := false
 	if p.Problem == NoProblem && !now.Before(due) {
 		p.Problem, first, e.told = Overdue, !e.told, true
 	}
 	ob.mu.Unlock()
+	if first {
+		t.tellTroubled(p.token.write(p.Verb), Overdue)
+	}
+	return p, due, true
+}
+
+func (e *entry) pending() Pending {
+	p := Pending{
+		Ref: e.ref, Verb: e.verb, Since: e.since, Needs: e.needs, Seen: e.seen, Problem: e.problem,
+		token: Token{handle: e.handle, owner: e.owner, ref: e.ref, since: e.since},
+	}
 	if e.verb == Delete {
 		p.Needs = string(e.uid)
 	}
-	if first {
-		t.tellTroubled(e, Overdue)
-	}
-	return p, due, true
+	return p
 }
 
 // Answer feeds back the live read of one pending write, made after the Check that reported it and answered by the
@@ -85,31 +90,33 @@ func (t *Tracker) pending(e *entry, now time.Time) (p Pending, due time.Time, op
 // exist. The finding tells what became of the write; if it is not settled, the next Check tells how long to wait. A
 // reading that nobody asked for is taken as well. Answer does not wake the owner: its own pass is what reads.
 func (t *Tracker) Answer(p Pending, live metav1.Object) Finding {
-	e := p.entry
-	if e == nil {
+	h := p.token.handle
+	if h == nil {
 		return Shown
 	}
-	now := at{age: t.now().Sub(e.since), ttl: t.ttl}
-	ob := t.objectShard(e.ref)
-	ob.mu.Lock()
-	if !e.open {
+	now := at{age: t.now().Sub(p.Since), ttl: t.ttl}
+	ob, e := t.lock(h)
+	if e == nil {
 		ob.mu.Unlock()
 		return Shown
 	}
 	before := e.problem
 	found := e.answer(live, now)
 	if found.Settled() {
-		t.close(ob, e)
+		t.unlink(ob, e)
 	}
-	alarm := e.problem != before && e.problem != NoProblem
+	alarm := found == Unordered && before != Incomparable
 	ob.mu.Unlock()
 	switch {
-	case found == Shown:
-		t.tellSettled(e, ByLiveRead)
-	case found == Disproved:
-		t.tellSettled(e, ByDisproof)
+	case found.Settled():
+		by := ByLiveRead
+		if found == Disproved {
+			by = ByDisproof
+		}
+		t.tellSettled(e, by)
+		t.spare.Put(e)
 	case alarm:
-		t.tellTroubled(e, Incomparable)
+		t.tellTroubled(p.token.write(p.Verb), Incomparable)
 	}
 	return found
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// entry is one noted write. Its mutable part is guarded by the object shard of ref, except nextOfOwner, which is guarded
-// by the owner shard.
+// entry is one noted write. Its mutable part is guarded by the shard of its object, except its links in the list of its
+// owner, which the shard of the owner guards.
 type entry struct {
 	owner Owner
 	ref   Ref
@@ -19,8 +19,6 @@ type entry struct {
 	since time.Time
 
 	due     time.Duration // age from which a live read is needed
-	open    bool          // still outstanding
-	dropped bool          // given up by the caller, not settled
 	exists  bool          // create: refused, because something of that name is there
 	removed bool          // the last event seen was the removal of seenUID
 	older   bool          // a live read showed a version older than the write
@@ -33,8 +31,9 @@ type entry struct {
 	seen    string    // newest version that the cache has shown, or vouched for, since the write was noted
 	seenUID types.UID // UID of the last object observed under the name
 
-	nextOfObject *entry
-	nextOfOwner  *entry
+	handle *handle
+	hash   [2]uint32 // by side
+	links  [2]links  // by side
 }
 
 // order compares two versions. ok is false if either is missing or not well formed, unless they are identical, which
@@ -177,46 +176,35 @@ func (e *entry) bookmark(version string) bool {
 type confirmation int
 
 const (
-	stillOpen     confirmation = iota // evidence is yet to come
-	alarming                          // the evidence that had come cannot be compared
-	settledNow                        // evidence had come before the answer, or none is needed
-	settledBefore                     // nothing was awaited any more
-	reopened                          // it had been settled by evidence about another object
+	stillOpen  confirmation = iota // evidence is yet to come
+	alarming                       // the evidence that had come cannot be compared
+	settledNow                     // evidence had come before the answer, or none is needed
 )
 
 // confirm takes the server's answer in.
 func (e *entry) confirm(obj metav1.Object) confirmation {
 	switch {
-	case obj != nil && e.verb == Create:
-		return e.confirmCreate(obj)
-	case obj != nil && e.verb == Update && e.open:
-		return e.confirmUpdate(obj)
-	case e.open:
+	case obj == nil || e.verb == Delete:
 		return stillOpen
+	case e.verb == Create:
+		return e.confirmCreate(obj)
 	default:
-		return settledBefore
+		return e.confirmUpdate(obj)
 	}
 }
 
 func (e *entry) confirmCreate(obj metav1.Object) confirmation {
 	e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
-	shown := e.seenUID == e.uid || reached(e.seen, e.needs)
-	switch {
-	case e.open && shown:
+	if (e.uid != "" && e.seenUID == e.uid) || reached(e.seen, e.needs) {
 		return settledNow
-	case e.open:
-		return stillOpen
-	case !shown && !e.dropped && e.seenUID != "":
-		return reopened
-	default:
-		return settledBefore
 	}
+	return stillOpen
 }
 
 func (e *entry) confirmUpdate(obj metav1.Object) confirmation {
 	e.uid, e.needs = obj.GetUID(), obj.GetResourceVersion()
 	unchanged := e.needs != "" && e.needs == e.base
-	gone := e.removed && e.seenUID == e.uid
+	gone := e.removed && e.uid != "" && e.seenUID == e.uid
 	if unchanged || gone || reached(e.seen, e.needs) {
 		return settledNow
 	}

@@ -7,79 +7,80 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// change is what one observation did to one entry.
-type change struct {
-	entry   *entry
-	settled bool
-	last    bool // settled, and the owner waits for nothing else
+// settled is an entry that an observation has ended.
+type settled struct {
+	*entry
+	last bool // the owner waits for nothing else
 }
 
 // Observe feeds one watch event. Owners whose last outstanding write it settles, and those that need a live read because
 // of it, are woken. gk is the group and kind of obj.
 func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind) {
-	if t.outstanding.Load() == 0 {
+	ref := Ref{Kind: gk, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	hash := t.objectHash(ref)
+	ob := &t.objects[hash%shardCount]
+	if ob.count.Load() == 0 {
 		return
 	}
-	ref := Ref{Kind: gk, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	ob := t.objectShard(ref)
-	var room [4]change // keeps the common case off the heap
-	changes := room[:0]
+	var room [4]settled // keeps the common case off the heap
+	did := room[:0]
+	var alarmed []Write // copies, as their entries are open to others
 	ob.mu.Lock()
-	for e := ob.entries[ref]; e != nil; {
-		next, before := e.nextOfObject, e.problem
-		if e.observe(obj, kind) {
-			changes = append(changes, change{entry: e, settled: true, last: t.close(ob, e)})
-		} else if e.problem != before {
-			changes = append(changes, change{entry: e})
+	for e, next := ob.head(hash), (*entry)(nil); e != nil; e = next {
+		next = ob.after(e)
+		if e.hash[byObject] != hash || e.ref != ref {
+			continue
 		}
-		e = next
+		before := e.problem
+		if e.observe(obj, kind) {
+			e.keepEvidence()
+			did = append(did, settled{entry: e, last: t.unlink(ob, e)})
+		} else if e.problem != before {
+			alarmed = append(alarmed, e.write())
+		}
 	}
 	ob.mu.Unlock()
-	t.spread(changes, ByEvent, kind)
+	t.spread(did, ByEvent)
+	for _, w := range alarmed {
+		if kind == DeletedUnknown {
+			t.tellTroubled(w, Tombstone)
+		} else {
+			t.tellTroubled(w, Incomparable)
+		}
+		t.wake(w.Owner)
+	}
 }
 
 // ObserveBookmark tells that the cache has seen everything of this kind up to resourceVersion, in one namespace or, with
 // "", in all. It settles writes whose version is known and not newer, and wakes owners as Observe does.
 func (t *Tracker) ObserveBookmark(gk schema.GroupKind, namespace, resourceVersion string) {
-	if t.outstanding.Load() == 0 {
-		return
-	}
-	var changes []change
+	matches := func(r Ref) bool { return r.Kind == gk && (namespace == "" || r.Namespace == namespace) }
+	var did []settled
 	for i := range t.objects {
 		ob := &t.objects[i]
+		if ob.count.Load() == 0 {
+			continue
+		}
 		ob.mu.Lock()
-		for ref, e := range ob.entries {
-			if ref.Kind != gk || (namespace != "" && ref.Namespace != namespace) {
-				continue
-			}
-			for e != nil {
-				next := e.nextOfObject
-				if e.bookmark(resourceVersion) {
-					changes = append(changes, change{entry: e, settled: true, last: t.close(ob, e)})
-				}
-				e = next
+		for _, e := range ob.all() {
+			if matches(e.ref) && e.bookmark(resourceVersion) {
+				did = append(did, settled{entry: e, last: t.unlink(ob, e)})
 			}
 		}
 		ob.mu.Unlock()
 	}
-	t.spread(changes, ByBookmark, Updated)
+	t.spread(did, ByBookmark)
 }
 
-// spread tells the observer and the owners.
-func (t *Tracker) spread(changes []change, by Evidence, kind EventKind) {
-	for _, c := range changes {
-		switch {
-		case c.settled:
-			t.tellSettled(c.entry, by)
-		case kind == DeletedUnknown:
-			t.tellTroubled(c.entry, Tombstone)
-		default:
-			t.tellTroubled(c.entry, Incomparable)
-		}
+// spread tells the observer and the owners, and gives the entries back.
+func (t *Tracker) spread(did []settled, by Evidence) {
+	for _, s := range did {
+		t.tellSettled(s.entry, by)
 	}
-	for _, c := range changes {
-		if c.last || !c.settled {
-			t.wake(c.entry.owner)
+	for _, s := range did {
+		if s.last {
+			t.wake(s.owner)
 		}
+		t.spare.Put(s.entry)
 	}
 }

@@ -87,9 +87,10 @@ func (t *Tracker) tellDropped(e *entry, why DropReason) {
 	}
 }
 
-func (t *Tracker) tellTroubled(e *entry, p Problem) {
+// tellTroubled takes a copy, as the entry is still open to others.
+func (t *Tracker) tellTroubled(w Write, p Problem) {
 	if t.observer != nil {
-		t.observer.Troubled(e.write(), p)
+		t.observer.Troubled(w, p)
 	}
 }
 

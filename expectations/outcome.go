@@ -13,34 +13,45 @@ import (
 // deletions. Confirm reports whether nothing is awaited any more. It wakes the owner only if what was seen in the
 // meantime cannot be compared with the reply, which takes a live read.
 func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
-	e := tok.entry
-	if e == nil {
+	if tok.handle == nil {
 		return true
 	}
-	var abandoned []*entry
-	ob := t.objectShard(e.ref)
-	ob.mu.Lock()
+	ob, e := t.lock(tok.handle)
+	if e == nil {
+		refuted := obj != nil && tok.handle.refuted(obj)
+		ob.mu.Unlock()
+		if refuted {
+			t.reopen(tok, obj)
+		}
+		return !refuted
+	}
 	is := e.confirm(obj)
-	switch is {
-	case settledNow:
-		t.close(ob, e)
-	case reopened:
-		abandoned = t.link(ob, e)
+	if is == settledNow {
+		t.unlink(ob, e)
 	}
 	ob.mu.Unlock()
 	switch is {
 	case settledNow:
 		t.tellSettled(e, ByReply)
-	case reopened:
-		t.tellNoted(e)
+		t.spare.Put(e)
 	case alarming:
-		t.tellTroubled(e, Incomparable)
-		t.wake(e.owner)
+		t.tellTroubled(tok.write(Update), Incomparable)
+		t.wake(tok.owner)
 	}
-	for _, old := range abandoned {
-		t.drop(old, Succeeded)
-	}
-	return is == settledNow || is == settledBefore
+	return is == settledNow
+}
+
+// reopen notes a creation again that had been settled by another object than the one created.
+func (t *Tracker) reopen(tok Token, answer metav1.Object) {
+	e := t.entry(tok.owner, tok.ref)
+	e.verb, e.since = Create, tok.since
+	e.uid, e.needs = answer.GetUID(), answer.GetResourceVersion()
+	e.handle = tok.handle
+	t.tellNoted(e)
+	ob, _ := t.lock(tok.handle)
+	tok.handle.entry = e
+	t.link(ob, e)
+	ob.mu.Unlock()
 }
 
 // Exists reports that the server refused the creation because an object of that name is there. If names are intents, it
@@ -61,22 +72,25 @@ func (t *Tracker) Seen(tok Token, cached metav1.Object) (settled bool) {
 	return t.settle(tok, func(e *entry) bool { return cached != nil && e.read(cached) }, ByCache)
 }
 
-// settle closes the entry, without waking its owner, if the given evidence says so.
+// settle ends the write, without waking its owner, if the given evidence says so.
 func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (settled bool) {
-	e := tok.entry
-	if e == nil {
+	if tok.handle == nil {
 		return true
 	}
-	ob := t.objectShard(e.ref)
-	ob.mu.Lock()
-	now := e.open && evidence(e)
-	if now {
-		t.close(ob, e)
+	ob, e := t.lock(tok.handle)
+	if e == nil {
+		ob.mu.Unlock()
+		return true
 	}
-	settled = !e.open
+	settled = evidence(e)
+	if settled {
+		e.keepEvidence()
+		t.unlink(ob, e)
+	}
 	ob.mu.Unlock()
-	if now {
+	if settled {
 		t.tellSettled(e, by)
+		t.spare.Put(e)
 	}
 	return settled
 }
@@ -85,38 +99,36 @@ func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (se
 // caller gives up on it. Cancelling twice, or after evidence came, does nothing. Never cancel on an error for which
 // Classify says Ambiguous: a live read, fed to Answer, settles it.
 func (t *Tracker) Cancel(tok Token) {
-	if tok.entry != nil {
-		t.drop(tok.entry, Cancelled)
+	if tok.handle != nil {
+		t.drop(tok.handle, Cancelled, anyOwner)
 	}
 }
 
 // Forget drops every outstanding write of an owner.
 func (t *Tracker) Forget(o Owner) {
-	for _, e := range t.entriesOf(o.Key) {
-		if e.owner.UID == o.UID {
-			t.drop(e, Forgotten)
-		}
+	for _, h := range t.writesOf(o.Key) {
+		t.drop(h, Forgotten, func(e *entry) bool { return e.owner.UID == o.UID })
 	}
 }
 
 // ForgetKey drops the outstanding writes of every owner that had this key. Call it when the owner is not found.
 func (t *Tracker) ForgetKey(key types.NamespacedName) {
-	for _, e := range t.entriesOf(key) {
-		t.drop(e, Forgotten)
+	for _, h := range t.writesOf(key) {
+		t.drop(h, Forgotten, anyOwner)
 	}
 }
 
-// drop closes an entry for which there is no evidence.
-func (t *Tracker) drop(e *entry, why DropReason) {
-	ob := t.objectShard(e.ref)
-	ob.mu.Lock()
-	was := e.open
-	e.dropped = true
-	if was {
-		t.close(ob, e)
+func anyOwner(*entry) bool { return true }
+
+// drop ends a write for which there is no evidence, if it is outstanding and matches.
+func (t *Tracker) drop(h *handle, why DropReason, matches func(*entry) bool) {
+	ob, e := t.lock(h)
+	if e == nil || !matches(e) {
+		ob.mu.Unlock()
+		return
 	}
+	t.unlink(ob, e)
 	ob.mu.Unlock()
-	if was {
-		t.tellDropped(e, why)
-	}
+	t.tellDropped(e, why)
+	t.spare.Put(e)
 }

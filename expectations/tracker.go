@@ -5,7 +5,7 @@ package expectations
 import (
 	"errors"
 	"hash/maphash"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -14,9 +14,6 @@ import (
 // DefaultTTL is how long a write may stay unseen before a live read is asked for. Watch delivery takes milliseconds;
 // longer than this means a lost event, an object outside the cache, or an API server in trouble.
 const DefaultTTL = 30 * time.Second
-
-// shardCount is a power of two far above the number of workers, so that two of them rarely meet.
-const shardCount = 64
 
 // Options configure a Tracker.
 type Options struct {
@@ -40,18 +37,13 @@ type Tracker struct {
 	observer Observer
 	seed     maphash.Seed
 
-	// outstanding lets Check answer without a lock in the steady state.
-	outstanding atomic.Int64
-	// The state of an entry is guarded by the shard of its object; the list of an owner by the shard of its key. An entry
-	// is open exactly while it is in both: whoever changes that holds the lock of the object and, inside it, that of the
-	// owner.
-	objects [shardCount]objectShard
-	owners  [shardCount]ownerShard
+	// What is outstanding. The state of an entry is guarded by the shard of its object. An entry is in both indexes or in
+	// none: whoever changes that holds the lock of the object's shard and, inside it, that of the owner's.
+	objects *[shardCount]shard
+	owners  *[shardCount]shard
+	// spare holds entries that were taken out of both indexes and will be used again.
+	spare sync.Pool
 }
-
-// Token identifies one noted write towards Confirm, Exists, Seen and Cancel. The zero Token is valid and stands for
-// nothing.
-type Token struct{ entry *entry }
 
 // ErrNoClock is returned by New when Options.Now is missing.
 var ErrNoClock = errors.New("expectations: Options.Now is required")
@@ -67,65 +59,67 @@ func New(o Options) (*Tracker, error) {
 	if o.Wake == nil {
 		o.Wake = func(Owner) {}
 	}
-	t := &Tracker{now: o.Now, ttl: o.TTL, wake: o.Wake, observer: o.Observer, seed: maphash.MakeSeed()}
-	for i := range shardCount {
-		t.objects[i].entries = map[Ref]*entry{}
-		t.owners[i].entries = map[types.NamespacedName]*entry{}
-	}
-	return t, nil
+	return &Tracker{
+		now: o.Now, ttl: o.TTL, wake: o.Wake, observer: o.Observer, seed: maphash.MakeSeed(),
+		objects: newShards(byObject), owners: newShards(byOwner),
+		spare: sync.Pool{New: func() any { return new(entry) }},
+	}, nil
 }
 
 // ExpectCreate notes that an object of this name is about to be created.
 func (t *Tracker) ExpectCreate(o Owner, ref Ref) Token {
-	return t.expect(&entry{owner: o, ref: ref, verb: Create})
+	e := t.entry(o, ref)
+	e.verb = Create
+	return t.expect(e)
 }
 
 // ExpectUpdate notes a write that leads to the given resourceVersion. Before the request is sent the version is not
 // known: pass "" and tell it with Confirm. base is the version that the write starts from, "" if unknown; when the
 // answer carries the same one the write changed nothing and nothing is awaited.
 func (t *Tracker) ExpectUpdate(o Owner, ref Ref, base, resourceVersion string) Token {
-	return t.expect(&entry{owner: o, ref: ref, verb: Update, base: base, needs: resourceVersion})
+	e := t.entry(o, ref)
+	e.verb, e.base, e.needs = Update, base, resourceVersion
+	return t.expect(e)
 }
 
 // ExpectDelete notes that the object of this UID is about to be deleted. seen is the newest resourceVersion known of it,
 // "" if none: with it, a successor under the same name is recognised as proof of removal.
 func (t *Tracker) ExpectDelete(o Owner, ref Ref, uid types.UID, seen string) Token {
-	return t.expect(&entry{owner: o, ref: ref, verb: Delete, uid: uid, base: seen})
+	e := t.entry(o, ref)
+	e.verb, e.uid, e.base = Delete, uid, seen
+	return t.expect(e)
+}
+
+// entry returns a blank entry.
+func (t *Tracker) entry(o Owner, ref Ref) *entry {
+	e, ok := t.spare.Get().(*entry)
+	if !ok {
+		e = new(entry)
+	}
+	*e = entry{
+		owner: o, ref: ref, since: t.now(), due: t.ttl,
+		hash: [2]uint32{byObject: t.objectHash(ref), byOwner: t.ownerHash(o.Key)},
+	}
+	return e
 }
 
 func (t *Tracker) expect(e *entry) Token {
-	e.since, e.due = t.now(), t.ttl
+	h := &handle{hash: e.hash[byObject], entry: e}
+	e.handle = h
+	tok := Token{handle: h, owner: e.owner, ref: e.ref, since: e.since}
 	t.tellNoted(e)
-	ob := t.objectShard(e.ref)
+	ob := &t.objects[h.hash%shardCount]
 	ob.mu.Lock()
-	abandoned := t.link(ob, e)
+	t.link(ob, e)
 	ob.mu.Unlock()
-	for _, old := range abandoned {
-		t.drop(old, Succeeded)
-	}
-	return Token{entry: e}
-}
-
-// link opens the entry in both indexes; the caller holds the lock of ob. It returns the overdue entries of predecessors of
-// the owner under the same key, which nobody will ask for again.
-func (t *Tracker) link(ob *objectShard, e *entry) (abandoned []*entry) {
-	e.open = true
-	e.nextOfObject = ob.entries[e.ref]
-	ob.entries[e.ref] = e
-	t.outstanding.Add(1)
-
-	os := t.ownerShard(e.owner.Key)
-	os.mu.Lock()
-	defer os.mu.Unlock()
-	e.nextOfOwner = os.entries[e.owner.Key]
-	os.entries[e.owner.Key] = e
-	for old := e.nextOfOwner; old != nil; old = old.nextOfOwner {
-		if old.owner.UID != e.owner.UID && e.since.Sub(old.since) >= t.ttl {
-			abandoned = append(abandoned, old)
-		}
-	}
-	return abandoned
+	return tok
 }
 
 // Outstanding returns how many writes are not visible yet, over all owners.
-func (t *Tracker) Outstanding() int { return int(t.outstanding.Load()) }
+func (t *Tracker) Outstanding() int {
+	n := 0
+	for i := range t.owners {
+		n += int(t.owners[i].count.Load())
+	}
+	return n
+}

@@ -106,11 +106,11 @@ type Pending struct {
 	// Problem is why a live read is needed, or NoProblem.
 	Problem Problem
 
-	entry *entry
+	token Token
 }
 
 // Token returns the token of the write, so that a caller can feed Seen, or give up on it with Cancel.
-func (p Pending) Token() Token { return Token{entry: p.entry} }
+func (p Pending) Token() Token { return p.token }
 
 // String renders the expectation for logs and conditions.
 func (p Pending) String() string {

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expectations_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// classic is the classical way to expect, for scale: a number of additions and removals for each owner's key, and the
+// UIDs of what is being deleted, each behind one lock for all owners. It knows neither names nor versions, keeps one
+// expectation per key, and opens when its TTL is over.
+type classic struct {
+	now func() time.Time
+	ttl time.Duration
+
+	mu     sync.RWMutex
+	counts map[string]*counts
+
+	uidMu sync.Mutex
+	uids  map[string]sets.Set[string]
+}
+
+type counts struct {
+	add, del atomic.Int64
+	since    time.Time
+}
+
+func newClassic() *classic {
+	start := time.Unix(0, 0)
+	return &classic{
+		now: func() time.Time { return start }, ttl: 5 * time.Minute,
+		counts: map[string]*counts{}, uids: map[string]sets.Set[string]{},
+	}
+}
+
+func classicKey(k types.NamespacedName) string { return k.Namespace + "/" + k.Name }
+
+func (c *classic) expect(key string, add, del int64) {
+	n := &counts{since: c.now()}
+	n.add.Store(add)
+	n.del.Store(del)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[key] = n
+}
+
+func (c *classic) get(key string) *counts {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.counts[key]
+}
+
+func (c *classic) created(key string) {
+	if n := c.get(key); n != nil {
+		n.add.Add(-1)
+	}
+}
+
+func (c *classic) expectDeletions(key string, uids ...string) {
+	c.uidMu.Lock()
+	defer c.uidMu.Unlock()
+	c.uids[key] = sets.New(uids...)
+	c.expect(key, 0, int64(len(uids)))
+}
+
+func (c *classic) deleted(key, uid string) {
+	c.uidMu.Lock()
+	defer c.uidMu.Unlock()
+	if left := c.uids[key]; left.Has(uid) {
+		left.Delete(uid)
+		if n := c.get(key); n != nil {
+			n.del.Add(-1)
+		}
+	}
+}
+
+func (c *classic) satisfied(key string) bool {
+	n := c.get(key)
+	return n == nil || (n.add.Load() <= 0 && n.del.Load() <= 0) || c.now().Sub(n.since) > c.ttl
+}
+
+// Creations are merely counted.
+func BenchmarkPeerCountingCycle(b *testing.B) {
+	c, w := newClassic(), workers(1)[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		w.countingCycle(b, c)
+	}
+}
+
+// Deletions are told apart by UID.
+func BenchmarkPeerUIDTrackingCycle(b *testing.B) {
+	c, w := newClassic(), workers(1)[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		w.uidTrackingCycle(b, c)
+	}
+}
+
+func BenchmarkPeerUIDTrackingCycleParallel(b *testing.B) {
+	c := newClassic()
+	var started atomic.Int64
+	const most = 64
+	parts := workers(most)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		w := parts[(started.Add(1)-1)%most]
+		for pb.Next() {
+			w.uidTrackingCycle(b, c)
+		}
+	})
+}
+
+func (w *worker) countingCycle(b *testing.B, c *classic) {
+	key := classicKey(w.next().owner.Key)
+	c.expect(key, 1, 0)
+	c.created(key)
+	if !c.satisfied(key) {
+		b.Error("not satisfied")
+	}
+}
+
+func (w *worker) uidTrackingCycle(b *testing.B, c *classic) {
+	s := w.next()
+	key := classicKey(s.owner.Key)
+	c.expectDeletions(key, string(s.uid))
+	c.deleted(key, string(s.uid))
+	if !c.satisfied(key) {
+		b.Error("not satisfied")
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expectations
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Every entry is in two indexes, by its object and by its owner. An index is split into shards, far more of them than
+// there are workers, so that two of those rarely meet.
+const shardCount = 256
+
+// side tells the two indexes apart.
+type side uint8
+
+const (
+	byObject side = 0
+	byOwner  side = 1
+)
+
+// smallTable is the number of lists that a shard has room for in itself. Together with the rest of the shard they fill
+// one cache line, so that the usual operation touches no other and shares none with its neighbours.
+const smallTable = 2
+
+// shard is a part of an index: a hash table of lists that run through the entries themselves, so that noting a write
+// allocates nothing but the entry. The table grows with the number of entries and shrinks with it.
+type shard struct {
+	mu    sync.Mutex
+	count atomic.Int32 // written under mu; read without it by those who come for nothing
+	side  side
+	table []*entry // guarded by mu, as are the links of the entries in it; its length is a power of two
+	small [smallTable]*entry
+	_     [8]byte
+}
+
+// links are the place of an entry in the list of one index.
+type links struct{ next, prev *entry }
+
+func newShards(s side) *[shardCount]shard {
+	all := &[shardCount]shard{}
+	for i := range all {
+		all[i].side = s
+		all[i].table = all[i].small[:]
+	}
+	return all
+}
+
+// head returns the first entry of the list in which those of this hash are, among others.
+func (s *shard) head(hash uint32) *entry {
+	return s.table[int(hash/shardCount)&(len(s.table)-1)]
+}
+
+// after returns the next entry of the list that e is in.
+func (s *shard) after(e *entry) *entry { return e.links[s.side&1].next }
+
+// all returns the entries of the shard.
+func (s *shard) all() []*entry {
+	found := make([]*entry, 0, s.count.Load())
+	for _, e := range s.table {
+		for ; e != nil; e = s.after(e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (s *shard) insert(e *entry) {
+	n := int(s.count.Add(1))
+	if n > 2*len(s.table) {
+		s.resize(2 * len(s.table))
+	}
+	s.push(e)
+}
+
+func (s *shard) push(e *entry) {
+	first := &s.table[int(e.hash[s.side&1]/shardCount)&(len(s.table)-1)]
+	own := &e.links[s.side&1]
+	own.next, own.prev = *first, nil
+	if own.next != nil {
+		own.next.links[s.side&1].prev = e
+	}
+	*first = e
+}
+
+func (s *shard) remove(e *entry) {
+	own := &e.links[s.side&1]
+	if own.next != nil {
+		own.next.links[s.side&1].prev = own.prev
+	}
+	if own.prev != nil {
+		own.prev.links[s.side&1].next = own.next
+	} else {
+		s.table[int(e.hash[s.side&1]/shardCount)&(len(s.table)-1)] = own.next
+	}
+	own.next, own.prev = nil, nil
+	n := int(s.count.Add(-1))
+	if len(s.table) > smallTable && n < len(s.table)/4 {
+		s.resize(len(s.table) / 2)
+	}
+}
+
+// resize moves the entries to a table of another size. Newer entries stay before older ones.
+func (s *shard) resize(size int) {
+	old := s.table
+	if s.table = s.small[:]; size > smallTable {
+		s.table = make([]*entry, size)
+	}
+	for _, e := range old {
+		for e != nil && s.after(e) != nil {
+			e = s.after(e)
+		}
+		for e != nil {
+			before := e.links[s.side&1].prev
+			s.push(e)
+			e = before
+		}
+	}
+	clear(old)
+}
+
+func (t *Tracker) hash(namespace, name string) uint32 {
+	return uint32(maphash.String(t.seed, name)*31 + maphash.String(t.seed, namespace))
+}
+
+func (t *Tracker) objectHash(r Ref) uint32 { return t.hash(r.Namespace, r.Name) }
+
+func (t *Tracker) ownerHash(key types.NamespacedName) uint32 { return t.hash(key.Namespace, key.Name) }
+
+// link puts the entry into both indexes. The caller holds the lock of its object.
+func (t *Tracker) link(ob *shard, e *entry) {
+	ob.insert(e)
+	ow := &t.owners[e.hash[byOwner]%shardCount]
+	ow.mu.Lock()
+	ow.insert(e)
+	ow.mu.Unlock()
+}
+
+// unlink ends the entry: it takes it out of both indexes and reports whether it was the last one of its owner. The caller
+// holds the lock of its object, is the only one to know the entry afterwards, and gives it back to spare when done.
+func (t *Tracker) unlink(ob *shard, e *entry) (last bool) {
+	e.handle.entry = nil
+	ob.remove(e)
+	hash := e.hash[byOwner]
+	ow := &t.owners[hash%shardCount]
+	ow.mu.Lock()
+	ow.remove(e)
+	last = true
+	for other := ow.head(hash); other != nil && last; other = ow.after(other) {
+		last = other.hash[byOwner] != hash || other.owner != e.owner
+	}
+	ow.mu.Unlock()
+	return last
+}
+
+// writesOf returns the outstanding writes of all owners of a key, oldest first. They may end at any time.
+func (t *Tracker) writesOf(key types.NamespacedName) []*handle {
+	hash := t.ownerHash(key)
+	ow := &t.owners[hash%shardCount]
+	if ow.count.Load() == 0 {
+		return nil
+	}
+	var found []*handle
+	ow.mu.Lock()
+	for e := ow.head(hash); e != nil; e = ow.after(e) {
+		if e.hash[byOwner] == hash && e.owner.Key == key {
+			found = append(found, e.handle)
+		}
+	}
+	ow.mu.Unlock()
+	slices.Reverse(found)
+	return found
+}
