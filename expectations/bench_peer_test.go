@@ -87,7 +87,7 @@ func (c *classic) satisfied(key string) bool {
 
 // Creations are merely counted.
 func BenchmarkPeerCountingCycle(b *testing.B) {
-	c, w := newClassic(), workers(1)[0]
+	c, w := newClassic(), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.countingCycle(b, c)
@@ -96,7 +96,7 @@ func BenchmarkPeerCountingCycle(b *testing.B) {
 
 // Deletions are told apart by UID.
 func BenchmarkPeerUIDTrackingCycle(b *testing.B) {
-	c, w := newClassic(), workers(1)[0]
+	c, w := newClassic(), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.uidTrackingCycle(b, c)
@@ -105,16 +105,7 @@ func BenchmarkPeerUIDTrackingCycle(b *testing.B) {
 
 func BenchmarkPeerUIDTrackingCycleParallel(b *testing.B) {
 	c := newClassic()
-	var started atomic.Int64
-	const most = 64
-	parts := workers(most)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		w := parts[(started.Add(1)-1)%most]
-		for pb.Next() {
-			w.uidTrackingCycle(b, c)
-		}
-	})
+	parallel(b, func(w *worker) { w.uidTrackingCycle(b, c) })
 }
 
 func (w *worker) countingCycle(b *testing.B, c *classic) {

@@ -4,6 +4,7 @@ package expectations_test
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,26 +49,22 @@ func benchTracker(b *testing.B) *expectations.Tracker {
 
 // worker goes round its own part of the owners.
 type worker struct {
-	all []subject
-	obj *metav1.PartialObjectMetadata
-	at  int
+	part []subject
+	obj  *metav1.PartialObjectMetadata
+	at   int
 }
 
-// workers returns the part of each of n workers.
-func workers(n int) []*worker {
-	all := subjects()
-	out := make([]*worker, n)
-	for i := range out {
-		out[i] = &worker{all: all[i*len(all)/n : (i+1)*len(all)/n], obj: object("u1", "5")}
-	}
-	return out
+// newWorker returns worker i of n. Its goroutine calls it, so that its memory is its own.
+func newWorker(all []subject, i, n int) *worker {
+	i %= n
+	return &worker{part: all[i*len(all)/n : (i+1)*len(all)/n], obj: object("u1", "5")}
 }
 
 func (w *worker) next() *subject {
-	if w.at++; w.at >= len(w.all) {
+	if w.at++; w.at >= len(w.part) {
 		w.at = 0
 	}
-	return &w.all[w.at]
+	return &w.part[w.at]
 }
 
 // cycle notes a creation, observes its event and checks its owner.
@@ -82,38 +79,38 @@ func (w *worker) cycle(b *testing.B, t *expectations.Tracker) {
 }
 
 func BenchmarkExpectCycle(b *testing.B) {
-	t, w := benchTracker(b), workers(1)[0]
+	t, w := benchTracker(b), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.cycle(b, t)
 	}
 }
 
+// Each goroutine has owners of its own.
 func BenchmarkExpectCycleParallel(b *testing.B) {
-	parallel(b, func(t *expectations.Tracker, w *worker) { w.cycle(b, t) })
+	t := benchTracker(b)
+	parallel(b, func(w *worker) { w.cycle(b, t) })
 }
 
-// parallel runs step on as many goroutines as there are processors, each with owners of its own.
-func parallel(b *testing.B, step func(*expectations.Tracker, *worker)) {
+// parallel runs step on as many goroutines as there are processors.
+func parallel(b *testing.B, step func(*worker)) {
 	b.Helper()
-	t := benchTracker(b)
+	all := subjects()
 	var started atomic.Int64
-	const most = 64
-	parts := workers(most)
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
-		w := parts[(started.Add(1)-1)%most]
+		w := newWorker(all, int(started.Add(1)-1), runtime.GOMAXPROCS(0))
 		for pb.Next() {
-			step(t, w)
+			step(w)
 		}
 	})
 }
 
 // The cycle among many writes that stay outstanding, two for each owner.
 func BenchmarkExpectCycleCrowded(b *testing.B) {
-	t, w := benchTracker(b), workers(1)[0]
-	for i := range w.all {
-		s := w.all[i]
+	t, w := benchTracker(b), newWorker(subjects(), 0, 1)
+	for i := range w.part {
+		s := w.part[i]
 		s.owner.UID = "predecessor"
 		t.ExpectUpdate(s.owner, s.ref, "", "9")
 		s.ref.Name += "-other"
@@ -126,7 +123,7 @@ func BenchmarkExpectCycleCrowded(b *testing.B) {
 }
 
 func BenchmarkCheckSatisfied(b *testing.B) {
-	t, w := benchTracker(b), workers(1)[0]
+	t, w := benchTracker(b), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		if !t.Check(w.next().owner).Satisfied() {
@@ -137,7 +134,7 @@ func BenchmarkCheckSatisfied(b *testing.B) {
 
 // Most events are about objects that nobody waits for.
 func BenchmarkObserveNothingExpected(b *testing.B) {
-	t, w := benchTracker(b), workers(1)[0]
+	t, w := benchTracker(b), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		w.obj.Name = w.next().ref.Name

@@ -69,7 +69,13 @@ func (t *Tracker) Exists(tok Token) (settled bool) {
 // changed nothing, a deletion of an object that was terminating. A nil reading, a cache miss, proves nothing and changes
 // nothing. Seen reports whether nothing is awaited any more.
 func (t *Tracker) Seen(tok Token, cached metav1.Object) (settled bool) {
-	return t.settle(tok, func(e *entry) bool { return cached != nil && e.read(cached) }, ByCache)
+	return t.settle(tok, func(e *entry) bool {
+		shown := cached != nil && e.read(cached)
+		if shown {
+			e.keepEvidence()
+		}
+		return shown
+	}, ByCache)
 }
 
 // settle ends the write, without waking its owner, if the given evidence says so.
@@ -84,7 +90,6 @@ func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (se
 	}
 	settled = evidence(e)
 	if settled {
-		e.keepEvidence()
 		t.unlink(ob, e)
 	}
 	ob.mu.Unlock()
