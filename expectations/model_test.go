@@ -20,8 +20,20 @@ type model struct {
 	now    time.Time
 	ttl    time.Duration
 	writes []*modelWrite // every write ever noted, oldest first
-	woken  []string
-	told   []string
+	woken  []expectations.Owner
+	told   []report
+}
+
+// report is one call to an Observer.
+type report struct {
+	what, detail string
+	write        expectations.Write
+	age          time.Duration
+}
+
+func (r report) String() string {
+	return fmt.Sprintf("%s %s %s of %s by %s since %s, age %s",
+		r.what, r.detail, r.write.Verb, r.write.Ref, show(r.write.Owner), r.write.Since.Format("05.0"), r.age)
 }
 
 type modelWrite struct {
@@ -70,33 +82,27 @@ func (m *model) note(w *modelWrite) *modelWrite {
 	w.open, w.due = true, m.now.Add(m.ttl)
 	w.Since = m.now
 	m.writes = append(m.writes, w)
-	m.tell("noted", w)
+	m.tell("noted", "", w)
 	return w
 }
 
-func (m *model) tell(what string, w *modelWrite) {
-	m.told = append(m.told, what+" "+describe(w.Write))
-}
-
-func describe(w expectations.Write) string {
-	return fmt.Sprintf("%s of %s by %s/%s since %s", w.Verb, w.Ref, w.Owner.Key, w.Owner.UID, w.Since.Format("05.0"))
+func (m *model) tell(what, detail string, w *modelWrite) {
+	m.told = append(m.told, report{what: what, detail: detail, write: w.Write})
 }
 
 func (m *model) settle(w *modelWrite, by expectations.Evidence) {
 	w.open = false
-	m.tell(fmt.Sprintf("settled by %s after %s", by, m.now.Sub(w.Since)), w)
+	m.told = append(m.told, report{what: "settled", detail: string(by), write: w.Write, age: m.now.Sub(w.Since)})
 }
 
 func (m *model) drop(w *modelWrite, why expectations.DropReason) {
 	w.open = false
-	m.tell("dropped as "+string(why), w)
+	m.tell("dropped", string(why), w)
 }
 
-func (m *model) trouble(w *modelWrite, p expectations.Problem) {
-	m.tell("troubled by "+string(p), w)
-}
+func (m *model) trouble(w *modelWrite, p expectations.Problem) { m.tell("troubled", string(p), w) }
 
-func (m *model) wake(o expectations.Owner) { m.woken = append(m.woken, fmt.Sprint(o)) }
+func (m *model) wake(o expectations.Owner) { m.woken = append(m.woken, o) }
 
 // wakeIfIdle wakes the owner of a write just settled by the watch if it waits for nothing else.
 func (m *model) wakeIfIdle(o expectations.Owner) {
@@ -116,7 +122,7 @@ func (m *model) confirm(w *modelWrite, reply *view) bool {
 		*w = modelWrite{Write: w.Write, open: true, due: w.Since.Add(m.ttl), uid: reply.uid, needs: reply.version}
 		// Among writes of one age it is the newest now.
 		m.writes = append(slices.DeleteFunc(m.writes, func(other *modelWrite) bool { return other == w }), w)
-		m.tell("noted", w)
+		m.tell("noted", "", w)
 		return false
 	case !w.open:
 		return true
@@ -289,13 +295,16 @@ func (m *model) outstanding() int {
 	return n
 }
 
-// modelPending is a pending write as the model reports it.
-type modelPending struct {
-	text  string
-	write *modelWrite
+// outlook is a pending write as a verdict reports it.
+type outlook struct {
+	ref         expectations.Ref
+	verb        expectations.Verb
+	since       time.Time
+	needs, seen string
+	problem     expectations.Problem
 }
 
-func (m *model) check(o expectations.Owner) (state expectations.State, deadline time.Time, pending []modelPending) {
+func (m *model) check(o expectations.Owner) (state expectations.State, deadline time.Time, pending []outlook, asked []*modelWrite) {
 	for _, w := range m.byAge(o.Key) {
 		if w.Owner.UID != o.UID {
 			if !m.now.Before(w.Since.Add(m.ttl)) {
@@ -315,7 +324,8 @@ func (m *model) check(o expectations.Owner) (state expectations.State, deadline 
 		if w.Verb == expectations.Delete {
 			needs = w.uid
 		}
-		pending = append(pending, modelPending{write: w, text: fmt.Sprint(w.Ref, w.Verb, w.Since, needs, w.seen, problem)})
+		asked = append(asked, w)
+		pending = append(pending, outlook{w.Ref, w.Verb, w.Since, needs, w.seen, problem})
 		if problem != expectations.NoProblem {
 			state = expectations.Expired
 		} else if state == expectations.Satisfied {
@@ -328,7 +338,7 @@ func (m *model) check(o expectations.Owner) (state expectations.State, deadline 
 	if state != expectations.Waiting {
 		deadline = time.Time{}
 	}
-	return state, deadline, pending
+	return state, deadline, pending, asked
 }
 
 // byAge returns the open writes of a key, oldest first; of one age, in the order in which they were noted.

@@ -26,7 +26,9 @@ func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind
 	did := room[:0]
 	var alarmed []Write // copies, as their entries are open to others
 	ob.mu.Lock()
-	for e, next := ob.head(hash), (*entry)(nil); e != nil; e = next {
+	next := ob.head(hash)
+	for next != nil {
+		e := next
 		next = ob.after(e)
 		if e.hash[byObject] != hash || e.ref != ref {
 			continue

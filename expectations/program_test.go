@@ -5,7 +5,6 @@ package expectations_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,9 +77,9 @@ type run struct {
 	tokens  []expectations.Token
 	writes  []*modelWrite
 	pending []expectations.Pending
-	asked   []modelPending
-	woken   []string
-	told    []string
+	asked   []*modelWrite // the same in the model
+	woken   []expectations.Owner
+	told    []report
 	script  []string
 }
 
@@ -88,7 +87,7 @@ func newRun(w world, every, wordy bool) *run {
 	r := &run{world: w, every: every, wordy: wordy, model: &model{now: time.Unix(1000, 0), ttl: modelTTL}}
 	tracker, err := expectations.New(expectations.Options{
 		Now: func() time.Time { return r.model.now }, TTL: modelTTL, Observer: r,
-		Wake: func(o expectations.Owner) { r.woken = append(r.woken, fmt.Sprint(o)) },
+		Wake: func(o expectations.Owner) { r.woken = append(r.woken, o) },
 	})
 	if err != nil {
 		panic(err)
@@ -97,18 +96,18 @@ func newRun(w world, every, wordy bool) *run {
 	return r
 }
 
-func (r *run) Noted(w expectations.Write) { r.told = append(r.told, "noted "+describe(w)) }
+func (r *run) Noted(w expectations.Write) { r.told = append(r.told, report{what: "noted", write: w}) }
 
 func (r *run) Settled(w expectations.Write, by expectations.Evidence, age time.Duration) {
-	r.told = append(r.told, fmt.Sprintf("settled by %s after %s %s", by, age, describe(w)))
+	r.told = append(r.told, report{what: "settled", detail: string(by), write: w, age: age})
 }
 
 func (r *run) Dropped(w expectations.Write, why expectations.DropReason) {
-	r.told = append(r.told, "dropped as "+string(why)+" "+describe(w))
+	r.told = append(r.told, report{what: "dropped", detail: string(why), write: w})
 }
 
 func (r *run) Troubled(w expectations.Write, p expectations.Problem) {
-	r.told = append(r.told, "troubled by "+string(p)+" "+describe(w))
+	r.told = append(r.told, report{what: "troubled", detail: string(p), write: w})
 }
 
 // execute runs the program and returns what differs first, "" if nothing does.
@@ -141,17 +140,29 @@ func (r *run) step(o op) string {
 			}
 		}
 	}
-	for what, lists := range map[string][2][]string{"woken": {r.woken, r.model.woken}, "observer": {r.told, r.model.told}} {
-		slices.Sort(lists[0]) // the order within a step is not promised
-		slices.Sort(lists[1])
-		if !slices.Equal(lists[0], lists[1]) {
-			return fmt.Sprintf("%s:\n got  %s\n want %s", what, strings.Join(lists[0], "; "), strings.Join(lists[1], "; "))
-		}
+	if !sameElements(r.woken, r.model.woken) {
+		return fmt.Sprintf("woken:\n got  %v\n want %v", r.woken, r.model.woken)
+	}
+	if !sameElements(r.told, r.model.told) {
+		return fmt.Sprintf("told to the observer:\n got  %v\n want %v", r.told, r.model.told)
 	}
 	if got, want := r.tracker.Outstanding(), r.model.outstanding(); got != want && !r.shared {
 		return fmt.Sprintf("outstanding: got %d, want %d", got, want)
 	}
 	return ""
+}
+
+// sameElements compares without regard to order, as the order within a step is not promised.
+func sameElements[T comparable](got, want []T) bool {
+	left := slices.Clone(want)
+	for _, x := range got {
+		i := slices.Index(left, x)
+		if i < 0 {
+			return false
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	return len(left) == 0
 }
 
 // do executes one operation on both and returns the two results.
@@ -238,7 +249,7 @@ func (r *run) doOwner(o op, owner expectations.Owner) (got, want string) {
 			live = nil
 		}
 		r.say("Answer(pending %d, %s)", i, show(live))
-		return r.tracker.Answer(r.pending[i], live.in(r.pending[i].Ref)).String(), r.model.answer(r.asked[i].write, live).String()
+		return r.tracker.Answer(r.pending[i], live.in(r.pending[i].Ref)).String(), r.model.answer(r.asked[i], live).String()
 	case o[0]%16 == 14 && r.clock:
 		leap := pick(leaps, o[1])
 		r.say("clock + %s", leap)
@@ -255,7 +266,7 @@ func (r *run) doOwner(o op, owner expectations.Owner) (got, want string) {
 		i := int(o[1]) % len(r.pending)
 		r.say("Cancel(pending %d)", i)
 		r.tracker.Cancel(r.pending[i].Token())
-		r.model.cancel(r.asked[i].write)
+		r.model.cancel(r.asked[i])
 	}
 	return "", ""
 }
@@ -268,20 +279,18 @@ func (r *run) noted(tok expectations.Token, w *modelWrite) {
 // check compares the two verdicts and keeps what is pending for Answer.
 func (r *run) check(o expectations.Owner) string {
 	v := r.tracker.Check(o)
-	state, deadline, asked := r.model.check(o)
-	got := []string{fmt.Sprint(v.State, v.Deadline.UnixNano(), v.RequeueAfter)}
-	want := []string{fmt.Sprint(state, deadline.UnixNano(), time.Duration(0))}
-	if state == expectations.Waiting {
-		want[0] = fmt.Sprint(state, deadline.UnixNano(), deadline.Sub(r.model.now))
-	}
+	state, deadline, want, asked := r.model.check(o)
+	var got []outlook
 	for _, p := range v.Pending {
-		got = append(got, fmt.Sprint(p.Ref, p.Verb, p.Since, p.Needs, p.Seen, p.Problem))
+		got = append(got, outlook{p.Ref, p.Verb, p.Since, p.Needs, p.Seen, p.Problem})
 	}
-	for _, p := range asked {
-		want = append(want, p.text)
+	var after time.Duration
+	if state == expectations.Waiting {
+		after = deadline.Sub(r.model.now)
 	}
-	if !slices.Equal(got, want) {
-		return fmt.Sprintf("verdict of %s:\n got  %s\n want %s", show(o), strings.Join(got, "; "), strings.Join(want, "; "))
+	if v.State != state || !v.Deadline.Equal(deadline) || v.RequeueAfter != after || !slices.Equal(got, want) {
+		return fmt.Sprintf("verdict of %s:\n got  %s until %s, in %s: %+v\n want %s until %s, in %s: %+v",
+			show(o), v.State, v.Deadline.Format("05.0"), v.RequeueAfter, got, state, deadline.Format("05.0"), after, want)
 	}
 	if len(v.Pending) > 0 {
 		r.pending, r.asked = v.Pending, asked

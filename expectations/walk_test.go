@@ -84,7 +84,7 @@ func TestConcurrentWalks(t *testing.T) {
 		Now: func() time.Time { return start }, TTL: modelTTL, Observer: dispatch(byNamespace),
 		Wake: func(o expectations.Owner) {
 			r := byNamespace[o.Key.Namespace]
-			r.woken = append(r.woken, fmt.Sprint(o))
+			r.woken = append(r.woken, o)
 		},
 	})
 	if err != nil {
