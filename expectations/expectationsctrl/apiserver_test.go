@@ -12,13 +12,13 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -90,12 +90,8 @@ func (r *onePod) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Resu
 // start runs the controller with a cache made by the options and returns when it is running.
 func (r *onePod) start(t *testing.T, config *rest.Config, options cache.Options, name string) {
 	t.Helper()
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Cache: options, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mgr := newManager(t, config, options)
+	var err error
 	r.client, r.clock = mgr.GetClient(), clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	if r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{Clock: r.clock, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
@@ -108,6 +104,25 @@ func (r *onePod) start(t *testing.T, config *rest.Config, options cache.Options,
 	if err != nil {
 		t.Fatal(err)
 	}
+	run(t, mgr)
+}
+
+func newManager(t *testing.T, config *rest.Config, options cache.Options) ctrl.Manager {
+	t.Helper()
+	skip := true
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Cache: options, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Controller: ctrlconfig.Controller{SkipNameValidation: &skip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mgr
+}
+
+// run starts the manager and returns when its caches are filled.
+func run(t *testing.T, mgr ctrl.Manager) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
@@ -139,88 +154,85 @@ func poke(t *testing.T, c client.Client, cm *corev1.ConfigMap, value string) {
 	}
 }
 
-func TestControllerOnARealAPIServer(t *testing.T) {
+func TestOnARealAPIServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a control plane")
 	}
+	ctrl.SetLogger(logr.Discard())
 	config := rigtest.New(t).Config("expectations-test")
-	direct, err := client.New(config, client.Options{})
+	for name, test := range map[string]func(*testing.T, *rest.Config){
+		"a cache that lags behind leads to no second pod":     lagging,
+		"a pod outside of the cache is found by a live read":  outside,
+		"a pod that is known to be outside is not waited for": hidden,
+		"a pod outside of the cache, by every verb":           unseen,
+		"a namespace that lags behind another":                namespaces,
+		"each write, before caches of each form, and no wait": withForms,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, config)
+		})
+	}
+}
+
+// prepareNamespace makes a namespace that Pods can be created in, and in it the owner of what the tests write.
+func prepareNamespace(t *testing.T, c client.Client, name string) *corev1.ConfigMap {
+	t.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: name}}
+	for _, o := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: name}},
+		cm,
+	} {
+		if err := client.IgnoreAlreadyExists(c.Create(t.Context(), o)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cm
+}
+
+func newClient(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	livePods := func(t *testing.T, ns string) int {
-		t.Helper()
-		var pods corev1.PodList
-		if err := direct.List(t.Context(), &pods, client.InNamespace(ns)); err != nil {
-			t.Fatal(err)
-		}
-		return len(pods.Items)
-	}
-	prepare := func(t *testing.T, ns string) *corev1.ConfigMap {
-		t.Helper()
-		objects := []client.Object{
-			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: ns}},
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: ns}},
-		}
-		for _, o := range objects {
-			if err := client.IgnoreAlreadyExists(direct.Create(t.Context(), o)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return objects[2].(*corev1.ConfigMap)
-	}
+	return c
+}
 
-	t.Run("a cache that lags behind leads to no second pod", func(t *testing.T) {
-		held := make(chan struct{})
-		r := &onePod{labels: map[string]string{"of": "vm"}}
-		r.start(t, config, cache.Options{
-			DefaultNamespaces: map[string]cache.Config{"lag": {}},
-			ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: func(o any) (any, error) {
-				<-held // nothing of a Pod reaches the cache before this is closed
-				return o, nil
-			}}},
-		}, "lag")
-		cm := prepare(t, "lag")
-		eventually(t, "the pod is created", func(context.Context) (bool, error) { return livePods(t, "lag") > 0, nil })
-		for i := range 20 {
-			before := r.count(expectations.Waiting)
-			poke(t, direct, cm, fmt.Sprint(i))
-			eventually(t, "the controller has run", func(context.Context) (bool, error) {
-				return r.count(expectations.Waiting) > before, nil
-			})
-		}
-		before := r.count(expectations.Satisfied)
-		close(held)
-		eventually(t, "the event wakes the owner", func(context.Context) (bool, error) {
-			return r.count(expectations.Satisfied) > before && r.gate.Tracker().Outstanding() == 0, nil
+func livePods(t *testing.T, c client.Client, ns string) int {
+	t.Helper()
+	var pods corev1.PodList
+	if err := c.List(t.Context(), &pods, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	return len(pods.Items)
+}
+
+func lagging(t *testing.T, config *rest.Config) {
+	direct := newClient(t, config)
+	var pods valve
+	pods.shut()
+	r := &onePod{labels: map[string]string{"of": "vm"}}
+	r.start(t, config, cache.Options{
+		DefaultNamespaces: map[string]cache.Config{"lag": {}},
+		ByObject:          map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: pods.transform}},
+	}, "lag")
+	cm := prepareNamespace(t, direct, "lag")
+	eventually(t, "the pod is created", func(context.Context) (bool, error) { return livePods(t, direct, "lag") > 0, nil })
+	for i := range 20 {
+		before := r.count(expectations.Waiting)
+		poke(t, direct, cm, fmt.Sprint(i))
+		eventually(t, "the controller has run", func(context.Context) (bool, error) {
+			return r.count(expectations.Waiting) > before, nil
 		})
-		if got := livePods(t, "lag"); got != 1 {
-			t.Errorf("%d pods, want 1", got)
-		}
+	}
+	before := r.count(expectations.Satisfied)
+	pods.open()
+	eventually(t, "the event wakes the owner", func(context.Context) (bool, error) {
+		return r.count(expectations.Satisfied) > before && r.gate.Tracker().Outstanding() == 0, nil
 	})
-
-	t.Run("a pod outside of the cache is found by a live read", func(t *testing.T) {
-		r := &onePod{labels: map[string]string{"of": "vm"}}
-		selector, err := labels.Parse("seen=yes")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.start(t, config, cache.Options{
-			DefaultNamespaces: map[string]cache.Config{"blind": {}},
-			ByObject:          map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: selector}},
-		}, "blind")
-		cm := prepare(t, "blind")
-		eventually(t, "the pod is created", func(context.Context) (bool, error) { return livePods(t, "blind") > 0, nil })
-		poke(t, direct, cm, "early")
-		eventually(t, "the controller waits", func(context.Context) (bool, error) { return r.count(expectations.Waiting) > 0, nil })
-		if r.gate.Tracker().Outstanding() != 1 || livePods(t, "blind") != 1 {
-			t.Fatalf("%d writes outstanding, %d pods before the deadline", r.gate.Tracker().Outstanding(), livePods(t, "blind"))
-		}
-		r.clock.SetTime(r.clock.Now().Add(time.Minute))
-		v, err := r.gate.Check(t.Context(), expectationsctrl.OwnerOf(cm))
-		if err != nil || !v.Satisfied() {
-			t.Errorf("got %s %v, %v; want the live read to settle it", v.State, v.Pending, err)
-		}
-	})
+	if got := livePods(t, direct, "lag"); got != 1 {
+		t.Errorf("%d pods, want 1", got)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/big"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -200,12 +201,31 @@ func (c *ownedClient) exists(ctx context.Context, w write) {
 
 func (c *ownedClient) accepted(ctx context.Context, w write) {
 	answer := w.obj
-	if w.verb == expectations.Delete {
+	switch {
+	case w.verb == expectations.Delete:
 		answer = nil
+	case w.verb == expectations.Update && answer != nil && ended(answer):
+		answer = &metav1.ObjectMeta{UID: answer.GetUID(), ResourceVersion: after(answer.GetResourceVersion())}
 	}
 	if !c.gate.tracker.Confirm(w.token, answer) {
 		c.catchUp(ctx, w)
 	}
+}
+
+// ended reports whether the server removed the object with the update that it answered so: nothing holds it any more. It
+// answers with the last version there was. The removal that the cache has yet to show is newer.
+func ended(answer metav1.Object) bool {
+	grace := answer.GetDeletionGracePeriodSeconds()
+	return answer.GetDeletionTimestamp() != nil && len(answer.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
+}
+
+// after returns the first version after one, or that one if it is no number.
+func after(version string) string {
+	n, ok := new(big.Int).SetString(version, 10)
+	if !ok {
+		return version
+	}
+	return n.Add(n, big.NewInt(1)).String()
 }
 
 // catchUp looks whether the cache shows the write already, for a write after which no event may come: one that changed
