@@ -7,7 +7,9 @@ import (
 	"flag"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -41,20 +43,34 @@ func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
+// writes returns the metrics of a controller's own writes, served with all others.
+func writes(controller string) (*expectationsctrl.Metrics, error) {
+	m := expectationsctrl.NewMetrics(controller)
+	return m, metrics.Registry.Register(m)
+}
+
 func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error {
+	own, err := writes("vmi")
+	if err != nil {
+		return err
+	}
 	r := &vmictrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage,
-		Recorder:      mgr.GetEventRecorder("virtualmachine-controller"),
+		LauncherImage: o.launcherImage, Observer: own,
+		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 	}
 	return r.SetupWithManager(ctx, mgr)
 }
 
 func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) error {
+	own, err := writes("migration")
+	if err != nil {
+		return err
+	}
 	r := &migrationctrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage,
-		Recorder:      mgr.GetEventRecorder("virtualmachine-migration-controller"),
+		LauncherImage: o.launcherImage, Observer: own,
+		Recorder: mgr.GetEventRecorder("virtualmachine-migration-controller"),
 	}
 	return r.SetupWithManager(ctx, mgr)
 }

@@ -19,7 +19,8 @@
 //	create                       an object of the UID that the server answered, or newer than that
 //	create of what is there      that object, told by a live read; nothing, if it is gone by then
 //	update, patch, apply         the version that the server answered; one that the cache shows already, if nothing changed
-//	status and other subresources   likewise, where the answer is the object itself (not scale, eviction, binding, token)
+//	status, other subresources   likewise, where the answer is the object itself: not scale, eviction, binding, token
+//	the last finalizer           the removal of the object
 //	delete                       the object of that UID terminating or gone
 //	delete of what terminates    the version that the server then has, told by a live read
 //	outcome unknown              any of these, or a live read after the TTL
@@ -28,4 +29,10 @@
 // A write to an object that the cache leaves out, by its selectors or namespaces, is seen by no event: it waits for the
 // TTL and is then settled by a live read, or at once if Options.Hidden tells. Writes that nobody could recognise are
 // not sent: creations with a generated name, deletions without a UID, deletions of collections.
+//
+// # What can be seen of it
+//
+// [Metrics], as Options.Observer, counts for Prometheus: writes outstanding, how long they take to be seen, what settled
+// them, which expired, and live reads. Check leaves events on the OpenTelemetry span of its context:
+// expectations.held, with all that a pass has to wait for, and expectations.live_read.
 package expectationsctrl

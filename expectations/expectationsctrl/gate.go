@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,7 +39,8 @@ type Options struct {
 	Client client.Client
 	// APIReader reads live. Defaults to the cluster's.
 	APIReader client.Reader
-	// Observer is told what becomes of every write. Defaults to nobody.
+	// Observer is told what becomes of every write, and of live reads if it is a LiveReads. Metrics is one. Defaults to
+	// nobody.
 	Observer expectations.Observer
 	// Hidden reports an object that the cache leaves out by its selectors or namespaces; obj has metadata at least. A
 	// write to such an object is settled by the server's answer, as no event will come, unless the cache shows the
@@ -57,6 +57,7 @@ type Gate struct {
 	cache   client.Reader
 	live    client.Reader
 	hidden  func(schema.GroupKind, metav1.Object) bool
+	reads   LiveReads // may be nil
 	kinds   *kinds
 	wakes   *wakes
 }
@@ -82,6 +83,7 @@ func NewGate(c Cluster, o Options) (*Gate, error) {
 		client: o.Client, cache: c.GetCache(), live: o.APIReader, hidden: o.Hidden,
 		kinds: &kinds{scheme: o.Client.Scheme()}, wakes: &wakes{},
 	}
+	g.reads, _ = o.Observer.(LiveReads)
 	var err error
 	g.tracker, err = expectations.New(expectations.Options{Now: o.Clock.Now, TTL: o.TTL, Wake: g.wakes.wake, Observer: o.Observer})
 	if err != nil {
@@ -104,29 +106,28 @@ func OwnerOf(obj client.Object) expectations.Owner {
 
 // Check tells whether the cache shows every write of the owner. If one has been unseen for too long it reads the object
 // live, metadata only, and returns the verdict that then holds. Objects that could not be read or compared are
-// reported in one error; their writes stay expired.
+// reported in one error; their writes stay expired. A verdict that holds the owner back, and every live read, is an
+// event on the context's OpenTelemetry span.
 func (g *Gate) Check(ctx context.Context, o expectations.Owner) (expectations.Verdict, error) {
 	v := g.tracker.Check(o)
-	if v.State != expectations.Expired {
-		return v, nil
-	}
 	var errs []error
-	for _, p := range v.Pending {
-		if p.Problem == expectations.NoProblem {
-			continue
+	if v.State == expectations.Expired {
+		for _, p := range v.Pending {
+			if err := g.resolve(ctx, p); err != nil {
+				errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
+			}
 		}
-		if err := g.resolve(ctx, p); err != nil {
-			errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
-		}
+		v = g.tracker.Check(o)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return v, err
-	}
-	return g.tracker.Check(o), nil
+	traceVerdict(ctx, v)
+	return v, errors.Join(errs...)
 }
 
-// resolve reads live what became of a write. What the server has, the cache may show by now.
+// resolve reads live what became of a write, if it needs that. What the server has, the cache may show by now.
 func (g *Gate) resolve(ctx context.Context, p expectations.Pending) error {
+	if p.Problem == expectations.NoProblem {
+		return nil
+	}
 	live, err := g.readLive(ctx, p.Ref)
 	if err != nil {
 		return err
@@ -162,10 +163,12 @@ func (g *Gate) readLive(ctx context.Context, ref expectations.Ref) (metav1.Objec
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(mapping.GroupVersionKind)
 	err = g.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, live)
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // absence is an answer
+	found, err := err == nil, client.IgnoreNotFound(err)
+	traceLiveRead(ctx, ref, found, err)
+	if g.reads != nil {
+		g.reads.LiveRead(ref, found, err)
 	}
-	if err != nil {
+	if !found {
 		return nil, err
 	}
 	return live, nil

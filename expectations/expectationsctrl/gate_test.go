@@ -62,8 +62,9 @@ func (s shown) Get(_ context.Context, key client.ObjectKey, obj client.Object, _
 
 // setup is what a test changes about a scene.
 type setup struct {
-	faults interceptor.Funcs // of the server
-	hidden func(schema.GroupKind, metav1.Object) bool
+	faults   interceptor.Funcs // of the server
+	hidden   func(schema.GroupKind, metav1.Object) bool
+	observer expectations.Observer
 }
 
 type scene struct {
@@ -83,7 +84,7 @@ func newScene(t *testing.T, with setup) *scene {
 		WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(with.faults).Build()
 	s.cache.pods = map[string]*corev1.Pod{}
 	var err error
-	s.gate, err = expectationsctrl.NewGate(s, expectationsctrl.Options{Clock: s.clock, TTL: time.Minute, Hidden: with.hidden})
+	s.gate, err = expectationsctrl.NewGate(s, expectationsctrl.Options{Clock: s.clock, TTL: time.Minute, Hidden: with.hidden, Observer: with.observer})
 	if err != nil {
 		t.Fatal(err)
 	}

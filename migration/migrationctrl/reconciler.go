@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
@@ -61,6 +62,9 @@ type Reconciler struct {
 	Renderer Renderer
 	// Recorder tells events of migrations and guests. Defaults to none.
 	Recorder events.EventRecorder
+	// Observer is told what becomes of own writes, and of live reads if it is an
+	// expectationsctrl.LiveReads. Defaults to nobody.
+	Observer expectations.Observer
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
 	// Workers defaults to DefaultWorkers.
@@ -89,7 +93,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return err
 	}
 	var err error
-	r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{Clock: r.Clock, Client: r.Client, APIReader: r.APIReader})
+	r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{
+		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: r.Observer,
+	})
 	if err != nil {
 		return fmt.Errorf("migrationctrl: %w", err)
 	}
