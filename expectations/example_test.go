@@ -4,6 +4,7 @@ package expectations_test
 
 import (
 	"fmt"
+	"io"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,5 +42,35 @@ func Example() {
 	// Output:
 	// waiting [create of Pod default/virt-launcher-vm-x, needs 41]
 	// wake default/vm
+	// satisfied
+}
+
+// A connection breaks while a Pod is created. Nothing tells whether the server has made it, so the creation stays
+// expected, and in the end a live read tells.
+func ExampleTracker_Answer() {
+	now := time.Unix(0, 0)
+	tracker, err := expectations.New(expectations.Options{Now: func() time.Time { return now }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	vm := expectations.Owner{Key: types.NamespacedName{Namespace: "default", Name: "vm"}, UID: "7f2c"}
+	kind := schema.GroupKind{Kind: "Pod"}
+
+	tracker.ExpectCreate(vm, expectations.Ref{Kind: kind, Namespace: "default", Name: "virt-launcher-vm-x"})
+	fmt.Println(expectations.Classify(expectations.Create, io.ErrUnexpectedEOF) == expectations.Ambiguous)
+	fmt.Println(tracker.Check(vm).State)
+
+	now = now.Add(expectations.DefaultTTL)
+	verdict := tracker.Check(vm)
+	fmt.Println(verdict.State, verdict.Pending)
+
+	fmt.Println(tracker.Answer(verdict.Pending[0], nil)) // the server says that there is no such Pod
+	fmt.Println(tracker.Check(vm).State)
+	// Output:
+	// true
+	// waiting
+	// expired [create of Pod default/virt-launcher-vm-x, overdue]
+	// disproved
 	// satisfied
 }
