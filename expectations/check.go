@@ -10,18 +10,23 @@ import (
 )
 
 // Check tells whether the cache shows every write of the owner. It costs a few nanoseconds when nothing is outstanding.
+//
+// It also drops the overdue writes of other owners that had the key before: they are gone, nobody will ask for them.
 func (t *Tracker) Check(o Owner) Verdict {
-	writes := t.writesOf(o.Key)
-	if len(writes) == 0 {
+	if t.idle(t.ownerHash(o.Key)) {
 		return Verdict{}
 	}
-	return t.verdict(o, writes, t.now())
+	now := t.now()
+	for _, h := range t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID != o.UID && now.Sub(e.since) >= t.ttl }) {
+		t.drop(h, Succeeded)
+	}
+	return t.verdict(t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }), now)
 }
 
-func (t *Tracker) verdict(o Owner, writes []*handle, now time.Time) Verdict {
+func (t *Tracker) verdict(writes []*handle, now time.Time) Verdict {
 	var v Verdict
 	for _, h := range writes {
-		p, due, open := t.pending(h, o, now)
+		p, due, open := t.pending(h, now)
 		if !open {
 			continue
 		}
@@ -45,20 +50,11 @@ func (t *Tracker) verdict(o Owner, writes []*handle, now time.Time) Verdict {
 	return v
 }
 
-// pending describes a write if it is outstanding and the owner's. Overdue writes of predecessors of the owner under the
-// same key are dropped: nobody will ask for them again.
-func (t *Tracker) pending(h *handle, o Owner, now time.Time) (p Pending, due time.Time, open bool) {
+// pending describes a write if it is outstanding.
+func (t *Tracker) pending(h *handle, now time.Time) (p Pending, due time.Time, open bool) {
 	ob, e := t.lock(h)
-	switch {
-	case e == nil:
+	if e == nil {
 		ob.mu.Unlock()
-		return p, due, false
-	case e.owner.UID != o.UID:
-		overdue := now.Sub(e.since) >= t.ttl
-		ob.mu.Unlock()
-		if overdue {
-			t.drop(h, Succeeded, anyOwner)
-		}
 		return p, due, false
 	}
 	p = e.pending()

@@ -157,17 +157,23 @@ func (t *Tracker) unlink(ob *shard, e *entry) (last bool) {
 	return last
 }
 
-// writesOf returns the outstanding writes of all owners of a key, oldest first. They may end at any time.
-func (t *Tracker) writesOf(key types.NamespacedName) []*handle {
+// idle reports, without a lock, that no owner of this key and of many others has a write outstanding.
+func (t *Tracker) idle(ownerHash uint32) bool {
+	return t.owners[ownerHash%shardCount].count.Load() == 0
+}
+
+// writesOf returns the outstanding writes of a key that match, oldest first. They may end at any time. match is called
+// with a lock held and may look at what never changes.
+func (t *Tracker) writesOf(key types.NamespacedName, match func(*entry) bool) []*handle {
 	hash := t.ownerHash(key)
-	ow := &t.owners[hash%shardCount]
-	if ow.count.Load() == 0 {
+	if t.idle(hash) {
 		return nil
 	}
 	var found []*handle
+	ow := &t.owners[hash%shardCount]
 	ow.mu.Lock()
 	for e := ow.head(hash); e != nil; e = ow.after(e) {
-		if e.hash[byOwner] == hash && e.owner.Key == key {
+		if e.hash[byOwner] == hash && e.owner.Key == key && match(e) {
 			found = append(found, e.handle)
 		}
 	}

@@ -105,30 +105,28 @@ func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (se
 // Classify says Ambiguous: a live read, fed to Answer, settles it.
 func (t *Tracker) Cancel(tok Token) {
 	if tok.handle != nil {
-		t.drop(tok.handle, Cancelled, anyOwner)
+		t.drop(tok.handle, Cancelled)
 	}
 }
 
 // Forget drops every outstanding write of an owner.
 func (t *Tracker) Forget(o Owner) {
-	for _, h := range t.writesOf(o.Key) {
-		t.drop(h, Forgotten, func(e *entry) bool { return e.owner.UID == o.UID })
+	for _, h := range t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }) {
+		t.drop(h, Forgotten)
 	}
 }
 
 // ForgetKey drops the outstanding writes of every owner that had this key. Call it when the owner is not found.
 func (t *Tracker) ForgetKey(key types.NamespacedName) {
-	for _, h := range t.writesOf(key) {
-		t.drop(h, Forgotten, anyOwner)
+	for _, h := range t.writesOf(key, func(*entry) bool { return true }) {
+		t.drop(h, Forgotten)
 	}
 }
 
-func anyOwner(*entry) bool { return true }
-
-// drop ends a write for which there is no evidence, if it is outstanding and matches.
-func (t *Tracker) drop(h *handle, why DropReason, matches func(*entry) bool) {
+// drop ends a write for which there is no evidence, if it is outstanding.
+func (t *Tracker) drop(h *handle, why DropReason) {
 	ob, e := t.lock(h)
-	if e == nil || !matches(e) {
+	if e == nil {
 		ob.mu.Unlock()
 		return
 	}
