@@ -3,34 +3,39 @@
 package handoff
 
 import (
-	"encoding/json"
 	"fmt"
 
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// Annotation is the key under which the lease travels on the
+// VirtualMachineInstance, as JSON.
+const Annotation = "virtloom.dev/handoff"
+
 // Of returns the lease of the VirtualMachineInstance. Without the annotation
 // it is understood from what a stock virt-controller and virt-handler write
-// (see the specification of the hand-over labels), with epoch zero. The error
-// tells of an annotation that is not a lease; the guest must then be left
-// alone, since nothing is known of its owner.
+// (see the specification of the hand-over labels), with epoch zero. The error is
+// ErrNotALease; the guest must then be left alone, since nothing is known of its
+// owner.
 func Of(vmi *v1.VirtualMachineInstance) (Lease, error) {
 	raw, found := vmi.Annotations[Annotation]
 	if !found {
 		return stock(vmi), nil
 	}
 	var l Lease
-	if err := json.Unmarshal([]byte(raw), &l); err != nil {
-		return Lease{}, fmt.Errorf("handoff: VirtualMachineInstance %s/%s: annotation %s is not a lease (restore or delete it): %w",
+	if err := l.UnmarshalJSON([]byte(raw)); err != nil {
+		return Lease{}, fmt.Errorf("VirtualMachineInstance %s/%s: annotation %s (restore it; or delete it once no node runs the guest): %w",
 			vmi.Namespace, vmi.Name, Annotation, err)
 	}
 	return l.withStock(vmi), nil
 }
 
-// Put stores the lease on the VirtualMachineInstance; the caller writes the
+// Put stores the lease on the VirtualMachineInstance, together with what stock
+// KubeVirt reads the same from: the labels kubevirt.io/nodeName and
+// kubevirt.io/migrationTargetNodeName, and status.nodeName. The caller writes the
 // object under its resourceVersion.
 func Put(vmi *v1.VirtualMachineInstance, l Lease) error {
-	raw, err := json.Marshal(l)
+	raw, err := l.MarshalJSON()
 	if err != nil {
 		return fmt.Errorf("handoff: encode the lease of %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
@@ -38,7 +43,28 @@ func Put(vmi *v1.VirtualMachineInstance, l Lease) error {
 		vmi.Annotations = map[string]string{}
 	}
 	vmi.Annotations[Annotation] = string(raw)
+	l.label(vmi)
 	return nil
+}
+
+// label keeps KubeVirt's own marks of ownership right. A guest that has ended
+// keeps the node it was on.
+func (l Lease) label(vmi *v1.VirtualMachineInstance) {
+	if vmi.Labels == nil {
+		vmi.Labels = map[string]string{}
+	}
+	switch {
+	case l.Holder != "":
+		vmi.Labels[v1.NodeNameLabel], vmi.Status.NodeName = l.Holder, l.Holder
+	case l.State == Unclaimed || l.State == Claimed:
+		delete(vmi.Labels, v1.NodeNameLabel)
+		vmi.Status.NodeName = ""
+	}
+	if l.Target != "" {
+		vmi.Labels[v1.MigrationTargetNodeNameLabel] = l.Target
+	} else {
+		delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
+	}
 }
 
 // stock understands ownership from KubeVirt's labels and status alone.
@@ -49,62 +75,75 @@ func stock(vmi *v1.VirtualMachineInstance) Lease {
 	}
 	switch {
 	case vmi.IsFinal():
-		return Lease{State: Released}
+		return Lease{State: Released, Cause: CauseStock}
 	case node == "":
 		return Lease{}
 	case vmi.Status.Phase == v1.Scheduled:
-		return Lease{State: Offered, Holder: node}
+		return Lease{State: Offered, Holder: node, Cause: CauseStock}
 	}
-	l := Lease{State: Owned, Holder: node}
+	l := Lease{State: Owned, Holder: node, Cause: CauseStock}
 	m := vmi.Status.MigrationState
-	if !open(m, node) {
+	if !underWay(m, node) {
 		return l
 	}
-	l.Target, l.Tag = m.TargetNode, m.MigrationUID
+	l = l.moveOf(m)
 	switch {
 	case m.StartTimestamp != nil:
 		l.State = Moving
+		l.issue(CommandMigrateOut, l.Holder)
 	case m.TargetNodeAddress != "":
 		l.State = Prepared
-	default:
-		l.State = Preparing
 	}
 	return l
 }
 
-// open tells whether a migration away from the node was asked for and has not
+// moveOf is the lease in the move that a stock virt-controller asks for.
+func (l Lease) moveOf(m *v1.VirtualMachineInstanceMigrationState) Lease {
+	l.State, l.Cause = Preparing, CauseStock
+	prepare(&l, Event{Node: m.TargetNode, Tag: m.MigrationUID})
+	return l
+}
+
+// underWay tells whether a migration away from the node was asked for and has not
 // ended.
-func open(m *v1.VirtualMachineInstanceMigrationState, node string) bool {
+func underWay(m *v1.VirtualMachineInstanceMigrationState, node string) bool {
 	return m != nil && !m.Completed && !m.Failed && m.TargetNode != "" && m.TargetNode != node
 }
 
-// withStock adds to a stored lease what a stock virt-controller can only say in
-// the migration state. A controller that knows the lease writes both at once, so
-// that there is nothing to add.
+// withStock adds to a stored lease what the stock half beside us can only say in its
+// own fields: a virt-handler that it runs the guest it was offered, a
+// virt-controller that a move is asked for or taken back. A half that knows the
+// lease writes both at once, so that there is nothing to add.
 func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
+	if l.State == Offered && vmi.Status.Phase == v1.Running {
+		l.State, l.Cause, l.Deadline = Owned, CauseStock, nil
+		return l
+	}
 	m := vmi.Status.MigrationState
 	if m == nil || m.MigrationUID == "" {
 		return l
 	}
 	switch l.State {
 	case Owned:
-		if !asked(l, m) {
-			return l
+		if asked(l, m) {
+			l.Epoch++
+			return l.moveOf(m)
 		}
-		return Lease{State: Preparing, Epoch: l.Epoch + 1, Holder: l.Holder, Target: m.TargetNode, Tag: m.MigrationUID, Last: l.Last}
 	case Preparing, Prepared:
-		if m.MigrationUID != l.Tag || !m.Completed && !m.Failed {
-			return l
+		if m.MigrationUID == l.Tag && (m.Completed || m.Failed) {
+			l.Epoch++
+			l.State, l.Cause, l.Deadline = Owned, CauseStock, nil
+			moveEnds(ResultCancelled)(&l, Event{Message: m.FailureReason})
 		}
-		return settle(l, Event{Message: m.FailureReason}, l.Holder, ResultCancelled)
-	default:
-		return l
 	}
+	return l
 }
 
 // asked tells whether the migration state asks for a move that the lease has
 // not seen, and that no node has acted on.
 func asked(l Lease, m *v1.VirtualMachineInstanceMigrationState) bool {
-	known := l.Last != nil && l.Last.Tag == m.MigrationUID
-	return !known && open(m, l.Holder) && m.StartTimestamp == nil && m.TargetNodeAddress == ""
+	if _, known := l.MoveOutcome(m.MigrationUID); known || l.isOpen(CommandStart) {
+		return false
+	}
+	return underWay(m, l.Holder) && m.StartTimestamp == nil && m.TargetNodeAddress == ""
 }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// CommandKind names what a node is told to do.
+type CommandKind string
+
+const (
+	// CommandStart: start the guest's domain. Opened by Accept.
+	CommandStart CommandKind = "start"
+	// CommandStop: bring the guest to its end. Opened by Stop.
+	CommandStop CommandKind = "stop"
+	// CommandMigrateIn: get ready for the guest and receive it. Opened by
+	// Prepare.
+	CommandMigrateIn CommandKind = "migrate-in"
+	// CommandMigrateOut: pass the guest to the target. Opened by Begin.
+	CommandMigrateOut CommandKind = "migrate-out"
+	// CommandAbort: call off a move that has begun. Opened by Abort.
+	CommandAbort CommandKind = "abort"
+	// CommandFinalize: do what waited for the end of the move. Opened by
+	// TakeOver.
+	CommandFinalize CommandKind = "finalize"
+)
+
+// id derives the name of a command: a lease issues each kind at most once under
+// an epoch, so that the same command has the same name for whoever asks.
+func (k CommandKind) id(epoch uint64) string { return fmt.Sprintf("%s/%d", k, epoch) }
+
+// Command is what a node is told to do, once the lease that holds it is stored.
+// It is issued at most once; a node that finds it open after a crash looks at its
+// hypervisor before it does it.
+type Command struct {
+	// ID names the command and later its outcome: kind and epoch.
+	ID string `json:"id"`
+	// Kind says what to do.
+	Kind CommandKind `json:"kind"`
+	// Epoch is the epoch under which it was issued.
+	Epoch uint64 `json:"epoch"`
+	// Node is who is told.
+	Node string `json:"node"`
+	// Tag is the UID of the migration for the commands of a move.
+	Tag types.UID `json:"tag,omitempty"`
+}
+
+// Command returns the open command of the kind, if there is one.
+func (l Lease) Command(k CommandKind) (Command, bool) {
+	i := slices.IndexFunc(l.Open, func(c Command) bool { return c.Kind == k })
+	if i < 0 {
+		return Command{}, false
+	}
+	return l.Open[i], true
+}
+
+// ActWithin is how long a node may act upon a lease after it last had the API
+// server's word that the lease is in force. Whoever fences a node waits for longer
+// than this ([FenceAfter]), so that a node without contact has stopped to act
+// by then, although it cannot know that it was fenced.
+const ActWithin = time.Minute
+
+// FenceAfter is how long a silent node stays Lost before evidence of its absence
+// is believed: ActWithin, one call to a hypervisor that was begun just before it
+// ran out (30 s), one minute by which the clocks of two controllers may differ,
+// and as much again in reserve as the call may take.
+const FenceAfter = 3 * time.Minute
+
+// ErrUnconfirmed means that a node has had no word from the API server for too
+// long to act. It must read the lease again first.
+var ErrUnconfirmed = errors.New("handoff: the lease was not confirmed in time")
+
+// Authorize tells whether the command may be carried out now. The lease is the
+// one last read from, or written to, the API server itself, by a request that was
+// sent at the time confirmed; a cache is no confirmation. The error is ErrFenced
+// when the command is not, or no longer, open, and ErrUnconfirmed when that was
+// longer ago than [ActWithin].
+func (l Lease) Authorize(c Command, confirmed, now time.Time) error {
+	switch {
+	case !slices.Contains(l.Open, c):
+		return fmt.Errorf("%w: command %s of node %q is not open, the lease is at epoch %d", ErrFenced, c.ID, c.Node, l.Epoch)
+	case !l.MayRun(c.Node) && c.Kind != CommandMigrateIn, c.Kind == CommandStart && !l.MayStart(c.Node),
+		l.State == Lost && c.Node == l.Holder:
+		return fmt.Errorf("%w: command %s of node %q must wait, the lease is in state %q", ErrFenced, c.ID, c.Node, l.State)
+	}
+	return Confirmed(confirmed, now)
+}
+
+// Confirmed tells whether a lease that was confirmed then may still be acted upon
+// now; the error is ErrUnconfirmed. A clock that went back confirms nothing.
+func Confirmed(then, now time.Time) error {
+	if since := now.Sub(then); since < 0 || since >= ActWithin {
+		return fmt.Errorf("%w: last at %s, at most %s ago is needed", ErrUnconfirmed, then.UTC().Format(time.RFC3339), ActWithin)
+	}
+	return nil
+}
+
+// issue opens a command under the lease's epoch.
+func (l *Lease) issue(k CommandKind, node string) {
+	c := Command{ID: k.id(l.Epoch), Kind: k, Epoch: l.Epoch, Node: node, Tag: l.Tag}
+	if k == CommandStart || k == CommandStop {
+		c.Tag = ""
+	}
+	l.Open = append(slices.Clip(l.Open), c)
+}
+
+// conclude ends the open commands of the kinds, all of them if none is named.
+func (l *Lease) conclude(r Result, message string, kinds ...CommandKind) {
+	var open []Command
+	for _, c := range l.Open {
+		if len(kinds) > 0 && !slices.Contains(kinds, c.Kind) {
+			open = append(open, c)
+			continue
+		}
+		l.Outcomes = append(slices.Clip(l.Outcomes), Outcome{
+			ID: c.ID, Epoch: c.Epoch, Tag: c.Tag, Result: r, Message: shorten(message),
+		})
+	}
+	l.Open = open
+	if extra := len(l.Outcomes) - maxOutcomes; extra > 0 {
+		l.Outcomes = slices.Clone(l.Outcomes[extra:])
+	}
+}
+
+// shorten cuts a message at the limit, between characters.
+func shorten(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	cut := 0
+	for i := range s {
+		if i > maxMessage-len("…") {
+			break
+		}
+		cut = i
+	}
+	return s[:cut] + "…"
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handoff
+
+import (
+	"slices"
+	"time"
+)
+
+// The default bounds of the steps, used when an event names none.
+const (
+	// DefaultClaimWithin bounds the preparation of the Pod. An overdue claim is
+	// renewed or withdrawn.
+	DefaultClaimWithin = 5 * time.Minute
+	// DefaultAcceptWithin bounds an offer: KubeVirt's heartbeat timeout of an
+	// unresponsive node.
+	DefaultAcceptWithin = 5 * time.Minute
+	// DefaultPrepareWithin bounds the preparation of a target: KubeVirt's time for
+	// an unschedulable target Pod.
+	DefaultPrepareWithin = 5 * time.Minute
+	// DefaultBeginWithin bounds the wait of a prepared target for the holder.
+	DefaultBeginWithin = 5 * time.Minute
+	// DefaultMoveWithin bounds the transfer where the holder does not know better:
+	// KubeVirt's 150 s for each GiB, for a guest of 12 GiB.
+	DefaultMoveWithin = 30 * time.Minute
+	// DefaultFinalizeWithin bounds what waits for the end of a move.
+	DefaultFinalizeWithin = 5 * time.Minute
+	// DefaultStopWithin bounds a graceful stop: KubeVirt's 30 s of grace, and as
+	// much to destroy the domain.
+	DefaultStopWithin = time.Minute
+	// DefaultReleaseWithin bounds how long a fenced guest waits for what the
+	// controller makes of it.
+	DefaultReleaseWithin = 5 * time.Minute
+)
+
+// stateRule says who acts in a state and for how long.
+type stateRule struct {
+	turn   Party
+	within time.Duration // zero: nobody waits
+	least  time.Duration // a bound that no event may go below
+}
+
+var states = map[State]stateRule{
+	Unclaimed: {turn: Controller},
+	Claimed:   {turn: Controller, within: DefaultClaimWithin},
+	Offered:   {turn: HolderNode, within: DefaultAcceptWithin},
+	Owned:     {turn: HolderNode},
+	Preparing: {turn: TargetNode, within: DefaultPrepareWithin},
+	Prepared:  {turn: HolderNode, within: DefaultBeginWithin},
+	Moving:    {turn: HolderNode, within: DefaultMoveWithin},
+	Arrived:   {turn: HolderNode, within: DefaultFinalizeWithin},
+	Releasing: {turn: HolderNode, within: DefaultStopWithin},
+	Lost:      {turn: Controller, within: FenceAfter, least: FenceAfter},
+	Fenced:    {turn: Controller, within: DefaultReleaseWithin},
+	Released:  {turn: Nobody},
+}
+
+// transition is one row of the table that Step reads: the event leads from the
+// state to the other.
+type transition struct {
+	event Kind
+	from  []State
+	// to is the new state; same keeps it, back is what Lease.Was says.
+	to    State
+	cause Cause
+	// sender is who may send it. For the nodes Event.Node must be that node.
+	sender Party
+	// epoch says that a new epoch begins.
+	epoch bool
+	// when says why the event does not fit in spite of its state, empty if it
+	// does; nil means that it always fits.
+	when func(Lease, Event) string
+	// change makes the new lease from a copy of the old one that has the new state
+	// and epoch already.
+	change func(*Lease, Event)
+}
+
+const (
+	same State = "(the same)"
+	back State = "(as before)"
+)
+
+var transitions = []transition{
+	{event: Claim, from: []State{Unclaimed, Claimed}, to: Claimed, cause: CauseClaimed, sender: Controller},
+	{event: Offer, from: []State{Unclaimed, Claimed, Fenced}, to: Offered, cause: CauseOffered, sender: Controller, epoch: true,
+		when: offerable, change: func(l *Lease, e Event) { l.Holder = e.Node }},
+	{event: Withdraw, from: []State{Claimed, Offered}, to: Unclaimed, cause: CauseWithdrawn, sender: Controller, epoch: true,
+		change: func(l *Lease, _ Event) { l.Holder = "" }},
+	{event: Accept, from: []State{Offered}, to: Owned, cause: CauseAccepted, sender: HolderNode,
+		change: func(l *Lease, _ Event) { l.issue(CommandStart, l.Holder) }},
+	{event: Started, from: []State{Owned}, to: same, cause: CauseStarted, sender: HolderNode, when: starting,
+		change: func(l *Lease, e Event) { l.conclude(ResultDone, e.Message, CommandStart) }},
+
+	{event: Prepare, from: []State{Owned}, to: Preparing, cause: CauseMoveAsked, sender: Controller, epoch: true,
+		when: movable, change: prepare},
+	{event: Ready, from: []State{Preparing}, to: Prepared, cause: CauseTargetReady, sender: TargetNode},
+	{event: Begin, from: []State{Prepared}, to: Moving, cause: CauseMoveBegun, sender: HolderNode,
+		change: func(l *Lease, _ Event) { l.issue(CommandMigrateOut, l.Holder) }},
+	{event: Cancel, from: []State{Preparing, Prepared}, to: Owned, cause: CauseCancelled, sender: Controller, epoch: true,
+		when: tagged, change: moveEnds(ResultCancelled)},
+	{event: Abort, from: []State{Moving}, to: same, cause: CauseAbortAsked, sender: Controller,
+		when: abortable, change: func(l *Lease, _ Event) { l.issue(CommandAbort, l.Holder) }},
+	{event: Revert, from: []State{Preparing, Prepared, Moving}, to: Owned, cause: CauseReverted, sender: HolderNode, epoch: true,
+		when: notStalled, change: moveEnds(ResultReverted)},
+	{event: TakeOver, from: []State{Moving, Lost, Fenced}, to: Arrived, cause: CauseArrived, sender: TargetNode, epoch: true,
+		change: takeOver},
+	{event: Finalize, from: []State{Arrived}, to: Owned, cause: CauseFinalized, sender: HolderNode,
+		change: func(l *Lease, e Event) { l.conclude(ResultDone, e.Message, CommandFinalize) }},
+	{event: Stall, from: []State{Moving}, to: same, cause: CauseStalled, sender: HolderNode,
+		when: notStalled, change: func(l *Lease, _ Event) { l.Stalled = true }},
+	{event: Decline, from: []State{Moving}, to: Owned, cause: CauseDeclined, sender: TargetNode, epoch: true,
+		when: stalled, change: moveEnds(ResultReverted)},
+	{event: Decline, from: []State{Fenced}, to: same, cause: CauseDeclined, sender: TargetNode, epoch: true,
+		change: targetOut},
+
+	{event: Stop, from: []State{Owned, Arrived, Preparing, Prepared}, to: Releasing, cause: CauseStopAsked, sender: HolderNode, change: stop},
+	{event: Release, from: []State{Owned, Preparing, Prepared, Arrived, Releasing, Lost}, to: Released, cause: CauseEnded,
+		sender: HolderNode, epoch: true, when: notSwitching, change: release},
+	{event: Release, from: []State{Unclaimed, Claimed, Offered, Fenced}, to: Released, cause: CauseEnded,
+		sender: Controller, epoch: true, when: notSwitching, change: release},
+
+	{event: Suspect, from: []State{Owned, Moving, Arrived, Releasing}, to: Lost, cause: CauseSilent, sender: Controller, epoch: true,
+		when: suspicious},
+	{event: Return, from: []State{Lost}, to: back, cause: CauseReturned, sender: HolderNode,
+		change: func(l *Lease, _ Event) { l.Was = "" }},
+	{event: Fence, from: []State{Lost}, to: Fenced, sender: Controller, epoch: true,
+		when: holderMeant, change: holderOut},
+	{event: Fence, from: []State{Moving, Fenced}, to: Fenced, sender: Controller, epoch: true,
+		when: targetMeant, change: targetOut},
+}
+
+func prepare(l *Lease, e Event) {
+	l.Target, l.Tag = e.Node, e.Tag
+	l.issue(CommandMigrateIn, e.Node)
+}
+
+// moveEnds ends a move that leaves the guest to its holder.
+func moveEnds(r Result) func(*Lease, Event) {
+	return func(l *Lease, e Event) {
+		l.conclude(r, e.Message)
+		l.Target, l.Tag, l.Stalled = "", "", false
+	}
+}
+
+func takeOver(l *Lease, e Event) {
+	l.conclude(ResultMoved, e.Message)
+	l.issue(CommandFinalize, e.Node)
+	l.Holder, l.Target, l.Tag, l.Was, l.Stalled = e.Node, "", "", "", false
+}
+
+func stop(l *Lease, e Event) {
+	l.conclude(ResultCancelled, e.Message)
+	l.Target, l.Tag = "", ""
+	l.issue(CommandStop, l.Holder)
+}
+
+func release(l *Lease, e Event) {
+	l.conclude(ResultEnded, e.Message)
+	l.Holder, l.Target, l.Tag, l.Was, l.Stalled = "", "", "", "", false
+}
+
+// holderOut takes the holder out of the lease. What it was told stays open while the
+// target may have the guest.
+func holderOut(l *Lease, e Event) {
+	l.Holder, l.Was, l.Stalled = "", "", false
+	if l.Target == "" {
+		l.conclude(ResultUnknown, e.Message)
+	}
+}
+
+// targetOut takes the target out of a move that broke off. The holder, if it still
+// is there, has a guest that stood still while the other may have run: it must not
+// run again.
+func targetOut(l *Lease, e Event) {
+	l.conclude(ResultUnknown, e.Message)
+	l.Holder, l.Target, l.Tag, l.Was, l.Stalled = "", "", "", "", false
+}
+
+func offerable(l Lease, e Event) string {
+	switch {
+	case e.Node == "":
+		return "no node is named"
+	case l.Target != "":
+		return "the guest may have arrived at the target"
+	}
+	return ""
+}
+
+func starting(l Lease, _ Event) string {
+	if _, open := l.Command(CommandStart); !open {
+		return "no start is open"
+	}
+	return ""
+}
+
+func movable(l Lease, e Event) string {
+	_, starts := l.Command(CommandStart)
+	switch {
+	case e.Node == "":
+		return "no node is named"
+	case e.Node == l.Holder:
+		return "the target is the node that runs the guest"
+	case e.Tag == "":
+		return "the migration is not named"
+	case starts:
+		return "the guest has not been reported started"
+	}
+	return ""
+}
+
+func tagged(l Lease, e Event) string {
+	if e.Tag != l.Tag {
+		return "another migration is under way"
+	}
+	return ""
+}
+
+func abortable(l Lease, e Event) string {
+	if _, open := l.Command(CommandAbort); open {
+		return "it is being aborted"
+	}
+	return tagged(l, e)
+}
+
+func stalled(l Lease, _ Event) string {
+	if !l.Stalled {
+		return "the holder has not lost track of the guest"
+	}
+	return ""
+}
+
+func notStalled(l Lease, _ Event) string {
+	if l.Stalled {
+		return "the target's word is awaited"
+	}
+	return ""
+}
+
+func notSwitching(l Lease, _ Event) string {
+	if l.Switching() {
+		return "the guest may be at the target"
+	}
+	return ""
+}
+
+func suspicious(l Lease, e Event) string {
+	switch {
+	case e.Node != l.Holder:
+		return "the node is not the holder"
+	case l.Stalled:
+		return "the holder does not run the guest; the target's word is awaited"
+	}
+	return ""
+}
+
+func holderMeant(l Lease, e Event) string {
+	if e.Node != l.Holder {
+		return "the node is not the silent holder"
+	}
+	return evident(e)
+}
+
+func targetMeant(l Lease, e Event) string {
+	switch {
+	case e.Node != l.Target || e.Node == "":
+		return "the node is not the target"
+	case l.State == Moving && !l.Stalled:
+		return "the holder still moves the guest"
+	}
+	return evident(e)
+}
+
+func evident(e Event) string {
+	if e.Evidence == nil || e.Evidence.cause() == CauseNone {
+		return "there is no evidence"
+	}
+	return ""
+}
+
+// knownState tells whether the state is one of the table.
+func knownState(s State) bool { _, ok := states[s]; return ok }
+
+// rowFor finds the row of the table for an event in a state.
+func rowFor(k Kind, s State) (transition, bool) {
+	i := slices.IndexFunc(transitions, func(t transition) bool { return t.event == k && slices.Contains(t.from, s) })
+	if i < 0 {
+		return transition{}, false
+	}
+	return transitions[i], true
+}
