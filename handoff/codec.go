@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,9 +81,11 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(raw, &unknown); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotALease, err)
 	}
-	for _, f := range fields {
-		delete(unknown, f)
-	}
+	// The decoder takes names in any case; kept beside the right one, such a name
+	// would overrule it when the lease is read again.
+	maps.DeleteFunc(unknown, func(name string, _ json.RawMessage) bool {
+		return slices.ContainsFunc(fields, func(f string) bool { return strings.EqualFold(f, name) })
+	})
 	if len(unknown) > 0 {
 		n.unknown = unknown
 	}

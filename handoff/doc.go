@@ -5,22 +5,94 @@
 //
 // A [Lease] travels with the VirtualMachineInstance in the annotation
 // [Annotation]. [Step] is the only function that changes it, and it is pure:
-// lease, event and time in, lease out. Whoever wants to change a lease reads
-// the object, calls Step, and writes the result back under the object's
-// resourceVersion, so that of two competing writers one always loses and has
-// to look again.
+// lease, event and time in, lease and commands out. Whoever wants to change a
+// lease reads the object, calls Step, and writes the result back under the
+// object's resourceVersion, so that of two competing writers one always loses and
+// has to look again.
 //
-//	           Offer            Accept            Prepare           Ready
-//	Unclaimed ───────▶ Offered ───────▶ Owned ───────────▶ Preparing ─────▶ Prepared
-//	    ▲      Withdraw  │               │ ▲  Cancel, Revert  │                │ Begin
-//	    └────────────────┘       Release │ └──────────────────┴────────────────▼
-//	                                     ▼                                   Moving
-//	                                 Released ◀── Release (holder)     TakeOver │
-//	                                                 Owned by the target ◀──────┘
+// # The states
 //
-// Two events are for a move that broke off at the switch: the holder that can no
-// longer tell where the guest is says Stall, and the target answers with TakeOver
-// or Decline.
+// Below each state stand whose turn it is and how long that may take, then the
+// events that lead out of it, who sends them, and where they lead. A + marks a new
+// epoch. Any other event is refused.
+//
+//	Unclaimed ─Claim▶ Claimed ─Offer▶ Offered ─Accept▶ Owned
+//	    ─Prepare▶ Preparing ─Ready▶ Prepared ─Begin▶ Moving ─TakeOver▶ Arrived
+//	    ─Finalize▶ Owned ─Stop▶ Releasing ─Release▶ Released
+//
+//	Unclaimed
+//	    turn: controller
+//	    Claim    ──▶  Claimed    by the controller
+//	    Offer    ──▶ +Offered    by the controller
+//	    Release  ──▶ +Released   by the controller
+//	Claimed
+//	    turn: controller, within 5m
+//	    Claim    ──▶  Claimed    by the controller
+//	    Offer    ──▶ +Offered    by the controller
+//	    Withdraw ──▶ +Unclaimed  by the controller
+//	    Release  ──▶ +Released   by the controller
+//	Offered
+//	    turn: holder, within 5m
+//	    Withdraw ──▶ +Unclaimed  by the controller
+//	    Accept   ──▶  Owned      by the holder
+//	    Release  ──▶ +Released   by the controller
+//	Owned
+//	    turn: holder, while it gives signs of life
+//	    Started  ──▶  Owned      by the holder
+//	    Prepare  ──▶ +Preparing  by the controller
+//	    Stop     ──▶  Releasing  by the holder
+//	    Release  ──▶ +Released   by the holder
+//	    Suspect  ──▶ +Lost       by the controller
+//	Preparing
+//	    turn: target, within 5m
+//	    Ready    ──▶  Prepared   by the target
+//	    Cancel   ──▶ +Owned      by the controller
+//	    Revert   ──▶ +Owned      by the holder
+//	    Stop     ──▶  Releasing  by the holder
+//	    Release  ──▶ +Released   by the holder
+//	Prepared
+//	    turn: holder, within 5m
+//	    Begin    ──▶  Moving     by the holder
+//	    Cancel   ──▶ +Owned      by the controller
+//	    Revert   ──▶ +Owned      by the holder
+//	    Stop     ──▶  Releasing  by the holder
+//	    Release  ──▶ +Released   by the holder
+//	Moving
+//	    turn: holder, within 30m
+//	    Abort    ──▶  Moving     by the controller
+//	    Revert   ──▶ +Owned      by the holder
+//	    TakeOver ──▶ +Arrived    by the target
+//	    Stall    ──▶  Moving     by the holder
+//	    Decline  ──▶ +Owned      by the target
+//	    Suspect  ──▶ +Lost       by the controller
+//	    Fence    ──▶ +Fenced     by the controller
+//	Arrived
+//	    turn: holder, within 5m
+//	    Finalize ──▶  Owned      by the holder
+//	    Stop     ──▶  Releasing  by the holder
+//	    Release  ──▶ +Released   by the holder
+//	    Suspect  ──▶ +Lost       by the controller
+//	Releasing
+//	    turn: holder, within 1m
+//	    Release  ──▶ +Released   by the holder
+//	    Suspect  ──▶ +Lost       by the controller
+//	Lost
+//	    turn: controller, within 3m
+//	    TakeOver ──▶ +Arrived    by the target
+//	    Release  ──▶ +Released   by the holder
+//	    Return   ──▶  as before  by the holder
+//	    Fence    ──▶ +Fenced     by the controller
+//	Fenced
+//	    turn: controller, within 5m
+//	    Offer    ──▶ +Offered    by the controller
+//	    TakeOver ──▶ +Arrived    by the target
+//	    Decline  ──▶ +Fenced     by the target
+//	    Release  ──▶ +Released   by the controller
+//	    Fence    ──▶ +Fenced     by the controller
+//	Released
+//	    turn: nobody
+//
+// # Epochs
 //
 // Every change of owner and every attempt to move has an epoch of its own. An
 // event names the epoch its sender acted on; with any other epoch it is
@@ -28,20 +100,42 @@
 // been applied is accepted again without effect, so a writer that lost the
 // answer to its request simply repeats it.
 //
-// The promise to the guest, "never two, never none", rests on three rules:
+// # Commands
+//
+// What a node has to do is part of the lease: a step issues commands, and they
+// stay in [Lease.Open], named by kind and epoch, until a later step stores how they
+// ended under the same name ([Lease.Outcome]). So a command leaves the process only
+// after it is stored, either side can tell after any crash what was asked and how
+// it ended, and none is issued twice. A node carries one out only if
+// [Lease.Authorize] lets it, on a lease it has the API server's own word for, and
+// looks at its hypervisor before it does again what it may have done before a crash.
+//
+// # Never two, never none
+//
+// The promise to the guest rests on these rules:
 //
 //   - a node starts a guest only while [Lease.MayStart] says so, which needs an
-//     accepted lease that names it, in no move;
+//     accepted lease that names it, in no move, with the start still open;
 //   - in a move (Moving) the holder's hypervisor passes the running guest to the
 //     target's; the target never starts it, it only receives it;
+//   - a move can be called off by anybody until Begin is stored, and from then on
+//     only by the holder, whose hypervisor alone knows;
+//   - a holder that can no longer tell where the guest is says Stall, and the target
+//     answers with TakeOver or Decline;
+//   - a node that is silent (Lost) keeps its guest. It stops to act [ActWithin] after
+//     its last word from the API server; after [FenceAfter], and only with
+//     [Evidence], may the guest be declared gone (Fenced);
 //   - a lease that left Unclaimed never names nobody until the guest has ended
-//     (Released).
+//     (Released) or is known to run nowhere (Fenced).
+//
+// # Beside stock KubeVirt
 //
 // A VirtualMachineInstance without the annotation was placed by a stock
 // virt-controller; [Of] understands it from KubeVirt's own labels and status
 // and reports epoch zero. Such a controller does not know the annotation that the
 // nodes write from then on, so [Of] also sees a move that was asked for, or taken
-// back, in KubeVirt's migration state alone.
+// back, in KubeVirt's migration state alone, and a guest that a stock virt-handler
+// runs by its phase. [Put] keeps KubeVirt's labels in step with the lease.
 //
 // All functions are safe for concurrent use; they share no state.
 package handoff

@@ -105,12 +105,12 @@ func (t transition) apply(l Lease, e Event, now time.Time) (Lease, []Command, er
 // which is what the annotation keeps.
 func (l Lease) due(e Event, now time.Time) *metav1.Time {
 	rule := states[l.State]
+	if l.Stalled || l.Switching() && l.State == Fenced {
+		rule = states[Lost] // the target may be silent as well
+	}
 	within := e.Within
 	if within <= 0 {
 		within = rule.within
-	}
-	if l.Stalled || l.Switching() && l.State == Fenced {
-		rule.least = FenceAfter
 	}
 	within = max(within, rule.least)
 	if within <= 0 || l.State == Released || l.State == Unclaimed {

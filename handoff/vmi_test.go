@@ -3,8 +3,6 @@
 package handoff_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,14 +21,14 @@ func TestOfUnderstandsWhatStockKubeVirtWrites(t *testing.T) {
 		want   handoff.Lease
 	}{
 		"not placed":       {nil, v1.VirtualMachineInstanceStatus{Phase: v1.Scheduling}, handoff.Lease{}},
-		"handed over":      {onA, v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled}, handoff.Lease{State: handoff.Offered, Holder: nodeA}},
-		"running":          {onA, v1.VirtualMachineInstanceStatus{Phase: v1.Running}, handoff.Lease{State: handoff.Owned, Holder: nodeA}},
-		"label lost":       {nil, v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: nodeA}, handoff.Lease{State: handoff.Owned, Holder: nodeA}},
-		"ended":            {onA, v1.VirtualMachineInstanceStatus{Phase: v1.Succeeded}, handoff.Lease{State: handoff.Released}},
+		"handed over":      {onA, v1.VirtualMachineInstanceStatus{Phase: v1.Scheduled}, handoff.Lease{State: handoff.Offered, Holder: nodeA, Cause: handoff.CauseStock}},
+		"running":          {onA, v1.VirtualMachineInstanceStatus{Phase: v1.Running}, handoff.Lease{State: handoff.Owned, Holder: nodeA, Cause: handoff.CauseStock}},
+		"label lost":       {nil, v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: nodeA}, handoff.Lease{State: handoff.Owned, Holder: nodeA, Cause: handoff.CauseStock}},
+		"ended":            {onA, v1.VirtualMachineInstanceStatus{Phase: v1.Succeeded}, handoff.Lease{State: handoff.Released, Cause: handoff.CauseStock}},
 		"target preparing": {onA, migrating(v1.VirtualMachineInstanceMigrationState{}), inMove(handoff.Preparing)},
 		"target ready":     {onA, migrating(v1.VirtualMachineInstanceMigrationState{TargetNodeAddress: "10.0.0.2"}), inMove(handoff.Prepared)},
 		"moving":           {onA, migrating(v1.VirtualMachineInstanceMigrationState{TargetNodeAddress: "10.0.0.2", StartTimestamp: &started}), inMove(handoff.Moving)},
-		"moved before":     {onA, migrating(v1.VirtualMachineInstanceMigrationState{Completed: true}), handoff.Lease{State: handoff.Owned, Holder: nodeA}},
+		"moved before":     {onA, migrating(v1.VirtualMachineInstanceMigrationState{Completed: true}), handoff.Lease{State: handoff.Owned, Holder: nodeA, Cause: handoff.CauseStock}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: tt.labels}, Status: tt.status}
@@ -51,28 +49,36 @@ func migrating(m v1.VirtualMachineInstanceMigrationState) v1.VirtualMachineInsta
 }
 
 func inMove(s handoff.State) handoff.Lease {
-	return handoff.Lease{State: s, Holder: nodeA, Target: nodeB, Tag: tag}
+	l := handoff.Lease{State: s, Holder: nodeA, Target: nodeB, Tag: tag, Cause: handoff.CauseStock,
+		Open: []handoff.Command{command(handoff.CommandMigrateIn, 0, nodeB, tag)}}
+	if s == handoff.Moving {
+		l.Open = append(l.Open, command(handoff.CommandMigrateOut, 0, nodeA, tag))
+	}
+	return l
 }
 
 func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
-	owned := handoff.Lease{State: handoff.Owned, Epoch: 4, Holder: nodeA}
-	preparing := handoff.Lease{State: handoff.Preparing, Epoch: 5, Holder: nodeA, Target: nodeB, Tag: tag}
-	moving := preparing
-	moving.State = handoff.Moving
-	before := owned
-	before.Last = &handoff.Outcome{Epoch: 3, Tag: tag, Result: handoff.ResultReverted}
+	own := owned(t)
+	asked := own
+	asked.State, asked.Epoch, asked.Target, asked.Tag, asked.Cause = handoff.Preparing, 2, nodeB, tag, handoff.CauseStock
+	asked.Open = []handoff.Command{command(handoff.CommandMigrateIn, 2, nodeB, tag)}
+	preparing := lead(t, own, ev(handoff.Prepare, nodeB))
+	takenBack := own
+	takenBack.Epoch, takenBack.Cause = 3, handoff.CauseStock
+	takenBack.Outcomes = append(own.Outcomes[:1:1], outcome(handoff.CommandMigrateIn, 2, tag, handoff.ResultCancelled, "no"))
+	before := lead(t, preparing, ev(handoff.Cancel, ""))
+	starting := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA), ev(handoff.Accept, nodeA))
 	for name, tt := range map[string]struct {
 		lease handoff.Lease
 		state v1.VirtualMachineInstanceMigrationState
 		want  handoff.Lease
 	}{
-		"asked for":             {owned, v1.VirtualMachineInstanceMigrationState{}, preparing},
+		"asked for":             {own, v1.VirtualMachineInstanceMigrationState{}, asked},
+		"asked for too early":   {starting, v1.VirtualMachineInstanceMigrationState{}, starting},
 		"asked for and refused": {before, v1.VirtualMachineInstanceMigrationState{}, before},
-		"ended":                 {owned, v1.VirtualMachineInstanceMigrationState{Completed: true}, owned},
-		"taken back": {preparing, v1.VirtualMachineInstanceMigrationState{Failed: true, FailureReason: "no"},
-			handoff.Lease{State: handoff.Owned, Epoch: 6, Holder: nodeA,
-				Last: &handoff.Outcome{Epoch: 5, Tag: tag, Result: handoff.ResultCancelled, Message: "no"}}},
-		"too late to take back": {moving, v1.VirtualMachineInstanceMigrationState{Failed: true}, moving},
+		"ended":                 {own, v1.VirtualMachineInstanceMigrationState{Completed: true}, own},
+		"taken back":            {preparing, v1.VirtualMachineInstanceMigrationState{Failed: true, FailureReason: "no"}, takenBack},
+		"too late to take back": {moving(t), v1.VirtualMachineInstanceMigrationState{Failed: true}, moving(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{Status: migrating(tt.state)}
@@ -90,44 +96,43 @@ func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
 	}
 }
 
-func TestPutAndOfAreInverse(t *testing.T) {
-	vmi := &v1.VirtualMachineInstance{}
-	want := handoff.Lease{State: handoff.Owned, Epoch: 7, Holder: `node "quoted" <&>`,
-		Last: &handoff.Outcome{Epoch: 6, Tag: tag, Result: handoff.ResultMoved, Message: "ünïcode\n"}}
-	if err := handoff.Put(vmi, want); err != nil {
+func TestOfSeesThatAStockNodeAgentRunsTheGuest(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+	if err := handoff.Put(vmi, lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))); err != nil {
 		t.Fatal(err)
 	}
 	got, err := handoff.Of(vmi)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("(-want +got):\n%s", diff)
+	want := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: nodeA, Cause: handoff.CauseStock}
+	if err != nil || !got.Equal(want) || got.MayStart(nodeA) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 
-func TestOfRefusesAnAnnotationThatIsNoLease(t *testing.T) {
-	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: "guest", Annotations: map[string]string{handoff.Annotation: "{"}}}
-	_, err := handoff.Of(vmi)
-	if err == nil || !strings.Contains(err.Error(), "ns/guest") || !strings.Contains(err.Error(), handoff.Annotation) {
-		t.Fatalf("error %v, want one that names object and annotation", err)
-	}
-}
-
-func ExampleStep() {
-	var lease handoff.Lease
-	for _, e := range []handoff.Event{
-		{Kind: handoff.Offer, Node: "node-a"},
-		{Kind: handoff.Accept, Node: "node-a", Epoch: 1},
-		{Kind: handoff.Accept, Node: "node-b", Epoch: 1},
+func TestPutKeepsTheLabelsOfKubeVirtRight(t *testing.T) {
+	type marks struct{ Label, Status, Target string }
+	offered := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))
+	for name, tt := range map[string]struct {
+		lease handoff.Lease
+		want  marks
+	}{
+		"offered":   {offered, marks{nodeA, nodeA, ""}},
+		"withdrawn": {lead(t, offered, ev(handoff.Withdraw, "")), marks{}},
+		"owned":     {owned(t), marks{nodeA, nodeA, ""}},
+		"moving":    {moving(t), marks{nodeA, nodeA, nodeB}},
+		"arrived":   {lead(t, moving(t), ev(handoff.TakeOver, nodeB)), marks{nodeB, nodeB, ""}},
+		"cancelled": {lead(t, prepared(t), ev(handoff.Cancel, "")), marks{nodeA, nodeA, ""}},
+		"released":  {lead(t, owned(t), ev(handoff.Release, nodeA)), marks{"before", "before", ""}},
 	} {
-		next, err := handoff.Step(lease, e, now)
-		fmt.Printf("%s by %s: %s epoch=%d holder=%s refused=%t\n", e.Kind, e.Node, next.State, next.Epoch, next.Holder, err != nil)
-		lease = next
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{NodeName: "before"}}
+			vmi.Labels = map[string]string{v1.NodeNameLabel: "before", v1.MigrationTargetNodeNameLabel: "before"}
+			if err := handoff.Put(vmi, tt.lease); err != nil {
+				t.Fatal(err)
+			}
+			got := marks{vmi.Labels[v1.NodeNameLabel], vmi.Status.NodeName, vmi.Labels[v1.MigrationTargetNodeNameLabel]}
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
 	}
-	// Output:
-	// Offer by node-a: Offered epoch=1 holder=node-a refused=false
-	// Accept by node-a: Owned epoch=1 holder=node-a refused=false
-	// Accept by node-b: Owned epoch=1 holder=node-a refused=true
 }
