@@ -115,7 +115,9 @@ func TestHandOffWritesLeaseStateAndLabelInOneChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	deadline := metav1.NewTime(start.Add(5 * time.Minute))
-	want := handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: sourceNode, Target: targetNode, Tag: ourUID, Deadline: &deadline}
+	want := handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: sourceNode, Target: targetNode, Tag: ourUID, Deadline: &deadline,
+		Cause: handoff.CauseMoveAsked,
+		Open:  []handoff.Command{{ID: "migrate-in/2", Kind: handoff.CommandMigrateIn, Epoch: 2, Node: targetNode, Tag: ourUID}}}
 	if d := cmp.Diff(want, l); d != "" {
 		t.Errorf("lease (-want +got):\n%s", d)
 	}

@@ -8,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
-
-	"github.com/virtloom/virtloom/handoff"
 )
 
 // succeeded tidies up after a migration that moved its guest: the Pod the guest
@@ -21,7 +19,7 @@ func (d *decision) succeeded() phase {
 	case p == nil || p.DeletionTimestamp != nil:
 	case d.guestLeft(p):
 		d.deletePod(p, "the guest has left it")
-	case !d.guestEnded() && d.lease.State == handoff.Moving:
+	case !d.guestEnded() && d.lease.Switching():
 		// The guest is on its way again; whether it left for good is open.
 		return v1.MigrationSucceeded
 	}

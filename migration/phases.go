@@ -145,7 +145,7 @@ func (d *decision) scheduled() phase {
 // handOff writes everything the nodes need in one change of the guest.
 func (d *decision) handOff(target string) {
 	c := &VMIChange{
-		TargetNode: &target,
+		TargetNode: target,
 		State: &v1.VirtualMachineInstanceMigrationState{
 			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
 			TargetPod:           d.s.TargetPod.Name,
@@ -156,7 +156,7 @@ func (d *decision) handOff(target string) {
 		c.State.SourcePod = d.s.SourcePod.Name
 	}
 	if d.leased {
-		lease, err := handoff.Step(d.lease, handoff.Event{
+		lease, _, err := handoff.Step(d.lease, handoff.Event{
 			Kind: handoff.Prepare, Epoch: d.lease.Epoch, Node: target, Tag: d.s.UID(), Within: max(d.s.Config.Timeouts.Prepare, 0),
 		}, d.now)
 		if err != nil {

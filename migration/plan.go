@@ -75,9 +75,9 @@ type VMIChange struct {
 	State *v1.VirtualMachineInstanceMigrationState
 	// Lease replaces the handoff lease; nil leaves it.
 	Lease *handoff.Lease
-	// TargetNode sets the label kubevirt.io/migrationTargetNodeName; nil leaves
-	// it, the empty string removes it.
-	TargetNode *string
+	// TargetNode sets the label kubevirt.io/migrationTargetNodeName, if it is not
+	// empty. With a Lease the label follows that.
+	TargetNode string
 }
 
 // Apply makes the change on the object. The error is of encoding the lease.
@@ -85,15 +85,11 @@ func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 	if c.State != nil {
 		vmi.Status.MigrationState = c.State.DeepCopy()
 	}
-	switch {
-	case c.TargetNode == nil:
-	case *c.TargetNode == "":
-		delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
-	default:
+	if c.TargetNode != "" {
 		if vmi.Labels == nil {
 			vmi.Labels = map[string]string{}
 		}
-		vmi.Labels[v1.MigrationTargetNodeNameLabel] = *c.TargetNode
+		vmi.Labels[v1.MigrationTargetNodeNameLabel] = c.TargetNode
 	}
 	if c.Lease == nil {
 		return nil

@@ -69,7 +69,7 @@ func TestWaitingIsExplained(t *testing.T) {
 		want  Reason
 	}{
 		"guest not running": {func(w *world) { w.vmi.Status.Phase = v1.Scheduled }, ReasonWaitingForGuest},
-		"guest offered":     {func(w *world) { w.put(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: sourceNode}) }, ReasonWaitingForGuest},
+		"guest is ending":   {func(w *world) { w.put(handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: sourceNode}) }, ReasonWaitingForGuest},
 		"no source Pod":     {func(w *world) { delete(w.pods, "src") }, ReasonWaitingForSourcePod},
 		"utility volumes":   {func(w *world) { w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, ReasonUtilityVolumes},
 		"damaged lease":     {func(w *world) { w.vmi.Annotations[handoff.Annotation] = "{" }, ReasonLeaseUnreadable},

@@ -56,19 +56,20 @@ func (d *decision) standing() standing {
 // leaseStanding reads this migration's part of the lease, if it has one.
 func (d *decision) leaseStanding() (known bool, s standing) {
 	uid := d.s.UID()
-	if d.lease.InMove() && d.lease.Tag == uid {
-		if d.lease.State == handoff.Moving {
-			return true, begunMoving
-		}
+	switch {
+	case d.lease.Tag != uid:
+	case d.lease.Switching():
+		return true, begunMoving
+	case d.lease.InMove():
 		return true, prepared
 	}
-	if last := d.lease.Last; last != nil && last.Tag == uid {
-		if last.Result == handoff.ResultMoved {
-			return true, arrived
-		}
-		return true, stayed
+	switch last, known := d.lease.MoveOutcome(uid); {
+	case !known:
+		return false, notHandedOff
+	case last.Result == handoff.ResultMoved:
+		return true, arrived
 	}
-	return false, notHandedOff
+	return true, stayed
 }
 
 func (d *decision) handedOff() bool { return d.standing() != notHandedOff }
@@ -102,7 +103,8 @@ func (d *decision) endedByNodes(row) (cause, bool) {
 		}
 		return cause{r, message}, true
 	case d.standing() == stayed:
-		r, message := splitFailure(d.lease.Last.Message)
+		last, _ := d.lease.MoveOutcome(d.s.UID())
+		r, message := splitFailure(last.Message)
 		return cause{r, message}, true
 	}
 	return cause{}, false
@@ -203,14 +205,29 @@ func (d *decision) stop(c cause) phase {
 		d.callOff(d.s.UID(), c)
 		return d.stay(OwnerController, ReasonCancelling, c.message)
 	case begunMoving:
-		if d.ms != nil && !d.ms.AbortRequested {
-			ms := d.ms.DeepCopy()
-			ms.AbortRequested = true
-			d.act(Action{Kind: ChangeVMI, Why: "ask the nodes to abort", Change: &VMIChange{State: ms}})
-		}
+		d.askToAbort()
 		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
 	}
 	return d.stay(OwnerTarget, ReasonCompleting, "the guest has arrived; too late to stop: "+c.message)
+}
+
+// askToAbort tells the holder of a guest that has begun to move, once, that the
+// move is not wanted any more.
+func (d *decision) askToAbort() {
+	change := &VMIChange{}
+	if d.ms != nil && !d.ms.AbortRequested {
+		change.State = d.ms.DeepCopy()
+		change.State.AbortRequested = true
+	}
+	if _, asked := d.lease.Command(handoff.CommandAbort); d.leased && !asked && d.lease.State == handoff.Moving {
+		next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.UID()}, d.now)
+		if err == nil { // else the move has ended, which the next pass sees
+			change.Lease = &next
+		}
+	}
+	if change.State != nil || change.Lease != nil {
+		d.act(Action{Kind: ChangeVMI, Why: "ask the nodes to abort", Change: change})
+	}
 }
 
 // callOff cancels the move of the tag, which has not begun: lease, migration
@@ -220,15 +237,13 @@ func (d *decision) callOff(tag types.UID, c cause) {
 	change := &VMIChange{}
 	text := failureText(c.reason, c.message)
 	if d.leased && d.lease.InMove() && d.lease.Tag == tag {
-		next, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Cancel, Epoch: d.lease.Epoch, Tag: tag, Message: text}, d.now)
+		next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Cancel, Epoch: d.lease.Epoch, Tag: tag, Message: text}, d.now)
 		if err != nil {
 			// Only a lease that began to move refuses; the next pass sees it so.
 			d.explain(OwnerController, ReasonCancelling, err.Error())
 			return
 		}
 		change.Lease = &next
-		none := ""
-		change.TargetNode = &none
 	}
 	if ms := d.s.VMI.Status.MigrationState; ms != nil && ms.MigrationUID == tag {
 		change.State = d.closed(ms, text)

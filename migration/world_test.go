@@ -116,7 +116,7 @@ func (w *world) lease() handoff.Lease {
 func (w *world) step(e handoff.Event) {
 	w.t.Helper()
 	e.Epoch = w.lease().Epoch
-	l, err := handoff.Step(w.lease(), e, w.now)
+	l, _, err := handoff.Step(w.lease(), e, w.now)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -249,8 +249,7 @@ func (w *world) sourceBegins() {
 func (w *world) targetTakesOver() {
 	if w.lease().State == handoff.Moving {
 		w.step(handoff.Event{Kind: handoff.TakeOver, Node: targetNode})
-		w.vmi.Status.NodeName = targetNode
-		w.vmi.Labels[v1.NodeNameLabel] = targetNode
+		w.step(handoff.Event{Kind: handoff.Finalize, Node: targetNode})
 		ms := w.vmi.Status.MigrationState
 		ms.Completed, ms.EndTimestamp = true, &metav1.Time{Time: w.now}
 	}

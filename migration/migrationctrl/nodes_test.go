@@ -56,7 +56,7 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{}, nil
 	}
 	event.Epoch = lease.Epoch
-	next, err := handoff.Step(lease, event, metav1.Now().Time)
+	next, _, err := handoff.Step(lease, event, metav1.Now().Time)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -84,14 +84,13 @@ func advance(vmi *v1.VirtualMachineInstance, lease handoff.Lease) handoff.Event 
 	case lease.State == handoff.Moving && m.AbortRequested:
 		m.EndTimestamp, m.Failed, m.Completed = &now, true, true
 		m.FailureReason, m.AbortStatus = "canceled by client", v1.MigrationAbortSucceeded
-		delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
 		return handoff.Event{Kind: handoff.Revert, Node: lease.Holder, Message: m.FailureReason}
 	case lease.State == handoff.Moving && held != holdTakeOver:
-		vmi.Labels[v1.NodeNameLabel], vmi.Status.NodeName = lease.Target, lease.Target
-		delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
 		m.TargetNodeDomainDetected, m.TargetNodeDomainReadyTimestamp = true, &now
 		m.EndTimestamp, m.Completed = &now, true
 		return handoff.Event{Kind: handoff.TakeOver, Node: lease.Target}
+	case lease.State == handoff.Arrived:
+		return handoff.Event{Kind: handoff.Finalize, Node: lease.Holder}
 	}
 	return handoff.Event{}
 }

@@ -277,7 +277,7 @@ func (w *world) node(g *v1.VirtualMachineInstance, kind handoff.Kind, phase v1.V
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
 		l := w.lease(g)
-		l, err := handoff.Step(l, handoff.Event{Kind: kind, Epoch: l.Epoch, Node: l.Holder}, time.Now())
+		l, _, err := handoff.Step(l, handoff.Event{Kind: kind, Epoch: l.Epoch, Node: l.Holder}, time.Now())
 		if err != nil {
 			w.t.Fatal(err)
 		}
