@@ -20,6 +20,9 @@ var checks = []check{
 	{"claims", claimsExist},
 	// Names are intents: with the name taken there is no Pod to be had.
 	{"name", nameFree},
+	// A Pod that a migration made may have the guest, also when the object has
+	// lost all that was written about it.
+	{"elsewhere", nowhereElse},
 	// A guest that is on its way to another node gets no Pod from us.
 	{"migration", noMigration},
 }
@@ -72,6 +75,18 @@ func nameFree(s Snapshot) (string, string, bool) {
 	}
 	return ReasonFailedCreate, fmt.Sprintf("Pod %s/%s has the name of the guest's Pod and belongs to something else; delete it",
 		s.Foreign.Namespace, s.Foreign.Name), true
+}
+
+// nowhereElse refuses a Pod while one that a migration made for the guest is there.
+// An object that was replaced as a whole has forgotten that it ran.
+func nowhereElse(s Snapshot) (string, string, bool) {
+	for _, p := range s.Pods {
+		if p.Labels[v1.MigrationJobLabel] != "" && !PodDown(p) {
+			return ReasonFailedCreate, fmt.Sprintf("Pod %s/%s, made for a migration, may have the guest; delete it if it does not",
+				p.Namespace, p.Name), true
+		}
+	}
+	return "", "", false
 }
 
 // noMigration refuses a Pod while a migration of the VMI is under way.

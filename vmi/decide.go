@@ -26,7 +26,7 @@ func Decide(s Snapshot, now time.Time) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	d := &decision{Snapshot: s, now: now, lease: lease, plan: Plan{VMI: s.VMI.DeepCopy()}}
+	d := &decision{Snapshot: s, now: now, lease: lease, next: lease, plan: Plan{VMI: s.VMI.DeepCopy()}}
 	d.pod = s.Launcher()
 
 	d.claim()
@@ -42,10 +42,11 @@ func Decide(s Snapshot, now time.Time) (Plan, error) {
 // decision is the working state of one Decide.
 type decision struct {
 	Snapshot
-	now   time.Time
-	lease handoff.Lease
-	pod   *corev1.Pod
-	plan  Plan
+	now time.Time
+	// lease is the one stored, next what it shall become.
+	lease, next handoff.Lease
+	pod         *corev1.Pod
+	plan        Plan
 }
 
 // claim puts the finalizer and the first phase on a new object, as KubeVirt's
@@ -82,7 +83,7 @@ func (d *decision) act() {
 		d.deleteUseless()
 	case d.pod != nil:
 		d.syncUnpaused()
-	case unprocessed(d.VMI):
+	case unprocessed(d.VMI) && d.unplaced():
 		d.plan.Checks = evaluate(d.Snapshot)
 		if d.plan.Blocked() == nil && d.Failure == nil {
 			d.do(Action{Verb: CreateLauncher, Why: "the guest has no Pod"})
@@ -130,11 +131,8 @@ func (d *decision) deleteUseless() {
 // guestEnded tells whether no node may still run the guest.
 func (d *decision) guestEnded() bool {
 	switch d.lease.State {
-	case handoff.Released, handoff.Unclaimed:
+	case handoff.Released, handoff.Unclaimed, handoff.Claimed, handoff.Offered:
 		return true
-	case handoff.Offered:
-		// A stock node agent says with the phase alone that it runs the guest.
-		return d.VMI.Status.Phase != v1.Running
 	default:
 		return false
 	}
@@ -150,6 +148,11 @@ func (d *decision) syncUnpaused() {
 	case !paused && !value:
 		d.do(Action{Verb: SetUnpaused, Pod: d.pod, Unpaused: true, Why: "the guest is not paused"})
 	}
+}
+
+// unplaced tells whether no node was asked to run the guest.
+func (d *decision) unplaced() bool {
+	return d.lease.State == handoff.Unclaimed || d.lease.State == handoff.Claimed
 }
 
 func (d *decision) do(a Action) { d.plan.Actions = append(d.plan.Actions, a) }

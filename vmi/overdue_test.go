@@ -56,7 +56,7 @@ func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
 		"the node told what is in the way": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), synchronizedFalse("InvalidSpec", "x")), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"a stock node runs the guest": {
-			vmi.Snapshot{VMI: guest(v1.Running, offered(past)), Pods: ready}, v1.Running, handoff.Offered, time.Time{}},
+			vmi.Snapshot{VMI: guest(v1.Running, offered(past)), Pods: ready}, v1.Running, handoff.Owned, time.Time{}},
 		"being deleted": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), deleting), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"own writes are not seen yet": {

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // DefaultAcceptWithin bounds how long an offered guest may stay unaccepted by
@@ -20,6 +22,10 @@ type Config struct {
 	// AcceptWithin bounds the step from offer to acceptance; zero means
 	// DefaultAcceptWithin.
 	AcceptWithin time.Duration
+	// PodHoldsGuest says that a guest lives inside of its Pod, as with KubeVirt's
+	// launcher, and dies with it. Then that its Pods are gone is evidence that a
+	// silent node does not run it.
+	PodHoldsGuest bool
 }
 
 // Snapshot is everything one decision may see. Decide modifies none of it.
@@ -43,6 +49,11 @@ type Snapshot struct {
 	Unseen []string
 	// Failure is set after acting, when an action failed.
 	Failure *Failure
+	// Silent are those of the guest's nodes that give no sign of life, and since
+	// when they do not.
+	Silent map[string]time.Time
+	// Evidence is why the guest is known not to run on a node; see NeedsEvidence.
+	Evidence map[string]handoff.Evidence
 	// Config is the configuration in force.
 	Config Config
 }

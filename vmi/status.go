@@ -22,7 +22,11 @@ const deprecatedFinalizer = "foregroundDeleteVirtualMachine"
 // status computes what the object shall say.
 func (d *decision) status() error {
 	d.ready()
-	if err := d.phase(); err != nil {
+	silent, err := d.silence()
+	if err == nil && !silent {
+		err = d.phase()
+	}
+	if err != nil {
 		return err
 	}
 	d.activePods()
@@ -55,6 +59,10 @@ func (d *decision) activePods() {
 // phase is the transition table of the phases this controller owns; Scheduled
 // and Running go on under the node agent.
 func (d *decision) phase() error {
+	if d.forgotten() {
+		d.setPhase(v1.Scheduled)
+		return handoff.Put(d.plan.VMI, d.lease)
+	}
 	switch d.VMI.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending:
 		return d.fromPending()
@@ -70,10 +78,21 @@ func (d *decision) phase() error {
 	}
 }
 
+// forgotten tells whether the object has lost its status and a node holds the guest
+// by the lease: it was written over by somebody who did not know better.
+func (d *decision) forgotten() bool {
+	switch d.VMI.Status.Phase {
+	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling:
+		return d.lease.Holder != ""
+	}
+	return false
+}
+
 func (d *decision) fromPending() error {
 	switch {
 	case d.pod != nil:
 		d.setPhase(v1.Scheduling)
+		return d.step(handoff.Event{Kind: handoff.Claim})
 	case d.VMI.DeletionTimestamp != nil && len(d.Unseen) == 0:
 		d.setPhase(v1.Failed)
 		return d.release("deleted before it had a Pod")
@@ -119,7 +138,7 @@ func (d *decision) fromScheduled() error {
 // accepting is alive and tries again by itself.
 func (d *decision) overdue() error {
 	if !d.lease.Overdue(d.now) {
-		d.plan.RequeueAt = &d.lease.Deadline.Time
+		d.requeue(d.lease.Deadline.Time)
 		return nil
 	}
 	if c := d.synchronizedNow(); c != nil && c.Status == corev1.ConditionFalse {
@@ -136,24 +155,18 @@ func (d *decision) overdue() error {
 	return nil
 }
 
-// handOver offers the guest to the node of its Pod: phase, label, node name
-// and lease go in one write, the label being what a stock virt-handler selects
-// by.
+// handOver offers the guest to the node of its Pod: phase, lease, and what stock
+// KubeVirt reads in its place go in one write.
 func (d *decision) handOver() error {
 	vmi, node := d.plan.VMI, d.pod.Spec.NodeName
 	within := d.Config.AcceptWithin
 	if within == 0 {
 		within = DefaultAcceptWithin
 	}
-	if err := d.step(handoff.Event{Kind: handoff.Offer, Epoch: d.lease.Epoch, Node: node, Within: within}); err != nil {
+	if err := d.step(handoff.Event{Kind: handoff.Offer, Node: node, Within: within}); err != nil {
 		return err
 	}
 	d.setPhase(v1.Scheduled)
-	if vmi.Labels == nil {
-		vmi.Labels = map[string]string{}
-	}
-	vmi.Labels[v1.NodeNameLabel] = node
-	vmi.Status.NodeName = node
 	if qos := d.pod.Status.QOSClass; qos != "" {
 		vmi.Status.QOSClass = &qos
 	}
@@ -171,17 +184,21 @@ func (d *decision) handOver() error {
 
 // release ends a lease that no node has accepted.
 func (d *decision) release(why string) error {
-	if d.lease.State != handoff.Unclaimed && d.lease.State != handoff.Offered {
-		return nil
+	switch d.lease.State {
+	case handoff.Unclaimed, handoff.Claimed, handoff.Offered:
+		return d.step(handoff.Event{Kind: handoff.Release, Message: why})
 	}
-	return d.step(handoff.Event{Kind: handoff.Release, Epoch: d.lease.Epoch, Message: why})
+	return nil
 }
 
+// step takes the next lease one step further.
 func (d *decision) step(e handoff.Event) error {
-	lease, err := handoff.Step(d.lease, e, d.now)
+	e.Epoch = d.next.Epoch
+	lease, _, err := handoff.Step(d.next, e, d.now)
 	if err != nil {
 		return fmt.Errorf("vmi: hand over %s/%s: %w", d.VMI.Namespace, d.VMI.Name, err)
 	}
+	d.next = lease
 	return handoff.Put(d.plan.VMI, lease)
 }
 

@@ -277,9 +277,15 @@ func (w *world) node(g *v1.VirtualMachineInstance, kind handoff.Kind, phase v1.V
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
 		l := w.lease(g)
-		l, _, err := handoff.Step(l, handoff.Event{Kind: kind, Epoch: l.Epoch, Node: l.Holder}, time.Now())
-		if err != nil {
-			w.t.Fatal(err)
+		events := []handoff.Kind{kind}
+		if kind == handoff.Accept && phase == v1.Running {
+			events = append(events, handoff.Started)
+		}
+		for _, k := range events {
+			var err error
+			if l, _, err = handoff.Step(l, handoff.Event{Kind: k, Epoch: l.Epoch, Node: l.Holder}, time.Now()); err != nil {
+				w.t.Fatal(err)
+			}
 		}
 		if err := handoff.Put(g, l); err != nil {
 			w.t.Fatal(err)
