@@ -200,8 +200,10 @@ func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile
 		return reconcile.Result{}, actErr
 	}
 	at := plan.RequeueAt
-	if d := g.verdict.Deadline; !d.IsZero() && (at == nil || d.Before(*at)) {
-		at = &d
+	for _, d := range []time.Time{g.verdict.Deadline, g.due} {
+		if !d.IsZero() && (at == nil || d.Before(*at)) {
+			at = &d
+		}
 	}
 	if at == nil {
 		return reconcile.Result{}, nil

@@ -5,6 +5,7 @@ package vmictrl
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +28,9 @@ type gathered struct {
 	// outdated says that the cache does not show yet what this controller last
 	// wrote to the object: whatever is decided upon it would be refused.
 	outdated bool
-	input    template.Input
+	// due is when the silence of a node of the guest is to be looked at again.
+	due   time.Time
+	input template.Input
 }
 
 // gather reads everything one decision may see, from caches. It returns nil
@@ -120,6 +123,9 @@ func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 		if !migrations.Items[i].IsFinal() {
 			g.Migrations = append(g.Migrations, &migrations.Items[i])
 		}
+	}
+	if err := r.look(ctx, g); err != nil {
+		return err
 	}
 	return r.claims(ctx, g)
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -73,11 +74,19 @@ type Reconciler struct {
 	Workers int
 	// Config is handed to vmi.Decide.
 	Config vmi.Config
+	// SilentAfter is how long a node may give no sign of life before its guests count
+	// as lost. Defaults to vmi.DefaultSilentAfter.
+	SilentAfter time.Duration
+	// Fencer is asked about silent nodes. Defaults to none: then only that the Node
+	// object is gone ends a guest that was lost with its node.
+	Fencer handoff.Fencer
 
 	// gate notes own writes and tells whether the caches show them.
 	gate *expectationsctrl.Gate
 	// limiter spaces out the repetitions of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
+	// nodes tells which nodes are silent.
+	nodes *nodes
 }
 
 // SetupWithManager checks the fields and registers indexes, watches and the
@@ -100,10 +109,11 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode}
 	if err := r.watch(b).Complete(r); err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
 	}
-	return nil
+	return r.nodes.setup(mgr)
 }
 
 func (r *Reconciler) complete() error {
@@ -121,6 +131,9 @@ func (r *Reconciler) complete() error {
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
+	}
+	if r.SilentAfter == 0 {
+		r.SilentAfter = vmi.DefaultSilentAfter
 	}
 	if r.Workers == 0 {
 		r.Workers = DefaultWorkers

@@ -61,6 +61,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		{&v1.VirtualMachineInstance{}, vmiByClaim, func(o client.Object) []string {
 			return claimNames(o.(*v1.VirtualMachineInstance))
 		}},
+		{&v1.VirtualMachineInstance{}, vmiByNode, leasedTo},
 		{&v1.VirtualMachineInstance{}, vmiWaiting, func(o client.Object) []string {
 			if waiting(o) {
 				return []string{yes}
@@ -107,7 +108,8 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.claimants)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespaced), builder.WithPredicates(relief())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.nodes.source())
 }
 
 // relief passes changes of a ResourceQuota after which it may let a Pod through
