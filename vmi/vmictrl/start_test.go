@@ -48,6 +48,10 @@ func TestController(t *testing.T) {
 		"another writer who never rests":                      storm,
 		"deleted and created again under the same name":       recreated,
 		"two controllers at once":                             rivals,
+		"a silent node that is gone":                          silentNodeGone,
+		"a silent node that is fenced":                        silentNodeFenced,
+		"a silent node that returns":                          silentNodeBack,
+		"a node that falls silent wakes its guests":           silentNodeWakes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

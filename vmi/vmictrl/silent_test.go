@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/vmictrl"
+)
+
+// silentNode is a node of the world's own, with a guest that it holds.
+func (w *world) silentNode(g *v1.VirtualMachineInstance) *corev1.Node {
+	w.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-" + w.ns}}
+	w.create(n)
+	w.t.Cleanup(func() { // the world's context has ended by then
+		if err := client.IgnoreNotFound(w.Delete(context.Background(), n)); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.change(g, func(g *v1.VirtualMachineInstance) {
+		if err := handoff.Put(g, handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: n.Name}); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+	return n
+}
+
+// beat gives a sign of life of the node.
+func (w *world) beat(n *corev1.Node, value int) {
+	w.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1.VirtHandlerHeartbeat, strconv.Itoa(value))
+	if err := w.Patch(w.t.Context(), n, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// awaitState pokes the guest, as its clock is not the world's, until its lease is in
+// the state.
+func (w *world) awaitState(g *v1.VirtualMachineInstance, want handoff.State) handoff.Lease {
+	w.t.Helper()
+	var l handoff.Lease
+	w.eventually(func() string {
+		w.change(g, func(g *v1.VirtualMachineInstance) { g.Annotations["poked"] = time.Now().String() })
+		if l = w.lease(g); l.State == want {
+			return ""
+		}
+		return fmt.Sprintf("the lease is %+v, want %s", l, want)
+	})
+	return l
+}
+
+// silentNodeGone: a guest stays its silent node's until the Node object is gone and
+// the time in which the node may still act is over.
+func silentNodeGone(w *world) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Clock = clock }})
+	g := w.running("guest")
+	n := w.silentNode(g)
+	w.beat(n, 1)
+	w.awaitState(g, handoff.Owned)
+
+	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
+	lost := w.awaitState(g, handoff.Lost)
+	c := condition(g, v1.VirtualMachineInstanceSynchronized)
+	if c.Reason != vmi.ReasonNodeUnresponsive || !strings.Contains(c.Message, n.Name) || g.Status.Phase != v1.Running || !lost.MayRun(n.Name) {
+		w.t.Errorf("lease %+v, phase %s, condition %+v", lost, g.Status.Phase, c)
+	}
+
+	clock.SetTime(lost.Deadline.Time)
+	if got := w.awaitState(g, handoff.Lost); got.Epoch != lost.Epoch {
+		w.t.Errorf("without evidence the lease became %+v", got)
+	}
+	w.delete(n)
+	w.awaitState(g, handoff.Released)
+	if g.Status.Phase != v1.Failed || g.Status.Reason != vmi.ReasonNodeUnresponsive {
+		w.t.Errorf("phase %s, reason %q", g.Status.Phase, g.Status.Reason)
+	}
+	w.onePodEach(1)
+}
+
+// silentNodeFenced: a Fencer's word counts at once, and only its word.
+func silentNodeFenced(w *world) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	var off atomic.Bool
+	var asked atomic.Pointer[handoff.Guest]
+	w.start(setup{edit: func(r *vmictrl.Reconciler) {
+		r.Clock = clock
+		r.Fencer = handoff.FencerFunc(func(_ context.Context, g handoff.Guest, node string) (*handoff.Evidence, error) {
+			asked.Store(&g)
+			if !off.Load() {
+				return nil, nil
+			}
+			return &handoff.Evidence{Kind: handoff.FenceConfirmed, Detail: node + " is powered off"}, nil
+		})
+	}})
+	g := w.running("guest")
+	n := w.silentNode(g)
+	w.awaitState(g, handoff.Owned)
+	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
+	lost := w.awaitState(g, handoff.Lost)
+	w.eventually(func() string {
+		w.awaitState(g, handoff.Lost)
+		if a := asked.Load(); a == nil || a.UID != g.UID || a.Name != g.Name || a.Epoch != lost.Epoch {
+			return fmt.Sprintf("the Fencer was asked about %+v", a)
+		}
+		return ""
+	})
+	off.Store(true)
+	w.awaitState(g, handoff.Released)
+	if c := condition(g, v1.VirtualMachineInstanceSynchronized); !strings.Contains(c.Message, n.Name+" is powered off") {
+		w.t.Errorf("condition %+v", c)
+	}
+}
+
+// silentNodeBack: a node that returns keeps its guest.
+func silentNodeBack(w *world) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Clock = clock }})
+	g := w.running("guest")
+	n := w.silentNode(g)
+	w.beat(n, 1)
+	w.awaitState(g, handoff.Owned)
+	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
+	w.awaitState(g, handoff.Lost)
+
+	w.beat(n, 2)
+	w.eventually(func() string { // the sign of life may be seen after the return
+		if w.lease(g).State == handoff.Lost {
+			w.node(g, handoff.Return, v1.Running)
+		}
+		w.change(g, func(g *v1.VirtualMachineInstance) { g.Annotations["poked"] = time.Now().String() })
+		if w.lease(g).State == handoff.Owned {
+			return ""
+		}
+		return "the guest is lost again"
+	})
+	w.delete(n) // of a node that was heard of just now, this is no evidence
+	if l := w.awaitState(g, handoff.Owned); l.Holder != n.Name || g.Status.Phase != v1.Running {
+		w.t.Errorf("lease %+v, phase %s", l, g.Status.Phase)
+	}
+}
+
+// silentNodeWakes: nobody touches the guest, whose node falls silent all the same.
+func silentNodeWakes(w *world) {
+	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.SilentAfter = 500 * time.Millisecond }})
+	g := w.running("guest")
+	w.silentNode(g)
+	w.await(g, "the loss of the guest", func() bool { return w.lease(g).State == handoff.Lost })
+}
