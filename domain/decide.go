@@ -10,132 +10,19 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// Sight is everything a node sees of one guest when it decides.
-type Sight struct {
-	// Node is the name of this node.
-	Node string
-	// Address is how other nodes' hypervisors reach this one's.
-	Address string
-	// Port is the port of the hypervisor at Address.
-	Port int
-	// VMI is the object, read live when the cache did not have it; nil means
-	// that it is certain not to exist.
-	VMI *v1.VirtualMachineInstance
-	// State is the domain here, with its live XML; nil when there is none.
-	State *State
-	// Desired is the domain to start, from [Convert]; nil while it is not needed.
-	Desired *libvirtxml.Domain
-	// CopyDisks are the targets of the disks that must travel with the guest.
-	CopyDisks []string
-	// Facts are those Desired was made from.
-	Facts Facts
-	// Obstacle is why the guest cannot be made ready here, nil if it can.
-	Obstacle error
-	// Trouble is why the last task of the guest failed in this process, empty if
-	// it did not.
-	Trouble string
-	// Moving says that this process is carrying out a migration of the guest.
-	Moving bool
-	// MoveFailure is why the last migration this process carried out failed.
-	MoveFailure string
-	// MoveEnded is when that was over; zero if this process carried out none.
-	MoveEnded time.Time
-	// MoveActive says that the hypervisor is busy with a migration of the
-	// guest, whoever started it.
-	MoveActive bool
-	// Leftovers are the UIDs of objects of this name, other than VMI, of which
-	// there are files on the node.
-	Leftovers []types.UID
-}
-
-// TaskVerb says what a [Task] does.
-type TaskVerb string
-
-const (
-	// TaskApply carries out Operation at the hypervisor.
-	TaskApply TaskVerb = "Apply"
-	// TaskMigrate begins the migration Request.
-	TaskMigrate TaskVerb = "Migrate"
-	// TaskAbort cancels a running migration.
-	TaskAbort TaskVerb = "AbortMigration"
-	// TaskCleanup removes the guest's files on this node.
-	TaskCleanup TaskVerb = "Cleanup"
-)
-
-// Task is one thing to do on the node.
-type Task struct {
-	Verb TaskVerb
-	// Operation is for TaskApply.
-	Operation Operation
-	// Request is for TaskMigrate.
-	Request MigrationRequest
-	// UID is whose files TaskCleanup removes; empty if nobody's.
-	UID types.UID
-	// Why is the reason in a few words.
-	Why string
-}
-
-// String prints the task on one line.
-func (t Task) String() string {
-	if t.Verb == TaskApply {
-		return fmt.Sprintf("%s (%s)", t.Operation, t.Why)
-	}
-	return fmt.Sprintf("%s (%s)", t.Verb, t.Why)
-}
-
-// Plan is what a decision comes to: what the object shall say, to be stored
-// first, and what to do after that is stored.
-type Plan struct {
-	// VMI is the object as it shall become; nil when there is none.
-	VMI *v1.VirtualMachineInstance
-	// Tasks are to be carried out in order, once VMI is stored. If it cannot be
-	// stored none of them may be.
-	Tasks []Task
-	// RequeueAt is when to look again even if nothing happens.
-	RequeueAt *time.Time
-	// Differences are between the object and the running domain; empty when the
-	// two agree, or were not compared.
-	Differences []Difference
-	// Role says what this node is to the guest.
-	Role Role
-}
-
-// Role is what a node is to a guest.
-type Role string
-
-// The roles. A node that is nothing to a guest must not run it.
-const (
-	RoleNone    Role = "None"
-	RoleOffered Role = "Offered"
-	RoleHolder  Role = "Holder"
-	RoleTarget  Role = "Target"
-)
-
-// RoleOf tells what the node is to the guest under the lease.
-func RoleOf(l handoff.Lease, node string) Role {
-	switch {
-	case l.State == handoff.Offered && l.Holder == node:
-		return RoleOffered
-	case l.State == handoff.Owned && l.Holder == node, l.InMove() && l.Holder == node:
-		return RoleHolder
-	case l.InMove() && l.Target == node:
-		return RoleTarget
-	default:
-		return RoleNone
-	}
-}
-
 // decision is the working state of one Decide.
 type decision struct {
 	Sight
-	now   time.Time
-	lease handoff.Lease
-	plan  Plan
+	now time.Time
+	// lease is as the object has it, next as it shall be stored.
+	lease, next handoff.Lease
+	// unmarked says that the domain has lost its metadata, its epoch among it.
+	unmarked bool
+	plan     Plan
 }
 
 // Decide says what this node must do about the guest. It is deterministic and
@@ -165,7 +52,7 @@ func (d *decision) decide() error {
 	if err != nil {
 		return err
 	}
-	d.lease = lease
+	d.lease, d.next = lease, lease
 	d.plan.Role = RoleOf(lease, d.Node)
 	return d.byRole()
 }
@@ -181,7 +68,7 @@ func (d *decision) recognize() {
 		known := *d.State
 		known.Metadata.Namespace, known.Metadata.Name, _ = strings.Cut(known.Name, "_")
 		known.Metadata.UID = uid
-		d.State = &known
+		d.State, d.unmarked = &known, true
 		return
 	}
 	if d.VMI != nil {
@@ -238,6 +125,11 @@ func (d *decision) offered() error {
 		d.clear("the offered guest is not wanted any more")
 		return nil
 	}
+	if d.State != nil && !d.begun(d.lease.Epoch) {
+		d.clear("a domain of an earlier hand-over is in the way")
+		d.again(pollMove)
+		return nil
+	}
 	d.synchronized()
 	if d.hindered() {
 		return nil
@@ -245,17 +137,32 @@ func (d *decision) offered() error {
 	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {
 		return err
 	}
+	if d.State != nil {
+		return nil // the lease was lost, and not the guest: what it does counts
+	}
 	return d.start()
+}
+
+// begun tells whether the domain here was made under that epoch, or a later one:
+// then a start of that epoch has been carried out, as far as it came. What has lost
+// its metadata may have been.
+func (d *decision) begun(epoch uint64) bool {
+	return d.State != nil && (d.unmarked || d.State.Metadata.Epoch >= epoch)
 }
 
 // foreign makes sure that a guest that is not this node's does not run here.
 func (d *decision) foreign() {
-	if d.Moving || d.MoveActive {
-		// The hypervisor is about to end it by itself: the guest has moved.
-		d.again(time.Second)
+	if (d.Moving || d.MoveActive) && !d.executes() {
+		// The guest has moved: the hypervisor is about to end what is left by itself.
+		d.again(pollMove)
 		return
 	}
 	d.clear("the guest belongs to another node, or to none")
+}
+
+// executes tells whether the guest's CPUs run here.
+func (d *decision) executes() bool {
+	return d.State != nil && d.State.Alive() && d.State.Status != StatusPaused
 }
 
 // clear ends what is left of the guest on this node.
@@ -284,11 +191,12 @@ func (d *decision) orphan(why string) {
 // start defines and starts the domain; its definition carries the epoch under
 // which it is started.
 func (d *decision) start() error {
+	command, _ := d.next.Command(handoff.CommandStart)
 	def := *d.Desired
 	if err := errors.Join(PutMetadata(&def, d.metadata()), Stamp(&def)); err != nil {
 		return fmt.Errorf("domain: start %s: %w", def.Name, err)
 	}
-	d.do(Task{Verb: TaskApply, Why: "the guest shall run here", Operation: Operation{
+	d.do(Task{Verb: TaskApply, Why: "the guest shall run here", Command: command, Operation: Operation{
 		Verb: Start, Domain: def.Name, Definition: &def,
 		Paused: d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused,
 	}})
@@ -304,20 +212,20 @@ func (d *decision) metadata() Metadata {
 		m, _, _ = MetadataOf(d.Desired)
 	}
 	m.Namespace, m.Name, m.UID = d.VMI.Namespace, d.VMI.Name, d.VMI.UID
-	if l, err := handoff.Of(d.plan.VMI); err == nil {
-		m.Epoch = l.Epoch
-	}
+	m.Epoch = d.next.Epoch
 	return m
 }
 
-// step moves the lease under this node's name and the epoch it saw.
+// step moves the lease under this node's name and the epoch it saw, or, when this
+// plan has moved it already, made.
 func (d *decision) step(e handoff.Event) error {
-	e.Epoch, e.Node = d.lease.Epoch, d.Node
-	l, err := handoff.Step(d.lease, e, d.now)
+	e.Epoch, e.Node = d.next.Epoch, d.Node
+	next, _, err := handoff.Step(d.next, e, d.now)
 	if err != nil {
 		return fmt.Errorf("domain: %s/%s: %w", d.VMI.Namespace, d.VMI.Name, err)
 	}
-	return handoff.Put(d.plan.VMI, l)
+	d.next = next
+	return handoff.Put(d.plan.VMI, next)
 }
 
 func (d *decision) apply(v Verb, why string) {

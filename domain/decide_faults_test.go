@@ -151,7 +151,7 @@ func TestAMoveAnotherProcessAskedForIsGivenTimeToBegin(t *testing.T) {
 
 func TestADomainThatIsNotOursIsInTheWayAndLeftAlone(t *testing.T) {
 	foreign := &domain.State{Name: "ns_guest", UUID: "5f0c6c9a-9d0d-4f5e-8f1e-000000000001", Status: domain.StatusRunning}
-	owned := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}
+	owned := leased(offerHere, acceptHere)
 	for name, vmi := range map[string]*v1.VirtualMachineInstance{
 		"offered":            placed(v1.Scheduled, handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}),
 		"offered, deleted":   placed(v1.Scheduled, handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}, beingDeleted),
@@ -237,7 +237,7 @@ func TestWhatStandsInTheWayIsLookedAtAgain(t *testing.T) {
 	obstacle := &domain.Error{Object: "node", Reason: "the disk is full"}
 	for name, l := range map[string]handoff.Lease{
 		"offered": {State: handoff.Offered, Epoch: 1, Holder: here},
-		"owned":   {State: handoff.Owned, Epoch: 1, Holder: here},
+		"owned":   leased(offerHere, acceptHere),
 		"target":  {State: handoff.Preparing, Epoch: 1, Holder: there, Target: here, Tag: job},
 	} {
 		t.Run(name, func(t *testing.T) {

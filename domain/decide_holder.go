@@ -21,6 +21,9 @@ const (
 	pollMove = time.Second
 	// arrival is how long a target may take to report a guest that has left.
 	arrival = 5 * time.Second
+	// endWithin is how long, after its grace period, a guest may take to end before
+	// the stop is overdue: one call to the hypervisor.
+	endWithin = 30 * time.Second
 	// obstacleRetry is when something that is missing on the node is looked for
 	// again: nobody tells when it is there.
 	obstacleRetry = 5 * time.Second
@@ -28,14 +31,38 @@ const (
 
 // holder decides for the node that owns the guest.
 func (d *decision) holder() error {
+	switch d.lease.State {
+	case handoff.Lost:
+		// Not a word about the guest, and nothing done to it, before it is known
+		// that it still is this node's.
+		return d.step(handoff.Event{Kind: handoff.Return})
+	case handoff.Arrived:
+		if err := d.step(handoff.Event{Kind: handoff.Finalize}); err != nil {
+			return err
+		}
+		d.lease = d.next
+	}
+	if command, open := d.lease.Command(handoff.CommandStart); open && d.State != nil && !d.begun(command.Epoch) {
+		d.clear("a domain of an earlier hand-over is in the way")
+		d.again(pollMove)
+		return nil
+	}
 	if d.State == nil || !d.State.Alive() {
 		return d.holderWithoutGuest()
 	}
+	return d.holderWithGuest()
+}
+
+// holderWithGuest decides when the guest is here.
+func (d *decision) holderWithGuest() error {
 	d.reflect()
+	if err := d.started(); err != nil {
+		return err
+	}
 	switch {
 	case d.lease.State == handoff.Moving:
 		return d.moving()
-	case d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
+	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.ending()
 	case d.lease.InMove() && d.abortRequested():
 		return d.revert("the migration was aborted before it began")
@@ -53,18 +80,37 @@ func (d *decision) holder() error {
 	return d.converge()
 }
 
-// ending brings a guest that is not wanted any more to its end.
+// started reports the start done, in the write that first says that the guest runs.
+func (d *decision) started() error {
+	_, open := d.next.Command(handoff.CommandStart)
+	if !open || d.plan.VMI.Status.Phase != v1.Running {
+		return nil
+	}
+	return d.step(handoff.Event{Kind: handoff.Started})
+}
+
+// ending brings a guest that is not wanted any more to its end. That it shall end
+// is stored first, and from then on not taken back.
 func (d *decision) ending() error {
-	const deleted = "the VirtualMachineInstance is being deleted"
+	why, left := "the lease says so", grace(d.VMI)
 	switch {
 	case d.VMI.IsFinal():
-		d.apply(Destroy, "the VirtualMachineInstance is final")
-		d.again(time.Second)
-	case d.lease.InMove():
-		return d.revert(deleted)
-	default:
-		d.shutdown(grace(d.VMI), deleted)
+		why, left = "the VirtualMachineInstance is final", 0
+	case d.VMI.DeletionTimestamp != nil:
+		why = "the VirtualMachineInstance is being deleted"
 	}
+	if d.lease.InMove() {
+		return d.revert(why)
+	}
+	if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
+		return err
+	}
+	if d.VMI.IsFinal() || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
+		d.apply(Destroy, why)
+		d.again(time.Second)
+		return nil
+	}
+	d.shutdown(left, why)
 	return nil
 }
 
@@ -124,8 +170,9 @@ func (d *decision) gone() error {
 	return d.stall()
 }
 
-// startable tells whether the guest was never started: nothing defined, or
-// defined by a start that was cut short.
+// startable tells whether the guest is still to be started: the start is open, and
+// the hypervisor, which is the ledger of what was begun, has nothing of it, or a
+// domain that is defined and was cut short there.
 func (d *decision) startable() bool {
 	if d.VMI.DeletionTimestamp != nil || d.VMI.Status.Phase != v1.Scheduled || !d.lease.MayStart(d.Node) {
 		return false
@@ -136,7 +183,8 @@ func (d *decision) startable() bool {
 // endPhase is the final phase of a guest that is not there any more.
 func (d *decision) endPhase() v1.VirtualMachineInstancePhase {
 	if d.State == nil {
-		if d.VMI.Status.Phase == v1.Scheduled && d.VMI.DeletionTimestamp != nil {
+		unwanted := d.VMI.DeletionTimestamp != nil || d.lease.State == handoff.Releasing
+		if d.VMI.Status.Phase == v1.Scheduled && unwanted {
 			return v1.Succeeded
 		}
 		return v1.Failed

@@ -32,15 +32,43 @@ func (d *decision) begin() error {
 	if err != nil {
 		return d.revert(err.Error())
 	}
-	if err := d.step(handoff.Event{Kind: handoff.Begin}); err != nil {
+	if err := d.step(handoff.Event{Kind: handoff.Begin, Within: d.moveWithin(m)}); err != nil {
 		return err
 	}
+	command, _ := d.next.Command(handoff.CommandMigrateOut)
 	now := metav1.NewTime(d.now)
 	m.StartTimestamp = &now
 	m.Mode = v1.MigrationPreCopy
-	d.do(Task{Verb: TaskMigrate, Why: "the target is ready", Request: d.request(m, uri)})
+	d.do(Task{Verb: TaskMigrate, Why: "the target is ready", Command: command, Request: d.request(m, uri)})
 	return nil
 }
+
+// moveWithin is how long the move may take: what its configuration grants for each
+// GiB of the guest's memory, begun ones included. Zero leaves it to the default, as
+// does a guest whose disks travel, for their size is not known here.
+func (d *decision) moveWithin(m *v1.VirtualMachineInstanceMigrationState) time.Duration {
+	c := m.VMIMConfigurationOptions
+	if c == nil || c.CompletionTimeoutPerGiB == nil || *c.CompletionTimeoutPerGiB <= 0 {
+		return 0
+	}
+	memory, _ := guestMemory(&Conversion{VMI: d.VMI})
+	if memory == nil {
+		return 0
+	}
+	gib := (max(memory.Value(), 1)-1)>>30 + 1
+	seconds := *c.CompletionTimeoutPerGiB
+	if seconds > maxMove/gib {
+		seconds = maxMove / gib
+	}
+	within := time.Duration(seconds*gib) * time.Second
+	if len(d.CopyDisks) > 0 {
+		within = max(within, handoff.DefaultMoveWithin)
+	}
+	return within
+}
+
+// maxMove bounds a move in seconds: a year, which is as good as for ever.
+const maxMove = 365 * 24 * 60 * 60
 
 // request fills in what the migration's configuration asks for.
 func (d *decision) request(m *v1.VirtualMachineInstanceMigrationState, uri string) MigrationRequest {
@@ -77,12 +105,17 @@ func destination(m *v1.VirtualMachineInstanceMigrationState) (string, error) {
 
 // moving decides for a guest that still runs here while it is being moved.
 func (d *decision) moving() error {
+	unwanted := d.unwanted()
 	switch {
 	case d.Moving || d.MoveActive:
-		if d.abortRequested() || d.VMI.DeletionTimestamp != nil {
-			d.do(Task{Verb: TaskAbort, Why: "the migration is not wanted any more"})
+		if unwanted != "" {
+			command, _ := d.lease.Command(handoff.CommandAbort)
+			d.do(Task{Verb: TaskAbort, Why: unwanted, Command: command})
 		}
 		d.again(pollMove)
+		return nil
+	case d.lease.Stalled:
+		d.again(pollMove) // the target's word decides, whatever it looks like here
 		return nil
 	case d.handingOver():
 		return d.stall()
@@ -95,7 +128,24 @@ func (d *decision) moving() error {
 	if why == "" {
 		why = "the migration ended without moving the guest"
 	}
+	if unwanted != "" {
+		why = unwanted + ": " + why
+	}
 	return d.revert(why)
+}
+
+// unwanted says why a move that has begun shall not go on, empty if it shall.
+func (d *decision) unwanted() string {
+	_, abort := d.lease.Command(handoff.CommandAbort)
+	switch {
+	case abort || d.abortRequested():
+		return "the migration was aborted"
+	case d.VMI.DeletionTimestamp != nil:
+		return "the VirtualMachineInstance is being deleted"
+	case d.lease.Overdue(d.now):
+		return "the migration was not done by " + d.lease.Deadline.UTC().Format(time.RFC3339) + ", its deadline"
+	}
+	return ""
 }
 
 // handingOver tells whether the hypervisor stopped the guest for the switch.
@@ -140,7 +190,6 @@ func (d *decision) stay(kind handoff.Kind, why string) error {
 			m.AbortStatus = v1.MigrationAbortSucceeded
 		}
 	}
-	delete(d.plan.VMI.Labels, v1.MigrationTargetNodeNameLabel)
 	return nil
 }
 
@@ -154,10 +203,10 @@ func (d *decision) target() error {
 	switch d.lease.State {
 	case handoff.Preparing:
 		return d.prepare()
-	case handoff.Moving:
-		return d.receive()
-	default:
+	case handoff.Prepared:
 		return nil
+	default:
+		return d.receive()
 	}
 }
 
@@ -193,20 +242,33 @@ func (d *decision) prepare() error {
 }
 
 // receive takes the guest over once the hypervisor lets it run here, or answers
-// a holder that has lost track of it.
+// whoever has to know where it is.
 func (d *decision) receive() error {
 	switch {
-	case d.State == nil && d.lease.Stalled:
-		return d.decline()
-	case d.State == nil:
-		return nil
 	case d.arrived():
 		return d.takeOver("the guest has arrived")
-	case !d.lease.Stalled || d.State.Alive():
-		if m := d.plan.VMI.Status.MigrationState; m != nil {
-			m.TargetNodeDomainDetected = true
-		}
+	case d.lease.Stalled, d.lease.State == handoff.Fenced:
+		return d.answer()
+	case d.State != nil:
+		d.detected()
+	}
+	return nil
+}
+
+// answer says where the guest is when only this node can tell. That it has not
+// come is certain where the hypervisor has no domain of the guest, or one that
+// failed at the switch: one that stands still may be about to run.
+func (d *decision) answer() error {
+	switch {
+	case d.State == nil:
+		return d.decline()
+	case d.State.Alive() && d.waits() && d.lease.Overdue(d.now):
+		// Nobody passes it the guest any more, and it has run nothing of it.
+		d.clear("the guest has not come in time")
 		d.again(pollMove)
+		return nil
+	case d.State.Alive():
+		d.detected()
 		return nil
 	case d.State.Reason == ReasonFailed:
 		// The switch failed: the guest never ran here.
@@ -216,25 +278,35 @@ func (d *decision) receive() error {
 	return d.takeOver("the guest has arrived, and ended")
 }
 
+// detected says that a domain is here for the guest that comes.
+func (d *decision) detected() {
+	if m := d.plan.VMI.Status.MigrationState; m != nil {
+		m.TargetNodeDomainDetected = true
+	}
+	d.again(pollMove)
+}
+
+// waits tells whether the domain here still waits for the guest.
+func (d *decision) waits() bool {
+	return d.State.Status == StatusPaused && d.State.Reason == ReasonMigration
+}
+
 func (d *decision) decline() error {
 	return d.stay(handoff.Decline, "the migration broke off at the switch; the guest has not reached the target")
 }
 
-// takeOver makes this node the guest's owner, in one write.
+// takeOver makes this node the guest's owner, in one write, which also ends the
+// move: nothing waits for its end.
 func (d *decision) takeOver(why string) error {
-	if err := d.step(handoff.Event{Kind: handoff.TakeOver}); err != nil {
-		return err
+	for _, kind := range []handoff.Kind{handoff.TakeOver, handoff.Finalize} {
+		if err := d.step(handoff.Event{Kind: kind}); err != nil {
+			return err
+		}
 	}
 	vmi, now := d.plan.VMI, metav1.NewTime(d.now)
-	if vmi.Labels == nil {
-		vmi.Labels = map[string]string{}
-	}
-	vmi.Labels[v1.NodeNameLabel] = d.Node
-	vmi.Status.NodeName = d.Node
 	vmi.Status.EvacuationNodeName = ""
 	vmi.Status.LauncherContainerImageVersion = ""
 	delete(vmi.Labels, v1.OutdatedLauncherImageLabel)
-	delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
 	if m := vmi.Status.MigrationState; m != nil {
 		m.TargetNodeDomainDetected = true
 		m.TargetNodeDomainReadyTimestamp, m.EndTimestamp, m.Completed = &now, &now, true
@@ -250,7 +322,7 @@ func (d *decision) takeOver(why string) error {
 
 // arrived tells whether the hypervisor has finished the switch to this node.
 func (d *decision) arrived() bool {
-	if d.MoveActive {
+	if d.State == nil || d.MoveActive {
 		return false
 	}
 	switch d.State.Status {

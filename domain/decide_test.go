@@ -26,6 +26,26 @@ const (
 
 var decideNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+// The events of a guest's start on this node.
+var (
+	offerHere   = handoff.Event{Kind: handoff.Offer, Node: here}
+	acceptHere  = handoff.Event{Kind: handoff.Accept, Node: here}
+	startedHere = handoff.Event{Kind: handoff.Started, Node: here}
+)
+
+// leased is what the events, each in time, make of a guest without an owner.
+func leased(events ...handoff.Event) handoff.Lease {
+	var l handoff.Lease
+	for _, e := range events {
+		e.Epoch = l.Epoch
+		var err error
+		if l, _, err = handoff.Step(l, e, decideNow); err != nil {
+			panic(err)
+		}
+	}
+	return l
+}
+
 // placed builds an object in a phase under a lease.
 func placed(phase v1.VirtualMachineInstancePhase, l handoff.Lease, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{
@@ -76,7 +96,8 @@ func epoch(n uint64) func(*domain.State) { return func(s *domain.State) { s.Meta
 
 func TestDecideOnTheNode(t *testing.T) {
 	offered := handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here}
-	owned := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}
+	accepted := leased(offerHere, acceptHere)
+	owned := leased(offerHere, acceptHere, startedHere)
 	elsewhere := handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: there}
 	move := func(s handoff.State, from, to string) handoff.Lease {
 		return handoff.Lease{State: s, Epoch: 1, Holder: from, Target: to, Tag: job}
@@ -106,13 +127,13 @@ func TestDecideOnTheNode(t *testing.T) {
 			domain.Sight{VMI: placed(v1.Scheduled, offered), Obstacle: broken},
 			want{domain.RoleOffered, "", v1.Scheduled, handoff.Offered, 1}},
 		"a start that was cut short is made again": {
-			domain.Sight{VMI: placed(v1.Scheduled, owned), Desired: desired},
+			domain.Sight{VMI: placed(v1.Scheduled, accepted), Desired: desired},
 			want{domain.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
 		"so is one cut short between define and start": {
-			domain.Sight{VMI: placed(v1.Scheduled, owned), Desired: desired, State: runs(domain.StatusShutoff, domain.ReasonUnknown)},
+			domain.Sight{VMI: placed(v1.Scheduled, accepted), Desired: desired, State: runs(domain.StatusShutoff, domain.ReasonUnknown)},
 			want{domain.RoleHolder, "Start", v1.Scheduled, handoff.Owned, 1}},
 		"a running guest is reported": {
-			domain.Sight{VMI: placed(v1.Scheduled, owned), State: running},
+			domain.Sight{VMI: placed(v1.Scheduled, accepted), State: running},
 			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
 		"a restarted agent leaves a running guest alone": {
 			domain.Sight{VMI: placed(v1.Running, owned), State: running, Desired: desired},
@@ -128,22 +149,22 @@ func TestDecideOnTheNode(t *testing.T) {
 			want{domain.RoleHolder, "Undefine, Cleanup", v1.Failed, handoff.Released, 2}},
 		"deletion begins with the deadline, then asks": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: running},
-			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Owned, 1}},
+			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Releasing, 1}},
 		"it does not press again at once": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Minute)), askedAt(decideNow.Add(-time.Second)))},
-			want{domain.RoleHolder, "", v1.Running, handoff.Owned, 1}},
+			want{domain.RoleHolder, "", v1.Running, handoff.Releasing, 1}},
 		"it asks again while there is time": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Minute)), askedAt(decideNow.Add(-5*time.Second)))},
-			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Owned, 1}},
+			want{domain.RoleHolder, "SetMetadata, Shutdown", v1.Running, handoff.Releasing, 1}},
 		"a guest without a grace period is ended at once": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted, func(vmi *v1.VirtualMachineInstance) { vmi.Spec.TerminationGracePeriodSeconds = new(int64) }), State: running},
-			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Owned, 1}},
+			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Releasing, 1}},
 		"and ends the guest when time is up": {
 			domain.Sight{VMI: placed(v1.Running, owned, beingDeleted), State: runs(domain.StatusRunning, "", graceUntil(decideNow))},
-			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Owned, 1}},
+			want{domain.RoleHolder, "Destroy", v1.Running, handoff.Releasing, 1}},
 		"a final object's guest is ended": {
 			domain.Sight{VMI: placed(v1.Failed, owned), State: running},
-			want{domain.RoleHolder, "Destroy", v1.Failed, handoff.Owned, 1}},
+			want{domain.RoleHolder, "Destroy", v1.Failed, handoff.Releasing, 1}},
 		"a domain of another object of this name goes first": {
 			domain.Sight{VMI: placed(v1.Scheduled, offered), Desired: desired, State: runs(domain.StatusRunning, "", func(s *domain.State) { s.Metadata.UID = "older" })},
 			want{"", "SetMetadata, Shutdown", v1.Scheduled, handoff.Offered, 1}},
@@ -154,8 +175,11 @@ func TestDecideOnTheNode(t *testing.T) {
 			domain.Sight{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusShutoff, domain.ReasonMigrated)},
 			want{domain.RoleNone, "Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 		"but not while the hypervisor is still at it": {
-			domain.Sight{VMI: placed(v1.Running, elsewhere), State: running, MoveActive: true},
+			domain.Sight{VMI: placed(v1.Running, elsewhere), State: runs(domain.StatusPaused, domain.ReasonMigration), MoveActive: true},
 			want{domain.RoleNone, "", v1.Running, handoff.Owned, 3}},
+		"which excuses no guest that runs": {
+			domain.Sight{VMI: placed(v1.Running, elsewhere), State: running, MoveActive: true},
+			want{domain.RoleNone, "Destroy, Undefine, Cleanup", v1.Running, handoff.Owned, 3}},
 
 		"a target reports ready": {
 			domain.Sight{VMI: placed(v1.Running, move(handoff.Preparing, there, here))},
@@ -331,7 +355,7 @@ func TestAnImpossibleSpecIsToldWithFieldAndRemedy(t *testing.T) {
 }
 
 func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
-	l := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}
+	l := leased(offerHere, acceptHere)
 	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Trouble: "no memory left"}
 	plan, err := domain.Decide(s, decideNow)
 	if err != nil {

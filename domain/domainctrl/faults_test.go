@@ -308,10 +308,15 @@ func stall(t *testing.T, p *pair, between func(name string)) *v1.VirtualMachineI
 	return vmi
 }
 
+func reverted(l handoff.Lease, tag types.UID) bool {
+	o, ended := l.MoveOutcome(tag)
+	return ended && o.Result == handoff.ResultReverted
+}
+
 func stalledAndNotLeft(t *testing.T, p *pair) {
 	vmi := stall(t, p, func(name string) { p.a.SetState(name, domain.StatusPaused, domain.ReasonMigration) })
 	p.until(t, "the guest to go on at the source", vmi, func(l handoff.Lease) bool {
-		return l.State == handoff.Owned && l.Holder == p.a.name && l.Last.Result == handoff.ResultReverted && p.a.running(vmi)
+		return l.State == handoff.Owned && l.Holder == p.a.name && reverted(l, "job") && p.a.running(vmi)
 	})
 	if m := vmi.Status.MigrationState; !m.Failed || !m.Completed || m.FailureReason == "" {
 		t.Errorf("migration state %+v", m)

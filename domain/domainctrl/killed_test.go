@@ -207,7 +207,8 @@ func story(t *testing.T, p *pair, side string, deeds int) bool {
 		uid := types.UID(fmt.Sprintf("migration-%d", try))
 		p.move(t, vmi, p.b, uid)
 		p.until(t, "the move to end", vmi, func(l handoff.Lease) bool {
-			return l.State == handoff.Owned && l.Last != nil && l.Last.Tag == uid
+			_, ended := l.MoveOutcome(uid)
+			return l.State == handoff.Owned && ended
 		})
 	}
 	p.runsOn(t, vmi, p.b)

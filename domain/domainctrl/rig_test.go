@@ -236,7 +236,7 @@ func (p *pair) step(t *testing.T, vmi *v1.VirtualMachineInstance, e handoff.Even
 	t.Helper()
 	p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, l handoff.Lease) error {
 		e.Epoch = l.Epoch
-		l, err := handoff.Step(l, e, time.Now())
+		l, _, err := handoff.Step(l, e, time.Now())
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// Sight is everything a node sees of one guest when it decides.
+type Sight struct {
+	// Node is the name of this node.
+	Node string
+	// Address is how other nodes' hypervisors reach this one's.
+	Address string
+	// Port is the port of the hypervisor at Address.
+	Port int
+	// VMI is the object, read live when the cache did not have it; nil means
+	// that it is certain not to exist.
+	VMI *v1.VirtualMachineInstance
+	// State is the domain here, with its live XML; nil when there is none.
+	State *State
+	// Desired is the domain to start, from [Convert]; nil while it is not needed.
+	Desired *libvirtxml.Domain
+	// CopyDisks are the targets of the disks that must travel with the guest.
+	CopyDisks []string
+	// Facts are those Desired was made from.
+	Facts Facts
+	// Obstacle is why the guest cannot be made ready here, nil if it can.
+	Obstacle error
+	// Trouble is why the last task of the guest failed in this process, empty if
+	// it did not.
+	Trouble string
+	// Moving says that this process is carrying out a migration of the guest.
+	Moving bool
+	// MoveFailure is why the last migration this process carried out failed.
+	MoveFailure string
+	// MoveEnded is when that was over; zero if this process carried out none.
+	MoveEnded time.Time
+	// MoveActive says that the hypervisor is busy with a migration of the
+	// guest, whoever started it.
+	MoveActive bool
+	// Leftovers are the UIDs of objects of this name, other than VMI, of which
+	// there are files on the node.
+	Leftovers []types.UID
+}
+
+// TaskVerb says what a [Task] does.
+type TaskVerb string
+
+const (
+	// TaskApply carries out Operation at the hypervisor.
+	TaskApply TaskVerb = "Apply"
+	// TaskMigrate begins the migration Request.
+	TaskMigrate TaskVerb = "Migrate"
+	// TaskAbort cancels a running migration.
+	TaskAbort TaskVerb = "AbortMigration"
+	// TaskCleanup removes the guest's files on this node.
+	TaskCleanup TaskVerb = "Cleanup"
+)
+
+// Task is one thing to do on the node.
+type Task struct {
+	Verb TaskVerb
+	// Operation is for TaskApply.
+	Operation Operation
+	// Request is for TaskMigrate.
+	Request MigrationRequest
+	// UID is whose files TaskCleanup removes; empty if nobody's.
+	UID types.UID
+	// Command is the lease's command that the task carries out; the zero value if
+	// it carries out none. Every task that starts or moves a guest has one, and
+	// may be begun only while [handoff.Lease.Authorize] allows it.
+	Command handoff.Command
+	// Why is the reason in a few words.
+	Why string
+}
+
+// TouchesGuest tells whether the task does anything to the guest or its files:
+// everything but what is noted in the domain's metadata. Such a task may be begun
+// only on the API server's own, recent word ([handoff.Confirmed]).
+func (t Task) TouchesGuest() bool {
+	return t.Verb != TaskApply || t.Operation.Verb != SetMetadata
+}
+
+// String prints the task on one line.
+func (t Task) String() string {
+	if t.Verb == TaskApply {
+		return fmt.Sprintf("%s (%s)", t.Operation, t.Why)
+	}
+	return fmt.Sprintf("%s (%s)", t.Verb, t.Why)
+}
+
+// Plan is what a decision comes to: what the object shall say, to be stored
+// first, and what to do after that is stored.
+type Plan struct {
+	// VMI is the object as it shall become; nil when there is none.
+	VMI *v1.VirtualMachineInstance
+	// Tasks are to be carried out in order, once VMI is stored. If it cannot be
+	// stored none of them may be.
+	Tasks []Task
+	// RequeueAt is when to look again even if nothing happens.
+	RequeueAt *time.Time
+	// Differences are between the object and the running domain; empty when the
+	// two agree, or were not compared.
+	Differences []Difference
+	// Role says what this node is to the guest.
+	Role Role
+}
+
+// Role is what a node is to a guest.
+type Role string
+
+// The roles. A node that is nothing to a guest must not run it.
+const (
+	RoleNone    Role = "None"
+	RoleOffered Role = "Offered"
+	RoleHolder  Role = "Holder"
+	RoleTarget  Role = "Target"
+)
+
+// RoleOf tells what the node is to the guest under the lease.
+func RoleOf(l handoff.Lease, node string) Role {
+	switch {
+	case node == "":
+		return RoleNone
+	case l.State == handoff.Offered && l.Holder == node:
+		return RoleOffered
+	case l.Holds(node):
+		return RoleHolder
+	case l.Target == node && (l.InMove() || l.Switching()):
+		return RoleTarget
+	default:
+		return RoleNone
+	}
+}
