@@ -4,50 +4,119 @@ package handoff_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestStepKeepsItsPromises explores every lease reachable within a few epochs by
-// any event from any sender, in any order, stale and future ones included.
-func TestStepKeepsItsPromises(t *testing.T) {
-	kinds := []handoff.Kind{handoff.Claim, handoff.Offer, handoff.Withdraw, handoff.Accept, handoff.Started, handoff.Prepare,
+// explored is the graph of all leases reachable within a few epochs by any event
+// from any sender, in any order, stale and future ones included.
+type explored struct {
+	leases map[string]handoff.Lease
+	edges  []edge
+}
+
+// edge is an event that a lease admits; one without effect leads to where it is from.
+type edge struct {
+	from, to string
+	event    string
+	again    bool // admitted once more, at once, without effect
+}
+
+func (e edge) is(kinds ...handoff.Kind) bool {
+	return slices.ContainsFunc(kinds, func(k handoff.Kind) bool { return strings.HasPrefix(e.event, string(k)) })
+}
+
+// key tells leases apart. Outcomes decide little but repetitions; without them there
+// are few leases.
+func key(l handoff.Lease) string {
+	return fmt.Sprintf("%s/%d/%s/%s/%s/%s/%t/%s/%v", l.State, l.Epoch, l.Holder, l.Target, l.Tag, l.Was, l.Stalled, l.Cause, l.Open)
+}
+
+// events are all that can be sent to a lease.
+func events(l handoff.Lease) []handoff.Event {
+	var all []handoff.Event
+	for _, k := range []handoff.Kind{handoff.Claim, handoff.Offer, handoff.Withdraw, handoff.Accept, handoff.Started, handoff.Prepare,
 		handoff.Ready, handoff.Begin, handoff.Abort, handoff.TakeOver, handoff.Finalize, handoff.Revert, handoff.Stall,
-		handoff.Decline, handoff.Cancel, handoff.Stop, handoff.Release, handoff.Suspect, handoff.Return, handoff.Fence}
-	nodes := []string{"", nodeA, nodeB, "c"}
-	const epochs = 6
-	// Outcomes do not decide anything but repetitions; without them there are few leases.
-	id := func(l handoff.Lease) string {
-		return fmt.Sprintf("%s/%d/%s/%s/%s/%s/%t/%s/%v", l.State, l.Epoch, l.Holder, l.Target, l.Tag, l.Was, l.Stalled, l.Cause, l.Open)
-	}
-	seen := map[string]bool{id(handoff.Lease{}): true}
-	edges := 0
-	for todo := []handoff.Lease{{}}; len(todo) > 0; todo = todo[1:] {
-		l := todo[0]
-		for _, k := range kinds {
-			for _, node := range nodes {
-				for epoch := l.Epoch - min(l.Epoch, 1); epoch <= l.Epoch+1; epoch++ {
-					e := handoff.Event{Kind: k, Node: node, Epoch: epoch, Tag: tag, Evidence: &handoff.Evidence{Kind: handoff.FenceConfirmed}}
-					next, commands, err := handoff.Step(l, e, now)
-					if err != nil {
-						continue
-					}
-					edges++
-					checkStep(t, l, e, next)
-					checkCommands(t, l, e, next, commands)
-					if next.Epoch <= epochs && !seen[id(next)] {
-						seen[id(next)] = true
-						todo = append(todo, next)
-					}
-				}
+		handoff.Decline, handoff.Cancel, handoff.Stop, handoff.Release, handoff.Suspect, handoff.Return, handoff.Fence} {
+		for _, node := range []string{"", nodeA, nodeB, "c"} {
+			for epoch := l.Epoch - min(l.Epoch, 2); epoch <= l.Epoch+1; epoch++ {
+				all = append(all, handoff.Event{Kind: k, Node: node, Epoch: epoch, Tag: tag, Evidence: &handoff.Evidence{Kind: handoff.FenceConfirmed}})
 			}
 		}
 	}
-	if len(seen) < 500 || edges < 5000 {
-		t.Fatalf("explored only %d leases and %d steps; the exploration is broken", len(seen), edges)
+	return all
+}
+
+func explore(t *testing.T) explored {
+	t.Helper()
+	const epochs = 6
+	x := explored{leases: map[string]handoff.Lease{key(handoff.Lease{}): {}}}
+	for todo := []handoff.Lease{{}}; len(todo) > 0; todo = todo[1:] {
+		l := todo[0]
+		for _, e := range events(l) {
+			next, commands, err := handoff.Step(l, e, now)
+			if err != nil {
+				continue
+			}
+			checkStep(t, l, e, next)
+			checkCommands(t, l, e, next, commands)
+			again, _, err := handoff.Step(next, e, now.Add(1))
+			x.edges = append(x.edges, edge{from: key(l), to: key(next), event: fmt.Sprint(e.Kind, e.Node, e.Epoch), again: err == nil && again.Equal(next)})
+			if _, known := x.leases[key(next)]; next.Epoch <= epochs && !known {
+				x.leases[key(next)] = next
+				todo = append(todo, next)
+			}
+		}
 	}
-	t.Logf("%d leases, %d steps", len(seen), edges)
+	return x
+}
+
+func TestStepKeepsItsPromises(t *testing.T) {
+	x := explore(t)
+	if len(x.leases) < 500 || len(x.edges) < 5000 {
+		t.Fatalf("explored only %d leases and %d steps; the exploration is broken", len(x.leases), len(x.edges))
+	}
+	t.Logf("%d leases, %d steps", len(x.leases), len(x.edges))
+	for _, e := range x.edges {
+		if !e.again && !e.is(handoff.Claim, handoff.Fence) { // a claim is renewed, a fence cannot be told again
+			t.Errorf("%s in %s, repeated at once, is refused or has an effect again", e.event, e.from)
+		}
+	}
+}
+
+// TestOnlyWhatHappenedIsAdmittedWithoutEffect: a sender that is told that all is done
+// must be able to believe it.
+func TestOnlyWhatHappenedIsAdmittedWithoutEffect(t *testing.T) {
+	x := explore(t)
+	// happened holds for each lease the events on some way that leads to it.
+	happened := map[string]map[string]bool{}
+	for name := range x.leases {
+		happened[name] = map[string]bool{}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, e := range x.edges {
+			into, known := happened[e.to]
+			if e.from == e.to || !known {
+				continue
+			}
+			before := len(into)
+			into[e.event] = true
+			for h := range happened[e.from] {
+				into[h] = true
+			}
+			changed = changed || len(into) > before
+		}
+	}
+	for _, e := range x.edges {
+		// That a guest has ended, or was declined, is true whoever says it.
+		if e.from == e.to && !happened[e.from][e.event] && !e.is(handoff.Claim, handoff.Release, handoff.Decline) {
+			t.Errorf("%s is admitted in %s, where it can never have happened", e.event, e.from)
+		}
+	}
 }
 
 func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Lease) {

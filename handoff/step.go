@@ -135,65 +135,71 @@ func issued(l, n Lease) []Command {
 	return fresh
 }
 
-// applied tells whether the lease already shows the effect of the event.
-func applied(l Lease, e Event) bool {
-	switch e.Kind {
-	case Offer:
-		return l.State == Offered && l.Holder == e.Node && l.Epoch == e.Epoch+1
-	case Withdraw:
-		return l.State == Unclaimed && l.Epoch == e.Epoch+1
-	case Accept:
-		return l.State == Owned && l.Holder == e.Node && l.Epoch == e.Epoch
-	case Started:
-		return l.State == Owned && l.Holder == e.Node && l.Epoch == e.Epoch && !l.isOpen(CommandStart)
-	case Prepare:
-		return l.InMove() && l.Target == e.Node && l.Tag == e.Tag && l.Epoch == e.Epoch+1
-	case Ready:
-		return l.State == Prepared && l.Target == e.Node && l.Epoch == e.Epoch
-	case Begin:
-		return l.State == Moving && l.Holder == e.Node && l.Epoch == e.Epoch
-	case Abort:
-		return l.State == Moving && l.Tag == e.Tag && l.Epoch == e.Epoch && l.isOpen(CommandAbort)
-	case Stall:
-		return l.State == Moving && l.Stalled && l.Holder == e.Node && l.Epoch == e.Epoch
-	default:
-		return ended(l, e)
-	}
+// goneOn are the causes of the steps that may follow an event under the same epoch
+// and leave its effect in place.
+var goneOn = map[Kind][]Cause{
+	Accept:   {CauseStarted},
+	Prepare:  {CauseTargetReady, CauseMoveBegun, CauseAbortAsked, CauseStalled},
+	Begin:    {CauseAbortAsked, CauseStalled},
+	TakeOver: {CauseFinalized},
 }
 
-// ended tells whether the lease shows the effect of an event that ends something.
-func ended(l Lease, e Event) bool {
-	next := l.Epoch == e.Epoch+1
-	switch e.Kind {
-	case TakeOver:
-		return (l.State == Arrived || l.State == Owned) && l.Holder == e.Node && next && l.wasMoved(ResultMoved)
-	case Finalize:
-		return l.State == Owned && l.Cause == CauseFinalized && l.Holder == e.Node && l.Epoch == e.Epoch
-	case Revert:
-		return l.State == Owned && l.Cause == CauseReverted && l.Holder == e.Node && next
-	case Decline:
-		return (l.State == Owned || l.State == Fenced) && l.Cause == CauseDeclined && l.Holder != e.Node && next
-	case Cancel:
-		return l.State == Owned && l.Cause == CauseCancelled && next
-	case Stop:
-		return l.State == Releasing && l.Epoch == e.Epoch
-	case Release:
-		return l.State == Released && next
-	case Return:
-		return l.Cause == CauseReturned && l.Holder == e.Node && l.Epoch == e.Epoch
-	case Suspect:
-		return l.State == Lost && l.Holder == e.Node && next
-	case Fence:
-		return l.State == Fenced && l.Holder != e.Node && l.Target != e.Node && next
-	default:
-		return false
+// applied tells whether the lease already shows the effect of the event. A sender
+// that is told so must be able to believe it; who cannot be told is refused, and
+// finds out by reading the lease. That holds for Fence, as the lease does not keep the
+// name of the fenced node.
+func applied(l Lease, e Event) bool {
+	return slices.ContainsFunc(transitions, func(t transition) bool {
+		epoch := e.Epoch
+		if t.epoch {
+			epoch++
+		}
+		caused := t.event == e.Kind && (l.Cause == t.cause || slices.Contains(goneOn[e.Kind], l.Cause))
+		return caused && l.Epoch == epoch && t.leadsTo(l) && concerns(l, e)
+	})
+}
+
+// leadsTo tells whether the lease may be one that the row made, or a later one.
+func (t transition) leadsTo(l Lease) bool {
+	switch t.to {
+	case same:
+		return slices.Contains(t.from, l.State)
+	case back:
+		return canBeLost(l.State)
 	}
+	return l.State == t.to || l.Cause != t.cause
+}
+
+// concerns tells whether the event is about those whom the lease, having taken it,
+// names. After Release and Decline it names them no more, and what they said is true
+// for everybody.
+func concerns(l Lease, e Event) bool {
+	switch e.Kind {
+	case Offer, Accept, Started, Revert, TakeOver, Finalize, Stall, Suspect, Return:
+		return l.Holder == e.Node && e.Node != ""
+	case Begin:
+		return l.Holder == e.Node && l.opened(CommandMigrateOut, e.Epoch)
+	case Abort:
+		return l.Tag == e.Tag && l.opened(CommandAbort, e.Epoch)
+	case Prepare:
+		return l.Target == e.Node && l.Tag == e.Tag && l.opened(CommandMigrateIn, e.Epoch+1)
+	case Ready:
+		return l.Target == e.Node
+	case Cancel:
+		_, known := l.MoveOutcome(e.Tag)
+		return known
+	case Stop:
+		return l.Holder == e.Node || e.Node == ""
+	case Withdraw, Release, Decline:
+		return true
+	}
+	return false
 }
 
 func (l Lease) isOpen(k CommandKind) bool { _, open := l.Command(k); return open }
 
-// wasMoved tells whether the newest outcome of a move is r.
-func (l Lease) wasMoved(r Result) bool {
-	o, known := findOutcome(l.Outcomes, func(o Outcome) bool { return o.ID == CommandMigrateIn.id(o.Epoch) })
-	return known && o.Result == r
+// opened tells whether the command was issued under the epoch and has no outcome.
+func (l Lease) opened(k CommandKind, epoch uint64) bool {
+	c, open := l.Command(k)
+	return open && c.Epoch == epoch
 }
