@@ -23,20 +23,22 @@ func changed(was, want *v1.VirtualMachineInstance) bool {
 }
 
 // store writes the object as the plan wants it, in one patch that fails if
-// somebody else wrote in the meantime.
-func (r *Reconciler) store(ctx context.Context, was, want *v1.VirtualMachineInstance) (bool, error) {
-	if !changed(was, want) {
-		return false, nil
+// somebody else wrote in the meantime. What the API server answers is then what the
+// tasks of the pass go by.
+func (r *Reconciler) store(ctx context.Context, v view) (word, error) {
+	if !changed(v.vmi, v.plan.VMI) {
+		return v.word, nil
 	}
 	ctx, span := tracer.Start(ctx, "node.Store")
 	defer span.End()
-	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, want.DeepCopy(), patch); err != nil {
+	w := word{vmi: v.plan.VMI.DeepCopy(), asked: r.Clock.Now()}
+	patch := client.MergeFromWithOptions(v.vmi, client.MergeFromWithOptimisticLock{})
+	if err := r.Client.Patch(ctx, w.vmi, patch); err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		return false, fmt.Errorf("domainctrl: store %s/%s: %w", was.Namespace, was.Name, err)
+		return v.word, fmt.Errorf("domainctrl: store %s/%s: %w", v.vmi.Namespace, v.vmi.Name, err)
 	}
-	r.tell(was, want)
-	return true, nil
+	r.tell(v.vmi, v.plan.VMI)
+	return w, nil
 }
 
 // tell records the events that a stored change amounts to.
@@ -44,7 +46,7 @@ func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 	if r.Recorder == nil {
 		return
 	}
-	if was.Status.NodeName != want.Status.NodeName {
+	if was.Status.NodeName != "" && was.Status.NodeName != want.Status.NodeName {
 		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest runs on node %s now", r.NodeName)
 	}
 	if why := outOfSync(want); why != "" && why != outOfSync(was) {
@@ -72,11 +74,11 @@ func outOfSync(vmi *v1.VirtualMachineInstance) string {
 
 // act carries out the tasks in order and stops at the first that fails: what
 // follows builds on it.
-func (r *Reconciler) act(ctx context.Context, s domain.Sight, plan domain.Plan) error {
-	for _, t := range plan.Tasks {
-		if err := r.task(ctx, s, t); err != nil {
-			if r.Recorder != nil && plan.VMI != nil {
-				r.Recorder.Eventf(plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
+func (r *Reconciler) act(ctx context.Context, v view) error {
+	for _, t := range v.plan.Tasks {
+		if err := r.task(ctx, v, t); err != nil {
+			if r.Recorder != nil && v.plan.VMI != nil && !outdated(err) {
+				r.Recorder.Eventf(v.plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
 			}
 			return err
 		}
@@ -84,7 +86,7 @@ func (r *Reconciler) act(ctx context.Context, s domain.Sight, plan domain.Plan) 
 	return nil
 }
 
-func (r *Reconciler) task(ctx context.Context, s domain.Sight, t domain.Task) (err error) {
+func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error) {
 	ctx, span := tracer.Start(ctx, "node."+string(t.Verb))
 	span.SetAttributes(attribute.String("task", t.String()))
 	defer func() {
@@ -93,16 +95,22 @@ func (r *Reconciler) task(ctx context.Context, s domain.Sight, t domain.Task) (e
 		}
 		span.End()
 	}()
+	within, err := r.within(v, t)
+	if err != nil {
+		return err
+	}
+	if t.Verb == domain.TaskMigrate {
+		return r.migrate(ctx, v, t)
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	switch t.Verb {
 	case domain.TaskApply:
 		logger(ctx).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
 		return r.apply(ctx, t.Operation)
-	case domain.TaskMigrate:
-		logger(ctx).Info("Beginning a live migration", "destination", t.Request.DestinationURI, "disks", t.Request.CopyDisks)
-		return r.migrate(ctx, s, t.Request)
 	case domain.TaskAbort:
 		logger(ctx).Info("Aborting a live migration", "why", t.Why)
-		return r.abort(ctx, domain.Name(s.VMI.Namespace, s.VMI.Name))
+		return r.abort(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name))
 	case domain.TaskCleanup:
 		return r.Workspace.Remove(t.UID)
 	default:
@@ -111,8 +119,6 @@ func (r *Reconciler) task(ctx context.Context, s domain.Sight, t domain.Task) (e
 }
 
 func (r *Reconciler) apply(ctx context.Context, op domain.Operation) error {
-	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
-	defer cancel()
 	err := r.Hypervisor.Apply(ctx, op)
 	// A guest that ended by itself in between needs neither request.
 	if errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
@@ -129,8 +135,6 @@ func (r *Reconciler) abort(ctx context.Context, name string) error {
 	if !able {
 		return fmt.Errorf("domainctrl: abort the migration of %s: %w", name, domain.ErrUnsupported)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
-	defer cancel()
 	if err := m.AbortMigration(ctx, name); err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return fmt.Errorf("domainctrl: abort the migration of %s: %w", name, err)
 	}

@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
@@ -55,77 +52,6 @@ func (r *Reconciler) leftovers(key types.NamespacedName, vmi *v1.VirtualMachineI
 	return out, nil
 }
 
-// cached reads the object from the node's caches. A miss proves nothing, so it
-// is followed by a live read; nil then means that the object does not exist.
-func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
-	for _, c := range []client.Reader{r.Caches.Owned, r.Caches.Incoming} {
-		vmi := &v1.VirtualMachineInstance{}
-		err := c.Get(ctx, key, vmi)
-		if err == nil {
-			return vmi, nil
-		}
-		if !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("domainctrl: read %s from the cache: %w", key, err)
-		}
-	}
-	return r.live(ctx, key)
-}
-
-func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
-	vmi := &v1.VirtualMachineInstance{}
-	if err := r.APIReader.Get(ctx, key, vmi); err != nil {
-		if absent(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("domainctrl: read VirtualMachineInstance %s: %w", key, err)
-	}
-	return vmi, nil
-}
-
-// absent tells whether the API server knows that there is no such object. It
-// answers 404 as well when it does not serve the kind, as while the definition
-// is being replaced: that says nothing about any guest.
-func absent(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
-
-// confirm repeats, on the object read live, a decision that would touch a
-// guest without a write of the object that proves it to be current.
-func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, s domain.Sight, plan domain.Plan) (domain.Sight, domain.Plan, error) {
-	if s.VMI == nil || !touchesGuest(plan) || changed(s.VMI, plan.VMI) {
-		return s, plan, nil
-	}
-	vmi, err := r.live(ctx, key)
-	if err != nil {
-		return s, plan, err
-	}
-	if vmi != nil && vmi.UID == s.VMI.UID && vmi.ResourceVersion == s.VMI.ResourceVersion {
-		return s, plan, nil
-	}
-	return r.decide(ctx, key, vmi)
-}
-
-// decide looks at the guest of the object as given, and decides.
-func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, domain.Plan, error) {
-	s, err := r.look(ctx, key, vmi)
-	if err != nil {
-		return s, domain.Plan{}, err
-	}
-	plan, err := domain.Decide(s, r.Clock.Now())
-	return s, plan, err
-}
-
-// touchesGuest tells whether the plan does anything to a guest or its files:
-// everything but what is noted in its metadata.
-func touchesGuest(plan domain.Plan) bool {
-	for _, t := range plan.Tasks {
-		if t.Verb != domain.TaskApply || t.Operation.Verb != domain.SetMetadata {
-			return true
-		}
-	}
-	return false
-}
-
 // inspect returns the domain, nil if there is none.
 func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
@@ -162,15 +88,8 @@ func (r *Reconciler) moveActive(ctx context.Context, name string) (bool, error) 
 // node is to start or receive the guest, or runs it. What stands in the way is
 // part of what is seen, not an error of the pass.
 func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
-	if s.VMI == nil || s.VMI.DeletionTimestamp != nil || s.VMI.IsFinal() {
-		return nil
-	}
-	lease, err := handoff.Of(s.VMI)
-	if err != nil {
+	if needed, err := r.needsFiles(s.VMI); err != nil || !needed {
 		return err
-	}
-	if domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
-		return nil
 	}
 	host, err := r.host(ctx)
 	if err != nil {
@@ -189,6 +108,19 @@ func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
 		s.CopyDisks = domain.CopyDisks(disks, s.Facts)
 	}
 	return ctx.Err()
+}
+
+// needsFiles tells whether this node may need the guest's files for what comes next.
+// Where only a word about the guest is asked for, nothing shall delay it.
+func (r *Reconciler) needsFiles(vmi *v1.VirtualMachineInstance) (bool, error) {
+	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.IsFinal() {
+		return false, nil
+	}
+	lease, err := handoff.Of(vmi)
+	if err != nil || domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
+		return false, err
+	}
+	return lease.State != handoff.Lost && lease.State != handoff.Fenced && lease.State != handoff.Releasing, nil
 }
 
 func (r *Reconciler) host(ctx context.Context) (domain.Host, error) {

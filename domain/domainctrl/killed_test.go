@@ -216,7 +216,7 @@ func story(t *testing.T, p *pair, side string, deeds int) bool {
 	g.mayEnd()
 	p.finish(t, vmi)
 	g.stop()
-	for n, most := range map[*node]int{p.a: 2, p.b: 0} {
+	for n, most := range map[*node]int{p.a: 1, p.b: 0} {
 		if starts := n.Calls(string(domain.Start)); starts > most {
 			t.Errorf("%s was asked %d times to start the guest", n.name, starts)
 		}

@@ -95,19 +95,23 @@ func (m *moves) begin(key types.NamespacedName, move func(context.Context) error
 	return nil
 }
 
-// migrate begins the migration of a guest.
-func (r *Reconciler) migrate(ctx context.Context, s domain.Sight, req domain.MigrationRequest) error {
+// migrate begins the migration of a guest. Once it is under way the hypervisors
+// finish it, whatever becomes of the way to the API server.
+func (r *Reconciler) migrate(ctx context.Context, v view, t domain.Task) error {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
-		return fmt.Errorf("domainctrl: migrate %s: %w", req.Domain, domain.ErrUnsupported)
+		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
 	}
 	log := ctrl.LoggerFrom(ctx)
-	key := types.NamespacedName{Namespace: s.VMI.Namespace, Name: s.VMI.Name}
-	return r.moves.begin(key, func(ctx context.Context) error {
+	log.Info("Beginning a live migration", "destination", t.Request.DestinationURI, "disks", t.Request.CopyDisks)
+	return r.moves.begin(types.NamespacedName{Namespace: v.vmi.Namespace, Name: v.vmi.Name}, func(ctx context.Context) error {
 		ctx, span := tracer.Start(ctx, "node.LiveMigration")
 		defer span.End()
+		if _, err := r.within(v, t); err != nil {
+			return err
+		}
 		began := r.Clock.Now()
-		err := m.Migrate(ctx, req)
+		err := m.Migrate(ctx, t.Request)
 		log.Info("A live migration ended", "seconds", r.Clock.Since(began).Seconds(), "error", err)
 		return err
 	})

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -73,6 +72,7 @@ type Reconciler struct {
 
 	moves    *moves
 	troubles troubles
+	notices  notices
 }
 
 // SetupWithManager checks the fields and registers the controller and the
@@ -138,42 +138,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		span.End()
 	}()
 
-	vmi, err := r.cached(ctx, req.NamespacedName)
+	w, err := r.cached(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err := r.pass(ctx, req.NamespacedName, vmi)
-	if !apierrors.IsConflict(err) {
+	result, err := r.pass(ctx, req.NamespacedName, w)
+	if !outdated(err) {
 		return result, err
 	}
-	// Somebody else wrote, and the cache may be late for long: what is stored
-	// now decides.
-	if vmi, err = r.live(ctx, req.NamespacedName); err != nil {
+	// Somebody else wrote, and the cache may be late for long, or this process was
+	// too slow: what is stored now decides.
+	logger(ctx).V(1).Info("Looking again, at what is stored", "cause", err.Error())
+	if w, err = r.live(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err = r.pass(ctx, req.NamespacedName, vmi)
-	if apierrors.IsConflict(err) {
+	result, err = r.pass(ctx, req.NamespacedName, w)
+	if outdated(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return result, err
 }
 
 // pass decides for the object as given, stores what it comes to, and acts.
-func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (reconcile.Result, error) {
-	s, plan, err := r.decide(ctx, key, vmi)
+func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word) (reconcile.Result, error) {
+	v, err := r.decide(ctx, key, w)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if s, plan, err = r.confirm(ctx, key, s, plan); err != nil {
+	if v, err = r.confirm(ctx, key, v); err != nil {
 		return reconcile.Result{}, err
 	}
+	plan := v.plan
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("role", string(plan.Role)),
 		attribute.Int("tasks", len(plan.Tasks)), attribute.Int("differences", len(plan.Differences)))
-	stored, err := r.store(ctx, s.VMI, plan.VMI)
-	if err != nil {
+	stored := changed(v.vmi, plan.VMI)
+	if v.word, err = r.store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
-	err = r.act(ctx, s, plan)
+	if err = r.act(ctx, v); outdated(err) {
+		return reconcile.Result{}, err
+	}
 	r.troubles.note(key, err)
 	if err != nil {
 		return r.failed(ctx, plan, err)

@@ -35,3 +35,29 @@ func (t *troubles) of(key types.NamespacedName) string {
 	defer t.mu.Unlock()
 	return t.why[key]
 }
+
+// notices remembers what was last told of each guest, so that it is told once. The
+// zero value is ready; safe for concurrent use.
+type notices struct {
+	mu   sync.Mutex
+	told map[types.NamespacedName]string
+}
+
+// news reports whether there is something to tell of the guest that was not what
+// was told last. Empty is nothing to tell, and forgets what was.
+func (n *notices) news(key types.NamespacedName, what string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if what == "" {
+		delete(n.told, key)
+		return false
+	}
+	if n.told[key] == what {
+		return false
+	}
+	if n.told == nil {
+		n.told = map[types.NamespacedName]string{}
+	}
+	n.told[key] = what
+	return true
+}

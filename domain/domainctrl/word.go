@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// word is what is known of a guest's object, and on whose word.
+type word struct {
+	// vmi is the object; nil means that it does not exist.
+	vmi *v1.VirtualMachineInstance
+	// asked is when the request was sent that the API server answered by vmi; zero
+	// if a cache did.
+	asked time.Time
+}
+
+// view is what a pass goes by: the object as last heard of, and what that and the
+// sight of the guest come to.
+type view struct {
+	word
+	plan domain.Plan
+}
+
+// touchesGuest tells whether the plan does anything to a guest or its files.
+func (v view) touchesGuest() bool {
+	for _, t := range v.plan.Tasks {
+		if t.TouchesGuest() {
+			return true
+		}
+	}
+	return false
+}
+
+// cached reads the object from the node's caches. A miss proves nothing, so it
+// is followed by a live read.
+func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (word, error) {
+	for _, c := range []client.Reader{r.Caches.Owned, r.Caches.Incoming} {
+		vmi := &v1.VirtualMachineInstance{}
+		err := c.Get(ctx, key, vmi)
+		if err == nil {
+			return word{vmi: vmi}, nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return word{}, fmt.Errorf("domainctrl: read %s from the cache: %w", key, err)
+		}
+	}
+	return r.live(ctx, key)
+}
+
+func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (word, error) {
+	w := word{vmi: &v1.VirtualMachineInstance{}, asked: r.Clock.Now()}
+	err := r.APIReader.Get(ctx, key, w.vmi)
+	switch {
+	case err == nil:
+		return w, nil
+	case absent(err):
+		w.vmi = nil
+		return w, nil
+	default:
+		return word{}, fmt.Errorf("domainctrl: read VirtualMachineInstance %s: %w", key, err)
+	}
+}
+
+// absent tells whether the API server knows that there is no such object. It
+// answers 404 as well when it does not serve the kind, as while the definition
+// is being replaced: that says nothing about any guest.
+func absent(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// decide looks at the guest of the object as given, and decides. A lease that
+// cannot be read is told once, as an event: the status is its owner's to write, and
+// nobody knows who that is.
+func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w word) (view, error) {
+	v := view{word: w}
+	s, err := r.look(ctx, key, w.vmi)
+	if err == nil {
+		v.plan, err = domain.Decide(s, r.Clock.Now())
+	}
+	unreadable := ""
+	if errors.Is(err, handoff.ErrNotALease) {
+		unreadable = err.Error()
+	}
+	if r.notices.news(key, unreadable) && r.Recorder != nil {
+		r.Recorder.Eventf(w.vmi, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), "Sync", "node %s: %s", r.NodeName, unreadable)
+	}
+	return v, err
+}
+
+// confirm makes sure that a plan that would touch a guest, without a write of the
+// object that proves it to be current, is made for the object read live.
+func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v view) (view, error) {
+	if !v.touchesGuest() || changed(v.vmi, v.plan.VMI) || handoff.Confirmed(v.asked, r.Clock.Now()) == nil {
+		return v, nil
+	}
+	w, err := r.live(ctx, key)
+	if err != nil {
+		return v, err
+	}
+	if sameVersion(w.vmi, v.vmi) {
+		v.word = w
+		return v, nil
+	}
+	return r.decide(ctx, key, w)
+}
+
+func sameVersion(a, b *v1.VirtualMachineInstance) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
+}
+
+// within tells for how long the task may be at the hypervisor, by what the API server
+// said of the lease, and when. The error is handoff.ErrUnconfirmed or
+// handoff.ErrFenced if it must not be begun: this process has been too slow, or
+// the lease is not what it was.
+func (r *Reconciler) within(v view, t domain.Task) (time.Duration, error) {
+	if !t.TouchesGuest() {
+		return r.CallTimeout, nil
+	}
+	now := r.Clock.Now()
+	err := handoff.Confirmed(v.asked, now)
+	if err == nil && t.Command != (handoff.Command{}) {
+		var lease handoff.Lease
+		if lease, err = handoff.Of(v.vmi); err == nil {
+			err = lease.Authorize(t.Command, v.asked, now)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("domainctrl: %s: %w", t, err)
+	}
+	return min(r.CallTimeout, v.asked.Add(handoff.ActWithin).Sub(now)), nil
+}
+
+// outdated tells whether an error means that the pass went by what is no longer so.
+func outdated(err error) bool {
+	return apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
+}
