@@ -267,3 +267,49 @@ func TestAGuestGivenUpBeforeItWasSeenToStartCannotStartLater(t *testing.T) {
 		t.Fatalf("tasks %q, lease %+v", verbs(plan), l)
 	}
 }
+
+func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
+	l := leased(offerHere, acceptHere)
+	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Trouble: "no memory left"}
+	plan, err := domain.Decide(s, decideNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := plan.VMI.Status.Conditions; len(c) != 1 || c[0].Reason != domain.ReasonSyncFailed || c[0].Message != "no memory left" {
+		t.Errorf("conditions %+v, want the failure", c)
+	}
+	if got := verbs(plan); got != "Start" {
+		t.Errorf("tasks %q, want another start", got)
+	}
+	s.VMI, s.Trouble, s.State = plan.VMI, "", runs(domain.StatusRunning, "")
+	if plan, err = domain.Decide(s, decideNow); err != nil {
+		t.Fatal(err)
+	}
+	if c := plan.VMI.Status.Conditions; len(c) != 0 {
+		t.Errorf("conditions %+v, want none", c)
+	}
+}
+
+func TestBeginRefusesADestinationThatIsNone(t *testing.T) {
+	for name, spoil := range map[string]func(*v1.VirtualMachineInstanceMigrationState){
+		"address": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetNodeAddress = "host/?x" },
+		"port": func(m *v1.VirtualMachineInstanceMigrationState) {
+			m.TargetDirectMigrationNodePorts = map[string]int{"1/x": 0}
+		},
+		"none": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetDirectMigrationNodePorts = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := handoff.Lease{State: handoff.Prepared, Epoch: 1, Holder: here, Target: there, Tag: job}
+			vmi := placed(v1.Running, l)
+			spoil(vmi.Status.MigrationState)
+			plan, err := domain.Decide(domain.Sight{Node: here, VMI: vmi, State: runs(domain.StatusRunning, "")}, decideNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := plan.VMI.Status.MigrationState
+			if len(plan.Tasks) > 0 || !m.Failed || !strings.Contains(m.FailureReason, "status.migrationState.target") {
+				t.Fatalf("tasks %v, failure %q", plan.Tasks, m.FailureReason)
+			}
+		})
+	}
+}

@@ -34,12 +34,14 @@ var (
 )
 
 // leased is what the events, each in time, make of a guest without an owner.
-func leased(events ...handoff.Event) handoff.Lease {
-	var l handoff.Lease
+func leased(events ...handoff.Event) handoff.Lease { return on(handoff.Lease{}, decideNow, events...) }
+
+// on is what the events make of the lease at that time.
+func on(l handoff.Lease, at time.Time, events ...handoff.Event) handoff.Lease {
 	for _, e := range events {
 		e.Epoch = l.Epoch
 		var err error
-		if l, _, err = handoff.Step(l, e, decideNow); err != nil {
+		if l, _, err = handoff.Step(l, e, at); err != nil {
 			panic(err)
 		}
 	}
@@ -253,6 +255,7 @@ func TestDecideOnTheNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			commanded(t, plan, l)
 			got := want{plan.Role, verbs(plan), plan.VMI.Status.Phase, l.State, l.Epoch}
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(want{})); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
@@ -271,6 +274,24 @@ func verbs(p domain.Plan) string {
 		out = append(out, string(t.Verb))
 	}
 	return strings.Join(out, ", ")
+}
+
+// commanded checks that every task that starts or moves the guest carries out a
+// command that the lease, as it is to be stored, has open for this node.
+func commanded(t *testing.T, p domain.Plan, l handoff.Lease) {
+	t.Helper()
+	for _, task := range p.Tasks {
+		needed := task.Verb == domain.TaskMigrate || task.Operation.Verb == domain.Start
+		if task.Command == (handoff.Command{}) && !needed {
+			continue
+		}
+		if err := l.Authorize(task.Command, decideNow, decideNow); err != nil || task.Command.Node != here {
+			t.Errorf("%s goes by command %+v: %v", task, task.Command, err)
+		}
+		if !task.TouchesGuest() {
+			t.Errorf("%s is said not to touch the guest", task)
+		}
+	}
 }
 
 func TestDecideEndsADomainWithoutObject(t *testing.T) {
@@ -350,52 +371,6 @@ func TestAnImpossibleSpecIsToldWithFieldAndRemedy(t *testing.T) {
 				return
 			}
 			t.Fatal("there is no Synchronized condition")
-		})
-	}
-}
-
-func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
-	l := leased(offerHere, acceptHere)
-	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Trouble: "no memory left"}
-	plan, err := domain.Decide(s, decideNow)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c := plan.VMI.Status.Conditions; len(c) != 1 || c[0].Reason != domain.ReasonSyncFailed || c[0].Message != "no memory left" {
-		t.Errorf("conditions %+v, want the failure", c)
-	}
-	if got := verbs(plan); got != "Start" {
-		t.Errorf("tasks %q, want another start", got)
-	}
-	s.VMI, s.Trouble, s.State = plan.VMI, "", runs(domain.StatusRunning, "")
-	if plan, err = domain.Decide(s, decideNow); err != nil {
-		t.Fatal(err)
-	}
-	if c := plan.VMI.Status.Conditions; len(c) != 0 {
-		t.Errorf("conditions %+v, want none", c)
-	}
-}
-
-func TestBeginRefusesADestinationThatIsNone(t *testing.T) {
-	for name, spoil := range map[string]func(*v1.VirtualMachineInstanceMigrationState){
-		"address": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetNodeAddress = "host/?x" },
-		"port": func(m *v1.VirtualMachineInstanceMigrationState) {
-			m.TargetDirectMigrationNodePorts = map[string]int{"1/x": 0}
-		},
-		"none": func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetDirectMigrationNodePorts = nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := handoff.Lease{State: handoff.Prepared, Epoch: 1, Holder: here, Target: there, Tag: job}
-			vmi := placed(v1.Running, l)
-			spoil(vmi.Status.MigrationState)
-			plan, err := domain.Decide(domain.Sight{Node: here, VMI: vmi, State: runs(domain.StatusRunning, "")}, decideNow)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := plan.VMI.Status.MigrationState
-			if len(plan.Tasks) > 0 || !m.Failed || !strings.Contains(m.FailureReason, "status.migrationState.target") {
-				t.Fatalf("tasks %v, failure %q", plan.Tasks, m.FailureReason)
-			}
 		})
 	}
 }
