@@ -299,20 +299,22 @@ func TestAMoveHasTheTimeItsConfigurationGrants(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options *v1.VMIMConfigurationOptions
 		memory  string
-		copies  []string
+		disks   []string
+		bytes   int64
 		want    time.Duration
 	}{
-		"no configuration":  {nil, "1Gi", nil, handoff.DefaultMoveWithin},
-		"none given":        {&v1.VMIMConfigurationOptions{}, "1Gi", nil, handoff.DefaultMoveWithin},
-		"no bound":          {seconds(0), "1Gi", nil, handoff.DefaultMoveWithin},
-		"one GiB":           {seconds(150), "1Gi", nil, 150 * time.Second},
-		"less":              {seconds(150), "64Mi", nil, 150 * time.Second},
-		"a little more":     {seconds(150), "1025Mi", nil, 300 * time.Second},
-		"a lot":             {seconds(150), "100Gi", nil, 15000 * time.Second},
-		"no memory known":   {seconds(150), "", nil, handoff.DefaultMoveWithin},
-		"disks travel":      {seconds(150), "1Gi", []string{"vda"}, handoff.DefaultMoveWithin},
-		"large, with disks": {seconds(150), "100Gi", []string{"vda"}, 15000 * time.Second},
-		"beyond all bounds": {seconds(1 << 62), "1Gi", nil, 365 * 24 * time.Hour},
+		"no configuration":    {nil, "1Gi", nil, 0, handoff.DefaultMoveWithin},
+		"none given":          {&v1.VMIMConfigurationOptions{}, "1Gi", nil, 0, handoff.DefaultMoveWithin},
+		"no bound":            {seconds(0), "1Gi", nil, 0, handoff.DefaultMoveWithin},
+		"one GiB":             {seconds(150), "1Gi", nil, 0, 150 * time.Second},
+		"less":                {seconds(150), "64Mi", nil, 0, 150 * time.Second},
+		"a little more":       {seconds(150), "1025Mi", nil, 0, 300 * time.Second},
+		"a lot":               {seconds(150), "100Gi", nil, 0, 15000 * time.Second},
+		"no memory known":     {seconds(150), "", nil, 0, handoff.DefaultMoveWithin},
+		"a disk travels":      {seconds(150), "1Gi", []string{"vda"}, 2<<30 + 1, 600 * time.Second},
+		"of unknown size":     {seconds(150), "1Gi", []string{"vda"}, 0, handoff.DefaultMoveWithin},
+		"and a lot of memory": {seconds(150), "100Gi", []string{"vda"}, 0, 15000 * time.Second},
+		"beyond all bounds":   {seconds(1 << 62), "1Gi", nil, 0, 365 * 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := placed(v1.Running, moved(here, there, handoff.Ready))
@@ -321,7 +323,7 @@ func TestAMoveHasTheTimeItsConfigurationGrants(t *testing.T) {
 				memory := resource.MustParse(tt.memory)
 				vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
 			}
-			plan, l := decide(t, domain.Sight{VMI: vmi, State: runs(domain.StatusRunning, ""), CopyDisks: tt.copies})
+			plan, l := decide(t, domain.Sight{VMI: vmi, State: runs(domain.StatusRunning, ""), CopyDisks: tt.disks, CopyBytes: tt.bytes})
 			commanded(t, plan, l)
 			if verbs(plan) != "Migrate" || l.Deadline.Sub(decideNow) != tt.want {
 				t.Errorf("tasks %q, until %v; want %s from now", verbs(plan), l.Deadline, tt.want)

@@ -44,8 +44,8 @@ func (d *decision) begin() error {
 }
 
 // moveWithin is how long the move may take: what its configuration grants for each
-// GiB of the guest's memory, begun ones included. Zero leaves it to the default, as
-// does a guest whose disks travel, for their size is not known here.
+// GiB that travels, of memory and of disks, a begun one included. Zero leaves it
+// to the default.
 func (d *decision) moveWithin(m *v1.VirtualMachineInstanceMigrationState) time.Duration {
 	c := m.VMIMConfigurationOptions
 	if c == nil || c.CompletionTimeoutPerGiB == nil || *c.CompletionTimeoutPerGiB <= 0 {
@@ -55,14 +55,11 @@ func (d *decision) moveWithin(m *v1.VirtualMachineInstanceMigrationState) time.D
 	if memory == nil {
 		return 0
 	}
-	gib := (max(memory.Value(), 1)-1)>>30 + 1
-	seconds := *c.CompletionTimeoutPerGiB
-	if seconds > maxMove/gib {
-		seconds = maxMove / gib
-	}
-	within := time.Duration(seconds*gib) * time.Second
-	if len(d.CopyDisks) > 0 {
-		within = max(within, handoff.DefaultMoveWithin)
+	gib := (max(memory.Value()+d.CopyBytes, 1)-1)>>30 + 1
+	seconds := min(*c.CompletionTimeoutPerGiB, maxMove/gib) * gib
+	within := time.Duration(seconds) * time.Second
+	if len(d.CopyDisks) > 0 && d.CopyBytes == 0 {
+		within = max(within, handoff.DefaultMoveWithin) // who knows how large they are
 	}
 	return within
 }

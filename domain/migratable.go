@@ -138,6 +138,26 @@ func readOnlyCDROM(vmi *v1.VirtualMachineInstance, volume string) bool {
 // read-only has to be there already. d may be the wanted or the live domain.
 func CopyDisks(d *libvirtxml.Domain, f Facts) []string {
 	var out []string
+	for _, disk := range copied(d, f) {
+		out = append(out, disk.Target.Dev)
+	}
+	return out
+}
+
+// CopySources returns where the content of the disks lies that [CopyDisks] names,
+// as far as it is known.
+func CopySources(d *libvirtxml.Domain, f Facts) []DiskSource {
+	var out []DiskSource
+	for _, disk := range copied(d, f) {
+		if src, known := f.Disks[nameOf(disk.Alias)]; known {
+			out = append(out, src)
+		}
+	}
+	return out
+}
+
+func copied(d *libvirtxml.Domain, f Facts) []*libvirtxml.DomainDisk {
+	var out []*libvirtxml.DomainDisk
 	if d == nil || d.Devices == nil {
 		return nil
 	}
@@ -147,7 +167,7 @@ func CopyDisks(d *libvirtxml.Domain, f Facts) []string {
 			continue
 		}
 		if src, ok := f.Disks[nameOf(disk.Alias)]; !ok || !src.Shared {
-			out = append(out, disk.Target.Dev)
+			out = append(out, disk)
 		}
 	}
 	return out

@@ -30,6 +30,8 @@ type Sight struct {
 	Desired *libvirtxml.Domain
 	// CopyDisks are the targets of the disks that must travel with the guest.
 	CopyDisks []string
+	// CopyBytes is how much they hold; zero means that it is not known.
+	CopyBytes int64
 	// Facts are those Desired was made from.
 	Facts Facts
 	// Obstacle is why the guest cannot be made ready here, nil if it can.

@@ -211,4 +211,7 @@ func TestCopyDisksAreWritableAndNotShared(t *testing.T) {
 	if got := CopyDisks(nil, f); got != nil {
 		t.Errorf("targets of nothing: %v", got)
 	}
+	if got := CopySources(d, f); len(got) != 2 || got[0].Shared || got[0].Path == "" || got[1].Path == "" {
+		t.Errorf("sources %+v, want those of the two disks", got)
+	}
 }

@@ -105,7 +105,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
 		if s.State != nil && s.State.Alive() && s.State.Domain != nil {
 			disks = s.State.Domain
 		}
-		s.CopyDisks = domain.CopyDisks(disks, s.Facts)
+		s.CopyDisks, s.CopyBytes = domain.CopyDisks(disks, s.Facts), size(domain.CopySources(disks, s.Facts))
 	}
 	return ctx.Err()
 }

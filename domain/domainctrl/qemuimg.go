@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // qcow2Magic begins every qcow2 image (QEMU docs/interop/qcow2.txt).
@@ -84,4 +86,20 @@ func qemuImgCreate(ctx context.Context, path string, args ...string) error {
 		return fmt.Errorf("qemu-img create: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return os.Rename(tmp, path)
+}
+
+// size is how much the images hold together with those below them, zero if one is
+// no file, or cannot be looked at. A file is as long as all that was written to it.
+func size(images []domain.DiskSource) int64 {
+	var sum int64
+	for i := range images {
+		for at := &images[i]; at != nil; at = at.Backing {
+			st, err := os.Stat(at.Path)
+			if err != nil || !st.Mode().IsRegular() {
+				return 0
+			}
+			sum += st.Size()
+		}
+	}
+	return sum
 }
