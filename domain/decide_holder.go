@@ -102,8 +102,10 @@ func (d *decision) ending() error {
 	if d.lease.InMove() {
 		return d.revert(why)
 	}
-	if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
-		return err
+	if d.lease.State != handoff.Releasing {
+		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
+			return err
+		}
 	}
 	if d.VMI.IsFinal() || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
 		d.apply(Destroy, why)

@@ -204,6 +204,7 @@ func TestTheEndIsStoredBeforeItBegins(t *testing.T) {
 		"asked for by the controller":    {stopped, with(domain.StatusRunning, ""), nil, "SetMetadata, Shutdown", "Releasing 1", ""},
 		"overdue":                        {late(stopped), with(domain.StatusRunning, ""), beingDeleted, "Destroy", "Releasing 1", ""},
 		"overdue, and nobody deleted it": {late(stopped), with(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Second)), askedAt(decideNow)), nil, "Destroy", "Releasing 1", ""},
+		"asked for before the silence":   {on(suspect(stopped), decideNow, handoff.Event{Kind: handoff.Return, Node: here}), with(domain.StatusRunning, ""), nil, "SetMetadata, Shutdown", "Releasing 2", ""},
 		"it has powered off":             {stopped, with(domain.StatusShutoff, domain.ReasonShutdown), beingDeleted, "Undefine, Cleanup", "Released 2", v1.Succeeded},
 		"stopped, and it is gone":        {stopped, desired, nil, "Cleanup", "Released 2", v1.Failed},
 		"final, and a move is prepared":  {moved(here, there, handoff.Ready), with(domain.StatusRunning, ""), final, "", "Owned 3", v1.Failed},
@@ -288,6 +289,7 @@ func TestAStalledHolderWaitsForTheTargetWhateverItSees(t *testing.T) {
 		"the guest runs again":  {l, with(domain.StatusRunning, ""), nil, "", "Moving 2", ""},
 		"it stands still":       {l, with(domain.StatusPaused, domain.ReasonMigration), nil, "", "Moving 2", ""},
 		"it is gone":            {l, desired, nil, "", "Moving 2", ""},
+		"it is gone, aborted":   {on(l, decideNow, handoff.Event{Kind: handoff.Abort, Tag: job}), desired, nil, "", "Moving 2", ""},
 		"it is gone, and final": {l, desired, func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Failed }, "", "Moving 2", v1.Failed},
 	})
 }

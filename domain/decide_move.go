@@ -166,6 +166,9 @@ func (d *decision) justBegun() bool {
 // target can tell where it is: a resumed or a failed guest could be a second one.
 func (d *decision) stall() error {
 	d.again(pollMove)
+	if d.lease.Stalled {
+		return nil // said already
+	}
 	return d.step(handoff.Event{Kind: handoff.Stall})
 }
 

@@ -11,6 +11,8 @@
 //     but its arguments.
 //   - [Diff] compares the wanted domain with the running one and tells for each
 //     difference when it can take effect.
+//   - [Decide] says what a node does about a guest, from what it sees of it and from
+//     the lease of package handoff: what to store, and what to do after that.
 //   - [Hypervisor] is what a virtualisation daemon has to offer: five methods.
 //     Further abilities, such as [Migrator], are found by type assertion.
 //   - [Phase], [Interfaces], [VolumeStatus] and [LiveMigratable] reflect what

@@ -15,10 +15,17 @@
 // resourceVersion before any task of the pass is begun; a decision that starts,
 // ends or moves a guest without such a patch is made again on the object read
 // live. So a stale cache never starts a second guest and never ends the wrong
-// one.
+// one. A task is begun by what the API server answered, and by when it was asked:
+// one that starts or moves a guest carries out a command that this answer has open,
+// and none that touches a guest is begun, or goes on at the hypervisor, longer than
+// handoff.ActWithin after the request was sent. A pass that was too slow, because a
+// disk took its time or the process was paused, does nothing and looks again. So a
+// node that has lost the API server has stopped to act when its guest may be declared
+// gone.
 //
 // What runs is never judged by silence. A domain without our metadata is left
 // alone, an API server that does not serve the kind says nothing about a guest,
+// neither does a lease that cannot be read (an event tells of it),
 // and a holder that has lost track of a move asks the target, which alone can
 // tell, before it resumes or gives up the guest (package handoff, Stall).
 //
