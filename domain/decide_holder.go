@@ -35,7 +35,7 @@ func (d *decision) holder() error {
 	case handoff.Lost:
 		// Not a word about the guest, and nothing done to it, before it is known
 		// that it still is this node's.
-		return d.step(handoff.Event{Kind: handoff.Return})
+		return d.step(handoff.Event{Kind: handoff.Return, Within: d.returnWithin()})
 	case handoff.Arrived:
 		if err := d.step(handoff.Event{Kind: handoff.Finalize}); err != nil {
 			return err
@@ -51,6 +51,19 @@ func (d *decision) holder() error {
 		return d.holderWithoutGuest()
 	}
 	return d.holderWithGuest()
+}
+
+// returnWithin is how long what the silence interrupted may take now; zero leaves it
+// to the default.
+func (d *decision) returnWithin() time.Duration {
+	switch m := d.VMI.Status.MigrationState; {
+	case d.lease.Was == handoff.Releasing:
+		return grace(d.VMI) + endWithin
+	case d.lease.Was == handoff.Moving && m != nil:
+		// Which disks travel has not been looked at.
+		return max(d.moveWithin(m), handoff.DefaultMoveWithin)
+	}
+	return 0
 }
 
 // holderWithGuest decides when the guest is here.

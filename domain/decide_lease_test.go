@@ -164,6 +164,37 @@ func TestASilentNodeSaysThatItIsBackBeforeAnythingElse(t *testing.T) {
 	})
 }
 
+func TestANodeThatIsBackHasItsFullTimeAgain(t *testing.T) {
+	stopped := on(leased(offerHere, acceptHere, startedHere), decideNow, handoff.Event{Kind: handoff.Stop, Node: here})
+	slowly := func(vmi *v1.VirtualMachineInstance) {
+		memory, seconds := resource.MustParse("2Gi"), int64(1000)
+		vmi.Spec.TerminationGracePeriodSeconds = &seconds
+		vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
+		if m := vmi.Status.MigrationState; m != nil {
+			m.VMIMConfigurationOptions = &v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: &seconds}
+		}
+	}
+	moving := moved(here, there, handoff.Begin)
+	for name, tt := range map[string]struct {
+		was  handoff.Lease
+		want time.Duration
+	}{
+		"to end the guest":  {stopped, 1030 * time.Second},
+		"to move the guest": {moving, 2000 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := placed(v1.Running, tt.was, slowly)
+			if err := handoff.Put(vmi, suspect(tt.was)); err != nil {
+				t.Fatal(err)
+			}
+			_, l := decide(t, domain.Sight{VMI: vmi, State: runs(domain.StatusRunning, "")})
+			if l.State != tt.was.State || l.Deadline == nil || l.Deadline.Sub(decideNow) != tt.want {
+				t.Errorf("the lease is %+v, want %s for %s from now", l, tt.was.State, tt.want)
+			}
+		})
+	}
+}
+
 func TestATargetAnswersForASilentHolder(t *testing.T) {
 	moving := moved(there, here, handoff.Begin)
 	waiting := with(domain.StatusPaused, domain.ReasonMigration)

@@ -18,7 +18,8 @@
 // one. A task is begun by what the API server answered, and by when it was asked:
 // one that starts or moves a guest carries out a command that this answer has open,
 // and none that touches a guest is begun, or goes on at the hypervisor, longer than
-// handoff.ActWithin after the request was sent. A pass that was too slow, because a
+// handoff.ActWithin after the request was sent; only a live migration that has begun
+// is the hypervisors' to finish. A pass that was too slow, because a
 // disk took its time or the process was paused, does nothing and looks again. So a
 // node that has lost the API server has stopped to act when its guest may be declared
 // gone.
