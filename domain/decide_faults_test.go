@@ -313,3 +313,34 @@ func TestBeginRefusesADestinationThatIsNone(t *testing.T) {
 		})
 	}
 }
+
+func TestTheRoleOfANodeUnderALease(t *testing.T) {
+	moving := moved(here, there, handoff.Begin)
+	for name, tt := range map[string]struct {
+		lease       handoff.Lease
+		here, there domain.Role
+	}{
+		"unclaimed":      {handoff.Lease{}, domain.RoleNone, domain.RoleNone},
+		"claimed":        {leased(handoff.Event{Kind: handoff.Claim}), domain.RoleNone, domain.RoleNone},
+		"offered":        {leased(offerHere), domain.RoleOffered, domain.RoleNone},
+		"owned":          {leased(offerHere, acceptHere), domain.RoleHolder, domain.RoleNone},
+		"preparing":      {moved(here, there, handoff.Prepare), domain.RoleHolder, domain.RoleTarget},
+		"prepared":       {moved(here, there, handoff.Ready), domain.RoleHolder, domain.RoleTarget},
+		"moving":         {moving, domain.RoleHolder, domain.RoleTarget},
+		"arrived":        {moved(here, there, handoff.TakeOver), domain.RoleNone, domain.RoleHolder},
+		"releasing":      {leased(offerHere, acceptHere, handoff.Event{Kind: handoff.Stop}), domain.RoleHolder, domain.RoleNone},
+		"lost":           {suspect(leased(offerHere, acceptHere)), domain.RoleHolder, domain.RoleNone},
+		"lost in a move": {suspect(moving), domain.RoleHolder, domain.RoleTarget},
+		"fenced":         {fenced(leased(offerHere, acceptHere)), domain.RoleNone, domain.RoleNone},
+		"fenced moving":  {fenced(moving), domain.RoleNone, domain.RoleTarget},
+		"released":       {leased(offerHere, acceptHere, handoff.Event{Kind: handoff.Release, Node: here}), domain.RoleNone, domain.RoleNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for node, want := range map[string]domain.Role{here: tt.here, there: tt.there, "node-c": domain.RoleNone, "": domain.RoleNone} {
+				if got := domain.RoleOf(tt.lease, node); got != want {
+					t.Errorf("node %q is %s, want %s", node, got, want)
+				}
+			}
+		})
+	}
+}

@@ -291,9 +291,9 @@ func stockController(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// stall lets the guest's move break off after Begin, as when the libvirt daemon
-// of the source ends during the switch.
-func stall(t *testing.T, p *pair, between func(name string)) *v1.VirtualMachineInstance {
+// begun leaves the guest's move right after Begin was stored; the source has no
+// agent.
+func begun(t *testing.T, p *pair) *v1.VirtualMachineInstance {
 	stop := p.a.start(t)
 	p.b.start(t)
 	vmi := p.create(t, "guest")
@@ -303,6 +303,13 @@ func stall(t *testing.T, p *pair, between func(name string)) *v1.VirtualMachineI
 	p.move(t, vmi, p.b, "job")
 	p.until(t, "the target to be ready", vmi, func(l handoff.Lease) bool { return l.State == handoff.Prepared })
 	p.step(t, vmi, handoff.Event{Kind: handoff.Begin, Node: p.a.name}, func(*v1.VirtualMachineInstance) {})
+	return vmi
+}
+
+// stall lets the guest's move break off after Begin, as when the libvirt daemon
+// of the source ends during the switch.
+func stall(t *testing.T, p *pair, between func(name string)) *v1.VirtualMachineInstance {
+	vmi := begun(t, p)
 	between(domain.Name(vmi.Namespace, vmi.Name))
 	p.a.start(t)
 	return vmi

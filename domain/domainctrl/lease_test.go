@@ -4,6 +4,7 @@ package domainctrl_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -38,6 +40,8 @@ func TestNodeKeepsToTheLease(t *testing.T) {
 		"keeps its guest when it was silent":                      backAgain,
 		"starts a guest although it was silent since":             silentBeforeTheStart,
 		"gives up the guest that was fenced":                      fencedAway,
+		"takes over the guest of a fenced holder":                 fencedAndArrived,
+		"says that the guest of a fenced holder has not come":     fencedAndNotCome,
 		"aborts a move that the lease calls off":                  abortedByTheLease,
 		"aborts a move that takes too long":                       tooLong,
 		"tells once that a lease cannot be read":                  toldOnce,
@@ -280,6 +284,31 @@ func fencedAway(t *testing.T, p *pair) {
 	eventually(t, "the guest to be ended", func() bool { return p.a.empty(vmi) })
 	p.offer(t, vmi, p.b)
 	p.runsOn(t, vmi, p.b)
+	p.finish(t, vmi)
+}
+
+func fencedAndArrived(t *testing.T, p *pair) {
+	vmi := begun(t, p)
+	see := p.b.Inject(domaintest.Fault{Call: "Get", Err: errors.New("not now")})
+	must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: domain.Name(vmi.Namespace, vmi.Name), DestinationURI: p.b.uri()}))
+	p.a.SetState(domain.Name(vmi.Namespace, vmi.Name), domain.StatusShutoff, domain.ReasonUnknown)
+	p.fence(t, vmi, p.a)
+	see()
+	p.runsOn(t, vmi, p.b)
+	p.starts(t, p.b, 0)
+	p.a.start(t)
+	p.finish(t, vmi)
+}
+
+func fencedAndNotCome(t *testing.T, p *pair) {
+	vmi := begun(t, p)
+	p.a.Vanish(domain.Name(vmi.Namespace, vmi.Name))
+	p.fence(t, vmi, p.a)
+	p.until(t, "the target's word", vmi, func(l handoff.Lease) bool { return l.State == handoff.Fenced && l.Target == "" })
+	p.offer(t, vmi, p.b)
+	p.runsOn(t, vmi, p.b)
+	p.starts(t, p.b, 1)
+	p.a.start(t)
 	p.finish(t, vmi)
 }
 
