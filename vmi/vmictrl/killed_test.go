@@ -38,6 +38,8 @@ type trip struct {
 	guest   *v1.VirtualMachineInstance
 	history *history
 	process *process
+	// requests are all that were made in the namespace, when the guest has arrived.
+	requests []rig.Request
 }
 
 // killedAtEachWrite runs the controller in processes of its own. The first goes the path in peace and tells what it
@@ -47,7 +49,7 @@ type trip struct {
 func killedAtEachWrite(w *world, p path) *trip {
 	w.t.Helper()
 	calm := w.trip(w.t, p, death{})
-	calm.process.stop()
+	calm.requests = w.auditAll()[calm.ns]
 	want := calm.effects()
 	calm.check(p)
 
@@ -73,9 +75,10 @@ func killedAtEachWrite(w *world, p path) *trip {
 		return calm
 	}
 	w.succeed(p, trips)
+	requests := w.auditAll()
 	for _, made := range trips {
 		w.t.Run("successor of one killed "+made.process.death.String(), func(t *testing.T) {
-			made.t = t
+			made.t, made.requests = t, requests[made.ns]
 			made.check(p)
 			made.compare(want)
 		})
@@ -160,8 +163,7 @@ func (w *world) succeed(p path, trips []*trip) {
 // effects counts the requests by which controllers changed something in the namespace. Events are left to check, as
 // one may get lost, and so are patches of the guest: two may become one.
 func (m *trip) effects() map[string]int {
-	m.t.Helper()
-	all := m.requests(rig.Request.Accepted)
+	all := written(m.requests, rig.Request.Accepted)
 	delete(all, "create events")
 	delete(all, "patch virtualmachineinstances")
 	return all
@@ -172,7 +174,7 @@ func (m *trip) effects() map[string]int {
 func (m *trip) compare(want map[string]int) {
 	m.t.Helper()
 	did := m.effects()
-	for what, n := range m.requests(cutOff) {
+	for what, n := range written(m.requests, cutOff) {
 		if _, wanted := want[what]; wanted {
 			did[what] += min(n, want[what]-did[what])
 		}
@@ -189,9 +191,9 @@ func refused(q rig.Request) bool { return !q.Accepted() && !cutOff(q) }
 // check is for what holds on every path.
 func (m *trip) check(p path) {
 	m.t.Helper()
-	m.onePodEach(1)
+	onePodEach(m.t, m.requests, 1)
 	m.history.onwards(m.world, m.guest)
-	if vain := m.requests(refused); len(vain) > 0 {
+	if vain := written(m.requests, refused); len(vain) > 0 {
 		m.t.Errorf("refused were %v", vain)
 	}
 	var events corev1.EventList
@@ -233,7 +235,7 @@ func killedStarting(w *world) {
 		},
 	})
 	made := 0
-	for _, n := range calm.requests(func(rig.Request) bool { return true }) {
+	for _, n := range written(calm.requests, func(rig.Request) bool { return true }) {
 		made += n
 	}
 	if made != len(calm.process.writes) || made == 0 {
