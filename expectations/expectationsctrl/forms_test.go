@@ -189,6 +189,14 @@ var withEvent = []scripted{
 	{name: "apply", write: func(ctx context.Context, c, _ client.Client, p *corev1.Pod) error {
 		return c.Apply(ctx, applied(p, "1"), me)
 	}},
+	{name: "apply unstructured", write: func(ctx context.Context, c, _ client.Client, p *corev1.Pod) error {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		u.SetNamespace(p.Namespace)
+		u.SetName(p.Name)
+		u.SetLabels(map[string]string{"b": "1"})
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), me)
+	}},
 	{name: "apply that creates", write: func(ctx context.Context, c, _ client.Client, p *corev1.Pod) error {
 		return c.Apply(ctx, applycorev1.Pod(p.Name+"-new", p.Namespace).WithSpec(applycorev1.PodSpec().WithSchedulerName("none").
 			WithContainers(applycorev1.Container().WithName("c").WithImage("example.test/c:1"))), me)
