@@ -95,22 +95,36 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 
 // broken says what contradicts itself in a lease, empty if nothing does.
 func (l Lease) broken() string {
-	held := l.State != Unclaimed && l.State != Claimed && l.State != Released && l.State != Fenced
-	moves := l.InMove()
+	_, known := states[l.State]
 	switch {
-	case !knownState(l.State):
+	case !known:
 		return fmt.Sprintf("state %q is unknown", l.State)
-	case held != (l.Holder != ""):
+	case l.heldState() != (l.Holder != ""):
 		return fmt.Sprintf("state %q with holder %q", l.State, l.Holder)
-	case moves && l.Target == "", l.Target != "" && !moves && !l.Switching():
+	case l.InMove() && l.Target == "", l.Target != "" && !l.InMove() && !l.Switching():
 		return fmt.Sprintf("state %q with target %q", l.State, l.Target)
 	case l.Target != "" && l.Target == l.Holder:
 		return fmt.Sprintf("node %q is both holder and target", l.Target)
 	case l.Stalled && l.State != Moving:
 		return fmt.Sprintf("stalled in state %q", l.State)
-	case (l.State == Lost) != (l.Was != Unclaimed), l.Was != Unclaimed && !canBeLost(l.Was):
+	}
+	return l.brokenSilence()
+}
+
+// heldState tells whether the state is one of a guest that a node holds or is offered.
+func (l Lease) heldState() bool {
+	return l.State != Unclaimed && l.State != Claimed && l.State != Released && l.State != Fenced
+}
+
+// brokenSilence says what contradicts itself in what a lease was before its holder
+// went silent.
+func (l Lease) brokenSilence() string {
+	switch {
+	case l.State != Lost && l.Was == Unclaimed:
+		return ""
+	case l.State != Lost, !canBeLost(l.Was):
 		return fmt.Sprintf("state %q was %q", l.State, l.Was)
-	case l.State == Lost && (l.Target != "") != (l.Was == Moving):
+	case (l.Target != "") != (l.Was == Moving):
 		return fmt.Sprintf("state %q, which was %q, with target %q", l.State, l.Was, l.Target)
 	}
 	return ""

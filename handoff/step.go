@@ -174,26 +174,33 @@ func (t transition) leadsTo(l Lease) bool {
 // names. After Release and Decline it names them no more, and what they said is true
 // for everybody.
 func concerns(l Lease, e Event) bool {
+	byHolder := l.Holder == e.Node && e.Node != ""
 	switch e.Kind {
 	case Offer, Accept, Started, Revert, TakeOver, Finalize, Stall, Suspect, Return:
-		return l.Holder == e.Node && e.Node != ""
+		return byHolder
 	case Begin:
-		return l.Holder == e.Node && l.opened(CommandMigrateOut, e.Epoch)
-	case Abort:
-		return l.Tag == e.Tag && l.opened(CommandAbort, e.Epoch)
-	case Prepare:
-		return l.Target == e.Node && l.Tag == e.Tag && l.opened(CommandMigrateIn, e.Epoch+1)
-	case Ready:
-		return l.Target == e.Node
-	case Cancel:
-		_, known := l.MoveOutcome(e.Tag)
-		return known
+		return byHolder && l.opened(CommandMigrateOut, e.Epoch)
 	case Stop:
-		return l.Holder == e.Node || e.Node == ""
+		return byHolder || e.Node == ""
+	case Prepare, Ready, Cancel, Abort:
+		return concernsMove(l, e)
 	case Withdraw, Release, Decline:
 		return true
 	}
 	return false
+}
+
+func concernsMove(l Lease, e Event) bool {
+	switch e.Kind {
+	case Prepare:
+		return l.Target == e.Node && l.Tag == e.Tag && l.opened(CommandMigrateIn, e.Epoch+1)
+	case Ready:
+		return l.Target == e.Node
+	case Abort:
+		return l.Tag == e.Tag && l.opened(CommandAbort, e.Epoch)
+	}
+	_, ended := l.MoveOutcome(e.Tag)
+	return ended
 }
 
 func (l Lease) isOpen(k CommandKind) bool { _, open := l.Command(k); return open }

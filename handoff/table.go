@@ -277,9 +277,6 @@ func evident(e Event) string {
 	return ""
 }
 
-// knownState tells whether the state is one of the table.
-func knownState(s State) bool { _, ok := states[s]; return ok }
-
 // rowFor finds the row of the table for an event in a state.
 func rowFor(k Kind, s State) (transition, bool) {
 	i := slices.IndexFunc(transitions, func(t transition) bool { return t.event == k && slices.Contains(t.from, s) })
