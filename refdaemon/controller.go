@@ -5,12 +5,15 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -18,16 +21,27 @@ import (
 type controllerOptions struct {
 	process
 	launcherImage string
+	silentAfter   time.Duration
 }
 
 func runController(ctx context.Context, args []string) error {
 	o := controllerOptions{process: process{name: "controller"}}
 	fs := flag.NewFlagSet("refdaemon controller", flag.ContinueOnError)
 	o.flags(fs)
+	o.validate = o.check
 	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods")
+	fs.DurationVar(&o.silentAfter, "node-silent-after", vmi.DefaultSilentAfter, "`time` without a heartbeat after which the guests of a node count as lost")
 	fs.BoolVar(&o.leader, "leader-elect", true, "let one of several replicas act at a time")
 	fs.StringVar(&o.leaderNS, "leader-elect-namespace", "", "`namespace` of the lease; empty is the Pod's own")
 	return o.run(ctx, fs, args, o.add)
+}
+
+// check tells which flags are wrong.
+func (o *controllerOptions) check() error {
+	if o.silentAfter < 0 {
+		return fmt.Errorf("--node-silent-after %s is in the past", o.silentAfter)
+	}
+	return nil
 }
 
 // add registers the controllers, one constructor after the other.
@@ -56,7 +70,7 @@ func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error 
 	}
 	r := &vmictrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage, Observer: own,
+		LauncherImage: o.launcherImage, SilentAfter: o.silentAfter, Observer: own,
 		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 	}
 	return r.SetupWithManager(ctx, mgr)

@@ -132,6 +132,15 @@ func TestANodeNeedsNameAndAddress(t *testing.T) {
 	}
 }
 
+func TestATimeMustNotBeNegative(t *testing.T) {
+	for command, flag := range map[string]string{"controller": "--node-silent-after", "node": "--heartbeat"} {
+		err := run(t.Context(), []string{command, flag, "-1s"}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s %s: error %v, want one that names the flag", command, flag, err)
+		}
+	}
+}
+
 func TestAnAddressMustBeOne(t *testing.T) {
 	for address, port := range map[string]int{"node-a.example.test": 16509, "192.0.2.1:16509": 16509, "192.0.2.1": 0, "2001:db8::1": 70000} {
 		err := (&nodeOptions{node: "node-a", address: address, port: port}).check()

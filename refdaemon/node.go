@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -38,6 +39,7 @@ type nodeOptions struct {
 	stateDir   string
 	images     string
 	bridge     string
+	heartbeat  time.Duration
 }
 
 func runNode(ctx context.Context, args []string) error {
@@ -51,6 +53,7 @@ func runNode(ctx context.Context, args []string) error {
 	fs.IntVar(&o.port, "port", 16509, "`port` of libvirt at that address")
 	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/virtloom", "`directory` for guests' files, the same on every node and private to each")
 	fs.StringVar(&o.images, "images", "", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes")
+	fs.DurationVar(&o.heartbeat, "heartbeat", domainctrl.DefaultHeartbeat, "`time` between two signs of life of this node")
 	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into")
 	return o.run(ctx, fs, args, o.add)
 }
@@ -69,6 +72,9 @@ func (o *nodeOptions) check() error {
 	}
 	if o.port < 1 || o.port > maxPort {
 		errs = append(errs, fmt.Errorf("--port %d is not between 1 and %d", o.port, maxPort))
+	}
+	if o.heartbeat < 0 {
+		errs = append(errs, fmt.Errorf("--heartbeat %s is not a time between two signs of life", o.heartbeat))
 	}
 	return errors.Join(errs...)
 }
@@ -92,7 +98,7 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 	if err := r.SetupWithManager(mgr); err != nil {
 		return err
 	}
-	return mgr.Add(&domainctrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv})
+	return mgr.Add(&domainctrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv, Every: o.heartbeat})
 }
 
 func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {

@@ -127,20 +127,20 @@ func newClient(r *rig.Rig) (client.WithWatch, error) {
 	return c, nil
 }
 
-// StartController starts refdaemon controller.
-func (c *Cluster) StartController() (*rig.Program, error) {
+// StartController starts refdaemon controller, with further flags if there are any.
+func (c *Cluster) StartController(flags ...string) (*rig.Program, error) {
 	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig("virtloom-controller"), "--leader-elect=false",
 		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}, c.args...)
-	return c.watchOver(c.Rig.Run("refdaemon-controller", exec.Command(c.binary, args...)))
+	return c.watchOver(c.Rig.Run("refdaemon-controller", exec.Command(c.binary, append(args, flags...)...)))
 }
 
-// StartAgent starts refdaemon node on a node. Like the controller it runs until
-// it is stopped or the cluster is.
-func (c *Cluster) StartAgent(n *rig.HypervisorNode) (*rig.Program, error) {
-	return c.watchOver(n.Run("refdaemon-"+n.Name(), exec.Command(c.binary, "node",
-		"--kubeconfig", c.Rig.Kubeconfig("virtloom-"+n.Name()),
+// StartAgent starts refdaemon node on a node, with further flags if there are any.
+// Like the controller it runs until it is stopped or the cluster is.
+func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Program, error) {
+	args := []string{"node", "--kubeconfig", c.Rig.Kubeconfig("virtloom-" + n.Name()),
 		"--node-name", n.Name(), "--address", n.Address(),
-		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans"))))
+		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
+	return c.watchOver(n.Run("refdaemon-"+n.Name(), exec.Command(c.binary, append(args, flags...)...)))
 }
 
 // watchOver remembers a daemon for Alive.

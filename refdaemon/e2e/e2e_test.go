@@ -88,13 +88,13 @@ func start() error {
 }
 
 // crashController kills the controller and starts another.
-func crashController(t *testing.T, c *refcluster.Cluster, between func()) {
+func crashController(t *testing.T, c *refcluster.Cluster, between func(), flags ...string) {
 	t.Helper()
 	c.Forget(shared.controller)
 	must(t, shared.controller.Kill())
 	between()
 	var err error
-	shared.controller, err = c.StartController()
+	shared.controller, err = c.StartController(flags...)
 	must(t, err)
 }
 

@@ -154,6 +154,49 @@ func TestAnAgentKilledAndRestartedLeavesItsGuestAlone(t *testing.T) {
 	s.unbroken()
 }
 
+// TestAGuestOfASilentNodeStaysItsOwn: with nobody there to speak for the node, the
+// guest is lost and runs on; nobody starts another, and the agent that returns finds
+// it its own.
+func TestAGuestOfASilentNodeStaysItsOwn(t *testing.T) {
+	c := cluster(t)
+	s := boot(t, c, newGuest(t, "silent"))
+	node := c.Node(s.vmi.Status.NodeName)
+	before, err := node.QEMUs()
+	must(t, err)
+	crashAgent(t, c, node.Name(), func() {
+		crashController(t, c, func() {}, "--node-silent-after", "1s")
+		s.awaitLease(handoff.Lost)
+		s.beats(node.Name(), 5)
+		crashController(t, c, func() {}) // one that is patient, before the node speaks again
+	})
+	s.awaitLease(handoff.Owned)
+	s.beats(node.Name(), 5)
+	after, err := node.QEMUs()
+	must(t, err)
+	pods, err := c.Pods(t.Context(), s.key.Namespace)
+	must(t, err)
+	if !slices.Equal(before, after) || len(pods) != 1 {
+		t.Errorf("QEMU processes were %v and are %v, with %d Pods", before, after, len(pods))
+	}
+	s.unbroken()
+}
+
+// awaitLease waits until the guest's lease is in the state.
+func (s *scene) awaitLease(want handoff.State) {
+	s.Helper()
+	must(s.T, s.c.Await(s.Context(), patience, "the lease to be "+string(want), func(ctx context.Context) error {
+		vmi, err := s.c.VMI(ctx, s.key)
+		if err != nil {
+			return err
+		}
+		l, err := handoff.Of(vmi)
+		if err == nil && l.State != want {
+			err = fmt.Errorf("it is %s", l.State)
+		}
+		return err
+	}))
+}
+
 func TestAnAgentKilledBeforeTheGuestIsUpStartsItOnce(t *testing.T) {
 	c := cluster(t)
 	s := create(t, c, newGuest(t, "interrupted"))

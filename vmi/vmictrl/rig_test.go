@@ -256,6 +256,18 @@ func (w *world) awaitPods(n int) []corev1.Pod {
 	return pods
 }
 
+// podOn makes a Pod like the guest's own, on a node, as a migration does.
+func (w *world) podOn(node string, g *v1.VirtualMachineInstance, like corev1.Pod) *corev1.Pod {
+	w.t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "target", Labels: map[string]string{v1.CreatedByLabel: string(g.UID)},
+			OwnerReferences: like.OwnerReferences},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "compute", Image: image}}},
+	}
+	w.create(p)
+	return p
+}
+
 // change writes the guest as another writer would.
 func (w *world) change(g *v1.VirtualMachineInstance, edit func(*v1.VirtualMachineInstance)) {
 	w.t.Helper()

@@ -26,6 +26,7 @@ func (w *world) silentNode(g *v1.VirtualMachineInstance) *corev1.Node {
 	w.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-" + w.ns}}
 	w.create(n)
+	w.podOn(n.Name, g, w.awaitPods(1)[0])
 	w.t.Cleanup(func() { // the world's context has ended by then
 		if err := client.IgnoreNotFound(w.Delete(context.Background(), n)); err != nil {
 			w.t.Error(err)
@@ -89,7 +90,9 @@ func silentNodeGone(w *world) {
 	if g.Status.Phase != v1.Failed || g.Status.Reason != vmi.ReasonNodeUnresponsive {
 		w.t.Errorf("phase %s, reason %q", g.Status.Phase, g.Status.Reason)
 	}
-	w.onePodEach(1)
+	if pods := w.pods(); len(pods) > 2 {
+		w.t.Errorf("there are %d Pods; the guest was started again", len(pods))
+	}
 }
 
 // silentNodeFenced: a Fencer's word counts at once, and only its word.

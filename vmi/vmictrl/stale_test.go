@@ -137,12 +137,7 @@ func overtaken(w *world) {
 	s.shut()
 
 	other := map[string]string{"sim-0": "sim-1", "sim-1": "sim-0"}[source.Spec.NodeName]
-	target := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "target", Labels: map[string]string{v1.CreatedByLabel: string(g.UID)},
-			OwnerReferences: source.OwnerReferences},
-		Spec: corev1.PodSpec{NodeName: other, Containers: []corev1.Container{{Name: "compute", Image: image}}},
-	}
-	w.create(target)
+	target := w.podOn(other, g, source)
 	w.change(g, func(g *v1.VirtualMachineInstance) {
 		g.Status.NodeName, g.Labels[v1.NodeNameLabel] = other, other
 		g.Status.Conditions = nil
