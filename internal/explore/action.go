@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// does names what an action does.
+type does uint8
+
+const (
+	// Processes.
+	sees does = iota
+	works
+	answered
+	answerLost
+	requestLost
+	requestLate
+	timesOut
+	calls
+	crashes
+	restarts
+	restartsOld
+	relists
+	relistsOld
+	leads
+	stepsDown
+	// Requests that come late.
+	lands
+	fades
+	// Hypervisors.
+	callEnds
+	callFades
+	movesOn
+	moveFails
+	moveBreaks
+	cleans
+	guestEnds
+	// Nodes and cluster.
+	binds
+	misplaces
+	removes
+	evicts
+	collects
+	cutOff
+	deafens
+	heals
+	dies
+	forgets
+	fences
+	fallsBehind
+	ticks
+	// The user.
+	asks
+	cancels
+	deletes
+	doesCount
+)
+
+// action is one step of the world.
+type action struct {
+	does does
+	// who is a process or a node, what an object or the number of a request.
+	who  uint8
+	what uint8
+}
+
+// fault is a kind of what a scenario allows to happen a few times only.
+type fault uint8
+
+const (
+	noFault fault = iota
+	crash
+	answerLoss
+	requestLoss
+	delay
+	relist
+	oldList
+	leaderChange
+	cut
+	deafness
+	death
+	moveFailure
+	moveBreak
+	guestEnd
+	eviction
+	misplacement
+	timePassing
+	moveWish
+	cancellation
+	deletion
+	faultCount
+)
+
+// budget is how often each may still happen, and in field 0 how many of those that
+// are faults may happen in all.
+type budget [faultCount]uint8
+
+// costs is what an action uses up.
+var costs = [doesCount]fault{
+	answerLost: answerLoss, requestLost: requestLoss, requestLate: delay, crashes: crash, fallsBehind: oldList,
+	relists: relist, relistsOld: relist, leads: leaderChange, moveFails: moveFailure, moveBreaks: moveBreak,
+	guestEnds: guestEnd, misplaces: misplacement, evicts: eviction, cutOff: cut, deafens: deafness,
+	dies: death, fences: death, ticks: timePassing, asks: moveWish, cancels: cancellation, deletes: deletion,
+}
+
+// free tells whether the cost is none of those that are counted together.
+func (f fault) free() bool { return f == noFault || f >= timePassing }
+
+func (b *budget) allows(d does) bool {
+	f := costs[d]
+	return f == noFault || b[f] > 0 && (f.free() || b[noFault] > 0)
+}
+
+func (b *budget) spend(d does) {
+	f := costs[d]
+	if f == noFault {
+		return
+	}
+	b[f]--
+	if !f.free() {
+		b[noFault]--
+	}
+}
+
+// apply carries the action out. What it breaks is in m.broken.
+func (m *machine) apply(w *world, a action) {
+	m.broken = ""
+	w.left.spend(a.does)
+	focus := int8(-1)
+	switch {
+	case a.does <= stepsDown:
+		if a.does == sees || a.does == relists || a.does == relistsOld {
+			focus = int8(a.who)
+		}
+		m.applyToProcess(w, a)
+	case a.does <= fades:
+		m.applyToLate(w, a)
+	case a.does <= guestEnds:
+		m.applyToHypervisor(w, a)
+	default:
+		m.applyToCluster(w, a)
+	}
+	w.focus = focus
+	m.hurry(w)
+	m.judge(w)
+}
+
+func (m *machine) applyToProcess(w *world, a action) {
+	p := int(a.who)
+	pr := &w.procs[p]
+	switch a.does {
+	case sees:
+		m.see(w, p, slot(a.what))
+	case works:
+		if p < agentA {
+			m.ctrlWork(w, p)
+		} else {
+			m.agentWork(w, p)
+		}
+	case answered:
+		ans, o := m.carry(w, pr.doing.req)
+		m.respond(w, p, ans, o)
+	case answerLost:
+		m.carry(w, pr.doing.req)
+		m.fault(w, p)
+	case requestLost, timesOut:
+		m.fault(w, p)
+	case requestLate:
+		w.late = append(w.late[:len(w.late):len(w.late)], pr.doing.req)
+		m.fault(w, p)
+	case calls:
+		m.begin(w, p)
+	case crashes:
+		w.lose(p)
+	case restarts, relists:
+		m.list(w, p, &w.api)
+	case restartsOld, relistsOld:
+		m.list(w, p, w.old)
+	case leads:
+		m.list(w, p, &w.api)
+	case stepsDown:
+		w.lose(p)
+	}
+}
+
+// see delivers the next event of an object to a process.
+func (m *machine) see(w *world, p int, s slot) {
+	pr := &w.procs[p]
+	o := pr.queue[s][0]
+	pr.queue[s] = pr.queue[s][1:]
+	event := expectations.Updated
+	if pr.sees[s] == nil {
+		event = expectations.Added
+	}
+	pr.sees[s] = o
+	if o.gone {
+		event, pr.sees[s] = expectations.Deleted, nil
+	}
+	if p < agentA {
+		m.note(w, p, note{kind: noteObserve, obj: o, event: event})
+	}
+}
+
+// hurry delivers what a process lags behind by more than the scenario lets it.
+func (m *machine) hurry(w *world) {
+	if !w.pushed || m.lag == 0 {
+		return
+	}
+	w.pushed = false
+	for p := range w.procs {
+		for s := range slotCount {
+			for len(w.procs[p].queue[s]) > m.lag {
+				m.see(w, p, s)
+			}
+		}
+	}
+}
+
+// list replaces what a process sees by a list: what it starts with, or how it
+// catches up after its watch broke. What the list lacks is reported as a tombstone.
+func (m *machine) list(w *world, p int, from *[slotCount]*object) {
+	pr := &w.procs[p]
+	pr.up, pr.leads = true, p < agentA
+	if p >= agentA {
+		w.nodes[nodeOf(p)].beat = w.now
+	}
+	for s := range slotCount {
+		was, is := pr.sees[s], from[s]
+		if n := nodeOf(p); n != nowhere && is != nil && (s != slotVMI || !is.vmi.selects(n)) {
+			is = nil
+		}
+		pr.sees[s], pr.queue[s] = is, nil
+		switch {
+		case p >= agentA:
+		case is != nil:
+			m.note(w, p, note{kind: noteObserve, obj: is, event: expectations.Updated})
+		case was != nil:
+			m.note(w, p, note{kind: noteObserve, obj: was, event: expectations.DeletedUnknown})
+		}
+		m.catchUp(w, p, s)
+	}
+}
+
+// catchUp queues what an API server that lags behind will tell of an object in the
+// end.
+func (m *machine) catchUp(w *world, p int, s slot) {
+	pr := &w.procs[p]
+	is, n := w.api[s], nodeOf(p)
+	if n != nowhere && is != nil && (s != slotVMI || !is.vmi.selects(n)) {
+		is = nil
+	}
+	switch was := pr.sees[s]; {
+	case is == was:
+	case is != nil:
+		pr.queue[s] = []*object{is}
+	default:
+		gone := was.with(func(o *object) { o.gone = true })
+		gone.rv = w.rv
+		pr.queue[s] = []*object{gone}
+	}
+}
+
+func (m *machine) applyToLate(w *world, a action) {
+	r := w.late[a.what]
+	w.late = append(append([]request(nil), w.late[:a.what]...), w.late[a.what+1:]...)
+	if a.does == lands {
+		m.carry(w, r)
+	}
+}
+
+func (m *machine) applyToHypervisor(w *world, a action) {
+	n := place(a.who)
+	node := &w.nodes[n]
+	switch a.does {
+	case callEnds:
+		m.land(w, n)
+	case callFades:
+		node.call = call{}
+	case movesOn:
+		m.moveOn(w, n)
+	case moveFails:
+		m.moveFail(w, n)
+	case moveBreaks:
+		w.moveBreak(n)
+	case cleans:
+		node.domain, node.epoch = noDomain, 0
+	case guestEnds:
+		node.domain = ended
+		if w.past.seat == n {
+			w.past.seat, w.past.excused = nowhere, true
+		}
+	}
+}
+
+func (m *machine) applyToCluster(w *world, a action) {
+	n := place(a.who)
+	switch a.does {
+	case binds, misplaces:
+		w.store(w.api[a.what].with(func(o *object) { o.node, o.ready = n, true }))
+	case removes:
+		w.vanish(w.api[a.what])
+	case evicts, collects, deletes, cancels:
+		w.remove(w.api[a.what])
+	case asks:
+		w.uids[a.what]++
+		w.store(object{slot: slot(a.what), uid: w.uids[a.what], born: w.now}.sealed())
+	case cutOff:
+		w.nodes[n].cut = true
+	case deafens:
+		w.nodes[n].deaf = true
+	case heals:
+		w.nodes[n].cut, w.nodes[n].deaf = false, false
+		if w.procs[agentOf(n)].up {
+			w.nodes[n].beat = w.now
+		}
+	case dies:
+		w.die(n)
+	case fences:
+		w.die(n)
+		w.nodes[n].fenced = true
+	case forgets:
+		w.nodes[n].gone = true
+	case fallsBehind:
+		old := w.api
+		w.old = &old
+	case ticks:
+		w.tick()
+	}
+}
+
+// tick lets time pass.
+func (w *world) tick() {
+	w.now++
+	for n := nodeA; n <= nodeB; n++ {
+		if w.reachable(n) && w.procs[agentOf(n)].up {
+			w.nodes[n].beat = w.now
+		}
+	}
+}
+
+// judge looks whether the world is as it may be.
+func (m *machine) judge(w *world) {
+	runs := 0
+	for n := nodeA; n <= nodeB; n++ {
+		if w.nodes[n].domain == running {
+			runs++
+		}
+	}
+	if runs > 1 {
+		m.breaks("two domains of the guest run")
+	}
+	launchers := 0
+	for s, o := range w.api {
+		if o != nil && slot(s).isLauncher() {
+			launchers++
+		}
+	}
+	if launchers > 1 {
+		m.breaks("there are two launcher Pods")
+	}
+	m.judgeLease(w)
+}
+
+// judgeLease looks whether the lease says that nobody has a guest that lives.
+func (m *machine) judgeLease(w *world) {
+	if w.past.seat == nowhere {
+		return
+	}
+	v := w.api[slotVMI]
+	if v == nil {
+		m.breaks("the object is gone while the guest lives on " + w.past.seat.String())
+		return
+	}
+	l := v.vmi.lease
+	switch l.State {
+	case handoff.Unclaimed, handoff.Claimed, handoff.Offered, handoff.Released:
+		m.breaks("the lease is " + string(l.State) + " while the guest lives on " + w.past.seat.String())
+	case handoff.Fenced:
+		if l.Target != w.past.seat.String() {
+			m.breaks("the lease is Fenced while the guest lives on " + w.past.seat.String())
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import "github.com/virtloom/virtloom/expectations"
+
+// answer is what the API server says to a request.
+type answer uint8
+
+const (
+	accepted answer = iota
+	// exists: a creation found an object of that name.
+	exists
+	// conflict: the object has another version or UID.
+	conflict
+	// missing: there is no such object.
+	missing
+)
+
+var answerNames = [...]string{"accepted", "exists", "conflict", "missing"}
+
+// outcome is what package expectations calls the answer.
+func (a answer) outcome(v verb) expectations.Outcome {
+	switch {
+	case a == accepted:
+		return expectations.Accepted
+	case a == exists:
+		return expectations.Exists
+	default:
+		return expectations.Refused
+	}
+}
+
+// commit carries a request out at the API server and returns the object as it is
+// then; that is nil for a removal.
+func (w *world) commit(r request) (answer, *object) {
+	have := w.api[r.slot]
+	switch {
+	case r.verb == create && have != nil:
+		return exists, nil
+	case r.verb == create:
+		w.uids[r.slot]++
+		w.orphan(func(late request) bool { return late.verb == create && late.slot == r.slot })
+		return accepted, w.store(r.want.with(func(o *object) { o.uid = w.uids[r.slot] }))
+	case have == nil:
+		return missing, nil
+	case have.uid != r.uid, r.verb == update && have.rv != r.base:
+		return conflict, nil
+	case r.verb == remove:
+		w.remove(have)
+		return accepted, nil
+	}
+	n := r.want.with(func(o *object) { o.uid, o.deleting = have.uid, have.deleting })
+	if n.slot == slotVMI && n.deleting && !n.vmi.finalizer {
+		return accepted, w.vanish(n)
+	}
+	return accepted, w.store(n)
+}
+
+// store makes o the newest version and tells the watches.
+func (w *world) store(o *object) *object {
+	w.rv++
+	n := *o
+	n.rv = w.rv
+	w.api[o.slot] = &n
+	w.push(&n)
+	return &n
+}
+
+// remove begins the deletion of an object, which is over at once if nothing holds
+// it: a finalizer, or a node on which a Pod may run.
+func (w *world) remove(o *object) {
+	switch {
+	case o.deleting:
+	case o.slot == slotVMI && o.vmi.finalizer, o.slot.isPod() && o.node != nowhere, o.slot.isMove() && o.final == unfinished:
+		w.store(o.with(func(o *object) { o.deleting = true }))
+	default:
+		w.vanish(o)
+	}
+}
+
+// vanish removes an object.
+func (w *world) vanish(o *object) *object {
+	w.rv++
+	n := *o.with(func(o *object) { o.gone = true })
+	n.rv = w.rv
+	w.api[o.slot] = nil
+	w.push(&n)
+	return &n
+}
+
+// orphan marks requests under way as remembered by nobody.
+func (w *world) orphan(which func(request) bool) {
+	late := append([]request(nil), w.late...)
+	for i := range late {
+		late[i].orphan = late[i].orphan || which(late[i])
+	}
+	w.late = late
+	for p := range w.procs {
+		if r := &w.procs[p].doing.req; w.procs[p].doing.stage == asking {
+			r.orphan = r.orphan || which(*r)
+		}
+	}
+}

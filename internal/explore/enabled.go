@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+// enabled appends the actions that are possible in the world, always in the same
+// order.
+func (m *machine) enabled(w *world, out []action) []action {
+	e := &enabler{w: w, out: out}
+	if w.focus >= 0 {
+		e.process(uint8(w.focus))
+		return e.out
+	}
+	for p := range uint8(procCount) {
+		e.process(p)
+	}
+	e.late()
+	for n := nodeA; n <= nodeB; n++ {
+		e.hypervisor(n)
+		e.node(n)
+	}
+	e.pods()
+	e.user()
+	e.clock()
+	return e.out
+}
+
+// enabler collects actions.
+type enabler struct {
+	w   *world
+	out []action
+}
+
+func (e *enabler) add(d does, who, what uint8) {
+	if e.w.left.allows(d) {
+		e.out = append(e.out, action{d, who, what})
+	}
+}
+
+func (e *enabler) process(p uint8) {
+	pr := &e.w.procs[p]
+	if !pr.up {
+		e.down(p)
+		return
+	}
+	n := nodeOf(int(p))
+	if n != nowhere && e.w.nodes[n].dead {
+		return
+	}
+	connected := n == nowhere || e.w.reachable(n)
+	if connected {
+		for s := range slotCount {
+			if len(pr.queue[s]) > 0 {
+				e.add(sees, p, uint8(s))
+			}
+		}
+	}
+	switch pr.doing.stage {
+	case idle:
+		e.add(works, p, 0)
+	case asking:
+		e.asking(p, connected)
+	case ready:
+		e.add(calls, p, 0)
+	}
+	e.upsets(p, connected)
+}
+
+func (e *enabler) asking(p uint8, connected bool) {
+	if !connected {
+		// Nothing gets through; in the end the process learns just that.
+		e.add(timesOut, p, 0)
+		return
+	}
+	e.add(answered, p, 0)
+	e.add(answerLost, p, 0)
+	e.add(requestLost, p, 0)
+	e.add(requestLate, p, 0)
+}
+
+// upsets are what may happen to a process that runs.
+func (e *enabler) upsets(p uint8, connected bool) {
+	e.add(crashes, p, 0)
+	if connected {
+		e.add(relists, p, 0)
+		if e.w.old != nil {
+			e.add(relistsOld, p, 0)
+		}
+	}
+	if e.w.procs[ctrl1].leads && e.w.procs[ctrl2].leads && p < agentA {
+		e.add(stepsDown, p, 0)
+	}
+}
+
+// down are what may happen to a process that does not run. An agent comes back
+// when the call of its predecessor has ended.
+func (e *enabler) down(p uint8) {
+	n := nodeOf(int(p))
+	switch {
+	case n == nowhere:
+		if p == ctrl2 && !e.w.procs[ctrl2].up {
+			e.add(leads, p, 0)
+		}
+		if p == ctrl2 || e.w.procs[ctrl2].up {
+			return
+		}
+	case !e.w.reachable(n), e.w.nodes[n].call.task != noTask:
+		return
+	}
+	e.add(restarts, p, 0)
+	if e.w.old != nil {
+		e.add(restartsOld, p, 0)
+	}
+}
+
+func (e *enabler) late() {
+	for i := range e.w.late {
+		e.add(lands, 0, uint8(i))
+		e.add(fades, 0, uint8(i))
+	}
+}
+
+func (e *enabler) hypervisor(n place) {
+	node := &e.w.nodes[n]
+	who := uint8(n)
+	if node.dead {
+		return
+	}
+	if node.call.task != noTask {
+		e.add(callEnds, who, 0)
+		if !e.w.procs[agentOf(n)].up {
+			e.add(callFades, who, 0)
+		}
+	}
+	if node.job != noJob {
+		e.add(movesOn, who, 0)
+		if node.job != jobResumed {
+			e.add(moveFails, who, 0)
+		}
+		e.add(moveBreaks, who, 0)
+	}
+	if node.domain == incoming && !e.w.busy(n) {
+		e.add(cleans, who, 0)
+	}
+	if node.domain == running && !e.w.busy(n) {
+		e.add(guestEnds, who, 0)
+	}
+}
+
+func (e *enabler) node(n place) {
+	node := &e.w.nodes[n]
+	who := uint8(n)
+	switch {
+	case node.dead:
+		if !node.gone {
+			e.add(forgets, who, 0)
+		}
+		return
+	case node.cut || node.deaf:
+		e.add(heals, who, 0)
+	default:
+		e.add(cutOff, who, 0)
+		e.add(deafens, who, 0)
+	}
+	e.add(dies, who, 0)
+	if e.w.silent(n) {
+		e.add(fences, who, 0)
+	}
+}
+
+// pods is what scheduler, kubelet and garbage collector do.
+func (e *enabler) pods() {
+	w := e.w
+	for s, o := range w.api {
+		if o == nil || !o.slot.isPod() {
+			continue
+		}
+		what := uint8(s)
+		node := &w.nodes[o.node]
+		alive := !node.dead && !node.cut
+		switch {
+		case o.node == nowhere:
+			e.bind(o)
+		case o.deleting && (node.dead || alive && (node.domain == noDomain || node.domain == ended)):
+			e.add(removes, 0, what)
+		case !o.deleting && w.silent(o.node):
+			e.add(evicts, 0, what)
+		}
+		if w.forgotten() && !o.deleting {
+			e.add(collects, 0, what)
+		}
+	}
+}
+
+// forgotten tells whether the guest's object is gone and every controller knows: the
+// garbage collector takes its time.
+func (w *world) forgotten() bool {
+	return w.api[slotVMI] == nil && w.procs[ctrl1].sees[slotVMI] == nil && w.procs[ctrl2].sees[slotVMI] == nil
+}
+
+// bind chooses a node: for the guest's Pod the first that is there, for a target
+// the one the guest is not on.
+func (e *enabler) bind(o *object) {
+	w := e.w
+	wanted := nodeA
+	if o.slot.isTarget() && w.api[slotVMI] != nil {
+		if holder := placeOf(w.api[slotVMI].vmi.lease.Holder); holder != nowhere {
+			wanted = holder.other()
+			e.add(misplaces, uint8(holder), uint8(o.slot))
+		}
+	}
+	if o.slot.isLauncher() && (w.silent(wanted) || w.nodes[wanted].dead) {
+		wanted = nodeB
+	}
+	if w.nodes[wanted].dead || w.nodes[wanted].cut {
+		return
+	}
+	e.add(binds, uint8(wanted), uint8(o.slot))
+}
+
+func (e *enabler) user() {
+	w := e.w
+	v := w.api[slotVMI]
+	if v == nil || v.deleting {
+		return
+	}
+	e.add(deletes, 0, uint8(slotVMI))
+	for s := slotMove1; s <= slotMove2; s++ {
+		m := w.api[s]
+		switch {
+		case m == nil:
+			if w.uids[s] == 0 {
+				e.add(asks, 0, uint8(s))
+				return
+			}
+		case m.final == unfinished:
+			if !m.deleting {
+				e.add(cancels, 0, uint8(s))
+			}
+			return
+		}
+	}
+}
+
+// clock lets time pass, unless something that takes less than a tick is under way.
+func (e *enabler) clock() {
+	w := e.w
+	if w.old == nil {
+		e.add(fallsBehind, 0, 0)
+	}
+	if len(w.late) > 0 {
+		return
+	}
+	for n := nodeA; n <= nodeB; n++ {
+		if c := w.nodes[n].call; c.task != noTask && c.begun < w.now {
+			return
+		}
+	}
+	e.add(ticks, 0, 0)
+}

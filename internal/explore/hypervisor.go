@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+// busy tells whether a hypervisor is moving the guest from or to the node.
+func (w *world) busy(n place) bool {
+	if w.nodes[n].job != noJob {
+		return true
+	}
+	o := &w.nodes[n.other()]
+	return o.job != noJob && o.job < jobResumed && o.jobTo == n
+}
+
+// land carries out the call that the node's hypervisor was sent.
+func (m *machine) land(w *world, n place) {
+	node := &w.nodes[n]
+	c := node.call
+	node.call = call{}
+	switch c.task {
+	case taskStart:
+		m.start(w, n, c)
+	case taskDestroy:
+		m.destroy(w, n, c)
+	case taskMigrate:
+		m.migrate(w, n, c)
+	case taskAbort:
+		if node.job == jobAsked || node.job == jobCopying {
+			w.dropIncoming(node)
+			node.job, node.jobTo = noJob, nowhere
+		}
+	case taskResume:
+		if node.domain == paused && node.job == noJob {
+			node.domain = running
+			m.revive(w, n)
+		}
+	}
+	w.returned(n)
+}
+
+// returned lets the agent go on after its call.
+func (w *world) returned(n place) {
+	pr := &w.procs[agentOf(n)]
+	if pr.doing.stage != calling {
+		return
+	}
+	d := doing{}
+	if pr.doing.then != nil {
+		d = doing{stage: asking, req: *pr.doing.then}
+	}
+	pr.doing = d
+}
+
+func (m *machine) start(w *world, n place, c call) {
+	node := &w.nodes[n]
+	if node.domain != noDomain {
+		return // the hypervisor refuses: there is one of that name
+	}
+	if w.past.started&(1<<c.epoch) != 0 {
+		m.breaks("a start is carried out twice")
+	}
+	if w.past.seat != nowhere {
+		m.breaks("the guest is started on " + n.String() + " while it lives on " + w.past.seat.String())
+	}
+	w.past.started |= 1 << c.epoch
+	node.domain, node.epoch = running, c.epoch
+	w.past.seat, w.past.excused = n, false
+	w.past.pod, w.past.podUID = slotCount, 0
+	if p := podWhere(&w.api, func(p *object) bool { return p.node == n && p.slot.isLauncher() }); p != nil {
+		w.past.pod, w.past.podUID = p.slot, p.uid
+	}
+}
+
+// revive judges a stopped domain that runs again: it must be the guest itself, not
+// what it was before it moved.
+func (m *machine) revive(w *world, n place) {
+	if w.past.seat != n {
+		m.breaks("what the guest was before it moved runs again on " + n.String())
+	}
+}
+
+func (m *machine) destroy(w *world, n place, c call) {
+	node := &w.nodes[n]
+	v := w.api[slotVMI]
+	wanted := v != nil && !v.deleting && !w.past.excused
+	if w.past.seat == n && (node.domain == running || node.domain == paused) {
+		if wanted {
+			m.breaks("the guest is destroyed on " + n.String() + " although nobody asked for that")
+		}
+		w.past.seat = nowhere
+	}
+	if node.job != noJob {
+		w.dropIncoming(node)
+		node.job, node.jobTo = noJob, nowhere
+	}
+	if c.epoch == 0 || node.domain == noDomain {
+		node.domain, node.epoch = noDomain, 0
+		return
+	}
+	node.domain = ended
+}
+
+func (m *machine) migrate(w *world, n place, c call) {
+	node := &w.nodes[n]
+	if node.domain != running || node.job != noJob || c.to == nowhere {
+		return
+	}
+	if w.past.moved&(1<<c.epoch) != 0 {
+		m.breaks("a move is attempted twice")
+	}
+	w.past.moved |= 1 << c.epoch
+	node.job, node.jobTo = jobAsked, c.to
+}
+
+// dropIncoming ends what the target has of a move that will not come to an end.
+func (w *world) dropIncoming(source *machineState) {
+	if t := &w.nodes[source.jobTo]; t.domain == incoming {
+		t.domain, t.epoch = noDomain, 0
+	}
+}
+
+// moveOn takes a move one step further.
+func (m *machine) moveOn(w *world, n place) {
+	node := &w.nodes[n]
+	t := &w.nodes[node.jobTo]
+	switch node.job {
+	case jobAsked:
+		if t.dead || t.domain == running || t.domain == paused || t.domain == incoming {
+			node.job, node.jobTo = noJob, nowhere
+			return
+		}
+		node.job = jobCopying
+		t.domain, t.epoch = incoming, node.epoch
+	case jobCopying:
+		node.job, node.domain = jobPaused, paused
+	case jobPaused:
+		if t.domain != incoming {
+			m.moveFail(w, n)
+			return
+		}
+		node.job = jobResumed
+		t.domain = running
+		w.past.seat = node.jobTo
+		if v := w.api[slotVMI]; v != nil && v.vmi.lease.Tag != "" {
+			w.past.pod, w.past.podUID = targetOf(v)
+			if p := w.api[w.past.pod]; p != nil {
+				w.past.podUID = p.uid
+			}
+		}
+	case jobResumed:
+		node.job, node.jobTo, node.domain = noJob, nowhere, ended
+	}
+}
+
+// targetOf is the Pod that the lease's move leads to.
+func targetOf(v *object) (slot, uint8) {
+	for s := slotMove1; s <= slotMove2; s++ {
+		if s.tag() == v.vmi.lease.Tag {
+			return s.target(), 0
+		}
+	}
+	return slotCount, 0
+}
+
+// moveFail ends a move the way hypervisors do when they can talk to each other:
+// the target's part is removed, then the source runs on. Once the target runs the
+// guest there is no way back.
+func (m *machine) moveFail(w *world, n place) {
+	node := &w.nodes[n]
+	if node.job == jobResumed {
+		return
+	}
+	w.dropIncoming(node)
+	node.job, node.jobTo = noJob, nowhere
+	if node.domain == paused {
+		node.domain = running
+		m.revive(w, n)
+	}
+}
+
+// moveBreak lets the source's hypervisor forget the move, as when it is restarted
+// in the middle: the domains stay as they are.
+func (w *world) moveBreak(n place) {
+	w.nodes[n].job, w.nodes[n].jobTo = noJob, nowhere
+}
+
+// die ends a node for good.
+func (w *world) die(n place) {
+	node := &w.nodes[n]
+	if w.past.seat == n {
+		w.past.seat, w.past.excused = nowhere, true
+	}
+	if v := w.api[slotVMI]; v != nil && v.vmi.lease.Switching() {
+		w.past.excused = true // whether it had the guest can nobody tell
+	}
+	*node = machineState{dead: true, gone: node.gone, beat: node.beat}
+	other := &w.nodes[n.other()]
+	if other.jobTo == n && other.job == jobResumed {
+		// The source learns nothing: it stays as it is.
+		other.job, other.jobTo = noJob, nowhere
+	}
+	p := &w.procs[agentOf(n)]
+	if p.up {
+		w.lose(agentOf(n))
+	}
+}
+
+// lose ends a process: its memory is gone, what it has sent is on its way.
+func (w *world) lose(p int) {
+	pr := &w.procs[p]
+	if pr.doing.stage == asking {
+		w.late = append(w.late[:len(w.late):len(w.late)], pr.doing.req)
+	}
+	*pr = proc{}
+	w.orphan(func(r request) bool { return r.by == int8(p) })
+}

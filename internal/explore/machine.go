@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// bugs switch off, one at a time, what keeps the protocol safe.
+type bugs struct {
+	// epochs: a node acts on what its cache says, without asking Authorize.
+	epochs bool
+	// tombstones: a tombstone or a cache miss counts as a deletion.
+	tombstones bool
+	// ambiguous: a write whose outcome is unknown counts as not done.
+	ambiguous bool
+	// names: the name of a Pod says nothing; each attempt has a new one.
+	names bool
+	// persist: a node acts first, and stores that it will afterwards.
+	persist bool
+}
+
+// machine carries out steps on worlds. It holds no state of them, only what it
+// remembers of pure functions. Each goroutine needs its own.
+type machine struct {
+	bugs    bugs
+	restart bool
+	skew    int8
+	lag     int
+	guests  *guests
+	steps   map[stepKey]stepped
+	gate    gate
+	// broken is the first rule that the last action has broken.
+	broken string
+}
+
+func (m *machine) breaks(rule string) {
+	if m.broken == "" {
+		m.broken = rule
+	}
+}
+
+// clockOf is what the clock of the process says; that of the second controller
+// may be ahead.
+func (m *machine) clockOf(w *world, p int) int8 {
+	if p == ctrl2 {
+		return w.now + m.skew
+	}
+	return w.now
+}
+
+// send lets a request leave the process. A controller notes it first.
+func (m *machine) send(w *world, p int, r request) {
+	pr := &w.procs[p]
+	r.by, r.orphan = int8(p), r.verb == create && w.api[r.slot] != nil
+	if p < agentA {
+		m.judgeLetGo(w, r)
+		m.note(w, p, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base})
+	}
+	pr.doing.stage, pr.doing.req = asking, r
+}
+
+// agentWork is a pass of an agent. It decides on its cache; before it touches the
+// guest without a write that proves the cache to be current, it decides again on
+// the object read live.
+func (m *machine) agentWork(w *world, p int) {
+	n, pr := nodeOf(p), &w.procs[p]
+	o := pr.sees[slotVMI]
+	missed := o == nil
+	live := pr.live || missed && !m.bugs.tombstones
+	if live {
+		if missed && w.nodes[n].domain == noDomain || !w.reachable(n) {
+			return
+		}
+		o, pr.live = w.api[slotVMI], false
+	}
+	pl := m.agentDecide(w, n, o)
+	if pl.write == nil && pl.task != noTask && !live && !m.bugs.epochs && !(missed && m.bugs.tombstones) {
+		if !w.reachable(n) {
+			return
+		}
+		o = w.api[slotVMI]
+		pl = m.agentDecide(w, n, o)
+	}
+	m.agentAct(w, p, o, pl)
+}
+
+func (m *machine) agentAct(w *world, p int, o *object, pl plan) {
+	pr := &w.procs[p]
+	d := doing{task: pl.task, command: pl.command, confirmed: w.now}
+	switch {
+	case pl.write != nil:
+		r := request{verb: update, slot: slotVMI, uid: o.uid, base: o.rv, by: int8(p), want: o.with(func(o *object) { o.vmi = pl.write })}
+		d.by = pl.write
+		if m.bugs.persist && pl.task != noTask {
+			d.stage, d.then = ready, &r
+			break
+		}
+		d.stage, d.req = asking, r
+	case pl.task != noTask:
+		d.stage = ready
+		if o != nil {
+			d.by = o.vmi
+		}
+	default:
+		return
+	}
+	pr.doing = d
+}
+
+// begin lets an agent call its hypervisor, if it still may.
+func (m *machine) begin(w *world, p int) {
+	n, pr := nodeOf(p), &w.procs[p]
+	d := pr.doing
+	if m.authorize(d, w.now) != nil {
+		pr.doing = doing{}
+		return
+	}
+	c := call{task: d.task, epoch: uint8(d.command.Epoch), begun: w.now}
+	if d.by != nil {
+		c.to = placeOf(d.by.lease.Target)
+	}
+	w.nodes[n].call = c
+	pr.doing = doing{stage: calling, then: d.then, task: d.task}
+}
+
+// authorize asks the real Lease.Authorize, or for a task that no command asks for
+// whether what it follows from was confirmed in time.
+func (m *machine) authorize(d doing, now int8) error {
+	switch {
+	case m.bugs.epochs, d.then != nil:
+		return nil
+	case d.command.ID != "":
+		return d.by.lease.Authorize(d.command, clockAt(d.confirmed), clockAt(now))
+	default:
+		return handoff.Confirmed(clockAt(d.confirmed), clockAt(now))
+	}
+}
+
+// respond lets a process learn what came of its request.
+func (m *machine) respond(w *world, p int, a answer, o *object) {
+	pr := &w.procs[p]
+	d := pr.doing
+	pr.doing = doing{}
+	if p < agentA {
+		switch a.outcome(d.req.verb) {
+		case expectations.Accepted:
+			m.note(w, p, note{kind: noteConfirm, obj: o})
+		case expectations.Refused:
+			m.note(w, p, note{kind: noteRefuse})
+		default:
+			m.settle(w, p)
+		}
+		return
+	}
+	switch {
+	case a != accepted:
+		pr.live = a == conflict
+	case d.task != noTask && d.then == nil && d.req.want != nil && d.by != nil && !m.bugs.persist:
+		pr.doing = doing{stage: ready, task: d.task, command: d.command, by: d.by, confirmed: d.confirmed}
+	}
+}
+
+// fault lets a process learn nothing but that its request failed.
+func (m *machine) fault(w *world, p int) {
+	pr := &w.procs[p]
+	pr.doing = doing{}
+	if p < agentA && m.bugs.ambiguous {
+		m.note(w, p, note{kind: noteRefuse})
+		return
+	}
+	m.settle(w, p)
+}
+
+// settle drops notes about a write that the cache shows by now.
+func (m *machine) settle(w *world, p int) {
+	if m.check(w, p) == expectations.Satisfied {
+		w.procs[p].notes = nil
+	}
+}
+
+// carry carries a request out and judges what it does.
+func (m *machine) carry(w *world, r request) (answer, *object) {
+	before := w.api
+	a, o := w.commit(r)
+	if a != accepted {
+		return a, o
+	}
+	switch {
+	case r.verb == remove:
+		m.judgeRemoval(w, before[r.slot])
+	case r.slot == slotVMI && r.verb == update:
+		m.judgeUpdate(w, before[slotVMI], o, r)
+	}
+	return a, o
+}
+
+// judgeRemoval looks whether the Pod is taken from under a running guest.
+func (m *machine) judgeRemoval(w *world, pod *object) {
+	v := w.api[slotVMI]
+	if w.past.seat != nowhere && pod.slot == w.past.pod && pod.uid == w.past.podUID && v != nil && !v.deleting {
+		m.breaks("the Pod in which the guest lives is deleted")
+	}
+}
+
+// judgeLetGo looks whether the object is about to be let go too early. What
+// another process, or one that has lost its memory, had on its way by then nobody
+// can know; the garbage collector finds it.
+func (m *machine) judgeLetGo(w *world, r request) {
+	v := w.api[slotVMI]
+	if r.slot != slotVMI || r.want.vmi.finalizer || v == nil || !v.vmi.finalizer {
+		return
+	}
+	if anyPod(&w.api, func(*object) bool { return true }) {
+		m.breaks("the object is let go although a Pod of it is left")
+	}
+}
+
+// judgeUpdate notes when a guest may be lost, and looks whether the object is let
+// go too early.
+func (m *machine) judgeUpdate(w *world, was, is *object, r request) {
+	if is.vmi.err != nil {
+		m.breaks("the lease cannot be read: " + is.vmi.err.Error())
+	}
+	old, now := was.vmi.lease, is.vmi.lease
+	if now.State == handoff.Fenced && old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
+		w.past.excused = true // the only one who could tell whether it had the guest was fenced
+	}
+	if now.State == handoff.Released && !is.deleting && old.State != handoff.Releasing {
+		w.past.excused = true // it was given up before it ran, or has ended
+	}
+	if !is.gone {
+		return
+	}
+	for _, late := range w.late {
+		if late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod() {
+			m.breaks("the object is let go although a Pod of it may still come of an earlier request")
+		}
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/expectations"
+)
+
+// place is one of the two nodes, or none.
+type place uint8
+
+const (
+	nowhere place = iota
+	nodeA
+	nodeB
+)
+
+var places = [...]string{"", "a", "b"}
+
+func (p place) String() string { return places[p] }
+
+// other is the other node.
+func (p place) other() place { return nodeA + nodeB - p }
+
+func placeOf(name string) place {
+	for p, n := range places {
+		if n == name {
+			return place(p)
+		}
+	}
+	return nowhere
+}
+
+// slot is the name of an object; there are no others.
+type slot uint8
+
+const (
+	slotVMI slot = iota
+	slotLauncher
+	slotTarget1
+	slotTarget2
+	slotMove1
+	slotMove2
+	// The names of Pods whose names are no intents.
+	slotExtra1
+	slotExtra2
+	slotExtra3
+	slotCount
+)
+
+var slotNames = [slotCount]string{"vmi", "launcher", "target1", "target2", "m1", "m2", "extra1", "extra2", "extra3"}
+
+func (s slot) String() string { return slotNames[s] }
+
+func (s slot) isPod() bool {
+	return s == slotLauncher || s.isTarget() || s >= slotExtra1
+}
+func (s slot) isTarget() bool { return s == slotTarget1 || s == slotTarget2 }
+func (s slot) isMove() bool   { return s == slotMove1 || s == slotMove2 }
+
+// isLauncher tells whether a Pod of this name is made to start the guest in.
+func (s slot) isLauncher() bool { return s == slotLauncher || s >= slotExtra1 }
+
+// tag is the UID of a migration.
+func (s slot) tag() types.UID { return types.UID(s.String()) }
+
+// target is the name of a migration's Pod.
+func (s slot) target() slot { return s - slotMove1 + slotTarget1 }
+
+var (
+	podKind  = schema.GroupKind{Kind: "Pod"}
+	vmiKind  = schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachineInstance"}
+	moveKind = schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachineInstanceMigration"}
+)
+
+func (s slot) kind() schema.GroupKind {
+	switch {
+	case s == slotVMI:
+		return vmiKind
+	case s.isMove():
+		return moveKind
+	default:
+		return podKind
+	}
+}
+
+const namespace = "ns"
+
+func (s slot) ref() expectations.Ref {
+	return expectations.Ref{Kind: s.kind(), Namespace: namespace, Name: s.String()}
+}
+
+// verdict is how a migration ended.
+type verdict uint8
+
+const (
+	unfinished verdict = iota
+	succeeded
+	failed
+)
+
+// object is one version of an API object. It is never changed once it is stored.
+type object struct {
+	slot slot
+	uid  uint8 // counts the objects that had the name
+	rv   uint16
+	// deleting is the deletionTimestamp, gone says that this is the last version
+	// of a removed object.
+	deleting, gone bool
+
+	// vmi is for the VirtualMachineInstance.
+	vmi *guest
+
+	// node and ready are for Pods.
+	node  place
+	ready bool
+
+	// final and born, a time, are for migrations; source is the Pod that one which
+	// succeeded left.
+	final     verdict
+	born      int8
+	source    slot
+	sourceUID uint8
+
+	sum uint64 // of everything but rv
+}
+
+// sealed returns the object with its checksum.
+func (o object) sealed() *object {
+	h := newHash()
+	h.bytes(byte(o.slot), o.uid, bit(o.deleting)|bit(o.gone)<<1|bit(o.ready)<<2, byte(o.node), byte(o.final), byte(o.born), byte(o.source), o.sourceUID)
+	if o.vmi != nil {
+		h.word(o.vmi.sum)
+	}
+	o.sum, _ = h.sum()
+	return &o
+}
+
+// with returns a changed copy.
+func (o *object) with(change func(*object)) *object {
+	n := *o
+	change(&n)
+	return n.sealed()
+}
+
+func (o *object) fullUID() types.UID { return fullUID(o.slot, o.uid) }
+
+func fullUID(s slot, uid uint8) types.UID {
+	if s.isMove() {
+		return s.tag()
+	}
+	return types.UID(s.String() + "-" + strconv.Itoa(int(uid)))
+}
+
+// version is a resourceVersion as the API server gives it.
+func version(rv uint16) string {
+	if rv == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(rv))
+}
+
+// meta is the object as package expectations sees it.
+func (o *object) meta() *metav1.ObjectMeta {
+	m := &metav1.ObjectMeta{
+		Namespace: namespace, Name: o.slot.String(), UID: o.fullUID(), ResourceVersion: version(o.rv),
+	}
+	if o.deleting {
+		m.DeletionTimestamp = &metav1.Time{Time: clockAt(0)}
+	}
+	return m
+}
+
+// tick is one step of the clock. ActWithin of package handoff is one tick and
+// FenceAfter three.
+const tick = time.Minute
+
+var epochOfTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func clockAt(ticks int8) time.Time { return epochOfTime.Add(time.Duration(ticks) * tick) }
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import "fmt"
+
+// Scenario is where an exploration starts and what may happen in it.
+type Scenario struct {
+	// Name is how reports call it.
+	Name string
+	// Start is the script that leads to the first state.
+	Start string
+	// allow is what may happen.
+	allow budget
+	// restart: a guest whose node was fenced is started again elsewhere, instead
+	// of being released.
+	restart bool
+	// skew is how far the clock of the second controller is ahead, in ticks.
+	skew int8
+	// lag is how many versions of an object a process may lag behind; zero means any
+	// number.
+	lag int
+	// bugs are planted.
+	bugs bugs
+	// gate makes the controllers' expectations; nil means the real ones.
+	gate func() gate
+}
+
+// newMachine returns a machine for the scenario that shares what it understood
+// of guests with others.
+func (s *Scenario) newMachine(known *guests) (*machine, error) {
+	m := &machine{bugs: s.bugs, restart: s.restart, skew: s.skew, lag: s.lag, guests: known, steps: map[stepKey]stepped{}}
+	if s.gate != nil {
+		m.gate = s.gate()
+		return m, nil
+	}
+	g, err := newTrackerGate(s.bugs.tombstones)
+	m.gate = g
+	return m, err
+}
+
+// first is the first state of the scenario: one controller, two agents, and a
+// guest that was just asked for, then what Start says.
+func (s *Scenario) first(m *machine) (world, error) {
+	w := world{focus: -1}
+	w.uids[slotVMI] = 1
+	w.store(object{slot: slotVMI, uid: 1, vmi: m.guests.of(content{})}.sealed())
+	for _, p := range []int{ctrl1, agentA, agentB} {
+		m.list(&w, p, &w.api)
+	}
+	for f := range w.left {
+		w.left[f] = unlimited
+	}
+	r := &replay{m: m, w: w}
+	if err := r.run(s.Start); err != nil {
+		return w, fmt.Errorf("explore: scenario %s: %w", s.Name, err)
+	}
+	r.w.left = s.allow
+	return r.w, nil
+}
+
+// unlimited is a budget that replays do not use up.
+const unlimited = 250

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// settleSteps bounds how many actions a world may take to come to rest.
+const settleSteps = 4000
+
+// ErrRestless means that a world did not come to rest although nothing went wrong
+// any more.
+var ErrRestless = errors.New("the world does not come to rest")
+
+// settleDown lets a world go on without any fault until it rests: partitions heal,
+// processes start, the Node objects of dead nodes are deleted, everything is
+// delivered, time passes. What is broken on the way is an error.
+func (m *machine) settleDown(w *world) error {
+	w.focus = -1
+	saved := w.left
+	w.left = budget{}
+	defer func() { w.left = saved }()
+	quiet := 0
+	for turn := range settleSteps {
+		a, found := m.calm(w, turn)
+		if found {
+			quiet = 0
+		} else {
+			// Nothing but time can change anything.
+			if quiet++; quiet > 8 {
+				return nil
+			}
+			a = action{does: ticks}
+			w.left[timePassing] = 1
+		}
+		if m.apply(w, a); m.broken != "" {
+			return fmt.Errorf("broken while it settles: %s", m.broken)
+		}
+	}
+	return fmt.Errorf("%w: the lease is %s", ErrRestless, leaseOf(w))
+}
+
+func leaseOf(w *world) string {
+	v := w.api[slotVMI]
+	if v == nil {
+		return "gone"
+	}
+	l := v.vmi.lease
+	return fmt.Sprintf("%s of %q to %q, epoch %d, %s", l.State, l.Holder, l.Target, l.Epoch, l.Cause)
+}
+
+// calm chooses an action that changes something and is no fault; each turn begins
+// to look at another place, so that nothing that can happen waits for ever.
+func (m *machine) calm(w *world, turn int) (action, bool) {
+	var c canon
+	was := c.key(w)
+	all := m.enabled(w, nil)
+	for i := range all {
+		a := all[(turn+i)%len(all)]
+		if !calming(w, a) {
+			continue
+		}
+		n := *w
+		m.apply(&n, a)
+		n.focus = -1
+		if c.key(&n) != was {
+			return a, true
+		}
+	}
+	return action{}, false
+}
+
+// calming tells whether an action belongs to a world in which nothing goes wrong.
+func calming(w *world, a action) bool {
+	switch a.does {
+	case ticks, evicts, fades, callFades, moveFails, moveBreaks:
+		return false
+	case stepsDown:
+		return a.who == ctrl1
+	case restarts:
+		return a.who != ctrl2
+	case works:
+		// First what it can know.
+		pr := &w.procs[a.who]
+		for s := range slotCount {
+			if len(pr.queue[s]) > 0 {
+				return false
+			}
+		}
+	}
+	return costs[a.does].free() || costs[a.does] == noFault
+}
+
+// right tells what is wrong with a world at rest, nil if nothing is.
+func (w *world) right() error {
+	runs := nowhere
+	for n := nodeA; n <= nodeB; n++ {
+		if d := w.nodes[n].domain; d == running {
+			runs = n
+		} else if d != noDomain && d != ended {
+			return fmt.Errorf("a domain is left %s on %s", domainNames[d], n)
+		}
+	}
+	v := w.api[slotVMI]
+	if v == nil || v.deleting {
+		return w.rightlyGone(v, runs)
+	}
+	l := v.vmi.lease
+	switch {
+	case l.State == handoff.Released && runs == nowhere && w.past.excused:
+		return nil
+	case l.State != handoff.Owned || len(l.Open) > 0:
+		return fmt.Errorf("the guest does not come to run: the lease is %s", leaseOf(w))
+	case runs == nowhere || runs.String() != l.Holder:
+		return fmt.Errorf("the guest does not run where the lease is: %s", leaseOf(w))
+	}
+	for s := slotMove1; s <= slotMove2; s++ {
+		if o := w.api[s]; o != nil && o.final == unfinished {
+			return fmt.Errorf("migration %s does not end", s)
+		}
+	}
+	pods := 0
+	for s, o := range w.api {
+		if o != nil && slot(s).isPod() && !w.nodes[o.node].dead {
+			if pods++; o.node != runs {
+				return fmt.Errorf("Pod %s is left on %q", slot(s), o.node)
+			}
+		}
+	}
+	if pods != 1 {
+		return fmt.Errorf("the guest has %d Pods", pods)
+	}
+	return nil
+}
+
+// rightlyGone tells what is left of a guest that was deleted.
+func (w *world) rightlyGone(v *object, runs place) error {
+	switch {
+	case v != nil:
+		return fmt.Errorf("the object does not go: the lease is %s", leaseOf(w))
+	case runs != nowhere:
+		return fmt.Errorf("the guest runs on %s although its object is gone", runs)
+	case anyPod(&w.api, func(*object) bool { return true }):
+		return errors.New("a Pod is left of a guest that is gone")
+	}
+	return nil
+}

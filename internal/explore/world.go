@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import (
+	"slices"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// The processes: two controllers and the agent of either node.
+const (
+	ctrl1 = iota
+	ctrl2
+	agentA
+	agentB
+	procCount
+)
+
+var procNames = [procCount]string{"c1", "c2", "a", "b"}
+
+// nodeOf is the node an agent serves; nowhere for a controller.
+func nodeOf(p int) place {
+	if p < agentA {
+		return nowhere
+	}
+	return place(p-agentA) + nodeA
+}
+
+func agentOf(n place) int { return agentA + int(n-nodeA) }
+
+// world is one state of everything. It is copied by assignment: what slices and
+// pointers lead to is never changed.
+type world struct {
+	now int8
+	rv  uint16
+	// focus is the process that must go on, -1 if any may; see package comment.
+	focus int8
+	// api is what the API server has stored.
+	api  [slotCount]*object
+	uids [slotCount]uint8
+	// old is what an API server that lags behind knows, nil if none does.
+	old   *[slotCount]*object
+	procs [procCount]proc
+	nodes [3]machineState
+	// late are requests whose senders got no answer and that may still be carried
+	// out.
+	late []request
+	left budget
+	past past
+	// names counts the Pods for which a name was made up.
+	names uint8
+	// pushed says that something was pushed by the current action.
+	pushed bool
+}
+
+// proc is the memory of a process.
+type proc struct {
+	up bool
+	// leads says that a controller believes to be the leader.
+	leads bool
+	// live says that an agent's next pass reads the object live, because its last
+	// write met a conflict.
+	live  bool
+	sees  [slotCount]*object
+	queue [slotCount][]*object
+	// notes are what the process's expectations were told since they last were
+	// satisfied.
+	notes []note
+	doing doing
+}
+
+// stage is where a process is in its pass.
+type stage uint8
+
+const (
+	// idle: between two passes.
+	idle stage = iota
+	// asking: a request has left the process, its answer is awaited.
+	asking
+	// ready: something is about to be done at the hypervisor.
+	ready
+	// calling: the hypervisor was called.
+	calling
+)
+
+// doing is what a process remembers within a pass.
+type doing struct {
+	stage stage
+	req   request
+	// task is what to do at the hypervisor, after the answer to req if there is
+	// one, under the command, as the lease of by says, which was confirmed then.
+	task      task
+	command   handoff.Command
+	by        *guest
+	confirmed int8
+	// then is written after the task; only agents that act before they persist
+	// have it.
+	then *request
+}
+
+// verb is what a request asks of the API server.
+type verb uint8
+
+const (
+	create verb = iota + 1
+	update
+	remove
+)
+
+var verbs = [...]expectations.Verb{create: expectations.Create, update: expectations.Update, remove: expectations.Delete}
+
+// request is one write.
+type request struct {
+	verb verb
+	slot slot
+	// uid and base are the preconditions: which object, at which version.
+	uid  uint8
+	base uint16
+	want *object
+	by   int8
+	// orphan says that nobody can be blamed for it: the process that sent it has
+	// lost its memory, or it asks for a name that was taken meanwhile, so that the
+	// process may take the other object for its own.
+	orphan bool
+}
+
+// task is what an agent does at its hypervisor.
+type task uint8
+
+const (
+	noTask task = iota
+	taskStart
+	taskDestroy
+	taskMigrate
+	taskAbort
+	taskResume
+)
+
+var taskNames = [...]string{"", "start", "destroy", "migrate", "abort", "resume"}
+
+// domainState is what a node's hypervisor has of the guest.
+type domainState uint8
+
+const (
+	noDomain domainState = iota
+	running
+	// incoming: memory is being received; the guest does not run.
+	incoming
+	// paused: stopped for the switch of a move.
+	paused
+	// ended: the guest ran here and does not any more.
+	ended
+)
+
+var domainNames = [...]string{"none", "running", "incoming", "paused", "ended"}
+
+// jobPhase is how far the hypervisor at the source is in moving the guest.
+type jobPhase uint8
+
+const (
+	noJob jobPhase = iota
+	jobAsked
+	jobCopying
+	jobPaused
+	jobResumed
+)
+
+// call is a call to a hypervisor that has not ended.
+type call struct {
+	task  task
+	epoch uint8
+	to    place
+	begun int8
+}
+
+// machineState is a node and its hypervisor. All of it outlives the agent.
+type machineState struct {
+	dead bool
+	// gone says that the Node object was deleted.
+	gone bool
+	// fenced says that a fencing device has switched the node off.
+	fenced bool
+	// cut says that nothing on the node reaches the API server; deaf that the
+	// agent alone does not.
+	cut, deaf bool
+	// beat is when the agent last gave a sign of life.
+	beat   int8
+	domain domainState
+	// epoch is that of the command that made the domain.
+	epoch uint8
+	job   jobPhase
+	jobTo place
+	call  call
+}
+
+// past is what must be remembered of the past to judge the present.
+type past struct {
+	// seat is the node whose domain is the guest: running, or the only one that
+	// may run on.
+	seat place
+	// pod is the Pod it lives in there.
+	pod    slot
+	podUID uint8
+	// started and moved are the epochs whose commands were carried out.
+	started, moved uint64
+	// excused says why the guest may be lost.
+	excused bool
+}
+
+func (w *world) reachable(n place) bool {
+	m := &w.nodes[n]
+	return !m.dead && !m.cut && !m.deaf
+}
+
+// silent tells whether the node's agent gave no sign of life for a tick.
+func (w *world) silent(n place) bool {
+	return n != nowhere && w.now > w.nodes[n].beat
+}
+
+// push delivers a new version into the watches.
+func (w *world) push(o *object) {
+	w.pushed = true
+	for p := range w.procs {
+		pr := &w.procs[p]
+		if !pr.up {
+			continue
+		}
+		told := o
+		if n := nodeOf(p); n != nowhere {
+			if o.slot != slotVMI {
+				continue
+			}
+			if told = selected(o, n, pr.last(slotVMI)); told == nil {
+				continue
+			}
+		}
+		pr.queue[o.slot] = append(slices.Clip(pr.queue[o.slot]), told)
+	}
+}
+
+// selected is what a node's watch makes of a version: an object that leaves its
+// selection looks like a removed one. It is nil if there is nothing to tell.
+func selected(o *object, n place, last *object) *object {
+	had := last != nil && !last.gone
+	switch {
+	case !o.gone && o.vmi.selects(n):
+		return o
+	case had:
+		return o.with(func(n *object) { n.gone = true })
+	default:
+		return nil
+	}
+}
+
+// last is the newest version that the process has or will be told of.
+func (p *proc) last(s slot) *object {
+	if q := p.queue[s]; len(q) > 0 {
+		return q[len(q)-1]
+	}
+	return p.sees[s]
+}
