@@ -303,6 +303,7 @@ func (m *machine) applyToCluster(w *world, a action) {
 	case removes:
 		w.vanish(w.api[a.what])
 	case evicts, collects, deletes, cancels:
+		w.past.evicted = w.past.evicted || a.does == evicts
 		w.remove(w.api[a.what])
 	case asks:
 		w.uids[a.what]++

@@ -198,7 +198,7 @@ func (a *agent) moving() plan {
 	case a.domain == running:
 		return a.step(wish{kind: handoff.Revert}, moveFailed)
 	}
-	return a.step(wish{kind: handoff.Stall}, nil)
+	return a.step(wish{kind: handoff.Stall, within: stepWithin}, nil)
 }
 
 // receive takes the guest over that has arrived, or says that it has not.

@@ -84,7 +84,7 @@ func (c *canon) world(w *world) {
 	c.put(packed(w.left[:8]))
 	c.put(packed(w.left[8:16]))
 	c.put(packed(w.left[16:]))
-	c.put(uint64(w.past.seat) | uint64(w.past.pod)<<8 | uint64(w.past.podUID)<<16 | uint64(bit(w.past.excused))<<24)
+	c.put(uint64(w.past.seat) | uint64(w.past.pod)<<8 | uint64(w.past.podUID)<<16 | uint64(bit(w.past.excused)|bit(w.past.evicted)<<1)<<24)
 	c.put(w.past.started)
 	c.put(w.past.moved)
 }

@@ -175,12 +175,10 @@ func (e *enabler) pods() {
 			continue
 		}
 		what := uint8(s)
-		node := &w.nodes[o.node]
-		alive := !node.dead && !node.cut
 		switch {
 		case o.node == nowhere:
 			e.bind(o)
-		case o.deleting && (node.dead || alive && (node.domain == noDomain || node.domain == ended)):
+		case o.deleting && w.removable(o):
 			e.add(removes, 0, what)
 		case !o.deleting && w.silent(o.node):
 			e.add(evicts, 0, what)
@@ -189,6 +187,21 @@ func (e *enabler) pods() {
 			e.add(collects, 0, what)
 		}
 	}
+}
+
+// removable tells whether a Pod can go: its node is dead, or it can be talked to and
+// no domain of the guest is there, unless that lives in another Pod.
+func (w *world) removable(o *object) bool {
+	n := &w.nodes[o.node]
+	switch {
+	case n.dead:
+		return true
+	case n.cut:
+		return false
+	case n.domain == noDomain || n.domain == ended:
+		return true
+	}
+	return w.past.seat == o.node && (w.past.pod != o.slot || w.past.podUID != o.uid)
 }
 
 // forgotten tells whether the guest's object is gone and every controller knows: the

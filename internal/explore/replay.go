@@ -104,3 +104,14 @@ func facts(w *world) map[string]string {
 	}
 	return f
 }
+
+// describe prints all facts.
+func describe(w *world) string {
+	f := facts(w)
+	out := make([]string, 0, len(f))
+	for name, value := range f {
+		out = append(out, name+"="+value)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}

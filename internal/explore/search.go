@@ -207,10 +207,14 @@ func (x *search) expand(nodes []node, m *machine) part {
 
 // rests lets a copy of the world come to rest and tells what is wrong with it then.
 func (m *machine) rests(w world) error {
-	if err := m.settleDown(&w); err != nil {
-		return err
+	err := m.settleDown(&w)
+	if err == nil {
+		err = w.right()
 	}
-	return w.right()
+	if err != nil {
+		return fmt.Errorf("%w (%s)", err, describe(&w))
+	}
+	return nil
 }
 
 // merge adds what a worker has found to what is seen.

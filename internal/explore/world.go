@@ -207,6 +207,8 @@ type past struct {
 	started, moved uint64
 	// excused says why the guest may be lost.
 	excused bool
+	// evicted says that the cluster has deleted a Pod of its own accord.
+	evicted bool
 }
 
 func (w *world) reachable(n place) bool {
