@@ -2,10 +2,7 @@
 
 package explore
 
-import (
-	"github.com/virtloom/virtloom/expectations"
-	"github.com/virtloom/virtloom/handoff"
-)
+import "github.com/virtloom/virtloom/expectations"
 
 // does names what an action does.
 type does uint8
@@ -338,50 +335,6 @@ func (w *world) tick() {
 	for n := nodeA; n <= nodeB; n++ {
 		if w.reachable(n) && w.procs[agentOf(n)].up {
 			w.nodes[n].beat = w.now
-		}
-	}
-}
-
-// judge looks whether the world is as it may be.
-func (m *machine) judge(w *world) {
-	runs := 0
-	for n := nodeA; n <= nodeB; n++ {
-		if w.nodes[n].domain == running {
-			runs++
-		}
-	}
-	if runs > 1 {
-		m.breaks("two domains of the guest run")
-	}
-	launchers := 0
-	for s, o := range w.api {
-		if o != nil && slot(s).isLauncher() {
-			launchers++
-		}
-	}
-	if launchers > 1 {
-		m.breaks("there are two launcher Pods")
-	}
-	m.judgeLease(w)
-}
-
-// judgeLease looks whether the lease says that nobody has a guest that lives.
-func (m *machine) judgeLease(w *world) {
-	if w.past.seat == nowhere {
-		return
-	}
-	v := w.api[slotVMI]
-	if v == nil {
-		m.breaks("the object is gone while the guest lives on " + w.past.seat.String())
-		return
-	}
-	l := v.vmi.lease
-	switch l.State {
-	case handoff.Unclaimed, handoff.Claimed, handoff.Offered, handoff.Released:
-		m.breaks("the lease is " + string(l.State) + " while the guest lives on " + w.past.seat.String())
-	case handoff.Fenced:
-		if l.Target != w.past.seat.String() {
-			m.breaks("the lease is Fenced while the guest lives on " + w.past.seat.String())
 		}
 	}
 }

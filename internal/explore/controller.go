@@ -220,7 +220,6 @@ func (c *controller) createLauncher() request {
 		if s = slotExtra1 + slot(c.w.names); s >= slotCount {
 			return request{}
 		}
-		c.w.names++
 	}
 	return request{verb: create, slot: s, want: object{slot: s}.sealed()}
 }

@@ -19,6 +19,9 @@ const (
 	noteExpect noteKind = iota
 	noteConfirm
 	noteRefuse
+	noteExists
+	noteSeen
+	noteAnswer
 	noteObserve
 )
 
@@ -47,9 +50,6 @@ type gate interface {
 	take(n note)
 	// check tells whether the cache shows the write.
 	check(now time.Time) expectations.State
-	// answer feeds a live reading back, nil if the object does not exist, and
-	// tells whether that settled the matter.
-	answer(live *object) bool
 }
 
 var owner = expectations.Owner{Key: types.NamespacedName{Namespace: namespace, Name: slotVMI.String()}, UID: "vmi-1"}
@@ -91,6 +91,12 @@ func (g *trackerGate) take(n note) {
 		g.tracker.Confirm(g.token, n.obj.meta())
 	case noteRefuse:
 		g.tracker.Cancel(g.token)
+	case noteExists:
+		g.tracker.Exists(g.token)
+	case noteSeen:
+		g.tracker.Seen(g.token, n.obj.meta())
+	case noteAnswer:
+		g.answer(n.obj)
 	case noteObserve:
 		event := n.event
 		if g.credulous && event == expectations.DeletedUnknown {
@@ -116,16 +122,15 @@ func (g *trackerGate) check(now time.Time) expectations.State {
 	return g.tracker.Check(owner).State
 }
 
-func (g *trackerGate) answer(live *object) bool {
-	settled := true
+// answer feeds a live reading back.
+func (g *trackerGate) answer(live *object) {
 	for _, p := range g.tracker.Check(owner).Pending {
 		if live == nil {
-			settled = g.tracker.Answer(p, nil) && settled
-			continue
+			g.tracker.Answer(p, nil)
+		} else {
+			g.tracker.Answer(p, live.meta())
 		}
-		settled = g.tracker.Answer(p, live.meta()) && settled
 	}
-	return settled
 }
 
 // note tells a controller's expectations something.
@@ -158,10 +163,29 @@ func (m *machine) check(w *world, p int) expectations.State {
 
 // readLive reads what a controller waits for from the API server.
 func (m *machine) readLive(w *world, p int) {
-	if m.check(w, p) != expectations.Expired {
+	m.note(w, p, note{kind: noteAnswer, obj: w.api[w.procs[p].notes[0].slot]})
+}
+
+// seen feeds what the cache has of the object that was written, as after a write
+// that may have caused no event.
+func (m *machine) seen(w *world, p int) {
+	pr := &w.procs[p]
+	if len(pr.notes) == 0 {
 		return
 	}
-	if m.gate.answer(w.api[w.procs[p].notes[0].slot]) {
-		w.procs[p].notes = nil
+	if o := pr.sees[pr.notes[0].slot]; o != nil {
+		m.note(w, p, note{kind: noteSeen, obj: o})
 	}
+}
+
+// taken is for a creation that was refused because of an object in its place: that
+// is what the cache has to show. If it is gone by now there is nothing to wait for.
+func (m *machine) taken(w *world, p int, s slot) {
+	m.note(w, p, note{kind: noteExists})
+	if live := w.api[s]; live != nil {
+		m.note(w, p, note{kind: noteConfirm, obj: live})
+		m.seen(w, p)
+		return
+	}
+	m.note(w, p, note{kind: noteRefuse})
 }

@@ -26,11 +26,13 @@ type bugs struct {
 type machine struct {
 	bugs    bugs
 	restart bool
-	skew    int8
-	lag     int
-	guests  *guests
-	steps   map[stepKey]stepped
-	gate    gate
+	// harmOnly leaves out the rules that say what the lease must tell.
+	harmOnly bool
+	skew     int8
+	lag      int
+	guests   *guests
+	steps    map[stepKey]stepped
+	gate     gate
 	// broken is the first rule that the last action has broken.
 	broken string
 }
@@ -54,6 +56,9 @@ func (m *machine) clockOf(w *world, p int) int8 {
 func (m *machine) send(w *world, p int, r request) {
 	pr := &w.procs[p]
 	r.by, r.orphan = int8(p), r.verb == create && w.api[r.slot] != nil
+	if r.slot >= slotExtra1 && r.verb == create {
+		w.names++
+	}
 	if p < agentA {
 		m.judgeLetGo(w, r)
 		m.note(w, p, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base})
@@ -147,10 +152,11 @@ func (m *machine) respond(w *world, p int, a answer, o *object) {
 		switch a.outcome(d.req.verb) {
 		case expectations.Accepted:
 			m.note(w, p, note{kind: noteConfirm, obj: o})
+			m.seen(w, p)
 		case expectations.Refused:
 			m.note(w, p, note{kind: noteRefuse})
-		default:
-			m.settle(w, p)
+		case expectations.Exists:
+			m.taken(w, p, d.req.slot)
 		}
 		return
 	}
@@ -194,48 +200,4 @@ func (m *machine) carry(w *world, r request) (answer, *object) {
 		m.judgeUpdate(w, before[slotVMI], o, r)
 	}
 	return a, o
-}
-
-// judgeRemoval looks whether the Pod is taken from under a running guest.
-func (m *machine) judgeRemoval(w *world, pod *object) {
-	v := w.api[slotVMI]
-	if w.past.seat != nowhere && pod.slot == w.past.pod && pod.uid == w.past.podUID && v != nil && !v.deleting {
-		m.breaks("the Pod in which the guest lives is deleted")
-	}
-}
-
-// judgeLetGo looks whether the object is about to be let go too early. What
-// another process, or one that has lost its memory, had on its way by then nobody
-// can know; the garbage collector finds it.
-func (m *machine) judgeLetGo(w *world, r request) {
-	v := w.api[slotVMI]
-	if r.slot != slotVMI || r.want.vmi.finalizer || v == nil || !v.vmi.finalizer {
-		return
-	}
-	if anyPod(&w.api, func(*object) bool { return true }) {
-		m.breaks("the object is let go although a Pod of it is left")
-	}
-}
-
-// judgeUpdate notes when a guest may be lost, and looks whether the object is let
-// go too early.
-func (m *machine) judgeUpdate(w *world, was, is *object, r request) {
-	if is.vmi.err != nil {
-		m.breaks("the lease cannot be read: " + is.vmi.err.Error())
-	}
-	old, now := was.vmi.lease, is.vmi.lease
-	if now.State == handoff.Fenced && old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
-		w.past.excused = true // the only one who could tell whether it had the guest was fenced
-	}
-	if now.State == handoff.Released && !is.deleting && old.State != handoff.Releasing {
-		w.past.excused = true // it was given up before it ran, or has ended
-	}
-	if !is.gone {
-		return
-	}
-	for _, late := range w.late {
-		if late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod() {
-			m.breaks("the object is let go although a Pod of it may still come of an earlier request")
-		}
-	}
 }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import "github.com/virtloom/virtloom/handoff"
+
+// judge looks whether the world is as it may be.
+func (m *machine) judge(w *world) {
+	runs := 0
+	for n := nodeA; n <= nodeB; n++ {
+		if w.nodes[n].domain == running {
+			runs++
+		}
+	}
+	if runs > 1 {
+		m.breaks("two domains of the guest run")
+	}
+	launchers := 0
+	for s, o := range w.api {
+		if o != nil && slot(s).isLauncher() {
+			launchers++
+		}
+	}
+	if launchers > 1 {
+		m.breaks("there are two launcher Pods")
+	}
+	if !m.harmOnly {
+		m.judgeLease(w)
+		m.judgeTurn(w)
+	}
+}
+
+// judgeLease looks whether the lease says that nobody has a guest that lives.
+func (m *machine) judgeLease(w *world) {
+	if w.past.seat == nowhere {
+		return
+	}
+	v := w.api[slotVMI]
+	if v == nil {
+		m.breaks("the object is gone while the guest lives on " + w.past.seat.String())
+		return
+	}
+	l := v.vmi.lease
+	switch l.State {
+	case handoff.Unclaimed, handoff.Claimed, handoff.Offered, handoff.Released:
+		m.breaks("the lease is " + string(l.State) + " while the guest lives on " + w.past.seat.String())
+	case handoff.Fenced:
+		if l.Target != w.past.seat.String() {
+			m.breaks("the lease is Fenced while the guest lives on " + w.past.seat.String())
+		}
+	}
+}
+
+// judgeTurn looks whether somebody can go on: a lease that waits has a deadline
+// that is yet to come, or there is something to do for those who have the turn.
+func (m *machine) judgeTurn(w *world) {
+	v := w.api[slotVMI]
+	if v == nil {
+		return
+	}
+	l := v.vmi.lease
+	waits := l.Deadline != nil && !l.Overdue(clockAt(w.now))
+	if l.State == handoff.Owned && !w.silent(placeOf(l.Holder)) || w.unnoticed() {
+		waits = true // the next sign of life is the deadline
+	}
+	if waits || l.Turn() == handoff.Nobody || w.underWay() || m.canGoOn(w, v) {
+		return
+	}
+	m.breaks("nobody can go on: the lease is " + leaseOf(w))
+}
+
+// unnoticed tells whether a node has gone silent so lately that nobody knows.
+func (w *world) unnoticed() bool {
+	for n := nodeA; n <= nodeB; n++ {
+		if !w.silent(n) && (!w.reachable(n) || !w.procs[agentOf(n)].up) {
+			return true
+		}
+	}
+	return false
+}
+
+// underWay tells whether something has begun that will lead to a change.
+func (w *world) underWay() bool {
+	if len(w.late) > 0 {
+		return true
+	}
+	for p := range w.procs {
+		if w.procs[p].doing.stage != idle {
+			return true
+		}
+	}
+	for n := nodeA; n <= nodeB; n++ {
+		if d := &w.nodes[n]; d.job != noJob || d.call.task != noTask || d.domain == incoming {
+			return true
+		}
+	}
+	return anyPod(&w.api, func(p *object) bool { return p.node == nowhere || p.deleting })
+}
+
+// canGoOn tells whether a controller or an agent that knew everything would act, or
+// whether word of a silent node is awaited.
+func (m *machine) canGoOn(w *world, v *object) bool {
+	if m.ctrlDecide(w, w.now, &w.api).verb != 0 {
+		return true
+	}
+	for n := nodeA; n <= nodeB; n++ {
+		if w.nodes[n].dead {
+			continue
+		}
+		if p := m.agentDecide(w, n, v); p.write != nil || p.task != noTask {
+			return true
+		}
+	}
+	switch l := v.vmi.lease; {
+	case l.State == handoff.Lost:
+		return w.silent(placeOf(l.Holder))
+	case l.Stalled, l.State == handoff.Fenced:
+		return w.silent(placeOf(l.Target))
+	case l.State == handoff.Claimed:
+		return true // the scheduler has its own time
+	}
+	return false
+}
+
+// judgeRemoval looks whether the Pod is taken from under a running guest.
+func (m *machine) judgeRemoval(w *world, pod *object) {
+	v := w.api[slotVMI]
+	if w.past.seat != nowhere && pod.slot == w.past.pod && pod.uid == w.past.podUID && v != nil && !v.deleting {
+		m.breaks("the Pod in which the guest lives is deleted")
+	}
+}
+
+// judgeLetGo looks whether the object is about to be let go too early. What
+// another process, or one that has lost its memory, had on its way by then nobody
+// can know; the garbage collector finds it.
+func (m *machine) judgeLetGo(w *world, r request) {
+	v := w.api[slotVMI]
+	if r.slot != slotVMI || r.want.vmi.finalizer || v == nil || !v.vmi.finalizer {
+		return
+	}
+	if anyPod(&w.api, func(*object) bool { return true }) {
+		m.breaks("the object is let go although a Pod of it is left")
+	}
+}
+
+// judgeUpdate notes when a guest may be lost, and looks whether the object is let
+// go too early.
+func (m *machine) judgeUpdate(w *world, was, is *object, r request) {
+	if is.vmi.err != nil {
+		m.breaks("the lease cannot be read: " + is.vmi.err.Error())
+	}
+	old, now := was.vmi.lease, is.vmi.lease
+	if now.State == handoff.Fenced && old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
+		w.past.excused = true // the only one who could tell whether it had the guest was fenced
+	}
+	if now.State == handoff.Released && !is.deleting && old.State != handoff.Releasing {
+		w.past.excused = true // it was given up before it ran, or has ended
+	}
+	if !is.gone {
+		return
+	}
+	for _, late := range w.late {
+		if late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod() {
+			m.breaks("the object is let go although a Pod of it may still come of an earlier request")
+		}
+	}
+}
