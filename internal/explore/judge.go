@@ -151,7 +151,12 @@ func (m *machine) judgeUpdate(w *world, was, is *object, r request) {
 	}
 	old, now := was.vmi.lease, is.vmi.lease
 	if now.State == handoff.Fenced && old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
-		w.past.excused = true // the only one who could tell whether it had the guest was fenced
+		// The only one who could tell whether it had the guest was fenced. What stands
+		// still at the source must not run again.
+		w.past.excused = true
+		if n := w.past.seat; n != nowhere && n.String() != old.Target && w.nodes[n].domain == paused {
+			w.past.seat = nowhere
+		}
 	}
 	if now.State == handoff.Released && !is.deleting && old.State != handoff.Releasing {
 		w.past.excused = true // it was given up before it ran, or has ended

@@ -4,13 +4,17 @@ package explore
 
 import "fmt"
 
-// Scenario is where an exploration starts and what may happen in it.
+// Scenario is where an exploration starts and what may happen in it. One is an
+// immutable value, safe for concurrent use.
 type Scenario struct {
 	// Name is how reports call it.
 	Name string
-	// Start is the script that leads to the first state.
+	// Start is the script that leads to the first state; empty means a guest that was
+	// just asked for.
 	Start string
-	// allow is what may happen.
+	// Faults is how many faults may happen in all.
+	Faults uint8
+	// allow is what may happen how often.
 	allow budget
 	// restart: a guest whose node was fenced is started again elsewhere, instead
 	// of being released.
@@ -20,16 +24,25 @@ type Scenario struct {
 	// lag is how many versions of an object a process may lag behind; zero means any
 	// number.
 	lag int
-	// bugs are planted.
-	bugs bugs
+	// bugs are planted, and harmOnly leaves out the rules that say what the lease
+	// must tell.
+	bugs     bugs
+	harmOnly bool
 	// gate makes the controllers' expectations; nil means the real ones.
 	gate func() gate
+}
+
+// budget is what may happen, with the limit of faults in it.
+func (s *Scenario) budget() budget {
+	b := s.allow
+	b[noFault] = s.Faults
+	return b
 }
 
 // newMachine returns a machine for the scenario that shares what it understood
 // of guests with others.
 func (s *Scenario) newMachine(known *guests) (*machine, error) {
-	m := &machine{bugs: s.bugs, restart: s.restart, skew: s.skew, lag: s.lag, guests: known, steps: map[stepKey]stepped{}}
+	m := &machine{bugs: s.bugs, restart: s.restart, skew: s.skew, lag: s.lag, harmOnly: s.harmOnly, guests: known, steps: map[stepKey]stepped{}}
 	if s.gate != nil {
 		m.gate = s.gate()
 		return m, nil
@@ -51,11 +64,13 @@ func (s *Scenario) first(m *machine) (world, error) {
 	for f := range w.left {
 		w.left[f] = unlimited
 	}
+	m.lag = 0 // the script says what is seen
 	r := &replay{m: m, w: w}
 	if err := r.run(s.Start); err != nil {
 		return w, fmt.Errorf("explore: scenario %s: %w", s.Name, err)
 	}
-	r.w.left = s.allow
+	m.lag = s.lag
+	r.w.left = s.budget()
 	return r.w, nil
 }
 

@@ -36,10 +36,7 @@ type Report struct {
 	Complete bool
 	// Violation is the first one found, nil if there is none.
 	Violation *Violation
-	Deepest   []string
 }
-
-var Debug bool
 
 // Violation is a rule that was broken, and how: a shortest script that leads to it.
 type Violation struct {
@@ -129,10 +126,6 @@ func Search(s *Scenario, l Limits) (Report, error) {
 		x.report.Complete = len(level) == 0
 	}
 	x.report.States = len(x.seen)
-	if Debug {
-		n := len(x.steps) - 1
-		x.report.Deepest = x.script(&fresh{from: x.steps[n].from, by: x.steps[n].by})
-	}
 	return x.report, nil
 }
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explore
+
+import "slices"
+
+// Scripts that lead to where scenarios start.
+const (
+	// runs: the guest runs on a, all know, nothing is under way.
+	runs = "settle\nexpect a=running lease=Owned holder=a\n"
+	// moves: a migration was asked for and its Pod has a node.
+	moves = runs + `user asks for m1
+c1 sees m1
+c1 works
+c1 is answered
+scheduler puts target1 on b
+`
+	// begins: the move has begun, memory is being copied.
+	begins = moves + `c1 sees target1
+c1 sees target1
+c1 works
+c1 is answered
+c1 sees vmi
+b sees vmi
+b works
+b is answered
+c1 sees vmi
+b sees vmi
+a sees vmi
+a sees vmi
+a works
+a is answered
+c1 sees vmi
+b sees vmi
+a sees vmi
+a calls its hypervisor
+hypervisor a does what it was told
+hypervisor a moves the guest on
+expect lease=Moving holder=a target=b a=running b=incoming
+`
+)
+
+// plus returns the budget with one more of each.
+func (b budget) plus(more ...fault) budget {
+	for _, f := range more {
+		b[f]++
+	}
+	return b
+}
+
+// many returns the budget with n of one kind.
+func (b budget) many(f fault, n uint8) budget {
+	b[f] = n
+	return b
+}
+
+var (
+	// messages is what may go wrong between the processes and the API server.
+	messages = budget{}.plus(crash, answerLoss, requestLoss, delay, relist, oldList)
+	// nodes is what may go wrong with nodes.
+	nodes = budget{}.plus(crash, deafness, cut, death, eviction)
+)
+
+// Scenarios are what is explored: every way in which the stated number of faults
+// can fall, at any point, of any process.
+func Scenarios() []Scenario {
+	return slices.Clone([]Scenario{
+		{Name: "boot, deletion", Faults: 2, lag: 1, allow: messages.plus(deletion)},
+		{Name: "boot, deletion, two leaders", Faults: 2, lag: 1, allow: budget{}.plus(leaderChange, answerLoss, delay, deletion)},
+		{Name: "boot, silent nodes", Faults: 2, lag: 1, allow: nodes.plus(answerLoss).many(timePassing, 4)},
+		{Name: "deletion", Start: runs, Faults: 2, lag: 2, allow: messages.plus(deletion, guestEnd)},
+		{Name: "move", Start: runs, Faults: 1, lag: 1, allow: messages.plus(moveWish)},
+		{Name: "move, long lag", Start: moves, Faults: 1, lag: 4, allow: budget{}.plus(moveFailure, moveBreak)},
+		{Name: "move, abort", Start: runs, Faults: 1, lag: 1, allow: budget{}.plus(moveWish, cancellation, moveFailure, moveBreak)},
+		{Name: "move, abort, two leaders", Start: moves, Faults: 1, lag: 1, allow: budget{}.plus(leaderChange, cancellation)},
+		{Name: "move, deletion", Start: moves, Faults: 1, lag: 1, allow: budget{}.plus(deletion, crash, moveBreak)},
+		{Name: "move onto the same node", Start: runs, Faults: 2, lag: 1, allow: budget{}.plus(moveWish, misplacement, crash)},
+		{Name: "switch", Start: begins, Faults: 2, lag: 1, restart: true, allow: messages.plus(moveFailure, moveBreak, guestEnd, cancellation)},
+		{Name: "switch, silent nodes", Start: begins, Faults: 2, lag: 1, restart: true, allow: nodes.plus(moveBreak).many(timePassing, 4)},
+		{Name: "move, silent nodes", Start: moves, Faults: 1, lag: 1, restart: true, allow: nodes.plus(moveBreak).many(timePassing, 3)},
+		{Name: "node loss", Start: runs, Faults: 2, lag: 1, allow: nodes.plus(guestEnd, deletion).many(timePassing, 5)},
+		{Name: "node loss, restart", Start: runs, Faults: 2, lag: 1, restart: true, allow: nodes.plus(guestEnd).many(timePassing, 5)},
+		{Name: "node loss, restart, two leaders, clocks apart", Start: runs, Faults: 2, lag: 1, restart: true, skew: 1, allow: nodes.plus(leaderChange).many(timePassing, 5)},
+	})
+}
+
+// Wild is the scenario of random walks: everything may happen, again and again.
+func Wild() Scenario {
+	all := messages.plus(leaderChange, deafness, cut, death, moveFailure, moveBreak, guestEnd, misplacement, cancellation, deletion)
+	for _, f := range []fault{crash, answerLoss, requestLoss, delay, relist, deafness, cut, moveFailure, moveBreak, misplacement, leaderChange} {
+		all[f] = wildly
+	}
+	return Scenario{Name: "everything", Faults: wildly, restart: true, skew: 1, allow: all.many(timePassing, wildly).many(moveWish, 2)}
+}
+
+// wildly is how often in a walk what may happen again and again does at most.
+const wildly = 60
