@@ -26,6 +26,10 @@ demo: setup ## run a guest, migrate it, delete it; KEEP=1 leaves it running to l
 test: setup ## all checks and tests; ARGS go to "go test"
 	@hack/test.sh
 
+.PHONY: explore
+explore: ## try to break "never two, never none": millions of states, a few minutes
+	@go test ./internal/explore -run '^(TestExplore|TestPlantedBugsAreFound|TestClassicalExpectationsMakeDuplicates|TestReplays)$$' -count 1 -full -timeout 15m
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh

@@ -170,16 +170,20 @@ func (m *machine) applyToProcess(w *world, a action) {
 		m.fault(w, p)
 	case calls:
 		m.begin(w, p)
-	case crashes:
+	default:
+		m.upset(w, p, a.does)
+	}
+}
+
+// upset is what happens to a process from outside.
+func (m *machine) upset(w *world, p int, d does) {
+	switch d {
+	case crashes, stepsDown:
 		w.lose(p)
-	case restarts, relists:
+	case restarts, relists, leads:
 		m.list(w, p, &w.api)
 	case restartsOld, relistsOld:
 		m.list(w, p, w.old)
-	case leads:
-		m.list(w, p, &w.api)
-	case stepsDown:
-		w.lose(p)
 	}
 }
 
@@ -293,10 +297,9 @@ func (m *machine) applyToHypervisor(w *world, a action) {
 }
 
 func (m *machine) applyToCluster(w *world, a action) {
-	n := place(a.who)
 	switch a.does {
 	case binds, misplaces:
-		w.store(w.api[a.what].with(func(o *object) { o.node, o.ready = n, true }))
+		w.store(w.api[a.what].with(func(o *object) { o.node, o.ready = place(a.who), true }))
 	case removes:
 		w.vanish(w.api[a.what])
 	case evicts, collects, deletes, cancels:
@@ -305,6 +308,18 @@ func (m *machine) applyToCluster(w *world, a action) {
 	case asks:
 		w.uids[a.what]++
 		w.store(object{slot: slot(a.what), uid: w.uids[a.what], born: w.now}.sealed())
+	case fallsBehind:
+		old := w.api
+		w.old = &old
+	case ticks:
+		w.tick()
+	default:
+		w.applyToNode(place(a.who), a.does)
+	}
+}
+
+func (w *world) applyToNode(n place, d does) {
+	switch d {
 	case cutOff:
 		w.nodes[n].cut = true
 	case deafens:
@@ -321,11 +336,6 @@ func (m *machine) applyToCluster(w *world, a action) {
 		w.nodes[n].fenced = true
 	case forgets:
 		w.nodes[n].gone = true
-	case fallsBehind:
-		old := w.api
-		w.old = &old
-	case ticks:
-		w.tick()
 	}
 }
 

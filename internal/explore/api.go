@@ -17,14 +17,12 @@ const (
 	missing
 )
 
-var answerNames = [...]string{"accepted", "exists", "conflict", "missing"}
-
 // outcome is what package expectations calls the answer.
-func (a answer) outcome(v verb) expectations.Outcome {
-	switch {
-	case a == accepted:
+func (a answer) outcome() expectations.Outcome {
+	switch a {
+	case accepted:
 		return expectations.Accepted
-	case a == exists:
+	case exists:
 		return expectations.Exists
 	default:
 		return expectations.Refused

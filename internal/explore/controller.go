@@ -153,13 +153,7 @@ func (c *controller) own() request {
 			n.finalizer, n.phase = true, v1.Pending
 		})
 	case handoff.Claimed:
-		if r := c.place(); r.verb != 0 || !c.overdue() {
-			return r
-		}
-		if p := c.launcher(); p != nil && c.w.silent(p.node) {
-			return c.release()
-		}
-		return c.step(wish{kind: handoff.Claim, within: stepWithin}, nil)
+		return c.claimed()
 	case handoff.Offered:
 		if c.overdue() {
 			return c.step(wish{kind: handoff.Withdraw}, func(n *content) { n.phase = v1.Pending })
@@ -167,12 +161,29 @@ func (c *controller) own() request {
 	case handoff.Fenced:
 		return c.fenced()
 	case handoff.Released:
-		// Nothing leads out of this state, so that a late look is as good.
-		if p := podWhere(c.sees, func(p *object) bool { return !p.deleting }); p != nil {
-			return c.delete(p)
-		}
+		return c.empty()
 	}
 	return request{}
+}
+
+// empty deletes the Pods of a guest that has ended. Nothing leads out of that state,
+// so that a late look is as good.
+func (c *controller) empty() request {
+	if p := podWhere(c.sees, func(p *object) bool { return !p.deleting }); p != nil {
+		return c.delete(p)
+	}
+	return request{}
+}
+
+// claimed brings the guest to a node, or gives it up.
+func (c *controller) claimed() request {
+	if r := c.place(); r.verb != 0 || !c.overdue() {
+		return r
+	}
+	if p := c.launcher(); p != nil && c.w.silent(p.node) {
+		return c.release()
+	}
+	return c.step(wish{kind: handoff.Claim, within: stepWithin}, nil)
 }
 
 // fenced starts the guest anew elsewhere, or gives it up.

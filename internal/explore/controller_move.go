@@ -128,12 +128,18 @@ func (c *controller) tidy() request {
 func (c *controller) tidyAfter(m *object) request {
 	p := c.sees[m.slot.target()]
 	if m.final == succeeded {
-		if p = c.sees[m.source]; p != nil && (p.uid != m.sourceUID || c.l.MayRun(p.node.String())) {
-			p = nil
+		p = c.sees[m.source]
+		if p == nil || p.uid != m.sourceUID || !c.left(p.node) {
+			return request{}
 		}
 	}
 	if p == nil || !p.slot.isPod() || p.deleting {
 		return request{}
 	}
 	return c.delete(p)
+}
+
+// left tells whether the guest is known to run elsewhere.
+func (c *controller) left(n place) bool {
+	return c.l.Holder != n.String() && c.l.MayRun(c.l.Holder) && !c.l.MayRun(n.String())
 }

@@ -124,7 +124,7 @@ func (m *machine) moveOn(w *world, n place) {
 	t := &w.nodes[node.jobTo]
 	switch node.job {
 	case jobAsked:
-		if t.dead || t.domain == running || t.domain == paused || t.domain == incoming {
+		if t.dead || t.domain != noDomain && t.domain != ended {
 			node.job, node.jobTo = noJob, nowhere
 			return
 		}
@@ -139,26 +139,22 @@ func (m *machine) moveOn(w *world, n place) {
 		}
 		node.job = jobResumed
 		t.domain = running
-		w.past.seat = node.jobTo
-		if v := w.api[slotVMI]; v != nil && v.vmi.lease.Tag != "" {
-			w.past.pod, w.past.podUID = targetOf(v)
-			if p := w.api[w.past.pod]; p != nil {
-				w.past.podUID = p.uid
-			}
-		}
+		w.sit(node.jobTo)
 	case jobResumed:
 		node.job, node.jobTo, node.domain = noJob, nowhere, ended
 	}
 }
 
-// targetOf is the Pod that the lease's move leads to.
-func targetOf(v *object) (slot, uint8) {
+// sit notes that the guest lives on the target of the move now, in the Pod that was
+// made for it.
+func (w *world) sit(n place) {
+	w.past.seat, w.past.pod, w.past.podUID = n, slotCount, 0
+	v := w.api[slotVMI]
 	for s := slotMove1; s <= slotMove2; s++ {
-		if s.tag() == v.vmi.lease.Tag {
-			return s.target(), 0
+		if p := w.api[s.target()]; p != nil && v != nil && s.tag() == v.vmi.lease.Tag {
+			w.past.pod, w.past.podUID = p.slot, p.uid
 		}
 	}
-	return slotCount, 0
 }
 
 // moveFail ends a move the way hypervisors do when they can talk to each other:

@@ -2,7 +2,11 @@
 
 package explore
 
-import "github.com/virtloom/virtloom/handoff"
+import (
+	"slices"
+
+	"github.com/virtloom/virtloom/handoff"
+)
 
 // judge looks whether the world is as it may be.
 func (m *machine) judge(w *world) {
@@ -27,6 +31,31 @@ func (m *machine) judge(w *world) {
 	if !m.harmOnly {
 		m.judgeLease(w)
 		m.judgeTurn(w)
+	}
+}
+
+// excuse notes whether the guest may be lost from now on.
+func (w *world) excuse(old, now handoff.Lease) {
+	switch now.State {
+	case handoff.Owned, handoff.Arrived:
+		if w.past.seat != nowhere && w.past.seat.String() == now.Holder {
+			w.past.excused = false // whatever happened, it is where it belongs
+		}
+	case handoff.Released:
+		w.past.excused = true // it has ended, or was given up before it ran
+	case handoff.Fenced:
+		if old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
+			w.giveUp(old)
+		}
+	}
+}
+
+// giveUp notes that the only one who could tell whether it had the guest was fenced:
+// the guest may be lost, and what stands still at the source must not run again.
+func (w *world) giveUp(l handoff.Lease) {
+	w.past.excused = true
+	if n := w.past.seat; n != nowhere && n.String() != l.Target && w.nodes[n].domain == paused {
+		w.past.seat = nowhere
 	}
 }
 
@@ -149,24 +178,10 @@ func (m *machine) judgeUpdate(w *world, was, is *object, r request) {
 	if is.vmi.err != nil {
 		m.breaks("the lease cannot be read: " + is.vmi.err.Error())
 	}
-	old, now := was.vmi.lease, is.vmi.lease
-	if now.State == handoff.Fenced && old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
-		// The only one who could tell whether it had the guest was fenced. What stands
-		// still at the source must not run again.
-		w.past.excused = true
-		if n := w.past.seat; n != nowhere && n.String() != old.Target && w.nodes[n].domain == paused {
-			w.past.seat = nowhere
-		}
-	}
-	if now.State == handoff.Released && !is.deleting && old.State != handoff.Releasing {
-		w.past.excused = true // it was given up before it ran, or has ended
-	}
-	if !is.gone {
-		return
-	}
-	for _, late := range w.late {
-		if late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod() {
-			m.breaks("the object is let go although a Pod of it may still come of an earlier request")
-		}
+	w.excuse(was.vmi.lease, is.vmi.lease)
+	if is.gone && slices.ContainsFunc(w.late, func(late request) bool {
+		return late.by == r.by && !late.orphan && late.verb == create && late.slot.isPod()
+	}) {
+		m.breaks("the object is let go although a Pod of it may still come of an earlier request")
 	}
 }

@@ -68,27 +68,35 @@ func (m *machine) send(w *world, p int, r request) {
 
 // agentWork is a pass of an agent. It decides on its cache; before it touches the
 // guest without a write that proves the cache to be current, it decides again on
-// the object read live.
+// the object read live. A cache miss says nothing either.
 func (m *machine) agentWork(w *world, p int) {
 	n, pr := nodeOf(p), &w.procs[p]
 	o := pr.sees[slotVMI]
-	missed := o == nil
-	live := pr.live || missed && !m.bugs.tombstones
-	if live {
-		if missed && w.nodes[n].domain == noDomain || !w.reachable(n) {
-			return
-		}
-		o, pr.live = w.api[slotVMI], false
+	missed := o == nil && !pr.live
+	if missed && w.nodes[n].domain == noDomain {
+		return // there is nothing to find out
+	}
+	if pr.live || missed && !m.bugs.tombstones {
+		m.agentWorkLive(w, p)
+		return
 	}
 	pl := m.agentDecide(w, n, o)
-	if pl.write == nil && pl.task != noTask && !live && !m.bugs.epochs && !(missed && m.bugs.tombstones) {
-		if !w.reachable(n) {
-			return
-		}
-		o = w.api[slotVMI]
-		pl = m.agentDecide(w, n, o)
+	if pl.write == nil && pl.task != noTask && !missed && !m.bugs.epochs {
+		m.agentWorkLive(w, p)
+		return
 	}
 	m.agentAct(w, p, o, pl)
+}
+
+// agentWorkLive is a pass on the API server's own word, if that can be had.
+func (m *machine) agentWorkLive(w *world, p int) {
+	n := nodeOf(p)
+	if !w.reachable(n) {
+		return
+	}
+	w.procs[p].live = false
+	o := w.api[slotVMI]
+	m.agentAct(w, p, o, m.agentDecide(w, n, o))
 }
 
 func (m *machine) agentAct(w *world, p int, o *object, pl plan) {
@@ -149,7 +157,7 @@ func (m *machine) respond(w *world, p int, a answer, o *object) {
 	d := pr.doing
 	pr.doing = doing{}
 	if p < agentA {
-		switch a.outcome(d.req.verb) {
+		switch a.outcome() {
 		case expectations.Accepted:
 			m.note(w, p, note{kind: noteConfirm, obj: o})
 			m.seen(w, p)

@@ -33,7 +33,7 @@ a is answered
 c1 sees vmi
 b sees vmi
 a sees vmi
-a calls its hypervisor
+a makes the call
 hypervisor a does what it was told
 hypervisor a moves the guest on
 expect lease=Moving holder=a target=b a=running b=incoming

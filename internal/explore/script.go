@@ -12,7 +12,7 @@ import (
 var phrases = [doesCount]string{
 	sees: "WHO sees WHAT", works: "WHO works", answered: "WHO is answered", answerLost: "WHO loses the answer",
 	requestLost: "WHO loses the request", requestLate: "WHO gives up a request that is late", timesOut: "WHO times out",
-	calls: "WHO calls its hypervisor", crashes: "WHO crashes", restarts: "WHO starts", restartsOld: "WHO starts from an old list",
+	calls: "WHO makes the call", crashes: "WHO crashes", restarts: "WHO starts", restartsOld: "WHO starts from an old list",
 	relists: "WHO lists anew", relistsOld: "WHO lists anew from an old list", leads: "WHO becomes the leader", stepsDown: "WHO steps down",
 	lands: "late request NUMBER arrives", fades: "late request NUMBER never arrives",
 	callEnds: "hypervisor NODE does what it was told", callFades: "hypervisor NODE never hears it",
@@ -69,7 +69,8 @@ func matchPhrase(d does, want, have []string) (action, bool) {
 		return a, false
 	}
 	for i, w := range want {
-		names, field := []string(nil), &a.who
+		var names []string
+		field := &a.who
 		switch w {
 		case "WHO":
 			names = procNames[:]

@@ -97,13 +97,9 @@ func calming(w *world, a action) bool {
 
 // right tells what is wrong with a world at rest, nil if nothing is.
 func (w *world) right() error {
-	runs := nowhere
-	for n := nodeA; n <= nodeB; n++ {
-		if d := w.nodes[n].domain; d == running {
-			runs = n
-		} else if d != noDomain && d != ended {
-			return fmt.Errorf("a domain is left %s on %s", domainNames[d], n)
-		}
+	runs, err := w.runsOn()
+	if err != nil {
+		return err
 	}
 	v := w.api[slotVMI]
 	if v == nil || v.deleting {
@@ -118,17 +114,38 @@ func (w *world) right() error {
 	case runs == nowhere || runs.String() != l.Holder:
 		return fmt.Errorf("the guest does not run where the lease is: %s", leaseOf(w))
 	}
+	return w.tidied(runs)
+}
+
+// runsOn is where the guest runs. No domain may be half-way there.
+func (w *world) runsOn() (place, error) {
+	runs := nowhere
+	for n := nodeA; n <= nodeB; n++ {
+		switch d := w.nodes[n].domain; d {
+		case noDomain, ended:
+		case running:
+			runs = n
+		default:
+			return nowhere, fmt.Errorf("a domain is left %s on %s", domainNames[d], n)
+		}
+	}
+	return runs, nil
+}
+
+// tidied tells whether nothing is left of migrations of a guest that runs.
+func (w *world) tidied(runs place) error {
 	for s := slotMove1; s <= slotMove2; s++ {
 		if o := w.api[s]; o != nil && o.final == unfinished {
 			return fmt.Errorf("migration %s does not end", s)
 		}
 	}
 	pods := 0
-	for s, o := range w.api {
-		if o != nil && slot(s).isPod() && !w.nodes[o.node].dead {
-			if pods++; o.node != runs {
-				return fmt.Errorf("Pod %s is left on %q", slot(s), o.node)
-			}
+	for _, o := range w.api {
+		if o == nil || !o.slot.isPod() || w.nodes[o.node].dead {
+			continue
+		}
+		if pods++; o.node != runs {
+			return fmt.Errorf("the Pod %s is left on %q", o.slot, o.node)
 		}
 	}
 	if pods != 1 && !w.past.evicted {

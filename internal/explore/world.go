@@ -5,7 +5,6 @@ package explore
 import (
 	"slices"
 
-	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -109,8 +108,6 @@ const (
 	remove
 )
 
-var verbs = [...]expectations.Verb{create: expectations.Create, update: expectations.Update, remove: expectations.Delete}
-
 // request is one write.
 type request struct {
 	verb verb
@@ -137,8 +134,6 @@ const (
 	taskAbort
 	taskResume
 )
-
-var taskNames = [...]string{"", "start", "destroy", "migrate", "abort", "resume"}
 
 // domainState is what a node's hypervisor has of the guest.
 type domainState uint8
