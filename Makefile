@@ -28,7 +28,7 @@ test: setup ## all checks and tests; ARGS go to "go test"
 
 .PHONY: explore
 explore: ## try to break "never two, never none": millions of states, a few minutes
-	@go test ./internal/explore -run '^(TestExplore|TestPlantedBugsAreFound|TestClassicalExpectationsMakeDuplicates|TestReplays)$$' -count 1 -full -timeout 15m
+	@go test ./internal/explore -run '^(TestExplore|TestPlantedBugsAreFound|TestClassicalExpectationsMakeDuplicates|TestReplays)$$' -count 1 -full -v -timeout 15m | grep -v '^===\|^ *---'
 
 .PHONY: lint
 lint: ## golangci-lint, built when first used
