@@ -17,16 +17,16 @@ func (t *Tracker) Check(o Owner) Verdict {
 		return Verdict{}
 	}
 	now := t.now()
-	for _, h := range t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID != o.UID && now.Sub(e.since) >= t.ttl }) {
-		t.drop(h, Succeeded)
+	for _, tok := range t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID != o.UID && now.Sub(e.since) >= t.ttl }) {
+		t.drop(&tok, Succeeded)
 	}
 	return t.verdict(t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }), now)
 }
 
-func (t *Tracker) verdict(writes []*handle, now time.Time) Verdict {
+func (t *Tracker) verdict(writes []Token, now time.Time) Verdict {
 	var v Verdict
-	for _, h := range writes {
-		p, due, open := t.pending(h, now)
+	for i := range writes {
+		p, due, open := t.pending(&writes[i], now)
 		if !open {
 			continue
 		}
@@ -51,8 +51,8 @@ func (t *Tracker) verdict(writes []*handle, now time.Time) Verdict {
 }
 
 // pending describes a write if it is outstanding.
-func (t *Tracker) pending(h *handle, now time.Time) (p Pending, due time.Time, open bool) {
-	ob, e := t.lock(h)
+func (t *Tracker) pending(tok *Token, now time.Time) (p Pending, due time.Time, open bool) {
+	ob, e := t.lock(tok)
 	if e == nil {
 		ob.mu.Unlock()
 		return p, due, false
@@ -73,7 +73,7 @@ func (t *Tracker) pending(h *handle, now time.Time) (p Pending, due time.Time, o
 func (e *entry) pending() Pending {
 	p := Pending{
 		Ref: e.ref, Verb: e.verb, Since: e.since, Needs: e.needs, Seen: e.seen, Problem: e.problem,
-		token: Token{handle: e.handle, owner: e.owner, ref: e.ref, since: e.since},
+		token: e.token(),
 	}
 	if e.verb == Delete {
 		p.Needs = string(e.uid)
@@ -86,12 +86,11 @@ func (e *entry) pending() Pending {
 // exist. The finding tells what became of the write; if it is not settled, the next Check tells how long to wait. A
 // reading that nobody asked for is taken as well. Answer does not wake the owner: its own pass is what reads.
 func (t *Tracker) Answer(p Pending, live metav1.Object) Finding {
-	h := p.token.handle
-	if h == nil {
+	if p.token.handle == nil {
 		return Shown
 	}
 	now := at{age: t.now().Sub(p.Since), ttl: t.ttl}
-	ob, e := t.lock(h)
+	ob, e := t.lock(&p.token)
 	if e == nil {
 		ob.mu.Unlock()
 		return Shown

@@ -164,17 +164,17 @@ func (t *Tracker) idle(ownerHash uint32) bool {
 
 // writesOf returns the outstanding writes of a key that match, oldest first. They may end at any time. match is called
 // with a lock held and may look at what never changes.
-func (t *Tracker) writesOf(key types.NamespacedName, match func(*entry) bool) []*handle {
+func (t *Tracker) writesOf(key types.NamespacedName, match func(*entry) bool) []Token {
 	hash := t.ownerHash(key)
 	if t.idle(hash) {
 		return nil
 	}
-	var found []*handle
+	var found []Token
 	ow := &t.owners[hash%shardCount]
 	ow.mu.Lock()
 	for e := ow.head(hash); e != nil; e = ow.after(e) {
 		if e.hash[byOwner] == hash && e.owner.Key == key && match(e) {
-			found = append(found, e.handle)
+			found = append(found, e.token())
 		}
 	}
 	ow.mu.Unlock()

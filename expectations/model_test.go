@@ -193,15 +193,15 @@ func (m *model) seen(w *modelWrite, v *view) bool {
 	}
 	if shown {
 		w.seenUID, w.seenGone = v.uid, false
-		w.rememberEarly()
+		w.rememberEarly(*v)
 		m.settle(w, expectations.ByCache)
 	}
 	return shown
 }
 
-func (w *modelWrite) rememberEarly() {
+func (w *modelWrite) rememberEarly(v view) {
 	if w.Verb == expectations.Create && w.uid == "" {
-		w.earlyUID, w.earlySeen = w.seenUID, w.seen
+		w.earlyUID, w.earlySeen = v.uid, v.version
 	}
 }
 
@@ -224,7 +224,7 @@ func (m *model) observe(ref expectations.Ref, v view, kind expectations.EventKin
 		}
 		switch {
 		case shown:
-			w.rememberEarly()
+			w.rememberEarly(v)
 			m.settle(w, expectations.ByEvent)
 			owners = append(owners, w.Owner)
 		case w.problem != before:

@@ -35,7 +35,7 @@ func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind
 		}
 		before := e.problem
 		if e.observe(obj, kind) {
-			e.keepEvidence()
+			e.keepEarly(obj)
 			did = append(did, settled{entry: e, last: t.unlink(ob, e)})
 		} else if e.problem != before {
 			alarmed = append(alarmed, e.write())

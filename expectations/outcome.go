@@ -16,7 +16,7 @@ func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 	if tok.handle == nil {
 		return true
 	}
-	ob, e := t.lock(tok.handle)
+	ob, e := t.lock(&tok)
 	if e == nil {
 		refuted := obj != nil && tok.handle.refuted(obj)
 		ob.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *Tracker) reopen(tok Token, answer metav1.Object) {
 	e.uid, e.needs = answer.GetUID(), answer.GetResourceVersion()
 	e.handle = tok.handle
 	t.tellNoted(e)
-	ob, _ := t.lock(tok.handle)
+	ob, _ := t.lock(&tok)
 	tok.handle.entry = e
 	t.link(ob, e)
 	ob.mu.Unlock()
@@ -72,7 +72,8 @@ func (t *Tracker) Seen(tok Token, cached metav1.Object) (settled bool) {
 	return t.settle(tok, func(e *entry) bool {
 		shown := cached != nil && e.read(cached)
 		if shown {
-			e.keepEvidence()
+			// The caller may change what it has read; what it is stays.
+			e.keepEarly(&metav1.ObjectMeta{UID: cached.GetUID(), ResourceVersion: cached.GetResourceVersion()})
 		}
 		return shown
 	}, ByCache)
@@ -83,7 +84,7 @@ func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (se
 	if tok.handle == nil {
 		return true
 	}
-	ob, e := t.lock(tok.handle)
+	ob, e := t.lock(&tok)
 	if e == nil {
 		ob.mu.Unlock()
 		return true
@@ -105,27 +106,27 @@ func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (se
 // Classify says Ambiguous: a live read, fed to Answer, settles it.
 func (t *Tracker) Cancel(tok Token) {
 	if tok.handle != nil {
-		t.drop(tok.handle, Cancelled)
+		t.drop(&tok, Cancelled)
 	}
 }
 
 // Forget drops every outstanding write of an owner.
 func (t *Tracker) Forget(o Owner) {
-	for _, h := range t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }) {
-		t.drop(h, Forgotten)
+	for _, tok := range t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }) {
+		t.drop(&tok, Forgotten)
 	}
 }
 
 // ForgetKey drops the outstanding writes of every owner that had this key. Call it when the owner is not found.
 func (t *Tracker) ForgetKey(key types.NamespacedName) {
-	for _, h := range t.writesOf(key, func(*entry) bool { return true }) {
-		t.drop(h, Forgotten)
+	for _, tok := range t.writesOf(key, func(*entry) bool { return true }) {
+		t.drop(&tok, Forgotten)
 	}
 }
 
 // drop ends a write for which there is no evidence, if it is outstanding.
-func (t *Tracker) drop(h *handle, why DropReason) {
-	ob, e := t.lock(h)
+func (t *Tracker) drop(tok *Token, why DropReason) {
+	ob, e := t.lock(tok)
 	if e == nil {
 		ob.mu.Unlock()
 		return

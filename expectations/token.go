@@ -6,48 +6,54 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Token identifies one noted write towards Confirm, Exists, Seen and Cancel. The zero Token is valid and stands for
 // nothing.
 type Token struct {
 	handle *handle
+	hash   uint32 // of the object
 	owner  Owner
 	ref    Ref
 	since  time.Time
 }
 
-func (k Token) write(v Verb) Write { return Write{Owner: k.owner, Ref: k.ref, Verb: v, Since: k.since} }
+func (e *entry) token() Token {
+	return Token{handle: e.handle, hash: e.hash[byObject], owner: e.owner, ref: e.ref, since: e.since}
+}
+
+func (k *Token) write(v Verb) Write {
+	return Write{Owner: k.owner, Ref: k.ref, Verb: v, Since: k.since}
+}
 
 // handle is what lasts of a write for as long as somebody has its Token. Entries are used again, handles never: one
 // leads to its entry as long as the write is outstanding and to nothing afterwards. It is guarded by the shard of the
-// object.
+// object. It is all that a write leaves to the garbage collector, so it is small.
 type handle struct {
-	hash  uint32 // of the object; never changes
 	entry *entry // nil when the write is not outstanding
-	// What settled a creation before its answer came; an answer about another object takes that back.
-	seenUID types.UID
-	seen    string
+	// early is the object that settled a creation before its answer came; an answer about another one takes that back.
+	early metav1.Object
 }
 
-// lock returns the shard that guards the handle, locked, and the entry if the write is outstanding.
-func (t *Tracker) lock(h *handle) (*shard, *entry) {
-	ob := &t.objects[h.hash%shardCount]
+// lock returns the shard that guards the token's write, locked, and its entry if it is outstanding.
+func (t *Tracker) lock(k *Token) (*shard, *entry) {
+	ob := &t.objects[k.hash%shardCount]
 	ob.mu.Lock()
-	return ob, h.entry
+	return ob, k.handle.entry
 }
 
-// keepEvidence remembers what settled the entry if that is preliminary. It comes before unlink.
-func (e *entry) keepEvidence() {
+// keepEarly remembers what settles the entry if its answer may take that back. It comes before unlink.
+func (e *entry) keepEarly(obj metav1.Object) {
 	if e.verb == Create && e.uid == "" {
-		e.handle.seenUID, e.handle.seen = e.seenUID, e.seen
+		e.handle.early = obj
 	}
 }
 
-// refuted reports, once, whether the answer to a creation is about another object than the one that had settled it.
+// refuted reports, once, whether the answer to a creation is about another object than the one that had settled it, and
+// not about one that went before it.
 func (h *handle) refuted(answer metav1.Object) bool {
-	seenUID, seen := h.seenUID, h.seen
-	h.seenUID, h.seen = "", ""
-	return seenUID != "" && seenUID != answer.GetUID() && !reached(seen, answer.GetResourceVersion())
+	early := h.early
+	h.early = nil
+	return early != nil && early.GetUID() != "" && early.GetUID() != answer.GetUID() &&
+		!reached(early.GetResourceVersion(), answer.GetResourceVersion())
 }

@@ -104,12 +104,10 @@ func (t *Tracker) entry(o Owner, ref Ref) *entry {
 }
 
 func (t *Tracker) expect(e *entry) Token {
-	h := &handle{hash: e.hash[byObject], entry: e}
-	e.handle = h
-	tok := Token{handle: h, owner: e.owner, ref: e.ref, since: e.since}
+	e.handle = &handle{entry: e}
+	tok := e.token()
 	t.tellNoted(e)
-	ob := &t.objects[h.hash%shardCount]
-	ob.mu.Lock()
+	ob, _ := t.lock(&tok)
 	t.link(ob, e)
 	ob.mu.Unlock()
 	return tok
