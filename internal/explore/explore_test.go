@@ -9,27 +9,34 @@ import (
 	"time"
 )
 
+// fullTime bounds a full exploration; it takes less on two idle cores.
+const fullTime = 9 * time.Minute
+
 var full = flag.Bool("full", false, "explore for minutes and print what was seen")
 
 func TestExplore(t *testing.T) {
 	limits := Limits{States: 8_000, Settle: 200, Workers: 2}
 	walks := Walks{Count: 60, Length: 400, Workers: 2, Seed: 1}
 	if *full {
+		began := time.Now()
 		limits.States, limits.Settle = 700_000, 100
 		walks.Count = 5000
+		limits.Stop = func() bool { return time.Since(began) > fullTime }
+		walks.Stop = limits.Stop
 	}
-	total := 0
+	total, steps, violations := 0, 0, 0
 	for _, s := range Scenarios() {
 		start := time.Now()
 		r, err := Search(&s, limits)
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += r.States
+		total, steps = total+r.States, steps+r.Steps
 		if *full {
-			fmt.Printf("%-46s %d faults: %s in %s\n", s.Name, s.Faults, r, time.Since(start).Round(time.Millisecond))
+			fmt.Printf("%-46s any %d faults: %s, %s\n", s.Name, s.Faults, r, time.Since(start).Round(time.Second/10))
 		}
 		if r.Violation != nil {
+			violations++
 			t.Errorf("%s: %s", s.Name, r.Violation)
 		}
 	}
@@ -38,11 +45,12 @@ func TestExplore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Log(r)
 	if r.Violation != nil {
+		violations++
 		t.Errorf("%s", r.Violation)
 	}
 	if *full {
-		fmt.Printf("%d distinct states, %s\n", total, r)
+		fmt.Printf("random: %s of up to %d steps\n", r, walks.Length)
+		fmt.Printf("in all %d distinct states, %d steps, %d violations\n", total, steps+r.Steps, violations)
 	}
 }

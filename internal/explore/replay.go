@@ -8,8 +8,13 @@ import (
 	"strings"
 )
 
-// replay runs scripts. A line is an action, "settle", or an expectation; what
-// follows a # is a comment.
+// replay runs scripts. A line is an action, or one of these; what follows a # is a
+// comment:
+//
+//	settle                   the world goes on without faults until it rests
+//	WHO sees everything      all that the process's watches have for it
+//	expect NAME=VALUE ...    facts, all of which must hold
+//	never ACTION             the action is not possible
 type replay struct {
 	m *machine
 	w world
@@ -37,16 +42,43 @@ func (r *replay) line(text string) error {
 	if what, is := strings.CutPrefix(text, "expect "); is {
 		return r.expect(what)
 	}
+	if who, is := strings.CutSuffix(text, " sees everything"); is {
+		return r.everything(slices.Index(procNames[:], who))
+	}
+	text, never := strings.CutPrefix(text, "never ")
 	a, ok := parseAction(text)
 	if !ok {
-		return fmt.Errorf("this is neither an action, nor settle, nor expect")
+		return fmt.Errorf("there is no such line")
 	}
 	r.w.focus = -1
-	if !slices.Contains(r.m.enabled(&r.w, nil), a) {
-		return fmt.Errorf("this cannot happen here")
+	switch possible := slices.Contains(r.m.enabled(&r.w, nil), a); {
+	case possible == never:
+		return fmt.Errorf("that this is possible is %t", possible)
+	case never:
+		return nil
 	}
+	return r.act(a)
+}
+
+func (r *replay) act(a action) error {
 	if r.m.apply(&r.w, a); r.m.broken != "" {
 		return fmt.Errorf("broken: %s", r.m.broken)
+	}
+	r.w.focus = -1
+	return nil
+}
+
+// everything delivers all events that wait for a process.
+func (r *replay) everything(p int) error {
+	if p < 0 {
+		return fmt.Errorf("there is no such process")
+	}
+	for s := range slotCount {
+		for len(r.w.procs[p].queue[s]) > 0 {
+			if err := r.act(action{does: sees, who: uint8(p), what: uint8(s)}); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -71,38 +103,45 @@ func (r *replay) expect(what string) error {
 func facts(w *world) map[string]string {
 	f := map[string]string{"a": domainNames[w.nodes[nodeA].domain], "b": domainNames[w.nodes[nodeB].domain]}
 	f["seat"] = w.past.seat.String()
-	if f["seat"] == "" {
+	if w.past.seat == nowhere {
 		f["seat"] = "none"
-	}
-	for s, o := range w.api {
-		name := slot(s).String()
-		switch {
-		case o == nil:
-			f[name] = "none"
-		case o.deleting:
-			f[name] = "deleting"
-		case slot(s).isPod() && o.node != nowhere:
-			f[name] = o.node.String()
-		case slot(s).isMove():
-			f[name] = [...]string{"unfinished", "succeeded", "failed"}[o.final]
-		default:
-			f[name] = "there"
-		}
 	}
 	pods := 0
 	for s, o := range w.api {
-		if o != nil && slot(s).isPod() {
+		f[slot(s).String()] = o.fact()
+		if o != nil && o.slot.isPod() {
 			pods++
 		}
 	}
 	f["pods"] = fmt.Sprint(pods)
-	if v := w.api[slotVMI]; v != nil {
-		l := v.vmi.lease
-		f["lease"], f["holder"], f["target"] = string(l.State), l.Holder, l.Target
-		f["cause"], f["turn"], f["stalled"] = string(l.Cause), string(l.Turn()), fmt.Sprint(l.Stalled)
-		f["epoch"] = fmt.Sprint(l.Epoch)
+	v := w.api[slotVMI]
+	if v == nil {
+		return f
+	}
+	l := v.vmi.lease
+	f["lease"], f["holder"], f["target"] = string(l.State), l.Holder, l.Target
+	f["cause"], f["turn"], f["stalled"] = string(l.Cause), string(l.Turn()), fmt.Sprint(l.Stalled)
+	f["epoch"], f["left"] = fmt.Sprint(l.Epoch), "none"
+	if l.Deadline != nil {
+		f["left"] = l.Deadline.Sub(clockAt(w.now)).String()
 	}
 	return f
+}
+
+// fact is what a script can ask for of an object.
+func (o *object) fact() string {
+	switch {
+	case o == nil:
+		return "none"
+	case o.final != unfinished:
+		return [...]string{succeeded: "succeeded", failed: "failed"}[o.final]
+	case o.deleting:
+		return "deleting"
+	case o.slot.isPod() && o.node != nowhere:
+		return o.node.String()
+	default:
+		return "there"
+	}
 }
 
 // describe prints all facts.

@@ -16,26 +16,21 @@ c1 is answered
 scheduler puts target1 on b
 `
 	// begins: the move has begun, memory is being copied.
-	begins = moves + `c1 sees target1
-c1 sees target1
+	begins = moves + `c1 sees everything
 c1 works
 c1 is answered
-c1 sees vmi
-b sees vmi
+b sees everything
 b works
 b is answered
-c1 sees vmi
-b sees vmi
-a sees vmi
-a sees vmi
+a sees everything
 a works
 a is answered
-c1 sees vmi
-b sees vmi
-a sees vmi
 a makes the call
 hypervisor a does what it was told
 hypervisor a moves the guest on
+c1 sees everything
+b sees everything
+a sees everything
 expect lease=Moving holder=a target=b a=running b=incoming
 `
 )
