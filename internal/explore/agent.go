@@ -78,11 +78,15 @@ func (a *agent) holder() plan {
 		return a.start(start)
 	case a.domain == noDomain || a.domain == ended:
 		return a.release()
-	case a.domain == paused && !a.busy:
-		return plan{task: taskResume}
 	case a.l.State == handoff.Arrived:
 		return a.step(wish{kind: handoff.Finalize}, nil)
-	case a.l.State == handoff.Prepared && !a.o.deleting:
+	case a.o.deleting && a.l.InMove():
+		return a.step(wish{kind: handoff.Revert}, moveFailed)
+	case a.o.deleting:
+		return a.step(wish{kind: handoff.Stop, within: tick}, nil)
+	case a.domain == paused && !a.busy:
+		return plan{task: taskResume}
+	case a.l.State == handoff.Prepared:
 		return a.begin()
 	}
 	return plan{}
@@ -122,7 +126,7 @@ func (a *agent) start(c handoff.Command) plan {
 	case a.domain != noDomain:
 		return a.foreign()
 	case a.o.deleting:
-		return plan{}
+		return a.release()
 	}
 	return plan{task: taskStart, command: c}
 }
@@ -193,6 +197,8 @@ func (a *agent) moving() plan {
 	switch {
 	case a.busy && asked:
 		return plan{task: taskAbort, command: abort}
+	case a.busy && a.o.deleting:
+		return plan{task: taskAbort}
 	case a.busy, a.l.Stalled:
 		return plan{}
 	case a.domain == running:

@@ -243,13 +243,12 @@ func (c *controller) release() request {
 	return c.step(wish{kind: handoff.Release}, func(n *content) { n.phase = v1.Failed })
 }
 
-// end brings a guest that is being deleted to its end.
+// end brings a guest that is being deleted to its end, as far as that is not for its
+// node to do.
 func (c *controller) end() request {
 	switch c.l.State {
 	case handoff.Unclaimed, handoff.Claimed, handoff.Offered:
 		return c.release()
-	case handoff.Owned, handoff.Arrived, handoff.Preparing, handoff.Prepared:
-		return c.step(wish{kind: handoff.Stop, within: tick}, nil)
 	case handoff.Moving:
 		return c.step(wish{kind: handoff.Abort, tag: c.l.Tag}, nil)
 	case handoff.Fenced:

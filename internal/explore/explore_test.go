@@ -14,6 +14,16 @@ const fullTime = 9 * time.Minute
 
 var full = flag.Bool("full", false, "explore for minutes and print what was seen")
 
+// show prints to whoever explores, or into the log of the test.
+func show(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if *full {
+		fmt.Printf(format+"\n", args...)
+		return
+	}
+	t.Logf(format, args...)
+}
+
 func TestExplore(t *testing.T) {
 	limits := Limits{States: 8_000, Settle: 200, Workers: 2}
 	walks := Walks{Count: 60, Length: 400, Workers: 2, Seed: 1}
@@ -32,9 +42,7 @@ func TestExplore(t *testing.T) {
 			t.Fatal(err)
 		}
 		total, steps = total+r.States, steps+r.Steps
-		if *full {
-			fmt.Printf("%-46s any %d faults: %s, %s\n", s.Name, s.Faults, r, time.Since(start).Round(time.Second/10))
-		}
+		show(t, "%-46s any %d faults: %s, %s", s.Name, s.Faults, r, time.Since(start).Round(time.Second/10))
 		if r.Violation != nil {
 			violations++
 			t.Errorf("%s: %s", s.Name, r.Violation)
@@ -49,8 +57,6 @@ func TestExplore(t *testing.T) {
 		violations++
 		t.Errorf("%s", r.Violation)
 	}
-	if *full {
-		fmt.Printf("random: %s of up to %d steps\n", r, walks.Length)
-		fmt.Printf("in all %d distinct states, %d steps, %d violations\n", total, steps+r.Steps, violations)
-	}
+	show(t, "random: %s of up to %d steps", r, walks.Length)
+	show(t, "in all %d distinct states, %d steps, %d violations", total, steps+r.Steps, violations)
 }

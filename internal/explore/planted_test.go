@@ -3,7 +3,6 @@
 package explore
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +30,7 @@ var planted = []struct {
 }
 
 func TestPlantedBugsAreFound(t *testing.T) {
+	found := 0
 	for _, p := range planted {
 		t.Run(p.name, func(t *testing.T) {
 			s := p.in
@@ -62,12 +62,12 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			if err := again.run(strings.Join(r.Violation.Script, "\n")); err == nil || !strings.Contains(err.Error(), p.rule) {
 				t.Errorf("the printed script gives %v when it is replayed, want %q broken", err, p.rule)
 			}
-			t.Logf("%s\n%s", time.Since(start), r.Violation)
-			if *full {
-				fmt.Printf("without %s: %s\n", p.name, r.Violation)
-			}
+			found++
+			show(t, "planted, %s off: found after %d states, %s: %s\n    %s", p.name, r.States, time.Since(start).Round(time.Millisecond),
+				r.Violation.Rule, strings.Join(r.Violation.Script, "\n    "))
 		})
 	}
+	show(t, "planted bugs: %d of %d found", found, len(planted))
 }
 
 // classicalGate counts, as controllers have long done: what is expected is a number
@@ -130,7 +130,7 @@ func TestClassicalExpectationsMakeDuplicates(t *testing.T) {
 			if r.Violation == nil || !strings.Contains(r.Violation.Rule, "two launcher Pods") {
 				t.Fatalf("classical: %s, want two launcher Pods", r)
 			}
-			t.Logf("%s", r.Violation)
+			show(t, "classical expectations, %s: %s (%d steps), ours: none", name, r.Violation.Rule, len(r.Violation.Script))
 		})
 	}
 }

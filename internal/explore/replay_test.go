@@ -3,7 +3,6 @@
 package explore
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,9 +52,7 @@ func TestReplays(t *testing.T) {
 			if err := r.m.rests(r.w); err != nil {
 				t.Errorf("in the end: %v", err)
 			}
-			if *full {
-				fmt.Printf("replay %-34s %s\n", filepath.Base(f), describe(&r.w))
-			}
+			show(t, "replay %-28s as expected, ends with %s", strings.TrimSuffix(filepath.Base(f), ".txt"), leaseOf(&r.w))
 		})
 	}
 }
