@@ -13,7 +13,7 @@ import (
 //
 // It also drops the overdue writes of other owners that had the key before: they are gone, nobody will ask for them.
 func (t *Tracker) Check(o Owner) Verdict {
-	if t.idle(t.ownerHash(o.Key)) {
+	if t.idle(t.ownerHash(&o.Key)) {
 		return Verdict{}
 	}
 	now := t.now()

@@ -17,23 +17,27 @@ type entry struct {
 	ref   Ref
 	verb  Verb
 	since time.Time
+	due   time.Duration // age from which a live read is needed
+	state
 
-	due     time.Duration // age from which a live read is needed
-	exists  bool          // create: refused, because something of that name is there
-	removed bool          // the last event seen was the removal of seenUID
-	older   bool          // a live read showed a version older than the write
-	told    bool          // the observer knows that it is overdue
+	handle *handle
+	hash   [2]uint32 // by side
+	links  [2]links  // by side
+}
+
+// state is what is known of a write.
+type state struct {
 	problem Problem
+	exists  bool // create: refused, because something of that name is there
+	removed bool // the last event seen was the removal of seenUID
+	older   bool // a live read showed a version older than the write
+	told    bool // the observer knows that it is overdue
 
 	uid     types.UID // create, update: known once answered; delete: the target
 	base    string    // update: version before the write; delete: newest version known of the target
 	needs   string    // version that must be seen; "" until the server's answer is known
 	seen    string    // newest version that the cache has shown, or vouched for, since the write was noted
 	seenUID types.UID // UID of the last object observed under the name
-
-	handle *handle
-	hash   [2]uint32 // by side
-	links  [2]links  // by side
 }
 
 // order compares two versions. ok is false if either is missing or not well formed, unless they are identical, which

@@ -127,9 +127,9 @@ func (t *Tracker) hash(namespace, name string) uint32 {
 	return uint32(maphash.String(t.seed, name)*31 + maphash.String(t.seed, namespace))
 }
 
-func (t *Tracker) objectHash(r Ref) uint32 { return t.hash(r.Namespace, r.Name) }
+func (t *Tracker) objectHash(r *Ref) uint32 { return t.hash(r.Namespace, r.Name) }
 
-func (t *Tracker) ownerHash(key types.NamespacedName) uint32 { return t.hash(key.Namespace, key.Name) }
+func (t *Tracker) ownerHash(key *types.NamespacedName) uint32 { return t.hash(key.Namespace, key.Name) }
 
 // link puts the entry into both indexes. The caller holds the lock of its object.
 func (t *Tracker) link(ob *shard, e *entry) {
@@ -165,7 +165,7 @@ func (t *Tracker) idle(ownerHash uint32) bool {
 // writesOf returns the outstanding writes of a key that match, oldest first. They may end at any time. match is called
 // with a lock held and may look at what never changes.
 func (t *Tracker) writesOf(key types.NamespacedName, match func(*entry) bool) []Token {
-	hash := t.ownerHash(key)
+	hash := t.ownerHash(&key)
 	if t.idle(hash) {
 		return nil
 	}

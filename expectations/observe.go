@@ -17,7 +17,7 @@ type settled struct {
 // of it, are woken. gk is the group and kind of obj.
 func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind) {
 	ref := Ref{Kind: gk, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	hash := t.objectHash(ref)
+	hash := t.objectHash(&ref)
 	ob := &t.objects[hash%shardCount]
 	if ob.count.Load() == 0 {
 		return

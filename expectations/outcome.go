@@ -43,7 +43,7 @@ func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 
 // reopen notes a creation again that had been settled by another object than the one created.
 func (t *Tracker) reopen(tok Token, answer metav1.Object) {
-	e := t.entry(tok.owner, tok.ref)
+	e := t.entry(&tok.owner, &tok.ref)
 	e.verb, e.since = Create, tok.since
 	e.uid, e.needs = answer.GetUID(), answer.GetResourceVersion()
 	e.handle = tok.handle

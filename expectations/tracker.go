@@ -68,49 +68,55 @@ func New(o Options) (*Tracker, error) {
 
 // ExpectCreate notes that an object of this name is about to be created.
 func (t *Tracker) ExpectCreate(o Owner, ref Ref) Token {
-	e := t.entry(o, ref)
+	e := t.entry(&o, &ref)
 	e.verb = Create
-	return t.expect(e)
+	tok := e.token()
+	t.open(e)
+	return tok
 }
 
 // ExpectUpdate notes a write that leads to the given resourceVersion. Before the request is sent the version is not
 // known: pass "" and tell it with Confirm. base is the version that the write starts from, "" if unknown; when the
 // answer carries the same one the write changed nothing and nothing is awaited.
 func (t *Tracker) ExpectUpdate(o Owner, ref Ref, base, resourceVersion string) Token {
-	e := t.entry(o, ref)
+	e := t.entry(&o, &ref)
 	e.verb, e.base, e.needs = Update, base, resourceVersion
-	return t.expect(e)
+	tok := e.token()
+	t.open(e)
+	return tok
 }
 
 // ExpectDelete notes that the object of this UID is about to be deleted. seen is the newest resourceVersion known of it,
 // "" if none: with it, a successor under the same name is recognised as proof of removal.
 func (t *Tracker) ExpectDelete(o Owner, ref Ref, uid types.UID, seen string) Token {
-	e := t.entry(o, ref)
+	e := t.entry(&o, &ref)
 	e.verb, e.uid, e.base = Delete, uid, seen
-	return t.expect(e)
+	tok := e.token()
+	t.open(e)
+	return tok
 }
 
-// entry returns a blank entry.
-func (t *Tracker) entry(o Owner, ref Ref) *entry {
+// entry returns an entry that knows no more than whose write it is and where it goes.
+func (t *Tracker) entry(o *Owner, ref *Ref) *entry {
 	e, ok := t.spare.Get().(*entry)
 	if !ok {
 		e = new(entry)
 	}
-	*e = entry{
-		owner: o, ref: ref, since: t.now(), due: t.ttl,
-		hash: [2]uint32{byObject: t.objectHash(ref), byOwner: t.ownerHash(o.Key)},
-	}
+	e.owner, e.ref = *o, *ref
+	e.since, e.due = t.now(), t.ttl
+	e.state = state{}
+	e.hash = [2]uint32{byObject: t.objectHash(ref), byOwner: t.ownerHash(&o.Key)}
+	e.handle = &handle{entry: e}
 	return e
 }
 
-func (t *Tracker) expect(e *entry) Token {
-	e.handle = &handle{entry: e}
-	tok := e.token()
+// open makes the entry known. From then on others may end it.
+func (t *Tracker) open(e *entry) {
 	t.tellNoted(e)
-	ob, _ := t.lock(&tok)
+	ob := &t.objects[e.hash[byObject]%shardCount]
+	ob.mu.Lock()
 	t.link(ob, e)
 	ob.mu.Unlock()
-	return tok
 }
 
 // Outstanding returns how many writes are not visible yet, over all owners.
