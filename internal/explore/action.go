@@ -190,8 +190,7 @@ func (m *machine) upset(w *world, p int, d does) {
 // see delivers the next event of an object to a process.
 func (m *machine) see(w *world, p int, s slot) {
 	pr := &w.procs[p]
-	o := pr.queue[s][0]
-	pr.queue[s] = pr.queue[s][1:]
+	o := pr.take(s)
 	event := expectations.Updated
 	if pr.sees[s] == nil {
 		event = expectations.Added
@@ -213,7 +212,7 @@ func (m *machine) hurry(w *world) {
 	w.pushed = false
 	for p := range w.procs {
 		for s := range slotCount {
-			for len(w.procs[p].queue[s]) > m.lag {
+			for w.procs[p].waiting(s) > m.lag {
 				m.see(w, p, s)
 			}
 		}
@@ -225,6 +224,7 @@ func (m *machine) hurry(w *world) {
 func (m *machine) list(w *world, p int, from *[slotCount]*object) {
 	pr := &w.procs[p]
 	pr.up, pr.leads = true, p < agentA
+	pr.queue = nil
 	if p >= agentA {
 		w.nodes[nodeOf(p)].beat = w.now
 	}
@@ -233,7 +233,7 @@ func (m *machine) list(w *world, p int, from *[slotCount]*object) {
 		if n := nodeOf(p); n != nowhere && is != nil && (s != slotVMI || !is.vmi.selects(n)) {
 			is = nil
 		}
-		pr.sees[s], pr.queue[s] = is, nil
+		pr.sees[s] = is
 		switch {
 		case p >= agentA:
 		case is != nil:
@@ -256,11 +256,11 @@ func (m *machine) catchUp(w *world, p int, s slot) {
 	switch was := pr.sees[s]; {
 	case is == was:
 	case is != nil:
-		pr.queue[s] = []*object{is}
+		pr.queue = append(pr.queue[:len(pr.queue):len(pr.queue)], is)
 	default:
 		gone := was.with(func(o *object) { o.gone = true })
 		gone.rv = w.rv
-		pr.queue[s] = []*object{gone}
+		pr.queue = append(pr.queue[:len(pr.queue):len(pr.queue)], gone)
 	}
 }
 

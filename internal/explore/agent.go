@@ -78,6 +78,13 @@ func (a *agent) holder() plan {
 		return a.start(start)
 	case a.domain == noDomain || a.domain == ended:
 		return a.release()
+	}
+	return a.withGuest()
+}
+
+// withGuest looks after a guest that is here and not on its way.
+func (a *agent) withGuest() plan {
+	switch {
 	case a.l.State == handoff.Arrived:
 		return a.step(wish{kind: handoff.Finalize}, nil)
 	case a.o.deleting && a.l.InMove():

@@ -103,10 +103,12 @@ func (c *canon) proc(p *proc) {
 		return
 	}
 	c.objects(&p.sees)
-	for s, q := range p.queue {
-		for _, o := range q {
-			c.put(uint64(s))
-			c.object(o)
+	for s := range slotCount {
+		for _, o := range p.queue {
+			if o.slot == s {
+				c.put(uint64(s))
+				c.object(o)
+			}
 		}
 	}
 	c.put(^uint64(0))

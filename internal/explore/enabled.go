@@ -49,7 +49,7 @@ func (e *enabler) process(p uint8) {
 	connected := n == nowhere || e.w.reachable(n)
 	if connected {
 		for s := range slotCount {
-			if len(pr.queue[s]) > 0 {
+			if pr.waiting(s) > 0 {
 				e.add(sees, p, uint8(s))
 			}
 		}

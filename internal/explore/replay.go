@@ -74,7 +74,7 @@ func (r *replay) everything(p int) error {
 		return fmt.Errorf("there is no such process")
 	}
 	for s := range slotCount {
-		for len(r.w.procs[p].queue[s]) > 0 {
+		for r.w.procs[p].waiting(s) > 0 {
 			if err := r.act(action{does: sees, who: uint8(p), what: uint8(s)}); err != nil {
 				return err
 			}

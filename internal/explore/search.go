@@ -83,9 +83,13 @@ type search struct {
 	report Report
 }
 
-// chunk is how many states are looked at together. Their successors are merged in
-// order, so that the outcome is the same with any number of workers.
-const chunk = 4096
+// A batch of chunks of states is looked at together, each chunk by one worker. The
+// successors are merged in the order of the chunks, so that the outcome is the same
+// with any number of workers.
+const (
+	chunk = 1024
+	batch = 8
+)
 
 // Search looks at every state of the scenario up to the limits, nearest first, and
 // stops at the first violation. It is deterministic: the same scenario and limits
@@ -136,15 +140,16 @@ func (x *search) full() bool {
 // level looks at all successors of the states of one depth.
 func (x *search) level(level []node, machines []*machine) (next []node, err error) {
 	for len(level) > 0 && !x.full() {
-		n := min(chunk*len(machines), len(level))
-		var parts [][]node
-		for part := range slices.Chunk(level[:n], chunk) {
-			parts = append(parts, part)
-		}
+		n := min(chunk*batch, len(level))
+		parts := slices.Collect(slices.Chunk(level[:n], chunk))
 		found := make([]part, len(parts))
 		var wait sync.WaitGroup
-		for i := range parts {
-			wait.Go(func() { found[i] = x.expand(parts[i], machines[i]) })
+		for k, m := range machines {
+			wait.Go(func() {
+				for i := k; i < len(parts); i += len(machines) {
+					found[i] = x.expand(parts[i], m)
+				}
+			})
 		}
 		wait.Wait()
 		for i := range found {

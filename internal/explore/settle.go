@@ -85,11 +85,8 @@ func calming(w *world, a action) bool {
 		return a.who != ctrl2
 	case works:
 		// First what it can know.
-		pr := &w.procs[a.who]
-		for s := range slotCount {
-			if len(pr.queue[s]) > 0 {
-				return false
-			}
+		if len(w.procs[a.who].queue) > 0 {
+			return false
 		}
 	}
 	return costs[a.does].free() || costs[a.does] == noFault

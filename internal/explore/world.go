@@ -61,9 +61,11 @@ type proc struct {
 	leads bool
 	// live says that an agent's next pass reads the object live, because its last
 	// write met a conflict.
-	live  bool
-	sees  [slotCount]*object
-	queue [slotCount][]*object
+	live bool
+	sees [slotCount]*object
+	// queue are the versions that the process is yet to see: those of one object
+	// in their order, of different objects in any.
+	queue []*object
 	// notes are what the process's expectations were told since they last were
 	// satisfied.
 	notes []note
@@ -233,7 +235,7 @@ func (w *world) push(o *object) {
 				continue
 			}
 		}
-		pr.queue[o.slot] = append(slices.Clip(pr.queue[o.slot]), told)
+		pr.queue = append(slices.Clip(pr.queue), told)
 	}
 }
 
@@ -253,8 +255,29 @@ func selected(o *object, n place, last *object) *object {
 
 // last is the newest version that the process has or will be told of.
 func (p *proc) last(s slot) *object {
-	if q := p.queue[s]; len(q) > 0 {
-		return q[len(q)-1]
+	for _, o := range slices.Backward(p.queue) {
+		if o.slot == s {
+			return o
+		}
 	}
 	return p.sees[s]
+}
+
+// waiting counts the versions of an object that the process is yet to see.
+func (p *proc) waiting(s slot) int {
+	n := 0
+	for _, o := range p.queue {
+		if o.slot == s {
+			n++
+		}
+	}
+	return n
+}
+
+// take takes the next version of an object out of the queue.
+func (p *proc) take(s slot) *object {
+	i := slices.IndexFunc(p.queue, func(o *object) bool { return o.slot == s })
+	o := p.queue[i]
+	p.queue = slices.Concat(p.queue[:i], p.queue[i+1:])
+	return o
 }
