@@ -90,7 +90,7 @@ func TestDeedsCanBeWrong(t *testing.T) {
 			do: func(m *machine, w *world) { m.start(w, nodeB, call{task: taskStart, epoch: 9}) },
 		},
 		"started twice": {
-			script: "settle\nguest ends on a\na works\na is answered", rule: "a start is carried out twice",
+			script: "settle\nguest ends on a\n" + "a works\na is answered", rule: "a start is carried out twice",
 			do: func(m *machine, w *world) {
 				w.nodes[nodeA].domain = noDomain
 				m.start(w, nodeA, call{task: taskStart, epoch: 1})
