@@ -27,36 +27,48 @@ const (
 // one cache line, so that the usual operation touches no other and shares none with its neighbours.
 const smallTable = 2
 
-// shard is a part of an index: a hash table of lists that run through the entries themselves, so that noting a write
-// allocates nothing but the entry. The table grows with the number of entries and shrinks with it.
+// shard is a part of an index: a hash table of lists that run through the entries themselves, so that putting one in
+// allocates nothing. The table grows with the number of entries and shrinks with it.
 type shard struct {
 	mu    sync.Mutex
 	count atomic.Int32 // written under mu; read without it by those who come for nothing
 	side  side
 	table []*entry // guarded by mu, as are the links of the entries in it; its length is a power of two
 	small [smallTable]*entry
-	_     [8]byte
+	_     [8]byte // to the end of the cache line
 }
 
 // links are the place of an entry in the list of one index.
 type links struct{ next, prev *entry }
 
-func newShards(s side) *[shardCount]shard {
-	all := &[shardCount]shard{}
-	for i := range all {
-		all[i].side = s
-		all[i].table = all[i].small[:]
+// newShards returns empty shards for both sides. They are one object, as one so large begins at a page, and so every
+// shard at a cache line.
+func newShards() *[2][shardCount]shard {
+	both := &[2][shardCount]shard{}
+	for which := range both {
+		for i := range both[which] {
+			s := &both[which][i]
+			s.side, s.table = side(which), s.small[:]
+		}
 	}
-	return all
+	return both
 }
 
 // head returns the first entry of the list in which those of this hash are, among others.
 func (s *shard) head(hash uint32) *entry {
-	return s.table[int(hash/shardCount)&(len(s.table)-1)]
+	return *s.list(hash)
 }
 
+// list returns where the list for a hash begins. The shard itself was chosen by the lowest bits.
+func (s *shard) list(hash uint32) **entry {
+	return &s.table[int(hash/shardCount)&(len(s.table)-1)]
+}
+
+// links returns the place of an entry in this index. The mask tells the compiler what is known anyway.
+func (s *shard) links(e *entry) *links { return &e.links[s.side&1] }
+
 // after returns the next entry of the list that e is in.
-func (s *shard) after(e *entry) *entry { return e.links[s.side&1].next }
+func (s *shard) after(e *entry) *entry { return s.links(e).next }
 
 // all returns the entries of the shard.
 func (s *shard) all() []*entry {
@@ -78,24 +90,23 @@ func (s *shard) insert(e *entry) {
 }
 
 func (s *shard) push(e *entry) {
-	first := &s.table[int(e.hash[s.side&1]/shardCount)&(len(s.table)-1)]
-	own := &e.links[s.side&1]
+	first, own := s.list(e.hash[s.side&1]), s.links(e)
 	own.next, own.prev = *first, nil
 	if own.next != nil {
-		own.next.links[s.side&1].prev = e
+		s.links(own.next).prev = e
 	}
 	*first = e
 }
 
 func (s *shard) remove(e *entry) {
-	own := &e.links[s.side&1]
+	own := s.links(e)
 	if own.next != nil {
-		own.next.links[s.side&1].prev = own.prev
+		s.links(own.next).prev = own.prev
 	}
 	if own.prev != nil {
-		own.prev.links[s.side&1].next = own.next
+		s.links(own.prev).next = own.next
 	} else {
-		s.table[int(e.hash[s.side&1]/shardCount)&(len(s.table)-1)] = own.next
+		*s.list(e.hash[s.side&1]) = own.next
 	}
 	own.next, own.prev = nil, nil
 	n := int(s.count.Add(-1))
@@ -104,7 +115,8 @@ func (s *shard) remove(e *entry) {
 	}
 }
 
-// resize moves the entries to a table of another size. Newer entries stay before older ones.
+// resize moves the entries to a table of another size. Those that were in one list stay in their order, so that whoever
+// follows one may go on.
 func (s *shard) resize(size int) {
 	old := s.table
 	if s.table = s.small[:]; size > smallTable {
@@ -115,7 +127,7 @@ func (s *shard) resize(size int) {
 			e = s.after(e)
 		}
 		for e != nil {
-			before := e.links[s.side&1].prev
+			before := s.links(e).prev
 			s.push(e)
 			e = before
 		}
@@ -157,7 +169,8 @@ func (t *Tracker) unlink(ob *shard, e *entry) (last bool) {
 	return last
 }
 
-// idle reports, without a lock, that no owner of this key and of many others has a write outstanding.
+// idle reports, without a lock, that no owner of the shard has a write outstanding. It is what Check comes down to as a
+// rule.
 func (t *Tracker) idle(ownerHash uint32) bool {
 	return t.owners[ownerHash%shardCount].count.Load() == 0
 }

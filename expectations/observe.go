@@ -14,7 +14,8 @@ type settled struct {
 }
 
 // Observe feeds one watch event. Owners whose last outstanding write it settles, and those that need a live read because
-// of it, are woken. gk is the group and kind of obj.
+// of it, are woken. gk is the group and kind of obj, which must not be changed afterwards, as is the rule for what
+// informers hand out.
 func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind) {
 	ref := Ref{Kind: gk, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	hash := t.objectHash(&ref)

@@ -12,6 +12,9 @@ import (
 // the same name, which had settled the creation, is taken back. obj may be nil when the reply carries no object, as for
 // deletions. Confirm reports whether nothing is awaited any more. It wakes the owner only if what was seen in the
 // meantime cannot be compared with the reply, which takes a live read.
+//
+// An object whose event came while the creation counted as settled by another one is known to the cache alone: giving what
+// the cache has to Seen after a Confirm that returns false spares the owner the wait for the TTL in this rare case.
 func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 	if tok.handle == nil {
 		return true

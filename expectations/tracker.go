@@ -59,9 +59,10 @@ func New(o Options) (*Tracker, error) {
 	if o.Wake == nil {
 		o.Wake = func(Owner) {}
 	}
+	shards := newShards()
 	return &Tracker{
 		now: o.Now, ttl: o.TTL, wake: o.Wake, observer: o.Observer, seed: maphash.MakeSeed(),
-		objects: newShards(byObject), owners: newShards(byOwner),
+		objects: &shards[byObject], owners: &shards[byOwner],
 		spare: sync.Pool{New: func() any { return new(entry) }},
 	}, nil
 }
