@@ -181,7 +181,9 @@ func (d *decision) clear(why string) {
 
 // orphan ends a domain without an object: gracefully while there is time.
 func (d *decision) orphan(why string) {
-	if d.State == nil || !d.State.Alive() {
+	// A guest that stands still for a switch may have run elsewhere since: it must not
+	// be resumed, which a graceful end would take.
+	if d.State == nil || !d.State.Alive() || d.handingOver() {
 		d.clear(why)
 		return
 	}
