@@ -20,6 +20,16 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	c.SELinuxLauncherType = spec.SELinuxLauncherType
 	c.DefaultRuntimeClass = spec.DefaultRuntimeClass
 	c.OVMFPath = spec.OVMFPath
+	c.OVMFPaths = ovmfPaths(spec.ArchitectureConfiguration)
+	if a := spec.ArchitectureConfiguration; a != nil {
+		c.ClusterArchitecture = a.DefaultArchitecture
+	}
+	if len(spec.Hypervisors) > 0 {
+		c.Hypervisor = spec.Hypervisors[0].Name
+	}
+	if n := spec.NetworkConfiguration; n != nil {
+		c.NetworkBindings = n.Binding
+	}
 	c.PermittedHostDevices = spec.PermittedHostDevices
 	c.ContainerResources = spec.SupportContainerResources
 	c.AutoCPULimitNamespaceLabelSelector = spec.AutoCPULimitNamespaceLabelSelector
@@ -56,4 +66,17 @@ func (c *Config) developer(d *v1.DeveloperConfiguration) {
 	if d.DiskVerification != nil && d.DiskVerification.MemoryLimit != nil {
 		c.DiskMemoryLimit = d.DiskVerification.MemoryLimit.Value()
 	}
+}
+
+func ovmfPaths(a *v1.ArchConfiguration) map[string]string {
+	if a == nil {
+		return nil
+	}
+	paths := map[string]string{}
+	for arch, c := range map[string]*v1.ArchSpecificConfiguration{"amd64": a.Amd64, "arm64": a.Arm64, "s390x": a.S390x} {
+		if c != nil && c.OVMFPath != "" {
+			paths[arch] = c.OVMFPath
+		}
+	}
+	return paths
 }

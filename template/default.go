@@ -4,53 +4,104 @@ package template
 
 // Names of the stock stages, in their order.
 const (
-	StageValidate     = "validate"      // refuses what no Pod can be rendered from
-	StageSupported    = "supported"     // refuses what no stage renders yet
-	StageMetadata     = "metadata"      // name, labels, annotations, owner
-	StagePod          = "pod"           // hostname, DNS, priority, service account, grace period
-	StageSecurity     = "security"      // the Pod's security context
-	StageCompute      = "compute"       // the container that runs the guest: command, args, env, ports
-	StageConsole      = "console-log"   // the init container that prints the serial console
-	StageResources    = "resources"     // CPU, memory, hugepages, ephemeral storage
-	StageDevices      = "devices"       // kvm, tun, vhost-net, vsock, passed through devices
-	StageRuntime      = "runtime-dirs"  // the folders every launcher has
-	StageConfigMounts = "config-mounts" // configMap, secret and downwardAPI volumes
-	StageVolumes      = "volumes"       // claims, host disks, cloud-init secrets, sysprep
-	StageImages       = "images"        // containerDisk and kernel boot
-	StageHugepages    = "hugepages"     // mounts of hugepages
-	StageHotplug      = "hotplug"       // the folder in which hotplugged volumes appear
-	StageProbes       = "probes"        // readiness and liveness
-	StageScheduling   = "scheduling"    // node selector, affinity, tolerations
-	StageNetwork      = "network"       // annotations for the network
-	StageStorage      = "storage"       // annotations for backup tools
-	StageMigration    = "migration"     // what a migration target has beyond a launcher
+	StageValidate     = "validate"           // refuses a VMI that no Pod can be rendered from
+	StageNetworkSpec  = "network-spec"       // asks the NetworkSpecValidators
+	StageSupported    = "supported"          // refuses what no stage renders
+	StageHooks        = "hooks"              // asks the SidecarCreators
+	StageMetadata     = "metadata"           // name, labels, annotations, owner
+	StagePod          = "pod"                // hostname, DNS, priority, service account, grace period
+	StageSecurity     = "security"           // the Pod's security context
+	StageCompute      = "compute"            // the container that runs the guest: command, args, env, ports
+	StageConsole      = "console-log"        // the init container that prints the serial console
+	StageResources    = "resources"          // CPU, memory, hugepages, ephemeral storage
+	StageDevices      = "devices"            // kvm, tun, vhost-net, vsock, sev, tdx, pr-helper, iommufd
+	StageHostDevices  = "host-devices"       // GPUs and other devices of the host, from device plugins or claims
+	StageNetDevices   = "network-devices"    // devices that networks bring along
+	StageRuntime      = "runtime-dirs"       // the folders every launcher has
+	StageConfigMounts = "config-volumes"     // configMap, secret and downwardAPI volumes
+	StageVolumes      = "volumes"            // claims, host disks, sysprep, downward metrics
+	StageCloudInit    = "cloud-init"         // secrets with user and network data
+	StageCredentials  = "access-credentials" // secrets with keys and passwords
+	StageBackend      = "backend-storage"    // the claim for TPM, firmware variables and changed blocks
+	StageImages       = "images"             // containerDisk and kernel boot as image volumes, pull secrets
+	StageImageCopies  = "container-disks"    // containerDisk and kernel boot as containers
+	StageHookSockets  = "hook-sockets"       // folders in which sidecars and plugins meet the launcher
+	StageHugepages    = "hugepages"          // mounts of hugepages
+	StageHotplug      = "hotplug-dir"        // the folder in which hotplugged volumes appear
+	StageNetworkInfo  = "network-info"       // the file that tells which device serves which network
+	StageVirtiofs     = "virtiofs"           // containers that share file systems with the guest
+	StageSidecars     = "sidecars"           // the containers that stage hooks asked for
+	StageProbes       = "probes"             // readiness and liveness
+	StageNodeSelector = "node-selector"      // labels a node must have
+	StageAffinity     = "affinity"           // nodes and Pods to be near to or away from
+	StageReservations = "reservations"       // keeps guests with reservations of one LUN apart
+	StageScheduling   = "scheduling"         // tolerations, spreading, scheduler
+	StageNetwork      = "network"            // annotations for the network
+	StageMesh         = "service-mesh"       // annotations for service meshes
+	StageStorage      = "storage"            // annotations for backup tools
+	StageTemporary    = "temporary"          // what a temporary Pod has in the place of a guest
+	StageHotplugPod   = "hotplug-pod"        // name, owner, container and security of hotplug Pods
+	StageAttachment   = "attachment"         // volumes and node of an attachment Pod
+	StageTrigger      = "trigger"            // volume and node of a trigger Pod
+	StageMigration    = "migration"          // what marks a migration's Pods and keeps the target off the source
+	StageMigrationCPU = "migration-cpu"      // keeps the target on nodes with the source's CPU
+	StageSELinux      = "migration-selinux"  // gives the target the source's SELinux level
+	StageMCS          = "selinux-workaround" // one SELinux level for all sidecars
+	StageExporter     = "exporter"           // the bare exporter Pod
+	StageExportServer = "export-server"      // what an exporter serves and how
 )
 
 // Default returns the renderer with the stock stages. Each is in a file of its own.
 func Default() *Renderer {
 	return &Renderer{stages: []Stage{
 		{Name: StageValidate, Apply: validate},
+		NetworkSpecStage(NetworkRules{}),
 		{Name: StageSupported, Apply: supported},
+		HooksStage(HookAnnotation{}, BindingPluginSidecars{}),
 		{Name: StageMetadata, Apply: metadata},
 		{Name: StagePod, Apply: podSettings},
 		{Name: StageSecurity, Apply: security},
 		{Name: StageCompute, Apply: compute},
 		{Name: StageConsole, Apply: consoleLog},
-		{Name: StageResources, Apply: resources, Overrides: []string{"metadata.annotations[kubevirt.io/memory-overhead-bytes]"}},
+		ResourcesStage(NetworkOverhead{}),
 		{Name: StageDevices, Apply: deviceResources, Overrides: []string{"spec.containers[compute].resources.*"}},
+		{Name: StageHostDevices, Apply: hostDevices, Overrides: []string{"spec.containers[compute].resources.*"}},
+		{Name: StageNetDevices, Apply: networkDevices, Overrides: []string{"spec.containers[compute].resources.*"}},
 		{Name: StageRuntime, Apply: runtimeDirs},
 		{Name: StageConfigMounts, Apply: configMounts},
 		{Name: StageVolumes, Apply: volumes},
+		{Name: StageCloudInit, Apply: cloudInit},
+		{Name: StageCredentials, Apply: accessCredentials},
+		{Name: StageBackend, Apply: backendStorage},
 		{Name: StageImages, Apply: images},
+		{Name: StageImageCopies, Apply: imageCopies},
+		{Name: StageHookSockets, Apply: hookSockets},
 		{Name: StageHugepages, Apply: hugepages},
-		{Name: StageHotplug, Apply: hotplug},
+		{Name: StageHotplug, Apply: hotplugDir},
+		{Name: StageNetworkInfo, Apply: networkInfo},
+		{Name: StageVirtiofs, Apply: virtiofs},
+		{Name: StageSidecars, Apply: sidecars},
 		{Name: StageProbes, Apply: probes},
+		{Name: StageNodeSelector, Apply: nodeSelector},
+		{Name: StageAffinity, Apply: affinity},
+		{Name: StageReservations, Apply: reservations, Overrides: []string{"metadata.labels[pr.kubevirt.io/*"}},
 		{Name: StageScheduling, Apply: scheduling},
-		{Name: StageNetwork, Apply: network, Overrides: []string{"metadata.annotations[*"}},
-		{Name: StageStorage, Apply: storage, Overrides: []string{"metadata.annotations[*"}},
-		{Name: StageMigration, Apply: migrationDeltas, Overrides: []string{
-			"metadata.name", "metadata.labels[*", "metadata.annotations[*", "spec.nodeSelector[*", "spec.affinity",
-			"spec.securityContext",
+		AnnotationStage(StageNetwork, MultusAnnotations{}),
+		AnnotationStage(StageMesh, MeshAnnotations{}),
+		AnnotationStage(StageStorage, VeleroHooks{}),
+		{Name: StageTemporary, Pods: TemporaryPod, Apply: temporary, Overrides: []string{
+			"metadata.name", "metadata.annotations[*", "spec.containers[compute].*",
 		}},
+		{Name: StageHotplugPod, Pods: HotplugPods, Apply: hotplugPod},
+		{Name: StageAttachment, Pods: AttachmentPod, Apply: attachment},
+		{Name: StageTrigger, Pods: TriggerPod, Apply: trigger},
+		{Name: StageMigration, Pods: TargetPod | AttachmentPod, Apply: migrationMarks, Overrides: []string{
+			"metadata.name", "metadata.labels[*", "metadata.annotations[*",
+		}},
+		{Name: StageMigrationCPU, Pods: TargetPod, Apply: sameCPU, Overrides: []string{"spec.nodeSelector[*"}},
+		{Name: StageSELinux, Pods: TargetPod, Apply: sameSELinuxLevel, Overrides: []string{"spec.securityContext.seLinuxOptions"}},
+		{Name: StageMCS, Apply: selinuxWorkaround, Overrides: []string{"spec.containers[*"}},
+		{Name: StageExporter, Pods: ExporterPod, Apply: exporter},
+		{Name: StageExportServer, Pods: ExporterPod, Apply: exportServer, Overrides: []string{"metadata.labels[*"}},
 	}}
 }

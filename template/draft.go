@@ -5,119 +5,192 @@ package template
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	exportv1 "kubevirt.io/api/export/v1"
+
 	v1 "kubevirt.io/api/core/v1"
 )
 
 // Draft is the Pod being rendered, with the facts it is rendered from. Stages write through its setters, which record
-// the owner of every field. A setter that meets a field of another stage changes nothing; the conflict ends the stage.
-// A Draft is used by one goroutine.
+// the stage and the source of every field. A setter that meets a field of another stage changes nothing; the conflict
+// ends the stage. A Draft is used by one goroutine.
 type Draft struct {
+	*rendering
+	from  string
+	terms []Term
+}
+
+// From returns the same Draft; what is written through it is recorded as following from the named field of the VMI or
+// fact, such as spec.domain.cpu or Config.ImagePullPolicy. What is written without From counts as a constant of the Pod.
+func (d Draft) From(source string) Draft {
+	d.from = source
+	return d
+}
+
+// Terms returns the same Draft; amounts written through it are recorded as the sum of the terms.
+func (d Draft) Terms(terms ...Term) Draft {
+	d.terms = terms
+	return d
+}
+
+// rendering is what all Drafts of one Pod share.
+type rendering struct {
+	kind  PodKind
+	input Input // as the caller gave it, Config with defaults
+	// vmi is a copy of the input's, so that parts of it may be put into the Pod. It is nil for an exporter.
 	vmi       *v1.VirtualMachineInstance
 	config    Config
 	facts     Facts
 	migration *Migration
+	export    *exportv1.VirtualMachineExport
+	sidecars  []Sidecar
 
 	pod      *corev1.Pod
 	stage    Stage
-	owners   map[string]string
+	owners   map[field]origin
+	wholes   []field // written with Set: each owns everything below it
 	conflict error
 }
 
-func newDraft(in Input) (*Draft, error) {
-	if missing := missingInput(in); missing != "" {
+// origin is where a field comes from.
+type origin struct {
+	stage, from string
+	terms       []Term
+	overrode    string // the stage that had set the field before
+}
+
+func newRendering(kind PodKind, in Input) (*rendering, error) {
+	if missing := missingInput(kind, in); missing != "" {
 		return nil, &Error{
-			Stage: "input", Object: objectName(in.VMI), Field: missing, Reason: "must be set",
-			Remedy: "render from an object read from the API server, with a complete Config", Err: ErrInvalid,
+			Stage: "input", Object: in.object(kind), Field: missing, Reason: "must be set",
+			Remedy: "render from objects read from the API server, with a complete Config", Err: ErrInvalid,
 		}
 	}
-	d := &Draft{
-		vmi: in.VMI.DeepCopy(), config: in.Config.withDefaults(), facts: in.Facts, migration: in.Migration,
+	in.Config = in.Config.withDefaults()
+	d := &rendering{
+		kind: kind, input: in, vmi: in.VMI.DeepCopy(), config: in.Config, facts: in.Facts, migration: in.Migration,
 		pod:    &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
-		owners: make(map[string]string, 128),
+		owners: make(map[field]origin, 128),
 	}
-	if d.migration != nil {
+	switch kind {
+	case ExporterPod:
+		d.vmi, d.migration, d.export = nil, nil, in.Export.Object
+	case LauncherPod, TemporaryPod, TriggerPod:
+		d.migration = nil
+	case TargetPod:
 		// A target is always given the user that new launchers run as, so that a guest started as root can leave it.
 		d.vmi.Status.RuntimeUser = uint64(qemuUser)
 		if d.config.GateEnabled(gateRoot) {
 			d.vmi.Status.RuntimeUser = 0
 		}
 	}
+	// What stages and extensions are given to read agrees with what is rendered.
+	d.input.VMI, d.input.Migration = d.vmi, d.migration
 	return d, nil
 }
 
-// missingInput names the first input without which no Pod can be named or run.
-func missingInput(in Input) string {
-	switch {
-	case in.VMI == nil:
-		return "Input.VMI"
-	case in.VMI.Name == "":
-		return "metadata.name"
-	case in.VMI.Namespace == "":
-		return "metadata.namespace"
-	case in.VMI.UID == "":
-		return "metadata.uid"
-	case in.Config.LauncherImage == "":
-		return "Config.LauncherImage"
-	case in.Migration == nil:
-		return ""
-	case in.Migration.UID == "", in.Migration.Name == "":
-		return "Input.Migration.UID and Name"
-	case in.Migration.SourcePod == nil:
-		return "Input.Migration.SourcePod"
-	default:
-		return ""
-	}
-}
+// VMI returns the guest, nil for an exporter. It is a copy of the input that lives as long as the Draft; parts of it may
+// be put into the Pod.
+func (d *rendering) VMI() *v1.VirtualMachineInstance { return d.vmi }
 
-func objectName(vmi *v1.VirtualMachineInstance) string {
-	if vmi == nil {
-		return "VirtualMachineInstance"
-	}
-	return "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name
-}
+// Kind returns the kind of Pod that is rendered.
+func (d *rendering) Kind() PodKind { return d.kind }
 
-// VMI returns the guest. It is a copy of the input that lives as long as the Draft; parts of it may be put into the Pod.
-func (d *Draft) VMI() *v1.VirtualMachineInstance { return d.vmi }
+// Input returns everything the Pod is rendered from, with the defaults of Config filled in. It must not be changed.
+func (d *rendering) Input() Input { return d.input }
 
 // Config returns the configuration with defaults filled in.
-func (d *Draft) Config() Config { return d.config }
+func (d *rendering) Config() Config { return d.config }
 
 // Facts returns the readings given with the input. They must not be changed.
-func (d *Draft) Facts() Facts { return d.facts }
+func (d *rendering) Facts() Facts { return d.facts }
 
-// Migration returns the migration whose target is rendered, or nil for a launcher. It must not be changed.
-func (d *Draft) Migration() *Migration { return d.migration }
+// Migration returns the migration whose target is rendered, or beside whose target a hotplug attachment is, else nil. It
+// must not be changed.
+func (d *rendering) Migration() *Migration { return d.migration }
 
 // Pod returns the Pod as far as it is rendered, for reading. Write through the setters.
-func (d *Draft) Pod() *corev1.Pod { return d.pod }
+func (d *rendering) Pod() *corev1.Pod { return d.pod }
+
+// Sidecars returns the sidecars that stage hooks asked for, in order. They must not be changed.
+func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
 
 // claim makes the current stage the owner of a field, unless another stage owns it.
-func (d *Draft) claim(path string) bool {
-	owner, taken := d.owners[path]
-	if taken && owner != d.stage.Name && !d.overrides(path) {
-		d.fail(&Error{
-			Field:  path,
-			Reason: fmt.Sprintf("stage %q sets what stage %q has set", d.stage.Name, owner),
-			Remedy: "declare the field in Stage.Overrides, or replace stage " + owner, Err: ErrFieldOwned,
-		})
+func (d Draft) claim(f field) bool {
+	if len(d.wholes) > 0 && !d.freeOfWholes(f) {
 		return false
 	}
-	d.owners[path] = d.stage.Name
+	owner, taken := d.owners[f]
+	if taken && owner.stage != d.stage.Name && !d.overrides(f.String()) {
+		d.owned(f.String(), owner)
+		return false
+	}
+	o := origin{stage: d.stage.Name, from: d.from, terms: d.terms, overrode: owner.overrode}
+	if taken && owner.stage != d.stage.Name {
+		o.overrode = owner.stage
+	}
+	d.owners[f] = o
 	return true
 }
 
+// freeOfWholes refuses a part of what another stage has written as a whole.
+func (d Draft) freeOfWholes(f field) bool {
+	for _, whole := range d.wholes {
+		if whole == f || !whole.contains(f) {
+			continue
+		}
+		if o := d.owners[whole]; o.stage != d.stage.Name && !d.overrides(f.String()) {
+			d.owned(f.String(), o)
+			return false
+		}
+	}
+	return true
+}
+
+// claimWhole makes the current stage the owner of a field and of everything below it.
+func (d Draft) claimWhole(f field) bool {
+	if !slices.Contains(d.wholes, f) {
+		for other, o := range d.owners {
+			if other != f && f.contains(other) && o.stage != d.stage.Name && !d.overrides(other.String()) {
+				d.owned(other.String(), o)
+				return false
+			}
+		}
+		if !d.claim(f) {
+			return false
+		}
+		d.wholes = append(d.wholes, f)
+		return true
+	}
+	return d.claim(f)
+}
+
+// owned refuses to write a field that belongs to another stage. Where both values come from the VMI, it is the VMI that
+// names two things alike.
+func (d Draft) owned(path string, owner origin) {
+	if strings.HasPrefix(d.from, "spec.") && strings.HasPrefix(owner.from, "spec.") {
+		d.fail(invalid(path, fmt.Sprintf("both %s and %s lead to it", owner.from, d.from), "rename one of them"))
+		return
+	}
+	d.fail(&Error{
+		Field:  path,
+		Reason: fmt.Sprintf("stage %q sets what stage %q has set", d.stage.Name, owner.stage),
+		Remedy: "declare the field in Stage.Overrides, or replace stage " + owner.stage, Err: ErrFieldOwned,
+	})
+}
+
 // fail notes the first fault of the current stage.
-func (d *Draft) fail(err error) {
+func (d *rendering) fail(err error) {
 	if d.conflict == nil {
 		d.conflict = err
 	}
 }
 
-func (d *Draft) overrides(path string) bool {
+func (d *rendering) overrides(path string) bool {
 	for _, o := range d.stage.Overrides {
 		if prefix, ok := strings.CutSuffix(o, "*"); path == o || (ok && strings.HasPrefix(path, prefix)) {
 			return true
@@ -126,14 +199,8 @@ func (d *Draft) overrides(path string) bool {
 	return false
 }
 
-func (d *Draft) takeConflict() error {
-	err := d.conflict
-	d.conflict = nil
-	return err
-}
-
 // locate fills stage and object into the errors of the current stage.
-func (d *Draft) locate(err error) error {
+func (d *rendering) locate(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []error
 		for _, e := range joined.Unwrap() {
@@ -149,6 +216,6 @@ func (d *Draft) locate(err error) error {
 		e = &Error{Reason: "stage failed", Err: err}
 	}
 	located := *e
-	located.Stage, located.Object = d.stage.Name, objectName(d.vmi)
+	located.Stage, located.Object = d.stage.Name, d.input.object(d.kind)
 	return &located
 }

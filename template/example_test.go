@@ -74,26 +74,19 @@ func ExampleStage() {
 }
 
 func ExampleRenderer_Explain() {
-	e, err := template.Default().Explain(input(newVMI(cores(4), requests("memory", "8Gi"))))
+	e, err := template.Default().Explain(template.LauncherPod, input(newVMI(cores(4), requests("memory", "8Gi"))))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("cpu set by", e.Fields["spec.containers[compute].resources.requests[cpu]"])
-	for _, term := range e.Overhead.Terms {
-		fmt.Printf("%10d %s\n", term.Bytes, term.Name)
+	origins, err := e.At("spec.nodeSelector")
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
-	fmt.Printf("%10d\n", e.Overhead.Bytes)
+	for _, o := range origins {
+		fmt.Println(o)
+	}
 	// Output:
-	// cpu set by resources
-	//   16777216 page tables
-	//   26214400 virt-launcher-monitor
-	//  104857600 virt-launcher
-	//   26214400 virtlogd
-	//   41943040 virtqemud
-	//   52428800 qemu
-	//   33554432 virtual CPUs
-	//    8388608 I/O threads
-	//   33554432 video memory
-	//  343932928
+	// spec.nodeSelector[kubevirt.io/schedulable]: stage node-selector
 }

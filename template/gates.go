@@ -12,11 +12,21 @@ const (
 	gateVMStatsCollector  = "VMStatsCollector"
 	gateFirmwareSelection = "FirmwareAutoSelection"
 	gateRoot              = "Root"
+	gateHypervisor        = "ConfigurableHypervisor"
+	gateExternalNetInject = "ExternalNetResourceInjection"
+	gateGPUsWithDRA       = "GPUsWithDRA"
+	gateHostDevicesDRA    = "HostDevicesWithDRA"
+	gateNetworkDRA        = "NetworkDevicesWithDRA"
+	gateHypervStrict      = "HypervStrictCheck"
+	gateCrossArch         = "CrossArchitectureVirtualization"
+	gateIOMMUFD           = "IOMMUFD"
+	gatePlugins           = "Plugins"
+	gateMCSWorkaround     = "DockerSELinuxMCSWorkaround"
 )
 
 // gatesOn are the beta gates that are on unless disabled.
 var gatesOn = []string{
-	gateImageVolume, gateSecondaryNaming, "ExternalNetResourceInjection", "GPUsWithDRA", "HostDevicesWithDRA",
+	gateImageVolume, gateSecondaryNaming, gateExternalNetInject, gateGPUsWithDRA, gateHostDevicesDRA,
 }
 
 // gatesUnsupported change the Pod in a way that no stage renders yet.

@@ -9,26 +9,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	exportv1 "kubevirt.io/api/export/v1"
 )
 
 // Input is everything a Pod is rendered from.
 type Input struct {
-	// VMI is the guest. Required, with name, namespace and UID. Fields that KubeVirt's webhooks default are taken as
-	// they are.
+	// VMI is the guest. Required except for an exporter, with name, namespace and UID. Fields that KubeVirt's webhooks
+	// default are taken as they are.
 	VMI *v1.VirtualMachineInstance
 	// Config is the cluster's configuration. Config.LauncherImage is required.
 	Config Config
 	// Facts are what the cluster says about objects the VMI refers to.
 	Facts Facts
-	// Migration is required by MigrationTarget and ignored by Launcher.
+	// Migration is required by MigrationTarget. HotplugAttachment uses it for a Pod beside the target; others ignore it.
 	Migration *Migration
+	// Hotplug is required by HotplugAttachment and HotplugTrigger.
+	Hotplug *Hotplug
+	// Export is required by Exporter.
+	Export *Export
 }
 
 // Facts are readings of other objects, gathered by the caller before rendering.
 type Facts struct {
-	// Claims are the PersistentVolumeClaims of the VMI's namespace by name: at least those its volumes refer to. A
-	// claim that is missing here is an Error wrapping ErrMissingFact.
+	// Claims are the PersistentVolumeClaims of the VMI's namespace by name: at least those its volumes refer to and those
+	// labelled persistent-state-for with its name. A claim that is missing here is an Error wrapping ErrMissingFact.
 	Claims map[string]*corev1.PersistentVolumeClaim
+	// ConfigMaps names the ConfigMaps of the VMI's namespace that exist: at least those its hook sidecars refer to.
+	ConfigMaps map[string]bool
+	// NetworkAttachmentDefinitions are those the VMI's networks refer to, by namespace/name. Only their annotations are
+	// read, and only if feature gate ExternalNetResourceInjection is off.
+	NetworkAttachmentDefinitions map[string]*metav1.PartialObjectMetadata
 	// Quotas are the ResourceQuotas of the VMI's namespace. One that limits CPU or memory makes the Pod carry limits.
 	Quotas []*corev1.ResourceQuota
 	// NamespaceLabels are the labels of the VMI's namespace.
@@ -42,15 +52,53 @@ type Migration struct {
 	Name string
 	// AddedNodeSelector is the migration's spec.addedNodeSelector. Selectors of the VMI win over it.
 	AddedNodeSelector map[string]string
-	// SourcePod is the Pod the guest runs in. Required: image digests and CPU selectors are taken from it.
+	// SourcePod is the Pod the guest runs in. Required by MigrationTarget: image digests, CPU selectors and the naming of
+	// network interfaces are taken from it.
 	SourcePod *corev1.Pod
 	// SourceNode is the node the guest runs on; nil if unknown. Its labels restrict the target's CPU.
 	SourceNode *corev1.Node
 }
 
+// Hotplug is what is plugged into a running guest.
+type Hotplug struct {
+	// Owner is the guest's Pod, which the hotplug Pod is beside and dies with. Required, with name, UID and, for an
+	// attachment, node.
+	Owner *corev1.Pod
+	// Volumes are the names of volumes in spec.volumes or spec.utilityVolumes, in the order in which they are put into the
+	// Pod. A trigger takes exactly one.
+	Volumes []string
+	// KeepRunning lets a trigger hold its volume until it is deleted. By default it ends at once and leaves nothing but
+	// the provisioned claim.
+	KeepRunning bool
+}
+
+// Export is what an exporter serves.
+type Export struct {
+	// Object is the export. Required, with name, namespace and UID.
+	Object *exportv1.VirtualMachineExport
+	// NamePrefix is put before the export's name in the Pod's name. Defaults to virt-export.
+	NamePrefix string
+	// Server, if set, completes the Pod to one that serves the export. Without it the Pod is the bare exporter.
+	Server *ExportServer
+}
+
+// ExportServer is what the exporter needs to serve.
+type ExportServer struct {
+	// Claims are served, in this order.
+	Claims []*corev1.PersistentVolumeClaim
+	// CertificateSecret names the Secret with the server's key pair. Required.
+	CertificateSecret string
+	// TokenSecret names the Secret with the token that clients must show. Required.
+	TokenSecret string
+	// ManifestConfigMap names the ConfigMap with the manifests of the exported machine. Optional.
+	ManifestConfigMap string
+	// Deadline is when the server ends by itself. The zero time means never.
+	Deadline metav1.Time
+}
+
 // Config is the configuration of the cluster. The zero value of every field but LauncherImage means KubeVirt's default.
 type Config struct {
-	// LauncherImage is the image of virt-launcher. Required.
+	// LauncherImage is the image of virt-launcher. Required except for an exporter.
 	LauncherImage string
 	// ImagePullPolicy of launcher containers. Defaults to IfNotPresent.
 	ImagePullPolicy corev1.PullPolicy
@@ -71,6 +119,17 @@ type Config struct {
 	DefaultRuntimeClass string
 	// OVMFPath replaces the firmware folder of the VMI's architecture.
 	OVMFPath string
+	// OVMFPaths replaces it for single architectures, such as amd64, and wins over OVMFPath.
+	OVMFPaths map[string]string
+	// Hypervisor is the name of the nodes' hypervisor, kvm or hyperv-direct. It counts only with feature gate
+	// ConfigurableHypervisor. Defaults to kvm.
+	Hypervisor string
+	// NetworkBindings are the registered network binding plugins by name.
+	NetworkBindings map[string]v1.InterfaceBindingPlugin
+	// SidecarShimImage is the image of hook sidecars that name none. Defaults to none: such a sidecar is then an error.
+	SidecarShimImage string
+	// ExporterImage is the image of exporter Pods. Required by Exporter.
+	ExporterImage string
 	// DiskMemoryLimit bounds the memory of image inspection, in bytes. Defaults to 2097152000.
 	DiskMemoryLimit int64
 	// LauncherVerbosity is the log level of virt-launcher. nil means 2.
@@ -101,20 +160,6 @@ type Config struct {
 	QEMUTimeout time.Duration
 }
 
-// Folders in the compute container, as virt-handler and virt-launcher expect them.
-const (
-	shareDir          = "/var/run/kubevirt"
-	privateDir        = "/var/run/kubevirt-private"
-	ephemeralDir      = "/var/run/kubevirt-ephemeral-disks"
-	containerDiskDir  = "/var/run/kubevirt/container-disks"
-	hotplugDir        = "/var/run/kubevirt/hotplug-disks"
-	imageVolumeDir    = "/var/run/kubevirt-image-volume"
-	kernelBootDir     = "/var/run/kubevirt-kernel-boot"
-	libvirtDir        = "/var/run/libvirt"
-	vmiDisksDir       = privateDir + "/vmi-disks"
-	digestBinaryMount = "/container-disk-binary"
-)
-
 const (
 	defaultCPUAllocationRatio = 10
 	defaultMemoryOvercommit   = 100
@@ -140,6 +185,9 @@ func (c Config) withDefaults() Config {
 	if c.LauncherVerbosity == nil {
 		v := uint(defaultVerbosity)
 		c.LauncherVerbosity = &v
+	}
+	if c.Hypervisor == "" || !c.GateEnabled(gateHypervisor) {
+		c.Hypervisor = v1.KvmHypervisorName
 	}
 	if c.QEMUTimeout <= 0 {
 		c.QEMUTimeout = defaultQEMUTimeout

@@ -11,16 +11,6 @@ import (
 
 const mi = int64(1024 * 1024)
 
-// Term is one line of a calculation.
-type Term struct {
-	// Name is a short name such as "page tables".
-	Name string
-	// Bytes may be zero: the line then explains what does not apply.
-	Bytes int64
-	// From names the field or fact that the line follows from. Empty for constants.
-	From string
-}
-
 // Overhead is the memory that a launcher Pod needs beyond the memory of its guest.
 type Overhead struct {
 	// Terms are the lines of the calculation; their sum is Bytes.
@@ -38,13 +28,14 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 	if bytes == 0 {
 		return
 	}
-	o.Terms = append(o.Terms, Term{Name: name, Bytes: bytes, From: from})
+	o.Terms = append(o.Terms, bytesTerm(name, bytes, from))
 	o.Bytes += bytes
 }
 
-// MemoryOverhead calculates the overhead of a VMI's launcher Pod with KubeVirt's numbers.
-func MemoryOverhead(vmi *v1.VirtualMachineInstance, config Config) Overhead {
-	var o Overhead
+// MemoryOverhead calculates the overhead of a VMI's launcher Pod with KubeVirt's numbers, and with the terms of further
+// calculators, which the ratio does not scale.
+func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
+	o, vmi, config := Overhead{}, in.VMI, in.Config
 	domain := &vmi.Spec.Domain
 	o.add("page tables", pageTables(vmi), "spec.domain.resources.requests.memory")
 	o.add("virt-launcher-monitor", 25*mi, "")
@@ -70,7 +61,13 @@ func MemoryOverhead(vmi *v1.VirtualMachineInstance, config Config) Overhead {
 	}
 	if ratio, err := strconv.ParseFloat(config.AdditionalGuestMemoryOverheadRatio, 64); err == nil {
 		// Kilobytes are rounded up before scaling and the product is cut, as KubeVirt does.
-		o.add("additional ratio", int64(float64(ceilKilo(o.Bytes))*(ratio-1))*1000, "additionalGuestMemoryOverheadRatio")
+		o.add("additional ratio", int64(float64(ceilKilo(o.Bytes))*(ratio-1))*1000, "Config.AdditionalGuestMemoryOverheadRatio")
+	}
+	for _, calculator := range more {
+		for _, t := range calculator.Overhead(in) {
+			o.Terms = append(o.Terms, t)
+			o.Bytes += t.Amount.Value()
+		}
 	}
 	return o
 }

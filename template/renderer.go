@@ -14,6 +14,8 @@ import (
 type Stage struct {
 	// Name is unique in a Renderer.
 	Name string
+	// Pods are the kinds of Pods the stage applies to. Zero means GuestPods.
+	Pods PodKind
 	// Overrides are the fields the stage may take over from the stage that owns them: a path as in Explanation.Fields, or
 	// a path ending in * for all that begin so.
 	Overrides []string
@@ -24,17 +26,6 @@ type Stage struct {
 // Renderer renders Pods by applying its stages in order. It is immutable and safe for concurrent use.
 type Renderer struct {
 	stages []Stage
-}
-
-// Explanation is a rendered Pod and where its parts come from.
-type Explanation struct {
-	// Pod is the rendered Pod.
-	Pod *corev1.Pod
-	// Fields maps the path of each field to the name of the stage that set it. Elements of lists are named by their
-	// merge key: spec.containers[compute].env[POD_NAME], metadata.labels[kubevirt.io].
-	Fields map[string]string
-	// Overhead explains the memory that the Pod needs beyond the guest's.
-	Overhead Overhead
 }
 
 // New returns a Renderer of the given stages. Names must be unique and not empty.
@@ -88,51 +79,37 @@ func (r *Renderer) splice(name string, offset, drop int, stages []Stage) (*Rende
 	return New(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
 }
 
-// Launcher renders the Pod in which the VMI runs.
-func (r *Renderer) Launcher(in Input) (*corev1.Pod, error) {
-	in.Migration = nil
-	d, err := r.render(in)
+// Render renders a Pod of one kind.
+func (r *Renderer) Render(kind PodKind, in Input) (*corev1.Pod, error) {
+	d, err := r.render(kind, in)
 	if err != nil {
 		return nil, err
 	}
 	return d.pod, nil
 }
 
-// MigrationTarget renders the Pod to which Input.Migration moves the VMI.
-func (r *Renderer) MigrationTarget(in Input) (*corev1.Pod, error) {
-	if in.Migration == nil {
-		return nil, &Error{
-			Stage: "input", Object: objectName(in.VMI), Field: "Input.Migration",
-			Reason: "a migration target needs the migration", Err: ErrMissingFact,
-		}
-	}
-	d, err := r.render(in)
-	if err != nil {
-		return nil, err
-	}
-	return d.pod, nil
-}
-
-// Explain renders the migration target if Input.Migration is set, else the launcher, and tells where its fields come from.
-func (r *Renderer) Explain(in Input) (*Explanation, error) {
-	d, err := r.render(in)
-	if err != nil {
-		return nil, err
-	}
-	return &Explanation{Pod: d.pod, Fields: d.owners, Overhead: MemoryOverhead(d.vmi, d.config)}, nil
-}
-
-func (r *Renderer) render(in Input) (*Draft, error) {
-	d, err := newDraft(in)
+func (r *Renderer) render(kind PodKind, in Input) (*rendering, error) {
+	d, err := newRendering(kind, in)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range r.stages {
+		if !s.appliesTo(kind) {
+			continue
+		}
 		d.stage = s
-		err := errors.Join(s.Apply(d), d.takeConflict())
-		if err != nil {
-			return nil, d.locate(err)
+		err := s.Apply(&Draft{rendering: d})
+		if err != nil || d.conflict != nil {
+			return nil, d.locate(errors.Join(err, d.conflict))
 		}
 	}
 	return d, nil
+}
+
+func (s *Stage) appliesTo(kind PodKind) bool {
+	pods := s.Pods
+	if pods == 0 {
+		pods = GuestPods
+	}
+	return pods&kind != 0
 }

@@ -151,12 +151,12 @@ func TestFieldsHaveOneOwner(t *testing.T) {
 			if r, err = template.Default().After(template.StageMigration, own); err != nil {
 				t.Fatal(err)
 			}
-			e, err := r.Explain(input(newVMI()))
+			e, err := r.Explain(template.LauncherPod, input(newVMI()))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !tc.check(e.Pod) || e.Fields[tc.field] != "mine" {
-				t.Errorf("field %s belongs to %q, changed: %v", tc.field, e.Fields[tc.field], tc.check(e.Pod))
+			if got := originAt(t, e, tc.field); !tc.check(e.Pod) || got.Stage != "mine" || got.Overrode == "" {
+				t.Errorf("%v; changed: %v", got, tc.check(e.Pod))
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func TestErrorsOfCustomStagesKeepTheirCause(t *testing.T) {
 }
 
 func TestEveryFieldIsExplained(t *testing.T) {
-	e, err := template.Default().Explain(targetInput(t))
+	e, err := template.Default().Explain(template.TargetPod, targetInput(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,19 +193,29 @@ func TestEveryFieldIsExplained(t *testing.T) {
 		"metadata.name": template.StageMigration,
 		"metadata.labels[kubevirt.io/created-by]":                            template.StageMetadata,
 		"metadata.annotations[kubevirt.io/memory-overhead-bytes]":            template.StageResources,
-		"spec.containers[compute].args":                                      template.StageCompute,
+		"spec.containers[compute].args[--uid]":                               template.StageCompute,
 		"spec.containers[compute].resources.requests[memory]":                template.StageResources,
 		"spec.containers[compute].resources.limits[devices.kubevirt.io/kvm]": template.StageDevices,
-		"spec.volumes[root]":                                                 template.StageImages,
-		"spec.nodeSelector[rack]":                                            template.StageMigration,
+		"spec.volumes[root]":      template.StageImages,
+		"spec.nodeSelector[rack]": template.StageMigration,
 	} {
-		if got := e.Fields[field]; got != want {
-			t.Errorf("%s is owned by %q, want %q", field, got, want)
+		if got := originAt(t, e, field); got.Stage != want {
+			t.Errorf("%s is owned by %q, want %q", field, got.Stage, want)
 		}
 	}
-	if e.Overhead.Bytes != 301989888 {
-		t.Errorf("overhead %d", e.Overhead.Bytes)
+}
+
+// originAt is the origin of exactly one field.
+func originAt(t *testing.T, e *template.Explanation, field string) template.Origin {
+	t.Helper()
+	origins, err := e.At(field)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if len(origins) != 1 {
+		t.Fatalf("%s has %d origins: %v", field, len(origins), origins)
+	}
+	return origins[0]
 }
 
 func TestNamesFollowTheIntent(t *testing.T) {

@@ -174,7 +174,7 @@ func TestResourcesOfWorkedExamples(t *testing.T) {
 			if diff := diffResources(withDevices(tc.limits), got.Limits); diff != "" {
 				t.Errorf("limits:\n%s", diff)
 			}
-			overhead := template.MemoryOverhead(vmi, input(vmi, tc.config...).Config)
+			overhead := template.MemoryOverhead(input(vmi, tc.config...))
 			if overhead.Bytes != tc.overhead {
 				t.Errorf("overhead %d, want %d: %v", overhead.Bytes, tc.overhead, overhead.Terms)
 			}
@@ -191,10 +191,10 @@ func TestOverheadTermsSumUp(t *testing.T) {
 	vmi := newVMI(isolated(4), requests("memory", "8Gi"), gpus("x/y"), arm64, func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.LivenessProbe = &v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 	})
-	o := template.MemoryOverhead(vmi, template.Config{AdditionalGuestMemoryOverheadRatio: "1.2"})
+	o := template.MemoryOverhead(template.Input{VMI: vmi, Config: template.Config{AdditionalGuestMemoryOverheadRatio: "1.2"}})
 	sum := int64(0)
 	for _, term := range o.Terms {
-		sum += term.Bytes
+		sum += term.Amount.Value()
 	}
 	if sum != o.Bytes || len(o.Terms) < 12 {
 		t.Errorf("%d terms sum up to %d, want %d", len(o.Terms), sum, o.Bytes)

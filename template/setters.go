@@ -7,38 +7,35 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Set writes a field for which there is no other setter. path is the field's path in the Pod, such as
-// spec.runtimeClassName or spec.containers[compute].image; write is called if the stage may own it and must change
-// nothing else.
-func (d *Draft) Set(path string, write func(*corev1.Pod)) {
-	if d.claim(path) {
+// spec.runtimeClassName or spec.containers[compute].image; write is called if the stage may own the field and all parts
+// of it, and must change nothing else.
+func (d Draft) Set(path string, write func(*corev1.Pod)) {
+	if d.claimWhole(parseField(path)) {
 		write(d.pod)
 	}
 }
 
 // Label sets one label. A value that is already there is no conflict, here and for Annotation and NodeSelector.
-func (d *Draft) Label(key, value string) {
-	d.setKey("metadata.labels", &d.pod.Labels, key, value)
-}
+func (d Draft) Label(key, value string) { d.setKey(fieldLabels, &d.pod.Labels, key, value) }
 
 // Annotation sets one annotation.
-func (d *Draft) Annotation(key, value string) {
-	d.setKey("metadata.annotations", &d.pod.Annotations, key, value)
+func (d Draft) Annotation(key, value string) {
+	d.setKey(fieldAnnotations, &d.pod.Annotations, key, value)
 }
 
 // NodeSelector asks for one node label.
-func (d *Draft) NodeSelector(key, value string) {
-	d.setKey("spec.nodeSelector", &d.pod.Spec.NodeSelector, key, value)
+func (d Draft) NodeSelector(key, value string) {
+	d.setKey(fieldNodeSelector, &d.pod.Spec.NodeSelector, key, value)
 }
 
-func (d *Draft) setKey(field string, m *map[string]string, key, value string) {
+func (d Draft) setKey(base string, m *map[string]string, key, value string) {
 	if old, ok := (*m)[key]; ok && old == value {
 		return
 	}
-	if !d.claim(field + "[" + key + "]") {
+	if !d.claim(field{base: base, name: key}) {
 		return
 	}
 	if *m == nil {
@@ -47,176 +44,90 @@ func (d *Draft) setKey(field string, m *map[string]string, key, value string) {
 	(*m)[key] = value
 }
 
-// Volume adds a volume, or replaces the one of that name. The same volume added twice is there once.
-func (d *Draft) Volume(v corev1.Volume) {
+// Drop removes one annotation, label or node selector that another stage has set; field is its path, such as
+// spec.nodeSelector[kubernetes.io/arch]. The stage must declare the field in Overrides.
+func (d Draft) Drop(path string) {
+	f := parseField(path)
+	m := map[string]map[string]string{
+		fieldLabels: d.pod.Labels, fieldAnnotations: d.pod.Annotations, fieldNodeSelector: d.pod.Spec.NodeSelector,
+	}[f.base]
+	if _, there := m[f.name]; there && d.claim(f) {
+		delete(m, f.name)
+	}
+}
+
+// Volume adds a volume. The same volume added twice is there once, here and for all lists; another one of that name
+// replaces it if the stage declares the field in Overrides.
+func (d Draft) Volume(v corev1.Volume) {
 	setItem(d, &d.pod.Spec.Volumes, item[corev1.Volume]{
-		path: "spec.volumes[" + v.Name + "]", value: v,
-		same: func(o corev1.Volume) bool { return o.Name == v.Name },
+		at: field{base: fieldVolumes, name: v.Name}, value: v,
+		same: func(o *corev1.Volume) bool { return o.Name == v.Name },
 	})
 }
 
 // EmptyDir adds an empty folder that lives as long as the Pod.
-func (d *Draft) EmptyDir(name string) {
+func (d Draft) EmptyDir(name string) {
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 }
 
-// Container appends a container, or replaces the one of that name.
-func (d *Draft) Container(c corev1.Container) {
-	d.addContainer("spec.containers", &d.pod.Spec.Containers, c)
-}
-
-// InitContainer appends an init container, or replaces the one of that name.
-func (d *Draft) InitContainer(c corev1.Container) {
-	d.addContainer("spec.initContainers", &d.pod.Spec.InitContainers, c)
-}
-
-func (d *Draft) addContainer(field string, list *[]corev1.Container, c corev1.Container) {
-	path := field + "[" + c.Name + "]"
-	setItem(d, list, item[corev1.Container]{
-		path: path, value: c,
-		same: func(o corev1.Container) bool { return o.Name == c.Name },
-	})
-	if d.owners[path] != d.stage.Name {
-		return
-	}
-	d.claimParts(path, &c)
-}
-
-// claimParts makes the stage that adds a container the owner of what it has filled in; the rest stays free for others.
-func (d *Draft) claimParts(path string, c *corev1.Container) {
-	parts := []struct {
-		name   string
-		filled bool
-	}{
-		{"image", c.Image != ""}, {"imagePullPolicy", c.ImagePullPolicy != ""},
-		{"restartPolicy", c.RestartPolicy != nil},
-		{"command", len(c.Command) > 0}, {"args", len(c.Args) > 0}, {"ports", len(c.Ports) > 0},
-		{"securityContext", c.SecurityContext != nil},
-		{"terminationMessagePolicy", c.TerminationMessagePolicy != ""},
-		{"readinessProbe", c.ReadinessProbe != nil}, {"livenessProbe", c.LivenessProbe != nil},
-		{"lifecycle", c.Lifecycle != nil}, {"workingDir", c.WorkingDir != ""},
-	}
-	for _, part := range parts {
-		if part.filled {
-			d.claim(path + "." + part.name)
-		}
-	}
-	for _, e := range c.Env {
-		d.claim(path + ".env[" + e.Name + "]")
-	}
-	for _, m := range c.VolumeMounts {
-		d.claim(path + ".volumeMounts[" + m.MountPath + "]")
-	}
-	for name := range c.Resources.Requests {
-		d.claim(path + ".resources.requests[" + string(name) + "]")
-	}
-	for name := range c.Resources.Limits {
-		d.claim(path + ".resources.limits[" + string(name) + "]")
-	}
-}
-
-// Mount adds a volume mount to a container, or replaces the one at that path.
-func (d *Draft) Mount(container string, m corev1.VolumeMount) {
-	if c, path := d.container(container); c != nil {
-		setItem(d, &c.VolumeMounts, item[corev1.VolumeMount]{
-			path: path + ".volumeMounts[" + m.MountPath + "]", value: m,
-			same: func(o corev1.VolumeMount) bool { return o.MountPath == m.MountPath },
-		})
-	}
-}
-
-// Device adds a block device to a container, or replaces the one at that path.
-func (d *Draft) Device(container string, v corev1.VolumeDevice) {
-	if c, path := d.container(container); c != nil {
-		setItem(d, &c.VolumeDevices, item[corev1.VolumeDevice]{
-			path: path + ".volumeDevices[" + v.DevicePath + "]", value: v,
-			same: func(o corev1.VolumeDevice) bool { return o.DevicePath == v.DevicePath },
-		})
-	}
-}
-
-// Env adds an environment variable to a container, or replaces the one of that name.
-func (d *Draft) Env(container string, e corev1.EnvVar) {
-	if c, path := d.container(container); c != nil {
-		setItem(d, &c.Env, item[corev1.EnvVar]{
-			path: path + ".env[" + e.Name + "]", value: e,
-			same: func(o corev1.EnvVar) bool { return o.Name == e.Name },
-		})
-	}
-}
-
-// Request sets one resource request of a container.
-func (d *Draft) Request(container string, name corev1.ResourceName, q resource.Quantity) {
-	if c, path := d.container(container); c != nil && d.claim(path+".resources.requests["+string(name)+"]") {
-		if c.Resources.Requests == nil {
-			c.Resources.Requests = corev1.ResourceList{}
-		}
-		c.Resources.Requests[name] = q
-	}
-}
-
-// Limit sets one resource limit of a container.
-func (d *Draft) Limit(container string, name corev1.ResourceName, q resource.Quantity) {
-	if c, path := d.container(container); c != nil && d.claim(path+".resources.limits["+string(name)+"]") {
-		if c.Resources.Limits == nil {
-			c.Resources.Limits = corev1.ResourceList{}
-		}
-		c.Resources.Limits[name] = q
-	}
-}
-
-// PullSecret adds an image pull secret once. The empty name adds nothing.
-func (d *Draft) PullSecret(name string) {
+// PullSecret adds an image pull secret. The empty name adds nothing.
+func (d Draft) PullSecret(name string) {
 	if name == "" {
 		return
 	}
-	ref := corev1.LocalObjectReference{Name: name}
 	setItem(d, &d.pod.Spec.ImagePullSecrets, item[corev1.LocalObjectReference]{
-		path: "spec.imagePullSecrets[" + name + "]", value: ref,
-		same: func(o corev1.LocalObjectReference) bool { return o == ref },
+		at: field{base: "spec.imagePullSecrets", name: name}, value: corev1.LocalObjectReference{Name: name},
+		same: func(o *corev1.LocalObjectReference) bool { return o.Name == name },
 	})
 }
 
-// container finds a container or init container by name. A stage that names one which is not there ends with an error.
-func (d *Draft) container(name string) (*corev1.Container, string) {
-	for i := range d.pod.Spec.Containers {
-		if d.pod.Spec.Containers[i].Name == name {
-			return &d.pod.Spec.Containers[i], "spec.containers[" + name + "]"
-		}
-	}
-	for i := range d.pod.Spec.InitContainers {
-		if d.pod.Spec.InitContainers[i].Name == name {
-			return &d.pod.Spec.InitContainers[i], "spec.initContainers[" + name + "]"
-		}
-	}
-	d.fail(invalid("spec.containers["+name+"]", fmt.Sprintf("stage %q needs a container that is not there", d.stage.Name),
-		"put the stage after the one that adds the container"))
-	return nil, ""
+// ResourceClaim adds a claim for devices to the Pod. Containers use it by Claim.
+func (d Draft) ResourceClaim(c corev1.PodResourceClaim) {
+	setItem(d, &d.pod.Spec.ResourceClaims, item[corev1.PodResourceClaim]{
+		at: field{base: "spec.resourceClaims", name: c.Name}, value: c,
+		same: func(o *corev1.PodResourceClaim) bool { return o.Name == c.Name },
+	})
+}
+
+// Toleration adds a toleration.
+func (d Draft) Toleration(t corev1.Toleration) {
+	setItem(d, &d.pod.Spec.Tolerations, item[corev1.Toleration]{
+		at: field{base: "spec.tolerations", name: fmt.Sprintf("%s:%s:%s:%s", t.Key, t.Operator, t.Value, t.Effect)}, value: t,
+		same: func(o *corev1.Toleration) bool {
+			return o.Key == t.Key && o.Operator == t.Operator && o.Value == t.Value && o.Effect == t.Effect
+		},
+	})
 }
 
 // item is one element of a list whose elements have a merge key.
 type item[T any] struct {
-	path  string
+	at    field
 	value T
-	same  func(T) bool // has the same key
+	same  func(*T) bool // has the same key
 }
 
-func setItem[T any](d *Draft, list *[]T, it item[T]) {
-	for i, old := range *list {
+func setItem[T any](d Draft, list *[]T, it item[T]) bool {
+	for i := range *list {
+		old := &(*list)[i]
 		if !it.same(old) {
 			continue
 		}
 		switch {
-		case equality.Semantic.DeepEqual(old, it.value):
-		case d.owners[it.path] == d.stage.Name && !d.overrides(it.path):
-			d.fail(invalid(it.path, fmt.Sprintf("stage %q sets it twice, each time differently", d.stage.Name),
-				"rename the volume of the guest that leads to one of them"))
-		case d.claim(it.path):
-			(*list)[i] = it.value
+		case equality.Semantic.DeepEqual(*old, it.value):
+			return true
+		case d.owners[it.at].stage == d.stage.Name && !d.overrides(it.at.String()):
+			d.fail(invalid(it.at.String(), fmt.Sprintf("stage %q sets it twice, each time differently", d.stage.Name),
+				"rename the volume or device of the guest that leads to one of them"))
+			return false
+		case d.claim(it.at):
+			*old = it.value
+			return true
 		}
-		return
+		return false
 	}
-	if d.claim(it.path) {
-		*list = append(*list, it.value)
+	if !d.claim(it.at) {
+		return false
 	}
+	*list = append(*list, it.value)
+	return true
 }

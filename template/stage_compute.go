@@ -17,69 +17,79 @@ const maxTimeoutJitter = 120
 
 // compute adds the container that runs the guest. It is the first container: webhooks of device plugins rely on that.
 func compute(d *Draft) error {
-	env, err := computeEnv(d)
-	if err != nil {
-		return err
-	}
-	d.Container(corev1.Container{
+	d.From("Config.LauncherImage, " + runtimeUser).Container(corev1.Container{
 		Name:                     computeContainer,
 		Image:                    d.config.LauncherImage,
 		ImagePullPolicy:          d.config.ImagePullPolicy,
-		Command:                  []string{"/usr/bin/virt-launcher-monitor"},
-		Args:                     computeArgs(d),
-		Env:                      env,
-		Ports:                    computePorts(d.vmi),
+		Command:                  computeCommand(d),
 		SecurityContext:          computeSecurity(d.vmi),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	})
-	return nil
+	computeArgs(d)
+	computePorts(d)
+	return computeEnv(d)
 }
 
-// computeArgs lists the launcher's arguments in the order that KubeVirt uses.
-func computeArgs(d *Draft) []string {
-	args := []string{
-		"--qemu-timeout", qemuTimeout(d),
-		"--name", d.vmi.Name,
-		"--uid", string(d.vmi.UID),
-		"--namespace", d.vmi.Namespace,
-		"--kubevirt-share-dir", shareDir,
-		"--ephemeral-disk-dir", ephemeralDir,
-		"--container-disk-dir", containerDiskDir,
-		"--grace-period-seconds", strconv.FormatInt(graceSeconds(d.vmi)+launcherGraceMargin, 10),
-		"--hook-sidecars", "0",
-		"--ovmf-path", ovmfPath(d),
-		"--disk-memory-limit", strconv.FormatInt(d.config.DiskMemoryLimit, 10),
-		"--hypervisor", "kvm",
+// argument is a flag of the launcher with its source.
+type argument struct{ flag, value, from string }
+
+// computeArgs adds the launcher's arguments in the order that KubeVirt uses.
+func computeArgs(d *Draft) {
+	for _, a := range []argument{
+		{"--qemu-timeout", qemuTimeout(d), "Config.QEMUTimeout, metadata.uid"},
+		{"--name", d.vmi.Name, "metadata.name"},
+		{"--uid", string(d.vmi.UID), "metadata.uid"},
+		{"--namespace", d.vmi.Namespace, "metadata.namespace"},
+		{"--kubevirt-share-dir", shareDir, ""},
+		{"--ephemeral-disk-dir", ephemeralDir, ""},
+		{"--container-disk-dir", containerDiskDir, ""},
+		{"--grace-period-seconds", strconv.FormatInt(graceSeconds(d.vmi)+launcherGraceMargin, 10), "spec.terminationGracePeriodSeconds"},
+		{"--hook-sidecars", strconv.Itoa(len(d.sidecars)), "stage hooks"},
+		{"--ovmf-path", ovmfPath(d), "Config.OVMFPath, spec.architecture"},
+		{"--disk-memory-limit", strconv.FormatInt(d.config.DiskMemoryLimit, 10), "Config.DiskMemoryLimit"},
+		{"--hypervisor", d.config.Hypervisor, "Config.Hypervisor"},
+	} {
+		d.From(a.from).Arg(computeContainer, a.flag, a.value)
 	}
-	flags := []struct {
-		name string
-		set  bool
+	computeFlags(d)
+}
+
+// computeFlags adds the arguments that are there or not.
+func computeFlags(d *Draft) {
+	const gates, annotations = "Config.FeatureGates", "metadata.annotations"
+	filters, filtered := d.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]
+	_, crash := d.vmi.Annotations[v1.FuncTestLauncherFailFastAnnotation]
+	for _, f := range []struct {
+		argument
+		set bool
 	}{
-		{"--run-as-nonroot", nonRoot(d.vmi)},
-		{"--image-volume", d.config.GateEnabled(gateImageVolume)},
-		{"--upgrade-ordinal-ifaces", d.config.GateEnabled(gateSecondaryNaming)},
-		{"--vgpu-dedicated-hook", d.config.GateEnabled(gateVGPULiveMigration)},
-		{"--vm-stats-collector", d.config.GateEnabled(gateVMStatsCollector)},
-		{"--firmware-auto-selection", d.config.GateEnabled(gateFirmwareSelection)},
-	}
-	for _, f := range flags {
-		if f.set {
-			args = append(args, f.name)
+		{argument{"--run-as-nonroot", "", runtimeUser}, nonRoot(d.vmi)},
+		{argument{"--image-volume", "", gates}, d.config.GateEnabled(gateImageVolume)},
+		{argument{"--upgrade-ordinal-ifaces", "", gates}, d.config.GateEnabled(gateSecondaryNaming)},
+		{argument{"--vgpu-dedicated-hook", "", gates}, d.config.GateEnabled(gateVGPULiveMigration)},
+		{argument{"--vm-stats-collector", "", gates}, d.config.GateEnabled(gateVMStatsCollector)},
+		{argument{"--firmware-auto-selection", "", gates}, d.config.GateEnabled(gateFirmwareSelection)},
+		{argument{"--libvirt-log-filters", filters, annotations}, filtered},
+		{argument{"--allow-emulation", "", "Config.AllowEmulation"}, d.config.AllowEmulation},
+		{argument{"--keep-after-failure", "", annotations}, keepAfterFailure(d.vmi.Annotations)},
+		{argument{"--simulate-crash", "", annotations}, crash},
+	} {
+		switch {
+		case !f.set:
+		case f.flag == "--libvirt-log-filters":
+			d.From(f.from).Arg(computeContainer, f.flag, f.value)
+		default:
+			d.From(f.from).Arg(computeContainer, f.flag)
 		}
 	}
-	if filters, ok := d.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; ok {
-		args = append(args, "--libvirt-log-filters", filters)
+}
+
+func computeCommand(d *Draft) []string {
+	command := []string{"/usr/bin/virt-launcher-monitor"}
+	if d.config.GateEnabled(gateCrossArch) && d.kind != TemporaryPod {
+		command = append(command, "--allow-cross-arch-emulation")
 	}
-	if d.config.AllowEmulation {
-		args = append(args, "--allow-emulation")
-	}
-	if keepAfterFailure(d.vmi.Annotations) {
-		args = append(args, "--keep-after-failure")
-	}
-	if _, ok := d.vmi.Annotations[v1.FuncTestLauncherFailFastAnnotation]; ok {
-		args = append(args, "--simulate-crash")
-	}
-	return args
+	return command
 }
 
 func keepAfterFailure(annotations map[string]string) bool {
@@ -99,6 +109,9 @@ func qemuTimeout(d *Draft) string {
 }
 
 func ovmfPath(d *Draft) string {
+	if path := d.config.OVMFPaths[architecture(d.vmi, d.config)]; path != "" {
+		return path
+	}
 	if d.config.OVMFPath != "" {
 		return d.config.OVMFPath
 	}
@@ -112,32 +125,35 @@ func ovmfPath(d *Draft) string {
 	}
 }
 
-func computeEnv(d *Draft) ([]corev1.EnvVar, error) {
-	var env []corev1.EnvVar
-	set := func(name, value string) { env = append(env, corev1.EnvVar{Name: name, Value: value}) }
+func computeEnv(d *Draft) error {
+	set := func(name, value, from string) {
+		d.From(from).Env(computeContainer, corev1.EnvVar{Name: name, Value: value})
+	}
 	if nonRoot(d.vmi) {
-		set("XDG_CACHE_HOME", privateDir)
-		set("XDG_CONFIG_HOME", privateDir)
-		set("XDG_RUNTIME_DIR", "/var/run")
+		set("XDG_CACHE_HOME", privateDir, runtimeUser)
+		set("XDG_CONFIG_HOME", privateDir, runtimeUser)
+		set("XDG_RUNTIME_DIR", "/var/run", runtimeUser)
 	}
 	if shared := sharedPaths(d); len(shared) > 0 {
-		set("SHARED_FILESYSTEM_PATHS", strings.Join(shared, ":"))
+		set("SHARED_FILESYSTEM_PATHS", strings.Join(shared, ":"), "Facts.Claims")
 	}
 	verbosity, text, err := launcherVerbosity(d)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	const from = "metadata.labels, Config.LauncherVerbosity"
 	if text != "" {
-		set("VIRT_LAUNCHER_LOG_VERBOSITY", text)
+		set("VIRT_LAUNCHER_LOG_VERBOSITY", text, from)
 	}
 	debug := verbosity > 5
 	if debug || strings.EqualFold(d.vmi.Labels["debugLogs"], "true") {
-		set("LIBVIRT_DEBUG_LOGS", "1")
+		set("LIBVIRT_DEBUG_LOGS", "1", from)
 	}
 	if debug || strings.EqualFold(d.vmi.Labels["virtiofsdDebugLogs"], "true") {
-		set("VIRTIOFSD_DEBUG_LOGS", "1")
+		set("VIRTIOFSD_DEBUG_LOGS", "1", from)
 	}
-	return append(env, podNameEnv()), nil
+	d.Env(computeContainer, podNameEnv())
+	return nil
 }
 
 func podNameEnv() corev1.EnvVar {
@@ -163,16 +179,15 @@ func launcherVerbosity(d *Draft) (uint, string, error) {
 	return n, strconv.FormatUint(uint64(n), 10), nil
 }
 
-func computePorts(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
-	var ports []corev1.ContainerPort
-	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
-		for _, p := range iface.Ports {
+func computePorts(d *Draft) {
+	from := d.From("spec.domain.devices.interfaces")
+	for i := range d.vmi.Spec.Domain.Devices.Interfaces {
+		for _, p := range d.vmi.Spec.Domain.Devices.Interfaces[i].Ports {
 			protocol := corev1.Protocol(p.Protocol)
 			if protocol == "" {
 				protocol = corev1.ProtocolTCP
 			}
-			ports = append(ports, corev1.ContainerPort{Name: p.Name, ContainerPort: p.Port, Protocol: protocol})
+			from.Port(computeContainer, corev1.ContainerPort{Name: p.Name, ContainerPort: p.Port, Protocol: protocol})
 		}
 	}
-	return ports
 }

@@ -3,6 +3,8 @@
 package template
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -20,9 +22,10 @@ func configMounts(d *Draft) error {
 		if folder == "" {
 			continue
 		}
-		d.Volume(corev1.Volume{Name: v.Name, VolumeSource: source})
+		from := d.From(fmt.Sprintf("spec.volumes[%d]", i))
+		from.Volume(corev1.Volume{Name: v.Name, VolumeSource: source})
 		if disks[v.Name] {
-			d.Mount(computeContainer, corev1.VolumeMount{
+			from.Mount(computeContainer, corev1.VolumeMount{
 				Name: v.Name, MountPath: privateDir + "/" + folder + "/" + v.Name, ReadOnly: true,
 			})
 		}

@@ -35,10 +35,18 @@ type diskImage struct {
 // images adds containerDisk and kernel boot images as image volumes. An init container per image makes the
 // kubelet report the digest behind its tag, by which a migration later asks for the very same image.
 func images(d *Draft) error {
+	if !d.config.GateEnabled(gateImageVolume) {
+		for _, image := range diskImages(d.vmi) {
+			d.From(image.field).PullSecret(image.pullSecret)
+		}
+		d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
+		return nil
+	}
 	all := diskImages(d.vmi)
 	needLauncher := false
 	for _, image := range all {
-		d.PullSecret(image.pullSecret)
+		from := d.From(image.field)
+		from.PullSecret(image.pullSecret)
 		known := false
 		if d.migration != nil {
 			pinned, err := pinnedImage(d, image)
@@ -47,22 +55,22 @@ func images(d *Draft) error {
 			}
 			image.reference, known = pinned, true
 		}
-		d.Volume(corev1.Volume{Name: image.volume, VolumeSource: corev1.VolumeSource{
+		from.Volume(corev1.Volume{Name: image.volume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: image.reference, PullPolicy: image.pullPolicy},
 		}})
-		d.Mount(computeContainer, corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
+		from.Mount(computeContainer, corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
 		if known || skipsDigest(d.vmi) {
 			continue
 		}
 		needLauncher = true
-		d.InitContainer(digestContainer(d, image))
+		from.InitContainer(digestContainer(d, image))
 	}
 	if needLauncher {
-		d.Volume(corev1.Volume{Name: launcherVolume, VolumeSource: corev1.VolumeSource{
+		d.From("Config.LauncherImage").Volume(corev1.Volume{Name: launcherVolume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: d.config.LauncherImage, PullPolicy: d.config.ImagePullPolicy},
 		}})
 	}
-	d.PullSecret(d.config.ImagePullSecret)
+	d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
 	return nil
 }
 

@@ -5,8 +5,6 @@ package template
 import (
 	"crypto/sha1" //nolint:gosec // the identity label's form is KubeVirt's, it protects nothing
 	"encoding/hex"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,28 +19,30 @@ const (
 
 // metadata gives the Pod its name, owner, labels and annotations.
 func metadata(d *Draft) error {
-	d.Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.vmi) })
-	d.Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.vmi.Namespace })
-	d.Set("metadata.ownerReferences", func(p *corev1.Pod) {
+	d.From("metadata.uid").Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.vmi) })
+	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.vmi.Namespace })
+	d.From("metadata.uid").Set("metadata.ownerReferences", func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{
 			*metav1.NewControllerRef(d.vmi, v1.VirtualMachineInstanceGroupVersionKind),
 		}
 	})
 	// Within a stage, later values win.
-	for _, key := range slices.Sorted(maps.Keys(d.vmi.Labels)) {
-		d.Label(key, d.vmi.Labels[key])
+	copied := d.From("metadata.labels")
+	for _, key := range sortedKeys(d.vmi.Labels) {
+		copied.Label(key, d.vmi.Labels[key])
 	}
 	d.Label(v1.AppLabel, "virt-launcher")
-	d.Label(v1.CreatedByLabel, string(d.vmi.UID))
-	d.Label(v1.DeprecatedVirtualMachineNameLabel, hostname(d.vmi))
-	d.Label(v1.VirtualMachineInstanceIDLabel, identity(d.vmi.Name))
+	d.From("metadata.uid").Label(v1.CreatedByLabel, string(d.vmi.UID))
+	d.From("spec.hostname, metadata.name").Label(v1.DeprecatedVirtualMachineNameLabel, hostname(d.vmi))
+	d.From("metadata.name").Label(v1.VirtualMachineInstanceIDLabel, identity(d.vmi.Name))
 	if inject, ok := d.vmi.Annotations[istioInject]; ok {
-		d.Label(istioInject, inject)
+		d.From("metadata.annotations["+istioInject+"]").Label(istioInject, inject)
 	}
-	d.Annotation(v1.DomainAnnotation, d.vmi.Name)
-	for _, key := range slices.Sorted(maps.Keys(d.vmi.Annotations)) {
+	d.From("metadata.name").Annotation(v1.DomainAnnotation, d.vmi.Name)
+	copied = d.From("metadata.annotations")
+	for _, key := range sortedKeys(d.vmi.Annotations) {
 		if !private(key) {
-			d.Annotation(key, d.vmi.Annotations[key])
+			copied.Annotation(key, d.vmi.Annotations[key])
 		}
 	}
 	d.Annotation("kubectl.kubernetes.io/default-container", computeContainer)

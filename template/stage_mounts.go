@@ -12,23 +12,23 @@ func hugepages(d *Draft) error {
 	for _, v := range []struct{ name, path string }{
 		{"hugepages", "/dev/hugepages"}, {"hugetblfs-dir", "/dev/hugepages/libvirt/qemu"},
 	} {
-		d.Volume(corev1.Volume{Name: v.name, VolumeSource: corev1.VolumeSource{
+		d.From("spec.domain.memory.hugepages").Volume(corev1.Volume{Name: v.name, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumHugePages},
 		}})
-		d.Mount(computeContainer, corev1.VolumeMount{Name: v.name, MountPath: v.path})
+		d.From("spec.domain.memory.hugepages").Mount(computeContainer, corev1.VolumeMount{Name: v.name, MountPath: v.path})
 	}
 	return nil
 }
 
-// hotplug adds the folder in which volumes appear that are plugged in later.
-func hotplug(d *Draft) error {
+// hotplugDir adds the folder in which volumes appear that are plugged in later.
+func hotplugDir(d *Draft) error {
 	if d.vmi.Spec.Domain.Devices.DisableHotplug {
 		return nil
 	}
-	d.EmptyDir("hotplug-disks")
+	d.From("spec.domain.devices.disableHotplug").EmptyDir("hotplug-disks")
 	propagation := corev1.MountPropagationHostToContainer
-	d.Mount(computeContainer, corev1.VolumeMount{
-		Name: "hotplug-disks", MountPath: hotplugDir, MountPropagation: &propagation,
+	d.From("spec.domain.devices.disableHotplug").Mount(computeContainer, corev1.VolumeMount{
+		Name: "hotplug-disks", MountPath: hotplugDisks, MountPropagation: &propagation,
 	})
 	return nil
 }

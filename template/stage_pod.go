@@ -27,8 +27,8 @@ func graceSeconds(vmi *v1.VirtualMachineInstance) int64 {
 func podSettings(d *Draft) error {
 	spec := &d.vmi.Spec
 	d.Set("spec.restartPolicy", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
-	d.Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = hostname(d.vmi) })
-	d.Set("spec.terminationGracePeriodSeconds", func(p *corev1.Pod) {
+	d.From("spec.hostname, metadata.name").Set("spec.hostname", func(p *corev1.Pod) { p.Spec.Hostname = hostname(d.vmi) })
+	d.From("spec.terminationGracePeriodSeconds").Set("spec.terminationGracePeriodSeconds", func(p *corev1.Pod) {
 		seconds := graceSeconds(d.vmi) + podGraceMargin
 		p.Spec.TerminationGracePeriodSeconds = &seconds
 	})
@@ -37,19 +37,24 @@ func podSettings(d *Draft) error {
 		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: v1.VirtualMachineUnpaused}}
 	})
 	if spec.Subdomain != "" {
-		d.Set("spec.subdomain", func(p *corev1.Pod) { p.Spec.Subdomain = spec.Subdomain })
+		d.From("spec.subdomain").Set("spec.subdomain", func(p *corev1.Pod) { p.Spec.Subdomain = spec.Subdomain })
 	}
 	if spec.DNSPolicy != "" {
-		d.Set("spec.dnsPolicy", func(p *corev1.Pod) { p.Spec.DNSPolicy = spec.DNSPolicy })
+		d.From("spec.dnsPolicy").Set("spec.dnsPolicy", func(p *corev1.Pod) { p.Spec.DNSPolicy = spec.DNSPolicy })
 	}
 	if spec.DNSConfig != nil {
-		d.Set("spec.dnsConfig", func(p *corev1.Pod) { p.Spec.DNSConfig = spec.DNSConfig })
+		d.From("spec.dnsConfig").Set("spec.dnsConfig", func(p *corev1.Pod) { p.Spec.DNSConfig = spec.DNSConfig })
 	}
 	if spec.PriorityClassName != "" {
-		d.Set("spec.priorityClassName", func(p *corev1.Pod) { p.Spec.PriorityClassName = spec.PriorityClassName })
+		d.From("spec.priorityClassName").Set("spec.priorityClassName", func(p *corev1.Pod) { p.Spec.PriorityClassName = spec.PriorityClassName })
 	}
 	if class := d.config.DefaultRuntimeClass; class != "" {
-		d.Set("spec.runtimeClassName", func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class })
+		d.From("Config.DefaultRuntimeClass").Set("spec.runtimeClassName", func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class })
+	}
+	for _, c := range spec.ResourceClaims {
+		d.From("spec.resourceClaims").ResourceClaim(corev1.PodResourceClaim{
+			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,
+		})
 	}
 	serviceAccount(d)
 	return nil
@@ -58,7 +63,8 @@ func podSettings(d *Draft) error {
 // serviceAccount mounts a token only into guests that have a volume of it, or for a mesh that needs one.
 func serviceAccount(d *Draft) {
 	name, mount := d.vmi.Spec.ServiceAccountName, strings.EqualFold(d.vmi.Annotations[istioInject], "true")
-	for _, v := range d.vmi.Spec.Volumes {
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
 		if v.ServiceAccount == nil {
 			continue
 		}
@@ -68,7 +74,7 @@ func serviceAccount(d *Draft) {
 		}
 	}
 	if name != "" {
-		d.Set("spec.serviceAccountName", func(p *corev1.Pod) { p.Spec.ServiceAccountName = name })
+		d.From("spec.serviceAccountName, spec.volumes").Set("spec.serviceAccountName", func(p *corev1.Pod) { p.Spec.ServiceAccountName = name })
 	}
-	d.Set("spec.automountServiceAccountToken", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &mount })
+	d.From("spec.volumes, metadata.annotations[sidecar.istio.io/inject]").Set("spec.automountServiceAccountToken", func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &mount })
 }

@@ -19,18 +19,18 @@ const (
 func probes(d *Draft) error {
 	if p := d.vmi.Spec.ReadinessProbe; p != nil {
 		probe := renderProbe(d.vmi, p)
-		d.Set("spec.containers[compute].readinessProbe", func(*corev1.Pod) { d.compute().ReadinessProbe = probe })
+		d.From("spec.readinessProbe").Set("spec.containers[compute].readinessProbe", func(*corev1.Pod) { d.compute().ReadinessProbe = probe })
 	}
 	if p := d.vmi.Spec.LivenessProbe; p != nil {
 		probe := renderProbe(d.vmi, p)
-		d.Set("spec.containers[compute].livenessProbe", func(*corev1.Pod) { d.compute().LivenessProbe = probe })
+		d.From("spec.livenessProbe").Set("spec.containers[compute].livenessProbe", func(*corev1.Pod) { d.compute().LivenessProbe = probe })
 	}
 	return nil
 }
 
 // compute returns the compute container, or a scrap one after noting that it is not there.
-func (d *Draft) compute() *corev1.Container {
-	if c, _ := d.container(computeContainer); c != nil {
+func (d Draft) compute() *corev1.Container {
+	if c, _ := d.container(computeContainer, "", ""); c != nil {
 		return c
 	}
 	return &corev1.Container{}

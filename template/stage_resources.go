@@ -29,10 +29,10 @@ type sizing struct {
 }
 
 // resources sets the requests and limits of the compute container, except those of devices.
-func resources(d *Draft) error {
+func resources(d *Draft, calculators []OverheadCalculator) error {
 	domain := &d.vmi.Spec.Domain
 	s := &sizing{
-		in: d, overhead: MemoryOverhead(d.vmi, d.config),
+		in: d, overhead: MemoryOverhead(d.input, calculators...),
 		asked: copyOf(domain.Resources.Requests), askedLimits: copyOf(domain.Resources.Limits),
 		calculated: corev1.ResourceList{}, calculatedLimits: corev1.ResourceList{},
 	}
@@ -69,7 +69,7 @@ func (s *sizing) write() {
 		{s.calculated, s.asked, s.in.Request}, {s.calculatedLimits, s.askedLimits, s.in.Limit},
 	} {
 		for name, q := range set.calculated {
-			if _, ok := set.asked[name]; !ok {
+			if _, asked := set.asked[name]; !asked {
 				set.write(computeContainer, name, q)
 			}
 		}

@@ -7,6 +7,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// runtimeUser is where a VMI says which user its launcher runs as.
+const runtimeUser = "status.runtimeUser"
+
 // nonRoot tells whether the guest's launcher runs as qemu's user.
 func nonRoot(vmi *v1.VirtualMachineInstance) bool {
 	_, annotated := vmi.Annotations[v1.DeprecatedNonRootVMIAnnotation]
@@ -15,26 +18,45 @@ func nonRoot(vmi *v1.VirtualMachineInstance) bool {
 
 // security sets the Pod's security context.
 func security(d *Draft) error {
+	set := func(from, part string, write func(*corev1.PodSecurityContext)) {
+		d.From(from).Set("spec.securityContext."+part, func(p *corev1.Pod) {
+			if p.Spec.SecurityContext == nil {
+				p.Spec.SecurityContext = &corev1.PodSecurityContext{}
+			}
+			write(p.Spec.SecurityContext)
+		})
+	}
 	user, group, yes := int64(0), qemuUser, true
-	c := &corev1.PodSecurityContext{FSGroup: &group, RunAsUser: &user}
+	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = &group })
 	if nonRoot(d.vmi) {
 		user = qemuUser
-		c.RunAsGroup, c.RunAsNonRoot = &group, &yes
+		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = &group })
+		set(runtimeUser, "runAsNonRoot", func(c *corev1.PodSecurityContext) { c.RunAsNonRoot = &yes })
 	}
+	set(runtimeUser, "runAsUser", func(c *corev1.PodSecurityContext) { c.RunAsUser = &user })
 	if t := d.config.SELinuxLauncherType; t != "" {
-		c.SELinuxOptions = &corev1.SELinuxOptions{Type: t}
+		set("Config.SELinuxLauncherType", "seLinuxOptions", func(c *corev1.PodSecurityContext) {
+			c.SELinuxOptions = &corev1.SELinuxOptions{Type: t}
+		})
 	}
-	if s := d.config.Seccomp; s != nil {
-		switch {
-		case s.LocalhostProfile != nil:
-			profile := *s.LocalhostProfile
-			c.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &profile}
-		case s.RuntimeDefaultProfile:
-			c.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
-		}
+	if profile := seccomp(d.config.Seccomp); profile != nil {
+		set("Config.Seccomp", "seccompProfile", func(c *corev1.PodSecurityContext) { c.SeccompProfile = profile })
 	}
-	d.Set("spec.securityContext", func(p *corev1.Pod) { p.Spec.SecurityContext = c })
 	return nil
+}
+
+func seccomp(s *v1.CustomProfile) *corev1.SeccompProfile {
+	switch {
+	case s == nil:
+		return nil
+	case s.LocalhostProfile != nil:
+		path := *s.LocalhostProfile
+		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &path}
+	case s.RuntimeDefaultProfile:
+		return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	default:
+		return nil
+	}
 }
 
 // computeSecurity is the security context of the compute container.

@@ -20,7 +20,8 @@ func volumes(d *Draft) error {
 		if hotplugged(d.vmi, v) {
 			continue
 		}
-		if err := addVolume(d, v, fmt.Sprintf("spec.volumes[%d]", i)); err != nil {
+		at := fmt.Sprintf("spec.volumes[%d]", i)
+		if err := addVolume(d.From(at), v, at); err != nil {
 			return err
 		}
 	}
@@ -36,17 +37,13 @@ func hotplugged(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	})
 }
 
-func addVolume(d *Draft, v *v1.Volume, at string) error {
+func addVolume(d Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
 		return addClaim(d, v.Name, at+"."+field, claim)
 	}
 	switch {
 	case v.HostDisk != nil:
 		addHostDisk(d, v.Name, v.HostDisk)
-	case v.CloudInitNoCloud != nil:
-		addCloudInit(d, v.Name, v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef)
-	case v.CloudInitConfigDrive != nil:
-		addCloudInit(d, v.Name, v.CloudInitConfigDrive.UserDataSecretRef, v.CloudInitConfigDrive.NetworkDataSecretRef)
 	case v.Sysprep != nil:
 		addSysprep(d, v.Name, v.Sysprep)
 	case v.DownwardMetrics != nil:
@@ -73,7 +70,7 @@ func claimOf(v *v1.Volume) (*corev1.PersistentVolumeClaimVolumeSource, string) {
 	}
 }
 
-func addClaim(d *Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
+func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
 	claim := d.facts.Claims[source.ClaimName]
 	if claim == nil {
 		return &Error{
@@ -110,7 +107,7 @@ func sharedPaths(d *Draft) (paths []string) {
 	return paths
 }
 
-func addHostDisk(d *Draft, name string, h *v1.HostDisk) {
+func addHostDisk(d Draft, name string, h *v1.HostDisk) {
 	kind := corev1.HostPathUnset
 	switch h.Type {
 	case v1.HostDiskExists:
@@ -124,30 +121,7 @@ func addHostDisk(d *Draft, name string, h *v1.HostDisk) {
 	d.Mount(computeContainer, corev1.VolumeMount{Name: name, MountPath: vmiDisksDir + "/" + name})
 }
 
-// addCloudInit mounts the secrets that user and network data come from. Both spellings of a key are in use.
-func addCloudInit(d *Draft, name string, user, network *corev1.LocalObjectReference) {
-	for _, s := range []struct {
-		ref    *corev1.LocalObjectReference
-		suffix string
-		keys   []string
-	}{
-		{user, "-udata", []string{"userdata", "userData"}}, {network, "-ndata", []string{"networkdata", "networkData"}},
-	} {
-		if s.ref == nil {
-			continue
-		}
-		d.Volume(corev1.Volume{Name: name + s.suffix, VolumeSource: corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{SecretName: s.ref.Name},
-		}})
-		for _, key := range s.keys {
-			d.Mount(computeContainer, corev1.VolumeMount{
-				Name: name + s.suffix, MountPath: privateDir + "/secret/" + name + "/" + key, SubPath: key, ReadOnly: true,
-			})
-		}
-	}
-}
-
-func addSysprep(d *Draft, name string, s *v1.SysprepSource) {
+func addSysprep(d Draft, name string, s *v1.SysprepSource) {
 	var source corev1.VolumeSource
 	if s.Secret != nil {
 		source.Secret = &corev1.SecretVolumeSource{SecretName: s.Secret.Name}

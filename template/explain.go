@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Explanation is a rendered Pod and where its parts come from.
+type Explanation struct {
+	// Pod is the rendered Pod.
+	Pod *corev1.Pod
+	// Fields are all fields that were set, ordered by path.
+	Fields []Origin
+}
+
+// Origin is where one field of a Pod comes from.
+type Origin struct {
+	// Path is the field's path. Elements of lists and maps are named by their merge key:
+	// spec.containers[compute].env[POD_NAME], metadata.labels[kubevirt.io].
+	Path string
+	// Stage is the name of the stage that set the field.
+	Stage string
+	// From names the field of the VMI, or the fact, that the value follows from. Empty for a constant of the Pod.
+	From string
+	// Overrode is the stage that had set the field before, if any.
+	Overrode string
+	// Terms, for amounts that are calculated, are the lines whose sum is the value.
+	Terms []Term
+}
+
+// Explain renders a Pod of one kind and tells where its fields come from.
+func (r *Renderer) Explain(kind PodKind, in Input) (*Explanation, error) {
+	d, err := r.render(kind, in)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{Pod: d.pod, Fields: make([]Origin, 0, len(d.owners))}
+	for f, o := range d.owners {
+		e.Fields = append(e.Fields, Origin{Path: f.String(), Stage: o.stage, From: o.from, Overrode: o.overrode, Terms: o.terms})
+	}
+	slices.SortFunc(e.Fields, func(a, b Origin) int { return cmp.Compare(a.Path, b.Path) })
+	return e, nil
+}
+
+// At returns the origins of a field and of everything below it; for a part of a field that was set as a whole, that of
+// the whole. Elements may be named by key or index, with brackets or dots, as in kubectl explain and JSONPath:
+//
+//	spec.containers[compute].resources.requests[memory]
+//	.spec.containers[0].resources.requests.memory
+//
+// A path at which nothing was set is an error.
+func (e *Explanation) At(path string) ([]Origin, error) {
+	asked := e.dotted(path)
+	var found []Origin
+	var whole *Origin
+	for i := range e.Fields {
+		at := dots.Replace(e.Fields[i].Path)
+		switch {
+		case asked == "" || at == asked || strings.HasPrefix(at, asked+"."):
+			found = append(found, e.Fields[i])
+		case strings.HasPrefix(asked, at+"."):
+			whole = &e.Fields[i] // ordered by path: the last is the longest
+		}
+	}
+	if len(found) == 0 && whole != nil && !isElement(whole.Path) {
+		found = append(found, *whole)
+	}
+	if len(found) == 0 {
+		return nil, &Error{
+			Stage: "explain", Object: "Pod " + e.Pod.Namespace + "/" + e.Pod.Name, Field: path,
+			Reason: "no stage has set it", Remedy: "ask for the field above it", Err: ErrInvalid,
+		}
+	}
+	return found, nil
+}
+
+// isElement tells paths of containers: the stage that adds one does not answer for what others do not set in it.
+func isElement(path string) bool {
+	f := parseField(path)
+	return f.sub == "" && (f.base == fieldContainers || f.base == fieldInitContainers)
+}
+
+var (
+	dots    = strings.NewReplacer("[", ".", "]", "")
+	indexed = regexp.MustCompile(`^\.?spec\.(containers|initContainers|volumes)[.\[]([0-9]+)\]?`)
+)
+
+// dotted writes a path with dots alone and with names in the place of indexes.
+func (e *Explanation) dotted(path string) string {
+	path = indexed.ReplaceAllStringFunc(path, func(s string) string {
+		m := indexed.FindStringSubmatch(s)
+		i, err := strconv.Atoi(m[2])
+		if names := e.names(m[1]); err == nil && i < len(names) {
+			return "spec." + m[1] + "." + names[i]
+		}
+		return s
+	})
+	return strings.Trim(dots.Replace(path), ".")
+}
+
+func (e *Explanation) names(list string) (names []string) {
+	switch list {
+	case "volumes":
+		for i := range e.Pod.Spec.Volumes {
+			names = append(names, e.Pod.Spec.Volumes[i].Name)
+		}
+	case "containers":
+		for i := range e.Pod.Spec.Containers {
+			names = append(names, e.Pod.Spec.Containers[i].Name)
+		}
+	default:
+		for i := range e.Pod.Spec.InitContainers {
+			names = append(names, e.Pod.Spec.InitContainers[i].Name)
+		}
+	}
+	return names
+}
+
+// String is one line: path, stage and source, followed by one line for each term.
+func (o Origin) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: stage %s", o.Path, o.Stage)
+	if o.From != "" {
+		fmt.Fprintf(&b, ", from %s", o.From)
+	}
+	if o.Overrode != "" {
+		fmt.Fprintf(&b, ", instead of stage %s", o.Overrode)
+	}
+	for _, t := range o.Terms {
+		b.WriteString("\n  " + t.String())
+	}
+	return b.String()
+}

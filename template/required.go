@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	v1 "kubevirt.io/api/core/v1"
+	exportv1 "kubevirt.io/api/export/v1"
+)
+
+// missingInput names the first input without which no Pod of the kind can be named or run.
+func missingInput(kind PodKind, in Input) string {
+	if kind == ExporterPod {
+		return missingExport(in)
+	}
+	switch {
+	case in.VMI == nil:
+		return "Input.VMI"
+	case in.VMI.Name == "":
+		return "metadata.name"
+	case in.VMI.Namespace == "":
+		return "metadata.namespace"
+	case in.VMI.UID == "":
+		return "metadata.uid"
+	case in.Config.LauncherImage == "":
+		return "Config.LauncherImage"
+	case kind&HotplugPods != 0:
+		return missingHotplug(kind, in)
+	case kind == TargetPod && in.Migration == nil:
+		return "Input.Migration"
+	case kind == TargetPod && in.Migration.SourcePod == nil:
+		return "Input.Migration.SourcePod"
+	}
+	return missingMigration(kind, in.Migration)
+}
+
+func missingMigration(kind PodKind, m *Migration) string {
+	if kind&(TargetPod|AttachmentPod) != 0 && m != nil && (m.UID == "" || m.Name == "") {
+		return "Input.Migration.UID and Name"
+	}
+	return ""
+}
+
+func missingHotplug(kind PodKind, in Input) string {
+	h := in.Hotplug
+	switch {
+	case h == nil:
+		return "Input.Hotplug"
+	case h.Owner == nil || h.Owner.Name == "" || h.Owner.UID == "":
+		return "Input.Hotplug.Owner with name and UID"
+	case kind == AttachmentPod && h.Owner.Spec.NodeName == "":
+		return "Input.Hotplug.Owner.Spec.NodeName"
+	case kind == AttachmentPod && len(h.Volumes) == 0:
+		return "Input.Hotplug.Volumes"
+	case kind == TriggerPod && len(h.Volumes) != 1:
+		return "Input.Hotplug.Volumes with exactly one name"
+	}
+	return missingMigration(kind, in.Migration)
+}
+
+func missingExport(in Input) string {
+	e := in.Export
+	switch {
+	case e == nil || e.Object == nil:
+		return "Input.Export.Object"
+	case e.Object.Name == "":
+		return "metadata.name"
+	case e.Object.Namespace == "":
+		return "metadata.namespace"
+	case e.Object.UID == "":
+		return "metadata.uid"
+	case in.Config.ExporterImage == "":
+		return "Config.ExporterImage"
+	case e.Server != nil && e.Server.CertificateSecret == "":
+		return "Input.Export.Server.CertificateSecret"
+	case e.Server != nil && e.Server.TokenSecret == "":
+		return "Input.Export.Server.TokenSecret"
+	default:
+		return ""
+	}
+}
+
+// object names what is rendered in errors.
+func (in Input) object(kind PodKind) string {
+	if kind == ExporterPod {
+		if in.Export == nil {
+			return "VirtualMachineExport"
+		}
+		return exportName(in.Export.Object)
+	}
+	return vmiName(in.VMI)
+}
+
+func vmiName(vmi *v1.VirtualMachineInstance) string {
+	if vmi == nil {
+		return "VirtualMachineInstance"
+	}
+	return "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name
+}
+
+func exportName(e *exportv1.VirtualMachineExport) string {
+	if e == nil {
+		return "VirtualMachineExport"
+	}
+	return "VirtualMachineExport " + e.Namespace + "/" + e.Name
+}

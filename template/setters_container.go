@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Container appends a container, or replaces the one of that name. The stage owns what it fills in; the rest stays free
+// for others.
+func (d Draft) Container(c corev1.Container) {
+	d.addContainer(fieldContainers, &d.pod.Spec.Containers, c)
+}
+
+// InitContainer appends an init container, or replaces the one of that name, like Container.
+func (d Draft) InitContainer(c corev1.Container) {
+	d.addContainer(fieldInitContainers, &d.pod.Spec.InitContainers, c)
+}
+
+func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Container) {
+	at := field{base: base, name: c.Name}
+	if setItem(d, list, item[corev1.Container]{
+		at: at, value: c, same: func(o *corev1.Container) bool { return o.Name == c.Name },
+	}) {
+		d.claimParts(at, &c)
+	}
+}
+
+// claimParts claims what the added container has.
+func (d Draft) claimParts(at field, c *corev1.Container) {
+	claim := func(sub, item string) {
+		f := at
+		f.sub, f.item = sub, item
+		d.claim(f)
+	}
+	for _, part := range [...]struct {
+		name   string
+		filled bool
+	}{
+		{".image", c.Image != ""}, {".imagePullPolicy", c.ImagePullPolicy != ""},
+		{".restartPolicy", c.RestartPolicy != nil}, {".workingDir", c.WorkingDir != ""},
+		{".command", len(c.Command) > 0}, {".securityContext", c.SecurityContext != nil},
+		{".terminationMessagePolicy", c.TerminationMessagePolicy != ""},
+		{".readinessProbe", c.ReadinessProbe != nil}, {".livenessProbe", c.LivenessProbe != nil},
+		{".startupProbe", c.StartupProbe != nil}, {".lifecycle", c.Lifecycle != nil},
+	} {
+		if part.filled {
+			claim(part.name, "")
+		}
+	}
+	for _, arg := range c.Args {
+		claim(".args", arg)
+	}
+	for i := range c.Ports {
+		claim(".ports", portKey(&c.Ports[i]))
+	}
+	for i := range c.Env {
+		claim(".env", c.Env[i].Name)
+	}
+	for i := range c.VolumeMounts {
+		claim(".volumeMounts", c.VolumeMounts[i].MountPath)
+	}
+	for i := range c.VolumeDevices {
+		claim(".volumeDevices", c.VolumeDevices[i].DevicePath)
+	}
+	for name := range c.Resources.Requests {
+		claim(".resources.requests", string(name))
+	}
+	for name := range c.Resources.Limits {
+		claim(".resources.limits", string(name))
+	}
+	for _, use := range c.Resources.Claims {
+		claim(".resources.claims", claimKey(use))
+	}
+}
+
+func portKey(p *corev1.ContainerPort) string {
+	return fmt.Sprintf("%d/%s/%s", p.ContainerPort, p.Protocol, p.Name)
+}
+
+func claimKey(c corev1.ResourceClaim) string { return c.Name + "/" + c.Request }
+
+// Mount adds a volume mount to a container, or replaces the one at that path.
+func (d Draft) Mount(container string, m corev1.VolumeMount) {
+	if c, at := d.container(container, ".volumeMounts", m.MountPath); c != nil {
+		setItem(d, &c.VolumeMounts, item[corev1.VolumeMount]{
+			at: at, value: m, same: func(o *corev1.VolumeMount) bool { return o.MountPath == m.MountPath },
+		})
+	}
+}
+
+// Device adds a block device to a container, or replaces the one at that path.
+func (d Draft) Device(container string, v corev1.VolumeDevice) {
+	if c, at := d.container(container, ".volumeDevices", v.DevicePath); c != nil {
+		setItem(d, &c.VolumeDevices, item[corev1.VolumeDevice]{
+			at: at, value: v, same: func(o *corev1.VolumeDevice) bool { return o.DevicePath == v.DevicePath },
+		})
+	}
+}
+
+// Env adds an environment variable to a container, or replaces the one of that name.
+func (d Draft) Env(container string, e corev1.EnvVar) {
+	if c, at := d.container(container, ".env", e.Name); c != nil {
+		setItem(d, &c.Env, item[corev1.EnvVar]{
+			at: at, value: e, same: func(o *corev1.EnvVar) bool { return o.Name == e.Name },
+		})
+	}
+}
+
+// Port adds a port to a container.
+func (d Draft) Port(container string, p corev1.ContainerPort) {
+	if c, at := d.container(container, ".ports", portKey(&p)); c != nil {
+		setItem(d, &c.Ports, item[corev1.ContainerPort]{
+			at: at, value: p, same: func(o *corev1.ContainerPort) bool { return portKey(o) == portKey(&p) },
+		})
+	}
+}
+
+// Arg adds an argument of the form "--flag value...", or replaces the values of the flag that is there.
+func (d Draft) Arg(container, flag string, values ...string) {
+	c, at := d.container(container, ".args", flag)
+	if c == nil || !d.claim(at) {
+		return
+	}
+	words := append([]string{flag}, values...)
+	i := slices.Index(c.Args, flag)
+	if i < 0 {
+		c.Args = append(c.Args, words...)
+		return
+	}
+	end := i + 1
+	for end < len(c.Args) && !strings.HasPrefix(c.Args[end], "--") {
+		end++
+	}
+	c.Args = slices.Concat(c.Args[:i], words, c.Args[end:])
+}
+
+// Request sets one resource request of a container.
+func (d Draft) Request(container string, name corev1.ResourceName, q resource.Quantity) {
+	if c, at := d.container(container, ".resources.requests", string(name)); c != nil && d.claim(at) {
+		if c.Resources.Requests == nil {
+			c.Resources.Requests = corev1.ResourceList{}
+		}
+		c.Resources.Requests[name] = q
+	}
+}
+
+// Limit sets one resource limit of a container.
+func (d Draft) Limit(container string, name corev1.ResourceName, q resource.Quantity) {
+	if c, at := d.container(container, ".resources.limits", string(name)); c != nil && d.claim(at) {
+		if c.Resources.Limits == nil {
+			c.Resources.Limits = corev1.ResourceList{}
+		}
+		c.Resources.Limits[name] = q
+	}
+}
+
+// Claim lets a container use one request of a claim of the Pod (see ResourceClaim).
+func (d Draft) Claim(container string, use corev1.ResourceClaim) {
+	if c, at := d.container(container, ".resources.claims", claimKey(use)); c != nil {
+		setItem(d, &c.Resources.Claims, item[corev1.ResourceClaim]{
+			at: at, value: use, same: func(o *corev1.ResourceClaim) bool { return *o == use },
+		})
+	}
+}
+
+// container finds a container or init container by name, and the path of one of its parts. A stage that names one which is
+// not there ends with an error.
+func (d Draft) container(name, sub, item string) (*corev1.Container, field) {
+	for i := range d.pod.Spec.Containers {
+		if d.pod.Spec.Containers[i].Name == name {
+			return &d.pod.Spec.Containers[i], field{fieldContainers, name, sub, item}
+		}
+	}
+	for i := range d.pod.Spec.InitContainers {
+		if d.pod.Spec.InitContainers[i].Name == name {
+			return &d.pod.Spec.InitContainers[i], field{fieldInitContainers, name, sub, item}
+		}
+	}
+	d.fail(invalid("spec.containers["+name+"]", fmt.Sprintf("stage %q needs a container that is not there", d.stage.Name),
+		"put the stage after the one that adds the container"))
+	return nil, field{}
+}

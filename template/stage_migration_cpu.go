@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// sameCPU restricts the target to nodes with the source's CPU vendor and, for a guest that sees the host's model, to nodes
+// that can show it the same model.
+func sameCPU(d *Draft) error {
+	if cpu := d.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
+		if err := sameHostModel(d); err != nil {
+			return err
+		}
+	}
+	if d.migration.SourceNode == nil || hasPrefix(d.pod.Spec.NodeSelector, v1.CPUModelVendorLabel) {
+		return nil
+	}
+	labels := d.migration.SourceNode.Labels
+	for _, key := range sortedKeys(labels) {
+		if strings.HasPrefix(key, v1.CPUModelVendorLabel) {
+			d.From("Input.Migration.SourceNode labels").NodeSelector(key, "true")
+			return nil
+		}
+	}
+	return nil
+}
+
+func sameHostModel(d *Draft) error {
+	// A guest that has migrated before keeps the model it was started with, not that of the node it is on now.
+	inherited := false
+	source := d.migration.SourcePod.Spec.NodeSelector
+	for _, key := range sortedKeys(source) {
+		if strings.HasPrefix(key, v1.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, v1.CPUFeatureLabel) {
+			d.From("Input.Migration.SourcePod spec.nodeSelector").NodeSelector(key, source[key])
+			inherited = true
+		}
+	}
+	if inherited {
+		return nil
+	}
+	var labels map[string]string
+	if d.migration.SourceNode != nil {
+		labels = d.migration.SourceNode.Labels
+	}
+	if !hasPrefix(labels, v1.HostModelCPULabel) {
+		return &Error{
+			Field:  "spec.domain.cpu.model",
+			Reason: fmt.Sprintf("the source node has no label %s<model>, so the model to migrate is not known", v1.HostModelCPULabel),
+			Remedy: "label the node, or give the guest a named CPU model", Err: ErrMissingFact,
+		}
+	}
+	for _, key := range sortedKeys(labels) {
+		if model, ok := strings.CutPrefix(key, v1.HostModelCPULabel); ok {
+			d.From("Input.Migration.SourceNode labels").NodeSelector(v1.SupportedHostModelMigrationCPU+model, "true")
+		}
+		if feature, ok := strings.CutPrefix(key, v1.HostModelRequiredFeaturesLabel); ok {
+			d.From("Input.Migration.SourceNode labels").NodeSelector(v1.CPUFeatureLabel+feature, "true")
+		}
+	}
+	return nil
+}
+
+func hasPrefix(m map[string]string, prefix string) bool {
+	for key := range m {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+	"strconv"
+)
+
+const skipBackupHooks = "kubevirt.io/skip-backup-hooks"
+
+// VeleroHooks generates the annotations by which Velero freezes the guest's file systems while it copies its claims
+// (pre.hook.backup.velero.io/* and post.hook.backup.velero.io/*). The annotation kubevirt.io/skip-backup-hooks of the VMI
+// turns them off, else Config.SkipBackupHooks does.
+type VeleroHooks struct{}
+
+// Annotations implements AnnotationGenerator. It returns no error.
+func (VeleroHooks) Annotations(in Input) (map[string]string, error) {
+	skip := in.Config.SkipBackupHooks
+	if text, ok := in.VMI.Annotations[skipBackupHooks]; ok {
+		parsed, err := strconv.ParseBool(text)
+		skip = err == nil && parsed
+	}
+	if skip {
+		return nil, nil
+	}
+	annotations := map[string]string{"pre.hook.backup.velero.io/timeout": "60s"}
+	for _, hook := range []struct{ when, flag string }{{"pre", "--freeze"}, {"post", "--unfreeze"}} {
+		prefix := hook.when + ".hook.backup.velero.io/"
+		annotations[prefix+"container"] = computeContainer
+		annotations[prefix+"command"] = fmt.Sprintf(`["/usr/bin/virt-freezer", %q, "--name", %q, "--namespace", %q]`,
+			hook.flag, in.VMI.Name, in.VMI.Namespace)
+	}
+	return annotations, nil
+}

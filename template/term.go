@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Term is one line of a calculation; the value is the sum of its terms.
+type Term struct {
+	// Name says what the amount is for, such as "page tables".
+	Name string
+	// Amount is bytes for memory, CPUs for CPU, pieces for devices. It may be negative.
+	Amount resource.Quantity
+	// From names the field or fact that the line follows from. Empty for constants.
+	From string
+}
+
+// String is the amount, the name and the source.
+func (t Term) String() string {
+	s := fmt.Sprintf("%s %s", t.Amount.String(), t.Name)
+	if t.From != "" {
+		s += " (" + t.From + ")"
+	}
+	return s
+}
+
+// Sum adds the amounts of terms.
+func Sum(terms []Term) resource.Quantity {
+	var sum resource.Quantity
+	for i := range terms {
+		sum.Add(terms[i].Amount)
+	}
+	return sum
+}
+
+func bytesTerm(name string, n int64, from string) Term {
+	return Term{Name: name, Amount: *resource.NewQuantity(n, resource.BinarySI), From: from}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
