@@ -5,7 +5,6 @@ package template
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,17 +49,9 @@ type rendering struct {
 	sidecars  []Sidecar
 
 	pod      *corev1.Pod
-	stage    Stage
-	owners   map[field]origin
-	wholes   []field // written with Set: each owns everything below it
+	stage    *Stage
+	ledger   *ledger
 	conflict error
-}
-
-// origin is where a field comes from.
-type origin struct {
-	stage, from string
-	terms       []Term
-	overrode    string // the stage that had set the field before
 }
 
 func newRendering(kind PodKind, in Input) (*rendering, error) {
@@ -74,7 +65,7 @@ func newRendering(kind PodKind, in Input) (*rendering, error) {
 	d := &rendering{
 		kind: kind, input: in, vmi: in.VMI.DeepCopy(), config: in.Config, facts: in.Facts, migration: in.Migration,
 		pod:    &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
-		owners: make(map[field]origin, 128),
+		ledger: newLedger(),
 	}
 	switch kind {
 	case ExporterPod:
@@ -119,60 +110,46 @@ func (d *rendering) Pod() *corev1.Pod { return d.pod }
 // Sidecars returns the sidecars that stage hooks asked for, in order. They must not be changed.
 func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
 
-// claim makes the current stage the owner of a field, unless another stage owns it.
+// claim makes the current stage the owner of a field, unless another stage owns it or what it is a part of.
 func (d Draft) claim(f field) bool {
-	if len(d.wholes) > 0 && !d.freeOfWholes(f) {
+	stage := d.stage.Name
+	if _, o, taken := d.ledger.around(f, stage); taken && !d.overrides(f.String()) {
+		d.owned(f.String(), o)
 		return false
 	}
-	owner, taken := d.owners[f]
-	if taken && owner.stage != d.stage.Name && !d.overrides(f.String()) {
-		d.owned(f.String(), owner)
-		return false
-	}
-	o := origin{stage: d.stage.Name, from: d.from, terms: d.terms, overrode: owner.overrode}
-	if taken && owner.stage != d.stage.Name {
-		o.overrode = owner.stage
-	}
-	d.owners[f] = o
-	return true
-}
-
-// freeOfWholes refuses a part of what another stage has written as a whole.
-func (d Draft) freeOfWholes(f field) bool {
-	for _, whole := range d.wholes {
-		if whole == f || !whole.contains(f) {
-			continue
-		}
-		if o := d.owners[whole]; o.stage != d.stage.Name && !d.overrides(f.String()) {
-			d.owned(f.String(), o)
+	owner, taken := d.ledger.owners[f]
+	o := origin{stage: stage, from: d.from, overrode: owner.overrode}
+	if taken && owner.stage != stage {
+		if !d.overrides(f.String()) {
+			d.owned(f.String(), owner)
 			return false
 		}
+		o.overrode = owner.stage
 	}
+	d.ledger.enter(f, o, d.terms)
 	return true
 }
 
 // claimWhole makes the current stage the owner of a field and of everything below it.
 func (d Draft) claimWhole(f field) bool {
-	if !slices.Contains(d.wholes, f) {
-		for other, o := range d.owners {
-			if other != f && f.contains(other) && o.stage != d.stage.Name && !d.overrides(other.String()) {
-				d.owned(other.String(), o)
-				return false
-			}
+	free := true
+	d.ledger.inside(f, d.stage.Name, func(part field, o origin) bool {
+		if free = d.overrides(part.String()); !free {
+			d.owned(part.String(), o)
 		}
-		if !d.claim(f) {
-			return false
-		}
-		d.wholes = append(d.wholes, f)
-		return true
+		return free
+	})
+	if !free || !d.claim(f) {
+		return false
 	}
-	return d.claim(f)
+	d.ledger.whole(f)
+	return true
 }
 
 // owned refuses to write a field that belongs to another stage. Where both values come from the VMI, it is the VMI that
 // names two things alike.
 func (d Draft) owned(path string, owner origin) {
-	if strings.HasPrefix(d.from, "spec.") && strings.HasPrefix(owner.from, "spec.") {
+	if owner.hasVMISource() && (origin{from: d.from}).hasVMISource() {
 		d.fail(invalid(path, fmt.Sprintf("both %s and %s lead to it", owner.from, d.from), "rename one of them"))
 		return
 	}

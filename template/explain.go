@@ -42,9 +42,12 @@ func (r *Renderer) Explain(kind PodKind, in Input) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Pod: d.pod, Fields: make([]Origin, 0, len(d.owners))}
-	for f, o := range d.owners {
-		e.Fields = append(e.Fields, Origin{Path: f.String(), Stage: o.stage, From: o.from, Overrode: o.overrode, Terms: o.terms})
+	defer d.ledger.release()
+	e := &Explanation{Pod: d.pod, Fields: make([]Origin, 0, len(d.ledger.owners))}
+	for f, o := range d.ledger.owners {
+		e.Fields = append(e.Fields, Origin{
+			Path: f.String(), Stage: o.stage, From: o.from, Overrode: o.overrode, Terms: d.ledger.terms[f],
+		})
 	}
 	slices.SortFunc(e.Fields, func(a, b Origin) int { return cmp.Compare(a.Path, b.Path) })
 	return e, nil

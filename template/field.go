@@ -2,7 +2,10 @@
 
 package template
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // field names one field of a Pod as BASE[NAME]SUB[ITEM], of which only BASE is always there:
 //
@@ -21,6 +24,9 @@ const (
 	fieldVolumes        = "spec.volumes"
 	fieldContainers     = "spec.containers"
 	fieldInitContainers = "spec.initContainers"
+	fieldPullSecrets    = "spec.imagePullSecrets"
+	fieldResourceClaims = "spec.resourceClaims"
+	fieldTolerations    = "spec.tolerations"
 )
 
 // String is the path of the field.
@@ -68,3 +74,12 @@ func (f field) contains(g field) bool {
 		return g.sub == f.sub && g.item == f.item
 	}
 }
+
+// elementOf names an element of one of the VMI's lists, such as spec.volumes[2].
+func elementOf(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+const (
+	vmiVolumes    = "spec.volumes"
+	vmiDisks      = "spec.domain.devices.disks"
+	vmiInterfaces = "spec.domain.devices.interfaces"
+)

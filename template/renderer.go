@@ -85,6 +85,7 @@ func (r *Renderer) Render(kind PodKind, in Input) (*corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.ledger.release()
 	return d.pod, nil
 }
 
@@ -93,14 +94,18 @@ func (r *Renderer) render(kind PodKind, in Input) (*rendering, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range r.stages {
+	draft := new(Draft)
+	for i := range r.stages {
+		s := &r.stages[i]
 		if !s.appliesTo(kind) {
 			continue
 		}
-		d.stage = s
-		err := s.Apply(&Draft{rendering: d})
+		d.stage, *draft = s, Draft{rendering: d}
+		err := s.Apply(draft)
 		if err != nil || d.conflict != nil {
-			return nil, d.locate(errors.Join(err, d.conflict))
+			err = d.locate(errors.Join(err, d.conflict))
+			d.ledger.release()
+			return nil, err
 		}
 	}
 	return d, nil

@@ -4,6 +4,7 @@ package template
 
 import (
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -59,10 +60,7 @@ func (d Draft) Drop(path string) {
 // Volume adds a volume. The same volume added twice is there once, here and for all lists; another one of that name
 // replaces it if the stage declares the field in Overrides.
 func (d Draft) Volume(v corev1.Volume) {
-	setItem(d, &d.pod.Spec.Volumes, item[corev1.Volume]{
-		at: field{base: fieldVolumes, name: v.Name}, value: v,
-		same: func(o *corev1.Volume) bool { return o.Name == v.Name },
-	})
+	setItem(d, &d.pod.Spec.Volumes, field{base: fieldVolumes, name: v.Name}, v, volumeKey)
 }
 
 // EmptyDir adds an empty folder that lives as long as the Pod.
@@ -72,62 +70,67 @@ func (d Draft) EmptyDir(name string) {
 
 // PullSecret adds an image pull secret. The empty name adds nothing.
 func (d Draft) PullSecret(name string) {
-	if name == "" {
-		return
+	if name != "" {
+		setItem(d, &d.pod.Spec.ImagePullSecrets, field{base: fieldPullSecrets, name: name},
+			corev1.LocalObjectReference{Name: name}, secretKey)
 	}
-	setItem(d, &d.pod.Spec.ImagePullSecrets, item[corev1.LocalObjectReference]{
-		at: field{base: "spec.imagePullSecrets", name: name}, value: corev1.LocalObjectReference{Name: name},
-		same: func(o *corev1.LocalObjectReference) bool { return o.Name == name },
-	})
 }
 
 // ResourceClaim adds a claim for devices to the Pod. Containers use it by Claim.
 func (d Draft) ResourceClaim(c corev1.PodResourceClaim) {
-	setItem(d, &d.pod.Spec.ResourceClaims, item[corev1.PodResourceClaim]{
-		at: field{base: "spec.resourceClaims", name: c.Name}, value: c,
-		same: func(o *corev1.PodResourceClaim) bool { return o.Name == c.Name },
-	})
+	setItem(d, &d.pod.Spec.ResourceClaims, field{base: fieldResourceClaims, name: c.Name}, c, podClaimKey)
 }
 
 // Toleration adds a toleration.
 func (d Draft) Toleration(t corev1.Toleration) {
-	setItem(d, &d.pod.Spec.Tolerations, item[corev1.Toleration]{
-		at: field{base: "spec.tolerations", name: fmt.Sprintf("%s:%s:%s:%s", t.Key, t.Operator, t.Value, t.Effect)}, value: t,
-		same: func(o *corev1.Toleration) bool {
-			return o.Key == t.Key && o.Operator == t.Operator && o.Value == t.Value && o.Effect == t.Effect
-		},
-	})
+	setItem(d, &d.pod.Spec.Tolerations, field{base: fieldTolerations, name: tolerationKey(&t)}, t, tolerationKey)
 }
 
-// item is one element of a list whose elements have a merge key.
-type item[T any] struct {
-	at    field
-	value T
-	same  func(*T) bool // has the same key
+// The keys by which elements of a Pod's lists are told apart.
+func volumeKey(v *corev1.Volume) string                { return v.Name }
+func secretKey(s *corev1.LocalObjectReference) string  { return s.Name }
+func podClaimKey(c *corev1.PodResourceClaim) string    { return c.Name }
+func containerKey(c *corev1.Container) string          { return c.Name }
+func mountKey(m *corev1.VolumeMount) string            { return m.MountPath }
+func deviceKey(d *corev1.VolumeDevice) string          { return d.DevicePath }
+func envKey(e *corev1.EnvVar) string                   { return e.Name }
+func containerClaimKey(c *corev1.ResourceClaim) string { return c.Name + "/" + c.Request }
+
+func portKey(p *corev1.ContainerPort) string {
+	return strconv.Itoa(int(p.ContainerPort)) + "/" + string(p.Protocol) + "/" + p.Name
 }
 
-func setItem[T any](d Draft, list *[]T, it item[T]) bool {
+func tolerationKey(t *corev1.Toleration) string {
+	return t.Key + ":" + string(t.Operator) + ":" + t.Value + ":" + string(t.Effect)
+}
+
+// setItem adds an element to a list, or replaces the one with the same key, which is the last part of the field.
+func setItem[T any](d Draft, list *[]T, at field, value T, key func(*T) string) bool {
+	wanted := at.name
+	if at.item != "" {
+		wanted = at.item
+	}
 	for i := range *list {
 		old := &(*list)[i]
-		if !it.same(old) {
+		if key(old) != wanted {
 			continue
 		}
 		switch {
-		case equality.Semantic.DeepEqual(*old, it.value):
+		case equality.Semantic.DeepEqual(*old, value):
 			return true
-		case d.owners[it.at].stage == d.stage.Name && !d.overrides(it.at.String()):
-			d.fail(invalid(it.at.String(), fmt.Sprintf("stage %q sets it twice, each time differently", d.stage.Name),
+		case d.ledger.owners[at].stage == d.stage.Name && !d.overrides(at.String()):
+			d.fail(invalid(at.String(), fmt.Sprintf("stage %q sets it twice, each time differently", d.stage.Name),
 				"rename the volume or device of the guest that leads to one of them"))
 			return false
-		case d.claim(it.at):
-			*old = it.value
+		case d.claim(at):
+			*old = value
 			return true
 		}
 		return false
 	}
-	if !d.claim(it.at) {
+	if !d.claim(at) {
 		return false
 	}
-	*list = append(*list, it.value)
+	*list = append(*list, value)
 	return true
 }

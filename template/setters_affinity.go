@@ -69,11 +69,11 @@ func (d Draft) JoinPods(t corev1.PodAffinityTerm) {
 
 // note records a contribution to a list that stages share.
 func (d Draft) note(f field) {
-	o := origin{stage: d.stage.Name, from: d.from, terms: d.terms}
-	if before, ok := d.owners[f]; ok && before.stage != o.stage {
+	o := origin{stage: d.stage.Name, from: d.from}
+	if before, ok := d.ledger.owners[f]; ok && before.stage != o.stage {
 		o.overrode = before.stage
 	}
-	d.owners[f] = o
+	d.ledger.enter(f, o, d.terms)
 }
 
 func (d Draft) affinity() *corev1.Affinity {

@@ -24,9 +24,7 @@ func (d Draft) InitContainer(c corev1.Container) {
 
 func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Container) {
 	at := field{base: base, name: c.Name}
-	if setItem(d, list, item[corev1.Container]{
-		at: at, value: c, same: func(o *corev1.Container) bool { return o.Name == c.Name },
-	}) {
+	if setItem(d, list, at, c, containerKey) {
 		d.claimParts(at, &c)
 	}
 }
@@ -75,49 +73,35 @@ func (d Draft) claimParts(at field, c *corev1.Container) {
 		claim(".resources.limits", string(name))
 	}
 	for _, use := range c.Resources.Claims {
-		claim(".resources.claims", claimKey(use))
+		claim(".resources.claims", containerClaimKey(&use))
 	}
 }
-
-func portKey(p *corev1.ContainerPort) string {
-	return fmt.Sprintf("%d/%s/%s", p.ContainerPort, p.Protocol, p.Name)
-}
-
-func claimKey(c corev1.ResourceClaim) string { return c.Name + "/" + c.Request }
 
 // Mount adds a volume mount to a container, or replaces the one at that path.
 func (d Draft) Mount(container string, m corev1.VolumeMount) {
 	if c, at := d.container(container, ".volumeMounts", m.MountPath); c != nil {
-		setItem(d, &c.VolumeMounts, item[corev1.VolumeMount]{
-			at: at, value: m, same: func(o *corev1.VolumeMount) bool { return o.MountPath == m.MountPath },
-		})
+		setItem(d, &c.VolumeMounts, at, m, mountKey)
 	}
 }
 
 // Device adds a block device to a container, or replaces the one at that path.
 func (d Draft) Device(container string, v corev1.VolumeDevice) {
 	if c, at := d.container(container, ".volumeDevices", v.DevicePath); c != nil {
-		setItem(d, &c.VolumeDevices, item[corev1.VolumeDevice]{
-			at: at, value: v, same: func(o *corev1.VolumeDevice) bool { return o.DevicePath == v.DevicePath },
-		})
+		setItem(d, &c.VolumeDevices, at, v, deviceKey)
 	}
 }
 
 // Env adds an environment variable to a container, or replaces the one of that name.
 func (d Draft) Env(container string, e corev1.EnvVar) {
 	if c, at := d.container(container, ".env", e.Name); c != nil {
-		setItem(d, &c.Env, item[corev1.EnvVar]{
-			at: at, value: e, same: func(o *corev1.EnvVar) bool { return o.Name == e.Name },
-		})
+		setItem(d, &c.Env, at, e, envKey)
 	}
 }
 
 // Port adds a port to a container.
 func (d Draft) Port(container string, p corev1.ContainerPort) {
 	if c, at := d.container(container, ".ports", portKey(&p)); c != nil {
-		setItem(d, &c.Ports, item[corev1.ContainerPort]{
-			at: at, value: p, same: func(o *corev1.ContainerPort) bool { return portKey(o) == portKey(&p) },
-		})
+		setItem(d, &c.Ports, at, p, portKey)
 	}
 }
 
@@ -162,10 +146,8 @@ func (d Draft) Limit(container string, name corev1.ResourceName, q resource.Quan
 
 // Claim lets a container use one request of a claim of the Pod (see ResourceClaim).
 func (d Draft) Claim(container string, use corev1.ResourceClaim) {
-	if c, at := d.container(container, ".resources.claims", claimKey(use)); c != nil {
-		setItem(d, &c.Resources.Claims, item[corev1.ResourceClaim]{
-			at: at, value: use, same: func(o *corev1.ResourceClaim) bool { return *o == use },
-		})
+	if c, at := d.container(container, ".resources.claims", containerClaimKey(&use)); c != nil {
+		setItem(d, &c.Resources.Claims, at, use, containerClaimKey)
 	}
 }
 
