@@ -306,9 +306,20 @@ func TestDecideEndsADomainWithoutObject(t *testing.T) {
 		"paused":        {runs(domain.StatusPaused, domain.ReasonUser), "SetMetadata, Resume, Shutdown"},
 		"powered off":   {runs(domain.StatusShutoff, domain.ReasonShutdown), "Undefine, Cleanup"},
 		"left by crash": {runs(domain.StatusCrashed, domain.ReasonPanicked), "Undefine, Cleanup"},
+		// These may have run elsewhere since: none of them is resumed.
+		"stopped for a switch":      {runs(domain.StatusPaused, domain.ReasonMigration), "Destroy, Undefine, Cleanup"},
+		"stopped, with time left":   {runs(domain.StatusPaused, domain.ReasonMigration, graceUntil(decideNow.Add(time.Minute))), "Destroy, Undefine, Cleanup"},
+		"switched ahead of memory":  {runs(domain.StatusPaused, domain.ReasonPostcopy), "Destroy, Undefine, Cleanup"},
+		"coming in from elsewhere":  {runs(domain.StatusPaused, domain.ReasonStartingUp), "Destroy, Undefine, Cleanup"},
+		"stopped, without metadata": {&domain.State{Name: "ns_guest", UUID: "uid-1", Status: domain.StatusPaused, Reason: domain.ReasonMigration}, "Destroy, Undefine, Cleanup"},
+		"resumed after the switch":  {runs(domain.StatusRunning, domain.ReasonMigration), "SetMetadata, Shutdown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := domain.Decide(domain.Sight{Node: here, State: tt.state}, decideNow)
+			s := domain.Sight{Node: here, State: tt.state}
+			if tt.state != nil && tt.state.UUID == "uid-1" {
+				s.Leftovers = []types.UID{"uid-1"} // its files are what tells whose it is
+			}
+			plan, err := domain.Decide(s, decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}
