@@ -102,7 +102,7 @@ func (d *decision) deletePods() {
 // whose guest has ended has nothing to be patient for: it is hurried, also if it
 // is terminating already.
 func (d *decision) deletePod(p *corev1.Pod, why string) {
-	ended := d.guestEnded()
+	ended := unheld(d.lease)
 	switch {
 	case p.DeletionTimestamp == nil && ended:
 		d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: why})
@@ -125,16 +125,6 @@ func (d *decision) deleteUseless() {
 		if !PodDown(p) {
 			d.deletePod(p, "the guest has ended")
 		}
-	}
-}
-
-// guestEnded tells whether no node may still run the guest.
-func (d *decision) guestEnded() bool {
-	switch d.lease.State {
-	case handoff.Released, handoff.Unclaimed, handoff.Claimed, handoff.Offered:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -173,7 +173,13 @@ func TestNothingIsSaidOfAPodThatMayBeUnseen(t *testing.T) {
 	}
 }
 
-func TestAnAbsentPodNeedsProofWhereTheGuestWouldFail(t *testing.T) {
+func TestAnAbsentPodNeedsProofWhereTheGuestWouldFailOrGo(t *testing.T) {
+	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
+	released := lease(handoff.Lease{State: handoff.Released, Epoch: 2})
+	finalizers := func(names ...string) func(*v1.VirtualMachineInstance) {
+		return func(g *v1.VirtualMachineInstance) { g.Finalizers = names }
+	}
+	illegible := func(g *v1.VirtualMachineInstance) { g.Annotations = map[string]string{handoff.Annotation: "?"} }
 	other := pod("p", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })
 	for name, tt := range map[string]struct {
 		s    vmi.Snapshot
@@ -185,7 +191,21 @@ func TestAnAbsentPodNeedsProofWhereTheGuestWouldFail(t *testing.T) {
 		"running in its Pod":             {vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, false},
 		"waiting for the caches":         {vmi.Snapshot{VMI: guest(v1.Running), Unseen: []string{"x"}}, false},
 		"pending":                        {vmi.Snapshot{VMI: guest(v1.Pending)}, false},
-		"final":                          {vmi.Snapshot{VMI: guest(v1.Failed)}, false},
+		"pending, being deleted":         {vmi.Snapshot{VMI: guest(v1.Pending, deleting)}, false},
+
+		"final, nobody had it":              {vmi.Snapshot{VMI: guest(v1.Failed)}, true},
+		"final, its node has released it":   {vmi.Snapshot{VMI: guest(v1.Succeeded, released)}, true},
+		"final and being deleted":           {vmi.Snapshot{VMI: guest(v1.Succeeded, released, deleting)}, true},
+		"final, under the old finalizer":    {vmi.Snapshot{VMI: guest(v1.Failed, finalizers("foregroundDeleteVirtualMachine"))}, true},
+		"final, its node has it still":      {vmi.Snapshot{VMI: guest(v1.Failed, owned)}, false},
+		"final, its Pod is there":           {vmi.Snapshot{VMI: guest(v1.Failed, released), Pods: []*corev1.Pod{pod("p")}}, false},
+		"final, its Pod elsewhere is there": {vmi.Snapshot{VMI: guest(v1.Failed, on("node-a"), released), Pods: []*corev1.Pod{other}}, false},
+		"final, waiting for the caches":     {vmi.Snapshot{VMI: guest(v1.Failed, released), Unseen: []string{"x"}}, false},
+		"final, let go already":             {vmi.Snapshot{VMI: guest(v1.Failed, released, finalizers())}, false},
+		"final, held by somebody else only": {vmi.Snapshot{VMI: guest(v1.Failed, released, deleting, finalizers("example.test/backup"))}, false},
+		"final, its lease illegible":        {vmi.Snapshot{VMI: guest(v1.Failed, illegible)}, false},
+		"never received, being deleted":     {vmi.Snapshot{VMI: guest(v1.WaitingForSync, deleting)}, true},
+		"waiting to be received":            {vmi.Snapshot{VMI: guest(v1.WaitingForSync)}, false},
 	} {
 		if got := tt.s.NeedsProof(); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

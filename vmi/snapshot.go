@@ -3,6 +3,7 @@
 package vmi
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +35,7 @@ type Snapshot struct {
 	VMI *v1.VirtualMachineInstance
 	// Pods are all Pods whose controller is the VMI (by UID), in any phase.
 	// That a Pod is absent must be the API server's word where the guest fails
-	// because of it; see NeedsProof.
+	// or its object goes because of it; see NeedsProof.
 	Pods []*corev1.Pod
 	// Foreign is a Pod that has the name of the guest's Pod and is not the
 	// guest's; nil if there is none.
@@ -92,13 +93,36 @@ func newer(a, b *corev1.Pod) bool {
 }
 
 // NeedsProof reports whether the snapshot lacks a Pod without which Decide
-// declares the guest failed, upon which its node ends it. A cache proves no
-// absence: of two caches, the one of Pods may lag behind the one that shows the
-// guest on a new node. Pods must then be read from the API server.
+// declares the guest failed, upon which its node ends it, or takes the finalizer
+// away, upon which nobody looks after a Pod any more. A cache proves no absence: of
+// two caches, the one of Pods may lag behind the one that shows the guest on a new
+// node, or at its end. Pods must then be read from the API server.
 func (s Snapshot) NeedsProof() bool {
 	switch s.VMI.Status.Phase {
 	case v1.Scheduling, v1.Scheduled, v1.Running:
 		return len(s.Unseen) == 0 && s.Launcher() == nil
+	default:
+		return s.leaves()
+	}
+}
+
+// leaves reports whether the object still has the finalizer and nothing that the
+// snapshot shows is left to be done under it.
+func (s Snapshot) leaves() bool {
+	// A guest that waits to be received from elsewhere never was here.
+	ended := s.VMI.IsFinal() || s.VMI.Status.Phase == v1.WaitingForSync && s.VMI.DeletionTimestamp != nil
+	if !ended || len(s.Pods) > 0 || len(s.Unseen) > 0 || !slices.ContainsFunc(s.VMI.Finalizers, ours) {
+		return false
+	}
+	lease, err := handoff.Of(s.VMI)
+	return err == nil && unheld(lease)
+}
+
+// unheld tells whether no node may run the guest by its lease.
+func unheld(l handoff.Lease) bool {
+	switch l.State {
+	case handoff.Released, handoff.Unclaimed, handoff.Claimed, handoff.Offered:
+		return true
 	default:
 		return false
 	}

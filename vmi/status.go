@@ -205,14 +205,15 @@ func (d *decision) step(e handoff.Event) error {
 // finalizers lets the object go once the guest has ended, its phase says so
 // and no Pod of it is left.
 func (d *decision) finalizers() {
-	// A guest that waits to be received from elsewhere never was here.
-	ended := d.VMI.IsFinal() || d.VMI.Status.Phase == v1.WaitingForSync && d.VMI.DeletionTimestamp != nil
-	if !ended || len(d.Pods) > 0 || len(d.Unseen) > 0 || !d.guestEnded() {
-		return
+	if d.leaves() {
+		d.plan.VMI.Finalizers = slices.DeleteFunc(d.plan.VMI.Finalizers, ours)
 	}
-	d.plan.VMI.Finalizers = slices.DeleteFunc(d.plan.VMI.Finalizers, func(f string) bool {
-		return f == v1.VirtualMachineInstanceFinalizer || f == deprecatedFinalizer
-	})
+}
+
+// ours tells whether a finalizer is the one this controller puts on the object, by
+// its name of today or of before.
+func ours(finalizer string) bool {
+	return finalizer == v1.VirtualMachineInstanceFinalizer || finalizer == deprecatedFinalizer
 }
 
 func (d *decision) setPhase(p v1.VirtualMachineInstancePhase) {
