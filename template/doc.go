@@ -37,6 +37,6 @@
 // plugins, passt, slirp and macvtap; filesystems (virtiofs) and containerPath volumes; hook sidecars;
 // access credentials; persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations;
 // launch security; dynamic resource allocation claims; utility volumes; decentralised migration; the gates
-// HypervStrictCheck, CrossArchitectureVirtualization, IOMMUFD, Plugins, ConfigurableHypervisor,
+// IOMMUFD, Plugins, ConfigurableHypervisor,
 // DockerSELinuxMCSWorkaround and NetworkDevicesWithDRA. Temporary, hotplug and exporter Pods are not rendered yet either.
 package template

@@ -31,7 +31,7 @@ var gatesOn = []string{
 
 // gatesUnsupported change the Pod in a way that no stage renders yet.
 var gatesUnsupported = []string{
-	"HypervStrictCheck", "CrossArchitectureVirtualization", "IOMMUFD", "Plugins", "ConfigurableHypervisor",
+	"IOMMUFD", "Plugins", "ConfigurableHypervisor",
 	"DockerSELinuxMCSWorkaround", "NetworkDevicesWithDRA",
 }
 

@@ -3,6 +3,8 @@
 package template
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -14,6 +16,9 @@ func affinity(d *Draft) error {
 	}
 	avoid := func(from, label string) {
 		d.From(from).RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
+	}
+	if arch := d.vmi.Spec.Architecture; arch != "" && d.config.GateEnabled(gateCrossArch) {
+		preferArch(d, strings.ToLower(arch))
 	}
 	cpu := d.vmi.Spec.Domain.CPU
 	if cpu == nil || cpu.Model == "" || cpu.Model == v1.CPUModeHostModel {
@@ -28,4 +33,14 @@ func affinity(d *Draft) error {
 		}
 	}
 	return nil
+}
+
+// preferArch prefers nodes that run the guest's architecture natively over those that emulate it.
+func preferArch(d *Draft, arch string) {
+	d.From("spec.architecture").PreferNode(corev1.PreferredSchedulingTerm{
+		Weight: 100, // the highest there is
+		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{arch}},
+		}},
+	})
 }

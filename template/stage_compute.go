@@ -118,7 +118,7 @@ func ovmfPath(d *Draft) string {
 	switch architecture(d.vmi, d.config) {
 	case "arm64":
 		return "/usr/share/AAVMF"
-	case "s390x":
+	case archS390x:
 		return ""
 	default:
 		return "/usr/share/edk2/ovmf"

@@ -14,34 +14,93 @@ import (
 // nodeSelector asks for a node that can run the guest: the cluster's labels, overlaid by the VMI's, and those of the
 // features it uses.
 func nodeSelector(d *Draft) error {
-	vmi := d.vmi
 	d.NodeSelector(v1.NodeSchedulable, "true")
-	if arch := vmi.Spec.Architecture; arch != "" {
-		d.From("spec.architecture").NodeSelector(corev1.LabelArchStable, strings.ToLower(arch))
+	anyArch := d.config.GateEnabled(gateCrossArch)
+	if arch := strings.ToLower(d.vmi.Spec.Architecture); arch != "" && !anyArch {
+		d.From("spec.architecture").NodeSelector(corev1.LabelArchStable, arch)
 	}
-	for _, key := range sortedKeys(d.config.NodeSelectors) {
-		d.From("Config.NodeSelectors").NodeSelector(key, d.config.NodeSelectors[key])
+	for _, layer := range []struct {
+		from      string
+		selectors map[string]string
+	}{{"Config.NodeSelectors", d.config.NodeSelectors}, {"spec.nodeSelector", d.vmi.Spec.NodeSelector}} {
+		for _, key := range sortedKeys(layer.selectors) {
+			if anyArch && d.vmi.Spec.Architecture != "" && key == corev1.LabelArchStable {
+				continue // nodes of another architecture emulate the guest's, see archLabel
+			}
+			d.From(layer.from).NodeSelector(key, layer.selectors[key])
+		}
 	}
-	for _, key := range sortedKeys(vmi.Spec.NodeSelector) {
-		d.From("spec.nodeSelector").NodeSelector(key, vmi.Spec.NodeSelector[key])
-	}
-	require := func(from, label string) { d.From(from).NodeSelector(label, "true") }
-	if vmi.IsCPUDedicated() {
-		require("spec.domain.cpu.dedicatedCpuPlacement", v1.CPUManager)
-	}
-	for _, label := range cpuLabels(vmi.Spec.Domain.CPU) {
-		require("spec.domain.cpu", label)
-	}
-	if machine := machineType(vmi); machine != "" {
-		require("status.machine.type, spec.domain.machine.type", v1.SupportedMachineTypeLabel+machine)
-	}
-	if hz := tscFrequency(vmi); hz > 0 {
-		require("status.topologyHints.tscFrequency", fmt.Sprintf("scheduling.node.kubevirt.io/tsc-frequency-%d", hz))
-	}
-	if vmi.IsRealtimeEnabled() {
-		require("spec.domain.cpu.realtime", v1.RealtimeLabel)
+	for _, n := range neededLabels(d) {
+		d.From(n.from).NodeSelector(n.label, "true")
 	}
 	return nil
+}
+
+// neededLabel is a label that says what a node can do, with the field that needs it.
+type neededLabel struct{ from, label string }
+
+// neededLabels are the labels of the nodes that can do what the guest is promised.
+func neededLabels(d *Draft) []neededLabel {
+	vmi := d.vmi
+	var needed []neededLabel
+	add := func(needs bool, from, label string) {
+		if needs {
+			needed = append(needed, neededLabel{from, label})
+		}
+	}
+	add(vmi.IsCPUDedicated(), "spec.domain.cpu.dedicatedCpuPlacement", v1.CPUManager)
+	if d.config.GateEnabled(gateHypervStrict) {
+		needed = append(needed, hypervLabels(vmi.Spec.Domain.Features)...)
+	}
+	for _, label := range cpuLabels(vmi.Spec.Domain.CPU) {
+		add(true, "spec.domain.cpu", label)
+	}
+	machine, hz, arch := machineType(vmi), tscFrequency(vmi), strings.ToLower(vmi.Spec.Architecture)
+	add(machine != "", "status.machine.type, spec.domain.machine.type", v1.SupportedMachineTypeLabel+machine)
+	add(hz > 0, "status.topologyHints.tscFrequency", fmt.Sprintf("scheduling.node.kubevirt.io/tsc-frequency-%d", hz))
+	add(vmi.IsRealtimeEnabled(), "spec.domain.cpu.realtime", v1.RealtimeLabel)
+	if s := vmi.Spec.Domain.LaunchSecurity; s != nil {
+		const from = "spec.domain.launchSecurity"
+		add(s.SEV != nil || s.SNP != nil, from, v1.SEVLabel)
+		add(s.SEV != nil && s.SEV.Policy != nil && isTrue(s.SEV.Policy.EncryptedState), from, v1.SEVESLabel)
+		add(s.SNP != nil, from, v1.SEVSNPLabel)
+		add(arch == archS390x, from, v1.SecureExecutionLabel)
+		add(s.TDX != nil, from, v1.TDXLabel)
+	}
+	add(arch != "" && d.config.GateEnabled(gateCrossArch), "spec.architecture", archLabel(arch))
+	return needed
+}
+
+const archS390x = "s390x"
+
+// archLabel marks nodes that run guests of an architecture, natively or by emulation.
+func archLabel(arch string) string { return v1.VMArchLabel + arch }
+
+// hypervLabels name the Hyper-V enlightenments that depend on the node. The others work on every node.
+func hypervLabels(f *v1.Features) (needed []neededLabel) {
+	if f == nil || f.Hyperv == nil {
+		return nil
+	}
+	h := f.Hyperv
+	on := func(s *v1.FeatureState) bool { return s != nil && isTrue(s.Enabled) }
+	for _, feature := range []struct {
+		name string
+		on   bool
+	}{
+		{"vpindex", on(h.VPIndex)}, {"runtime", on(h.Runtime)}, {"reset", on(h.Reset)}, {"synic", on(h.SyNIC)},
+		{"synictimer", h.SyNICTimer != nil && isTrue(h.SyNICTimer.Enabled)},
+		{"frequencies", on(h.Frequencies)}, {"reenlightenment", on(h.Reenlightenment)},
+		{"tlbflush", h.TLBFlush != nil && isTrue(h.TLBFlush.Enabled)}, {"ipi", on(h.IPI)},
+	} {
+		if feature.on {
+			needed = append(needed, neededLabel{"spec.domain.features.hyperv." + feature.name, v1.HypervLabel + feature.name})
+		}
+	}
+	// Nested virtualization through an enlightened VMCS exists on Intel alone. Naming it turns it on.
+	if h.EVMCS != nil && (h.EVMCS.Enabled == nil || *h.EVMCS.Enabled) {
+		needed = append(needed, neededLabel{"spec.domain.features.hyperv.evmcs", v1.CPUModelVendorLabel + "Intel"})
+	}
+	return needed
 }
 
 // cpuLabels name the CPU model and the required features. Without a model, features do not restrict nodes.

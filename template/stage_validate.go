@@ -24,17 +24,8 @@ func validate(d *Draft) error {
 		checkVolumes(d.vmi.Spec.Volumes),
 		checkInterfaces(&d.vmi.Spec),
 		checkKernelBoot(&d.vmi.Spec.Domain),
+		checkPod(d),
 	)
-	for _, host := range []struct{ field, name string }{
-		{"spec.hostname", d.vmi.Spec.Hostname}, {"spec.subdomain", d.vmi.Spec.Subdomain},
-	} {
-		if problems := validation.IsDNS1123Label(host.name); host.name != "" && len(problems) > 0 {
-			errs = append(errs, invalid(host.field, fmt.Sprintf("%q: %s", host.name, problems[0]), "use lower case letters, digits and dashes"))
-		}
-	}
-	if g := d.vmi.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
-		errs = append(errs, invalid("spec.terminationGracePeriodSeconds", fmt.Sprintf("%d is negative", *g), "use 0 or more seconds"))
-	}
 	return errors.Join(errs...)
 }
 
@@ -262,11 +253,6 @@ func checkInterfaces(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
 		seen[iface.Name] = true
 		if !networks[iface.Name] {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no network %q", iface.Name), "add the network to spec.networks or remove the interface"))
-		}
-		for j, p := range iface.Ports {
-			if p.Port < 1 || p.Port > 65535 {
-				errs = append(errs, invalid(fmt.Sprintf("%s.ports[%d].port", at, j), fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535"))
-			}
 		}
 	}
 	return errs

@@ -198,14 +198,6 @@ func TestAffinityOfANamedModelIsLeftAlone(t *testing.T) {
 	if got := launcher(t, input(vmi)).Spec.Affinity; got != nil {
 		t.Errorf("got %v, want none", got)
 	}
-	vmi.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{},
-	}}
-	vmi.Spec.Domain.CPU = nil
-	got := launcher(t, input(vmi)).Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	if len(got.NodeSelectorTerms) != 0 {
-		t.Errorf("a selector that matches no node got terms: %v", got.NodeSelectorTerms)
-	}
 }
 
 func TestVolumesThatAreNotTheLaunchers(t *testing.T) {

@@ -173,7 +173,7 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		"launch security": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.LaunchSecurity = &v1.LaunchSecurity{} }, nil, "spec.domain.launchSecurity"},
 		"credentials":     {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.AccessCredentials = []v1.AccessCredential{{}} }, nil, "spec.accessCredentials"},
 		"claims": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{}}
+			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: "c", ResourceClaimName: new(string)}}
 		}, nil, "spec.resourceClaims"},
 		"utility volumes": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, nil, "spec.utilityVolumes"},
 		"container path":  {volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{}}), nil, "spec.volumes[0].containerPath"},
@@ -187,7 +187,7 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 			func(c *template.Config) { c.DisabledFeatureGates = []string{"ImageVolume"} }, "spec.volumes[0].containerDisk"},
 		"kernel boot without image volumes": {kernelBoot("i", "/k"),
 			func(c *template.Config) { c.DisabledFeatureGates = []string{"ImageVolume"} }, "spec.domain.firmware.kernelBoot"},
-		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"HypervStrictCheck"} }, "Config.FeatureGates"},
+		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"Plugins"} }, "Config.FeatureGates"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(newVMI(tc.vmi))
