@@ -33,7 +33,7 @@
 // # Not rendered yet
 //
 // A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
-// containerDisk and kernelBoot with the ImageVolume gate off; secondary (multus) networks, SR-IOV, network binding
+// secondary (multus) networks, SR-IOV, network binding
 // plugins, passt, slirp and macvtap; filesystems (virtiofs) and containerPath volumes; hook sidecars;
 // access credentials; persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations;
 // launch security; dynamic resource allocation claims; utility volumes; decentralised migration; the gates

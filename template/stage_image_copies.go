@@ -2,4 +2,79 @@
 
 package template
 
-func imageCopies(*Draft) error { return nil }
+import (
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// imageCopies adds a container per disk image where the cluster has no image volumes. It offers the image's files to the
+// guest through a folder they share; a binary of the launcher's image, put there by the first init container, does that.
+// The init container of each image makes the kubelet pull it before the guest starts.
+func imageCopies(d *Draft) error {
+	if d.config.GateEnabled(gateImageVolume) {
+		return nil
+	}
+	all, err := pinnedImages(d)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	d.From("Config.LauncherImage, " + runtimeUser).InitContainer(binaryContainer(d))
+	for _, image := range all {
+		d.From(image.field).InitContainer(imageContainer(d, image, "-init", "--no-op"))
+	}
+	for _, image := range all {
+		folder := copyFolder(d.vmi) + "/" + image.copyName
+		d.From(image.field).Container(imageContainer(d, image, "", "--copy-path", folder))
+	}
+	return nil
+}
+
+// copyFolder is where the containers with disk images have their part of the shared folder.
+func copyFolder(vmi *v1.VirtualMachineInstance) string {
+	return containerDiskData + "/" + string(vmi.UID)
+}
+
+func imageContainer(d *Draft, image diskImage, suffix string, args ...string) corev1.Container {
+	return corev1.Container{
+		Name:            imageContainerPrefix + image.volume + suffix,
+		Image:           image.reference,
+		ImagePullPolicy: image.pullPolicy,
+		Command:         []string{"/usr/bin/container-disk"},
+		Args:            args,
+		SecurityContext: supportSecurity(),
+		Resources:       imageResources(d),
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: containerDisks, MountPath: copyFolder(d.vmi)},
+			{Name: launcherBinaries, MountPath: "/usr/bin"},
+		},
+	}
+}
+
+// binaryContainer copies the binary that runs in images. It runs as the launcher does.
+func binaryContainer(d *Draft) corev1.Container {
+	request, limit := amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "40M"}
+	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+		limit.cpu = "10m"
+	}
+	return corev1.Container{
+		Name:            "container-disk-binary",
+		Image:           d.config.LauncherImage,
+		ImagePullPolicy: d.config.ImagePullPolicy,
+		Command:         []string{"/usr/bin/cp"},
+		Args:            []string{"--preserve=all", "/usr/bin/container-disk", "/init/usr/bin/container-disk"},
+		SecurityContext: binarySecurity(d.vmi),
+		Resources:       supportResources(d, v1.ContainerDisk, request, limit),
+		VolumeMounts:    []corev1.VolumeMount{{Name: launcherBinaries, MountPath: "/init/usr/bin"}},
+	}
+}
+
+func binarySecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
+	none := &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+	if !nonRoot(vmi) {
+		root, no := int64(0), false
+		return &corev1.SecurityContext{RunAsUser: &root, RunAsNonRoot: &no, Capabilities: none}
+	}
+	c := computeSecurity(vmi)
+	c.Capabilities = none
+	return c
+}

@@ -29,50 +29,61 @@ type diskImage struct {
 	reference  string
 	pullPolicy corev1.PullPolicy
 	pullSecret string
-	mountPath  string
+	mountPath  string // where compute has it as an image volume
+	copyName   string // what its container calls it below the folder of the guest
 }
 
 // images adds containerDisk and kernel boot images as image volumes. An init container per image makes the
 // kubelet report the digest behind its tag, by which a migration later asks for the very same image.
 func images(d *Draft) error {
+	all, err := pinnedImages(d)
+	if err != nil {
+		return err
+	}
+	for _, image := range all {
+		d.From(image.field).PullSecret(image.pullSecret)
+	}
+	d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
 	if !d.config.GateEnabled(gateImageVolume) {
-		for _, image := range diskImages(d.vmi) {
-			d.From(image.field).PullSecret(image.pullSecret)
-		}
-		d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
 		return nil
 	}
-	all := diskImages(d.vmi)
-	needLauncher := false
+	digests := asksForDigests(d)
 	for _, image := range all {
 		from := d.From(image.field)
-		from.PullSecret(image.pullSecret)
-		known := false
-		if d.migration != nil {
-			pinned, err := pinnedImage(d, image)
-			if err != nil {
-				return err
-			}
-			image.reference, known = pinned, true
-		}
 		from.Volume(corev1.Volume{Name: image.volume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: image.reference, PullPolicy: image.pullPolicy},
 		}})
 		from.Mount(computeContainer, corev1.VolumeMount{Name: image.volume, MountPath: image.mountPath, ReadOnly: true})
-		if known || skipsDigest(d.vmi) {
-			continue
+		if digests {
+			from.InitContainer(digestContainer(d, image))
 		}
-		needLauncher = true
-		from.InitContainer(digestContainer(d, image))
 	}
-	if needLauncher {
+	if digests && len(all) > 0 {
 		d.From("Config.LauncherImage").Volume(corev1.Volume{Name: launcherVolume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: d.config.LauncherImage, PullPolicy: d.config.ImagePullPolicy},
 		}})
 	}
-	d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
 	return nil
 }
+
+// pinnedImages are the images of the guest, on a migration target by the digests that the source has.
+func pinnedImages(d *Draft) ([]diskImage, error) {
+	all := diskImages(d.vmi)
+	if d.migration == nil {
+		return all, nil
+	}
+	for i := range all {
+		pinned, err := pinnedImage(d, all[i])
+		if err != nil {
+			return nil, err
+		}
+		all[i].reference = pinned
+	}
+	return all, nil
+}
+
+// asksForDigests tells whether image volumes come with containers that reveal digests. A target has them already.
+func asksForDigests(d *Draft) bool { return d.migration == nil && !skipsDigest(d.vmi) }
 
 func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
 	for i := range vmi.Spec.Volumes {
@@ -80,7 +91,7 @@ func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
 			all = append(all, diskImage{
 				volume: vmi.Spec.Volumes[i].Name, field: fmt.Sprintf("spec.volumes[%d].containerDisk.image", i),
 				reference: c.Image, pullPolicy: c.ImagePullPolicy, pullSecret: c.ImagePullSecret,
-				mountPath: fmt.Sprintf("%s/disk_%d", imageVolumeDir, i),
+				mountPath: fmt.Sprintf("%s/disk_%d", imageVolumeDir, i), copyName: fmt.Sprintf("disk_%d", i),
 			})
 		}
 	}
@@ -88,7 +99,8 @@ func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
 		c := f.KernelBoot.Container
 		all = append(all, diskImage{
 			volume: kernelBootVolume, field: "spec.domain.firmware.kernelBoot.container.image",
-			reference: c.Image, pullPolicy: c.ImagePullPolicy, pullSecret: c.ImagePullSecret, mountPath: kernelBootDir,
+			reference: c.Image, pullPolicy: c.ImagePullPolicy, pullSecret: c.ImagePullSecret,
+			mountPath: kernelBootDir, copyName: "kernel-boot",
 		})
 	}
 	return all
@@ -99,8 +111,6 @@ func skipsDigest(vmi *v1.VirtualMachineInstance) bool {
 }
 
 func digestContainer(d *Draft, image diskImage) corev1.Container {
-	r := supportResources(d, v1.ContainerDisk, amounts{cpu: "1m", memory: "1M"}, amounts{cpu: "10m", memory: "40M"})
-	r.Requests[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(ephemeralStorageBytes, 0)
 	return corev1.Container{
 		Name:            imageContainerPrefix + image.volume,
 		Image:           image.reference,
@@ -108,9 +118,16 @@ func digestContainer(d *Draft, image diskImage) corev1.Container {
 		Command:         []string{digestBinaryMount + "/usr/bin/container-disk"},
 		Args:            []string{"--no-op"},
 		SecurityContext: supportSecurity(),
-		Resources:       r,
+		Resources:       imageResources(d),
 		VolumeMounts:    []corev1.VolumeMount{{Name: launcherVolume, MountPath: digestBinaryMount, ReadOnly: true}},
 	}
+}
+
+// imageResources are those of a container that runs from a disk image.
+func imageResources(d *Draft) corev1.ResourceRequirements {
+	r := supportResources(d, v1.ContainerDisk, amounts{cpu: "1m", memory: "1M"}, amounts{cpu: "10m", memory: "40M"})
+	r.Requests[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(ephemeralStorageBytes, 0)
+	return r
 }
 
 // pinnedImage is the reference under which the source Pod has the image. A guest must find the same bytes on the target,

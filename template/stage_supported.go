@@ -56,7 +56,7 @@ func unsupportedDomain(d *Draft) (errs []error) {
 	if tpm := domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && isTrue(tpm.Persistent) {
 		errs = append(errs, unsupported("spec.domain.devices.tpm.persistent", "storage for the guest's TPM state"))
 	}
-	errs = append(errs, unsupportedFirmware(domain.Firmware, d.config)...)
+	errs = append(errs, unsupportedFirmware(domain.Firmware)...)
 	if s := d.vmi.Status.ChangedBlockTracking; s != nil &&
 		(s.State == v1.ChangedBlockTrackingInitializing || s.State == v1.ChangedBlockTrackingEnabled) {
 		errs = append(errs, unsupported("status.changedBlockTracking", "changed block tracking"))
@@ -64,15 +64,12 @@ func unsupportedDomain(d *Draft) (errs []error) {
 	return errs
 }
 
-func unsupportedFirmware(f *v1.Firmware, config Config) (errs []error) {
+func unsupportedFirmware(f *v1.Firmware) (errs []error) {
 	if f == nil {
 		return nil
 	}
 	if f.Bootloader != nil && f.Bootloader.EFI != nil && isTrue(f.Bootloader.EFI.Persistent) {
 		errs = append(errs, unsupported("spec.domain.firmware.bootloader.efi.persistent", "storage for firmware variables"))
-	}
-	if f.KernelBoot != nil && f.KernelBoot.Container != nil && !config.GateEnabled(gateImageVolume) {
-		errs = append(errs, unsupported("spec.domain.firmware.kernelBoot", "kernel boot without feature gate ImageVolume"))
 	}
 	return errs
 }
@@ -136,9 +133,6 @@ func unsupportedVolumes(d *Draft) (errs []error) {
 		at := fmt.Sprintf("spec.volumes[%d]", i)
 		if v.ContainerPath != nil {
 			errs = append(errs, unsupported(at+".containerPath", "volumes from the launcher's own files"))
-		}
-		if v.ContainerDisk != nil && !d.config.GateEnabled(gateImageVolume) {
-			errs = append(errs, unsupported(at+".containerDisk", "container disks without feature gate ImageVolume"))
 		}
 	}
 	return errs

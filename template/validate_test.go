@@ -183,10 +183,6 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
 		}, nil, "status.changedBlockTracking"},
-		"container disk without image volumes": {volume("a", image("i")),
-			func(c *template.Config) { c.DisabledFeatureGates = []string{"ImageVolume"} }, "spec.volumes[0].containerDisk"},
-		"kernel boot without image volumes": {kernelBoot("i", "/k"),
-			func(c *template.Config) { c.DisabledFeatureGates = []string{"ImageVolume"} }, "spec.domain.firmware.kernelBoot"},
 		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"Plugins"} }, "Config.FeatureGates"},
 	} {
 		t.Run(name, func(t *testing.T) {
