@@ -4,6 +4,7 @@
 //
 //	layer 0  expectations  handoff  internal/vmistatus
 //	layer 1  template  vmi  migration  domain
+//	         template/offline lies above template, with sigs.k8s.io/yaml and json
 //	layer 2  …ctrl, the only packages of the SDK that know controller-runtime;
 //	         expectations/expectationsctrl lies below the others, which use it
 //	layer 3  domain/libvirt (the only cgo)  domain/domaintest
@@ -48,8 +49,8 @@ func (p pkg) name() string {
 var layers = map[string]float64{
 	"expectations": 0, "handoff": 0, "internal/vmistatus": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
-	"expectations/expectationsctrl": 1.5,
-	"vmi/vmictrl":                   2, "migration/migrationctrl": 2, "domain/domainctrl": 2,
+	"template/offline": 1.2, "expectations/expectationsctrl": 1.5,
+	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2,
 	"domain/libvirt": 3, "domain/domaintest": 3,
 	".": 4, "refdaemon/...": 4, "examples/...": 4, "internal/...": 4, "hack/...": 4,
 }
@@ -57,8 +58,9 @@ var layers = map[string]float64{
 // external lists what a package may import from outside of the standard
 // library and this module, by its layer; longest prefix counts.
 var external = map[float64][]string{
-	0: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
-	1: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
+	0:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
+	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
+	1.2: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "sigs.k8s.io/yaml", "sigs.k8s.io/json"},
 }
 
 // only lists who may depend on an import, directly or not.

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// migration is what the guest's only migration adds to its Pod.
+func (c *Cluster) migration() (*template.Migration, error) {
+	m, err := c.current()
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		_, err := only[*v1.VirtualMachineInstanceMigration](c, nil, c.vmiName(),
+			"VirtualMachineInstanceMigration with spec.vmiName "+c.VMI.Name+" that is not finished")
+		return nil, err
+	}
+	source, err := c.sourcePod()
+	if err != nil {
+		return nil, err
+	}
+	return &template.Migration{
+		UID: m.UID, Name: m.Name, AddedNodeSelector: m.Spec.AddedNodeSelector, SourcePod: source, SourceNode: c.node(source),
+	}, nil
+}
+
+// current is the guest's migration that is not finished; nil if there is none.
+func (c *Cluster) current() (*v1.VirtualMachineInstanceMigration, error) {
+	var mine []*v1.VirtualMachineInstanceMigration
+	for _, m := range every[*v1.VirtualMachineInstanceMigration](c) {
+		if m.Namespace == c.VMI.Namespace && m.Spec.VMIName == c.VMI.Name && !m.IsFinal() {
+			mine = append(mine, m)
+		}
+	}
+	if len(mine) == 0 {
+		return nil, nil //nolint:nilnil // absence is an answer
+	}
+	return only(c, mine, c.vmiName(), "migration of the same guest")
+}
+
+// sourcePod is the Pod that the guest runs in.
+func (c *Cluster) sourcePod() (*corev1.Pod, error) {
+	m, err := c.current()
+	if err != nil {
+		return nil, err
+	}
+	var pods, here []*corev1.Pod
+	for _, p := range every[*corev1.Pod](c) {
+		if !c.owns(p) || m != nil && c.madeFor(p, m) {
+			continue
+		}
+		pods = append(pods, p)
+		if p.Spec.NodeName != "" && p.Spec.NodeName == c.VMI.Status.NodeName {
+			here = append(here, p)
+		}
+	}
+	if len(here) > 0 { // of several Pods, the guest is in that on its own node
+		pods = here
+	}
+	return only(c, pods, c.vmiName(), "Pod in which it runs")
+}
+
+// targetPod is the Pod to which a migration moves the guest; nil if no manifest has it.
+func (c *Cluster) targetPod(m *v1.VirtualMachineInstanceMigration) *corev1.Pod {
+	for _, p := range every[*corev1.Pod](c) {
+		if c.owns(p) && c.madeFor(p, m) {
+			return p
+		}
+	}
+	return nil
+}
+
+// owns tells whether a Pod, which has not ended, is a launcher of the guest. A guest whose UID is a stand-in is known by
+// its name.
+func (c *Cluster) owns(p *corev1.Pod) bool {
+	if p.Namespace != c.VMI.Namespace || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	if app, labelled := p.Labels[v1.AppLabel]; labelled && app != "virt-launcher" {
+		return false
+	}
+	owner := metav1.GetControllerOf(p)
+	if !c.guest.StandIn {
+		return owner != nil && owner.UID == c.VMI.UID || p.Labels[v1.CreatedByLabel] == string(c.VMI.UID)
+	}
+	if owner != nil {
+		return owner.Kind == "VirtualMachineInstance" && owner.Name == c.VMI.Name
+	}
+	return p.Labels[v1.CreatedByLabel] == string(c.VMI.UID) || p.Annotations[v1.DomainAnnotation] == c.VMI.Name
+}
+
+// madeFor tells whether a Pod is the target of a migration. A migration whose UID is a stand-in is known by its name.
+func (c *Cluster) madeFor(p *corev1.Pod, m *v1.VirtualMachineInstanceMigration) bool {
+	if c.object(m).StandIn && p.Annotations[v1.MigrationJobNameAnnotation] == m.Name {
+		return true
+	}
+	return p.Labels[v1.MigrationJobLabel] == string(m.UID)
+}

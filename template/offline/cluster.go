@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	exportv1 "kubevirt.io/api/export/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// Cluster is what manifests say about a cluster with one guest.
+type Cluster struct {
+	// VMI is the guest; nil if there is none, which suffices for an exporter.
+	VMI *v1.VirtualMachineInstance
+	// KubeVirt is the cluster's configuration; nil stands for KubeVirt's defaults.
+	KubeVirt *v1.KubeVirt
+	// LauncherImage is the image of virt-launcher. Empty means the one that KubeVirt's registry and version name.
+	LauncherImage string
+	// ExporterImage is the image of exporter Pods. Empty means the one that KubeVirt's registry and version name.
+	ExporterImage string
+	// Volumes are the names of the volumes to hotplug. Empty means all of the guest that are hotplugged.
+	Volumes []string
+
+	objects []Object
+	guest   Object // the object that VMI was read as; VMI itself may have got defaults since
+}
+
+// New puts objects together, of all files that belong to a cluster. An object that is there twice, a second
+// VirtualMachineInstance or KubeVirt are errors.
+func New(objects ...Object) (*Cluster, error) {
+	c := &Cluster{objects: objects}
+	var (
+		errs  []error
+		seen  = map[string]Object{}
+		first = map[string]Object{}
+	)
+	for _, o := range objects {
+		if old, twice := seen[o.String()]; twice {
+			errs = append(errs, o.fault("metadata.name", "is there twice: also in "+old.Source.String(), "keep one of the two"))
+			continue
+		}
+		seen[o.String()] = o
+		switch v := o.Value.(type) {
+		case *v1.VirtualMachineInstance:
+			c.VMI, c.guest = v, o
+		case *v1.KubeVirt:
+			c.KubeVirt = v
+		default:
+			continue
+		}
+		if old, second := first[o.Kind]; second {
+			errs = append(errs, o.fault("kind", fmt.Sprintf("is a second %s beside %s of %s", o.Kind, old, old.Source),
+				"render with one at a time"))
+			continue
+		}
+		first[o.Kind] = o
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (o Object) fault(field, reason, remedy string) *Error {
+	return &Error{Source: o.Source, Object: o.String(), Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
+}
+
+// every are the objects of a type, in the order of the manifests.
+func every[T metav1.Object](c *Cluster) (all []T) {
+	for _, o := range c.objects {
+		if v, ok := o.Value.(T); ok {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// object is what was read for a value.
+func (c *Cluster) object(v metav1.Object) Object {
+	for _, o := range c.objects {
+		if o.Value == v {
+			return o
+		}
+	}
+	return Object{Value: v}
+}
+
+// facts are the objects of the guest's namespace.
+func (c *Cluster) facts(namespace string) template.Facts {
+	f := template.Facts{
+		Claims: map[string]*corev1.PersistentVolumeClaim{}, ConfigMaps: map[string]bool{},
+		NetworkAttachmentDefinitions: map[string]*metav1.PartialObjectMetadata{},
+	}
+	for _, o := range c.objects {
+		mine := o.Value.GetNamespace() == namespace
+		switch v := o.Value.(type) {
+		case *corev1.PersistentVolumeClaim:
+			if mine {
+				f.Claims[v.Name] = v
+			}
+		case *corev1.ConfigMap:
+			if mine {
+				f.ConfigMaps[v.Name] = true
+			}
+		case *corev1.ResourceQuota:
+			if mine {
+				f.Quotas = append(f.Quotas, v)
+			}
+		case *corev1.Namespace:
+			if v.Name == namespace {
+				f.NamespaceLabels = v.Labels
+			}
+		case *metav1.PartialObjectMetadata: // of any namespace: a network may name one
+			f.NetworkAttachmentDefinitions[v.Namespace+"/"+v.Name] = v
+		}
+	}
+	return f
+}
+
+// export is the only VirtualMachineExport.
+func (c *Cluster) export() (*exportv1.VirtualMachineExport, error) {
+	return only(c, every[*exportv1.VirtualMachineExport](c), "", "VirtualMachineExport")
+}
+
+// only is the only one of several objects of which one is needed.
+func only[T metav1.Object](c *Cluster, found []T, of, what string) (one T, err error) {
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return one, &Error{
+			Object: of, Reason: "there is no " + what, Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+		}
+	}
+	first, second := c.object(found[0]), c.object(found[1])
+	return one, second.fault("", fmt.Sprintf("is a second %s beside %s of %s", what, first, first.Source), "leave one of them out")
+}

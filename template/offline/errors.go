@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// Source is where an object was read.
+type Source struct {
+	// File is the name given to Read.
+	File string
+	// Document is the number of the document in the file, from 1. Documents without content do not count.
+	Document int
+	// Line is the line at which the document begins, from 1.
+	Line int
+	// Item is the number of the object in a List, from 1; 0 outside of one.
+	Item int
+}
+
+// String is file, document and line, and the item of a List: "vm.yaml: document 2 (line 14), item 3".
+func (s Source) String() string {
+	text := s.File
+	if s.Document > 0 {
+		text += fmt.Sprintf(": document %d (line %d)", s.Document, s.Line)
+	}
+	if s.Item > 0 {
+		text += fmt.Sprintf(", item %d", s.Item)
+	}
+	return text
+}
+
+// Error is a fault of a manifest, or of what the manifests are together.
+type Error struct {
+	// Source is where the object was read. Its zero value stands for all manifests together.
+	Source Source
+	// Object is kind, namespace and name, as far as they are known.
+	Object string
+	// Field is the path of the field at fault, such as spec.volumes[2].containerDisk.image; empty for the whole object.
+	Field string
+	// Reason says what is wrong.
+	Reason string
+	// Remedy says what to do about it.
+	Remedy string
+	// Err is the class of the error: template.ErrInvalid, template.ErrMissingFact or the error of the reader.
+	Err error
+}
+
+// Error names source, object, field, reason and remedy in one line.
+func (e *Error) Error() string {
+	var parts []string
+	for _, part := range []string{e.Source.String(), e.Object, e.Field, e.Reason} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	text := strings.Join(parts, ": ")
+	if e.Err != nil && !errors.Is(e.Err, template.ErrInvalid) && !errors.Is(e.Err, template.ErrMissingFact) {
+		text += ": " + e.Err.Error()
+	}
+	if e.Remedy != "" {
+		text += "; " + e.Remedy
+	}
+	return text
+}
+
+// Unwrap returns the class or cause.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// Input is what a Pod of one kind is rendered from. An object that the kind needs and that no manifest has is an error
+// wrapping template.ErrMissingFact; claims that volumes name are left to the renderer, which knows what they are for.
+//
+// A hotplug attachment is beside the Pod that the guest runs in; or, if there is a migration that is not finished and its
+// target Pod, beside the latter.
+func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
+	in := template.Input{Config: template.ConfigFrom(c.KubeVirt, cmp.Or(c.LauncherImage, c.image("virt-launcher")))}
+	in.Config.ExporterImage = cmp.Or(c.ExporterImage, c.image("virt-exportserver"))
+	if kind == template.ExporterPod {
+		export, err := c.export()
+		if err != nil {
+			return in, err
+		}
+		in.Export = &template.Export{Object: export}
+		return in, needImage(in.Config.ExporterImage, "exporter", "--exporter-image")
+	}
+	if c.VMI == nil {
+		return in, &Error{
+			Reason: "there is no VirtualMachineInstance", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+		}
+	}
+	if err := needImage(in.Config.LauncherImage, "launcher", "--image"); err != nil {
+		return in, err
+	}
+	in.VMI, in.Facts = c.VMI, c.facts(c.VMI.Namespace)
+	var err error
+	switch kind {
+	case template.TargetPod:
+		in.Migration, err = c.migration()
+	case template.AttachmentPod, template.TriggerPod:
+		err = c.hotplug(kind, &in)
+	}
+	return in, err
+}
+
+// image is the image of a component as KubeVirt's operator names it; empty if the KubeVirt object does not tell.
+func (c *Cluster) image(component string) string {
+	if c.KubeVirt == nil {
+		return ""
+	}
+	spec, status := &c.KubeVirt.Spec, &c.KubeVirt.Status
+	registry := cmp.Or(spec.ImageRegistry, status.ObservedKubeVirtRegistry, status.TargetKubeVirtRegistry)
+	tag := cmp.Or(spec.ImageTag, status.ObservedKubeVirtVersion, status.TargetKubeVirtVersion)
+	if registry == "" || tag == "" {
+		return ""
+	}
+	return registry + "/" + component + ":" + tag
+}
+
+func needImage(image, what, flag string) error {
+	if image != "" {
+		return nil
+	}
+	return &Error{
+		Reason: "the image of the " + what + " is not known", Err: template.ErrMissingFact,
+		Remedy: "give " + flag + ", or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag",
+	}
+}
+
+func (c *Cluster) vmiName() string {
+	return objectName("VirtualMachineInstance", c.VMI.Namespace, c.VMI.Name)
+}
+
+// hotplug fills in what the Pods of hotplugged volumes are beside.
+func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
+	in.Hotplug = &template.Hotplug{Volumes: c.Volumes}
+	if len(c.Volumes) == 0 {
+		in.Hotplug.Volumes = hotplugged(c.VMI)
+	}
+	many := kind == template.TriggerPod && len(in.Hotplug.Volumes) > 1
+	if len(in.Hotplug.Volumes) == 0 || many {
+		reason := "no volume of it is hotplugged"
+		if many {
+			reason = "more than one volume of it is hotplugged, and a trigger takes one"
+		}
+		fault := c.guest.fault("spec.volumes", reason, "name one with --volume")
+		fault.Err = template.ErrMissingFact
+		return fault
+	}
+	source, err := c.sourcePod()
+	if err != nil {
+		return err
+	}
+	in.Hotplug.Owner = source
+	if kind == template.TriggerPod {
+		return nil
+	}
+	m, err := c.current()
+	if m == nil || err != nil {
+		return err
+	}
+	if target := c.targetPod(m); target != nil {
+		in.Hotplug.Owner = target
+		in.Migration = &template.Migration{UID: m.UID, Name: m.Name, SourcePod: source, SourceNode: c.node(source)}
+	}
+	return nil
+}
+
+// hotplugged are the names of a guest's volumes that can be or were plugged into it while it runs, in the order of the
+// manifest; volumes for other purposes than disks are last.
+func hotplugged(vmi *v1.VirtualMachineInstance) (names []string) {
+	var reported []string
+	for i := range vmi.Status.VolumeStatus {
+		if vmi.Status.VolumeStatus[i].HotplugVolume != nil {
+			reported = append(reported, vmi.Status.VolumeStatus[i].Name)
+		}
+	}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		hotpluggable := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable ||
+			v.DataVolume != nil && v.DataVolume.Hotpluggable || v.MemoryDump != nil
+		if hotpluggable || slices.Contains(reported, v.Name) {
+			names = append(names, v.Name)
+		}
+	}
+	for i := range vmi.Spec.UtilityVolumes {
+		names = append(names, vmi.Spec.UtilityVolumes[i].Name)
+	}
+	return names
+}
+
+// node is the Node that a Pod is on; nil if no manifest has it.
+func (c *Cluster) node(pod *corev1.Pod) *corev1.Node {
+	for _, n := range every[*corev1.Node](c) {
+		if n.Name == pod.Spec.NodeName {
+			return n
+		}
+	}
+	return nil
+}

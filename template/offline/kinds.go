@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offline
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	v1 "kubevirt.io/api/core/v1"
+	exportv1 "kubevirt.io/api/export/v1"
+)
+
+// value is what every object is.
+type value interface {
+	metav1.Object
+	runtime.Object
+}
+
+// kind is a kind that is read.
+type kind struct {
+	versions  []string // group and version; the first is preferred
+	clusterly bool     // its objects are in no namespace
+	empty     func() value
+}
+
+// kinds are all kinds that are read. An older version shares the type of the preferred one, because their fields are
+// equal.
+var kinds = map[string]kind{
+	"VirtualMachineInstance": {versions: kubevirt, empty: func() value { return &v1.VirtualMachineInstance{} }},
+	"VirtualMachineInstanceMigration": {
+		versions: kubevirt, empty: func() value { return &v1.VirtualMachineInstanceMigration{} },
+	},
+	"KubeVirt":              {versions: kubevirt, empty: func() value { return &v1.KubeVirt{} }},
+	"Pod":                   {versions: core, empty: func() value { return &corev1.Pod{} }},
+	"Node":                  {versions: core, clusterly: true, empty: func() value { return &corev1.Node{} }},
+	"PersistentVolumeClaim": {versions: core, empty: func() value { return &corev1.PersistentVolumeClaim{} }},
+	"ConfigMap":             {versions: core, empty: func() value { return &corev1.ConfigMap{} }},
+	"Namespace":             {versions: core, clusterly: true, empty: func() value { return &corev1.Namespace{} }},
+	"ResourceQuota":         {versions: core, empty: func() value { return &corev1.ResourceQuota{} }},
+	"NetworkAttachmentDefinition": {
+		versions: []string{"k8s.cni.cncf.io/v1"}, empty: func() value { return &networkAttachmentDefinition{} },
+	},
+	"VirtualMachineExport": {
+		versions: []string{exportv1.SchemeGroupVersion.String(), "export.kubevirt.io/v1beta1"},
+		empty:    func() value { return &exportv1.VirtualMachineExport{} },
+	},
+}
+
+var (
+	kubevirt = []string{"kubevirt.io/v1", "kubevirt.io/v1alpha3"}
+	core     = []string{"v1"}
+)
+
+// skipped are the kinds that often lie beside a guest's manifest and of which a Pod takes nothing but the name, by group.
+// The package's documentation says why.
+var skipped = map[schema.GroupKind]bool{
+	{Kind: "Secret"}:         true,
+	{Kind: "Service"}:        true,
+	{Kind: "ServiceAccount"}: true,
+	{Group: "networking.k8s.io", Kind: "NetworkPolicy"}: true,
+	{Group: "cdi.kubevirt.io", Kind: dataVolume}:        true,
+}
+
+const (
+	dataVolume = "DataVolume"
+
+	remedyMachine = "give its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a manifest of its own"
+)
+
+// networkAttachmentDefinition is what a definition may hold. Only its metadata is kept.
+type networkAttachmentDefinition struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Config string `json:"config"`
+	} `json:"spec"`
+}
+
+// DeepCopyObject makes it a runtime.Object.
+func (d *networkAttachmentDefinition) DeepCopyObject() runtime.Object {
+	c := *d
+	c.ObjectMeta = *d.ObjectMeta.DeepCopy()
+	return &c
+}
+
+// unread tells why objects of a kind are not read, and what to do.
+func unread(apiVersion, name string) (field, reason, remedy string) {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	switch k, known := kinds[name]; {
+	case known:
+		return "apiVersion", apiVersion + " is not read", "use " + k.versions[0]
+	case name == "VirtualMachine" && group == "kubevirt.io":
+		return "kind", "a VirtualMachine is not rendered itself", remedyMachine
+	default:
+		return "kind", apiVersion + " " + name + " has no part in rendering",
+			"leave it out; what is read: " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+	}
+}
