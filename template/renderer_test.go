@@ -268,14 +268,3 @@ func FuzzNamesAndLabels(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkLauncher(b *testing.B) {
-	in := richInput(b)
-	r := template.Default()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Launcher(in); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
