@@ -25,6 +25,9 @@
 //   - The memory overhead's page tables are counted from spec.domain.resources.requests.memory and are zero without it,
 //     because node agents compare the annotation kubevirt.io/memory-overhead-bytes byte for byte.
 //   - A hostname cut to 63 characters loses a trailing dash, so that the API server accepts it.
+//   - The KubeVirt object's skip-backup-hooks annotation counts at rendering (Config.SkipBackupHooks), not only later.
+//   - What the API server would refuse on a Pod is an error that names the VMI's field.
+//   - With CrossArchitectureVirtualization, kubernetes.io/arch is in no selector of a VMI that has an architecture.
 //   - A logVerbosity label must be a number that is not negative.
 //   - The SELinux level of a migration target is added to the configured type instead of replacing it.
 //   - Probes are rendered from copies, so that rendering twice gives the same timeouts.
