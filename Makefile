@@ -30,6 +30,10 @@ test: setup ## all checks and tests; ARGS go to "go test"
 explore: ## try to break "never two, never none": millions of states, a few minutes
 	@go test ./internal/explore -run '^(TestExplore|TestPlantedBugsAreFound|TestClassicalExpectationsMakeDuplicates|TestReplays)$$' -count 1 -full -v -timeout 15m | grep -v '^===\|^ *---'
 
+.PHONY: determinism
+determinism: ## render each guest of the corpus 10,000 times and compare bytes, a few minutes
+	@go test ./template -run '^TestRenderingIsDeterministic$$' -count 1 -renders 10000 -timeout 30m
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh

@@ -84,7 +84,9 @@ func excused(path string) string {
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
 // leaf tells whether a type is written as one value.
-func leaf(t reflect.Type) bool { return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) }
+func leaf(t reflect.Type) bool {
+	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
+}
 
 // fieldsOf calls f for every field of a struct, by its name in JSON, inlined ones included.
 func fieldsOf(t reflect.Type, f func(name string, t reflect.Type)) {
