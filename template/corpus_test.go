@@ -37,7 +37,11 @@ func TestCorpusCoversEveryField(t *testing.T) {
 	vmiType := reflect.TypeFor[v1.VirtualMachineInstance]()
 	declare(vmiType, "", known, nil)
 	for _, file := range corpusFiles(t) {
-		for _, doc := range documents(t, file) {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for doc := range bytes.SplitSeq(content, []byte("\n---\n")) {
 			if !bytes.Contains(doc, []byte("kind: VirtualMachineInstance\n")) {
 				continue
 			}
@@ -218,9 +222,6 @@ func statusField(n ast.Node) string {
 
 // TestCorpusRenders fails for a Pod of the corpus that cannot be rendered.
 func TestCorpusRenders(t *testing.T) {
-	if files := corpusFiles(t); len(files) < 60 {
-		t.Errorf("%d files", len(files))
-	}
 	for _, p := range corpus(t) {
 		t.Run(p.name, func(t *testing.T) {
 			pod, err := p.render()
