@@ -31,15 +31,18 @@
 //   - A logVerbosity label must be a number that is not negative.
 //   - The SELinux level of a migration target is added to the configured type instead of replacing it.
 //   - Probes are rendered from copies, so that rendering twice gives the same timeouts.
+//   - Sidecars of network binding plugins are in the order of the interfaces that use them first.
+//   - A ConfigMap or claim of several hook sidecars is one volume. Where its name is no name of a volume, or is that of
+//     another volume, the volume gets a name derived from it.
+//   - A network without an interface is an error, and so are the bindings that KubeVirt has removed: slirp, macvtap and the
+//     old passt.
 //   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
 //
 // # Not rendered yet
 //
 // A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
-// secondary (multus) networks, SR-IOV, network binding
-// plugins, passt, slirp and macvtap; filesystems (virtiofs) and containerPath volumes; hook sidecars;
-// access credentials; persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations;
-// launch security; dynamic resource allocation claims; utility volumes; decentralised migration; the gates
-// IOMMUFD, Plugins, ConfigurableHypervisor,
-// DockerSELinuxMCSWorkaround and NetworkDevicesWithDRA. Temporary, hotplug and exporter Pods are not rendered yet either.
+// filesystems (virtiofs) and containerPath volumes; access credentials; persistent TPM, persistent EFI and changed block
+// tracking (backend storage); LUN reservations; launch security; dynamic resource allocation claims; utility volumes;
+// decentralised migration; the gates IOMMUFD and ConfigurableHypervisor. Temporary, hotplug and exporter Pods are not
+// rendered yet either.
 package template

@@ -50,6 +50,9 @@ type Sidecar struct {
 	Plugin string `json:"-"`
 	// DeviceInfo mounts the Pod's network-info file into the sidecar.
 	DeviceInfo bool `json:"-"`
+	// From names the field of the VMI, or the fact, that the sidecar follows from, for errors and for Explain. Defaults to
+	// sidecars[<index>].
+	From string `json:"-"`
 }
 
 // SidecarConfigMap is a key of a ConfigMap that a sidecar reads as a file.

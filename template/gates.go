@@ -31,8 +31,7 @@ var gatesOn = []string{
 
 // gatesUnsupported change the Pod in a way that no stage renders yet.
 var gatesUnsupported = []string{
-	"IOMMUFD", "Plugins", "ConfigurableHypervisor",
-	"DockerSELinuxMCSWorkaround", "NetworkDevicesWithDRA",
+	"IOMMUFD", "ConfigurableHypervisor",
 }
 
 // GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by

@@ -75,9 +75,14 @@ func overlay(to, from corev1.ResourceList) {
 	}
 }
 
+// list leaves out amounts that are empty.
 func (a amounts) list() corev1.ResourceList {
-	return corev1.ResourceList{
-		corev1.ResourceCPU:    resource.MustParse(a.cpu),
-		corev1.ResourceMemory: resource.MustParse(a.memory),
+	l := corev1.ResourceList{}
+	if a.cpu != "" {
+		l[corev1.ResourceCPU] = resource.MustParse(a.cpu)
 	}
+	if a.memory != "" {
+		l[corev1.ResourceMemory] = resource.MustParse(a.memory)
+	}
+	return l
 }

@@ -2,8 +2,229 @@
 
 package template
 
-// MultusAnnotations generates the annotations by which Multus attaches secondary networks.
-type MultusAnnotations struct{}
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
 
-// Annotations implements AnnotationGenerator.
-func (MultusAnnotations) Annotations(Input) (map[string]string, error) { return nil, nil }
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	networksAnnotation       = "k8s.v1.cni.cncf.io/networks"
+	networkStatusAnnotation  = "k8s.v1.cni.cncf.io/network-status"
+	defaultNetworkAnnotation = "v1.multus-cni.io/default-network"
+
+	vmiNetworks = "spec.networks"
+)
+
+// InterfaceNaming names the interfaces that a Pod has in its secondary networks. The node agent and the launcher find the
+// interface of a network by its name, so that a scheme of one's own needs both to know it.
+type InterfaceNaming interface {
+	// InterfaceNames returns the names by the names of the networks. It is asked with all networks of the VMI and must
+	// answer for those that are secondary: multus networks that are not the default.
+	InterfaceNames(networks []v1.Network) map[string]string
+}
+
+// HashedNames names interfaces "pod" and the first 11 hexadecimal digits of the SHA-256 of the network's name, as KubeVirt
+// does in new Pods. A name depends on nothing but its network, so that networks can come and go.
+type HashedNames struct{}
+
+// InterfaceNames implements InterfaceNaming.
+func (HashedNames) InterfaceNames(networks []v1.Network) map[string]string {
+	names := map[string]string{}
+	for i := range networks {
+		if isSecondary(&networks[i]) {
+			sum := sha256.Sum256([]byte(networks[i].Name))
+			names[networks[i].Name] = "pod" + hex.EncodeToString(sum[:])[:11]
+		}
+	}
+	return names
+}
+
+// OrdinalNames names interfaces net1, net2 and so on in the order of the secondary networks, as old releases of KubeVirt
+// did and multus does by itself.
+type OrdinalNames struct{}
+
+// InterfaceNames implements InterfaceNaming.
+func (OrdinalNames) InterfaceNames(networks []v1.Network) map[string]string {
+	names := map[string]string{}
+	for i := range networks {
+		if isSecondary(&networks[i]) {
+			names[networks[i].Name] = fmt.Sprintf("net%d", len(names)+1)
+		}
+	}
+	return names
+}
+
+func isSecondary(n *v1.Network) bool { return n.Multus != nil && !n.Multus.Default }
+
+// NetworkElement asks multus for one interface of the Pod. It is an element of the annotation
+// k8s.v1.cni.cncf.io/networks, whose other elements a generator of one's own may add.
+type NetworkElement struct {
+	// Name and Namespace are those of the NetworkAttachmentDefinition.
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	// IPs are addresses with prefix length that the Pod's interface gets, if the network's plugin takes them. The stock
+	// generator asks for none: it is the guest that has addresses.
+	IPs []string `json:"ips,omitempty"`
+	// MAC is the address the interface gets. Empty leaves it to the network.
+	MAC string `json:"mac,omitempty"`
+	// Interface is the name of the interface in the Pod. Empty leaves it to multus.
+	Interface string `json:"interface,omitempty"`
+	// CNIArgs are handed to the network's plugin.
+	CNIArgs map[string]any `json:"cni-args,omitempty"`
+}
+
+// MultusAnnotations generates the annotations by which multus attaches the Pod to networks: k8s.v1.cni.cncf.io/networks for
+// secondary ones and v1.multus-cni.io/default-network for one that replaces the Pod's own. Interfaces that are absent are
+// left out, and so are networks without an interface.
+type MultusAnnotations struct {
+	// Naming names the Pod's interfaces. nil means HashedNames, and OrdinalNames for the target of a migration whose
+	// source has interfaces like net1, if feature gate PodSecondaryInterfaceNamingUpgrade is off.
+	Naming InterfaceNaming
+}
+
+// Annotations implements AnnotationGenerator. It returns the errors of Elements.
+func (m MultusAnnotations) Annotations(in Input) (map[string]string, error) {
+	annotations := map[string]string{}
+	elements, err := m.Elements(in)
+	if err != nil {
+		return nil, err
+	}
+	if len(elements) > 0 {
+		text, err := json.Marshal(elements)
+		if err != nil {
+			return nil, err
+		}
+		annotations[networksAnnotation] = string(text)
+	}
+	for i := range in.VMI.Spec.Networks {
+		if n := in.VMI.Spec.Networks[i].Multus; n != nil && n.Default {
+			annotations[defaultNetworkAnnotation] = n.NetworkName
+			break
+		}
+	}
+	return annotations, nil
+}
+
+// Elements returns what the annotation k8s.v1.cni.cncf.io/networks consists of, in its order: one element for the interface
+// of each secondary network, and one after it if its binding plugin has a network of its own. A binding plugin that is
+// not registered and a network-status of the migration's source that cannot be read are errors.
+func (m MultusAnnotations) Elements(in Input) ([]NetworkElement, error) {
+	naming, legacy := m.Naming, false
+	if naming == nil {
+		var err error
+		if legacy, err = keepsOrdinalNames(in); err != nil {
+			return nil, err
+		}
+		naming = HashedNames{}
+		if legacy {
+			naming = OrdinalNames{}
+		}
+	}
+	names := naming.InterfaceNames(in.VMI.Spec.Networks)
+	var elements []NetworkElement
+	for _, a := range nics(&in.VMI.Spec, legacy) {
+		if isSecondary(a.network) {
+			element := nadElement(in.VMI.Namespace, a.network.Multus.NetworkName)
+			element.MAC, element.Interface = a.iface.MacAddress, names[a.network.Name]
+			elements = append(elements, element)
+		}
+		if a.iface.Binding == nil {
+			continue
+		}
+		plugin, ok := in.Config.NetworkBindings[a.iface.Binding.Name]
+		if !ok {
+			return nil, unregistered(a.at, a.iface.Binding.Name)
+		}
+		if plugin.NetworkAttachmentDefinition != "" {
+			element := nadElement(in.VMI.Namespace, plugin.NetworkAttachmentDefinition)
+			element.CNIArgs = map[string]any{"logicNetworkName": a.network.Name}
+			elements = append(elements, element)
+		}
+	}
+	return elements, nil
+}
+
+// nic is an interface with its network.
+type nic struct {
+	at      string // path of the interface in the VMI
+	iface   *v1.Interface
+	network *v1.Network
+}
+
+// nics joins interfaces and networks by name, in the order of the interfaces and without absent ones. In the legacy
+// order, of networks, absent ones are there as well: on the source they have an interface whose number counts.
+func nics(spec *v1.VirtualMachineInstanceSpec, legacy bool) (all []nic) {
+	networks := map[string]*v1.Network{}
+	for i := range spec.Networks {
+		networks[spec.Networks[i].Name] = &spec.Networks[i]
+	}
+	joined := map[string]nic{}
+	for i := range spec.Domain.Devices.Interfaces {
+		iface := &spec.Domain.Devices.Interfaces[i]
+		a := nic{at: elementOf(vmiInterfaces, i), iface: iface, network: networks[iface.Name]}
+		switch {
+		case a.network == nil:
+		case legacy:
+			joined[iface.Name] = a
+		case iface.State != v1.InterfaceStateAbsent:
+			all = append(all, a)
+		}
+	}
+	for i := range spec.Networks {
+		if a, ok := joined[spec.Networks[i].Name]; ok {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func unregistered(at, plugin string) *Error {
+	return invalid(at+".binding.name", fmt.Sprintf("there is no network binding plugin %q", plugin),
+		"register it in Config.NetworkBindings, or use another binding")
+}
+
+func nadElement(vmiNamespace, reference string) NetworkElement {
+	namespace, name := nadReference(vmiNamespace, reference)
+	return NetworkElement{Name: name, Namespace: namespace}
+}
+
+// nadReference splits the name of a NetworkAttachmentDefinition, which is in the VMI's namespace unless it names another.
+func nadReference(vmiNamespace, reference string) (namespace, name string) {
+	if namespace, name, ok := strings.Cut(reference, "/"); ok {
+		return namespace, name
+	}
+	return vmiNamespace, reference
+}
+
+var ordinalName = regexp.MustCompile(`^net\d+$`)
+
+// keepsOrdinalNames tells whether a migration's target must number its interfaces because the source does, and the
+// launcher is not told to rename them.
+func keepsOrdinalNames(in Input) (bool, error) {
+	if in.Migration == nil || in.Migration.SourcePod == nil || in.Config.GateEnabled(gateSecondaryNaming) {
+		return false, nil
+	}
+	text := in.Migration.SourcePod.Annotations[networkStatusAnnotation]
+	if text == "" {
+		return false, nil
+	}
+	var statuses []struct {
+		Interface string `json:"interface"`
+	}
+	if err := json.Unmarshal([]byte(text), &statuses); err != nil {
+		return false, invalid("Input.Migration.SourcePod.metadata.annotations["+networkStatusAnnotation+"]",
+			"is not what multus writes: "+err.Error(), "find out who changed it; how the source names its interfaces is read from it")
+	}
+	for _, s := range statuses {
+		if ordinalName.MatchString(s.Interface) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

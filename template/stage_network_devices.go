@@ -2,12 +2,159 @@
 
 package template
 
-// NetworkOverhead counts the memory that network bindings need.
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	resourceNameAnnotation = "k8s.v1.cni.cncf.io/resourceName"
+	networkInfoAnnotation  = "kubevirt.io/network-info"
+	networkInfoVolume      = "network-info-annotation"
+	passtOverhead          = 250 * mi // of one passt process, as KubeVirt measured it
+)
+
+// NetworkOverhead counts the memory that network bindings need: 250Mi for passt, and what each network binding plugin is
+// configured with in computeResourceOverhead, once for all interfaces that use it. Plugins that are not registered count
+// nothing.
 type NetworkOverhead struct{}
 
 // Overhead implements OverheadCalculator.
-func (NetworkOverhead) Overhead(Input) []Term { return nil }
+func (NetworkOverhead) Overhead(in Input) (terms []Term) {
+	passt, seen := false, map[string]bool{}
+	for i := range in.VMI.Spec.Domain.Devices.Interfaces {
+		iface := &in.VMI.Spec.Domain.Devices.Interfaces[i]
+		if iface.PasstBinding != nil && !passt {
+			passt = true
+			terms = append(terms, bytesTerm("passt", passtOverhead, elementOf(vmiInterfaces, i)+".passtBinding"))
+		}
+		if iface.Binding == nil || seen[iface.Binding.Name] {
+			continue
+		}
+		seen[iface.Binding.Name] = true
+		overhead := in.Config.NetworkBindings[iface.Binding.Name].ComputeResourceOverhead
+		if overhead == nil || overhead.Requests.Memory().IsZero() {
+			continue
+		}
+		terms = append(terms, Term{
+			Name: "network binding plugin " + iface.Binding.Name, Amount: overhead.Requests.Memory().DeepCopy(),
+			From: "Config.NetworkBindings[" + iface.Binding.Name + "]",
+		})
+	}
+	return terms
+}
 
-func networkDevices(*Draft) error { return nil }
+// networkDevices asks for the devices of networks: those that NetworkAttachmentDefinitions name, unless a webhook adds them,
+// and those of resource claims.
+func networkDevices(d *Draft) error {
+	if !d.config.GateEnabled(gateExternalNetInject) {
+		if err := networkResources(d); err != nil {
+			return err
+		}
+	}
+	if !d.config.GateEnabled(gateNetworkDRA) {
+		return nil
+	}
+	for i := range d.vmi.Spec.Networks {
+		if c := d.vmi.Spec.Networks[i].ResourceClaim; c != nil {
+			d.From(elementOf(vmiNetworks, i)+".resourceClaim").Claim(computeContainer, corev1.ResourceClaim{Name: c.ClaimName, Request: c.RequestName})
+		}
+	}
+	return nil
+}
 
-func networkInfo(*Draft) error { return nil }
+// networkResources asks for one piece of a device for each network whose definition names it, beyond those that the guest
+// has for other reasons.
+func networkResources(d *Draft) error {
+	counts := map[corev1.ResourceName]int64{}
+	var errs []error
+	for i := range d.vmi.Spec.Networks {
+		n := &d.vmi.Spec.Networks[i]
+		if n.Multus == nil {
+			continue
+		}
+		name, err := networkResource(d, elementOf(vmiNetworks, i)+".multus.networkName", n.Multus.NetworkName)
+		if err != nil {
+			errs = append(errs, err)
+		} else if name != "" {
+			counts[name]++
+		}
+	}
+	compute, _ := d.container(computeContainer, "", "")
+	if len(errs) > 0 || compute == nil {
+		return errors.Join(errs...)
+	}
+	for _, name := range sortedKeys(counts) {
+		request, limit := compute.Resources.Requests[name], compute.Resources.Limits[name]
+		pieces := *resource.NewQuantity(counts[name], resource.DecimalSI)
+		request.Add(pieces)
+		limit.Add(pieces)
+		d.From("Facts.NetworkAttachmentDefinitions").Request(computeContainer, name, request)
+		d.From("Facts.NetworkAttachmentDefinitions").Limit(computeContainer, name, limit)
+	}
+	return nil
+}
+
+// networkResource is the resource name of a network's devices; empty if it needs none.
+func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error) {
+	namespace, name := nadReference(d.vmi.Namespace, reference)
+	nad := d.facts.NetworkAttachmentDefinitions[namespace+"/"+name]
+	if nad == nil {
+		return "", &Error{
+			Field: at, Reason: fmt.Sprintf("NetworkAttachmentDefinition %s/%s is not known", namespace, name),
+			Remedy: "create it, or name another network", Err: ErrMissingFact,
+		}
+	}
+	device := nad.Annotations[resourceNameAnnotation]
+	if device == "" {
+		return "", nil
+	}
+	if problems := validation.IsQualifiedName(device); len(problems) > 0 {
+		return "", invalid(fmt.Sprintf("Facts.NetworkAttachmentDefinitions[%s/%s].metadata.annotations[%s]", namespace, name, resourceNameAnnotation),
+			fmt.Sprintf("%q: %s", device, problems[0]), "name a resource of a device plugin, such as intel.com/sriov")
+	}
+	return corev1.ResourceName(device), nil
+}
+
+// networkInfo adds the file that tells which device serves which network. The annotation it shows is written once the Pod
+// has its networks.
+func networkInfo(d *Draft) error {
+	from := networkInfoSource(d)
+	if from == "" {
+		return nil
+	}
+	d.From(from).Volume(corev1.Volume{Name: networkInfoVolume, VolumeSource: corev1.VolumeSource{
+		DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
+			Path:     "network-info",
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + networkInfoAnnotation + "']"},
+		}}},
+	}})
+	d.From(from).Mount(computeContainer, podInfoMount())
+	return nil
+}
+
+// networkInfoSource names the first that needs the file, if any does.
+func networkInfoSource(d *Draft) string {
+	for i := range d.vmi.Spec.Domain.Devices.Interfaces {
+		iface := &d.vmi.Spec.Domain.Devices.Interfaces[i]
+		if iface.SRIOV != nil || (iface.Binding != nil &&
+			d.config.NetworkBindings[iface.Binding.Name].DownwardAPI == v1.DeviceInfo) {
+			return elementOf(vmiInterfaces, i)
+		}
+	}
+	for i := range d.sidecars {
+		if d.sidecars[i].DeviceInfo {
+			return d.sidecars[i].From
+		}
+	}
+	return ""
+}
+
+func podInfoMount() corev1.VolumeMount {
+	return corev1.VolumeMount{Name: networkInfoVolume, MountPath: podInfoDir}
+}

@@ -2,11 +2,31 @@
 
 package template
 
-// NetworkRules is the stock NetworkSpecValidator.
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// NetworkRules is the stock NetworkSpecValidator. It refuses what cannot be rendered or would make a Pod that the API server
+// or multus refuses, and leaves matters of policy, such as which binding fits which network, to admission.
 type NetworkRules struct{}
 
-// ValidateNetworks implements NetworkSpecValidator.
-func (NetworkRules) ValidateNetworks(Input) error { return nil }
+// ValidateNetworks implements NetworkSpecValidator. It reports every fault it finds. Bindings that KubeVirt has removed
+// are errors that wrap ErrUnsupported, all others wrap ErrInvalid.
+func (NetworkRules) ValidateNetworks(in Input) error {
+	return errors.Join(slices.Concat(
+		checkNetworks(in),
+		checkPrimaryNetwork(in.VMI.Spec.Networks),
+		checkInterfaces(in),
+	)...)
+}
 
 func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
 	for _, v := range validators {
@@ -15,4 +35,190 @@ func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
 		}
 	}
 	return nil
+}
+
+// netName is what networks and interfaces may be called: their names become parts of device names and of arguments.
+var netName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+func checkNetName(at, name string) []error {
+	if netName.MatchString(name) {
+		return nil
+	}
+	return []error{invalid(at, fmt.Sprintf("%q is no name", name), "use letters, digits, dashes and underscores")}
+}
+
+func checkNetworks(in Input) (errs []error) {
+	interfaces := map[string]bool{}
+	for _, iface := range in.VMI.Spec.Domain.Devices.Interfaces {
+		interfaces[iface.Name] = true
+	}
+	seen := map[string]bool{}
+	for i := range in.VMI.Spec.Networks {
+		n, at := &in.VMI.Spec.Networks[i], elementOf(vmiNetworks, i)
+		errs = append(errs, checkNetName(at+".name", n.Name)...)
+		if seen[n.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", n.Name), "give every network its own name"))
+		}
+		seen[n.Name] = true
+		if !interfaces[n.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no interface %q", n.Name),
+				"add the interface to spec.domain.devices.interfaces or remove the network"))
+		}
+		errs = append(errs, checkNetworkSource(in, at, n)...)
+	}
+	return errs
+}
+
+func checkNetworkSource(in Input, at string, n *v1.Network) []error {
+	var sources []string
+	if n.Pod != nil {
+		sources = append(sources, "pod")
+	}
+	if n.Multus != nil {
+		sources = append(sources, "multus")
+	}
+	if n.ResourceClaim != nil {
+		sources = append(sources, "resourceClaim")
+	}
+	switch {
+	case len(sources) == 0:
+		return []error{invalid(at, "has no source", "add one, such as pod or multus")}
+	case len(sources) > 1:
+		return []error{invalid(at, "has the sources "+strings.Join(sources, ", "), "keep one of them")}
+	case n.Multus != nil:
+		return checkNADReference(at+".multus.networkName", in.VMI.Namespace, n.Multus.NetworkName)
+	case n.ResourceClaim != nil && in.Config.GateEnabled(gateNetworkDRA):
+		return checkNetworkClaim(at+".resourceClaim", n.ResourceClaim, in.VMI.Spec.ResourceClaims)
+	}
+	return nil
+}
+
+// checkNADReference refuses what names no NetworkAttachmentDefinition.
+func checkNADReference(at, vmiNamespace, reference string) (errs []error) {
+	if reference == "" {
+		return []error{invalid(at, "is empty", "name a NetworkAttachmentDefinition")}
+	}
+	const remedy = "use <name> or <namespace>/<name> of a NetworkAttachmentDefinition"
+	namespace, name := nadReference(vmiNamespace, reference)
+	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+		errs = append(errs, invalid(at, fmt.Sprintf("%q: namespace %q: %s", reference, namespace, problems[0]), remedy))
+	}
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		errs = append(errs, invalid(at, fmt.Sprintf("%q: name %q: %s", reference, name, problems[0]), remedy))
+	}
+	return errs
+}
+
+func checkNetworkClaim(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
+	if c.ClaimName == "" || c.RequestName == "" {
+		return []error{invalid(at, "claimName and requestName must be set", "name an entry of spec.resourceClaims and a request of it")}
+	}
+	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
+		return []error{invalid(at+".claimName", fmt.Sprintf("there is no resource claim %q", c.ClaimName), "add it to spec.resourceClaims")}
+	}
+	return nil
+}
+
+// checkPrimaryNetwork refuses more than one network for the Pod's own interface.
+func checkPrimaryNetwork(networks []v1.Network) (errs []error) {
+	first := -1
+	for i := range networks {
+		n := &networks[i]
+		if n.Pod == nil && (n.Multus == nil || !n.Multus.Default) {
+			continue
+		}
+		if first < 0 {
+			first = i
+			continue
+		}
+		errs = append(errs, invalid(elementOf(vmiNetworks, i),
+			fmt.Sprintf("is the Pod's own network, which networks[%d] is already", first),
+			"keep one network that is pod or multus with default, and make the others multus without default"))
+	}
+	return errs
+}
+
+func checkInterfaces(in Input) (errs []error) {
+	networks := map[string]bool{}
+	for _, n := range in.VMI.Spec.Networks {
+		networks[n.Name] = true
+	}
+	seen := map[string]bool{}
+	for i := range in.VMI.Spec.Domain.Devices.Interfaces {
+		iface, at := &in.VMI.Spec.Domain.Devices.Interfaces[i], elementOf(vmiInterfaces, i)
+		errs = append(errs, checkNetName(at+".name", iface.Name)...)
+		if seen[iface.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", iface.Name), "give every interface its own name"))
+		}
+		seen[iface.Name] = true
+		if !networks[iface.Name] {
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no network %q", iface.Name), "add the network to spec.networks or remove the interface"))
+		}
+		errs = append(errs, checkMAC(at+".macAddress", iface.MacAddress)...)
+		errs = append(errs, checkBinding(in, at, iface)...)
+	}
+	return errs
+}
+
+// checkMAC refuses what is no address of a network card; multus hands it to the network's plugin as it is.
+func checkMAC(at, mac string) []error {
+	if mac == "" {
+		return nil
+	}
+	hw, err := net.ParseMAC(mac)
+	if err != nil || len(hw) != 6 {
+		return []error{invalid(at, fmt.Sprintf("%q is no MAC address", mac), "use the form 02:00:00:12:34:56")}
+	}
+	if hw[0]&1 != 0 {
+		return []error{invalid(at, mac+" is a multicast address", "make the first byte even")}
+	}
+	return nil
+}
+
+// checkBinding refuses interfaces with several bindings, with one that KubeVirt has removed, and with a plugin that is not
+// registered. An interface without any is a bridge.
+func checkBinding(in Input, at string, i *v1.Interface) []error {
+	var bindings []string
+	for _, b := range []struct {
+		name string
+		set  bool
+	}{
+		{"bridge", i.Bridge != nil}, {"masquerade", i.Masquerade != nil}, {"sriov", i.SRIOV != nil},
+		{"passtBinding", i.PasstBinding != nil}, {"binding", i.Binding != nil}, {"slirp", i.DeprecatedSlirp != nil},
+		{"macvtap", i.DeprecatedMacvtap != nil}, {"passt", i.DeprecatedPasst != nil},
+	} {
+		if b.set {
+			bindings = append(bindings, b.name)
+		}
+	}
+	if len(bindings) > 1 {
+		return []error{invalid(at, "has the bindings "+strings.Join(bindings, ", "), "keep one of them")}
+	}
+	switch {
+	case i.DeprecatedSlirp != nil:
+		return []error{removedBinding(at+".slirp", "use masquerade or passtBinding")}
+	case i.DeprecatedMacvtap != nil:
+		return []error{removedBinding(at+".macvtap", "use a network binding plugin for macvtap")}
+	case i.DeprecatedPasst != nil:
+		return []error{removedBinding(at+".passt", "use passtBinding")}
+	case i.Binding != nil:
+		return checkPlugin(in, at, i.Binding.Name)
+	}
+	return nil
+}
+
+func removedBinding(at, remedy string) *Error {
+	return &Error{Field: at, Reason: "KubeVirt has removed this binding", Remedy: remedy, Err: ErrUnsupported}
+}
+
+func checkPlugin(in Input, at, name string) []error {
+	plugin, ok := in.Config.NetworkBindings[name]
+	switch {
+	case !ok:
+		return []error{unregistered(at, name)}
+	case plugin.NetworkAttachmentDefinition == "":
+		return nil
+	}
+	return checkNADReference("Config.NetworkBindings["+name+"].networkAttachmentDefinition", in.VMI.Namespace,
+		plugin.NetworkAttachmentDefinition)
 }

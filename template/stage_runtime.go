@@ -13,6 +13,7 @@ const (
 var reservedVolumes = []string{
 	"private", "public", "sockets", launcherBinaries, "libvirt-runtime", "ephemeral-disks", containerDisks,
 	"hotplug-disks", "launcher-volume", "kernel-boot-volume", "hugepages", "hugetblfs-dir",
+	hookSocketsVolume, pluginSocketsVolume, networkInfoVolume,
 }
 
 // runtimeDirs adds the folders in which launcher, libvirt and node agent meet.

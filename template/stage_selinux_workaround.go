@@ -2,4 +2,28 @@
 
 package template
 
-func selinuxWorkaround(*Draft) error { return nil }
+import corev1 "k8s.io/api/core/v1"
+
+// selinuxWorkaround gives all containers beside compute the SELinux level s0: container engines that label each of them on
+// their own would keep them from the files of the guest.
+func selinuxWorkaround(d *Draft) error {
+	if !d.config.GateEnabled(gateMCSWorkaround) {
+		return nil
+	}
+	for i := range d.pod.Spec.Containers {
+		c := &d.pod.Spec.Containers[i]
+		if c.Name == computeContainer {
+			continue
+		}
+		d.From("Config.FeatureGates, Config.SELinuxLauncherType").Set(
+			fieldContainers+"["+c.Name+"].securityContext.seLinuxOptions", func(*corev1.Pod) {
+				security := &corev1.SecurityContext{}
+				if c.SecurityContext != nil {
+					security = c.SecurityContext.DeepCopy()
+				}
+				security.SELinuxOptions = &corev1.SELinuxOptions{Type: d.config.SELinuxLauncherType, Level: "s0"}
+				c.SecurityContext = security
+			})
+	}
+	return nil
+}

@@ -15,7 +15,6 @@ func supported(d *Draft) error {
 	errs := slices.Concat(
 		unsupportedGates(d.config),
 		unsupportedDomain(d),
-		unsupportedNetworks(&d.vmi.Spec),
 		unsupportedDevices(&d.vmi.Spec.Domain.Devices),
 		unsupportedVolumes(d),
 	)
@@ -28,10 +27,6 @@ func supported(d *Draft) error {
 	}
 	if len(spec.UtilityVolumes) > 0 {
 		errs = append(errs, unsupported("spec.utilityVolumes", "utility volumes"))
-	}
-	const hooks = "hooks.kubevirt.io/hookSidecars"
-	if _, ok := d.vmi.Annotations[hooks]; ok {
-		errs = append(errs, unsupported("metadata.annotations["+hooks+"]", "hook sidecars"))
 	}
 	if d.migration != nil && d.vmi.IsDecentralizedMigration() {
 		errs = append(errs, unsupported("status.migrationState", "migration between clusters"))
@@ -74,20 +69,6 @@ func unsupportedFirmware(f *v1.Firmware) (errs []error) {
 	return errs
 }
 
-func unsupportedNetworks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
-	for i := range spec.Domain.Devices.Interfaces {
-		if what := unsupportedBinding(&spec.Domain.Devices.Interfaces[i]); what != "" {
-			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.interfaces[%d]", i), what))
-		}
-	}
-	for i, n := range spec.Networks {
-		if n.Multus != nil || n.ResourceClaim != nil {
-			errs = append(errs, unsupported(fmt.Sprintf("spec.networks[%d]", i), "networks other than the Pod's"))
-		}
-	}
-	return errs
-}
-
 func unsupportedDevices(devices *v1.Devices) (errs []error) {
 	for i, g := range devices.GPUs {
 		if g.ClaimRequest != nil {
@@ -108,23 +89,6 @@ func unsupportedDevices(devices *v1.Devices) (errs []error) {
 		errs = append(errs, unsupported("spec.domain.devices.filesystems", "shared file systems"))
 	}
 	return errs
-}
-
-func unsupportedBinding(i *v1.Interface) string {
-	switch {
-	case i.Binding != nil:
-		return "network binding plugins"
-	case i.SRIOV != nil:
-		return "SR-IOV interfaces"
-	case i.PasstBinding != nil, i.DeprecatedPasst != nil:
-		return "passt interfaces"
-	case i.DeprecatedSlirp != nil:
-		return "slirp interfaces"
-	case i.DeprecatedMacvtap != nil:
-		return "macvtap interfaces"
-	default:
-		return ""
-	}
 }
 
 func unsupportedVolumes(d *Draft) (errs []error) {

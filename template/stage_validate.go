@@ -22,7 +22,6 @@ func validate(d *Draft) error {
 		checkCPU(&d.vmi.Spec.Domain),
 		checkDisks(&d.vmi.Spec),
 		checkVolumes(d.vmi.Spec.Volumes),
-		checkInterfaces(&d.vmi.Spec),
 		checkKernelBoot(&d.vmi.Spec.Domain),
 		checkPod(d),
 	)
@@ -234,28 +233,6 @@ func sourcesOf(s *v1.VolumeSource) (set []string) {
 		}
 	}
 	return set
-}
-
-func checkInterfaces(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
-	networks := map[string]bool{}
-	for i, n := range spec.Networks {
-		if networks[n.Name] {
-			errs = append(errs, invalid(fmt.Sprintf("spec.networks[%d].name", i), fmt.Sprintf("%q is there twice", n.Name), "give every network its own name"))
-		}
-		networks[n.Name] = true
-	}
-	seen := map[string]bool{}
-	for i, iface := range spec.Domain.Devices.Interfaces {
-		at := fmt.Sprintf("spec.domain.devices.interfaces[%d]", i)
-		if seen[iface.Name] {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", iface.Name), "give every interface its own name"))
-		}
-		seen[iface.Name] = true
-		if !networks[iface.Name] {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no network %q", iface.Name), "add the network to spec.networks or remove the interface"))
-		}
-	}
-	return errs
 }
 
 func checkKernelBoot(domain *v1.DomainSpec) []error {

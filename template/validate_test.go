@@ -143,18 +143,6 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		config func(*template.Config)
 		field  string
 	}{
-		"SR-IOV": {func(vmi *v1.VirtualMachineInstance) {
-			virtio(vmi)
-			vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}
-		}, nil, "spec.domain.devices.interfaces[0]"},
-		"binding plugin": {func(vmi *v1.VirtualMachineInstance) {
-			virtio(vmi)
-			vmi.Spec.Domain.Devices.Interfaces[0].Binding = &v1.PluginBinding{Name: "x"}
-		}, nil, "spec.domain.devices.interfaces[0]"},
-		"multus": {func(vmi *v1.VirtualMachineInstance) {
-			virtio(vmi)
-			vmi.Spec.Networks[0].NetworkSource = v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "x"}}
-		}, nil, "spec.networks[0]"},
 		"virtiofs": {devices(func(d *v1.Devices) { d.Filesystems = []v1.Filesystem{{Name: "x"}} }), nil, "spec.domain.devices.filesystems"},
 		"claimed GPU": {devices(func(d *v1.Devices) {
 			d.GPUs = []v1.GPU{{Name: "x", ClaimRequest: &v1.ClaimRequest{ClaimName: "c"}}}
@@ -177,13 +165,10 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		}, nil, "spec.resourceClaims"},
 		"utility volumes": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, nil, "spec.utilityVolumes"},
 		"container path":  {volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{}}), nil, "spec.volumes[0].containerPath"},
-		"hooks": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": "[]"}
-		}, nil, "metadata.annotations[hooks.kubevirt.io/hookSidecars]"},
 		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
 		}, nil, "status.changedBlockTracking"},
-		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"Plugins"} }, "Config.FeatureGates"},
+		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"IOMMUFD"} }, "Config.FeatureGates"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(newVMI(tc.vmi))

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+func TestImpossibleNetworksAreNamed(t *testing.T) {
+	both := func(i *v1.Interface) { i.Bridge, i.Masquerade = &v1.InterfaceBridge{}, &v1.InterfaceMasquerade{} }
+	for name, tc := range map[string]struct {
+		vmi   []change
+		in    []func(*template.Input)
+		field string
+		class error
+	}{
+		"plugin not registered":   {[]change{podNetwork("a", boundTo("p"))}, nil, "spec.domain.devices.interfaces[0].binding.name", template.ErrInvalid},
+		"plugin and a binding":    {[]change{podNetwork("a", boundTo("p"), sriovIface)}, nil, "spec.domain.devices.interfaces[0]", template.ErrInvalid},
+		"plugin's network":        {[]change{podNetwork("a", boundTo("p"))}, []func(*template.Input){registered("p", v1.InterfaceBindingPlugin{NetworkAttachmentDefinition: "a/b/c"})}, "Config.NetworkBindings[p].networkAttachmentDefinition", template.ErrInvalid},
+		"two bindings":            {[]change{podNetwork("a", both)}, nil, "spec.domain.devices.interfaces[0]", template.ErrInvalid},
+		"multus without a name":   {[]change{secondary("a", "")}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"bad namespace":           {[]change{secondary("a", "A/b")}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"no namespace":            {[]change{secondary("a", "/b")}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"no NAD":                  {[]change{secondary("a", "b/")}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"too many parts":          {[]change{secondary("a", "b/c/d")}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"bad NAD":                 {[]change{secondary("a", `n","x":"`)}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"bad default":             {[]change{defaultMultus("a", "n,m")}, nil, "spec.networks[0].multus.networkName", template.ErrInvalid},
+		"two pod networks":        {[]change{podNetwork("a"), podNetwork("b")}, nil, "spec.networks[1]", template.ErrInvalid},
+		"two defaults":            {[]change{defaultMultus("a", "n"), defaultMultus("b", "n")}, nil, "spec.networks[1]", template.ErrInvalid},
+		"pod and default":         {[]change{defaultMultus("a", "n"), podNetwork("b")}, nil, "spec.networks[1]", template.ErrInvalid},
+		"no source":               {[]change{attached(v1.Network{Name: "a"})}, nil, "spec.networks[0]", template.ErrInvalid},
+		"two sources":             {[]change{attached(v1.Network{Name: "a", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{}, Multus: &v1.MultusNetwork{NetworkName: "n"}}})}, nil, "spec.networks[0]", template.ErrInvalid},
+		"bad name":                {[]change{podNetwork("a b")}, nil, "spec.networks[0].name", template.ErrInvalid},
+		"empty name":              {[]change{podNetwork("")}, nil, "spec.networks[0].name", template.ErrInvalid},
+		"network twice":           {[]change{secondary("a", "n"), secondary("a", "n")}, nil, "spec.networks[1].name", template.ErrInvalid},
+		"claim without request":   {[]change{attached(claimedNetwork("c", ""))}, []func(*template.Input){gates("NetworkDevicesWithDRA")}, "spec.networks[0].resourceClaim", template.ErrInvalid},
+		"claim that is not there": {[]change{attached(claimedNetwork("c", "r"))}, []func(*template.Input){gates("NetworkDevicesWithDRA")}, "spec.networks[0].resourceClaim.claimName", template.ErrInvalid},
+		"no MAC":                  {[]change{podNetwork("a", ifaceMAC("nonsense"))}, nil, "spec.domain.devices.interfaces[0].macAddress", template.ErrInvalid},
+		"MAC too long":            {[]change{podNetwork("a", ifaceMAC("02:00:00:00:00:00:00:01"))}, nil, "spec.domain.devices.interfaces[0].macAddress", template.ErrInvalid},
+		"multicast MAC":           {[]change{podNetwork("a", ifaceMAC("01:00:5e:00:00:01"))}, nil, "spec.domain.devices.interfaces[0].macAddress", template.ErrInvalid},
+		"port 0":                  {[]change{podNetwork("a", ifacePorts(v1.Port{}))}, nil, "spec.domain.devices.interfaces[0].ports[0].port", template.ErrInvalid},
+		"port 65536":              {[]change{podNetwork("a", ifacePorts(v1.Port{Port: 65536}))}, nil, "spec.domain.devices.interfaces[0].ports[0].port", template.ErrInvalid},
+		"protocol":                {[]change{podNetwork("a", ifacePorts(v1.Port{Port: 1, Protocol: "tcp"}))}, nil, "spec.domain.devices.interfaces[0].ports[0].protocol", template.ErrInvalid},
+		"port name":               {[]change{podNetwork("a", ifacePorts(v1.Port{Port: 1, Name: "Web_Port"}))}, nil, "spec.domain.devices.interfaces[0].ports[0].name", template.ErrInvalid},
+		"port name twice": {[]change{podNetwork("a", ifacePorts(v1.Port{Port: 1, Name: "web"})), secondary("b", "n", ifacePorts(v1.Port{Port: 2, Name: "web"}))}, nil,
+			"spec.domain.devices.interfaces[1].ports[0].name", template.ErrInvalid},
+		"slirp": {[]change{podNetwork("a", func(i *v1.Interface) { i.DeprecatedSlirp = &v1.DeprecatedInterfaceSlirp{} })}, nil,
+			"spec.domain.devices.interfaces[0].slirp", template.ErrUnsupported},
+		"macvtap": {[]change{secondary("a", "n", func(i *v1.Interface) { i.DeprecatedMacvtap = &v1.DeprecatedInterfaceMacvtap{} })}, nil,
+			"spec.domain.devices.interfaces[0].macvtap", template.ErrUnsupported},
+		"old passt": {[]change{podNetwork("a", func(i *v1.Interface) { i.DeprecatedPasst = &v1.DeprecatedInterfacePasst{} })}, nil,
+			"spec.domain.devices.interfaces[0].passt", template.ErrUnsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := template.Default().Launcher(input(newVMI(tc.vmi...), tc.in...))
+			wantError(t, err, tc.field, tc.class)
+		})
+	}
+}
+
+func claimedNetwork(claim, request string) v1.Network {
+	return v1.Network{Name: "a", NetworkSource: v1.NetworkSource{ResourceClaim: &v1.ClaimRequest{ClaimName: claim, RequestName: request}}}
+}
+
+func TestEveryFaultOfNetworksIsReported(t *testing.T) {
+	_, err := template.Default().Launcher(input(newVMI(secondary("a", "", ifaceMAC("x")), secondary("b", "n", boundTo("p")))))
+	for _, want := range []string{"spec.networks[0].multus.networkName", "interfaces[0].macAddress", "interfaces[1].binding.name", `"p"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want a fault of %s", err, want)
+		}
+	}
+}
+
+// TestUnregisteredPluginWithoutRules: generators are safe without the validator before them.
+func TestUnregisteredPluginWithoutRules(t *testing.T) {
+	in := input(newVMI(podNetwork("a", boundTo("gone"))))
+	_, sidecars := template.BindingPluginSidecars{}.Sidecars(in)
+	_, annotations := template.MultusAnnotations{}.Annotations(in)
+	for name, err := range map[string]error{"sidecars": sidecars, "annotations": annotations} {
+		if !errors.Is(err, template.ErrInvalid) || !strings.Contains(err.Error(), `"gone"`) {
+			t.Errorf("%s: got %v, want an error that names the plugin", name, err)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	hookSocketsVolume   = "hook-sidecar-sockets"
+	pluginSocketsVolume = "kubevirt-plugin-sockets"
+	fromSidecars        = "stage " + StageHooks
+)
+
+// hookSockets adds the folders in which the launcher finds the sockets of sidecars and of plugins.
+func hookSockets(d *Draft) error {
+	if len(d.sidecars) > 0 {
+		d.From(fromSidecars).EmptyDir(hookSocketsVolume)
+		d.From(fromSidecars).Mount(computeContainer, corev1.VolumeMount{Name: hookSocketsVolume, MountPath: hookSocketsDir})
+	}
+	if d.config.GateEnabled(gatePlugins) {
+		d.From("Config.FeatureGates").EmptyDir(pluginSocketsVolume)
+		d.From("Config.FeatureGates").Mount(computeContainer, corev1.VolumeMount{Name: pluginSocketsVolume, MountPath: pluginSocketsDir})
+	}
+	return nil
+}
+
+// sidecars adds the containers that stage hooks was asked for.
+func sidecars(d *Draft) error {
+	for i := range d.sidecars {
+		if err := addSidecar(d.From(d.sidecars[i].From), i, &d.sidecars[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addSidecar(d Draft, index int, s *Sidecar) error {
+	name := fmt.Sprintf("hook-sidecar-%d", index)
+	image := s.Image
+	if image == "" {
+		image = d.config.SidecarShimImage
+	}
+	mounts := []corev1.VolumeMount{{Name: hookSocketsVolume, MountPath: hookSocketsDir, SubPath: name}}
+	if s.DeviceInfo {
+		mounts = append(mounts, podInfoMount())
+	}
+	if c := s.ConfigMap; c != nil {
+		mode := int32(0o755)
+		volume := sidecarVolume(d, "hook-configmap-", c.Name, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: c.Name}, DefaultMode: &mode,
+		}})
+		mounts = append(mounts, corev1.VolumeMount{Name: volume, MountPath: c.HookPath, SubPath: c.Key})
+	}
+	if c := s.Claim; c != nil {
+		volume := sidecarVolume(d, "hook-claim-", c.Name, corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.Name},
+		})
+		mounts = append(mounts, corev1.VolumeMount{Name: volume, MountPath: c.VolumePath})
+		if err := shareWithCompute(d, s.From+".pvc.sharedComputePath", volume, c.SharedComputePath); err != nil {
+			return err
+		}
+	}
+	d.Container(corev1.Container{
+		Name: name, Image: image, ImagePullPolicy: s.PullPolicy,
+		Command: slices.Clone(s.Command), Args: slices.Clone(s.Args), Env: sidecarEnv(d, name, s),
+		SecurityContext: sidecarSecurity(d.vmi), Resources: sidecarResources(d), VolumeMounts: mounts,
+	})
+	return nil
+}
+
+// sidecarVolume adds the volume of a ConfigMap or claim and returns its name: that of the object, or one derived from it if
+// that is no name of a volume or is another volume's already. An object that several sidecars use is one volume.
+func sidecarVolume(d Draft, prefix, object string, source corev1.VolumeSource) string {
+	name := object
+	other := slices.ContainsFunc(d.pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Name == object && !equality.Semantic.DeepEqual(v.VolumeSource, source)
+	})
+	if other || len(validation.IsDNS1123Label(object)) > 0 {
+		sum := sha256.Sum256([]byte(object))
+		name = prefix + hex.EncodeToString(sum[:])[:10]
+	}
+	d.Volume(corev1.Volume{Name: name, VolumeSource: source})
+	return name
+}
+
+// shareWithCompute mounts a sidecar's claim into the compute container as well.
+func shareWithCompute(d Draft, at, volume, path string) error {
+	if path == "" {
+		return nil
+	}
+	compute, _ := d.container(computeContainer, "", "")
+	if compute == nil {
+		return nil // container has noted that
+	}
+	for _, m := range compute.VolumeMounts {
+		if m.MountPath == path && m.Name != volume {
+			return invalid(at, fmt.Sprintf("%s is where the launcher has volume %q", path, m.Name), "use another path")
+		}
+	}
+	d.Mount(computeContainer, corev1.VolumeMount{Name: volume, MountPath: path})
+	return nil
+}
+
+func sidecarEnv(d Draft, name string, s *Sidecar) (env []corev1.EnvVar) {
+	if nonRoot(d.vmi) {
+		env = append(env,
+			corev1.EnvVar{Name: "XDG_CACHE_HOME", Value: privateDir},
+			corev1.EnvVar{Name: "XDG_CONFIG_HOME", Value: privateDir},
+			corev1.EnvVar{Name: "XDG_RUNTIME_DIR", Value: "/var/run"})
+	}
+	env = append(env, corev1.EnvVar{Name: "CONTAINER_NAME", Value: name})
+	if s.Plugin != "" {
+		env = append(env, corev1.EnvVar{Name: "NETWORK_BINDING_PLUGIN_NAME", Value: s.Plugin})
+	}
+	return env
+}
+
+// sidecarSecurity gives sidecars the user of the launcher, because they share sockets with it.
+func sidecarSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
+	if nonRoot(vmi) {
+		c, group := supportSecurity(), qemuUser
+		c.RunAsGroup = &group
+		return c
+	}
+	root, no := int64(0), false
+	return &corev1.SecurityContext{RunAsUser: &root, RunAsNonRoot: &no}
+}
+
+// sidecarResources are those configured, and else none, as only the author of a sidecar knows what it needs. A Pod of
+// guaranteed quality of service needs some in all of its containers.
+func sidecarResources(d Draft) corev1.ResourceRequirements {
+	var limit amounts
+	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+		limit = amounts{cpu: "200m", memory: "64M"}
+	}
+	return supportResources(&d, v1.SideCar, amounts{}, limit)
+}
