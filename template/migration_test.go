@@ -5,6 +5,7 @@ package template_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -165,14 +166,81 @@ func TestTargetsKeepTheAntiAffinityOfTheVMI(t *testing.T) {
 	}
 }
 
-func TestMigrationBetweenClustersIsRefused(t *testing.T) {
-	in := targetInput(t)
+// decentralized makes the VMI one that is received from another cluster.
+func decentralized(vmi *v1.VirtualMachineInstance) {
 	address := "10.0.0.1:9185"
-	in.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+	state := &v1.VirtualMachineInstanceMigrationState{
 		SourceState: &v1.VirtualMachineInstanceMigrationSourceState{},
 		TargetState: &v1.VirtualMachineInstanceMigrationTargetState{},
 	}
-	in.VMI.Status.MigrationState.TargetState.SyncAddress = &address
-	_, err := template.Default().MigrationTarget(in)
-	wantError(t, err, "status.migrationState", template.ErrUnsupported)
+	state.TargetState.SyncAddress = &address
+	state.SourceState.Node = "far"
+	state.SourceState.SelinuxContext = "system_u:object_r:container_file_t:s0:c7,c8"
+	state.SourceState.NodeSelectors = map[string]string{
+		"host-model-cpu.node.kubevirt.io/Cascadelake":     "true",
+		"host-model-required-features.node.kubevirt.io/y": "true",
+		"cpu-vendor.node.kubevirt.io/AMD":                 "true",
+	}
+	vmi.Status.SelinuxContext = ""
+	vmi.Status.MigrationState = state
+}
+
+func TestTargetsFromOtherClusters(t *testing.T) {
+	in := targetInput(t)
+	decentralized(in.VMI)
+	in.Migration.SourceNode = nil
+	in.VMI.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}}},
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "rack", Operator: corev1.NodeSelectorOpExists}}},
+		}},
+	}}
+	pod, err := template.Default().MigrationTarget(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Spec.Affinity.PodAntiAffinity != nil {
+		t.Errorf("got Pod anti-affinity %v, but the source's Pod belongs to another VMI", pod.Spec.Affinity.PodAntiAffinity)
+	}
+	avoid := corev1.NodeSelectorRequirement{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"far"}}
+	for i, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if last := term.MatchExpressions[len(term.MatchExpressions)-1]; !cmp.Equal(last, avoid) {
+			t.Errorf("term %d ends with %v, want the source's node kept out", i, last)
+		}
+	}
+	if got := pod.Spec.SecurityContext.SELinuxOptions.Level; got != "s0:c7,c8" {
+		t.Errorf("got level %q, want that of the sending side", got)
+	}
+	for _, label := range []string{
+		"cpu-model-migration.node.kubevirt.io/Cascadelake", "cpu-feature.node.kubevirt.io/y", "cpu-vendor.node.kubevirt.io/AMD",
+	} {
+		if pod.Spec.NodeSelector[label] != "true" {
+			t.Errorf("nodes need not have %s: %v", label, pod.Spec.NodeSelector)
+		}
+	}
+	if pod.Labels["kubevirt.io/migrationJobUID"] != "m-1" || pod.Annotations["kubevirt.io/migrationJobName"] != "move" {
+		t.Errorf("the migration is not marked: %v %v", pod.Labels, pod.Annotations)
+	}
+}
+
+func TestTargetsFromOtherClustersNeedTheSource(t *testing.T) {
+	const state = "status.migrationState.sourceState."
+	for name, tc := range map[string]struct {
+		given func(*v1.VirtualMachineInstanceMigrationSourceState)
+		field string
+		err   error
+	}{
+		"node":                 {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.Node = "" }, state + "node", template.ErrMissingFact},
+		"SELinux context":      {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "" }, state + "selinuxContext", template.ErrMissingFact},
+		"real SELinux context": {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "a:b" }, state + "selinuxContext", template.ErrInvalid},
+		"CPU model":            {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.NodeSelectors = nil }, "spec.domain.cpu.model", template.ErrMissingFact},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := targetInput(t)
+			decentralized(in.VMI)
+			tc.given(in.VMI.Status.MigrationState.SourceState)
+			_, err := template.Default().MigrationTarget(in)
+			wantError(t, err, tc.field, tc.err)
+		})
+	}
 }

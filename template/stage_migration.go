@@ -26,9 +26,28 @@ func migrationMarks(d *Draft) error {
 			d.From("Input.Migration.AddedNodeSelector").NodeSelector(key, m.AddedNodeSelector[key])
 		}
 	}
+	if d.vmi.IsDecentralizedMigration() {
+		return avoidSourceNode(d)
+	}
 	d.From("metadata.uid").AvoidPods(corev1.PodAffinityTerm{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.vmi.UID)}},
 		TopologyKey:   corev1.LabelHostname,
+	})
+	return nil
+}
+
+// avoidSourceNode keeps the target off the source's node by name: the Pod there belongs to another VMI, perhaps of another
+// cluster. The node is kept out of all required terms, as they are alternatives.
+func avoidSourceNode(d *Draft) error {
+	const field = "status.migrationState.sourceState.node"
+	node := d.vmi.Status.MigrationState.SourceState.Node
+	if node == "" {
+		return &Error{
+			Field: field, Reason: "is not known yet", Remedy: "wait for the sending side to report it", Err: ErrMissingFact,
+		}
+	}
+	d.From(field).RequireNode(corev1.NodeSelectorRequirement{
+		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node},
 	})
 	return nil
 }

@@ -17,23 +17,38 @@ func sameCPU(d *Draft) error {
 			return err
 		}
 	}
-	if d.migration.SourceNode == nil || hasPrefix(d.pod.Spec.NodeSelector, v1.CPUModelVendorLabel) {
+	if hasPrefix(d.pod.Spec.NodeSelector, v1.CPUModelVendorLabel) {
 		return nil
 	}
-	labels := d.migration.SourceNode.Labels
+	labels, from := sourceLabels(d)
 	for _, key := range sortedKeys(labels) {
 		if strings.HasPrefix(key, v1.CPUModelVendorLabel) {
-			d.From("Input.Migration.SourceNode labels").NodeSelector(key, "true")
+			d.From(from).NodeSelector(key, "true")
 			return nil
 		}
 	}
 	return nil
 }
 
+// sourceLabels are the labels of the source's node. A VMI that is received from another cluster carries those that matter.
+func sourceLabels(d *Draft) (labels map[string]string, from string) {
+	switch {
+	case d.vmi.IsDecentralizedMigration():
+		return d.vmi.Status.MigrationState.SourceState.NodeSelectors, "status.migrationState.sourceState.nodeSelectors"
+	case d.migration.SourceNode != nil:
+		return d.migration.SourceNode.Labels, "Input.Migration.SourceNode labels"
+	default:
+		return nil, ""
+	}
+}
+
 func sameHostModel(d *Draft) error {
 	// A guest that has migrated before keeps the model it was started with, not that of the node it is on now.
 	inherited := false
 	source := d.migration.SourcePod.Spec.NodeSelector
+	if d.vmi.IsDecentralizedMigration() {
+		source = nil // a stand-in, as the Pod is in another namespace or cluster
+	}
 	for _, key := range sortedKeys(source) {
 		if strings.HasPrefix(key, v1.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, v1.CPUFeatureLabel) {
 			d.From("Input.Migration.SourcePod spec.nodeSelector").NodeSelector(key, source[key])
@@ -43,10 +58,7 @@ func sameHostModel(d *Draft) error {
 	if inherited {
 		return nil
 	}
-	var labels map[string]string
-	if d.migration.SourceNode != nil {
-		labels = d.migration.SourceNode.Labels
-	}
+	labels, from := sourceLabels(d)
 	if !hasPrefix(labels, v1.HostModelCPULabel) {
 		return &Error{
 			Field:  "spec.domain.cpu.model",
@@ -56,10 +68,10 @@ func sameHostModel(d *Draft) error {
 	}
 	for _, key := range sortedKeys(labels) {
 		if model, ok := strings.CutPrefix(key, v1.HostModelCPULabel); ok {
-			d.From("Input.Migration.SourceNode labels").NodeSelector(v1.SupportedHostModelMigrationCPU+model, "true")
+			d.From(from).NodeSelector(v1.SupportedHostModelMigrationCPU+model, "true")
 		}
 		if feature, ok := strings.CutPrefix(key, v1.HostModelRequiredFeaturesLabel); ok {
-			d.From("Input.Migration.SourceNode labels").NodeSelector(v1.CPUFeatureLabel+feature, "true")
+			d.From(from).NodeSelector(v1.CPUFeatureLabel+feature, "true")
 		}
 	}
 	return nil

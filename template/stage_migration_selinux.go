@@ -9,29 +9,44 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// sourceContext is where a VMI that is received from another cluster has the SELinux context of the sending side.
+const sourceContext = "status.migrationState.sourceState.selinuxContext"
+
 // sameSELinuxLevel gives the target the categories of the source, without which it may not open shared disks.
 func sameSELinuxLevel(d *Draft) error {
-	const field = "status.selinuxContext"
-	context := d.vmi.Status.SelinuxContext
-	if d.config.IgnoreSELinuxLevel || context == "none" {
+	if d.config.IgnoreSELinuxLevel {
 		return nil
 	}
-	if context == "" {
-		return &Error{
-			Field: field, Reason: "is not known yet", Err: ErrMissingFact,
-			Remedy: "wait for the node agent to report it, or set Config.IgnoreSELinuxLevel",
-		}
+	field, context := "status.selinuxContext", d.vmi.Status.SelinuxContext
+	if d.vmi.IsDecentralizedMigration() {
+		field, context = sourceContext, d.vmi.Status.MigrationState.SourceState.SelinuxContext
 	}
-	parts := strings.SplitN(context, ":", 4)
-	if len(parts) < 4 {
-		return invalid(field, fmt.Sprintf("%q is no SELinux context", context), "report user:role:type:level")
+	level, err := selinuxLevel(field, context, "wait for the node agent to report it, or set Config.IgnoreSELinuxLevel")
+	if err != nil || level == "" {
+		return err
 	}
 	d.From(field).Set("spec.securityContext.seLinuxOptions", func(p *corev1.Pod) {
-		options := corev1.SELinuxOptions{Level: parts[3]}
+		options := corev1.SELinuxOptions{Level: level}
 		if old := p.Spec.SecurityContext.SELinuxOptions; old != nil {
 			options.Type = old.Type
 		}
 		p.Spec.SecurityContext.SELinuxOptions = &options
 	})
 	return nil
+}
+
+// selinuxLevel is the level of a context that a node agent has reported in a field; empty where nodes have no SELinux. A
+// context that is not reported yet is a missing fact with the given remedy.
+func selinuxLevel(field, context, remedy string) (string, error) {
+	switch context {
+	case "":
+		return "", &Error{Field: field, Reason: "is not known yet", Remedy: remedy, Err: ErrMissingFact}
+	case "none":
+		return "", nil
+	}
+	parts := strings.SplitN(context, ":", 4)
+	if len(parts) < 4 || parts[3] == "" {
+		return "", invalid(field, fmt.Sprintf("%q is no SELinux context", context), "report user:role:type:level")
+	}
+	return parts[3], nil
 }
