@@ -15,9 +15,9 @@
 //
 // # Names
 //
-// Pods are created under a name derived from the VMI's UID and the purpose (LauncherName, TargetName), not under a name
-// chosen by the server: creating a Pod twice is then AlreadyExists, also for a controller that has lost its memory.
-// Pods carry the namespace of the VMI.
+// Pods are created under a name derived from the VMI's UID and the purpose (LauncherName, TargetName, AttachmentName,
+// TriggerName), not under a name chosen by the server: creating a Pod twice is then AlreadyExists, also for a controller
+// that has lost its memory. Exporters have KubeVirt's name (ExporterName). Pods carry the namespace of the VMI or export.
 //
 // # Decisions where KubeVirt leaves room
 //
@@ -37,12 +37,18 @@
 //   - A network without an interface is an error, and so are the bindings that KubeVirt has removed: slirp, macvtap and the
 //     old passt.
 //   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
+//   - Hotplug Pods have the pull policy and pull secret of the launcher and the priority class of the guest. A trigger
+//     finds its guest's Pod by the label kubevirt.io/created-by alone, as others may change while the Pod runs.
+//   - A hotplug Pod needs all its claims to be known, and refuses names that hide its own files or that two volumes share.
+//   - A target received from another cluster is kept off the source's node in all required node terms, and takes the
+//     source's SELinux context and CPU labels from status.migrationState.sourceState.
+//   - Exporters have the launcher's pull secret. An export's labels and annotations cannot replace those by which its
+//     Service and its controller find the Pod. Claims whose names differ only in dots are refused in one exporter.
 //
 // # Not rendered yet
 //
 // A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
 // filesystems (virtiofs) and containerPath volumes; access credentials; persistent TPM, persistent EFI and changed block
-// tracking (backend storage); LUN reservations; launch security; dynamic resource allocation claims; utility volumes;
-// decentralised migration; the gates IOMMUFD and ConfigurableHypervisor. Temporary, hotplug and exporter Pods are not
-// rendered yet either.
+// tracking (backend storage); LUN reservations; launch security; dynamic resource allocation claims; the gates IOMMUFD and
+// ConfigurableHypervisor. Temporary Pods are not rendered yet either.
 package template

@@ -5,16 +5,23 @@ package template
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
+	"hash/fnv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 )
 
 const (
-	maxLabel     = 63 // longest DNS-1123 label and label value
-	namePrefix   = "virt-launcher-"
-	nameHashSize = 10 // characters of five bits each
+	maxLabel      = 63 // longest DNS-1123 label and label value
+	namePrefix    = "virt-launcher-"
+	hotplugPrefix = "hp-volume-"
+	exportPrefix  = "virt-export"
+	nameHashSize  = 10 // characters of five bits each
+	// Nothing but the hash tells the names of hotplug Pods apart, so it is longer than beside the name of a VMI.
+	hotplugHashSize = 20
 )
 
 // LauncherName is the name of the VMI's launcher Pod: virt-launcher-<vmi>-<hash of the UID>. It is a DNS-1123 label of at
@@ -29,15 +36,67 @@ func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return podName(vmi.Name, "migration", string(vmi.UID), string(migration))
 }
 
+// AttachmentName is the name of the Pod that holds a set of plugged volumes beside its owner: hp-volume-<hash>. volumes are
+// the UIDs of the claims by the names of the volumes. The name is a DNS-1123 label; it is equal for the same set beside
+// the same owner, and different for any other owner, volume or claim.
+func AttachmentName(owner *corev1.Pod, volumes map[string]types.UID) string {
+	intent := []string{"attachment", string(owner.UID)}
+	for _, name := range sortedKeys(volumes) {
+		intent = append(intent, name, string(volumes[name]))
+	}
+	return hotplugPrefix + intentHash(hotplugHashSize, intent)
+}
+
+// TriggerName is the name of the Pod that has the claim of a volume provisioned beside its owner. It looks like
+// AttachmentName and is different for any other owner, volume or claim, and from the name of every attachment.
+func TriggerName(owner *corev1.Pod, volume string, claim types.UID) string {
+	return hotplugPrefix + intentHash(hotplugHashSize, []string{"trigger", string(owner.UID), volume, string(claim)})
+}
+
+// ExporterName is the name of the Pod that serves an export: <prefix>-<export>, which the rest of KubeVirt knows it by. A
+// name of more than 63 characters is shortened as KubeVirt does: the prefix gives way to a hash, and if the export's own
+// name leaves no room for that, the hash stands for it. Export.Object must be set.
+func ExporterName(e *Export) string {
+	prefix := e.NamePrefix
+	if prefix == "" {
+		prefix = exportPrefix
+	}
+	return joinName(prefix, e.Object.Name)
+}
+
+// joinName joins base and suffix to at most 63 characters.
+func joinName(base, suffix string) string {
+	full := base + "-" + suffix
+	if len(full) <= maxLabel {
+		return full
+	}
+	hash := func(s string) string {
+		h := fnv.New32a()
+		h.Write([]byte(s))
+		return fmt.Sprintf("%08x", h.Sum32())
+	}
+	const hashSize = 8
+	// A name must not begin with the dash before the hash.
+	if room := maxLabel - len(suffix) - hashSize - len("--"); room > 0 {
+		return truncate(base, room) + "-" + hash(base) + "-" + suffix
+	}
+	return truncate(base, maxLabel-hashSize-len("-")) + "-" + hash(full)
+}
+
 func podName(vmiName string, intent ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(intent, "\x00")))
-	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:nameHashSize]
+	hash := intentHash(nameHashSize, intent)
 	room := maxLabel - len(namePrefix) - 1 - len(hash)
 	readable := strings.Trim(truncate(strings.Map(labelRune, vmiName), room), "-")
 	if readable == "" {
 		return namePrefix + hash
 	}
 	return namePrefix + readable + "-" + hash
+}
+
+// intentHash has the given number of characters a DNS-1123 label may contain.
+func intentHash(size int, intent []string) string {
+	sum := sha256.Sum256([]byte(strings.Join(intent, "\x00")))
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:size]
 }
 
 // labelRune maps what a VMI name may contain to what a DNS-1123 label may contain.

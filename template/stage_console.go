@@ -53,6 +53,16 @@ type amounts struct{ cpu, memory string }
 // supportResources are the resources of a container beside compute: the configured ones, else the given defaults.
 // A Pod of guaranteed quality of service needs requests equal to limits.
 func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+	r := configuredResources(d, kind, request, limit)
+	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
+		r.Requests = r.Limits.DeepCopy()
+	}
+	return r
+}
+
+// configuredResources are those of a container in a Pod of its own, whose quality of service is not the guest's. The Draft
+// need not have a VMI.
+func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
 	for _, c := range d.config.ContainerResources {
 		if c.Type != kind {
@@ -60,9 +70,6 @@ func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amo
 		}
 		overlay(r.Requests, c.Resources.Requests)
 		overlay(r.Limits, c.Resources.Limits)
-	}
-	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
-		r.Requests = r.Limits.DeepCopy()
 	}
 	return r
 }

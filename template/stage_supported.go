@@ -25,12 +25,6 @@ func supported(d *Draft) error {
 	if len(spec.ResourceClaims) > 0 {
 		errs = append(errs, unsupported("spec.resourceClaims", "dynamic resource allocation"))
 	}
-	if len(spec.UtilityVolumes) > 0 {
-		errs = append(errs, unsupported("spec.utilityVolumes", "utility volumes"))
-	}
-	if d.migration != nil && d.vmi.IsDecentralizedMigration() {
-		errs = append(errs, unsupported("status.migrationState", "migration between clusters"))
-	}
 	return errors.Join(errs...)
 }
 

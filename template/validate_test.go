@@ -163,8 +163,7 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		"claims": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: "c", ResourceClaimName: new(string)}}
 		}, nil, "spec.resourceClaims"},
-		"utility volumes": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }, nil, "spec.utilityVolumes"},
-		"container path":  {volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{}}), nil, "spec.volumes[0].containerPath"},
+		"container path": {volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{}}), nil, "spec.volumes[0].containerPath"},
 		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
 		}, nil, "status.changedBlockTracking"},

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// ownerPod is the guest's Pod on node n1.
+func ownerPod(tolerations ...corev1.Toleration) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "virt-launcher-testvmi-x", Namespace: "default", UID: "owner-1",
+			Labels: map[string]string{"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "1234", "changes": "often"},
+		},
+		Spec: corev1.PodSpec{NodeName: "n1", Tolerations: tolerations},
+	}
+}
+
+// plugInput plugs volumes into the guest R1.
+func plugInput(t testing.TB, volumes ...string) template.Input {
+	in := input(read(t, "r1.vmi.yaml"),
+		claim("c1", corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce),
+		claim("c2", corev1.PersistentVolumeBlock, corev1.ReadWriteMany),
+		claim("c3", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany),
+		claim("c4", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany),
+	)
+	in.VMI.Spec.Volumes = append(in.VMI.Spec.Volumes,
+		v1.Volume{Name: "v1", VolumeSource: pvc("c1")},
+		v1.Volume{Name: "v2", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "c2", Hotpluggable: true}}},
+		v1.Volume{Name: "v3", VolumeSource: v1.VolumeSource{MemoryDump: &v1.MemoryDumpVolumeSource{
+			PersistentVolumeClaimVolumeSource: v1.PersistentVolumeClaimVolumeSource{
+				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c3"},
+			},
+		}}},
+	)
+	in.VMI.Spec.UtilityVolumes = []v1.UtilityVolume{{
+		Name: "v4", PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c4"},
+	}}
+	in.Hotplug = &template.Hotplug{Owner: ownerPod(), Volumes: volumes}
+	return in
+}
+
+func attachmentPod(t *testing.T, in template.Input) *corev1.Pod {
+	t.Helper()
+	pod, err := template.Default().HotplugAttachment(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func triggerPod(t *testing.T, in template.Input) *corev1.Pod {
+	t.Helper()
+	pod, err := template.Default().HotplugTrigger(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// phases reports plugged volumes to be in a phase.
+func phases(phase v1.VolumePhase, volumes ...string) func(*template.Input) {
+	return func(in *template.Input) {
+		for _, name := range volumes {
+			in.VMI.Status.VolumeStatus = append(in.VMI.Status.VolumeStatus, v1.VolumeStatus{
+				Name: name, Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{},
+			})
+		}
+	}
+}
+
+func TestSpecR3(t *testing.T) { golden(t, "r3", attachmentPod(t, plugInput(t, "v1"))) }
+
+// TestSpecHotplugPods is what 9.2 and 9.3 say of both kinds of Pods.
+func TestSpecHotplugPods(t *testing.T) {
+	yes, no, user := true, false, int64(107)
+	propagation := corev1.MountPropagationHostToContainer
+	for name, render := range map[string]func(*testing.T, template.Input) *corev1.Pod{
+		"attachment": attachmentPod, "trigger": triggerPod,
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, "v1")
+			in.Config.ImagePullPolicy, in.Config.ImagePullSecret = corev1.PullAlways, "launcher-pull"
+			in.VMI.Spec.PriorityClassName = "important"
+			pod := render(t, in)
+			c := container(t, pod, "hotplug-disk")
+			if !regexp.MustCompile(`^hp-volume-[a-z2-7]{20}$`).MatchString(pod.Name) || pod.GenerateName != "" {
+				t.Errorf("name %q, generateName %q", pod.Name, pod.GenerateName)
+			}
+			for what, diff := range map[string]string{
+				"namespace": cmp.Diff("default", pod.Namespace),
+				"owner": cmp.Diff([]metav1.OwnerReference{{
+					APIVersion: "v1", Kind: "Pod", Name: "virt-launcher-testvmi-x", UID: "owner-1", Controller: &yes, BlockOwnerDeletion: &yes,
+				}}, pod.OwnerReferences),
+				"labels": cmp.Diff(map[string]string{"kubevirt.io": "hotplug-disk"}, pod.Labels),
+				"owner name and UID": cmp.Diff([]string{"testvmi", "1234"},
+					[]string{pod.Annotations["kubevirt.io/owner-vmi-name"], pod.Annotations["kubevirt.io/owner-vmi-uid"]}),
+				"Q5: pull policy":    cmp.Diff(corev1.PullAlways, c.ImagePullPolicy),
+				"Q5: pull secret":    cmp.Diff([]corev1.LocalObjectReference{{Name: "launcher-pull"}}, pod.Spec.ImagePullSecrets),
+				"Q5: priority class": cmp.Diff("important", pod.Spec.PriorityClassName),
+				"image":              cmp.Diff("example.com/virt-launcher:v1", c.Image),
+				"requests":           cmp.Diff(list("cpu", "10m", "memory", "2M"), c.Resources.Requests),
+				"limits":             cmp.Diff(list("cpu", "100m", "memory", "80M"), c.Resources.Limits),
+				"security": cmp.Diff(&corev1.SecurityContext{
+					AllowPrivilegeEscalation: &no, RunAsNonRoot: &yes, RunAsUser: &user,
+					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c10,c20"},
+				}, c.SecurityContext),
+				"first mount": cmp.Diff(corev1.VolumeMount{
+					Name: "hotplug-disks", MountPath: "/path", MountPropagation: &propagation,
+				}, c.VolumeMounts[0]),
+				"grace period": cmp.Diff(new(int64), pod.Spec.TerminationGracePeriodSeconds),
+				"left to the API server": cmp.Diff([]any{corev1.RestartPolicy(""), "", (*bool)(nil)},
+					[]any{pod.Spec.RestartPolicy, pod.Spec.ServiceAccountName, pod.Spec.AutomountServiceAccountToken}),
+			} {
+				if diff != "" {
+					t.Errorf("%s:\n%s", what, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestSpecHotplugResources(t *testing.T) {
+	configured := func(in *template.Input) {
+		in.Config.ContainerResources = []v1.SupportContainerResources{
+			{Type: v1.HotplugAttachment, Resources: v1.ResourceRequirementsWithoutClaims{
+				Requests: list("cpu", "20m", "memory", "0"), Limits: list("memory", "90M"),
+			}},
+			{Type: v1.SideCar, Resources: v1.ResourceRequirementsWithoutClaims{Limits: list("memory", "7M")}},
+		}
+	}
+	for name, tc := range map[string]struct {
+		given            func(*template.Input)
+		requests, limits corev1.ResourceList
+	}{
+		"default": {func(*template.Input) {}, list("cpu", "10m", "memory", "2M"), list("cpu", "100m", "memory", "80M")},
+		"119: dedicated CPUs change nothing": {func(in *template.Input) { in.VMI.Spec.Domain.CPU.DedicatedCPUPlacement = true },
+			list("cpu", "10m", "memory", "2M"), list("cpu", "100m", "memory", "80M")},
+		"guaranteed quality of service changes nothing": {func(in *template.Input) {
+			requests("cpu", "1", "memory", "1Gi")(in.VMI)
+			limits("cpu", "1", "memory", "1Gi")(in.VMI)
+		}, list("cpu", "10m", "memory", "2M"), list("cpu", "100m", "memory", "80M")},
+		"configured, zero is unset": {configured, list("cpu", "20m", "memory", "2M"), list("cpu", "100m", "memory", "90M")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, "v1")
+			tc.given(&in)
+			got := container(t, attachmentPod(t, in), "hotplug-disk").Resources
+			if diff := cmp.Diff(corev1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// held is what an attachment Pod has of volumes: their names in order, the mounts and the devices.
+type held struct{ Volumes, Mounts, Devices []string }
+
+func heldBy(t *testing.T, pod *corev1.Pod) (h held) {
+	c := container(t, pod, "hotplug-disk")
+	for _, v := range pod.Spec.Volumes {
+		source := "emptyDir"
+		if p := v.PersistentVolumeClaim; p != nil {
+			source = fmt.Sprintf("%s,readOnly=%t", p.ClaimName, p.ReadOnly)
+		}
+		h.Volumes = append(h.Volumes, v.Name+"="+source)
+	}
+	for _, m := range c.VolumeMounts {
+		h.Mounts = append(h.Mounts, m.Name+"="+m.MountPath)
+	}
+	for _, d := range c.VolumeDevices {
+		h.Devices = append(h.Devices, d.Name+"="+d.DevicePath)
+	}
+	return h
+}
+
+func TestSpecAttachmentVolumes(t *testing.T) {
+	const folder, mount = "hotplug-disks=emptyDir", "hotplug-disks=/path"
+	const c1, c2, c3, c4 = "v1=c1,readOnly=false", "v2=c2,readOnly=false", "v3=c3,readOnly=false", "v4=c4,readOnly=false"
+	const block = "v2=/path/v2/pvc-c2"
+	migrating := func(in *template.Input) { in.Migration = &template.Migration{UID: "m-1", Name: "move"} }
+	for name, tc := range map[string]struct {
+		volumes []string
+		given   []func(*template.Input)
+		want    held
+	}{
+		"file system":                {[]string{"v1"}, nil, held{[]string{folder, c1}, []string{mount, "v1=/v1"}, nil}},
+		"block device of DataVolume": {[]string{"v2"}, nil, held{[]string{folder, c2}, []string{mount}, []string{block}}},
+		"memory dump":                {[]string{"v3"}, nil, held{[]string{folder, c3}, []string{mount, "v3=/v3"}, nil}},
+		"utility volume":             {[]string{"v4"}, nil, held{[]string{folder, c4}, []string{mount, "v4=/v4"}, nil}},
+		"in the order given": {[]string{"v4", "v2", "v1", "v3"}, nil, held{
+			[]string{folder, c4, c2, c1, c3}, []string{mount, "v4=/v4", "v1=/v1", "v3=/v3"}, []string{block},
+		}},
+		"named twice": {[]string{"v1", "v1"}, nil, held{[]string{folder, c1}, []string{mount, "v1=/v1"}, nil}},
+		"what the guest has is not mounted, its devices stay": {
+			[]string{"v1", "v2", "v3"}, []func(*template.Input){phases(v1.VolumeReady, "v1", "v2"), phases(v1.HotplugVolumeMounted, "v3")},
+			held{[]string{folder, c1, c2, c3}, []string{mount}, []string{block}},
+		},
+		"what is on its way is mounted": {
+			[]string{"v1", "v3"}, []func(*template.Input){phases(v1.HotplugVolumeAttachedToNode, "v1"), phases(v1.HotplugVolumeDetaching, "v3")},
+			held{[]string{folder, c1, c3}, []string{mount, "v1=/v1", "v3=/v3"}, nil},
+		},
+		"a status without hotplug does not count": {
+			[]string{"v1"}, []func(*template.Input){func(in *template.Input) {
+				in.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "v1", Phase: v1.VolumeReady}}
+			}}, held{[]string{folder, c1}, []string{mount, "v1=/v1"}, nil},
+		},
+		"a migration's target has nothing yet": {
+			[]string{"v1", "v2"}, []func(*template.Input){phases(v1.VolumeReady, "v1", "v2"), migrating},
+			held{[]string{folder, c1, c2}, []string{mount, "v1=/v1"}, []string{block}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, tc.volumes...)
+			for _, change := range tc.given {
+				change(&in)
+			}
+			if diff := cmp.Diff(tc.want, heldBy(t, attachmentPod(t, in))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSpecAttachmentIsOnTheNodeOfItsOwner(t *testing.T) {
+	seconds := int64(300)
+	taint := func(key string) corev1.Toleration {
+		return corev1.Toleration{Key: "node.kubernetes.io/" + key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	}
+	evicted := func() corev1.Toleration {
+		return corev1.Toleration{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds}
+	}
+	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "yes"}
+	for name, tc := range map[string]struct{ owner, want []corev1.Toleration }{
+		"no tolerations": {nil, []corev1.Toleration{
+			taint("disk-pressure"), taint("memory-pressure"), taint("network-unavailable"), taint("pid-pressure"), taint("unschedulable"),
+		}},
+		"sorted by key, duplicates once": {
+			[]corev1.Toleration{taint("unschedulable"), evicted(), gpu, evicted()},
+			[]corev1.Toleration{
+				gpu, taint("disk-pressure"), taint("memory-pressure"), taint("network-unavailable"), evicted(),
+				taint("pid-pressure"), taint("unschedulable"),
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, "v1")
+			in.Hotplug.Owner = ownerPod(tc.owner...)
+			spec := attachmentPod(t, in).Spec
+			if diff := cmp.Diff(tc.want, spec.Tolerations); diff != "" {
+				t.Error(diff)
+			}
+			want := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"},
+					}},
+				}}},
+			}}
+			if diff := cmp.Diff(want, spec.Affinity); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSpecHotplugSELinux(t *testing.T) {
+	source := func(context string) *v1.VirtualMachineInstanceMigrationState {
+		state := &v1.VirtualMachineInstanceMigrationSourceState{}
+		state.SelinuxContext = context
+		return &v1.VirtualMachineInstanceMigrationState{SourceState: state}
+	}
+	const status, sending = "status.selinuxContext", "status.migrationState.sourceState.selinuxContext"
+	for name, tc := range map[string]struct {
+		context string
+		state   *v1.VirtualMachineInstanceMigrationState
+		level   string
+		field   string
+		err     error
+	}{
+		"level with categories":         {"u:r:t:s0:c1,c2", nil, "s0:c1,c2", "", nil},
+		"range of levels":               {"u:r:t:s0-s0:c1,c2:c3", nil, "s0-s0:c1,c2:c3", "", nil},
+		"no SELinux":                    {"none", nil, "s0", "", nil},
+		"the guest's own context wins":  {"u:r:t:s0:c1", source("u:r:t:s0:c9"), "s0:c1", "", nil},
+		"received guest":                {"", source("u:r:t:s0:c9"), "s0:c9", "", nil},
+		"received without SELinux":      {"", source("none"), "s0", "", nil},
+		"missing":                       {"", nil, "", status, template.ErrMissingFact},
+		"missing on both sides":         {"", source(""), "", status, template.ErrMissingFact},
+		"missing, migration not begun":  {"", &v1.VirtualMachineInstanceMigrationState{}, "", status, template.ErrMissingFact},
+		"garbage":                       {"u:r:t", nil, "", status, template.ErrInvalid},
+		"without level":                 {"u:r:t:", nil, "", status, template.ErrInvalid},
+		"garbage from the sending side": {"", source("garbage"), "", sending, template.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, "v1")
+			in.Config.SELinuxLauncherType = "virt_launcher.process"
+			in.VMI.Status.SelinuxContext, in.VMI.Status.MigrationState = tc.context, tc.state
+			attached, err := template.Default().HotplugAttachment(in)
+			triggered, triggerErr := template.Default().HotplugTrigger(in)
+			if tc.err != nil {
+				wantError(t, err, tc.field, tc.err)
+				wantError(t, triggerErr, tc.field, tc.err)
+				return
+			}
+			if err != nil || triggerErr != nil {
+				t.Fatal(err, triggerErr)
+			}
+			got := []*corev1.SELinuxOptions{
+				attached.Spec.Containers[0].SecurityContext.SELinuxOptions, triggered.Spec.Containers[0].SecurityContext.SELinuxOptions,
+			}
+			want := []*corev1.SELinuxOptions{{Level: tc.level, Type: "virt_launcher.process"}, {Level: tc.level}}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("attachment and trigger:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSpecAttachmentBesideATargetIsMarked(t *testing.T) {
+	in := plugInput(t, "v1")
+	if pod := attachmentPod(t, in); pod.Labels["kubevirt.io/migrationJobUID"] != "" {
+		t.Errorf("marked without a migration: %v", pod.Labels)
+	}
+	in.Migration = &template.Migration{UID: "m-1", Name: "move"}
+	pod := attachmentPod(t, in)
+	if diff := cmp.Diff(map[string]string{"kubevirt.io": "hotplug-disk", "kubevirt.io/migrationJobUID": "m-1"}, pod.Labels); diff != "" {
+		t.Error(diff)
+	}
+	if pod.Annotations["kubevirt.io/migrationJobName"] != "move" || pod.Spec.Affinity.PodAntiAffinity != nil {
+		t.Errorf("annotations %v, affinity %v", pod.Annotations, pod.Spec.Affinity)
+	}
+}
+
+func TestSpecTriggers(t *testing.T) {
+	seconds := int64(300)
+	tolerations := []corev1.Toleration{{Key: "b", TolerationSeconds: &seconds}, {Key: "a"}}
+	copyPath := []string{"/bin/sh", "-c", "/usr/bin/container-disk --copy-path /path/hp"}
+	root := int64(0)
+	for name, tc := range map[string]struct {
+		volume  string
+		keep    bool
+		command []string
+		held    held
+		context *corev1.PodSecurityContext
+	}{
+		"149: file system": {"v1", false, []string{"/bin/bash", "-c", "exit", "0"},
+			held{[]string{"v1=c1,readOnly=false", "hotplug-disks=emptyDir"}, []string{"hotplug-disks=/path", "v1=/pvc"}, nil}, nil},
+		"149: block": {"v2", false, []string{"/bin/bash", "-c", "exit", "0"},
+			held{[]string{"v2=c2,readOnly=false", "hotplug-disks=emptyDir"}, []string{"hotplug-disks=/path"}, []string{"v2=/dev/hotplugblockdevice"}},
+			&corev1.PodSecurityContext{RunAsUser: &root}},
+		"149: kept running": {"v1", true, copyPath,
+			held{[]string{"v1=c1,readOnly=false", "hotplug-disks=emptyDir"}, []string{"hotplug-disks=/path", "v1=/pvc"}, nil}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, tc.volume)
+			in.Hotplug.Owner, in.Hotplug.KeepRunning = ownerPod(tolerations...), tc.keep
+			in.Migration = &template.Migration{UID: "m-1", Name: "move"} // not the business of a trigger
+			pod := triggerPod(t, in)
+			annotations := map[string]string{"kubevirt.io/owner-vmi-name": "testvmi", "kubevirt.io/owner-vmi-uid": "1234"}
+			if !tc.keep {
+				annotations["kubevirt.io/ephemeral-provisioning"] = "true"
+			}
+			for what, diff := range map[string]string{
+				"annotations":      cmp.Diff(annotations, pod.Annotations),
+				"labels":           cmp.Diff(map[string]string{"kubevirt.io": "hotplug-disk"}, pod.Labels),
+				"command":          cmp.Diff(tc.command, pod.Spec.Containers[0].Command),
+				"volumes":          cmp.Diff(tc.held, heldBy(t, pod)),
+				"security context": cmp.Diff(tc.context, pod.Spec.SecurityContext),
+				"tolerations":      cmp.Diff(tolerations, pod.Spec.Tolerations),
+				"Q7: affinity": cmp.Diff(&corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+						LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubevirt.io/created-by": "1234"}},
+						TopologyKey:   "kubernetes.io/hostname",
+					}},
+				}}, pod.Spec.Affinity),
+			} {
+				if diff != "" {
+					t.Errorf("%s:\n%s", what, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestHotplugFaults(t *testing.T) {
+	type input = func(*template.Input)
+	addVolume := func(name string, source v1.VolumeSource) input {
+		return func(in *template.Input) {
+			in.VMI.Spec.Volumes = append(in.VMI.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
+			in.Hotplug.Volumes = []string{name}
+		}
+	}
+	for name, tc := range map[string]struct {
+		kind  template.PodKind
+		given input
+		field string
+		err   error
+	}{
+		"owner without node":        {template.AttachmentPod, func(in *template.Input) { in.Hotplug.Owner.Spec.NodeName = "" }, "Input.Hotplug.Owner.Spec.NodeName", template.ErrInvalid},
+		"owner without UID":         {template.HotplugPods, func(in *template.Input) { in.Hotplug.Owner.UID = "" }, "Input.Hotplug.Owner with name and UID", template.ErrInvalid},
+		"no owner":                  {template.HotplugPods, func(in *template.Input) { in.Hotplug.Owner = nil }, "Input.Hotplug.Owner with name and UID", template.ErrInvalid},
+		"nothing to plug":           {template.HotplugPods, func(in *template.Input) { in.Hotplug = nil }, "Input.Hotplug", template.ErrInvalid},
+		"owner elsewhere":           {template.HotplugPods, func(in *template.Input) { in.Hotplug.Owner.Namespace = "other" }, "Input.Hotplug.Owner.metadata.namespace", template.ErrInvalid},
+		"owner of another guest":    {template.TriggerPod, func(in *template.Input) { in.Hotplug.Owner.Labels = nil }, "Input.Hotplug.Owner.metadata.labels[kubevirt.io/created-by]", template.ErrInvalid},
+		"no volumes":                {template.AttachmentPod, func(in *template.Input) { in.Hotplug.Volumes = nil }, "Input.Hotplug.Volumes", template.ErrInvalid},
+		"two volumes for a trigger": {template.TriggerPod, func(in *template.Input) { in.Hotplug.Volumes = []string{"v1", "v2"} }, "Input.Hotplug.Volumes with exactly one name", template.ErrInvalid},
+		"unknown volume":            {template.HotplugPods, func(in *template.Input) { in.Hotplug.Volumes = []string{"nope"} }, "Input.Hotplug.Volumes[0]", template.ErrInvalid},
+		"volume without claim":      {template.HotplugPods, func(in *template.Input) { in.Hotplug.Volumes = []string{"root"} }, "spec.volumes[0]", template.ErrInvalid},
+		"unnamed claim":             {template.HotplugPods, addVolume("x", pvc("")), "spec.volumes[5].persistentVolumeClaim.claimName", template.ErrInvalid},
+		"unnamed DataVolume":        {template.HotplugPods, addVolume("x", v1.VolumeSource{DataVolume: &v1.DataVolumeSource{}}), "spec.volumes[5].dataVolume.name", template.ErrInvalid},
+		"missing claim":             {template.HotplugPods, func(in *template.Input) { delete(in.Facts.Claims, "c1") }, "spec.volumes[2].persistentVolumeClaim.claimName", template.ErrMissingFact},
+		"claim without UID":         {template.HotplugPods, func(in *template.Input) { in.Facts.Claims["c1"].UID = "" }, "spec.volumes[2].persistentVolumeClaim.claimName", template.ErrMissingFact},
+		"missing memory dump claim": {template.HotplugPods, func(in *template.Input) {
+			delete(in.Facts.Claims, "c3")
+			in.Hotplug.Volumes = []string{"v3"}
+		}, "spec.volumes[4].memoryDump.claimName", template.ErrMissingFact},
+		"missing utility claim": {template.HotplugPods, func(in *template.Input) {
+			delete(in.Facts.Claims, "c4")
+			in.Hotplug.Volumes = []string{"v4"}
+		}, "spec.utilityVolumes[0].claimName", template.ErrMissingFact},
+		"two volumes of one name": {template.HotplugPods, func(in *template.Input) { in.VMI.Spec.UtilityVolumes[0].Name = "v1" }, "spec.utilityVolumes[0].name", template.ErrInvalid},
+		"name of the Pod's own":   {template.HotplugPods, addVolume("hotplug-disks", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
+		"name that is a path":     {template.HotplugPods, addVolume("../etc", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
+		"mount over the folder":   {template.AttachmentPod, addVolume("path", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
+		"mount over the shell":    {template.AttachmentPod, addVolume("usr", pvc("c1")), "spec.volumes[5].name", template.ErrInvalid},
+		"migration without UID":   {template.AttachmentPod, func(in *template.Input) { in.Migration = &template.Migration{Name: "m"} }, "Input.Migration.UID and Name", template.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, kind := range []template.PodKind{template.AttachmentPod, template.TriggerPod} {
+				if tc.kind&kind == 0 {
+					continue
+				}
+				in := plugInput(t, "v1")
+				tc.given(&in)
+				_, err := template.Default().Render(kind, in)
+				wantError(t, err, tc.field, tc.err)
+			}
+		})
+	}
+	t.Run("every fault is reported", func(t *testing.T) {
+		_, err := template.Default().HotplugAttachment(plugInput(t, "nope", "v1", "nix"))
+		if err == nil || !strings.Contains(err.Error(), `"nope"`) || !strings.Contains(err.Error(), `"nix"`) {
+			t.Errorf("got %v, want both unknown volumes", err)
+		}
+	})
+	t.Run("a block device hides nothing", func(t *testing.T) {
+		in := plugInput(t)
+		addVolume("usr", pvc("c2"))(&in)
+		if diff := cmp.Diff([]string{"usr=/path/usr/pvc-c2"}, heldBy(t, attachmentPod(t, in)).Devices); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestAttachmentNamesFollowTheSet(t *testing.T) {
+	nameOf := func(volumes ...string) string { return attachmentPod(t, plugInput(t, volumes...)).Name }
+	same := nameOf("v1", "v2", "v4")
+	for _, order := range [][]string{{"v4", "v2", "v1"}, {"v2", "v1", "v4"}, {"v1", "v4", "v2", "v1"}} {
+		if got := nameOf(order...); got != same {
+			t.Errorf("%v is named %q, want %q", order, got, same)
+		}
+	}
+	claims := map[string]types.UID{"v1": "pvc-c1", "v2": "pvc-c2", "v4": "pvc-c4"}
+	if got := template.AttachmentName(ownerPod(), claims); got != same {
+		t.Errorf("AttachmentName is %q, the Pod's name %q", got, same)
+	}
+	other := ownerPod()
+	other.UID = "owner-2"
+	names := map[string]string{}
+	for what, name := range map[string]string{
+		"three volumes":            same,
+		"two of them":              nameOf("v1", "v2"),
+		"another two":              nameOf("v1", "v3"),
+		"one":                      nameOf("v1"),
+		"beside another owner":     template.AttachmentName(other, claims),
+		"another claim":            template.AttachmentName(ownerPod(), map[string]types.UID{"v1": "pvc-c1", "v2": "pvc-new", "v4": "pvc-c4"}),
+		"claims exchanged":         template.AttachmentName(ownerPod(), map[string]types.UID{"v1": "pvc-c2", "v2": "pvc-c1", "v4": "pvc-c4"}),
+		"trigger of one":           triggerPod(t, plugInput(t, "v1")).Name,
+		"trigger of another":       triggerPod(t, plugInput(t, "v2")).Name,
+		"trigger, another claim":   template.TriggerName(ownerPod(), "v1", "pvc-new"),
+		"trigger by another owner": template.TriggerName(other, "v1", "pvc-c1"),
+	} {
+		if twin, taken := names[name]; taken {
+			t.Errorf("%s and %s are both named %q", what, twin, name)
+		}
+		names[name] = what
+	}
+	if got := template.TriggerName(ownerPod(), "v1", "pvc-c1"); names[got] != "trigger of one" {
+		t.Errorf("TriggerName is %q, which is %q", got, names[got])
+	}
+}
+
+// TestHotplugPodsAreTheirOwn renders twice and spoils the first Pod in between.
+func TestHotplugPodsAreTheirOwn(t *testing.T) {
+	seconds := int64(300)
+	for name, kind := range map[string]template.PodKind{"attachment": template.AttachmentPod, "trigger": template.TriggerPod} {
+		t.Run(name, func(t *testing.T) {
+			in := plugInput(t, "v1")
+			in.Hotplug.Owner = ownerPod(corev1.Toleration{Key: "a", TolerationSeconds: &seconds})
+			pristine := in.Hotplug.Owner.DeepCopy()
+			first, err := template.Default().Render(kind, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := first.DeepCopy()
+			for i := range first.Spec.Tolerations {
+				if s := first.Spec.Tolerations[i].TolerationSeconds; s != nil {
+					*s = 1
+				}
+				first.Spec.Tolerations[i].Key = "changed"
+			}
+			first.Labels["kubevirt.io"] = "changed"
+			again, err := template.Default().Render(kind, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, again); diff != "" {
+				t.Errorf("the second Pod differs:\n%s", diff)
+			}
+			if diff := cmp.Diff(pristine, in.Hotplug.Owner); diff != "" {
+				t.Errorf("the owner was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHotplugFieldsAreExplained(t *testing.T) {
+	in := plugInput(t, "v1")
+	in.Config.SELinuxLauncherType = "t"
+	e, err := template.Default().Explain(template.AttachmentPod, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const options = "spec.containers[hotplug-disk].securityContext.seLinuxOptions"
+	for field, want := range map[string][2]string{
+		"spec.volumes[v1]": {template.StageAttachment, "spec.volumes[2].persistentVolumeClaim.claimName"},
+		options + ".level": {template.StageHotplugPod, "status.selinuxContext"},
+		options + ".type":  {template.StageAttachment, "Config.SELinuxLauncherType"},
+		"spec.tolerations": {template.StageAttachment, "Input.Hotplug.Owner"},
+		"metadata.name":    {template.StageHotplugPod, "Input.Hotplug, Facts.Claims"},
+	} {
+		if got := originAt(t, e, field); got.Stage != want[0] || got.From != want[1] {
+			t.Errorf("%s is set by %q from %q, want %v", field, got.Stage, got.From, want)
+		}
+	}
+}

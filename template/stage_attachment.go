@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// attachment puts the volumes into the Pod, on the node of its owner.
+func attachment(d *Draft) error {
+	volumes, err := pluggedVolumes(d)
+	if err != nil {
+		return err
+	}
+	owner := d.input.Hotplug.Owner
+	if t := d.config.SELinuxLauncherType; t != "" {
+		d.From("Config.SELinuxLauncherType").Set(hotplugSecurity+".seLinuxOptions.type", func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext.SELinuxOptions.Type = t
+		})
+	}
+	d.From("Input.Hotplug.Owner").RequireNode(corev1.NodeSelectorRequirement{
+		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{owner.Spec.NodeName},
+	})
+	d.From("Input.Hotplug.Owner").Set("spec.tolerations", func(p *corev1.Pod) {
+		p.Spec.Tolerations = attachmentTolerations(owner.Spec.Tolerations)
+	})
+	d.EmptyDir(hotplugFolder)
+	for _, v := range volumes {
+		v.put(d)
+		if err := attach(d.From(v.field), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rootFolders are those in the root of the container's image that it does not start without, and the one it uses.
+var rootFolders = []string{"bin", "dev", "etc", "lib", "lib64", "path", "proc", "sbin", "sys", "usr"}
+
+// attach makes a volume visible to the node agent, which looks for a device under the claim's UID and for a file system
+// under the volume's name. A file system that the guest has already is not mounted: it lives on in the guest's own Pod.
+func attach(d Draft, v plugged) error {
+	if isBlock(v.claim) {
+		d.Device(hotplugContainer, corev1.VolumeDevice{
+			Name: v.name, DevicePath: fmt.Sprintf("%s/%s/%s", hotplugPath, v.name, v.claim.UID),
+		})
+		return nil
+	}
+	if reachedGuest(d, v.name) {
+		return nil
+	}
+	if slices.Contains(rootFolders, v.name) {
+		return invalid(v.at+".name", fmt.Sprintf("a file system mounted at /%s would hide a folder of the attachment Pod", v.name),
+			"choose another name, or use a claim of volumeMode Block")
+	}
+	d.Mount(hotplugContainer, corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})
+	return nil
+}
+
+// reachedGuest tells whether the guest has the volume. A migration's target has nothing yet, whatever the source has.
+func reachedGuest(d Draft, name string) bool {
+	return d.migration == nil && slices.ContainsFunc(d.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == name && s.HotplugVolume != nil && (s.Phase == v1.VolumeReady || s.Phase == v1.HotplugVolumeMounted)
+	})
+}
+
+// attachmentTolerations are those of the owner and of what befalls its node while the guest runs there.
+func attachmentTolerations(owner []corev1.Toleration) []corev1.Toleration {
+	var all []corev1.Toleration
+	for _, taint := range []string{
+		corev1.TaintNodeUnschedulable, corev1.TaintNodeNetworkUnavailable, corev1.TaintNodeDiskPressure,
+		corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure,
+	} {
+		all = append(all, corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	all = append(all, copyTolerations(owner)...)
+	slices.SortStableFunc(all, func(a, b corev1.Toleration) int { return cmp.Compare(a.Key, b.Key) })
+	return slices.CompactFunc(all, func(a, b corev1.Toleration) bool { return equality.Semantic.DeepEqual(a, b) })
+}
+
+func copyTolerations(from []corev1.Toleration) []corev1.Toleration {
+	all := make([]corev1.Toleration, len(from))
+	for i := range from {
+		from[i].DeepCopyInto(&all[i])
+	}
+	return all
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// trigger makes the Pod the first consumer of its claim, beside its owner, so that the claim is provisioned for the
+// owner's node.
+func trigger(d *Draft) error {
+	volumes, err := pluggedVolumes(d)
+	if err != nil {
+		return err
+	}
+	if err := joinOwner(d); err != nil {
+		return err
+	}
+	if owner := d.input.Hotplug.Owner; len(owner.Spec.Tolerations) > 0 {
+		d.From("Input.Hotplug.Owner").Set("spec.tolerations", func(p *corev1.Pod) {
+			p.Spec.Tolerations = copyTolerations(owner.Spec.Tolerations)
+		})
+	}
+	if !d.input.Hotplug.KeepRunning {
+		d.From("Input.Hotplug.KeepRunning").Annotation(v1.EphemeralProvisioningObject, "true")
+	}
+	v := volumes[0]
+	v.put(d)
+	d.EmptyDir(hotplugFolder)
+	from := d.From(v.field)
+	if !isBlock(v.claim) {
+		from.Mount(hotplugContainer, corev1.VolumeMount{Name: v.name, MountPath: "/pvc"})
+		return nil
+	}
+	from.Device(hotplugContainer, corev1.VolumeDevice{Name: v.name, DevicePath: "/dev/hotplugblockdevice"})
+	from.Set("spec.securityContext", func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64)}
+	})
+	return nil
+}
+
+// joinOwner finds the owner by the one label that never changes while it lives. Others are synchronised with the guest's,
+// and a Pod that asks for yesterday's would not be scheduled.
+func joinOwner(d *Draft) error {
+	if d.input.Hotplug.Owner.Labels[v1.CreatedByLabel] != string(d.vmi.UID) {
+		return invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "is not the UID of the guest", "give the Pod of this guest")
+	}
+	d.From("metadata.uid").JoinPods(corev1.PodAffinityTerm{
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.vmi.UID)}},
+		TopologyKey:   corev1.LabelHostname,
+	})
+	return nil
+}
