@@ -114,9 +114,7 @@ func askSidecars(d *Draft, creators []SidecarCreator) error {
 	var errs []error
 	for _, c := range creators {
 		more, err := c.Sidecars(d.input)
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		for _, s := range more {
 			if s.From == "" {
 				s.From = fmt.Sprintf("sidecars[%d]", len(d.sidecars))

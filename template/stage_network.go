@@ -160,28 +160,43 @@ type nic struct {
 // nics joins interfaces and networks by name, in the order of the interfaces and without absent ones. In the legacy
 // order, of networks, absent ones are there as well: on the source they have an interface whose number counts.
 func nics(spec *v1.VirtualMachineInstanceSpec, legacy bool) (all []nic) {
-	networks := map[string]*v1.Network{}
-	for i := range spec.Networks {
-		networks[spec.Networks[i].Name] = &spec.Networks[i]
-	}
-	joined := map[string]nic{}
-	for i := range spec.Domain.Devices.Interfaces {
-		iface := &spec.Domain.Devices.Interfaces[i]
-		a := nic{at: elementOf(vmiInterfaces, i), iface: iface, network: networks[iface.Name]}
-		switch {
-		case a.network == nil:
-		case legacy:
-			joined[iface.Name] = a
-		case iface.State != v1.InterfaceStateAbsent:
-			all = append(all, a)
+	interfaces, networks := spec.Domain.Devices.Interfaces, spec.Networks
+	join := func(i, n int) {
+		if i >= 0 && n >= 0 {
+			all = append(all, nic{at: elementOf(vmiInterfaces, i), iface: &interfaces[i], network: &networks[n]})
 		}
 	}
-	for i := range spec.Networks {
-		if a, ok := joined[spec.Networks[i].Name]; ok {
-			all = append(all, a)
+	if legacy {
+		for n := range networks {
+			join(interfaceOf(interfaces, networks[n].Name), n)
+		}
+		return all
+	}
+	for i := range interfaces {
+		if interfaces[i].State != v1.InterfaceStateAbsent {
+			join(i, networkOf(networks, interfaces[i].Name))
 		}
 	}
 	return all
+}
+
+// interfaceOf and networkOf find the first of a name, or -1. There are few, so that no index is made.
+func interfaceOf(list []v1.Interface, name string) int {
+	for i := range list {
+		if list[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func networkOf(list []v1.Network, name string) int {
+	for i := range list {
+		if list[i].Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 func unregistered(at, plugin string) *Error {

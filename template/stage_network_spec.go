@@ -44,23 +44,18 @@ func checkNetName(at, name string) []error {
 	if netName.MatchString(name) {
 		return nil
 	}
-	return []error{invalid(at, fmt.Sprintf("%q is no name", name), "use letters, digits, dashes and underscores")}
+	return []error{invalid(at+".name", fmt.Sprintf("%q is no name", name), "use letters, digits, dashes and underscores")}
 }
 
 func checkNetworks(in Input) (errs []error) {
-	interfaces := map[string]bool{}
-	for _, iface := range in.VMI.Spec.Domain.Devices.Interfaces {
-		interfaces[iface.Name] = true
-	}
-	seen := map[string]bool{}
-	for i := range in.VMI.Spec.Networks {
-		n, at := &in.VMI.Spec.Networks[i], elementOf(vmiNetworks, i)
-		errs = append(errs, checkNetName(at+".name", n.Name)...)
-		if seen[n.Name] {
+	networks := in.VMI.Spec.Networks
+	for i := range networks {
+		n, at := &networks[i], elementOf(vmiNetworks, i)
+		errs = append(errs, checkNetName(at, n.Name)...)
+		if networkOf(networks, n.Name) < i {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", n.Name), "give every network its own name"))
 		}
-		seen[n.Name] = true
-		if !interfaces[n.Name] {
+		if interfaceOf(in.VMI.Spec.Domain.Devices.Interfaces, n.Name) < 0 {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no interface %q", n.Name),
 				"add the interface to spec.domain.devices.interfaces or remove the network"))
 		}
@@ -139,22 +134,17 @@ func checkPrimaryNetwork(networks []v1.Network) (errs []error) {
 }
 
 func checkInterfaces(in Input) (errs []error) {
-	networks := map[string]bool{}
-	for _, n := range in.VMI.Spec.Networks {
-		networks[n.Name] = true
-	}
-	seen := map[string]bool{}
-	for i := range in.VMI.Spec.Domain.Devices.Interfaces {
-		iface, at := &in.VMI.Spec.Domain.Devices.Interfaces[i], elementOf(vmiInterfaces, i)
-		errs = append(errs, checkNetName(at+".name", iface.Name)...)
-		if seen[iface.Name] {
+	interfaces := in.VMI.Spec.Domain.Devices.Interfaces
+	for i := range interfaces {
+		iface, at := &interfaces[i], elementOf(vmiInterfaces, i)
+		errs = append(errs, checkNetName(at, iface.Name)...)
+		if interfaceOf(interfaces, iface.Name) < i {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", iface.Name), "give every interface its own name"))
 		}
-		seen[iface.Name] = true
-		if !networks[iface.Name] {
+		if networkOf(in.VMI.Spec.Networks, iface.Name) < 0 {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no network %q", iface.Name), "add the network to spec.networks or remove the interface"))
 		}
-		errs = append(errs, checkMAC(at+".macAddress", iface.MacAddress)...)
+		errs = append(errs, checkMAC(at, iface.MacAddress)...)
 		errs = append(errs, checkBinding(in, at, iface)...)
 	}
 	return errs
@@ -167,10 +157,10 @@ func checkMAC(at, mac string) []error {
 	}
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
-		return []error{invalid(at, fmt.Sprintf("%q is no MAC address", mac), "use the form 02:00:00:12:34:56")}
+		return []error{invalid(at+".macAddress", fmt.Sprintf("%q is no MAC address", mac), "use the form 02:00:00:12:34:56")}
 	}
 	if hw[0]&1 != 0 {
-		return []error{invalid(at, mac+" is a multicast address", "make the first byte even")}
+		return []error{invalid(at+".macAddress", mac+" is a multicast address", "make the first byte even")}
 	}
 	return nil
 }
