@@ -36,6 +36,9 @@
 //     another volume, the volume gets a name derived from it.
 //   - A network without an interface is an error, and so are the bindings that KubeVirt has removed: slirp, macvtap and the
 //     old passt.
+//   - A containerPath volume is rendered by stage virtiofs, as there is no webhook: it is found among the mounts that stages
+//     before have given to compute, not among those that the API server or other webhooks add.
+//   - Two access credentials of one secret share one volume.
 //   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
 //   - Hotplug Pods have the pull policy and pull secret of the launcher and the priority class of the guest. A trigger
 //     finds its guest's Pod by the label kubevirt.io/created-by alone, as others may change while the Pod runs.
@@ -48,7 +51,6 @@
 // # Not rendered yet
 //
 // A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
-// filesystems (virtiofs) and containerPath volumes; access credentials; persistent TPM, persistent EFI and changed block
-// tracking (backend storage); LUN reservations; launch security; dynamic resource allocation claims; the gates IOMMUFD and
-// ConfigurableHypervisor. Temporary Pods are not rendered yet either.
+// persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations; launch security; dynamic
+// resource allocation claims; the gates IOMMUFD and ConfigurableHypervisor. Temporary Pods are not rendered yet either.
 package template

@@ -22,6 +22,7 @@ const (
 	gateIOMMUFD           = "IOMMUFD"
 	gatePlugins           = "Plugins"
 	gateMCSWorkaround     = "DockerSELinuxMCSWorkaround"
+	gateContainerPaths    = "ContainerPathVolumes"
 )
 
 // gatesOn are the beta gates that are on unless disabled.

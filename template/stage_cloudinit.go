@@ -3,45 +3,51 @@
 package template
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
 )
 
-// cloudInit adds the secrets that cloud-init data comes from. Data in the VMI itself needs no volume.
+// cloudInit adds the secrets that cloud-init data comes from. Data in the VMI itself needs no volume. Both spellings of a
+// key are in use.
 func cloudInit(d *Draft) error {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]
-		from := d.From(fmt.Sprintf("spec.volumes[%d]", i))
-		if c := v.CloudInitNoCloud; c != nil {
-			addCloudInit(from, v.Name, c.UserDataSecretRef, c.NetworkDataSecretRef)
-		}
-		if c := v.CloudInitConfigDrive; c != nil {
-			addCloudInit(from, v.Name, c.UserDataSecretRef, c.NetworkDataSecretRef)
+		from := d.From(elementOf(vmiVolumes, i))
+		for _, s := range seedsOf(v) {
+			from.Volume(corev1.Volume{Name: v.Name + s.suffix, VolumeSource: corev1.VolumeSource{
+				Secret: &corev1.SecretVolumeSource{SecretName: s.secret},
+			}})
+			for _, key := range s.keys {
+				from.Mount(computeContainer, corev1.VolumeMount{
+					Name: v.Name + s.suffix, MountPath: privateDir + "/secret/" + v.Name + "/" + key, SubPath: key, ReadOnly: true,
+				})
+			}
 		}
 	}
 	return nil
 }
 
-// addCloudInit mounts the secrets that user and network data come from. Both spellings of a key are in use.
-func addCloudInit(d Draft, name string, user, network *corev1.LocalObjectReference) {
-	for _, s := range []struct {
-		ref    *corev1.LocalObjectReference
-		suffix string
-		keys   []string
-	}{
-		{user, "-udata", []string{"userdata", "userData"}}, {network, "-ndata", []string{"networkdata", "networkData"}},
-	} {
-		if s.ref == nil {
-			continue
+// seed is a secret with user or network data.
+type seed struct {
+	secret, suffix, field string
+	keys                  []string
+}
+
+// seedsOf returns the secrets of a cloud-init volume, that with user data first.
+func seedsOf(v *v1.Volume) (seeds []seed) {
+	add := func(source string, user, network *corev1.LocalObjectReference) {
+		if user != nil {
+			seeds = append(seeds, seed{user.Name, "-udata", source + ".secretRef.name", []string{"userdata", "userData"}})
 		}
-		d.Volume(corev1.Volume{Name: name + s.suffix, VolumeSource: corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{SecretName: s.ref.Name},
-		}})
-		for _, key := range s.keys {
-			d.Mount(computeContainer, corev1.VolumeMount{
-				Name: name + s.suffix, MountPath: privateDir + "/secret/" + name + "/" + key, SubPath: key, ReadOnly: true,
-			})
+		if network != nil {
+			seeds = append(seeds, seed{network.Name, "-ndata", source + ".networkDataSecretRef.name", []string{"networkdata", "networkData"}})
 		}
 	}
+	if c := v.CloudInitNoCloud; c != nil {
+		add("cloudInitNoCloud", c.UserDataSecretRef, c.NetworkDataSecretRef)
+	}
+	if c := v.CloudInitConfigDrive; c != nil {
+		add("cloudInitConfigDrive", c.UserDataSecretRef, c.NetworkDataSecretRef)
+	}
+	return seeds
 }

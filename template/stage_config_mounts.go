@@ -3,8 +3,6 @@
 package template
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -22,7 +20,7 @@ func configMounts(d *Draft) error {
 		if folder == "" {
 			continue
 		}
-		from := d.From(fmt.Sprintf("spec.volumes[%d]", i))
+		from := d.From(elementOf(vmiVolumes, i))
 		from.Volume(corev1.Volume{Name: v.Name, VolumeSource: source})
 		if disks[v.Name] {
 			from.Mount(computeContainer, corev1.VolumeMount{

@@ -19,9 +19,6 @@ func supported(d *Draft) error {
 		unsupportedVolumes(d),
 	)
 	spec := &d.vmi.Spec
-	if len(spec.AccessCredentials) > 0 {
-		errs = append(errs, unsupported("spec.accessCredentials", "access credentials"))
-	}
 	if len(spec.ResourceClaims) > 0 {
 		errs = append(errs, unsupported("spec.resourceClaims", "dynamic resource allocation"))
 	}
@@ -79,18 +76,17 @@ func unsupportedDevices(devices *v1.Devices) (errs []error) {
 			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.disks[%d].lun.reservation", i), "SCSI reservations"))
 		}
 	}
-	if len(devices.Filesystems) > 0 {
-		errs = append(errs, unsupported("spec.domain.devices.filesystems", "shared file systems"))
-	}
 	return errs
 }
 
+// unsupportedVolumes refuses what is rendered behind a feature gate alone.
 func unsupportedVolumes(d *Draft) (errs []error) {
 	for i := range d.vmi.Spec.Volumes {
-		v := &d.vmi.Spec.Volumes[i]
-		at := fmt.Sprintf("spec.volumes[%d]", i)
-		if v.ContainerPath != nil {
-			errs = append(errs, unsupported(at+".containerPath", "volumes from the launcher's own files"))
+		if d.vmi.Spec.Volumes[i].ContainerPath != nil && !d.config.GateEnabled(gateContainerPaths) {
+			errs = append(errs, &Error{
+				Field: elementOf(vmiVolumes, i) + ".containerPath", Reason: "needs feature gate " + gateContainerPaths,
+				Remedy: "add it to developerConfiguration.featureGates, or remove the volume", Err: ErrUnsupported,
+			})
 		}
 	}
 	return errs

@@ -23,6 +23,7 @@ func validate(d *Draft) error {
 		checkDisks(&d.vmi.Spec),
 		checkVolumes(d.vmi.Spec.Volumes),
 		checkKernelBoot(&d.vmi.Spec.Domain),
+		checkStorage(d),
 		checkPod(d),
 	)
 	return errors.Join(errs...)

@@ -2,4 +2,104 @@
 
 package template
 
-func virtiofs(*Draft) error { return nil }
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	virtiofsPrefix  = "virtiofs-"           // of the names of containers
+	virtiofsSockets = "virtiofs-containers" // the volume in which they meet qemu
+	virtiofsDir     = shareDir + "/virtiofs-containers"
+	accountDir      = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	vmiFilesystems  = "spec.domain.devices.filesystems"
+	// translateUser makes files of qemu's user look like root's to the guest: kernels follow links in sticky folders
+	// only if the owner of the link is that of the folder.
+	translateUser = "--translate-uid=host:107:0:1"
+)
+
+// virtiofs adds a container for every volume that the guest has as a file system.
+func virtiofs(d *Draft) error {
+	shared := sharedVolumes(d.vmi)
+	if len(shared) == 0 {
+		return nil
+	}
+	from := d.From(vmiFilesystems)
+	from.EmptyDir(virtiofsSockets)
+	from.Mount(computeContainer, corev1.VolumeMount{Name: virtiofsSockets, MountPath: virtiofsDir})
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
+		if !shared[v.Name] || v.ContainerPath != nil {
+			continue
+		}
+		if source, field := claimOf(v); source != nil && isBlock(d.facts.Claims[source.ClaimName]) {
+			return invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q is a block device and has no files to share", source.ClaimName),
+				"use a claim of volumeMode Filesystem, or a disk")
+		}
+		d.From(elementOf(vmiVolumes, i)).Container(virtiofsContainer(d, sharedFolder(v)))
+	}
+	return containerPaths(d, shared)
+}
+
+// sharedVolumes are the names of the volumes that file systems of the guest are made from.
+func sharedVolumes(vmi *v1.VirtualMachineInstance) map[string]bool {
+	names := map[string]bool{}
+	for i := range vmi.Spec.Domain.Devices.Filesystems {
+		if f := &vmi.Spec.Domain.Devices.Filesystems[i]; f.Virtiofs != nil {
+			names[f.Name] = true
+		}
+	}
+	return names
+}
+
+// folder is what a virtiofs container shares.
+type folder struct {
+	volume string // the VMI's, by which container and socket are named
+	path   string // in the container
+	mount  *corev1.VolumeMount
+	asRoot bool // files of qemu's user are shown as root's
+}
+
+// sharedFolder is where a container has a volume. The token of a service account is mounted by the kubelet.
+func sharedFolder(v *v1.Volume) folder {
+	if v.ServiceAccount != nil {
+		return folder{volume: v.Name, path: accountDir, asRoot: true}
+	}
+	path := "/" + v.Name
+	if _, kind := configSource(v); kind != "" {
+		path = privateDir + "/" + kind + "/" + v.Name
+	}
+	return folder{volume: v.Name, path: path, mount: &corev1.VolumeMount{Name: v.Name, MountPath: path}}
+}
+
+func virtiofsContainer(d *Draft, f folder) corev1.Container {
+	user, yes, no := qemuUser, true, false
+	c := corev1.Container{
+		Name: virtiofsPrefix + f.volume, Image: d.config.LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/usr/libexec/virtiofsd"},
+		Args: []string{
+			"--socket-path=" + virtiofsDir + "/" + f.volume + ".sock",
+			"--shared-dir=" + f.path,
+			"--sandbox=none",
+			"--cache=auto",
+			// A file that cannot be moved becomes unreadable in the guest and does not end the migration.
+			"--migration-on-error=guest-error",
+			"--migration-mode=find-paths",
+		},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		Resources:    supportResources(d, v1.VirtioFS, amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "80M"}),
+		VolumeMounts: []corev1.VolumeMount{{Name: virtiofsSockets, MountPath: virtiofsDir}},
+	}
+	if f.asRoot {
+		c.Args = append(c.Args, translateUser)
+	}
+	if f.mount != nil {
+		c.VolumeMounts = append(c.VolumeMounts, *f.mount)
+	}
+	return c
+}

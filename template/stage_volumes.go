@@ -20,7 +20,7 @@ func volumes(d *Draft) error {
 		if hotplugged(d.vmi, v) {
 			continue
 		}
-		at := fmt.Sprintf("spec.volumes[%d]", i)
+		at := elementOf(vmiVolumes, i)
 		if err := addVolume(d.From(at), v, at); err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimV
 }
 
 func isBlock(claim *corev1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	return claim != nil && claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
 // sharedPaths lists where file systems are mounted that several nodes can write to; a migration does not copy those.

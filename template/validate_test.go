@@ -143,7 +143,6 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		config func(*template.Config)
 		field  string
 	}{
-		"virtiofs": {devices(func(d *v1.Devices) { d.Filesystems = []v1.Filesystem{{Name: "x"}} }), nil, "spec.domain.devices.filesystems"},
 		"claimed GPU": {devices(func(d *v1.Devices) {
 			d.GPUs = []v1.GPU{{Name: "x", ClaimRequest: &v1.ClaimRequest{ClaimName: "c"}}}
 		}), nil, "spec.domain.devices.gpus[0]"},
@@ -159,11 +158,13 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: &yes}}}
 		}, nil, "spec.domain.firmware.bootloader.efi.persistent"},
 		"launch security": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.LaunchSecurity = &v1.LaunchSecurity{} }, nil, "spec.domain.launchSecurity"},
-		"credentials":     {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.AccessCredentials = []v1.AccessCredential{{}} }, nil, "spec.accessCredentials"},
 		"claims": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: "c", ResourceClaimName: new(string)}}
 		}, nil, "spec.resourceClaims"},
-		"container path": {volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{}}), nil, "spec.volumes[0].containerPath"},
+		"container path": {func(vmi *v1.VirtualMachineInstance) {
+			volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{Path: "/a"}})(vmi)
+			filesystem("a")(vmi)
+		}, nil, "spec.volumes[0].containerPath"},
 		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
 		}, nil, "status.changedBlockTracking"},

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// containerPathDir is where a container has a folder of the launcher that it shares. It is not the launcher's own path,
+// at which webhooks may mount something into every container.
+const containerPathDir = "/virtiofs-data/"
+
+// containerPaths adds a container for every file system that is made from a folder of the launcher itself. KubeVirt does
+// it in a webhook, after others have changed the Pod; here, volumes that are to be found come from stages before virtiofs.
+func containerPaths(d *Draft, shared map[string]bool) error {
+	for i := range d.vmi.Spec.Volumes {
+		v := &d.vmi.Spec.Volumes[i]
+		if v.ContainerPath == nil || !shared[v.Name] {
+			continue
+		}
+		source, rest := mountAt(d.pod, v.ContainerPath.Path)
+		if problem := unshareable(d.pod, source); problem != "" {
+			return invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
+				"name a folder of the compute container that is mounted from a configMap, secret, projected, downwardAPI or emptyDir volume; "+
+					"for the token of a service account use a serviceAccount volume")
+		}
+		at := containerPathDir + v.Name
+		d.From(elementOf(vmiVolumes, i)).Container(virtiofsContainer(d, folder{
+			volume: v.Name, path: at, asRoot: hasToken(d.pod, source.Name),
+			mount: &corev1.VolumeMount{Name: source.Name, MountPath: at, SubPath: path.Join(source.SubPath, rest), ReadOnly: true},
+		}))
+	}
+	return nil
+}
+
+// mountAt finds the innermost mount of compute that a path is in, and the rest of the path below it.
+func mountAt(pod *corev1.Pod, folder string) (mount *corev1.VolumeMount, rest string) {
+	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == computeContainer })
+	if i < 0 {
+		return nil, ""
+	}
+	mounts, longest := pod.Spec.Containers[i].VolumeMounts, 0
+	for j := range mounts {
+		at := strings.TrimSuffix(mounts[j].MountPath, "/")
+		below, ok := strings.CutPrefix(folder, at)
+		if ok && (below == "" || below[0] == '/') && len(at) >= longest {
+			mount, rest, longest = &mounts[j], strings.TrimPrefix(below, "/"), len(at)
+		}
+	}
+	return mount, rest
+}
+
+// unshareable says why a mount cannot be shared, and nothing if it can.
+func unshareable(pod *corev1.Pod, mount *corev1.VolumeMount) string {
+	if mount == nil {
+		return "is not below a mount of the compute container"
+	}
+	if mount.SubPathExpr != "" {
+		return "is on a mount whose path depends on the environment"
+	}
+	v := volumeOf(pod, mount.Name)
+	if v == nil || (v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.DownwardAPI == nil && v.EmptyDir == nil) {
+		return fmt.Sprintf("is on volume %q, whose files must not be shared", mount.Name)
+	}
+	return ""
+}
+
+func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Name == name {
+			return &pod.Spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+// hasToken tells whether a volume has the token of a service account.
+func hasToken(pod *corev1.Pod, name string) bool {
+	v := volumeOf(pod, name)
+	return v != nil && v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+		return s.ServiceAccountToken != nil
+	})
+}
