@@ -26,8 +26,8 @@ func containerPaths(d *Draft, shared map[string]bool) error {
 		source, rest := mountAt(d.pod, v.ContainerPath.Path)
 		if problem := unshareable(d.pod, source); problem != "" {
 			return invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
-				"name a folder of the compute container that is mounted from a configMap, secret, projected, downwardAPI or emptyDir volume; "+
-					"for the token of a service account use a serviceAccount volume")
+				"name a folder that compute has from a configMap, secret, projected, downwardAPI or emptyDir volume, or insert a stage "+
+					"before virtiofs that mounts it; for the token of a service account use a serviceAccount volume")
 		}
 		at := containerPathDir + v.Name
 		d.From(elementOf(vmiVolumes, i)).Container(virtiofsContainer(d, folder{
