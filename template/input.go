@@ -94,6 +94,9 @@ type ExportServer struct {
 	ManifestConfigMap string
 	// Deadline is when the server ends by itself. The zero time means never.
 	Deadline metav1.Time
+	// CertificateParameters say how long the key pair lives, in the form that the controller compares to know a Pod whose
+	// certificate is outdated (annotation kubevirt.io/export.certParameters). Optional.
+	CertificateParameters string
 }
 
 // Config is the configuration of the cluster. The zero value of every field but LauncherImage means KubeVirt's default.

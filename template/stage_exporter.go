@@ -2,6 +2,48 @@
 
 package template
 
-func exporter(*Draft) error { return nil }
+import (
+	"fmt"
 
-func exportServer(*Draft) error { return nil }
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+	exportv1 "kubevirt.io/api/export/v1"
+)
+
+const exporterContainer = "exporter"
+
+// exporter is the bare exporter Pod, which serves nothing yet.
+func exporter(d *Draft) error {
+	name := ExporterName(d.input.Export)
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return invalid("Input.Export.NamePrefix", fmt.Sprintf("makes the name %q: %s", name, problems[0]),
+			"begin it with a lower case letter and use letters, digits and dashes")
+	}
+	d.From("metadata.name, Input.Export.NamePrefix").Set("metadata.name", func(p *corev1.Pod) { p.Name = name })
+	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.export.Namespace })
+	d.From("metadata.uid").Set("metadata.ownerReferences", func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(d.export, exportv1.SchemeGroupVersion.WithKind("VirtualMachineExport")),
+		}
+	})
+	d.Label(v1.AppLabel, exportv1.App)
+	d.Set("spec.restartPolicy", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
+	d.From("Config.ExporterImage").Container(corev1.Container{
+		Name:            exporterContainer,
+		Image:           d.config.ExporterImage,
+		ImagePullPolicy: d.config.ImagePullPolicy,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(bool),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		Resources: configuredResources(d, v1.VMExport,
+			amounts{cpu: "100m", memory: "200Mi"}, amounts{cpu: "1", memory: "1024Mi"}),
+	})
+	d.From("Config.ImagePullSecret").PullSecret(d.config.ImagePullSecret)
+	d.Env(exporterContainer, corev1.EnvVar{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
+	}})
+	return nil
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// served is a claim that an exporter serves.
+type served struct {
+	at    string // in the input
+	dir   string // name of the folder or device, by which KubeVirt's controller finds the links to it
+	claim *corev1.PersistentVolumeClaim
+}
+
+// exportedClaims are the claims of the export server in order. It reports every fault it finds.
+func exportedClaims(d *Draft) (all []served, err error) {
+	var errs []error
+	for i, claim := range d.input.Export.Server.Claims {
+		at := fmt.Sprintf("Input.Export.Server.Claims[%d]", i)
+		switch {
+		case claim == nil || claim.Name == "":
+			errs = append(errs, invalid(at, "has no name", "give claims read from the API server"))
+			continue
+		case claim.Namespace != "" && claim.Namespace != d.export.Namespace:
+			errs = append(errs, invalid(at, "is not in the namespace of the export", "serve claims of namespace "+d.export.Namespace))
+			continue
+		}
+		s := served{at: at, dir: exportDir(claim.Name), claim: claim}
+		if j := slices.IndexFunc(all, func(o served) bool { return o.dir == s.dir }); j >= 0 {
+			errs = append(errs, invalid(at, fmt.Sprintf("%q and %q of %s would be served under one name", claim.Name, all[j].claim.Name, all[j].at),
+				"serve one of them by another export"))
+			continue
+		}
+		all = append(all, s)
+	}
+	return all, errors.Join(errs...)
+}
+
+// exportDir makes the name of a claim one of a volume.
+func exportDir(claim string) string {
+	name := strings.ReplaceAll(claim, ".", "-")
+	if len(name) <= maxLabel {
+		return name
+	}
+	return joinName(exportPrefix, name)
+}
+
+// serve adds the claim to the Pod, with the variables that tell the server the path of its content and the URIs at which
+// to offer it.
+func (s served) serve(d *Draft, index int) {
+	from := d.From(s.at)
+	volume := s.dir
+	if slices.Contains([]string{certificateVolume, tokenVolume, manifestVolume}, volume) {
+		volume = "claim-" + volume
+	}
+	from.Volume(corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s.claim.Name},
+	}})
+	path := "/export-volumes/" + s.dir
+	if isBlock(s.claim) {
+		path = "/dev" + path
+		from.Device(exporterContainer, corev1.VolumeDevice{Name: volume, DevicePath: path})
+	} else {
+		from.Mount(exporterContainer, corev1.VolumeMount{Name: volume, MountPath: path, ReadOnly: true})
+	}
+	env := func(name, value string) {
+		from.Env(exporterContainer, corev1.EnvVar{Name: fmt.Sprintf("VOLUME%d_EXPORT_%s", index, name), Value: value})
+	}
+	uri := "/volumes/" + s.claim.Name
+	env("PATH", path)
+	if holdsDisk(s.claim) {
+		env("RAW_URI", uri+"/disk.img")
+		env("RAW_GZIP_URI", uri+"/disk.img.gz")
+		return
+	}
+	env("ARCHIVE_URI", uri+"/disk.tar.gz")
+	env("DIR_URI", uri+"/dir/")
+}
+
+// holdsDisk tells whether a claim holds one disk image, and not a folder of anything. CDI says so of the claims it fills;
+// what a DataVolume is filled with is a disk unless it says otherwise.
+func holdsDisk(claim *corev1.PersistentVolumeClaim) bool {
+	if isBlock(claim) {
+		return true
+	}
+	if content, ok := claim.Annotations["cdi.kubevirt.io/storage.contentType"]; ok {
+		return content == "" || content == "kubevirt"
+	}
+	owner := metav1.GetControllerOf(claim)
+	return owner != nil && owner.Kind == "DataVolume" && strings.HasPrefix(owner.APIVersion, "cdi.kubevirt.io/")
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	exportServiceLabel   = "kubevirt.io.virt-export-service"   // the export's Service selects by it
+	certParamsAnnotation = "kubevirt.io/export.certParameters" // KubeVirt's controller replaces Pods in which it is outdated
+	exportPort           = 8443
+
+	// Volumes and folders of the exporter, as its server and KubeVirt's controller expect them.
+	certificateVolume, certificateDir = "certificates", "/cert"
+	tokenVolume, tokenDir             = "token", "/token"
+	manifestVolume, manifestDir       = "manifest-data", "/manifest_data"
+)
+
+// exportServer completes the exporter to one that serves claims, and manifests if there are any.
+func exportServer(d *Draft) error {
+	s := d.input.Export.Server
+	if s == nil {
+		return nil
+	}
+	claims, err := exportedClaims(d)
+	if err != nil {
+		return err
+	}
+	exportMetadata(d, s)
+	d.Set("spec.securityContext", func(p *corev1.Pod) {
+		group, yes := qemuUser, true
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{
+			RunAsNonRoot: &yes, FSGroup: &group,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		}
+	})
+	exportEnv(d, s)
+	exportVolumes(d, s)
+	for i, c := range claims {
+		c.serve(d, i)
+	}
+	if s.ManifestConfigMap != "" {
+		exportManifests(d, s.ManifestConfigMap)
+	}
+	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(p *corev1.Pod) {
+		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+				Scheme: corev1.URISchemeHTTPS, Path: "/exportready", Port: intstr.FromInt32(exportPort),
+			}},
+			InitialDelaySeconds: 5, PeriodSeconds: 5,
+		}
+	})
+	return nil
+}
+
+// exportMetadata replaces the label of the bare exporter. The export's labels and annotations are the Pod's, except that
+// they cannot take the Pod away from its Service or its controller.
+func exportMetadata(d *Draft, s *ExportServer) {
+	d.Drop(fieldLabels + "[" + v1.AppLabel + "]")
+	for _, key := range sortedKeys(d.export.Labels) {
+		d.From("metadata.labels").Label(key, d.export.Labels[key])
+	}
+	d.From("metadata.name").Label(exportServiceLabel, exportLabel(d.export.Name))
+	for _, key := range sortedKeys(d.export.Annotations) {
+		if !private(key) {
+			d.From("metadata.annotations").Annotation(key, d.export.Annotations[key])
+		}
+	}
+	if s.CertificateParameters != "" {
+		d.From("Input.Export.Server.CertificateParameters").Annotation(certParamsAnnotation, s.CertificateParameters)
+	}
+}
+
+// exportLabel is the export's name as the value of a label.
+func exportLabel(name string) string {
+	if len(name) <= maxLabel {
+		return name
+	}
+	return joinName(exportPrefix, name)
+}
+
+func exportEnv(d *Draft, s *ExportServer) {
+	env := func(from, name, value string) {
+		d.From(from).Env(exporterContainer, corev1.EnvVar{Name: name, Value: value})
+	}
+	env("Input.Export.Server.CertificateSecret", "CERT_FILE", certificateDir+"/tls.crt")
+	env("Input.Export.Server.CertificateSecret", "KEY_FILE", certificateDir+"/tls.key")
+	env("Input.Export.Server.TokenSecret", "TOKEN_FILE", tokenDir+"/token")
+	if !s.Deadline.IsZero() {
+		env("Input.Export.Server.Deadline", "DEADLINE", s.Deadline.UTC().Format(time.RFC3339))
+	}
+	env("", "EXPORT_SECRET_DEF_URI", "/manifests/secret")
+}
+
+func exportVolumes(d *Draft, s *ExportServer) {
+	for _, v := range []struct{ from, name, dir, secret string }{
+		{"Input.Export.Server.CertificateSecret", certificateVolume, certificateDir, s.CertificateSecret},
+		{"Input.Export.Server.TokenSecret", tokenVolume, tokenDir, s.TokenSecret},
+	} {
+		d.From(v.from).Volume(corev1.Volume{Name: v.name, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: v.secret},
+		}})
+		d.From(v.from).Mount(exporterContainer, corev1.VolumeMount{Name: v.name, MountPath: v.dir})
+	}
+}
+
+// exportManifests lets the server offer what describes the exported machine.
+func exportManifests(d *Draft, configMap string) {
+	from := d.From("Input.Export.Server.ManifestConfigMap")
+	from.Env(exporterContainer, corev1.EnvVar{Name: "EXPORT_VM_DEF_URI", Value: "/manifests/all"})
+	from.Volume(corev1.Volume{Name: manifestVolume, VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: configMap}},
+	}})
+	from.Mount(exporterContainer, corev1.VolumeMount{Name: manifestVolume, MountPath: manifestDir})
+}
