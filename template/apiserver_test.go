@@ -30,6 +30,18 @@ func TestAPIServerAcceptsRenderedPods(t *testing.T) {
 		"r1":     func() (*corev1.Pod, error) { return template.Default().Launcher(input(read(t, "r1.vmi.yaml"))) },
 		"rich":   func() (*corev1.Pod, error) { return template.Default().Launcher(richInput(t)) },
 		"target": func() (*corev1.Pod, error) { return template.Default().MigrationTarget(targetInput(t)) },
+		"r3":     func() (*corev1.Pod, error) { return template.Default().HotplugAttachment(plugInput(t, "v1")) },
+		"attachment of everything": func() (*corev1.Pod, error) {
+			return template.Default().HotplugAttachment(plugInput(t, "v1", "v2", "v3", "v4"))
+		},
+		"trigger":       func() (*corev1.Pod, error) { return template.Default().HotplugTrigger(plugInput(t, "v1")) },
+		"block trigger": func() (*corev1.Pod, error) { return template.Default().HotplugTrigger(plugInput(t, "v2")) },
+		"exporter":      func() (*corev1.Pod, error) { return template.Default().Exporter(exportInput()) },
+		"export server": func() (*corev1.Pod, error) {
+			return template.Default().Exporter(exportInput(serving(
+				exportedClaim("disk", corev1.PersistentVolumeBlock, nil), exportedClaim("token", corev1.PersistentVolumeFilesystem, nil),
+			)))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod, err := render()

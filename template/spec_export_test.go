@@ -24,7 +24,7 @@ func exportInput(changes ...func(*template.Input)) template.Input {
 	in := template.Input{
 		Config: template.Config{ExporterImage: "example.com/virt-exportserver:v1"},
 		Export: &template.Export{Object: &exportv1.VirtualMachineExport{
-			ObjectMeta: metav1.ObjectMeta{Name: "backup", Namespace: "team", UID: "e-1"},
+			ObjectMeta: metav1.ObjectMeta{Name: "backup", Namespace: "default", UID: "e-1"},
 		}},
 	}
 	for _, change := range changes {
@@ -42,7 +42,7 @@ func serving(claims ...*corev1.PersistentVolumeClaim) func(*template.Input) {
 
 func exportedClaim(name string, mode corev1.PersistentVolumeMode, annotations map[string]string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", UID: "pvc", Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "pvc", Annotations: annotations},
 		Spec:       corev1.PersistentVolumeClaimSpec{VolumeMode: &mode},
 	}
 }
@@ -64,7 +64,7 @@ func TestSpecExporter(t *testing.T) {
 		want := &corev1.Pod{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "virt-export-backup", Namespace: "team", Labels: map[string]string{"kubevirt.io": "virt-exporter"},
+				Name: "virt-export-backup", Namespace: "default", Labels: map[string]string{"kubevirt.io": "virt-exporter"},
 				OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: "export.kubevirt.io/v1", Kind: "VirtualMachineExport", Name: "backup", UID: "e-1",
 					Controller: &yes, BlockOwnerDeletion: &yes,
@@ -417,7 +417,7 @@ func TestStagesOfExportersHaveNoVMI(t *testing.T) {
 			in := exportInput()
 			in.VMI = newVMI()
 			_, err = r.Exporter(in)
-			if err == nil || !strings.Contains(err.Error(), "VirtualMachineExport team/backup") || !strings.Contains(err.Error(), tc.want) {
+			if err == nil || !strings.Contains(err.Error(), "VirtualMachineExport default/backup") || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want an error of the export about %s", err, tc.want)
 			}
 			if vmi != nil {
