@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,7 +25,7 @@ type controllerOptions struct {
 	silentAfter   time.Duration
 }
 
-func runController(ctx context.Context, args []string) error {
+func runController(ctx context.Context, args []string, _ io.Writer) error {
 	o := controllerOptions{process: process{name: "controller"}}
 	fs := flag.NewFlagSet("refdaemon controller", flag.ContinueOnError)
 	o.flags(fs)

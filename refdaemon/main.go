@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command refdaemon is virtloom's packages composed into two daemons:
+// Command refdaemon is virtloom's packages composed into two daemons and an
+// offline tool:
 //
 //	refdaemon controller   decides which Pods guests need, hands guests to nodes, arbitrates migrations
 //	refdaemon node         runs the guests of one node in its libvirt
+//	refdaemon render       prints the Pods of a guest, from manifests and without a cluster
 //
 // It is wiring only; every behaviour is in a package that can be imported by
 // itself.
@@ -17,19 +19,21 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
 // command is one of the daemon's subcommands.
 type command struct {
 	name, about string
-	run         func(ctx context.Context, args []string) error
+	run         func(ctx context.Context, args []string, out io.Writer) error
 }
 
 func commands() []command {
 	return []command{
 		{"controller", "run the controllers of the cluster", runController},
 		{"node", "run the agent of one node", runNode},
+		{"render", "print a Pod of a guest, from manifests", runRender},
 	}
 }
 
@@ -37,12 +41,27 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-	default:
-		fmt.Fprintln(os.Stderr, "refdaemon:", err)
-		os.Exit(1)
+	os.Exit(report(err, os.Stderr))
+}
+
+// usageError is a fault of the arguments, not of what they name.
+type usageError struct{ error }
+
+// Unwrap returns the fault.
+func (e usageError) Unwrap() error { return e.error }
+
+// report writes an error, line by line, and returns the exit code: 1 for a failure, 2 for wrong arguments.
+func report(err error, out io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	for line := range strings.Lines(err.Error()) {
+		_, _ = fmt.Fprintln(out, "refdaemon:", strings.TrimSuffix(line, "\n"))
+	}
+	if usage := (usageError{}); errors.As(err, &usage) {
+		return 2
+	}
+	return 1
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -52,11 +71,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	for _, c := range commands() {
 		if c.name == args[0] {
-			return c.run(ctx, args[1:])
+			return c.run(ctx, args[1:], out)
 		}
 	}
 	usage(out)
-	return fmt.Errorf("unknown command %q", args[0])
+	return usageError{fmt.Errorf("unknown command %q", args[0])}
 }
 
 func usage(out io.Writer) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ type nodeOptions struct {
 	heartbeat  time.Duration
 }
 
-func runNode(ctx context.Context, args []string) error {
+func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	o := nodeOptions{process: process{name: "node"}}
 	fs := flag.NewFlagSet("refdaemon node", flag.ContinueOnError)
 	o.flags(fs)

@@ -61,14 +61,14 @@ func (p *process) flags(fs *flag.FlagSet) {
 // and runs it until ctx ends.
 func (p *process) run(ctx context.Context, fs *flag.FlagSet, args []string, add func(context.Context, manager.Manager) error) error {
 	if err := fs.Parse(args); err != nil {
-		return err
+		return usageError{err}
 	}
 	if fs.NArg() > 0 {
-		return fmt.Errorf("%s: unexpected argument %q", p.name, fs.Arg(0))
+		return usageError{fmt.Errorf("%s: unexpected argument %q", p.name, fs.Arg(0))}
 	}
 	if p.validate != nil {
 		if err := p.validate(); err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return usageError{fmt.Errorf("%s: %w", p.name, err)}
 		}
 	}
 	ctrl.SetLogger(p.logger())

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/offline"
+)
+
+// podNames are the Pods that can be rendered, in the order in which help lists them.
+var podNames = []struct {
+	name  string
+	kind  template.PodKind
+	about string
+}{
+	{"launcher", template.LauncherPod, "the Pod that the guest runs in"},
+	{"temporary", template.TemporaryPod, "the Pod that waits in its place for a claim's first consumer"},
+	{"migration", template.TargetPod, "the Pod that a migration moves the guest to"},
+	{"hotplug", template.AttachmentPod, "the Pod that holds volumes plugged into the running guest"},
+	{"trigger", template.TriggerPod, "the Pod that has one such volume provisioned"},
+	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport"},
+}
+
+// words are the values of a flag that may be given several times.
+type words []string
+
+func (w *words) String() string { return strings.Join(*w, ",") }
+
+func (w *words) Set(word string) error {
+	*w = append(*w, word)
+	return nil
+}
+
+// renderOptions are the arguments of "refdaemon render".
+type renderOptions struct {
+	kind          template.PodKind
+	files         words
+	volumes       words
+	output        string
+	explain       string
+	resources     bool
+	launcherImage string
+	exporterImage string
+	raw           bool
+}
+
+// runRender renders one Pod from manifests. Nothing but the result is written to out.
+func runRender(_ context.Context, args []string, out io.Writer) error {
+	o := &renderOptions{}
+	fs := flag.NewFlagSet("refdaemon render", flag.ContinueOnError)
+	o.flags(fs)
+	err := o.parse(fs, args)
+	if errors.Is(err, flag.ErrHelp) {
+		renderUsage(fs, out)
+		return err
+	}
+	if err != nil {
+		return usageError{fmt.Errorf("render: %w; refdaemon render -h tells how", err)}
+	}
+	in, err := o.input(os.Stdin)
+	if err != nil {
+		return err
+	}
+	// The result is complete before any of it is written.
+	var text bytes.Buffer
+	if err := o.write(&text, in); err != nil {
+		return err
+	}
+	_, err = out.Write(text.Bytes())
+	return err
+}
+
+func (o *renderOptions) flags(fs *flag.FlagSet) {
+	fs.SetOutput(io.Discard) // errors are reported once, by main
+	fs.Var(&o.files, "f", "`file` of manifests, - for standard input; may be given several times")
+	fs.Var(&o.volumes, "volume", "`name` of a volume to hotplug; may be given several times. None means all that are hotplugged")
+	fs.StringVar(&o.output, "o", "", "output `format`: yaml (the default) or json")
+	fs.StringVar(&o.explain, "explain", "", "tell where a field of the Pod comes from, given its `path`, such as\n"+
+		"spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
+	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
+	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
+	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
+	fs.BoolVar(&o.raw, "raw", false, "leave out the defaults that KubeVirt's webhooks give a new guest")
+}
+
+// parse reads flags and the kind of Pod, in any order.
+func (o *renderOptions) parse(fs *flag.FlagSet, args []string) error {
+	var kinds []string
+	for {
+		if err := fs.Parse(args); err != nil {
+			return err
+		}
+		if fs.NArg() == 0 {
+			break
+		}
+		kinds, args = append(kinds, fs.Arg(0)), fs.Args()[1:]
+	}
+	if len(kinds) != 1 {
+		return fmt.Errorf("name one kind of Pod, of %s; %d are given", strings.Join(allPods(), ", "), len(kinds))
+	}
+	i := slices.Index(allPods(), kinds[0])
+	if i < 0 {
+		return fmt.Errorf("%q is no kind of Pod; name one of %s", kinds[0], strings.Join(allPods(), ", "))
+	}
+	o.kind = podNames[i].kind
+	return o.check()
+}
+
+func allPods() (names []string) {
+	for _, p := range podNames {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// check tells which flags are missing or exclude each other.
+func (o *renderOptions) check() error {
+	stdin := 0
+	for _, f := range o.files {
+		if f == "-" {
+			stdin++
+		}
+	}
+	switch {
+	case len(o.files) == 0:
+		return errors.New("-f is required: name a file of manifests, or - for standard input")
+	case stdin > 1:
+		return errors.New("-f - is given twice, but standard input can be read once")
+	case o.output != "" && o.output != "yaml" && o.output != "json":
+		return fmt.Errorf("-o %s is unknown; use yaml or json", o.output)
+	case o.explain != "" && o.resources:
+		return errors.New("--explain and --explain-resources exclude each other")
+	case o.output != "" && (o.explain != "" || o.resources):
+		return errors.New("-o is the format of a Pod, which --explain and --explain-resources do not print")
+	case len(o.volumes) > 0 && o.kind&template.HotplugPods == 0:
+		return errors.New("--volume is for hotplug and trigger")
+	}
+	return nil
+}
+
+// input reads all manifests and reports all their faults.
+func (o *renderOptions) input(stdin io.Reader) (template.Input, error) {
+	var (
+		objects []offline.Object
+		errs    []error
+	)
+	for _, name := range o.files {
+		more, err := readManifests(name, stdin)
+		objects, errs = append(objects, more...), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return template.Input{}, err
+	}
+	c, err := offline.New(objects...)
+	if err != nil {
+		return template.Input{}, err
+	}
+	c.LauncherImage, c.ExporterImage, c.Volumes = o.launcherImage, o.exporterImage, o.volumes
+	if c.VMI != nil && !o.raw {
+		if c.VMI, err = offline.Default(c.VMI, c.KubeVirt); err != nil {
+			return template.Input{}, err
+		}
+	}
+	return c.Input(o.kind)
+}
+
+func readManifests(name string, stdin io.Reader) ([]offline.Object, error) {
+	if name == "-" {
+		return offline.Read("standard input", stdin)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("render: %w; name a file that can be read", err)
+	}
+	defer f.Close()
+	return offline.Read(name, f)
+}
+
+// write renders and prints what was asked for.
+func (o *renderOptions) write(out io.Writer, in template.Input) error {
+	if o.explain == "" && !o.resources {
+		pod, err := template.Default().Render(o.kind, in)
+		if err != nil {
+			return err
+		}
+		return writePod(out, pod, o.output)
+	}
+	e, err := template.Default().Explain(o.kind, in)
+	if err != nil {
+		return err
+	}
+	if o.resources {
+		return writeAmounts(out, e.Amounts())
+	}
+	return writeOrigins(out, e, o.explain)
+}
+
+func writePod(out io.Writer, pod *corev1.Pod, format string) error {
+	var (
+		text []byte
+		err  error
+	)
+	if format == "json" {
+		text, err = json.MarshalIndent(pod, "", "  ")
+		text = append(text, '\n')
+	} else {
+		text, err = yaml.Marshal(pod)
+	}
+	if err != nil {
+		return fmt.Errorf("render: %w", err)
+	}
+	_, err = out.Write(text)
+	return err
+}
+
+// writeOrigins prints the value of every field at a path and, below it, where it comes from.
+func writeOrigins(out io.Writer, e *template.Explanation, path string) error {
+	origins, err := e.At(path)
+	if err != nil {
+		return err
+	}
+	for _, origin := range origins {
+		value, err := e.Value(origin.Path)
+		if err != nil {
+			return err
+		}
+		_, from, _ := strings.Cut(origin.String(), ": ")
+		_, _ = fmt.Fprintf(out, "%s = %s\n  %s\n", origin.Path, cmp.Or(value, "(dropped)"), from)
+	}
+	return nil
+}
+
+// writeAmounts prints every amount and, below it, its terms.
+func writeAmounts(out io.Writer, amounts []template.Amount) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "CONTAINER\tRESOURCE\tAMOUNT\tTERM\tFROM")
+	for i := range amounts {
+		a := &amounts[i]
+		set := "requests"
+		if a.Limit {
+			set = "limits"
+		}
+		row(w, a.Container, set+"."+string(a.Resource), a.Quantity.String(), "", a.Origin.From)
+		for _, t := range a.Origin.Terms {
+			row(w, "", "", "  "+t.Amount.String(), t.Name, t.From)
+		}
+	}
+	return w.Flush()
+}
+
+// row prints one line without blanks at its end, which an empty last column would leave.
+func row(w io.Writer, columns ...string) {
+	for len(columns) > 1 && columns[len(columns)-1] == "" {
+		columns = columns[:len(columns)-1]
+	}
+	_, _ = fmt.Fprintln(w, strings.Join(columns, "\t"))
+}
+
+func renderUsage(fs *flag.FlagSet, out io.Writer) {
+	_, _ = fmt.Fprintln(out, "Usage: refdaemon render KIND -f FILE [-f FILE ...] [flags]\n\n"+
+		"Prints a Pod as the controllers would create it, from manifests and without a cluster.\n"+
+		"Exit code 1 means that a manifest is wrong or missing, 2 that an argument is.\n\nKinds:")
+	for _, p := range podNames {
+		_, _ = fmt.Fprintf(out, "  %-12s %s\n", p.name, p.about)
+	}
+	_, _ = fmt.Fprintln(out, "\nFlags:")
+	fs.SetOutput(out)
+	fs.PrintDefaults()
+}

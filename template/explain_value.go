@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Amount is one request or limit of a container.
+type Amount struct {
+	// Container is the name of the container or init container.
+	Container string
+	// Limit says that it is a limit, not a request.
+	Limit bool
+	// Resource is what there is an amount of.
+	Resource corev1.ResourceName
+	// Quantity is the amount.
+	Quantity resource.Quantity
+	// Origin is where it comes from, and the terms that it is the sum of.
+	Origin Origin
+}
+
+// Amounts are the requests and limits of all containers, in the order of the Pod, those of init containers last.
+func (e *Explanation) Amounts() (all []Amount) {
+	origins := make(map[string]Origin, len(e.Fields))
+	for _, o := range e.Fields {
+		origins[o.Path] = o
+	}
+	for _, list := range []struct {
+		base       string
+		containers []corev1.Container
+	}{{fieldContainers, e.Pod.Spec.Containers}, {fieldInitContainers, e.Pod.Spec.InitContainers}} {
+		for i := range list.containers {
+			c := &list.containers[i]
+			for _, set := range []struct {
+				limit   bool
+				sub     string
+				amounts corev1.ResourceList
+			}{{false, ".resources.requests", c.Resources.Requests}, {true, ".resources.limits", c.Resources.Limits}} {
+				for _, name := range sortedKeys(set.amounts) {
+					at := field{list.base, c.Name, set.sub, string(name)}
+					all = append(all, Amount{c.Name, set.limit, name, set.amounts[name], origins[at.String()]})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Value is the value of a field in the Pod, as compact JSON. path is that of an Origin; for a container as a whole it is
+// the name, for a flag among its arguments the words behind it. It is empty for a field that was dropped again.
+func (e *Explanation) Value(path string) (string, error) {
+	f := parseField(path)
+	if isElement(path) {
+		return quoted(f.name)
+	}
+	text, err := json.Marshal(e.Pod)
+	if err != nil {
+		return "", fmt.Errorf("template: explain %s: %w", path, err)
+	}
+	var tree any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		return "", fmt.Errorf("template: explain %s: %w", path, err)
+	}
+	v := below(tree, f.base)
+	switch {
+	case strings.HasPrefix(f.base, fieldAffinity+".") && f.name != "":
+		v = about(v, f.name)
+	case f.name != "":
+		v = element(v, f.name)
+	}
+	v = below(v, f.sub)
+	if f.item != "" {
+		v = element(v, f.item)
+	}
+	if v == nil {
+		return "", nil
+	}
+	return quoted(v)
+}
+
+func quoted(v any) (string, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("template: explain: %w", err)
+	}
+	return string(text), nil
+}
+
+// below follows names separated by dots.
+func below(v any, names string) any {
+	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == '.' }) {
+		fields, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = fields[name]
+	}
+	return v
+}
+
+// element is the element of a map or list that has a key.
+func element(v any, key string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		return v[key]
+	case []any:
+		for i, item := range v {
+			switch item := item.(type) {
+			case string:
+				if item == key {
+					return wordsBefore(v[i+1:])
+				}
+			case map[string]any:
+				if slices.Contains(keysOf(item), key) {
+					return item
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// wordsBefore are the words before the next flag.
+func wordsBefore(words []any) any {
+	end := slices.IndexFunc(words, func(w any) bool { s, ok := w.(string); return ok && strings.HasPrefix(s, "--") })
+	if end >= 0 {
+		words = words[:end]
+	}
+	return slices.Clip(words)
+}
+
+// keysOf are what an element of one of a Pod's lists may be told apart by (see setters.go). Which list it is in decides;
+// no element of one list has the key that another element of it has in another form.
+func keysOf(item map[string]any) []string {
+	text := func(name string) string {
+		if item[name] == nil {
+			return ""
+		}
+		return fmt.Sprint(item[name])
+	}
+	switch {
+	case item["mountPath"] != nil:
+		return []string{text("mountPath")}
+	case item["devicePath"] != nil:
+		return []string{text("devicePath")}
+	case item["containerPort"] != nil:
+		return []string{text("containerPort") + "/" + text("protocol") + "/" + text("name")}
+	case item["name"] != nil:
+		return []string{text("name"), text("name") + "/" + text("request")}
+	default:
+		return []string{text("key") + ":" + text("operator") + ":" + text("value") + ":" + text("effect")}
+	}
+}
+
+// about collects the requirements and terms below a part of the affinity that are about a node label or topology key.
+func about(v any, key string) any {
+	var found []any
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, item := range v {
+				walk(item)
+			}
+		case map[string]any:
+			if v["key"] == key || v["topologyKey"] == key {
+				found = append(found, v)
+				return
+			}
+			for _, name := range sortedKeys(v) {
+				walk(v[name])
+			}
+		}
+	}
+	walk(v)
+	if len(found) == 0 {
+		return nil
+	}
+	return found
+}
