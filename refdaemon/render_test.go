@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Manifests that are written to standard input.
+const (
+	bareGuest = "{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: vm}, spec: {domain: {devices: {}}}}\n"
+
+	moving = `{apiVersion: v1, kind: List, items: [
+	{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstanceMigration, metadata: {name: move}, spec: {vmiName: web, addedNodeSelector: {zone: b}}},
+	{apiVersion: v1, kind: Pod, metadata: {name: source, uid: p-1, labels: {kubevirt.io: virt-launcher}, annotations: {kubevirt.io/domain: web}},
+		spec: {nodeName: n1, containers: []}, status: {initContainerStatuses: [{name: volumeroot, image: debian, ready: true, restartCount: 0, imageID: 'x@sha256:0123'}]}},
+	{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {host-model-cpu.node.kubevirt.io/Skylake: "true"}}}]}
+---
+{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: kubevirt}, spec: {configuration: {migrations: {matchSELinuxLevelOnMigration: false}}}}
+`
+	plugging = `{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: vm, uid: u-1}, spec: {domain: {devices: {}},
+	volumes: [{name: a, persistentVolumeClaim: {claimName: a, hotpluggable: true}}, {name: b, persistentVolumeClaim: {claimName: b, hotpluggable: true}}]},
+	status: {phase: Running, selinuxContext: none}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: launcher, uid: p-1, labels: {kubevirt.io/created-by: u-1}}, spec: {nodeName: n1, containers: []}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a}, spec: {volumeMode: Block}}
+---
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: b}}
+`
+	exporting = "{apiVersion: export.kubevirt.io/v1beta1, kind: VirtualMachineExport, metadata: {name: e}, spec: {source: {apiGroup: '', kind: PersistentVolumeClaim, name: c}}}\n"
+)
+
+// example are the arguments that name all manifests of examples/render.
+var example = []string{"-f", "../examples/render/guest.yaml", "-f", "../examples/render/claim.yaml", "-f", "../examples/render/kubevirt.yaml"}
+
+// TestRender runs the program itself, built without C.
+func TestRender(t *testing.T) {
+	program := build(t)
+	for name, tt := range map[string]struct {
+		args  []string // "example" stands for the manifests of examples/render
+		stdin string
+		code  int
+		out   []string // what stdout contains; nothing means that it is empty
+		err   string   // what stderr begins with, or all of it if that ends its line
+	}{
+		"help":                                   {args: []string{"-h"}, out: []string{"Usage: refdaemon render KIND -f FILE", "  launcher ", "  exporter ", "-explain-resources", "Exit code 1 "}},
+		"YAML":                                   {args: []string{"launcher", "example"}, out: []string{"apiVersion: v1\nkind: Pod\n", "name: virt-launcher-web-", "image: quay.io/kubevirt/virt-launcher:v1.9.0\n", "memory: 8504Mi"}},
+		"YAML asked for":                         {args: []string{"launcher", "example", "-o", "yaml"}, out: []string{"apiVersion: v1\nkind: Pod\n"}},
+		"JSON":                                   {args: []string{"-o", "json", "launcher", "example"}, out: []string{"{\n  \"kind\": \"Pod\",\n", `"quay.io/kubevirt/virt-launcher:v1.9.0"`}},
+		"temporary":                              {args: []string{"temporary", "example"}, out: []string{"apiVersion: v1\nkind: Pod\n"}},
+		"standard input":                         {args: []string{"launcher", "-f", "-", "--image", "mine"}, stdin: bareGuest, out: []string{"image: mine\n", "runAsUser: 107\n", "kubernetes.io/arch: amd64\n"}},
+		"raw":                                    {args: []string{"launcher", "-f", "-", "--image", "mine", "--raw"}, stdin: bareGuest, out: []string{"runAsUser: 0\n"}},
+		"flags of one dash, and before the kind": {args: []string{"-raw", "-image", "mine", "-f", "-", "launcher"}, stdin: bareGuest, out: []string{"runAsUser: 0\n"}},
+
+		"no kind":              {code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 0 are given; refdaemon render -h tells how\n"},
+		"two kinds":            {args: []string{"launcher", "-f", "-", "hotplug"}, code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 2 are given; refdaemon render -h tells how\n"},
+		"unknown kind":         {args: []string{"pod", "-f", "-"}, code: 2, err: "refdaemon: render: \"pod\" is no kind of Pod; name one of launcher, temporary, migration, hotplug, trigger, exporter; refdaemon render -h tells how\n"},
+		"unknown flag":         {args: []string{"launcher", "--nonsense"}, code: 2, err: "refdaemon: render: flag provided but not defined: -nonsense; refdaemon render -h tells how\n"},
+		"flag no value":        {args: []string{"launcher", "-f"}, code: 2, err: "refdaemon: render: flag needs an argument: -f; refdaemon render -h tells how\n"},
+		"no file":              {args: []string{"launcher"}, code: 2, err: "refdaemon: render: -f is required: name a file of manifests, or - for standard input; refdaemon render -h tells how\n"},
+		"stdin twice":          {args: []string{"launcher", "-f", "-", "-f", "-"}, code: 2, err: "refdaemon: render: -f - is given twice, but standard input can be read once; refdaemon render -h tells how\n"},
+		"unknown format":       {args: []string{"launcher", "-f", "-", "-o", "xml"}, code: 2, err: "refdaemon: render: -o xml is unknown; use yaml or json; refdaemon render -h tells how\n"},
+		"both explain":         {args: []string{"launcher", "-f", "-", "--explain", "spec", "--explain-resources"}, code: 2, err: "refdaemon: render: --explain and --explain-resources exclude each other; refdaemon render -h tells how\n"},
+		"explain as JSON":      {args: []string{"launcher", "-f", "-", "--explain", "spec", "-o", "json"}, code: 2, err: "refdaemon: render: -o is the format of a Pod, which --explain and --explain-resources do not print; refdaemon render -h tells how\n"},
+		"volume of a launcher": {args: []string{"launcher", "-f", "-", "--volume", "a"}, code: 2, err: "refdaemon: render: --volume is for hotplug and trigger; refdaemon render -h tells how\n"},
+
+		"absent file":  {args: []string{"launcher", "-f", "absent.yaml"}, code: 1, err: "refdaemon: render: open absent.yaml: no such file or directory; name a file that can be read\n"},
+		"a folder":     {args: []string{"launcher", "-f", "testdata"}, code: 1, err: "refdaemon: render: open testdata: no such file or directory; name a file that can be read\n"},
+		"empty input":  {args: []string{"launcher", "-f", "-"}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
+		"no image":     {args: []string{"launcher", "-f", "-"}, stdin: bareGuest, code: 1, err: "refdaemon: the image of the launcher is not known; give --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag\n"},
+		"no claim":     {args: []string{"launcher", "-f", "../examples/render/guest.yaml", "--image", "mine"}, code: 1, err: "refdaemon: render VirtualMachineInstance default/web: stage volumes: spec.volumes[1].persistentVolumeClaim.claimName: claim \"web-data\" is not known (missing fact); create the PersistentVolumeClaim in the namespace of the guest\n"},
+		"object twice": {args: []string{"launcher", "example", "-f", "-"}, stdin: "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: web-data}}", code: 1, err: "refdaemon: standard input: document 1 (line 1): PersistentVolumeClaim default/web-data: metadata.name: is there twice: also in ../examples/render/claim.yaml: document 1 (line 1); keep one of the two\n"},
+		"every fault is told, each in its line": {
+			args: []string{"launcher", "-f", "-", "-f", "absent.yaml"}, stdin: "a: 1\n---\n" + strings.Replace(bareGuest, "devices", "device", 1), code: 1,
+			err: "refdaemon: standard input: document 1 (line 1): object: kind: is missing; name the kind of the object, such as VirtualMachineInstance\n" +
+				"refdaemon: standard input: document 2 (line 3): VirtualMachineInstance vm: spec.domain.device: is no field of VirtualMachineInstance; correct its name, upper and lower case included, or its place, or remove it\n" +
+				"refdaemon: render: open absent.yaml: no such file or directory; name a file that can be read\n",
+		},
+		"impossible guest": {
+			args: []string{"launcher", "-f", "-", "--image", "mine"}, stdin: strings.Replace(bareGuest, "spec: {", "spec: {hostname: A_B, ", 1), code: 1,
+			err: "refdaemon: render VirtualMachineInstance default/vm: stage validate: spec.hostname: \"A_B\": a lowercase RFC 1123 label must consist of",
+		},
+		"guest that the webhooks refuse": {
+			args: []string{"launcher", "-f", "-", "--image", "mine"}, code: 1,
+			stdin: bareGuest + "---\n{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: k}, spec: {configuration: {network: {defaultNetworkInterface: slirp}}}}",
+			err:   "refdaemon: KubeVirt default/k: spec.configuration.network.defaultNetworkInterface: \"slirp\" is neither bridge nor masquerade; make masquerade the defaultNetworkInterface, or give the guest a network and an interface\n",
+		},
+		"migration without one":  {args: []string{"migration", "example"}, code: 1, err: "refdaemon: VirtualMachineInstance default/web: there is no VirtualMachineInstanceMigration with spec.vmiName web that is not finished; add its manifest with -f\n"},
+		"exporter without one":   {args: []string{"exporter", "example"}, code: 1, err: "refdaemon: there is no VirtualMachineExport; add its manifest with -f\n"},
+		"trigger of two volumes": {args: []string{"trigger", "-f", "-", "--image", "mine"}, stdin: plugging, code: 1, err: "refdaemon: standard input: document 1 (line 1): VirtualMachineInstance default/vm: spec.volumes: more than one volume of it is hotplugged, and a trigger takes one; name one with --volume\n"},
+
+		"migration": {
+			args: []string{"migration", "-f", "../examples/render/guest.yaml", "-f", "../examples/render/claim.yaml", "-f", "-", "--image", "mine"}, stdin: moving,
+			out: []string{"kubevirt.io/migrationJobName: move\n", "zone: b\n", "reference: quay.io/containerdisks/debian@sha256:0123\n", "cpu-model-migration.node.kubevirt.io/Skylake: \"true\"\n"},
+		},
+		"hotplug of all volumes": {args: []string{"hotplug", "-f", "-", "--image", "mine"}, stdin: plugging, out: []string{"claimName: a\n", "claimName: b\n", "name: launcher\n", "- n1\n"}},
+		"hotplug of one volume":  {args: []string{"hotplug", "-f", "-", "--image", "mine", "--volume", "b"}, stdin: plugging, out: []string{"claimName: b\n"}},
+		"trigger":                {args: []string{"trigger", "-f", "-", "--image", "mine", "--volume", "a"}, stdin: plugging, out: []string{"claimName: a\n", "devicePath: /dev/hotplugblockdevice\n"}},
+		"exporter":               {args: []string{"exporter", "-f", "-", "--exporter-image", "mine"}, stdin: exporting, out: []string{"name: virt-export-e\n", "image: mine\n", "kind: VirtualMachineExport\n"}},
+
+		"explain a field":           {args: []string{"launcher", "example", "--explain", ".spec.containers[0].image"}, out: []string{"spec.containers[compute].image = \"quay.io/kubevirt/virt-launcher:v1.9.0\"\n  stage compute, from Config.LauncherImage"}},
+		"explain a volume":          {args: []string{"launcher", "example", "--explain", "spec.volumes[data]"}, out: []string{"spec.volumes[data] = {\"name\":\"data\",\"persistentVolumeClaim\":{\"claimName\":\"web-data\"}}\n  stage volumes, from spec.volumes[1]"}},
+		"explain the whole Pod":     {args: []string{"launcher", "example", "--explain", "."}, out: []string{"metadata.name = \"virt-launcher-web-", "spec.restartPolicy = \"Never\"\n  stage pod\n", "spec.containers[compute] = \"compute\"\n"}},
+		"explain what is not there": {args: []string{"launcher", "example", "--explain", "spec.runtimeClassName"}, code: 1, err: "refdaemon: render Pod default/virt-launcher-web-7ggmepwd4m: stage explain: spec.runtimeClassName: no stage has set it (invalid); ask for the field above it\n"},
+		"explain resources": {args: []string{"launcher", "example", "--explain-resources"}, out: []string{
+			"CONTAINER          RESOURCE                              AMOUNT ", "compute            requests.cpu                          500m", "compute            limits.devices.kubevirt.io/vhost-net  1", "guest-console-log  limits.memory                         60M",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, stderr, code := execute(t, program, tt.stdin, tt.args)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			whole := tt.err == "" || strings.HasSuffix(tt.err, "\n")
+			if whole && stderr != tt.err || !strings.HasPrefix(stderr, tt.err) {
+				t.Errorf("stderr\n%swant\n%s", stderr, tt.err)
+			}
+			for _, want := range tt.out {
+				if !strings.Contains(out, want) {
+					t.Errorf("stdout has no %q:\n%s", want, out)
+				}
+			}
+			if len(tt.out) == 0 && out != "" {
+				t.Errorf("stdout beside an error:\n%s", out)
+			}
+		})
+	}
+	t.Run("YAML and JSON are the same Pod", func(t *testing.T) {
+		var fromYAML, fromJSON corev1.Pod
+		text, _, _ := execute(t, program, "", []string{"launcher", "example"})
+		if err := yaml.UnmarshalStrict([]byte(text), &fromYAML); err != nil {
+			t.Fatal(err)
+		}
+		text, _, _ = execute(t, program, "", []string{"launcher", "example", "-o", "json"})
+		if err := json.Unmarshal([]byte(text), &fromJSON); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(fromYAML, fromJSON); diff != "" {
+			t.Error(diff)
+		}
+	})
+	t.Run("lines of amounts end without blanks", func(t *testing.T) {
+		text, _, _ := execute(t, program, "", []string{"launcher", "example", "--explain-resources"})
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSuffix(line, "\n"); line != strings.TrimRight(line, " ") {
+				t.Errorf("line %q", line)
+			}
+		}
+	})
+	t.Run("an unknown command is a wrong argument", func(t *testing.T) {
+		if err := exec.CommandContext(t.Context(), program, "nonsense").Run(); exitCode(t, err) != 2 {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// build builds the program without C, once for all cases.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "refdaemon")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, text)
+	}
+	return program
+}
+
+func execute(t *testing.T, program, stdin string, args []string) (out, stderr string, code int) {
+	t.Helper()
+	all := []string{"render"}
+	for _, arg := range args {
+		if arg == "example" {
+			all = append(all, example...)
+		} else {
+			all = append(all, arg)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), program, all...)
+	var stdout, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &errs
+	code = exitCode(t, cmd.Run())
+	return stdout.String(), errs.String(), code
+}
+
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	t.Fatal(err)
+	return 0
+}
