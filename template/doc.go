@@ -24,6 +24,10 @@
 //   - The jitter of --qemu-timeout is derived from the UID instead of drawn.
 //   - The memory overhead's page tables are counted from spec.domain.resources.requests.memory and are zero without it,
 //     because node agents compare the annotation kubevirt.io/memory-overhead-bytes byte for byte.
+//   - Supplemental I/O threads count once when the emulator's CPUs are completed to an even number, as virt-launcher counts
+//     them when it pins.
+//   - Hugepages hold the whole guest, whatever overcommit or request say.
+//   - A calculated CPU request is cut to the VMI's limit, and a calculated limit raised to the VMI's request.
 //   - A hostname cut to 63 characters loses a trailing dash, so that the API server accepts it.
 //   - The KubeVirt object's skip-backup-hooks annotation counts at rendering (Config.SkipBackupHooks), not only later.
 //   - What the API server would refuse on a Pod is an error that names the VMI's field.
@@ -51,6 +55,6 @@
 // # Not rendered yet
 //
 // A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
-// persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations; launch security; dynamic
-// resource allocation claims; the gates IOMMUFD and ConfigurableHypervisor. Temporary Pods are not rendered yet either.
+// persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations. Temporary Pods are not
+// rendered yet either.
 package template

@@ -30,11 +30,6 @@ var gatesOn = []string{
 	gateImageVolume, gateSecondaryNaming, gateExternalNetInject, gateGPUsWithDRA, gateHostDevicesDRA,
 }
 
-// gatesUnsupported change the Pod in a way that no stage renders yet.
-var gatesUnsupported = []string{
-	"IOMMUFD", "ConfigurableHypervisor",
-}
-
 // GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by
 // default.
 func (c Config) GateEnabled(name string) bool {

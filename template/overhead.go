@@ -3,17 +3,22 @@
 package template
 
 import (
+	"math"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-const mi = int64(1024 * 1024)
+const (
+	mi = int64(1024 * 1024)
+	// ComputeResources refuses what is above maxBytes; up to here, the sum of the terms is exact.
+	maxOverhead = 3 * maxBytes
+)
 
 // Overhead is the memory that a launcher Pod needs beyond the memory of its guest.
 type Overhead struct {
-	// Terms are the lines of the calculation; their sum is Bytes.
+	// Terms are the lines of the calculation, in whole bytes; their sum is Bytes.
 	Terms []Term
 	// Bytes is the whole overhead.
 	Bytes int64
@@ -28,22 +33,50 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 	if bytes == 0 {
 		return
 	}
+	// Each line is bounded; no number of them leaves the range.
+	bytes = max(-maxOverhead-o.Bytes, min(bytes, maxOverhead-o.Bytes))
 	o.Terms = append(o.Terms, bytesTerm(name, bytes, from))
 	o.Bytes += bytes
 }
 
 // MemoryOverhead calculates the overhead of a VMI's launcher Pod with KubeVirt's numbers, and with the terms of further
-// calculators, which the ratio does not scale.
+// calculators, which the ratio does not scale. It depends on the VMI, Config.ClusterArchitecture and
+// Config.AdditionalGuestMemoryOverheadRatio alone:
+//
+//	page tables                   1/512 of spec.domain.resources.requests.memory, rounded up to kB before
+//	virt-launcher-monitor          25Mi
+//	virt-launcher                 100Mi
+//	virtlogd                       25Mi
+//	virtqemud                      40Mi
+//	qemu                           50Mi
+//	virtual CPUs                    8Mi each, at least one
+//	I/O threads                     8Mi, however many
+//	video memory                   32Mi unless autoattachGraphicsDevice is false
+//	firmware flash                128Mi on arm64
+//	passed through devices       1024Mi, however many: host devices, GPUs, SR-IOV interfaces
+//	downward metrics                1Mi
+//	TPM                            53Mi
+//	memory encryption             256Mi for SEV and SEV-SNP
+//	exec probes                   100Mi, and 10Mi each
+//	guaranteed quality of service 100Mi for dedicated CPUs, or CPU and memory requests that equal limits
+//	reserved                      spec.domain.memory.reservedOverhead.addedOverhead
+//	additional ratio              what Config.AdditionalGuestMemoryOverheadRatio adds; text that is no number adds nothing
+//
+// Nothing is left to taste here, even where a number looks wrong (page tables of a guest without memory request, one amount
+// for any number of devices): the sum is the Pod's annotation kubevirt.io/memory-overhead-bytes, which node agents use to
+// decide whether memory may be plugged in and, where it is missing, calculate themselves, so that another sum would give one
+// guest two sizes. Sizes that ComputeResources refuses count as the largest that it takes. Terms of calculators are rounded
+// to whole bytes, away from zero.
 func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
-	o, vmi, config := Overhead{}, in.VMI, in.Config
+	o, vmi, config := Overhead{Terms: make([]Term, 0, 16)}, in.VMI, in.Config
 	domain := &vmi.Spec.Domain
-	o.add("page tables", pageTables(vmi), "spec.domain.resources.requests.memory")
+	o.add("page tables", pageTables(vmi), fieldMemoryRequest)
 	o.add("virt-launcher-monitor", 25*mi, "")
 	o.add("virt-launcher", 100*mi, "")
 	o.add("virtlogd", 25*mi, "")
 	o.add("virtqemud", 40*mi, "")
 	o.add("qemu", 50*mi, "")
-	o.add("virtual CPUs", 8*mi*overheadCPUs(vmi), "spec.domain.cpu")
+	o.add("virtual CPUs", 8*mi*overheadCPUs(vmi), fieldCPU)
 	o.add("I/O threads", 8*mi, "")
 	if v := domain.Devices.AutoattachGraphicsDevice; v == nil || *v {
 		o.add("video memory", 32*mi, "spec.domain.devices.autoattachGraphicsDevice")
@@ -53,28 +86,41 @@ func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
 	}
 	deviceOverhead(&o, vmi)
 	probeOverhead(&o, vmi)
-	if vmi.IsCPUDedicated() || vmi.WantsToHaveQOSGuaranteed() {
+	switch {
+	case vmi.IsCPUDedicated():
 		o.add("guaranteed quality of service", 100*mi, "spec.domain.cpu.dedicatedCpuPlacement")
+	case vmi.WantsToHaveQOSGuaranteed():
+		o.add("guaranteed quality of service", 100*mi, "spec.domain.resources")
 	}
 	if m := domain.Memory; m != nil && m.ReservedOverhead != nil && m.ReservedOverhead.AddedOverhead != nil {
-		o.add("reserved", m.ReservedOverhead.AddedOverhead.Value(), "spec.domain.memory.reservedOverhead.addedOverhead")
+		o.add("reserved", boundedBytes(m.ReservedOverhead.AddedOverhead), fieldReserved)
 	}
-	if ratio, err := strconv.ParseFloat(config.AdditionalGuestMemoryOverheadRatio, 64); err == nil {
-		// Kilobytes are rounded up before scaling and the product is cut, as KubeVirt does.
-		o.add("additional ratio", int64(float64(ceilKilo(o.Bytes))*(ratio-1))*1000, "Config.AdditionalGuestMemoryOverheadRatio")
-	}
+	o.add("additional ratio", additionalOverhead(o.Bytes, config.AdditionalGuestMemoryOverheadRatio), fieldOverheadRatio)
 	for _, calculator := range more {
 		for _, t := range calculator.Overhead(in) {
-			o.Terms = append(o.Terms, t)
-			o.Bytes += t.Amount.Value()
+			o.add(t.Name, wholeBytes(t.Amount), t.From)
 		}
 	}
 	return o
 }
 
+// additionalOverhead is what a ratio adds. Kilobytes are rounded up before scaling and the product is cut, as KubeVirt
+// does.
+func additionalOverhead(bytes int64, ratio string) int64 {
+	if ratio == "" {
+		return 0
+	}
+	f, err := strconv.ParseFloat(ratio, 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	kilos := float64(ceilKilo(bytes)) * (f - 1)
+	return int64(max(-maxBytes/1000, min(kilos, maxBytes/1000))) * 1000
+}
+
 func deviceOverhead(o *Overhead, vmi *v1.VirtualMachineInstance) {
 	devices := &vmi.Spec.Domain.Devices
-	vfio := len(devices.GPUs)+len(devices.HostDevices) > 0
+	vfio := len(devices.GPUs)+len(devices.HostDevices) > 0 // from device plugins or claims
 	for i := range devices.Interfaces {
 		vfio = vfio || devices.Interfaces[i].SRIOV != nil
 	}
@@ -110,38 +156,45 @@ func probeOverhead(o *Overhead, vmi *v1.VirtualMachineInstance) {
 // pageTables is one byte in 512 of the requested memory, which is first rounded up to kilobytes. A guest whose memory is
 // not requested counts as zero; node agents rely on that.
 func pageTables(vmi *v1.VirtualMachineInstance) int64 {
-	request := vmi.Spec.Domain.Resources.Requests.Memory()
-	return ceilKilo(request.Value()) * 1000 / 512
+	return ceilKilo(boundedBytes(vmi.Spec.Domain.Resources.Requests.Memory())) * 1000 / 512
 }
 
 func ceilKilo(bytes int64) int64 { return (bytes + 999) / 1000 }
 
+// boundedBytes is a size in bytes, rounded up, of at most maxBytes.
+func boundedBytes(q *resource.Quantity) int64 {
+	if q.CmpInt64(maxBytes) > 0 {
+		return maxBytes
+	}
+	return q.Value()
+}
+
+// wholeBytes is boundedBytes for amounts that may be negative.
+func wholeBytes(q resource.Quantity) int64 {
+	if q.Sign() >= 0 {
+		return boundedBytes(&q)
+	}
+	positive := q.DeepCopy()
+	positive.Neg()
+	return -boundedBytes(&positive)
+}
+
 func overheadCPUs(vmi *v1.VirtualMachineInstance) int64 {
-	var n int64
+	asked := func(q *resource.Quantity) int64 {
+		if q.CmpInt64(maxCPUs) > 0 {
+			return maxCPUs
+		}
+		return q.Value()
+	}
 	resources := &vmi.Spec.Domain.Resources
 	switch {
 	case vmi.Spec.Domain.CPU != nil:
-		n = vCPUs(vmi.Spec.Domain.CPU)
+		return max(vCPUs(vmi.Spec.Domain.CPU), 1)
 	case !resources.Limits.Cpu().IsZero():
-		n = resources.Limits.Cpu().Value()
+		return max(asked(resources.Limits.Cpu()), 1)
 	default:
-		n = resources.Requests.Cpu().Value()
+		return max(asked(resources.Requests.Cpu()), 1)
 	}
-	return max(n, 1)
-}
-
-// vCPUs multiplies the topology. Factors that are not set do not count; without any there are no virtual CPUs.
-func vCPUs(cpu *v1.CPU) int64 {
-	product, set := int64(1), false
-	for _, factor := range []uint32{cpu.Cores, cpu.Sockets, cpu.Threads} {
-		if factor != 0 {
-			product, set = product*int64(factor), true
-		}
-	}
-	if !set {
-		return 0
-	}
-	return product
 }
 
 func architecture(vmi *v1.VirtualMachineInstance, config Config) string {

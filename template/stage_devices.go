@@ -10,27 +10,80 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-const devicePrefix = "devices.kubevirt.io/"
+// Devices that virt-handler's device plugins hand out.
+const (
+	devicePrefix = "devices.kubevirt.io/"
 
-// deviceResources asks for what device plugins hand out. It overrides the resources of the VMI, which cannot
-// name these devices in another amount.
+	deviceKVM      = corev1.ResourceName(devicePrefix + "kvm")
+	deviceMSHV     = corev1.ResourceName(devicePrefix + "mshv")
+	deviceTun      = corev1.ResourceName(devicePrefix + "tun")
+	deviceVhostNet = corev1.ResourceName(devicePrefix + "vhost-net")
+	deviceVsock    = corev1.ResourceName(devicePrefix + "vhost-vsock")
+	deviceSEV      = corev1.ResourceName(devicePrefix + "sev")
+	deviceTDX      = corev1.ResourceName(devicePrefix + "tdx")
+	devicePRHelper = corev1.ResourceName(devicePrefix + "pr-helper")
+	deviceIOMMUFD  = corev1.ResourceName(devicePrefix + "iommufd")
+	fieldSecurity  = "spec.domain.launchSecurity"
+)
+
+// launcherDevices are those the launcher asks for by itself.
+var launcherDevices = []corev1.ResourceName{
+	deviceKVM, deviceMSHV, deviceTun, deviceVhostNet, deviceVsock, deviceSEV, deviceTDX, devicePRHelper, deviceIOMMUFD,
+}
+
+// pluginDevice is a device of which a guest needs one or none.
+type pluginDevice struct {
+	name   corev1.ResourceName
+	needed bool
+	from   string
+	// requested writes the request as well, which the API server would otherwise fill in.
+	requested bool
+}
+
+// deviceResources asks for what device plugins hand out. It overrides the resources of the VMI, which cannot name these
+// devices in another amount.
 func deviceResources(d *Draft) error {
-	devices := &d.vmi.Spec.Domain.Devices
-	one := *resource.NewQuantity(1, resource.DecimalSI)
-	for _, device := range []struct {
-		name   string
-		needed bool
-	}{
-		{"kvm", !d.config.AllowEmulation},
-		{"tun", len(devices.Interfaces) > 0 || devices.AutoattachPodInterface == nil || *devices.AutoattachPodInterface},
-		{"vhost-net", !d.config.AllowEmulation && slices.ContainsFunc(devices.Interfaces, isVirtio)},
-		{"vhost-vsock", isTrue(devices.AutoattachVSOCK)},
-	} {
-		if device.needed {
-			d.Limit(computeContainer, corev1.ResourceName(devicePrefix+device.name), one.DeepCopy())
+	if s := d.vmi.Spec.Domain.LaunchSecurity; s != nil && (s.SEV != nil && s.SNP != nil || s.TDX != nil && (s.SEV != nil || s.SNP != nil)) {
+		return invalid(fieldSecurity, "asks for several kinds of protection at once", "keep one of sev, snp and tdx")
+	}
+	for _, device := range guestDevices(d) {
+		if !device.needed {
+			continue
+		}
+		one := *resource.NewQuantity(1, resource.DecimalSI)
+		from := d.From(device.from)
+		from.Limit(computeContainer, device.name, one)
+		if device.requested {
+			from.Request(computeContainer, device.name, one)
 		}
 	}
 	return nil
 }
 
+func guestDevices(d *Draft) []pluginDevice {
+	devices := &d.vmi.Spec.Domain.Devices
+	security := d.vmi.Spec.Domain.LaunchSecurity
+	if security == nil {
+		security = &v1.LaunchSecurity{}
+	}
+	hypervisor := deviceKVM
+	if d.config.Hypervisor == v1.HyperVDirectHypervisorName {
+		hypervisor = deviceMSHV
+	}
+	accelerated := !d.config.AllowEmulation
+	tun := len(devices.Interfaces) > 0 || devices.AutoattachPodInterface == nil || *devices.AutoattachPodInterface
+	reserves := slices.ContainsFunc(devices.Disks, func(disk v1.Disk) bool { return disk.LUN != nil && disk.LUN.Reservation })
+	return []pluginDevice{
+		{name: hypervisor, needed: accelerated, from: "Config.Hypervisor, Config.AllowEmulation"},
+		{name: deviceTun, needed: tun, from: "spec.domain.devices.autoattachPodInterface, " + vmiInterfaces},
+		{name: deviceVhostNet, needed: accelerated && slices.ContainsFunc(devices.Interfaces, isVirtio), from: vmiInterfaces},
+		{name: deviceVsock, needed: isTrue(devices.AutoattachVSOCK), from: "spec.domain.devices.autoattachVSOCK"},
+		{name: deviceSEV, needed: security.SEV != nil || security.SNP != nil, from: fieldSecurity, requested: true},
+		{name: deviceTDX, needed: security.TDX != nil, from: fieldSecurity, requested: true},
+		{name: devicePRHelper, needed: reserves, from: vmiDisks, requested: true},
+		{name: deviceIOMMUFD, needed: d.config.GateEnabled(gateIOMMUFD), from: "Config.FeatureGates", requested: true},
+	}
+}
+
+// isVirtio tells whether an interface's packets go through the node's kernel. An SR-IOV interface without a model counts.
 func isVirtio(i v1.Interface) bool { return i.Model == "" || i.Model == v1.VirtIO }

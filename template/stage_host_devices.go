@@ -6,58 +6,159 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// hostDevices asks for the host's devices that the guest gets.
+// hostDevices asks for the host's devices that the guest gets: by the name under which a device plugin hands them out, or
+// by a claim of the Pod for dynamic allocation. A device by claim whose feature gate is off is not given to the guest, as in
+// KubeVirt.
 func hostDevices(d *Draft) error {
-	if err := checkPermitted(d); err != nil {
+	devices := passedThrough(d)
+	if err := errors.Join(slices.Concat(checkClaims(d.vmi.Spec.ResourceClaims), checkPassthrough(d, devices))...); err != nil {
 		return err
 	}
-	counts := map[string]int64{}
-	for _, p := range passedThrough(d.vmi) {
-		counts[p.resource]++
+	if len(devices) == 0 {
+		return nil
 	}
-	for _, name := range sortedKeys(counts) {
-		n := *resource.NewQuantity(counts[name], resource.DecimalSI)
-		d.From("spec.domain.devices").Request(computeContainer, corev1.ResourceName(name), n)
-		d.From("spec.domain.devices").Limit(computeContainer, corev1.ResourceName(name), n.DeepCopy())
+	plugged := map[corev1.ResourceName][]Term{}
+	for i := range devices {
+		p := &devices[i]
+		switch {
+		case p.resource != "":
+			name := corev1.ResourceName(p.resource)
+			plugged[name] = append(plugged[name], Term{
+				Name: p.kind + " " + p.name, Amount: *resource.NewQuantity(1, resource.DecimalSI), From: p.field,
+			})
+		case p.claimable:
+			d.From(p.field).Claim(computeContainer, corev1.ResourceClaim{Name: p.claim.ClaimName, Request: p.claim.RequestName})
+		}
+	}
+	for _, name := range sortedKeys(plugged) {
+		n := *resource.NewQuantity(int64(len(plugged[name])), resource.DecimalSI)
+		from := d.From(plugged[name][0].From).Terms(plugged[name]...)
+		from.Request(computeContainer, name, n)
+		from.Limit(computeContainer, name, n)
 	}
 	return nil
 }
 
 // passthrough is one device of the host that a guest gets.
-type passthrough struct{ kind, field, resource string }
+type passthrough struct {
+	kind, name, field string
+	resource          string
+	claim             *v1.ClaimRequest
+	gate              string // for claims of this kind
+	claimable         bool   // the gate is on
+}
 
-func passedThrough(vmi *v1.VirtualMachineInstance) (all []passthrough) {
-	for i, g := range vmi.Spec.Domain.Devices.GPUs {
-		all = append(all, passthrough{"GPU", fmt.Sprintf("spec.domain.devices.gpus[%d].deviceName", i), g.DeviceName})
+// passedThrough are the GPUs, then the other devices, each in the order of the VMI.
+func passedThrough(d *Draft) []passthrough {
+	devices := &d.vmi.Spec.Domain.Devices
+	if len(devices.GPUs)+len(devices.HostDevices) == 0 {
+		return nil
 	}
-	for i, h := range vmi.Spec.Domain.Devices.HostDevices {
-		all = append(all, passthrough{"HostDevice", fmt.Sprintf("spec.domain.devices.hostDevices[%d].deviceName", i), h.DeviceName})
+	var all []passthrough
+	claimable := d.config.GateEnabled(gateGPUsWithDRA)
+	for i := range devices.GPUs {
+		g := &devices.GPUs[i]
+		all = append(all, passthrough{
+			"GPU", g.Name, elementOf("spec.domain.devices.gpus", i), g.DeviceName, g.ClaimRequest, gateGPUsWithDRA, claimable,
+		})
+	}
+	claimable = d.config.GateEnabled(gateHostDevicesDRA)
+	for i := range devices.HostDevices {
+		h := &devices.HostDevices[i]
+		all = append(all, passthrough{
+			"HostDevice", h.Name, elementOf("spec.domain.devices.hostDevices", i), h.DeviceName, h.ClaimRequest, gateHostDevicesDRA, claimable,
+		})
 	}
 	return all
 }
 
-// checkPermitted refuses devices that the cluster's list, if there is one, does not have.
-func checkPermitted(d *Draft) error {
-	var errs []error
-	for _, p := range passedThrough(d.vmi) {
-		if p.resource == "" {
-			errs = append(errs, invalid(p.field, "is empty", "name the resource of the device"))
-		} else if list := d.config.PermittedHostDevices; list != nil && !permitted(list, p.resource) {
-			errs = append(errs, invalid(p.field, p.kind+" "+p.resource+" is not permitted in permittedHostDevices configuration",
-				"add it to permittedHostDevices or choose another device"))
+// checkPassthrough refuses devices that cannot be asked for, or that the cluster's list, if there is one, does not have.
+func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
+	for i := range devices {
+		p := &devices[i]
+		at := p.field + ".deviceName"
+		switch {
+		case p.resource == "" && p.claim == nil:
+			errs = append(errs, invalid(at, "is empty, and there is no claim", "name the resource of the device, or a claim and its request"))
+		case p.resource != "" && p.claim != nil:
+			errs = append(errs, invalid(at, "is set beside a claim", "keep one of them"))
+		case p.claim != nil:
+			errs = append(errs, checkClaimed(d, p)...)
+		default:
+			errs = append(errs, checkPlugged(d.config.PermittedHostDevices, at, p)...)
 		}
 	}
-	return errors.Join(errs...)
+	return errs
+}
+
+func checkPlugged(list *v1.PermittedHostDevices, at string, p *passthrough) []error {
+	if list != nil && !permitted(list, p.resource) {
+		return []error{invalid(at, p.kind+" "+p.resource+" is not permitted in permittedHostDevices configuration",
+			"add it to permittedHostDevices or choose another device")}
+	}
+	if !handedOut(p.resource) {
+		return []error{invalid(at, fmt.Sprintf("%q is no resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
+	}
+	return nil
+}
+
+// checkClaimed refuses a device whose claim the Pod does not have. With the gate off, a list permits no claims.
+func checkClaimed(d *Draft, p *passthrough) []error {
+	if p.claimable {
+		return checkClaimRequest(p.field, p.claim, d.vmi.Spec.ResourceClaims)
+	}
+	if d.config.PermittedHostDevices == nil {
+		return nil
+	}
+	return []error{invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration, as claims for its kind are off",
+		"turn on feature gate "+p.gate+" or name the resource of a device plugin")}
+}
+
+// handedOut tells names that device plugins may use: qualified ones that are neither Kubernetes' own nor the launcher's.
+func handedOut(name string) bool {
+	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
+		!slices.Contains(launcherDevices, corev1.ResourceName(name)) && len(validation.IsQualifiedName("requests."+name)) == 0
 }
 
 func permitted(list *v1.PermittedHostDevices, name string) bool {
 	return slices.ContainsFunc(list.PciHostDevices, func(h v1.PciHostDevice) bool { return h.ResourceName == name }) ||
 		slices.ContainsFunc(list.MediatedDevices, func(h v1.MediatedHostDevice) bool { return h.ResourceName == name }) ||
 		slices.ContainsFunc(list.USB, func(h v1.USBHostDevice) bool { return h.ResourceName == name })
+}
+
+// checkClaims refuses claims of objects that cannot exist.
+func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error) {
+	for i := range claims {
+		field, name := ".resourceClaimName", claims[i].ResourceClaimName
+		if name == nil {
+			field, name = ".resourceClaimTemplateName", claims[i].ResourceClaimTemplateName
+		}
+		if name == nil {
+			continue
+		}
+		if problems := validation.IsDNS1123Subdomain(*name); len(problems) > 0 {
+			errs = append(errs, invalid(elementOf("spec.resourceClaims", i)+field, fmt.Sprintf("%q: %s", *name, problems[0]),
+				"name an object of the guest's namespace"))
+		}
+	}
+	return errs
+}
+
+// checkClaimRequest refuses a device whose claim the Pod does not have.
+func checkClaimRequest(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
+	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
+		return []error{invalid(at+".claimName", fmt.Sprintf("there is no resource claim %q", c.ClaimName), "add it to spec.resourceClaims")}
+	}
+	if problems := validation.IsDNS1123Label(c.RequestName); len(problems) > 0 {
+		return []error{invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "name a request of the claim")}
+	}
+	return nil
 }

@@ -13,32 +13,15 @@ import (
 // supported refuses what no stage renders yet, so that no Pod silently lacks something its guest was promised.
 func supported(d *Draft) error {
 	errs := slices.Concat(
-		unsupportedGates(d.config),
 		unsupportedDomain(d),
 		unsupportedDevices(&d.vmi.Spec.Domain.Devices),
 		unsupportedVolumes(d),
 	)
-	spec := &d.vmi.Spec
-	if len(spec.ResourceClaims) > 0 {
-		errs = append(errs, unsupported("spec.resourceClaims", "dynamic resource allocation"))
-	}
 	return errors.Join(errs...)
-}
-
-func unsupportedGates(config Config) (errs []error) {
-	for _, gate := range gatesUnsupported {
-		if config.GateEnabled(gate) {
-			errs = append(errs, unsupported("Config.FeatureGates", "feature gate "+gate))
-		}
-	}
-	return errs
 }
 
 func unsupportedDomain(d *Draft) (errs []error) {
 	domain := &d.vmi.Spec.Domain
-	if domain.LaunchSecurity != nil {
-		errs = append(errs, unsupported("spec.domain.launchSecurity", "confidential guests"))
-	}
 	if tpm := domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && isTrue(tpm.Persistent) {
 		errs = append(errs, unsupported("spec.domain.devices.tpm.persistent", "storage for the guest's TPM state"))
 	}
@@ -61,16 +44,6 @@ func unsupportedFirmware(f *v1.Firmware) (errs []error) {
 }
 
 func unsupportedDevices(devices *v1.Devices) (errs []error) {
-	for i, g := range devices.GPUs {
-		if g.ClaimRequest != nil {
-			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.gpus[%d]", i), "devices from a resource claim"))
-		}
-	}
-	for i, h := range devices.HostDevices {
-		if h.ClaimRequest != nil {
-			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.hostDevices[%d]", i), "devices from a resource claim"))
-		}
-	}
 	for i, disk := range devices.Disks {
 		if disk.LUN != nil && disk.LUN.Reservation {
 			errs = append(errs, unsupported(fmt.Sprintf("spec.domain.devices.disks[%d].lun.reservation", i), "SCSI reservations"))

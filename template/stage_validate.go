@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -27,68 +26,6 @@ func validate(d *Draft) error {
 		checkPod(d),
 	)
 	return errors.Join(errs...)
-}
-
-func checkMemory(domain *v1.DomainSpec) (errs []error) {
-	if m := domain.Memory; m != nil {
-		if m.Guest != nil && m.Guest.Sign() <= 0 {
-			errs = append(errs, invalid("spec.domain.memory.guest", m.Guest.String()+" is not a positive size",
-				"give the guest memory, for example 1Gi"))
-		}
-		if m.Hugepages != nil {
-			errs = append(errs, checkHugepages(domain)...)
-		}
-	}
-	for _, list := range []struct {
-		name      string
-		resources map[string]*resource.Quantity
-	}{
-		{"requests", map[string]*resource.Quantity{"memory": domain.Resources.Requests.Memory(), "cpu": domain.Resources.Requests.Cpu()}},
-		{"limits", map[string]*resource.Quantity{"memory": domain.Resources.Limits.Memory(), "cpu": domain.Resources.Limits.Cpu()}},
-	} {
-		for _, name := range []string{"cpu", "memory"} {
-			if q := list.resources[name]; q.Sign() < 0 {
-				errs = append(errs, invalid("spec.domain.resources."+list.name+"."+name, q.String()+" is negative", "use a positive amount"))
-			}
-		}
-	}
-	request, limit := domain.Resources.Requests.Memory(), domain.Resources.Limits.Memory()
-	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) > 0 {
-		errs = append(errs, invalid("spec.domain.resources.requests.memory",
-			request.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
-	}
-	return errs
-}
-
-func checkHugepages(domain *v1.DomainSpec) []error {
-	const field = "spec.domain.memory.hugepages.pageSize"
-	size, err := resource.ParseQuantity(domain.Memory.Hugepages.PageSize)
-	if err != nil || size.Sign() <= 0 {
-		return []error{invalid(field, fmt.Sprintf("%q is not a positive size", domain.Memory.Hugepages.PageSize),
-			"use a page size the nodes offer, such as 2Mi or 1Gi")}
-	}
-	return nil
-}
-
-func checkCPU(domain *v1.DomainSpec) (errs []error) {
-	request, limit := domain.Resources.Requests.Cpu(), domain.Resources.Limits.Cpu()
-	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) > 0 {
-		errs = append(errs, invalid("spec.domain.resources.requests.cpu",
-			request.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
-	}
-	cpu := domain.CPU
-	if cpu == nil {
-		return errs
-	}
-	if cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
-		errs = append(errs, invalid("spec.domain.cpu.isolateEmulatorThread", "needs dedicated CPUs", "set dedicatedCpuPlacement as well"))
-	}
-	for i, f := range cpu.Features {
-		if f.Name == "" {
-			errs = append(errs, invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "is empty", "name the CPU feature"))
-		}
-	}
-	return errs
 }
 
 func checkDisks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {

@@ -143,12 +143,6 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		config func(*template.Config)
 		field  string
 	}{
-		"claimed GPU": {devices(func(d *v1.Devices) {
-			d.GPUs = []v1.GPU{{Name: "x", ClaimRequest: &v1.ClaimRequest{ClaimName: "c"}}}
-		}), nil, "spec.domain.devices.gpus[0]"},
-		"claimed device": {devices(func(d *v1.Devices) {
-			d.HostDevices = []v1.HostDevice{{Name: "x", ClaimRequest: &v1.ClaimRequest{ClaimName: "c"}}}
-		}), nil, "spec.domain.devices.hostDevices[0]"},
 		"reservation": {func(vmi *v1.VirtualMachineInstance) {
 			volume("a", pvc("c"))(vmi)
 			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "a", DiskDevice: v1.DiskDevice{LUN: &v1.LunTarget{Reservation: true}}}}
@@ -157,10 +151,6 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		"persistent EFI": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: &yes}}}
 		}, nil, "spec.domain.firmware.bootloader.efi.persistent"},
-		"launch security": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.LaunchSecurity = &v1.LaunchSecurity{} }, nil, "spec.domain.launchSecurity"},
-		"claims": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: "c", ResourceClaimName: new(string)}}
-		}, nil, "spec.resourceClaims"},
 		"container path": {func(vmi *v1.VirtualMachineInstance) {
 			volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{Path: "/a"}})(vmi)
 			filesystem("a")(vmi)
@@ -168,7 +158,6 @@ func TestUnsupportedFeaturesAreRefused(t *testing.T) {
 		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
 		}, nil, "status.changedBlockTracking"},
-		"gate": {func(*v1.VirtualMachineInstance) {}, func(c *template.Config) { c.FeatureGates = []string{"IOMMUFD"} }, "Config.FeatureGates"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input(newVMI(tc.vmi))

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// No machine addresses as much (52 bits, 4Pi), and sums of a few such amounts still fit into 64 bits.
+	maxBytes     = 1 << 60
+	maxBytesText = "1Ei"
+	// A hundred times what hypervisors run, and 64 bits still hold a billionth of a CPU for each.
+	maxCPUs     = 1 << 20
+	maxCPUsText = "1048576"
+
+	fieldRequests      = "spec.domain.resources.requests"
+	fieldLimits        = "spec.domain.resources.limits"
+	fieldMemoryRequest = fieldRequests + ".memory"
+	fieldReserved      = "spec.domain.memory.reservedOverhead.addedOverhead"
+	fieldOverheadRatio = "Config.AdditionalGuestMemoryOverheadRatio"
+)
+
+// requestField and limitField are where a VMI asks for a resource.
+func requestField(name corev1.ResourceName) string { return resourceField(fieldRequests, name) }
+
+func limitField(name corev1.ResourceName) string { return resourceField(fieldLimits, name) }
+
+func resourceField(list string, name corev1.ResourceName) string {
+	if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
+		return list + "." + string(name)
+	}
+	return list + "[" + string(name) + "]"
+}
+
+// checkMemory refuses sizes of memory that are none, and lists of resources that no container can have.
+func checkMemory(domain *v1.DomainSpec) (errs []error) {
+	if m := domain.Memory; m != nil {
+		if m.Guest != nil && m.Guest.Sign() <= 0 {
+			errs = append(errs, invalid(fieldGuest, m.Guest.String()+" is not a positive size", "give the guest memory, for example 1Gi"))
+		}
+		if m.Guest != nil {
+			errs = append(errs, checkSize(fieldGuest, corev1.ResourceMemory, m.Guest)...)
+		}
+		if m.Hugepages != nil {
+			errs = append(errs, checkHugepages(m.Hugepages)...)
+		}
+		if r := m.ReservedOverhead; r != nil && r.AddedOverhead != nil {
+			errs = append(errs, checkAsked(fieldReserved, corev1.ResourceMemory, r.AddedOverhead)...)
+		}
+	}
+	asked := &domain.Resources
+	for _, name := range sortedKeys(asked.Requests) {
+		q := asked.Requests[name]
+		errs = append(errs, checkAsked(requestField(name), name, &q)...)
+		if limit := asked.Limits[name]; !limit.IsZero() && q.Cmp(limit) > 0 {
+			errs = append(errs, invalid(requestField(name), q.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
+		}
+	}
+	for _, name := range sortedKeys(asked.Limits) {
+		q := asked.Limits[name]
+		errs = append(errs, checkAsked(limitField(name), name, &q)...)
+	}
+	return errs
+}
+
+// checkAsked refuses an amount that nobody can have.
+func checkAsked(field string, name corev1.ResourceName, q *resource.Quantity) (errs []error) {
+	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
+	if !standard {
+		if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
+			errs = append(errs, invalid(field, fmt.Sprintf("%q is no name of a resource: %s", name, problems[0]), "use a name such as memory"))
+		}
+	}
+	if q.Sign() < 0 {
+		errs = append(errs, invalid(field, q.String()+" is negative", "use a positive amount"))
+	}
+	return append(errs, checkSize(field, name, q)...)
+}
+
+// checkSize refuses amounts that are too large to be calculated with.
+func checkSize(field string, name corev1.ResourceName, q *resource.Quantity) []error {
+	if most, text := largest(name); q.CmpInt64(most) > 0 {
+		return []error{invalid(field, q.String()+" is above "+text, "lower it to what a node can have")}
+	}
+	return nil
+}
+
+// largest is the largest amount of a resource, and how to write it.
+func largest(name corev1.ResourceName) (int64, string) {
+	if name == corev1.ResourceCPU {
+		return maxCPUs, maxCPUsText
+	}
+	return maxBytes, maxBytesText
+}
+
+func checkHugepages(h *v1.Hugepages) []error {
+	size, err := resource.ParseQuantity(h.PageSize)
+	if err != nil || size.Sign() <= 0 {
+		return []error{invalid(fieldPage, fmt.Sprintf("%q is not a positive size", h.PageSize),
+			"use a page size the nodes offer, such as 2Mi or 1Gi")}
+	}
+	// The text becomes part of a resource's name.
+	return checkAsked(fieldPage, corev1.ResourceName(corev1.ResourceHugePagesPrefix+h.PageSize), &size)
+}
+
+// checkCPU refuses CPUs that no container can have.
+func checkCPU(domain *v1.DomainSpec) (errs []error) {
+	if io := domain.IOThreads; io != nil && io.SupplementalPoolThreadCount != nil && *io.SupplementalPoolThreadCount > maxCPUs {
+		errs = append(errs, invalid(fieldThreads, fmt.Sprintf("%d is above "+maxCPUsText, *io.SupplementalPoolThreadCount), "use fewer threads"))
+	}
+	cpu := domain.CPU
+	if cpu == nil {
+		return errs
+	}
+	if vCPUs(cpu) > maxCPUs {
+		errs = append(errs, invalid(fieldCPU, fmt.Sprintf("%d sockets of %d cores of %d threads are more than "+maxCPUsText+" CPUs",
+			cpu.Sockets, cpu.Cores, cpu.Threads), "use a smaller topology"))
+	}
+	if cpu.DedicatedCPUPlacement && vCPUs(cpu) == 0 {
+		errs = append(errs, checkDedicated(&domain.Resources)...)
+	}
+	if cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
+		errs = append(errs, invalid("spec.domain.cpu.isolateEmulatorThread", "needs dedicated CPUs", "set dedicatedCpuPlacement as well"))
+	}
+	for i, f := range cpu.Features {
+		if f.Name == "" {
+			errs = append(errs, invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "is empty", "name the CPU feature"))
+		}
+	}
+	return errs
+}
+
+// checkDedicated refuses dedicated CPUs of which the node would hand out none: it does so for whole CPUs that are requested
+// and limited alike.
+func checkDedicated(asked *v1.ResourceRequirements) (errs []error) {
+	request, limit := asked.Requests.Cpu(), asked.Limits.Cpu()
+	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) < 0 {
+		errs = append(errs, invalid(requestField(corev1.ResourceCPU), "of dedicated CPUs differs from the limit of "+limit.String(),
+			"make them equal, or give spec.domain.cpu a topology"))
+	}
+	if q := slices.MaxFunc([]*resource.Quantity{request, limit}, func(a, b *resource.Quantity) int { return a.Cmp(*b) }); q.MilliValue()%1000 != 0 {
+		errs = append(errs, invalid(requestField(corev1.ResourceCPU), q.String()+" are no whole CPUs, which dedicated ones are",
+			"use a whole number, or give spec.domain.cpu a topology"))
+	}
+	return errs
+}
+
+// tooLarge finds the first amount of a container that is negative or above what a node can have, and blames the term that
+// does most for it.
+func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *Error {
+	for _, name := range sortedKeys(amounts) {
+		a := amounts[name]
+		most, text := largest(name)
+		if a.Quantity.Sign() >= 0 && a.Quantity.CmpInt64(most) <= 0 {
+			continue
+		}
+		return invalid(culprit(&a), fmt.Sprintf("makes the %s of %s %s, which is not between 0 and %s", kind, name, a.Quantity.String(), text),
+			"choose a size that a node can have")
+	}
+	return nil
+}
+
+// culprit is the source of the term that does most for the sign of the sum.
+func culprit(a *Calculation) string {
+	from, sign := "spec.domain", a.Quantity.Sign()
+	var most resource.Quantity
+	for _, t := range a.Terms {
+		if t.From != "" && t.Amount.Sign() == sign && t.Amount.Cmp(most)*sign > 0 {
+			from, most = t.From, t.Amount
+		}
+	}
+	field, _, _ := strings.Cut(from, ", ")
+	return field
+}
+
+// firstError is the first of the faults that checks have found.
+func firstError(lists ...[]error) *Error {
+	for _, errs := range lists {
+		for _, err := range errs {
+			var e *Error
+			if errors.As(err, &e) {
+				return e
+			}
+		}
+	}
+	return nil
+}
