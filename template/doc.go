@@ -42,6 +42,9 @@
 //     old passt.
 //   - A containerPath volume is rendered by stage virtiofs, as there is no webhook: it is found among the mounts that stages
 //     before have given to compute, not among those that the API server or other webhooks add.
+//   - Of several claims with the state of one guest the newest counts. What a migration's target gets is never taken from the
+//     VMI's status about an earlier migration.
+//   - The shell of a temporary Pod gets no --allow-cross-arch-emulation.
 //   - Two access credentials of one secret share one volume.
 //   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
 //   - Hotplug Pods have the pull policy and pull secret of the launcher and the priority class of the guest. A trigger
@@ -52,9 +55,8 @@
 //   - Exporters have the launcher's pull secret. An export's labels and annotations cannot replace those by which its
 //     Service and its controller find the Pod. Claims whose names differ only in dots are refused in one exporter.
 //
-// # Not rendered yet
+// # What is refused
 //
-// A VMI that uses one of these gets an Error that wraps ErrUnsupported and names the field, never a Pod without it:
-// persistent TPM, persistent EFI and changed block tracking (backend storage); LUN reservations. Temporary Pods are not
-// rendered yet either.
+// A VMI that uses what no stage renders gets an Error that wraps ErrUnsupported and names the field, never a Pod without
+// it. Of the stock stages that is only a containerPath volume while the gate ContainerPathVolumes is off.
 package template

@@ -12,7 +12,7 @@ import (
 var (
 	// ErrInvalid marks input that no Pod can be rendered from.
 	ErrInvalid = errors.New("invalid")
-	// ErrUnsupported marks a feature that no stage renders yet.
+	// ErrUnsupported marks a feature that no stage renders, or not with the given feature gates.
 	ErrUnsupported = errors.New("not supported yet")
 	// ErrMissingFact marks a reading that Facts or Migration lack, such as a claim that does not exist (yet). Trying
 	// again with newer facts may succeed.
@@ -64,8 +64,4 @@ func (e *Error) Unwrap() error { return e.Err }
 
 func invalid(field, reason, remedy string) *Error {
 	return &Error{Field: field, Reason: reason, Remedy: remedy, Err: ErrInvalid}
-}
-
-func unsupported(field, what string) *Error {
-	return &Error{Field: field, Reason: what, Remedy: "remove it, or replace the stage that renders it", Err: ErrUnsupported}
 }

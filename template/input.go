@@ -32,7 +32,8 @@ type Input struct {
 // Facts are readings of other objects, gathered by the caller before rendering.
 type Facts struct {
 	// Claims are the PersistentVolumeClaims of the VMI's namespace by name: at least those its volumes refer to and those
-	// labelled persistent-state-for with its name. A claim that is missing here is an Error wrapping ErrMissingFact.
+	// labelled persistent-state-for with its name or, for a target, kubevirt.io/migrationName with that of the migration. Of
+	// several with one label the newest counts. A claim that is missing here is an Error wrapping ErrMissingFact.
 	Claims map[string]*corev1.PersistentVolumeClaim
 	// ConfigMaps names the ConfigMaps of the VMI's namespace that exist: at least those its hook sidecars refer to.
 	ConfigMaps map[string]bool
@@ -55,6 +56,10 @@ type Migration struct {
 	// SourcePod is the Pod the guest runs in. Required by MigrationTarget: image digests, CPU selectors and the naming of
 	// network interfaces are taken from it.
 	SourcePod *corev1.Pod
+	// StateClaim names the claim that keeps TPM, firmware variables and changed blocks on the target: the migration's
+	// status.migrationState.targetPersistentStatePVCName. If it is empty, the VMI's status names it, provided that is about
+	// this migration, else it is the claim labelled kubevirt.io/migrationName with the migration's name.
+	StateClaim string
 	// SourceNode is the node the guest runs on; nil if unknown. Its labels restrict the target's CPU.
 	SourceNode *corev1.Node
 }

@@ -30,6 +30,11 @@ func LauncherName(vmi *v1.VirtualMachineInstance) string {
 	return podName(vmi.Name, "launcher", string(vmi.UID))
 }
 
+// TemporaryName is the name of the VMI's temporary Pod. It looks like LauncherName and differs from it.
+func TemporaryName(vmi *v1.VirtualMachineInstance) string {
+	return podName(vmi.Name, "temporary", string(vmi.UID))
+}
+
 // TargetName is the name of the Pod that a migration moves the VMI to. It looks like LauncherName and depends on the UIDs
 // of both objects.
 func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {

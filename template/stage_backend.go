@@ -2,4 +2,154 @@
 
 package template
 
-func backendStorage(*Draft) error { return nil }
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	stateVolume = "vm-state"
+	// stateLabel is the label of a claim with the state of the guest that the value names; with a dash and that name it
+	// is also the name of claims from before there was the label.
+	stateLabel      = "persistent-state-for"
+	stateMetaDir    = "/run/kubevirt-private/backend-storage-meta"
+	libvirtStateDir = "/var/lib/libvirt"
+)
+
+// backendStorage adds the claim with what outlives the guest: TPM, firmware variables, the map of changed blocks.
+func backendStorage(d *Draft) error {
+	parts := stateParts(d.vmi)
+	if len(parts) == 0 {
+		return nil
+	}
+	claim, err := stateClaim(d, parts[0].field)
+	if err != nil {
+		return err
+	}
+	if isBlock(claim) {
+		return invalid(parts[0].field, fmt.Sprintf("claim %q is a block device and has no folders", claim.Name),
+			"make the claim anew with volumeMode Filesystem")
+	}
+	from := d.From(parts[0].field + ", Facts.Claims")
+	from.Volume(corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
+	}})
+	from.Mount(computeContainer, corev1.VolumeMount{Name: stateVolume, MountPath: stateMetaDir, SubPath: "meta"})
+	if nonRoot(d.vmi) {
+		for _, v := range []corev1.VolumeMount{
+			{Name: "private-libvirt", MountPath: privateDir + "/libvirt"},
+			{Name: "private-libvirt-qemu", MountPath: privateDir + "/libvirt/qemu"},
+		} {
+			from.EmptyDir(v.Name)
+			from.Mount(computeContainer, v)
+		}
+	}
+	for _, p := range parts {
+		for _, m := range p.mounts {
+			path := m.root
+			if nonRoot(d.vmi) {
+				path = m.user
+			}
+			d.From(p.field).Mount(computeContainer, corev1.VolumeMount{Name: stateVolume, MountPath: path, SubPath: m.folder})
+		}
+	}
+	return nil
+}
+
+// statePart is one kind of state that a guest keeps.
+type statePart struct {
+	field  string // what of the VMI asks for it
+	mounts []stateMount
+}
+
+// stateMount is a folder of the claim and where a launcher has it that runs as root or as qemu's user.
+type stateMount struct{ folder, root, user string }
+
+func stateParts(vmi *v1.VirtualMachineInstance) (parts []statePart) {
+	if tpm := vmi.Spec.Domain.Devices.TPM; tpm != nil && (tpm.Enabled == nil || *tpm.Enabled) && isTrue(tpm.Persistent) {
+		parts = append(parts, statePart{"spec.domain.devices.tpm.persistent", []stateMount{
+			{"swtpm", libvirtStateDir + "/swtpm", privateDir + "/libvirt/qemu/swtpm"},
+			{"swtpm-localca", "/var/lib/swtpm-localca", privateDir + "/var/lib/swtpm-localca"},
+		}})
+	}
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.Bootloader != nil && f.Bootloader.EFI != nil && isTrue(f.Bootloader.EFI.Persistent) {
+		parts = append(parts, statePart{"spec.domain.firmware.bootloader.efi.persistent", []stateMount{
+			{"nvram", libvirtStateDir + "/qemu/nvram", privateDir + "/libvirt/qemu/nvram"},
+		}})
+	}
+	if tracksBlocks(vmi) {
+		parts = append(parts, statePart{"status.changedBlockTracking", []stateMount{
+			{"cbt", libvirtStateDir + "/qemu/cbt", privateDir + "/libvirt/qemu/cbt"},
+		}})
+	}
+	return parts
+}
+
+func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
+	s := vmi.Status.ChangedBlockTracking
+	return s != nil && (s.State == v1.ChangedBlockTrackingInitializing || s.State == v1.ChangedBlockTrackingEnabled)
+}
+
+// stateClaim finds the claim with the guest's state; a migration may have another one on the target.
+func stateClaim(d *Draft, field string) (*corev1.PersistentVolumeClaim, error) {
+	find := launcherClaim
+	if d.migration != nil {
+		find = targetClaim
+	}
+	claim, wanted := find(d)
+	if claim == nil {
+		return nil, &Error{
+			Field: field, Reason: wanted + " is not known; it keeps the guest's state",
+			Remedy: "create the PersistentVolumeClaim in the namespace of the guest", Err: ErrMissingFact,
+		}
+	}
+	return claim, nil
+}
+
+// launcherClaim finds the claim of a guest that starts, and says what was looked for.
+func launcherClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
+	name := stateLabel + "-" + d.vmi.Name
+	claim := labelledClaim(d, stateLabel, d.vmi.Name)
+	if old := d.facts.Claims[name]; claim == nil && old != nil && old.DeletionTimestamp == nil {
+		claim = old
+	}
+	return claim, fmt.Sprintf("a claim with label %s=%s, or named %s,", stateLabel, d.vmi.Name, name)
+}
+
+// targetClaim finds the claim for a migration's target, and says what was looked for.
+func targetClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
+	if name := targetClaimName(d); name != "" {
+		return d.facts.Claims[name], fmt.Sprintf("claim %q", name)
+	}
+	return labelledClaim(d, v1.MigrationNameLabel, d.migration.Name),
+		fmt.Sprintf("a claim with label %s=%s", v1.MigrationNameLabel, d.migration.Name)
+}
+
+// targetClaimName is the name that the migration gives its target's claim, if it does. What the VMI's status says counts only
+// if it is about this migration: that of an earlier one names the claim that the source uses.
+func targetClaimName(d *Draft) string {
+	if d.migration.StateClaim != "" {
+		return d.migration.StateClaim
+	}
+	if s := d.vmi.Status.MigrationState; s != nil && s.MigrationUID == d.migration.UID {
+		return s.TargetPersistentStatePVCName
+	}
+	return ""
+}
+
+// labelledClaim finds the claim with a label. Of several the newest counts: at the end of a migration, the claim that the
+// guest has left is still labelled for a while.
+func labelledClaim(d *Draft, label, value string) (found *corev1.PersistentVolumeClaim) {
+	for _, name := range sortedKeys(d.facts.Claims) {
+		c := d.facts.Claims[name]
+		if c == nil || c.DeletionTimestamp != nil || c.Labels[label] != value || (c.Namespace != "" && c.Namespace != d.vmi.Namespace) {
+			continue
+		}
+		if found == nil || c.CreationTimestamp.After(found.CreationTimestamp.Time) {
+			found = c
+		}
+	}
+	return found
+}

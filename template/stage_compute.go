@@ -56,9 +56,7 @@ func computeArgs(d *Draft) {
 
 // computeFlags adds the arguments that are there or not.
 func computeFlags(d *Draft) {
-	const gates, annotations = "Config.FeatureGates", "metadata.annotations"
-	filters, filtered := d.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]
-	_, crash := d.vmi.Annotations[v1.FuncTestLauncherFailFastAnnotation]
+	const gates = "Config.FeatureGates"
 	for _, f := range []struct {
 		argument
 		set bool
@@ -69,18 +67,27 @@ func computeFlags(d *Draft) {
 		{argument{"--vgpu-dedicated-hook", "", gates}, d.config.GateEnabled(gateVGPULiveMigration)},
 		{argument{"--vm-stats-collector", "", gates}, d.config.GateEnabled(gateVMStatsCollector)},
 		{argument{"--firmware-auto-selection", "", gates}, d.config.GateEnabled(gateFirmwareSelection)},
-		{argument{"--libvirt-log-filters", filters, annotations}, filtered},
-		{argument{"--allow-emulation", "", "Config.AllowEmulation"}, d.config.AllowEmulation},
-		{argument{"--keep-after-failure", "", annotations}, keepAfterFailure(d.vmi.Annotations)},
-		{argument{"--simulate-crash", "", annotations}, crash},
 	} {
-		switch {
-		case !f.set:
-		case f.flag == "--libvirt-log-filters":
-			d.From(f.from).Arg(computeContainer, f.flag, f.value)
-		default:
+		if f.set {
 			d.From(f.from).Arg(computeContainer, f.flag)
 		}
+	}
+	if filters, ok := d.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; ok {
+		d.From("metadata.annotations").Arg(computeContainer, "--libvirt-log-filters", filters)
+	}
+	behaviourFlags(d)
+}
+
+// behaviourFlags adds the arguments that temporary Pods have as well.
+func behaviourFlags(d *Draft) {
+	if d.config.AllowEmulation {
+		d.From("Config.AllowEmulation").Arg(computeContainer, "--allow-emulation")
+	}
+	if keepAfterFailure(d.vmi.Annotations) {
+		d.From("metadata.annotations").Arg(computeContainer, "--keep-after-failure")
+	}
+	if _, crash := d.vmi.Annotations[v1.FuncTestLauncherFailFastAnnotation]; crash {
+		d.From("metadata.annotations").Arg(computeContainer, "--simulate-crash")
 	}
 }
 

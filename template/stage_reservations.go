@@ -2,4 +2,68 @@
 
 package template
 
-func reservations(*Draft) error { return nil }
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// reservations marks the Pod with the LUNs that its guest reserves, and keeps it off nodes with a Pod that has such a mark:
+// the reservations of two guests on one node are one to the storage. A claim that is not known has no mark.
+func reservations(d *Draft) error {
+	marked := map[string]bool{}
+	for _, r := range reservedClaims(d) {
+		if r.claim.UID == "" {
+			return &Error{
+				Field: r.field, Reason: fmt.Sprintf("claim %q has no UID", r.claim.Name),
+				Remedy: "render with the claim as the API server has it", Err: ErrMissingFact,
+			}
+		}
+		label := v1.PersistentReservationLabelPrefix + string(r.claim.UID)
+		if marked[label] {
+			continue
+		}
+		marked[label] = true
+		from := d.From(r.field + ", Facts.Claims")
+		from.Label(label, "")
+		from.AvoidPods(corev1.PodAffinityTerm{
+			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+				Key: label, Operator: metav1.LabelSelectorOpExists,
+			}}},
+			TopologyKey: corev1.LabelHostname,
+		})
+	}
+	return nil
+}
+
+// reservation is a claim that a disk of the guest reserves.
+type reservation struct {
+	field string
+	claim *corev1.PersistentVolumeClaim
+}
+
+// reservedClaims are the known claims behind disks with reservations, in the order of the disks.
+func reservedClaims(d *Draft) (all []reservation) {
+	names := map[string]string{}
+	for i := range d.vmi.Spec.Volumes {
+		switch v := &d.vmi.Spec.Volumes[i]; {
+		case v.MemoryDump != nil:
+			names[v.Name] = v.MemoryDump.ClaimName
+		case v.PersistentVolumeClaim != nil, v.DataVolume != nil:
+			source, _ := claimOf(v)
+			names[v.Name] = source.ClaimName
+		}
+	}
+	for i := range d.vmi.Spec.Domain.Devices.Disks {
+		disk := &d.vmi.Spec.Domain.Devices.Disks[i]
+		if disk.LUN == nil || !disk.LUN.Reservation {
+			continue
+		}
+		if claim := d.facts.Claims[names[disk.Name]]; claim != nil {
+			all = append(all, reservation{elementOf(vmiDisks, i) + ".lun.reservation", claim})
+		}
+	}
+	return all
+}

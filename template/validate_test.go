@@ -133,43 +133,6 @@ func TestEveryFaultIsReported(t *testing.T) {
 	}
 }
 
-func TestUnsupportedFeaturesAreRefused(t *testing.T) {
-	yes := true
-	devices := func(f func(*v1.Devices)) change {
-		return func(vmi *v1.VirtualMachineInstance) { f(&vmi.Spec.Domain.Devices) }
-	}
-	for name, tc := range map[string]struct {
-		vmi    change
-		config func(*template.Config)
-		field  string
-	}{
-		"reservation": {func(vmi *v1.VirtualMachineInstance) {
-			volume("a", pvc("c"))(vmi)
-			vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "a", DiskDevice: v1.DiskDevice{LUN: &v1.LunTarget{Reservation: true}}}}
-		}, nil, "spec.domain.devices.disks[0].lun.reservation"},
-		"persistent TPM": {devices(func(d *v1.Devices) { d.TPM = &v1.TPMDevice{Persistent: &yes} }), nil, "spec.domain.devices.tpm.persistent"},
-		"persistent EFI": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: &yes}}}
-		}, nil, "spec.domain.firmware.bootloader.efi.persistent"},
-		"container path": {func(vmi *v1.VirtualMachineInstance) {
-			volume("a", v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{Path: "/a"}})(vmi)
-			filesystem("a")(vmi)
-		}, nil, "spec.volumes[0].containerPath"},
-		"changed blocks": {func(vmi *v1.VirtualMachineInstance) {
-			vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{State: v1.ChangedBlockTrackingEnabled}
-		}, nil, "status.changedBlockTracking"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			in := input(newVMI(tc.vmi))
-			if tc.config != nil {
-				tc.config(&in.Config)
-			}
-			_, err := template.Default().Launcher(in)
-			wantError(t, err, tc.field, template.ErrUnsupported)
-		})
-	}
-}
-
 func TestIncompleteInputIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*template.Input)
