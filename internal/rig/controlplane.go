@@ -95,12 +95,13 @@ func (r *Rig) startAPIServer(ctx context.Context) error {
 			"--audit-policy-file="+policy, "--audit-log-path="+r.AuditLog(),
 			"--audit-log-mode=blocking", "--audit-log-maxsize=2000",
 		),
-		// The roles of RBAC come last, and the users of a rig do without: see waitRoles.
+		// The roles of RBAC come last, and most users of a rig do without: see waitRoles.
 		ready: r.server + "/readyz?exclude=" + roles,
 	})
 }
 
-// waitRoles waits for the rest of what startAPIServer did not wait for.
+// waitRoles waits for the rest of what startAPIServer did not wait for. kube-controller-manager
+// does so for ten seconds by itself and then ends, which on a busy machine is too soon.
 func (r *Rig) waitRoles(ctx context.Context) error {
 	client, err := r.probeClient()
 	if err != nil {
@@ -117,6 +118,9 @@ func (r *Rig) waitRoles(ctx context.Context) error {
 }
 
 func (r *Rig) startControllers(ctx context.Context) error {
+	if err := r.waitRoles(ctx); err != nil {
+		return err
+	}
 	config := r.Kubeconfig("system:kube-controller-manager")
 	return r.serve(ctx, server{
 		name: "kube-controller-manager",

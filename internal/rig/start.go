@@ -150,7 +150,7 @@ func (r *Rig) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, r.waitRoles, r.waitServiceAccount, r.addSimulatedNodes)
+	return together(ctx, r.waitServiceAccount, r.addSimulatedNodes)
 }
 
 // together runs parts at the same time and returns the error of the first that fails.
