@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package templatectrl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// gateExternalNetInject is on when a webhook, not the template, asks for the devices of networks.
+const gateExternalNetInject = "ExternalNetResourceInjection"
+
+var (
+	configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	networkKind   = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+)
+
+var errNoClient = errors.New("templatectrl: Gatherer.Client is required")
+
+// Gatherer reads what package template renders from. It changes nothing, remembers nothing, and may be used by many
+// goroutines at a time. Errors name the object that could not be read.
+type Gatherer struct {
+	// Client reads claims, quotas, Namespaces, Nodes and KubeVirt objects; mgr.GetClient() does so from caches. Required.
+	// Its scheme must know core/v1 and kubevirt.io/v1.
+	Client client.Reader
+	// Live reads the metadata of ConfigMaps and NetworkAttachmentDefinitions, which few guests refer to. Set it to
+	// mgr.GetAPIReader(), so that no cache of either is begun. Defaults to Client.
+	Live client.Reader
+}
+
+// Facts returns what the cluster says about the objects that the guest refers to, under that configuration. Objects that
+// do not exist stay out of its maps; only for the Namespace that is an error, since a guest that has none is going
+// or is ahead of its Namespace's cache. What is returned is the caller's own.
+func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config) (template.Facts, error) {
+	var f template.Facts
+	if g.Client == nil {
+		return f, errNoClient
+	}
+	var err error
+	if f.NamespaceLabels, err = g.NamespaceLabels(ctx, vmi.Namespace); err != nil {
+		return f, err
+	}
+	if f.Quotas, err = g.quotas(ctx, vmi.Namespace); err != nil {
+		return f, err
+	}
+	if f.Claims, err = g.claims(ctx, vmi); err != nil {
+		return f, err
+	}
+	if f.ConfigMaps, err = g.configMaps(ctx, vmi); err != nil {
+		return f, err
+	}
+	if !config.GateEnabled(gateExternalNetInject) {
+		f.NetworkAttachmentDefinitions, err = g.networks(ctx, vmi)
+	}
+	return f, err
+}
+
+// KubeVirt returns the cluster's KubeVirt object, nil if there is none. KubeVirt's operator refuses a second; of several
+// the oldest counts.
+func (g *Gatherer) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
+	if g.Client == nil {
+		return nil, errNoClient
+	}
+	var list v1.KubeVirtList
+	if err := g.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("templatectrl: list KubeVirt objects: %w", err)
+	}
+	var oldest *v1.KubeVirt
+	for i := range list.Items {
+		if kv := &list.Items[i]; oldest == nil || older(kv, oldest) < 0 {
+			oldest = kv
+		}
+	}
+	return oldest, nil
+}
+
+// older orders objects by age; namespace and name tell those of one second apart.
+func older(a, b *v1.KubeVirt) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// SourceNode returns the Node of the Pod that a migration leaves. It is nil, as template.Migration.SourceNode may be, if
+// there is no Pod, it has no node, or the Node does not exist.
+func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.Node, error) {
+	if g.Client == nil {
+		return nil, errNoClient
+	}
+	if source == nil {
+		return nil, nil //nolint:nilnil // absence is an answer
+	}
+	node := &corev1.Node{}
+	found, err := read(ctx, g.Client, "Node", types.NamespacedName{Name: source.Spec.NodeName}, node)
+	if !found {
+		return nil, err
+	}
+	return node, nil
+}
+
+// NamespaceLabels returns the labels of a Namespace. That it does not exist is an error.
+func (g *Gatherer) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
+	if g.Client == nil {
+		return nil, errNoClient
+	}
+	ns := &corev1.Namespace{}
+	if err := g.Client.Get(ctx, types.NamespacedName{Name: name}, ns); err != nil {
+		return nil, fmt.Errorf("templatectrl: read Namespace %s: %w", name, err)
+	}
+	return ns.Labels, nil
+}
+
+func (g *Gatherer) quotas(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+	var list corev1.ResourceQuotaList
+	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("templatectrl: list the ResourceQuotas of namespace %s: %w", namespace, err)
+	}
+	var quotas []*corev1.ResourceQuota
+	for i := range list.Items {
+		quotas = append(quotas, &list.Items[i])
+	}
+	return quotas, nil
+}
+
+// claims reads the claims the guest names and those that are labelled as its own.
+func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
+	claims := map[string]*corev1.PersistentVolumeClaim{}
+	for _, name := range ClaimNames(vmi) {
+		claim := &corev1.PersistentVolumeClaim{}
+		found, err := read(ctx, g.Client, "PersistentVolumeClaim", types.NamespacedName{Namespace: vmi.Namespace, Name: name}, claim)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			claims[name] = claim
+		}
+	}
+	if len(validation.IsValidLabelValue(vmi.Name)) > 0 {
+		return claims, nil // a name that is too long for a label is on none
+	}
+	var list corev1.PersistentVolumeClaimList
+	err := g.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{PersistentStateLabel: vmi.Name})
+	if err != nil {
+		return nil, fmt.Errorf("templatectrl: list the PersistentVolumeClaims of %s/%s by label %s: %w", vmi.Namespace, vmi.Name, PersistentStateLabel, err)
+	}
+	for i := range list.Items {
+		claims[list.Items[i].Name] = &list.Items[i]
+	}
+	return claims, nil
+}
+
+func (g *Gatherer) configMaps(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]bool, error) {
+	exist := map[string]bool{}
+	for _, name := range configMapNames(vmi) {
+		key := types.NamespacedName{Namespace: vmi.Namespace, Name: name}
+		o, err := g.metadata(ctx, configMapKind, key)
+		if err != nil {
+			return nil, err
+		}
+		if o != nil {
+			exist[name] = true
+		}
+	}
+	return exist, nil
+}
+
+func (g *Gatherer) networks(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*metav1.PartialObjectMetadata, error) {
+	networks := map[string]*metav1.PartialObjectMetadata{}
+	for _, key := range networkKeys(vmi) {
+		o, err := g.metadata(ctx, networkKind, key)
+		if err != nil {
+			return nil, err
+		}
+		if o != nil {
+			networks[key.Namespace+"/"+key.Name] = o
+		}
+	}
+	return networks, nil
+}
+
+// metadata reads the metadata of one object; nil if there is none.
+func (g *Gatherer) metadata(ctx context.Context, kind schema.GroupVersionKind, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+	from := g.Live
+	if from == nil {
+		from = g.Client
+	}
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(kind)
+	found, err := read(ctx, from, kind.Kind, key, o)
+	if !found {
+		return nil, err
+	}
+	return o, nil
+}
+
+// read reads one object and reports whether it exists. What users write as a name may be none; there is no object then,
+// and rendering says which field is at fault. Nor is there one of a kind that the cluster does not serve.
+func read(ctx context.Context, from client.Reader, kind string, key types.NamespacedName, into client.Object) (bool, error) {
+	if key.Name == "" || len(content.IsPathSegmentName(key.Name)) > 0 || len(content.IsPathSegmentName(key.Namespace)) > 0 {
+		return false, nil
+	}
+	err := from.Get(ctx, key, into)
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		return false, nil
+	case key.Namespace == "":
+		return false, fmt.Errorf("templatectrl: read %s %s: %w", kind, key.Name, err)
+	default:
+		return false, fmt.Errorf("templatectrl: read %s %s: %w", kind, key, err)
+	}
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package templatectrl
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+const (
+	// hookSidecars is the annotation with the guest's hook sidecars.
+	hookSidecars = "hooks.kubevirt.io/hookSidecars"
+	// PersistentStateLabel is the label of a claim that holds what a guest's TPM, firmware and backups must remember. Its
+	// value is the guest's name.
+	PersistentStateLabel = "persistent-state-for"
+)
+
+// ClaimNames returns the names of the PersistentVolumeClaims, all of the guest's namespace, that a Pod of the guest may
+// mount, sorted: those of its volumes (of DataVolumes, hotplugged ones and memory dumps too), utility volumes and hook
+// sidecars, and those that hold its persistent state as far as they have a fixed or recorded name. Claims with
+// [PersistentStateLabel] may have any name beside.
+func ClaimNames(vmi *v1.VirtualMachineInstance) []string {
+	names := map[string]bool{PersistentStateLabel + "-" + vmi.Name: true}
+	for i := range vmi.Spec.Volumes {
+		names[claimOf(&vmi.Spec.Volumes[i])] = true
+	}
+	for i := range vmi.Spec.UtilityVolumes {
+		names[vmi.Spec.UtilityVolumes[i].ClaimName] = true
+	}
+	for _, s := range sidecarsOf(vmi) {
+		if s.Claim != nil {
+			names[s.Claim.Name] = true
+		}
+	}
+	if m := vmi.Status.MigrationState; m != nil {
+		names[m.SourcePersistentStatePVCName], names[m.TargetPersistentStatePVCName] = true, true
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
+}
+
+func claimOf(v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		return v.DataVolume.Name
+	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+		return v.Ephemeral.PersistentVolumeClaim.ClaimName
+	case v.MemoryDump != nil:
+		return v.MemoryDump.ClaimName
+	default:
+		return ""
+	}
+}
+
+// configMapNames returns the names of the ConfigMaps that hook sidecars read, sorted.
+func configMapNames(vmi *v1.VirtualMachineInstance) []string {
+	names := map[string]bool{}
+	for _, s := range sidecarsOf(vmi) {
+		if s.ConfigMap != nil {
+			names[s.ConfigMap.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// sidecarsOf returns the hook sidecars as far as they can be read. Of one that cannot, rendering says what is wrong.
+func sidecarsOf(vmi *v1.VirtualMachineInstance) []template.Sidecar {
+	var elements []json.RawMessage
+	if json.Unmarshal([]byte(vmi.Annotations[hookSidecars]), &elements) != nil {
+		return nil
+	}
+	var list []template.Sidecar
+	for _, e := range elements {
+		var s template.Sidecar
+		if json.Unmarshal(e, &s) == nil {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// networkKeys returns the NetworkAttachmentDefinitions of the guest's networks, in the order of the networks. A reference
+// without a namespace means the guest's.
+func networkKeys(vmi *v1.VirtualMachineInstance) []types.NamespacedName {
+	var keys []types.NamespacedName
+	for i := range vmi.Spec.Networks {
+		m := vmi.Spec.Networks[i].Multus
+		if m == nil {
+			continue
+		}
+		key := types.NamespacedName{Namespace: vmi.Namespace, Name: m.NetworkName}
+		if namespace, name, both := strings.Cut(m.NetworkName, "/"); both {
+			key = types.NamespacedName{Namespace: namespace, Name: name}
+		}
+		if key.Namespace != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
