@@ -9,7 +9,8 @@
 //   - [github.com/virtloom/virtloom/vmi] decides what must happen next to a
 //     VirtualMachineInstance; vmi/vmictrl is its controller.
 //   - [github.com/virtloom/virtloom/template] renders the Pods a guest needs;
-//     template/offline renders them from manifests, without a cluster.
+//     template/offline renders them from manifests, without a cluster;
+//     template/templatectrl reads from a cluster what they are rendered from.
 //   - [github.com/virtloom/virtloom/expectations] remembers own writes until the
 //     caches show them, so that a stale cache never creates a second Pod;
 //     expectations/expectationsctrl connects it to controller-runtime.

@@ -6,7 +6,8 @@
 //	layer 1  template  vmi  migration  domain
 //	         template/offline lies above template, with sigs.k8s.io/yaml and json
 //	layer 2  …ctrl, the only packages of the SDK that know controller-runtime;
-//	         expectations/expectationsctrl lies below the others, which use it
+//	         expectations/expectationsctrl and template/templatectrl lie below
+//	         the others, which use them
 //	layer 3  domain/libvirt (the only cgo)  domain/domaintest
 //	layer 4  refdaemon  examples  internal  hack
 //
@@ -49,7 +50,7 @@ func (p pkg) name() string {
 var layers = map[string]float64{
 	"expectations": 0, "handoff": 0, "internal/vmistatus": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
-	"template/offline": 1.2, "expectations/expectationsctrl": 1.5,
+	"template/offline": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
 	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2,
 	"domain/libvirt": 3, "domain/domaintest": 3,
 	".": 4, "refdaemon/...": 4, "examples/...": 4, "internal/...": 4, "hack/...": 4,
@@ -65,8 +66,8 @@ var external = map[float64][]string{
 
 // only lists who may depend on an import, directly or not.
 var only = map[string][]string{
-	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/vmictrl", "/migrationctrl", "/domainctrl", "refdaemon", "internal/", "examples/"},
-	"k8s.io/client-go":                          {"/expectationsctrl", "/vmictrl", "/migrationctrl", "/domainctrl", "refdaemon", "internal/", "examples/"},
+	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "refdaemon", "internal/", "examples/"},
+	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "refdaemon", "internal/", "examples/"},
 	"libvirt.org/go/libvirt":                    {"domain/libvirt", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirtxml":                 {"domain", "refdaemon", "internal/"},
 	"github.com/google/go-containerregistry":    {"refdaemon", "internal/", "hack/"},

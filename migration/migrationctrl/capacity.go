@@ -21,9 +21,9 @@ func (r *Reconciler) restore(ctx context.Context) error {
 	if r.restored {
 		return nil
 	}
-	kv, err := r.kubeVirt(ctx)
+	kv, err := r.gatherer.KubeVirt(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("migrationctrl: %w", err)
 	}
 	var all v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &all); err != nil {

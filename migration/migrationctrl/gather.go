@@ -18,7 +18,6 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
-	"github.com/virtloom/virtloom/vmi"
 )
 
 // gathered is a snapshot and what acting on it needs beside.
@@ -41,9 +40,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 		}
 		return nil, fmt.Errorf("migrationctrl: read migration %s: %w", key, err)
 	}
-	kv, err := r.kubeVirt(ctx)
+	kv, err := r.gatherer.KubeVirt(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
 	g.Migration, g.Config = m, r.config(kv)
@@ -75,22 +74,6 @@ func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 		c.Cluster = kv.Spec.Configuration.MigrationConfiguration
 	}
 	return c.WithDefaults()
-}
-
-// kubeVirt returns the cluster's KubeVirt object, nil if there is none; of
-// several the oldest counts.
-func (r *Reconciler) kubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
-	var list v1.KubeVirtList
-	if err := r.Client.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("migrationctrl: list KubeVirt objects: %w", err)
-	}
-	var oldest *v1.KubeVirt
-	for i := range list.Items {
-		if kv := &list.Items[i]; oldest == nil || kv.CreationTimestamp.Before(&oldest.CreationTimestamp) {
-			oldest = kv
-		}
-	}
-	return oldest, nil
 }
 
 // related reads the guest, its other migrations and its Pods.
@@ -153,21 +136,13 @@ func (r *Reconciler) resolve(ctx context.Context, g *gathered) error {
 	if err := r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("migrationctrl: list MigrationPolicies: %w", err)
 	}
-	labels, err := r.namespaceLabels(ctx, g.Migration.Namespace)
+	labels, err := r.gatherer.NamespaceLabels(ctx, g.Migration.Namespace)
 	if err != nil {
-		return err
+		return fmt.Errorf("migrationctrl: %s: %w", g.key, err)
 	}
 	match := migration.NewPolicies(list.Items).Match(g.VMI.Labels, labels)
 	g.Resolution, err = migration.Resolve(match, g.Config.Cluster)
 	return err
-}
-
-func (r *Reconciler) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	ns := &corev1.Namespace{}
-	if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, ns); err != nil {
-		return nil, fmt.Errorf("migrationctrl: read Namespace %s: %w", name, err)
-	}
-	return ns.Labels, nil
 }
 
 // input gathers what the target Pod is rendered from.
@@ -179,49 +154,12 @@ func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, er
 			AddedNodeSelector: g.Migration.Spec.AddedNodeSelector, SourcePod: g.SourcePod,
 		},
 	}
-	ns := client.InNamespace(g.VMI.Namespace)
 	var err error
-	if in.Facts.NamespaceLabels, err = r.namespaceLabels(ctx, g.VMI.Namespace); err != nil {
-		return in, err
+	if in.Facts, err = r.gatherer.Facts(ctx, g.VMI, in.Config); err != nil {
+		return in, fmt.Errorf("migrationctrl: %s: %w", g.key, err)
 	}
-	var quotas corev1.ResourceQuotaList
-	if err := r.Client.List(ctx, &quotas, ns); err != nil {
-		return in, fmt.Errorf("migrationctrl: list the ResourceQuotas of %s: %w", g.VMI.Namespace, err)
-	}
-	for i := range quotas.Items {
-		in.Facts.Quotas = append(in.Facts.Quotas, &quotas.Items[i])
-	}
-	if in.Facts.Claims, err = r.claims(ctx, g.VMI); err != nil {
-		return in, err
-	}
-	node := &corev1.Node{}
-	err = r.Client.Get(ctx, types.NamespacedName{Name: g.VMI.Status.NodeName}, node)
-	if err == nil {
-		in.Migration.SourceNode = node
-	} else if !apierrors.IsNotFound(err) {
-		return in, fmt.Errorf("migrationctrl: read Node %s: %w", g.VMI.Status.NodeName, err)
+	if in.Migration.SourceNode, err = r.gatherer.SourceNode(ctx, g.SourcePod); err != nil {
+		return in, fmt.Errorf("migrationctrl: %s: %w", g.key, err)
 	}
 	return in, nil
-}
-
-// claims reads the claims the guest's volumes name; one that is missing stays out
-// of the map.
-func (r *Reconciler) claims(ctx context.Context, guest *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
-	out := map[string]*corev1.PersistentVolumeClaim{}
-	for i := range guest.Spec.Volumes {
-		name, _ := vmi.ClaimName(&guest.Spec.Volumes[i])
-		if name == "" {
-			continue
-		}
-		claim := &corev1.PersistentVolumeClaim{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: guest.Namespace, Name: name}, claim)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("migrationctrl: read PersistentVolumeClaim %s/%s: %w", guest.Namespace, name, err)
-		}
-		out[name] = claim
-	}
-	return out, nil
 }

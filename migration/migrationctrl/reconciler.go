@@ -24,6 +24,7 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
 // DefaultWorkers is how many migrations are worked on at a time. A pass makes a
@@ -80,6 +81,9 @@ type Reconciler struct {
 	// enqueues who waited for a slot.
 	gate *expectationsctrl.Gate
 
+	// gatherer reads what Pods are rendered from.
+	gatherer templatectrl.Gatherer
+
 	restoring sync.Mutex
 	// restored, guarded by restoring, says that Admission knows what the API
 	// knew when this process began.
@@ -123,6 +127,7 @@ func (r *Reconciler) complete() error {
 	need(r.Client != nil, "Client")
 	need(r.APIReader != nil, "APIReader")
 	need(r.LauncherImage != "", "LauncherImage")
+	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader}
 	if r.Renderer == nil {
 		r.Renderer = template.Default()
 	}

@@ -156,7 +156,7 @@ func (r *Reconciler) ofQuota(ctx context.Context, o client.Object) []reconcile.R
 // ofKubeVirt puts changed limits into force and maps to the migrations that may
 // proceed because of it.
 func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
-	kv, err := r.kubeVirt(ctx)
+	kv, err := r.gatherer.KubeVirt(ctx)
 	if err != nil {
 		return nil
 	}

@@ -190,10 +190,11 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) erro
 }
 
 // result says when to look again. An object whose spec is to blame is not
-// retried: only a change of it can help, and that is an event.
+// retried: only a change of it can help, and that is an event. Of what it refers to
+// not everything is watched.
 func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
 	var invalid *template.Error
-	if errors.As(actErr, &invalid) {
+	if errors.As(actErr, &invalid) && !errors.Is(actErr, template.ErrMissingFact) {
 		return reconcile.Result{}, nil
 	}
 	if actErr != nil {

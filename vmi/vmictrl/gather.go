@@ -29,7 +29,9 @@ type gathered struct {
 	// wrote to the object: whatever is decided upon it would be refused.
 	outdated bool
 	// due is when the silence of a node of the guest is to be looked at again.
-	due   time.Time
+	due time.Time
+	// input is what the guest's Pod is rendered from; empty while none is to be
+	// made.
 	input template.Input
 }
 
@@ -55,31 +57,25 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	if err := r.related(ctx, g); err != nil {
 		return nil, err
 	}
-	kv, err := r.kubeVirt(ctx)
-	if err != nil {
-		return nil, err
+	if err := r.facts(ctx, g); err != nil {
+		return nil, fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
 	}
-	g.input = template.Input{VMI: obj, Config: template.ConfigFrom(kv, r.LauncherImage)}
-	g.input.Facts, err = r.facts(ctx, g)
-	return g, err
+	return g, nil
 }
 
-// facts reads what rendering needs beside the object.
-func (r *Reconciler) facts(ctx context.Context, g *gathered) (template.Facts, error) {
-	f := template.Facts{Claims: g.Claims}
-	var ns corev1.Namespace
-	if err := r.Client.Get(ctx, types.NamespacedName{Name: g.VMI.Namespace}, &ns); err != nil {
-		return f, fmt.Errorf("vmictrl: read Namespace %s: %w", g.VMI.Namespace, err)
+// facts reads what the guest's Pod is rendered from, as long as there is one to be made.
+func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
+	if !waiting(g.VMI) || len(g.Unseen) > 0 || g.Launcher() != nil {
+		return nil
 	}
-	f.NamespaceLabels = ns.Labels
-	var quotas corev1.ResourceQuotaList
-	if err := r.Client.List(ctx, &quotas, client.InNamespace(g.VMI.Namespace)); err != nil {
-		return f, fmt.Errorf("vmictrl: list the ResourceQuotas of %s: %w", g.VMI.Namespace, err)
+	kv, err := r.gatherer.KubeVirt(ctx)
+	if err != nil {
+		return err
 	}
-	for i := range quotas.Items {
-		f.Quotas = append(f.Quotas, &quotas.Items[i])
-	}
-	return f, nil
+	g.input = template.Input{VMI: g.VMI, Config: template.ConfigFrom(kv, r.LauncherImage)}
+	g.input.Facts, err = r.gatherer.Facts(ctx, g.VMI, g.input.Config)
+	g.Claims = g.input.Facts.Claims
+	return err
 }
 
 // unseen asks whether the caches show this controller's own writes, and reads
@@ -98,7 +94,7 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// related reads Pods, migrations and claims by index.
+// related reads Pods and migrations by index.
 func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 	ns := client.InNamespace(g.VMI.Namespace)
 	var pods corev1.PodList
@@ -124,10 +120,7 @@ func (r *Reconciler) related(ctx context.Context, g *gathered) error {
 			g.Migrations = append(g.Migrations, &migrations.Items[i])
 		}
 	}
-	if err := r.look(ctx, g); err != nil {
-		return err
-	}
-	return r.claims(ctx, g)
+	return r.look(ctx, g)
 }
 
 // foreign looks whether another Pod has the name of the one a guest waits for.
@@ -157,43 +150,4 @@ func (r *Reconciler) livePods(ctx context.Context, g *gathered) error {
 	}
 	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
 	return nil
-}
-
-// claims reads the claims the guest's volumes name; one that is missing stays
-// out of the map.
-func (r *Reconciler) claims(ctx context.Context, g *gathered) error {
-	g.Claims = map[string]*corev1.PersistentVolumeClaim{}
-	for i := range g.VMI.Spec.Volumes {
-		name, _ := vmi.ClaimName(&g.VMI.Spec.Volumes[i])
-		if name == "" {
-			continue
-		}
-		claim := &corev1.PersistentVolumeClaim{}
-		err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: name}, claim)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("vmictrl: read PersistentVolumeClaim %s/%s: %w", g.VMI.Namespace, name, err)
-		}
-		g.Claims[name] = claim
-	}
-	return nil
-}
-
-// kubeVirt returns the cluster's KubeVirt object, nil if there is none. There
-// is at most one; of several the oldest counts.
-func (r *Reconciler) kubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
-	var list v1.KubeVirtList
-	if err := r.Client.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("vmictrl: list KubeVirt objects: %w", err)
-	}
-	var oldest *v1.KubeVirt
-	for i := range list.Items {
-		kv := &list.Items[i]
-		if oldest == nil || kv.CreationTimestamp.Before(&oldest.CreationTimestamp) {
-			oldest = kv
-		}
-	}
-	return oldest, nil
 }

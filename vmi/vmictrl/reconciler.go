@@ -25,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -85,6 +86,8 @@ type Reconciler struct {
 	gate *expectationsctrl.Gate
 	// limiter spaces out the repetitions of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
+	// gatherer reads what Pods are rendered from.
+	gatherer templatectrl.Gatherer
 	// nodes tells which nodes are silent.
 	nodes *nodes
 }
@@ -138,6 +141,7 @@ func (r *Reconciler) complete() error {
 	if r.Workers == 0 {
 		r.Workers = DefaultWorkers
 	}
+	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader}
 	if r.limiter == nil {
 		r.limiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	}

@@ -31,6 +31,8 @@ func TestController(t *testing.T) {
 		"a name that is taken is explained and awaited":       nameTaken,
 		"a missing claim is told once and awaited":            claimMissing,
 		"what cannot be rendered waits for the configuration": unrenderable,
+		"a missing ConfigMap is looked for again":             configMapMissing,
+		"a claim of the guest's state is awaited":             stateMissing,
 		"a Pod that vanishes before the hand-over":            vanishedEarly,
 		"a Pod that vanishes under a running guest":           vanishedLate,
 		"a Pod that outlives its guest":                       outlived,

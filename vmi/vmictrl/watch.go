@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/template"
-	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
 // Indexes of the caches this controller reads by.
@@ -59,7 +59,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 			return []string{o.(*v1.VirtualMachineInstanceMigration).Spec.VMIName}
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByClaim, func(o client.Object) []string {
-			return claimNames(o.(*v1.VirtualMachineInstance))
+			return templatectrl.ClaimNames(o.(*v1.VirtualMachineInstance))
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByNode, leasedTo},
 		{&v1.VirtualMachineInstance{}, vmiWaiting, func(o client.Object) []string {
@@ -87,16 +87,6 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 func waiting(o client.Object) bool {
 	p := o.(*v1.VirtualMachineInstance).Status.Phase
 	return o.GetDeletionTimestamp() == nil && (p == v1.VmPhaseUnset || p == v1.Pending)
-}
-
-func claimNames(obj *v1.VirtualMachineInstance) []string {
-	var names []string
-	for i := range obj.Spec.Volumes {
-		if name, _ := vmi.ClaimName(&obj.Spec.Volumes[i]); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // watch declares every kind of object that can change a decision.
@@ -155,9 +145,14 @@ func migrated(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{request(m.Namespace, m.Spec.VMIName)}
 }
 
-// claimants maps a claim to the VirtualMachineInstances whose volumes name it.
+// claimants maps a claim to the VirtualMachineInstances that name it, and to the
+// one it is labelled for.
 func (r *Reconciler) claimants(ctx context.Context, o client.Object) []reconcile.Request {
-	return r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByClaim: o.GetName()})
+	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByClaim: o.GetName()})
+	if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
+		requests = append(requests, request(o.GetNamespace(), name))
+	}
+	return requests
 }
 
 // ofNamespaced maps an object to the guests of its namespace that have no Pod.
