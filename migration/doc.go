@@ -29,7 +29,9 @@
 // condition [ConditionWaiting] of the migration. Until the source node has begun
 // to move the guest (handoff.Moving) the controller can call a migration off by
 // itself; from then on only the nodes know where the guest runs, so the
-// controller asks for an abort and waits for their answer.
+// controller asks for an abort and waits for their answer. A migration that ends before
+// it was handed over, as far as the caches tell, is first marked as failed on the guest, so
+// that a hand-over which is still on its way is refused.
 //
 // Deciding is safe at any point after a crash: Decide reads what is stored, never
 // what an earlier pass remembered, and each of its writes is either guarded by

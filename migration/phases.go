@@ -137,6 +137,10 @@ func (d *decision) scheduled() phase {
 		return v1.MigrationScheduled
 	case !d.s.Slot.Inbound:
 		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
+	case !d.mayHandOff():
+		// After a crash the stored phase may be an earlier one. It is stored first:
+		// whoever ends the migration then knows that a hand-over may be on its way.
+		return v1.MigrationScheduled
 	}
 	d.handOff(target)
 	return v1.MigrationScheduled

@@ -105,8 +105,8 @@ func TestTargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
 	w.until(v1.MigrationScheduling)
 	w.podBecomesReady(sourceNode)
 	w.passes()
-	if w.reason() != ReasonSameNode || w.vmi.Status.MigrationState != nil {
-		t.Errorf("reason %q, migration state %+v; want %q and none", w.reason(), w.vmi.Status.MigrationState, ReasonSameNode)
+	if ms := w.vmi.Status.MigrationState; w.reason() != ReasonSameNode || ms.TargetNode != "" || !ms.Failed {
+		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed over", w.reason(), ms, ReasonSameNode)
 	}
 	w.mustBeAt(sourceNode)
 }

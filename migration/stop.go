@@ -4,6 +4,7 @@ package migration
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -97,17 +98,27 @@ func (d *decision) interrupted(r row) (cause, bool) {
 func (d *decision) endedByNodes(row) (cause, bool) {
 	switch {
 	case d.ms != nil && d.ms.Failed:
-		r, message := splitFailure(d.ms.FailureReason)
-		if message == "" {
-			message = "the node gave no reason"
-		}
-		return cause{r, message}, true
+		return d.stored(), true
 	case d.standing() == stayed:
 		last, _ := d.lease.MoveOutcome(d.s.UID())
 		r, message := splitFailure(last.Message)
 		return cause{r, message}, true
 	}
 	return cause{}, false
+}
+
+// stored returns why the migration failed by its state on the guest.
+func (d *decision) stored() cause {
+	text := d.ms.FailureReason
+	if head, tail, found := strings.Cut(text, ": "); found && d.ms.TargetNode == "" && !strings.Contains(head, " ") {
+		// Without a target no node has seen it: the text is of forestall.
+		return cause{Reason(head), tail}
+	}
+	r, message := splitFailure(text)
+	if message == "" {
+		message = "the node gave no reason"
+	}
+	return cause{r, message}
 }
 
 // guestGone: there is nothing left to migrate.
@@ -199,7 +210,13 @@ func (d *decision) stop(c cause) phase {
 		return d.fail(c)
 	}
 	switch d.standing() {
-	case notHandedOff, stayed:
+	case notHandedOff:
+		if d.handOverMayFollow() {
+			d.forestall(c)
+			return d.stay(OwnerController, ReasonCancelling, c.message)
+		}
+		return d.fail(c)
+	case stayed:
 		return d.fail(c)
 	case prepared:
 		d.callOff(d.s.UID(), c)
@@ -209,6 +226,35 @@ func (d *decision) stop(c cause) phase {
 		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
 	}
 	return d.stay(OwnerTarget, ReasonCompleting, "the guest has arrived; too late to stop: "+c.message)
+}
+
+// handOverMayFollow reports whether a hand-over, sent by a process that has crashed
+// since or by an earlier leader, may be on its way to the guest as it is seen here. It
+// is sent in the stored phases Scheduling and Scheduled alone, and to no guest whose
+// migration state or lease is another migration's.
+func (d *decision) handOverMayFollow() bool {
+	return d.mayHandOff() && d.leased && !d.lease.InMove() && d.s.owner() == nil
+}
+
+// mayHandOff reports whether a phase is stored in which a hand-over is reckoned with
+// when the migration ends.
+func (d *decision) mayHandOff() bool {
+	p := d.s.Migration.Status.Phase
+	return p == v1.MigrationScheduling || p == v1.MigrationScheduled
+}
+
+// forestall says on the guest that the migration has failed before the migration itself
+// says so. A hand-over that is on its way then finds another version of the guest and is
+// refused. Nobody would call it off later, and the target Pod would be gone.
+func (d *decision) forestall(c cause) {
+	now := d.stamp()
+	state := &v1.VirtualMachineInstanceMigrationState{
+		MigrationUID: d.s.UID(), EndTimestamp: &now, Failed: true, Completed: true, FailureReason: failureText(c.reason, c.message),
+	}
+	if d.s.Migration.DeletionTimestamp != nil {
+		state.AbortRequested, state.AbortStatus = true, v1.MigrationAbortSucceeded
+	}
+	d.act(Action{Kind: ChangeVMI, Why: "refuse a late hand-over", Change: &VMIChange{State: state}})
 }
 
 // askToAbort tells the holder of a guest that has begun to move, once, that the

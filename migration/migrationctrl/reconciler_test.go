@@ -47,6 +47,7 @@ func TestOnARealControlPlane(t *testing.T) {
 		{"a raised limit takes effect at once", raised},
 		{"a quota is told and costs no slot", quota},
 		{"a foreign Pod of the target's name is left alone", foreign},
+		{"a hand-over that comes too late is refused", late},
 		{"a killed controller is replaced", killed},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, c) })
