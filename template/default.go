@@ -93,7 +93,9 @@ func Default() *Renderer {
 			"metadata.name", "metadata.annotations[*", "spec.containers[compute].*",
 		}},
 		{Name: StageHotplugPod, Pods: HotplugPods, Apply: hotplugPod},
-		{Name: StageAttachment, Pods: AttachmentPod, Apply: attachment},
+		{Name: StageAttachment, Pods: AttachmentPod, Apply: attachment, Overrides: []string{
+			"spec.containers[hotplug-disk].securityContext.seLinuxOptions*",
+		}},
 		{Name: StageTrigger, Pods: TriggerPod, Apply: trigger},
 		{Name: StageMigration, Pods: TargetPod | AttachmentPod, Apply: migrationMarks, Overrides: []string{
 			"metadata.name", "metadata.labels[*", "metadata.annotations[*",

@@ -113,18 +113,21 @@ func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
 // claim makes the current stage the owner of a field, unless another stage owns it or what it is a part of.
 func (d Draft) claim(f field) bool {
 	stage := d.stage.Name
-	if _, o, taken := d.ledger.around(f, stage); taken && !d.overrides(f.String()) {
-		d.owned(f.String(), o)
-		return false
-	}
-	owner, taken := d.ledger.owners[f]
+	owner := d.ledger.owners[f]
 	o := origin{stage: stage, from: d.from, overrode: owner.overrode}
-	if taken && owner.stage != stage {
+	around, whole := d.ledger.around(f, stage)
+	for _, taken := range [...]struct {
+		by origin
+		is bool
+	}{{around, whole}, {owner, owner.stage != "" && owner.stage != stage}} {
+		if !taken.is {
+			continue
+		}
 		if !d.overrides(f.String()) {
-			d.owned(f.String(), owner)
+			d.owned(f, taken.by)
 			return false
 		}
-		o.overrode = owner.stage
+		o.overrode = taken.by.stage
 	}
 	d.ledger.enter(f, o, d.terms)
 	return true
@@ -132,24 +135,33 @@ func (d Draft) claim(f field) bool {
 
 // claimWhole makes the current stage the owner of a field and of everything below it.
 func (d Draft) claimWhole(f field) bool {
-	free := true
-	d.ledger.inside(f, d.stage.Name, func(part field, o origin) bool {
-		if free = d.overrides(part.String()); !free {
-			d.owned(part.String(), o)
-		}
-		return free
-	})
-	if !free || !d.claim(f) {
+	parts := d.ledger.inside(f, d.stage.Name)
+	if !d.mayReplace(parts) || !d.claim(f) {
 		return false
 	}
 	d.ledger.whole(f)
+	for _, part := range parts {
+		d.ledger.replaced(part, f)
+	}
 	return true
 }
 
-// owned refuses to write a field that belongs to another stage. Where both values come from the VMI, it is the VMI that
-// names two things alike.
-func (d Draft) owned(path string, owner origin) {
-	if owner.hasVMISource() && (origin{from: d.from}).hasVMISource() {
+// mayReplace tells whether the current stage may take over all of some fields of others.
+func (d Draft) mayReplace(fields []field) bool {
+	for _, f := range fields {
+		if !d.overrides(f.String()) {
+			d.owned(f, d.ledger.owners[f])
+			return false
+		}
+	}
+	return true
+}
+
+// owned refuses to write a field that belongs to another stage. Where both values follow from names that the VMI chose, it
+// is the VMI that names two things alike.
+func (d Draft) owned(f field, owner origin) {
+	path := f.String()
+	if f.isElement() && owner.hasVMISource() && (origin{from: d.from}).hasVMISource() {
 		d.fail(invalid(path, fmt.Sprintf("both %s and %s lead to it", owner.from, d.from), "rename one of them"))
 		return
 	}
@@ -178,21 +190,47 @@ func (d *rendering) overrides(path string) bool {
 
 // locate fills stage and object into the errors of the current stage.
 func (d *rendering) locate(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var out []error
-		for _, e := range joined.Unwrap() {
-			out = append(out, d.locate(e))
+	if parts := joined(err); len(parts) > 0 {
+		out := make([]error, len(parts))
+		for i, part := range parts {
+			out[i] = d.locate(part)
 		}
 		if len(out) == 1 {
 			return out[0]
 		}
 		return errors.Join(out...)
 	}
-	var e *Error
-	if !errors.As(err, &e) {
-		e = &Error{Reason: "stage failed", Err: err}
+	var inner *Error
+	typed := errors.As(err, &inner)
+	if !typed {
+		inner = &Error{Reason: "stage failed", Err: err}
 	}
-	located := *e
+	located := *inner
+	if text := err.Error(); typed && text != inner.Error() {
+		// Somebody added to it what must not be lost.
+		located.Reason = strings.ReplaceAll(text, inner.Error(), inner.Reason)
+		located.Err = &wrapped{class: inner.Err, all: err}
+	}
 	located.Stage, located.Object = d.stage.Name, d.input.object(d.kind)
 	return &located
 }
+
+// joined are the parts of errors.Join. Other errors of several parts have a text of their own.
+func joined(err error) []error {
+	parted, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	parts := parted.Unwrap()
+	if all := errors.Join(parts...); all == nil || all.Error() != err.Error() {
+		return nil
+	}
+	return parts
+}
+
+// wrapped reads as the class of an Error and has all errors around it as cause.
+type wrapped struct{ class, all error }
+
+func (w *wrapped) Error() string { return fmt.Sprint(w.class) }
+
+func (w *wrapped) Unwrap() error { return w.all }

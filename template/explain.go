@@ -53,28 +53,25 @@ func (r *Renderer) Explain(kind PodKind, in Input) (*Explanation, error) {
 	return e, nil
 }
 
-// At returns the origins of a field and of everything below it; for a part of a field that was set as a whole, that of
-// the whole. Elements may be named by key or index, with brackets or dots, as in kubectl explain and JSONPath:
+// At returns the origins of a field and of everything below it. Of a field that was set as a part of another one, it
+// returns the origin of that one as well. Elements may be named by key or index, with brackets or dots, as in kubectl
+// explain and JSONPath; a key wins over an index:
 //
 //	spec.containers[compute].resources.requests[memory]
 //	.spec.containers[0].resources.requests.memory
 //
 // A path at which nothing was set is an error.
 func (e *Explanation) At(path string) ([]Origin, error) {
-	asked := e.dotted(path)
-	var found []Origin
-	var whole *Origin
-	for i := range e.Fields {
-		at := dots.Replace(e.Fields[i].Path)
-		switch {
-		case asked == "" || at == asked || strings.HasPrefix(at, asked+"."):
-			found = append(found, e.Fields[i])
-		case strings.HasPrefix(asked, at+"."):
-			whole = &e.Fields[i] // ordered by path: the last is the longest
-		}
+	asked := strings.Trim(path, ".")
+	found := e.below(asked)
+	if len(found) == 0 {
+		asked = e.named(asked)
+		found = e.below(asked)
 	}
-	if len(found) == 0 && whole != nil && !isElement(whole.Path) {
-		found = append(found, *whole)
+	if len(found) == 0 || dots.Replace(found[0].Path) != dots.Replace(asked) {
+		if whole := e.around(asked); whole != nil {
+			found = append([]Origin{*whole}, found...)
+		}
 	}
 	if len(found) == 0 {
 		return nil, &Error{
@@ -85,28 +82,54 @@ func (e *Explanation) At(path string) ([]Origin, error) {
 	return found, nil
 }
 
-// isElement tells paths of containers: the stage that adds one does not answer for what others do not set in it.
-func isElement(path string) bool {
-	f := parseField(path)
-	return f.sub == "" && (f.base == fieldContainers || f.base == fieldInitContainers)
+// below are the origins of a field and of its parts, the field's own first.
+func (e *Explanation) below(asked string) (found []Origin) {
+	if everything := asked == ""; !everything {
+		if asked = dots.Replace(asked); asked == "" {
+			return nil
+		}
+	}
+	for i := range e.Fields {
+		if f := parseField(e.Fields[i].Path); f.begins(asked) {
+			found = append(found, e.Fields[i]) // ordered by path, in which a whole comes before its parts
+		}
+	}
+	return found
+}
+
+// around is the origin of the smallest field that the path is a part of. Containers do not count: the stage that adds one
+// does not answer for what others do not set in it. Neither does what has no parts.
+func (e *Explanation) around(asked string) (whole *Origin) {
+	part := parseField(asked).atomicItem()
+	for i := range e.Fields {
+		f := parseField(e.Fields[i].Path)
+		inside := f.contains(part)
+		if part.name == "" { // written with dots alone
+			inside = f.item == "" && strings.HasPrefix(dots.Replace(asked), f.dotted()+".")
+		}
+		if !inside || f.isContainer() || f.isText() || (whole != nil && len(whole.Path) > len(e.Fields[i].Path)) {
+			continue
+		}
+		whole = &e.Fields[i]
+	}
+	return whole
 }
 
 var (
 	dots    = strings.NewReplacer("[", ".", "]", "")
-	indexed = regexp.MustCompile(`^\.?spec\.(containers|initContainers|volumes)[.\[]([0-9]+)\]?`)
+	indexed = regexp.MustCompile(`^spec\.(containers|initContainers|volumes)(?:\[([0-9]+)\]|\.([0-9]+)(\.|\[|$))`)
 )
 
-// dotted writes a path with dots alone and with names in the place of indexes.
-func (e *Explanation) dotted(path string) string {
-	path = indexed.ReplaceAllStringFunc(path, func(s string) string {
+// named writes a path with names in the place of indexes.
+func (e *Explanation) named(path string) string {
+	return indexed.ReplaceAllStringFunc(path, func(s string) string {
 		m := indexed.FindStringSubmatch(s)
-		i, err := strconv.Atoi(m[2])
+		i, err := strconv.Atoi(m[2] + m[3])
 		if names := e.names(m[1]); err == nil && i < len(names) {
-			return "spec." + m[1] + "." + names[i]
+			return "spec." + m[1] + "[" + names[i] + "]" + m[4]
 		}
 		return s
 	})
-	return strings.Trim(dots.Replace(path), ".")
 }
 
 func (e *Explanation) names(list string) (names []string) {

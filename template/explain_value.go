@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,7 +58,7 @@ func (e *Explanation) Amounts() (all []Amount) {
 // the name, for a flag among its arguments the words behind it. It is empty for a field that was dropped again.
 func (e *Explanation) Value(path string) (string, error) {
 	f := parseField(path)
-	if isElement(path) {
+	if f.isContainer() && f.name != "" {
 		return quoted(f.name)
 	}
 	text, err := json.Marshal(e.Pod)
@@ -70,8 +71,11 @@ func (e *Explanation) Value(path string) (string, error) {
 	}
 	v := below(tree, f.base)
 	switch {
+	case f.base == fieldRequireNode && f.name != "":
+		key, _, _ := strings.Cut(f.name, " ")
+		v = about(v, key)
 	case strings.HasPrefix(f.base, fieldAffinity+".") && f.name != "":
-		v = about(v, f.name)
+		v = term(v, f.name)
 	case f.name != "":
 		v = element(v, f.name)
 	}
@@ -159,7 +163,16 @@ func keysOf(item map[string]any) []string {
 	}
 }
 
-// about collects the requirements and terms below a part of the affinity that are about a node label or topology key.
+// term is the term at an index, by which terms of the affinity are named.
+func term(v any, index string) any {
+	terms, _ := v.([]any)
+	if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(terms) {
+		return terms[i]
+	}
+	return nil
+}
+
+// about collects the requirements that are about a node label.
 func about(v any, key string) any {
 	var found []any
 	var walk func(any)
@@ -170,7 +183,7 @@ func about(v any, key string) any {
 				walk(item)
 			}
 		case map[string]any:
-			if v["key"] == key || v["topologyKey"] == key {
+			if v["key"] == key {
 				found = append(found, v)
 				return
 			}

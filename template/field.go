@@ -75,6 +75,82 @@ func (f field) contains(g field) bool {
 	}
 }
 
+// atomic is the field that a part of it stands for. The parts of a container are fields of their own, as many stages
+// contribute to one; any other element of a list or map has one owner.
+func (f field) atomic() field {
+	if f.name != "" && f.base != fieldContainers && f.base != fieldInitContainers {
+		f.sub, f.item = "", ""
+	}
+	return f.atomicItem()
+}
+
+// atomicItem is the element of a container's list that a part of it stands for.
+func (f field) atomicItem() field {
+	f.item, _, _ = strings.Cut(f.item, "].")
+	return f
+}
+
+// isContainer tells whether the field is a container as such.
+func (f field) isContainer() bool {
+	return f.sub == "" && (f.base == fieldContainers || f.base == fieldInitContainers)
+}
+
+// isText tells whether the field is an element of a map of texts, which has no parts.
+func (f field) isText() bool {
+	return f.name != "" && (f.base == fieldLabels || f.base == fieldAnnotations || f.base == fieldNodeSelector)
+}
+
+// isCanonical tells whether elements of lists and maps are named in brackets.
+func (f field) isCanonical() bool {
+	for _, list := range keyedBases {
+		if f.base != list && within(f.base, list) {
+			return false
+		}
+	}
+	for _, list := range keyedParts {
+		if f.sub != list && within(f.sub, list) {
+			return false
+		}
+	}
+	return f.base != "" && f.base[0] != '.' && !strings.HasSuffix(f.base, ".") && !strings.HasSuffix(f.sub, ".")
+}
+
+// keyedParts are the lists and maps of a container whose elements are fields of their own.
+var keyedParts = []string{
+	".args", ".env", ".ports", ".volumeMounts", ".volumeDevices", ".resources.requests", ".resources.limits", ".resources.claims",
+}
+
+// isElement tells whether the field is an element that has its name from a volume, device or port of the guest.
+func (f field) isElement() bool {
+	switch f.base {
+	case fieldVolumes, fieldResourceClaims:
+		return f.name != ""
+	case fieldContainers, fieldInitContainers:
+		return f.isContainer() || f.sub == ".volumeMounts" || f.sub == ".volumeDevices" || f.sub == ".ports"
+	default:
+		return false
+	}
+}
+
+// dotted is the path with dots in the place of brackets.
+func (f field) dotted() string { return dots.Replace(f.String()) }
+
+// begins tells whether a dotted path is that of the field or of something it is a part of. Names may have dots of their
+// own, which separate nothing.
+func (f field) begins(asked string) bool {
+	full, n := f.dotted(), len(asked)
+	if asked == "" || asked == full {
+		return true
+	}
+	name := len(f.base) + 1
+	item := len(f.base) + len(f.sub) + 1
+	if f.name != "" {
+		item += len(f.name) + 1
+	}
+	inside := func(start int, key string) bool { return key != "" && n >= start && n < start+len(key) }
+	return strings.HasPrefix(full, asked+".") && !inside(name, f.name) && !inside(item, f.item)
+}
+
 // elementOf names an element of one of the VMI's lists, such as spec.volumes[2].
 func elementOf(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 

@@ -3,6 +3,7 @@
 package template
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -70,33 +71,60 @@ var keyedBases = []string{
 	fieldPullSecrets, fieldResourceClaims, fieldTolerations,
 }
 
-// around returns a field, written as a whole by another stage than the given one, that f is a part of.
-func (l *ledger) around(f field, stage string) (field, origin, bool) {
+func (l *ledger) has(f field) bool {
+	_, ok := l.owners[f]
+	return ok
+}
+
+// replaced removes a part of a field that another stage has written anew, unless that stage owns the part by now.
+func (l *ledger) replaced(part, whole field) {
+	o, by := l.owners[part], l.owners[whole]
+	if o.stage == by.stage {
+		return
+	}
+	if by.overrode == "" {
+		by.overrode = o.stage
+		l.owners[whole] = by
+	}
+	delete(l.owners, part)
+	delete(l.terms, part)
+}
+
+// around returns the origin of what f is a part of, if another stage than the given one has set that.
+func (l *ledger) around(f field, stage string) (origin, bool) {
 	candidates := l.wholes
 	if f.name != "" {
 		candidates = l.wide
 	}
 	for _, whole := range candidates {
 		if whole != f && whole.contains(f) {
-			if o := l.owners[whole]; o.stage != stage {
-				return whole, o, true
+			if o, ok := l.owners[whole]; ok && o.stage != stage {
+				return o, true
 			}
 		}
 	}
-	return field{}, origin{}, false
-}
-
-// inside calls yield for the parts of f that other stages have set, until it returns false.
-func (l *ledger) inside(f field, stage string, yield func(field, origin) bool) {
-	below := func(base string) bool { return base != f.base && within(base, f.base) }
-	if f.name == "" && !slices.ContainsFunc(l.bases, below) && !slices.Contains(keyedBases, f.base) {
-		return
-	}
-	for other, o := range l.owners {
-		if other != f && f.contains(other) && o.stage != stage && !yield(other, o) {
-			return
+	// What a container came with is not written with Set, but is a whole as well: its security context, its probes.
+	for i := strings.LastIndexByte(f.sub, '.'); i > 0; i = strings.LastIndexByte(f.sub[:i], '.') {
+		if o, ok := l.owners[field{base: f.base, name: f.name, sub: f.sub[:i]}]; ok && o.stage != stage {
+			return o, true
 		}
 	}
+	return origin{}, false
+}
+
+// inside returns the parts of f that other stages have set, ordered by path.
+func (l *ledger) inside(f field, stage string) (parts []field) {
+	below := func(base string) bool { return base != f.base && within(base, f.base) }
+	if f.name == "" && !slices.ContainsFunc(l.bases, below) && !slices.Contains(keyedBases, f.base) {
+		return nil
+	}
+	for other, o := range l.owners {
+		if other != f && f.contains(other) && o.stage != stage {
+			parts = append(parts, other)
+		}
+	}
+	slices.SortFunc(parts, func(a, b field) int { return cmp.Compare(a.String(), b.String()) })
+	return parts
 }
 
 // hasVMISource tells whether a value follows from what the VMI's author wrote.

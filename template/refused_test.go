@@ -33,6 +33,7 @@ func TestMetadataTheAPIServerWouldRefuse(t *testing.T) {
 		"long label value": {vmiLabels(map[string]string{"a": strings.Repeat("b", 64)}), "metadata.labels[a]"},
 		"annotation key":   {annotate("a b", ""), "metadata.annotations"},
 		"mesh label":       {annotate("sidecar.istio.io/inject", "yes please"), "metadata.annotations[sidecar.istio.io/inject]"},
+		"log filters":      {annotate("kubevirt.io/libvirt-log-filters", "--allow-emulation"), "metadata.annotations[kubevirt.io/libvirt-log-filters]"},
 		"hostname":         {hostname("a.b"), "spec.hostname"},
 		"long hostname":    {hostname(strings.Repeat("a", 64)), "spec.hostname"},
 		"capital hostname": {hostname("Host"), "spec.hostname"},

@@ -5,6 +5,7 @@ package template
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -12,11 +13,34 @@ import (
 
 // Set writes a field for which there is no other setter. path is the field's path in the Pod, such as
 // spec.runtimeClassName or spec.containers[compute].image; write is called if the stage may own the field and all parts
-// of it, and must change nothing else.
+// of it, and must change nothing else. A path into an element of a list, other than a container, stands for the element.
 func (d Draft) Set(path string, write func(*corev1.Pod)) {
-	if d.claimWhole(parseField(path)) {
+	f, ok := d.parse(path)
+	if ok && d.claimWhole(f.atomic()) {
 		write(d.pod)
 	}
+}
+
+// parse reads the path of a field. One that is written otherwise than in Explanation.Fields would pass by the field's
+// owner, so it is refused.
+func (d Draft) parse(path string) (field, bool) {
+	f := parseField(path)
+	if !strings.HasPrefix(path, f.atomic().String()) || strings.Contains(path, "[]") || !f.isCanonical() || d.isIndexed(f) {
+		d.fail(invalid(path, fmt.Sprintf("stage %q names no field by it", d.stage.Name),
+			"write the path as in Explanation.Fields, with elements by name in brackets: spec.containers[compute].image"))
+		return field{}, false
+	}
+	return f, true
+}
+
+// isIndexed tells whether an element is named by its place in the list.
+func (d Draft) isIndexed(f field) bool {
+	if f.isText() {
+		return false
+	}
+	_, name := strconv.Atoi(f.name)
+	_, item := strconv.Atoi(f.item)
+	return name == nil && !d.ledger.has(field{base: f.base, name: f.name}) || item == nil && !d.ledger.has(f)
 }
 
 // Label sets one label. A value that is already there is no conflict, here and for Annotation and NodeSelector.
@@ -48,10 +72,24 @@ func (d Draft) setKey(base string, m *map[string]string, key, value string) {
 // Drop removes one annotation, label or node selector that another stage has set; field is its path, such as
 // spec.nodeSelector[kubernetes.io/arch]. The stage must declare the field in Overrides.
 func (d Draft) Drop(path string) {
-	f := parseField(path)
-	m := map[string]map[string]string{
-		fieldLabels: d.pod.Labels, fieldAnnotations: d.pod.Annotations, fieldNodeSelector: d.pod.Spec.NodeSelector,
-	}[f.base]
+	f, ok := d.parse(path)
+	if !ok {
+		return
+	}
+	var m map[string]string
+	switch f.base {
+	case fieldLabels:
+		m = d.pod.Labels
+	case fieldAnnotations:
+		m = d.pod.Annotations
+	case fieldNodeSelector:
+		m = d.pod.Spec.NodeSelector
+	}
+	if !f.isText() || f.sub != "" {
+		d.fail(invalid(path, fmt.Sprintf("stage %q drops what is no label, annotation or node selector", d.stage.Name),
+			"name one, such as metadata.labels[key], or write the field with Set"))
+		return
+	}
 	if _, there := m[f.name]; there && d.claim(f) {
 		delete(m, f.name)
 	}

@@ -2,7 +2,12 @@
 
 package template
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 const (
 	fieldAffinity    = "spec.affinity"
@@ -16,7 +21,7 @@ const (
 // alternatives. Without a required selector it makes one; a selector without terms, which matches no node, stays so.
 // Several stages may add requirements; they do not conflict.
 func (d Draft) RequireNode(r corev1.NodeSelectorRequirement) {
-	d.note(field{base: fieldRequireNode, name: r.Key})
+	d.note(field{base: fieldRequireNode, name: requirementKey(&r)})
 	node := d.nodeAffinity()
 	required := node.RequiredDuringSchedulingIgnoredDuringExecution
 	if required == nil {
@@ -27,53 +32,49 @@ func (d Draft) RequireNode(r corev1.NodeSelectorRequirement) {
 	}
 	for i := range required.NodeSelectorTerms {
 		term := &required.NodeSelectorTerms[i]
-		term.MatchExpressions = append(term.MatchExpressions, r)
+		term.MatchExpressions = append(term.MatchExpressions, *r.DeepCopy())
 	}
+}
+
+// requirementKey reads like a label selector, so that two requirements about one label are two fields.
+func requirementKey(r *corev1.NodeSelectorRequirement) string {
+	return strings.TrimSpace(r.Key + " " + string(r.Operator) + " " + strings.Join(r.Values, ","))
 }
 
 // PreferNode prefers nodes that match a term. Preferences of several stages add up.
 func (d Draft) PreferNode(t corev1.PreferredSchedulingTerm) {
-	d.note(field{base: fieldPreferNode, name: termKey(t.Preference)})
 	node := d.nodeAffinity()
+	d.note(field{base: fieldPreferNode, name: strconv.Itoa(len(node.PreferredDuringSchedulingIgnoredDuringExecution))})
 	node.PreferredDuringSchedulingIgnoredDuringExecution = append(node.PreferredDuringSchedulingIgnoredDuringExecution, t)
-}
-
-func termKey(t corev1.NodeSelectorTerm) string {
-	if len(t.MatchExpressions) > 0 {
-		return t.MatchExpressions[0].Key
-	}
-	return ""
 }
 
 // AvoidPods keeps the Pod away from others. Terms of several stages add up.
 func (d Draft) AvoidPods(t corev1.PodAffinityTerm) {
-	d.note(field{base: fieldAvoidPods, name: t.TopologyKey})
 	a := d.affinity()
 	if a.PodAntiAffinity == nil {
 		a.PodAntiAffinity = &corev1.PodAntiAffinity{}
 	}
+	d.note(field{base: fieldAvoidPods, name: strconv.Itoa(len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution))})
 	a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution =
 		append(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 }
 
 // JoinPods keeps the Pod together with others. Terms of several stages add up.
 func (d Draft) JoinPods(t corev1.PodAffinityTerm) {
-	d.note(field{base: fieldJoinPods, name: t.TopologyKey})
 	a := d.affinity()
 	if a.PodAffinity == nil {
 		a.PodAffinity = &corev1.PodAffinity{}
 	}
+	d.note(field{base: fieldJoinPods, name: strconv.Itoa(len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution))})
 	a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution =
 		append(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 }
 
-// note records a contribution to a list that stages share.
+// note records a contribution to a list that stages share. Nobody's is replaced by it.
 func (d Draft) note(f field) {
-	o := origin{stage: d.stage.Name, from: d.from}
-	if before, ok := d.ledger.owners[f]; ok && before.stage != o.stage {
-		o.overrode = before.stage
+	if !d.ledger.has(f) {
+		d.ledger.enter(f, origin{stage: d.stage.Name, from: d.from}, d.terms)
 	}
-	d.ledger.enter(f, o, d.terms)
 }
 
 func (d Draft) affinity() *corev1.Affinity {

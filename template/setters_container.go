@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
@@ -24,13 +25,31 @@ func (d Draft) InitContainer(c corev1.Container) {
 
 func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Container) {
 	at := field{base: base, name: c.Name}
+	other := field{base: fieldContainers, name: c.Name}
+	if base == fieldContainers {
+		other.base = fieldInitContainers
+	}
+	if o, taken := d.ledger.owners[other]; taken { // containers of both lists share their names
+		d.owned(at, o)
+		return
+	}
+	var parts []field
+	if i := slices.IndexFunc(*list, func(o corev1.Container) bool { return o.Name == c.Name }); i >= 0 {
+		parts = d.ledger.inside(at, d.stage.Name)
+		if equality.Semantic.DeepEqual((*list)[i], c) || !d.mayReplace(parts) {
+			return
+		}
+	}
 	if setItem(d, list, at, c, containerKey) {
-		d.claimParts(at, &c)
+		d.claimContents(at, &c)
+		for _, part := range parts {
+			d.ledger.replaced(part, at)
+		}
 	}
 }
 
-// claimParts claims what the added container has.
-func (d Draft) claimParts(at field, c *corev1.Container) {
+// claimContents claims what the added container has.
+func (d Draft) claimContents(at field, c *corev1.Container) {
 	claim := func(sub, item string) {
 		f := at
 		f.sub, f.item = sub, item
@@ -105,10 +124,20 @@ func (d Draft) Port(container string, p corev1.ContainerPort) {
 	}
 }
 
-// Arg adds an argument of the form "--flag value...", or replaces the values of the flag that is there.
+// Arg adds an argument of the form "--flag value...", or replaces the values of the flag that is there. A value must not
+// begin with --, as nobody could tell it from a flag.
 func (d Draft) Arg(container, flag string, values ...string) {
 	c, at := d.container(container, ".args", flag)
-	if c == nil || !d.claim(at) {
+	if c == nil {
+		return
+	}
+	for _, value := range values {
+		if strings.HasPrefix(value, "--") {
+			d.fail(invalid(at.String(), fmt.Sprintf("the value %q reads like another argument", value), "use a value that does not begin with --"))
+			return
+		}
+	}
+	if !d.claim(at) {
 		return
 	}
 	words := append([]string{flag}, values...)

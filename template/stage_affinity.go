@@ -12,7 +12,7 @@ import (
 // affinity takes the VMI's affinity over and keeps the guest off nodes that cannot give it its CPU.
 func affinity(d *Draft) error {
 	if a := d.vmi.Spec.Affinity; a != nil {
-		d.From("spec.affinity").Set(fieldAffinity, func(p *corev1.Pod) { p.Spec.Affinity = a })
+		d.From("spec.affinity").Set(fieldAffinity, func(p *corev1.Pod) { p.Spec.Affinity = a.DeepCopy() }) // added to below
 	}
 	avoid := func(from, label string) {
 		d.From(from).RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})

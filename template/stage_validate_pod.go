@@ -64,6 +64,10 @@ func checkMetadata(f *faults, vmi *v1.VirtualMachineInstance) {
 	for _, key := range sortedKeys(vmi.Annotations) {
 		f.text("metadata.annotations", strings.ToLower(key), validation.IsQualifiedName, useLabelName)
 	}
+	if filters := vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
+		f.add("metadata.annotations["+v1.CustomLibvirtLogFiltersAnnotation+"]", fmt.Sprintf("%q reads like an argument of the launcher", filters),
+			"use filters of libvirt, such as 3:remote 1:*")
+	}
 	if inject, ok := vmi.Annotations[istioInject]; ok {
 		f.text("metadata.annotations["+istioInject+"]", inject, validation.IsValidLabelValue, "use true or false: it becomes a label")
 	}
