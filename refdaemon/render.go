@@ -129,27 +129,24 @@ func allPods() (names []string) {
 	return names
 }
 
-// check tells which flags are missing or exclude each other.
+// check tells which flag is missing, wrong, or excluded by another.
 func (o *renderOptions) check() error {
-	stdin := 0
-	for _, f := range o.files {
-		if f == "-" {
-			stdin++
+	fromStdin := slices.DeleteFunc(slices.Clone(o.files), func(f string) bool { return f != "-" })
+	explains := o.explain != "" || o.resources
+	for _, fault := range []struct {
+		there bool
+		says  string
+	}{
+		{len(o.files) == 0, "-f is required: name a file of manifests, or - for standard input"},
+		{len(fromStdin) > 1, "-f - is given twice, but standard input can be read once"},
+		{!slices.Contains([]string{"", "yaml", "json"}, o.output), "-o " + o.output + " is unknown; use yaml or json"},
+		{o.explain != "" && o.resources, "--explain and --explain-resources exclude each other"},
+		{o.output != "" && explains, "-o is the format of a Pod, which --explain and --explain-resources do not print"},
+		{len(o.volumes) > 0 && o.kind&template.HotplugPods == 0, "--volume is for hotplug and trigger"},
+	} {
+		if fault.there {
+			return errors.New(fault.says)
 		}
-	}
-	switch {
-	case len(o.files) == 0:
-		return errors.New("-f is required: name a file of manifests, or - for standard input")
-	case stdin > 1:
-		return errors.New("-f - is given twice, but standard input can be read once")
-	case o.output != "" && o.output != "yaml" && o.output != "json":
-		return fmt.Errorf("-o %s is unknown; use yaml or json", o.output)
-	case o.explain != "" && o.resources:
-		return errors.New("--explain and --explain-resources exclude each other")
-	case o.output != "" && (o.explain != "" || o.resources):
-		return errors.New("-o is the format of a Pod, which --explain and --explain-resources do not print")
-	case len(o.volumes) > 0 && o.kind&template.HotplugPods == 0:
-		return errors.New("--volume is for hotplug and trigger")
 	}
 	return nil
 }
