@@ -24,7 +24,7 @@
 //     start, in which order, and what is next; migration/migrationctrl is its
 //     controller.
 //   - refdaemon composes all of it: "refdaemon controller" for the cluster,
-//     "refdaemon node" for each node.
+//     "refdaemon node" for each node, "refdaemon render" without a cluster.
 //
 // Every controller has the same shape: gather reads, Decide is pure and returns
 // a plan as data, act writes. API objects are KubeVirt's own (kubevirt.io/api),

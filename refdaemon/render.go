@@ -245,28 +245,32 @@ func writeOrigins(out io.Writer, e *template.Explanation, path string) error {
 
 // writeAmounts prints every amount and, below it, its terms.
 func writeAmounts(out io.Writer, amounts []template.Amount) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "CONTAINER\tRESOURCE\tAMOUNT\tTERM\tFROM")
 	for i := range amounts {
-		a := &amounts[i]
-		set := "requests"
+		a, set := &amounts[i], "requests."
 		if a.Limit {
-			set = "limits"
+			set = "limits."
 		}
-		row(w, a.Container, set+"."+string(a.Resource), a.Quantity.String(), "", a.Origin.From)
+		from := a.Origin.From
+		if len(a.Origin.Terms) > 0 {
+			from = "" // each term tells its own
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s%s\t%s\t\t%s\n", a.Container, set, a.Resource, a.Quantity.String(), from)
 		for _, t := range a.Origin.Terms {
-			row(w, "", "", "  "+t.Amount.String(), t.Name, t.From)
+			_, _ = fmt.Fprintf(w, "\t\t  %s\t%s\t%s\n", t.Amount.String(), t.Name, t.From)
 		}
 	}
-	return w.Flush()
-}
-
-// row prints one line without blanks at its end, which an empty last column would leave.
-func row(w io.Writer, columns ...string) {
-	for len(columns) > 1 && columns[len(columns)-1] == "" {
-		columns = columns[:len(columns)-1]
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("render: %w", err)
 	}
-	_, _ = fmt.Fprintln(w, strings.Join(columns, "\t"))
+	for line := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+			return fmt.Errorf("render: %w", err)
+		}
+	}
+	return nil
 }
 
 func renderUsage(fs *flag.FlagSet, out io.Writer) {

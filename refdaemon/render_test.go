@@ -59,7 +59,7 @@ func TestRender(t *testing.T) {
 		"YAML":                                   {args: []string{"launcher", "example"}, out: []string{"apiVersion: v1\nkind: Pod\n", "name: virt-launcher-web-", "image: quay.io/kubevirt/virt-launcher:v1.9.0\n", "memory: 8504Mi"}},
 		"YAML asked for":                         {args: []string{"launcher", "example", "-o", "yaml"}, out: []string{"apiVersion: v1\nkind: Pod\n"}},
 		"JSON":                                   {args: []string{"-o", "json", "launcher", "example"}, out: []string{"{\n  \"kind\": \"Pod\",\n", `"quay.io/kubevirt/virt-launcher:v1.9.0"`}},
-		"temporary":                              {args: []string{"temporary", "example"}, out: []string{"apiVersion: v1\nkind: Pod\n"}},
+		"temporary":                              {args: []string{"temporary", "example"}, out: []string{"kubevirt.io/ephemeral-provisioning: \"true\"\n"}},
 		"standard input":                         {args: []string{"launcher", "-f", "-", "--image", "mine"}, stdin: bareGuest, out: []string{"image: mine\n", "runAsUser: 107\n", "kubernetes.io/arch: amd64\n"}},
 		"raw":                                    {args: []string{"launcher", "-f", "-", "--image", "mine", "--raw"}, stdin: bareGuest, out: []string{"runAsUser: 0\n"}},
 		"flags of one dash, and before the kind": {args: []string{"-raw", "-image", "mine", "-f", "-", "launcher"}, stdin: bareGuest, out: []string{"runAsUser: 0\n"}},
@@ -115,7 +115,9 @@ func TestRender(t *testing.T) {
 		"explain the whole Pod":     {args: []string{"launcher", "example", "--explain", "."}, out: []string{"metadata.name = \"virt-launcher-web-", "spec.restartPolicy = \"Never\"\n  stage pod\n", "spec.containers[compute] = \"compute\"\n"}},
 		"explain what is not there": {args: []string{"launcher", "example", "--explain", "spec.runtimeClassName"}, code: 1, err: "refdaemon: render Pod default/virt-launcher-web-7ggmepwd4m: stage explain: spec.runtimeClassName: no stage has set it (invalid); ask for the field above it\n"},
 		"explain resources": {args: []string{"launcher", "example", "--explain-resources"}, out: []string{
-			"CONTAINER          RESOURCE                              AMOUNT ", "compute            requests.cpu                          500m", "compute            limits.devices.kubevirt.io/vhost-net  1", "guest-console-log  limits.memory                         60M",
+			"CONTAINER          RESOURCE                              AMOUNT   TERM ", "compute            requests.cpu                          500m\n",
+			"compute            requests.memory                       8504Mi\n                                                           8Gi    guest memory                         spec.domain.memory.guest\n",
+			"\n                                                           25Mi   virt-launcher-monitor\n", "compute            limits.devices.kubevirt.io/vhost-net  1", "guest-console-log  limits.memory                         60M",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,6 +139,25 @@ func TestRender(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the README tells the truth", func(t *testing.T) {
+		readme, err := os.ReadFile("../README.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, section, _ := strings.Cut(string(readme), "\n## Render offline\n")
+		blocks := strings.Split(section, "```\n")
+		if len(blocks) < 4 {
+			t.Fatal("the README has no command and output")
+		}
+		_, args, _ := strings.Cut(strings.ReplaceAll(blocks[1], "\\\n", ""), "./refdaemon render ")
+		for i := range example {
+			args = strings.ReplaceAll(args, " "+strings.TrimPrefix(example[i], "../"), " "+example[i])
+		}
+		out, stderr, _ := execute(t, program, "", strings.Fields(args))
+		if diff := cmp.Diff(blocks[3], out); diff != "" || stderr != "" {
+			t.Errorf("-README +got\n%s%s", diff, stderr)
+		}
+	})
 	t.Run("YAML and JSON are the same Pod", func(t *testing.T) {
 		var fromYAML, fromJSON corev1.Pod
 		text, _, _ := execute(t, program, "", []string{"launcher", "example"})
