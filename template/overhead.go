@@ -68,7 +68,7 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 // guest two sizes. Sizes that ComputeResources refuses count as the largest that it takes. Terms of calculators are rounded
 // to whole bytes, away from zero.
 func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
-	o, vmi, config := Overhead{Terms: make([]Term, 0, 16)}, in.VMI, in.Config
+	o, vmi, config := Overhead{Terms: make([]Term, 0, 12)}, in.VMI, in.Config
 	domain := &vmi.Spec.Domain
 	o.add("page tables", pageTables(vmi), fieldMemoryRequest)
 	o.add("virt-launcher-monitor", 25*mi, "")

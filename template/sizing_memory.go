@@ -5,6 +5,7 @@ package template
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ const (
 // memory sets request and limit of memory and hugepages.
 func (s *sizing) memory() {
 	request := s.guestMemory()
+	request.Terms = slices.Grow(request.Terms, len(s.overhead.Terms)+1) // and the hugepages
 	limit, limited := s.limits[corev1.ResourceMemory]
 	if s.vmi.IsCPUDedicated() && len(request.Terms) != 0 {
 		limit, limited = request.clone(), true

@@ -157,16 +157,20 @@ func checkDedicated(asked *v1.ResourceRequirements) (errs []error) {
 // tooLarge finds the first amount of a container that is negative or above what a node can have, and blames the term that
 // does most for it.
 func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *Error {
-	for _, name := range sortedKeys(amounts) {
-		a := amounts[name]
-		most, text := largest(name)
-		if a.Quantity.Sign() >= 0 && a.Quantity.CmpInt64(most) <= 0 {
-			continue
+	var worst corev1.ResourceName
+	for name, a := range amounts {
+		most, _ := largest(name)
+		if (a.Quantity.Sign() < 0 || a.Quantity.CmpInt64(most) > 0) && (worst == "" || name < worst) {
+			worst = name
 		}
-		return invalid(culprit(&a), fmt.Sprintf("makes the %s of %s %s, which is not between 0 and %s", kind, name, a.Quantity.String(), text),
-			"choose a size that a node can have")
 	}
-	return nil
+	if worst == "" {
+		return nil
+	}
+	a := amounts[worst]
+	_, text := largest(worst)
+	return invalid(culprit(&a), fmt.Sprintf("makes the %s of %s %s, which is not between 0 and %s", kind, worst, a.Quantity.String(), text),
+		"choose a size that a node can have")
 }
 
 // culprit is the source of the term that does most for the sign of the sum.

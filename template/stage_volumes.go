@@ -47,7 +47,7 @@ func addVolume(d Draft, v *v1.Volume, at string) error {
 	case v.Sysprep != nil:
 		addSysprep(d, v.Name, v.Sysprep)
 	case v.DownwardMetrics != nil:
-		limit := resource.MustParse("1Mi")
+		limit := *resource.NewQuantity(mi, resource.BinarySI)
 		d.Volume(corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &limit},
 		}})
