@@ -117,6 +117,8 @@ func (r *Rig) waitRoles(ctx context.Context) error {
 	return nil
 }
 
+// startControllers waits for the roles first: kube-controller-manager gives up if the API server is not healthy, which
+// includes the roles, within ten seconds, and a busy machine takes longer to write them.
 func (r *Rig) startControllers(ctx context.Context) error {
 	if err := r.waitRoles(ctx); err != nil {
 		return err
