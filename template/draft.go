@@ -54,12 +54,18 @@ type rendering struct {
 	conflict error
 }
 
+// stageInput stands for the stage in errors about the input of all stages.
+const stageInput = "input"
+
 func newRendering(kind PodKind, in Input) (*rendering, error) {
 	if missing := missingInput(kind, in); missing != "" {
 		return nil, &Error{
-			Stage: "input", Object: in.object(kind), Field: missing, Reason: "must be set",
+			Stage: stageInput, Object: in.object(kind), Field: missing, Reason: "must be set",
 			Remedy: "render from objects read from the API server, with a complete Config", Err: ErrInvalid,
 		}
+	}
+	if err := wrongInput(kind, in); err != nil {
+		return nil, err
 	}
 	in.Config = in.Config.withDefaults()
 	d := &rendering{

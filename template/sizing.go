@@ -155,7 +155,7 @@ func (s *sizing) storage() {
 // quotaLimits tells whether a quota of the namespace demands a limit on a resource from every Pod.
 func (s *sizing) quotaLimits(name corev1.ResourceName) bool {
 	for _, quota := range s.facts.Quotas {
-		if quota.Namespace != "" && quota.Namespace != s.vmi.Namespace {
+		if quota == nil || quota.Namespace != "" && quota.Namespace != s.vmi.Namespace {
 			continue
 		}
 		if _, ok := quota.Spec.Hard[name]; ok {

@@ -239,7 +239,7 @@ func TestSpecResources(t *testing.T) {
 		"zero is no limit":                        {changes(cores(1), guest("1Gi"), limits("cpu", "0", "memory", "0")), nil, 301989888, "cpu=100m memory=1312Mi", ""},
 		"zero memory is no request":               {changes(cores(1), guest("1Gi"), requests("memory", "0")), nil, 301989888, "cpu=100m memory=1312Mi", ""},
 		"parts of a byte":                         {requests("memory", "1500m"), nil, 301989889, "cpu=100m memory=301989890500m", ""},
-		"other resources pass":                    {changes(guest("1Gi"), requests("example.com/x", "2")), nil, 301989888, "cpu=100m memory=1312Mi example.com/x=2", ""},
+		"other resources pass":                    {changes(guest("1Gi"), requests("example.com/x", "2"), limits("example.com/x", "2")), nil, 301989888, "cpu=100m memory=1312Mi example.com/x=2", "example.com/x=2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := presetInput(newVMI(virtio, tc.vmi))

@@ -69,6 +69,31 @@ func checkMemory(domain *v1.DomainSpec) (errs []error) {
 		q := asked.Limits[name]
 		errs = append(errs, checkAsked(limitField(name), name, &q)...)
 	}
+	return append(errs, checkFixed(asked)...)
+}
+
+// checkFixed refuses amounts of resources that nobody can have more of than asked for, all but the standard ones: they are
+// whole, and a request is as high as the limit.
+func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(sortedKeys(asked.Requests), sortedKeys(asked.Limits))))) {
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
+			continue
+		}
+		request, requested := asked.Requests[name]
+		limit, limited := asked.Limits[name]
+		switch {
+		case strings.HasPrefix(string(name), devicePrefix):
+			field := limitField(name)
+			if requested {
+				field = requestField(name)
+			}
+			errs = append(errs, invalid(field, "is a device that the launcher asks for by itself", "remove it"))
+		case requested && (!limited || request.Cmp(limit) != 0):
+			errs = append(errs, invalid(requestField(name), request.String()+" differs from the limit, which this resource does not allow", "set the limit to the same amount"))
+		case resource.NewQuantity(limit.Value(), limit.Format).Cmp(limit) != 0:
+			errs = append(errs, invalid(limitField(name), limit.String()+" is no whole amount", "use a whole amount"))
+		}
+	}
 	return errs
 }
 
@@ -78,6 +103,8 @@ func checkAsked(field string, name corev1.ResourceName, q *resource.Quantity) (e
 	if !standard {
 		if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
 			errs = append(errs, invalid(field, fmt.Sprintf("%q is no name of a resource: %s", name, problems[0]), "use a name such as memory"))
+		} else if !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			errs = append(errs, invalid(field, fmt.Sprintf("%q is no resource of a container", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
 		}
 	}
 	if q.Sign() < 0 {

@@ -47,6 +47,7 @@ func checkNodeLabels(f *faults, vmi *v1.VirtualMachineInstance) {
 		}
 	}
 	label("spec.architecture", v1.VMArchLabel, strings.ToLower(vmi.Spec.Architecture))
+	f.text("spec.architecture", strings.ToLower(vmi.Spec.Architecture), validation.IsValidLabelValue, useLabelValue)
 	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
 		label("spec.domain.cpu.model", v1.CPUModelLabel, cpu.Model)
 		for i := range cpu.Features {

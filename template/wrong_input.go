@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// wrongInput finds what no Pod of any kind can be made of, whatever stages a Renderer has: what Config and Migration put
+// into Pods, and, for Pods that no stage of the guest's validates, what the VMI does.
+func wrongInput(kind PodKind, in Input) error {
+	var f faults
+	checkConfig(&f, kind, &in.Config)
+	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
+		f.text("Input.Migration.UID", string(m.UID), validation.IsValidLabelValue, "take it from an object read from the API server")
+		checkLabels(&f, "Input.Migration.AddedNodeSelector", m.AddedNodeSelector)
+	}
+	if kind&HotplugPods != 0 {
+		checkMetadata(&f, in.VMI)
+		if class := in.VMI.Spec.PriorityClassName; class != "" {
+			f.text("spec.priorityClassName", class, validation.IsDNS1123Subdomain, useDNSName)
+		}
+	}
+	for _, fault := range f {
+		var e *Error
+		if errors.As(fault, &e) {
+			e.Stage, e.Object = stageInput, in.object(kind)
+		}
+	}
+	return errors.Join(f...)
+}
+
+func checkConfig(f *faults, kind PodKind, c *Config) {
+	f.oneOf("Config.ImagePullPolicy", string(c.ImagePullPolicy), pullPolicies...)
+	image, field := c.LauncherImage, "Config.LauncherImage"
+	if kind == ExporterPod {
+		image, field = c.ExporterImage, "Config.ExporterImage"
+	}
+	for _, i := range []struct{ field, image string }{{field, image}, {"Config.SidecarShimImage", c.SidecarShimImage}} {
+		if strings.TrimSpace(i.image) != i.image {
+			f.add(i.field, fmt.Sprintf("%q begins or ends with white space", i.image), "remove it")
+		}
+	}
+	if s := c.Seccomp; s != nil && s.LocalhostProfile != nil {
+		profile := *s.LocalhostProfile
+		if profile == "" || path.IsAbs(profile) || slices.Contains(strings.Split(profile, "/"), "..") {
+			f.add("Config.Seccomp.localhostProfile", fmt.Sprintf("%q is no path below the kubelet's folder of profiles", profile),
+				"use a path such as profiles/launcher.json")
+		}
+	}
+}
+
+var pullPolicies = []string{string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever)}
