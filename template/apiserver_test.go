@@ -3,11 +3,14 @@
 package template_test
 
 import (
+	"math/rand/v2"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -15,16 +18,20 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// TestAPIServerAcceptsRenderedPods sends each golden Pod to a real API server, as a dry run.
+// notBaseline are the files of the corpus whose Pods the Pod Security level baseline forbids though their guests are not
+// root, and why.
+var notBaseline = map[string]string{
+	"cluster-settings": "the cluster's configuration gives all launchers an SELinux type of their own",
+	"migration":        "the same",
+	"host-disk":        "the guest asks for a folder of the node",
+	"probe-http":       "the guest asks for a probe of another host",
+	"probe-tcp":        "the same",
+}
+
+// TestAPIServerAcceptsRenderedPods sends each golden Pod and each Pod of the corpus to a real API server, as a dry run,
+// into a namespace of Pod Security level privileged; those of guests that are not root into one of level baseline as well.
 func TestAPIServerAcceptsRenderedPods(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane")
-	}
-	c, err := kubernetes.NewForConfig(rigtest.New(t).Config("template-test"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	prepareCluster(t, c)
+	s := newAPIServer(t)
 	for name, render := range map[string]func() (*corev1.Pod, error){
 		"r0":     func() (*corev1.Pod, error) { return template.Default().Launcher(input(newVMI())) },
 		"r1":     func() (*corev1.Pod, error) { return template.Default().Launcher(input(read(t, "r1.vmi.yaml"))) },
@@ -48,40 +55,164 @@ func TestAPIServerAcceptsRenderedPods(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = c.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{
-				DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
-			})
-			if err != nil {
+			if err := s.dryRun(t, pod, "privileged"); err != nil {
 				t.Errorf("refused: %v", err)
 			}
 		})
 	}
+	needed := map[string]bool{}
+	for _, p := range corpus(t) {
+		t.Run(p.name, func(t *testing.T) {
+			pod, err := p.render()
+			if err != nil || pod.Name == "" {
+				t.Skip("TestCorpusRenders judges that")
+			}
+			if err := s.dryRun(t, pod, "privileged"); err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if p.in.VMI != nil && p.in.VMI.Status.RuntimeUser == 0 {
+				return
+			}
+			switch err := s.dryRun(t, pod, "baseline"); {
+			case err != nil && notBaseline[p.file] == "":
+				t.Errorf("refused under level baseline: %v", err)
+			case err != nil:
+				needed[p.file] = true
+			}
+		})
+	}
+	for file, reason := range notBaseline {
+		if !needed[file] && !t.Failed() {
+			t.Errorf("all Pods of %s are accepted under level baseline, but notBaseline says: %s", file, reason)
+		}
+	}
 }
 
-// prepareCluster creates what the goldens refer to.
-func prepareCluster(t *testing.T, c kubernetes.Interface) {
+// notOurs are the refusals of mutants that are not the renderer's to foresee, by a part of the message, and why.
+var notOurs = map[string]string{
+	"is not positive integer multiple of hugepages": "KubeVirt renders guests that fill no whole number of pages (case J of the specification)",
+	"RuntimeClass": "the class is the cluster's and not the guest's; KubeVirt hands on any name (case 32 of the specification)",
+}
+
+// mutants is how many changed inputs are tried. Most are refused by the renderer already.
+const mutants = 1000
+
+// TestMutantsAreValidForTheAPIServer sends what is rendered from changed inputs of the corpus to a real API server: it must
+// accept whatever the renderer did.
+func TestMutantsAreValidForTheAPIServer(t *testing.T) {
+	s := newAPIServer(t)
+	pods := corpus(t)
+	rendered, refused := 0, map[string]int{}
+	for i := range mutants {
+		rng := rand.New(rand.NewPCG(uint64(i), 42))
+		p := mutant(&mutator{choices: randomBytes(rng, 3+i%16)}, pods)
+		pod, err := p.render()
+		if err != nil || pod.Name == "" {
+			continue
+		}
+		rendered++
+		if err := s.dryRun(t, pod, "privileged"); err != nil {
+			excuse := excuseFor(err)
+			if refused[excuse]++; excuse == "" {
+				t.Errorf("mutant %d of %s: %v", i, p.name, err)
+			}
+		}
+	}
+	t.Logf("%d of %d mutants were rendered, of which the API server refused %v", rendered, mutants, refused)
+	for part, reason := range notOurs {
+		if refused[part] == 0 {
+			t.Errorf("no mutant is refused for %q any more, but notOurs says: %s", part, reason)
+		}
+	}
+	if rendered < mutants/5 {
+		t.Errorf("only %d of %d mutants were rendered: changes are too wild", rendered, mutants)
+	}
+}
+
+// excuseFor is the key of notOurs for a refusal.
+func excuseFor(err error) string {
+	for part := range notOurs {
+		if strings.Contains(err.Error(), part) {
+			return part
+		}
+	}
+	return ""
+}
+
+// apiServer is a control plane that Pods are shown to. It makes what they refer to and admission wants to see.
+type apiServer struct {
+	kubernetes.Interface
+	made map[string]bool
+}
+
+func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	ctx := t.Context()
-	_, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "shop", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
-	}}, metav1.CreateOptions{})
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
+	c, err := kubernetes.NewForConfig(rigtest.New(t).Config("template-test"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.CoreV1().ServiceAccounts("shop").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "db"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
+	return &apiServer{Interface: c, made: map[string]bool{}}
+}
+
+// dryRun asks the API server to create a Pod in a namespace like its own of a Pod Security level, without doing it.
+func (s *apiServer) dryRun(t *testing.T, pod *corev1.Pod, level string) error {
+	t.Helper()
+	pod = pod.DeepCopy()
+	pod.Namespace = strings.TrimRight(pod.Namespace[:min(len(pod.Namespace), 50)], "-") + "-" + level
+	s.prepare(t, pod, level)
+	_, err := s.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+	})
+	return err
+}
+
+func (s *apiServer) prepare(t *testing.T, pod *corev1.Pod, level string) {
+	t.Helper()
+	ctx, options := t.Context(), metav1.CreateOptions{}
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	s.once(t, "namespace "+pod.Namespace, func() (err error) {
+		namespace := meta(pod.Namespace)
+		namespace.Labels = map[string]string{"pod-security.kubernetes.io/enforce": level}
+		_, err = s.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: namespace}, options)
+		return err
+	})
+	for _, account := range []string{"default", pod.Spec.ServiceAccountName} {
+		if account == "" {
+			continue
+		}
+		s.once(t, "service account "+pod.Namespace+"/"+account, func() (err error) {
+			_, err = s.CoreV1().ServiceAccounts(pod.Namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta(account)}, options)
+			return err
+		})
 	}
-	_, err = c.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "important"}, Value: 1000,
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if class := pod.Spec.PriorityClassName; class != "" {
+		s.once(t, "priority class "+class, func() (err error) {
+			_, err = s.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: meta(class), Value: 1000}, options)
+			return err
+		})
 	}
-	_, err = c.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "kata"}, Handler: "kata",
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		s.once(t, "runtime class "+*class, func() (err error) {
+			_, err = s.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{ObjectMeta: meta(*class), Handler: "kata"}, options)
+			return err
+		})
 	}
+}
+
+// once makes an object that nobody else has made.
+func (s *apiServer) once(t *testing.T, what string, create func() error) {
+	t.Helper()
+	if s.made[what] {
+		return
+	}
+	if err := create(); err != nil && !apierrors.IsAlreadyExists(err) {
+		if apierrors.IsInvalid(err) {
+			return // its name is none, and the Pod that has it will be refused for that
+		}
+		t.Fatalf("%s: %v", what, err)
+	}
+	s.made[what] = true
 }

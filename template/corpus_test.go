@@ -234,6 +234,9 @@ func TestCorpusRenders(t *testing.T) {
 			if pod.Name == "" {
 				t.Skip("no stage renders it yet")
 			}
+			for _, fault := range faultsOf(pod) {
+				t.Error(fault)
+			}
 		})
 	}
 }

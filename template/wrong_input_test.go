@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// TestWrongInputIsRefused has what is refused for Pods of every kind.
+func TestWrongInputIsRefused(t *testing.T) {
+	up := "../secrets"
+	for name, tc := range map[string]struct {
+		change func(*template.Input)
+		field  string
+	}{
+		"pull policy":     {func(in *template.Input) { in.Config.ImagePullPolicy = "Sometimes" }, "Config.ImagePullPolicy"},
+		"launcher image":  {func(in *template.Input) { in.Config.LauncherImage += "\n" }, "Config.LauncherImage"},
+		"shim image":      {func(in *template.Input) { in.Config.SidecarShimImage = " shim" }, "Config.SidecarShimImage"},
+		"seccomp profile": {func(in *template.Input) { in.Config.Seccomp = &v1.CustomProfile{LocalhostProfile: &up} }, "Config.Seccomp.localhostProfile"},
+		"architecture":    {func(in *template.Input) { in.VMI.Spec.Architecture = "-1" }, "spec.architecture"},
+		"resource that is none": {
+			func(in *template.Input) { in.VMI.Spec.Domain.Resources.Requests = list("disk", "1") }, "spec.domain.resources.requests[disk]",
+		},
+		"device without a limit": {
+			func(in *template.Input) { in.VMI.Spec.Domain.Resources.Requests = list("example.com/card", "1") },
+			"spec.domain.resources.requests[example.com/card]",
+		},
+		"half a device": {
+			func(in *template.Input) { in.VMI.Spec.Domain.Resources.Limits = list("example.com/card", "500m") },
+			"spec.domain.resources.limits[example.com/card]",
+		},
+		"device of the launcher": {
+			func(in *template.Input) { in.VMI.Spec.Domain.Resources.Limits = list("devices.kubevirt.io/kvm", "2") },
+			"spec.domain.resources.limits[devices.kubevirt.io/kvm]",
+		},
+		"no reading of a quota is no quota": {func(in *template.Input) { in.Facts.Quotas = []*corev1.ResourceQuota{nil} }, ""},
+		"device with its limit": {func(in *template.Input) {
+			in.VMI.Spec.Domain.Resources.Requests, in.VMI.Spec.Domain.Resources.Limits = list("example.com/card", "2"), list("example.com/card", "2")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(newVMI())
+			tc.change(&in)
+			pod, err := template.Default().Launcher(in)
+			var e *template.Error
+			switch {
+			case tc.field == "" && err != nil:
+				t.Error(err)
+			case tc.field == "":
+				for _, fault := range faultsOf(pod) {
+					t.Error(fault)
+				}
+			case !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, template.ErrInvalid) || e.Stage == "" || e.Object == "" || e.Remedy == "":
+				t.Errorf("got %v, want %s to be refused", err, tc.field)
+			}
+		})
+	}
+}
+
+// TestWrongMigrationIsRefused has what a migration puts into its Pods.
+func TestWrongMigrationIsRefused(t *testing.T) {
+	for field, change := range map[string]func(*template.Input){
+		"Input.Migration.UID":                  func(in *template.Input) { in.Migration.UID = "a b" },
+		"Input.Migration.AddedNodeSelector":    func(in *template.Input) { in.Migration.AddedNodeSelector = map[string]string{"a b": ""} },
+		"Input.Migration.AddedNodeSelector[a]": func(in *template.Input) { in.Migration.AddedNodeSelector = map[string]string{"a": "b c"} },
+	} {
+		t.Run(field, func(t *testing.T) {
+			in := targetInput(t)
+			change(&in)
+			_, err := template.Default().MigrationTarget(in)
+			var e *template.Error
+			if !errors.As(err, &e) || e.Field != field {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
