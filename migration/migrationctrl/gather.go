@@ -154,8 +154,11 @@ func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, er
 			AddedNodeSelector: g.Migration.Spec.AddedNodeSelector, SourcePod: g.SourcePod,
 		},
 	}
+	if st := g.Migration.Status.MigrationState; st != nil {
+		in.Migration.StateClaim = st.TargetPersistentStatePVCName
+	}
 	var err error
-	if in.Facts, err = r.gatherer.Facts(ctx, g.VMI, in.Config); err != nil {
+	if in.Facts, err = r.gatherer.TargetFacts(ctx, g.VMI, in.Config, *in.Migration); err != nil {
 		return in, fmt.Errorf("migrationctrl: %s: %w", g.key, err)
 	}
 	if in.Migration.SourceNode, err = r.gatherer.SourceNode(ctx, g.SourcePod); err != nil {

@@ -7,6 +7,7 @@
 //
 //	KubeVirt(ctx)            the object of the cluster's configuration, for template.ConfigFrom
 //	Facts(ctx, vmi, config)  template.Facts: what the cluster says about the objects the guest refers to
+//	TargetFacts(…, m)        the same for the Pod that a migration makes
 //	SourceNode(ctx, pod)     for template.Migration: the Node that a migration leaves
 //	ClaimNames(vmi)          whose claims a controller watches, so that a guest is looked at again when one appears
 //

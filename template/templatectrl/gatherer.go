@@ -70,6 +70,24 @@ func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, co
 	return f, err
 }
 
+// TargetFacts returns the Facts for the Pod that a migration makes: beside the guest's own claims there is one for its
+// state at the target, which the migration names or which is labelled kubevirt.io/migrationName with the migration's name.
+func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config, m template.Migration) (template.Facts, error) {
+	f, err := g.Facts(ctx, vmi, config)
+	if err != nil {
+		return f, err
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	found, err := read(ctx, g.Client, "PersistentVolumeClaim", types.NamespacedName{Namespace: vmi.Namespace, Name: m.StateClaim}, claim)
+	if err != nil {
+		return f, err
+	}
+	if found {
+		f.Claims[claim.Name] = claim
+	}
+	return f, g.labelled(ctx, vmi.Namespace, v1.MigrationNameLabel, m.Name, f.Claims)
+}
+
 // KubeVirt returns the cluster's KubeVirt object, nil if there is none. KubeVirt's operator refuses a second; of several
 // the oldest counts.
 func (g *Gatherer) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
@@ -149,18 +167,22 @@ func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 			claims[name] = claim
 		}
 	}
-	if len(validation.IsValidLabelValue(vmi.Name)) > 0 {
-		return claims, nil // a name that is too long for a label is on none
+	return claims, g.labelled(ctx, vmi.Namespace, PersistentStateLabel, vmi.Name, claims)
+}
+
+// labelled adds the claims that have the label.
+func (g *Gatherer) labelled(ctx context.Context, namespace, label, value string, claims map[string]*corev1.PersistentVolumeClaim) error {
+	if value == "" || len(validation.IsValidLabelValue(value)) > 0 {
+		return nil // a name that is too long for a label is on none
 	}
 	var list corev1.PersistentVolumeClaimList
-	err := g.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingLabels{PersistentStateLabel: vmi.Name})
-	if err != nil {
-		return nil, fmt.Errorf("templatectrl: list the PersistentVolumeClaims of %s/%s by label %s: %w", vmi.Namespace, vmi.Name, PersistentStateLabel, err)
+	if err := g.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{label: value}); err != nil {
+		return fmt.Errorf("templatectrl: list the PersistentVolumeClaims of namespace %s with label %s=%s: %w", namespace, label, value, err)
 	}
 	for i := range list.Items {
 		claims[list.Items[i].Name] = &list.Items[i]
 	}
-	return claims, nil
+	return nil
 }
 
 func (g *Gatherer) configMaps(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]bool, error) {

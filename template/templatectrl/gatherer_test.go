@@ -100,43 +100,6 @@ func reader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) cli
 // gateOff is a configuration in which no webhook looks after networks.
 var gateOff = template.Config{DisabledFeatureGates: []string{"ExternalNetResourceInjection"}}
 
-func TestClaimNames(t *testing.T) {
-	const state = "persistent-state-for-guest"
-	for name, tt := range map[string]struct {
-		vmi  *v1.VirtualMachineInstance
-		want []string
-	}{
-		"a guest without volumes": {guest(), []string{state}},
-		"volumes of every kind with a claim": {guest(
-			volume("a", claimed("disk")),
-			volume("b", v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "imported", Hotpluggable: true}}),
-			volume("c", v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "base"}}}),
-			volume("d", v1.VolumeSource{MemoryDump: &v1.MemoryDumpVolumeSource{PersistentVolumeClaimVolumeSource: v1.PersistentVolumeClaimVolumeSource{
-				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "dump"}}}}),
-		), []string{"base", "disk", "dump", "imported", state}},
-		"volumes without one": {guest(
-			volume("a", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}), volume("b", v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}),
-		), []string{state}},
-		"one claim twice": {guest(volume("a", claimed("disk")), volume("b", claimed("disk"))), []string{"disk", state}},
-		"a claim unnamed": {guest(volume("a", claimed(""))), []string{state}},
-		"a utility volume": {guest(func(g *v1.VirtualMachineInstance) {
-			g.Spec.UtilityVolumes = []v1.UtilityVolume{{PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "backup"}}}
-		}), []string{"backup", state}},
-		"hook sidecars":     {guest(hooks(`[{"pvc":{"name":"tools"}},{"image":"x"}]`)), []string{state, "tools"}},
-		"one hook is wrong": {guest(hooks(`[{"pvc":"tools"},{"pvc":{"name":"more"}}]`)), []string{"more", state}},
-		"hooks are no list": {guest(hooks(`{"pvc":{"name":"tools"}}`)), []string{state}},
-		"a migration that takes its state along": {guest(func(g *v1.VirtualMachineInstance) {
-			g.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourcePersistentStatePVCName: "from", TargetPersistentStatePVCName: "to"}
-		}), []string{"from", state, "to"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, templatectrl.ClaimNames(tt.vmi)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // told is what of the facts the tests look at.
 type told struct{ claims, configMaps, networks, quotas []string }
 
@@ -209,6 +172,36 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+func TestTargetFacts(t *testing.T) {
+	long := strings.Repeat("long-", 20) + "name"
+	labels := func(name string) map[string]string { return map[string]string{"kubevirt.io/migrationName": name} }
+	objects := []client.Object{
+		namespace("ns", nil), pvc("ns", "disk", nil), pvc("ns", "named", nil),
+		pvc("ns", "made-for-move", labels("move")), pvc("ns", "made-for-another", labels("another")), pvc("elsewhere", "made-there", labels("move")),
+	}
+	for name, tt := range map[string]struct {
+		migration template.Migration
+		want      []string
+	}{
+		"its claim has its label":      {template.Migration{Name: "move"}, []string{"disk", "made-for-move"}},
+		"it names its claim":           {template.Migration{Name: "third", StateClaim: "named"}, []string{"disk", "named"}},
+		"the claim does not exist yet": {template.Migration{Name: "third", StateClaim: "missing"}, []string{"disk"}},
+		"it has no state":              {template.Migration{Name: "third"}, []string{"disk"}},
+		"its name fits into no label":  {template.Migration{Name: long}, []string{"disk"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{}, objects...)}
+			f, err := g.TargetFacts(t.Context(), guest(volume("a", claimed("disk"))), template.Config{}, tt.migration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(told{claims: tt.want}, tell(f), cmp.AllowUnexported(told{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestWhatFewGuestsReferToIsReadLiveAndByItsMetadata(t *testing.T) {
 	live := map[string]int{}
 	spy := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -241,6 +234,10 @@ func TestErrorsNameTheObject(t *testing.T) {
 		_, err := g.Facts(context.Background(), vmi, gateOff)
 		return err
 	}
+	target := func(g *templatectrl.Gatherer) error {
+		_, err := g.TargetFacts(context.Background(), vmi, template.Config{}, template.Migration{Name: "move", StateClaim: "state"})
+		return err
+	}
 	for name, tt := range map[string]struct {
 		fails string // the kind that cannot be read
 		list  bool   // nor listed, rather
@@ -250,7 +247,8 @@ func TestErrorsNameTheObject(t *testing.T) {
 		"Namespace":       {"*v1.Namespace", false, facts, "Namespace ns:"},
 		"ResourceQuota":   {"*v1.ResourceQuotaList", true, facts, "ResourceQuotas of namespace ns:"},
 		"claim by name":   {"*v1.PersistentVolumeClaim", false, facts, "PersistentVolumeClaim ns/disk:"},
-		"claims by label": {"*v1.PersistentVolumeClaimList", true, facts, "PersistentVolumeClaims of ns/guest by label persistent-state-for:"},
+		"claims by label": {"*v1.PersistentVolumeClaimList", true, facts, "PersistentVolumeClaims of namespace ns with label persistent-state-for=guest:"},
+		"target's facts":  {"*v1.Namespace", false, target, "Namespace ns:"},
 		"ConfigMap":       {"ConfigMap", false, facts, "ConfigMap ns/hook:"},
 		"network":         {"NetworkAttachmentDefinition", false, facts, "NetworkAttachmentDefinition elsewhere/blue:"},
 		"KubeVirt": {"*v1.KubeVirtList", true, func(g *templatectrl.Gatherer) error {
