@@ -180,9 +180,11 @@ func TestRender(t *testing.T) {
 			}
 		}
 	})
-	t.Run("an unknown command is a wrong argument", func(t *testing.T) {
-		if err := exec.CommandContext(t.Context(), program, "nonsense").Run(); exitCode(t, err) != 2 {
-			t.Errorf("error %v", err)
+	t.Run("wrong arguments of other commands", func(t *testing.T) {
+		for _, args := range [][]string{{"nonsense"}, {"controller", "--nonsense"}, {"controller", "surplus"}, {"node"}} {
+			if err := exec.CommandContext(t.Context(), program, args...).Run(); exitCode(t, err) != 2 {
+				t.Errorf("%v: error %v, want exit code 2", args, err)
+			}
 		}
 	})
 }
