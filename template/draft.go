@@ -9,9 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	exportv1 "kubevirt.io/api/export/v1"
-
 	v1 "kubevirt.io/api/core/v1"
+	exportv1 "kubevirt.io/api/export/v1"
 )
 
 // Draft is the Pod being rendered, with the facts it is rendered from. Stages write through its setters, which record

@@ -17,7 +17,7 @@ const maxTimeoutJitter = 120
 
 // compute adds the container that runs the guest. It is the first container: webhooks of device plugins rely on that.
 func compute(d *Draft) error {
-	d.From("Config.LauncherImage, " + runtimeUser).Container(corev1.Container{
+	d.Container(corev1.Container{
 		Name:                     computeContainer,
 		Image:                    d.config.LauncherImage,
 		ImagePullPolicy:          d.config.ImagePullPolicy,
@@ -25,6 +25,11 @@ func compute(d *Draft) error {
 		SecurityContext:          computeSecurity(d.vmi),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	})
+	for part, from := range map[string]string{
+		".image": "Config.LauncherImage", ".imagePullPolicy": "Config.ImagePullPolicy", ".securityContext": runtimeUser,
+	} {
+		d.From(from).claim(field{base: fieldContainers, name: computeContainer, sub: part})
+	}
 	computeArgs(d)
 	computePorts(d)
 	return computeEnv(d)
