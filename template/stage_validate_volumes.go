@@ -105,7 +105,10 @@ func checkImageNames(f *faults, d *Draft) {
 	}
 	owners := map[string]string{}
 	for _, image := range diskImages(d.vmi) {
-		field := strings.TrimSuffix(image.field, ".containerDisk.image") + ".name"
+		field, named := strings.CutSuffix(image.field, ".containerDisk.image")
+		if named {
+			field += ".name"
+		}
 		for _, suffix := range suffixes {
 			name := imageContainerPrefix + image.volume + suffix
 			checkLength(f, field, "container", name)

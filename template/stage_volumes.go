@@ -39,6 +39,9 @@ func hotplugged(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 
 func addVolume(d Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
+		if isBlock(d.facts.Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
+			return invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide that of the launcher", v.Name), "rename the volume")
+		}
 		return addClaim(d, v.Name, at+"."+field, claim)
 	}
 	switch {
@@ -68,6 +71,12 @@ func claimOf(v *v1.Volume) (*corev1.PersistentVolumeClaimVolumeSource, string) {
 	default:
 		return nil, ""
 	}
+}
+
+// devicesOfLauncher are files in /dev that the launcher has of the runtime or of device plugins.
+var devicesOfLauncher = []string{
+	"console", "core", "fd", "full", "hugepages", "kvm", "mqueue", "mshv", "net", "null", "ptmx", "pts", "random", "sev", "shm",
+	"stderr", "stdin", "stdout", "tty", "urandom", "vfio", "vhost-net", "vhost-vsock", "zero",
 }
 
 func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimVolumeSource) error {
