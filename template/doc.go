@@ -11,44 +11,53 @@
 //
 // Every field of a Pod has one owner, the stage that set it. A stage that sets a field of another stage is refused with an
 // Error that names both, unless it declares the field in Stage.Overrides. Explain returns the Pod together with these
-// owners and the terms of its memory request.
+// owners, the field of the VMI or the fact that each value follows from, and the terms of amounts. Parts of stock stages are
+// replaced without writing a stage: see AnnotationGenerator, NetworkSpecValidator, SidecarCreator, OverheadCalculator.
+//
+// Package template/offline makes an Input of manifests, package template/templatectrl of what a cluster has.
 //
 // # Names
 //
-// Pods are created under a name derived from the VMI's UID and the purpose (LauncherName, TargetName, AttachmentName,
-// TriggerName), not under a name chosen by the server: creating a Pod twice is then AlreadyExists, also for a controller
+// Pods are created under a name derived from the VMI's UID and the purpose (LauncherName, TemporaryName, TargetName,
+// AttachmentName, TriggerName), not under a name chosen by the server: creating a Pod twice is then AlreadyExists, also for a controller
 // that has lost its memory. Exporters have KubeVirt's name (ExporterName). Pods carry the namespace of the VMI or export.
+//
+// # KubeVirt's quirks
+//
+// What KubeVirt's renderer does oddly is matched where its node half depends on it, and done better elsewhere:
+//
+//	Q1  page tables follow requests.memory alone      matched: node agents compare memory-overhead-bytes byte for byte
+//	Q2  rendering changes the VMI's probes            fixed: probes are copies, the Pod shares nothing with the input
+//	Q3  temporary Pod with a launcher's flag          fixed: its shell gets no --allow-cross-arch-emulation
+//	Q4  jitter and order are drawn                    fixed: jitter follows from the UID, everything has its order
+//	Q5  hotplug Pods lack pull secret, policy, class  fixed: the launcher's secret and policy, the guest's priority class
+//	Q6  a target's SELinux level replaces the type    fixed: the level is added to the configured type
+//	Q7  a trigger joins its guest by all its labels   fixed: by kubevirt.io/created-by, as others may change meanwhile
+//	Q8  parity counts supplemental I/O threads twice  fixed: once, as virt-launcher counts them when it pins
+//	Q9  the KubeVirt object's skip-backup-hooks       fixed: Config.SkipBackupHooks counts while rendering
+//	Q10 one Secret or claim used twice, two volumes   fixed: one volume
+//	Q11 overcommit shrinks hugepages                  fixed: they hold the whole guest, as it would not start otherwise
+//	Q12 host names end in a dash, verbosity wraps     fixed: trimmed; a verbosity is a number that is not negative
+//	Q13 CPU features without a model, and a topology  matched: the model then follows from the node, and a guest without
+//	    without factors, ask for nothing                  CPUs of its own gets what its author requests
+//	Q14 a network without an interface crashes        fixed: an error that names it
+//	Q15 1 GiB for any number of VFIO devices          matched: node agents compare the overhead, see Q1
+//	Q16 node agents recompute the overhead            matched: kubevirt.io/memory-overhead-bytes is exact to the byte
 //
 // # Decisions where KubeVirt leaves room
 //
-//   - The jitter of --qemu-timeout is derived from the UID instead of drawn.
-//   - The memory overhead's page tables are counted from spec.domain.resources.requests.memory and are zero without it,
-//     because node agents compare the annotation kubevirt.io/memory-overhead-bytes byte for byte.
-//   - Supplemental I/O threads count once when the emulator's CPUs are completed to an even number, as virt-launcher counts
-//     them when it pins.
-//   - Hugepages hold the whole guest, whatever overcommit or request say.
-//   - A calculated CPU request is cut to the VMI's limit, and a calculated limit raised to the VMI's request.
-//   - A hostname cut to 63 characters loses a trailing dash, so that the API server accepts it.
-//   - The KubeVirt object's skip-backup-hooks annotation counts at rendering (Config.SkipBackupHooks), not only later.
 //   - What the API server would refuse on a Pod is an error that names the VMI's field.
+//   - A calculated CPU request is cut to the VMI's limit, and a calculated limit raised to the VMI's request.
 //   - With CrossArchitectureVirtualization, kubernetes.io/arch is in no selector of a VMI that has an architecture.
-//   - A logVerbosity label must be a number that is not negative.
-//   - The SELinux level of a migration target is added to the configured type instead of replacing it.
-//   - Probes are rendered from copies, so that rendering twice gives the same timeouts.
 //   - Sidecars of network binding plugins are in the order of the interfaces that use them first.
-//   - A ConfigMap or claim of several hook sidecars is one volume. Where its name is no name of a volume, or is that of
-//     another volume, the volume gets a name derived from it.
-//   - A network without an interface is an error, and so are the bindings that KubeVirt has removed: slirp, macvtap and the
-//     old passt.
+//   - A ConfigMap or claim of hook sidecars whose name is no name of a volume, or is that of another volume, is a volume
+//     whose name is derived from it.
+//   - The bindings that KubeVirt has removed are errors: slirp, macvtap and the old passt.
 //   - A containerPath volume is rendered by stage virtiofs, as there is no webhook: it is found among the mounts that stages
 //     before have given to compute, not among those that the API server or other webhooks add.
 //   - Of several claims with the state of one guest the newest counts. What a migration's target gets is never taken from the
 //     VMI's status about an earlier migration.
-//   - The shell of a temporary Pod gets no --allow-cross-arch-emulation.
-//   - Two access credentials of one secret share one volume.
 //   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
-//   - Hotplug Pods have the pull policy and pull secret of the launcher and the priority class of the guest. A trigger
-//     finds its guest's Pod by the label kubevirt.io/created-by alone, as others may change while the Pod runs.
 //   - A hotplug Pod needs all its claims to be known, and refuses names that hide its own files or that two volumes share.
 //   - A target received from another cluster is kept off the source's node in all required node terms, and takes the
 //     source's SELinux context and CPU labels from status.migrationState.sourceState.
