@@ -17,9 +17,9 @@ import (
 // TestStagesOwnWhatTheyWrite compares the Pod before and after each stage: what changed must be what the stage claimed.
 // Ownership is worth nothing if a stage can write past it.
 func TestStagesOwnWhatTheyWrite(t *testing.T) {
-	for name, tc := range claimCases(t) {
-		t.Run(name, func(t *testing.T) {
-			err := template.StageByStage(tc.kind, tc.in, func(stage string, before, after *corev1.Pod, owned []string) {
+	for _, p := range corpus(t) {
+		t.Run(p.name, func(t *testing.T) {
+			err := template.StageByStage(p.kind, p.in, func(stage string, before, after *corev1.Pod, owned []string) {
 				old, now := leaves(t, before), leaves(t, after)
 				for path, value := range now {
 					if old[path] != value && !covered(path, owned) {
@@ -36,19 +36,6 @@ func TestStagesOwnWhatTheyWrite(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-	}
-}
-
-type claimCase struct {
-	kind template.PodKind
-	in   template.Input
-}
-
-func claimCases(t *testing.T) map[string]claimCase {
-	return map[string]claimCase{
-		"bare":   {template.LauncherPod, input(newVMI())},
-		"rich":   {template.LauncherPod, richInput(t)},
-		"target": {template.TargetPod, targetInput(t)},
 	}
 }
 
