@@ -284,6 +284,11 @@ func TestSpecTemporaryPod(t *testing.T) {
 	if pod.Name != template.TemporaryName(vmi) || pod.Name == template.LauncherName(vmi) {
 		t.Errorf("name %q", pod.Name)
 	}
+	for _, f := range e.Fields {
+		if strings.HasPrefix(f.Path, "spec.containers[compute].args[") && f.Stage != template.StageTemporary {
+			t.Errorf("%s is explained by stage %s, but is not there", f.Path, f.Stage)
+		}
+	}
 	// All else is the launcher's, so that what fits the one fits the other.
 	launcher, err := preset(t).Launcher(in)
 	if err != nil {

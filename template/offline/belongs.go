@@ -25,9 +25,13 @@ func (c *Cluster) migration() (*template.Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &template.Migration{
+	result := &template.Migration{
 		UID: m.UID, Name: m.Name, AddedNodeSelector: m.Spec.AddedNodeSelector, SourcePod: source, SourceNode: c.node(source),
-	}, nil
+	}
+	if s := m.Status.MigrationState; s != nil {
+		result.StateClaim = s.TargetPersistentStatePVCName
+	}
+	return result, nil
 }
 
 // current is the guest's migration that is not finished; nil if there is none.
