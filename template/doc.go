@@ -38,8 +38,8 @@
 //	Q10 one Secret or claim used twice, two volumes   fixed: one volume
 //	Q11 overcommit shrinks hugepages                  fixed: they hold the whole guest, as it would not start otherwise
 //	Q12 host names end in a dash, verbosity wraps     fixed: trimmed; a verbosity is a number that is not negative
-//	Q13 CPU features without a model, and a topology  matched: the model then follows from the node, and a guest without
-//	    without factors, ask for nothing                  CPUs of its own gets what its author requests
+//	Q13 CPU features without a model, and a topology  matched: the model then follows from the node, and a guest that
+//	    of no factors, ask for nothing                    has no CPUs of its own gets what its author requests
 //	Q14 a network without an interface crashes        fixed: an error that names it
 //	Q15 1 GiB for any number of VFIO devices          matched: node agents compare the overhead, see Q1
 //	Q16 node agents recompute the overhead            matched: kubevirt.io/memory-overhead-bytes is exact to the byte

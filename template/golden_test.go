@@ -45,8 +45,8 @@ func targetInput(t testing.TB) template.Input {
 
 func TestGoldens(t *testing.T) {
 	for name, render := range map[string]func() (*corev1.Pod, error){
-		"r0":   func() (*corev1.Pod, error) { return template.Default().Launcher(input(newVMI())) },
-		"r1":   func() (*corev1.Pod, error) { return template.Default().Launcher(input(read(t, "r1.vmi.yaml"))) },
+		"r0": func() (*corev1.Pod, error) { return template.Default().Launcher(input(newVMI())) },
+		"r1": func() (*corev1.Pod, error) { return template.Default().Launcher(input(read(t, "r1.vmi.yaml"))) },
 		"r2": func() (*corev1.Pod, error) {
 			return template.Default().Launcher(input(read(t, "r1.vmi.yaml"), gatesOff("ImageVolume")))
 		},
