@@ -67,10 +67,7 @@ func leavesOf(err error) (leaves []error) {
 	return []error{err}
 }
 
-func judgeLeaf(t interface {
-	Helper()
-	Errorf(string, ...any)
-}, leaf error) {
+func judgeLeaf(t *testing.T, leaf error) {
 	t.Helper()
 	e, ok := leaf.(*template.Error) //nolint:errorlint // the leaf itself must be one
 	switch {
