@@ -260,8 +260,8 @@ func TestSpecReservations(t *testing.T) {
 	wantError(t, err, "spec.domain.devices.disks[0].lun.reservation", template.ErrMissingFact)
 }
 
-// TestSpecTemporaryPod is case 151 and section 9.4.
-func TestSpecTemporaryPod(t *testing.T) {
+// TestSpec151TemporaryPod is case 151 and section 9.4.
+func TestSpec151TemporaryPod(t *testing.T) {
 	vmi := newVMI(annotate("kubevirt.io/keep-launcher-alive-after-failure", ""), annotate("kubevirt.io/func-test-virt-launcher-fail-fast", ""),
 		annotate("kubevirt.io/libvirt-log-filters", "3:qemu"), volume("data", pvc("c")), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Architecture = "amd64" })
 	in := presetInput(vmi, claim("c", corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce), gates("CrossArchitectureVirtualization"))

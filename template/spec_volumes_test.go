@@ -174,8 +174,8 @@ func TestBlockDevicesHideNoDeviceOfTheLauncher(t *testing.T) {
 	presetLauncher(t, newVMI(volume("kvm", pvc("c"))), claim("c", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany))
 }
 
-// TestSpecDownwardMetrics is case 89.
-func TestSpecDownwardMetrics(t *testing.T) {
+// TestSpec89DownwardMetrics is case 89.
+func TestSpec89DownwardMetrics(t *testing.T) {
 	vmi := newVMI(volume("metrics", v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}))
 	pod := presetLauncher(t, vmi, gatesOff(noImageVolumes))
 	if got := container(t, pod, "compute").VolumeMounts[6]; got.Name != "metrics" {
