@@ -38,9 +38,11 @@ func (d Draft) isIndexed(f field) bool {
 	if f.isText() {
 		return false
 	}
-	_, name := strconv.Atoi(f.name)
-	_, item := strconv.Atoi(f.item)
-	return name == nil && !d.ledger.has(field{base: f.base, name: f.name}) || item == nil && !d.ledger.has(f)
+	return isNumber(f.name) && !d.ledger.has(field{base: f.base, name: f.name}) || isNumber(f.item) && !d.ledger.has(f)
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // Label sets one label. A value that is already there is no conflict, here and for Annotation and NodeSelector.

@@ -41,7 +41,7 @@ func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
 var netName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 func checkNetName(at, name string) []error {
-	if netName.MatchString(name) {
+	if plain(name) || netName.MatchString(name) {
 		return nil
 	}
 	return []error{invalid(at+".name", fmt.Sprintf("%q is no name", name), "use letters, digits, dashes and underscores")}

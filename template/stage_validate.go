@@ -82,9 +82,11 @@ func checkVolumes(volumes []v1.Volume) (errs []error) {
 	seen := map[string]int{}
 	for i := range volumes {
 		v := &volumes[i]
-		at := fmt.Sprintf("spec.volumes[%d]", i)
-		if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
+		at := elementOf(vmiVolumes, i)
+		if !plain(v.Name) {
+			if problems := validation.IsDNS1123Label(v.Name); len(problems) > 0 {
+				errs = append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", v.Name, problems[0]), "use lower case letters, digits and dashes"))
+			}
 		}
 		if first, ok := seen[v.Name]; ok {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is the name of volumes[%d] as well", v.Name, first), "give every volume its own name"))

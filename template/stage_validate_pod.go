@@ -21,9 +21,28 @@ func (f *faults) add(field, reason, remedy string) { *f = append(*f, invalid(fie
 
 // text adds a fault if the API server's rule for a text finds a problem.
 func (f *faults) text(field, value string, rule func(string) []string, remedy string) {
+	if plain(value) {
+		return
+	}
 	if problems := rule(value); len(problems) > 0 {
 		f.add(field, fmt.Sprintf("%q: %s", value, problems[0]), remedy)
 	}
+}
+
+// plain tells the short lower case words that no rule for names, ports or label values refuses. Most texts of a guest are
+// such, and the rules are regular expressions.
+func plain(s string) bool {
+	if s == "" || len(s) > 15 || s[0] < 'a' || s[0] > 'z' {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		c := s[i]
+		dash := c == '-' && s[i-1] != '-' && i < len(s)-1
+		if !dash && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }
 
 // oneOf adds a fault if a word is not among those that are known. The empty word stands for the default.
