@@ -19,6 +19,7 @@ import (
 func TestStagesOwnWhatTheyWrite(t *testing.T) {
 	for _, p := range corpus(t) {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			err := template.StageByStage(p.kind, p.in, func(stage string, before, after *corev1.Pod, owned []string) {
 				old, now := leaves(t, before), leaves(t, after)
 				for path, value := range now {
