@@ -58,7 +58,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 
 // leavesOf are the errors that others are joined of.
 func leavesOf(err error) (leaves []error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each level is gone through
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			leaves = append(leaves, leavesOf(e)...)
 		}
