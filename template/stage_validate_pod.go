@@ -32,18 +32,19 @@ func (f *faults) text(field, value string, rule func(string) []string, remedy st
 // plain tells the short lower case words that no rule for names, ports or label values refuses. Most texts of a guest are
 // such, and the rules are regular expressions.
 func plain(s string) bool {
-	if s == "" || len(s) > 15 || s[0] < 'a' || s[0] > 'z' {
+	if s == "" || len(s) > 15 || !isLower(s[0]) || s[len(s)-1] == '-' {
 		return false
 	}
 	for i := 1; i < len(s); i++ {
-		c := s[i]
-		dash := c == '-' && s[i-1] != '-' && i < len(s)-1
-		if !dash && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+		lone := s[i] == '-' && s[i-1] != '-'
+		if digit := s[i] >= '0' && s[i] <= '9'; !lone && !digit && !isLower(s[i]) {
 			return false
 		}
 	}
 	return true
 }
+
+func isLower(c byte) bool { return c >= 'a' && c <= 'z' }
 
 // oneOf adds a fault if a word is not among those that are known. The empty word stands for the default.
 func (f *faults) oneOf(field, value string, known ...string) {
