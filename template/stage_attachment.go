@@ -20,9 +20,7 @@ func attachment(d *Draft) error {
 	}
 	owner := d.input.Hotplug.Owner
 	if t := d.config.SELinuxLauncherType; t != "" {
-		d.From("Config.SELinuxLauncherType").Set(hotplugSecurity+".seLinuxOptions.type", func(p *corev1.Pod) {
-			p.Spec.Containers[0].SecurityContext.SELinuxOptions.Type = t
-		})
+		setSELinuxOption(d.From("Config.SELinuxLauncherType"), "type", func(o *corev1.SELinuxOptions) { o.Type = t })
 	}
 	d.From("Input.Hotplug.Owner").RequireNode(corev1.NodeSelectorRequirement{
 		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{owner.Spec.NodeName},

@@ -47,8 +47,12 @@ func exportServer(d *Draft) error {
 	if s.ManifestConfigMap != "" {
 		exportManifests(d, s.ManifestConfigMap)
 	}
-	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(p *corev1.Pod) {
-		p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+	server, _ := d.container(exporterContainer, "", "")
+	if server == nil {
+		return nil // container has noted that
+	}
+	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(*corev1.Pod) {
+		server.ReadinessProbe = &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 				Scheme: corev1.URISchemeHTTPS, Path: "/exportready", Port: intstr.FromInt32(exportPort),
 			}},

@@ -103,8 +103,24 @@ func guestSELinuxLevel(d *Draft) error {
 	if level == "" {
 		level = "s0"
 	}
-	d.From(field).Set(hotplugSecurity+".seLinuxOptions.level", func(p *corev1.Pod) {
-		p.Spec.Containers[0].SecurityContext.SELinuxOptions.Level = level
-	})
+	setSELinuxOption(d.From(field), "level", func(o *corev1.SELinuxOptions) { o.Level = level })
 	return nil
+}
+
+// setSELinuxOption sets one SELinux option of the container that holds the volumes. Stages of others may have added
+// containers before it.
+func setSELinuxOption(d Draft, option string, write func(*corev1.SELinuxOptions)) {
+	c, _ := d.container(hotplugContainer, "", "")
+	if c == nil {
+		return // container has noted that
+	}
+	d.Set(hotplugSecurity+".seLinuxOptions."+option, func(*corev1.Pod) {
+		if c.SecurityContext == nil {
+			c.SecurityContext = &corev1.SecurityContext{}
+		}
+		if c.SecurityContext.SELinuxOptions == nil {
+			c.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{}
+		}
+		write(c.SecurityContext.SELinuxOptions)
+	})
 }

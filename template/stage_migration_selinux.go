@@ -27,6 +27,9 @@ func sameSELinuxLevel(d *Draft) error {
 	}
 	d.From(field).Set("spec.securityContext.seLinuxOptions", func(p *corev1.Pod) {
 		options := corev1.SELinuxOptions{Level: level}
+		if p.Spec.SecurityContext == nil {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{}
+		}
 		if old := p.Spec.SecurityContext.SELinuxOptions; old != nil {
 			options.Type = old.Type
 		}

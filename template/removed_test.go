@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+)
+
+// TestAnyStageMayBeRemoved renders each Pod of the corpus without each of the stages: what a stage leaves out may end in an
+// error of another one, never in a panic.
+func TestAnyStageMayBeRemoved(t *testing.T) {
+	pods := corpus(t)
+	for _, name := range template.Default().Stages() {
+		t.Run(name, func(t *testing.T) {
+			r, err := template.Default().Remove(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range pods {
+				renderWithout(t, r, p)
+			}
+		})
+	}
+}
+
+func renderWithout(t *testing.T, r *template.Renderer, p corpusPod) {
+	t.Helper()
+	defer func() {
+		if fault := recover(); fault != nil {
+			t.Errorf("%s: panic: %v", p.name, fault)
+		}
+	}()
+	if pod, err := r.Render(p.kind, p.in); (pod == nil) == (err == nil) {
+		t.Errorf("%s: Pod %v with error %v", p.name, pod, err)
+	}
+}
+
+// TestContainersOfOthersMayComeFirst inserts a container before that of the stock stages, which must find their own all
+// the same.
+func TestContainersOfOthersMayComeFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, own string
+		kind        template.PodKind
+		in          template.Input
+		ready       bool
+	}{
+		"attachment": {template.StageHotplugPod, "hotplug-disk", template.AttachmentPod, plugInput(t, "v1"), false},
+		"trigger":    {template.StageHotplugPod, "hotplug-disk", template.TriggerPod, plugInput(t, "v1"), false},
+		"exporter":   {template.StageExporter, "exporter", template.ExporterPod, exportInput(serving()), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.in.Config.SELinuxLauncherType = "own_t"
+			first := template.Stage{Name: "first", Pods: template.AllPods, Apply: func(d *template.Draft) error {
+				d.Container(corev1.Container{Name: "first", Image: "example.com/first:v1"})
+				return nil
+			}}
+			r, err := template.Default().Before(tc.before, first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod, err := r.Render(tc.kind, tc.in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(corev1.Container{Name: "first", Image: "example.com/first:v1"}, pod.Spec.Containers[0]); diff != "" {
+				t.Errorf("the container of another stage was changed:\n%s", diff)
+			}
+			own := container(t, pod, tc.own)
+			if level := own.SecurityContext.SELinuxOptions; (level == nil) != tc.ready || (own.ReadinessProbe != nil) != tc.ready {
+				t.Errorf("SELinux options %v, readiness %v", level, own.ReadinessProbe)
+			}
+		})
+	}
+}
