@@ -67,6 +67,16 @@ func TestPodsTheAPIServerWouldRefuse(t *testing.T) {
 	claims := func(c ...v1.VirtualMachineInstanceResourceClaim) change {
 		return spec(func(s *v1.VirtualMachineInstanceSpec) { s.ResourceClaims = c })
 	}
+	pulled := func(policy corev1.PullPolicy) v1.VolumeSource {
+		return v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: "i", ImagePullPolicy: policy}}
+	}
+	bootImage := func(image string, policy corev1.PullPolicy) change {
+		return spec(func(s *v1.VirtualMachineInstanceSpec) {
+			s.Domain.Firmware = &v1.Firmware{KernelBoot: &v1.KernelBoot{
+				Container: &v1.KernelBootContainer{Image: image, ImagePullPolicy: policy, KernelPath: "/vmlinuz"},
+			}}
+		})
+	}
 	for name, tc := range map[string]struct {
 		vmi   change
 		field string
@@ -85,6 +95,11 @@ func TestPodsTheAPIServerWouldRefuse(t *testing.T) {
 		"priority class":         {spec(func(s *v1.VirtualMachineInstanceSpec) { s.PriorityClassName = "A" }), "spec.priorityClassName"},
 		"service account":        {spec(func(s *v1.VirtualMachineInstanceSpec) { s.ServiceAccountName = "a b" }), "spec.serviceAccountName"},
 		"service account volume": {volume("v", v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{}}), "spec.volumes[0].serviceAccount.serviceAccountName"},
+		"image":                  {volume("v", image("i ")), "spec.volumes[0].containerDisk.image"},
+		"image of white space":   {volume("v", image(" ")), "spec.volumes[0].containerDisk.image"},
+		"image of the kernel":    {bootImage(" i", ""), "spec.domain.firmware.kernelBoot.container.image"},
+		"pull policy":            {volume("v", pulled("Sometimes")), "spec.volumes[0].containerDisk.imagePullPolicy"},
+		"pull policy of kernel":  {bootImage("i", "always"), "spec.domain.firmware.kernelBoot.container.imagePullPolicy"},
 		"claim of two sources":   {claims(v1.VirtualMachineInstanceResourceClaim{Name: "c", ResourceClaimName: ref("a"), ResourceClaimTemplateName: ref("b")}), "spec.resourceClaims[0]"},
 		"claim of nothing":       {claims(v1.VirtualMachineInstanceResourceClaim{Name: "c"}), "spec.resourceClaims[0]"},
 		"claim name":             {claims(v1.VirtualMachineInstanceResourceClaim{Name: "C", ResourceClaimName: ref("a")}), "spec.resourceClaims[0].name"},

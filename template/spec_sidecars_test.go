@@ -251,6 +251,7 @@ func TestImpossibleSidecarsAreNamed(t *testing.T) {
 		"kind of an inner value": {`[{"image":"i","configMap":{"name":[]}}]`, "[0].configMap.name", template.ErrInvalid, "array"},
 		"118: missing ConfigMap": {`[{"image":"i"},{"image":"i","configMap":{"name":"gone","key":"k","hookPath":"/h"}}]`, "[1].configMap.name", template.ErrMissingFact, `"gone"`},
 		"no image":               {`[{"image":"i"},{}]`, "[1].image", template.ErrInvalid, "SidecarShimImage"},
+		"image":                  {`[{"image":" i"}]`, "[0].image", template.ErrInvalid, "white space"},
 		"pull policy":            {`[{"image":"i","imagePullPolicy":"Sometimes"}]`, "[0].imagePullPolicy", template.ErrInvalid, "Sometimes"},
 		"no ConfigMap":           {`[{"image":"i","configMap":{"key":"k","hookPath":"/h"}}]`, "[0].configMap.name", template.ErrInvalid, ""},
 		"no key":                 {`[{"image":"i","configMap":{"name":"test-cm","hookPath":"/h"}}]`, "[0].configMap.key", template.ErrInvalid, ""},

@@ -25,6 +25,9 @@ func checkSidecar(in Input, s *Sidecar) (errs []error) {
 	if s.Image == "" && in.Config.SidecarShimImage == "" {
 		errs = append(errs, invalid(at+".image", "is empty, and there is no default", "name an image or set Config.SidecarShimImage"))
 	}
+	if strings.TrimSpace(s.Image) != s.Image {
+		errs = append(errs, invalid(at+".image", fmt.Sprintf("%q begins or ends with white space", s.Image), "remove it"))
+	}
 	policies := []corev1.PullPolicy{"", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	if !slices.Contains(policies, s.PullPolicy) {
 		errs = append(errs, invalid(at+".imagePullPolicy", fmt.Sprintf("%q is unknown", s.PullPolicy), "use Always, IfNotPresent or Never"))

@@ -21,6 +21,7 @@ func checkStorage(d *Draft) []error {
 		checkVolumeReferences(&f, at, &d.vmi.Spec.Volumes[i])
 		checkContainerPath(&f, at+".containerPath", d.vmi, &d.vmi.Spec.Volumes[i])
 	}
+	checkImages(&f, d.vmi)
 	checkImageNames(&f, d)
 	checkCloudInitNames(&f, d.vmi.Spec.Volumes)
 	checkMetrics(&f, d.vmi.Spec.Volumes)
@@ -90,6 +91,16 @@ func checkContainerPath(f *faults, at string, vmi *v1.VirtualMachineInstance, v 
 	}
 	if !sharedVolumes(vmi)[v.Name] {
 		f.add(at, "is not shared with the guest", "add a file system named "+v.Name+" to "+vmiFilesystems)
+	}
+}
+
+// checkImages finds images that no container may have.
+func checkImages(f *faults, vmi *v1.VirtualMachineInstance) {
+	for _, image := range diskImages(vmi) {
+		if strings.TrimSpace(image.reference) != image.reference {
+			f.add(image.field, fmt.Sprintf("%q begins or ends with white space", image.reference), "remove it")
+		}
+		f.oneOf(image.field+"PullPolicy", string(image.pullPolicy), pullPolicies...)
 	}
 }
 
