@@ -13,7 +13,7 @@ var (
 	// ErrInvalid marks input that no Pod can be rendered from.
 	ErrInvalid = errors.New("invalid")
 	// ErrUnsupported marks a feature that no stage renders, or not with the given feature gates.
-	ErrUnsupported = errors.New("not supported yet")
+	ErrUnsupported = errors.New("not supported")
 	// ErrMissingFact marks a reading that Facts or Migration lack, such as a claim that does not exist (yet). Trying
 	// again with newer facts may succeed.
 	ErrMissingFact = errors.New("missing fact")
@@ -27,7 +27,7 @@ var (
 type Error struct {
 	// Stage is the name of the stage that failed.
 	Stage string
-	// Object is the VMI as namespace/name.
+	// Object is kind, namespace and name of what is rendered, or of the Pod that is asked about.
 	Object string
 	// Field is the path of the field at fault, such as spec.domain.devices.disks[0].name, in the VMI or, for
 	// ErrFieldOwned, in the Pod.
