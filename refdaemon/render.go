@@ -34,7 +34,7 @@ var podNames = []struct {
 	{"migration", template.TargetPod, "the Pod that a migration moves the guest to"},
 	{"hotplug", template.AttachmentPod, "the Pod that holds volumes plugged into the running guest"},
 	{"trigger", template.TriggerPod, "the Pod that has one such volume provisioned"},
-	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport"},
+	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport, without what it serves"},
 }
 
 // words are the values of a flag that may be given several times.
@@ -47,13 +47,27 @@ func (w *words) Set(word string) error {
 	return nil
 }
 
+// fieldPath is the value of a flag that names a field. An empty one, perhaps of a variable that is not set, is not the same
+// as no flag.
+type fieldPath string
+
+func (p *fieldPath) String() string { return string(*p) }
+
+func (p *fieldPath) Set(path string) error {
+	if path == "" {
+		return errors.New("it is empty; give the path of a field, or a dot for the whole Pod")
+	}
+	*p = fieldPath(path)
+	return nil
+}
+
 // renderOptions are the arguments of "refdaemon render".
 type renderOptions struct {
 	kind          template.PodKind
 	files         words
 	volumes       words
 	output        string
-	explain       string
+	explain       fieldPath
 	resources     bool
 	launcherImage string
 	exporterImage string
@@ -91,7 +105,7 @@ func (o *renderOptions) flags(fs *flag.FlagSet) {
 	fs.Var(&o.files, "f", "`file` of manifests, - for standard input; may be given several times")
 	fs.Var(&o.volumes, "volume", "`name` of a volume to hotplug; may be given several times. None means all that are hotplugged")
 	fs.StringVar(&o.output, "o", "", "output `format`: yaml (the default) or json")
-	fs.StringVar(&o.explain, "explain", "", "tell where a field of the Pod comes from, given its `path`, such as\n"+
+	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as\n"+
 		"spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
 	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
 	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
@@ -205,7 +219,7 @@ func (o *renderOptions) write(out io.Writer, in template.Input) error {
 	if o.resources {
 		return writeAmounts(out, e.Amounts())
 	}
-	return writeOrigins(out, e, o.explain)
+	return writeOrigins(out, e, string(o.explain))
 }
 
 func writePod(out io.Writer, pod *corev1.Pod, format string) error {

@@ -73,11 +73,12 @@ func TestRender(t *testing.T) {
 		"stdin twice":          {args: []string{"launcher", "-f", "-", "-f", "-"}, code: 2, err: "refdaemon: render: -f - is given twice, but standard input can be read once; refdaemon render -h tells how\n"},
 		"unknown format":       {args: []string{"launcher", "-f", "-", "-o", "xml"}, code: 2, err: "refdaemon: render: -o xml is unknown; use yaml or json; refdaemon render -h tells how\n"},
 		"both explain":         {args: []string{"launcher", "-f", "-", "--explain", "spec", "--explain-resources"}, code: 2, err: "refdaemon: render: --explain and --explain-resources exclude each other; refdaemon render -h tells how\n"},
+		"explain nothing":      {args: []string{"launcher", "-f", "-", "--explain", ""}, code: 2, err: "refdaemon: render: invalid value \"\" for flag -explain: it is empty; give the path of a field, or a dot for the whole Pod; refdaemon render -h tells how\n"},
 		"explain as JSON":      {args: []string{"launcher", "-f", "-", "--explain", "spec", "-o", "json"}, code: 2, err: "refdaemon: render: -o is the format of a Pod, which --explain and --explain-resources do not print; refdaemon render -h tells how\n"},
 		"volume of a launcher": {args: []string{"launcher", "-f", "-", "--volume", "a"}, code: 2, err: "refdaemon: render: --volume is for hotplug and trigger; refdaemon render -h tells how\n"},
 
 		"absent file":  {args: []string{"launcher", "-f", "absent.yaml"}, code: 1, err: "refdaemon: render: open absent.yaml: no such file or directory; name a file that can be read\n"},
-		"a folder":     {args: []string{"launcher", "-f", "testdata"}, code: 1, err: "refdaemon: render: open testdata: no such file or directory; name a file that can be read\n"},
+		"a folder":     {args: []string{"launcher", "-f", "../examples"}, code: 1, err: "refdaemon: ../examples: cannot be read: read ../examples: is a directory; give a file with manifests\n"},
 		"empty input":  {args: []string{"launcher", "-f", "-"}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
 		"no image":     {args: []string{"launcher", "-f", "-"}, stdin: bareGuest, code: 1, err: "refdaemon: the image of the launcher is not known; give --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag\n"},
 		"no claim":     {args: []string{"launcher", "-f", "../examples/render/guest.yaml", "--image", "mine"}, code: 1, err: "refdaemon: render VirtualMachineInstance default/web: stage volumes: spec.volumes[1].persistentVolumeClaim.claimName: claim \"web-data\" is not known (missing fact); create the PersistentVolumeClaim in the namespace of the guest\n"},

@@ -11,7 +11,8 @@
 //   - the VirtualMachineInstanceMigration names it in spec.vmiName
 //   - its Pods are controlled by it, or labelled as created by it
 //   - the source Node is the one its Pod is on
-//   - a VirtualMachineExport is rendered without any guest
+//   - a VirtualMachineExport is rendered without any guest, to the bare exporter: claims, certificate and token that it
+//     serves with are chosen by its controller and are in no manifest
 //
 // [Default] gives a guest what KubeVirt's webhooks would.
 //

@@ -43,7 +43,7 @@ func (o Object) String() string { return objectName(o.Kind, o.Value.GetNamespace
 func Read(name string, r io.Reader) ([]Object, error) {
 	content, err := io.ReadAll(r)
 	if err != nil {
-		return nil, &Error{Source: Source{File: name}, Reason: "cannot be read", Err: err}
+		return nil, &Error{Source: Source{File: name}, Reason: "cannot be read", Remedy: "give a file with manifests", Err: err}
 	}
 	all, err := documents(name, content)
 	errs := []error{err}

@@ -277,7 +277,7 @@ func TestEveryFaultIsReportedAndTheRestIsRead(t *testing.T) {
 func TestAReaderThatFailsIsNamed(t *testing.T) {
 	broken := errors.New("broken")
 	_, err := offline.Read("test.yaml", iotest.ErrReader(broken))
-	if !errors.Is(err, broken) || err.Error() != "test.yaml: cannot be read: broken" {
+	if !errors.Is(err, broken) || err.Error() != "test.yaml: cannot be read: broken; give a file with manifests" {
 		t.Errorf("error %v", err)
 	}
 }
