@@ -5,6 +5,7 @@ package template_test
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -60,6 +61,66 @@ func TestPodsShareNothingWithTheInput(t *testing.T) {
 				t.Errorf("the Pod shares memory with its input:\n%s", cmp.Diff(before, p.in, exported))
 			}
 		})
+	}
+}
+
+// TestPodsShareNothingWithinThemselves looks for memory that is in a Pod of the corpus twice: who changes one field of a
+// Pod must not change another.
+func TestPodsShareNothingWithinThemselves(t *testing.T) {
+	for _, p := range corpus(t) {
+		t.Run(p.name, func(t *testing.T) {
+			pod, err := p.render()
+			if err != nil {
+				t.Fatal(err)
+			}
+			places(reflect.ValueOf(pod), "pod", map[place]string{}, func(first, second string) {
+				t.Errorf("%s and %s are the same memory", first, second)
+			})
+		})
+	}
+}
+
+// place is where the contents of a pointer, map or slice are. Of what has no contents elsewhere it is zero.
+type place struct {
+	of      reflect.Type
+	address uintptr
+}
+
+func memory(v reflect.Value) place {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map:
+		return place{v.Type(), v.Pointer()}
+	case reflect.Slice:
+		if v.Len() > 0 {
+			return place{v.Type(), v.Pointer()}
+		}
+	}
+	return place{}
+}
+
+// places reports each two places in a value that are the same memory.
+func places(v reflect.Value, at string, seen map[place]string, shared func(first, second string)) {
+	if v.Type() == quantityType || v.Type() == timeType {
+		return
+	}
+	if first, ok := seen[memory(v)]; ok && memory(v).address != 0 {
+		shared(first, at)
+		return
+	}
+	seen[memory(v)] = at
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			places(v.Elem(), at, seen, shared)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			places(v.Index(i), fmt.Sprintf("%s[%d]", at, i), seen, shared)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			places(v.Field(i), at+"."+v.Type().Field(i).Name, seen, shared)
+		}
 	}
 }
 

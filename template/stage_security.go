@@ -26,11 +26,12 @@ func security(d *Draft) error {
 			write(p.Spec.SecurityContext)
 		})
 	}
-	user, group, yes := int64(0), qemuUser, true
-	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = &group })
+	// Every field has a value of its own, so that who changes one later does not change another.
+	user, yes := int64(0), true
+	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = new(qemuUser) })
 	if nonRoot(d.vmi) {
 		user = qemuUser
-		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = &group })
+		set(runtimeUser, "runAsGroup", func(c *corev1.PodSecurityContext) { c.RunAsGroup = new(qemuUser) })
 		set(runtimeUser, "runAsNonRoot", func(c *corev1.PodSecurityContext) { c.RunAsNonRoot = &yes })
 	}
 	set(runtimeUser, "runAsUser", func(c *corev1.PodSecurityContext) { c.RunAsUser = &user })
@@ -61,10 +62,10 @@ func seccomp(s *v1.CustomProfile) *corev1.SeccompProfile {
 
 // computeSecurity is the security context of the compute container.
 func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
-	user, yes, no := qemuUser, true, false
+	yes, no := true, false
 	if nonRoot(vmi) {
 		return &corev1.SecurityContext{
-			RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			RunAsUser: new(qemuUser), RunAsGroup: new(qemuUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 			Capabilities: &corev1.Capabilities{
 				Add:  []corev1.Capability{"NET_BIND_SERVICE"},
 				Drop: []corev1.Capability{"ALL"},

@@ -75,7 +75,7 @@ func sharedFolder(v *v1.Volume) folder {
 }
 
 func virtiofsContainer(d *Draft, f folder) corev1.Container {
-	user, yes, no := qemuUser, true, false
+	yes, no := true, false
 	c := corev1.Container{
 		Name: virtiofsPrefix + f.volume, Image: d.config.LauncherImage, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/usr/libexec/virtiofsd"},
@@ -89,7 +89,7 @@ func virtiofsContainer(d *Draft, f folder) corev1.Container {
 			"--migration-mode=find-paths",
 		},
 		SecurityContext: &corev1.SecurityContext{
-			RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
+			RunAsUser: new(qemuUser), RunAsGroup: new(qemuUser), RunAsNonRoot: &yes, AllowPrivilegeEscalation: &no,
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 		Resources:    supportResources(d, v1.VirtioFS, amounts{cpu: "10m", memory: "1M"}, amounts{cpu: "100m", memory: "80M"}),
