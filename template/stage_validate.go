@@ -41,7 +41,7 @@ func checkDisks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is the name of disks[%d] as well", disk.Name, first), "give every disk its own name"))
 		}
 		seen[disk.Name] = i
-		if !volumes[disk.Name] {
+		if !volumes[disk.Name] && disk.CDRom == nil { // a drive may be empty: its medium is a volume that is plugged in later
 			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no volume %q", disk.Name), "add the volume to spec.volumes or remove the disk"))
 		}
 		errs = append(errs, checkDiskDevice(at, disk)...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -123,6 +124,16 @@ func wantError(t *testing.T, err error, field string, class error) {
 	}
 	if !strings.Contains(err.Error(), field) {
 		t.Errorf("%q does not name the field", err)
+	}
+}
+
+// TestDriveMayBeEmpty is about a drive whose medium is plugged in later: the Pod is that of a guest without the drive.
+func TestDriveMayBeEmpty(t *testing.T) {
+	drive := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "drive", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}}}
+	}
+	if diff := cmp.Diff(launcher(t, input(newVMI())), launcher(t, input(newVMI(drive)))); diff != "" {
+		t.Error(diff)
 	}
 }
 
