@@ -102,6 +102,7 @@ func TestPodsTheAPIServerWouldRefuse(t *testing.T) {
 		"pull policy of kernel":  {bootImage("i", "always"), "spec.domain.firmware.kernelBoot.container.imagePullPolicy"},
 		"claim of two sources":   {claims(v1.VirtualMachineInstanceResourceClaim{Name: "c", ResourceClaimName: ref("a"), ResourceClaimTemplateName: ref("b")}), "spec.resourceClaims[0]"},
 		"claim of nothing":       {claims(v1.VirtualMachineInstanceResourceClaim{Name: "c"}), "spec.resourceClaims[0]"},
+		"claim of a name twice":  {changes(resourceClaim("c"), resourceClaim("c")), "spec.resourceClaims[1].name"},
 		"claim name":             {claims(v1.VirtualMachineInstanceResourceClaim{Name: "C", ResourceClaimName: ref("a")}), "spec.resourceClaims[0].name"},
 	} {
 		t.Run(name, func(t *testing.T) {

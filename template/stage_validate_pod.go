@@ -174,8 +174,13 @@ func checkReferences(f *faults, spec *v1.VirtualMachineInstanceSpec) {
 			f.text(fmt.Sprintf("spec.volumes[%d].serviceAccount.serviceAccountName", i), a.ServiceAccountName, validation.IsDNS1123Subdomain, useDNSName)
 		}
 	}
+	claims := map[string]int{}
 	for i := range spec.ResourceClaims {
 		c, at := &spec.ResourceClaims[i], fmt.Sprintf("spec.resourceClaims[%d]", i)
+		if first, ok := claims[c.Name]; ok {
+			f.add(at+".name", fmt.Sprintf("%q is the name of resourceClaims[%d] as well", c.Name, first), "give every claim its own name")
+		}
+		claims[c.Name] = i
 		f.text(at+".name", c.Name, validation.IsDNS1123Label, useDNSLabel)
 		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
 			f.add(at, "needs either resourceClaimName or resourceClaimTemplateName", "name the claim or the template, not both")
