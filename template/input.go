@@ -154,7 +154,7 @@ type Config struct {
 	AdditionalGuestMemoryOverheadRatio string
 	// AutoCPULimitNamespaceLabelSelector selects namespaces whose Pods get a CPU limit.
 	AutoCPULimitNamespaceLabelSelector *metav1.LabelSelector
-	// ClusterArchitecture stands in for a VMI without architecture where only the overhead depends on it.
+	// ClusterArchitecture stands in for that of a VMI without one in the memory overhead and in the folder of the firmware.
 	ClusterArchitecture string
 	// IgnoreSELinuxLevel lets a migration target have another SELinux level than its source
 	// (migrations.matchSELinuxLevelOnMigration: false).

@@ -84,6 +84,8 @@ func TestSpecFlags(t *testing.T) {
 		"48: firmware of amd64":          {[]change{arch("amd64")}, nil, "--ovmf-path /usr/share/edk2/ovmf", false},
 		"48: firmware configured":        {[]change{arm64}, config(func(c *template.Config) { c.OVMFPath = "/o" }), "--ovmf-path /o", false},
 		"48: configured for arm64":       {[]change{arm64}, config(func(c *template.Config) { c.OVMFPath, c.OVMFPaths = "/o", map[string]string{"arm64": "/a"} }), "--ovmf-path /a", false},
+		"48: firmware of the cluster":    {nil, config(func(c *template.Config) { c.ClusterArchitecture = "arm64" }), "--ovmf-path /usr/share/AAVMF", false},
+		"48: configured for amd64":       {nil, config(func(c *template.Config) { c.ClusterArchitecture, c.OVMFPaths = "", map[string]string{"amd64": "/a"} }), "--ovmf-path /a", false},
 		"49: image volumes off":          {nil, []func(*template.Input){gatesOff("ImageVolume")}, "--image-volume", true},
 		"49: naming off":                 {nil, []func(*template.Input){gatesOff("PodSecondaryInterfaceNamingUpgrade")}, "--upgrade-ordinal-ifaces", true},
 		"50: emulation":                  {nil, config(func(c *template.Config) { c.AllowEmulation = true }), "--allow-emulation", false},

@@ -50,7 +50,7 @@ func computeArgs(d *Draft) {
 		{"--container-disk-dir", containerDiskDir, ""},
 		{"--grace-period-seconds", strconv.FormatInt(graceSeconds(d.vmi)+launcherGraceMargin, 10), "spec.terminationGracePeriodSeconds"},
 		{"--hook-sidecars", strconv.Itoa(len(d.sidecars)), "stage hooks"},
-		{"--ovmf-path", ovmfPath(d), "Config.OVMFPath, spec.architecture"},
+		{"--ovmf-path", ovmfPath(d), "Config.OVMFPath, Config.OVMFPaths, spec.architecture, Config.ClusterArchitecture"},
 		{"--disk-memory-limit", strconv.FormatInt(d.config.DiskMemoryLimit, 10), "Config.DiskMemoryLimit"},
 		{"--hypervisor", d.config.Hypervisor, "Config.Hypervisor"},
 	} {
@@ -120,21 +120,24 @@ func qemuTimeout(d *Draft) string {
 	return fmt.Sprintf("%ds", int64(d.config.QEMUTimeout.Seconds())+int64(h.Sum32()%maxTimeoutJitter))
 }
 
+// ovmfPath is the folder of the firmware. Every architecture that has no folder of its own has that of amd64.
 func ovmfPath(d *Draft) string {
-	if path := d.config.OVMFPaths[architecture(d.vmi, d.config)]; path != "" {
-		return path
+	arch, path := architecture(d.vmi, d.config), "/usr/share/edk2/ovmf"
+	switch arch {
+	case "arm64":
+		path = "/usr/share/AAVMF"
+	case archS390x:
+		path = ""
+	default:
+		arch = "amd64"
+	}
+	if configured := d.config.OVMFPaths[arch]; configured != "" {
+		return configured
 	}
 	if d.config.OVMFPath != "" {
 		return d.config.OVMFPath
 	}
-	switch architecture(d.vmi, d.config) {
-	case "arm64":
-		return "/usr/share/AAVMF"
-	case archS390x:
-		return ""
-	default:
-		return "/usr/share/edk2/ovmf"
-	}
+	return path
 }
 
 func computeEnv(d *Draft) error {
