@@ -9,7 +9,7 @@ import (
 )
 
 // ConfigFrom reads the cluster's configuration from the KubeVirt object; nil stands for a cluster without one, which has
-// KubeVirt's defaults. The result shares maps and slices with the object.
+// KubeVirt's defaults. The result shares maps, slices and pointers with the object.
 func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	c := Config{LauncherImage: launcherImage}
 	if kv == nil {

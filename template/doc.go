@@ -52,6 +52,10 @@
 //   - Sidecars of network binding plugins are in the order of the interfaces that use them first.
 //   - A ConfigMap or claim of hook sidecars whose name is no name of a volume, or is that of another volume, is a volume
 //     whose name is derived from it.
+//   - The annotation of hook sidecars is read strictly: an unknown field, and null in the place of the list, are errors.
+//   - Resources of the VMI that are devices of the launcher, such as devices.kubevirt.io/kvm, are errors. Where they name the
+//     resource of a GPU or host device, the number of those devices counts.
+//   - A drive for CD-ROMs may be without a volume, whatever the gates: it is for admission to refuse.
 //   - The bindings that KubeVirt has removed are errors: slirp, macvtap and the old passt.
 //   - A containerPath volume is rendered by stage virtiofs, as there is no webhook: it is found among the mounts that stages
 //     before have given to compute, not among those that the API server or other webhooks add.
@@ -67,5 +71,7 @@
 // # What is refused
 //
 // A VMI that uses what no stage renders gets an Error that wraps ErrUnsupported and names the field, never a Pod without
-// it. Of the stock stages that is only a containerPath volume while the gate ContainerPathVolumes is off.
+// it. Of the stock stages that are only the removed bindings, and a containerPath volume while the gate ContainerPathVolumes
+// is off. The exception is KubeVirt's own: while the gate of its kind is off, a device by claim is left out, unless the
+// cluster lists permitted devices.
 package template

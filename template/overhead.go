@@ -41,7 +41,7 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 
 // MemoryOverhead calculates the overhead of a VMI's launcher Pod with KubeVirt's numbers, and with the terms of further
 // calculators, which the ratio does not scale. It depends on the VMI, Config.ClusterArchitecture and
-// Config.AdditionalGuestMemoryOverheadRatio alone:
+// Config.AdditionalGuestMemoryOverheadRatio alone; the VMI must be set:
 //
 //	page tables                   1/512 of spec.domain.resources.requests.memory, rounded up to kB before
 //	virt-launcher-monitor          25Mi

@@ -39,7 +39,8 @@ type Resources struct {
 	// Requests and Limits have cpu, memory, hugepages-<size> and ephemeral-storage as far as they are requested or
 	// limited, and whatever else spec.domain.resources names.
 	Requests, Limits map[corev1.ResourceName]Calculation
-	// Overhead is the memory beyond the guest's own; its terms are among those of the memory request.
+	// Overhead is the memory beyond the guest's own; its terms are among those of the memory limit, and of the memory request
+	// unless overcommitGuestOverhead leaves them out.
 	Overhead Overhead
 }
 
