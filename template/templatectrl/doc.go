@@ -11,8 +11,8 @@
 //	SourceNode(ctx, pod)     for template.Migration: the Node that a migration leaves
 //	ClaimNames(vmi)          whose claims a controller watches, so that a guest is looked at again when one appears
 //
-// What does not exist is no error here. It stays out of the facts, and whoever renders is told by template.ErrMissingFact
-// which field asks for it.
+// What does not exist is no error here, the guest's Namespace excepted. It stays out of the facts, and whoever renders is
+// told by template.ErrMissingFact which field asks for it.
 //
 // # What is read, and from where
 //
