@@ -62,6 +62,8 @@
 //   - Of several claims with the state of one guest the newest counts. What a migration's target gets is never taken from the
 //     VMI's status about an earlier migration.
 //   - A target that has lost its image digest is an error, as a migration must not change the disk under the guest.
+//   - Volumes with the secrets of cloud-init are behind those of all disks, whatever the order in the VMI.
+//   - A migration's annotation kubevirt.io/func-test-migration-target-image-override, for KubeVirt's own tests, has no effect.
 //   - A hotplug Pod needs all its claims to be known, and refuses names that hide its own files or that two volumes share.
 //   - A target received from another cluster is kept off the source's node in all required node terms, and takes the
 //     source's SELinux context and CPU labels from status.migrationState.sourceState.
