@@ -40,6 +40,7 @@ var podNames = []struct {
 // words are the values of a flag that may be given several times.
 type words []string
 
+// String is part of flag.Value.
 func (w *words) String() string { return strings.Join(*w, ",") }
 
 func (w *words) Set(word string) error {
@@ -51,6 +52,7 @@ func (w *words) Set(word string) error {
 // as no flag.
 type fieldPath string
 
+// String is part of flag.Value.
 func (p *fieldPath) String() string { return string(*p) }
 
 func (p *fieldPath) Set(path string) error {

@@ -236,6 +236,7 @@ func joined(err error) []error {
 // wrapped reads as the class of an Error and has all errors around it as cause.
 type wrapped struct{ class, all error }
 
+// Error is the text of the class alone, as that of the rest is in the reason.
 func (w *wrapped) Error() string { return fmt.Sprint(w.class) }
 
 func (w *wrapped) Unwrap() error { return w.all }

@@ -24,6 +24,7 @@ const (
 
 var places = [...]string{"", "a", "b"}
 
+// String is the letter of the node.
 func (p place) String() string { return places[p] }
 
 // other is the other node.
@@ -57,6 +58,7 @@ const (
 
 var slotNames = [slotCount]string{"vmi", "launcher", "target1", "target2", "m1", "m2", "extra1", "extra2", "extra3"}
 
+// String is the name of the object in scripts.
 func (s slot) String() string { return slotNames[s] }
 
 func (s slot) isPod() bool {

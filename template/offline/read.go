@@ -69,6 +69,7 @@ type head struct {
 	} `json:"metadata"`
 }
 
+// String names the object in errors.
 func (h *head) String() string { return objectName(h.Kind, h.Metadata.Namespace, h.Metadata.Name) }
 
 // listing is a List, or the list of one kind.
