@@ -59,10 +59,10 @@ type Resources struct {
 //
 // Memory: the request is what the VMI requests, else its limit, else the guest's memory divided by Config.MemoryOvercommit;
 // plus the overhead (see MemoryOverhead), unless overcommitGuestOverhead is set. The limit, where there is one, always has
-// the overhead. Dedicated CPUs make the limit equal to the request. With hugepages, the guest's memory is moved to the
-// resource hugepages-<size>, and always as a whole: neither overcommit nor a smaller request shrinks it, as the guest would
-// die from the first page that is missing. A quota on memory gives a VMI without limit one of twice the request, or of
-// another multiple by namespace label alpha.kubevirt.io/auto-memory-limits-ratio.
+// the overhead. Dedicated CPUs make the limit equal to the request before the overhead is added. With hugepages, the
+// guest's memory is moved to the resource hugepages-<size>, and always as a whole: neither overcommit nor a smaller request
+// shrinks it, as the guest would die from the first page that is missing. A quota on memory gives a VMI without limit one
+// of twice the request, or of another multiple by namespace label alpha.kubevirt.io/auto-memory-limits-ratio.
 //
 // Storage: 50 MB for the launcher's own files are added to request and limit.
 //

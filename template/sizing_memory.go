@@ -27,7 +27,7 @@ func (s *sizing) memory() {
 	request := s.guestMemory()
 	request.Terms = slices.Grow(request.Terms, len(s.overhead.Terms)+1) // and the hugepages
 	limit, limited := s.limits[corev1.ResourceMemory]
-	if s.vmi.IsCPUDedicated() && len(request.Terms) != 0 {
+	if s.vmi.IsCPUDedicated() {
 		limit, limited = request.clone(), true
 	}
 	hugepages := s.hugepages()

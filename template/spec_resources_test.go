@@ -189,6 +189,7 @@ func TestSpecResources(t *testing.T) {
 			"cpu=6 memory=1480589312", "cpu=6 memory=1480589312"},
 		"74: no topology, request alone": {changes(isolated(0), guest("1Gi"), requests("cpu", "3")), nil, 406847488, "cpu=4 memory=1480589312", "cpu=4 memory=1480589312"},
 		"74: no topology, nothing":       {changes(isolated(0), guest("1Gi")), nil, 406847488, "cpu=2 memory=1480589312", "cpu=2 memory=1480589312"},
+		"75: also without memory":        {cpu(v1.CPU{Cores: 2, DedicatedCPUPlacement: true}), nil, 415236096, "cpu=2 memory=396Mi", "cpu=2 memory=396Mi"},
 		"75: the memory limit is the request": {changes(cpu(v1.CPU{Cores: 2, DedicatedCPUPlacement: true}), requests("memory", "1G"), limits("memory", "2G")), nil, 417189221,
 			"cpu=2 memory=1417189221", "cpu=2 memory=1417189221"},
 		"76: realtime": {changes(cpu(v1.CPU{Cores: 1, DedicatedCPUPlacement: true, Realtime: &v1.Realtime{}}),
