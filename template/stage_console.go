@@ -53,16 +53,34 @@ type amounts struct{ cpu, memory string }
 // supportResources are the resources of a container beside compute: the configured ones, else the given defaults.
 // A Pod of guaranteed quality of service needs requests equal to limits.
 func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
-	r := configuredResources(d, kind, request, limit)
+	r := replacedResources(d, kind, request, limit)
 	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
 		r.Requests = r.Limits.DeepCopy()
 	}
-	return r
+	return withinLimits(d, kind, r)
 }
 
 // configuredResources are those of a container in a Pod of its own, whose quality of service is not the guest's. The Draft
 // need not have a VMI.
 func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
+	return withinLimits(d, kind, replacedResources(d, kind, request, limit))
+}
+
+// withinLimits ends the stage if a request is above its limit: a configuration that replaces one of them alone may meet the
+// default of the other.
+func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, limit := r.Requests[name], r.Limits[name]
+		if !limit.IsZero() && request.Cmp(limit) > 0 {
+			d.fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].requests.%s", kind, name),
+				request.String()+" is above the limit of "+limit.String(), "configure a limit that is not below the request"))
+		}
+	}
+	return r
+}
+
+// replacedResources are the given defaults where the configuration does not replace them.
+func replacedResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
 	for _, c := range d.config.ContainerResources {
 		if c.Type != kind {

@@ -39,6 +39,21 @@ func TestWrongInputIsRefused(t *testing.T) {
 			func(in *template.Input) { in.VMI.Spec.Domain.Resources.Limits = list("devices.kubevirt.io/kvm", "2") },
 			"spec.domain.resources.limits[devices.kubevirt.io/kvm]",
 		},
+		"console log that requests more than the default limit": {
+			func(in *template.Input) {
+				in.Config.ContainerResources = []v1.SupportContainerResources{{
+					Type: v1.GuestConsoleLog, Resources: v1.ResourceRequirementsWithoutClaims{Requests: list("memory", "100M")},
+				}}
+			}, "Config.ContainerResources[guest-console-log].requests.memory",
+		},
+		"console log of dedicated CPUs that requests more than its limit, which counts": {
+			func(in *template.Input) {
+				cpu(v1.CPU{Cores: 1, DedicatedCPUPlacement: true})(in.VMI)
+				in.Config.ContainerResources = []v1.SupportContainerResources{{
+					Type: v1.GuestConsoleLog, Resources: v1.ResourceRequirementsWithoutClaims{Requests: list("memory", "100M")},
+				}}
+			}, "",
+		},
 		"no reading of a quota is no quota": {func(in *template.Input) { in.Facts.Quotas = []*corev1.ResourceQuota{nil} }, ""},
 		"device with its limit": {func(in *template.Input) {
 			in.VMI.Spec.Domain.Resources.Requests, in.VMI.Spec.Domain.Resources.Limits = list("example.com/card", "2"), list("example.com/card", "2")
