@@ -25,10 +25,10 @@ func compute(d *Draft) error {
 		SecurityContext:          computeSecurity(d.vmi),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	})
-	for part, from := range map[string]string{
-		".image": "Config.LauncherImage", ".imagePullPolicy": "Config.ImagePullPolicy", ".securityContext": runtimeUser,
+	for _, part := range []struct{ name, from string }{
+		{".image", "Config.LauncherImage"}, {".imagePullPolicy", "Config.ImagePullPolicy"}, {".securityContext", runtimeUser},
 	} {
-		d.From(from).claim(field{base: fieldContainers, name: computeContainer, sub: part})
+		d.From(part.from).claim(field{base: fieldContainers, name: computeContainer, sub: part.name})
 	}
 	computeArgs(d)
 	computePorts(d)
@@ -183,7 +183,7 @@ func launcherVerbosity(d *Draft) (uint, string, error) {
 	if text, ok := d.vmi.Labels[label]; ok {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return 0, "", invalid("metadata.labels["+label+"]", fmt.Sprintf("%q is no log level", text), "use a number from 0 to 9")
+			return 0, "", invalid("metadata.labels["+label+"]", fmt.Sprintf("%q is no log level", text), "use a number, 0 for the least")
 		}
 		return uint(n), text, nil
 	}
