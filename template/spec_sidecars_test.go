@@ -109,11 +109,7 @@ func TestSpecSidecarContainer(t *testing.T) {
 func pullAlways(in *template.Input) { in.Config.ImagePullPolicy = corev1.PullAlways }
 
 func sidecarResources(requests, limits corev1.ResourceList) func(*template.Input) {
-	return func(in *template.Input) {
-		in.Config.ContainerResources = []v1.SupportContainerResources{{
-			Type: v1.SideCar, Resources: v1.ResourceRequirementsWithoutClaims{Requests: requests, Limits: limits},
-		}}
-	}
+	return configured(v1.SideCar, requests, limits)
 }
 
 func TestSpecSidecarsOfThePod(t *testing.T) {

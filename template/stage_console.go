@@ -66,14 +66,19 @@ func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit 
 	return withinLimits(d, kind, replacedResources(d, kind, request, limit))
 }
 
-// withinLimits ends the stage if a request is above its limit: a configuration that replaces one of them alone may meet the
-// default of the other.
+// withinLimits ends the stage if an amount is negative, or a request above its limit: a configuration that replaces one of
+// them alone may meet the default of the other.
 func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		request, limit := r.Requests[name], r.Limits[name]
-		if !limit.IsZero() && request.Cmp(limit) > 0 {
-			d.fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].requests.%s", kind, name),
-				request.String()+" is above the limit of "+limit.String(), "configure a limit that is not below the request"))
+		at, request, limit := fmt.Sprintf("Config.ContainerResources[%s].", kind), r.Requests[name], r.Limits[name]
+		switch {
+		case limit.Sign() < 0:
+			d.fail(invalid(at+"limits."+string(name), limit.String()+" is negative", "use a positive amount"))
+		case request.Sign() < 0:
+			d.fail(invalid(at+"requests."+string(name), request.String()+" is negative", "use a positive amount"))
+		case !limit.IsZero() && request.Cmp(limit) > 0:
+			d.fail(invalid(at+"requests."+string(name), request.String()+" is above the limit of "+limit.String(),
+				"configure a limit that is not below the request"))
 		}
 	}
 	return r

@@ -12,6 +12,15 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
+// configured gives a kind of container resources.
+func configured(kind v1.SupportContainerType, requests, limits corev1.ResourceList) func(*template.Input) {
+	return func(in *template.Input) {
+		in.Config.ContainerResources = []v1.SupportContainerResources{{
+			Type: kind, Resources: v1.ResourceRequirementsWithoutClaims{Requests: requests, Limits: limits},
+		}}
+	}
+}
+
 // TestWrongInputIsRefused has what is refused for Pods of every kind.
 func TestWrongInputIsRefused(t *testing.T) {
 	up := "../secrets"
@@ -23,7 +32,17 @@ func TestWrongInputIsRefused(t *testing.T) {
 		"launcher image":  {func(in *template.Input) { in.Config.LauncherImage += "\n" }, "Config.LauncherImage"},
 		"shim image":      {func(in *template.Input) { in.Config.SidecarShimImage = " shim" }, "Config.SidecarShimImage"},
 		"seccomp profile": {func(in *template.Input) { in.Config.Seccomp = &v1.CustomProfile{LocalhostProfile: &up} }, "Config.Seccomp.localhostProfile"},
-		"architecture":    {func(in *template.Input) { in.VMI.Spec.Architecture = "-1" }, "spec.architecture"},
+		"limit below the default request": {
+			configured(v1.GuestConsoleLog, nil, list("memory", "30M")), "Config.ContainerResources[guest-console-log].requests.memory",
+		},
+		"negative limit of a container": {
+			configured(v1.GuestConsoleLog, nil, list("cpu", "-1")), "Config.ContainerResources[guest-console-log].limits.cpu",
+		},
+		"negative request of a container": {
+			configured(v1.GuestConsoleLog, list("memory", "-1"), nil), "Config.ContainerResources[guest-console-log].requests.memory",
+		},
+		"request with its limit": {configured(v1.GuestConsoleLog, list("cpu", "2"), list("cpu", "2")), ""},
+		"architecture":           {func(in *template.Input) { in.VMI.Spec.Architecture = "-1" }, "spec.architecture"},
 		"resource that is none": {
 			func(in *template.Input) { in.VMI.Spec.Domain.Resources.Requests = list("disk", "1") }, "spec.domain.resources.requests[disk]",
 		},
@@ -92,6 +111,29 @@ func TestWrongMigrationIsRefused(t *testing.T) {
 			var e *template.Error
 			if !errors.As(err, &e) || e.Field != field {
 				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestWrongAmountsOfOtherPods has the containers that are alone in their Pods.
+func TestWrongAmountsOfOtherPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind  template.PodKind
+		in    template.Input
+		of    v1.SupportContainerType
+		field string
+	}{
+		"attachment": {template.AttachmentPod, plugInput(t, "v1"), v1.HotplugAttachment, "Config.ContainerResources[hotplug-disk].requests.memory"},
+		"trigger":    {template.TriggerPod, plugInput(t, "v1"), v1.HotplugAttachment, "Config.ContainerResources[hotplug-disk].requests.memory"},
+		"exporter":   {template.ExporterPod, exportInput(), v1.VMExport, "Config.ContainerResources[vmexport].requests.memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			configured(tc.of, nil, list("memory", "1M"))(&tc.in)
+			_, err := template.Default().Render(tc.kind, tc.in)
+			var e *template.Error
+			if !errors.As(err, &e) || e.Field != tc.field || !errors.Is(err, template.ErrInvalid) || e.Remedy == "" {
+				t.Errorf("got %v, want %s to be refused", err, tc.field)
 			}
 		})
 	}
