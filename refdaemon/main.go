@@ -74,8 +74,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return c.run(ctx, args[1:], out)
 		}
 	}
-	usage(out)
-	return usageError{fmt.Errorf("unknown command %q", args[0])}
+	var help strings.Builder
+	usage(&help)
+	return usageError{fmt.Errorf("unknown command %q\n%s", args[0], help.String())}
 }
 
 func usage(out io.Writer) {

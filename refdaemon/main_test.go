@@ -32,12 +32,19 @@ func TestRunTellsHowItIsUsed(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), tt.args, &out)
-		if tt.fail == "" && err != nil || tt.fail != "" && (err == nil || err.Error() != tt.fail) {
+		told := out.String()
+		if err != nil && tt.fail != "" {
+			if told != "" {
+				t.Errorf("%s: %q is no result", name, told)
+			}
+			told = err.Error()
+		}
+		if tt.fail == "" && err != nil || tt.fail != "" && !strings.HasPrefix(told, tt.fail) {
 			t.Errorf("%s: error %v, want %q", name, err, tt.fail)
 		}
 		for _, c := range commands() {
-			if !strings.Contains(out.String(), c.name) || !strings.Contains(out.String(), c.about) {
-				t.Errorf("%s: usage does not tell of %s:\n%s", name, c.name, &out)
+			if !strings.Contains(told, c.name) || !strings.Contains(told, c.about) {
+				t.Errorf("%s: usage does not tell of %s:\n%s", name, c.name, told)
 			}
 		}
 	}
