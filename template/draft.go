@@ -118,7 +118,7 @@ func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
 // claim makes the current stage the owner of a field, unless another stage owns it or what it is a part of.
 func (d Draft) claim(f field) bool {
 	stage := d.stage.Name
-	owner := d.ledger.owners[f]
+	owner := d.ledger.owners.get(f)
 	o := origin{stage: stage, from: d.from, overrode: owner.overrode}
 	around, whole := d.ledger.around(f, stage)
 	for _, taken := range [...]struct {
@@ -155,7 +155,7 @@ func (d Draft) claimWhole(f field) bool {
 func (d Draft) mayReplace(fields []field) bool {
 	for _, f := range fields {
 		if !d.overrides(f.String()) {
-			d.owned(f, d.ledger.owners[f])
+			d.owned(f, d.ledger.owners.get(f))
 			return false
 		}
 	}

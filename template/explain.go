@@ -43,8 +43,12 @@ func (r *Renderer) Explain(kind PodKind, in Input) (*Explanation, error) {
 		return nil, err
 	}
 	defer d.ledger.release()
-	e := &Explanation{Pod: d.pod, Fields: make([]Origin, 0, len(d.ledger.owners))}
-	for f, o := range d.ledger.owners {
+	e := &Explanation{Pod: d.pod, Fields: make([]Origin, 0, len(d.ledger.owners.entries))}
+	for _, entry := range d.ledger.owners.entries {
+		f, o := entry.field, entry.origin
+		if o.stage == "" {
+			continue
+		}
 		e.Fields = append(e.Fields, Origin{
 			Path: f.String(), Stage: o.stage, From: o.from, Overrode: o.overrode, Terms: d.ledger.terms[f],
 		})

@@ -25,9 +25,9 @@ func StageByStage(kind PodKind, in Input, visit func(stage string, before, after
 			return d.conflict
 		}
 		var owned []string
-		for f, o := range d.ledger.owners {
-			if o.stage == stages[i].Name {
-				owned = append(owned, f.String())
+		for _, entry := range d.ledger.owners.entries {
+			if entry.origin.stage == stages[i].Name {
+				owned = append(owned, entry.field.String())
 			}
 		}
 		visit(stages[i].Name, before, d.pod, owned)

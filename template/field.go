@@ -108,6 +108,9 @@ func (f field) isCanonical() bool {
 		}
 	}
 	for _, list := range keyedParts {
+		if f.sub == "" {
+			break
+		}
 		if f.sub != list && within(f.sub, list) {
 			return false
 		}

@@ -12,7 +12,7 @@ import (
 // ledger records which stage has set which field. A Pod has some hundred fields and most renderings ask for none of them,
 // so ledgers are reused and name fields by value.
 type ledger struct {
-	owners map[field]origin
+	owners owners
 	terms  map[field][]Term
 	// wholes are the fields written with Set, each of which owns everything below it. wide are those of them that may
 	// contain elements of lists and maps.
@@ -25,14 +25,14 @@ type ledger struct {
 type origin struct{ stage, from, overrode string }
 
 var ledgers = sync.Pool{New: func() any {
-	return &ledger{owners: make(map[field]origin, 192), terms: map[field][]Term{}}
+	return &ledger{owners: newOwners(), terms: map[field][]Term{}}
 }}
 
 func newLedger() *ledger { return ledgers.Get().(*ledger) }
 
 // release makes the ledger free for another rendering.
 func (l *ledger) release() {
-	clear(l.owners)
+	l.owners.clear()
 	clear(l.terms)
 	l.wholes, l.wide, l.bases = l.wholes[:0], l.wide[:0], l.bases[:0]
 	ledgers.Put(l)
@@ -43,7 +43,7 @@ func (l *ledger) enter(f field, o origin, terms []Term) {
 	if !slices.Contains(l.bases, f.base) {
 		l.bases = append(l.bases, f.base)
 	}
-	l.owners[f] = o
+	l.owners.put(f, o)
 	if len(terms) > 0 {
 		l.terms[f] = terms
 	} else if len(l.terms) > 0 {
@@ -72,21 +72,20 @@ var keyedBases = []string{
 }
 
 func (l *ledger) has(f field) bool {
-	_, ok := l.owners[f]
-	return ok
+	return l.owners.get(f).stage != ""
 }
 
 // replaced removes a part of a field that another stage has written anew, unless that stage owns the part by now.
 func (l *ledger) replaced(part, whole field) {
-	o, by := l.owners[part], l.owners[whole]
+	o, by := l.owners.get(part), l.owners.get(whole)
 	if o.stage == by.stage {
 		return
 	}
 	if by.overrode == "" {
 		by.overrode = o.stage
-		l.owners[whole] = by
+		l.owners.put(whole, by)
 	}
-	delete(l.owners, part)
+	l.owners.remove(part)
 	delete(l.terms, part)
 }
 
@@ -98,14 +97,14 @@ func (l *ledger) around(f field, stage string) (origin, bool) {
 	}
 	for _, whole := range candidates {
 		if whole != f && whole.contains(f) {
-			if o, ok := l.owners[whole]; ok && o.stage != stage {
+			if o := l.owners.get(whole); o.stage != "" && o.stage != stage {
 				return o, true
 			}
 		}
 	}
 	// What a container came with is not written with Set, but is a whole as well: its security context, its probes.
 	for i := strings.LastIndexByte(f.sub, '.'); i > 0; i = strings.LastIndexByte(f.sub[:i], '.') {
-		if o, ok := l.owners[field{base: f.base, name: f.name, sub: f.sub[:i]}]; ok && o.stage != stage {
+		if o := l.owners.get(field{base: f.base, name: f.name, sub: f.sub[:i]}); o.stage != "" && o.stage != stage {
 			return o, true
 		}
 	}
@@ -118,8 +117,9 @@ func (l *ledger) inside(f field, stage string) (parts []field) {
 	if f.name == "" && !slices.ContainsFunc(l.bases, below) && !slices.Contains(keyedBases, f.base) {
 		return nil
 	}
-	for other, o := range l.owners {
-		if other != f && f.contains(other) && o.stage != stage {
+	for i := range l.owners.entries {
+		other, by := l.owners.entries[i].field, l.owners.entries[i].origin.stage
+		if by != "" && by != stage && other != f && f.contains(other) {
 			parts = append(parts, other)
 		}
 	}

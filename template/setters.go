@@ -25,6 +25,9 @@ func (d Draft) Set(path string, write func(*corev1.Pod)) {
 // owner, so it is refused.
 func (d Draft) parse(path string) (field, bool) {
 	f := parseField(path)
+	if f.name == "" && f.isCanonical() && !strings.ContainsRune(path, '[') {
+		return f, true
+	}
 	if !strings.HasPrefix(path, f.atomic().String()) || strings.Contains(path, "[]") || !f.isCanonical() || d.isIndexed(f) {
 		d.fail(invalid(path, fmt.Sprintf("stage %q names no field by it", d.stage.Name),
 			"write the path as in Explanation.Fields, with elements by name in brackets: spec.containers[compute].image"))
@@ -158,7 +161,7 @@ func setItem[T any](d Draft, list *[]T, at field, value T, key func(*T) string) 
 		switch {
 		case equality.Semantic.DeepEqual(*old, value):
 			return true
-		case d.ledger.owners[at].stage == d.stage.Name && !d.overrides(at.String()):
+		case d.ledger.owners.get(at).stage == d.stage.Name && !d.overrides(at.String()):
 			d.fail(invalid(at.String(), fmt.Sprintf("stage %q sets it twice, each time differently", d.stage.Name),
 				"rename the volume or device of the guest that leads to one of them"))
 			return false

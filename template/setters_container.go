@@ -29,7 +29,7 @@ func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Cont
 	if base == fieldContainers {
 		other.base = fieldInitContainers
 	}
-	if o, taken := d.ledger.owners[other]; taken { // containers of both lists share their names
+	if o := d.ledger.owners.get(other); o.stage != "" { // containers of both lists share their names
 		d.owned(at, o)
 		return
 	}
@@ -140,17 +140,16 @@ func (d Draft) Arg(container, flag string, values ...string) {
 	if !d.claim(at) {
 		return
 	}
-	words := append([]string{flag}, values...)
 	i := slices.Index(c.Args, flag)
 	if i < 0 {
-		c.Args = append(c.Args, words...)
+		c.Args = append(append(c.Args, flag), values...)
 		return
 	}
 	end := i + 1
 	for end < len(c.Args) && !strings.HasPrefix(c.Args[end], "--") {
 		end++
 	}
-	c.Args = slices.Concat(c.Args[:i], words, c.Args[end:])
+	c.Args = slices.Replace(c.Args, i+1, end, values...)
 }
 
 // Request sets one resource request of a container.

@@ -24,6 +24,8 @@ func compute(d *Draft) error {
 		Command:                  computeCommand(d),
 		SecurityContext:          computeSecurity(d.vmi),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Args:                     make([]string, 0, 32),
+		VolumeMounts:             make([]corev1.VolumeMount, 0, 16),
 	})
 	for _, part := range []struct{ name, from string }{
 		{".image", "Config.LauncherImage"}, {".imagePullPolicy", "Config.ImagePullPolicy"}, {".securityContext", runtimeUser},

@@ -4,6 +4,7 @@ package template
 
 import (
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,16 +70,18 @@ func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit 
 // withinLimits ends the stage if an amount is negative, or a request above its limit: a configuration that replaces one of
 // them alone may meet the default of the other.
 func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		at, request, limit := fmt.Sprintf("Config.ContainerResources[%s].", kind), r.Requests[name], r.Limits[name]
+	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, limit := r.Requests[name], r.Limits[name]
+		wrong := func(side, reason, remedy string) {
+			d.fail(invalid(fmt.Sprintf("Config.ContainerResources[%s].%s.%s", kind, side, name), reason, remedy))
+		}
 		switch {
 		case limit.Sign() < 0:
-			d.fail(invalid(at+"limits."+string(name), limit.String()+" is negative", "use a positive amount"))
+			wrong("limits", limit.String()+" is negative", "use a positive amount")
 		case request.Sign() < 0:
-			d.fail(invalid(at+"requests."+string(name), request.String()+" is negative", "use a positive amount"))
+			wrong("requests", request.String()+" is negative", "use a positive amount")
 		case !limit.IsZero() && request.Cmp(limit) > 0:
-			d.fail(invalid(at+"requests."+string(name), request.String()+" is above the limit of "+limit.String(),
-				"configure a limit that is not below the request"))
+			wrong("requests", request.String()+" is above the limit of "+limit.String(), "configure a limit that is not below the request")
 		}
 	}
 	return r
@@ -109,10 +112,23 @@ func overlay(to, from corev1.ResourceList) {
 func (a amounts) list() corev1.ResourceList {
 	l := corev1.ResourceList{}
 	if a.cpu != "" {
-		l[corev1.ResourceCPU] = resource.MustParse(a.cpu)
+		l[corev1.ResourceCPU] = amount(a.cpu)
 	}
 	if a.memory != "" {
-		l[corev1.ResourceMemory] = resource.MustParse(a.memory)
+		l[corev1.ResourceMemory] = amount(a.memory)
 	}
 	return l
+}
+
+// parsed has the amounts that stages name, each read once.
+var parsed sync.Map
+
+// amount is the quantity of a constant text.
+func amount(text string) resource.Quantity {
+	if q, ok := parsed.Load(text); ok {
+		return q.(resource.Quantity).DeepCopy()
+	}
+	q := resource.MustParse(text)
+	parsed.Store(text, q)
+	return q.DeepCopy()
 }

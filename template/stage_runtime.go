@@ -2,7 +2,11 @@
 
 package template
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 const (
 	containerDisks   = "container-disks"    // the volume in which containers with disk images and the guest meet
@@ -18,6 +22,7 @@ var reservedVolumes = []string{
 
 // runtimeDirs adds the folders in which launcher, libvirt and node agent meet.
 func runtimeDirs(d *Draft) error {
+	d.pod.Spec.Volumes = slices.Grow(d.pod.Spec.Volumes, 16) // most Pods have no more
 	for _, name := range []string{
 		"private", "public", "sockets", launcherBinaries, "libvirt-runtime", "ephemeral-disks",
 	} {

@@ -3,7 +3,6 @@
 package template
 
 import (
-	"fmt"
 	"strconv"
 )
 
@@ -28,8 +27,8 @@ func (VeleroHooks) Annotations(in Input) (map[string]string, error) {
 	for _, hook := range []struct{ when, flag string }{{"pre", "--freeze"}, {"post", "--unfreeze"}} {
 		prefix := hook.when + ".hook.backup.velero.io/"
 		annotations[prefix+"container"] = computeContainer
-		annotations[prefix+"command"] = fmt.Sprintf(`["/usr/bin/virt-freezer", %q, "--name", %q, "--namespace", %q]`,
-			hook.flag, in.VMI.Name, in.VMI.Namespace)
+		annotations[prefix+"command"] = `["/usr/bin/virt-freezer", "` + hook.flag +
+			`", "--name", ` + strconv.Quote(in.VMI.Name) + `, "--namespace", ` + strconv.Quote(in.VMI.Namespace) + "]"
 	}
 	return annotations, nil
 }

@@ -79,25 +79,25 @@ func checkPod(d *Draft) []error {
 func checkMetadata(f *faults, vmi *v1.VirtualMachineInstance) {
 	f.text("metadata.name", vmi.Name, validation.IsDNS1123Subdomain, useDNSName)
 	f.text("metadata.namespace", vmi.Namespace, validation.IsDNS1123Label, useDNSLabel)
-	f.text("metadata.uid", string(vmi.UID), validation.IsValidLabelValue, "render from an object read from the API server")
+	f.text("metadata.uid", string(vmi.UID), labelValue, "render from an object read from the API server")
 	checkLabels(f, "metadata.labels", vmi.Labels)
 	for _, key := range sortedKeys(vmi.Annotations) {
-		f.text("metadata.annotations", strings.ToLower(key), validation.IsQualifiedName, useLabelName)
+		f.text("metadata.annotations", strings.ToLower(key), labelKey, useLabelName)
 	}
 	if filters := vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
 		f.add("metadata.annotations["+v1.CustomLibvirtLogFiltersAnnotation+"]", fmt.Sprintf("%q reads like an argument of the launcher", filters),
 			"use filters of libvirt, such as 3:remote 1:*")
 	}
 	if inject, ok := vmi.Annotations[istioInject]; ok {
-		f.text("metadata.annotations["+istioInject+"]", inject, validation.IsValidLabelValue, "use true or false: it becomes a label")
+		f.text("metadata.annotations["+istioInject+"]", inject, labelValue, "use true or false: it becomes a label")
 	}
 }
 
 // checkLabels checks labels, or selectors that ask for labels.
 func checkLabels(f *faults, at string, labels map[string]string) {
 	for _, key := range sortedKeys(labels) {
-		f.text(at, key, validation.IsQualifiedName, useLabelName)
-		f.text(at+"["+key+"]", labels[key], validation.IsValidLabelValue, useLabelValue)
+		f.text(at, key, labelKey, useLabelName)
+		f.text(at+"["+key+"]", labels[key], labelValue, useLabelValue)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -101,7 +100,7 @@ func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 func checkAsked(field string, name corev1.ResourceName, q *resource.Quantity) (errs []error) {
 	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 	if !standard {
-		if problems := validation.IsQualifiedName(string(name)); len(problems) > 0 {
+		if problems := labelKey(string(name)); len(problems) > 0 {
 			errs = append(errs, invalid(field, fmt.Sprintf("%q is no name of a resource: %s", name, problems[0]), "use a name such as memory"))
 		} else if !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
 			errs = append(errs, invalid(field, fmt.Sprintf("%q is no resource of a container", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))

@@ -42,12 +42,12 @@ func checkScheduling(f *faults, d *Draft) {
 // checkNodeLabels checks names that become part of a node label's name.
 func checkNodeLabels(f *faults, vmi *v1.VirtualMachineInstance) {
 	label := func(at, prefix, name string) {
-		if name != "" && len(validation.IsQualifiedName(prefix+name)) > 0 {
+		if name != "" && len(labelKey(prefix+name)) > 0 {
 			f.add(at, fmt.Sprintf("no node can have the label %q", prefix+name), useLabelValue)
 		}
 	}
 	label("spec.architecture", v1.VMArchLabel, strings.ToLower(vmi.Spec.Architecture))
-	f.text("spec.architecture", strings.ToLower(vmi.Spec.Architecture), validation.IsValidLabelValue, useLabelValue)
+	f.text("spec.architecture", strings.ToLower(vmi.Spec.Architecture), labelValue, useLabelValue)
 	if cpu := vmi.Spec.Domain.CPU; cpu != nil {
 		label("spec.domain.cpu.model", v1.CPUModelLabel, cpu.Model)
 		for i := range cpu.Features {
@@ -66,11 +66,11 @@ func checkToleration(f *faults, at string, t *corev1.Toleration) {
 		f.add(at+".operator", fmt.Sprintf("is %q though the key is empty", t.Operator), "use Exists to tolerate everything, or name a key")
 	}
 	if t.Key != "" {
-		f.text(at+".key", t.Key, validation.IsQualifiedName, useLabelName)
+		f.text(at+".key", t.Key, labelKey, useLabelName)
 	}
 	switch t.Operator {
 	case "", corev1.TolerationOpEqual:
-		f.text(at+".value", t.Value, validation.IsValidLabelValue, useLabelValue)
+		f.text(at+".value", t.Value, labelValue, useLabelValue)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
 			f.add(at+".value", "is set though the operator is Exists", "remove the value, or use Equal")
@@ -94,7 +94,7 @@ func checkSpread(f *faults, i int, all []corev1.TopologySpreadConstraint) {
 	if c.MaxSkew < 1 {
 		f.add(at+".maxSkew", fmt.Sprintf("%d is not positive", c.MaxSkew), "use 1 or more")
 	}
-	f.text(at+".topologyKey", c.TopologyKey, validation.IsQualifiedName, "name a label of nodes, such as topology.kubernetes.io/zone")
+	f.text(at+".topologyKey", c.TopologyKey, labelKey, "name a label of nodes, such as topology.kubernetes.io/zone")
 	switch c.WhenUnsatisfiable {
 	case corev1.DoNotSchedule, corev1.ScheduleAnyway:
 	default:
@@ -168,7 +168,7 @@ func checkNodeTerm(f *faults, at string, t *corev1.NodeSelectorTerm) {
 }
 
 func checkRequirement(f *faults, at string, r *corev1.NodeSelectorRequirement) {
-	f.text(at+".key", r.Key, validation.IsQualifiedName, useLabelName)
+	f.text(at+".key", r.Key, labelKey, useLabelName)
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 		if len(r.Values) == 0 {
@@ -192,7 +192,7 @@ func checkRequirement(f *faults, at string, r *corev1.NodeSelectorRequirement) {
 func checkValues(f *faults, at string, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		for j, value := range t.MatchExpressions[i].Values {
-			f.text(fmt.Sprintf("%s.matchExpressions[%d].values[%d]", at, i, j), value, validation.IsValidLabelValue, useLabelValue)
+			f.text(fmt.Sprintf("%s.matchExpressions[%d].values[%d]", at, i, j), value, labelValue, useLabelValue)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func checkPodTerms(f *faults, at string, required []corev1.PodAffinityTerm, pref
 }
 
 func checkPodTerm(f *faults, at string, t *corev1.PodAffinityTerm) {
-	f.text(at+".topologyKey", t.TopologyKey, validation.IsQualifiedName, "name a label of nodes, such as kubernetes.io/hostname")
+	f.text(at+".topologyKey", t.TopologyKey, labelKey, "name a label of nodes, such as kubernetes.io/hostname")
 	for i, namespace := range t.Namespaces {
 		f.text(fmt.Sprintf("%s.namespaces[%d]", at, i), namespace, validation.IsDNS1123Label, useDNSLabel)
 	}

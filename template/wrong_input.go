@@ -19,7 +19,7 @@ func wrongInput(kind PodKind, in Input) error {
 	var f faults
 	checkConfig(&f, kind, &in.Config)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
-		f.text("Input.Migration.UID", string(m.UID), validation.IsValidLabelValue, "take it from an object read from the API server")
+		f.text("Input.Migration.UID", string(m.UID), labelValue, "take it from an object read from the API server")
 		checkLabels(&f, "Input.Migration.AddedNodeSelector", m.AddedNodeSelector)
 	}
 	if kind&HotplugPods != 0 {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package template
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// labelValue is the API server's rule for values of labels. It asks the rule itself, which is a regular expression, only
+// about texts that are not obviously right.
+func labelValue(s string) []string {
+	if isLabelWord(s) {
+		return nil
+	}
+	return validation.IsValidLabelValue(s)
+}
+
+// labelKey is the API server's rule for keys of labels and annotations, asked like labelValue.
+func labelKey(s string) []string {
+	prefix, name, prefixed := strings.Cut(s, "/")
+	if !prefixed {
+		prefix, name = "", s
+	}
+	if isLabelWord(name) && (!prefixed || isDomain(prefix)) {
+		return nil
+	}
+	return validation.IsQualifiedName(s)
+}
+
+// isLabelWord tells words of letters, digits and single signs between them.
+func isLabelWord(s string) bool {
+	if s == "" || len(s) > maxLabel || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlphanumeric(c) && c != '-' && c != '.' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// isDomain tells names of short plain words with dots between them, such as kubevirt.io.
+func isDomain(s string) bool {
+	if len(s) > maxLabel {
+		return false
+	}
+	for word := range strings.SplitSeq(s, ".") {
+		if !plain(word) {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlphanumeric(c byte) bool {
+	return isLower(c) || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
