@@ -43,6 +43,7 @@ type words []string
 // String is part of flag.Value.
 func (w *words) String() string { return strings.Join(*w, ",") }
 
+// Set is part of flag.Value.
 func (w *words) Set(word string) error {
 	*w = append(*w, word)
 	return nil
@@ -55,6 +56,7 @@ type fieldPath string
 // String is part of flag.Value.
 func (p *fieldPath) String() string { return string(*p) }
 
+// Set is part of flag.Value.
 func (p *fieldPath) Set(path string) error {
 	if path == "" {
 		return errors.New("it is empty; give the path of a field, or a dot for the whole Pod")

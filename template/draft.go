@@ -239,4 +239,5 @@ type wrapped struct{ class, all error }
 // Error is the text of the class alone, as that of the rest is in the reason.
 func (w *wrapped) Error() string { return fmt.Sprint(w.class) }
 
+// Unwrap returns all errors around the class.
 func (w *wrapped) Unwrap() error { return w.all }
