@@ -118,7 +118,8 @@ func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
 // claim makes the current stage the owner of a field, unless another stage owns it or what it is a part of.
 func (d Draft) claim(f field) bool {
 	stage := d.stage.Name
-	owner := d.ledger.owners.get(f)
+	place := d.ledger.owners.at(f)
+	owner := *place
 	o := origin{stage: stage, from: d.from, overrode: owner.overrode}
 	around, whole := d.ledger.around(f, stage)
 	for _, taken := range [...]struct {
@@ -134,7 +135,7 @@ func (d Draft) claim(f field) bool {
 		}
 		o.overrode = taken.by.stage
 	}
-	d.ledger.enter(f, o, d.terms)
+	d.ledger.replace(place, f, o, d.terms)
 	return true
 }
 

@@ -39,11 +39,14 @@ func (l *ledger) release() {
 }
 
 // enter notes the origin of a field in the place of the one before.
-func (l *ledger) enter(f field, o origin, terms []Term) {
-	if !slices.Contains(l.bases, f.base) {
+func (l *ledger) enter(f field, o origin, terms []Term) { l.replace(l.owners.at(f), f, o, terms) }
+
+// replace is enter at a place that has been found already.
+func (l *ledger) replace(place *origin, f field, o origin, terms []Term) {
+	if place.stage == "" && !slices.Contains(l.bases, f.base) {
 		l.bases = append(l.bases, f.base)
 	}
-	l.owners.put(f, o)
+	*place = o
 	if len(terms) > 0 {
 		l.terms[f] = terms
 	} else if len(l.terms) > 0 {
