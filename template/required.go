@@ -3,6 +3,7 @@
 package template
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	exportv1 "kubevirt.io/api/export/v1"
 )
@@ -12,15 +13,13 @@ func missingInput(kind PodKind, in Input) string {
 	if kind == ExporterPod {
 		return missingExport(in)
 	}
-	switch {
-	case in.VMI == nil:
+	if in.VMI == nil {
 		return "Input.VMI"
-	case in.VMI.Name == "":
-		return "metadata.name"
-	case in.VMI.Namespace == "":
-		return "metadata.namespace"
-	case in.VMI.UID == "":
-		return "metadata.uid"
+	}
+	if missing := missingMetadata(in.VMI); missing != "" {
+		return missing
+	}
+	switch {
 	case in.Config.LauncherImage == "":
 		return "Config.LauncherImage"
 	case kind&HotplugPods != 0:
@@ -31,6 +30,20 @@ func missingInput(kind PodKind, in Input) string {
 		return "Input.Migration.SourcePod"
 	}
 	return missingMigration(kind, in.Migration)
+}
+
+// missingMetadata names what every object that was read from an API server has.
+func missingMetadata(o metav1.Object) string {
+	switch {
+	case o.GetName() == "":
+		return "metadata.name"
+	case o.GetNamespace() == "":
+		return "metadata.namespace"
+	case o.GetUID() == "":
+		return "metadata.uid"
+	default:
+		return ""
+	}
 }
 
 func missingMigration(kind PodKind, m *Migration) string {
@@ -59,15 +72,13 @@ func missingHotplug(kind PodKind, in Input) string {
 
 func missingExport(in Input) string {
 	e := in.Export
-	switch {
-	case e == nil || e.Object == nil:
+	if e == nil || e.Object == nil {
 		return "Input.Export.Object"
-	case e.Object.Name == "":
-		return "metadata.name"
-	case e.Object.Namespace == "":
-		return "metadata.namespace"
-	case e.Object.UID == "":
-		return "metadata.uid"
+	}
+	if missing := missingMetadata(e.Object); missing != "" {
+		return missing
+	}
+	switch {
 	case in.Config.ExporterImage == "":
 		return "Config.ExporterImage"
 	case e.Server != nil && e.Server.CertificateSecret == "":
