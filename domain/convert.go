@@ -47,21 +47,31 @@ type Conversion struct {
 // after the devices, since they are counted; strings last.
 func Passes() []Pass {
 	return []Pass{
-		{"supported", supported},     // refuse what no pass understands
-		{"identity", identity},       // name, uuid, type, metadata
-		{"memory", memory},           // guest, request, limit
-		{"cpu", cpu},                 // count, topology, model
-		{"os", operatingSystem},      // architecture, machine, kernel, reboot policy
-		{"sysinfo", sysinfo},         // SMBIOS tables
-		{"features", features},       // ACPI, APIC, Hyper-V and so on
-		{"clock", clock},             // offset and timers
-		{"disks", disks},             // and what is behind them
-		{"interfaces", interfaces},   // network cards
-		{"console", console},         // serial console, guest agent channel
-		{"graphics", graphics},       // display and tablet
-		{"misc", miscellaneous},      // random numbers, balloon, watchdog, panic
-		{"controllers", controllers}, // buses for all of the above, with reserve
-		{"strings", fitStrings},      // nothing XML could not hold
+		{"supported", supported},           // refuse what no pass understands
+		{"identity", identity},             // name, uuid, type, metadata
+		{"memory", memory},                 // guest, request, limit; room for more
+		{"cpu", cpu},                       // count, topology, model
+		{"placement", placement},           // pinned CPUs, NUMA
+		{"os", operatingSystem},            // architecture, machine, kernel, reboot policy
+		{"firmware", uefi},                 // UEFI and its variables
+		{"sysinfo", sysinfo},               // SMBIOS tables
+		{"features", features},             // ACPI, APIC, Hyper-V and so on
+		{"clock", clock},                   // offset and timers
+		{"launchSecurity", launchSecurity}, // SEV, SNP, TDX, secure execution
+		{"disks", disks},                   // and what is behind them
+		{"interfaces", interfaces},         // network cards
+		{"hostDevices", hostDevices},       // SR-IOV, GPUs, PCI, mediated, USB
+		{"filesystems", filesystems},       // virtiofs
+		{"console", console},               // serial console, guest agent channel
+		{"graphics", graphics},             // display and tablet
+		{"misc", miscellaneous},            // random numbers, balloon, watchdog, panic
+		{"peripherals", peripherals},       // TPM, vsock, sound, USB redirection
+		{"ioThreads", ioThreads},           // threads for the disks above
+		{"memoryBacking", memoryBacking},   // huge pages, shared memory
+		{"commandLine", commandLine},       // what libvirt has no element for
+		{"controllers", controllers},       // buses for all of the above, with reserve
+		{"pci", pciAddresses},              // where each device sits
+		{"strings", fitStrings},            // nothing XML could not hold
 	}
 }
 

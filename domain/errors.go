@@ -23,6 +23,9 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrTimeout: the deadline passed; what was asked may still happen.
 	ErrTimeout = errors.New("timed out")
+	// ErrNoAgent: no guest agent answers in the domain, or it does not know the
+	// command.
+	ErrNoAgent = errors.New("guest agent does not answer")
 	// ErrMigrationAborted: the migration was cancelled; the guest runs on at
 	// the source.
 	ErrMigrationAborted = errors.New("migration aborted")

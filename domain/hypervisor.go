@@ -21,10 +21,11 @@ type Hypervisor interface {
 	// Host describes the node. The answer is cheap after the first call.
 	Host(ctx context.Context) (Host, error)
 
-	// List returns every domain, running or not, ours or not, sorted by name,
-	// with metadata and without live XML. It is the truth that events only hint
-	// at, and cheap enough to be asked for every tick: its cost does not depend
-	// on what a single domain is doing.
+	// List returns every domain, running or not, ours or not, sorted by name, with
+	// name, UUID, status and reason; metadata and live XML are Get's. It is the
+	// truth that events only hint at, and cheap enough to be asked for every tick:
+	// one bulk question, whose cost does not depend on what a single domain is
+	// doing.
 	List(ctx context.Context) ([]State, error)
 
 	// Get returns one domain with its live XML (the inactive one if it does not
@@ -103,6 +104,21 @@ const (
 	AttachDevice Verb = "AttachDevice"
 	DetachDevice Verb = "DetachDevice"
 	UpdateDevice Verb = "UpdateDevice"
+	// Reset restarts the guest at once, as its reset button does, without a new
+	// process. Reboot asks the guest to restart by itself: its agent if
+	// Operation.Agent is set, else its power button. Both are done when asked. A
+	// domain not running: ErrInvalidState.
+	Reset  Verb = "Reset"
+	Reboot Verb = "Reboot"
+	// SetVCPUs gives the running domain and its definition Operation.VCPUs CPUs.
+	// Done when the hypervisor has plugged them; the guest may take a moment to
+	// use them. More than the domain has room for: ErrInvalid.
+	SetVCPUs Verb = "SetVCPUs"
+	// ResizeDisk makes the disk with the alias Operation.Disk Operation.Bytes
+	// large, or as large as the block device behind it if that is zero. Done when
+	// the guest has been told. A disk never shrinks: a smaller size than it has is
+	// ErrInvalid, the same a success.
+	ResizeDisk Verb = "ResizeDisk"
 )
 
 // Device is a device of libvirtxml: *DomainDisk, *DomainInterface and so on.
@@ -123,6 +139,14 @@ type Operation struct {
 	Metadata Metadata
 	// Device is what AttachDevice, DetachDevice and UpdateDevice are about.
 	Device Device
+	// Agent lets Reboot ask the guest agent instead of pressing a button.
+	Agent bool
+	// VCPUs is the number of CPUs for SetVCPUs.
+	VCPUs uint
+	// Disk is the alias of the disk to resize, ua-root, and Bytes the size it shall
+	// have.
+	Disk  string
+	Bytes uint64
 }
 
 // String returns verb and domain.
@@ -144,7 +168,15 @@ func (o Operation) Validate() error {
 		if o.Device == nil {
 			missing = "a device"
 		}
-	case Shutdown, Destroy, Undefine, Suspend, Resume, SetMetadata:
+	case SetVCPUs:
+		if o.VCPUs == 0 {
+			missing = "a number of CPUs"
+		}
+	case ResizeDisk:
+		if o.Disk == "" {
+			missing = "a disk"
+		}
+	case Shutdown, Destroy, Undefine, Suspend, Resume, SetMetadata, Reset, Reboot:
 	default:
 		return fmt.Errorf("operation %q: unknown verb: %w", o.Verb, ErrInvalid)
 	}

@@ -16,6 +16,8 @@ const (
 	portsTotalLarge, portsMinFreeLarge = 16, 6
 	largeMemory                        = 2 << 30
 	maxPorts                           = 31
+
+	pcieRootPort = "pcie-root-port"
 )
 
 // controllers adds the buses: USB, SCSI, serial, and PCIe root ports for every
@@ -83,7 +85,7 @@ func rootPorts(c *Conversion) {
 	}
 	last := uint(min(ports, maxPorts))
 	for i := range last {
-		c.addController("pci", i+1, "pcie-root-port")
+		c.addController("pci", i+1, pcieRootPort)
 	}
 	if len(c.Domain.Devices.Watchdogs) > 0 {
 		// The watchdog is a conventional PCI device.

@@ -57,7 +57,8 @@ type State struct {
 	Status Status
 	Reason Reason
 	// Metadata is what we stored in the domain; the zero value if there is
-	// nothing of ours in it (Metadata.UID is then empty).
+	// nothing of ours in it (Metadata.UID is then empty). Get fills it, List does
+	// not.
 	Metadata Metadata
 	// Domain is the live XML, with what the hypervisor added. Get fills it,
 	// List leaves it nil.

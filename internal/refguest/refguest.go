@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refguest reads the corpus of guests, template/testdata/corpus, which
+// between them set every field of a VirtualMachineInstance.
+package refguest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/template/offline"
+)
+
+// Corpus returns the guests by the names of their files, without suffix, as the
+// webhooks of KubeVirt's API server leave them. Files without a guest are left out.
+// It works from anywhere within the module.
+func Corpus() (map[string]*v1.VirtualMachineInstance, error) {
+	bin, err := rig.BinDir()
+	if err != nil {
+		return nil, fmt.Errorf("corpus of guests: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(bin), "template/testdata/corpus/*.yaml"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("corpus of guests: none found beside %s: %w", bin, err)
+	}
+	out := map[string]*v1.VirtualMachineInstance{}
+	for _, file := range files {
+		vmi, err := read(file)
+		if err != nil {
+			return nil, fmt.Errorf("corpus of guests: %w", err)
+		}
+		if vmi != nil {
+			out[strings.TrimSuffix(filepath.Base(file), ".yaml")] = vmi
+		}
+	}
+	return out, nil
+}
+
+func read(file string) (*v1.VirtualMachineInstance, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := offline.Read(file, bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := offline.New(objects...)
+	if err != nil || cluster.VMI == nil {
+		return nil, err
+	}
+	return offline.Default(cluster.VMI, cluster.KubeVirt)
+}
