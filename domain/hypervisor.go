@@ -155,38 +155,56 @@ func (o Operation) String() string { return string(o.Verb) + " " + o.Domain }
 // Validate checks that the operation is complete; drivers call it first. The
 // error wraps [ErrInvalid].
 func (o Operation) Validate() error {
-	missing := ""
-	switch o.Verb {
-	case Start:
-		switch {
-		case o.Definition == nil:
-			missing = "a definition"
-		case o.Definition.Name != o.Domain:
-			missing = "a definition of that name"
-		}
-	case AttachDevice, DetachDevice, UpdateDevice:
-		if o.Device == nil {
-			missing = "a device"
-		}
-	case SetVCPUs:
-		if o.VCPUs == 0 {
-			missing = "a number of CPUs"
-		}
-	case ResizeDisk:
-		if o.Disk == "" {
-			missing = "a disk"
-		}
-	case Shutdown, Destroy, Undefine, Suspend, Resume, SetMetadata, Reset, Reboot:
-	default:
+	missing, known := requirements[o.Verb]
+	if !known {
 		return fmt.Errorf("operation %q: unknown verb: %w", o.Verb, ErrInvalid)
 	}
+	what := missing(o)
 	if o.Domain == "" {
-		missing = "a domain name"
+		what = "a domain name"
 	}
-	if missing != "" {
-		return fmt.Errorf("operation %s: needs %s: %w", o, missing, ErrInvalid)
+	if what != "" {
+		return fmt.Errorf("operation %s: needs %s: %w", o, what, ErrInvalid)
 	}
 	return nil
+}
+
+// requirements tell for every verb what an operation lacks; nothing if it is
+// complete.
+var requirements = map[Verb]func(Operation) string{
+	Start:        lacksDefinition,
+	AttachDevice: lacksDevice,
+	DetachDevice: lacksDevice,
+	UpdateDevice: lacksDevice,
+	SetVCPUs:     func(o Operation) string { return unless(o.VCPUs > 0, "a number of CPUs") },
+	ResizeDisk:   func(o Operation) string { return unless(o.Disk != "", "a disk") },
+	Shutdown:     lacksNothing,
+	Destroy:      lacksNothing,
+	Undefine:     lacksNothing,
+	Suspend:      lacksNothing,
+	Resume:       lacksNothing,
+	SetMetadata:  lacksNothing,
+	Reset:        lacksNothing,
+	Reboot:       lacksNothing,
+}
+
+func lacksNothing(Operation) string { return "" }
+
+func lacksDevice(o Operation) string { return unless(o.Device != nil, "a device") }
+
+func lacksDefinition(o Operation) string {
+	if o.Definition == nil {
+		return "a definition"
+	}
+	return unless(o.Definition.Name == o.Domain, "a definition of that name")
+}
+
+// unless is what is missing if there is none of it.
+func unless(there bool, what string) string {
+	if there {
+		return ""
+	}
+	return what
 }
 
 // EventKind says what an [Event] is about.

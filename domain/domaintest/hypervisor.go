@@ -167,8 +167,10 @@ func (h *Hypervisor) lockedApply(op domain.Operation) error {
 		return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
 	case domain.SetMetadata:
 		return h.lockedMetadata(g, op.Metadata)
+	case domain.AttachDevice, domain.DetachDevice, domain.UpdateDevice:
+		return h.lockedDevice(g, op)
 	}
-	return h.lockedDevice(g, op)
+	return domain.ErrUnsupported
 }
 
 func (h *Hypervisor) lockedDestroy(g *guest) error {

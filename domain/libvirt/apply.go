@@ -7,6 +7,7 @@ package libvirt
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
@@ -59,6 +60,9 @@ func (d *Driver) action(op domain.Operation) (func(*virt.Connect) error, error) 
 		return func(c *virt.Connect) error {
 			return withDomain(c, op.Domain, func(dom *virt.Domain) error { return setMetadata(dom, xml) })
 		}, err
+	case domain.AttachDevice, domain.DetachDevice, domain.UpdateDevice:
+	default:
+		return nil, fmt.Errorf("%s: %w", op, domain.ErrUnsupported)
 	}
 	change, err := newDeviceChange(op, &d.asked)
 	if err != nil {
