@@ -16,8 +16,12 @@ packages=(
   "libvirt-clients /usr/bin/virsh"
   "libvirt-daemon /usr/sbin/libvirtd"
   "libvirt-daemon-driver-qemu /usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so"
+  "libxml2-utils /usr/bin/xmllint" # checks definitions against libvirt's schema
+  "ovmf /usr/share/OVMF/OVMF_CODE_4M.fd" # UEFI of guests
   "qemu-system-x86 /usr/bin/qemu-system-x86_64"
   "qemu-utils /usr/bin/qemu-img"
+  "swtpm /usr/bin/swtpm" # TPM of guests
+  "swtpm-tools /usr/bin/swtpm_setup"
   "util-linux /usr/bin/unshare"
 )
 
@@ -55,10 +59,12 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
 }
 
-# guest_image builds what guests boot from. Its kernel is a Debian package, which apt has to know.
-guest_image() {
-  [ -e "$bin/guest" ] || compgen -G "/var/lib/apt/lists/*Packages*" >/dev/null || update_lists
+# unpacked makes what consists of Debian packages that are unpacked and not installed: what guests boot
+# from, and the emulators of other architectures. apt has to know those packages.
+unpacked() {
+  [ -e "$bin/guest" ] && [ -e "$bin/emulators" ] || compgen -G "/var/lib/apt/lists/*Packages*" >/dev/null || update_lists
   hack/guest.sh
+  hack/emulators.sh
 }
 
 update_lists() { with_progress "reading package lists" "$bin/.log/apt-update.log" as_root apt-get update; }
@@ -71,7 +77,7 @@ main() {
   mkdir -p "$bin"
   install_packages
   hack/tools.sh
-  guest_image
+  unpacked
   say "setup: done in $(elapsed $((SECONDS - begin)))"
 }
 

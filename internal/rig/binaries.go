@@ -59,3 +59,18 @@ func findPrograms() (string, error) {
 	}
 	return dir, nil
 }
+
+// findEmulators is the folder that hack/emulators.sh fills, once it is known that it has done so.
+func findEmulators() (string, error) {
+	bin, err := BinDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(bin, "emulators")
+	// The stamp is written last.
+	if _, err := os.Stat(filepath.Join(dir, "stamp")); err != nil {
+		return "", fmt.Errorf("%w (no emulators: %w)", ErrNoPrograms, err)
+	}
+	// It is mounted over, which follows no link on the way.
+	return filepath.EvalSymlinks(dir)
+}

@@ -62,6 +62,10 @@ type FabricOptions struct {
 	// It need not exist on the machine, its parent must. Keep it short: the path of a unix socket
 	// in it may have 107 bytes.
 	StateDir string
+	// Emulators lets the libvirtd of each node find the emulators of other architectures than the
+	// machine's own, which hack/emulators.sh puts into BinDir, so that domains of arm64 and s390x can be
+	// defined. Without them NewFabric is ErrNoPrograms.
+	Emulators bool
 	// Log, if set, is told what the fabric is doing, a line at a time.
 	Log func(format string, args ...any)
 }
@@ -74,8 +78,10 @@ type Fabric struct {
 	rig      *Rig // has the folder, the logs, the watchdog and the processes
 	dir      string
 	stateDir string
-	owned    bool // the rig exists for this fabric only
-	holder   *process
+	// emulators is the folder with the emulators of other architectures; empty if nodes have none.
+	emulators string
+	owned     bool // the rig exists for this fabric only
+	holder    *process
 
 	mu    sync.Mutex
 	nodes map[string]*HypervisorNode
@@ -124,6 +130,12 @@ func newFabric(ctx context.Context, r *Rig, o FabricOptions) (*Fabric, error) {
 	}
 	if !filepath.IsAbs(f.stateDir) || filepath.Clean(f.stateDir) != f.stateDir || filepath.Dir(f.stateDir) == "/" {
 		return nil, fmt.Errorf("FabricOptions.StateDir %q is not a clean absolute path of two parts or more", f.stateDir)
+	}
+	if o.Emulators {
+		var err error
+		if f.emulators, err = findEmulators(); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(f.SharedDir(), 0o755); err != nil {
 		return nil, err

@@ -130,7 +130,7 @@ func (n *HypervisorNode) start(ctx context.Context) error {
 	}
 	defer goOut.Close()
 	cmd := exec.Command("/bin/sh", filepath.Join(n.dir, "node.sh"), n.name, n.address+fabricBits, fabricGateway,
-		n.mac(), n.dir, n.fabric.stateDir)
+		n.mac(), n.dir, n.fabric.stateDir, n.fabric.emulators)
 	cmd.Stdin = goIn
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS |
 		syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID}

@@ -2,11 +2,12 @@
 # its own. It gives the node its face and then stays: when it is killed, the kernel kills whatever
 # runs in the node.
 #
-#   sh node.sh NAME ADDRESS/BITS GATEWAY MAC DIR STATEDIR
+#   sh node.sh NAME ADDRESS/BITS GATEWAY MAC DIR STATEDIR [EMULATORS]
 #
-# DIR is the node's folder on the machine. A line on standard input says that eth0 is there.
+# DIR is the node's folder on the machine, EMULATORS a folder whose programs the node has in /usr/bin
+# too. A line on standard input says that eth0 is there.
 set -eu
-name=$1 address=$2 gateway=$3 mac=$4 dir=$5 state=$6
+name=$1 address=$2 gateway=$3 mac=$4 dir=$5 state=$6 emulators=${7:-}
 
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -42,6 +43,7 @@ place "$dir/cache" /var/cache/libvirt
 place "$dir/log" /var/log/libvirt
 place "$dir/run" /run/libvirt
 place "$dir/state" "$state"
+[ -z "$emulators" ] || mount -t overlay -o "lowerdir=$emulators:/usr/bin" emulators /usr/bin
 # Without an entry for its own name a node waits 10 s for an answer from DNS.
 mount --bind "$dir/hosts" /etc/hosts
 mount --bind "$dir/passwd" /etc/passwd

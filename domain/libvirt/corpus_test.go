@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/refguest"
+	"github.com/virtloom/virtloom/internal/rig"
+	golibvirt "libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
+)
+
+// schema is the definition of a domain that libvirt ships, which virt-xml-validate
+// uses.
+const schema = "/usr/share/libvirt/schemas/domain.rng"
+
+// tooNew is a guest of the corpus that asks for what libvirt 9.0 or QEMU 7.2 cannot
+// know. What they say about it has to contain the texts; empty means that they
+// have nothing against it.
+type tooNew struct {
+	why            string
+	schema, define string
+}
+
+var tooNewGuests = map[string]tooNew{}
+
+// converted is a guest of the corpus as a domain.
+type converted struct {
+	guest  string
+	domain *libvirtxml.Domain
+	xml    string
+}
+
+// corpusDomains converts the corpus, each guest for KVM and for emulation, by the
+// name of the case.
+func corpusDomains(t *testing.T) map[string]converted {
+	t.Helper()
+	guests, err := refguest.Corpus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]converted{}
+	for name, vmi := range guests {
+		for accelerator, emulation := range map[string]bool{"kvm": false, "qemu": true} {
+			f := domain.AssumeFacts(vmi)
+			f.Emulation = emulation
+			d, err := domain.Convert(vmi, f)
+			if err != nil {
+				t.Logf("%s/%s is not converted: %v", name, accelerator, err)
+				continue
+			}
+			onThisMachine(d)
+			text, err := d.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[name+"/"+accelerator] = converted{guest: name, domain: d, xml: text}
+		}
+	}
+	return out
+}
+
+// onThisMachine lets a guest for KVM of another architecture be defined by this
+// machine's emulator of it.
+func onThisMachine(d *libvirtxml.Domain) {
+	if d.OS.Type.Arch == "x86_64" || d.Type != "kvm" {
+		return
+	}
+	d.Type = "qemu"
+	if d.CPU != nil && d.CPU.Mode == "host-passthrough" {
+		d.CPU.Mode = "maximum"
+	}
+}
+
+// TestCorpusIsAccepted holds every converted guest of the corpus against libvirt's
+// schema and a real libvirt: it accepts the definition, and what it made of it does
+// not differ from what was meant.
+func TestCorpusIsAccepted(t *testing.T) {
+	domains := corpusDomains(t)
+	invalid := validate(t, domains)
+	conn := corpusNode(t)
+	refused := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(domains)) {
+		t.Run(name, func(t *testing.T) {
+			c := domains[name]
+			x := tooNewGuests[c.guest]
+			says(t, "the schema", invalid[name], x.schema)
+			readback, err := define(conn, c.xml)
+			if err != nil {
+				refused[c.guest] = true
+				says(t, "define", err.Error(), x.define)
+				return
+			}
+			for what, last := range map[string]*libvirtxml.Domain{"known": c.domain, "not known": nil} {
+				found, err := domain.Diff(c.domain, last, readback)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, difference := range found {
+					t.Errorf("what was applied is %s: %s", what, difference)
+				}
+			}
+		})
+	}
+	for name, x := range tooNewGuests {
+		schemaFails := invalid[name+"/kvm"] != "" || invalid[name+"/qemu"] != ""
+		if x.why == "" || schemaFails != (x.schema != "") || refused[name] != (x.define != "") {
+			t.Errorf("%s: the exception does not hold (schema: %v, define: %v): %+v", name, schemaFails, refused[name], x)
+		}
+	}
+}
+
+func says(t *testing.T, who, got, want string) {
+	t.Helper()
+	switch {
+	case got == "":
+	case want == "":
+		t.Errorf("%s: %s", who, got)
+	case !strings.Contains(got, want):
+		t.Errorf("%s says %q, and is expected to say %q", who, got, want)
+	}
+}
+
+// corpusNode is a connection to the libvirt of a node that has emulators for all
+// architectures.
+func corpusNode(t *testing.T) *golibvirt.Connect {
+	t.Helper()
+	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Log: t.Logf, Emulators: true})
+	if err != nil {
+		t.Fatalf("%v: run make setup", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			f.Keep()
+		}
+		if err := f.Stop(contextWithoutEnd(t)); err != nil {
+			t.Error(err)
+		}
+	})
+	n, err := f.AddNode(t.Context(), "corpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := golibvirt.NewConnect(n.URI())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+// define defines a domain, reads it back and forgets it.
+func define(conn *golibvirt.Connect, xml string) (*libvirtxml.Domain, error) {
+	d, err := conn.DomainDefineXML(xml)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.GetXMLDesc(golibvirt.DOMAIN_XML_INACTIVE | golibvirt.DOMAIN_XML_SECURE)
+	err = errors.Join(err, d.UndefineFlags(golibvirt.DOMAIN_UNDEFINE_KEEP_NVRAM), d.Free())
+	if err != nil {
+		return nil, err
+	}
+	readback := &libvirtxml.Domain{}
+	return readback, readback.Unmarshal(text)
+}
+
+// validate holds all domains against the schema in one go and returns what it says
+// about those that do not fit, by the names of the cases.
+func validate(t *testing.T, domains map[string]converted) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	args := []string{"--noout", "--relaxng", schema}
+	files := map[string]string{}
+	for name, c := range domains {
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".xml")
+		if err := os.WriteFile(file, []byte(c.xml), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args, files[file] = append(args, file), name
+	}
+	out, err := exec.CommandContext(t.Context(), "xmllint", args...).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%v: run make setup", err)
+	}
+	verdicts, invalid := 0, map[string]string{}
+	for line := range bytes.Lines(out) {
+		text := strings.TrimSpace(string(line))
+		for file, name := range files {
+			switch {
+			case text == file+" validates":
+				verdicts++
+			case text == file+" fails to validate":
+				verdicts++
+				invalid[name] += text
+			case strings.HasPrefix(text, file+":"):
+				invalid[name] += strings.TrimPrefix(text, file+":") + "\n"
+			}
+		}
+	}
+	if verdicts != len(files) {
+		t.Fatalf("%d verdicts about %d domains: %s", verdicts, len(files), out)
+	}
+	return invalid
+}
