@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"fmt"
+	"path"
+
+	k8sv1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// volumes are where section 1.4 of the specification has them.
+func (a assumption) volumes() {
+	for i := range a.vmi.Spec.Volumes {
+		v := assumedVolume{vmi: a.vmi, index: i, Volume: &a.vmi.Spec.Volumes[i]}
+		if src := v.source(); src.Path != "" {
+			a.Disks[v.Name] = src
+		}
+		if v.Secret != nil {
+			a.SecretDirs[v.Name] = path.Join(privateDir, "secret", v.Name)
+		}
+	}
+	if fw := a.vmi.Spec.Domain.Firmware; fw != nil && fw.KernelBoot != nil && fw.KernelBoot.Container != nil {
+		const dir = sharedDir + "/container-disks/kernel-boot"
+		c := fw.KernelBoot.Container
+		if c.KernelPath != "" {
+			a.Kernel = path.Join(dir, path.Base(c.KernelPath))
+		}
+		if c.InitrdPath != "" {
+			a.Initrd = path.Join(dir, path.Base(c.InitrdPath))
+		}
+	}
+	if a.vmi.Annotations[v1.IgnitionAnnotation] != "" {
+		a.Ignition = path.Join(sharedDir, "ignition", "data.ign")
+	}
+}
+
+// assumedVolume is a volume of a spec whose data is taken to be in its usual place.
+type assumedVolume struct {
+	*v1.Volume
+	vmi   *v1.VirtualMachineInstance
+	index int
+}
+
+// assumedPlaces says where each kind of volume lies: the first that applies counts.
+var assumedPlaces = []struct {
+	applies func(*v1.Volume) bool
+	at      func(assumedVolume) DiskSource
+}{
+	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.DataVolume != nil }, assumedVolume.claim},
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(v assumedVolume) DiskSource {
+		return DiskSource{Path: path.Join(privateDir, "vmi-disks", v.Name, path.Base(v.HostDisk.Path)), DirectIO: true, Sector: fileSectors()}
+	}},
+	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, func(v assumedVolume) DiskSource {
+		return v.overlay("container-disk-data", fmt.Sprintf("%s/container-disks/disk_%d.img", sharedDir, v.index))
+	}},
+	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, func(v assumedVolume) DiskSource {
+		return v.overlay("ephemeral-disks", path.Join(privateDir, "vmi-disks", v.Name, "disk.img"))
+	}},
+	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, func(v assumedVolume) DiskSource {
+		return DiskSource{
+			Path:   path.Join(sharedDir, "libvirt/empty-disks", v.Name+".qcow2"),
+			Format: formatQcow2, DirectIO: true, Sector: fileSectors(),
+		}
+	}},
+	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, func(v assumedVolume) DiskSource { return v.cloudInit("noCloud.iso") }},
+	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, func(v assumedVolume) DiskSource { return v.cloudInit("configdrive.iso") }},
+	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, func(v assumedVolume) DiskSource { return v.private("config-map-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.Secret != nil }, func(v assumedVolume) DiskSource { return v.private("secret-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, func(v assumedVolume) DiskSource { return v.private("downwardapi-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, func(v assumedVolume) DiskSource {
+		return v.private("service-account-disk", "service-account.iso")
+	}},
+	{func(v *v1.Volume) bool { return v.Sysprep != nil }, func(v assumedVolume) DiskSource { return v.private("sysprep-disks", v.Name+".iso") }},
+	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, func(v assumedVolume) DiskSource {
+		src := v.private("downwardapi-disks", "vhostmd0")
+		src.ReadOnly = true
+		return src
+	}},
+}
+
+// source is the place of the volume's data; the zero value if it has none.
+func (v assumedVolume) source() DiskSource {
+	for _, p := range assumedPlaces {
+		if p.applies(v.Volume) {
+			return p.at(v)
+		}
+	}
+	return DiskSource{}
+}
+
+// fileSectors are the block sizes of a file on a usual file system.
+func fileSectors() *SectorSize {
+	return &SectorSize{Logical: 4096, Physical: 4096, DiscardGranularity: 4096}
+}
+
+func (v assumedVolume) private(dir, name string) DiskSource {
+	return DiskSource{Path: path.Join(privateDir, dir, name), DirectIO: true, Sector: fileSectors()}
+}
+
+func (v assumedVolume) cloudInit(name string) DiskSource {
+	const dir = "/var/run/kubevirt-ephemeral-disks/cloud-init-data"
+	return DiskSource{Path: path.Join(dir, v.vmi.Namespace, v.vmi.Name, name), DirectIO: true, Sector: fileSectors()}
+}
+
+// overlay is a writable image over one that stays as it is.
+func (v assumedVolume) overlay(dir, below string) DiskSource {
+	return DiskSource{
+		Path:   path.Join(sharedDir, dir, v.Name, "disk.qcow2"),
+		Format: formatQcow2, DirectIO: true, Sector: fileSectors(),
+		Backing: &DiskSource{Path: below, ReadOnly: true, DirectIO: true},
+	}
+}
+
+// claim is the data of a PersistentVolumeClaim. With changed block tracking it lies
+// below an overlay that notes what has changed.
+func (v assumedVolume) claim() DiskSource {
+	data := DiskSource{Block: v.block(), Shared: true, DirectIO: true, Sector: fileSectors()}
+	hotplugged := false
+	for i := range v.vmi.Status.VolumeStatus {
+		s := &v.vmi.Status.VolumeStatus[i]
+		if s.Name == v.Name {
+			hotplugged = s.HotplugVolume != nil
+		}
+	}
+	switch {
+	case hotplugged && data.Block:
+		data.Path = path.Join(sharedDir, "hotplug-disks", v.Name)
+	case hotplugged:
+		data.Path = path.Join(sharedDir, "hotplug-disks", v.Name+".img")
+	case data.Block:
+		data.Path = path.Join("/dev", v.Name)
+	default:
+		data.Path = path.Join(privateDir, "vmi-disks", v.Name, "disk.img")
+	}
+	if data.Block {
+		data.Sector = &SectorSize{Logical: 512, Physical: 4096, DiscardGranularity: 4096}
+	}
+	if d := v.disk(); d == nil || !isTrue(d.ChangedBlockTracking) {
+		return data
+	}
+	return DiskSource{
+		Path:   path.Join(privateDir, "libvirt/qemu/cbt", v.Name+".qcow2"),
+		Format: formatQcow2, DirectIO: true, DataStore: &data,
+	}
+}
+
+// disk is the disk of the volume; nil if it has none.
+func (v assumedVolume) disk() *v1.Disk {
+	disks := v.vmi.Spec.Domain.Devices.Disks
+	for i := range disks {
+		if disks[i].Name == v.Name {
+			return &disks[i]
+		}
+	}
+	return nil
+}
+
+// block tells whether the claim is a block device: so its status says, or the guest
+// wants a LUN, which nothing else can be.
+func (v assumedVolume) block() bool {
+	if d := v.disk(); d != nil && d.LUN != nil {
+		return true
+	}
+	for i := range v.vmi.Status.VolumeStatus {
+		s := &v.vmi.Status.VolumeStatus[i]
+		if p := s.PersistentVolumeClaimInfo; s.Name == v.Name && p != nil && p.VolumeMode != nil {
+			return *p.VolumeMode == k8sv1.PersistentVolumeBlock
+		}
+	}
+	return false
+}
