@@ -18,7 +18,8 @@ import (
 // on the other side methods return [ErrDisconnected] at once; the driver
 // reconnects by itself, so trying again later is all a caller does.
 type Hypervisor interface {
-	// Host describes the node. The answer is cheap after the first call.
+	// Host describes the node. The answer is cheap after the first call, and the
+	// caller's own to change.
 	Host(ctx context.Context) (Host, error)
 
 	// List returns every domain, running or not, ours or not, sorted by name, with
@@ -67,6 +68,9 @@ type Host struct {
 	// CPUs is the number of host CPUs, MemoryBytes the host's memory.
 	CPUs        int
 	MemoryBytes uint64
+	// Cells is the NUMA topology, in ascending order of ID; empty if the
+	// hypervisor does not tell.
+	Cells []Cell
 }
 
 // Verb says what an [Operation] does.

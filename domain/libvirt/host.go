@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/xml"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/virtloom/virtloom/domain"
@@ -15,15 +16,22 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Host implements domain.Hypervisor. The answer is kept until the next reconnect.
+// Host implements domain.Hypervisor. The answer is kept as long as the connection.
 func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
-	d.mu.Lock()
-	known := d.host
-	d.mu.Unlock()
-	if known != nil {
-		return *known, nil
+	const op = "describe host"
+	if ctx.Err() != nil {
+		return domain.Host{}, ended(ctx, op, "")
 	}
-	h, err := read(ctx, d, "describe host", "", func(c *virt.Connect) (domain.Host, error) {
+	d.mu.Lock()
+	s, known, why := d.current, d.host, d.why
+	d.mu.Unlock()
+	switch {
+	case s == nil:
+		return domain.Host{}, disconnected(op, "", why)
+	case known != nil:
+		return copyHost(*known), nil
+	}
+	h, err := read(ctx, d, op, "", func(c *virt.Connect) (domain.Host, error) {
 		h, err := describe(c)
 		if err != nil {
 			return h, err
@@ -35,9 +43,21 @@ func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
 		return domain.Host{}, err
 	}
 	d.mu.Lock()
-	d.host = &h
+	if d.current == s { // the daemon that comes next may be another one
+		d.host = &h
+	}
 	d.mu.Unlock()
-	return h, nil
+	return copyHost(h), nil
+}
+
+// copyHost lets the caller change what it gets.
+func copyHost(h domain.Host) domain.Host {
+	h.Cells = slices.Clone(h.Cells)
+	for i := range h.Cells {
+		c := &h.Cells[i]
+		c.CPUs, c.HugepagesKiB, c.Distances = slices.Clone(c.CPUs), slices.Clone(c.HugepagesKiB), maps.Clone(c.Distances)
+	}
+	return h
 }
 
 // describe asks for everything but KVM.
@@ -80,6 +100,7 @@ func describe(c *virt.Connect) (domain.Host, error) {
 			h.Emulator = g.Arch.Emulator
 		}
 	}
+	h.Cells = cells(parsed.Host.NUMA)
 	return h, nil
 }
 
