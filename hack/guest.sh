@@ -4,11 +4,14 @@
 #
 #   vmlinuz  the kernel as Debian ships it
 #   initrd   the initramfs; hack/guest/init says what it does
+#   initrd-agent
+#            the same with QEMU's guest agent and more drivers, see hack/guest/agent
 #   oci      an OCI image layout with the images that a VirtualMachineInstance can name,
 #            see hack/guest/ociimage
 #
 # It needs apt-get and dpkg-deb (nothing is installed), busybox-static and cpio. A second run does
-# nothing unless what it is made from (this script, hack/guest, Debian's kernel, busybox) has changed.
+# nothing unless what it is made from (this script, hack/guest, Debian's kernel and guest agent,
+# busybox) has changed.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,7 +27,8 @@ kernel_package() {
   apt-cache depends linux-image-cloud-amd64 2>/dev/null |
     sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1
 }
-kernel_version() { apt-cache policy "$1" | sed -n 's/^ *Candidate: //p'; }
+version() { apt-cache policy "$1" | sed -n 's/^ *Candidate: //p'; }
+agent=qemu-guest-agent
 
 sources() { find "$root/hack/guest.sh" "$root/hack/guest" -type f | LC_ALL=C sort; }
 
@@ -35,10 +39,10 @@ fi
 busybox=$(command -v busybox) || fail "busybox is missing; install the Debian package busybox-static"
 code=$( (sources | xargs sha256sum; sha256sum "$busybox") | sed "s|$root||" | sha256sum | cut -d ' ' -f 1)
 if [ -n "$package" ]; then
-  stamp="$package $(kernel_version "$package") $code"
+  stamp="$package $(version "$package") $(version "$agent") $code"
 else
   # Without package lists the kernel that is there has to do.
-  stamp="$(cut -d ' ' -f 1,2 "$out/stamp") $code"
+  stamp="$(cut -d ' ' -f 1-3 "$out/stamp") $code"
 fi
 if [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
   say "up to date in bin/guest"
@@ -57,41 +61,73 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 mkdir -p "$out"
-rm -f "$out/stamp"
 
-say "downloading $package"
+say "downloading $package and $agent"
 # apt drops its privileges for the download, so the folder has to be open to all.
 chmod 755 "$work"
 mkdir -m 777 "$work/deb"
-(cd "$work/deb" && apt-get -qq download "$package") || fail "cannot download $package"
+(cd "$work/deb" && apt-get -qq download "$package" "$agent") || fail "cannot download $package and $agent"
 say "unpacking the kernel"
-dpkg-deb --fsys-tarfile "$work"/deb/*.deb | tar -x -C "$work" ./boot ./lib/modules
+dpkg-deb --fsys-tarfile "$work"/deb/linux-image-*.deb | tar -x -C "$work" ./boot ./lib/modules
+dpkg-deb --fsys-tarfile "$work/deb/$agent"_*.deb | tar -x -C "$work" ./usr/sbin/qemu-ga
 cp "$work"/boot/vmlinuz-* "$work/vmlinuz"
+
+# pack TREE prints an archive of a tree. It is not compressed: under emulation the guest would take
+# longer to unpack it than QEMU to read it.
+pack() {
+  find "$1" -exec touch -h -d @0 {} +
+  (cd "$1" && find . | LC_ALL=C sort | cpio -o -H newc --reproducible --owner=0:0 --quiet)
+}
+# modules TREE copies the kernel's modules into a tree: those for initrd-agent, or all others.
+modules() {
+  mkdir -p "$1/modules"
+  while read -r module when; do
+    case $module in '' | '#'*) continue ;; esac
+    if [ "$when" = agent ]; then owner=$work/more; else owner=$work/tree; fi
+    [ "$owner" = "$1" ] || continue
+    cp "$work"/lib/modules/*/kernel/"$module.ko" "$1/modules/"
+    echo "${module##*/}" >>"$1/modules/$when"
+  done <"$root/hack/guest/modules"
+}
 
 say "packing the initramfs"
 tree=$work/tree
-mkdir -p "$tree/bin" "$tree/sbin" "$tree/modules" "$tree/etc/acpi/PWRF" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/mnt" "$tree/run" "$tree/tmp"
+mkdir -p "$tree/bin" "$tree/sbin" "$tree/etc/acpi/PWRF" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/mnt" "$tree/run" "$tree/tmp"
 cp "$busybox" "$tree/bin/busybox"
 for applet in $("$busybox" --list); do
   [ "$applet" = busybox ] || ln -s busybox "$tree/bin/$applet"
 done
-while read -r module when; do
-  case $module in '' | '#'*) continue ;; esac
-  cp "$work"/lib/modules/*/kernel/"$module.ko" "$tree/modules/"
-  echo "${module##*/}" >>"$tree/modules/$when"
-done <"$root/hack/guest/modules"
+modules "$tree"
 cp "$root/hack/guest/init" "$tree/init"
 cp "$root/hack/guest/powerbutton" "$tree/etc/acpi/PWRF/00000080"
 chmod 755 "$tree/init" "$tree/etc/acpi/PWRF/00000080"
 printf 'root:x:0:0:root:/:/bin/sh\n' >"$tree/etc/passwd"
 printf 'root:x:0:\n' >"$tree/etc/group"
-find "$tree" -exec touch -h -d @0 {} +
-# Not compressed: under emulation the guest would take longer to unpack it than QEMU to read it.
-(cd "$tree" && find . | LC_ALL=C sort | cpio -o -H newc --reproducible --owner=0:0 --quiet) >"$work/initrd"
+pack "$tree" >"$work/initrd"
+
+say "packing the initramfs with the guest agent"
+more=$work/more
+mkdir -p "$more/sbin" "$more/var" "$more/etc"
+modules "$more"
+cp "$root/hack/guest/agent" "$more/agent"
+cp "$root/hack/guest/shutdown" "$more/sbin/shutdown"
+cp "$work/usr/sbin/qemu-ga" "$more/sbin/qemu-ga"
+for library in $(ldd "$more/sbin/qemu-ga" | grep -o '/[^ ]*\.so[^ ]*'); do
+  mkdir -p "$more${library%/*}"
+  cp -L "$library" "$more$library"
+done
+if ldd "$more/sbin/qemu-ga" | grep 'not found'; then
+  fail "the guest agent lacks the libraries above; 'make setup' installs QEMU, which has them too"
+fi
+ln -s ../run "$more/var/run"
+printf 'ID=virtloom\nNAME="virtloom guest"\nPRETTY_NAME="virtloom guest 1"\nVERSION_ID=1\n' >"$more/etc/os-release"
+chmod 755 "$more/sbin/shutdown" "$more/sbin/qemu-ga"
+# The kernel unpacks archives one after the other.
+pack "$more" | cat "$work/initrd" - >"$work/initrd-agent"
 
 say "writing the OCI images"
-rm -rf "$out/oci"
-for file in vmlinuz initrd; do
+rm -rf "$out/stamp" "$out/oci"
+for file in vmlinuz initrd initrd-agent; do
   chmod 644 "$work/$file"
   mv "$work/$file" "$out/$file"
 done

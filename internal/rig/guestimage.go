@@ -22,6 +22,9 @@ const (
 type GuestImage struct {
 	// Kernel and Initrd are files for the direct boot of a domain.
 	Kernel, Initrd string
+	// AgentInitrd is an initrd with QEMU's guest agent and drivers for whatever can be plugged into a
+	// running guest; it needs 128 MiB of memory.
+	AgentInitrd string
 	// Layout is an OCI image layout with KernelImage and DiskImage, by their
 	// org.opencontainers.image.ref.name annotations.
 	Layout string
@@ -36,12 +39,13 @@ func FindGuestImage() (GuestImage, error) {
 	}
 	dir := filepath.Join(bin, "guest")
 	g := GuestImage{
-		Kernel: filepath.Join(dir, "vmlinuz"),
-		Initrd: filepath.Join(dir, "initrd"),
-		Layout: filepath.Join(dir, "oci"),
+		Kernel:      filepath.Join(dir, "vmlinuz"),
+		Initrd:      filepath.Join(dir, "initrd"),
+		AgentInitrd: filepath.Join(dir, "initrd-agent"),
+		Layout:      filepath.Join(dir, "oci"),
 	}
 	// The stamp is written last.
-	for _, path := range []string{g.Kernel, g.Initrd, g.Layout, filepath.Join(dir, "stamp")} {
+	for _, path := range []string{g.Kernel, g.Initrd, g.AgentInitrd, g.Layout, filepath.Join(dir, "stamp")} {
 		if _, err := os.Stat(path); err != nil {
 			return GuestImage{}, fmt.Errorf("%w (no guest image: %w)", ErrNoPrograms, err)
 		}
