@@ -94,8 +94,8 @@ func (r *Reconciler) all(ctx context.Context) (map[types.NamespacedName]bool, er
 		errs = append(errs, fmt.Errorf("domainctrl: list the domains of the node: %w", err))
 	}
 	for i := range states {
-		if states[i].Ours() {
-			keys[states[i].Metadata.Of()] = true
+		if key, ours := keyOf(states[i].Name); ours {
+			keys[key] = true
 		}
 	}
 	owners, err := r.Workspace.Owners()

@@ -82,7 +82,9 @@ func (h *Hypervisor) List(ctx context.Context) ([]domain.State, error) {
 	var out []domain.State
 	err := h.call(ctx, "List", "", func() error {
 		for _, g := range h.guests {
-			out = append(out, g.state)
+			s := g.state
+			s.Metadata = domain.Metadata{} // Get's
+			out = append(out, s)
 		}
 		return nil
 	})

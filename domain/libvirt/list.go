@@ -10,68 +10,28 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
 )
 
-// List implements domain.Hypervisor: one call for all domains and two short ones
-// for each, none of which waits for the guest.
+// List implements domain.Hypervisor. The state of a domain is asked for without
+// waiting for what is going on in it.
 func (d *Driver) List(ctx context.Context) ([]domain.State, error) {
-	log := logr.FromContextOrDiscard(ctx)
 	return read(ctx, d, "list domains", "", func(c *virt.Connect) ([]domain.State, error) {
-		doms, err := c.ListAllDomains(0)
+		records, err := bulk(c, virt.DOMAIN_STATS_STATE, 0)
 		if err != nil {
 			return nil, err
 		}
-		out := make([]domain.State, 0, len(doms))
-		for i := range doms {
-			s, err := summary(&doms[i], log)
-			if freeErr := doms[i].Free(); freeErr != nil {
-				log.V(1).Info("cannot free a domain", "error", freeErr.Error())
-			}
-			switch {
-			case code(err, virt.ERR_NO_DOMAIN): // went away since
-			case err != nil:
-				freeAll(doms[i+1:])
-				return nil, err
-			default:
-				out = append(out, s)
-			}
+		out := make([]domain.State, 0, len(records))
+		for _, r := range records {
+			s := domain.State{Name: r.name, UUID: r.uuid}
+			s.Status, s.Reason = nameState(virt.DomainState(r.numbers["state.state"]), int(r.numbers["state.reason"]))
+			out = append(out, s)
 		}
 		slices.SortFunc(out, func(a, b domain.State) int { return strings.Compare(a.Name, b.Name) })
 		return out, nil
 	})
-}
-
-func freeAll(doms []virt.Domain) {
-	for i := range doms {
-		_ = doms[i].Free()
-	}
-}
-
-// summary is a domain without its XML.
-func summary(dom *virt.Domain, log logr.Logger) (domain.State, error) {
-	s, err := state(dom)
-	if err != nil {
-		return s, err
-	}
-	xml, err := dom.GetMetadata(virt.DOMAIN_METADATA_ELEMENT, domain.MetadataNamespace, virt.DOMAIN_AFFECT_CURRENT)
-	switch {
-	case code(err, virt.ERR_NO_DOMAIN_METADATA):
-		return s, nil
-	case err != nil:
-		return s, err
-	}
-	m, ours, err := domain.ParseMetadataElement(xml)
-	switch {
-	case err != nil: // somebody else wrote there: not ours
-		log.Error(err, "unreadable domain metadata", "domain", s.Name)
-	case ours:
-		s.Metadata = m
-	}
-	return s, nil
 }
 
 // state is name, UUID and status.
