@@ -3,6 +3,7 @@
 package domain_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -270,7 +271,7 @@ func TestAGuestGivenUpBeforeItWasSeenToStartCannotStartLater(t *testing.T) {
 
 func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
 	l := leased(offerHere, acceptHere)
-	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Trouble: "no memory left"}
+	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Troubles: []domain.Trouble{{Err: errors.New("no memory left")}}}
 	plan, err := domain.Decide(s, decideNow)
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +282,7 @@ func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
 	if got := verbs(plan); got != "Start" {
 		t.Errorf("tasks %q, want another start", got)
 	}
-	s.VMI, s.Trouble, s.State = plan.VMI, "", runs(domain.StatusRunning, "")
+	s.VMI, s.Troubles, s.State = plan.VMI, nil, runs(domain.StatusRunning, "")
 	if plan, err = domain.Decide(s, decideNow); err != nil {
 		t.Fatal(err)
 	}

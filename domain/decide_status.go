@@ -50,11 +50,11 @@ func (d *decision) synchronized() {
 
 // trouble tells what the hypervisor refused to do for the guest, if anything.
 func (d *decision) trouble() {
-	if d.Trouble == "" {
+	if len(d.Troubles) == 0 {
 		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 		return
 	}
-	d.outOfSync(ReasonSyncFailed, d.Trouble)
+	d.outOfSync(ReasonSyncFailed, troublesText(d.Troubles))
 }
 
 func (d *decision) outOfSync(reason, message string) {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -39,11 +41,24 @@ type Metadata struct {
 	// ShutdownAt is when the guest was last asked to shut down, so that it is
 	// asked again in time and not at every look. Whole microseconds are kept.
 	ShutdownAt *time.Time
+	// GracePeriod is how long the guest was granted to shut down when it was started,
+	// for when its object is gone; nil if that is not known. Whole nanoseconds.
+	GracePeriod *time.Duration
 	// MigrationUID is the migration that brings or takes this guest; empty if
 	// there is none.
 	MigrationUID types.UID
 	// Paused says that the guest stands still because a user asked for it.
 	Paused bool
+	// ResumedAt is when the guest was last resumed after an error of a disk, and
+	// ResumeDelay how long after that it is resumed again at the earliest; nil and
+	// zero once it has run for a while. Whole microseconds are kept.
+	ResumedAt   *time.Time
+	ResumeDelay time.Duration
+	// ThawAt is when the guest's file systems are to be thawed if nobody has done so
+	// before; nil if they were not frozen, or without a limit. Whole microseconds.
+	ThawAt *time.Time
+	// DiskBytes is how large each disk was known to be, by the name of the volume.
+	DiskBytes map[string]int64
 	// LastApplied is the definition last brought to the domain, as XML; see
 	// [Diff]. May be empty.
 	LastApplied string
@@ -67,24 +82,47 @@ type metadataFields struct {
 	Epoch         uint64 `xml:"epoch"`
 	GraceDeadline string `xml:"graceDeadline,omitempty"`
 	ShutdownAt    string `xml:"shutdownAt,omitempty"`
+	GracePeriod   string `xml:"gracePeriod,omitempty"`
 	MigrationUID  string `xml:"migrationUID,omitempty"`
 	Paused        bool   `xml:"paused,omitempty"`
+	ResumedAt     string `xml:"resumedAt,omitempty"`
+	ResumeDelay   string `xml:"resumeDelay,omitempty"`
+	ThawAt        string `xml:"thawAt,omitempty"`
+	Disks         []disk `xml:"disk"`
 	LastApplied   string `xml:"lastApplied,omitempty"`
+}
+
+// disk is an entry of Metadata.DiskBytes.
+type disk struct {
+	Name  string `xml:"name,attr"`
+	Bytes int64  `xml:"bytes,attr"`
 }
 
 // XML returns the stored form: one element in [MetadataNamespace]. Characters
 // XML cannot hold are an error, never dropped.
 func (m Metadata) XML() (string, error) {
-	for _, s := range []string{m.Namespace, m.Name, string(m.UID), string(m.MigrationUID), m.LastApplied} {
+	x := metadataFields{
+		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), Epoch: m.Epoch,
+		GraceDeadline: stamp(m.GraceDeadline), ShutdownAt: stamp(m.ShutdownAt),
+		MigrationUID: string(m.MigrationUID), Paused: m.Paused,
+		ResumedAt: stamp(m.ResumedAt), ThawAt: stamp(m.ThawAt), LastApplied: m.LastApplied,
+	}
+	if m.GracePeriod != nil {
+		x.GracePeriod = m.GracePeriod.String()
+	}
+	if m.ResumeDelay != 0 {
+		x.ResumeDelay = m.ResumeDelay.String()
+	}
+	texts := []string{x.Namespace, x.Name, x.UID, x.MigrationUID, x.LastApplied}
+	for _, name := range slices.Sorted(maps.Keys(m.DiskBytes)) {
+		x.Disks = append(x.Disks, disk{name, m.DiskBytes[name]})
+		texts = append(texts, name)
+	}
+	for _, s := range texts {
 		if r, bad := unfitForXML(s); bad {
 			return "", fmt.Errorf("metadata of %s: character %U does not fit into XML: %w", m.Of(), r, ErrInvalid)
 		}
 	}
-	x := metadataFields{
-		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), Epoch: m.Epoch,
-		MigrationUID: string(m.MigrationUID), Paused: m.Paused, LastApplied: m.LastApplied,
-	}
-	x.GraceDeadline, x.ShutdownAt = stamp(m.GraceDeadline), stamp(m.ShutdownAt)
 	b, err := xml.Marshal(metadataXML{metadataFields: x})
 	if err != nil {
 		return "", fmt.Errorf("metadata of %s: %w", m.Of(), err)
@@ -140,13 +178,38 @@ func decodeMetadata(dec *xml.Decoder, start *xml.StartElement) (Metadata, bool, 
 		Namespace: x.Namespace, Name: x.Name, UID: types.UID(x.UID), Epoch: x.Epoch,
 		MigrationUID: types.UID(x.MigrationUID), Paused: x.Paused, LastApplied: x.LastApplied,
 	}
-	var bad [2]error
-	m.GraceDeadline, bad[0] = unstamp(x.GraceDeadline)
-	m.ShutdownAt, bad[1] = unstamp(x.ShutdownAt)
-	if err := errors.Join(bad[:]...); err != nil {
+	for _, d := range x.Disks {
+		if m.DiskBytes == nil {
+			m.DiskBytes = map[string]int64{}
+		}
+		m.DiskBytes[d.Name] = d.Bytes
+	}
+	if err := decodeTimes(&m, x); err != nil {
 		return Metadata{}, false, fmt.Errorf("domain metadata: %w", err)
 	}
 	return m, true, nil
+}
+
+func decodeTimes(m *Metadata, x metadataFields) error {
+	var bad [6]error
+	m.GraceDeadline, bad[0] = unstamp(x.GraceDeadline)
+	m.ShutdownAt, bad[1] = unstamp(x.ShutdownAt)
+	m.ResumedAt, bad[2] = unstamp(x.ResumedAt)
+	m.ThawAt, bad[3] = unstamp(x.ThawAt)
+	if x.GracePeriod != "" {
+		period, err := time.ParseDuration(x.GracePeriod)
+		m.GracePeriod, bad[4] = &period, err
+	}
+	if x.ResumeDelay != "" {
+		m.ResumeDelay, bad[5] = time.ParseDuration(x.ResumeDelay)
+	}
+	return errors.Join(bad[:]...)
+}
+
+// clone copies the metadata, so that a change of the copy is none of the original.
+func (m Metadata) clone() Metadata {
+	m.DiskBytes = maps.Clone(m.DiskBytes)
+	return m
 }
 
 // stamp and unstamp store a time; no time is the empty string.

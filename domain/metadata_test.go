@@ -19,6 +19,8 @@ func TestMetadataRoundTrips(t *testing.T) {
 		"least": {Namespace: "n", Name: "n", UID: "u"},
 		"all": {
 			Namespace: "<n>", Name: `"&'`, UID: "u", Epoch: 1<<64 - 1, GraceDeadline: &deadline, ShutdownAt: &deadline, MigrationUID: "m", Paused: true,
+			GracePeriod: ptr(90 * time.Second), ResumedAt: &deadline, ResumeDelay: 20 * time.Second, ThawAt: &deadline,
+			DiskBytes:   map[string]int64{"root": 1 << 40, "<\"": 0},
 			LastApplied: "<domain>\n\t<name>]]></name></domain>",
 		},
 	} {
@@ -60,7 +62,7 @@ func TestMetadataIsFoundAmongOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok, err := ParseMetadata(row.xml)
-			if err != nil || ok != row.ok || got != row.want {
+			if err != nil || ok != row.ok || !cmp.Equal(got, row.want) {
 				t.Errorf("got %+v, %v, %v", got, ok, err)
 			}
 		})
@@ -75,6 +77,9 @@ func TestBrokenMetadataIsAnError(t *testing.T) {
 	for name, s := range map[string]string{
 		"not closed": `<guest xmlns="https://virtloom.dev/domain/v1">`,
 		"epoch":      `<guest xmlns="https://virtloom.dev/domain/v1"><epoch>-1</epoch></guest>`,
+		"grace":      `<guest xmlns="https://virtloom.dev/domain/v1"><gracePeriod>long</gracePeriod></guest>`,
+		"delay":      `<guest xmlns="https://virtloom.dev/domain/v1"><resumeDelay>1</resumeDelay></guest>`,
+		"disk":       `<guest xmlns="https://virtloom.dev/domain/v1"><disk name="a" bytes="much"/></guest>`,
 		"deadline":   `<guest xmlns="https://virtloom.dev/domain/v1"><graceDeadline>soon</graceDeadline></guest>`,
 	} {
 		if _, ok, err := ParseMetadata(s); err == nil || ok {

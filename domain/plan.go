@@ -36,9 +36,18 @@ type Sight struct {
 	Facts Facts
 	// Obstacle is why the guest cannot be made ready here, nil if it can.
 	Obstacle error
-	// Trouble is why the last task of the guest failed in this process, empty if
-	// it did not.
-	Trouble string
+	// Guest is what the guest's agent said last; nil if nothing of it is known in
+	// this process, and what the status says of it then stays.
+	Guest *GuestInfo
+	// Credentials is how far access credentials have reached the guest
+	// (spec.accessCredentials); nil if that is not known.
+	Credentials *CredentialSync
+	// SilentSince is since when the hypervisor does not answer about the domain, so
+	// that State is what was known before; zero if State is fresh.
+	SilentSince time.Time
+	// Troubles are the tasks for the guest that failed in the last pass of this
+	// process, in their order.
+	Troubles []Trouble
 	// Moving says that this process is carrying out a migration of the guest.
 	Moving bool
 	// MoveFailure is why the last migration this process carried out failed.
@@ -53,6 +62,14 @@ type Sight struct {
 	Leftovers []types.UID
 }
 
+// CredentialSync tells how far access credentials have reached a guest.
+type CredentialSync struct {
+	// Done says that all of them have.
+	Done bool
+	// Message tells why not; may be empty.
+	Message string
+}
+
 // TaskVerb says what a [Task] does.
 type TaskVerb string
 
@@ -65,6 +82,13 @@ const (
 	TaskAbort TaskVerb = "AbortMigration"
 	// TaskCleanup removes the guest's files on this node.
 	TaskCleanup TaskVerb = "Cleanup"
+	// TaskFreeze and TaskThaw hold and release writes to the guest's file systems,
+	// by its agent; see [GuestAgent].
+	TaskFreeze TaskVerb = "Freeze"
+	TaskThaw   TaskVerb = "Thaw"
+	// TaskSyncTime sets the guest's clock, by its agent, to the present. It may fail
+	// without consequence; see [Task.Optional].
+	TaskSyncTime TaskVerb = "SyncTime"
 )
 
 // Task is one thing to do on the node.
@@ -91,6 +115,22 @@ func (t Task) TouchesGuest() bool {
 	return t.Verb != TaskApply || t.Operation.Verb != SetMetadata
 }
 
+// Independent tells whether the tasks after this one may be carried out although
+// it failed: what plugs one device says nothing about the next.
+func (t Task) Independent() bool {
+	if t.Verb != TaskApply {
+		return false
+	}
+	switch t.Operation.Verb {
+	case AttachDevice, DetachDevice, UpdateDevice, SetVCPUs:
+		return true
+	}
+	return false
+}
+
+// Optional tells whether the task may fail without being tried again or told.
+func (t Task) Optional() bool { return t.Verb == TaskSyncTime }
+
 // String prints the task on one line.
 func (t Task) String() string {
 	if t.Verb == TaskApply {
@@ -109,11 +149,24 @@ type Plan struct {
 	Tasks []Task
 	// RequeueAt is when to look again even if nothing happens.
 	RequeueAt *time.Time
+	// Notices are to be told as events of the object once VMI is stored, and not if
+	// it is not. They tell of changes: without a write there are none.
+	Notices []Notice
 	// Differences are between the object and the running domain; empty when the
 	// two agree, or were not compared.
 	Differences []Difference
 	// Role says what this node is to the guest.
 	Role Role
+}
+
+// Notice is an event of the object (Kubernetes: Event).
+type Notice struct {
+	// Warning says that something went wrong.
+	Warning bool
+	// Reason is a CamelCase word, KubeVirt's where it has one.
+	Reason string
+	// Message tells what happened.
+	Message string
 }
 
 // Role is what a node is to a guest.

@@ -38,6 +38,7 @@ func (r *Reconciler) store(ctx context.Context, v view) (word, error) {
 		return v.word, fmt.Errorf("domainctrl: store %s/%s: %w", v.vmi.Namespace, v.vmi.Name, err)
 	}
 	r.tell(v.vmi, v.plan.VMI)
+	r.announce(v.plan)
 	return w, nil
 }
 
@@ -61,6 +62,20 @@ func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 	}
 }
 
+// announce records the events that a plan has to tell.
+func (r *Reconciler) announce(plan domain.Plan) {
+	if r.Recorder == nil {
+		return
+	}
+	for _, n := range plan.Notices {
+		kind := corev1.EventTypeNormal
+		if n.Warning {
+			kind = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(plan.VMI, nil, kind, n.Reason, "Reflect", "%s", n.Message)
+	}
+}
+
 // outOfSync returns what the object says keeps it from running, if anything.
 func outOfSync(vmi *v1.VirtualMachineInstance) string {
 	for i := range vmi.Status.Conditions {
@@ -72,18 +87,28 @@ func outOfSync(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// act carries out the tasks in order and stops at the first that fails: what
-// follows builds on it.
-func (r *Reconciler) act(ctx context.Context, v view) error {
+// act carries out the tasks in order and returns those that failed. It stops at the
+// first that others build on, or that must not be begun any more.
+func (r *Reconciler) act(ctx context.Context, v view) []domain.Trouble {
+	var failed []domain.Trouble
 	for _, t := range v.plan.Tasks {
-		if err := r.task(ctx, v, t); err != nil {
-			if r.Recorder != nil && v.plan.VMI != nil && !outdated(err) {
-				r.Recorder.Eventf(v.plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
-			}
-			return err
+		err := r.task(ctx, v, t)
+		if err != nil && t.Optional() {
+			logger(ctx).Info("Leaving out what the guest can do without", "task", t.String(), "cause", err.Error())
+			continue
+		}
+		if err == nil {
+			continue
+		}
+		failed = append(failed, domain.Trouble{Task: t, Err: err})
+		if r.Recorder != nil && v.plan.VMI != nil && !outdated(err) {
+			r.Recorder.Eventf(v.plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
+		}
+		if outdated(err) || !t.Independent() {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error) {

@@ -22,7 +22,7 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 	s := domain.Sight{Node: r.NodeName, Address: r.Address, Port: r.Port, VMI: vmi}
 	name := domain.Name(key.Namespace, key.Name)
 	s.Moving, s.MoveFailure, s.MoveEnded = r.moves.state(key)
-	s.Trouble = r.troubles.of(key)
+	s.Troubles = r.troubles.of(key)
 	var err error
 	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
 		return s, err

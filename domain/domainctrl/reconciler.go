@@ -175,10 +175,11 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	if v.word, err = r.store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err = r.act(ctx, v); outdated(err) {
+	failed := r.act(ctx, v)
+	if err = causes(failed); outdated(err) {
 		return reconcile.Result{}, err
 	}
-	r.troubles.note(key, err)
+	r.troubles.note(key, failed)
 	if err != nil {
 		return r.failed(ctx, plan, err)
 	}
@@ -186,6 +187,15 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 		r.moves.forget(key)
 	}
 	return r.result(plan, stored), nil
+}
+
+// causes is why tasks failed, nil if none did.
+func causes(failed []domain.Trouble) error {
+	var all []error
+	for _, t := range failed {
+		all = append(all, t.Err)
+	}
+	return errors.Join(all...)
 }
 
 // conflictRetry is how soon a lost write is tried again.

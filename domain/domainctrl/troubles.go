@@ -6,34 +6,36 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-// troubles remembers, for each guest, why its last task failed, so that the
+// troubles remembers, for each guest, which of its last tasks failed, so that the
 // next pass can tell. The zero value is ready; safe for concurrent use.
 type troubles struct {
-	mu  sync.Mutex
-	why map[types.NamespacedName]string
+	mu    sync.Mutex
+	known map[types.NamespacedName][]domain.Trouble
 }
 
-// note stores how the tasks of a pass went; nil forgets what was before.
-func (t *troubles) note(key types.NamespacedName, err error) {
+// note stores how the tasks of a pass went; none forgets what was before.
+func (t *troubles) note(key types.NamespacedName, failed []domain.Trouble) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
-		delete(t.why, key)
+	if len(failed) == 0 {
+		delete(t.known, key)
 		return
 	}
-	if t.why == nil {
-		t.why = map[types.NamespacedName]string{}
+	if t.known == nil {
+		t.known = map[types.NamespacedName][]domain.Trouble{}
 	}
-	t.why[key] = err.Error()
+	t.known[key] = failed
 }
 
-// of returns why the last task of the guest failed, empty if it did not.
-func (t *troubles) of(key types.NamespacedName) string {
+// of returns the tasks of the guest's last pass that failed.
+func (t *troubles) of(key types.NamespacedName) []domain.Trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.why[key]
+	return t.known[key]
 }
 
 // notices remembers what was last told of each guest, so that it is told once. The
