@@ -5,101 +5,104 @@ package domain
 // Facts are the values of one node that a conversion depends on, and nothing
 // else: everything not host-dependent comes from the VirtualMachineInstance.
 // The zero value describes an amd64 node with KVM and without files.
+//
+// As JSON or YAML, fields have the names of their tags; see "refdaemon convert
+// --facts".
 type Facts struct {
 	// Dir is the directory of the guest's own files on this node: sockets,
 	// console log. It has the same path on every node and different content.
 	// Empty: no device that needs a file of its own can be converted.
-	Dir string
+	Dir string `json:"dir"`
 
 	// Arch is the node's architecture as libvirt spells it: x86_64, aarch64 or
 	// s390x. Empty means x86_64.
-	Arch string
+	Arch string `json:"arch"`
 
 	// Emulation asks for a domain of type qemu (software emulation) instead of
 	// kvm. Whoever fills it has to know whether KVM works and whether the
 	// cluster allows emulation; see [Host.KVM] and [EmulationFor].
-	Emulation bool
+	Emulation bool `json:"emulation"`
 
 	// Emulator is the path of the QEMU binary; empty lets libvirt choose.
-	Emulator string
+	Emulator string `json:"emulator"`
 
 	// Bridges holds the host bridge for each network of the spec, by the name
 	// of the network.
-	Bridges map[string]string
+	Bridges map[string]string `json:"bridges"`
 
 	// Disks holds where the data of each volume lies on this node, by the name
 	// of the volume.
-	Disks map[string]DiskSource
-
-	// Kernel and Initrd are local files for direct kernel boot
-	// (spec.domain.firmware.kernelBoot.container). Initrd may be empty.
-	Kernel, Initrd string
+	Disks map[string]DiskSource `json:"disks"` // Kernel is a local file for direct kernel boot
+	// (spec.domain.firmware.kernelBoot.container).
+	Kernel string `json:"kernel"`
+	// Initrd is the one that goes with Kernel; may be empty.
+	Initrd string `json:"initrd"`
 
 	// Epoch is the handoff epoch under which this domain may run; it is written
 	// into the domain's metadata.
-	Epoch uint64
+	Epoch uint64 `json:"epoch"`
 
 	// SMBIOS is what the cluster tells guests about their make; nil means
 	// KubeVirt's defaults.
-	SMBIOS *SMBIOS
+	SMBIOS *SMBIOS `json:"smbios"`
 
 	// Cluster is what the cluster's configuration says about all guests.
-	Cluster Cluster
+	Cluster Cluster `json:"cluster"`
 
 	// Links holds what the node has for each interface of the spec, by the name
 	// of the interface. One that has neither a link nor a bridge cannot be
 	// converted.
-	Links map[string]Link
+	Links map[string]Link `json:"links"`
 
 	// Firmware holds the UEFI images of this node.
-	Firmware Firmware
+	Firmware Firmware `json:"firmware"`
 
 	// CPUs are the host CPUs that belong to the guest alone, in ascending order
 	// (spec.domain.cpu.dedicatedCpuPlacement): those of its Pod's cpuset.
-	CPUs []uint
+	CPUs []uint `json:"cpus"`
 
 	// Cells is the NUMA topology of the node.
-	Cells []Cell
+	Cells []Cell `json:"cells"`
 
 	// Devices holds the host devices that were handed to the guest, by the name
 	// of the resource (nvidia.com/gpu) or of the claim's request, in the order in
 	// which they were handed out.
-	Devices map[string][]HostDevice
+	Devices map[string][]HostDevice `json:"devices"`
 
 	// SRIOV holds the PCI address of the virtual function for each interface that
 	// is one, by the name of the interface: 0000:65:01.2.
-	SRIOV map[string]string
+	SRIOV map[string]string `json:"sriov"`
 
 	// Filesystems holds the socket of virtiofsd for each shared directory of the
 	// spec, by its name.
-	Filesystems map[string]string
+	Filesystems map[string]string `json:"filesystems"`
 
 	// ReservationSocket is where the node's helper for SCSI persistent
 	// reservations (qemu-pr-helper) listens.
-	ReservationSocket string
+	ReservationSocket string `json:"reservationSocket"`
 
 	// SecretDirs holds the directory with the content of each secret volume, by
 	// the name of the volume, for spec.domain.firmware.acpi.
-	SecretDirs map[string]string
+	SecretDirs map[string]string `json:"secretDirs"`
 
 	// Ignition is the file with the data of the annotation
 	// kubevirt.io/ignitiondata; empty if there is none.
-	Ignition string
+	Ignition string `json:"ignition"`
 
 	// LocalVSOCK says that context identifiers of vsock are private to a network
 	// namespace, so that every guest gets the same one.
-	LocalVSOCK bool
+	LocalVSOCK bool `json:"localVSOCK"`
 
 	// IOMMUFD says that an open file of /dev/iommu is handed to the guest.
-	IOMMUFD bool
+	IOMMUFD bool `json:"iommufd"`
 
 	// Incoming says that the domain will receive a guest by live migration:
 	// devices that belong to a host do not travel.
-	Incoming bool
+	Incoming bool `json:"incoming"`
 
 	// Layout says where the guest's devices sit already, see [LayoutOf]; the zero
 	// value for a guest that does not run yet.
-	Layout Layout
+	Layout Layout `json:"layout"`
 }
 
 // Cluster is what the cluster's configuration says about every guest (KubeVirt:
@@ -107,137 +110,155 @@ type Facts struct {
 type Cluster struct {
 	// BalloonPeriod is how often, in seconds, a guest reports its memory use; nil
 	// means 10, zero never (memBalloonStatsPeriod).
-	BalloonPeriod *uint32
+	BalloonPeriod *uint32 `json:"balloonPeriod"`
 	// NoFreePageReporting keeps guests from giving free memory back
 	// (virtualMachineOptions.disableFreePageReporting).
-	NoFreePageReporting bool
+	NoFreePageReporting bool `json:"noFreePageReporting"`
 	// NoSerialConsoleLog keeps what guests write to their serial console out of a
 	// file (virtualMachineOptions.disableSerialConsoleLog).
-	NoSerialConsoleLog bool
+	NoSerialConsoleLog bool `json:"noSerialConsoleLog"`
 	// BochsForEFI gives guests with UEFI the display bochs instead of VGA.
-	BochsForEFI bool
+	BochsForEFI bool `json:"bochsForEFI"`
 	// FirmwareAutoSelection leaves the choice of the UEFI image to libvirt where
 	// secure boot is asked for.
-	FirmwareAutoSelection bool
+	FirmwareAutoSelection bool `json:"firmwareAutoSelection"`
 	// FirmwareLog lets the firmware of amd64 guests write its debug output to a
 	// file in Facts.Dir.
-	FirmwareLog bool
+	FirmwareLog bool `json:"firmwareLog"`
 	// MigratableVGPU lets a guest with one mediated GPU migrate.
-	MigratableVGPU bool
+	MigratableVGPU bool `json:"migratableVGPU"`
 	// NUMAAlignedPCI puts host devices of guests with dedicated CPUs behind an
 	// expander bus of their NUMA node.
-	NUMAAlignedPCI bool
+	NUMAAlignedPCI bool `json:"numaAlignedPCI"`
 }
 
 // Link is what the node has for one interface of a guest.
 type Link struct {
 	// Tap is the name of the tap device the guest's card is the other end of.
 	// Empty: the interface is plugged into the bridge that Facts.Bridges names.
-	Tap string
+	Tap string `json:"tap"`
 	// MAC is the address of the Pod's link, which the guest gets if its spec names
 	// none; empty for a derived one, see [MAC].
-	MAC string
+	MAC string `json:"mac"`
 	// MTU is that of the Pod's link; 0 leaves it to the hypervisor.
-	MTU uint
+	MTU uint `json:"mtu"`
 	// Passt is the name of the Pod's link that passt forwards from and to.
-	Passt string
+	Passt string `json:"passt"`
 }
 
 // Firmware holds the UEFI images of a node, by what they are for. One without
 // Code is not there.
-type Firmware struct {
-	// SecureBoot verifies what it boots; Plain does not.
-	SecureBoot, Plain FirmwareImage
-	// SEV is for guests with AMD SEV or SEV-ES, SNP for those with SEV-SNP.
-	SEV, SNP FirmwareImage
-	// TDX and TDXSecureBoot are for guests with Intel TDX.
-	TDX, TDXSecureBoot FirmwareImage
+type Firmware struct { // SecureBoot verifies what it boots.
+	SecureBoot FirmwareImage `json:"secureBoot"`
+	// Plain does not.
+	Plain FirmwareImage `json:"plain"`
+	// SEV is for guests with AMD SEV or SEV-ES.
+	SEV FirmwareImage `json:"sev"`
+	// SNP is for guests with AMD SEV-SNP.
+	SNP FirmwareImage `json:"snp"`
+	// TDX is for guests with Intel TDX.
+	TDX FirmwareImage `json:"tdx"`
+	// TDXSecureBoot is for guests with Intel TDX that verify what they boot.
+	TDXSecureBoot FirmwareImage `json:"tdxSecureBoot"`
 }
 
 // FirmwareImage is one UEFI image.
-type FirmwareImage struct {
-	// Code is the path of the program, Vars that of the template of its variables;
-	// images for SNP and TDX have none.
-	Code, Vars string
+type FirmwareImage struct { // Code is the path of the program.
+	Code string `json:"code"`
+	// Vars is the path of the template of its variables; images for SNP and TDX
+	// have none.
+	Vars string `json:"vars"`
 }
 
 // Cell is one NUMA node of the host (libvirt: capabilities, topology, cell).
 type Cell struct {
 	// ID is the host's number of the node.
-	ID uint
+	ID uint `json:"id"`
 	// MemoryKiB is the memory of the node.
-	MemoryKiB uint64
+	MemoryKiB uint64 `json:"memoryKiB"`
 	// CPUs are the threads of the node.
-	CPUs []HostCPU
+	CPUs []HostCPU `json:"cpus"`
 	// HugepagesKiB lists the sizes of the huge pages the node has.
-	HugepagesKiB []uint64
+	HugepagesKiB []uint64 `json:"hugepagesKiB"`
 	// Distances holds the distance to each other node by its ID.
-	Distances map[uint]uint
+	Distances map[uint]uint `json:"distances"`
 }
 
 // HostCPU is one thread of the host.
-type HostCPU struct {
-	// ID is the host's number of the thread; Core and Socket are where it sits.
-	ID, Core, Socket uint
+type HostCPU struct { // ID is the host's number of the thread.
+	ID uint `json:"id"`
+	// Core is the number of its core.
+	Core uint `json:"core"`
+	// Socket is the number of its socket.
+	Socket uint `json:"socket"`
 }
 
 // HostDevice is a device of the host that is handed to a guest. Exactly one of
 // its addresses is set.
 type HostDevice struct {
 	// PCI is the address of a PCI device: 0000:65:00.0.
-	PCI string
+	PCI string `json:"pci"`
 	// MDev is the UUID of a mediated device.
-	MDev string
+	MDev string `json:"mdev"`
 	// USB is bus and device number of a USB device: 3:7.
-	USB string
+	USB string `json:"usb"`
 	// Cell is the NUMA node the device is attached to; nil if that is not known.
-	Cell *uint
+	Cell *uint `json:"cell"`
 }
 
 // SMBIOS is the cluster-wide part of the guest's system information
 // (KubeVirt: configuration.smbios). Empty fields are passed on as empty.
-type SMBIOS struct {
-	Manufacturer, Family, Product, SKU, Version string
+type SMBIOS struct { // Manufacturer is who made the machine.
+	Manufacturer string `json:"manufacturer"`
+	// Family is the family of products it belongs to.
+	Family string `json:"family"`
+	// Product is its name.
+	Product string `json:"product"`
+	// SKU is its number in a catalogue.
+	SKU string `json:"sku"`
+	// Version is that of the product.
+	Version string `json:"version"`
 }
 
 // DiskSource is where a volume's data lies on one node.
 type DiskSource struct {
 	// Path is the absolute path of the file or block device.
-	Path string
+	Path string `json:"path"`
 	// Format is raw (default) or qcow2.
-	Format string
+	Format string `json:"format"`
 	// Block says that Path is a block device.
-	Block bool
+	Block bool `json:"block"`
 	// ReadOnly says that nothing may be written: the guest gets a read-only disk.
-	ReadOnly bool
+	ReadOnly bool `json:"readOnly"`
 	// Shared says that the same data is visible under Path on every node. What
 	// is writable and not shared has to be copied at live migration.
-	Shared bool
+	Shared bool `json:"shared"`
 	// DirectIO says that the file can be opened with O_DIRECT; it decides the
 	// cache mode where the spec leaves it open.
-	DirectIO bool
+	DirectIO bool `json:"directIO"`
 	// Preallocated says that all blocks of the image are allocated.
-	Preallocated bool
+	Preallocated bool `json:"preallocated"`
 	// Bytes is the size the disk shall have; 0 means that it is not known. A
 	// running guest's disk grows with it.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// Sector holds the block sizes of the device or file, for
 	// blockSize.matchVolume; nil if they are not known.
-	Sector *SectorSize
+	Sector *SectorSize `json:"sector"`
 	// DataStore is where the data of a disk with changed block tracking lies; Path
 	// is then the overlay that notes what has changed. Nil without tracking.
-	DataStore *DiskSource
+	DataStore *DiskSource `json:"dataStore"`
 	// Backing is the image below an overlay; nil if there is none.
-	Backing *DiskSource
+	Backing *DiskSource `json:"backing"`
 }
 
 // SectorSize are the block sizes of a device in bytes.
-type SectorSize struct {
-	// Logical is the smallest unit of access, Physical the unit of the medium;
-	// zero means that only the other one is known.
-	Logical, Physical uint
+type SectorSize struct { // Logical is the smallest unit of access; zero means that only Physical is
+	// known.
+	Logical uint `json:"logical"`
+	// Physical is the unit of the medium; zero means that only Logical is known.
+	Physical uint `json:"physical"`
 	// DiscardGranularity is the unit in which blocks are given back; 0 if unknown.
-	DiscardGranularity uint
+	DiscardGranularity uint `json:"discardGranularity"`
 }
 
 // EmulationFor decides between KVM and software emulation: it answers the value

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Feature gates of KubeVirt that change domains. All of them are off by default.
+const (
+	gateFirmwareAutoSelection = "FirmwareAutoSelection"
+	gateVGPULiveMigration     = "VGPULiveMigration"
+	gatePCINUMAAware          = "PCINUMAAwareTopology"
+)
+
+// extendedVerbosity is the verbosity of virt-launcher above which KubeVirt lets
+// firmware log.
+const extendedVerbosity = 5
+
+// ClusterFrom reads what a KubeVirt object says about all guests: the options, and
+// what guests are told about their make, nil for KubeVirt's defaults. A nil object
+// stands for one that configures nothing. Nothing is shared with it.
+//
+// The display of guests with UEFI is bochs, unless the object has the annotation
+// kubevirt.io/vga-display-efi-x86; firmware logs where logVerbosity.virtLauncher
+// is above 5.
+func ClusterFrom(kv *v1.KubeVirt) (Cluster, *SMBIOS) {
+	if kv == nil {
+		kv = &v1.KubeVirt{}
+	}
+	_, vga := kv.Annotations[v1.VGADisplayForEFIGuestsX86Annotation]
+	c := Cluster{BochsForEFI: !vga}
+	config := &kv.Spec.Configuration
+	if p := config.MemBalloonStatsPeriod; p != nil {
+		c.BalloonPeriod = ptr(*p)
+	}
+	if o := config.VirtualMachineOptions; o != nil {
+		c.NoFreePageReporting, c.NoSerialConsoleLog = o.DisableFreePageReporting != nil, o.DisableSerialConsoleLog != nil
+	}
+	if dev := config.DeveloperConfiguration; dev != nil {
+		on := func(gate string) bool { return slices.Contains(dev.FeatureGates, gate) }
+		c.FirmwareAutoSelection, c.MigratableVGPU = on(gateFirmwareAutoSelection), on(gateVGPULiveMigration)
+		c.NUMAAlignedPCI = on(gatePCINUMAAware)
+		c.FirmwareLog = dev.LogVerbosity != nil && dev.LogVerbosity.VirtLauncher > extendedVerbosity
+	}
+	if s := config.SMBIOSConfig; s != nil {
+		return c, &SMBIOS{Manufacturer: s.Manufacturer, Family: s.Family, Product: s.Product, SKU: s.Sku, Version: s.Version}
+	}
+	return c, nil
+}
