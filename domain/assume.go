@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -24,6 +25,7 @@ func AssumeFacts(vmi *v1.VirtualMachineInstance) Facts {
 		Bridges: map[string]string{}, Links: map[string]Link{}, Disks: map[string]DiskSource{},
 		Devices: map[string][]HostDevice{}, SRIOV: map[string]string{}, Filesystems: map[string]string{},
 		SecretDirs: map[string]string{}, ReservationSocket: "/var/run/kubevirt/daemons/pr/pr-helper.sock",
+		Services: Services{Hooks: true, CloudInitKeys: true, AgentCredentials: true, DownwardMetrics: true, PersistentState: true},
 	}
 	for arch, t := range architectures {
 		if t.name == vmi.Spec.Architecture {
@@ -85,34 +87,48 @@ func (a assumption) host() {
 	}
 }
 
-// networks give each interface a tap device, or what else it needs.
+// networks give each interface a tap device, or what else it needs. Names are those
+// of the Pod's links as far as the status knows them.
 func (a assumption) networks() {
+	links := map[string]string{}
+	for _, s := range a.vmi.Status.Interfaces {
+		links[s.Name] = s.PodInterfaceName
+	}
 	for i, in := range a.vmi.Spec.Domain.Devices.Interfaces {
-		if in.SRIOV != nil {
+		switch {
+		case in.SRIOV != nil:
 			a.SRIOV[in.Name] = fmt.Sprintf("0000:65:%02x.0", i+1)
-			continue
+		case in.PasstBinding != nil:
+			a.Links[in.Name] = Link{Passt: cmp.Or(links[in.Name], fmt.Sprintf("eth%d", i))}
+		default:
+			a.Links[in.Name] = Link{Tap: fmt.Sprintf("tap%d", i)}
 		}
-		a.Links[in.Name] = Link{Tap: fmt.Sprintf("tap%d", i), Passt: fmt.Sprintf("eth%d", i)}
 	}
 	for _, fs := range a.vmi.Spec.Domain.Devices.Filesystems {
 		a.Filesystems[fs.Name] = path.Join(sharedDir, "virtiofs-containers", fs.Name+".sock")
 	}
 }
 
-// devices hands out one device for each that the spec names: PCI devices, but for
-// resources and requests whose name tells of another kind.
+// devices hands out one device for each that the spec names: PCI devices, but
+// mediated ones for GPUs with options of virtual GPUs. A guest that has no context
+// identifier for vsock yet is on a node where it needs none of its own.
 func (a assumption) devices() {
 	n := 0
-	next := func(resource string) {
+	next := func(resource string, mediated bool) {
 		n++
-		a.Devices[resource] = append(a.Devices[resource], HostDevice{PCI: fmt.Sprintf("0000:%02x:00.0", 0x80+n)})
+		d := HostDevice{PCI: fmt.Sprintf("0000:%02x:00.0", 0x80+n)}
+		if mediated {
+			d = HostDevice{MDev: fmt.Sprintf("00000000-0000-4000-8000-%012x", n)}
+		}
+		a.Devices[resource] = append(a.Devices[resource], d)
 	}
 	for _, d := range a.vmi.Spec.Domain.Devices.HostDevices {
-		next(deviceResource(d.DeviceName, d.ClaimRequest))
+		next(deviceResource(d.DeviceName, d.ClaimRequest), false)
 	}
 	for _, d := range a.vmi.Spec.Domain.Devices.GPUs {
-		next(deviceResource(d.DeviceName, d.ClaimRequest))
+		next(deviceResource(d.DeviceName, d.ClaimRequest), d.VirtualGPUOptions != nil)
 	}
+	a.LocalVSOCK = a.vmi.Status.VSOCKCID == nil
 }
 
 // deviceResource is the key of [Facts].Devices for a device of the spec: the

@@ -48,6 +48,7 @@ type Conversion struct {
 func Passes() []Pass {
 	return []Pass{
 		{"supported", supported},           // refuse what no pass understands
+		{"services", services},             // refuse what nobody on the node does
 		{"identity", identity},             // name, uuid, type, metadata
 		{"memory", memory},                 // guest, request, limit; room for more
 		{"cpu", cpu},                       // count, topology, model
@@ -71,6 +72,7 @@ func Passes() []Pass {
 		{"commandLine", commandLine},       // what libvirt has no element for
 		{"controllers", controllers},       // buses for all of the above, with reserve
 		{"pci", pciAddresses},              // where each device sits
+		{"unique", unique},                 // no two devices of one name
 		{"strings", fitStrings},            // nothing XML could not hold
 	}
 }

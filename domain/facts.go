@@ -100,6 +100,9 @@ type Facts struct {
 	// devices that belong to a host do not travel.
 	Incoming bool `json:"incoming"`
 
+	// Services is what the node does for guests beside running them.
+	Services Services
+
 	// Layout says where the guest's devices sit already, see [LayoutOf]; the zero
 	// value for a guest that does not run yet.
 	Layout Layout `json:"layout"`
@@ -130,6 +133,27 @@ type Cluster struct {
 	// NUMAAlignedPCI puts host devices of guests with dedicated CPUs behind an
 	// expander bus of their NUMA node.
 	NUMAAlignedPCI bool `json:"numaAlignedPCI"`
+}
+
+// Services is what a node does for guests beside running them. None of it is in the
+// domain; a guest that asks for what is false here is refused instead of going
+// without.
+type Services struct {
+	// Hooks: whoever converts calls the guest's hook sidecars (annotation
+	// hooks.kubevirt.io/hookSidecars) with the domain before it is defined.
+	Hooks bool
+	// CloudInitKeys: SSH keys of spec.accessCredentials are written into the data
+	// of cloud-init volumes.
+	CloudInitKeys bool
+	// AgentCredentials: keys and passwords of spec.accessCredentials are handed to
+	// the guest agent.
+	AgentCredentials bool
+	// DownwardMetrics: metrics of the host are served on [MetricsSocket]
+	// (spec.domain.devices.downwardMetrics).
+	DownwardMetrics bool
+	// PersistentState: what a guest's devices remember is still there when the guest
+	// is started again, on this node or another (spec.domain.devices.tpm.persistent).
+	PersistentState bool
 }
 
 // Link is what the node has for one interface of a guest.

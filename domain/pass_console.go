@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 )
 
@@ -18,40 +17,65 @@ const (
 	SerialLog = "virt-serial0-log"
 	// VNCSocket is where the display can be connected to.
 	VNCSocket = "virt-vnc"
+	// MetricsSocket is where metrics of the host are served to the guest.
+	MetricsSocket = "downwardmetrics.sock"
+	// USBSocket is the beginning of the names of the sockets through which clients
+	// hand USB devices to the guest; the number of the port follows.
+	USBSocket = "virt-usbredir-"
+	// FirmwareLog is what the firmware wrote to its debug port.
+	FirmwareLog = "firmware.log"
 )
 
 // maxSocketPath is the length of a Unix socket's address in Linux, without the
 // final zero.
 const maxSocketPath = 107
 
-// AgentChannel is the name of the guest agent's channel.
-const AgentChannel = "org.qemu.guest_agent.0"
+// Names of the channels between guest and host.
+const (
+	// AgentChannel is the name of the guest agent's channel.
+	AgentChannel = "org.qemu.guest_agent.0"
+	// MetricsChannel is the name of the channel for metrics of the host.
+	MetricsChannel = "org.github.vhostmd.1"
+)
+
+// filePath returns the path of a file in the guest's directory.
+func (c *Conversion) filePath(name string) (string, error) {
+	if !filepath.IsAbs(c.Facts.Dir) {
+		return "", &Error{Object: "node", Reason: fmt.Sprintf("no absolute directory for guests but %q", c.Facts.Dir),
+			Remedy: "configure one", Err: ErrInvalid}
+	}
+	return filepath.Join(c.Facts.Dir, name), nil
+}
 
 // socketPath returns the path of a socket in the guest's directory.
 func (c *Conversion) socketPath(name string) (string, error) {
-	p := filepath.Join(c.Facts.Dir, name)
-	switch {
-	case !filepath.IsAbs(c.Facts.Dir):
-		return "", &Error{Object: "node", Reason: fmt.Sprintf("no absolute directory for guests but %q", c.Facts.Dir),
-			Remedy: "configure one", Err: ErrInvalid}
-	case len(p) > maxSocketPath:
-		return "", &Error{Object: "node", Reason: fmt.Sprintf("path of a socket is longer than %d bytes: %s", maxSocketPath, p),
-			Remedy: "configure a shorter state directory", Err: ErrInvalid}
+	p, err := c.filePath(name)
+	if err != nil {
+		return "", err
 	}
-	return p, nil
+	return p, checkSocket(p)
 }
 
-// console adds the serial console and the channel of the guest agent. The
-// console's socket is opened by QEMU and its log written by QEMU, so both work
-// whoever listens: after a restart of the agent as after a live migration,
-// where the same path is opened on the other node.
+// checkSocket refuses paths that are too long for the address of a socket.
+func checkSocket(path string) error {
+	if len(path) <= maxSocketPath {
+		return nil
+	}
+	return &Error{Object: "node", Reason: fmt.Sprintf("path of a socket is longer than %d bytes: %s", maxSocketPath, path),
+		Remedy: "configure a shorter state directory", Err: ErrInvalid}
+}
+
+// console adds the channels of the guest agent and of the host's metrics, and the
+// serial console. The console's socket is opened by QEMU and its log written by
+// QEMU, so both work whoever listens: after a restart of the agent as after a live
+// migration, where the same path is opened on the other node. libvirt adds the
+// console that goes with the first serial port by itself.
 func console(c *Conversion) error {
-	d := c.Domain.Devices
-	d.Channels = append(d.Channels, libvirtxml.DomainChannel{
-		Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
-		Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: AgentChannel}},
-	})
-	if isFalse(c.VMI.Spec.Domain.Devices.AutoattachSerialConsole) {
+	if err := channels(c); err != nil {
+		return err
+	}
+	in := &c.VMI.Spec.Domain.Devices
+	if isFalse(in.AutoattachSerialConsole) {
 		return nil
 	}
 	path, err := c.socketPath(SerialSocket)
@@ -59,79 +83,43 @@ func console(c *Conversion) error {
 		return err
 	}
 	serial := libvirtxml.DomainSerial{
-		Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path}},
+		Source: unixSocket(path),
 		Target: &libvirtxml.DomainSerialTarget{Type: c.arch.serialTarget, Port: ptr(uint(0))},
 		Alias:  alias("serial0"),
 	}
-	if !isFalse(c.VMI.Spec.Domain.Devices.LogSerialConsole) {
+	// The guest's word counts before that of the cluster.
+	logged := !c.Facts.Cluster.NoSerialConsoleLog
+	if in.LogSerialConsole != nil {
+		logged = *in.LogSerialConsole
+	}
+	if logged {
 		serial.Log = &libvirtxml.DomainChardevLog{File: filepath.Join(c.Facts.Dir, SerialLog), Append: "on"}
 	}
-	d.Serials = append(d.Serials, serial)
+	c.Domain.Devices.Serials = append(c.Domain.Devices.Serials, serial)
 	return nil
 }
 
-// videoModels are those a guest may ask for.
-var videoModels = map[string]bool{"vga": true, busVirtio: true, "bochs": true, "cirrus": true, "ramfb": true, "qxl": true}
-
-// graphics adds display, video card and pointing device.
-func graphics(c *Conversion) error {
-	in := &c.VMI.Spec.Domain.Devices
-	if err := inputs(c); err != nil {
-		return err
+// channels adds the channel of the guest agent, whose socket is libvirt's own, and
+// that of the host's metrics.
+func channels(c *Conversion) error {
+	add := func(name string, source *libvirtxml.DomainChardevSource) {
+		c.Domain.Devices.Channels = append(c.Domain.Devices.Channels, libvirtxml.DomainChannel{
+			Source: source,
+			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: name}},
+		})
 	}
-	if isFalse(in.AutoattachGraphicsDevice) {
-		if in.Video != nil {
-			return c.Invalid(specDevices+"video", "needs a graphics device", "set autoattachGraphicsDevice, or remove it")
-		}
-		// libvirt adds a video card of its own unless told not to.
-		c.Domain.Devices.Videos = []libvirtxml.DomainVideo{{Model: libvirtxml.DomainVideoModel{Type: "none"}}}
+	add(AgentChannel, &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}})
+	if c.VMI.Spec.Domain.Devices.DownwardMetrics == nil {
 		return nil
 	}
-	path, err := c.socketPath(VNCSocket)
-	if err != nil {
-		return err
+	path, err := c.socketPath(MetricsSocket)
+	if err == nil {
+		add(MetricsChannel, unixSocket(path))
 	}
-	c.Domain.Devices.Graphics = []libvirtxml.DomainGraphic{{VNC: &libvirtxml.DomainGraphicVNC{
-		Listeners: []libvirtxml.DomainGraphicListener{{Socket: &libvirtxml.DomainGraphicListenerSocket{Socket: path}}},
-	}}}
-	model := c.arch.video
-	if in.Video != nil && in.Video.Type != "" {
-		if model = in.Video.Type; !videoModels[model] {
-			return c.Invalid(specDevices+"video.type", fmt.Sprintf("%q is no video card", model), "use vga, virtio or bochs")
-		}
-	}
-	video := libvirtxml.DomainVideoModel{Type: model, Heads: 1}
-	if model == "vga" {
-		video.VRam = 16384
-	}
-	c.Domain.Devices.Videos = []libvirtxml.DomainVideo{{Model: video}}
-	return nil
+	return err
 }
 
-// inputs adds the tablets.
-func inputs(c *Conversion) error {
-	in := c.VMI.Spec.Domain.Devices.Inputs
-	if isTrue(c.VMI.Spec.Domain.Devices.AutoattachInputDevice) && len(in) == 0 {
-		in = []v1.Input{{Name: "default-0", Type: v1.InputTypeTablet, Bus: v1.InputBusUSB}}
-	}
-	for i, input := range in {
-		field := fmt.Sprintf("%sinputs[%d]", specDevices, i)
-		if input.Type != v1.InputTypeTablet {
-			return c.Invalid(field+".type", fmt.Sprintf("%q is no input device", input.Type), "use tablet")
-		}
-		if err := c.checkName(field+".name", input.Name); err != nil {
-			return err
-		}
-		out := libvirtxml.DomainInput{Type: string(input.Type), Alias: alias(input.Name)}
-		switch input.Bus {
-		case "", v1.InputBusUSB:
-			out.Bus = busUSB
-		case v1.InputBusVirtio:
-			out.Bus, out.Model = busVirtio, c.virtioModel()
-		default:
-			return c.Invalid(field+".bus", fmt.Sprintf("%q is no bus for a tablet", input.Bus), "use usb or virtio")
-		}
-		c.Domain.Devices.Inputs = append(c.Domain.Devices.Inputs, out)
-	}
-	return nil
+// unixSocket is a socket that QEMU opens for others to connect to.
+func unixSocket(path string) *libvirtxml.DomainChardevSource {
+	return &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind", Path: path}}
 }

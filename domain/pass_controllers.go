@@ -24,47 +24,11 @@ const (
 // device with a reserve. Each has an explicit index, pcie-root's 0 included:
 // libvirt refuses a domain that numbers only some of them.
 func controllers(c *Conversion) error {
-	usb := "none"
-	if needsUSB(c) {
-		usb = "qemu-xhci"
-	}
-	c.addController("usb", 0, usb)
-	scsi := slices.ContainsFunc(c.Domain.Devices.Disks, func(d libvirtxml.DomainDisk) bool { return d.Target.Bus == busSCSI })
-	if scsi || !c.VMI.Spec.Domain.Devices.DisableHotplug {
-		model := c.virtioModel()
-		if c.arch.plainVirtio {
-			model = "virtio-scsi"
-		}
-		c.addController("scsi", 0, model)
-	}
-	if len(c.Domain.Devices.Channels) > 0 {
-		model := ""
-		if !c.arch.plainVirtio {
-			model = c.virtioModel()
-		}
-		c.addController("virtio-serial", 0, model)
-	}
+	buses(c)
 	if c.placedOnPorts() {
 		rootPorts(c)
 	}
 	return nil
-}
-
-func (c *Conversion) addController(kind string, index uint, model string) {
-	c.Domain.Devices.Controllers = append(c.Domain.Devices.Controllers,
-		libvirtxml.DomainController{Type: kind, Index: ptr(index), Model: model})
-}
-
-func needsUSB(c *Conversion) bool {
-	switch c.Facts.Arch {
-	case archARM:
-		return true
-	case archS390X:
-		return false
-	}
-	d := c.Domain.Devices
-	return slices.ContainsFunc(d.Disks, func(d libvirtxml.DomainDisk) bool { return d.Target.Bus == busUSB }) ||
-		slices.ContainsFunc(d.Inputs, func(i libvirtxml.DomainInput) bool { return i.Bus == busUSB })
 }
 
 // rootPorts adds one root port per device and the free ones.
@@ -115,6 +79,10 @@ func portDevices(c *Conversion) int {
 		if v.Model.Type == busVirtio {
 			n++
 		}
+	}
+	serial := func(c libvirtxml.DomainController) bool { return c.Type == "virtio-serial" }
+	if len(d.Channels) > 0 && !slices.ContainsFunc(d.Controllers, serial) {
+		n++ // libvirt adds it
 	}
 	if d.MemBalloon != nil && d.MemBalloon.Model != "none" {
 		n++

@@ -2,5 +2,275 @@
 
 package domain
 
-// hostDevices adds devices of the host: of SR-IOV, PCI, mediated and USB.
-func hostDevices(*Conversion) error { return nil }
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+)
+
+// Prefixes of the aliases of devices of the host.
+const (
+	prefixSRIOV = "sriov-"
+	prefixHost  = "hostdevice-"
+	prefixUSB   = "usb-host-"
+	prefixGPU   = "gpu-"
+)
+
+// hostDevices adds virtual functions, devices of the host and GPUs. What belongs
+// to a host stays there when the guest migrates: a domain that is to receive it
+// has none of them, except a GPU that can migrate.
+func hostDevices(c *Conversion) error {
+	p := devicePass{Conversion: c, taken: map[string]int{}}
+	steps := []func() error{p.virtualFunctions, p.devices, p.gpus, p.leftOver}
+	if c.Facts.Incoming {
+		steps = []func() error{p.migratedGPU}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// devicePass converts devices of the host and counts which were taken.
+type devicePass struct {
+	*Conversion
+	taken map[string]int // by resource
+}
+
+func (p *devicePass) add(d *libvirtxml.DomainHostdev) {
+	p.Domain.Devices.Hostdevs = append(p.Domain.Devices.Hostdevs, *d)
+}
+
+// virtualFunctions adds the network cards that are functions of a card of the host.
+func (p *devicePass) virtualFunctions() error {
+	for i := range p.VMI.Spec.Domain.Devices.Interfaces {
+		in := &p.VMI.Spec.Domain.Devices.Interfaces[i]
+		if in.SRIOV == nil || in.State == v1.InterfaceStateAbsent {
+			continue
+		}
+		address := p.Facts.SRIOV[in.Name]
+		if address == "" {
+			return p.noNetwork(in.Name, "the node has handed out no virtual function for this network")
+		}
+		out, err := p.hostDevice(fmt.Sprintf("spec.networks[%s]", in.Name), HostDevice{PCI: address})
+		if err != nil {
+			return err
+		}
+		out.Alias = alias(prefixSRIOV + in.Name)
+		if in.PciAddress != "" {
+			if out.Address, err = p.pciAddress(interfaceField(i)+".pciAddress", in.PciAddress); err != nil {
+				return err
+			}
+		}
+		if in.BootOrder != nil {
+			out.Boot = &libvirtxml.DomainDeviceBoot{Order: *in.BootOrder}
+		}
+		if in.ACPIIndex > 0 {
+			out.ACPI = &libvirtxml.DomainDeviceACPI{Index: uint(in.ACPIIndex)}
+		}
+		p.add(out)
+	}
+	return nil
+}
+
+// devices adds spec.domain.devices.hostDevices.
+func (p *devicePass) devices() error {
+	for i, in := range p.VMI.Spec.Domain.Devices.HostDevices {
+		field := fmt.Sprintf("%shostDevices[%d]", specDevices, i)
+		d, err := p.pop(field, in.Name, deviceResource(in.DeviceName, in.ClaimRequest))
+		if err != nil {
+			return err
+		}
+		out, err := p.hostDevice(field, d)
+		if err != nil {
+			return err
+		}
+		out.Alias = alias(prefixHost + in.Name)
+		switch {
+		case d.USB != "" && !p.hasUSB():
+			return p.Invalid(field, "guests of "+p.arch.name+" have no USB", "remove it")
+		case d.USB != "":
+			out.Alias = alias(prefixUSB + in.Name)
+		case d.MDev != "" && in.DeviceName == "" && p.arch.name == specS390X:
+			out.SubsysMDev.Model = "vfio-ap" // a claim's mediated device is a cryptographic one there
+		}
+		p.add(out)
+	}
+	return nil
+}
+
+// gpus adds spec.domain.devices.gpus. Unless one of them says something about
+// displays, the first mediated one is a display that also works before the guest
+// has a driver for it.
+func (p *devicePass) gpus() error {
+	in := p.VMI.Spec.Domain.Devices.GPUs
+	open := p.hasGraphics()
+	for i := range in {
+		open = open && (in[i].VirtualGPUOptions == nil || in[i].VirtualGPUOptions.Display == nil)
+	}
+	framebuffers := 0
+	for i := range in {
+		out, err := p.gpu(i)
+		if err != nil {
+			return err
+		}
+		if m := out.SubsysMDev; m != nil && open {
+			m.Display, m.RamFB, open = "on", "on", false
+		}
+		if m := out.SubsysMDev; m != nil && m.RamFB == "on" {
+			framebuffers++
+		}
+		if m := out.SubsysPCI; m != nil && m.RamFB == "on" {
+			framebuffers++
+		}
+		if framebuffers > 1 {
+			return p.Invalid(fmt.Sprintf("%sgpus[%d].virtualGPUOptions.display.ramFB", specDevices, i),
+				"a guest has one boot framebuffer at most", "switch it off for all GPUs but one")
+		}
+		p.add(out)
+	}
+	return nil
+}
+
+// gpu converts one GPU with the display that the spec asks for.
+func (p *devicePass) gpu(i int) (*libvirtxml.DomainHostdev, error) {
+	in := &p.VMI.Spec.Domain.Devices.GPUs[i]
+	field := fmt.Sprintf("%sgpus[%d]", specDevices, i)
+	d, err := p.pop(field, in.Name, deviceResource(in.DeviceName, in.ClaimRequest))
+	if err != nil {
+		return nil, err
+	}
+	if d.USB != "" {
+		return nil, p.badDevice(field, fmt.Sprintf("a USB device (%s), which is no GPU", d.USB))
+	}
+	out, err := p.hostDevice(field, d)
+	if err != nil {
+		return nil, err
+	}
+	out.Alias = alias(prefixGPU + in.Name)
+	if in.VirtualGPUOptions == nil || in.VirtualGPUOptions.Display == nil {
+		return out, nil
+	}
+	o := in.VirtualGPUOptions.Display
+	switch {
+	case isFalse(o.Enabled), out.SubsysPCI != nil && o.Enabled == nil:
+		return out, nil
+	case !p.hasGraphics():
+		return nil, p.Invalid(field+".virtualGPUOptions.display", "needs a graphics device", "set autoattachGraphicsDevice, or disable the display")
+	}
+	framebuffer := ""
+	if o.RamFB == nil || !isFalse(o.RamFB.Enabled) {
+		framebuffer = "on"
+	}
+	if out.SubsysMDev != nil {
+		out.SubsysMDev.Display, out.SubsysMDev.RamFB = "on", framebuffer
+	} else {
+		out.SubsysPCI.Display, out.SubsysPCI.RamFB = "on", framebuffer
+	}
+	return out, nil
+}
+
+// migratedGPU adds the one mediated GPU of a guest that the cluster lets migrate
+// with it.
+func (p *devicePass) migratedGPU() error {
+	in := p.VMI.Spec.Domain.Devices.GPUs
+	if !p.Facts.Cluster.MigratableVGPU || len(in) != 1 {
+		return nil
+	}
+	if d := p.Facts.Devices[deviceResource(in[0].DeviceName, in[0].ClaimRequest)]; len(d) > 0 && d[0].MDev == "" {
+		return nil
+	}
+	return p.gpus()
+}
+
+// pop takes the next device that was handed out for a resource.
+func (p *devicePass) pop(field, name, resource string) (HostDevice, error) {
+	if err := p.checkName(field+".name", name); err != nil {
+		return HostDevice{}, err
+	}
+	if resource == "" {
+		return HostDevice{}, p.Invalid(field, "names no device", "set deviceName, or claimName and requestName")
+	}
+	n := p.taken[resource]
+	if p.taken[resource]++; n < len(p.Facts.Devices[resource]) {
+		return p.Facts.Devices[resource][n], nil
+	}
+	return HostDevice{}, &Error{
+		Object: p.object(), Field: field, Err: ErrNotFound,
+		Reason: fmt.Sprintf("the node has handed out %d devices of %s, and the spec names more", n, resource),
+		Remedy: "let it be scheduled to a node that has them",
+	}
+}
+
+// leftOver refuses devices that were handed out and not used: the guest would miss
+// one, or have got another's.
+func (p *devicePass) leftOver() error {
+	check := func(field, resource string) error {
+		if have := len(p.Facts.Devices[resource]); have > p.taken[resource] {
+			return p.badDevice(field, fmt.Sprintf("%d devices of %s, and the spec names %d", have, resource, p.taken[resource]))
+		}
+		return nil
+	}
+	for i, in := range p.VMI.Spec.Domain.Devices.HostDevices {
+		if err := check(fmt.Sprintf("%shostDevices[%d]", specDevices, i), deviceResource(in.DeviceName, in.ClaimRequest)); err != nil {
+			return err
+		}
+	}
+	for i, in := range p.VMI.Spec.Domain.Devices.GPUs {
+		if err := check(fmt.Sprintf("%sgpus[%d]", specDevices, i), deviceResource(in.DeviceName, in.ClaimRequest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// badDevice is the error for a device that cannot be what was asked for.
+func (p *devicePass) badDevice(field, what string) error {
+	return &Error{
+		Object: p.object(), Field: field, Reason: "the node has handed out " + what,
+		Remedy: "correct the device plugin or driver of the resource", Err: ErrInvalid,
+	}
+}
+
+// hostDevice converts the address of one device.
+func (p *devicePass) hostDevice(field string, d HostDevice) (*libvirtxml.DomainHostdev, error) {
+	switch {
+	case d.PCI != "" && d.MDev == "" && d.USB == "":
+		a, err := p.pciAddress(field, d.PCI)
+		if err != nil {
+			return nil, p.badDevice(field, fmt.Sprintf("%q, which is no PCI address", d.PCI))
+		}
+		return &libvirtxml.DomainHostdev{
+			Managed: "no", SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{Address: a.PCI}},
+		}, nil
+	case d.PCI == "" && d.MDev != "" && d.USB == "":
+		if !uuidForm.MatchString(d.MDev) {
+			return nil, p.badDevice(field, fmt.Sprintf("%q, which is no UUID of a mediated device", d.MDev))
+		}
+		return &libvirtxml.DomainHostdev{SubsysMDev: &libvirtxml.DomainHostdevSubsysMDev{
+			Model: "vfio-pci", Source: &libvirtxml.DomainHostdevSubsysMDevSource{Address: &libvirtxml.DomainAddressMDev{UUID: d.MDev}},
+		}}, nil
+	case d.PCI == "" && d.MDev == "" && d.USB != "":
+		bus, device, ok := usbAddress(d.USB)
+		if !ok {
+			return nil, p.badDevice(field, fmt.Sprintf("%q, which is no bus and device of USB", d.USB))
+		}
+		return &libvirtxml.DomainHostdev{SubsysUSB: &libvirtxml.DomainHostdevSubsysUSB{
+			Source: &libvirtxml.DomainHostdevSubsysUSBSource{Address: &libvirtxml.DomainAddressUSB{Bus: &bus, Device: &device}},
+		}}, nil
+	}
+	return nil, p.badDevice(field, "a device with no address, or with more than one")
+}
+
+// usbAddress reads bus and device from 3:7.
+func usbAddress(s string) (bus, device uint, ok bool) {
+	b, d, ok := strings.Cut(s, ":")
+	bus64, err1 := strconv.ParseUint(b, 10, 16)
+	device64, err2 := strconv.ParseUint(d, 10, 16)
+	return uint(bus64), uint(device64), ok && err1 == nil && err2 == nil
+}

@@ -20,10 +20,6 @@ type unsupportedField struct {
 // unsupportedFields lists what would change the guest and is not converted yet.
 // Fields of Pods, probes and schedulers are not the domain's and not listed.
 var unsupportedFields = []unsupportedField{
-	{"spec.accessCredentials", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.AccessCredentials) > 0 },
-		"put keys and passwords into cloud-init user data"},
-	{"spec.utilityVolumes", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.UtilityVolumes) > 0 }, "remove it"},
-	{"spec.resourceClaims", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.ResourceClaims) > 0 }, "remove it"},
 	{specDomain + "launchSecurity", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.LaunchSecurity != nil }, "remove it"},
 	{specDomain + "ioThreadsPolicy", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.IOThreadsPolicy != nil }, "remove it"},
 	{specDomain + "ioThreads", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.IOThreads != nil }, "remove it"},
@@ -51,24 +47,11 @@ var unsupportedFields = []unsupportedField{
 	{specDomain + "firmware.acpi", func(s *v1.VirtualMachineInstanceSpec) bool {
 		return s.Domain.Firmware != nil && s.Domain.Firmware.ACPI != nil
 	}, "remove it"},
-	{specDevices + "autoattachVSOCK", func(s *v1.VirtualMachineInstanceSpec) bool { return isTrue(s.Domain.Devices.AutoattachVSOCK) }, "remove it"},
-	{specDevices + "gpus", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.Domain.Devices.GPUs) > 0 }, "remove it"},
-	{specDevices + "hostDevices", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.Domain.Devices.HostDevices) > 0 }, "remove it"},
-	{specDevices + "filesystems", func(s *v1.VirtualMachineInstanceSpec) bool { return len(s.Domain.Devices.Filesystems) > 0 }, "use a disk"},
-	{specDevices + "downwardMetrics", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.Devices.DownwardMetrics != nil }, "remove it"},
-	{specDevices + "clientPassthrough", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.Devices.ClientPassthrough != nil }, "remove it"},
-	{specDevices + "sound", func(s *v1.VirtualMachineInstanceSpec) bool { return s.Domain.Devices.Sound != nil }, "remove it"},
-	{specDevices + "tpm", func(s *v1.VirtualMachineInstanceSpec) bool {
-		t := s.Domain.Devices.TPM
-		return t != nil && !isFalse(t.Enabled)
-	}, "remove it"},
 }
 
 // unsupportedAnnotations change the domain as KubeVirt builds it.
 var unsupportedAnnotations = []string{
 	"kubevirt.io/placePCIDevicesOnRootComplex",
-	"kubevirt.io/ignitiondata",
-	"hooks.kubevirt.io/hookSidecars",
 }
 
 // supported refuses what no pass understands.
