@@ -80,12 +80,17 @@ func portDevices(c *Conversion) int {
 			n++
 		}
 	}
-	serial := func(c libvirtxml.DomainController) bool { return c.Type == "virtio-serial" }
-	if len(d.Channels) > 0 && !slices.ContainsFunc(d.Controllers, serial) {
-		n++ // libvirt adds it
-	}
 	if d.MemBalloon != nil && d.MemBalloon.Model != "none" {
 		n++
 	}
-	return n + len(d.Interfaces) + len(d.RNGs) + len(d.Watchdogs)
+	return n + impliedSerial(d) + len(d.Interfaces) + len(d.RNGs) + len(d.Watchdogs)
+}
+
+// impliedSerial counts the controller that libvirt adds for channels if there is none.
+func impliedSerial(d *libvirtxml.DomainDeviceList) int {
+	serial := func(c libvirtxml.DomainController) bool { return c.Type == "virtio-serial" }
+	if len(d.Channels) == 0 || slices.ContainsFunc(d.Controllers, serial) {
+		return 0
+	}
+	return 1
 }

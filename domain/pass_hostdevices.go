@@ -119,13 +119,11 @@ func (p *devicePass) gpus() error {
 		if err != nil {
 			return err
 		}
-		if m := out.SubsysMDev; m != nil && open {
-			m.Display, m.RamFB, open = "on", "on", false
+		if open && out.SubsysMDev != nil {
+			setDisplay(out, "on")
+			open = false
 		}
-		if m := out.SubsysMDev; m != nil && m.RamFB == "on" {
-			framebuffers++
-		}
-		if m := out.SubsysPCI; m != nil && m.RamFB == "on" {
+		if hasFramebuffer(out) {
 			framebuffers++
 		}
 		if framebuffers > 1 {
@@ -135,6 +133,19 @@ func (p *devicePass) gpus() error {
 		p.add(out)
 	}
 	return nil
+}
+
+// setDisplay makes a GPU a display, with or without a boot framebuffer.
+func setDisplay(d *libvirtxml.DomainHostdev, framebuffer string) {
+	if d.SubsysMDev != nil {
+		d.SubsysMDev.Display, d.SubsysMDev.RamFB = "on", framebuffer
+	} else {
+		d.SubsysPCI.Display, d.SubsysPCI.RamFB = "on", framebuffer
+	}
+}
+
+func hasFramebuffer(d *libvirtxml.DomainHostdev) bool {
+	return d.SubsysMDev != nil && d.SubsysMDev.RamFB == "on" || d.SubsysPCI != nil && d.SubsysPCI.RamFB == "on"
 }
 
 // gpu converts one GPU with the display that the spec asks for.
@@ -167,11 +178,7 @@ func (p *devicePass) gpu(i int) (*libvirtxml.DomainHostdev, error) {
 	if o.RamFB == nil || !isFalse(o.RamFB.Enabled) {
 		framebuffer = "on"
 	}
-	if out.SubsysMDev != nil {
-		out.SubsysMDev.Display, out.SubsysMDev.RamFB = "on", framebuffer
-	} else {
-		out.SubsysPCI.Display, out.SubsysPCI.RamFB = "on", framebuffer
-	}
+	setDisplay(out, framebuffer)
 	return out, nil
 }
 
@@ -239,32 +246,30 @@ func (p *devicePass) badDevice(field, what string) error {
 
 // hostDevice converts the address of one device.
 func (p *devicePass) hostDevice(field string, d HostDevice) (*libvirtxml.DomainHostdev, error) {
-	switch {
-	case d.PCI != "" && d.MDev == "" && d.USB == "":
-		a, err := p.pciAddress(field, d.PCI)
-		if err != nil {
-			return nil, p.badDevice(field, fmt.Sprintf("%q, which is no PCI address", d.PCI))
+	switch d {
+	case HostDevice{PCI: d.PCI, Cell: d.Cell}:
+		if a, err := p.pciAddress(field, d.PCI); err == nil {
+			return &libvirtxml.DomainHostdev{
+				Managed: "no", SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{Address: a.PCI}},
+			}, nil
 		}
-		return &libvirtxml.DomainHostdev{
-			Managed: "no", SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{Address: a.PCI}},
-		}, nil
-	case d.PCI == "" && d.MDev != "" && d.USB == "":
-		if !uuidForm.MatchString(d.MDev) {
-			return nil, p.badDevice(field, fmt.Sprintf("%q, which is no UUID of a mediated device", d.MDev))
+		return nil, p.badDevice(field, fmt.Sprintf("%q, which is no PCI address", d.PCI))
+	case HostDevice{MDev: d.MDev, Cell: d.Cell}:
+		if uuidForm.MatchString(d.MDev) {
+			return &libvirtxml.DomainHostdev{SubsysMDev: &libvirtxml.DomainHostdevSubsysMDev{
+				Model: "vfio-pci", Source: &libvirtxml.DomainHostdevSubsysMDevSource{Address: &libvirtxml.DomainAddressMDev{UUID: d.MDev}},
+			}}, nil
 		}
-		return &libvirtxml.DomainHostdev{SubsysMDev: &libvirtxml.DomainHostdevSubsysMDev{
-			Model: "vfio-pci", Source: &libvirtxml.DomainHostdevSubsysMDevSource{Address: &libvirtxml.DomainAddressMDev{UUID: d.MDev}},
-		}}, nil
-	case d.PCI == "" && d.MDev == "" && d.USB != "":
-		bus, device, ok := usbAddress(d.USB)
-		if !ok {
-			return nil, p.badDevice(field, fmt.Sprintf("%q, which is no bus and device of USB", d.USB))
+		return nil, p.badDevice(field, fmt.Sprintf("%q, which is no UUID of a mediated device", d.MDev))
+	case HostDevice{USB: d.USB, Cell: d.Cell}:
+		if bus, device, ok := usbAddress(d.USB); ok {
+			return &libvirtxml.DomainHostdev{SubsysUSB: &libvirtxml.DomainHostdevSubsysUSB{
+				Source: &libvirtxml.DomainHostdevSubsysUSBSource{Address: &libvirtxml.DomainAddressUSB{Bus: &bus, Device: &device}},
+			}}, nil
 		}
-		return &libvirtxml.DomainHostdev{SubsysUSB: &libvirtxml.DomainHostdevSubsysUSB{
-			Source: &libvirtxml.DomainHostdevSubsysUSBSource{Address: &libvirtxml.DomainAddressUSB{Bus: &bus, Device: &device}},
-		}}, nil
+		return nil, p.badDevice(field, fmt.Sprintf("%q, which is no bus and device of USB", d.USB))
 	}
-	return nil, p.badDevice(field, "a device with no address, or with more than one")
+	return nil, p.badDevice(field, "a device with more than one address")
 }
 
 // usbAddress reads bus and device from 3:7.

@@ -93,6 +93,12 @@ func (c *Conversion) networkInterface(field string, in *v1.Interface) (*libvirtx
 	if model == c.virtioModel() {
 		out.Driver = c.vhost()
 	}
+	c.bootAndLink(in, out)
+	return out, c.plug(field, in, out)
+}
+
+// bootAndLink sets boot order, boot ROM and link state.
+func (c *Conversion) bootAndLink(in *v1.Interface, out *libvirtxml.DomainInterface) {
 	if in.BootOrder != nil {
 		out.Boot = &libvirtxml.DomainDeviceBoot{Order: *in.BootOrder}
 	}
@@ -103,7 +109,6 @@ func (c *Conversion) networkInterface(field string, in *v1.Interface) (*libvirtx
 	if in.State == v1.InterfaceStateLinkDown {
 		out.Link = &libvirtxml.DomainInterfaceLink{State: "down"}
 	}
-	return out, c.plug(field, in, out)
 }
 
 // plug connects a card with what the node has for it: passt, a tap device, or a

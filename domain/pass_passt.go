@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -10,8 +11,13 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// istioAnnotation asks for the proxy of the service mesh Istio.
-const istioAnnotation = "sidecar.istio.io/inject"
+const (
+	// istioAnnotation asks for the proxy of the service mesh Istio.
+	istioAnnotation = "sidecar.istio.io/inject"
+
+	protocolTCP = "tcp"
+	protocolUDP = "udp"
+)
 
 // istioPorts are those of Istio's proxy in the guest's Pod. Istio documents them as
 // taken ("Ports used by Istio"); they cannot belong to the guest as well.
@@ -40,28 +46,17 @@ func (c *Conversion) passt(field string, in *v1.Interface, out *libvirtxml.Domai
 // portForward lists the ports that passt forwards: all of both protocols if the
 // spec names none. Those of a service mesh's proxy are left to the proxy.
 func (c *Conversion) portForward(field string, ports []v1.Port) ([]libvirtxml.DomainInterfaceSourcePortForward, error) {
-	const tcp, udp = "tcp", "udp"
-	named := map[string][]libvirtxml.DomainInterfaceSourcePortForwardRange{}
-	for i, p := range ports {
-		protocol := strings.ToLower(p.Protocol)
-		switch {
-		case protocol == "":
-			protocol = tcp
-		case protocol != tcp && protocol != udp:
-			return nil, c.Invalid(fmt.Sprintf("%s.ports[%d].protocol", field, i), fmt.Sprintf("%q is not forwarded by passt", p.Protocol), "use TCP or UDP")
-		}
-		if p.Port < 1 || p.Port > 65535 {
-			return nil, c.Invalid(fmt.Sprintf("%s.ports[%d].port", field, i), fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535")
-		}
-		named[protocol] = append(named[protocol], libvirtxml.DomainInterfaceSourcePortForwardRange{Start: uint(p.Port)})
+	named, err := c.portsByProtocol(field, ports)
+	if err != nil {
+		return nil, err
 	}
 	var out []libvirtxml.DomainInterfaceSourcePortForward
-	for _, protocol := range []string{tcp, udp} {
+	for _, protocol := range []string{protocolTCP, protocolUDP} {
 		if len(ports) > 0 && len(named[protocol]) == 0 {
 			continue
 		}
 		forward := libvirtxml.DomainInterfaceSourcePortForward{Proto: protocol}
-		if protocol == tcp && strings.EqualFold(c.VMI.Annotations[istioAnnotation], "true") {
+		if protocol == protocolTCP && strings.EqualFold(c.VMI.Annotations[istioAnnotation], "true") {
 			for _, port := range istioPorts {
 				forward.Ranges = append(forward.Ranges, libvirtxml.DomainInterfaceSourcePortForwardRange{Start: port, Exclude: "yes"})
 			}
@@ -70,4 +65,20 @@ func (c *Conversion) portForward(field string, ports []v1.Port) ([]libvirtxml.Do
 		out = append(out, forward)
 	}
 	return out, nil
+}
+
+func (c *Conversion) portsByProtocol(field string, ports []v1.Port) (map[string][]libvirtxml.DomainInterfaceSourcePortForwardRange, error) {
+	named := map[string][]libvirtxml.DomainInterfaceSourcePortForwardRange{}
+	for i, p := range ports {
+		field := fmt.Sprintf("%s.ports[%d]", field, i)
+		protocol := cmp.Or(strings.ToLower(p.Protocol), protocolTCP)
+		if protocol != protocolTCP && protocol != protocolUDP {
+			return nil, c.Invalid(field+".protocol", fmt.Sprintf("%q is not forwarded by passt", p.Protocol), "use TCP or UDP")
+		}
+		if p.Port < 1 || p.Port > 65535 {
+			return nil, c.Invalid(field+".port", fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535")
+		}
+		named[protocol] = append(named[protocol], libvirtxml.DomainInterfaceSourcePortForwardRange{Start: uint(p.Port)})
+	}
+	return named, nil
 }
