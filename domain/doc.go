@@ -15,6 +15,8 @@
 //     the lease of package handoff: what to store, and what to do after that.
 //   - [Hypervisor] is what a virtualisation daemon has to offer: five methods.
 //     Further abilities, such as [Migrator], are found by type assertion.
+//   - [Informer] knows the domains of a hypervisor at any time: events are hints to
+//     it, listings the truth, and one domain that hangs delays no other.
 //   - [Phase], [Interfaces], [VolumeStatus] and [LiveMigratable] reflect what
 //     was found back into the status of the VirtualMachineInstance.
 //

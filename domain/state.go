@@ -2,7 +2,11 @@
 
 package domain
 
-import "libvirt.org/go/libvirtxml"
+import (
+	"time"
+
+	"libvirt.org/go/libvirtxml"
+)
 
 // Status is the life cycle status of a domain, by KubeVirt's names.
 type Status string
@@ -63,6 +67,10 @@ type State struct {
 	// Domain is the live XML, with what the hypervisor added. Get fills it,
 	// List leaves it nil.
 	Domain *libvirtxml.Domain
+	// Stale is since when the hypervisor owes an answer about the domain: Status and
+	// Reason are then by the last listing, the rest is what was known before. Only
+	// an [Informer] sets it; the zero value is a state that was answered in full.
+	Stale time.Time
 }
 
 // Alive tells whether there is, or may be, a process that runs the guest: every
