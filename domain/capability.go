@@ -142,15 +142,19 @@ type InterfaceStats struct {
 	SentBytes, SentPackets, SendErrors, SendDrops               uint64
 }
 
-// Snapshotter is the ability to keep the state of a guest and return to it.
+// Snapshotter is the ability to keep the state of a guest and return to it. Guests
+// that do not run are welcome.
 type Snapshotter interface {
 	// TakeSnapshot keeps the guest's disks, and its memory if that is asked for,
-	// under a name. A name that exists: ErrInvalidState.
+	// under a name. A name that exists, and memory of a guest that does not run:
+	// ErrInvalidState. No name: [ErrInvalid]. Disks that cannot be kept, or not
+	// without the memory of the running guest: [ErrUnsupported].
 	TakeSnapshot(ctx context.Context, name string, s Snapshot) error
 	// Snapshots lists them, oldest first.
 	Snapshots(ctx context.Context, name string) ([]Snapshot, error)
-	// RevertSnapshot brings the guest back to what was kept. Unknown:
-	// [ErrNotFound].
+	// RevertSnapshot brings the guest back to what was kept; with memory it goes
+	// on from there, without it is off. Our metadata stays what it is now: whose
+	// the guest is has nothing to do with what was kept. Unknown: [ErrNotFound].
 	RevertSnapshot(ctx context.Context, name, snapshot string) error
 	// DeleteSnapshot forgets one. Unknown: success.
 	DeleteSnapshot(ctx context.Context, name, snapshot string) error
@@ -168,9 +172,10 @@ type Snapshot struct {
 
 // ConsoleOpener is the ability to talk to a guest's serial console.
 type ConsoleOpener interface {
-	// OpenConsole connects to the console with that alias; empty is the first.
-	// Whoever had it before is cut off. The stream ends with the context, with
-	// Close or with the guest.
+	// OpenConsole connects to the console with that alias; empty is the first. An
+	// unknown alias: [ErrNotFound]. Whoever opened it before, with the same driver,
+	// is cut off. The stream ends with the context, with Close or with the guest:
+	// Read then returns io.EOF or what went wrong.
 	OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error)
 }
 
@@ -178,7 +183,7 @@ type ConsoleOpener interface {
 // [AttachDevice] and [UpdateDevice] of a *libvirtxml.DomainMemorydev.
 type MemoryHotplugger interface {
 	// MemoryModel tells which model of memory device the hypervisor has for guests
-	// of that architecture.
+	// of that architecture, x86_64; [ErrUnsupported] if it has none.
 	MemoryModel(ctx context.Context, arch string) (MemoryModel, error)
 }
 

@@ -10,8 +10,9 @@ import (
 // What may go wrong at a [Hypervisor]. Drivers wrap these, so that a caller
 // decides by errors.Is and never by text.
 var (
-	// ErrNotFound: there is no domain of that name, or no device of that alias.
-	ErrNotFound = errors.New("domain not found")
+	// ErrNotFound: there is no domain of that name, no device of that alias, no
+	// snapshot of that name.
+	ErrNotFound = errors.New("not found")
 	// ErrDisconnected: the hypervisor cannot be reached at the moment; what was
 	// asked may or may not have happened. The driver reconnects by itself.
 	ErrDisconnected = errors.New("hypervisor disconnected")

@@ -101,8 +101,10 @@ const (
 	// definition. Done when it is stored.
 	SetMetadata Verb = "SetMetadata"
 	// AttachDevice, DetachDevice and UpdateDevice change Operation.Device, known
-	// by its alias, in the running domain and the definition. Attach of a device
-	// already there and detach of one already gone: success. Detach is done when
+	// by its alias, in the running domain and the definition. An attach that the
+	// definition refuses is taken back in the running domain. Attach of a device
+	// already there and detach of one already gone: success; update of one that is
+	// not there: ErrNotFound. Detach is done when
 	// the guest has been asked to release it; one that has not booted yet hears
 	// nothing and has to be asked again, as often as is liked.
 	AttachDevice Verb = "AttachDevice"
@@ -110,18 +112,21 @@ const (
 	UpdateDevice Verb = "UpdateDevice"
 	// Reset restarts the guest at once, as its reset button does, without a new
 	// process. Reboot asks the guest to restart by itself: its agent if
-	// Operation.Agent is set, else its power button. Both are done when asked. A
-	// domain not running: ErrInvalidState.
+	// Operation.Agent is set (nobody answers: ErrNoAgent), else its power button.
+	// Both are done when asked. A domain not running, and for Reboot a paused one:
+	// ErrInvalidState.
 	Reset  Verb = "Reset"
 	Reboot Verb = "Reboot"
-	// SetVCPUs gives the running domain and its definition Operation.VCPUs CPUs.
+	// SetVCPUs gives the running domain, if it runs, and its definition
+	// Operation.VCPUs CPUs.
 	// Done when the hypervisor has plugged them; the guest may take a moment to
 	// use them. More than the domain has room for: ErrInvalid.
 	SetVCPUs Verb = "SetVCPUs"
 	// ResizeDisk makes the disk with the alias Operation.Disk Operation.Bytes
 	// large, or as large as the block device behind it if that is zero. Done when
 	// the guest has been told. A disk never shrinks: a smaller size than it has is
-	// ErrInvalid, the same a success.
+	// ErrInvalid, the same a success. A domain not running: ErrInvalidState; no
+	// such disk: ErrNotFound.
 	ResizeDisk Verb = "ResizeDisk"
 )
 

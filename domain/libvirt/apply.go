@@ -28,47 +28,56 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 // action prepares what an operation does, so that whatever is wrong with the
 // request is found before libvirt is asked.
 func (d *Driver) action(op domain.Operation) (func(*virt.Connect) error, error) {
-	existing := func(f func(*virt.Domain) error) (func(*virt.Connect) error, error) {
-		return func(c *virt.Connect) error { return withDomain(c, op.Domain, f) }, nil
-	}
-	// gone makes a domain that does not exist a success.
-	gone := func(f func(*virt.Domain) error) (func(*virt.Connect) error, error) {
-		return func(c *virt.Connect) error {
-			err := withDomain(c, op.Domain, f)
-			if code(err, virt.ERR_NO_DOMAIN) {
-				return nil
-			}
-			return err
-		}, nil
-	}
 	switch op.Verb {
 	case domain.Start:
 		xml, err := op.Definition.Marshal()
 		return func(c *virt.Connect) error { return start(c, op, xml) }, err
-	case domain.Shutdown:
-		return existing(shutdown)
 	case domain.Destroy:
-		return gone(destroy)
+		return unlessGone(op.Domain, destroy), nil
 	case domain.Undefine:
-		return gone(undefine)
-	case domain.Suspend:
-		return existing(suspend)
-	case domain.Resume:
-		return existing(resume)
-	case domain.SetMetadata:
-		xml, err := op.Metadata.XML()
-		return func(c *virt.Connect) error {
-			return withDomain(c, op.Domain, func(dom *virt.Domain) error { return setMetadata(dom, xml) })
-		}, err
-	case domain.AttachDevice, domain.DetachDevice, domain.UpdateDevice:
-	default:
-		return nil, fmt.Errorf("%s: %w", op, domain.ErrUnsupported)
+		return unlessGone(op.Domain, undefine), nil
 	}
-	change, err := newDeviceChange(op, &d.asked)
+	change, err := d.change(op)
 	if err != nil {
 		return nil, err
 	}
-	return existing(change.apply)
+	return func(c *virt.Connect) error { return withDomain(c, op.Domain, change) }, nil
+}
+
+// unlessGone makes a domain that does not exist a success.
+func unlessGone(name string, f func(*virt.Domain) error) func(*virt.Connect) error {
+	return func(c *virt.Connect) error {
+		err := withDomain(c, name, f)
+		if code(err, virt.ERR_NO_DOMAIN) {
+			return nil
+		}
+		return err
+	}
+}
+
+// change prepares what an operation does to a domain that exists.
+func (d *Driver) change(op domain.Operation) (func(*virt.Domain) error, error) {
+	switch op.Verb {
+	case domain.SetMetadata:
+		xml, err := op.Metadata.XML()
+		return func(dom *virt.Domain) error { return setMetadata(dom, xml) }, err
+	case domain.AttachDevice, domain.DetachDevice, domain.UpdateDevice:
+		change, err := newDeviceChange(op, &d.asked)
+		return change.apply, err
+	case domain.Reboot:
+		return func(dom *virt.Domain) error { return reboot(dom, op.Agent) }, nil
+	case domain.SetVCPUs:
+		return func(dom *virt.Domain) error { return setVCPUs(dom, op.VCPUs) }, nil
+	case domain.ResizeDisk:
+		return func(dom *virt.Domain) error { return resizeDisk(dom, op.Disk, op.Bytes) }, nil
+	}
+	simple, ok := map[domain.Verb]func(*virt.Domain) error{
+		domain.Shutdown: shutdown, domain.Suspend: suspend, domain.Resume: resume, domain.Reset: reset,
+	}[op.Verb]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", op, domain.ErrUnsupported)
+	}
+	return simple, nil
 }
 
 // start defines and starts. A domain that could not be started is forgotten
@@ -181,6 +190,23 @@ func setRunning(dom *virt.Domain, want virt.DomainState, do func() error) error 
 		return nil
 	}
 	return err
+}
+
+// reset presses the reset button; a paused guest has one as well.
+func reset(dom *virt.Domain) error { return dom.Reset(0) }
+
+// reboot asks the guest. One that is paused could not hear.
+func reboot(dom *virt.Domain, agent bool) error {
+	st, _, err := dom.GetState()
+	switch {
+	case err != nil:
+		return err
+	case st == virt.DOMAIN_PAUSED:
+		return invalidState("the domain is paused")
+	case agent:
+		return agentError(dom.Reboot(virt.DOMAIN_REBOOT_GUEST_AGENT))
+	}
+	return dom.Reboot(virt.DOMAIN_REBOOT_ACPI_POWER_BTN)
 }
 
 // impact says where a change goes: into the running domain and its definition,

@@ -5,11 +5,11 @@
 package libvirt
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
-	"libvirt.org/go/libvirtxml"
 )
 
 // deviceChange attaches, detaches or updates one device.
@@ -32,62 +32,94 @@ func newDeviceChange(op domain.Operation, asked *unplugs) (deviceChange, error) 
 	return deviceChange{verb: op.Verb, key: deviceKey{op.Domain, alias}, xml: xml, asked: asked}, nil
 }
 
+// part is a running domain or a definition, which are changed one after the other.
+type part struct {
+	impact virt.DomainModificationImpact
+	flags  virt.DomainDeviceModifyFlags
+	xml    virt.DomainXMLFlags
+}
+
+var (
+	livePart       = part{virt.DOMAIN_AFFECT_LIVE, virt.DOMAIN_DEVICE_MODIFY_LIVE, 0}
+	definitionPart = part{virt.DOMAIN_AFFECT_CONFIG, virt.DOMAIN_DEVICE_MODIFY_CONFIG, virt.DOMAIN_XML_INACTIVE}
+)
+
 // apply changes the running domain first and its definition afterwards, each only
-// if it has to be: a change that was interrupted between the two is completed.
+// if it has to be: a change that was interrupted between the two is completed. A
+// device that was plugged and does not fit into the definition is taken out again,
+// so that the guest does not lose it at its next start without a word.
 func (d deviceChange) apply(dom *virt.Domain) error {
 	i, err := impact(dom)
 	if err != nil {
 		return err
 	}
-	for _, part := range []struct {
-		impact virt.DomainModificationImpact
-		flags  virt.DomainDeviceModifyFlags
-		xml    virt.DomainXMLFlags
-	}{
-		{virt.DOMAIN_AFFECT_LIVE, virt.DOMAIN_DEVICE_MODIFY_LIVE, 0},
-		{virt.DOMAIN_AFFECT_CONFIG, virt.DOMAIN_DEVICE_MODIFY_CONFIG, virt.DOMAIN_XML_INACTIVE},
-	} {
-		if i&part.impact == 0 {
+	plugged := false
+	for _, p := range []part{livePart, definitionPart} {
+		if i&p.impact == 0 {
 			continue
 		}
-		has, err := hasDevice(dom, d.key.alias, part.xml)
+		has, err := hasDevice(dom, d.key.alias, p.xml)
+		if err == nil {
+			err = d.change(dom, has, p)
+		}
+		if err != nil && plugged {
+			return d.rollBack(dom, err)
+		}
 		if err != nil {
 			return err
 		}
-		if err := d.change(dom, has, part.flags); err != nil {
-			return err
-		}
+		plugged = d.verb == domain.AttachDevice && !has && p == livePart
 	}
 	return nil
 }
 
-func (d deviceChange) change(dom *virt.Domain, has bool, flags virt.DomainDeviceModifyFlags) error {
+// rollBack takes out what was plugged before cause came in the way.
+func (d deviceChange) rollBack(dom *virt.Domain, cause error) error {
+	cause = translate("attach to the definition", d.key.domain, cause)
+	err := translate("take it out of the running domain", d.key.domain, d.detach(dom, livePart))
+	return errors.Join(cause, err)
+}
+
+func (d deviceChange) change(dom *virt.Domain, has bool, p part) error {
 	switch d.verb {
 	case domain.AttachDevice:
 		if has {
 			return nil
 		}
-		return dom.AttachDeviceFlags(d.xml, flags)
+		return dom.AttachDeviceFlags(d.xml, p.flags)
 	case domain.DetachDevice:
 		if !has {
 			return nil
 		}
-		return d.detach(dom, flags)
+		return d.detach(dom, p)
 	}
 	if !has {
 		return virt.Error{Code: virt.ERR_DEVICE_MISSING, Message: "no device " + d.key.alias}
 	}
-	return dom.UpdateDeviceFlags(d.xml, flags)
+	err := dom.UpdateDeviceFlags(d.xml, p.flags)
+	if p == definitionPart && code(err, virt.ERR_OPERATION_UNSUPPORTED) {
+		return d.replace(dom)
+	}
+	return err
+}
+
+// replace changes a device in the definition where libvirt can change it only in
+// the running domain, as with memory.
+func (d deviceChange) replace(dom *virt.Domain) error {
+	if err := dom.DetachDeviceAlias(d.key.alias, definitionPart.flags); err != nil {
+		return err
+	}
+	return dom.AttachDeviceFlags(d.xml, definitionPart.flags)
 }
 
 // detach asks the guest to release the device, unless it has just been asked, and
 // takes it out of the definition.
-func (d deviceChange) detach(dom *virt.Domain, flags virt.DomainDeviceModifyFlags) error {
-	live := flags&virt.DOMAIN_DEVICE_MODIFY_LIVE != 0
+func (d deviceChange) detach(dom *virt.Domain, p part) error {
+	live := p == livePart
 	if live && !d.asked.begin(d.key) {
 		return nil
 	}
-	err := dom.DetachDeviceAlias(d.key.alias, flags)
+	err := dom.DetachDeviceAlias(d.key.alias, p.flags)
 	if err != nil && live {
 		d.asked.end(d.key)
 	}
@@ -98,13 +130,6 @@ func (d deviceChange) detach(dom *virt.Domain, flags virt.DomainDeviceModifyFlag
 }
 
 func hasDevice(dom *virt.Domain, alias string, flags virt.DomainXMLFlags) (bool, error) {
-	xml, err := dom.GetXMLDesc(flags)
-	if err != nil {
-		return false, err
-	}
-	var d libvirtxml.Domain
-	if err := d.Unmarshal(xml); err != nil {
-		return false, fmt.Errorf("parse domain: %w", err)
-	}
-	return domain.HasDevice(&d, alias), nil
+	d, err := parsed(dom, flags)
+	return domain.HasDevice(d, alias), err
 }

@@ -21,7 +21,13 @@ type Driver struct {
 	hints domain.Hints
 	turns turns
 	asked unplugs
-	slots chan struct{} // one token per operation under way
+	names names
+	// consoles are closed with the driver.
+	consoles consoles
+	slots    chan struct{} // one token per operation under way
+	// agents are the turns of conversations with guest agents, apart from those of
+	// operations: an agent that does not answer holds up only itself.
+	agents turns
 
 	mu      sync.Mutex
 	current *session // nil while disconnected
@@ -35,9 +41,14 @@ type Driver struct {
 }
 
 var (
-	_ domain.Hypervisor = (*Driver)(nil)
-	_ domain.Migrator   = (*Driver)(nil)
-	_ domain.PostCopier = (*Driver)(nil)
+	_ domain.Hypervisor       = (*Driver)(nil)
+	_ domain.Migrator         = (*Driver)(nil)
+	_ domain.PostCopier       = (*Driver)(nil)
+	_ domain.GuestAgent       = (*Driver)(nil)
+	_ domain.StatsReader      = (*Driver)(nil)
+	_ domain.Snapshotter      = (*Driver)(nil)
+	_ domain.ConsoleOpener    = (*Driver)(nil)
+	_ domain.MemoryHotplugger = (*Driver)(nil)
 )
 
 // Open connects to the daemon at uri: qemu:///system, qemu+tcp://host/system,
@@ -93,6 +104,7 @@ func (d *Driver) Close() error {
 		_, _ = c.Close()
 	}
 	d.asked.close()
+	d.consoles.close()
 	d.hints.Close()
 	return nil
 }
@@ -126,6 +138,7 @@ func (d *Driver) keep(s *session) {
 		if s = d.reopen(); s == nil {
 			return
 		}
+		d.names.forgetAll()
 		d.mu.Lock()
 		d.current, d.host = s, nil
 		d.mu.Unlock()

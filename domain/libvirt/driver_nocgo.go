@@ -6,13 +6,21 @@ package libvirt
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Driver is not available in this build.
-type Driver struct{ domain.Hypervisor }
+// Driver is not available in this build: there is none, since [Open] fails.
+type Driver struct {
+	domain.Hypervisor
+	domain.Migrator
+	domain.PostCopier
+	domain.GuestAgent
+	domain.StatsReader
+	domain.Snapshotter
+	domain.ConsoleOpener
+	domain.MemoryHotplugger
+}
 
 // Open returns an error that tells how to build with libvirt.
 func Open(_ context.Context, uri string, _ Options) (*Driver, error) {
@@ -24,21 +32,3 @@ func Open(_ context.Context, uri string, _ Options) (*Driver, error) {
 
 // Close does nothing.
 func (d *Driver) Close() error { return nil }
-
-func (d *Driver) missing() error {
-	return fmt.Errorf("built without libvirt: %w", domain.ErrUnsupported)
-}
-
-// Migrate implements domain.Migrator.
-func (d *Driver) Migrate(context.Context, domain.MigrationRequest) error { return d.missing() }
-
-// MigrationProgress implements domain.Migrator.
-func (d *Driver) MigrationProgress(context.Context, string) (domain.Progress, error) {
-	return domain.Progress{}, d.missing()
-}
-
-// AbortMigration implements domain.Migrator.
-func (d *Driver) AbortMigration(context.Context, string) error { return d.missing() }
-
-// SwitchToPostCopy implements domain.PostCopier.
-func (d *Driver) SwitchToPostCopy(context.Context, string) error { return d.missing() }

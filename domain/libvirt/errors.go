@@ -17,6 +17,8 @@ import (
 var sentinels = map[virt.ErrorNumber]error{
 	virt.ERR_NO_DOMAIN:             domain.ErrNotFound,
 	virt.ERR_DEVICE_MISSING:        domain.ErrNotFound,
+	virt.ERR_NO_DOMAIN_SNAPSHOT:    domain.ErrNotFound,
+	virt.ERR_AGENT_UNRESPONSIVE:    domain.ErrNoAgent,
 	virt.ERR_OPERATION_INVALID:     domain.ErrInvalidState,
 	virt.ERR_NO_SUPPORT:            domain.ErrUnsupported,
 	virt.ERR_CONFIG_UNSUPPORTED:    domain.ErrUnsupported,

@@ -12,7 +12,6 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
-	"libvirt.org/go/libvirtxml"
 )
 
 // List implements domain.Hypervisor. The state of a domain is asked for without
@@ -60,13 +59,8 @@ func (d *Driver) Get(ctx context.Context, name string) (domain.State, error) {
 			if s, err = state(dom); err != nil {
 				return err
 			}
-			xml, err := dom.GetXMLDesc(0)
-			if err != nil {
+			if s.Domain, err = parsed(dom, 0); err != nil {
 				return err
-			}
-			s.Domain = &libvirtxml.Domain{}
-			if err := s.Domain.Unmarshal(xml); err != nil {
-				return fmt.Errorf("parse the XML of %s: %w", name, err)
 			}
 			m, _, err := domain.MetadataOf(s.Domain)
 			if err != nil {

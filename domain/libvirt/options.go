@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 )
 
 // KVM says how [Driver.Host] decides whether KVM is usable.
@@ -37,6 +38,16 @@ type Options struct {
 	// ReconnectMin and ReconnectMax bound the pauses between attempts to
 	// reconnect, which double each time. Defaults: 50 ms, 2 s.
 	ReconnectMin, ReconnectMax time.Duration
+	// AgentTimeout is how long a guest agent may take for one answer, in whole
+	// seconds, if the context of the call allows that long. Default: 60 s, which a
+	// guest may need to flush its disks.
+	AgentTimeout time.Duration
+	// Root is the directory under which the files of the daemon are seen from
+	// here, for consoles: /proc/PID/root of a daemon in another mount namespace.
+	// Default: /.
+	Root string
+	// Clock tells how far the deadline of a context is. Default: the system's.
+	Clock clock.PassiveClock
 	// Log is told about lost and restored connections. Default: nothing.
 	Log logr.Logger
 }
@@ -59,6 +70,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.ReconnectMax < o.ReconnectMin {
 		o.ReconnectMax = max(o.ReconnectMin, 2*time.Second)
+	}
+	if o.AgentTimeout < time.Second {
+		o.AgentTimeout = time.Minute
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()

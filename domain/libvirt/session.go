@@ -102,6 +102,13 @@ func (d *Driver) subscribe(s *session) error {
 			d.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
 		}
 	}
+	// changed is about the devices of a domain, too.
+	changed := func(dom *virt.Domain, why string) {
+		if name, err := dom.GetName(); err == nil {
+			d.names.forget(name)
+		}
+		tell(dom, why)
+	}
 	answered := func(dom *virt.Domain, alias string) {
 		if name, err := dom.GetName(); err == nil {
 			d.asked.end(deviceKey{name, alias})
@@ -111,7 +118,7 @@ func (d *Driver) subscribe(s *session) error {
 	for _, register := range []func() (int, error){
 		func() (int, error) {
 			return c.DomainEventLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventLifecycle) {
-				tell(dom, lifecycleName(e.Event))
+				changed(dom, lifecycleName(e.Event))
 			})
 		},
 		func() (int, error) {
@@ -121,13 +128,13 @@ func (d *Driver) subscribe(s *session) error {
 		},
 		func() (int, error) {
 			return c.DomainEventDeviceAddedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventDeviceAdded) {
-				tell(dom, "DeviceAdded")
+				changed(dom, "DeviceAdded")
 			})
 		},
 		func() (int, error) {
 			return c.DomainEventDeviceRemovedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemoved) {
 				answered(dom, e.DevAlias)
-				tell(dom, "DeviceRemoved")
+				changed(dom, "DeviceRemoved")
 			})
 		},
 		func() (int, error) {

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	virt "libvirt.org/go/libvirt"
+)
+
+// agent is one conversation with the agent of a guest.
+type agent struct {
+	dom *virt.Domain
+	// patience is how many seconds the agent may take for an answer.
+	patience int
+}
+
+// talk runs f on a connection of its own. Conversations with one agent take turns,
+// but hold up neither operations on the domain nor those on others, and libvirt ends
+// each when the agent takes longer than the context, or [Options.AgentTimeout],
+// allows.
+func talk[T any](ctx context.Context, d *Driver, op, name string, f func(agent) (T, error)) (T, error) {
+	var none T
+	if ctx.Err() != nil {
+		return none, ended(ctx, op, name)
+	}
+	release, err := d.agents.take(ctx, name)
+	if err != nil {
+		return none, ended(ctx, op, name)
+	}
+	limit := d.opts.AgentTimeout
+	if end, ok := ctx.Deadline(); ok {
+		limit = min(limit, end.Sub(d.opts.Clock.Now()))
+	}
+	patience := int(max(limit+time.Second-1, time.Second) / time.Second)
+	return await(ctx, op, name, func() (v T, err error) {
+		defer release()
+		err = d.onLane(op, name, func(c *virt.Connect) error {
+			return withDomain(c, name, func(dom *virt.Domain) error {
+				if err := answers(dom); err != nil {
+					return err
+				}
+				v, err = f(agent{dom: dom, patience: patience})
+				return agentError(err)
+			})
+		})
+		return v, err
+	})
+}
+
+// answers fails if the guest stands still, and its agent with it.
+func answers(dom *virt.Domain) error {
+	st, _, err := dom.GetState()
+	if err == nil && st != virt.DOMAIN_RUNNING && st != virt.DOMAIN_BLOCKED {
+		return invalidState("the guest's CPUs do not run")
+	}
+	return err
+}
+
+// agentError tells the absence of an agent from what else goes wrong. A domain
+// without the agent's channel is to libvirt an argument that does not fit.
+func agentError(err error) error {
+	var v virt.Error
+	if errors.As(err, &v) && slices.Contains([]virt.ErrorNumber{
+		virt.ERR_AGENT_UNRESPONSIVE, virt.ERR_AGENT_UNSYNCED, virt.ERR_AGENT_COMMAND_TIMEOUT, virt.ERR_ARGUMENT_UNSUPPORTED,
+	}, v.Code) {
+		return &Error{Op: "ask the guest agent", Code: int(v.Code), Message: v.Message, Err: domain.ErrNoAgent}
+	}
+	return err
+}
+
+// GuestInfo implements domain.GuestAgent. While the file systems are frozen the
+// agent tells nothing but that.
+func (d *Driver) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+	return talk(ctx, d, "ask the guest agent", name, func(a agent) (domain.GuestInfo, error) {
+		info, err := a.about()
+		if err != nil {
+			return info, err
+		}
+		if info.Frozen, err = a.frozen(info); err != nil || info.Frozen {
+			return info, err
+		}
+		if err := a.wait(); err != nil {
+			return info, err
+		}
+		// All that this agent can tell. To name the kinds would fail if one is
+		// unknown to it.
+		g, err := a.dom.GetGuestInfo(0, 0)
+		if err != nil {
+			return info, err
+		}
+		describeGuest(&info, g)
+		return info, nil
+	})
+}
+
+// Freeze implements domain.GuestAgent.
+func (d *Driver) Freeze(ctx context.Context, name string) error {
+	_, err := talk(ctx, d, "freeze", name, func(a agent) (struct{}, error) {
+		// An agent that has frozen the file systems knows no such command.
+		frozen, err := a.frozen(domain.GuestInfo{Commands: []string{freezeStatus}})
+		if err != nil || frozen {
+			return struct{}{}, err
+		}
+		if err := a.wait(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, a.dom.FSFreeze(nil, 0)
+	})
+	return err
+}
+
+// Thaw implements domain.GuestAgent.
+func (d *Driver) Thaw(ctx context.Context, name string) error {
+	_, err := talk(ctx, d, "thaw", name, func(a agent) (struct{}, error) {
+		if err := a.wait(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, a.dom.FSThaw(nil, 0)
+	})
+	return err
+}
+
+// SetTime implements domain.GuestAgent.
+func (d *Driver) SetTime(ctx context.Context, name string, now time.Time) error {
+	_, err := talk(ctx, d, "set the guest's time", name, func(a agent) (struct{}, error) {
+		if err := a.wait(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, a.dom.SetTime(now.Unix(), uint(now.Nanosecond()), 0)
+	})
+	return err
+}
+
+// AgentCommand implements domain.GuestAgent.
+func (d *Driver) AgentCommand(ctx context.Context, name, command string) (string, error) {
+	verb, err := commandName(command)
+	if err != nil {
+		return "", err
+	}
+	return talk(ctx, d, "ask the guest agent", name, func(a agent) (string, error) {
+		answer, err := a.ask(command)
+		if code(err, virt.ERR_INTERNAL_ERROR) || code(err, virt.ERR_AGENT_COMMAND_FAILED) {
+			// It answered with an error. Which one, libvirt tells in words only.
+			if info, infoErr := a.about(); infoErr == nil && !knows(info, verb) {
+				return "", &Error{Op: "ask the guest agent", Message: "the agent does not know " + verb, Err: domain.ErrNoAgent}
+			}
+		}
+		return answer, err
+	})
+}
+
+// wait sets how long the calls of libvirt that are about the agent wait for it.
+func (a agent) wait() error { return a.dom.AgentSetResponseTimeout(a.patience, 0) }
+
+// ask sends a command and returns the answer.
+func (a agent) ask(command string) (string, error) {
+	return a.dom.QemuAgentCommand(command, virt.DomainQemuAgentCommandTimeout(a.patience), 0)
+}
+
+// about asks for the version and the commands of the agent.
+func (a agent) about() (domain.GuestInfo, error) {
+	answer, err := a.ask(plain(guestInfo))
+	if err != nil {
+		return domain.GuestInfo{}, err
+	}
+	return parseAgent(answer)
+}
+
+// frozen asks whether the file systems are frozen, if the agent can tell.
+func (a agent) frozen(info domain.GuestInfo) (bool, error) {
+	if !knows(info, freezeStatus) {
+		return false, nil
+	}
+	answer, err := a.ask(plain(freezeStatus))
+	if err != nil {
+		return false, err
+	}
+	return parseFrozen(answer)
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	virt "libvirt.org/go/libvirt"
+)
+
+// The commands of the agent that libvirt has no call for.
+const (
+	guestInfo    = "guest-info"
+	freezeStatus = "guest-fsfreeze-status"
+)
+
+// plain is a command without arguments in the agent's JSON; its name is one of ours.
+func plain(command string) string { return `{"execute":"` + command + `"}` }
+
+// commandName reads which command somebody wants to send.
+func commandName(command string) (string, error) {
+	var c struct {
+		Execute string `json:"execute"`
+	}
+	if err := json.Unmarshal([]byte(command), &c); err != nil {
+		return "", fmt.Errorf("libvirt: command for the guest agent: %w: %w", domain.ErrInvalid, err)
+	}
+	if c.Execute == "" {
+		return "", fmt.Errorf("libvirt: command for the guest agent: no field execute: %w", domain.ErrInvalid)
+	}
+	return c.Execute, nil
+}
+
+// knows tells whether the agent has enabled a command.
+func knows(info domain.GuestInfo, command string) bool {
+	return slices.Contains(info.Commands, command)
+}
+
+// parseAgent reads the answer to guest-info.
+func parseAgent(answer string) (domain.GuestInfo, error) {
+	var a struct {
+		Return struct {
+			Version  string `json:"version"`
+			Commands []struct {
+				Name    string `json:"name"`
+				Enabled bool   `json:"enabled"`
+			} `json:"supported_commands"`
+		} `json:"return"`
+	}
+	if err := json.Unmarshal([]byte(answer), &a); err != nil {
+		return domain.GuestInfo{}, fmt.Errorf("libvirt: answer of the guest agent to %s: %w", guestInfo, err)
+	}
+	info := domain.GuestInfo{AgentVersion: a.Return.Version}
+	for _, c := range a.Return.Commands {
+		if c.Enabled {
+			info.Commands = append(info.Commands, c.Name)
+		}
+	}
+	slices.Sort(info.Commands)
+	return info, nil
+}
+
+// parseFrozen reads the answer to guest-fsfreeze-status.
+func parseFrozen(answer string) (bool, error) {
+	var a struct {
+		Return string `json:"return"`
+	}
+	if err := json.Unmarshal([]byte(answer), &a); err != nil {
+		return false, fmt.Errorf("libvirt: answer of the guest agent to %s: %w", freezeStatus, err)
+	}
+	return a.Return == "frozen", nil
+}
+
+// describeGuest takes over what libvirt has found out with the agent.
+func describeGuest(out *domain.GuestInfo, in *virt.DomainGuestInfo) {
+	out.Hostname = in.Hostname
+	if in.TimeZone != nil && in.TimeZone.NameSet {
+		out.Timezone = fmt.Sprintf("%s, %d", in.TimeZone.Name, in.TimeZone.Offset)
+	}
+	if o := in.OS; o != nil {
+		out.OS = domain.GuestOS{
+			Name: o.Name, ID: o.ID, PrettyName: o.PrettyName, Version: o.Version, VersionID: o.VersionID,
+			KernelRelease: o.KernelRelease, KernelVersion: o.KernelVersion, Machine: o.Machine,
+		}
+	}
+	for _, u := range in.Users {
+		out.Users = append(out.Users, domain.GuestUser{Name: u.Name, Domain: u.Domain, LoginTime: time.UnixMilli(int64(u.LoginTime)).UTC()})
+	}
+	for _, f := range in.FileSystems {
+		fs := domain.GuestFilesystem{Name: f.Name, Mountpoint: f.MountPoint, Type: f.FSType, UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes}
+		for _, disk := range f.Disks {
+			if disk.AliasSet { // libvirt's word for the target
+				fs.Disks = append(fs.Disks, disk.Alias)
+			}
+		}
+		out.Filesystems = append(out.Filesystems, fs)
+	}
+	for _, i := range in.Interfaces {
+		link := domain.GuestInterface{Name: i.Name, MAC: i.Hwaddr}
+		for _, a := range i.Addrs {
+			link.IPs = append(link.IPs, a.Addr)
+		}
+		out.Interfaces = append(out.Interfaces, link)
+	}
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	virt "libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
+)
+
+// statsGroups are the groups of counters that are used. Those that are not are
+// expensive: libvirt asks QEMU for each.
+const statsGroups = virt.DOMAIN_STATS_CPU_TOTAL | virt.DOMAIN_STATS_VCPU | virt.DOMAIN_STATS_BALLOON |
+	virt.DOMAIN_STATS_BLOCK | virt.DOMAIN_STATS_INTERFACE
+
+// statsFlags choose the domains, and not to wait for one that is busy.
+const statsFlags = virt.CONNECT_GET_ALL_DOMAINS_STATS_RUNNING | virt.CONNECT_GET_ALL_DOMAINS_STATS_PAUSED |
+	virt.CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+
+// Stats implements domain.StatsReader. It has a connection of its own: a guest that
+// has just begun to hang delays the first question after that until the context
+// ends, and no list.
+func (d *Driver) Stats(ctx context.Context) ([]domain.Stats, error) {
+	const op = "read statistics"
+	if ctx.Err() != nil {
+		return nil, ended(ctx, op, "")
+	}
+	return await(ctx, op, "", func() (out []domain.Stats, err error) {
+		err = d.onLane(op, "", func(c *virt.Connect) error {
+			records, err := bulk(c, statsGroups, statsFlags)
+			for _, r := range records {
+				s := r.stats()
+				d.names.put(c, &s)
+				out = append(out, s)
+			}
+			return err
+		})
+		slices.SortFunc(out, func(a, b domain.Stats) int { return strings.Compare(a.Name, b.Name) })
+		return out, err
+	})
+}
+
+// stats reads the counters of a record.
+func (r *record) stats() domain.Stats {
+	n := func(format string, args ...any) uint64 { return r.numbers[fmt.Sprintf(format, args...)] }
+	s := domain.Stats{
+		Name: r.name, UUID: r.uuid, CPUTime: time.Duration(n("cpu.time")),
+		Memory: domain.MemoryStats{
+			Current: n("balloon.current") << 10, Resident: n("balloon.rss") << 10,
+			Available: n("balloon.available") << 10, Unused: n("balloon.unused") << 10, Usable: n("balloon.usable") << 10,
+			SwappedIn: n("balloon.swap_in") << 10, SwappedOut: n("balloon.swap_out") << 10,
+		},
+	}
+	for i := range n("vcpu.maximum") {
+		if _, plugged := r.numbers[fmt.Sprintf("vcpu.%d.state", i)]; plugged {
+			s.VCPUs = append(s.VCPUs, domain.VCPUStats{
+				Time: time.Duration(n("vcpu.%d.time", i)), Wait: time.Duration(n("vcpu.%d.wait", i)),
+			})
+		}
+	}
+	for i := range n("block.count") {
+		s.Disks = append(s.Disks, domain.DiskStats{
+			Target:       r.texts[fmt.Sprintf("block.%d.name", i)],
+			ReadRequests: n("block.%d.rd.reqs", i), ReadBytes: n("block.%d.rd.bytes", i),
+			WriteRequests: n("block.%d.wr.reqs", i), WriteBytes: n("block.%d.wr.bytes", i),
+			FlushRequests: n("block.%d.fl.reqs", i),
+			Capacity:      n("block.%d.capacity", i), Allocation: n("block.%d.allocation", i),
+		})
+	}
+	for i := range n("net.count") {
+		s.Interfaces = append(s.Interfaces, domain.InterfaceStats{
+			Device:        r.texts[fmt.Sprintf("net.%d.name", i)],
+			ReceivedBytes: n("net.%d.rx.bytes", i), ReceivedPackets: n("net.%d.rx.pkts", i),
+			ReceiveErrors: n("net.%d.rx.errs", i), ReceiveDrops: n("net.%d.rx.drop", i),
+			SentBytes: n("net.%d.tx.bytes", i), SentPackets: n("net.%d.tx.pkts", i),
+			SendErrors: n("net.%d.tx.errs", i), SendDrops: n("net.%d.tx.drop", i),
+		})
+	}
+	return s
+}
+
+// names remembers how the devices of running domains are called in the spec, which
+// counters do not tell. A domain is asked about once, and again when one of its
+// devices has come or gone.
+type names struct {
+	mu sync.Mutex
+	// changes counts what was forgotten, so that an answer which was under way
+	// meanwhile is not remembered.
+	changes uint64
+	domains map[string]map[string]string // domain → target or host device → alias
+}
+
+// put fills in the aliases.
+func (n *names) put(c *virt.Connect, s *domain.Stats) {
+	n.mu.Lock()
+	known := n.domains[s.Name]
+	n.mu.Unlock()
+	if !covers(known, s) {
+		known = n.ask(c, s.Name)
+	}
+	for i := range s.Disks {
+		s.Disks[i].Alias = known[s.Disks[i].Target]
+	}
+	for i := range s.Interfaces {
+		s.Interfaces[i].Alias = known[s.Interfaces[i].Device]
+	}
+}
+
+// covers tells whether every device is known; one without an alias is known too.
+func covers(known map[string]string, s *domain.Stats) bool {
+	for _, d := range s.Disks {
+		if _, ok := known[d.Target]; !ok {
+			return false
+		}
+	}
+	for _, i := range s.Interfaces {
+		if _, ok := known[i.Device]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// ask reads the aliases from the live XML. A domain that has ended meanwhile has none.
+func (n *names) ask(c *virt.Connect, name string) map[string]string {
+	n.mu.Lock()
+	before := n.changes
+	n.mu.Unlock()
+	known := map[string]string{}
+	err := withDomain(c, name, func(dom *virt.Domain) error {
+		d, err := parsed(dom, 0)
+		if err != nil || d.Devices == nil {
+			return err
+		}
+		for _, disk := range d.Devices.Disks {
+			if disk.Target != nil {
+				known[disk.Target.Dev] = ours(disk.Alias)
+			}
+		}
+		for _, link := range d.Devices.Interfaces {
+			if link.Target != nil {
+				known[link.Target.Dev] = ours(link.Alias)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.domains == nil {
+		n.domains = map[string]map[string]string{}
+	}
+	if n.changes == before {
+		n.domains[name] = known
+	}
+	return known
+}
+
+// forget makes the domain be asked about again.
+func (n *names) forget(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes++
+	delete(n.domains, name)
+}
+
+// forgetAll is for when events may have been missed.
+func (n *names) forgetAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.changes++
+	n.domains = nil
+}
+
+// ours is an alias that comes from a spec; libvirt gives names of its own to others.
+func ours(a *libvirtxml.DomainAlias) string {
+	if a == nil || !strings.HasPrefix(a.Name, domain.AliasPrefix) {
+		return ""
+	}
+	return a.Name
+}
