@@ -46,6 +46,7 @@ var architectures = map[string]traits{
 const (
 	busVirtio = "virtio"
 	busSCSI   = "scsi"
+	busSATA   = "sata"
 	busUSB    = "usb"
 )
 

@@ -63,8 +63,8 @@ func TestConvertNamesTheFieldOfWhatItRefuses(t *testing.T) {
 		"relative path":   {func(_ *vmiT, f *Facts) { f.Disks["root"] = DiskSource{Path: "x"} }, "spec.volumes[root]", ErrInvalid},
 		"format":          {func(_ *vmiT, f *Facts) { f.Disks["root"] = DiskSource{Path: "/x", Format: "vmdk"} }, "spec.volumes[root]", ErrUnsupported},
 		"volume kind": {func(v *vmiT, _ *Facts) {
-			v.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DownwardMetrics: &v1.DownwardMetricsVolumeSource{}}
-		}, "spec.volumes[root].downwardMetrics", ErrUnsupported},
+			v.Spec.Volumes[0].VolumeSource = v1.VolumeSource{MemoryDump: &v1.MemoryDumpVolumeSource{}}
+		}, "spec.volumes[root].memoryDump", ErrInvalid},
 		"PCI address off virtio": {func(v *vmiT, _ *Facts) {
 			first(v).Disk.Bus, first(v).Disk.PciAddress = "sata", "0000:81:01.0"
 		}, disk + ".disk.pciAddress", ErrInvalid},
@@ -79,20 +79,22 @@ func TestConvertNamesTheFieldOfWhatItRefuses(t *testing.T) {
 			first(v).Shareable, first(v).Cache = ptr(true), "writeback"
 		}, disk + ".cache", ErrInvalid},
 		"error policy":       {func(v *vmiT, _ *Facts) { first(v).ErrorPolicy = ptr(v1.DiskErrorPolicy("x")) }, disk + ".errorPolicy", ErrInvalid},
-		"dedicated I/O":      {func(v *vmiT, _ *Facts) { first(v).DedicatedIOThread = ptr(true) }, disk + ".dedicatedIOThread", ErrUnsupported},
 		"matched block size": {func(v *vmiT, _ *Facts) { first(v).BlockSize = &v1.BlockSize{MatchVolume: &v1.FeatureState{}} }, disk + ".blockSize.matchVolume", ErrUnsupported},
 		"lun of a file":      {func(v *vmiT, _ *Facts) { first(v).DiskDevice = v1.DiskDevice{LUN: &v1.LunTarget{Bus: "scsi"}} }, disk + ".lun", ErrInvalid},
-		"reservation":        {func(v *vmiT, _ *Facts) { first(v).DiskDevice = v1.DiskDevice{LUN: &v1.LunTarget{Reservation: true}} }, disk + ".lun.reservation", ErrUnsupported},
-		"interface name":     {func(v *vmiT, _ *Facts) { card(v).Name = "" }, nic + ".name", ErrInvalid},
-		"no binding":         {func(v *vmiT, _ *Facts) { card(v).Masquerade = nil }, nic, ErrInvalid},
-		"binding plugin":     {func(v *vmiT, _ *Facts) { card(v).Masquerade, card(v).Binding = nil, &v1.PluginBinding{} }, nic + ".binding", ErrUnsupported},
-		"no network":         {func(v *vmiT, _ *Facts) { v.Spec.Networks = nil }, nic + ".name", ErrInvalid},
-		"network not here":   {func(_ *vmiT, f *Facts) { f.Bridges = nil }, "spec.networks[default]", ErrNotFound},
-		"hardware address":   {func(v *vmiT, _ *Facts) { card(v).MacAddress = "0" }, nic + ".macAddress", ErrInvalid},
-		"multicast address":  {func(v *vmiT, _ *Facts) { card(v).MacAddress = "01:00:00:00:00:01" }, nic + ".macAddress", ErrInvalid},
-		"card boot order":    {func(v *vmiT, _ *Facts) { card(v).BootOrder = ptr(uint(0)) }, nic + ".bootOrder", ErrInvalid},
-		"card state":         {func(v *vmiT, _ *Facts) { card(v).State = "sideways" }, nic + ".state", ErrInvalid},
-		"keyboard":           {func(v *vmiT, _ *Facts) { v.Spec.Domain.Devices.Inputs = []v1.Input{{Name: "k", Type: "keyboard"}} }, "spec.domain.devices.inputs[0].type", ErrInvalid},
+		"reservation": {func(v *vmiT, f *Facts) {
+			first(v).DiskDevice = v1.DiskDevice{LUN: &v1.LunTarget{Reservation: true}}
+			f.Disks["root"] = DiskSource{Path: "/dev/x", Block: true}
+		}, disk + ".lun.reservation", ErrUnsupported},
+		"interface name":    {func(v *vmiT, _ *Facts) { card(v).Name = "" }, nic + ".name", ErrInvalid},
+		"no binding":        {func(v *vmiT, _ *Facts) { card(v).Masquerade = nil }, nic, ErrInvalid},
+		"binding plugin":    {func(v *vmiT, _ *Facts) { card(v).Masquerade, card(v).Binding = nil, &v1.PluginBinding{} }, nic + ".binding", ErrUnsupported},
+		"no network":        {func(v *vmiT, _ *Facts) { v.Spec.Networks = nil }, nic + ".name", ErrInvalid},
+		"network not here":  {func(_ *vmiT, f *Facts) { f.Bridges = nil }, "spec.networks[default]", ErrNotFound},
+		"hardware address":  {func(v *vmiT, _ *Facts) { card(v).MacAddress = "0" }, nic + ".macAddress", ErrInvalid},
+		"multicast address": {func(v *vmiT, _ *Facts) { card(v).MacAddress = "01:00:00:00:00:01" }, nic + ".macAddress", ErrInvalid},
+		"card boot order":   {func(v *vmiT, _ *Facts) { card(v).BootOrder = ptr(uint(0)) }, nic + ".bootOrder", ErrInvalid},
+		"card state":        {func(v *vmiT, _ *Facts) { card(v).State = "sideways" }, nic + ".state", ErrInvalid},
+		"keyboard":          {func(v *vmiT, _ *Facts) { v.Spec.Domain.Devices.Inputs = []v1.Input{{Name: "k", Type: "keyboard"}} }, "spec.domain.devices.inputs[0].type", ErrInvalid},
 		"ps2 tablet": {func(v *vmiT, _ *Facts) {
 			v.Spec.Domain.Devices.Inputs = []v1.Input{{Name: "k", Type: "tablet", Bus: "ps2"}}
 		}, "spec.domain.devices.inputs[0].bus", ErrInvalid},

@@ -178,15 +178,17 @@ func TestConvertFollowsTheRules(t *testing.T) {
 				f.Disks["root"] = DiskSource{Path: "/x", Format: "qcow2", DirectIO: true, Backing: &DiskSource{Path: "/y"}}
 			}, read: func(d *libvirtxml.Domain) any { return first(d).Driver.Cache }, want: "writethrough",
 		},
-		"a preallocated image is not punched": {
-			change: func(_ *v1.VirtualMachineInstance, f *Facts) {
+		"a preallocated claim is not punched": {
+			change: func(v *v1.VirtualMachineInstance, f *Facts) {
 				f.Disks["root"] = DiskSource{Path: "/x", DirectIO: true, Preallocated: true}
+				v.Status.VolumeStatus = []v1.VolumeStatus{{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{Preallocated: true}}}
 			},
 			read: func(d *libvirtxml.Domain) any { return first(d).Driver.Discard + first(d).Driver.IO }, want: "native",
 		},
 		"a shareable disk has no cache": {
-			change: func(v *v1.VirtualMachineInstance, _ *Facts) {
+			change: func(v *v1.VirtualMachineInstance, f *Facts) {
 				v.Spec.Domain.Devices.Disks[0].Shareable = ptr(true)
+				f.Disks["root"] = DiskSource{Path: "/x", DirectIO: true}
 			},
 			read: func(d *libvirtxml.Domain) any { return first(d).Driver.Cache }, want: "none",
 		},

@@ -15,6 +15,8 @@ type Layout struct {
 	// Ports is the number of PCIe root ports the guest was started with; they
 	// cannot become more while it lives.
 	Ports int
+	// Targets holds the target name of each disk by the name of its volume: vda.
+	Targets map[string]string
 }
 
 // Place is the address of a device: of PCI, or of an s390x channel.
@@ -37,6 +39,14 @@ func LayoutOf(live *libvirtxml.Domain) Layout {
 	for _, c := range live.Devices.Controllers {
 		if c.Type == "pci" && c.Model == pcieRootPort {
 			l.Ports++
+		}
+	}
+	for i := range live.Devices.Disks {
+		if d := &live.Devices.Disks[i]; nameOf(d.Alias) != "" && d.Target != nil {
+			if l.Targets == nil {
+				l.Targets = map[string]string{}
+			}
+			l.Targets[nameOf(d.Alias)] = d.Target.Dev
 		}
 	}
 	return l

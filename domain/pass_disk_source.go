@@ -18,79 +18,118 @@ const (
 )
 
 // source sets what is behind the disk: whatever the facts say about its volume.
-func (p *diskPass) source(vol *v1.Volume) error {
-	if vol == nil {
+func (p *diskPass) source() error {
+	if p.vol == nil {
 		if p.in.CDRom == nil {
-			return p.Invalid(p.field+".name", fmt.Sprintf("no volume %q", p.in.Name), "add a volume of that name to spec.volumes")
+			return p.Invalid(p.field+".name", fmt.Sprintf("no matching volume %q", p.in.Name), "add a volume of that name to spec.volumes")
 		}
-		return p.emptyDrive()
+		p.out.Source = &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{}}
+		return nil
 	}
-	if kind := unsupportedVolume(vol); kind != "" {
-		return p.Unsupported(fmt.Sprintf("spec.volumes[%s].%s", vol.Name, kind), "use a volume of another kind")
+	if err := p.isDisk(); err != nil {
+		return err
 	}
 	src, ok := p.Facts.Disks[p.in.Name]
 	if !ok {
 		return &Error{
-			Object: p.object(), Field: fmt.Sprintf("spec.volumes[%s]", vol.Name),
+			Object: p.object(), Field: p.volumeField(),
 			Reason: "the node has no file for this volume", Remedy: "wait until it is provisioned and mounted", Err: ErrNotFound,
 		}
 	}
-	if p.out.Device == "lun" && !src.Block {
+	p.src = &src
+	if p.out.Device == deviceLUN && !src.Block {
 		return p.Invalid(p.field+".lun", "its volume is no block device", "make it a disk, or use a volume of mode Block")
 	}
-	return p.data(&src)
+	return p.data()
 }
 
-// data sets what the facts say: image, images below it, how to access them.
-func (p *diskPass) data(src *DiskSource) error {
-	format, xml, err := p.image(src)
+func (p *diskPass) volumeField() string { return fmt.Sprintf("spec.volumes[%s]", p.vol.Name) }
+
+// isDisk refuses volumes that are no disk of a guest.
+func (p *diskPass) isDisk() error {
+	switch {
+	case p.vol.MemoryDump != nil:
+		return p.Invalid(p.volumeField()+".memoryDump", "holds the guest's memory, not a disk", "remove the disk")
+	case p.vol.ContainerPath != nil:
+		return p.Invalid(p.volumeField()+".containerPath", "is a directory, not a disk",
+			"use it in spec.domain.devices.filesystems")
+	}
+	return nil
+}
+
+// data sets what the facts say: image, images below it, where its data lies.
+func (p *diskPass) data() error {
+	format, xml, err := p.image(p.src)
 	if err != nil {
 		return err
 	}
 	p.out.Driver.Type, p.out.Source = format, xml
-	p.ro = p.ro || src.ReadOnly
-	if src.Backing != nil {
-		if p.out.BackingStore, err = p.backing(src.Backing, 1); err != nil {
+	p.ro = p.ro || p.src.ReadOnly || p.vol.DownwardMetrics != nil
+	if p.src.DataStore != nil {
+		if err := p.dataStore(); err != nil {
 			return err
 		}
+	} else if isTrue(p.in.ChangedBlockTracking) {
+		return &Error{
+			Object: p.object(), Field: p.field + ".changedBlockTracking",
+			Reason: "the node has no overlay that notes which blocks of the volume change",
+			Remedy: "leave it out, or use a node that tracks changed blocks", Err: ErrUnsupported,
+		}
 	}
-	if p.out.Device != "cdrom" && !src.Preallocated {
-		p.out.Driver.Discard = "unmap"
+	if p.src.Backing != nil || format == formatQcow2 {
+		p.out.BackingStore, err = p.backing(p.src.Backing, 1)
 	}
-	if err := p.cache(src); err != nil {
-		return err
-	}
-	return p.accessMode(src)
+	return err
 }
 
-// emptyDrive is a CD-ROM drive without a disc.
-func (p *diskPass) emptyDrive() error {
-	p.out.Driver.Discard = "unmap"
+// dataStore is where the data lies if the image only notes what has changed.
+func (p *diskPass) dataStore() error {
+	below := p.src.DataStore
+	if below.DataStore != nil || below.Backing != nil || cmp.Or(below.Format, formatRaw) != formatRaw || p.src.Format != formatQcow2 {
+		return p.Invalid(p.volumeField(), "the node tracks its changed blocks in an image that cannot do so",
+			"use a qcow2 overlay over raw data")
+	}
+	format, xml, err := p.image(below)
+	if err != nil {
+		return err
+	}
+	p.out.Source.DataStore = &libvirtxml.DomainDiskDataStore{Format: &libvirtxml.DomainDiskFormat{Type: format}, Source: xml}
+	p.ro = p.ro || below.ReadOnly
 	return nil
 }
 
-// unsupportedVolume names volumes that are no disk image.
-func unsupportedVolume(v *v1.Volume) string {
-	switch {
-	case v.MemoryDump != nil:
-		return "memoryDump"
-	case v.DownwardMetrics != nil:
-		return "downwardMetrics"
-	case v.ContainerPath != nil:
-		return "containerPath"
+// reservation lets a LUN take and release SCSI persistent reservations through a
+// helper of the node: QEMU itself may not.
+func (p *diskPass) reservation() error {
+	if p.in.LUN == nil || !p.in.LUN.Reservation {
+		return nil
 	}
-	return ""
+	field := p.field + ".lun.reservation"
+	if !filepath.IsAbs(p.Facts.ReservationSocket) {
+		return &Error{
+			Object: p.object(), Field: field,
+			Reason: "the node has no helper for SCSI persistent reservations",
+			Remedy: "run qemu-pr-helper on the node, or leave it out", Err: ErrUnsupported,
+		}
+	}
+	p.out.Source.Reservations = &libvirtxml.DomainDiskReservations{
+		Managed: yesNo(false), Migration: yesNo(true),
+		Source: &libvirtxml.DomainDiskReservationsSource{
+			UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "client", Path: p.Facts.ReservationSocket},
+		},
+	}
+	return nil
 }
 
 // image converts one file or block device.
 func (p *diskPass) image(src *DiskSource) (string, *libvirtxml.DomainDiskSource, error) {
 	format := cmp.Or(src.Format, formatRaw)
 	if format != formatRaw && format != formatQcow2 {
-		return "", nil, p.Unsupported(fmt.Sprintf("spec.volumes[%s]", p.in.Name), fmt.Sprintf("the image has format %s: use raw or qcow2", format))
+		return "", nil, p.Unsupported(p.volumeField(), fmt.Sprintf("the image has format %s: use raw or qcow2", format))
 	}
 	if !filepath.IsAbs(src.Path) {
 		return "", nil, &Error{
-			Object: p.object(), Field: fmt.Sprintf("spec.volumes[%s]", p.in.Name),
+			Object: p.object(), Field: p.volumeField(),
 			Reason: fmt.Sprintf("the node names no absolute path but %q", src.Path), Err: ErrInvalid,
 		}
 	}
@@ -107,10 +146,10 @@ const maxBacking = 16
 // that QEMU follows no path that an image names itself.
 func (p *diskPass) backing(src *DiskSource, depth int) (*libvirtxml.DomainDiskBackingStore, error) {
 	if src == nil {
-		return &libvirtxml.DomainDiskBackingStore{}, nil
+		return &libvirtxml.DomainDiskBackingStore{Source: &libvirtxml.DomainDiskSource{}}, nil
 	}
 	if depth > maxBacking {
-		return nil, p.Invalid(fmt.Sprintf("spec.volumes[%s]", p.in.Name), "too many images on top of each other", "flatten the image")
+		return nil, p.Invalid(p.volumeField(), "too many images on top of each other", "flatten the image")
 	}
 	format, xml, err := p.image(src)
 	if err != nil {
@@ -125,67 +164,23 @@ func (p *diskPass) backing(src *DiskSource, depth int) (*libvirtxml.DomainDiskBa
 	}, nil
 }
 
-// cache sets the cache mode. A cache the spec leaves open is none where the
-// file can bypass the page cache, else writethrough: both keep what the guest
-// was told is written.
-func (p *diskPass) cache(src *DiskSource) error {
-	mode := string(p.in.Cache)
-	direct := src.DirectIO && (src.Backing == nil || src.Backing.DirectIO)
-	switch mode {
-	case "":
-		mode = "writethrough"
-		if direct {
-			mode = "none"
-		}
-	case "none":
-		if !direct {
-			return p.Invalid(p.field+".cache", "none needs a file that can be opened with O_DIRECT", "leave it out, or use writethrough")
-		}
-	case "writethrough", "writeback":
-	default:
-		return p.Invalid(p.field+".cache", fmt.Sprintf("%q is no cache mode", mode), "use none, writethrough or writeback")
+// discards tells whether what the guest gives back is given back to the storage: not
+// for discs, and not for a claim that is to keep all of its space. Data that ends
+// with the guest is always given back.
+func (p *diskPass) discards() bool {
+	if p.vol == nil || p.vol.Ephemeral != nil || p.vol.EmptyDisk != nil || p.vol.ContainerDisk != nil {
+		return true
 	}
-	if isTrue(p.in.Shareable) {
-		if p.in.Cache != "" && mode != "none" {
-			return p.Invalid(p.field+".cache", fmt.Sprintf("a shareable disk cannot have cache %s", mode), "leave it out, or use none")
-		}
-		mode = "none"
-		p.out.Shareable = &libvirtxml.DomainDiskShareable{}
-	}
-	p.out.Driver.Cache = mode
-	return nil
+	return p.out.Device != deviceCDROM && !preallocated(p.VMI, p.vol.Name)
 }
 
-// accessMode sets the I/O mode, which depends on the cache.
-func (p *diskPass) accessMode(src *DiskSource) error {
-	mode := p.out.Driver.Cache
-	switch io := string(p.in.IO); io {
-	case "":
-		if mode == "none" && (src.Block || src.Preallocated) {
-			p.out.Driver.IO = "native"
+// preallocated tells whether the claim of a volume was asked to keep all its space.
+func preallocated(vmi *v1.VirtualMachineInstance, volume string) bool {
+	for i := range vmi.Status.VolumeStatus {
+		s := &vmi.Status.VolumeStatus[i]
+		if s.Name == volume && s.PersistentVolumeClaimInfo != nil {
+			return s.PersistentVolumeClaimInfo.Preallocated
 		}
-	case "native", "threads", "io_uring":
-		p.out.Driver.IO = io
-	default:
-		return p.Invalid(p.field+".io", fmt.Sprintf("%q is no I/O mode", io), "use native or threads")
 	}
-	if p.out.Driver.IO == "native" && mode != "none" {
-		return p.Invalid(p.field+".io", "native needs cache none", "leave it out, or use threads")
-	}
-	return nil
-}
-
-// policies sets what happens on an error of the storage.
-func (p *diskPass) policies() error {
-	policy := v1.DiskErrorPolicyStop
-	if p.in.ErrorPolicy != nil {
-		policy = *p.in.ErrorPolicy
-	}
-	switch policy {
-	case v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore, v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace:
-		p.out.Driver.ErrorPolicy = string(policy)
-	default:
-		return p.Invalid(p.field+".errorPolicy", fmt.Sprintf("%q is no policy", policy), "use stop, ignore, report or enospace")
-	}
-	return nil
+	return false
 }

@@ -7,10 +7,16 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
+)
+
+// What the guest takes a disk for (libvirt: disk, attribute device).
+const (
+	deviceDisk  = "disk"
+	deviceLUN   = "lun"
+	deviceCDROM = "cdrom"
 )
 
 // disks converts every disk with its volume, in the order of the spec.
@@ -19,11 +25,11 @@ func disks(c *Conversion) error {
 	for i := range c.VMI.Spec.Volumes {
 		vols[c.VMI.Spec.Volumes[i].Name] = &c.VMI.Spec.Volumes[i]
 	}
-	names := newTargetNames(c.VMI)
+	names := newTargetNames(c.VMI, c.Facts.Layout)
 	seen := map[string]bool{}
 	for i := range c.VMI.Spec.Domain.Devices.Disks {
 		in := &c.VMI.Spec.Domain.Devices.Disks[i]
-		p := diskPass{Conversion: c, in: in, field: fmt.Sprintf("%sdisks[%d]", specDevices, i)}
+		p := diskPass{Conversion: c, in: in, field: fmt.Sprintf("%sdisks[%d]", specDevices, i), vol: vols[in.Name]}
 		if err := c.checkName(p.field+".name", in.Name); err != nil {
 			return err
 		}
@@ -31,7 +37,13 @@ func disks(c *Conversion) error {
 			return c.Invalid(p.field+".name", fmt.Sprintf("%q occurs twice", in.Name), "give every disk a name of its own")
 		}
 		seen[in.Name] = true
-		if err := p.convert(vols[in.Name], names); err != nil {
+		if p.vol != nil && !c.plugged(p.vol) {
+			if in.CDRom == nil {
+				continue
+			}
+			p.vol = nil // the drive is the guest's, the disc comes and goes
+		}
+		if err := p.convert(names); err != nil {
 			return err
 		}
 		c.Domain.Devices.Disks = append(c.Domain.Devices.Disks, p.out)
@@ -39,24 +51,48 @@ func disks(c *Conversion) error {
 	return nil
 }
 
+// plugged tells whether the data of a volume is there for the guest: at once for one
+// it is started with, from phase MountedToPod on for one that was added later. A
+// volume whose status is missing belongs to the start, unless it can be added later
+// and the statuses of the others are there.
+func (c *Conversion) plugged(vol *v1.Volume) bool {
+	permanent := false
+	for i := range c.VMI.Status.VolumeStatus {
+		s := &c.VMI.Status.VolumeStatus[i]
+		switch {
+		case s.Name != vol.Name:
+			permanent = permanent || s.HotplugVolume == nil
+		case s.HotplugVolume == nil:
+			return true
+		default:
+			return s.Phase == v1.HotplugVolumeMounted || s.Phase == v1.VolumeReady
+		}
+	}
+	hotpluggable := vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.Hotpluggable ||
+		vol.DataVolume != nil && vol.DataVolume.Hotpluggable
+	return !permanent || !hotpluggable
+}
+
 // diskPass converts one disk.
 type diskPass struct {
 	*Conversion
 	in    *v1.Disk
 	field string
+	vol   *v1.Volume  // nil: a drive without a disc
+	src   *DiskSource // what the facts say about vol; nil as well then
 	out   libvirtxml.DomainDisk
 	bus   string
 	ro    bool
 }
 
-func (p *diskPass) convert(vol *v1.Volume, names *targetNames) error {
+func (p *diskPass) convert(names *targetNames) error {
 	p.out = libvirtxml.DomainDisk{
 		Alias:  alias(p.in.Name),
-		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
+		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: formatRaw},
 		Target: &libvirtxml.DomainDiskTarget{},
 	}
 	for _, step := range []func() error{
-		p.device, p.common, func() error { return p.source(vol) }, p.policies,
+		p.device, p.common, p.source, p.reservation, p.cache, p.accessMode, p.errorPolicy, p.blockSize,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -67,13 +103,24 @@ func (p *diskPass) convert(vol *v1.Volume, names *targetNames) error {
 	if p.ro {
 		p.out.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 	}
-	if p.bus == busVirtio {
-		p.out.Model = p.virtioModel()
-		if isTrue(p.VMI.Spec.Domain.Devices.BlockMultiQueue) {
-			p.out.Driver.Queues = ptr(uint(topologyOf(&p.VMI.Spec.Domain).count()))
-		}
+	if p.discards() {
+		p.out.Driver.Discard = "unmap"
+	}
+	switch p.bus {
+	case busSCSI:
+		p.out.Address = driveAddress(p.out.Target.Dev)
+	case busVirtio:
+		p.virtio()
 	}
 	return nil
+}
+
+// virtio sets what only virtio disks have.
+func (p *diskPass) virtio() {
+	p.out.Model = p.virtioModel()
+	if isTrue(p.VMI.Spec.Domain.Devices.BlockMultiQueue) {
+		p.out.Driver.Queues = ptr(uint(topologyOf(&p.VMI.Spec.Domain).count()))
+	}
 }
 
 // device sets what the guest takes it for: disk, cdrom or lun. Naming none of
@@ -81,33 +128,28 @@ func (p *diskPass) convert(vol *v1.Volume, names *targetNames) error {
 func (p *diskPass) device() error {
 	var bus v1.DiskBus
 	kinds := 0
-	kind, pci := "disk", ""
+	pci := ""
+	p.out.Device = deviceDisk
 	if d := p.in.Disk; d != nil {
 		bus, p.ro, pci = d.Bus, d.ReadOnly, d.PciAddress
 		kinds++
 	}
 	if d := p.in.LUN; d != nil {
-		kind, bus, p.ro = "lun", d.Bus, d.ReadOnly
+		p.out.Device, bus, p.ro = deviceLUN, d.Bus, d.ReadOnly
 		kinds++
-		if d.Reservation {
-			return p.Unsupported(p.field+".lun.reservation", "remove it")
-		}
 	}
 	if d := p.in.CDRom; d != nil {
-		kind, bus, p.ro = "cdrom", d.Bus, !isFalse(d.ReadOnly)
-		p.out.Target.Tray = string(d.Tray)
+		p.out.Device, bus, p.ro = deviceCDROM, d.Bus, !isFalse(d.ReadOnly)
 		kinds++
+		if err := p.tray(d.Tray); err != nil {
+			return err
+		}
 	}
 	if kinds > 1 {
 		return p.Invalid(p.field, "is more than one of disk, lun and cdrom", "leave one")
 	}
-	p.out.Device = kind
-	p.bus = cmp.Or(string(bus), p.arch.diskBus)
-	if !slices.Contains([]string{busVirtio, "sata", busSCSI, busUSB}, p.bus) {
-		return p.Invalid(fmt.Sprintf("%s.%s.bus", p.field, kind), fmt.Sprintf("%q is no disk bus", p.bus), "use virtio, sata, scsi or usb")
-	}
-	if pci == "" {
-		return nil
+	if err := p.chooseBus(string(bus)); err != nil || pci == "" {
+		return err
 	}
 	if p.bus != busVirtio {
 		return p.Invalid(p.field+".disk.pciAddress", "only virtio disks have a PCI address", "set bus to virtio, or remove the address")
@@ -117,26 +159,53 @@ func (p *diskPass) device() error {
 	return err
 }
 
+// tray is closed unless the spec says otherwise.
+func (p *diskPass) tray(state v1.TrayState) error {
+	p.out.Target.Tray = cmp.Or(string(state), string(v1.TrayStateClosed))
+	if state == "" || state == v1.TrayStateClosed || state == v1.TrayStateOpen {
+		return nil
+	}
+	return p.Invalid(p.field+".cdrom.tray", fmt.Sprintf("%q is no state of a tray", state), "use open or closed")
+}
+
+// chooseBus takes the bus of the spec, else the architecture's. A LUN takes SCSI
+// commands, and metrics of the host are read from a virtio disk.
+func (p *diskPass) chooseBus(bus string) error {
+	field := fmt.Sprintf("%s.%s.bus", p.field, p.out.Device)
+	metrics := p.vol != nil && p.vol.DownwardMetrics != nil
+	if metrics && bus == "" {
+		bus = busVirtio
+	}
+	lun := p.out.Device == deviceLUN
+	if lun && bus == "" {
+		bus = busSCSI
+	}
+	p.bus = cmp.Or(bus, p.arch.diskBus)
+	switch {
+	case !slices.Contains([]string{busVirtio, busSATA, busSCSI, busUSB}, p.bus):
+		return p.Invalid(field, fmt.Sprintf("%q is no disk bus", p.bus), "use virtio, sata, scsi or usb")
+	case metrics && p.bus != busVirtio:
+		return p.Invalid(field, "downwardMetrics is a virtio disk", "set bus to virtio, or leave it out")
+	case lun && p.bus != busSCSI && p.bus != busVirtio:
+		return p.Invalid(field, fmt.Sprintf("a LUN takes SCSI commands, which bus %s does not carry", p.bus), "set bus to scsi")
+	}
+	return nil
+}
+
+// serialForm are serial numbers that libvirt accepts.
 var serialForm = regexp.MustCompile(`^[A-Za-z0-9_.+-]{1,256}$`)
 
 // common sets what all kinds of disks have.
 func (p *diskPass) common() error {
 	switch {
-	case isTrue(p.in.DedicatedIOThread):
-		return p.Unsupported(p.field+".dedicatedIOThread", "remove it")
-	case isTrue(p.in.ChangedBlockTracking):
-		return p.Unsupported(p.field+".changedBlockTracking", "remove it")
-	case p.in.BlockSize != nil && p.in.BlockSize.MatchVolume != nil && !isFalse(p.in.BlockSize.MatchVolume.Enabled):
-		return p.Unsupported(p.field+".blockSize.matchVolume", "set blockSize.custom")
+	case p.in.Serial != "" && p.out.Device == deviceLUN:
+		return p.Invalid(p.field+".serial", "a LUN shows the serial number of its device", "remove it")
 	case p.in.Serial != "" && !serialForm.MatchString(p.in.Serial):
 		return p.Invalid(p.field+".serial", fmt.Sprintf("%q is no serial number", p.in.Serial), "use 1 to 256 letters, digits, _ . + and -")
 	}
 	p.out.Serial = p.in.Serial
-	if p.in.BlockSize != nil && p.in.BlockSize.Custom != nil {
-		b := p.in.BlockSize.Custom
-		p.out.BlockIO = &libvirtxml.DomainDiskBlockIO{
-			LogicalBlockSize: b.Logical, PhysicalBlockSize: b.Physical, DiscardGranularity: b.DiscardGranularity,
-		}
+	if isTrue(p.in.Shareable) {
+		p.out.Shareable = &libvirtxml.DomainDiskShareable{}
 	}
 	if o := p.in.BootOrder; o != nil {
 		if *o == 0 {
@@ -145,56 +214,4 @@ func (p *diskPass) common() error {
 		p.out.Boot = &libvirtxml.DomainDeviceBoot{Order: *o}
 	}
 	return nil
-}
-
-// pciAddress parses 0000:81:01.0.
-func (c *Conversion) pciAddress(field, s string) (*libvirtxml.DomainAddress, error) {
-	var dom, bus, slot, fn uint
-	if n, err := fmt.Sscanf(s, "%04x:%02x:%02x.%1x", &dom, &bus, &slot, &fn); err != nil || n != 4 ||
-		fmt.Sprintf("%04x:%02x:%02x.%x", dom, bus, slot, fn) != strings.ToLower(s) || slot > 0x1f || fn > 7 {
-		return nil, c.Invalid(field, fmt.Sprintf("%q is no PCI address", s), "use the form 0000:81:01.0")
-	}
-	return &libvirtxml.DomainAddress{PCI: &libvirtxml.DomainAddressPCI{Domain: &dom, Bus: &bus, Slot: &slot, Function: &fn}}, nil
-}
-
-// targetNames hands out target names. They do not decide anything in the guest,
-// but must not change while it runs: a name the status has recorded is kept.
-type targetNames struct {
-	kept map[string]string // volume → name
-	used map[string]bool
-}
-
-func newTargetNames(vmi *v1.VirtualMachineInstance) *targetNames {
-	t := &targetNames{kept: map[string]string{}, used: map[string]bool{}}
-	for _, s := range vmi.Status.VolumeStatus {
-		if s.Target != "" {
-			t.kept[s.Name], t.used[s.Target] = s.Target, true
-		}
-	}
-	return t
-}
-
-func (t *targetNames) next(volume, bus string) string {
-	prefix := "sd"
-	if bus == busVirtio {
-		prefix = "vd"
-	}
-	if name := t.kept[volume]; strings.HasPrefix(name, prefix) {
-		return name
-	}
-	for i := 0; ; i++ {
-		if name := prefix + letters(i); !t.used[name] {
-			t.used[name] = true
-			return name
-		}
-	}
-}
-
-// letters counts a, b, …, z, aa, ab, ….
-func letters(i int) string {
-	s := ""
-	for i++; i > 0; i = (i - 1) / 26 {
-		s = string(rune('a'+(i-1)%26)) + s
-	}
-	return s
 }
