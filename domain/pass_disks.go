@@ -121,6 +121,9 @@ func (p *diskPass) virtio() {
 	if isTrue(p.VMI.Spec.Domain.Devices.BlockMultiQueue) {
 		p.out.Driver.Queues = ptr(uint(topologyOf(&p.VMI.Spec.Domain).count()))
 	}
+	if p.encrypted() {
+		p.out.Driver.IOMMU = onOff(true)
+	}
 }
 
 // device sets what the guest takes it for: disk, cdrom or lun. Naming none of

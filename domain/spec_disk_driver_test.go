@@ -4,6 +4,7 @@ package domain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -234,4 +235,19 @@ func TestBlockSizesFollowTheSpecification(t *testing.T) {
 			root(v).BlockSize.MatchVolume = &v1.FeatureState{}
 		}, field, ErrInvalid, "leave one"},
 	})
+}
+
+func TestVirtioDisksOfEncryptedGuestsGoThroughTheIOMMU(t *testing.T) {
+	vmi, f := small(), testFacts()
+	vmi.Spec.Domain.LaunchSecurity = &v1.LaunchSecurity{SEV: &v1.SEV{}}
+	addDisk(vmi, "data", scsiDisk)
+	// Only the disks are of interest here: no firmware, no launch security.
+	passes := slices.DeleteFunc(Passes(), func(p Pass) bool { return p.Name != "identity" && p.Name != "disks" })
+	d, err := ConvertWith(vmi, f, passes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := [2]string{d.Devices.Disks[0].Driver.IOMMU, d.Devices.Disks[1].Driver.IOMMU}; got != [2]string{"on", ""} {
+		t.Errorf("iommu is %q", got)
+	}
 }
