@@ -14,8 +14,9 @@ import (
 
 // Fault is something that goes wrong with calls.
 type Fault struct {
-	// Call is the verb of an operation, or Host, List, Get, Watch, Migrate,
-	// MigrationProgress, AbortMigration; empty matches every call.
+	// Call is the verb of an operation, or the name of a method of an interface of
+	// package domain: Host, List, Get, Watch, Migrate, GuestInfo, TakeSnapshot;
+	// empty matches every call.
 	Call string
 	// Domain is the domain it is about; empty matches every one.
 	Domain string

@@ -17,6 +17,14 @@ func (h *Hypervisor) Crash(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonCrashed) })
 }
 
+// Panic lets the guest's kernel give up, with its panic preserved.
+func (h *Hypervisor) Panic(name string) bool {
+	return h.running(name, func(g *guest) {
+		h.lockedStop(g, domain.ReasonPanicked)
+		g.state.Status = domain.StatusCrashed
+	})
+}
+
 // IOError pauses the guest as an error of its storage does.
 func (h *Hypervisor) IOError(name string) bool {
 	return h.running(name, func(g *guest) {

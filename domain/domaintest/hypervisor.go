@@ -29,6 +29,7 @@ type Hypervisor struct {
 	silent  bool                   // events are lost
 	nextID  int
 	migrate migrateScript
+	command func(name, command string) (string, error) // answers agents' commands
 }
 
 // guest is one domain.
@@ -39,11 +40,24 @@ type guest struct {
 	deaf    bool // does not hear a shutdown
 	job     *job // the migration that takes it away; may be nil
 	inbound bool // arriving by migration
+
+	agent     *domain.GuestInfo // nil without one
+	frozen    bool
+	reboots   int
+	sizes     map[string]uint64 // of disks and of what lies behind them, by alias
+	snapshots []snapshot
+	console   *terminal // nil while nobody has opened it
+	stats     domain.Stats
 }
 
 var (
-	_ domain.Hypervisor = (*Hypervisor)(nil)
-	_ domain.Migrator   = (*Hypervisor)(nil)
+	_ domain.Hypervisor       = (*Hypervisor)(nil)
+	_ domain.Migrator         = (*Hypervisor)(nil)
+	_ domain.GuestAgent       = (*Hypervisor)(nil)
+	_ domain.StatsReader      = (*Hypervisor)(nil)
+	_ domain.Snapshotter      = (*Hypervisor)(nil)
+	_ domain.ConsoleOpener    = (*Hypervisor)(nil)
+	_ domain.MemoryHotplugger = (*Hypervisor)(nil)
 )
 
 // New returns an empty hypervisor of a host with that name, without KVM.
@@ -156,33 +170,35 @@ func (h *Hypervisor) lockedApply(op domain.Operation) error {
 		}
 		return domain.ErrNotFound
 	}
-	switch op.Verb {
-	case domain.Shutdown:
-		return h.lockedShutdown(g)
-	case domain.Destroy:
-		return h.lockedDestroy(g)
-	case domain.Undefine:
-		return h.lockedUndefine(g)
-	case domain.Suspend:
-		return h.lockedSwitch(g, domain.StatusRunning, domain.StatusPaused, domain.ReasonUser)
-	case domain.Resume:
-		return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
-	case domain.SetMetadata:
-		return h.lockedMetadata(g, op.Metadata)
-	case domain.AttachDevice, domain.DetachDevice, domain.UpdateDevice:
-		return h.lockedDevice(g, op)
+	do, ok := map[domain.Verb]func(*guest, domain.Operation) error{
+		domain.Shutdown:     h.lockedShutdown,
+		domain.Destroy:      h.lockedDestroy,
+		domain.Undefine:     h.lockedUndefine,
+		domain.Suspend:      h.lockedSuspend,
+		domain.Resume:       h.lockedResume,
+		domain.SetMetadata:  h.lockedMetadata,
+		domain.AttachDevice: h.lockedDevice,
+		domain.DetachDevice: h.lockedDevice,
+		domain.UpdateDevice: h.lockedDevice,
+		domain.Reset:        h.lockedReset,
+		domain.Reboot:       h.lockedReboot,
+		domain.SetVCPUs:     h.lockedVCPUs,
+		domain.ResizeDisk:   h.lockedResize,
+	}[op.Verb]
+	if !ok {
+		return domain.ErrUnsupported
 	}
-	return domain.ErrUnsupported
+	return do(g, op)
 }
 
-func (h *Hypervisor) lockedDestroy(g *guest) error {
+func (h *Hypervisor) lockedDestroy(g *guest, _ domain.Operation) error {
 	if g.state.Alive() {
 		h.lockedStop(g, domain.ReasonDestroyed)
 	}
 	return nil
 }
 
-func (h *Hypervisor) lockedUndefine(g *guest) error {
+func (h *Hypervisor) lockedUndefine(g *guest, _ domain.Operation) error {
 	if g.state.Alive() {
 		return domain.ErrInvalidState
 	}
@@ -191,11 +207,11 @@ func (h *Hypervisor) lockedUndefine(g *guest) error {
 	return nil
 }
 
-func (h *Hypervisor) lockedMetadata(g *guest, m domain.Metadata) error {
-	if _, err := m.XML(); err != nil {
+func (h *Hypervisor) lockedMetadata(g *guest, op domain.Operation) error {
+	if _, err := op.Metadata.XML(); err != nil {
 		return err
 	}
-	g.state.Metadata = m
+	g.state.Metadata = op.Metadata
 	h.lockedTell(g.state.Name, "MetadataChange")
 	return nil
 }
@@ -224,6 +240,9 @@ func (h *Hypervisor) lockedStart(op domain.Operation) error {
 	g := &guest{def: def, id: h.nextID, state: domain.State{
 		Name: op.Domain, UUID: def.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown, Metadata: m,
 	}}
+	if exists { // what belongs to its disks
+		g.agent, g.sizes, g.snapshots = old.agent, old.sizes, old.snapshots
+	}
 	if op.Paused {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
 	}
@@ -232,7 +251,7 @@ func (h *Hypervisor) lockedStart(op domain.Operation) error {
 	return nil
 }
 
-func (h *Hypervisor) lockedShutdown(g *guest) error {
+func (h *Hypervisor) lockedShutdown(g *guest, _ domain.Operation) error {
 	switch {
 	case !g.state.Alive():
 	case g.state.Status == domain.StatusPaused:
@@ -246,10 +265,19 @@ func (h *Hypervisor) lockedShutdown(g *guest) error {
 // lockedStop ends the guest, and with it a migration that takes it away.
 func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
 	g.state.Status, g.state.Reason = domain.StatusShutoff, why
+	g.lockedGone()
 	if g.job != nil {
 		g.job.stop(fmt.Errorf("the guest ended: %s", why))
 	}
 	h.lockedTell(g.state.Name, "Stopped")
+}
+
+func (h *Hypervisor) lockedSuspend(g *guest, _ domain.Operation) error {
+	return h.lockedSwitch(g, domain.StatusRunning, domain.StatusPaused, domain.ReasonUser)
+}
+
+func (h *Hypervisor) lockedResume(g *guest, _ domain.Operation) error {
+	return h.lockedSwitch(g, domain.StatusPaused, domain.StatusRunning, domain.ReasonUnknown)
 }
 
 func (h *Hypervisor) lockedSwitch(g *guest, from, to domain.Status, why domain.Reason) error {
@@ -262,6 +290,15 @@ func (h *Hypervisor) lockedSwitch(g *guest, from, to domain.Status, why domain.R
 	g.state.Status, g.state.Reason = to, why
 	h.lockedTell(g.state.Name, string(to))
 	return nil
+}
+
+// lockedGone is what goes with the guest's process.
+func (g *guest) lockedGone() {
+	g.frozen = false
+	if g.console != nil {
+		g.console.hangUp()
+		g.console = nil
+	}
 }
 
 // lockedTell passes a hint on unless events are lost.

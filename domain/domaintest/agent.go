@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// SetGuestInfo gives a guest an agent that tells info, or takes it away with nil. It
+// stays when the guest ends and starts again. Watchers are told, as of an agent that
+// comes and goes.
+func (h *Hypervisor) SetGuestInfo(name string, info *domain.GuestInfo) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.guests[name]
+	if !ok {
+		return false
+	}
+	g.agent = nil
+	if info != nil {
+		c := copyInfo(*info)
+		g.agent = &c
+	}
+	h.lockedTell(name, "AgentLifecycle")
+	return true
+}
+
+// OnAgentCommand lets answer reply to the commands sent to agents. Without it the
+// agent answers guest-ping, and others it has enabled with an empty object.
+func (h *Hypervisor) OnAgentCommand(answer func(name, command string) (string, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.command = answer
+}
+
+// GuestInfo implements domain.GuestAgent.
+func (h *Hypervisor) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
+	var out domain.GuestInfo
+	err := h.talk(ctx, "GuestInfo", name, func(g *guest) error {
+		out = copyInfo(*g.agent)
+		out.Frozen = g.frozen
+		return nil
+	})
+	return out, err
+}
+
+// Freeze implements domain.GuestAgent.
+func (h *Hypervisor) Freeze(ctx context.Context, name string) error {
+	return h.talk(ctx, "Freeze", name, func(g *guest) error {
+		g.frozen = true
+		return nil
+	})
+}
+
+// Thaw implements domain.GuestAgent.
+func (h *Hypervisor) Thaw(ctx context.Context, name string) error {
+	return h.talk(ctx, "Thaw", name, func(g *guest) error {
+		g.frozen = false
+		return nil
+	})
+}
+
+// SetTime implements domain.GuestAgent.
+func (h *Hypervisor) SetTime(ctx context.Context, name string, _ time.Time) error {
+	return h.talk(ctx, "SetTime", name, func(*guest) error { return nil })
+}
+
+// AgentCommand implements domain.GuestAgent.
+func (h *Hypervisor) AgentCommand(ctx context.Context, name, command string) (string, error) {
+	var c struct {
+		Execute string `json:"execute"`
+	}
+	if err := json.Unmarshal([]byte(command), &c); err != nil || c.Execute == "" {
+		return "", fmt.Errorf("command for the agent of %s has no field execute: %w", name, domain.ErrInvalid)
+	}
+	answer := ""
+	err := h.talk(ctx, "AgentCommand", name, func(g *guest) (err error) {
+		switch {
+		case h.command != nil:
+			answer, err = h.command(name, command)
+		case c.Execute == "guest-ping" || slices.Contains(g.agent.Commands, c.Execute):
+			answer = `{"return":{}}`
+		default:
+			err = domain.ErrNoAgent
+		}
+		return err
+	})
+	return answer, err
+}
+
+// talk is a call to the agent of a guest.
+func (h *Hypervisor) talk(ctx context.Context, call, name string, f func(*guest) error) error {
+	return h.call(ctx, call, name, func() error {
+		g, ok := h.guests[name]
+		var err error
+		switch {
+		case !ok:
+			err = domain.ErrNotFound
+		case g.state.Status != domain.StatusRunning:
+			err = domain.ErrInvalidState
+		case g.agent == nil:
+			err = domain.ErrNoAgent
+		default:
+			err = f(g)
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", call, name, err)
+		}
+		return nil
+	})
+}
+
+func copyInfo(i domain.GuestInfo) domain.GuestInfo {
+	i.Commands, i.Users = slices.Clone(i.Commands), slices.Clone(i.Users)
+	i.Filesystems, i.Interfaces = slices.Clone(i.Filesystems), slices.Clone(i.Interfaces)
+	for k := range i.Filesystems {
+		i.Filesystems[k].Disks = slices.Clone(i.Filesystems[k].Disks)
+	}
+	for k := range i.Interfaces {
+		i.Interfaces[k].IPs = slices.Clone(i.Interfaces[k].IPs)
+	}
+	return i
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/virtloom/virtloom/domain"
+	"libvirt.org/go/libvirtxml"
+)
+
+// defaultDiskSize is what disks have whose size nobody has set, 1 GiB.
+const defaultDiskSize = 1 << 30
+
+func (h *Hypervisor) lockedReset(g *guest, _ domain.Operation) error {
+	if !g.state.Alive() {
+		return domain.ErrInvalidState
+	}
+	h.lockedBoot(g)
+	return nil
+}
+
+func (h *Hypervisor) lockedReboot(g *guest, op domain.Operation) error {
+	switch {
+	case !g.state.Alive() || g.state.Status == domain.StatusPaused:
+		return domain.ErrInvalidState
+	case op.Agent && g.agent == nil:
+		return domain.ErrNoAgent
+	case !g.deaf:
+		h.lockedBoot(g)
+	}
+	return nil
+}
+
+// lockedBoot is a guest that begins anew in the same process.
+func (h *Hypervisor) lockedBoot(g *guest) {
+	g.frozen = false
+	g.reboots++
+	h.lockedTell(g.state.Name, "Rebooted")
+}
+
+// Reboots returns how often a guest was reset or has rebooted since its start.
+func (h *Hypervisor) Reboots(name string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g, ok := h.guests[name]; ok {
+		return g.reboots
+	}
+	return 0
+}
+
+func (h *Hypervisor) lockedVCPUs(g *guest, op domain.Operation) error {
+	if g.def.VCPU == nil {
+		g.def.VCPU = &libvirtxml.DomainVCPU{Value: 1}
+	}
+	v := g.def.VCPU
+	if op.VCPUs > v.Value {
+		return fmt.Errorf("room for %d CPUs, not for %d: %w", v.Value, op.VCPUs, domain.ErrInvalid)
+	}
+	if op.VCPUs == vcpus(g.def) {
+		return nil
+	}
+	v.Current = op.VCPUs
+	h.lockedTell(g.state.Name, string(op.Verb))
+	return nil
+}
+
+// vcpus is how many CPUs a domain has.
+func vcpus(d *libvirtxml.Domain) uint {
+	switch {
+	case d.VCPU == nil:
+		return 1
+	case d.VCPU.Current != 0:
+		return d.VCPU.Current
+	}
+	return d.VCPU.Value
+}
+
+func (h *Hypervisor) lockedResize(g *guest, op domain.Operation) error {
+	disk := g.lockedDisk(op.Disk)
+	switch {
+	case !g.state.Alive():
+		return domain.ErrInvalidState
+	case disk == nil:
+		return fmt.Errorf("disk %s: %w", op.Disk, domain.ErrNotFound)
+	}
+	has, want := g.lockedSize(op.Disk), op.Bytes
+	if want == 0 {
+		if disk.Source == nil || disk.Source.Block == nil {
+			return fmt.Errorf("disk %s lies on no block device: %w", op.Disk, domain.ErrInvalid)
+		}
+		want = max(g.sizes[behind+op.Disk], has)
+	}
+	switch {
+	case want < has:
+		return fmt.Errorf("disk %s has %d bytes and does not shrink: %w", op.Disk, has, domain.ErrInvalid)
+	case want > has:
+		g.lockedGrow(op.Disk, want)
+		h.lockedTell(g.state.Name, string(op.Verb))
+	}
+	return nil
+}
+
+// behind marks the size of the device behind a disk.
+const behind = "behind "
+
+// lockedDisk finds a disk by its alias; nil if there is none.
+func (g *guest) lockedDisk(alias string) *libvirtxml.DomainDisk {
+	if g.def.Devices == nil {
+		return nil
+	}
+	i := at(g.def.Devices.Disks, alias, func(d *libvirtxml.DomainDisk) *libvirtxml.DomainAlias { return d.Alias })
+	if i < 0 {
+		return nil
+	}
+	return &g.def.Devices.Disks[i]
+}
+
+func (g *guest) lockedSize(alias string) uint64 {
+	if n, ok := g.sizes[alias]; ok {
+		return n
+	}
+	return defaultDiskSize
+}
+
+func (g *guest) lockedGrow(key string, bytes uint64) {
+	if g.sizes == nil {
+		g.sizes = map[string]uint64{}
+	}
+	g.sizes[key] = bytes
+}
+
+// GrowDevice sets the size of the block device behind a disk, which the guest does
+// not see until the disk is resized. Disks have 1 GiB at first. It answers false if
+// there is no such disk.
+func (h *Hypervisor) GrowDevice(name, alias string, bytes uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.guests[name]
+	if !ok || g.lockedDisk(alias) == nil {
+		return false
+	}
+	g.lockedGrow(behind+alias, bytes)
+	return true
+}
+
+// MemoryModel implements domain.MemoryHotplugger.
+func (h *Hypervisor) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
+	model := domain.VirtioMem
+	err := h.call(ctx, "MemoryModel", "", func() error {
+		if !slices.Contains([]string{"x86_64", "aarch64"}, arch) {
+			return fmt.Errorf("memory devices for guests of %s: %w", arch, domain.ErrUnsupported)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return model, nil
+}
