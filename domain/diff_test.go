@@ -110,6 +110,7 @@ func TestDiffClassifies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			f.Layout = LayoutOf(last)
 			row.change(vmi, &f)
 			desired, err := Convert(vmi, f)
 			if err != nil {

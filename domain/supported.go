@@ -3,9 +3,6 @@
 package domain
 
 import (
-	"fmt"
-	"strings"
-
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -49,21 +46,11 @@ var unsupportedFields = []unsupportedField{
 	}, "remove it"},
 }
 
-// unsupportedAnnotations change the domain as KubeVirt builds it.
-var unsupportedAnnotations = []string{
-	"kubevirt.io/placePCIDevicesOnRootComplex",
-}
-
 // supported refuses what no pass understands.
 func supported(c *Conversion) error {
 	for _, u := range unsupportedFields {
 		if u.used(&c.VMI.Spec) {
 			return c.Unsupported(u.field, u.remedy)
-		}
-	}
-	for _, a := range unsupportedAnnotations {
-		if v := c.VMI.Annotations[a]; v != "" && !strings.EqualFold(v, "false") {
-			return c.Unsupported(fmt.Sprintf("metadata.annotations[%s]", a), "remove it")
 		}
 	}
 	return nil

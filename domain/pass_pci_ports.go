@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+)
+
+// Root ports left free for devices that come later (KubeVirt: PCI topology v3): as
+// many as fill up to total, and at least minFree; more for guests with more memory.
+const (
+	portsTotal, portsMinFree           = 8, 3
+	portsTotalLarge, portsMinFreeLarge = 16, 6
+	largeMemory                        = 2 << 30
+	// cardPorts is the number of ports that are left free right behind the network
+	// cards, less the cards there are.
+	cardPorts = 4
+	// maxPorts is how many ports there are at most with the free ones.
+	maxPorts = 31
+)
+
+// Models of PCI controllers.
+const (
+	pcieRoot     = "pcie-root"
+	pcieRootPort = "pcie-root-port"
+	pcieBridge   = "pcie-to-pci-bridge"
+	pcieExpander = "pcie-expander-bus"
+)
+
+// ports places devices behind root ports.
+type ports struct {
+	*seating
+	buses []Bus
+	// next is the number of the port that the next new device gets, for a guest
+	// that does not run yet; last that of the last port.
+	next, last uint
+	// bridge is the bus for conventional devices; 0 if there is none.
+	bridge uint
+	// skipped says that the ports left free for cards have been passed.
+	skipped bool
+	// aligned holds the place of host devices on their NUMA node, by key.
+	aligned map[string]Place
+}
+
+func (p *ports) suits(s *seat) bool { return s.plug != noPlug }
+
+// start decides about the buses: those the guest has, or those it needs.
+func (p *ports) start() error {
+	p.next = 1
+	if p.running() {
+		p.buses = append(p.buses, p.Facts.Layout.Buses...)
+		for _, b := range p.buses {
+			if strings.HasSuffix(b.Model, "pci-bridge") {
+				p.bridge = b.Index
+			}
+		}
+		return nil
+	}
+	p.fixedSlots()
+	aligned, err := p.alignment()
+	if err != nil {
+		return err
+	}
+	used, old := p.count(aligned)
+	p.last = used
+	if !p.VMI.Spec.Domain.Devices.DisableHotplug {
+		p.last = p.withReserve(used)
+	}
+	p.last = max(p.last, p.lastGiven())
+	p.buses = append(p.buses, Bus{Model: pcieRoot})
+	for i := uint(1); i <= p.last; i++ {
+		p.buses = append(p.buses, Bus{Index: i, Model: pcieRootPort})
+	}
+	if old {
+		p.bridge = p.last + 1
+		p.buses = append(p.buses, Bus{Index: p.bridge, Model: pcieBridge})
+	}
+	return p.expand(aligned)
+}
+
+// count returns how many root ports have something behind them, and whether there
+// are devices of conventional PCI, which a bridge behind a port is for.
+func (p *ports) count(aligned map[string]*uint) (used uint, old bool) {
+	for i := range p.seats {
+		s := &p.seats[i]
+		given, placed := placeOf(*s.address)
+		switch {
+		case placed && given.Bus > 0 && given.Bus <= maxPorts && given.Slot == 0:
+			used++
+		case *s.address != nil || aligned[s.key] != nil:
+		case s.plug == conventional:
+			old = true
+		case s.plug == express:
+			used++
+		}
+	}
+	if old {
+		used++
+	}
+	return used + p.impliedSerial(), old
+}
+
+// impliedSerial counts the controller that libvirt adds for channels if there is
+// none, behind a port it chooses.
+func (p *ports) impliedSerial() uint {
+	d := p.Domain.Devices
+	serial := func(c libvirtxml.DomainController) bool { return c.Type == "virtio-serial" }
+	if len(d.Channels) == 0 || slices.ContainsFunc(d.Controllers, serial) {
+		return 0
+	}
+	return 1
+}
+
+// withReserve adds the ports that are left free to those in use.
+func (p *ports) withReserve(used uint) uint {
+	total, minFree := uint(portsTotal), uint(portsMinFree)
+	if p.Domain.Memory.Value > largeMemory {
+		total, minFree = portsTotalLarge, portsMinFreeLarge
+	}
+	free := minFree
+	if total > used+free {
+		free = total - used
+	}
+	cards := p.cardReserve()
+	free = max(free, cards) // those for cards count
+	return max(used+cards, min(used+free, maxPorts))
+}
+
+// lastGiven is the highest port that an address of the spec is behind.
+func (p *ports) lastGiven() uint {
+	last := uint(0)
+	for place := range p.taken {
+		if place.Domain == 0 && place.Slot == 0 && place.Bus <= maxPorts {
+			last = max(last, place.Bus)
+		}
+	}
+	return last
+}
+
+// cards counts the network cards that have no address of the spec's.
+func (g *seating) cards() uint {
+	n := uint(0)
+	for i := range g.seats {
+		if s := &g.seats[i]; s.card && *s.address == nil && g.lay.suits(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// cardReserve is how many places are left free for network cards: KubeVirt's
+// placeholders, or what its annotation has fixed their number to. A guest without
+// any gets none.
+func (g *seating) cardReserve() uint {
+	interfaces := len(g.VMI.Spec.Domain.Devices.Interfaces)
+	if g.VMI.Spec.Domain.Devices.DisableHotplug {
+		return 0
+	}
+	if fixed, err := strconv.Atoi(g.VMI.Annotations[v1.PciInterfaceSlotCountAnnotation]); err == nil {
+		return uint(min(max(fixed-interfaces, 0), maxPorts))
+	}
+	if interfaces == 0 {
+		return 0
+	}
+	return uint(max(cardPorts-interfaces, 0))
+}
+
+// fixedSlots places what q35 has slots of its own for.
+func (p *ports) fixedSlots() {
+	for i := range p.seats {
+		s := &p.seats[i]
+		if place := (Place{Slot: s.slot}); s.slot != 0 && p.Facts.Arch == archX86 && *s.address == nil && p.taken[place] == "" {
+			p.set(s, place)
+		}
+	}
+}
+
+func (p *ports) place(s *seat) (Place, bool) {
+	if place, ok := p.aligned[s.key]; ok {
+		return place, true
+	}
+	if s.plug == conventional {
+		return p.bridgeSlot()
+	}
+	if p.running() {
+		return p.freePort(s)
+	}
+	if !s.card && !p.skipped {
+		p.skipped = true
+		p.next += p.cardReserve()
+	}
+	for ; p.next <= p.last; p.next++ {
+		if place := (Place{Bus: p.next}); p.taken[place] == "" {
+			p.next++
+			return place, true
+		}
+	}
+	return p.freePort(s) // ports before the given ones
+}
+
+// freePort finds a root port with nothing behind it. One that is off can take
+// nothing while the guest runs.
+func (p *ports) freePort(s *seat) (Place, bool) {
+	usable := func(place Place) bool {
+		for _, b := range p.buses {
+			if b.Index == place.Bus && place.Slot == 0 && place.Domain == 0 {
+				return b.Model == pcieRootPort && !(b.Fixed && s.plugged)
+			}
+		}
+		return false
+	}
+	for _, b := range p.buses {
+		if place := (Place{Bus: b.Index}); b.Model == pcieRootPort && p.taken[place] == "" && usable(place) && !p.leads(b.Index) {
+			return place, true
+		}
+	}
+	return p.departed(usable)
+}
+
+// leads tells whether a controller is behind the port.
+func (p *ports) leads(port uint) bool {
+	for _, b := range p.buses {
+		if b.Index != 0 && b.Place.Bus == port {
+			return true
+		}
+	}
+	return false
+}
+
+// bridgeSlot finds a slot of the bridge; slot 0 is its hotplug controller's.
+func (p *ports) bridgeSlot() (Place, bool) {
+	if p.bridge == 0 {
+		return Place{}, false
+	}
+	for slot := uint(1); slot < 0x20; slot++ {
+		if place := (Place{Bus: p.bridge, Slot: slot}); p.taken[place] == "" {
+			return place, true
+		}
+	}
+	return p.departed(func(place Place) bool { return place.Bus == p.bridge })
+}
+
+// finish places the controllers, marks ports whose device has to stay, and adds
+// them to the domain.
+func (p *ports) finish() error {
+	if !p.running() {
+		if err := p.seatBuses(); err != nil {
+			return err
+		}
+	}
+	p.addBuses(p.buses)
+	return nil
+}
+
+// seatBuses places the controllers of a guest that does not run yet: eight root
+// ports to a slot of bus 0, the bridge behind a port.
+func (p *ports) seatBuses() error {
+	staying := map[uint]bool{}
+	for i := range p.seats {
+		if place, ok := placeOf(*p.seats[i].address); ok && !p.seats[i].plugged {
+			staying[place.Bus] = true
+		}
+	}
+	next := slotCursor{ports: p, slot: p.freeSlot(2)}
+	for i := range p.buses {
+		b := &p.buses[i]
+		switch {
+		case b.Model == pcieBridge:
+			b.Place, _ = p.place(&seat{plug: express})
+			p.taken[b.Place] = "controller/pci/" + strconv.FormatUint(uint64(b.Index), 10)
+			p.buses[b.Place.Bus].Fixed = true
+		case b.Model == pcieExpander:
+			b.Place = next.alone()
+		case b.Model == pcieRootPort && b.Place == (Place{}):
+			b.Place = next.shared()
+		}
+		b.Fixed = b.Fixed || b.Model == pcieRootPort && staying[b.Index]
+		if b.Place.Slot > 0x1f {
+			return p.Invalid(strings.TrimSuffix(specDevices, "."), fmt.Sprintf("%d PCIe ports are more than fit", p.last), "remove devices")
+		}
+	}
+	return nil
+}
+
+// slotCursor hands out the places of controllers on bus 0.
+type slotCursor struct {
+	*ports
+	slot, function uint
+}
+
+// shared is the next function of a slot of eight.
+func (s *slotCursor) shared() Place {
+	if s.function > 7 {
+		s.slot, s.function = s.freeSlot(s.slot+1), 0
+	}
+	s.function++
+	return Place{Slot: s.slot, Function: s.function - 1}
+}
+
+// alone is a slot that nobody shares.
+func (s *slotCursor) alone() Place {
+	if s.function > 0 {
+		s.slot = s.freeSlot(s.slot + 1)
+	}
+	s.function = 8
+	return Place{Slot: s.slot}
+}
+
+// freeSlot finds the first slot of bus 0, from that one on, that nobody has.
+func (p *ports) freeSlot(from uint) uint {
+	for slot := from; slot < 0x20; slot++ {
+		free := slot != slotAudio && slot != slotChipset
+		for f := range uint(8) {
+			free = free && p.taken[Place{Slot: slot, Function: f}] == ""
+		}
+		if free {
+			return slot
+		}
+	}
+	return 0x20
+}
+
+// addBuses adds the controllers. Each has an explicit index, the root's 0
+// included: libvirt refuses a domain that numbers only some of them.
+func (g *seating) addBuses(buses []Bus) {
+	slots := map[Place]int{}
+	for _, b := range buses {
+		slots[Place{Domain: b.Place.Domain, Bus: b.Place.Bus, Slot: b.Place.Slot}]++
+	}
+	for _, b := range buses {
+		out := b.controller(slots[Place{Domain: b.Place.Domain, Bus: b.Place.Bus, Slot: b.Place.Slot}] > 1)
+		if b.Model == pcieRoot && g.Facts.Arch == archX86 && strings.EqualFold(g.VMI.Annotations[v1.DisablePCIHole64], "true") {
+			out.PCI.Hole64 = &libvirtxml.DomainControllerPCIHole64{Size: 0, Unit: "KiB"}
+		}
+		g.Domain.Devices.Controllers = append(g.Domain.Devices.Controllers, out)
+	}
+}
