@@ -11,7 +11,9 @@ import (
 )
 
 func TestClusterFrom(t *testing.T) {
-	configured := func(c v1.KubeVirtConfiguration) *v1.KubeVirt { return &v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: c}} }
+	configured := func(c v1.KubeVirtConfiguration) *v1.KubeVirt {
+		return &v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: c}}
+	}
 	developer := func(d v1.DeveloperConfiguration) *v1.KubeVirt {
 		return configured(v1.KubeVirtConfiguration{DeveloperConfiguration: &d})
 	}

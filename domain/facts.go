@@ -32,7 +32,9 @@ type Facts struct {
 
 	// Disks holds where the data of each volume lies on this node, by the name
 	// of the volume.
-	Disks map[string]DiskSource `json:"disks"` // Kernel is a local file for direct kernel boot
+	Disks map[string]DiskSource `json:"disks"`
+
+	// Kernel is a local file for direct kernel boot
 	// (spec.domain.firmware.kernelBoot.container).
 	Kernel string `json:"kernel"`
 	// Initrd is the one that goes with Kernel; may be empty.
@@ -172,7 +174,8 @@ type Link struct {
 
 // Firmware holds the UEFI images of a node, by what they are for. One without
 // Code is not there.
-type Firmware struct { // SecureBoot verifies what it boots.
+type Firmware struct {
+	// SecureBoot verifies what it boots.
 	SecureBoot FirmwareImage `json:"secureBoot"`
 	// Plain does not.
 	Plain FirmwareImage `json:"plain"`
@@ -187,7 +190,8 @@ type Firmware struct { // SecureBoot verifies what it boots.
 }
 
 // FirmwareImage is one UEFI image.
-type FirmwareImage struct { // Code is the path of the program.
+type FirmwareImage struct {
+	// Code is the path of the program.
 	Code string `json:"code"`
 	// Vars is the path of the template of its variables; images for SNP and TDX
 	// have none.
@@ -209,7 +213,8 @@ type Cell struct {
 }
 
 // HostCPU is one thread of the host.
-type HostCPU struct { // ID is the host's number of the thread.
+type HostCPU struct {
+	// ID is the host's number of the thread.
 	ID uint `json:"id"`
 	// Core is the number of its core.
 	Core uint `json:"core"`
@@ -232,7 +237,8 @@ type HostDevice struct {
 
 // SMBIOS is the cluster-wide part of the guest's system information
 // (KubeVirt: configuration.smbios). Empty fields are passed on as empty.
-type SMBIOS struct { // Manufacturer is who made the machine.
+type SMBIOS struct {
+	// Manufacturer is who made the machine.
 	Manufacturer string `json:"manufacturer"`
 	// Family is the family of products it belongs to.
 	Family string `json:"family"`
@@ -276,7 +282,8 @@ type DiskSource struct {
 }
 
 // SectorSize are the block sizes of a device in bytes.
-type SectorSize struct { // Logical is the smallest unit of access; zero means that only Physical is
+type SectorSize struct {
+	// Logical is the smallest unit of access; zero means that only Physical is
 	// known.
 	Logical uint `json:"logical"`
 	// Physical is the unit of the medium; zero means that only Logical is known.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command refdaemon is virtloom's packages composed into two daemons and an
-// offline tool:
+// Command refdaemon is virtloom's packages composed into two daemons and
+// offline tools:
 //
 //	refdaemon controller   decides which Pods guests need, hands guests to nodes, arbitrates migrations
 //	refdaemon node         runs the guests of one node in its libvirt
 //	refdaemon render       prints the Pods of a guest, from manifests and without a cluster
+//	refdaemon convert      prints the libvirt domain of a guest, from manifests
+//	refdaemon diff         prints how a running domain differs from what its guest asks for, from files
 //
 // It is wiring only; every behaviour is in a package that can be imported by
 // itself.
@@ -34,6 +36,8 @@ func commands() []command {
 		{"controller", "run the controllers of the cluster", runController},
 		{"node", "run the agent of one node", runNode},
 		{"render", "print a Pod of a guest, from manifests", runRender},
+		{"convert", "print the libvirt domain of a guest, from manifests", runConvert},
+		{"diff", "print how a running domain differs from its guest, from files", runDiff},
 	}
 }
 
@@ -50,10 +54,14 @@ type usageError struct{ error }
 // Unwrap returns the fault.
 func (e usageError) Unwrap() error { return e.error }
 
-// report writes an error, line by line, and returns the exit code: 1 for a failure, 2 for wrong arguments.
+// report writes an error, line by line, and returns the exit code: 1 for a failure, 2 for wrong arguments, 3 for differences
+// that "refdaemon diff" has found, which are no error.
 func report(err error, out io.Writer) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
+	}
+	if errors.Is(err, errDiffers) {
+		return exitDiffers
 	}
 	for line := range strings.Lines(err.Error()) {
 		_, _ = fmt.Fprintln(out, "refdaemon:", strings.TrimSuffix(line, "\n"))

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/virtloom/virtloom/template"
-	"github.com/virtloom/virtloom/template/offline"
 )
 
 // podNames are the Pods that can be rendered, in the order in which help lists them.
@@ -35,18 +34,6 @@ var podNames = []struct {
 	{"hotplug", template.AttachmentPod, "the Pod that holds volumes plugged into the running guest"},
 	{"trigger", template.TriggerPod, "the Pod that has one such volume provisioned"},
 	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport, without what it serves"},
-}
-
-// words are the values of a flag that may be given several times.
-type words []string
-
-// String is part of flag.Value.
-func (w *words) String() string { return strings.Join(*w, ",") }
-
-// Set is part of flag.Value.
-func (w *words) Set(word string) error {
-	*w = append(*w, word)
-	return nil
 }
 
 // fieldPath is the value of a flag that names a field. An empty one, perhaps of a variable that is not set, is not the same
@@ -67,15 +54,14 @@ func (p *fieldPath) Set(path string) error {
 
 // renderOptions are the arguments of "refdaemon render".
 type renderOptions struct {
+	manifests
 	kind          template.PodKind
-	files         words
 	volumes       words
 	output        string
 	explain       fieldPath
 	resources     bool
 	launcherImage string
 	exporterImage string
-	raw           bool
 }
 
 // runRender renders one Pod from manifests. Nothing but the result is written to out.
@@ -106,7 +92,7 @@ func runRender(_ context.Context, args []string, out io.Writer) error {
 
 func (o *renderOptions) flags(fs *flag.FlagSet) {
 	fs.SetOutput(io.Discard) // errors are reported once, by main
-	fs.Var(&o.files, "f", "`file` of manifests, - for standard input; may be given several times")
+	o.manifests.flags(fs)
 	fs.Var(&o.volumes, "volume", "`name` of a volume to hotplug; may be given several times. None means all that are hotplugged")
 	fs.StringVar(&o.output, "o", "", "output `format`: yaml (the default) or json")
 	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as\n"+
@@ -114,7 +100,6 @@ func (o *renderOptions) flags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
 	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
 	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
-	fs.BoolVar(&o.raw, "raw", false, "leave out the defaults that KubeVirt's webhooks give a new guest")
 }
 
 // parse reads flags and the kind of Pod, in any order.
@@ -149,14 +134,14 @@ func allPods() (names []string) {
 
 // check tells which flag is missing, wrong, or excluded by another.
 func (o *renderOptions) check() error {
-	fromStdin := slices.DeleteFunc(slices.Clone(o.files), func(f string) bool { return f != "-" })
+	if err := o.manifests.check(); err != nil {
+		return err
+	}
 	explains := o.explain != "" || o.resources
 	for _, fault := range []struct {
 		there bool
 		says  string
 	}{
-		{len(o.files) == 0, "-f is required: name a file of manifests, or - for standard input"},
-		{len(fromStdin) > 1, "-f - is given twice, but standard input can be read once"},
 		{!slices.Contains([]string{"", "yaml", "json"}, o.output), "-o " + o.output + " is unknown; use yaml or json"},
 		{o.explain != "" && o.resources, "--explain and --explain-resources exclude each other"},
 		{o.output != "" && explains, "-o is the format of a Pod, which --explain and --explain-resources do not print"},
@@ -171,40 +156,12 @@ func (o *renderOptions) check() error {
 
 // input reads all manifests and reports all their faults.
 func (o *renderOptions) input(stdin io.Reader) (template.Input, error) {
-	var (
-		objects []offline.Object
-		errs    []error
-	)
-	for _, name := range o.files {
-		more, err := readManifests(name, stdin)
-		objects, errs = append(objects, more...), append(errs, err)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return template.Input{}, err
-	}
-	c, err := offline.New(objects...)
+	c, _, err := o.read("render", stdin)
 	if err != nil {
 		return template.Input{}, err
 	}
 	c.LauncherImage, c.ExporterImage, c.Volumes = o.launcherImage, o.exporterImage, o.volumes
-	if c.VMI != nil && !o.raw {
-		if c.VMI, err = offline.Default(c.VMI, c.KubeVirt); err != nil {
-			return template.Input{}, err
-		}
-	}
 	return c.Input(o.kind)
-}
-
-func readManifests(name string, stdin io.Reader) ([]offline.Object, error) {
-	if name == "-" {
-		return offline.Read("standard input", stdin)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("render: %w; name a file that can be read", err)
-	}
-	defer f.Close()
-	return offline.Read(name, f)
 }
 
 // write renders and prints what was asked for.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -212,11 +211,7 @@ func execute(t *testing.T, program, stdin string, args []string) (out, stderr st
 			all = append(all, arg)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), program, all...)
-	var stdout, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &errs
-	code = exitCode(t, cmd.Run())
-	return stdout.String(), errs.String(), code
+	return runProgram(t, program, stdin, all)
 }
 
 func exitCode(t *testing.T, err error) int {

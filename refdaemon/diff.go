@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/template/offline"
+)
+
+// errDiffers is the result of "refdaemon diff" when there are differences; its exit code is exitDiffers.
+var errDiffers = errors.New("there are differences")
+
+// exitDiffers is neither a failure (1) nor a wrong argument (2).
+const exitDiffers = 3
+
+// runDiff prints how a running domain differs from what its guest asks for.
+func runDiff(_ context.Context, args []string, out io.Writer) error {
+	o := &guestOptions{command: "diff"}
+	fs := flag.NewFlagSet("refdaemon diff", flag.ContinueOnError)
+	o.flags(fs)
+	fs.StringVar(&o.live, "live", "", "`file` with the XML of the domain as it runs (virsh dumpxml), - for standard input")
+	fs.StringVar(&o.applied, "applied", "", "`file` with the XML of the domain as it was last wished for; empty is what virtloom has noted in the\nrunning domain, if it has")
+	return o.run(fs, args, out, diffUsage, o.diff)
+}
+
+func (o *guestOptions) diff(out io.Writer, stdin io.Reader) error {
+	live, err := o.domain(o.live, stdin)
+	if err != nil {
+		return err
+	}
+	last, err := o.lastApplied(live, stdin)
+	if err != nil {
+		return err
+	}
+	g, err := o.guest(stdin, func(f *domain.Facts) {
+		f.Layout, f.Emulation = domain.LayoutOf(live), domain.Emulated(live)
+	})
+	if err != nil {
+		return err
+	}
+	desired, err := g.convert()
+	if err != nil {
+		return err
+	}
+	found, err := domain.Diff(desired, last, live)
+	if err != nil {
+		return err
+	}
+	for _, x := range found {
+		_, _ = fmt.Fprintln(out, x)
+	}
+	if len(found) > 0 {
+		return errDiffers
+	}
+	return nil
+}
+
+// lastApplied is the wish that --applied names, or the one noted in the running domain; nil if neither is there.
+func (o *guestOptions) lastApplied(live *libvirtxml.Domain, stdin io.Reader) (*libvirtxml.Domain, error) {
+	if o.applied != "" {
+		return o.domain(o.applied, stdin)
+	}
+	m, _, err := domain.MetadataOf(live)
+	if err != nil {
+		return nil, fmt.Errorf("diff: %s: %w", o.live, err)
+	}
+	last, err := domain.LastApplied(m)
+	if err != nil {
+		return nil, fmt.Errorf("diff: %s: %w", o.live, err)
+	}
+	return last, nil
+}
+
+// domain reads the XML of a domain.
+func (o *guestOptions) domain(file string, stdin io.Reader) (*libvirtxml.Domain, error) {
+	text, name, err := readText(o.command, file, stdin)
+	if err != nil {
+		return nil, err
+	}
+	d := &libvirtxml.Domain{}
+	if err := d.Unmarshal(string(text)); err != nil {
+		return nil, &offline.Error{
+			Source: offline.Source{File: name}, Object: "domain", Reason: "is no XML of a libvirt domain",
+			Remedy: "give what virsh dumpxml prints", Err: err,
+		}
+	}
+	return d, nil
+}
+
+const diffUsage = `Usage: refdaemon diff -f FILE [-f FILE ...] --live FILE [flags]
+
+Prints how a running domain differs from what its guest asks for, from files alone: one line
+for each difference, with the field, both values, when it can go away (Live, NeedsMigration,
+NextBoot, NeedsRecreation) and why. Addresses of devices and software emulation are taken
+from the running domain; all else of the node is assumed as by refdaemon convert.
+Exit code 0 means that nothing differs, 3 that something does, 1 that a file or the guest is
+wrong, 2 that an argument is.`

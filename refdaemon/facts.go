@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	strictjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/offline"
+)
+
+// assume returns the facts of a node that has all the guest asks for, as far as manifests do not know better: the options
+// of the cluster, and which claims are block devices.
+func assume(c *offline.Cluster, objects []offline.Object) domain.Facts {
+	f := domain.AssumeFacts(c.VMI)
+	f.Cluster, f.SMBIOS = domain.ClusterFrom(c.KubeVirt)
+	for i := range c.VMI.Spec.Volumes {
+		v := &c.VMI.Spec.Volumes[i]
+		src, known := f.Disks[v.Name]
+		if claim := claimOf(v, c.VMI.Namespace, objects); known && claim != nil {
+			f.Disks[v.Name] = onClaim(src, v.Name, claim)
+		}
+	}
+	return f
+}
+
+// claimOf is the manifest of the claim behind a volume, nil if there is none.
+func claimOf(v *v1.Volume, namespace string, objects []offline.Object) *corev1.PersistentVolumeClaim {
+	name := ""
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		name = v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		name = v.DataVolume.Name // the claim has its name
+	}
+	for _, o := range objects {
+		if claim, ok := o.Value.(*corev1.PersistentVolumeClaim); ok && claim.Name == name && claim.Namespace == namespace {
+			return claim
+		}
+	}
+	return nil
+}
+
+// onClaim is where a launcher has the data of a claim: /dev/VOLUME if it is a block device, or the device beside the files
+// of hotplugged volumes.
+func onClaim(src domain.DiskSource, volume string, claim *corev1.PersistentVolumeClaim) domain.DiskSource {
+	if src.DataStore != nil {
+		store := onClaim(*src.DataStore, volume, claim)
+		src.DataStore = &store
+		return src
+	}
+	src.Shared = slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany)
+	if claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode != corev1.PersistentVolumeBlock {
+		return src
+	}
+	src.Block = true
+	if path.Base(src.Path) == "disk.img" {
+		src.Path = "/dev/" + volume
+	} else {
+		src.Path = strings.TrimSuffix(src.Path, ".img")
+	}
+	return src
+}
+
+// overlayFacts replaces what is assumed by what a file of facts says: single fields, of lists all, and of maps the entries
+// it names. An interface whose network it gives a bridge has no link unless it names one.
+func overlayFacts(f *domain.Facts, file string, text []byte) error {
+	fault := func(field, reason, remedy string) error {
+		return &offline.Error{Source: offline.Source{File: file}, Object: "facts", Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
+	}
+	converted, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return fault("", "is neither YAML nor JSON: "+strings.Join(strings.Fields(err.Error()), " "), "correct the text at the line named")
+	}
+	var given domain.Facts
+	unknown, err := strictjson.UnmarshalStrict(converted, &given)
+	if err == nil {
+		_, err = strictjson.UnmarshalStrict(converted, f)
+	}
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		return fault(wrong.Field, fmt.Sprintf("is a %s, which fits into no %s", wrong.Value, wrong.Type), "correct the value")
+	}
+	if err != nil {
+		return fault("", strings.TrimPrefix(err.Error(), "json: "), "correct the value")
+	}
+	var errs []error
+	for _, u := range unknown {
+		_, field, _ := strings.Cut(u.Error(), `"`)
+		errs = append(errs, fault(strings.TrimSuffix(field, `"`), "is no field of the facts, or is there twice",
+			"correct its name, upper and lower case included, or its place, or remove it"))
+	}
+	for network := range given.Bridges {
+		if _, named := given.Links[network]; !named {
+			delete(f.Links, network)
+		}
+	}
+	return errors.Join(errs...)
+}

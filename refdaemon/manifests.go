@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/virtloom/virtloom/template/offline"
+)
+
+// words are the values of a flag that may be given several times.
+type words []string
+
+// String is part of flag.Value.
+func (w *words) String() string { return strings.Join(*w, ",") }
+
+// Set is part of flag.Value.
+func (w *words) Set(word string) error {
+	*w = append(*w, word)
+	return nil
+}
+
+// manifests are the arguments of offline commands that say what is in the cluster.
+type manifests struct {
+	files words
+	raw   bool
+}
+
+func (m *manifests) flags(fs *flag.FlagSet) {
+	fs.Var(&m.files, "f", "`file` of manifests, - for standard input; may be given several times")
+	fs.BoolVar(&m.raw, "raw", false, "leave out the defaults that KubeVirt's webhooks give a new guest")
+}
+
+// check tells what is wrong with the files named, others being those of further flags.
+func (m *manifests) check(others ...string) error {
+	if len(m.files) == 0 {
+		return errors.New("-f is required: name a file of manifests, or - for standard input")
+	}
+	fromStdin := func(names []string) int {
+		return len(names) - len(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" }))
+	}
+	switch manifests := fromStdin(m.files); {
+	case manifests > 1:
+		return errors.New("-f - is given twice, but standard input can be read once")
+	case manifests+fromStdin(others) > 1:
+		return errors.New("standard input is named twice, but can be read once")
+	}
+	return nil
+}
+
+// read reads all manifests, reports all their faults and gives the guest its defaults.
+func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, []offline.Object, error) {
+	var (
+		objects []offline.Object
+		errs    []error
+	)
+	for _, name := range m.files {
+		more, err := readManifests(command, name, stdin)
+		objects, errs = append(objects, more...), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, nil, err
+	}
+	c, err := offline.New(objects...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.VMI != nil && !m.raw {
+		if c.VMI, err = offline.Default(c.VMI, c.KubeVirt); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c, objects, nil
+}
+
+func readManifests(command, name string, stdin io.Reader) ([]offline.Object, error) {
+	if name == "-" {
+		return offline.Read("standard input", stdin)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", command, err)
+	}
+	defer f.Close()
+	return offline.Read(name, f)
+}
+
+// readText reads another file whole, and returns how errors shall name it.
+func readText(command, name string, stdin io.Reader) (text []byte, source string, err error) {
+	if name == "-" {
+		text, err = io.ReadAll(stdin)
+		name = "standard input"
+	} else {
+		text, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, name, fmt.Errorf("%s: %w; name a file that can be read", command, err)
+	}
+	return text, name, nil
+}
