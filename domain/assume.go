@@ -49,6 +49,7 @@ type assumption struct {
 
 // firmware is what KubeVirt's launcher image has.
 func (a assumption) firmware() {
+	a.NVRAMDir = path.Join(privateDir, "libvirt/qemu/nvram")
 	if a.Arch == archARM {
 		a.Firmware.Plain = FirmwareImage{Code: "/usr/share/AAVMF/AAVMF_CODE.fd", Vars: "/usr/share/AAVMF/AAVMF_VARS.fd"}
 		return

@@ -39,7 +39,8 @@ type Conversion struct {
 	// Domain is what has been converted so far; Devices is never nil.
 	Domain *libvirtxml.Domain
 
-	arch traits
+	arch    traits
+	foreign bool // of another architecture than the node
 }
 
 // Passes returns the stock passes in order. The slice is the caller's: insert,
@@ -47,14 +48,13 @@ type Conversion struct {
 // after the devices, since they are counted; strings last.
 func Passes() []Pass {
 	return []Pass{
-		{"supported", supported},           // refuse what no pass understands
 		{"services", services},             // refuse what nobody on the node does
 		{"identity", identity},             // name, uuid, type, metadata
 		{"memory", memory},                 // guest, request, limit; room for more
 		{"cpu", cpu},                       // count, topology, model
 		{"placement", placement},           // pinned CPUs, NUMA
-		{"os", operatingSystem},            // architecture, machine, kernel, reboot policy
-		{"firmware", uefi},                 // UEFI and its variables
+		{"os", operatingSystem},            // architecture, machine, reboot policy
+		{"firmware", firmware},             // BIOS or UEFI, kernel, tables
 		{"sysinfo", sysinfo},               // SMBIOS tables
 		{"features", features},             // ACPI, APIC, Hyper-V and so on
 		{"clock", clock},                   // offset and timers
@@ -92,17 +92,9 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 		Facts:  f,
 		Domain: &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}},
 	}
-	if f.Arch == "" {
-		c.Facts.Arch = archX86
+	if err := c.chooseArchitecture(); err != nil {
+		return nil, err
 	}
-	t, ok := architectures[c.Facts.Arch]
-	if !ok {
-		return nil, &Error{
-			Object: "node", Reason: fmt.Sprintf("architecture %q is not supported", f.Arch),
-			Remedy: "use a node of x86_64, aarch64 or s390x", Err: ErrUnsupported,
-		}
-	}
-	c.arch = t
 	for _, p := range passes {
 		if err := p.Apply(c); err != nil {
 			return nil, err

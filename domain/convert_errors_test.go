@@ -28,9 +28,9 @@ func TestConvertNamesTheFieldOfWhatItRefuses(t *testing.T) {
 		"no memory":       {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory = nil }, "spec.domain.memory.guest", ErrInvalid},
 		"little memory":   {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory.Guest = ptr(resource.MustParse("1k")) }, "spec.domain.memory.guest", ErrInvalid},
 		"negative memory": {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory.Guest = ptr(resource.MustParse("-1Gi")) }, "spec.domain.memory.guest", ErrInvalid},
-		"more memory later": {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory.MaxGuest = ptr(resource.MustParse("1Gi")) },
-			"spec.domain.memory.maxGuest", ErrUnsupported},
-		"huge pages":     {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory.Hugepages = &v1.Hugepages{} }, "spec.domain.memory.hugepages", ErrUnsupported},
+		"less memory later": {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory.MaxGuest = ptr(resource.MustParse("1Mi")) },
+			"spec.domain.memory.maxGuest", ErrInvalid},
+		"huge pages":     {func(v *vmiT, _ *Facts) { v.Spec.Domain.Memory.Hugepages = &v1.Hugepages{} }, "spec.domain.memory.hugepages.pageSize", ErrInvalid},
 		"too many CPUs":  {func(v *vmiT, _ *Facts) { v.Spec.Domain.CPU = &v1.CPU{Sockets: 1 << 31, Cores: 1 << 31} }, "spec.domain.cpu", ErrInvalid},
 		"dedicated CPUs": {func(v *vmiT, _ *Facts) { v.Spec.Domain.CPU = &v1.CPU{DedicatedCPUPlacement: true} }, "spec.domain.cpu.dedicatedCpuPlacement", ErrUnsupported},
 		"host CPU while emulated": {func(v *vmiT, _ *Facts) { v.Spec.Domain.CPU = &v1.CPU{Model: "host-passthrough"} },
@@ -40,9 +40,8 @@ func TestConvertNamesTheFieldOfWhatItRefuses(t *testing.T) {
 		}, "spec.domain.cpu.features[0].policy", ErrInvalid},
 		"other architecture": {func(v *vmiT, _ *Facts) { v.Spec.Architecture = "arm64" }, "spec.architecture", ErrInvalid},
 		"EFI": {func(v *vmiT, _ *Facts) {
-			v.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{}}}
+			v.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{SecureBoot: ptr(false)}}}
 		}, "spec.domain.firmware.bootloader.efi", ErrUnsupported},
-		"arguments without kernel": {func(v *vmiT, _ *Facts) { boot(v, v1.KernelBoot{KernelArgs: "x"}) }, "spec.domain.firmware.kernelBoot.kernelArgs", ErrInvalid},
 		"kernel the node has not": {func(v *vmiT, f *Facts) {
 			f.Kernel = ""
 			boot(v, v1.KernelBoot{Container: &v1.KernelBootContainer{KernelPath: "/k"}})

@@ -26,6 +26,13 @@ type Facts struct {
 	// Emulator is the path of the QEMU binary; empty lets libvirt choose.
 	Emulator string `json:"emulator"`
 
+	// Emulators holds the path of the QEMU binary for each other architecture, as
+	// libvirt spells it, whose guests this node may emulate in software (KubeVirt:
+	// /usr/bin/qemu-system-aarch64, if its feature gate for guests of other
+	// architectures is on). A guest of an architecture that is missing here is
+	// refused.
+	Emulators map[string]string `json:"emulators"`
+
 	// Bridges holds the host bridge for each network of the spec, by the name
 	// of the network.
 	Bridges map[string]string `json:"bridges"`
@@ -58,6 +65,10 @@ type Facts struct {
 
 	// Firmware holds the UEFI images of this node.
 	Firmware Firmware `json:"firmware"`
+
+	// NVRAMDir is the directory of UEFI variables that outlive the guest's object
+	// (spec.domain.firmware.bootloader.efi.persistent); all others are in Dir.
+	NVRAMDir string `json:"nvramDir"`
 
 	// CPUs are the host CPUs that belong to the guest alone, in ascending order
 	// (spec.domain.cpu.dedicatedCpuPlacement): those of its Pod's cpuset.

@@ -52,9 +52,11 @@ func cpu(c *Conversion) error {
 	}
 	d := c.Domain
 	d.VCPU = &libvirtxml.DomainVCPU{Placement: "static", Value: uint(t.max())}
-	if t.maxSockets > t.sockets {
-		d.VCPU.Current = uint(t.count())
+	if spec := c.VMI.Spec.Domain.CPU; c.arch.hotplugCPU && spec != nil && spec.MaxSockets > 0 {
 		d.VCPUs = hotplugLayout(t)
+		if t.count() < t.max() {
+			d.VCPU.Current = uint(t.count())
+		}
 	}
 	d.CPU = &libvirtxml.DomainCPU{Topology: &libvirtxml.DomainCPUTopology{
 		Sockets: int(t.maxSockets), Cores: int(t.cores), Threads: int(t.threads),
@@ -77,12 +79,16 @@ func hotplugLayout(t topology) *libvirtxml.DomainVCPUs {
 
 // cpuModel sets the model and its features. host-passthrough does not exist
 // under software emulation and is refused, so that nobody takes the emulator's
-// CPU for the host's.
+// CPU for the host's; but a guest of another architecture than the node's gets all
+// the emulator has in place of a host's CPU that could not be meant.
 func cpuModel(c *Conversion) error {
 	spec := c.VMI.Spec.Domain.CPU
 	model := v1.CPUModeHostModel
 	if spec != nil && spec.Model != "" {
 		model = spec.Model
+	}
+	if c.crossArchitecture() && (model == v1.CPUModeHostModel || model == v1.CPUModeHostPassthrough) {
+		model = "max"
 	}
 	out := c.Domain.CPU
 	switch model {
@@ -105,10 +111,15 @@ func cpuModel(c *Conversion) error {
 }
 
 // cpuFeatures adds the features of the spec; a named model loses mpx, which no
-// kernel uses any more and newer hosts lack, unless the spec speaks of it.
+// kernel uses any more and newer hosts lack, unless the spec speaks of it. Modes
+// that follow the host have it if the host has it, even where the spec leaves the
+// model open and KubeVirt takes mpx away.
 func cpuFeatures(c *Conversion, features []v1.CPUFeature) error {
 	out := c.Domain.CPU
 	for i, f := range features {
+		if f.Name == "" {
+			return c.Invalid(fmt.Sprintf("%scpu.features[%d].name", specDomain, i), "is empty", "name a feature such as aes")
+		}
 		policy := f.Policy
 		if policy == "" {
 			policy = "require"

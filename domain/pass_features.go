@@ -3,9 +3,8 @@
 package domain
 
 import (
-	"cmp"
 	"fmt"
-	"strconv"
+	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
@@ -19,11 +18,20 @@ const (
 	tbCacheHotplugMiB = 512
 )
 
-// acpiEnabled tells whether the guest has ACPI. A spec without any features
-// means ACPI, which is what KubeVirt's API server would have filled in.
+// acpiEnabled tells whether the guest has ACPI, by its spec alone.
 func acpiEnabled(vmi *v1.VirtualMachineInstance) bool {
+	return acpi(vmi, vmi.Spec.Architecture != architectures[archS390X].name)
+}
+
+// acpi tells whether the guest has ACPI. A spec that says nothing means what
+// KubeVirt's API server would have filled in: ACPI where the architecture usually
+// has it, and none on s390x.
+func acpi(vmi *v1.VirtualMachineInstance, usual bool) bool {
 	f := vmi.Spec.Domain.Features
-	return f == nil || !isFalse(f.ACPI.Enabled)
+	if f == nil || f.ACPI.Enabled == nil {
+		return usual
+	}
+	return *f.ACPI.Enabled
 }
 
 // enabled reads a feature that is on as soon as it is named.
@@ -37,11 +45,12 @@ func state(f *v1.FeatureState) *libvirtxml.DomainFeatureState {
 	return &libvirtxml.DomainFeatureState{State: onOff(!isFalse(f.Enabled))}
 }
 
-// features sets ACPI, APIC and what else the spec switches.
+// features sets ACPI, APIC and what else the spec switches, and what follows from
+// the way the guest is run.
 func features(c *Conversion) error {
 	out := &libvirtxml.DomainFeatureList{}
 	c.Domain.Features = out
-	if acpiEnabled(c.VMI) {
+	if acpi(c.VMI, c.arch.acpi) {
 		out.ACPI = &libvirtxml.DomainFeature{}
 	}
 	if c.Facts.Emulation {
@@ -51,11 +60,18 @@ func features(c *Conversion) error {
 		}
 		out.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: size}}
 	}
-	f := c.VMI.Spec.Domain.Features
-	if f == nil {
-		return nil
+	if f := c.VMI.Spec.Domain.Features; f != nil {
+		platform(c, f)
+		if err := enlightenments(c, f); err != nil {
+			return err
+		}
 	}
-	platform(c, f)
+	followingFeatures(c)
+	return nil
+}
+
+// enlightenments sets what Windows guests look for.
+func enlightenments(c *Conversion, f *v1.Features) error {
 	switch {
 	case f.Hyperv != nil:
 		return hyperv(c, f.Hyperv)
@@ -63,9 +79,26 @@ func features(c *Conversion) error {
 		if c.Facts.Emulation {
 			return c.Invalid(specDomain+"features.hypervPassthrough", "needs KVM, and this guest is emulated in software", "remove it")
 		}
-		out.HyperV = &libvirtxml.DomainFeatureHyperV{Mode: "passthrough"}
+		c.Domain.Features.HyperV = &libvirtxml.DomainFeatureHyperV{Mode: "passthrough"}
 	}
 	return nil
+}
+
+// followingFeatures sets what other parts of the spec ask for: the performance
+// counters of a trust domain are not the guest's, those of a realtime guest would
+// interrupt it; and a guest that is told that its CPUs are its own does not yield
+// them.
+func followingFeatures(c *Conversion) {
+	out, in := c.Domain.Features, c.VMI.Spec.Domain.CPU
+	if c.trustDomain() || in != nil && in.Realtime != nil {
+		out.PMU = &libvirtxml.DomainFeatureState{State: "off"}
+	}
+	if in != nil && in.DedicatedCPUPlacement && c.arch.hintDedicated {
+		if out.KVM == nil {
+			out.KVM = &libvirtxml.DomainFeatureKVM{}
+		}
+		out.KVM.HintDedicated = &libvirtxml.DomainFeatureState{State: "on"}
+	}
 }
 
 // platform sets the features of the machine itself.
@@ -100,17 +133,11 @@ func hyperv(c *Conversion, h *v1.FeatureHyperv) error {
 		ReEnlightenment: state(h.Reenlightenment), IPI: state(h.IPI), EVMCS: state(h.EVMCS),
 	}
 	c.Domain.Features.HyperV = out
-	if s := h.Spinlocks; s != nil {
-		out.Spinlocks = &libvirtxml.DomainFeatureHyperVSpinlocks{DomainFeatureState: *state(&s.FeatureState)}
-		if s.Retries != nil {
-			out.Spinlocks.Retries = uint(*s.Retries)
-		}
+	if err := hypervValues(c, h, out); err != nil {
+		return err
 	}
 	if s := h.SyNICTimer; s != nil {
 		out.STimer = &libvirtxml.DomainFeatureHyperVSTimer{DomainFeatureState: *state(&s.FeatureState), Direct: state(s.Direct)}
-	}
-	if v := h.VendorID; v != nil {
-		out.VendorId = &libvirtxml.DomainFeatureHyperVVendorId{DomainFeatureState: *state(&v.FeatureState), Value: v.VendorID}
 	}
 	if t := h.TLBFlush; t != nil {
 		out.TLBFlush = &libvirtxml.DomainFeatureHyperVTLBFlush{
@@ -120,65 +147,45 @@ func hyperv(c *Conversion, h *v1.FeatureHyperv) error {
 	return nil
 }
 
-// clock sets offset and timers.
-func clock(c *Conversion) error {
-	in := c.VMI.Spec.Domain.Clock
-	if in == nil {
+// Limits of libvirt, and KubeVirt's default, for enlightenments with a value.
+const (
+	minSpinlockRetries     = 4095
+	defaultSpinlockRetries = 4096
+	maxVendorID            = 12
+)
+
+// hypervValues sets the enlightenments that have a value. One that is off has none.
+func hypervValues(c *Conversion, h *v1.FeatureHyperv, out *libvirtxml.DomainFeatureHyperV) error {
+	const field = specDomain + "features.hyperv."
+	if s := h.Spinlocks; s != nil {
+		out.Spinlocks = &libvirtxml.DomainFeatureHyperVSpinlocks{DomainFeatureState: *state(&s.FeatureState)}
+		if enabled(&s.FeatureState) {
+			out.Spinlocks.Retries = retries(s)
+		}
+		if n := out.Spinlocks.Retries; n > 0 && n < minSpinlockRetries {
+			return c.Invalid(field+"spinlocks.spinlocks", fmt.Sprintf("%d retries are too few", n), fmt.Sprintf("set %d at least", minSpinlockRetries))
+		}
+	}
+	v := h.VendorID
+	if v == nil {
 		return nil
 	}
-	out := &libvirtxml.DomainClock{}
-	c.Domain.Clock = out
-	switch {
-	case in.Timezone != nil:
-		if *in.Timezone == "" {
-			return c.Invalid(specDomain+"clock.timezone", "is empty", "name a time zone such as Europe/Rome")
-		}
-		out.Offset, out.TimeZone = "timezone", string(*in.Timezone)
-	case in.UTC != nil && in.UTC.OffsetSeconds != nil:
-		out.Offset, out.Adjustment = "variable", strconv.Itoa(*in.UTC.OffsetSeconds)
-		out.Basis = "utc"
-	default:
-		out.Offset, out.Adjustment = "utc", "reset"
+	out.VendorId = &libvirtxml.DomainFeatureHyperVVendorId{DomainFeatureState: *state(&v.FeatureState)}
+	if !enabled(&v.FeatureState) {
+		return nil
 	}
-	if in.Timer != nil {
-		out.Timer = timers(in.Timer)
+	if v.VendorID == "" || len(v.VendorID) > maxVendorID || strings.Contains(v.VendorID, ",") {
+		return c.Invalid(field+"vendorid.vendorid", fmt.Sprintf("%q is no vendor", v.VendorID),
+			fmt.Sprintf("use 1 to %d characters without comma", maxVendorID))
 	}
-	return checkTimers(c, out.Timer)
-}
-
-// timers lists the timers in the order KubeVirt has them.
-func timers(t *v1.Timer) []libvirtxml.DomainTimer {
-	var out []libvirtxml.DomainTimer
-	add := func(name string, present *bool, track, policy string) {
-		out = append(out, libvirtxml.DomainTimer{Name: name, Present: yesNo(!isFalse(present)), Track: track, TickPolicy: policy})
-	}
-	if t.RTC != nil {
-		add("rtc", t.RTC.Enabled, string(t.RTC.Track), string(t.RTC.TickPolicy))
-	}
-	if t.PIT != nil {
-		add("pit", t.PIT.Enabled, "", string(t.PIT.TickPolicy))
-	}
-	if t.KVM != nil {
-		add("kvmclock", t.KVM.Enabled, "", "")
-	}
-	if t.HPET != nil {
-		add("hpet", t.HPET.Enabled, "", string(t.HPET.TickPolicy))
-	}
-	if t.Hyperv != nil {
-		add("hypervclock", t.Hyperv.Enabled, "", "")
-	}
-	return out
-}
-
-// checkTimers refuses tick policies libvirt does not know.
-func checkTimers(c *Conversion, ts []libvirtxml.DomainTimer) error {
-	for _, t := range ts {
-		switch cmp.Or(t.TickPolicy, "delay") {
-		case "delay", "catchup", "merge", "discard":
-		default:
-			return c.Invalid(specDomain+"clock.timer."+t.Name+".tickPolicy", fmt.Sprintf("%q is no policy", t.TickPolicy),
-				"use delay, catchup, merge or discard")
-		}
-	}
+	out.VendorId.Value = v.VendorID
 	return nil
+}
+
+// retries returns how often a spinlock of the guest is tried before the host is told.
+func retries(s *v1.FeatureSpinlocks) uint {
+	if s.Retries == nil {
+		return defaultSpinlockRetries
+	}
+	return uint(max(*s.Retries, 1))
 }

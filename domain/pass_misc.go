@@ -16,16 +16,6 @@ import (
 // cluster says nothing; KubeVirt's value.
 const balloonPeriod = 10
 
-// crossArchitecture tells whether the guest is of another architecture than its
-// node and runs in software emulation.
-func (c *Conversion) crossArchitecture() bool {
-	return c.arch.name != architectures[cmp.Or(c.Facts.Arch, archX86)].name
-}
-
-// encrypted tells whether the guest's memory is hidden from the host, so that
-// devices only reach what the guest's driver shares with them.
-func (c *Conversion) encrypted() bool { return c.VMI.Spec.Domain.LaunchSecurity != nil }
-
 // miscellaneous adds random numbers, memory balloon, watchdog and panic devices.
 func miscellaneous(c *Conversion) error {
 	if c.VMI.Spec.Domain.Devices.Rng != nil {
