@@ -22,20 +22,30 @@ type decision struct {
 	lease, next handoff.Lease
 	// unmarked says that the domain has lost its metadata, its epoch among it.
 	unmarked bool
-	plan     Plan
+	// meta is what the domain carries, with what this plan has changed about it.
+	meta Metadata
+	plan Plan
 }
 
 // Decide says what this node must do about the guest. It is deterministic and
 // changes nothing. The error tells of a lease that cannot be understood, or of
 // a step it refuses; nothing may then be done.
 func Decide(s Sight, now time.Time) (Plan, error) {
-	d := &decision{Sight: s, now: now}
-	d.recognize()
+	d := newDecision(s, now)
 	if err := d.decide(); err != nil {
 		return Plan{}, err
 	}
 	d.leftovers()
 	return d.plan, nil
+}
+
+func newDecision(s Sight, now time.Time) *decision {
+	d := &decision{Sight: s, now: now}
+	d.recognize()
+	if d.State != nil {
+		d.meta = d.State.Metadata.clone()
+	}
+	return d
 }
 
 func (d *decision) decide() error {
@@ -106,6 +116,9 @@ func (d *decision) leftovers() {
 }
 
 func (d *decision) byRole() error {
+	if !d.SilentSince.IsZero() && d.plan.Role != RoleNone {
+		return d.silent()
+	}
 	switch d.plan.Role {
 	case RoleOffered:
 		return d.offered()
@@ -131,7 +144,7 @@ func (d *decision) offered() error {
 		return nil
 	}
 	d.synchronized()
-	if d.hindered() {
+	if d.Obstacle != nil || d.State == nil && !d.ready() {
 		return nil
 	}
 	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {
@@ -165,11 +178,12 @@ func (d *decision) executes() bool {
 	return d.State != nil && d.State.Alive() && d.State.Status != StatusPaused
 }
 
-// clear ends what is left of the guest on this node.
+// clear ends what is left of the guest on this node. A process may have been kept
+// after a crash (libvirt: on_crash preserve).
 func (d *decision) clear(why string) {
 	switch {
 	case d.State != nil:
-		if d.State.Alive() {
+		if d.State.Alive() || d.State.Status == StatusCrashed {
 			d.apply(Destroy, why)
 		}
 		d.apply(Undefine, why)
@@ -179,7 +193,9 @@ func (d *decision) clear(why string) {
 	}
 }
 
-// orphan ends a domain without an object: gracefully while there is time.
+// orphan ends a domain without an object: gracefully while there is time. How much,
+// it carries itself; one of which that is not known is ended at once, as KubeVirt
+// does, unless all that it carried is lost.
 func (d *decision) orphan(why string) {
 	// A guest that stands still for a switch may have run elsewhere since: it must not
 	// be resumed, which a graceful end would take.
@@ -187,35 +203,52 @@ func (d *decision) orphan(why string) {
 		d.clear(why)
 		return
 	}
-	d.shutdown(DefaultGrace, why)
+	period := time.Duration(0)
+	switch {
+	case d.meta.GracePeriod != nil:
+		period = *d.meta.GracePeriod
+	case d.unmarked:
+		period = DefaultGrace
+	}
+	d.shutdown(period, why)
 }
 
 // start defines and starts the domain; its definition carries the epoch under
-// which it is started.
+// which it is started, and what is to be known of the guest when its object is gone.
 func (d *decision) start() error {
+	if d.State != nil && d.State.Reason == ReasonFailed {
+		d.apply(Undefine, "it could not be started")
+	}
 	command, _ := d.next.Command(handoff.CommandStart)
+	paused := d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused
+	period := d.grace()
 	def := *d.Desired
-	if err := errors.Join(PutMetadata(&def, d.metadata()), Stamp(&def)); err != nil {
+	d.meta = Metadata{
+		Namespace: d.VMI.Namespace, Name: d.VMI.Name, UID: d.VMI.UID, Epoch: d.next.Epoch,
+		GracePeriod: &period, Paused: paused, DiskBytes: d.sizes(),
+	}
+	if err := errors.Join(PutMetadata(&def, d.meta), Stamp(&def)); err != nil {
 		return fmt.Errorf("domain: start %s: %w", def.Name, err)
 	}
 	d.do(Task{Verb: TaskApply, Why: "the guest shall run here", Command: command, Operation: Operation{
-		Verb: Start, Domain: def.Name, Definition: &def,
-		Paused: d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused,
+		Verb: Start, Domain: def.Name, Definition: &def, Paused: paused,
 	}})
 	return nil
 }
 
-// metadata is what the domain shall carry now.
-func (d *decision) metadata() Metadata {
-	m := Metadata{}
-	if d.State != nil {
-		m = d.State.Metadata
-	} else if d.Desired != nil {
-		m, _, _ = MetadataOf(d.Desired)
+// remember changes what the domain carries, before the tasks that come after.
+func (d *decision) remember(why string, change func(*Metadata)) {
+	change(&d.meta)
+	if d.VMI != nil && d.meta.UID == d.VMI.UID {
+		d.meta.Namespace, d.meta.Name, d.meta.Epoch = d.VMI.Namespace, d.VMI.Name, d.next.Epoch
 	}
-	m.Namespace, m.Name, m.UID = d.VMI.Namespace, d.VMI.Name, d.VMI.UID
-	m.Epoch = d.next.Epoch
-	return m
+	op := Operation{Verb: SetMetadata, Domain: d.State.Name, Metadata: d.meta.clone()}
+	if n := len(d.plan.Tasks); n > 0 && d.plan.Tasks[n-1].Operation.Verb == SetMetadata {
+		last := &d.plan.Tasks[n-1]
+		last.Operation, last.Why = op, last.Why+"; "+why
+		return
+	}
+	d.do(Task{Verb: TaskApply, Operation: op, Why: why})
 }
 
 // step moves the lease under this node's name and the epoch it saw, or, when this
@@ -232,6 +265,13 @@ func (d *decision) step(e handoff.Event) error {
 
 func (d *decision) apply(v Verb, why string) {
 	d.do(Task{Verb: TaskApply, Operation: Operation{Verb: v, Domain: d.State.Name}, Why: why})
+}
+
+// tell lets an event be told of the object, if there is one.
+func (d *decision) tell(warning bool, reason, message string) {
+	if d.VMI != nil {
+		d.plan.Notices = append(d.plan.Notices, Notice{Warning: warning, Reason: reason, Message: message})
+	}
 }
 
 func (d *decision) do(t Task) { d.plan.Tasks = append(d.plan.Tasks, t) }

@@ -58,7 +58,7 @@ func (d *decision) holder() error {
 func (d *decision) returnWithin() time.Duration {
 	switch m := d.VMI.Status.MigrationState; {
 	case d.lease.Was == handoff.Releasing:
-		return grace(d.VMI) + endWithin
+		return d.grace() + endWithin
 	case d.lease.Was == handoff.Moving && m != nil:
 		// Which disks travel has not been looked at.
 		return max(d.moveWithin(m), handoff.DefaultMoveWithin)
@@ -75,21 +75,26 @@ func (d *decision) holderWithGuest() error {
 	switch {
 	case d.lease.State == handoff.Moving:
 		return d.moving()
+	case d.torn() && !d.VMI.IsFinal():
+		return d.fail("its memory is lost: the post-copy migration that brought it has failed")
 	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.ending()
 	case d.lease.InMove() && d.abortRequested():
 		return d.revert("the migration was aborted before it began")
 	case d.stopped():
-		d.apply(Resume, "the migration it was stopped for has failed")
-		d.again(time.Second)
+		d.resume("the migration it was stopped for has failed")
 		return nil
 	case d.lease.State == handoff.Prepared:
 		return d.begin()
 	}
-	d.mark()
+	if d.meta.Epoch != d.lease.Epoch {
+		d.remember("the lease has a new epoch", func(*Metadata) {})
+	}
 	if d.lease.InMove() {
 		return nil
 	}
+	d.wake()
+	d.thawInTime()
 	return d.converge()
 }
 
@@ -102,47 +107,6 @@ func (d *decision) started() error {
 	return d.step(handoff.Event{Kind: handoff.Started})
 }
 
-// ending brings a guest that is not wanted any more to its end. That it shall end
-// is stored first, and from then on not taken back.
-func (d *decision) ending() error {
-	why, left := "the lease says so", grace(d.VMI)
-	switch {
-	case d.VMI.IsFinal():
-		why, left = "the VirtualMachineInstance is final", 0
-	case d.VMI.DeletionTimestamp != nil:
-		why = "the VirtualMachineInstance is being deleted"
-	}
-	if d.lease.InMove() {
-		return d.revert(why)
-	}
-	if d.lease.State != handoff.Releasing {
-		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
-			return err
-		}
-	}
-	if d.VMI.IsFinal() || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
-		d.apply(Destroy, why)
-		d.again(time.Second)
-		return nil
-	}
-	d.shutdown(left, why)
-	return nil
-}
-
-// stopped tells whether the guest stands still for a migration that is over.
-func (d *decision) stopped() bool {
-	return d.State.Status == StatusPaused && d.State.Reason == ReasonMigration && !d.Moving && !d.MoveActive
-}
-
-// mark stores the epoch in the domain, when the lease has a new one.
-func (d *decision) mark() {
-	if d.State.Metadata.Epoch != d.lease.Epoch {
-		d.do(Task{Verb: TaskApply, Why: "the lease has a new epoch", Operation: Operation{
-			Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
-		}})
-	}
-}
-
 // holderWithoutGuest decides when the guest is not there, or has ended.
 func (d *decision) holderWithoutGuest() error {
 	if d.lease.State == handoff.Moving {
@@ -150,13 +114,14 @@ func (d *decision) holderWithoutGuest() error {
 	}
 	if d.startable() {
 		d.synchronized()
-		if d.hindered() {
+		if d.Obstacle != nil || !d.ready() {
 			return nil
 		}
 		return d.start()
 	}
 	if !d.VMI.IsFinal() {
 		vmistatus.SetPhase(d.plan.VMI, d.endPhase(), d.now)
+		d.crashed()
 	}
 	if err := d.step(handoff.Event{Kind: handoff.Release, Message: "the guest has ended"}); err != nil {
 		return err
@@ -186,13 +151,23 @@ func (d *decision) gone() error {
 }
 
 // startable tells whether the guest is still to be started: the start is open, and
-// the hypervisor, which is the ledger of what was begun, has nothing of it, or a
-// domain that is defined and was cut short there.
+// the hypervisor, which is the ledger of what was begun, has nothing of it, a
+// domain that is defined and was cut short there, or one that failed to start.
 func (d *decision) startable() bool {
 	if d.VMI.DeletionTimestamp != nil || d.VMI.Status.Phase != v1.Scheduled || !d.lease.MayStart(d.Node) {
 		return false
 	}
-	return d.State == nil || d.State.Status == StatusShutoff && (d.State.Reason == ReasonUnknown || d.State.Reason == "")
+	if d.State == nil {
+		return true
+	}
+	if d.State.Status != StatusShutoff {
+		return false
+	}
+	switch d.State.Reason {
+	case ReasonUnknown, ReasonFailed, "":
+		return true
+	}
+	return false
 }
 
 // endPhase is the final phase of a guest that is not there any more.
@@ -213,43 +188,4 @@ func (d *decision) endPhase() v1.VirtualMachineInstancePhase {
 // movedAway tells whether the hypervisor says that the guest went elsewhere.
 func (d *decision) movedAway() bool {
 	return d.State != nil && d.State.Reason == ReasonMigrated
-}
-
-// shutdown asks the guest to power off, repeats that, and ends it when its
-// time is up. Both times are stored in the domain before each request, so that
-// a restarted agent does not begin anew.
-func (d *decision) shutdown(grace time.Duration, why string) {
-	meta := d.State.Metadata
-	// A deadline further away than it can have been set tells of a clock that
-	// was put back.
-	if meta.GraceDeadline == nil || meta.GraceDeadline.Sub(d.now) > max(grace, 0) {
-		at := d.now.Add(grace)
-		meta.GraceDeadline = &at
-	}
-	left := meta.GraceDeadline.Sub(d.now)
-	if left <= 0 {
-		d.apply(Destroy, why+"; its grace period is over")
-		d.again(time.Second)
-		return
-	}
-	if meta.ShutdownAt != nil {
-		if waited := d.now.Sub(*meta.ShutdownAt); waited >= 0 && waited < resendAfter {
-			d.again(min(left, resendAfter-waited))
-			return
-		}
-	}
-	meta.ShutdownAt = &d.now
-	d.do(Task{Verb: TaskApply, Why: why, Operation: Operation{Verb: SetMetadata, Domain: d.State.Name, Metadata: meta}})
-	if d.State.Status == StatusPaused {
-		d.apply(Resume, "a paused guest cannot shut down")
-	}
-	d.apply(Shutdown, why)
-	d.again(min(left, resendAfter))
-}
-
-func grace(vmi *v1.VirtualMachineInstance) time.Duration {
-	if s := vmi.Spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	return DefaultGrace
 }

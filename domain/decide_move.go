@@ -70,7 +70,7 @@ const maxMove = 365 * 24 * 60 * 60
 // request fills in what the migration's configuration asks for.
 func (d *decision) request(m *v1.VirtualMachineInstanceMigrationState, uri string) MigrationRequest {
 	r := MigrationRequest{Domain: d.State.Name, DestinationURI: uri, CopyDisks: d.CopyDisks, Unsafe: true}
-	r.Paused = d.State.Status == StatusPaused && d.State.Reason == ReasonUser
+	r.Paused = d.State.Status == StatusPaused && (d.meta.Paused || d.State.Reason == ReasonUser)
 	if c := m.VMIMConfigurationOptions; c != nil {
 		if c.BandwidthPerMigration != nil {
 			r.BandwidthMiB = uint64(max(c.BandwidthPerMigration.Value(), 0)) >> 20
@@ -145,10 +145,17 @@ func (d *decision) unwanted() string {
 	return ""
 }
 
-// handingOver tells whether the hypervisor stopped the guest for the switch.
+// handingOver tells whether the hypervisor stopped the guest for the switch, or
+// failed in the middle of it: the guest may run, or have run, elsewhere.
 func (d *decision) handingOver() bool {
-	return d.State.Status == StatusPaused &&
-		(d.State.Reason == ReasonMigration || d.State.Reason == ReasonPostcopy || d.State.Reason == ReasonStartingUp)
+	if d.State.Status != StatusPaused {
+		return false
+	}
+	switch d.State.Reason {
+	case ReasonMigration, ReasonPostcopy, ReasonPostcopyFailed, ReasonStartingUp:
+		return true
+	}
+	return false
 }
 
 // justBegun tells whether a migration that another process asked for may not
@@ -314,9 +321,8 @@ func (d *decision) takeOver(why string) error {
 	if d.State.Alive() {
 		d.reflect()
 	}
-	d.do(Task{Verb: TaskApply, Why: why, Operation: Operation{
-		Verb: SetMetadata, Domain: d.State.Name, Metadata: d.metadata(),
-	}})
+	d.remember(why, func(*Metadata) {})
+	d.syncTime("it stood still at the switch")
 	return nil
 }
 
@@ -330,8 +336,8 @@ func (d *decision) arrived() bool {
 		return true
 	case StatusPaused:
 		switch d.State.Reason {
-		case ReasonUser, ReasonIOError, ReasonWatchdog, ReasonCrashed:
-			return true
+		case ReasonUser, ReasonIOError, ReasonWatchdog, ReasonCrashed, ReasonPostcopyFailed:
+			return true // the last one has run here, ahead of its memory
 		}
 	}
 	return false

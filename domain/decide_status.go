@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
-	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
@@ -21,22 +20,39 @@ const (
 	ReasonSyncFailed = "SyncFailed"
 	// ReasonNotReady: something the guest needs on the node is missing.
 	ReasonNotReady = "NodeNotReady"
+	// ReasonUnresponsive: the hypervisor does not answer about the guest.
+	ReasonUnresponsive = "GuestUnresponsive"
 )
 
-// Reasons of the Paused condition, as KubeVirt spells them.
-const (
-	reasonPausedByUser = "PausedByUser"
-	reasonPausedIOErr  = "PausedIOError"
-)
+// noticeIOError is KubeVirt's event reason for a guest that a disk has stopped.
+const noticeIOError = "IOerror"
 
-// hindered tells whether something keeps the guest from running here.
-func (d *decision) hindered() bool { return d.Obstacle != nil }
+// observation is what the status reflects.
+func (d *decision) observation() Observation {
+	return Observation{
+		Node: d.Node, State: d.State, Guest: d.Guest, Facts: d.Facts, Credentials: d.Credentials, Troubles: d.Troubles,
+	}
+}
 
-// synchronized tells what keeps the guest from running here, or that nothing
-// does.
+// reflect writes what the living guest shows into the status, and tells what is
+// new about it.
+func (d *decision) reflect() {
+	mirror(d.plan.VMI, d.observation(), d.now)
+	if d.VMI.IsFinal() {
+		return
+	}
+	if d.Obstacle != nil {
+		d.synchronized()
+	}
+	d.tellPause()
+	d.tellVolumes()
+}
+
+// synchronized tells what keeps the guest from running here as it should, or that
+// nothing does.
 func (d *decision) synchronized() {
 	if d.Obstacle == nil {
-		d.trouble()
+		troubleStatus(d.plan.VMI, d.Troubles, d.now)
 		return
 	}
 	d.again(obstacleRetry)
@@ -48,76 +64,41 @@ func (d *decision) synchronized() {
 	d.outOfSync(reason, d.Obstacle.Error())
 }
 
-// trouble tells what the hypervisor refused to do for the guest, if anything.
-func (d *decision) trouble() {
-	if len(d.Troubles) == 0 {
-		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
-		return
-	}
-	d.outOfSync(ReasonSyncFailed, troublesText(d.Troubles))
-}
-
 func (d *decision) outOfSync(reason, message string) {
 	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 	}, d.now)
 }
 
-// reflect writes what the living guest shows into the status.
-func (d *decision) reflect() {
-	vmi := d.plan.VMI
-	if vmi.IsFinal() {
-		return
-	}
-	if p := Phase(vmi, d.State); p != vmi.Status.Phase && p != v1.Succeeded && p != v1.Failed {
-		vmistatus.SetPhase(vmi, p, d.now)
-	}
-	d.trouble()
-	d.paused()
-	if d.State.Domain == nil {
-		return
-	}
-	live := d.State.Domain
-	vmi.Status.Interfaces = Interfaces(vmi, live)
-	vmi.Status.VolumeStatus = VolumeStatus(vmi, live)
-	if live.OS != nil && live.OS.Type != nil && live.OS.Type.Machine != "" {
-		vmi.Status.Machine = &v1.Machine{Type: live.OS.Type.Machine}
-	}
-	vmi.Status.SelinuxContext = selinuxContext(live)
-	if d.Facts.Dir != "" {
-		cond, method := LiveMigratable(vmi, d.Facts)
-		vmi.Status.MigrationMethod = method
-		vmistatus.SetCondition(vmi, cond, d.now)
+// tellPause tells of a guest that an error of a disk has stopped.
+func (d *decision) tellPause() {
+	was, is := conditionOf(d.VMI, v1.VirtualMachineInstancePaused), conditionOf(d.plan.VMI, v1.VirtualMachineInstancePaused)
+	if is != nil && is.Reason == ReasonPausedIOError && (was == nil || was.Reason != is.Reason) {
+		d.tell(true, noticeIOError, is.Message)
 	}
 }
 
-// selinuxContext is the context the guest's process runs in, or what KubeVirt
-// writes where there is none.
-func selinuxContext(live *libvirtxml.Domain) string {
-	for _, l := range live.SecLabel {
-		if l.Model == "selinux" && l.Label != "" {
-			return l.Label
+// tellVolumes tells of hotplugged volumes that have come a step further, and of
+// those that cannot.
+func (d *decision) tellVolumes() {
+	was := map[string]v1.VolumeStatus{}
+	for _, s := range d.VMI.Status.VolumeStatus {
+		was[s.Name] = s
+	}
+	for _, s := range d.plan.VMI.Status.VolumeStatus {
+		old := was[s.Name]
+		failed := s.Reason == ReasonHotplugFailed || s.Reason == ReasonResizeFailed
+		if s.Phase != old.Phase && s.Reason != "" || failed && s.Reason != old.Reason {
+			d.tell(failed, s.Reason, s.Message)
 		}
 	}
-	return "none"
 }
 
-// paused mirrors a guest that stands still, for the reasons KubeVirt reports.
-func (d *decision) paused() {
-	reason, message := "", ""
-	if d.State.Status == StatusPaused {
-		switch d.State.Reason {
-		case ReasonUser:
-			reason, message = reasonPausedByUser, "the guest was paused by a user"
-		case ReasonIOError:
-			reason, message = reasonPausedIOErr, "the guest was paused by an error of a disk"
+func conditionOf(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
+	for i := range vmi.Status.Conditions {
+		if vmi.Status.Conditions[i].Type == t {
+			return &vmi.Status.Conditions[i]
 		}
 	}
-	if reason == "" {
-		vmistatus.RemoveCondition(d.plan.VMI, v1.VirtualMachineInstancePaused)
-		return
-	}
-	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
-		Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue, Reason: reason, Message: message,
-	}, d.now)
+	return nil
 }

@@ -79,7 +79,8 @@ func abortRequested(vmi *v1.VirtualMachineInstance) {
 }
 
 func runs(s domain.Status, r domain.Reason, change ...func(*domain.State)) *domain.State {
-	st := &domain.State{Name: "ns_guest", Status: s, Reason: r, Metadata: domain.Metadata{Namespace: "ns", Name: "guest", UID: "uid-1", Epoch: 1}}
+	st := &domain.State{Name: "ns_guest", Status: s, Reason: r, Metadata: domain.Metadata{
+		Namespace: "ns", Name: "guest", UID: "uid-1", Epoch: 1, GracePeriod: new(domain.DefaultGrace)}}
 	for _, c := range change {
 		c(st)
 	}
@@ -93,6 +94,9 @@ func graceUntil(at time.Time) func(*domain.State) {
 func askedAt(at time.Time) func(*domain.State) {
 	return func(s *domain.State) { s.Metadata.ShutdownAt = &at }
 }
+
+// onPurpose marks a guest that a user has paused.
+func onPurpose(s *domain.State) { s.Metadata.Paused = true }
 
 func epoch(n uint64) func(*domain.State) { return func(s *domain.State) { s.Metadata.Epoch = n } }
 
@@ -305,7 +309,7 @@ func TestDecideEndsADomainWithoutObject(t *testing.T) {
 		"out of time":   {runs(domain.StatusRunning, "", graceUntil(decideNow)), "Destroy"},
 		"paused":        {runs(domain.StatusPaused, domain.ReasonUser), "SetMetadata, Resume, Shutdown"},
 		"powered off":   {runs(domain.StatusShutoff, domain.ReasonShutdown), "Undefine, Cleanup"},
-		"left by crash": {runs(domain.StatusCrashed, domain.ReasonPanicked), "Undefine, Cleanup"},
+		"left by crash": {runs(domain.StatusCrashed, domain.ReasonPanicked), "Destroy, Undefine, Cleanup"},
 		// These may have run elsewhere since: none of them is resumed.
 		"stopped for a switch":      {runs(domain.StatusPaused, domain.ReasonMigration), "Destroy, Undefine, Cleanup"},
 		"stopped, with time left":   {runs(domain.StatusPaused, domain.ReasonMigration, graceUntil(decideNow.Add(time.Minute))), "Destroy, Undefine, Cleanup"},

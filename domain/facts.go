@@ -23,6 +23,10 @@ type Facts struct {
 	// cluster allows emulation; see [Host.KVM] and [EmulationFor].
 	Emulation bool `json:"emulation"`
 
+	// NoHostModel says that the hypervisor cannot tell which CPU the host has, so that
+	// no other host can be found for a guest of the model host-model.
+	NoHostModel bool `json:"noHostModel"`
+
 	// Emulator is the path of the QEMU binary; empty lets libvirt choose.
 	Emulator string `json:"emulator"`
 
@@ -143,6 +147,9 @@ type Cluster struct {
 	FirmwareLog bool `json:"firmwareLog"`
 	// MigratableVGPU lets a guest with one mediated GPU migrate.
 	MigratableVGPU bool `json:"migratableVGPU"`
+	// MigratableBindings are the network binding plugins that let the guest migrate
+	// (KubeVirt: spec.configuration.network.binding[].migration).
+	MigratableBindings []string `json:"migratableBindings"`
 	// NUMAAlignedPCI puts host devices of guests with dedicated CPUs behind an
 	// expander bus of their NUMA node.
 	NUMAAlignedPCI bool `json:"numaAlignedPCI"`
@@ -180,7 +187,10 @@ type Link struct {
 	// MTU is that of the Pod's link; 0 leaves it to the hypervisor.
 	MTU uint `json:"mtu"`
 	// Passt is the name of the Pod's link that passt forwards from and to.
-	Passt string `json:"passt"`
+	Passt string
+	// IPs are the addresses of the Pod's link, the primary one first; nil if they are
+	// not known.
+	IPs []string `json:"ips"`
 }
 
 // Firmware holds the UEFI images of a node, by what they are for. One without

@@ -76,24 +76,24 @@ type metadataXML struct {
 }
 
 type metadataFields struct {
-	Namespace     string `xml:"namespace"`
-	Name          string `xml:"name"`
-	UID           string `xml:"uid"`
-	Epoch         uint64 `xml:"epoch"`
-	GraceDeadline string `xml:"graceDeadline,omitempty"`
-	ShutdownAt    string `xml:"shutdownAt,omitempty"`
-	GracePeriod   string `xml:"gracePeriod,omitempty"`
-	MigrationUID  string `xml:"migrationUID,omitempty"`
-	Paused        bool   `xml:"paused,omitempty"`
-	ResumedAt     string `xml:"resumedAt,omitempty"`
-	ResumeDelay   string `xml:"resumeDelay,omitempty"`
-	ThawAt        string `xml:"thawAt,omitempty"`
-	Disks         []disk `xml:"disk"`
-	LastApplied   string `xml:"lastApplied,omitempty"`
+	Namespace     string    `xml:"namespace"`
+	Name          string    `xml:"name"`
+	UID           string    `xml:"uid"`
+	Epoch         uint64    `xml:"epoch"`
+	GraceDeadline string    `xml:"graceDeadline,omitempty"`
+	ShutdownAt    string    `xml:"shutdownAt,omitempty"`
+	GracePeriod   string    `xml:"gracePeriod,omitempty"`
+	MigrationUID  string    `xml:"migrationUID,omitempty"`
+	Paused        bool      `xml:"paused,omitempty"`
+	ResumedAt     string    `xml:"resumedAt,omitempty"`
+	ResumeDelay   string    `xml:"resumeDelay,omitempty"`
+	ThawAt        string    `xml:"thawAt,omitempty"`
+	Disks         []diskXML `xml:"disk"`
+	LastApplied   string    `xml:"lastApplied,omitempty"`
 }
 
-// disk is an entry of Metadata.DiskBytes.
-type disk struct {
+// diskXML is an entry of Metadata.DiskBytes.
+type diskXML struct {
 	Name  string `xml:"name,attr"`
 	Bytes int64  `xml:"bytes,attr"`
 }
@@ -115,7 +115,7 @@ func (m Metadata) XML() (string, error) {
 	}
 	texts := []string{x.Namespace, x.Name, x.UID, x.MigrationUID, x.LastApplied}
 	for _, name := range slices.Sorted(maps.Keys(m.DiskBytes)) {
-		x.Disks = append(x.Disks, disk{name, m.DiskBytes[name]})
+		x.Disks = append(x.Disks, diskXML{name, m.DiskBytes[name]})
 		texts = append(texts, name)
 	}
 	for _, s := range texts {

@@ -5,6 +5,7 @@ package domain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	k8sv1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -18,9 +19,24 @@ const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migratio
 // obstacle is a reason against live migration; an empty one means none.
 type obstacle struct{ reason, message string }
 
-// migratableChecks run in KubeVirt's order; the first obstacle counts.
-var migratableChecks = []func(*v1.VirtualMachineInstance, Facts) obstacle{
-	networkMigratable, hostDevicesMigratable, launchMigratable, hypervMigratable, disksMigratable,
+// migratableCheck is one question that live migration, or that of the storage
+// alone, depends on.
+type migratableCheck struct {
+	ask func(*v1.VirtualMachineInstance, Facts) obstacle
+	// live and storage say which of the two it is asked for.
+	live, storage bool
+}
+
+// migratableChecks are in KubeVirt's order; the first obstacle counts.
+var migratableChecks = []migratableCheck{
+	{networkMigratable, true, true},
+	{cpuMigratable, true, true},
+	{hostDevicesMigratable, true, true},
+	{launchMigratable, true, true},
+	{secureExecutionMigratable, true, false}, // as in KubeVirt
+	{hypervMigratable, true, true},
+	{reservationMigratable, false, true},
+	{disksMigratable, true, false}, // it is the disks that move
 }
 
 // LiveMigratable tells whether the guest can be migrated live, as the condition
@@ -29,12 +45,36 @@ var migratableChecks = []func(*v1.VirtualMachineInstance, Facts) obstacle{
 func LiveMigratable(vmi *v1.VirtualMachineInstance, f Facts) (v1.VirtualMachineInstanceCondition, v1.VirtualMachineInstanceMigrationMethod) {
 	cond := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceIsMigratable, Status: k8sv1.ConditionTrue}
 	for _, check := range migratableChecks {
-		if o := check(vmi, f); o.reason != "" {
+		if !check.live {
+			continue
+		}
+		if o := check.ask(vmi, f); o.reason != "" {
 			cond.Status, cond.Reason, cond.Message = k8sv1.ConditionFalse, o.reason, o.message
 			break
 		}
 	}
 	return cond, MigrationMethod(vmi, f)
+}
+
+// StorageLiveMigratable tells whether the volumes of the guest can be replaced by
+// others while it moves, as the condition of that name without times. Its message
+// has every obstacle.
+func StorageLiveMigratable(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceCondition {
+	cond := v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceIsStorageLiveMigratable, Status: k8sv1.ConditionTrue}
+	var all []string
+	for _, check := range migratableChecks {
+		if !check.storage {
+			continue
+		}
+		if o := check.ask(vmi, f); o.reason != "" {
+			all = append(all, o.message)
+		}
+	}
+	if len(all) > 0 {
+		cond.Status, cond.Reason = k8sv1.ConditionFalse, v1.VirtualMachineInstanceReasonNotMigratable
+		cond.Message = strings.Join(all, "; ")
+	}
+	return cond
 }
 
 // MigrationMethod returns BlockMigration if any disk lives on the node alone or
@@ -45,7 +85,7 @@ func MigrationMethod(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineI
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		if !persistent(v) && !readOnlyCDROM(vmi, v.Name) && !f.Disks[v.Name].Shared {
+		if !persistent(v) && !readOnlyCDROM(vmi, v.Name) && !sharedDirectory(vmi, v.Name) && !f.Disks[v.Name].Shared {
 			return v1.BlockMigration
 		}
 	}
@@ -54,7 +94,7 @@ func MigrationMethod(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineI
 
 // networkMigratable looks at the Pod network alone: only there the address the
 // guest uses may be lost.
-func networkMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+func networkMigratable(vmi *v1.VirtualMachineInstance, f Facts) obstacle {
 	pod := slices.IndexFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Pod != nil })
 	if pod < 0 {
 		return obstacle{}
@@ -66,31 +106,72 @@ func networkMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
 		if _, ok := vmi.Annotations[allowBridgeMigration]; ok && in.Bridge != nil {
 			continue
 		}
+		if in.Binding != nil && slices.Contains(f.Cluster.MigratableBindings, in.Binding.Name) {
+			continue
+		}
 		return obstacle{v1.VirtualMachineInstanceReasonInterfaceNotMigratable,
 			fmt.Sprintf("interface %s is bound to the Pod network without masquerade", in.Name)}
 	}
 	return obstacle{}
 }
 
-func hostDevicesMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
-	d := vmi.Spec.Domain.Devices
-	if len(d.HostDevices) > 0 || len(d.GPUs) > 0 {
-		return obstacle{v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the guest uses devices of its host"}
+// cpuMigratable refuses a guest that asks for the host's model where nobody knows
+// which one that is. One that asks for nothing gets what is there.
+func cpuMigratable(vmi *v1.VirtualMachineInstance, f Facts) obstacle {
+	if c := vmi.Spec.Domain.CPU; f.NoHostModel && c != nil && c.Model == v1.CPUModeHostModel {
+		return obstacle{v1.VirtualMachineInstanceReasonCPUModeNotMigratable, "the guest uses the CPU model of its host, which is not known"}
 	}
 	return obstacle{}
+}
+
+// hostDevicesMigratable allows no device of the host but one mediated GPU, where
+// the cluster lets that migrate.
+func hostDevicesMigratable(vmi *v1.VirtualMachineInstance, f Facts) obstacle {
+	d := vmi.Spec.Domain.Devices
+	refuse := func(why string) obstacle {
+		return obstacle{v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, why}
+	}
+	switch {
+	case len(d.HostDevices) > 0:
+		return refuse("the guest uses devices of its host")
+	case len(d.GPUs) > 1:
+		return refuse("the guest uses more than one GPU")
+	case len(d.GPUs) == 0:
+		return obstacle{}
+	case !f.Cluster.MigratableVGPU:
+		return refuse("the guest uses a GPU, and the cluster does not let mediated ones migrate")
+	case !slices.ContainsFunc(f.Devices[gpuResource(d.GPUs[0])], func(h HostDevice) bool { return h.MDev != "" }):
+		return refuse("the guest uses a GPU that is not a mediated device")
+	}
+	return obstacle{}
+}
+
+// gpuResource is the name under which the node knows the device.
+func gpuResource(g v1.GPU) string {
+	if g.ClaimRequest != nil && g.ClaimRequest.RequestName != "" {
+		return g.ClaimRequest.RequestName
+	}
+	return g.DeviceName
 }
 
 func launchMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
 	l := vmi.Spec.Domain.LaunchSecurity
 	switch {
 	case l == nil:
-		return obstacle{}
 	case l.TDX != nil:
 		return obstacle{v1.VirtualMachineInstanceReasonTDXNotMigratable, "the guest uses TDX"}
 	case l.SEV != nil || l.SNP != nil:
 		return obstacle{v1.VirtualMachineInstanceReasonSEVNotMigratable, "the guest uses SEV"}
 	}
-	return obstacle{v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the guest uses secure execution"}
+	return obstacle{}
+}
+
+// secureExecutionMigratable: launch security without a method is that of s390x.
+func secureExecutionMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+	if l := vmi.Spec.Domain.LaunchSecurity; l != nil && l.TDX == nil && l.SEV == nil && l.SNP == nil {
+		return obstacle{v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the guest uses secure execution"}
+	}
+	return obstacle{}
 }
 
 func hypervMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
@@ -106,19 +187,46 @@ func hypervMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
 	return obstacle{}
 }
 
+// reservationMigratable: a reservation is held by the host that took it.
+func reservationMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		if d.LUN != nil && d.LUN.Reservation {
+			return obstacle{v1.VirtualMachineInstanceReasonPRNotMigratable, "disk " + d.Name + " may hold a SCSI persistent reservation"}
+		}
+	}
+	return obstacle{}
+}
+
 // disksMigratable refuses persistent volumes that the other node cannot see and
 // that nothing copies.
 func disksMigratable(vmi *v1.VirtualMachineInstance, f Facts) obstacle {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		migrated := slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == v.Name })
-		if !persistent(v) || migrated || readOnlyCDROM(vmi, v.Name) || f.Disks[v.Name].Shared {
+		if !persistent(v) || migrated || readOnlyCDROM(vmi, v.Name) || sharedByAll(vmi, f, v.Name) {
 			continue
 		}
 		return obstacle{v1.VirtualMachineInstanceReasonDisksNotMigratable,
 			fmt.Sprintf("volume %s is on this node only; it has to be shared by all nodes (ReadWriteMany)", v.Name)}
 	}
 	return obstacle{}
+}
+
+// sharedByAll tells whether every node sees the volume. Of one that is no disk
+// only its claim is known.
+func sharedByAll(vmi *v1.VirtualMachineInstance, f Facts, volume string) bool {
+	if src, disk := f.Disks[volume]; disk || !sharedDirectory(vmi, volume) {
+		return src.Shared
+	}
+	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == volume && s.PersistentVolumeClaimInfo != nil &&
+			slices.Contains(s.PersistentVolumeClaimInfo.AccessModes, k8sv1.ReadWriteMany)
+	})
+}
+
+// sharedDirectory tells whether the guest has the volume as a directory (virtiofs).
+func sharedDirectory(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Filesystems, func(fs v1.Filesystem) bool { return fs.Name == volume })
 }
 
 // persistent tells whether a volume holds data that outlives the guest, so that

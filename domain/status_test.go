@@ -100,12 +100,12 @@ func TestInterfacesReflectTheDomain(t *testing.T) {
 		{Name: "storage", MAC: "02:00:00:00:00:01", InfoSource: "domain", QueueCount: 4, LinkState: "down"},
 		{Name: "coming", PodInterfaceName: "pod1", InfoSource: "multus-status"},
 	}
-	got := Interfaces(vmi, live)
+	got := Interfaces(vmi, Observation{State: &State{Domain: live}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("interfaces (-want +got):\n%s", diff)
 	}
 	vmi.Status.Interfaces = got
-	if diff := cmp.Diff(got, Interfaces(vmi, live)); diff != "" {
+	if diff := cmp.Diff(got, Interfaces(vmi, Observation{State: &State{Domain: live}})); diff != "" {
 		t.Errorf("a second reflection changes (-first +second):\n%s", diff)
 	}
 }
@@ -122,7 +122,7 @@ func TestVolumeStatusTakesTargetsFromTheDomain(t *testing.T) {
 		{Alias: alias("drive"), Target: &libvirtxml.DomainDiskTarget{Dev: "sda"}},
 	}}}
 	want := []v1.VolumeStatus{{Name: "data", Target: "vdb"}, {Name: "later", Phase: v1.VolumePending}, {Name: "root", Target: "vda", Size: 7}}
-	if diff := cmp.Diff(want, VolumeStatus(vmi, live)); diff != "" {
+	if diff := cmp.Diff(want, VolumeStatus(vmi, Observation{State: &State{Domain: live}})); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
 }
