@@ -14,7 +14,7 @@ import (
 
 // SetGuestInfo gives a guest an agent that tells info, or takes it away with nil. It
 // stays when the guest ends and starts again. Watchers are told, as of an agent that
-// comes and goes.
+// comes and goes. It answers false if there is no such guest.
 func (h *Hypervisor) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -29,6 +29,18 @@ func (h *Hypervisor) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 	}
 	h.lockedTell(name, "AgentLifecycle")
 	return true
+}
+
+// SetAgents gives every guest that is started from now on an agent that tells info,
+// or none with nil.
+func (h *Hypervisor) SetAgents(info *domain.GuestInfo) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.agents = nil
+	if info != nil {
+		c := copyInfo(*info)
+		h.agents = &c
+	}
 }
 
 // OnAgentCommand lets answer reply to the commands sent to agents. Without it the

@@ -30,6 +30,7 @@ type Hypervisor struct {
 	nextID  int
 	migrate migrateScript
 	command func(name, command string) (string, error) // answers agents' commands
+	agents  *domain.GuestInfo                          // what new guests have
 }
 
 // guest is one domain.
@@ -240,8 +241,15 @@ func (h *Hypervisor) lockedStart(op domain.Operation) error {
 	g := &guest{def: def, id: h.nextID, state: domain.State{
 		Name: op.Domain, UUID: def.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown, Metadata: m,
 	}}
+	if h.agents != nil {
+		info := copyInfo(*h.agents)
+		g.agent = &info
+	}
 	if exists { // what belongs to its disks
-		g.agent, g.sizes, g.snapshots = old.agent, old.sizes, old.snapshots
+		g.sizes, g.snapshots = old.sizes, old.snapshots
+		if old.agent != nil {
+			g.agent = old.agent
+		}
 	}
 	if op.Paused {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser

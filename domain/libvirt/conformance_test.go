@@ -41,6 +41,8 @@ func testDefinition(t testing.TB, name string) *libvirtxml.Domain {
 		Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"},
 		VCPU:   &libvirtxml.DomainVCPU{Value: 1},
 		OS:     &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Type: "hvm"}},
+
+		Devices: &libvirtxml.DomainDeviceList{},
 	}
 	if err := domain.PutMetadata(d, domain.Metadata{Namespace: "conformance", Name: name, UID: types.UID(id), Epoch: 1}); err != nil {
 		t.Fatal(err)
@@ -50,13 +52,25 @@ func testDefinition(t testing.TB, name string) *libvirtxml.Domain {
 
 func TestLibvirtTestDriverConforms(t *testing.T) {
 	const none = "libvirt's test driver has no such thing"
+	addDisk := func(_ testing.TB, d *libvirtxml.Domain) {
+		d.Devices.Disks = append(d.Devices.Disks, libvirtxml.DomainDisk{
+			Device: "disk", Alias: &libvirtxml.DomainAlias{Name: domain.AliasPrefix + "root"},
+			Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/nonexistent"}},
+			Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
+		})
+	}
 	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
 		return domaintest.Driver{
 			Hypervisor: open(t, "test:///default", libvirt.Options{}),
 			Definition: testDefinition,
+			Fit: map[domaintest.Ability]func(testing.TB, *libvirtxml.Domain){
+				domaintest.CPUHotplug: func(_ testing.TB, d *libvirtxml.Domain) { d.VCPU = &libvirtxml.DomainVCPU{Value: 2, Current: 1} },
+				domaintest.DiskResize: addDisk,
+			},
 			Unsupported: map[domaintest.Ability]string{
-				domaintest.StartPaused: none, domaintest.Devices: none, domaintest.Migration: none,
-				domaintest.SlowMigration: none, domaintest.Crashes: none,
+				domaintest.StartPaused: none, domaintest.Migration: none, domaintest.SlowMigration: none, domaintest.Crashes: none,
+				domaintest.DiskHotplug: none, domaintest.SCSIHotplug: none, domaintest.InterfaceHotplug: none, domaintest.MemoryHotplug: none,
+				domaintest.MediumChange: none, domaintest.DiskResize: none, domaintest.Agent: none, domaintest.Consoles: none,
 				domaintest.Reconnects: "it lives in this process",
 			},
 		}

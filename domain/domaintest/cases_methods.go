@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// pingCommand is a command that every agent knows.
+const pingCommand = `{"execute":"guest-ping"}`
+
+// method is one of an ability.
+type method struct {
+	name    string
+	ability Ability
+	// ended is the error for a domain that does not run; nil where that is no
+	// error.
+	ended error
+	call  func(*suite, context.Context) error
+}
+
+// methods are those that are about one domain. All answer ErrNotFound for one that
+// does not exist.
+var methods = []method{
+	{"GuestInfo", Agent, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
+		_, err := s.agent().GuestInfo(ctx, s.name)
+		return err
+	}},
+	{"Freeze", Agent, domain.ErrInvalidState, func(s *suite, ctx context.Context) error { return s.agent().Freeze(ctx, s.name) }},
+	{"Thaw", Agent, domain.ErrInvalidState, func(s *suite, ctx context.Context) error { return s.agent().Thaw(ctx, s.name) }},
+	{"SetTime", Agent, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
+		return s.agent().SetTime(ctx, s.name, time.Unix(1, 0))
+	}},
+	{"AgentCommand", Agent, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
+		_, err := s.agent().AgentCommand(ctx, s.name, pingCommand)
+		return err
+	}},
+	{"TakeSnapshot with memory", Snapshots, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
+		return s.keeper().TakeSnapshot(ctx, s.name, domain.Snapshot{Name: "a", Memory: true})
+	}},
+	{"Snapshots", Snapshots, nil, func(s *suite, ctx context.Context) error {
+		_, err := s.keeper().Snapshots(ctx, s.name)
+		return err
+	}},
+	{"RevertSnapshot", Snapshots, domain.ErrNotFound, func(s *suite, ctx context.Context) error {
+		return s.keeper().RevertSnapshot(ctx, s.name, "nobody-took-it")
+	}},
+	{"DeleteSnapshot", Snapshots, nil, func(s *suite, ctx context.Context) error {
+		return s.keeper().DeleteSnapshot(ctx, s.name, "nobody-took-it")
+	}},
+	{"OpenConsole", Consoles, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
+		c, err := s.opener().OpenConsole(ctx, s.name, "")
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}},
+	{"Migrate", Migration, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
+		return s.migrator().Migrate(ctx, domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI})
+	}},
+	{"MigrationProgress", Migration, nil, func(s *suite, ctx context.Context) error {
+		_, err := s.migrator().MigrationProgress(ctx, s.name)
+		return err
+	}},
+	{"AbortMigration", Migration, nil, func(s *suite, ctx context.Context) error { return s.migrator().AbortMigration(ctx, s.name) }},
+}
+
+// methodCases are the methods of abilities where there is nothing for them to do.
+func methodCases() map[string]conformanceCase {
+	out := map[string]conformanceCase{}
+	for _, m := range methods {
+		out[m.name+" of an unknown domain"] = conformanceCase{needs: []Ability{m.ability}, run: func(s *suite) {
+			s.is(m.name, m.call(s, s.ctx), domain.ErrNotFound)
+		}}
+		out[m.name+" of a guest that ended"] = conformanceCase{needs: []Ability{m.ability}, run: func(s *suite) {
+			s.start()
+			s.must(domain.Destroy)
+			err := m.call(s, s.ctx)
+			if m.ended == nil {
+				s.ok(m.name, err)
+				return
+			}
+			s.is(m.name, err, m.ended)
+		}}
+	}
+	return out
+}
+
+func (s *suite) agent() domain.GuestAgent { return ability[domain.GuestAgent](s) }
+
+func (s *suite) keeper() domain.Snapshotter { return ability[domain.Snapshotter](s) }
+
+func (s *suite) opener() domain.ConsoleOpener { return ability[domain.ConsoleOpener](s) }
+
+func (s *suite) migrator() domain.Migrator { return ability[domain.Migrator](s) }
+
+func ability[A any](s *suite) A {
+	s.Helper()
+	a, ok := s.Hypervisor.(A)
+	if !ok {
+		s.Fatal(fmt.Sprintf("the driver is no %T and has not declared that", new(A)))
+	}
+	return a
+}
+
+// console opens the console of the case with what is read from it, a chunk a time.
+func (s *suite) console(ctx context.Context, alias string) (io.ReadWriteCloser, <-chan string) {
+	s.Helper()
+	c, err := s.opener().OpenConsole(ctx, s.name, alias)
+	s.ok("open console", err)
+	said := make(chan string)
+	go func() {
+		defer close(said)
+		buf := make([]byte, 512)
+		for {
+			n, err := c.Read(buf)
+			if n > 0 {
+				select {
+				case said <- string(buf[:n]):
+				case <-s.ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	s.Cleanup(func() { _ = c.Close() })
+	return c, said
+}

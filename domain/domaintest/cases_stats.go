@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// statsCases are about counters.
+var statsCases = map[string]conformanceCase{
+	"statistics are of running guests, sorted": {needs: []Ability{Statistics}, run: func(s *suite) {
+		s.must(domain.Start, s.ofOther)
+		s.start()
+		all := s.stats()
+		if !slices.IsSortedFunc(all, func(a, b domain.Stats) int { return strings.Compare(a.Name, b.Name) }) {
+			s.Error("they are not sorted")
+		}
+		for _, name := range []string{s.name, s.other()} {
+			if st := find(all, name); st == nil || st.UUID != s.Definition(s, name).UUID {
+				s.Errorf("statistics of %s are %+v", name, st)
+			}
+		}
+	}},
+	"statistics of paused guests are there": {needs: []Ability{Statistics}, run: func(s *suite) {
+		s.start()
+		s.must(domain.Suspend)
+		if find(s.stats(), s.name) == nil {
+			s.Error("they are missing")
+		}
+	}},
+	"a guest that ended has no statistics": {needs: []Ability{Statistics}, run: func(s *suite) {
+		s.start()
+		s.must(domain.Destroy)
+		if st := find(s.stats(), s.name); st != nil {
+			s.Errorf("statistics are %+v", st)
+		}
+	}},
+	"statistics know the CPUs of the guest": {needs: []Ability{Statistics, CPUHotplug}, run: func(s *suite) {
+		s.start()
+		s.must(domain.SetVCPUs, withVCPUs(2))
+		st := find(s.stats(), s.name)
+		if st == nil || len(st.VCPUs) != 2 {
+			s.Errorf("statistics are %+v", st)
+		}
+	}},
+	"statistics know a disk by the name it has in the spec": {needs: []Ability{Statistics, DiskHotplug}, run: func(s *suite) {
+		s.start()
+		s.stats() // before the disk is there
+		dev := s.Devices[DiskHotplug](s)
+		s.must(domain.AttachDevice, withDevice(dev))
+		st := find(s.stats(), s.name)
+		if st == nil || !slices.ContainsFunc(st.Disks, func(d domain.DiskStats) bool {
+			return d.Alias == s.alias(dev) && d.Target != "" && d.Capacity > 0
+		}) {
+			s.Errorf("statistics are %+v, want %s in them", st, s.alias(dev))
+		}
+	}},
+	"statistics know a network card by the name it has in the spec": {needs: []Ability{Statistics, InterfaceHotplug}, run: func(s *suite) {
+		s.start()
+		dev := s.Devices[InterfaceHotplug](s)
+		s.must(domain.AttachDevice, withDevice(dev))
+		st := find(s.stats(), s.name)
+		if st == nil || !slices.ContainsFunc(st.Interfaces, func(i domain.InterfaceStats) bool { return i.Alias == s.alias(dev) }) {
+			s.Errorf("statistics are %+v, want %s in them", st, s.alias(dev))
+		}
+	}},
+}
+
+func (s *suite) stats() []domain.Stats {
+	s.Helper()
+	all, err := ability[domain.StatsReader](s).Stats(s.ctx)
+	s.ok("statistics", err)
+	return all
+}
+
+// find returns the statistics of a domain; nil if there are none.
+func find(all []domain.Stats, name string) *domain.Stats {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}
