@@ -44,6 +44,8 @@ const (
 	Consoles Ability = "Consoles"
 	// Statistics: the hypervisor is a [domain.StatsReader].
 	Statistics Ability = "Statistics"
+	// DeviceStatistics: the statistics count for CPUs, disks and network cards.
+	DeviceStatistics Ability = "DeviceStatistics"
 	// Migration: the hypervisor is a [domain.Migrator] and Driver.Peer can be
 	// migrated to.
 	Migration Ability = "Migration"
@@ -76,7 +78,7 @@ func (d *Driver) lacks(a Ability) string {
 	case Consoles:
 		_, ok = d.Hypervisor.(domain.ConsoleOpener)
 		what = "ConsoleOpener"
-	case Statistics:
+	case Statistics, DeviceStatistics:
 		_, ok = d.Hypervisor.(domain.StatsReader)
 		what = "StatsReader"
 	case Migration:

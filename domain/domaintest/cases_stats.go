@@ -38,7 +38,7 @@ var statsCases = map[string]conformanceCase{
 			s.Errorf("statistics are %+v", st)
 		}
 	}},
-	"statistics know the CPUs of the guest": {needs: []Ability{Statistics, CPUHotplug}, run: func(s *suite) {
+	"statistics know the CPUs of the guest": {needs: []Ability{DeviceStatistics, CPUHotplug}, run: func(s *suite) {
 		s.start()
 		s.must(domain.SetVCPUs, withVCPUs(2))
 		st := find(s.stats(), s.name)
@@ -46,7 +46,7 @@ var statsCases = map[string]conformanceCase{
 			s.Errorf("statistics are %+v", st)
 		}
 	}},
-	"statistics know a disk by the name it has in the spec": {needs: []Ability{Statistics, DiskHotplug}, run: func(s *suite) {
+	"statistics know a disk by the name it has in the spec": {needs: []Ability{DeviceStatistics, DiskHotplug}, run: func(s *suite) {
 		s.start()
 		s.stats() // before the disk is there
 		dev := s.Devices[DiskHotplug](s)
@@ -58,7 +58,7 @@ var statsCases = map[string]conformanceCase{
 			s.Errorf("statistics are %+v, want %s in them", st, s.alias(dev))
 		}
 	}},
-	"statistics know a network card by the name it has in the spec": {needs: []Ability{Statistics, InterfaceHotplug}, run: func(s *suite) {
+	"statistics know a network card by the name it has in the spec": {needs: []Ability{DeviceStatistics, InterfaceHotplug}, run: func(s *suite) {
 		s.start()
 		dev := s.Devices[InterfaceHotplug](s)
 		s.must(domain.AttachDevice, withDevice(dev))

@@ -66,12 +66,16 @@ func TestLibvirtTestDriverConforms(t *testing.T) {
 			Fit: map[domaintest.Ability]func(testing.TB, *libvirtxml.Domain){
 				domaintest.CPUHotplug: func(_ testing.TB, d *libvirtxml.Domain) { d.VCPU = &libvirtxml.DomainVCPU{Value: 2, Current: 1} },
 				domaintest.DiskResize: addDisk,
+				domaintest.Consoles: func(_ testing.TB, d *libvirtxml.Domain) {
+					d.Devices.Serials = append(d.Devices.Serials, libvirtxml.DomainSerial{})
+				},
 			},
 			Unsupported: map[domaintest.Ability]string{
 				domaintest.StartPaused: none, domaintest.Migration: none, domaintest.SlowMigration: none, domaintest.Crashes: none,
 				domaintest.DiskHotplug: none, domaintest.SCSIHotplug: none, domaintest.InterfaceHotplug: none, domaintest.MemoryHotplug: none,
 				domaintest.MediumChange: none, domaintest.DiskResize: none, domaintest.Agent: none, domaintest.Consoles: none,
-				domaintest.Reconnects: "it lives in this process",
+				domaintest.DeviceStatistics: "libvirt's test driver counts nothing",
+				domaintest.Reconnects:       "it lives in this process",
 			},
 		}
 	})

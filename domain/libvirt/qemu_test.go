@@ -7,15 +7,12 @@ package libvirt_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/libvirt"
-	"libvirt.org/go/libvirtxml"
 )
 
 // contextWithoutEnd is for cleaning up after a test whose context has ended.
@@ -32,40 +29,6 @@ func TestQEMU(t *testing.T) {
 	t.Run("the daemon is killed again and again", func(t *testing.T) { testKills(t, ns) })
 	t.Run("nothing leaks", func(t *testing.T) { testLeaks(t, ns) })
 	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
-}
-
-func testConformance(t *testing.T, ns *nodes) {
-	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
-		here, there := ns.n[0], ns.n[1]
-		return domaintest.Driver{
-			Hypervisor: open(t, here.URI(), libvirt.Options{}),
-			Peer:       open(t, there.URI(), libvirt.Options{}),
-			PeerURI:    "qemu+tcp://" + there.Address() + "/system",
-			Definition: ns.definition,
-			Device: func(t testing.TB) domain.Device {
-				file := ns.file(t, filepath.Join(ns.fabric.StateDir(), "more.img"), 1<<20)
-				return &libvirtxml.DomainDisk{
-					Device: "disk", Alias: &libvirtxml.DomainAlias{Name: "ua-more"},
-					Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
-					Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: file}},
-					Target: &libvirtxml.DomainDiskTarget{Dev: "vdz", Bus: "virtio"},
-				}
-			},
-			Crash: func(t testing.TB, name string) { killQEMU(t, here, name) },
-			Disconnect: func(t testing.TB) {
-				if err := here.KillLibvirtd(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			},
-			Reconnect: func(t testing.TB) {
-				if err := here.StartLibvirtd(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			},
-			Slow:    func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 },
-			Timeout: 2 * time.Minute,
-		}
-	})
 }
 
 func testHost(t *testing.T, ns *nodes) {
