@@ -187,7 +187,7 @@ type Link struct {
 	// MTU is that of the Pod's link; 0 leaves it to the hypervisor.
 	MTU uint `json:"mtu"`
 	// Passt is the name of the Pod's link that passt forwards from and to.
-	Passt string
+	Passt string `json:"passt"`
 	// IPs are the addresses of the Pod's link, the primary one first; nil if they are
 	// not known.
 	IPs []string `json:"ips"`
