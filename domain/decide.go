@@ -170,7 +170,19 @@ func (d *decision) foreign() {
 		d.again(pollMove)
 		return
 	}
+	if d.disputed() {
+		d.again(obstacleRetry)
+		return
+	}
 	d.clear("the guest belongs to another node, or to none")
+}
+
+// disputed tells whether KubeVirt's own marks, without a lease, name this node and
+// another one. KubeVirt lets both act; that might start a guest twice, and
+// ending it here might leave none.
+func (d *decision) disputed() bool {
+	_, leased := d.VMI.Annotations[handoff.Annotation]
+	return !leased && d.lease.Holder != "" && d.lease.Holder != d.Node && d.VMI.Status.NodeName == d.Node
 }
 
 // executes tells whether the guest's CPUs run here.
@@ -221,6 +233,7 @@ func (d *decision) start() error {
 	}
 	command, _ := d.next.Command(handoff.CommandStart)
 	paused := d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused
+	d.meta = Metadata{} // an earlier try has left nothing that counts
 	period := d.grace()
 	def := *d.Desired
 	d.meta = Metadata{
