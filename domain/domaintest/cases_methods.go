@@ -4,7 +4,6 @@ package domaintest
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -103,7 +102,7 @@ func ability[A any](s *suite) A {
 	s.Helper()
 	a, ok := s.Hypervisor.(A)
 	if !ok {
-		s.Fatal(fmt.Sprintf("the driver is no %T and has not declared that", new(A)))
+		s.Fatalf("the driver is no %T and has not declared that", new(A))
 	}
 	return a
 }

@@ -21,7 +21,7 @@ func (h *Hypervisor) lockedDevice(g *guest, op domain.Operation) error {
 		g.def.Devices = &libvirtxml.DomainDeviceList{}
 	}
 	l := g.def.Devices
-	changed := false
+	var changed bool
 	switch d := op.Device.(type) {
 	case *libvirtxml.DomainDisk:
 		changed, err = change(&l.Disks, d, op.Verb, at(l.Disks, alias, func(d *libvirtxml.DomainDisk) *libvirtxml.DomainAlias { return d.Alias }))

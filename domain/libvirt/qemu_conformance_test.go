@@ -84,14 +84,26 @@ func (ns *nodes) fit() map[domaintest.Ability]func(testing.TB, *libvirtxml.Domai
 func (ns *nodes) addQcow2(t testing.TB, d *libvirtxml.Domain) {
 	t.Helper()
 	path := filepath.Join(ns.fabric.StateDir(), d.Name+".qcow2")
-	out, err := exec.CommandContext(t.Context(), "qemu-img", "create", "-q", "-f", "qcow2", ns.n[0].HostPath(path), "1G").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	ns.makeQcow2(t, path)
 	d.Devices.Disks = append(d.Devices.Disks, libvirtxml.DomainDisk{
 		Device: "disk", Alias: uaAlias("root"), Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "qcow2"},
 		Source: fileSource(path), Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
 	})
+}
+
+// makeQcow2 makes an image of 1 GiB on the first node, unless it is there.
+func (ns *nodes) makeQcow2(t testing.TB, path string) {
+	t.Helper()
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.made[path] {
+		return
+	}
+	ns.made[path] = true
+	out, err := exec.CommandContext(t.Context(), "qemu-img", "create", "-q", "-f", "qcow2", ns.n[0].HostPath(path), "1G").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // plugs are the devices that a guest can get while it runs.

@@ -22,6 +22,7 @@ func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCan
 func TestQEMU(t *testing.T) {
 	ns := startNodes(t)
 	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
+	t.Run("one question lists all domains", func(t *testing.T) { testBulk(t, ns) })
 	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })

@@ -68,7 +68,7 @@ func resizeDisk(dom *virt.Domain, alias string, bytes uint64) error {
 		return err
 	}
 	if bytes == 0 {
-		if disk.Source == nil || disk.Source.Block == nil || disk.Driver != nil && disk.Driver.Type != "" && disk.Driver.Type != "raw" {
+		if !onBlockDevice(disk) {
 			return invalid("disk %s lies on no raw block device, whose size could be taken over", alias)
 		}
 		bytes = info.Physical
@@ -80,6 +80,12 @@ func resizeDisk(dom *virt.Domain, alias string, bytes uint64) error {
 		return invalid("disk %s has %d bytes already and does not shrink to %d", alias, info.Capacity, bytes)
 	}
 	return dom.BlockResize(disk.Target.Dev, bytes, virt.DOMAIN_BLOCK_RESIZE_BYTES)
+}
+
+// onBlockDevice tells whether the guest sees a block device of the host as it is.
+func onBlockDevice(disk *libvirtxml.DomainDisk) bool {
+	raw := disk.Driver == nil || disk.Driver.Type == "" || disk.Driver.Type == "raw"
+	return raw && disk.Source != nil && disk.Source.Block != nil
 }
 
 // invalid is the error of a request that cannot be fulfilled.

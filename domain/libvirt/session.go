@@ -97,73 +97,7 @@ func closeReason(r virt.ConnectCloseReason) string {
 // Callbacks only note the name: calling libvirt from its event loop would
 // deadlock. Tunable events are left out; their callback crashes the binding.
 func (d *Driver) subscribe(s *session) error {
-	tell := func(dom *virt.Domain, why string) {
-		if name, err := dom.GetName(); err == nil {
-			d.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
-		}
-	}
-	// changed is about the devices of a domain, too.
-	changed := func(dom *virt.Domain, why string) {
-		if name, err := dom.GetName(); err == nil {
-			d.names.forget(name)
-		}
-		tell(dom, why)
-	}
-	answered := func(dom *virt.Domain, alias string) {
-		if name, err := dom.GetName(); err == nil {
-			d.asked.end(deviceKey{name, alias})
-		}
-	}
-	c := s.conn
-	for _, register := range []func() (int, error){
-		func() (int, error) {
-			return c.DomainEventLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventLifecycle) {
-				changed(dom, lifecycleName(e.Event))
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventMetadataChangeRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventMetadataChange) {
-				tell(dom, "MetadataChange")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventDeviceAddedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventDeviceAdded) {
-				changed(dom, "DeviceAdded")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventDeviceRemovedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemoved) {
-				answered(dom, e.DevAlias)
-				changed(dom, "DeviceRemoved")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventDeviceRemovalFailedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemovalFailed) {
-				answered(dom, e.DevAlias)
-				tell(dom, "DeviceRemovalFailed")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventAgentLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventAgentLifecycle) {
-				tell(dom, "AgentLifecycle")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventIOErrorReasonRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventIOErrorReason) {
-				tell(dom, "IOError")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventJobCompletedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventJobCompleted) {
-				tell(dom, "JobCompleted")
-			})
-		},
-		func() (int, error) {
-			return c.DomainEventMemoryDeviceSizeChangeRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventMemoryDeviceSizeChange) {
-				tell(dom, "MemoryDeviceSizeChange")
-			})
-		},
-	} {
+	for _, register := range append(d.lifeEvents(s.conn), d.deviceEvents(s.conn)...) {
 		id, err := register()
 		if err != nil {
 			return translate("register for events", "", err)
@@ -171,6 +105,87 @@ func (d *Driver) subscribe(s *session) error {
 		s.callbacks = append(s.callbacks, id)
 	}
 	return nil
+}
+
+// tell passes a hint on.
+func (d *Driver) tell(dom *virt.Domain, why string) {
+	if name, err := dom.GetName(); err == nil {
+		d.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
+	}
+}
+
+// changed is a hint after which the domain may have other devices.
+func (d *Driver) changed(dom *virt.Domain, why string) {
+	if name, err := dom.GetName(); err == nil {
+		d.names.forget(name)
+	}
+	d.tell(dom, why)
+}
+
+// answered notes that the guest has released a device, or will not.
+func (d *Driver) answered(dom *virt.Domain, alias string) {
+	if name, err := dom.GetName(); err == nil {
+		d.asked.end(deviceKey{name, alias})
+	}
+}
+
+// lifeEvents register for what is about a whole domain.
+func (d *Driver) lifeEvents(c *virt.Connect) []func() (int, error) {
+	return []func() (int, error){
+		func() (int, error) {
+			return c.DomainEventLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventLifecycle) {
+				d.changed(dom, lifecycleName(e.Event))
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventMetadataChangeRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventMetadataChange) {
+				d.tell(dom, "MetadataChange")
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventAgentLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventAgentLifecycle) {
+				d.tell(dom, "AgentLifecycle")
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventJobCompletedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventJobCompleted) {
+				d.tell(dom, "JobCompleted")
+			})
+		},
+	}
+}
+
+// deviceEvents register for what is about the devices of a domain.
+func (d *Driver) deviceEvents(c *virt.Connect) []func() (int, error) {
+	return []func() (int, error){
+		func() (int, error) {
+			return c.DomainEventDeviceAddedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventDeviceAdded) {
+				d.changed(dom, "DeviceAdded")
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventDeviceRemovedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemoved) {
+				d.answered(dom, e.DevAlias)
+				d.changed(dom, "DeviceRemoved")
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventDeviceRemovalFailedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemovalFailed) {
+				d.answered(dom, e.DevAlias)
+				d.tell(dom, "DeviceRemovalFailed")
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventIOErrorReasonRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventIOErrorReason) {
+				d.tell(dom, "IOError")
+			})
+		},
+		func() (int, error) {
+			return c.DomainEventMemoryDeviceSizeChangeRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventMemoryDeviceSizeChange) {
+				d.tell(dom, "MemoryDeviceSizeChange")
+			})
+		},
+	}
 }
 
 func lifecycleName(e virt.DomainEventType) string {
