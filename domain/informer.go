@@ -65,8 +65,9 @@ type Informer struct {
 	records  map[string]*record
 	watchers map[*changeWatcher]struct{}
 	link     Connection
-	listed   bool // a listing has been taken in
-	unasked  int  // domains of the first listing that have not been settled
+	relinked chan struct{} // closed and dropped when link.Up changes; nil until asked for
+	listed   bool          // a listing has been taken in
+	unasked  int           // domains of the first listing that have not been settled
 	seq      uint64
 	started  bool
 	ended    bool
@@ -83,6 +84,9 @@ type Connection struct {
 	Since time.Time
 	// Err is why it is not up; nil if it is, or nothing was tried yet.
 	Err error
+	// Changed is closed when Up is no longer what it says here, or was not for a
+	// moment.
+	Changed <-chan struct{}
 }
 
 // Get returns what is known of a domain; false if there is none. What the state
@@ -127,7 +131,12 @@ func (i *Informer) Connected() bool { return i.Connection().Up }
 func (i *Informer) Connection() Connection {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.link
+	if i.relinked == nil {
+		i.relinked = make(chan struct{})
+	}
+	c := i.link
+	c.Changed = i.relinked
+	return c
 }
 
 // lockedLink notes how it is with the connection. It needs i.mu.
@@ -135,6 +144,10 @@ func (i *Informer) lockedLink(err error) {
 	up := err == nil
 	if i.link.Since.IsZero() || i.link.Up != up {
 		i.link.Since = i.Clock.Now()
+		if i.relinked != nil {
+			close(i.relinked)
+			i.relinked = nil
+		}
 	}
 	i.link.Up, i.link.Err = up, err
 }

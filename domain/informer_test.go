@@ -208,7 +208,9 @@ func TestInformer(t *testing.T) {
 				in.Errorf("connection %+v, synced %t", in.Connection(), in.HasSynced())
 			}
 			at := time.Now()
+			before := in.Connection()
 			in.Disconnect()
+			<-before.Changed
 			in.knows("a", "Running")
 			time.Sleep(time.Minute)
 			if c := in.Connection(); c.Up || !c.Since.Equal(at) || !errors.Is(c.Err, domain.ErrDisconnected) {

@@ -6,7 +6,7 @@
 //
 // [Reconciler] runs in any controller-runtime manager. It watches the objects
 // labelled with its node, as owner or as target of a migration (two caches, see
-// [NewCaches]), and the hypervisor's hints. A pass is gather, prepare, Decide
+// [NewCaches]), and the domains. A pass is gather, prepare, Decide
 // (package domain, pure), store, act:
 //
 //	VMI, domain ─▶ Sight ─▶ domain.Decide ─▶ one patch of the VMI ─▶ tasks at the hypervisor
@@ -30,13 +30,15 @@
 // and a holder that has lost track of a move asks the target, which alone can
 // tell, before it resumes or gives up the guest (package handoff, Stall).
 //
-// Events of the hypervisor are hints: everything is looked at when the process
-// starts, when a lost connection is back, and from time to time
-// (Reconciler.Resync). That finds guests that ended unseen, and files of guests
-// that went while no agent ran.
+// A domain.Informer knows the domains; [Source] makes its changes requests of a
+// controller. Besides, everything is looked at when the process starts, when a lost
+// connection is back, and from time to time (Reconciler.Resync). That finds guests that
+// ended unseen, and files of guests that went while no agent ran.
 //
-// One domain that hangs occupies one worker until its deadline and delays no
-// other. Migrations run beside the workers.
+// Every pass has a lane of its own: a worker waits for it a moment (Reconciler.LaneAfter)
+// and then serves others, while the pass goes on to its deadline. So any number of
+// domains that hang delays no other, and there is never more than one pass over a
+// guest. Migrations run beside the workers as well.
 //
 // [Workspace] prepares the files a guest needs on the node: disks, kernel,
 // cloud-init data. [Heartbeat] tells the cluster that the node can run guests.

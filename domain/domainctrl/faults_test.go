@@ -5,6 +5,7 @@ package domainctrl_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"testing"
@@ -41,7 +42,7 @@ func TestNode(t *testing.T) {
 		"serves a controller that knows no lease":              stockController,
 		"takes a stalled guest back if it never left":          stalledAndNotLeft,
 		"finds a stalled guest at the target":                  stalledAndArrived,
-		"is not held up by a guest that hangs":                 oneHangs,
+		"is not held up by any number of guests that hang":     manyHang,
 		"tells what keeps a guest from starting":               cannotStart,
 		"keeps a guest through a lost connection":              lostConnection,
 	} {
@@ -345,20 +346,32 @@ func stalledAndArrived(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-func oneHangs(t *testing.T, p *pair) {
-	p.a.edit = func(r *domainctrl.Reconciler) { r.Workers, r.CallTimeout = 2, time.Hour }
-	hung := p.create(t, "hung")
-	free := p.a.Inject(domaintest.Fault{Call: "Get", Domain: domain.Name(hung.Namespace, hung.Name), Hang: true})
+func manyHang(t *testing.T, p *pair) {
+	const guests = 20
+	p.a.edit = func(r *domainctrl.Reconciler) {
+		r.Workers, r.CallTimeout, r.LaneAfter = 2, time.Hour, interval
+	}
+	var hung []*v1.VirtualMachineInstance
+	var free []func()
+	for n := range guests {
+		vmi := p.create(t, fmt.Sprintf("hung-%d", n))
+		free = append(free, p.a.Inject(domaintest.Fault{Call: "MigrationProgress", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true}))
+		hung = append(hung, vmi)
+	}
 	p.a.start(t)
-	p.offer(t, hung, p.a)
-	eventually(t, "the guest to hang", func() bool { return p.a.Calls("Get") > 0 })
+	for _, vmi := range hung {
+		p.offer(t, vmi, p.a)
+	}
+	eventually(t, "the guests to hang", func() bool { return p.a.Calls("MigrationProgress") >= guests })
 	for _, name := range []string{"one", "two", "three"} {
 		vmi := p.create(t, name)
 		p.offer(t, vmi, p.a)
-		p.until(t, "the guest to run beside it", vmi, func(handoff.Lease) bool { return vmi.Status.Phase == v1.Running })
+		p.until(t, "the guest to run beside them", vmi, func(handoff.Lease) bool { return vmi.Status.Phase == v1.Running })
 	}
-	free()
-	p.runsOn(t, hung, p.a)
+	for n, vmi := range hung {
+		free[n]()
+		p.runsOn(t, vmi, p.a)
+	}
 }
 
 func cannotStart(t *testing.T, p *pair) {

@@ -22,15 +22,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
 )
 
-// DefaultWorkers is how many guests are worked on at a time. A hung domain
-// holds one of them until its deadline.
+// DefaultWorkers is how many guests are worked on at a time, those not counted
+// whose pass takes longer than a worker waits for it.
 const DefaultWorkers = 10
+
+// DefaultLaneAfter is how long a worker waits for a pass.
+const DefaultLaneAfter = time.Second
 
 // DefaultCallTimeout bounds one question to, or operation of, the hypervisor.
 const DefaultCallTimeout = 30 * time.Second
@@ -53,6 +57,9 @@ type Reconciler struct {
 	// Hypervisor is the node's. Live migration needs it to be a
 	// domain.Migrator as well.
 	Hypervisor domain.Hypervisor
+	// Informer knows the domains of Hypervisor; whoever made it runs it. Defaults to
+	// one of the reconciler's own, which the manager runs.
+	Informer *domain.Informer
 	// Workspace prepares the guests' files.
 	Workspace *Workspace
 	// Client writes; APIReader reads without a cache.
@@ -69,8 +76,13 @@ type Reconciler struct {
 	CallTimeout time.Duration
 	// Resync defaults to DefaultResync.
 	Resync time.Duration
+	// LaneAfter is how long a worker waits for the pass over a guest before it turns
+	// to the next one, and the pass goes on beside the workers. Defaults to
+	// DefaultLaneAfter.
+	LaneAfter time.Duration
 
 	moves    *moves
+	lanes    *lanes
 	troubles troubles
 	notices  notices
 }
@@ -81,11 +93,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := r.complete(); err != nil {
 		return err
 	}
-	r.moves = newMoves(r.Clock)
+	r.moves, r.lanes = newMoves(r.Clock), newLanes()
+	if err := r.inform(mgr); err != nil {
+		return err
+	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("node").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		WatchesRawSource(r.hints()).
-		WatchesRawSource(r.moves.source())
+		WatchesRawSource(r.moves.source()).
+		WatchesRawSource(r.lanes.source()).
+		WatchesRawSource(Source(r.Informer)).
+		WatchesRawSource(r.resyncs())
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
 		if err := mgr.Add(c); err != nil {
 			return fmt.Errorf("domainctrl: add a cache to the manager: %w", err)
@@ -94,6 +111,30 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			&handler.TypedEnqueueRequestForObject[*v1.VirtualMachineInstance]{}))
 	}
 	return b.Complete(r)
+}
+
+// informing runs an informer in a manager, on every node.
+type informing struct{ *domain.Informer }
+
+// Start runs the informer until ctx ends.
+func (i informing) Start(ctx context.Context) error { return i.Run(ctx) }
+
+// NeedLeaderElection is false: every node has domains of its own.
+func (i informing) NeedLeaderElection() bool { return false }
+
+// inform lets the manager run what goes on beside the workers.
+func (r *Reconciler) inform(mgr ctrl.Manager) error {
+	beside := []manager.Runnable{r.lanes}
+	if r.Informer == nil {
+		r.Informer = &domain.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
+		beside = append(beside, informing{r.Informer})
+	}
+	for _, b := range beside {
+		if err := mgr.Add(b); err != nil {
+			return fmt.Errorf("domainctrl: add to the manager: %w", err)
+		}
+	}
+	return nil
 }
 
 // complete checks what is required and fills in defaults.
@@ -124,11 +165,20 @@ func (r *Reconciler) complete() error {
 	if r.Resync == 0 {
 		r.Resync = DefaultResync
 	}
+	if r.LaneAfter == 0 {
+		r.LaneAfter = DefaultLaneAfter
+	}
 	return errors.Join(missing...)
 }
 
-// Reconcile makes one pass over one guest.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
+// Reconcile makes one pass over one guest. It returns before the pass ends if that
+// takes longer than LaneAfter; the pass then asks for the next one itself. There is
+// never more than one over a guest.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	return r.lanes.do(ctx, req, r.LaneAfter, func(ctx context.Context) (reconcile.Result, error) { return r.reconcile(ctx, req) })
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
 	ctx, span := tracer.Start(ctx, "node.Reconcile")
 	span.SetAttributes(attribute.String("vmi", req.String()), attribute.String("node", r.NodeName))
 	defer func() {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,55 +15,43 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-
-	"github.com/virtloom/virtloom/domain"
 )
 
 // resyncRetry is how soon a look at everything that failed is repeated.
 const resyncRetry = time.Second
 
-// hints turns what the hypervisor tells into passes over guests. After a lost
-// connection everything is looked at again, since what happened meanwhile was
-// told to nobody, and from time to time without a cause: a hint is no promise.
-func (r *Reconciler) hints() source.Source {
+// resyncs asks for a pass over everything on the node: at the start, when a lost
+// connection is back, for passes that failed meanwhile wait longer and longer, and
+// from time to time without a cause.
+func (r *Reconciler) resyncs() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		hints, err := r.Hypervisor.Watch(ctx)
-		if err != nil {
-			return fmt.Errorf("domainctrl: watch the hypervisor: %w", err)
-		}
-		go r.follow(ctx, hints, q)
+		go r.resync(ctx, q)
 		return nil
 	})
 }
 
-func (r *Reconciler) follow(ctx context.Context, hints <-chan domain.Event, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	log := ctrl.LoggerFrom(ctx).WithName("hints")
-	resync := time.NewTimer(r.Resync)
-	defer resync.Stop()
+func (r *Reconciler) resync(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	log := ctrl.LoggerFrom(ctx).WithName("resync")
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	last := r.Informer.Connection()
 	for {
-		again := false
+		c := r.Informer.Connection()
+		switch {
+		case c.Since.Equal(last.Since):
+		case c.Up:
+			log.Info("The hypervisor answers")
+			pause.Reset(0)
+		default:
+			log.Error(c.Err, "The hypervisor does not answer")
+		}
+		last = c
 		select {
-		case h, open := <-hints:
-			if !open {
-				return
-			}
-			switch h.Kind {
-			case domain.Changed:
-				if key, ours := keyOf(h.Domain); ours {
-					q.Add(reconcile.Request{NamespacedName: key})
-				}
-			case domain.Lost:
-				log.Error(h.Err, "Lost the connection to the hypervisor")
-			case domain.Resync:
-				again = true
-			}
-		case <-resync.C:
-			again = true
+		case <-c.Changed:
+		case <-pause.C:
+			pause.Reset(r.everything(ctx, q))
 		case <-ctx.Done():
 			return
-		}
-		if again {
-			resync.Reset(r.everything(ctx, q))
 		}
 	}
 }
@@ -76,7 +63,7 @@ func (r *Reconciler) everything(ctx context.Context, q workqueue.TypedRateLimiti
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
 	if err != nil {
-		ctrl.LoggerFrom(ctx).WithName("hints").Error(err, "Could not list all there is to look at")
+		ctrl.LoggerFrom(ctx).WithName("resync").Error(err, "Could not list all there is to look at")
 		return resyncRetry
 	}
 	return r.Resync
@@ -87,14 +74,9 @@ func (r *Reconciler) everything(ctx context.Context, q workqueue.TypedRateLimiti
 func (r *Reconciler) all(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	keys := map[types.NamespacedName]bool{}
 	var errs []error
-	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
-	defer cancel()
-	states, err := r.Hypervisor.List(ctx)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("domainctrl: list the domains of the node: %w", err))
-	}
-	for i := range states {
-		if key, ours := keyOf(states[i].Name); ours {
+	for _, st := range r.Informer.List() {
+		// What is not known to be somebody else's may be ours.
+		if key, named := keyOf(st.Name); named && (st.Ours() || st.Domain == nil) {
 			keys[key] = true
 		}
 	}
@@ -113,10 +95,4 @@ func (r *Reconciler) all(ctx context.Context) (map[types.NamespacedName]bool, er
 		}
 	}
 	return keys, errors.Join(errs...)
-}
-
-// keyOf splits the name of a domain; a namespace holds no underscore.
-func keyOf(name string) (types.NamespacedName, bool) {
-	ns, n, ours := strings.Cut(name, "_")
-	return types.NamespacedName{Namespace: ns, Name: n}, ours && ns != "" && n != ""
 }
