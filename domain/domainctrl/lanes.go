@@ -18,8 +18,8 @@ import (
 
 // Pauses of a guest whose passes fail after their worker has left them.
 const (
-	laneRetryMin = time.Second
-	laneRetryMax = time.Minute
+	laneRetryFirst = time.Second
+	laneRetryMost = time.Minute
 )
 
 // lanes give every guest a goroutine of its own for its pass. A worker waits for it a
@@ -173,7 +173,7 @@ func (n *lanes) end(ctx context.Context, req reconcile.Request, l *lane, result 
 	case terminal:
 		delete(n.fails, req)
 	case err != nil:
-		n.queue.AddAfter(req, min(laneRetryMin<<min(n.fails[req], 10), laneRetryMax))
+		n.queue.AddAfter(req, min(laneRetryFirst<<min(n.fails[req], 10), laneRetryMost))
 		n.fails[req]++
 	case result.RequeueAfter > 0:
 		n.queue.AddAfter(req, result.RequeueAfter)
