@@ -19,7 +19,7 @@ import (
 // Pauses of a guest whose passes fail after their worker has left them.
 const (
 	laneRetryFirst = time.Second
-	laneRetryMost = time.Minute
+	laneRetryMost  = time.Minute
 )
 
 // lanes give every guest a goroutine of its own for its pass. A worker waits for it a
