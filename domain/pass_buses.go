@@ -63,14 +63,12 @@ func scsiDriver(c *Conversion) *libvirtxml.DomainControllerDriver {
 	return out
 }
 
-// dedicatedSCSI tells whether a disk on the SCSI bus asks for a thread of its own.
+// dedicatedSCSI tells whether a disk on the SCSI bus has a thread of its own. One
+// that comes later cannot change the controller any more.
 func dedicatedSCSI(c *Conversion) bool {
-	dedicated := map[string]bool{}
-	for _, d := range c.VMI.Spec.Domain.Devices.Disks {
-		dedicated[d.Name] = isTrue(d.DedicatedIOThread)
-	}
 	return slices.ContainsFunc(c.Domain.Devices.Disks, func(d libvirtxml.DomainDisk) bool {
-		return d.Target.Bus == busSCSI && dedicated[nameOf(d.Alias)]
+		name := nameOf(d.Alias)
+		return d.Target.Bus == busSCSI && c.ownThread(name) && !c.hotpluggable(name)
 	})
 }
 
