@@ -55,6 +55,9 @@ const (
 const (
 	// GuestShutdown: guests of Definition shut down when asked.
 	GuestShutdown Ability = "GuestShutdown"
+	// FullAgent: the agent of a domain fit for Agent can freeze file systems and set
+	// the clock.
+	FullAgent Ability = "FullAgent"
 	// SlowMigration: a migration can be made to last until it is aborted.
 	SlowMigration Ability = "SlowMigration"
 	// Crashes: Driver.Crash is there.

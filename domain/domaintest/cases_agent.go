@@ -54,10 +54,8 @@ var agentCases = map[string]conformanceCase{
 			s.is(command, err, domain.ErrInvalid)
 		}
 	}},
-	"file systems freeze and thaw, each repeated": {needs: []Ability{Agent}, run: func(s *suite) {
-		if !slices.Contains(s.startWithAgent().Commands, "guest-fsfreeze-freeze") {
-			s.Skip("the agent of this guest cannot freeze")
-		}
+	"file systems freeze and thaw, each repeated": {needs: []Ability{Agent, FullAgent}, run: func(s *suite) {
+		s.startWithAgent()
 		for _, frozen := range []bool{true, true, false, false, true, false} {
 			do := s.agent().Thaw
 			if frozen {
@@ -71,6 +69,17 @@ var agentCases = map[string]conformanceCase{
 			}
 		}
 	}},
+	"freezing and thawing a guest without file systems does no harm": {needs: []Ability{Agent}, run: func(s *suite) {
+		s.startWithAgent()
+		for range 2 {
+			s.ok("freeze", s.agent().Freeze(s.ctx, s.name))
+			s.ok("thaw", s.agent().Thaw(s.ctx, s.name))
+		}
+		info, err := s.agent().GuestInfo(s.ctx, s.name)
+		if err != nil || info.Frozen {
+			s.Errorf("guest is %+v, %v", info, err)
+		}
+	}},
 	"a paused guest's agent says nothing": {needs: []Ability{Agent}, run: func(s *suite) {
 		s.startWithAgent()
 		s.must(domain.Suspend)
@@ -78,7 +87,7 @@ var agentCases = map[string]conformanceCase{
 		s.is("guest info", err, domain.ErrInvalidState)
 		s.is("freeze", s.agent().Freeze(s.ctx, s.name), domain.ErrInvalidState)
 	}},
-	"the guest's clock can be set": {needs: []Ability{Agent}, run: func(s *suite) {
+	"the guest's clock can be set": {needs: []Ability{Agent, FullAgent}, run: func(s *suite) {
 		s.startWithAgent()
 		s.ok("set time", s.agent().SetTime(s.ctx, s.name, time.Unix(2_000_000_000, 0)))
 	}},

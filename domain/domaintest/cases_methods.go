@@ -3,8 +3,10 @@
 package domaintest
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
@@ -107,29 +109,64 @@ func ability[A any](s *suite) A {
 	return a
 }
 
-// console opens the console of the case with what is read from it, a chunk a time.
-func (s *suite) console(ctx context.Context, alias string) (io.ReadWriteCloser, <-chan string) {
+// openConsole is an open console with all that was read from it.
+type openConsole struct {
+	io.ReadWriteCloser
+	ended chan struct{} // closed after the last byte
+
+	mu   sync.Mutex
+	said []byte
+}
+
+// console opens the console of the case. It is read at once: a guest stands still
+// while nobody takes what it says.
+func (s *suite) console(ctx context.Context) *openConsole {
 	s.Helper()
-	c, err := s.opener().OpenConsole(ctx, s.name, alias)
+	inner, err := s.opener().OpenConsole(ctx, s.name, "")
 	s.ok("open console", err)
-	said := make(chan string)
+	c := &openConsole{ReadWriteCloser: inner, ended: make(chan struct{})}
 	go func() {
-		defer close(said)
+		defer close(c.ended)
 		buf := make([]byte, 512)
 		for {
 			n, err := c.Read(buf)
-			if n > 0 {
-				select {
-				case said <- string(buf[:n]):
-				case <-s.ctx.Done():
-					return
-				}
-			}
+			c.mu.Lock()
+			c.said = append(c.said, buf[:n]...)
+			c.mu.Unlock()
 			if err != nil {
 				return
 			}
 		}
 	}()
 	s.Cleanup(func() { _ = c.Close() })
-	return c, said
+	return c
+}
+
+// heard tells whether the guest has said something.
+func (c *openConsole) heard(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Contains(c.said, []byte(what))
+}
+
+// echoes types until what was typed comes back; a guest that boots is deaf.
+func (s *suite) echoes(c *openConsole) {
+	s.Helper()
+	const word = "virtloom-echo"
+	s.until("echo of the console", func() bool {
+		if _, err := c.Write([]byte(word + "\n")); err != nil {
+			s.Fatalf("write: %v", err)
+		}
+		return c.heard(word)
+	})
+}
+
+// drains waits for the end of a console.
+func (s *suite) drains(c *openConsole) {
+	s.Helper()
+	select {
+	case <-c.ended:
+	case <-s.ctx.Done():
+		s.Fatal("the console did not end")
+	}
 }

@@ -5,7 +5,6 @@ package domaintest
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/virtloom/virtloom/domain"
 )
@@ -97,8 +96,7 @@ func (s *suite) snapshots(want ...string) []domain.Snapshot {
 var consoleCases = map[string]conformanceCase{
 	"a console carries both ways": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
-		c, said := s.console(s.ctx, "")
-		s.echoes(c.Write, said)
+		s.echoes(s.console(s.ctx))
 	}},
 	"a console that is not there is not found": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
@@ -108,78 +106,39 @@ var consoleCases = map[string]conformanceCase{
 	"a console ends with its context": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
 		ctx, cancel := context.WithCancel(s.ctx)
-		_, said := s.console(ctx, "")
+		c := s.console(ctx)
 		cancel()
-		s.drains(said)
+		s.drains(c)
 	}},
 	"a console ends when it is closed, more than once": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
-		c, said := s.console(s.ctx, "")
+		c := s.console(s.ctx)
 		s.ok("close", c.Close())
 		s.ok("close again", c.Close())
-		s.drains(said)
+		s.drains(c)
 		if _, err := c.Write([]byte("x")); err == nil {
 			s.Error("it can be written to")
 		}
 	}},
 	"a console ends with its guest": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
-		_, said := s.console(s.ctx, "")
+		c := s.console(s.ctx)
 		s.must(domain.Destroy)
-		s.drains(said)
+		s.drains(c)
 	}},
 	"who opens a console cuts off who had it": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
-		_, first := s.console(s.ctx, "")
-		c, second := s.console(s.ctx, "")
+		first, second := s.console(s.ctx), s.console(s.ctx)
 		s.drains(first)
-		s.echoes(c.Write, second)
+		s.echoes(second)
 	}},
 	"an open console holds up no operation": {needs: []Ability{Consoles}, run: func(s *suite) {
 		s.start()
-		s.console(s.ctx, "")
+		s.console(s.ctx)
 		s.must(domain.Suspend)
 		s.must(domain.Resume)
 		if _, err := s.Hypervisor.List(s.ctx); err != nil {
 			s.Error(err)
 		}
 	}},
-}
-
-// echoes types until what was typed comes back; a guest that boots is deaf.
-func (s *suite) echoes(write func([]byte) (int, error), said <-chan string) {
-	s.Helper()
-	const word = "virtloom-echo"
-	heard := ""
-	s.until("echo of the console", func() bool {
-		if _, err := write([]byte(word + "\n")); err != nil {
-			s.Fatalf("write: %v", err)
-		}
-		for {
-			select {
-			case chunk, open := <-said:
-				if !open {
-					s.Fatalf("the console ended after %q", heard)
-				}
-				heard += chunk
-			default:
-				return strings.Contains(heard, word)
-			}
-		}
-	})
-}
-
-// drains waits for the end of a console.
-func (s *suite) drains(said <-chan string) {
-	s.Helper()
-	for {
-		select {
-		case _, open := <-said:
-			if !open {
-				return
-			}
-		case <-s.ctx.Done():
-			s.Fatal("the console did not end")
-		}
-	}
 }

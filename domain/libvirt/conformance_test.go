@@ -73,7 +73,7 @@ func TestLibvirtTestDriverConforms(t *testing.T) {
 			Unsupported: map[domaintest.Ability]string{
 				domaintest.StartPaused: none, domaintest.Migration: none, domaintest.SlowMigration: none, domaintest.Crashes: none,
 				domaintest.DiskHotplug: none, domaintest.SCSIHotplug: none, domaintest.InterfaceHotplug: none, domaintest.MemoryHotplug: none,
-				domaintest.MediumChange: none, domaintest.DiskResize: none, domaintest.Agent: none, domaintest.Consoles: none,
+				domaintest.MediumChange: none, domaintest.DiskResize: none, domaintest.Agent: none, domaintest.FullAgent: none, domaintest.Consoles: none,
 				domaintest.DeviceStatistics: "libvirt's test driver counts nothing",
 				domaintest.Reconnects:       "it lives in this process",
 			},

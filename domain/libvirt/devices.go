@@ -10,14 +10,16 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
 )
 
 // deviceChange attaches, detaches or updates one device.
 type deviceChange struct {
-	verb  domain.Verb
-	key   deviceKey
-	xml   string
-	asked *unplugs
+	verb   domain.Verb
+	key    deviceKey
+	device domain.Device
+	xml    string
+	asked  *unplugs
 }
 
 func newDeviceChange(op domain.Operation, asked *unplugs) (deviceChange, error) {
@@ -29,7 +31,7 @@ func newDeviceChange(op domain.Operation, asked *unplugs) (deviceChange, error) 
 	if err != nil {
 		return deviceChange{}, fmt.Errorf("%s: %w", op, err)
 	}
-	return deviceChange{verb: op.Verb, key: deviceKey{op.Domain, alias}, xml: xml, asked: asked}, nil
+	return deviceChange{verb: op.Verb, key: deviceKey{op.Domain, alias}, device: op.Device, xml: xml, asked: asked}, nil
 }
 
 // part is a running domain or a definition, which are changed one after the other.
@@ -96,11 +98,35 @@ func (d deviceChange) change(dom *virt.Domain, has bool, p part) error {
 	if !has {
 		return virt.Error{Code: virt.ERR_DEVICE_MISSING, Message: "no device " + d.key.alias}
 	}
-	err := dom.UpdateDeviceFlags(d.xml, p.flags)
+	xml, err := d.placed(dom, p)
+	if err != nil {
+		return err
+	}
+	err = dom.UpdateDeviceFlags(xml, p.flags)
 	if p == definitionPart && code(err, virt.ERR_OPERATION_UNSUPPORTED) {
 		return d.replace(dom)
 	}
 	return err
+}
+
+// placed is the XML of the device for an update. libvirt finds memory by its address
+// and not by its alias.
+func (d deviceChange) placed(dom *virt.Domain, p part) (string, error) {
+	memory, ok := d.device.(*libvirtxml.DomainMemorydev)
+	if !ok || memory.Address != nil {
+		return d.xml, nil
+	}
+	x, err := parsed(dom, p.xml)
+	if err != nil {
+		return "", err
+	}
+	at := *memory
+	for i := range x.Devices.Memorydevs {
+		if m := &x.Devices.Memorydevs[i]; m.Alias != nil && m.Alias.Name == d.key.alias {
+			at.Address = m.Address
+		}
+	}
+	return at.Marshal()
 }
 
 // replace changes a device in the definition where libvirt can change it only in

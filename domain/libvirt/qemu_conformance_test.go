@@ -25,6 +25,9 @@ func testConformance(t *testing.T, ns *nodes) {
 			Peer:       open(t, there.URI(), libvirt.Options{}),
 			PeerURI:    "qemu+tcp://" + there.Address() + "/system",
 			Definition: ns.definition, Fit: ns.fit(), Devices: ns.plugs(),
+			Unsupported: map[domaintest.Ability]string{
+				domaintest.FullAgent: "the guest image has nothing but memory to freeze, and no hwclock",
+			},
 			Crash: func(t testing.TB, name string) { killQEMU(t, here, name) },
 			Disconnect: func(t testing.TB) {
 				if err := here.KillLibvirtd(t.Context()); err != nil {

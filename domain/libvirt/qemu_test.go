@@ -23,6 +23,7 @@ func TestQEMU(t *testing.T) {
 	ns := startNodes(t)
 	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
 	t.Run("one question lists all domains", func(t *testing.T) { testBulk(t, ns) })
+	t.Run("an attach that the definition refuses is taken back", func(t *testing.T) { testRollBack(t, ns) })
 	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
