@@ -24,6 +24,8 @@ func TestQEMU(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
 	t.Run("one question lists all domains", func(t *testing.T) { testBulk(t, ns) })
 	t.Run("an attach that the definition refuses is taken back", func(t *testing.T) { testRollBack(t, ns) })
+	t.Run("a guest that hangs has statistics", func(t *testing.T) { testHungStatistics(t, ns) })
+	t.Run("a console on a terminal", func(t *testing.T) { testTerminal(t, ns) })
 	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
