@@ -21,7 +21,8 @@ func buses(c *Conversion) {
 	if needsUSB(c) {
 		usb = "qemu-xhci"
 	}
-	c.addController(busUSB, 0, usb)
+	// Empty structs are what libvirtxml reads from a controller without options.
+	c.addController(busUSB, 0, usb).USB = &libvirtxml.DomainControllerUSB{}
 	d := c.Domain.Devices
 	scsi := slices.ContainsFunc(d.Disks, func(d libvirtxml.DomainDisk) bool { return d.Target.Bus == busSCSI })
 	if scsi || !c.VMI.Spec.Domain.Devices.DisableHotplug {
@@ -34,7 +35,8 @@ func buses(c *Conversion) {
 	// Without a serial console there is no controller in the domain, as with
 	// KubeVirt; libvirt adds one for the guest agent's channel.
 	if !isFalse(c.VMI.Spec.Domain.Devices.AutoattachSerialConsole) {
-		c.addController("virtio-serial", 0, c.virtioModel()).Driver = controllerDriver(c)
+		serial := c.addController("virtio-serial", 0, c.virtioModel())
+		serial.Driver, serial.VirtIOSerial = controllerDriver(c), &libvirtxml.DomainControllerVirtIOSerial{}
 	}
 }
 

@@ -95,7 +95,7 @@ func inputs(c *Conversion) error {
 		return nil
 	}
 	add := func(kind, bus string) {
-		c.Domain.Devices.Inputs = append(c.Domain.Devices.Inputs, libvirtxml.DomainInput{Type: kind, Bus: bus})
+		c.Domain.Devices.Inputs = append(c.Domain.Devices.Inputs, libvirtxml.DomainInput{Type: kind, Bus: bus, Source: noInputSource()})
 	}
 	switch c.arch.name {
 	case specARM:
@@ -109,8 +109,11 @@ func inputs(c *Conversion) error {
 	return nil
 }
 
+// noInputSource is what libvirtxml reads from a device that QEMU emulates.
+func noInputSource() *libvirtxml.DomainInputSource { return &libvirtxml.DomainInputSource{} }
+
 func (c *Conversion) tablet(field string, in *v1.Input) (libvirtxml.DomainInput, error) {
-	out := libvirtxml.DomainInput{Type: inputTablet, Alias: alias(in.Name), Bus: string(in.Bus)}
+	out := libvirtxml.DomainInput{Type: inputTablet, Alias: alias(in.Name), Bus: string(in.Bus), Source: noInputSource()}
 	if in.Type != v1.InputTypeTablet {
 		return out, c.Invalid(field+".type", fmt.Sprintf("%q is no input device", in.Type), "use tablet")
 	}

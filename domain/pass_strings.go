@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"encoding/xml"
 	"fmt"
 	"reflect"
 	"strings"
@@ -12,35 +13,42 @@ import (
 // the domain is written, so no string of a user can become an element; but what
 // cannot be written would be replaced without a word.
 func fitStrings(c *Conversion) error {
-	return fit(c, "domain", reflect.ValueOf(c.Domain))
+	path, bad := unfit(reflect.ValueOf(c.Domain).Elem())
+	if bad == nil {
+		return nil
+	}
+	return c.Invalid("spec", fmt.Sprintf("the value for domain%s has the character %U, which XML cannot hold", path, *bad), "remove it")
 }
 
-func fit(c *Conversion, path string, v reflect.Value) error {
+var elementName = reflect.TypeFor[xml.Name]()
+
+// unfit finds a character that XML cannot hold and where it is. The path is put
+// together on the way back, since there hardly ever is one.
+func unfit(v reflect.Value) (path string, bad *rune) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if v.IsNil() {
-			return nil
+		if !v.IsNil() {
+			return unfit(v.Elem())
 		}
-		return fit(c, path, v.Elem())
 	case reflect.Struct:
-		t := v.Type()
+		if v.Type() == elementName {
+			return "", nil
+		}
 		for i := range v.NumField() {
-			if name := t.Field(i).Name; name != "XMLName" {
-				if err := fit(c, path+"."+strings.ToLower(name), v.Field(i)); err != nil {
-					return err
-				}
+			if path, bad = unfit(v.Field(i)); bad != nil {
+				return "." + strings.ToLower(v.Type().Field(i).Name) + path, bad
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			if err := fit(c, fmt.Sprintf("%s[%d]", path, i), v.Index(i)); err != nil {
-				return err
+			if path, bad = unfit(v.Index(i)); bad != nil {
+				return fmt.Sprintf("[%d]%s", i, path), bad
 			}
 		}
 	case reflect.String:
-		if r, bad := unfitForXML(v.String()); bad {
-			return c.Invalid("spec", fmt.Sprintf("the value for %s has the character %U, which XML cannot hold", path, r), "remove it")
+		if r, found := unfitForXML(v.String()); found {
+			return "", &r
 		}
 	}
-	return nil
+	return "", nil
 }

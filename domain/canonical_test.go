@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain_test
+
+import (
+	"encoding/xml"
+	"reflect"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// A domain that was written and read is the same struct: differences are found by
+// comparing structs, where what XML cannot express would be one forever.
+func TestConvertedDomainsAreWhatTheirXMLSays(t *testing.T) {
+	for name, vmi := range corpus(t) {
+		if refusedGuests[name] != "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			d, err := domain.Convert(vmi, domain.AssumeFacts(vmi))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := d.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again := &libvirtxml.Domain{}
+			if err := again.Unmarshal(s); err != nil {
+				t.Fatal(err)
+			}
+			forgetNames(reflect.ValueOf(d))
+			forgetNames(reflect.ValueOf(again))
+			if diff := cmp.Diff(d, again); diff != "" {
+				t.Errorf("(-converted +read):\n%s", diff)
+			}
+		})
+	}
+}
+
+// forgetNames clears the names of elements, which only reading fills in.
+func forgetNames(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			forgetNames(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			forgetNames(v.Index(i))
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[xml.Name]() {
+			v.SetZero()
+			return
+		}
+		for i := range v.NumField() {
+			forgetNames(v.Field(i))
+		}
+	}
+}
