@@ -103,6 +103,46 @@ func testHungStatistics(t *testing.T, ns *nodes) {
 	}
 }
 
+// testHungAgent stops the process of a guest whose agent is talked to: the
+// conversation ends with its deadline, operations do not wait for it, and when the
+// guest goes on so does its agent.
+func testHungAgent(t *testing.T, ns *nodes) {
+	d := open(t, ns.n[0].URI(), libvirt.Options{})
+	def := ns.definition(t, "hung-agent")
+	ns.fit()[domaintest.Agent](t, def)
+	t.Cleanup(func() { destroy(t, def.Name, d) })
+	if err := d.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}); err != nil {
+		t.Fatal(err)
+	}
+	answers := func() bool {
+		_, err := d.GuestInfo(t.Context(), def.Name)
+		return err == nil
+	}
+	await(t, "an answer of the agent", answers)
+	pid := findQEMU(t, ns.n[0], def.Name)
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goOn := sync.OnceValue(func() error { return syscall.Kill(pid, syscall.SIGCONT) })
+	t.Cleanup(func() { _ = goOn() })
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	talked := make(chan error, 1)
+	go func() { talked <- d.Freeze(ctx, def.Name) }()
+	m := domain.Metadata{Name: "n", UID: "u", Epoch: 5}
+	if err := d.Apply(t.Context(), domain.Operation{Verb: domain.SetMetadata, Domain: def.Name, Metadata: m}); err != nil {
+		t.Errorf("an operation meanwhile: %v", err)
+	}
+	if err := <-talked; !errors.Is(err, domain.ErrNoAgent) && !errors.Is(err, domain.ErrTimeout) {
+		t.Errorf("the agent hangs: %v", err)
+	}
+	if err := goOn(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "an answer of the agent afterwards", answers)
+}
+
 // transcript is what a console has said.
 type transcript struct {
 	mu   sync.Mutex

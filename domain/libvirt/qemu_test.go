@@ -25,6 +25,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("one question lists all domains", func(t *testing.T) { testBulk(t, ns) })
 	t.Run("an attach that the definition refuses is taken back", func(t *testing.T) { testRollBack(t, ns) })
 	t.Run("a guest that hangs has statistics", func(t *testing.T) { testHungStatistics(t, ns) })
+	t.Run("an agent that hangs holds up itself only", func(t *testing.T) { testHungAgent(t, ns) })
 	t.Run("a console on a terminal", func(t *testing.T) { testTerminal(t, ns) })
 	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
