@@ -143,8 +143,7 @@ func (d *decision) offered() error {
 		d.again(pollMove)
 		return nil
 	}
-	d.synchronized()
-	if d.Obstacle != nil || d.State == nil && !d.ready() {
+	if d.hindered(d.State == nil) {
 		return nil
 	}
 	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {

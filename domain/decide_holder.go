@@ -113,8 +113,7 @@ func (d *decision) holderWithoutGuest() error {
 		return d.gone()
 	}
 	if d.startable() {
-		d.synchronized()
-		if d.Obstacle != nil || !d.ready() {
+		if d.hindered(true) {
 			return nil
 		}
 		return d.start()

@@ -5,8 +5,6 @@ package domain
 import (
 	"time"
 
-	v1 "kubevirt.io/api/core/v1"
-
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -116,18 +114,4 @@ func (d *decision) thawInTime() {
 	}
 	d.do(Task{Verb: TaskThaw, Why: "nobody has thawed its file systems in time"})
 	d.remember("its file systems are thawed", func(m *Metadata) { m.ThawAt = nil })
-}
-
-// ready tells whether the hotplugged volumes that the guest is to start with have
-// arrived on the node, and notes those that just have.
-func (d *decision) ready() bool {
-	d.plan.VMI.Status.VolumeStatus = VolumeStatus(d.VMI, d.observation())
-	for i := range d.VMI.Status.VolumeStatus {
-		s := &d.VMI.Status.VolumeStatus[i]
-		if hotplugged(d.VMI, s) && s.Phase != v1.VolumeReady && s.Phase != v1.HotplugVolumeMounted {
-			d.again(time.Second)
-			return false
-		}
-	}
-	return true
 }

@@ -4,6 +4,7 @@ package domain
 
 import (
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -62,6 +63,29 @@ func (d *decision) synchronized() {
 		reason = ReasonInvalidSpec
 	}
 	d.outOfSync(reason, d.Obstacle.Error())
+}
+
+// hindered tells what keeps the guest from running here, and whether anything does.
+// One that is to be started now needs its volumes as well.
+func (d *decision) hindered(start bool) bool {
+	d.synchronized()
+	return d.Obstacle != nil || start && !d.ready()
+}
+
+// ready tells whether the hotplugged volumes that the guest is to start with have
+// arrived on the node, and notes those that just have.
+func (d *decision) ready() bool {
+	o := d.observation()
+	o.State = nil // what is left of an earlier try is no guest
+	d.plan.VMI.Status.VolumeStatus = VolumeStatus(d.VMI, o)
+	for i := range d.VMI.Status.VolumeStatus {
+		s := &d.VMI.Status.VolumeStatus[i]
+		if hotplugged(d.VMI, s) && !inUse(s.Phase) {
+			d.again(time.Second)
+			return false
+		}
+	}
+	return true
 }
 
 func (d *decision) outOfSync(reason, message string) {

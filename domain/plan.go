@@ -82,10 +82,11 @@ const (
 	TaskAbort TaskVerb = "AbortMigration"
 	// TaskCleanup removes the guest's files on this node.
 	TaskCleanup TaskVerb = "Cleanup"
-	// TaskFreeze and TaskThaw hold and release writes to the guest's file systems,
-	// by its agent; see [GuestAgent].
+	// TaskFreeze holds writes to the guest's file systems, by its agent; see
+	// [GuestAgent].
 	TaskFreeze TaskVerb = "Freeze"
-	TaskThaw   TaskVerb = "Thaw"
+	// TaskThaw releases them.
+	TaskThaw TaskVerb = "Thaw"
 	// TaskSyncTime sets the guest's clock, by its agent, to the present. It may fail
 	// without consequence; see [Task.Optional].
 	TaskSyncTime TaskVerb = "SyncTime"

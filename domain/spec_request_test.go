@@ -154,7 +154,7 @@ func TestAFreezeKeepsWhenItEnds(t *testing.T) {
 	}
 	s.State.Metadata = stored(t, plan.Tasks[0].Operation.Metadata)
 	if at := s.State.Metadata.ThawAt; at == nil || !at.Equal(decideNow.Add(time.Minute)) || plan.RequeueAt == nil || !plan.RequeueAt.Equal(*at) {
-		t.Errorf("it ends at %v, and is looked at at %v", at, plan.RequeueAt)
+		t.Errorf("it ends at %v, and is looked at again at %v", at, plan.RequeueAt)
 	}
 	// Asked again, perhaps since the agent failed, it ends when it was to end.
 	if plan, err = request(t, s, domain.Request{Verb: domain.RequestFreeze, ThawAfter: time.Hour}); err != nil || verbs(plan) != "Freeze" {

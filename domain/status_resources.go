@@ -61,28 +61,45 @@ func memoryStatus(vmi *v1.VirtualMachineInstance, o Observation, now time.Time) 
 		m := memoryOf(vmi)
 		m.GuestCurrent = sameQuantity(m.GuestCurrent, bytesOf(c.Value, c.Unit))
 	}
-	want, _ := guestMemory(&Conversion{VMI: vmi})
-	given := givenMemory(live)
-	if want != nil && want.Sign() > 0 && given >= uint64(want.Value()) && given-uint64(want.Value()) < 1<<20 {
-		given = uint64(want.Value()) // QEMU rounds up to whole mebibytes
+	given, want := givenMemory(live), wantedMemory(vmi)
+	if given >= want && given-want < 1<<20 {
+		given = want // QEMU rounds up to whole mebibytes
 	}
 	status := vmi.Status.Memory
-	if devices := live.Devices; given > 0 && (devices != nil && len(devices.Memorydevs) > 0 || status != nil && status.GuestRequested != nil) {
+	plugged := live.Devices != nil && len(live.Devices.Memorydevs) > 0
+	if given > 0 && (plugged || status != nil && status.GuestRequested != nil) {
 		m := memoryOf(vmi)
 		m.GuestRequested = sameQuantity(m.GuestRequested, given)
 	}
-	for _, t := range o.Troubles {
-		if _, ok := t.Task.Operation.Device.(*libvirtxml.DomainMemorydev); ok {
-			vmistatus.SetCondition(vmi, v1.VirtualMachineInstanceCondition{
-				Type: v1.VirtualMachineInstanceMemoryChange, Status: corev1.ConditionFalse,
-				Reason: ReasonMemoryHotplugFailed, Message: t.String(),
-			}, now)
-			return
-		}
+	if t, failed := memoryTrouble(o.Troubles); failed {
+		vmistatus.SetCondition(vmi, v1.VirtualMachineInstanceCondition{
+			Type: v1.VirtualMachineInstanceMemoryChange, Status: corev1.ConditionFalse,
+			Reason: ReasonMemoryHotplugFailed, Message: t.String(),
+		}, now)
+		return
 	}
-	if want != nil && given == uint64(want.Value()) {
+	if want > 0 && given == want {
 		vmistatus.RemoveCondition(vmi, v1.VirtualMachineInstanceMemoryChange)
 	}
+}
+
+// memoryTrouble is the first about a memory device.
+func memoryTrouble(all []Trouble) (Trouble, bool) {
+	for _, t := range all {
+		if _, ok := t.Task.Operation.Device.(*libvirtxml.DomainMemorydev); ok {
+			return t, true
+		}
+	}
+	return Trouble{}, false
+}
+
+// wantedMemory is what the spec asks for in bytes; 0 if it does not say.
+func wantedMemory(vmi *v1.VirtualMachineInstance) uint64 {
+	want, _ := guestMemory(&Conversion{VMI: vmi})
+	if want == nil {
+		return 0
+	}
+	return uint64(max(want.Value(), 0))
 }
 
 // givenMemory is how much the guest was started with and has been asked to take

@@ -101,22 +101,28 @@ func inSpec(vmi *v1.VirtualMachineInstance, volume string) bool {
 // to the node must not go before.
 func hotplugPhase(vmi *v1.VirtualMachineInstance, o Observation, s *v1.VolumeStatus, plugged bool) {
 	_, here := o.Facts.Disks[s.Name]
-	set := func(p v1.VolumePhase, reason, message string) {
-		if s.Phase != p || slices.Contains(passing, s.Reason) {
-			s.Phase, s.Reason, s.Message = p, reason, message
-		}
-	}
 	switch wanted := inSpec(vmi, s.Name); {
 	case plugged && wanted:
-		set(v1.VolumeReady, ReasonVolumeReady, "the guest has volume "+s.Name+" as disk "+s.Target)
+		enter(s, v1.VolumeReady, ReasonVolumeReady, "the guest has volume "+s.Name+" as disk "+s.Target)
 	case plugged:
 		s.Reason, s.Message = ReasonVolumeDetaching, "the guest was asked to release volume "+s.Name
 	case wanted && here && arriving(s.Phase, o):
-		set(v1.HotplugVolumeMounted, ReasonVolumeMounted, "volume "+s.Name+" has arrived on node "+o.Node)
-	case !wanted && o.live() != nil && (s.Phase == v1.VolumeReady || s.Phase == v1.HotplugVolumeMounted):
-		set(v1.HotplugVolumeUnMounted, ReasonVolumeUnmounted, "volume "+s.Name+" is not used on node "+o.Node+" any more")
+		enter(s, v1.HotplugVolumeMounted, ReasonVolumeMounted, "volume "+s.Name+" has arrived on node "+o.Node)
+	case !wanted && o.live() != nil && inUse(s.Phase):
+		enter(s, v1.HotplugVolumeUnMounted, ReasonVolumeUnmounted, "volume "+s.Name+" is not used on node "+o.Node+" any more")
 	}
 }
+
+// enter says that the volume has come to a phase; what holds for a while only is
+// over then.
+func enter(s *v1.VolumeStatus, p v1.VolumePhase, reason, message string) {
+	if s.Phase != p || slices.Contains(passing, s.Reason) {
+		s.Phase, s.Reason, s.Message = p, reason, message
+	}
+}
+
+// inUse tells whether a volume of that phase is on the node.
+func inUse(p v1.VolumePhase) bool { return p == v1.VolumeReady || p == v1.HotplugVolumeMounted }
 
 // arriving tells whether a volume that has arrived, and that the guest does not
 // have, is to be said to have arrived.
@@ -124,10 +130,8 @@ func arriving(p v1.VolumePhase, o Observation) bool {
 	switch p {
 	case v1.VolumeBound, v1.VolumePending, v1.HotplugVolumeAttachedToNode:
 		return true
-	case v1.VolumeReady, v1.HotplugVolumeMounted:
-		return o.live() != nil // it was taken from the guest, or could not be given to it
 	}
-	return false
+	return inUse(p) && o.live() != nil // it was taken from the guest, or could not be given to it
 }
 
 // diskTrouble is what a volume's status says of a task that failed.

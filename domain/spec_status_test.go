@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	k8sv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/internal/vmistatus"
+)
+
+var statusNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// plainLive is a running domain with one disk and one card, and whether its agent
+// is connected.
+func plainLive(agent bool) *libvirtxml.Domain {
+	state := "disconnected"
+	if agent {
+		state = "connected"
+	}
+	return &libvirtxml.Domain{
+		Type: "kvm", OS: &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Machine: "pc-q35-7.2"}},
+		Memory: &libvirtxml.DomainMemory{Value: 65536, Unit: "KiB"}, CurrentMemory: &libvirtxml.DomainCurrentMemory{Value: 65536, Unit: "KiB"},
+		VCPU: &libvirtxml.DomainVCPU{Value: 1}, CPU: &libvirtxml.DomainCPU{Topology: &libvirtxml.DomainCPUTopology{Sockets: 1, Cores: 1, Threads: 1}},
+		Devices: &libvirtxml.DomainDeviceList{
+			Disks:      []libvirtxml.DomainDisk{liveDisk("root", "vda")},
+			Interfaces: []libvirtxml.DomainInterface{liveNIC("default", mac1)},
+			Channels: []libvirtxml.DomainChannel{{
+				Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: AgentChannel, State: state}},
+			}},
+		},
+	}
+}
+
+func liveDisk(name, target string) libvirtxml.DomainDisk {
+	return libvirtxml.DomainDisk{
+		Alias: alias(name), Target: &libvirtxml.DomainDiskTarget{Dev: target},
+		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/x"}},
+	}
+}
+
+// seen is what is seen of a guest in that state.
+func seen(s Status, r Reason, live *libvirtxml.Domain) Observation {
+	return Observation{Node: "here", State: &State{Name: "mynamespace_testvmi", Status: s, Reason: r, Domain: live}}
+}
+
+// saying prints a condition: status, reason.
+func saying(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) string {
+	c := conditionOf(vmi, t)
+	if c == nil {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s %s", c.Status, c.Reason), " ")
+}
+
+func TestPausedSaysWhyTheGuestStandsStillNow(t *testing.T) {
+	migration := func(m v1.VirtualMachineInstanceMigrationState) *v1.VirtualMachineInstanceMigrationState { return &m }
+	for name, tt := range map[string]struct {
+		status Status
+		reason Reason
+		marked bool
+		m      *v1.VirtualMachineInstanceMigrationState
+		want   string
+	}{
+		"by a user":                       {StatusPaused, ReasonUser, true, nil, "True PausedByUser"},
+		"by a disk":                       {StatusPaused, ReasonIOError, false, nil, "True PausedIOError"},
+		"by a disk, and by a user":        {StatusPaused, ReasonIOError, true, nil, "True PausedIOError"},
+		"by a user, the cause is lost":    {StatusPaused, ReasonUnknown, true, nil, "True PausedByUser"},
+		"nobody knows by whom":            {StatusPaused, ReasonUnknown, false, nil, ""},
+		"by its migration, here":          {StatusPaused, ReasonMigration, false, migration(v1.VirtualMachineInstanceMigrationState{SourceNode: "here", Mode: v1.MigrationPaused}), "True PausedByMigrationMonitor"},
+		"by its migration, at the target": {StatusPaused, ReasonMigration, false, migration(v1.VirtualMachineInstanceMigrationState{SourceNode: "there", Mode: v1.MigrationPaused}), ""},
+		"by a migration that is over":     {StatusPaused, ReasonMigration, false, migration(v1.VirtualMachineInstanceMigrationState{SourceNode: "here", Mode: v1.MigrationPaused, Completed: true}), ""},
+		"by the switch of a migration":    {StatusPaused, ReasonMigration, false, migration(v1.VirtualMachineInstanceMigrationState{SourceNode: "here", Mode: v1.MigrationPreCopy}), ""},
+		"to be saved, marked or not":      {StatusPaused, ReasonSave, true, nil, ""},
+		"by its watchdog":                 {StatusPaused, ReasonWatchdog, false, nil, ""},
+		"it runs, though it is marked":    {StatusRunning, "", true, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := small()
+			vmi.Status.MigrationState = tt.m
+			o := seen(tt.status, tt.reason, nil)
+			o.State.Metadata.Paused = tt.marked
+			for _, was := range []string{"", ReasonPausedByUser, ReasonPausedIOError} {
+				vmi.Status.Conditions = nil
+				if was != "" {
+					setTrue(vmi, v1.VirtualMachineInstancePaused, was, "old", statusNow.Add(-time.Hour))
+				}
+				if got := saying(Reflect(vmi, o, statusNow), v1.VirtualMachineInstancePaused); got != tt.want {
+					t.Errorf("after %q the condition is %q, want %q", was, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// volumeRow is an entry of volumeStatus, what is known of it, and what it becomes.
+type volumeRow struct {
+	was              v1.VolumeStatus
+	spec, here, live bool
+	trouble          *Trouble
+	want             v1.VolumeStatus
+}
+
+func TestPhasesOfAHotpluggedVolume(t *testing.T) {
+	volume := func(p v1.VolumePhase, target, reason string) v1.VolumeStatus {
+		return v1.VolumeStatus{Name: "plug", Phase: p, Target: target, Reason: reason, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp"}}
+	}
+	permanent := func(target, reason string) v1.VolumeStatus {
+		return v1.VolumeStatus{Name: "plug", Target: target, Reason: reason, Size: 7}
+	}
+	dump := volume(v1.HotplugVolumeMounted, "", "")
+	dump.MemoryDumpVolume = &v1.DomainMemoryDumpInfo{ClaimName: "c"}
+	failed := func(op Operation) *Trouble {
+		return &Trouble{Task: Task{Verb: TaskApply, Operation: op}, Err: errors.New("no slot left")}
+	}
+	attach := failed(Operation{Verb: AttachDevice, Device: &libvirtxml.DomainDisk{Alias: alias("plug")}})
+	other := failed(Operation{Verb: AttachDevice, Device: &libvirtxml.DomainDisk{Alias: alias("another")}})
+	resize := failed(Operation{Verb: ResizeDisk, Disk: "ua-plug"})
+	for name, tt := range map[string]volumeRow{
+		"pending, not here":              {volume(v1.VolumePending, "", "PVCNotReady"), true, false, false, nil, volume(v1.VolumePending, "", "PVCNotReady")},
+		"bound, and here":                {volume(v1.VolumeBound, "", "PVCNotReady"), true, true, false, nil, volume(v1.HotplugVolumeMounted, "", "VolumeMountedToPod")},
+		"attached to the node, and here": {volume(v1.HotplugVolumeAttachedToNode, "", ""), true, true, false, nil, volume(v1.HotplugVolumeMounted, "", "VolumeMountedToPod")},
+		"here, and in the guest":         {volume(v1.HotplugVolumeMounted, "", "VolumeMountedToPod"), true, true, true, nil, volume(v1.VolumeReady, "sda", "VolumeReady")},
+		"ready, and said so":             {volume(v1.VolumeReady, "sda", "VolumeReady"), true, true, true, nil, volume(v1.VolumeReady, "sda", "VolumeReady")},
+		"ready, and taken by hand":       {volume(v1.VolumeReady, "sda", "VolumeReady"), true, true, false, nil, volume(v1.HotplugVolumeMounted, "sda", "VolumeMountedToPod")},
+		"unwanted, the guest holds it":   {volume(v1.VolumeReady, "sda", "VolumeReady"), false, false, true, nil, volume(v1.VolumeReady, "sda", "VolumeDetaching")},
+		"wanted again in time":           {volume(v1.VolumeReady, "sda", "VolumeDetaching"), true, true, true, nil, volume(v1.VolumeReady, "sda", "VolumeReady")},
+		"unwanted, and released":         {volume(v1.VolumeReady, "sda", "VolumeDetaching"), false, false, false, nil, volume(v1.HotplugVolumeUnMounted, "sda", "VolumeUnMountedFromPod")},
+		"the controller detaches it":     {volume(v1.HotplugVolumeDetaching, "sda", "x"), false, false, false, nil, volume(v1.HotplugVolumeDetaching, "sda", "x")},
+		"a memory dump is no disk":       {dump, true, true, false, nil, dump},
+		"it cannot be plugged":           {volume(v1.HotplugVolumeMounted, "", "VolumeMountedToPod"), true, true, false, attach, volume(v1.HotplugVolumeMounted, "", "HotplugFailed")},
+		"it could not, and now is":       {volume(v1.HotplugVolumeMounted, "", "HotplugFailed"), true, true, true, nil, volume(v1.VolumeReady, "sda", "VolumeReady")},
+		"it could not, and may again":    {volume(v1.HotplugVolumeMounted, "", "HotplugFailed"), true, true, false, nil, volume(v1.HotplugVolumeMounted, "", "VolumeMountedToPod")},
+		"another cannot":                 {volume(v1.VolumeReady, "sda", "VolumeReady"), true, true, true, other, volume(v1.VolumeReady, "sda", "VolumeReady")},
+		"a fixed disk has no phase":      {permanent("", ""), true, true, true, nil, permanent("sda", "")},
+		"it cannot grow":                 {permanent("sda", ""), true, true, true, resize, permanent("sda", "ResizeFailed")},
+		"it has grown":                   {permanent("sda", "ResizeFailed"), true, true, true, nil, permanent("sda", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := small()
+			vmi.Spec.Volumes = vmi.Spec.Volumes[:1]
+			if tt.spec {
+				vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "plug"})
+			}
+			vmi.Status.VolumeStatus = []v1.VolumeStatus{tt.was}
+			live := plainLive(false)
+			o := seen(StatusRunning, "", live)
+			if tt.live {
+				live.Devices.Disks = append(live.Devices.Disks, liveDisk("plug", "sda"))
+			}
+			if tt.here {
+				o.Facts.Disks = map[string]DiskSource{"plug": {Path: "/x"}}
+			}
+			if tt.trouble != nil {
+				o.Troubles = []Trouble{*tt.trouble}
+			}
+			got := VolumeStatus(vmi, o)
+			again := vmi.DeepCopy()
+			again.Status.VolumeStatus = got
+			if diff := cmp.Diff(got, VolumeStatus(again, o)); diff != "" {
+				t.Errorf("a second look changes (-first +second):\n%s", diff)
+			}
+			i := slices.IndexFunc(got, func(s v1.VolumeStatus) bool { return s.Name == "plug" })
+			message := got[i].Message
+			got[i].Message = ""
+			if diff := cmp.Diff(tt.want, got[i]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if strings.HasSuffix(tt.want.Reason, "Failed") && !strings.Contains(message, "no slot left") {
+				t.Errorf("the message %q does not say why", message)
+			}
+			if !slices.IsSortedFunc(got, func(a, b v1.VolumeStatus) int { return strings.Compare(a.Name, b.Name) }) {
+				t.Errorf("not sorted: %+v", got)
+			}
+		})
+	}
+}
+
+func TestAFixedDiskThatCannotBePluggedIsTold(t *testing.T) {
+	vmi := small()
+	o := seen(StatusRunning, "", plainLive(false))
+	o.Troubles = []Trouble{
+		{Task: Task{Operation: Operation{Verb: AttachDevice, Device: &libvirtxml.DomainDisk{Alias: alias("data")}}}, Err: errors.New("busy")},
+		{Task: Task{Operation: Operation{Verb: DetachDevice, Device: &libvirtxml.DomainDisk{Alias: alias("gone")}}}, Err: errors.New("held")},
+	}
+	out := Reflect(vmi, o, statusNow)
+	got := map[string]string{}
+	for _, s := range out.Status.VolumeStatus {
+		got[s.Name] = s.Reason
+	}
+	if diff := cmp.Diff(map[string]string{"data": "HotplugFailed", "root": ""}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if c := conditionOf(out, v1.VirtualMachineInstanceSynchronized); c == nil || c.Reason != ReasonSyncFailed ||
+		!strings.Contains(c.Message, "ua-data: busy") || !strings.Contains(c.Message, "ua-gone: held") {
+		t.Errorf("the condition is %+v, want both devices and causes", c)
+	}
+}
+
+func TestConditionsOfTheAgent(t *testing.T) {
+	all := slices.Concat(basicCommands, sshCommands, passwdCommands)
+	sshAndPassword := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.AccessCredentials = []v1.AccessCredential{
+			{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{PropagationMethod: v1.SSHPublicKeyAccessCredentialPropagationMethod{QemuGuestAgent: &v1.QemuGuestAgentSSHPublicKeyAccessCredentialPropagation{}}}},
+			{UserPassword: &v1.UserPasswordAccessCredential{PropagationMethod: v1.UserPasswordAccessCredentialPropagationMethod{QemuGuestAgent: &v1.QemuGuestAgentUserPasswordAccessCredentialPropagation{}}}},
+		}
+	}
+	none := func(*v1.VirtualMachineInstance) {}
+	for name, tt := range map[string]struct {
+		connected bool
+		guest     *GuestInfo
+		edit      func(*v1.VirtualMachineInstance)
+		was       bool
+		missing   string
+	}{
+		"not connected, as said before":     {false, nil, none, true, ""},
+		"not connected, whatever it said":   {false, &GuestInfo{AgentVersion: "1.0"}, none, true, ""},
+		"it has not told yet":               {true, nil, none, false, ""},
+		"it has not told yet, as before":    {true, &GuestInfo{}, none, true, "as before"},
+		"it has all":                        {true, &GuestInfo{Commands: all}, sshAndPassword, true, ""},
+		"it lacks one":                      {true, &GuestInfo{Commands: basicCommands[1:]}, none, false, "guest-ping"},
+		"it lacks those for keys":           {true, &GuestInfo{Commands: slices.Concat(basicCommands, passwdCommands, sshCommands[1:])}, sshAndPassword, false, "guest-ssh-get-authorized-keys"},
+		"the older ones for keys will do":   {true, &GuestInfo{Commands: slices.Concat(basicCommands, passwdCommands, oldSSHCommands)}, sshAndPassword, false, ""},
+		"it lacks the one for passwords":    {true, &GuestInfo{Commands: slices.Concat(basicCommands, sshCommands)}, sshAndPassword, false, "guest-set-user-password"},
+		"nobody asks for those":             {true, &GuestInfo{Commands: basicCommands}, none, false, ""},
+		"it lists none, and is new enough":  {true, &GuestInfo{AgentVersion: "7.2.0"}, none, false, ""},
+		"it lists none, and is too old":     {true, &GuestInfo{AgentVersion: "1.5.3"}, none, false, `version "1.5.3"`},
+		"it lists none, and has no version": {true, &GuestInfo{AgentVersion: "x2"}, none, false, `version "x2"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := small()
+			tt.edit(vmi)
+			if tt.was {
+				setTrue(vmi, v1.VirtualMachineInstanceUnsupportedAgent, ReasonMissingCommands, "as before", statusNow)
+				setTrue(vmi, v1.VirtualMachineInstanceAgentConnected, "", "", statusNow)
+			}
+			o := seen(StatusRunning, "", plainLive(tt.connected))
+			o.Guest = tt.guest
+			out := Reflect(vmi, o, statusNow)
+			if got := vmistatus.IsTrue(out, v1.VirtualMachineInstanceAgentConnected); got != tt.connected {
+				t.Errorf("AgentConnected is %t", got)
+			}
+			c := conditionOf(out, v1.VirtualMachineInstanceUnsupportedAgent)
+			if (c != nil) != (tt.missing != "") || c != nil && (c.Status != k8sv1.ConditionTrue || !strings.Contains(c.Message, tt.missing)) {
+				t.Errorf("the condition is %+v, want %q", c, tt.missing)
+			}
+		})
+	}
+}
+
+func TestWhatTheAgentTells(t *testing.T) {
+	old := v1.VirtualMachineInstanceGuestOSInfo{Name: "Debian", KernelRelease: "5"}
+	debian := GuestOS{Name: "Debian", ID: "debian", PrettyName: "Debian 13", Version: "13 (trixie)", VersionID: "13", KernelRelease: "6", KernelVersion: "#1", Machine: "x86_64"}
+	for name, tt := range map[string]struct {
+		guest  *GuestInfo
+		thawAt *time.Time
+		os     v1.VirtualMachineInstanceGuestOSInfo
+		frozen string
+	}{
+		"nothing yet":                {nil, nil, old, "frozen"},
+		"no name":                    {&GuestInfo{OS: GuestOS{KernelRelease: "6"}}, nil, old, ""},
+		"all, though the same name":  {&GuestInfo{OS: debian}, nil, v1.VirtualMachineInstanceGuestOSInfo{Name: "Debian", ID: "debian", PrettyName: "Debian 13", Version: "13 (trixie)", VersionID: "13", KernelRelease: "6", KernelVersion: "#1", Machine: "x86_64"}, ""},
+		"frozen":                     {&GuestInfo{Frozen: true}, nil, old, "frozen"},
+		"frozen since it was last":   {&GuestInfo{}, &statusNow, old, "frozen"},
+		"thawed":                     {&GuestInfo{}, nil, old, ""},
+		"frozen with a limit, alone": {nil, &statusNow, old, "frozen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := small()
+			vmi.Status.GuestOSInfo, vmi.Status.FSFreezeStatus = old, "frozen"
+			o := seen(StatusRunning, "", plainLive(true))
+			o.Guest, o.State.Metadata.ThawAt = tt.guest, tt.thawAt
+			out := Reflect(vmi, o, statusNow)
+			if diff := cmp.Diff(tt.os, out.Status.GuestOSInfo); diff != "" {
+				t.Errorf("guestOSInfo (-want +got):\n%s", diff)
+			}
+			if out.Status.FSFreezeStatus != tt.frozen {
+				t.Errorf("fsFreezeStatus is %q, want %q", out.Status.FSFreezeStatus, tt.frozen)
+			}
+		})
+	}
+}
+
+func TestEmulationAndCredentials(t *testing.T) {
+	vmi := small()
+	live := plainLive(false)
+	o := seen(StatusRunning, "", live)
+	if got := saying(Reflect(vmi, o, statusNow), v1.VirtualMachineInstanceSoftwareEmulation); got != "" {
+		t.Errorf("with KVM the condition is %q", got)
+	}
+	live.Type = "qemu"
+	out := Reflect(vmi, o, statusNow)
+	if !vmistatus.IsTrue(out, v1.VirtualMachineInstanceSoftwareEmulation) {
+		t.Error("software emulation is not told")
+	}
+	if got := saying(out, v1.VirtualMachineInstanceAccessCredentialsSynchronized); got != "" {
+		t.Errorf("nothing is known of credentials, and the condition is %q", got)
+	}
+	for want, c := range map[string]*CredentialSync{"True": {Done: true}, "False": {Message: "no such user"}} {
+		o.Credentials = c
+		if got := saying(Reflect(out, o, statusNow), v1.VirtualMachineInstanceAccessCredentialsSynchronized); got != want {
+			t.Errorf("the condition is %q, want %q", got, want)
+		}
+	}
+}
+
+func TestCPUsAndMemory(t *testing.T) {
+	const mib = 1 << 10 // in KiB
+	memdev := func(size, requested uint) libvirtxml.DomainMemorydev {
+		d := libvirtxml.DomainMemorydev{Model: "virtio-mem", Alias: alias("virtio-mem-0"), Target: &libvirtxml.DomainMemorydevTarget{Size: &libvirtxml.DomainMemorydevTargetSize{Value: size, Unit: "KiB"}}}
+		if requested > 0 {
+			d.Target.Requested = &libvirtxml.DomainMemorydevTargetRequested{Value: requested, Unit: "KiB"}
+		}
+		return d
+	}
+	trouble := func(op Operation) []Trouble {
+		return []Trouble{{Task: Task{Operation: op}, Err: errors.New("refused")}}
+	}
+	for name, tt := range map[string]struct {
+		edit           func(*v1.VirtualMachineInstance, *Observation)
+		cpus, memory   string
+		topology       string
+		current, given string
+		before         bool
+	}{
+		"as started":            {func(*v1.VirtualMachineInstance, *Observation) {}, "", "", "1/1/1", "64Mi", "", true},
+		"CPUs are to be added":  {func(v *v1.VirtualMachineInstance, _ *Observation) { v.Spec.Domain.CPU.Sockets = 2 }, "True", "", "1/1/1", "64Mi", "", true},
+		"nobody said it before": {func(v *v1.VirtualMachineInstance, _ *Observation) { v.Spec.Domain.CPU.Sockets = 2 }, "", "", "1/1/1", "64Mi", "", false},
+		"CPUs cannot be added": {func(v *v1.VirtualMachineInstance, o *Observation) {
+			v.Spec.Domain.CPU.Sockets, o.Troubles = 2, trouble(Operation{Verb: SetVCPUs, VCPUs: 2})
+		}, "True VCPUHotplugFailed", "", "1/1/1", "64Mi", "", true},
+		"CPUs were added": {func(v *v1.VirtualMachineInstance, o *Observation) {
+			v.Spec.Domain.CPU.Sockets, v.Spec.Domain.CPU.Cores = 3, 2
+			o.State.Domain.VCPU = &libvirtxml.DomainVCPU{Value: 8, Current: 6}
+			o.State.Domain.CPU.Topology = &libvirtxml.DomainCPUTopology{Sockets: 4, Cores: 2, Threads: 1}
+		}, "", "", "3/2/1", "64Mi", "", true},
+		"memory is to be added": {func(v *v1.VirtualMachineInstance, _ *Observation) {
+			*v.Spec.Domain.Memory.Guest = resource.MustParse("128Mi")
+		},
+			"", "True", "1/1/1", "64Mi", "", true},
+		"memory cannot be added": {func(v *v1.VirtualMachineInstance, o *Observation) {
+			d := memdev(64*mib, 64*mib)
+			*v.Spec.Domain.Memory.Guest, o.Troubles = resource.MustParse("128Mi"), trouble(Operation{Verb: AttachDevice, Device: &d})
+		}, "", "False Memory Hotplug Failed", "1/1/1", "64Mi", "", true},
+		"memory was added, and the guest takes it": {func(v *v1.VirtualMachineInstance, o *Observation) {
+			*v.Spec.Domain.Memory.Guest = resource.MustParse("128Mi")
+			o.State.Domain.Memory.Value = 64*mib + 192*mib
+			o.State.Domain.CurrentMemory.Value = 100 * mib
+			o.State.Domain.Devices.Memorydevs = []libvirtxml.DomainMemorydev{memdev(192*mib, 64*mib)}
+		}, "", "", "1/1/1", "100Mi", "128Mi", true},
+		"a module was added": {func(v *v1.VirtualMachineInstance, o *Observation) {
+			*v.Spec.Domain.Memory.Guest = resource.MustParse("128Mi")
+			o.State.Domain.Memory.Value = 128 * mib
+			o.State.Domain.CurrentMemory.Value = 128 * mib
+			o.State.Domain.Devices.Memorydevs = []libvirtxml.DomainMemorydev{memdev(64*mib, 0)}
+		}, "", "", "1/1/1", "128Mi", "128Mi", true},
+		"an odd amount is rounded up by QEMU": {func(v *v1.VirtualMachineInstance, o *Observation) {
+			*v.Spec.Domain.Memory.Guest = resource.MustParse("64M")
+			v.Status.Memory = &v1.MemoryStatus{GuestRequested: ptr(resource.MustParse("1Mi"))}
+			o.State.Domain.Memory.Value, o.State.Domain.Memory.Unit = 62*mib, "KiB"
+		}, "", "", "1/1/1", "64Mi", "64M", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := small()
+			vmi.Spec.Domain.CPU = &v1.CPU{Sockets: 1}
+			if tt.before {
+				setTrue(vmi, v1.VirtualMachineInstanceVCPUChange, "", "", statusNow)
+				setTrue(vmi, v1.VirtualMachineInstanceMemoryChange, "", "", statusNow)
+			}
+			o := seen(StatusRunning, "", plainLive(false))
+			tt.edit(vmi, &o)
+			out := Reflect(vmi, o, statusNow)
+			if got := saying(out, v1.VirtualMachineInstanceVCPUChange); got != tt.cpus {
+				t.Errorf("HotVCPUChange is %q, want %q", got, tt.cpus)
+			}
+			if got := saying(out, v1.VirtualMachineInstanceMemoryChange); got != tt.memory {
+				t.Errorf("HotMemoryChange is %q, want %q", got, tt.memory)
+			}
+			c := out.Status.CurrentCPUTopology
+			if got := fmt.Sprintf("%d/%d/%d", c.Sockets, c.Cores, c.Threads); got != tt.topology {
+				t.Errorf("the topology is %s, want %s", got, tt.topology)
+			}
+			m := out.Status.Memory
+			if m.GuestCurrent.Cmp(resource.MustParse(tt.current)) != 0 {
+				t.Errorf("the guest has %s, want %s", m.GuestCurrent, tt.current)
+			}
+			if (m.GuestRequested == nil) != (tt.given == "") || m.GuestRequested != nil && m.GuestRequested.Cmp(resource.MustParse(tt.given)) != 0 {
+				t.Errorf("it was given %v, want %q", m.GuestRequested, tt.given)
+			}
+		})
+	}
+}
