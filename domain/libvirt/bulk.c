@@ -5,19 +5,36 @@
 #include "bulk.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void *symbol(const char *name) {
+// What is called of libvirt; loaded is 0 if any of it is missing.
+static int (*stats)(void *, unsigned int, bulkRecord ***, unsigned int);
+static void (*release)(bulkRecord **);
+static const char *(*nameOf)(void *);
+static int (*uuidOf)(void *, char *);
+static int (*lastCode)(void);
+static const char *(*lastMessage)(void);
+static int loaded;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load(void) {
 	void *library = dlopen("libvirt.so.0", RTLD_NOW | RTLD_LOCAL);
-	return library ? dlsym(library, name) : NULL;
+	if (!library)
+		return;
+	stats = dlsym(library, "virConnectGetAllDomainStats");
+	release = dlsym(library, "virDomainStatsRecordListFree");
+	nameOf = dlsym(library, "virDomainGetName");
+	uuidOf = dlsym(library, "virDomainGetUUIDString");
+	lastCode = dlsym(library, "virGetLastErrorCode");
+	lastMessage = dlsym(library, "virGetLastErrorMessage");
+	loaded = stats && release && nameOf && uuidOf && lastCode && lastMessage;
 }
 
 int bulkStats(void *conn, unsigned int groups, unsigned int flags, bulkRecord ***records, int *code, char **message) {
-	int (*stats)(void *, unsigned int, bulkRecord ***, unsigned int) = symbol("virConnectGetAllDomainStats");
-	int (*lastCode)(void) = symbol("virGetLastErrorCode");
-	const char *(*lastMessage)(void) = symbol("virGetLastErrorMessage");
-	if (!stats || !lastCode || !lastMessage || !symbol("virDomainStatsRecordListFree")) {
+	pthread_once(&once, load);
+	if (!loaded) {
 		*message = strdup("libvirt.so.0 lacks virConnectGetAllDomainStats");
 		return -1;
 	}
@@ -30,15 +47,9 @@ int bulkStats(void *conn, unsigned int groups, unsigned int flags, bulkRecord **
 }
 
 const char *bulkIdentity(bulkRecord *record, char *uuid) {
-	const char *(*name)(void *) = symbol("virDomainGetName");
-	int (*uuidOf)(void *, char *) = symbol("virDomainGetUUIDString");
-	if (!name || !uuidOf || uuidOf(record->dom, uuid) < 0)
-		return NULL;
-	return name(record->dom);
+	return uuidOf(record->dom, uuid) < 0 ? NULL : nameOf(record->dom);
 }
 
 void bulkFree(bulkRecord **records) {
-	void (*release)(bulkRecord **) = symbol("virDomainStatsRecordListFree");
-	if (release)
-		release(records);
+	release(records);
 }
