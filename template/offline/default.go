@@ -45,6 +45,7 @@ type defaulting struct {
 //   - Pod network with an interface, where there are neither networks nor interfaces and autoattachPodInterface is not
 //     false: the cluster's defaultNetworkInterface, else bridge
 //   - a disk for every volume that neither a disk nor a filesystem uses
+//   - UEFI without secure boot on arm64, where no firmware is chosen; that changes no Pod, but what the guest is converted to
 //   - CPU model: host-passthrough on arm64, else the cluster's cpuModel, else host-model
 //   - annotation kubevirt.io/pci-topology-version: v3 for the machines q35 and virt of amd64 and arm64
 //   - annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity, if the KubeVirt object has it, feature gate AlignCPUs
@@ -72,6 +73,7 @@ func Default(vmi *v1.VirtualMachineInstance, kubevirt *v1.KubeVirt) (*v1.Virtual
 		return nil, err
 	}
 	d.disks()
+	d.bootloader()
 	d.cpuModel()
 	d.annotations()
 	if !d.config.GateEnabled("Root") {
@@ -86,6 +88,19 @@ func (d *defaulting) architecture() {
 		configured = a.DefaultArchitecture
 	}
 	d.spec.Architecture = cmp.Or(d.spec.Architecture, configured, d.kubevirt.Status.DefaultArchitecture, "amd64")
+}
+
+func (d *defaulting) bootloader() {
+	if d.spec.Architecture != "arm64" {
+		return
+	}
+	if d.spec.Domain.Firmware == nil {
+		d.spec.Domain.Firmware = &v1.Firmware{}
+	}
+	if d.spec.Domain.Firmware.Bootloader == nil {
+		secure := false
+		d.spec.Domain.Firmware.Bootloader = &v1.Bootloader{EFI: &v1.EFI{SecureBoot: &secure}}
+	}
 }
 
 func (d *defaulting) machine() {

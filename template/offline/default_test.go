@@ -76,6 +76,8 @@ func TestDefaults(t *testing.T) {
 		"topology: too many":                      {given: "{spec: {domain: {resources: {limits: {cpu: 8G}}}}}", without: "spec.domain.cpu", field: "spec.domain.cpu.sockets", want: "4294967295"},
 		"CPU model: host-model":                   {without: "spec.domain.cpu.model", field: "spec.domain.cpu.model", want: "host-model"},
 		"CPU model: the cluster's":                {without: "spec.domain.cpu.model", kubevirt: cluster + "cpuModel: Skylake}}}", field: "spec.domain.cpu.model", want: "Skylake"},
+		"firmware: arm64":                         {given: "{spec: {architecture: arm64}}", without: "spec.domain.firmware", field: "spec.domain.firmware", want: "{bootloader: {efi: {secureBoot: false}}}"},
+		"firmware: arm64, chosen":                 {given: "{spec: {architecture: arm64, domain: {firmware: {bootloader: {bios: {}}}}}}", field: "spec.domain.firmware.bootloader", want: "{bios: {}}"},
 		"CPU model: arm64":                        {given: "{spec: {architecture: arm64}}", without: "spec.domain.cpu.model", kubevirt: cluster + "cpuModel: Skylake}}}", field: "spec.domain.cpu.model", want: "host-passthrough"},
 		"pull policy: kept":                       {given: "{spec: {volumes: [{name: a, containerDisk: {image: x, imagePullPolicy: Never}}]}}", field: "spec.volumes", want: "[{name: a, containerDisk: {image: x, imagePullPolicy: Never}}]"},
 		"pull policy: no tag":                     {given: "{spec: {volumes: [{name: a, containerDisk: {image: x/y}}]}}", field: "spec.volumes", want: "[{name: a, containerDisk: {image: x/y, imagePullPolicy: Always}}]"},
