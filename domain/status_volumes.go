@@ -69,7 +69,8 @@ func VolumeStatus(vmi *v1.VirtualMachineInstance, o Observation) []v1.VolumeStat
 	return out
 }
 
-// diskTargets are the targets of the disks with something in them, by the name of
+// diskTargets are the targets of the disks with something in them, which an empty
+// drive may have a source element without, by the name of
 // the volume.
 func diskTargets(live *libvirtxml.Domain) map[string]string {
 	out := map[string]string{}
@@ -78,7 +79,7 @@ func diskTargets(live *libvirtxml.Domain) map[string]string {
 	}
 	for i := range live.Devices.Disks {
 		d := &live.Devices.Disks[i]
-		if name := nameOf(d.Alias); name != "" && d.Source != nil && d.Target != nil {
+		if name := nameOf(d.Alias); name != "" && pathOf(d.Source) != "" && d.Target != nil {
 			out[name] = d.Target.Dev
 		}
 	}
