@@ -80,7 +80,7 @@ func (d *decision) ready() bool {
 	d.plan.VMI.Status.VolumeStatus = VolumeStatus(d.VMI, o)
 	for i := range d.VMI.Status.VolumeStatus {
 		s := &d.VMI.Status.VolumeStatus[i]
-		if hotplugged(d.VMI, s) && !inUse(s.Phase) {
+		if hotplugged(d.VMI, s) && inSpec(d.VMI, s.Name) && !inUse(s.Phase) {
 			d.again(time.Second)
 			return false
 		}

@@ -13,12 +13,15 @@
 //     difference when it can take effect.
 //   - [Decide] says what a node does about a guest, from what it sees of it and from
 //     the lease of package handoff: what to store, and what to do after that.
+//   - [DecideRequest] says what a node does when a user asks for something now: to
+//     pause the guest, to reset it, to freeze its file systems.
 //   - [Hypervisor] is what a virtualisation daemon has to offer: five methods.
 //     Further abilities, such as [Migrator], are found by type assertion.
 //   - [Informer] knows the domains of a hypervisor at any time: events are hints to
 //     it, listings the truth, and one domain that hangs delays no other.
-//   - [Phase], [Interfaces], [VolumeStatus] and [LiveMigratable] reflect what
-//     was found back into the status of the VirtualMachineInstance.
+//   - [Reflect] brings what was found back into the status of the
+//     VirtualMachineInstance, by [Phase], [Interfaces], [VolumeStatus],
+//     [LiveMigratable] and others that can be called alone.
 //
 // The package has no cgo and knows no cluster: the driver for libvirt is
 // domain/libvirt, an in-memory hypervisor and the suite every driver has to

@@ -153,6 +153,10 @@ var lifecycleRows = map[string]lifecycleRow{
 	"R31: once it has arrived the guest is": {
 		sight: desired, phase: v1.Scheduled, lease: leased(offerHere, acceptHere), edit: arrivingVolume(v1.HotplugVolumeMounted),
 		tasks: "Start", wantPhase: v1.Scheduled},
+	"R31: one that is not wanted any more holds up nothing": {
+		sight: desired, phase: v1.Scheduled, lease: leased(offerHere, acceptHere),
+		edit:  edits(arrivingVolume(v1.HotplugVolumeDetaching), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Volumes = nil }),
+		tasks: "Start", wantPhase: v1.Scheduled},
 	// An event is a hint only, whatever it says: what counts is whether the domain is there.
 	"R32: a domain that is gone has failed, unless its guest has moved away": {
 		sight: desired, phase: v1.Running, lease: owned,
