@@ -34,6 +34,10 @@ explore: ## try to break "never two, never none": millions of states, a few minu
 determinism: ## render each guest of the corpus 10,000 times and compare bytes, a few minutes
 	@go test ./template -run '^TestRenderingIsDeterministic$$' -count 1 -renders 10000 -timeout 30m
 
+.PHONY: steady
+steady: ## read converted domains back in 100,000 ways and see that nothing differs, a few minutes
+	@go test ./domain -run '^TestDiffIsSteady$$' -count 1 -rounds 100000 -v -timeout 60m
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh

@@ -3,8 +3,11 @@
 package domain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 
 	"libvirt.org/go/libvirtxml"
@@ -50,34 +53,71 @@ func (d Difference) String() string {
 // Diff compares the wanted domain with the running one. lastApplied is what was
 // wanted when the running one was made, or nil if that is not known; see [Stamp].
 // It decides about everything that a hypervisor rewrites, such as the model
-// host-model stands for: there, what counts is whether the wish has changed.
+// host-model stands for: there, what counts is whether the wish has changed. The
+// running domain decides about what a hypervisor leaves as it was asked for, so that
+// a device somebody has unplugged by hand is plugged again.
 //
-// Devices are matched by alias, disks by serial number as well, never by position
-// or target name. What the hypervisor added by itself is no difference. No
-// differences means that nothing has to be done.
+// desired has to be converted with the [Layout] of live, or each device counts as
+// moved. Devices are matched by alias, disks by serial number as well, never by
+// position or target name. What the hypervisor added by itself is no difference. No
+// differences means that nothing has to be done. Otherwise, devices that go come
+// before those that come and may take over their name or port.
+//
+// None of the domains is changed; operations may share memory with them.
 func Diff(desired, lastApplied, live *libvirtxml.Domain) ([]Difference, error) {
-	if desired == nil || live == nil {
+	switch {
+	case errRules != nil:
+		return nil, errRules
+	case desired == nil || live == nil:
 		return nil, fmt.Errorf("diff: needs a wanted and a running domain: %w", ErrInvalid)
-	}
-	if desired.Name != live.Name {
+	case desired.Name != live.Name:
 		return nil, fmt.Errorf("diff: %s is not %s: %w", desired.Name, live.Name, ErrInvalid)
 	}
-	c := comparison{name: desired.Name, live: live}
-	var err error
-	// Both wishes take the same way through XML, so that no empty element or
-	// other spelling makes a difference.
-	if c.want, err = through(desired); err != nil {
+	c := compare(desired, lastApplied, live)
+	if !c.byWish {
+		return c.found, nil
+	}
+	// One wish was made, the other one read. Both take the same way through XML, so
+	// that no empty element or other spelling makes a difference.
+	want, err := through(desired)
+	if err != nil {
 		return nil, err
 	}
-	if lastApplied != nil {
-		if c.last, err = through(lastApplied); err != nil {
-			return nil, err
-		}
+	last, err := through(lastApplied)
+	if err != nil {
+		return nil, err
 	}
-	for _, part := range []func(){c.machine, c.memory, c.cpus, c.boot, c.wishes, c.disks, c.interfaces} {
-		part()
+	return compare(want, last, live).found, nil
+}
+
+// compare is Diff for domains that can be compared.
+func compare(want, last, live *libvirtxml.Domain) *comparison {
+	c := &comparison{name: want.Name, want: want, last: last, live: live}
+	c.machine()
+	w := c.walk("")
+	w.compare(ruleTree, tripleOf(want, last, live))
+	c.memory()
+	c.cpus()
+	c.wanted, c.had, c.runs = deviceLists(want), deviceLists(last), deviceLists(live)
+	c.disks()
+	c.interfaces()
+	c.hostDevices()
+	slices.SortStableFunc(c.found, func(a, b Difference) int { return cmp.Compare(a.turn(), b.turn()) })
+	return c
+}
+
+// turn is when an operation has its turn: what goes first, what comes last.
+func (d *Difference) turn() int {
+	if d.Operation == nil {
+		return 1
 	}
-	return c.found, nil
+	switch d.Operation.Verb {
+	case DetachDevice:
+		return 0
+	case AttachDevice:
+		return 2
+	}
+	return 1
 }
 
 // Stamp stores the domain in its own metadata as what was last applied, so that
@@ -116,7 +156,35 @@ func LastApplied(m Metadata) (*libvirtxml.Domain, error) {
 type comparison struct {
 	name             string
 	want, last, live *libvirtxml.Domain
-	found            []Difference
+	// wanted, had and runs are their devices; never nil.
+	wanted, had, runs *libvirtxml.DomainDeviceList
+	found             []Difference
+	// byWish says that a difference was found between two wishes.
+	byWish bool
+}
+
+func deviceLists(d *libvirtxml.Domain) *libvirtxml.DomainDeviceList {
+	if d == nil || d.Devices == nil {
+		return &libvirtxml.DomainDeviceList{}
+	}
+	return d.Devices
+}
+
+// walk begins to compare parts; device is the field of the device they belong to.
+func (c *comparison) walk(device string) *walk {
+	return &walk{c: c, device: device}
+}
+
+// tripleOf is what a walk begins with; last and live may be nil.
+func tripleOf[T any](want, last, live *T) triple {
+	v := triple{want: reflect.ValueOf(want).Elem()}
+	if last != nil {
+		v.last = reflect.ValueOf(last).Elem()
+	}
+	if live != nil {
+		v.live = reflect.ValueOf(live).Elem()
+	}
+	return v
 }
 
 // add notes a difference.
@@ -142,9 +210,11 @@ func (c *comparison) operate(d *Difference, verb Verb, dev Device) {
 	d.Operation = &Operation{Verb: verb, Domain: c.name, Device: dev}
 }
 
-// through copies a domain by way of its XML, with all parts that comparisons
-// look into.
+// through copies a domain by way of its XML; nil stays nil.
 func through(d *libvirtxml.Domain) (*libvirtxml.Domain, error) {
+	if d == nil {
+		return nil, nil
+	}
 	s, err := d.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("diff: %w", errors.Join(ErrInvalid, err))
@@ -152,9 +222,6 @@ func through(d *libvirtxml.Domain) (*libvirtxml.Domain, error) {
 	out := &libvirtxml.Domain{}
 	if err := out.Unmarshal(s); err != nil {
 		return nil, fmt.Errorf("diff: %w", errors.Join(ErrInvalid, err))
-	}
-	if out.Devices == nil {
-		out.Devices = &libvirtxml.DomainDeviceList{}
 	}
 	return out, nil
 }

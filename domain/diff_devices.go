@@ -4,34 +4,55 @@ package domain
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 
 	"libvirt.org/go/libvirtxml"
 )
 
-const seenByGuest = "the guest has seen the device as it is"
+// nodes of the lists that are compared device by device.
+var (
+	diskRules      = ruleTree.at("Devices.Disks")
+	interfaceRules = ruleTree.at("Devices.Interfaces")
+	hostdevRules   = ruleTree.at("Devices.Hostdevs")
+)
+
+// at returns the node of a path of the table.
+func (n *node) at(path string) *node {
+	if n == nil {
+		return nil
+	}
+	out, err := n.find(path)
+	if err != nil {
+		return nil
+	}
+	return out
+}
 
 // disks compares disks by alias, else by serial number.
 func (c *comparison) disks() {
-	if c.live.Devices == nil {
-		return
-	}
-	used := map[int]bool{}
-	for i := range c.want.Devices.Disks {
-		w := &c.want.Devices.Disks[i]
-		j := findDisk(c.live.Devices.Disks, w)
+	used := make([]bool, len(c.runs.Disks))
+	for i := range c.wanted.Disks {
+		w := &c.wanted.Disks[i]
+		field := fieldOf("disks", w.Alias)
+		j := findDisk(c.runs.Disks, w)
 		if j < 0 {
-			c.missing(fmt.Sprintf("%sdisks[%s]", specDevices, nameOf(w.Alias)), pluggable(w), AttachDevice, w)
+			c.missing(field, c.pluggable(w), AttachDevice, c.attachable(w))
 			continue
 		}
 		used[j] = true
-		c.disk(w, &c.live.Devices.Disks[j])
+		c.disk(field, w, &c.runs.Disks[j])
 	}
-	for j := range c.live.Devices.Disks {
-		h := &c.live.Devices.Disks[j]
-		if name := nameOf(h.Alias); name != "" && !used[j] {
-			c.missing(fmt.Sprintf("%sdisks[%s]", specDevices, name), pluggable(h), DetachDevice, h)
+	for j := range c.runs.Disks {
+		h := &c.runs.Disks[j]
+		if nameOf(h.Alias) != "" && !used[j] {
+			c.missing(fieldOf("disks", h.Alias), c.pluggable(h), DetachDevice, h)
 		}
 	}
+}
+
+func fieldOf(list string, a *libvirtxml.DomainAlias) string {
+	return specDevices + list + "[" + nameOf(a) + "]"
 }
 
 func findDisk(in []libvirtxml.DomainDisk, w *libvirtxml.DomainDisk) int {
@@ -47,9 +68,42 @@ func findDisk(in []libvirtxml.DomainDisk, w *libvirtxml.DomainDisk) int {
 	return bySerial
 }
 
-// pluggable tells whether a disk can come and go while the guest runs.
-func pluggable(d *libvirtxml.DomainDisk) bool {
-	return d.Device != "cdrom" && d.Target != nil && (d.Target.Bus == busVirtio || d.Target.Bus == busSCSI)
+// pluggable tells whether a disk can come and go while the guest runs. One on SCSI
+// needs the controller.
+func (c *comparison) pluggable(d *libvirtxml.DomainDisk) bool {
+	if d.Device == "cdrom" || d.Target == nil {
+		return false
+	}
+	if d.Target.Bus != busSCSI {
+		return d.Target.Bus == busVirtio
+	}
+	for i := range c.runs.Controllers {
+		if c.runs.Controllers[i].Type == busSCSI {
+			return true
+		}
+	}
+	return false
+}
+
+// attachable is the disk as it can be plugged: by a thread that is there.
+func (c *comparison) attachable(d *libvirtxml.DomainDisk) *libvirtxml.DomainDisk {
+	if d.Driver == nil {
+		return d
+	}
+	there := c.live.IOThreads
+	fits := d.Driver.IOThread == nil || *d.Driver.IOThread <= there
+	if t := d.Driver.IOThreads; t != nil {
+		for _, one := range t.IOThread {
+			fits = fits && one.ID <= there
+		}
+	}
+	if fits {
+		return d
+	}
+	out, driver := *d, *d.Driver
+	driver.IOThread, driver.IOThreads = nil, nil
+	out.Driver = &driver
+	return &out
 }
 
 // missing notes a device that is on one side only.
@@ -65,34 +119,62 @@ func (c *comparison) missing(field string, live bool, verb Verb, dev Device) {
 	c.operate(c.add(Live, field, want, have, "the device can be plugged"), verb, dev)
 }
 
-// disk compares two sides of one disk.
-func (c *comparison) disk(w, h *libvirtxml.DomainDisk) {
-	field := fmt.Sprintf("%sdisks[%s]", specDevices, nameOf(w.Alias))
-	c.text(NextBoot, field, device(w), device(h), seenByGuest)
-	if w.Target != nil && h.Target != nil {
-		c.text(NextBoot, field+".bus", w.Target.Bus, h.Target.Bus, seenByGuest)
-	}
-	c.text(NextBoot, field+".serial", w.Serial, h.Serial, seenByGuest)
-	c.text(NextBoot, field+".readonly", yesNo(w.ReadOnly != nil), yesNo(h.ReadOnly != nil), seenByGuest)
-	c.text(NextBoot, field+".bootOrder", bootOf(w.Boot), bootOf(h.Boot), "is read when the guest starts")
+// disk compares the sides of one disk.
+func (c *comparison) disk(field string, w, h *libvirtxml.DomainDisk) {
+	last := find(c.had.Disks, w.Alias, func(d *libvirtxml.DomainDisk) *libvirtxml.DomainAlias { return d.Alias })
 	c.source(field, w, h)
-	if device(w) != "cdrom" { // a drive keeps the settings it was started with
-		c.driver(field, w.Driver, h.Driver)
+	k := c.walk(field)
+	k.plugged = last == nil && c.last != nil
+	k.skip = func(path string) bool {
+		switch {
+		case path == "Driver.Queues":
+			return c.cpusChange()
+		case path == "Model": // follows the bus
+			return w.Target != nil && h.Target != nil && w.Target.Bus != h.Target.Bus
+		case w.Device == "cdrom": // a drive keeps the settings it was started with
+			part, _, _ := strings.Cut(path, ".")
+			return part == "Driver" || part == "Source" || part == "BackingStore" || part == "ReadOnly"
+		case path == "Device": // disk is what it is by default
+			return deviceKind(w) == deviceKind(h)
+		}
+		return false
+	}
+	k.compare(diskRules, tripleOf(w, last, h))
+	if nameOf(h.Alias) != "" { // a layout knows no other
+		c.address(field, w.Address, h.Address)
 	}
 }
 
-func device(d *libvirtxml.DomainDisk) string {
+func deviceKind(d *libvirtxml.DomainDisk) string {
 	if d.Device == "" {
 		return "disk"
 	}
 	return d.Device
 }
 
-func bootOf(b *libvirtxml.DomainDeviceBoot) string {
-	if b == nil {
-		return ""
+// find returns the device with that alias; nil if there is none.
+func find[T any](list []T, a *libvirtxml.DomainAlias, aliasOf func(*T) *libvirtxml.DomainAlias) *T {
+	for i := range list {
+		if b := aliasOf(&list[i]); a != nil && b != nil && a.Name == b.Name {
+			return &list[i]
+		}
 	}
-	return fmt.Sprint(b.Order)
+	return nil
+}
+
+// cpusChange tells whether the wish for CPUs is another one: queues follow it, and
+// there is nothing to say about them.
+func (c *comparison) cpusChange() bool {
+	return c.last == nil || c.last.VCPU == nil || c.want.VCPU == nil || plugged(c.last.VCPU) != plugged(c.want.VCPU)
+}
+
+// address compares where a device sits, which a spec may name for disks and cards.
+func (c *comparison) address(field string, w, h *libvirtxml.DomainAddress) {
+	want, ok := placeOf(w)
+	have, known := placeOf(h)
+	if ok && known && want != have {
+		c.add(NextBoot, field+".pciAddress", want.String(), have.String(), seenByGuest)
+	}
 }
 
 // source compares where the data is: a drive can be given another disc, a disk
@@ -102,17 +184,20 @@ func (c *comparison) source(field string, w, h *libvirtxml.DomainDisk) {
 	if want == have {
 		return
 	}
-	if device(w) != "cdrom" {
-		c.add(NeedsMigration, field+".volume", want, have, "a disk in use changes its volume only by migration")
+	if w.Device != "cdrom" {
+		c.add(NeedsMigration, field+".volume", want, have, volumeInUse)
 		return
 	}
 	// Only the disc may be another one: libvirt refuses every other change.
 	changed := *h
-	changed.Source = w.Source
+	changed.Source, changed.BackingStore = w.Source, nil
 	if h.Driver != nil && w.Driver != nil {
 		driver := *h.Driver
 		driver.Type = w.Driver.Type
 		changed.Driver = &driver
+	}
+	if w.Source != nil {
+		changed.BackingStore = w.BackingStore
 	}
 	c.operate(c.add(Live, field+".volume", want, have, "the disc can be changed"), UpdateDevice, &changed)
 }
@@ -129,69 +214,49 @@ func pathOf(s *libvirtxml.DomainDiskSource) string {
 	return "elsewhere"
 }
 
-// driver compares how QEMU accesses the data. What the wish leaves open is no
-// difference.
-func (c *comparison) driver(field string, w, h *libvirtxml.DomainDiskDriver) {
-	if w == nil || h == nil {
-		return
-	}
-	const reason = "is a setting of the QEMU process"
-	for _, s := range []struct{ name, want, have string }{
-		{".format", w.Type, h.Type}, {".cache", w.Cache, h.Cache}, {".io", w.IO, h.IO},
-		{".errorPolicy", w.ErrorPolicy, h.ErrorPolicy}, {".discard", w.Discard, h.Discard},
-	} {
-		if s.want != "" {
-			c.text(NeedsMigration, field+s.name, s.want, s.have, reason)
-		}
-	}
-}
-
 // interfaces compares network cards by alias.
 func (c *comparison) interfaces() {
-	if c.live.Devices == nil {
-		return
-	}
-	have := map[string]*libvirtxml.DomainInterface{}
-	for i := range c.live.Devices.Interfaces {
-		if name := nameOf(c.live.Devices.Interfaces[i].Alias); name != "" {
-			have[name] = &c.live.Devices.Interfaces[i]
-		}
-	}
-	field := func(name string) string { return fmt.Sprintf("%sinterfaces[%s]", specDevices, name) }
-	for i := range c.want.Devices.Interfaces {
-		w := &c.want.Devices.Interfaces[i]
-		name := nameOf(w.Alias)
-		h, ok := have[name]
-		if !ok {
-			c.missing(field(name), true, AttachDevice, w)
+	aliasOf := func(i *libvirtxml.DomainInterface) *libvirtxml.DomainAlias { return i.Alias }
+	for i := range c.wanted.Interfaces {
+		w := &c.wanted.Interfaces[i]
+		h := find(c.runs.Interfaces, w.Alias, aliasOf)
+		if h == nil {
+			c.missing(fieldOf("interfaces", w.Alias), true, AttachDevice, w)
 			continue
 		}
-		delete(have, name)
-		c.networkCard(field(name), w, h)
+		c.networkCard(fieldOf("interfaces", w.Alias), w, h)
 	}
-	for i := range c.live.Devices.Interfaces { // in order, unlike the map
-		h := &c.live.Devices.Interfaces[i]
-		if name := nameOf(h.Alias); have[name] == h {
-			c.missing(field(name), true, DetachDevice, h)
+	for i := range c.runs.Interfaces {
+		h := &c.runs.Interfaces[i]
+		if nameOf(h.Alias) != "" && find(c.wanted.Interfaces, h.Alias, aliasOf) == nil {
+			c.missing(fieldOf("interfaces", h.Alias), !ordinalTap(h), DetachDevice, h)
 		}
 	}
 }
 
-// networkCard compares two sides of one card.
+var ordinal = regexp.MustCompile(`^tap[0-9]+$`)
+
+// ordinalTap tells whether the card's tap device is named by its position, as
+// KubeVirt names those of first cards and once named all: they are not unplugged,
+// since the names of the others would not fit any more.
+func ordinalTap(i *libvirtxml.DomainInterface) bool {
+	return i.Target != nil && i.Target.Managed == "no" && ordinal.MatchString(i.Target.Dev)
+}
+
+// networkCard compares the sides of one card.
 func (c *comparison) networkCard(field string, w, h *libvirtxml.DomainInterface) {
-	if w.MAC != nil && h.MAC != nil {
-		c.text(NextBoot, field+".macAddress", w.MAC.Address, h.MAC.Address, seenByGuest)
-	}
-	if w.Model != nil && h.Model != nil {
-		c.text(NextBoot, field+".model", w.Model.Type, h.Model.Type, seenByGuest)
-	}
-	c.text(NextBoot, field+".bootOrder", bootOf(w.Boot), bootOf(h.Boot), "is read when the guest starts")
+	last := find(c.had.Interfaces, w.Alias, func(i *libvirtxml.DomainInterface) *libvirtxml.DomainAlias { return i.Alias })
+	k := c.walk(field)
+	k.plugged = last == nil && c.last != nil
+	k.skip = func(path string) bool { return path == "Driver.Queues" && c.cpusChange() }
+	k.compare(interfaceRules, tripleOf(w, last, h))
+	c.address(field, w.Address, h.Address)
 	changed := *h
 	if want, have := linkState(w), linkState(h); want != have {
 		changed.Link = &libvirtxml.DomainInterfaceLink{State: want}
 		c.operate(c.add(Live, field+".state", want, have, "the link can be switched"), UpdateDevice, &changed)
 	}
-	if want, have := bridgeOf(w), bridgeOf(h); want != have {
+	if want, have := bridgeOf(w), bridgeOf(h); want != have && want != "" && have != "" {
 		changed.Source = w.Source
 		c.operate(c.add(Live, field+".network", want, have, "the card can be moved to another bridge"), UpdateDevice, &changed)
 	}
@@ -202,4 +267,50 @@ func bridgeOf(i *libvirtxml.DomainInterface) string {
 		return ""
 	}
 	return i.Source.Bridge.Bridge
+}
+
+// hostDevices compares devices of the host by alias. Virtual functions come and go
+// as network cards do, all others stay.
+func (c *comparison) hostDevices() {
+	aliasOf := func(h *libvirtxml.DomainHostdev) *libvirtxml.DomainAlias { return h.Alias }
+	for i := range c.wanted.Hostdevs {
+		w := &c.wanted.Hostdevs[i]
+		h := find(c.runs.Hostdevs, w.Alias, aliasOf)
+		if h == nil {
+			c.missing(hostdevField(w), isVirtualFunction(w), AttachDevice, w)
+			continue
+		}
+		k := c.walk(hostdevField(w))
+		last := find(c.had.Hostdevs, w.Alias, aliasOf)
+		k.plugged = last == nil && c.last != nil
+		k.compare(hostdevRules, tripleOf(w, last, h))
+		c.address(hostdevField(w), w.Address, h.Address)
+	}
+	for i := range c.runs.Hostdevs {
+		h := &c.runs.Hostdevs[i]
+		if nameOf(h.Alias) != "" && find(c.wanted.Hostdevs, h.Alias, aliasOf) == nil {
+			c.missing(hostdevField(h), isVirtualFunction(h), DetachDevice, h)
+		}
+	}
+}
+
+// hostdevField is where the spec has a device, by the prefixes of its alias.
+func hostdevField(h *libvirtxml.DomainHostdev) string {
+	name := nameOf(h.Alias)
+	for _, kind := range []struct{ prefix, list string }{
+		{prefixSRIOV, "interfaces"}, {prefixGPU, "gpus"}, {prefixUSB, "hostDevices"}, {prefixHost, "hostDevices"},
+	} {
+		if rest, ok := strings.CutPrefix(name, kind.prefix); ok {
+			return specDevices + kind.list + "[" + rest + "]"
+		}
+	}
+	return fieldOf("hostDevices", h.Alias)
+}
+
+// String is the address as people write it.
+func (p Place) String() string {
+	if p.CCW {
+		return fmt.Sprintf("fe.0.%04x", p.Device)
+	}
+	return fmt.Sprintf("%04x:%02x:%02x.%x", p.Domain, p.Bus, p.Slot, p.Function)
 }

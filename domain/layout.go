@@ -93,16 +93,23 @@ func LayoutOf(live *libvirtxml.Domain) Layout {
 			l.Buses = append(l.Buses, busOf(c))
 		}
 	}
-	for i := range live.Devices.Disks {
-		if d := &live.Devices.Disks[i]; nameOf(d.Alias) != "" && d.Target != nil {
-			if l.Targets == nil {
-				l.Targets = map[string]string{}
-			}
-			l.Targets[nameOf(d.Alias)] = d.Target.Dev
-		}
-	}
+	l.Targets = layoutTargets(live.Devices)
 	slices.SortStableFunc(l.Buses, func(a, b Bus) int { return cmp.Compare(a.Index, b.Index) })
 	return l
+}
+
+// layoutTargets lists the target names of disks; nil for none.
+func layoutTargets(d *libvirtxml.DomainDeviceList) map[string]string {
+	var out map[string]string
+	for i := range d.Disks {
+		if disk := &d.Disks[i]; nameOf(disk.Alias) != "" && disk.Target != nil {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[nameOf(disk.Alias)] = disk.Target.Dev
+		}
+	}
+	return out
 }
 
 func busOf(c *libvirtxml.DomainController) Bus {

@@ -48,7 +48,7 @@ const (
 )
 
 // virtualFunction is how aliases of SR-IOV network cards begin.
-const virtualFunction = AliasPrefix + "sriov-"
+const virtualFunction = AliasPrefix + prefixSRIOV
 
 // seats is a list under way.
 type seats struct{ all []seat }
