@@ -149,7 +149,11 @@ func (d deviceChange) detach(dom *virt.Domain, p part) error {
 	if err != nil && live {
 		d.asked.end(d.key)
 	}
-	if code(err, virt.ERR_DEVICE_MISSING) {
+	if err == nil {
+		return nil
+	}
+	// It may have gone meanwhile, which libvirt tells in more than one way.
+	if has, hasErr := hasDevice(dom, d.key.alias, p.xml); hasErr == nil && !has {
 		return nil
 	}
 	return err
