@@ -118,7 +118,7 @@ type Facts struct {
 	Incoming bool `json:"incoming"`
 
 	// Services is what the node does for guests beside running them.
-	Services Services
+	Services Services `json:"services"`
 
 	// Layout says where the guest's devices sit already, see [LayoutOf]; the zero
 	// value for a guest that does not run yet.
@@ -161,19 +161,19 @@ type Cluster struct {
 type Services struct {
 	// Hooks: whoever converts calls the guest's hook sidecars (annotation
 	// hooks.kubevirt.io/hookSidecars) with the domain before it is defined.
-	Hooks bool
+	Hooks bool `json:"hooks"`
 	// CloudInitKeys: SSH keys of spec.accessCredentials are written into the data
 	// of cloud-init volumes.
-	CloudInitKeys bool
+	CloudInitKeys bool `json:"cloudInitKeys"`
 	// AgentCredentials: keys and passwords of spec.accessCredentials are handed to
 	// the guest agent.
-	AgentCredentials bool
+	AgentCredentials bool `json:"agentCredentials"`
 	// DownwardMetrics: metrics of the host are served on [MetricsSocket]
 	// (spec.domain.devices.downwardMetrics).
-	DownwardMetrics bool
+	DownwardMetrics bool `json:"downwardMetrics"`
 	// PersistentState: what a guest's devices remember is still there when the guest
 	// is started again, on this node or another (spec.domain.devices.tpm.persistent).
-	PersistentState bool
+	PersistentState bool `json:"persistentState"`
 }
 
 // Link is what the node has for one interface of a guest.
