@@ -136,6 +136,8 @@ func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error
 	case domain.TaskAbort:
 		logger(ctx).Info("Aborting a live migration", "why", t.Why)
 		return r.abort(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name))
+	case domain.TaskFreeze, domain.TaskThaw, domain.TaskSyncTime:
+		return r.agentTask(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name), t)
 	case domain.TaskCleanup:
 		return r.Workspace.Remove(t.UID)
 	default:

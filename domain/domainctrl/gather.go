@@ -27,13 +27,37 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
 		return s, err
 	}
-	if s.MoveActive, err = r.moveActive(ctx, name); err != nil {
-		return s, err
+	s.Guest = r.agents.of(name)
+	if s.MoveActive, err = r.moveActive(ctx, name); err == nil {
+		s.State, err = r.inspect(ctx, name)
 	}
-	if s.State, err = r.inspect(ctx, name); err != nil {
-		return s, err
+	if err != nil {
+		return s, r.silent(&s, name, err)
 	}
+	r.silences.over(name)
 	return s, r.prepare(ctx, &s)
+}
+
+// silent makes an error of a hypervisor that does not answer part of what is seen of
+// a guest that is this node's: with what was known of its domain, and since when that
+// may be wrong. Of others nothing can be said.
+func (r *Reconciler) silent(s *domain.Sight, name string, err error) error {
+	if s.VMI == nil || !errors.Is(err, domain.ErrTimeout) && !errors.Is(err, domain.ErrDisconnected) {
+		return err
+	}
+	lease, leaseErr := handoff.Of(s.VMI)
+	if leaseErr != nil || domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
+		return errors.Join(err, leaseErr)
+	}
+	since := r.Clock.Now()
+	if c := r.Informer.Connection(); !c.Up && !c.Since.IsZero() {
+		since = c.Since
+	}
+	if st, known := r.Informer.Get(name); known {
+		s.State = &st
+	}
+	s.SilentSince = r.silences.note(name, since)
+	return nil
 }
 
 // leftovers are the guests of earlier objects of that name with files here.

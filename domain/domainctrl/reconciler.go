@@ -83,8 +83,10 @@ type Reconciler struct {
 
 	moves    *moves
 	lanes    *lanes
+	agents   *agents
 	troubles troubles
 	notices  notices
+	silences silences
 }
 
 // SetupWithManager checks the fields and registers the controller and the
@@ -101,6 +103,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		WatchesRawSource(r.moves.source()).
 		WatchesRawSource(r.lanes.source()).
+		WatchesRawSource(r.agents.source()).
 		WatchesRawSource(Source(r.Informer)).
 		WatchesRawSource(r.resyncs())
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
@@ -129,6 +132,8 @@ func (r *Reconciler) inform(mgr ctrl.Manager) error {
 		r.Informer = &domain.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
 		beside = append(beside, informing{r.Informer})
 	}
+	r.agents = newAgents(r.Hypervisor, r.Informer)
+	beside = append(beside, r.agents)
 	for _, b := range beside {
 		if err := mgr.Add(b); err != nil {
 			return fmt.Errorf("domainctrl: add to the manager: %w", err)

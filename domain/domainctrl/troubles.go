@@ -4,6 +4,7 @@ package domainctrl
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -62,4 +63,33 @@ func (n *notices) news(key types.NamespacedName, what string) bool {
 	}
 	n.told[key] = what
 	return true
+}
+
+// silences remembers since when the hypervisor has not answered about a domain. The
+// zero value is ready; safe for concurrent use.
+type silences struct {
+	mu    sync.Mutex
+	since map[string]time.Time
+}
+
+// note returns since when the domain is silent: from since on, unless that was noted
+// before.
+func (s *silences) note(name string, since time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was, silent := s.since[name]; silent {
+		return was
+	}
+	if s.since == nil {
+		s.since = map[string]time.Time{}
+	}
+	s.since[name] = since
+	return since
+}
+
+// over notes that the hypervisor has answered about the domain.
+func (s *silences) over(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.since, name)
 }

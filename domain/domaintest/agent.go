@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"libvirt.org/go/libvirtxml"
 )
 
 // SetGuestInfo gives a guest an agent that tells info, or takes it away with nil. It
@@ -138,4 +139,21 @@ func copyInfo(i domain.GuestInfo) domain.GuestInfo {
 		i.Interfaces[k].IPs = slices.Clone(i.Interfaces[k].IPs)
 	}
 	return i
+}
+
+// showAgent tells in the live XML whether an agent has opened the guest's channel.
+func (g *guest) showAgent(live *libvirtxml.Domain) {
+	if live.Devices == nil {
+		return
+	}
+	for i := range live.Devices.Channels {
+		t := live.Devices.Channels[i].Target
+		if t == nil || t.VirtIO == nil || t.VirtIO.Name != domain.AgentChannel {
+			continue
+		}
+		t.VirtIO.State = "disconnected"
+		if g.agent != nil {
+			t.VirtIO.State = "connected"
+		}
+	}
 }

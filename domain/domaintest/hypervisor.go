@@ -123,6 +123,7 @@ func (h *Hypervisor) Get(ctx context.Context, name string) (domain.State, error)
 		if out.Alive() {
 			id := g.id
 			out.Domain.ID = &id
+			g.showAgent(out.Domain)
 		}
 		if g.state.Ours() {
 			return domain.PutMetadata(out.Domain, g.state.Metadata)

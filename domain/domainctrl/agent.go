@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// How guest agents are asked: at once when one connects, then again and again with
+// pauses that double from the first to the longest, as KubeVirt does for most of what
+// they tell.
+const (
+	agentPauseFirst = 10 * time.Second
+	agentPauseLast  = 2 * time.Minute
+	agentDeadline   = 10 * time.Second
+)
+
+// agents asks the agents inside the guests that run, each beside all workers and with
+// its own deadline, and keeps what they said last. An agent that does not answer
+// delays nothing. It is a hint only: after a restart they are asked again.
+type agents struct {
+	asker    domain.GuestAgent // nil if the hypervisor cannot
+	informer *domain.Informer
+
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until the controller starts
+	polls map[string]*poll                                        // by domain
+	said  map[string]domain.GuestInfo
+}
+
+// poll is how one agent is asked.
+type poll struct {
+	cancel context.CancelFunc
+	now    chan struct{} // holds one token when it shall be asked at once
+}
+
+func newAgents(hv domain.Hypervisor, i *domain.Informer) *agents {
+	asker, _ := hv.(domain.GuestAgent)
+	return &agents{asker: asker, informer: i, polls: map[string]*poll{}, said: map[string]domain.GuestInfo{}}
+}
+
+// source gives the agents the controller's queue.
+func (a *agents) source() source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.queue = q
+		return nil
+	})
+}
+
+// NeedLeaderElection is false: every node has guests of its own.
+func (a *agents) NeedLeaderElection() bool { return false }
+
+// Start asks agents until ctx ends; no goroutine is left then.
+func (a *agents) Start(ctx context.Context) error {
+	if a.asker == nil {
+		<-ctx.Done()
+		return nil
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for c := range a.informer.Watch(ctx) {
+		a.follow(ctx, &all, c)
+	}
+	<-ctx.Done() // the informer may end before the rest of the manager
+	return nil
+}
+
+// follow begins or stops asking an agent as its domain comes and goes. A paused guest
+// has nobody who could answer, and what it said still counts.
+func (a *agents) follow(ctx context.Context, all *sync.WaitGroup, c domain.Change) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	connected := c.New != nil && c.New.Alive() && domain.AgentConnected(c.New.Domain)
+	p := a.polls[c.Name]
+	switch wanted := connected && c.New.Status == domain.StatusRunning; {
+	case wanted && p == nil:
+		ctx, cancel := context.WithCancel(ctx)
+		p = &poll{cancel: cancel, now: make(chan struct{}, 1)}
+		a.polls[c.Name] = p
+		all.Go(func() {
+			defer cancel()
+			a.run(ctx, c.Name, p)
+		})
+	case !wanted && p != nil:
+		p.cancel()
+		delete(a.polls, c.Name)
+	}
+	if !connected {
+		delete(a.said, c.Name)
+	}
+}
+
+// run asks one agent until ctx ends.
+func (a *agents) run(ctx context.Context, name string, p *poll) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for pause := agentPauseFirst; ; pause = min(2*pause, agentPauseLast) {
+		select {
+		case <-t.C:
+		case <-p.now:
+			pause = agentPauseFirst
+		case <-ctx.Done():
+			return
+		}
+		a.ask(ctx, name, p)
+		t.Reset(pause)
+	}
+}
+
+func (a *agents) ask(ctx context.Context, name string, p *poll) {
+	ctx, cancel := context.WithTimeout(ctx, agentDeadline)
+	defer cancel()
+	info, err := a.asker.GuestInfo(ctx, name)
+	if err != nil {
+		// What it said before is the best there is; that it is gone for good the
+		// state of its channel tells.
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.polls[name] != p {
+		return
+	}
+	was, known := a.said[name]
+	a.said[name] = info
+	key, named := keyOf(name)
+	if named && a.queue != nil && (!known || !reflect.DeepEqual(essence(was), essence(info))) {
+		a.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// essence is what the status of a guest tells of what its agent says; the rest
+// changes all the time.
+func essence(i domain.GuestInfo) domain.GuestInfo {
+	i.Users, i.Filesystems = nil, nil
+	return i
+}
+
+// of returns what the agent of a domain said last, nil if nothing is known.
+func (a *agents) of(name string) *domain.GuestInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i, known := a.said[name]; known {
+		return &i
+	}
+	return nil
+}
+
+// again asks an agent at once: it has just been told to do something.
+func (a *agents) again(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.polls[name]; p != nil {
+		select {
+		case p.now <- struct{}{}:
+		default:
+		}
+	}
+}
