@@ -12,10 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-
-	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
@@ -114,29 +111,14 @@ func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 }
 
 func (o *nodeOptions) workspace(mgr manager.Manager) *domainctrl.Workspace {
+	settings := &domainctrl.ClusterSettings{Reader: mgr.GetAPIReader()}
 	w := &domainctrl.Workspace{
 		Root: o.stateDir, Bridge: o.bridge,
 		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
-		AllowEmulation: allowEmulation(mgr.GetAPIReader()),
+		AllowEmulation: settings.AllowEmulation, Settings: settings.KubeVirt,
 	}
 	if o.images != "" {
 		w.Images = ocilayout.Store{Dir: o.images}
 	}
 	return w
-}
-
-// allowEmulation reads the cluster's switch from the KubeVirt object.
-func allowEmulation(reader client.Reader) domainctrl.Emulation {
-	return func(ctx context.Context) (bool, error) {
-		var list v1.KubeVirtList
-		if err := reader.List(ctx, &list); err != nil {
-			return false, fmt.Errorf("list KubeVirt objects: %w", err)
-		}
-		for i := range list.Items {
-			if d := list.Items[i].Spec.Configuration.DeveloperConfiguration; d != nil && d.UseEmulation {
-				return true, nil
-			}
-		}
-		return false, nil
-	}
 }

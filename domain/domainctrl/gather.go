@@ -112,7 +112,8 @@ func (r *Reconciler) moveActive(ctx context.Context, name string) (bool, error) 
 // node is to start or receive the guest, or runs it. What stands in the way is
 // part of what is seen, not an error of the pass.
 func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
-	if needed, err := r.needsFiles(s.VMI); err != nil || !needed {
+	role, err := r.needsFiles(s.VMI)
+	if err != nil || role == domain.RoleNone {
 		return err
 	}
 	host, err := r.host(ctx)
@@ -120,6 +121,11 @@ func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
 		return err
 	}
 	s.Facts, s.Obstacle = r.Workspace.Prepare(ctx, s.VMI, host)
+	s.Facts.Incoming = role == domain.RoleTarget
+	if s.State != nil && s.State.Alive() {
+		// Devices stay where the guest has found them.
+		s.Facts.Layout = domain.LayoutOf(s.State.Domain)
+	}
 	if s.Obstacle == nil {
 		s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts)
 	}
@@ -134,17 +140,18 @@ func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
 	return ctx.Err()
 }
 
-// needsFiles tells whether this node may need the guest's files for what comes next.
-// Where only a word about the guest is asked for, nothing shall delay it.
-func (r *Reconciler) needsFiles(vmi *v1.VirtualMachineInstance) (bool, error) {
+// needsFiles tells as what this node may need the guest's files for what comes next;
+// RoleNone if it does not. Where only a word about the guest is asked for, nothing shall
+// delay it.
+func (r *Reconciler) needsFiles(vmi *v1.VirtualMachineInstance) (domain.Role, error) {
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.IsFinal() {
-		return false, nil
+		return domain.RoleNone, nil
 	}
 	lease, err := handoff.Of(vmi)
-	if err != nil || domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
-		return false, err
+	if err != nil || lease.State == handoff.Lost || lease.State == handoff.Fenced || lease.State == handoff.Releasing {
+		return domain.RoleNone, err
 	}
-	return lease.State != handoff.Lost && lease.State != handoff.Fenced && lease.State != handoff.Releasing, nil
+	return domain.RoleOf(lease, r.NodeName), nil
 }
 
 func (r *Reconciler) host(ctx context.Context) (domain.Host, error) {

@@ -68,6 +68,15 @@ type Workspace struct {
 	Bridge string
 	// AllowEmulation is asked when KVM is not usable; nil means not allowed.
 	AllowEmulation Emulation
+	// Settings returns the cluster's KubeVirt object, for what it says about all
+	// guests; nil means KubeVirt's defaults. It is asked in every pass.
+	Settings Settings
+	// FirmwareDirs are the directories in which UEFI images are looked for, the best
+	// first. Nil means the places of KubeVirt's launcher, Fedora and Debian.
+	FirmwareDirs []string
+	// DedicatedCPUs is asked for guests with dedicated CPUs; nil means that the node
+	// has none.
+	DedicatedCPUs DedicatedCPUs
 
 	owners owners
 }
@@ -102,6 +111,9 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 		return f, err
 	}
 	if f.Emulation, err = w.emulation(ctx, host); err != nil {
+		return f, err
+	}
+	if err := w.describe(ctx, vmi, host, &f); err != nil {
 		return f, err
 	}
 	for _, n := range vmi.Spec.Networks {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"fmt"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// DedicatedCPUs returns the host CPUs that belong to a guest alone, in ascending order,
+// where its spec asks for some: those of the cpuset of its Pod.
+type DedicatedCPUs func(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]uint, error)
+
+// describe fills in what the node and the cluster are for every guest.
+func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host, f *domain.Facts) error {
+	var kv *v1.KubeVirt
+	var err error
+	if w.Settings != nil {
+		if kv, err = w.Settings(ctx); err != nil {
+			return err
+		}
+	}
+	f.Cluster, f.SMBIOS = domain.ClusterFrom(kv)
+	f.Cells = host.Cells
+	dirs := w.FirmwareDirs
+	if dirs == nil {
+		dirs = defaultFirmwareDirs
+	}
+	f.Firmware = findFirmware(f.Arch, dirs)
+	cpu := vmi.Spec.Domain.CPU
+	if w.DedicatedCPUs == nil || cpu == nil || !cpu.DedicatedCPUPlacement {
+		return nil
+	}
+	if f.CPUs, err = w.DedicatedCPUs(ctx, vmi); err != nil {
+		return fmt.Errorf("domainctrl: dedicated CPUs of %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/domainctrl"
+)
+
+// counting counts listings and lets them fail.
+type counting struct {
+	client.Reader
+	lists int
+	err   error
+}
+
+func (c *counting) List(ctx context.Context, l client.ObjectList, o ...client.ListOption) error {
+	c.lists++
+	if c.err != nil {
+		return c.err
+	}
+	return c.Reader.List(ctx, l, o...)
+}
+
+func kubevirt(name string, age time.Duration, emulation bool) *v1.KubeVirt {
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1e9, 0).Add(-age))}}
+	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{UseEmulation: emulation}
+	return kv
+}
+
+func settings(t *testing.T, objects ...client.Object) (*domainctrl.ClusterSettings, *counting, *clocktesting.FakePassiveClock) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, v1.AddToScheme(scheme))
+	reader := &counting{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()}
+	now := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
+	return &domainctrl.ClusterSettings{Reader: reader, Clock: now}, reader, now
+}
+
+func TestTheOldestKubeVirtObjectCounts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		objects []client.Object
+		want    bool
+	}{
+		"none":               {nil, false},
+		"one":                {[]client.Object{kubevirt("a", 0, true)}, true},
+		"configures nothing": {[]client.Object{&v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "a"}}}, false},
+		"two":                {[]client.Object{kubevirt("a", 0, true), kubevirt("b", time.Hour, false)}, false},
+		"two, the other way": {[]client.Object{kubevirt("a", 0, false), kubevirt("b", time.Hour, true)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := settings(t, tt.objects...)
+			if got, err := s.AllowEmulation(t.Context()); err != nil || got != tt.want {
+				t.Errorf("emulation is allowed: %t, %v; want %t", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestSettingsAreReadOnceInAWhile(t *testing.T) {
+	s, reader, now := settings(t, kubevirt("a", 0, true))
+	reader.err = errors.New("not now")
+	if _, err := s.AllowEmulation(t.Context()); !errors.Is(err, reader.err) {
+		t.Errorf("nothing has been read: %v, want the error of the API server", err)
+	}
+	reader.err = nil
+	ask := func(lists int) {
+		t.Helper()
+		for range 3 {
+			if got, err := s.AllowEmulation(t.Context()); err != nil || !got {
+				t.Errorf("emulation is allowed: %t, %v", got, err)
+			}
+		}
+		if reader.lists != lists {
+			t.Errorf("%d listings, want %d", reader.lists, lists)
+		}
+	}
+	ask(2)
+	now.SetTime(now.Now().Add(domainctrl.DefaultSettingsKept))
+	ask(3)
+	now.SetTime(now.Now().Add(domainctrl.DefaultSettingsKept))
+	reader.err = errors.New("not now")
+	ask(6) // what was read before is believed, and each tries
+}
+
+// firmwareDir makes a directory with empty files of those names.
+func firmwareDir(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	return dir
+}
+
+func TestFirmwareIsFoundOnTheNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		arch  string
+		files []string
+		want  domain.Firmware
+	}{
+		"none": {"x86_64", nil, domain.Firmware{}},
+		"KubeVirt's launcher": {"x86_64", []string{"OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd", "OVMF_VARS.fd", "OVMF_CODE.cc.fd",
+			"OVMF.amdsev.fd", "OVMF.inteltdx.fd", "OVMF.inteltdx.secboot.fd"}, domain.Firmware{
+			SecureBoot: domain.FirmwareImage{Code: "OVMF_CODE.secboot.fd", Vars: "OVMF_VARS.secboot.fd"},
+			Plain:      domain.FirmwareImage{Code: "OVMF_CODE.secboot.fd", Vars: "OVMF_VARS.fd"},
+			SEV:        domain.FirmwareImage{Code: "OVMF_CODE.cc.fd", Vars: "OVMF_VARS.fd"},
+			SNP:        domain.FirmwareImage{Code: "OVMF.amdsev.fd"}, TDX: domain.FirmwareImage{Code: "OVMF.inteltdx.fd"},
+			TDXSecureBoot: domain.FirmwareImage{Code: "OVMF.inteltdx.secboot.fd"},
+		}},
+		"Debian": {"x86_64", []string{"OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", "OVMF_CODE_4M.ms.fd", "OVMF_VARS_4M.ms.fd", "OVMF_CODE_4M.secboot.fd"}, domain.Firmware{
+			SecureBoot: domain.FirmwareImage{Code: "OVMF_CODE_4M.secboot.fd", Vars: "OVMF_VARS_4M.ms.fd"},
+			Plain:      domain.FirmwareImage{Code: "OVMF_CODE_4M.fd", Vars: "OVMF_VARS_4M.fd"},
+		}},
+		"no variables":                   {"x86_64", []string{"OVMF_CODE.fd"}, domain.Firmware{}},
+		"of another architecture":        {"aarch64", []string{"OVMF_CODE.fd", "OVMF_VARS.fd"}, domain.Firmware{}},
+		"arm64":                          {"aarch64", []string{"AAVMF_CODE.fd", "AAVMF_VARS.fd"}, domain.Firmware{Plain: domain.FirmwareImage{Code: "AAVMF_CODE.fd", Vars: "AAVMF_VARS.fd"}}},
+		"an architecture without images": {"s390x", []string{"OVMF_CODE.fd", "OVMF_VARS.fd"}, domain.Firmware{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := firmwareDir(t, tt.files...)
+			w := &domainctrl.Workspace{Root: t.TempDir(), FirmwareDirs: []string{firmwareDir(t), dir}}
+			f, err := w.Prepare(t.Context(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}, domain.Host{Arch: tt.arch, KVM: true})
+			must(t, err)
+			for _, image := range []*domain.FirmwareImage{&tt.want.SecureBoot, &tt.want.Plain, &tt.want.SEV, &tt.want.SNP, &tt.want.TDX, &tt.want.TDXSecureBoot} {
+				for _, path := range []*string{&image.Code, &image.Vars} {
+					if *path != "" {
+						*path = filepath.Join(dir, *path)
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.want, f.Firmware); diff != "" {
+				t.Errorf("firmware (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAGuestIsToldOfNodeAndCluster(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid"}}
+	host := domain.Host{Arch: "x86_64", KVM: true, Cells: []domain.Cell{{ID: 1, MemoryKiB: 4, CPUs: []domain.HostCPU{{ID: 3}}}}}
+	kv := kubevirt("a", 0, false)
+	kv.Spec.Configuration.SMBIOSConfig = &v1.SMBiosConfiguration{Product: "cloud"}
+	kv.Spec.Configuration.VirtualMachineOptions = &v1.VirtualMachineOptions{DisableSerialConsoleLog: &v1.DisableSerialConsoleLog{}}
+	s, _, _ := settings(t, kv)
+	w := &domainctrl.Workspace{Root: t.TempDir(), Settings: s.KubeVirt,
+		DedicatedCPUs: func(context.Context, *v1.VirtualMachineInstance) ([]uint, error) { return []uint{4, 5}, nil }}
+
+	f, err := w.Prepare(t.Context(), vmi, host)
+	must(t, err)
+	if diff := cmp.Diff(host.Cells, f.Cells); diff != "" || f.SMBIOS == nil || f.SMBIOS.Product != "cloud" || !f.Cluster.NoSerialConsoleLog || f.CPUs != nil {
+		t.Errorf("facts: %+v; cells (-want +got):\n%s", f, diff)
+	}
+	vmi.Spec.Domain.CPU = &v1.CPU{DedicatedCPUPlacement: true}
+	if f, err = w.Prepare(t.Context(), vmi, host); err != nil || !cmp.Equal(f.CPUs, []uint{4, 5}) {
+		t.Errorf("dedicated CPUs: %v, %v", f.CPUs, err)
+	}
+	w.DedicatedCPUs = func(context.Context, *v1.VirtualMachineInstance) ([]uint, error) { return nil, errors.New("no cpuset") }
+	_, err = w.Prepare(t.Context(), vmi, host)
+	says(t, err, "ns/guest", "no cpuset")
+	unread, reader, _ := settings(t)
+	reader.err = errors.New("no way")
+	w.Settings = unread.KubeVirt
+	_, err = w.Prepare(t.Context(), vmi, host)
+	says(t, err, "KubeVirt", "no way")
+}
