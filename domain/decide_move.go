@@ -73,7 +73,7 @@ func (d *decision) request(m *v1.VirtualMachineInstanceMigrationState, uri strin
 	r.Paused = d.State.Status == StatusPaused && (d.meta.Paused || d.State.Reason == ReasonUser)
 	if c := m.VMIMConfigurationOptions; c != nil {
 		if c.BandwidthPerMigration != nil {
-			r.BandwidthMiB = uint64(max(c.BandwidthPerMigration.Value(), 0)) >> 20
+			r.BandwidthMiB = mebibytes(*c.BandwidthPerMigration)
 		}
 		r.AutoConverge = c.AllowAutoConverge != nil && *c.AllowAutoConverge
 		if c.MaxDowntimeMs != nil {

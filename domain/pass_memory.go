@@ -60,6 +60,19 @@ func wholeBytes(q resource.Quantity) int64 {
 	return q.Value() - 1 // Value rounds up
 }
 
+// mebibytes returns a quantity in MiB, rounded to the nearest, and never to nothing
+// what is more.
+func mebibytes(q resource.Quantity) uint64 {
+	switch b := wholeBytes(q); {
+	case b <= 0:
+		return 0
+	case b < 1<<20:
+		return 1
+	default:
+		return (uint64(b) + 1<<19) >> 20
+	}
+}
+
 // guestMemory returns the quantity that counts, and its field.
 func guestMemory(c *Conversion) (*resource.Quantity, string) {
 	s := &c.VMI.Spec.Domain

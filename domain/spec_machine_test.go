@@ -355,3 +355,13 @@ func TestSpecMemory(t *testing.T) {
 		"memory: less than a huge page":   {huge("1Gi"), "spec.domain.memory.hugepages.pageSize", ErrInvalid},
 	})
 }
+
+func TestMebibytes(t *testing.T) {
+	for amount, want := range map[string]uint64{"0": 0, "-1Gi": 0, "1": 1, "1M": 1, "100M": 95, "2G": 1907, "2Gi": 2048, "1572864": 2} {
+		t.Run("C73: "+amount, func(t *testing.T) {
+			if got := mebibytes(resource.MustParse(amount)); got != want {
+				t.Errorf("%s are %d MiB, want %d", amount, got, want)
+			}
+		})
+	}
+}
