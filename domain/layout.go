@@ -163,9 +163,15 @@ func (p Place) address() *libvirtxml.DomainAddress {
 	if p.CCW {
 		return &libvirtxml.DomainAddress{CCW: &libvirtxml.DomainAddressCCW{CSSID: ptr(uint(0xfe)), SSID: ptr(uint(0)), DevNo: ptr(p.Device)}}
 	}
-	return &libvirtxml.DomainAddress{PCI: &libvirtxml.DomainAddressPCI{
-		Domain: ptr(p.Domain), Bus: ptr(p.Bus), Slot: ptr(p.Slot), Function: ptr(p.Function),
-	}}
+	// One piece of memory for all of it: a guest has dozens.
+	a := &struct {
+		address libvirtxml.DomainAddress
+		pci     libvirtxml.DomainAddressPCI
+		place   Place
+	}{place: p}
+	a.pci = libvirtxml.DomainAddressPCI{Domain: &a.place.Domain, Bus: &a.place.Bus, Slot: &a.place.Slot, Function: &a.place.Function}
+	a.address.PCI = &a.pci
+	return &a.address
 }
 
 func clone[T any](p *T) *T {

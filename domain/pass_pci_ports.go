@@ -333,6 +333,7 @@ func (g *seating) addBuses(buses []Bus) {
 	for _, b := range buses {
 		slots[Place{Domain: b.Place.Domain, Bus: b.Place.Bus, Slot: b.Place.Slot}]++
 	}
+	g.Domain.Devices.Controllers = slices.Grow(g.Domain.Devices.Controllers, len(buses))
 	for _, b := range buses {
 		out := b.controller(slots[Place{Domain: b.Place.Domain, Bus: b.Place.Bus, Slot: b.Place.Slot}] > 1)
 		if b.Model == pcieRoot && g.Facts.Arch == archX86 && strings.EqualFold(g.VMI.Annotations[v1.DisablePCIHole64], "true") {
