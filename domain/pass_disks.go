@@ -37,7 +37,7 @@ func disks(c *Conversion) error {
 			return c.Invalid(p.field+".name", fmt.Sprintf("%q occurs twice", in.Name), "give every disk a name of its own")
 		}
 		seen[in.Name] = true
-		if p.vol != nil && !c.plugged(p.vol) {
+		if p.vol != nil && !Plugged(c.VMI, p.vol) {
 			if in.CDRom == nil {
 				continue
 			}
@@ -51,14 +51,14 @@ func disks(c *Conversion) error {
 	return nil
 }
 
-// plugged tells whether the data of a volume is there for the guest: at once for one
-// it is started with, from phase MountedToPod on for one that was added later. A
-// volume whose status is missing belongs to the start, unless it can be added later
-// and the statuses of the others are there.
-func (c *Conversion) plugged(vol *v1.Volume) bool {
+// Plugged tells whether the data of a volume is there for the guest: at once for one
+// it is started with, from phase MountedToPod on for one that was added later
+// (status.volumeStatus, field hotplugVolume). A volume whose status is missing belongs
+// to the start, unless it can be added later and the statuses of others are there.
+func Plugged(vmi *v1.VirtualMachineInstance, vol *v1.Volume) bool {
 	permanent := false
-	for i := range c.VMI.Status.VolumeStatus {
-		s := &c.VMI.Status.VolumeStatus[i]
+	for i := range vmi.Status.VolumeStatus {
+		s := &vmi.Status.VolumeStatus[i]
 		switch {
 		case s.Name != vol.Name:
 			permanent = permanent || s.HotplugVolume == nil

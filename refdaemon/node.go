@@ -115,6 +115,7 @@ func (o *nodeOptions) workspace(mgr manager.Manager) *domainctrl.Workspace {
 	w := &domainctrl.Workspace{
 		Root: o.stateDir, Bridge: o.bridge,
 		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
+		Objects:        domainctrl.ClusterObjects{Reader: mgr.GetAPIReader()},
 		AllowEmulation: settings.AllowEmulation, Settings: settings.KubeVirt,
 	}
 	if o.images != "" {

@@ -3,148 +3,224 @@
 package domainctrl
 
 import (
+	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
+	"strconv"
+	"strings"
 
-	"github.com/diskfs/go-diskfs/backend"
-	"github.com/diskfs/go-diskfs/backend/file"
-	"github.com/diskfs/go-diskfs/filesystem/iso9660"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
 )
 
+// Labels by which cloud-init's data sources find their disks.
 const (
-	// noCloudLabel is the volume label by which cloud-init's NoCloud data
-	// source finds its disk, filled up with spaces as ECMA-119 has it (8.4.8).
-	noCloudLabel = "cidata                          "
-	// isoBlock is the logical block size of an ISO 9660 file system.
-	isoBlock = 2048
-	// isoOverhead is more than the descriptors and tables of such a disk take.
-	isoOverhead = 1 << 20
+	noCloudLabel     = "cidata"
+	configDriveLabel = "config-2"
 )
 
-// cloudInit makes the NoCloud disk: the same size for the same data on every
-// node, so that a migration can copy it.
-func (w *Workspace) cloudInit(v volume) (domain.DiskSource, error) {
-	src := domain.DiskSource{Path: v.file(".iso"), Format: "raw"}
-	if exists(src.Path) {
-		return src, nil
-	}
-	files, err := noCloudFiles(v)
-	if err != nil {
-		return src, err
-	}
-	if err := writeISO(src.Path, files); err != nil {
-		return src, v.fault("cloudInitNoCloud", "the disk cannot be made", "check the space on the node", err)
-	}
-	return src, nil
+// configDriveDir is where the data of a config drive is (OpenStack: configuration
+// drive, format latest).
+const configDriveDir = "openstack/latest/"
+
+// noCloud makes the disk of cloud-init's data source NoCloud.
+func (w *Workspace) noCloud(ctx context.Context, v volume) (domain.DiskSource, error) {
+	c := cloudInit{Workspace: w, volume: v, field: "cloudInitNoCloud", CloudInitNoCloudSource: v.CloudInitNoCloud}
+	return v.seeded(c.field, func() (string, []seed, error) {
+		user, network, err := c.data(ctx)
+		if err != nil {
+			return "", nil, err
+		}
+		keys, err := c.publicKeys(ctx, func(m *v1.SSHPublicKeyAccessCredentialPropagationMethod) bool { return m.NoCloud != nil })
+		if err != nil {
+			return "", nil, err
+		}
+		meta, err := noCloudMeta(v.vmi, keys)
+		files := []seed{{"meta-data", meta}, {"user-data", user}}
+		if len(network) > 0 {
+			files = append(files, seed{"network-config", network})
+		}
+		return noCloudLabel, files, err
+	})
 }
 
-// seed is one file of a NoCloud disk.
-type seed struct {
-	name string
-	data []byte
+// configDrive makes the disk of cloud-init's data source ConfigDrive.
+func (w *Workspace) configDrive(ctx context.Context, v volume) (domain.DiskSource, error) {
+	source := v1.CloudInitNoCloudSource(*v.CloudInitConfigDrive)
+	c := cloudInit{Workspace: w, volume: v, field: "cloudInitConfigDrive", CloudInitNoCloudSource: &source}
+	return v.seeded(c.field, func() (string, []seed, error) {
+		user, network, err := c.data(ctx)
+		if err != nil {
+			return "", nil, err
+		}
+		keys, err := c.publicKeys(ctx, func(m *v1.SSHPublicKeyAccessCredentialPropagationMethod) bool { return m.ConfigDrive != nil })
+		if err != nil {
+			return "", nil, err
+		}
+		meta, err := configDriveMeta(v.vmi, keys)
+		files := []seed{{configDriveDir + "meta_data.json", meta}, {configDriveDir + "user_data", user}}
+		if len(network) > 0 {
+			files = append(files, seed{configDriveDir + "network_data.json", network})
+		}
+		return configDriveLabel, files, err
+	})
 }
 
-func noCloudFiles(v volume) ([]seed, error) {
-	c := v.CloudInitNoCloud
-	switch {
-	case c.UserDataSecretRef != nil:
-		return nil, v.fault("cloudInitNoCloud.secretRef", "secrets are not supported yet", "put the data into userData", domain.ErrUnsupported)
-	case c.NetworkDataSecretRef != nil:
-		return nil, v.fault("cloudInitNoCloud.networkDataSecretRef", "secrets are not supported yet", "put the data into networkData", domain.ErrUnsupported)
-	}
-	user, err := inline(v, "cloudInitNoCloud.userDataBase64", c.UserData, c.UserDataBase64)
-	if err != nil {
-		return nil, err
-	}
-	network, err := inline(v, "cloudInitNoCloud.networkDataBase64", c.NetworkData, c.NetworkDataBase64)
-	if err != nil {
-		return nil, err
-	}
-	meta, err := noCloudMeta(v.vmi)
-	if err != nil {
-		return nil, err
-	}
-	files := []seed{{"meta-data", meta}, {"user-data", user}}
-	if len(network) > 0 {
-		files = append(files, seed{"network-config", network})
-	}
-	return files, nil
+// cloudInit is the data of one cloud-init volume; both kinds have the same fields.
+type cloudInit struct {
+	*Workspace
+	volume
+	field string
+	*v1.CloudInitNoCloudSource
 }
 
-func inline(v volume, field, plain, encoded string) ([]byte, error) {
+// data returns user and network data; a Secret goes before what is in the spec.
+func (c cloudInit) data(ctx context.Context) (user, network []byte, err error) {
+	if user, err = c.inline("userDataBase64", c.UserData, c.UserDataBase64); err != nil {
+		return nil, nil, err
+	}
+	if network, err = c.inline("networkDataBase64", c.NetworkData, c.NetworkDataBase64); err != nil {
+		return nil, nil, err
+	}
+	if ref := c.UserDataSecretRef; ref != nil {
+		if user, err = c.fromSecret(ctx, "secretRef", ref.Name, "userdata", "userData"); err != nil {
+			return nil, nil, err
+		}
+	}
+	if ref := c.NetworkDataSecretRef; ref != nil {
+		if network, err = c.fromSecret(ctx, "networkDataSecretRef", ref.Name, "networkdata", "networkData"); err != nil {
+			return nil, nil, err
+		}
+	}
+	return user, network, nil
+}
+
+func (c cloudInit) inline(field, plain, encoded string) ([]byte, error) {
 	if plain != "" {
 		return []byte(plain), nil
 	}
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, v.fault(field, "is not base64", "encode the data, or give it as plain text", err)
+		return nil, c.fault(c.field+"."+field, "is not base64", "encode the data, or give it as plain text", err)
 	}
 	return data, nil
 }
 
+// fromSecret returns the file of a Secret that has one of the names.
+func (c cloudInit) fromSecret(ctx context.Context, field, secret string, names ...string) ([]byte, error) {
+	field = c.field + "." + field
+	files, err := c.configFiles(ctx, c.vmi.Namespace, objectRef{name: secret}, c.blame(field))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		for _, f := range files {
+			if f.name == name {
+				return f.data, nil
+			}
+		}
+	}
+	return nil, c.fault(field, fmt.Sprintf("Secret %q has no key %s", secret, strings.Join(names, " or ")), "add it", domain.ErrInvalid)
+}
+
+// publicKeys are the SSH keys of spec.accessCredentials that come to the guest this
+// way, numbered in the order of the spec and of the Secrets' keys.
+func (c cloudInit) publicKeys(ctx context.Context, thisWay func(*v1.SSHPublicKeyAccessCredentialPropagationMethod) bool) (map[string]string, error) {
+	keys := map[string]string{}
+	for i, a := range c.vmi.Spec.AccessCredentials {
+		if a.SSHPublicKey == nil || a.SSHPublicKey.Source.Secret == nil || !thisWay(&a.SSHPublicKey.PropagationMethod) {
+			continue
+		}
+		name := a.SSHPublicKey.Source.Secret.SecretName
+		files, err := c.configFiles(ctx, c.vmi.Namespace, objectRef{name: name}, func(reason, remedy string, err error) error {
+			return &domain.Error{
+				Object: objectName(c.vmi), Field: fmt.Sprintf("spec.accessCredentials[%d].sshPublicKey.source.secret.secretName", i),
+				Reason: reason, Remedy: remedy, Err: err,
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			if len(f.data) > 0 {
+				keys[strconv.Itoa(len(keys))] = string(f.data)
+			}
+		}
+	}
+	return keys, nil
+}
+
 // noCloudMeta identifies the instance by the guest's UID: cloud-init runs its
 // once-per-instance parts again for a new guest only. JSON is valid YAML.
-func noCloudMeta(vmi *v1.VirtualMachineInstance) ([]byte, error) {
-	hostname := vmi.Spec.Hostname
-	if hostname == "" {
-		hostname = vmi.Name
-	}
-	meta, err := json.Marshal(map[string]string{"instance-id": string(vmi.UID), "local-hostname": hostname})
+func noCloudMeta(vmi *v1.VirtualMachineInstance, keys map[string]string) ([]byte, error) {
+	return metadata(struct {
+		InstanceType string            `json:"instance-type,omitempty"`
+		InstanceID   string            `json:"instance-id"`
+		Hostname     string            `json:"local-hostname"`
+		Keys         map[string]string `json:"public-keys,omitempty"`
+	}{instanceType(vmi), string(vmi.UID), hostname(vmi), keys})
+}
+
+// configDriveMeta is OpenStack's meta_data.json. cloud-init takes uuid for the
+// identity of the instance.
+func configDriveMeta(vmi *v1.VirtualMachineInstance, keys map[string]string) ([]byte, error) {
+	return metadata(struct {
+		InstanceType string            `json:"instance_type,omitempty"`
+		InstanceID   string            `json:"instance_id"`
+		Hostname     string            `json:"hostname"`
+		UUID         string            `json:"uuid"`
+		Devices      []taggedDevice    `json:"devices,omitempty"`
+		Keys         map[string]string `json:"public_keys,omitempty"`
+	}{instanceType(vmi), vmi.Name + "." + vmi.Namespace, hostname(vmi), domain.UUID(vmi), taggedDevices(vmi), keys})
+}
+
+func metadata(content any) ([]byte, error) {
+	meta, err := json.Marshal(content)
 	if err != nil {
-		return nil, fmt.Errorf("domainctrl: cloud-init meta-data: %w", err)
+		return nil, fmt.Errorf("domainctrl: cloud-init metadata: %w", err)
 	}
 	return append(meta, '\n'), nil
 }
 
-// writeISO makes an ISO 9660 disk under a temporary name and gives it its own
-// when it is complete.
-func writeISO(path string, files []seed) (err error) {
-	size := int64(isoOverhead)
-	for _, f := range files {
-		size += (int64(len(f.data))/isoBlock + 1) * isoBlock
-	}
-	// The names are the same at every attempt: what a crash left is replaced,
-	// and an error that is met again reads the same.
-	tmp, work := path+".new", path+".d"
-	if err := errors.Join(os.RemoveAll(tmp), os.RemoveAll(work), os.Mkdir(work, 0o700)); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	disk, err := file.CreateFromPath(tmp, size)
-	if err != nil {
-		return err
-	}
-	err = fillISO(disk, size, work, files)
-	if err = errors.Join(err, disk.Close()); err != nil {
-		return errors.Join(err, os.RemoveAll(tmp))
-	}
-	return errors.Join(os.Truncate(tmp, size), os.Rename(tmp, path))
+// taggedDevice tells a guest which of its devices has a tag (OpenStack: device role
+// tagging). What is known before the guest is defined identifies it: a hardware
+// address, or a serial number.
+type taggedDevice struct {
+	Type   string   `json:"type"`
+	Bus    string   `json:"bus"`
+	MAC    string   `json:"mac,omitempty"`
+	Serial string   `json:"serial,omitempty"`
+	Tags   []string `json:"tags"`
 }
 
-func fillISO(disk backend.Storage, size int64, work string, files []seed) error {
-	iso, err := iso9660.Create(disk, size, 0, isoBlock, work)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if err := writeFile(iso, f); err != nil {
-			return err
+func taggedDevices(vmi *v1.VirtualMachineInstance) []taggedDevice {
+	var out []taggedDevice
+	for _, in := range vmi.Spec.Domain.Devices.Interfaces {
+		if in.Tag != "" && in.SRIOV == nil {
+			out = append(out, taggedDevice{Type: "nic", Bus: "pci", Tags: []string{in.Tag}, MAC: cmp.Or(in.MacAddress, domain.MAC(vmi.UID, in.Name))})
 		}
 	}
-	return iso.Finalize(iso9660.FinalizeOptions{RockRidge: true, VolumeIdentifier: noCloudLabel})
+	for _, d := range vmi.Spec.Domain.Devices.Disks {
+		if d.Tag != "" && d.Disk != nil {
+			out = append(out, taggedDevice{Type: "disk", Bus: string(d.Disk.Bus), Tags: []string{d.Tag}, Serial: d.Serial})
+		}
+	}
+	return out
 }
 
-func writeFile(iso *iso9660.FileSystem, s seed) error {
-	f, err := iso.OpenFile(s.name, os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return err
+func instanceType(vmi *v1.VirtualMachineInstance) string {
+	return cmp.Or(vmi.Annotations[v1.ClusterInstancetypeAnnotation], vmi.Annotations[v1.InstancetypeAnnotation])
+}
+
+// hostname is the spec's, else the first part of the guest's name.
+func hostname(vmi *v1.VirtualMachineInstance) string {
+	if vmi.Spec.Hostname != "" {
+		return vmi.Spec.Hostname
 	}
-	_, err = f.Write(s.data)
-	return errors.Join(err, f.Close())
+	first, _, _ := strings.Cut(vmi.Name, ".")
+	return first[:min(len(first), validation.DNS1123LabelMaxLength)]
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,11 +82,39 @@ func qemuImgCreate(ctx context.Context, path string, args ...string) error {
 	if !placed {
 		argv = append(argv, tmp)
 	}
-	out, err := exec.CommandContext(ctx, "qemu-img", argv...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("qemu-img create: %w: %s", err, bytes.TrimSpace(out))
+	if _, err := qemuImg(ctx, argv...); err != nil {
+		return err
 	}
 	return os.Rename(tmp, path)
+}
+
+// qemuImg runs qemu-img and returns what it says; its complaint is part of the error.
+func qemuImg(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "qemu-img", args...)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("qemu-img %s: %w: %s", args[0], err, bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out, nil
+}
+
+// imageInfo is what qemu-img knows about an image.
+type imageInfo struct {
+	// VirtualSize is what the guest sees, ActualSize what the storage has, in bytes.
+	VirtualSize int64 `json:"virtual-size"`
+	ActualSize  int64 `json:"actual-size"`
+}
+
+// qemuImgInfo asks about an image of that format, in use or not.
+func qemuImgInfo(ctx context.Context, path, format string) (imageInfo, error) {
+	var info imageInfo
+	out, err := qemuImg(ctx, "info", "--output=json", "--force-share", "-f", format, path)
+	if err == nil {
+		err = json.Unmarshal(out, &info)
+	}
+	return info, err
 }
 
 // size is how much the images hold together with those below them, zero if one is

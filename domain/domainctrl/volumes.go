@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -43,6 +44,22 @@ func (v volume) fault(field, reason, remedy string, err error) error {
 // name, for the place in the list changes when a volume is added or removed.
 func (v volume) file(suffix string) string {
 	return filepath.Join(v.dir, "volume-"+v.Name+suffix)
+}
+
+// blame builds errors for one field below this volume.
+func (v volume) blame(field string) blame {
+	return func(reason, remedy string, err error) error { return v.fault(field, reason, remedy, err) }
+}
+
+// isDisk tells whether the guest has a disk on the volume.
+func (v volume) isDisk() bool {
+	return slices.ContainsFunc(v.vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == v.Name })
+}
+
+// isDirectory tells whether the guest shares the volume as a directory and has no
+// disk on it.
+func (v volume) isDirectory() bool {
+	return !v.isDisk() && slices.ContainsFunc(v.vmi.Spec.Domain.Devices.Filesystems, func(f v1.Filesystem) bool { return f.Name == v.Name })
 }
 
 // check refuses a name that could not be part of a file's.
@@ -81,29 +98,54 @@ func (v volume) image(field, path string, bytes int64, shared bool) error {
 	return nil
 }
 
-// volume locates, or makes, the data of a volume. A volume that needs no file
-// here has no path.
+// kinds are the kinds of volumes and who locates, or makes, their data: the first
+// that applies counts. Others need no file here; conversion names the field if the
+// guest has a disk on one.
+var kinds = []struct {
+	applies func(*v1.Volume) bool
+	locate  func(context.Context, *Workspace, volume) (domain.DiskSource, error)
+}{
+	{func(v *v1.Volume) bool { return v.HostDisk != nil }, func(_ context.Context, w *Workspace, v volume) (domain.DiskSource, error) { return w.hostDisk(v) }},
+	{func(v *v1.Volume) bool { return v.PersistentVolumeClaim != nil }, func(ctx context.Context, w *Workspace, v volume) (domain.DiskSource, error) {
+		return w.claim(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
+	}},
+	{func(v *v1.Volume) bool { return v.DataVolume != nil }, func(ctx context.Context, w *Workspace, v volume) (domain.DiskSource, error) {
+		return w.claim(ctx, v, "dataVolume.name", v.DataVolume.Name)
+	}},
+	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, located((*Workspace).ephemeral)},
+	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, located((*Workspace).containerDisk)},
+	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, located((*Workspace).emptyDisk)},
+	{func(v *v1.Volume) bool { return v.CloudInitNoCloud != nil }, located((*Workspace).noCloud)},
+	{func(v *v1.Volume) bool { return v.CloudInitConfigDrive != nil }, located((*Workspace).configDrive)},
+	{func(v *v1.Volume) bool { return v.ConfigMap != nil }, located((*Workspace).configMap)},
+	{func(v *v1.Volume) bool { return v.Secret != nil }, located((*Workspace).secret)},
+	{func(v *v1.Volume) bool { return v.DownwardAPI != nil }, located((*Workspace).downwardAPI)},
+	{func(v *v1.Volume) bool { return v.Sysprep != nil }, located((*Workspace).sysprep)},
+	{func(v *v1.Volume) bool { return v.ServiceAccount != nil }, located((*Workspace).serviceAccount)},
+	{func(v *v1.Volume) bool { return v.DownwardMetrics != nil }, located((*Workspace).downwardMetrics)},
+}
+
+func located(by func(*Workspace, context.Context, volume) (domain.DiskSource, error)) func(context.Context, *Workspace, volume) (domain.DiskSource, error) {
+	return func(ctx context.Context, w *Workspace, v volume) (domain.DiskSource, error) { return by(w, ctx, v) }
+}
+
+// volume locates, or makes, the data of a volume and looks at what it can do. A
+// volume that needs no file here, or not yet, has no path.
 func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, error) {
-	if err := v.check(); err != nil {
+	if err := v.check(); err != nil || v.isDirectory() || !domain.Plugged(v.vmi, v.Volume) {
 		return domain.DiskSource{}, err
 	}
-	switch {
-	case v.HostDisk != nil:
-		return w.hostDisk(v)
-	case v.PersistentVolumeClaim != nil:
-		return w.claim(ctx, v, "persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName)
-	case v.DataVolume != nil:
-		return w.claim(ctx, v, "dataVolume.name", v.DataVolume.Name)
-	case v.ContainerDisk != nil:
-		return w.containerDisk(ctx, v)
-	case v.EmptyDisk != nil:
-		return w.emptyDisk(ctx, v)
-	case v.CloudInitNoCloud != nil:
-		return w.cloudInit(v)
-	default:
-		// Conversion names the field if the guest has a disk on such a volume.
-		return domain.DiskSource{}, nil
+	for _, k := range kinds {
+		if !k.applies(v.Volume) {
+			continue
+		}
+		src, err := k.locate(ctx, w, v)
+		if err == nil && src.Path != "" {
+			err = v.examine(ctx, &src)
+		}
+		return src, err
 	}
+	return domain.DiskSource{}, nil
 }
 
 func (w *Workspace) hostDisk(v volume) (domain.DiskSource, error) {
@@ -120,21 +162,77 @@ func (w *Workspace) hostDisk(v volume) (domain.DiskSource, error) {
 	return src, v.image("hostDisk.path", h.Path, h.Capacity.Value(), src.Shared)
 }
 
-func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (domain.DiskSource, error) {
+// locate finds the data of a claim.
+func (w *Workspace) locate(ctx context.Context, v volume, field, name string) (Claim, error) {
 	if w.Claims == nil {
-		return domain.DiskSource{}, v.fault(field, "claims cannot be used on this node", "configure the node's claims", nil)
+		return Claim{}, v.fault(field, "claims cannot be used on this node", "configure the node's claims", nil)
 	}
 	c, err := w.Claims.Locate(ctx, v.vmi.Namespace, name)
 	if err != nil {
-		return domain.DiskSource{}, v.fault(field, fmt.Sprintf("the data of claim %q cannot be found on the node", name),
+		return Claim{}, v.fault(field, fmt.Sprintf("the data of claim %q cannot be found on the node", name),
 			"bind the claim to a volume this node can reach", err)
+	}
+	return c, nil
+}
+
+func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (domain.DiskSource, error) {
+	c, err := w.locate(ctx, v, field, name)
+	if err != nil {
+		return domain.DiskSource{}, err
 	}
 	src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
 	if c.Block {
-		return src, v.device(field, c.Path)
+		if err := v.device(field, c.Path); err != nil {
+			return src, err
+		}
+		src.Bytes, err = deviceBytes(c.Path)
+		return src, err
 	}
 	src.Path = filepath.Join(c.Path, diskImage)
-	return src, v.image(field, src.Path, c.Bytes, c.Shared)
+	if err := v.image(field, src.Path, v.usable(c.Bytes), c.Shared); err != nil {
+		return src, err
+	}
+	src.Bytes, err = v.grow(ctx, field, src.Path, c.Bytes)
+	return src, err
+}
+
+// ephemeral puts a writable overlay over the disk of a claim, which stays as it is.
+func (w *Workspace) ephemeral(ctx context.Context, v volume) (domain.DiskSource, error) {
+	const field = "ephemeral.persistentVolumeClaim.claimName"
+	if v.Ephemeral.PersistentVolumeClaim == nil {
+		return domain.DiskSource{}, v.fault("ephemeral", "names no claim", "set persistentVolumeClaim", domain.ErrInvalid)
+	}
+	c, err := w.locate(ctx, v, field, v.Ephemeral.PersistentVolumeClaim.ClaimName)
+	if err != nil {
+		return domain.DiskSource{}, err
+	}
+	base := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, ReadOnly: true, Shared: c.Shared}
+	if c.Block {
+		err = v.device(field, base.Path)
+	} else {
+		base.Path = filepath.Join(c.Path, diskImage)
+		err = v.present(field, base.Path)
+	}
+	if err != nil {
+		return domain.DiskSource{}, err
+	}
+	overlay := v.file(".qcow2")
+	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", base.Format, "-b", base.Path); err != nil {
+		return domain.DiskSource{}, v.fault(field, "no overlay can be made for the claim's disk", "check the space on the node", err)
+	}
+	return domain.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil
+}
+
+// present makes sure that there is a disk.
+func (v volume) present(field, path string) error {
+	st, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return v.fault(field, fmt.Sprintf("%q cannot be looked at", path), "put a disk into the claim first", err)
+	case !st.Mode().IsRegular():
+		return v.fault(field, fmt.Sprintf("%q is not a regular file", path), "put the disk itself there", nil)
+	}
+	return nil
 }
 
 // device makes sure that there is a block device.

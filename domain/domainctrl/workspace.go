@@ -64,6 +64,9 @@ type Workspace struct {
 	// Images and Claims give access to what guests are made of.
 	Images Images
 	Claims Claims
+	// Objects gives access to ConfigMaps and Secrets; nil refuses guests that need
+	// them.
+	Objects Objects
 	// Bridge is the host bridge guests' interfaces are plugged into.
 	Bridge string
 	// AllowEmulation is asked when KVM is not usable; nil means not allowed.

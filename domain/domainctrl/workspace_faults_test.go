@@ -44,7 +44,7 @@ func TestACloudInitDiskSurvivesACrashWhileItIsMade(t *testing.T) {
 	if got := prepare(t, w, vmi).Disks["seed"].Path; fromISO(t, got, "user-data") != "user" {
 		t.Fatal("the disk is wrong")
 	}
-	if left, err := filepath.Glob(filepath.Join(w.Dir(vmi.UID), "*")); err != nil || len(left) != 1 {
+	if left, err := filepath.Glob(path + "*"); err != nil || len(left) != 1 {
 		t.Errorf("files %v, %v", left, err)
 	}
 }

@@ -248,22 +248,24 @@ func TestAContainerDiskIsAnOverlayOverTheImagesDisk(t *testing.T) {
 
 func TestAClaimHoldsOneDiskOfItsCapacity(t *testing.T) {
 	w, dir := workspace(t), t.TempDir()
-	w.Claims = claims{"c": {Path: dir, Shared: true, Bytes: 3 << 20}}
+	w.Claims = claims{"c": {Path: dir, Shared: true, Bytes: 3<<20 + 5}}
 	d := prepare(t, w, guest("uid-1", claimed("c"))).Disks["data"]
-	if want := (domain.DiskSource{Path: filepath.Join(dir, "disk.img"), Format: "raw", Shared: true}); !cmp.Equal(want, d) {
-		t.Fatalf("%+v, want %+v", d, want)
+	want := domain.DiskSource{Path: filepath.Join(dir, "disk.img"), Format: "raw", Shared: true, Bytes: 3 << 20, DirectIO: d.DirectIO, Sector: d.Sector}
+	if diff := cmp.Diff(want, d); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	if n := size(t, d.Path); n != 3<<20 {
 		t.Errorf("%d bytes", n)
 	}
-	if err := os.WriteFile(d.Path, []byte("data"), 0o600); err != nil {
+	data := strings.Repeat("data", 1<<20)
+	if err := os.WriteFile(d.Path, []byte(data), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	prepare(t, w, guest("uid-2", claimed("c")))
-	if b, err := os.ReadFile(d.Path); err != nil || string(b) != "data" {
-		t.Errorf("the disk holds %q, %v", b, err)
+	if b, err := os.ReadFile(d.Path); err != nil || string(b) != data {
+		t.Errorf("the disk holds other %d bytes, %v", len(b), err)
 	}
-	if err := errors.Join(w.Remove("uid-1"), w.Remove("uid-2")); err != nil || size(t, d.Path) != 4 {
+	if err := errors.Join(w.Remove("uid-1"), w.Remove("uid-2")); err != nil || size(t, d.Path) != int64(len(data)) {
 		t.Errorf("removing the guests touched the claim: %v", err)
 	}
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// Objects reads what the disks of guests are made of, which a kubelet would have
+// mounted.
+type Objects interface {
+	// ConfigMap returns the files of a ConfigMap by name. One that does not exist is
+	// an error that wraps fs.ErrNotExist.
+	ConfigMap(ctx context.Context, namespace, name string) (map[string][]byte, error)
+	// Secret returns the files of a Secret by name, likewise.
+	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
+}
+
+// ClusterObjects reads ConfigMaps and Secrets from the cluster.
+type ClusterObjects struct {
+	// Reader reads them. It should not be a cache, which would hold all Secrets of
+	// the cluster: they are read once in the life of a guest.
+	Reader client.Reader
+}
+
+// ConfigMap implements [Objects].
+func (o ClusterObjects) ConfigMap(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	var m corev1.ConfigMap
+	if err := o.get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &m, "ConfigMap"); err != nil {
+		return nil, err
+	}
+	out := maps.Clone(m.BinaryData)
+	if out == nil {
+		out = map[string][]byte{}
+	}
+	for name, text := range m.Data {
+		out[name] = []byte(text)
+	}
+	return out, nil
+}
+
+// Secret implements [Objects].
+func (o ClusterObjects) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	var s corev1.Secret
+	if err := o.get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s, "Secret"); err != nil {
+		return nil, err
+	}
+	return s.Data, nil
+}
+
+func (o ClusterObjects) get(ctx context.Context, key types.NamespacedName, obj client.Object, kind string) error {
+	err := o.Reader.Get(ctx, key, obj)
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s %s: %w", kind, key, fs.ErrNotExist)
+	case err != nil:
+		return fmt.Errorf("read %s %s: %w", kind, key, err)
+	}
+	return nil
+}
+
+// objectRef names a ConfigMap or a Secret.
+type objectRef struct {
+	name      string
+	configMap bool
+	optional  bool
+}
+
+// blame builds the error for the field that names an object.
+type blame func(reason, remedy string, err error) error
+
+// configFiles are the files of an object in the guest's namespace, sorted; none if
+// it is not there and need not be.
+func (w *Workspace) configFiles(ctx context.Context, namespace string, ref objectRef, fault blame) ([]seed, error) {
+	if w.Objects == nil {
+		return nil, fault("ConfigMaps and Secrets cannot be read on this node", "configure the node's access to them", nil)
+	}
+	read, kind := w.Objects.Secret, "Secret"
+	if ref.configMap {
+		read, kind = w.Objects.ConfigMap, "ConfigMap"
+	}
+	data, err := read(ctx, namespace, ref.name)
+	if ref.optional && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fault(fmt.Sprintf("%s %q cannot be read", kind, ref.name), "create it, or correct the name", err)
+	}
+	var files []seed
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		// The API server checks that as well; what becomes a path is not taken on trust.
+		if errs := validation.IsConfigMapKey(name); len(errs) > 0 {
+			return nil, fault(fmt.Sprintf("key %q of %s %q is no file name: %s", name, kind, ref.name, errs[0]), "rename it", domain.ErrInvalid)
+		}
+		files = append(files, seed{name, data[name]})
+	}
+	return files, nil
+}
