@@ -135,8 +135,8 @@ var (
 	fileData  = DiskSource{Path: "/srv/root.img", DirectIO: true}
 )
 
-// targetsOf lists name=target of all disks in order.
-func targetsOf(d *libvirtxml.Domain) any {
+// allTargets lists name=target of all disks in order.
+func allTargets(d *libvirtxml.Domain) any {
 	var out []string
 	for i := range d.Devices.Disks {
 		out = append(out, nameOf(d.Devices.Disks[i].Alias)+"="+d.Devices.Disks[i].Target.Dev)
@@ -151,58 +151,58 @@ func TestDiskTargetsFollowTheSpecification(t *testing.T) {
 			change: func(v vmiArg, _ *Facts) {
 				addDisk(v, "data", virtioDisk)
 				addDisk(v, "cloudinit", sataDrive)
-			}, read: targetsOf, want: "root=vda data=vdb cloudinit=sda",
+			}, read: allTargets, want: "root=vda data=vdb cloudinit=sda",
 		},
 		"C16: sata, scsi and usb share their names": {
 			change: func(v vmiArg, _ *Facts) {
 				addDisk(v, "data", scsiDisk)
 				addDisk(v, "cloudinit", sataDrive)
 				addDisk(v, "scratch", v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusUSB}})
-			}, read: targetsOf, want: "root=vda data=sda cloudinit=sdb scratch=sdc",
+			}, read: allTargets, want: "root=vda data=sda cloudinit=sdb scratch=sdc",
 		},
 		"C16: a disk without bus is virtio on arm64": {
 			change: func(v vmiArg, f *Facts) {
 				f.Arch = archARM
 				addDisk(v, "data", virtioDisk)
 				addDisk(v, "cloudinit", v1.DiskDevice{CDRom: &v1.CDRomTarget{}})
-			}, read: targetsOf, want: "root=vda data=vdb cloudinit=vdc",
+			}, read: allTargets, want: "root=vda data=vdb cloudinit=vdc",
 		},
 		"C16: a disk without bus is virtio on s390x": {
 			change: func(v vmiArg, f *Facts) {
 				f.Arch = archS390X
 				addDisk(v, "cloudinit", v1.DiskDevice{CDRom: &v1.CDRomTarget{}})
-			}, read: targetsOf, want: "root=vda cloudinit=vdb",
+			}, read: allTargets, want: "root=vda cloudinit=vdb",
 		},
 		"C19: the name in the status is kept, whatever the order": {
 			change: func(v vmiArg, _ *Facts) {
 				addDisk(v, "data", virtioDisk)
 				statuses(v, v1.VolumeStatus{Name: "root", Target: "vdc"})
-			}, read: targetsOf, want: "root=vdc data=vda",
+			}, read: allTargets, want: "root=vdc data=vda",
 		},
 		"a name is kept for its bus only": {
 			change: func(v vmiArg, _ *Facts) { statuses(v, v1.VolumeStatus{Name: "root", Target: "sda"}) },
-			read:   targetsOf, want: "root=vda",
+			read:   allTargets, want: "root=vda",
 		},
 		"a name that is still in use is not handed out": {
 			change: func(v vmiArg, _ *Facts) { statuses(v, v1.VolumeStatus{Name: "gone", Target: "vda"}) },
-			read:   targetsOf, want: "root=vdb",
+			read:   allTargets, want: "root=vdb",
 		},
 		"two disks never share a name": {
 			change: func(v vmiArg, _ *Facts) {
 				addDisk(v, "data", virtioDisk)
 				statuses(v, v1.VolumeStatus{Name: "root", Target: "vdb"}, v1.VolumeStatus{Name: "data", Target: "vdb"})
-			}, read: targetsOf, want: "root=vdb data=vda",
+			}, read: allTargets, want: "root=vdb data=vda",
 		},
 		"what is no name is not kept": {
 			change: func(v vmiArg, _ *Facts) { statuses(v, v1.VolumeStatus{Name: "root", Target: "vd\"/><x"}) },
-			read:   targetsOf, want: "root=vda",
+			read:   allTargets, want: "root=vda",
 		},
 		"the running domain knows better than the status": {
 			change: func(v vmiArg, f *Facts) {
 				addDisk(v, "data", virtioDisk)
 				statuses(v, v1.VolumeStatus{Name: "root", Target: "vda"})
 				f.Layout.Targets = map[string]string{"root": "vdd", "data": "vda"}
-			}, read: targetsOf, want: "root=vdd data=vda",
+			}, read: allTargets, want: "root=vdd data=vda",
 		},
 		"a SCSI disk sits where its name says": {
 			change: func(v vmiArg, _ *Facts) {
@@ -257,7 +257,7 @@ func TestLayoutKeepsTheNamesOfARunningGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := targetsOf(d), "scratch=vdc data=vdb"; got != want {
+	if got, want := allTargets(d), "scratch=vdc data=vdb"; got != want {
 		t.Errorf("targets are %s, want %s", got, want)
 	}
 }

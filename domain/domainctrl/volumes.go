@@ -129,6 +129,34 @@ func located(by func(*Workspace, context.Context, volume) (domain.DiskSource, er
 	return func(ctx context.Context, w *Workspace, v volume) (domain.DiskSource, error) { return by(w, ctx, v) }
 }
 
+// volumes puts the data of all volumes in place, and what else the guest reads when it
+// boots, and adds where it is to the facts.
+func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance, f *domain.Facts) error {
+	for i := range vmi.Spec.Volumes {
+		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: f.Dir}
+		src, err := w.volume(ctx, v)
+		if err != nil {
+			return err
+		}
+		if src.Path != "" {
+			f.Disks[v.Name] = src
+		}
+		dir, err := w.tables(ctx, v)
+		if err != nil {
+			return err
+		}
+		if dir != "" {
+			if f.SecretDirs == nil {
+				f.SecretDirs = map[string]string{}
+			}
+			f.SecretDirs[v.Name] = dir
+		}
+	}
+	var err error
+	f.Ignition, err = ignition(vmi, f.Dir)
+	return err
+}
+
 // volume locates, or makes, the data of a volume and looks at what it can do. A
 // volume that needs no file here, or not yet, has no path.
 func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, error) {

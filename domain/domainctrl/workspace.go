@@ -131,17 +131,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
 		return f, err
 	}
-	for i := range vmi.Spec.Volumes {
-		v := volume{vmi: vmi, index: i, Volume: &vmi.Spec.Volumes[i], dir: f.Dir}
-		src, err := w.volume(ctx, v)
-		if err != nil {
-			return f, err
-		}
-		if src.Path != "" {
-			f.Disks[v.Name] = src
-		}
-	}
-	return f, nil
+	return f, w.volumes(ctx, vmi, &f)
 }
 
 // Remove deletes the guest's files. A guest without files is a success.
