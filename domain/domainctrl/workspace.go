@@ -131,7 +131,8 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
 		return f, err
 	}
-	return f, w.volumes(ctx, vmi, &f)
+	err = w.volumes(ctx, vmi, &f)
+	return f, err
 }
 
 // Remove deletes the guest's files. A guest without files is a success.
