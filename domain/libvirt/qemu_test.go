@@ -28,6 +28,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("an agent that hangs holds up itself only", func(t *testing.T) { testHungAgent(t, ns) })
 	t.Run("a console on a terminal", func(t *testing.T) { testTerminal(t, ns) })
 	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
+	t.Run("guests", func(t *testing.T) { testGuests(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
 	t.Run("a daemon that is silent is given up", func(t *testing.T) { testSilentDaemon(t, ns) })
@@ -56,7 +57,7 @@ func testHost(t *testing.T, ns *nodes) {
 // await polls a condition that a guest has to bring about.
 func await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// cpus are plugged in.
+func (l *living) cpus() {
+	if got := l.in("nproc"); got != "1" {
+		l.t.Errorf("the guest has %s CPUs to begin with", got)
+	}
+	l.vmi.Spec.Domain.CPU.Sockets = 2
+	l.until("two sockets", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.CurrentCPUTopology != nil && vmi.Status.CurrentCPUTopology.Sockets == 2
+	})
+	l.settled()
+	l.sees("two CPUs", "nproc", equals("2"))
+}
+
+// memory is added.
+func (l *living) memory() {
+	const total = "sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"
+	before, err := strconv.Atoi(l.in(total))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	const more = 128 << 10 // KiB
+	want := resource.MustParse("256Mi")
+	l.vmi.Spec.Domain.Memory.Guest = &want
+	l.until("the memory is requested", func(vmi *v1.VirtualMachineInstance) bool {
+		m := vmi.Status.Memory
+		return m != nil && m.GuestRequested != nil && m.GuestRequested.Cmp(want) == 0
+	})
+	l.settled()
+	l.sees("more memory", total, func(got string) bool {
+		now, err := strconv.Atoi(got)
+		return err == nil && now-before > more*9/10 && now-before <= more
+	})
+	l.until("the status has it", func(vmi *v1.VirtualMachineInstance) bool {
+		return vmi.Status.Memory.GuestCurrent != nil && vmi.Status.Memory.GuestCurrent.Cmp(want) == 0
+	})
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// keeper is a node agent without a cluster: it keeps one guest, looking, deciding,
+// storing and acting as the controller does, and is asked what the status says.
+type keeper struct {
+	t  *testing.T
+	ns *nodes
+	n  *rig.HypervisorNode
+	h  *libvirt.Driver
+	// vmi is the object as it is stored.
+	vmi   *v1.VirtualMachineInstance
+	facts domain.Facts
+	// agent says that the guest has an agent, which is asked before each pass.
+	agent bool
+	// ahead is how far the clock is ahead.
+	ahead    time.Duration
+	troubles []domain.Trouble
+	// differences are those of the last pass.
+	differences []domain.Difference
+}
+
+// keep offers a guest to the first node, with the initrd of the agent.
+func keep(t *testing.T, ns *nodes, name string, change func(*v1.VirtualMachineInstance)) *keeper {
+	t.Helper()
+	k := &keeper{t: t, ns: ns, n: ns.n[0], h: open(t, ns.n[0].URI(), libvirt.Options{}), vmi: guest(name), facts: ns.facts(t, name)}
+	k.facts.Initrd = ns.image.AgentInitrd
+	memory := resource.MustParse("128Mi")
+	k.vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
+	k.vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs = "console=ttyS0 quiet"
+	k.vmi.Labels = map[string]string{v1.NodeNameLabel: k.n.Name()}
+	k.vmi.Status.Phase, k.vmi.Status.NodeName = v1.Scheduled, k.n.Name()
+	change(k.vmi)
+	lease, _, err := handoff.Step(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: k.n.Name()}, k.now())
+	if err == nil {
+		err = handoff.Put(k.vmi, lease)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destroy(t, k.name(), k.h) })
+	return k
+}
+
+func (k *keeper) name() string   { return domain.Name(k.vmi.Namespace, k.vmi.Name) }
+func (k *keeper) now() time.Time { return time.Now().Add(k.ahead) }
+
+// look is what the node sees of the guest.
+func (k *keeper) look() domain.Sight {
+	k.t.Helper()
+	s := domain.Sight{Node: k.n.Name(), VMI: k.vmi.DeepCopy(), Facts: k.facts, Troubles: k.troubles}
+	st, err := k.h.Get(k.t.Context(), k.name())
+	switch {
+	case errors.Is(err, domain.ErrNotFound):
+	case err != nil:
+		k.t.Fatal(err)
+	default:
+		s.State = &st
+		if st.Alive() {
+			s.Facts.Layout = domain.LayoutOf(st.Domain)
+		}
+	}
+	if k.agent && s.State != nil && domain.AgentConnected(s.State.Domain) && s.State.Status == domain.StatusRunning {
+		if info, err := k.h.GuestInfo(k.t.Context(), k.name()); err == nil {
+			s.Guest = &info
+		}
+	}
+	s.Desired, s.Obstacle = domain.Convert(k.vmi, s.Facts)
+	return s
+}
+
+// pass looks, decides, stores and acts, and tells whether there was anything to do.
+func (k *keeper) pass() bool {
+	k.t.Helper()
+	plan, err := domain.Decide(k.look(), k.now())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	changed := !equality.Semantic.DeepEqual(k.vmi, plan.VMI)
+	k.vmi = plan.VMI
+	k.differences = plan.Differences
+	k.troubles = k.act(plan)
+	// Files are to be removed for as long as the object is there.
+	return changed || slices.ContainsFunc(plan.Tasks, func(t domain.Task) bool { return t.Verb != domain.TaskCleanup })
+}
+
+func (k *keeper) act(plan domain.Plan) (failed []domain.Trouble) {
+	for _, task := range plan.Tasks {
+		if err := k.task(task); err != nil && !task.Optional() {
+			failed = append(failed, domain.Trouble{Task: task, Err: err})
+			if !task.Independent() {
+				break
+			}
+		}
+	}
+	return failed
+}
+
+func (k *keeper) task(task domain.Task) error {
+	ctx := k.t.Context()
+	switch task.Verb {
+	case domain.TaskApply:
+		return k.h.Apply(ctx, task.Operation)
+	case domain.TaskFreeze:
+		return k.h.Freeze(ctx, k.name())
+	case domain.TaskThaw:
+		return k.h.Thaw(ctx, k.name())
+	case domain.TaskSyncTime:
+		return k.h.SetTime(ctx, k.name(), k.now())
+	case domain.TaskCleanup:
+		return nil // the rig's files go with the rig
+	}
+	k.t.Errorf("unexpected task %s", task)
+	return nil
+}
+
+// until makes passes until the object says something.
+func (k *keeper) until(what string, ok func(*v1.VirtualMachineInstance) bool) {
+	k.t.Helper()
+	defer func() {
+		if k.t.Failed() {
+			k.t.Logf("%s: troubles %v, differences %v, status %+v", what, k.troubles, k.differences, k.vmi.Status.VolumeStatus)
+		}
+	}()
+	await(k.t, what, func() bool {
+		k.pass()
+		return ok(k.vmi)
+	})
+}
+
+// settled makes passes until there is nothing left to do, and fails if something
+// has failed.
+func (k *keeper) settled() {
+	k.t.Helper()
+	await(k.t, "nothing is left to do", func() bool { return !k.pass() })
+	for _, trouble := range k.troubles {
+		k.t.Errorf("trouble: %s", trouble)
+	}
+}
+
+// request carries out what a user asks for.
+func (k *keeper) request(verb domain.RequestVerb) {
+	k.t.Helper()
+	plan, err := domain.DecideRequest(k.look(), domain.Request{Verb: verb}, k.now())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, trouble := range k.act(plan) {
+		k.t.Errorf("%s: %s", verb, trouble)
+	}
+}
+
+// booted starts the guest and waits until it is up.
+func (k *keeper) booted() {
+	k.t.Helper()
+	k.until("phase Running", inPhase(v1.Running))
+	k.up(1)
+	k.settled()
+}
+
+// up waits until the guest has said so many times that it is up.
+func (k *keeper) up(times int) {
+	k.t.Helper()
+	defer func() {
+		if k.t.Failed() {
+			k.t.Logf("its console says: %s", serial(k.t, k.n, k.facts))
+		}
+	}()
+	await(k.t, "the message that the guest is up", func() bool {
+		return strings.Count(serial(k.t, k.n, k.facts), "virtloom-guest-up ") >= times
+	})
+}
+
+// delete marks the object as being deleted.
+func (k *keeper) delete() {
+	at := metav1.NewTime(k.now())
+	k.vmi.DeletionTimestamp = &at
+}
+
+// volume adds a disk to the object and its file to the facts, as a controller does
+// that plugs a volume into a running guest.
+func (k *keeper) volume(disk v1.Disk, size int64) {
+	k.vmi.Spec.Domain.Devices.Disks = append(k.vmi.Spec.Domain.Devices.Disks, disk)
+	k.vmi.Spec.Volumes = append(k.vmi.Spec.Volumes, claimVolume(disk.Name))
+	k.vmi.Status.VolumeStatus = append(k.vmi.Status.VolumeStatus, v1.VolumeStatus{
+		Name: disk.Name, HotplugVolume: &v1.HotplugVolumeStatus{}, Phase: v1.HotplugVolumeMounted,
+	})
+	k.facts.Disks[disk.Name] = domain.DiskSource{
+		Path: k.ns.file(k.t, filepath.Join(k.facts.Dir, disk.Name+".img"), size), Bytes: size, Shared: true,
+	}
+}
+
+func claimVolume(name string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}, Hotpluggable: true,
+	}}}
+}
+
+// Conditions on the object for until.
+
+func inPhase(want v1.VirtualMachineInstancePhase) func(*v1.VirtualMachineInstance) bool {
+	return func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.Phase == want }
+}
+
+// hasCondition waits for a condition that is true; an empty reason is any.
+func hasCondition(kind v1.VirtualMachineInstanceConditionType, reason string) func(*v1.VirtualMachineInstance) bool {
+	return func(vmi *v1.VirtualMachineInstance) bool {
+		for _, c := range vmi.Status.Conditions {
+			if c.Type == kind && c.Status == corev1.ConditionTrue {
+				return reason == "" || c.Reason == reason
+			}
+		}
+		return false
+	}
+}
+
+func not(f func(*v1.VirtualMachineInstance) bool) func(*v1.VirtualMachineInstance) bool {
+	return func(vmi *v1.VirtualMachineInstance) bool { return !f(vmi) }
+}
+
+// volumeIs waits for the phase of a volume.
+func volumeIs(name string, phase v1.VolumePhase) func(*v1.VirtualMachineInstance) bool {
+	return func(vmi *v1.VirtualMachineInstance) bool {
+		for _, s := range vmi.Status.VolumeStatus {
+			if s.Name == name {
+				return s.Phase == phase
+			}
+		}
+		return false
+	}
+}
