@@ -38,6 +38,10 @@ determinism: ## render each guest of the corpus 10,000 times and compare bytes, 
 steady: ## read converted domains back in 100,000 ways and see that nothing differs, a few minutes
 	@go test ./domain -run '^TestDiffIsSteady$$' -count 1 -rounds 100000 -v -timeout 60m
 
+.PHONY: chaos
+chaos: setup ## kill libvirtd 50 times and guests 20 times under an informer, a few minutes
+	@VIRTLOOM_CHAOS=1 go test -tags $(TAGS) ./domain/libvirt -run '^TestQEMU$$/^(an_informer_misses_nothing|a_guest_that_hangs_costs)' -count 1 -v -timeout 30m
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh

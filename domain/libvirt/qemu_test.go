@@ -33,6 +33,8 @@ func TestQEMU(t *testing.T) {
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
 	t.Run("a daemon that is silent is given up", func(t *testing.T) { testSilentDaemon(t, ns) })
 	t.Run("the daemon is killed again and again", func(t *testing.T) { testKills(t, ns) })
+	t.Run("an informer misses nothing while daemon and guests are killed", func(t *testing.T) { testChaos(t, ns) })
+	t.Run("a guest that hangs costs others no time", func(t *testing.T) { testHungLatency(t, ns) })
 	t.Run("nothing leaks", func(t *testing.T) { testLeaks(t, ns) })
 	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
 }
