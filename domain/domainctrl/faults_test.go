@@ -5,7 +5,6 @@ package domainctrl_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"testing"
@@ -344,34 +343,6 @@ func stalledAndArrived(t *testing.T, p *pair) {
 	eventually(t, "the source to be tidy", func() bool { return p.a.empty(vmi) })
 	p.b.LoseEvents(false)
 	p.finish(t, vmi)
-}
-
-func manyHang(t *testing.T, p *pair) {
-	const guests = 20
-	p.a.edit = func(r *domainctrl.Reconciler) {
-		r.Workers, r.CallTimeout, r.LaneAfter = 2, time.Hour, interval
-	}
-	var hung []*v1.VirtualMachineInstance
-	var free []func()
-	for n := range guests {
-		vmi := p.create(t, fmt.Sprintf("hung-%d", n))
-		free = append(free, p.a.Inject(domaintest.Fault{Call: "MigrationProgress", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true}))
-		hung = append(hung, vmi)
-	}
-	p.a.start(t)
-	for _, vmi := range hung {
-		p.offer(t, vmi, p.a)
-	}
-	eventually(t, "the guests to hang", func() bool { return p.a.Calls("MigrationProgress") >= guests })
-	for _, name := range []string{"one", "two", "three"} {
-		vmi := p.create(t, name)
-		p.offer(t, vmi, p.a)
-		p.until(t, "the guest to run beside them", vmi, func(handoff.Lease) bool { return vmi.Status.Phase == v1.Running })
-	}
-	for n, vmi := range hung {
-		free[n]()
-		p.runsOn(t, vmi, p.a)
-	}
 }
 
 func cannotStart(t *testing.T, p *pair) {
