@@ -109,11 +109,12 @@ func testReadBack(t *testing.T, ns *nodes) {
 // differences compares what vmi asks for with what runs.
 func differences(t *testing.T, h domain.Hypervisor, vmi *v1.VirtualMachineInstance, f domain.Facts, want int) []domain.Difference {
 	t.Helper()
-	desired, err := domain.Convert(vmi, f)
+	state, err := h.Get(t.Context(), domain.Name(vmi.Namespace, vmi.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := h.Get(t.Context(), desired.Name)
+	f.Layout = domain.LayoutOf(state.Domain)
+	desired, err := domain.Convert(vmi, f)
 	if err != nil {
 		t.Fatal(err)
 	}
