@@ -50,7 +50,8 @@ type GuestInfo struct {
 	Filesystems []GuestFilesystem
 	// Interfaces are the guest's network interfaces, the loopback included.
 	Interfaces []GuestInterface
-	// Frozen says that the file systems are frozen; see [GuestAgent].
+	// Frozen says that the file systems are frozen; see [GuestAgent]. An agent may
+	// tell little else then, so nothing else counts.
 	Frozen bool
 }
 

@@ -54,7 +54,8 @@ func (d *decision) decide() error {
 		return nil
 	}
 	d.plan.VMI = d.VMI.DeepCopy()
-	if d.State != nil && d.State.Metadata.UID != d.VMI.UID {
+	earlier := d.State != nil && d.State.Metadata.UID != d.VMI.UID
+	if earlier && d.SilentSince.IsZero() {
 		d.orphan("the domain belongs to an earlier object of this name")
 		return nil
 	}
@@ -64,6 +65,11 @@ func (d *decision) decide() error {
 	}
 	d.lease, d.next = lease, lease
 	d.plan.Role = RoleOf(lease, d.Node)
+	if earlier {
+		// It may have ended since, and what has its name now be the guest itself.
+		d.again(obstacleRetry)
+		return nil
+	}
 	return d.byRole()
 }
 
@@ -105,8 +111,12 @@ func (d *decision) byUUID() (types.UID, bool) {
 	return "", false
 }
 
-// leftovers removes the files of guests that had this name before.
+// leftovers removes the files of guests that had this name before, unless one of them
+// may still run on them.
 func (d *decision) leftovers() {
+	if !d.SilentSince.IsZero() {
+		return
+	}
 	for _, uid := range d.Leftovers {
 		if d.VMI != nil && d.VMI.UID == uid || d.State != nil && d.State.Metadata.UID == uid {
 			continue

@@ -173,17 +173,15 @@ func (d *decision) rebootGuest(r Request) error {
 	return nil
 }
 
-// freezeGuest keeps when it is to end before it begins. A freeze that may have
-// failed is asked for again; its end stays what it was.
+// freezeGuest keeps when it is to end before it begins. It asks the agent even if the
+// guest is known to be frozen: somebody may have thawed it since. The end of one that
+// was asked for before stays what it was.
 func (d *decision) freezeGuest(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
 	if r.ThawAfter < 0 {
 		return d.refuse(r, ErrInvalid, fmt.Sprintf("%s is no time", r.ThawAfter), "use 0 or more")
-	}
-	if d.Guest != nil && d.Guest.Frozen {
-		return nil
 	}
 	if r.ThawAfter > 0 && d.meta.ThawAt == nil {
 		at := d.now.Add(r.ThawAfter)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
@@ -165,6 +166,18 @@ func TestASilentHypervisor(t *testing.T) {
 		"nobody knows whose it is":     {suspect(owned), sight(with(domain.StatusRunning, "")), beingDeleted, "", "Lost 2", ""},
 		"it is another node's":         {handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: there}, sight(with(domain.StatusRunning, "")), nil, "Destroy, Undefine, Cleanup", "Owned 3", ""},
 	})
+	earlier := runs(domain.StatusShuttingDown, domain.ReasonUser, graceUntil(since))
+	earlier.Metadata.UID = "uid-0"
+	for name, s := range map[string]domain.Sight{
+		"an earlier guest of the name was there before": {VMI: placed(v1.Scheduled, leased(offerHere)), State: earlier, Leftovers: []types.UID{"uid-0"}},
+		"the guest may have taken the place of another": {VMI: placed(v1.Running, owned), State: earlier},
+		"an earlier guest may still run on its files":   {VMI: placed(v1.Scheduled, leased(offerHere)), Leftovers: []types.UID{"uid-0"}},
+		"another may still run on files of this name":   {VMI: placed(v1.Running, owned), Leftovers: []types.UID{"uid-0"}},
+	} {
+		if plan, _ := decide(t, sight(s)); len(plan.Tasks) > 0 || plan.RequeueAt == nil {
+			t.Errorf("%s: tasks %s, looked at again at %v; want none, and soon", name, verbs(plan), plan.RequeueAt)
+		}
+	}
 	plan, _ := decide(t, domain.Sight{VMI: placed(v1.Running, owned), State: runs(domain.StatusRunning, ""), SilentSince: since})
 	c := plan.VMI.Status.Conditions
 	if len(c) != 1 || c[0].Reason != domain.ReasonUnresponsive || !strings.Contains(c[0].Message, "2026-01-02T03:03:05Z") {

@@ -29,9 +29,9 @@ func agentStatus(vmi *v1.VirtualMachineInstance, o Observation, now time.Time) {
 	} else {
 		vmistatus.RemoveCondition(vmi, v1.VirtualMachineInstanceAgentConnected)
 	}
-	supportedAgent(vmi, o.Guest, connected, now)
+	supportedAgent(vmi, o.told(), connected, now)
 	credentialStatus(vmi, o.Credentials, now)
-	if g := o.Guest; g != nil && g.OS.Name != "" {
+	if g := o.told(); g != nil && g.OS.Name != "" {
 		vmi.Status.GuestOSInfo = v1.VirtualMachineInstanceGuestOSInfo{
 			Name: g.OS.Name, ID: g.OS.ID, PrettyName: g.OS.PrettyName, Version: g.OS.Version, VersionID: g.OS.VersionID,
 			KernelRelease: g.OS.KernelRelease, KernelVersion: g.OS.KernelVersion, Machine: g.OS.Machine,

@@ -54,10 +54,11 @@ func Interfaces(vmi *v1.VirtualMachineInstance, o Observation) []v1.VirtualMachi
 		first := out[i]
 		out = slices.Insert(slices.Delete(out, i, i+1), 0, first)
 	}
-	if o.Guest == nil {
+	told := o.told()
+	if told == nil {
 		return append(out, guestOnlyBefore(vmi)...)
 	}
-	return append(out, guestOnly(o.Guest, out)...)
+	return append(out, guestOnly(told, out)...)
 }
 
 // domainInterfaces are those the domain has, in its order, with their addresses.
@@ -149,7 +150,7 @@ func addressed(vmi *v1.VirtualMachineInstance, o Observation, s nicStatus) nicSt
 	if !known && (!byAgent || behindNAT) {
 		pod = s.IPs
 	}
-	if g := o.Guest; g != nil {
+	if g := o.told(); g != nil {
 		nic := guestCard(g, s.MAC)
 		byAgent = nic != nil
 		s.InterfaceName = ""

@@ -39,6 +39,15 @@ func (o Observation) live() *libvirtxml.Domain {
 	return o.State.Domain
 }
 
+// told is what the guest's agent tells of the guest; nil if that is not known. While
+// the file systems are frozen it tells nothing but that, and has no commands enabled.
+func (o Observation) told() *GuestInfo {
+	if o.Guest == nil || o.Guest.Frozen {
+		return nil
+	}
+	return o.Guest
+}
+
 // Reflect returns a copy of the object whose status says what was seen of the
 // guest. Only fields that the node owns change: the phase while the guest lives,
 // interfaces, volumeStatus, guestOSInfo, fsFreezeStatus, memory.guestCurrent and

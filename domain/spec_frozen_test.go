@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+)
+
+// An agent that has frozen the file systems knows few commands, and tells nothing
+// else. What it said before has to outlive every backup.
+func TestFrozenFileSystemsTakeNothingBack(t *testing.T) {
+	live := plainLive(true)
+	live.Devices.Interfaces = []libvirtxml.DomainInterface{{
+		Alias: alias("default"), MAC: &libvirtxml.DomainInterfaceMAC{Address: "02:00:00:00:00:01"},
+	}}
+	o := seen(StatusRunning, "", live)
+	o.Guest = &GuestInfo{
+		AgentVersion: "8.0.0", Commands: basicCommands, OS: GuestOS{Name: "Debian"},
+		Interfaces: []GuestInterface{
+			{Name: "eth0", MAC: "02:00:00:00:00:01", IPs: []string{"192.0.2.7"}},
+			{Name: "docker0", MAC: "02:00:00:00:00:02", IPs: []string{"172.17.0.1"}},
+		},
+	}
+	before := Reflect(small(), o, statusNow)
+	if len(before.Status.Interfaces) != 2 || before.Status.Interfaces[0].IP != "192.0.2.7" {
+		t.Fatalf("interfaces %+v", before.Status.Interfaces)
+	}
+	o.Guest = &GuestInfo{AgentVersion: "8.0.0", Commands: []string{"guest-fsfreeze-status", "guest-fsfreeze-thaw", "guest-ping"}, Frozen: true}
+	frozen := Reflect(before, o, statusNow)
+	want := before.DeepCopy()
+	want.Status.FSFreezeStatus = frozenStatus
+	if diff := cmp.Diff(want.Status, frozen.Status); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if got := saying(frozen, v1.VirtualMachineInstanceUnsupportedAgent); got != "" {
+		t.Errorf("the agent is said to be unfit: %s", got)
+	}
+}
