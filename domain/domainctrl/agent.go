@@ -34,18 +34,29 @@ type agents struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until the controller starts
 	polls map[string]*poll                                        // by domain
-	said  map[string]domain.GuestInfo
+	said  map[string]said
 }
+
+// said is what an agent said last.
+type said struct {
+	whose string // see identity
+	info  domain.GuestInfo
+}
+
+// identity tells guests apart that have the same name one after another; some have
+// the same UUID as well, which a spec may ask for.
+func identity(st *domain.State) string { return st.UUID + " " + string(st.Metadata.UID) }
 
 // poll is how one agent is asked.
 type poll struct {
+	whose  string // see identity
 	cancel context.CancelFunc
 	now    chan struct{} // holds one token when it shall be asked at once
 }
 
 func newAgents(hv domain.Hypervisor, i *domain.Informer) *agents {
 	asker, _ := hv.(domain.GuestAgent)
-	return &agents{asker: asker, informer: i, polls: map[string]*poll{}, said: map[string]domain.GuestInfo{}}
+	return &agents{asker: asker, informer: i, polls: map[string]*poll{}, said: map[string]said{}}
 }
 
 // source gives the agents the controller's queue.
@@ -82,19 +93,21 @@ func (a *agents) follow(ctx context.Context, all *sync.WaitGroup, c domain.Chang
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	connected := c.New != nil && c.New.Alive() && domain.AgentConnected(c.New.Domain)
+	wanted := connected && c.New.Status == domain.StatusRunning
 	p := a.polls[c.Name]
-	switch wanted := connected && c.New.Status == domain.StatusRunning; {
-	case wanted && p == nil:
+	if p != nil && (!wanted || p.whose != identity(c.New)) {
+		p.cancel()
+		delete(a.polls, c.Name)
+		p = nil
+	}
+	if wanted && p == nil {
 		ctx, cancel := context.WithCancel(ctx)
-		p = &poll{cancel: cancel, now: make(chan struct{}, 1)}
+		p = &poll{whose: identity(c.New), cancel: cancel, now: make(chan struct{}, 1)}
 		a.polls[c.Name] = p
 		all.Go(func() {
 			defer cancel()
 			a.run(ctx, c.Name, p)
 		})
-	case !wanted && p != nil:
-		p.cancel()
-		delete(a.polls, c.Name)
 	}
 	if !connected {
 		delete(a.said, c.Name)
@@ -132,10 +145,10 @@ func (a *agents) ask(ctx context.Context, name string, p *poll) {
 	if a.polls[name] != p {
 		return
 	}
-	was, known := a.said[name]
-	a.said[name] = info
+	was := a.said[name]
+	a.said[name] = said{p.whose, info}
 	key, named := keyOf(name)
-	if named && a.queue != nil && (!known || !reflect.DeepEqual(essence(was), essence(info))) {
+	if named && a.queue != nil && (was.whose != p.whose || !reflect.DeepEqual(essence(was.info), essence(info))) {
 		a.queue.Add(reconcile.Request{NamespacedName: key})
 	}
 }
@@ -147,12 +160,13 @@ func essence(i domain.GuestInfo) domain.GuestInfo {
 	return i
 }
 
-// of returns what the agent of a domain said last, nil if nothing is known.
-func (a *agents) of(name string) *domain.GuestInfo {
+// of returns what the agent of the guest in that domain said last, nil if nothing is
+// known.
+func (a *agents) of(name string, st *domain.State) *domain.GuestInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i, known := a.said[name]; known {
-		return &i
+	if last, known := a.said[name]; known && st != nil && last.whose == identity(st) {
+		return &last.info
 	}
 	return nil
 }

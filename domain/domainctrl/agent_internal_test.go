@@ -75,13 +75,23 @@ func (a *asked) apply(op domain.Operation) {
 	}
 }
 
+// says is what is known of the guest that has the name now.
+func (a *asked) says(name string) *domain.GuestInfo {
+	a.Helper()
+	st, err := a.Get(a.Context(), name)
+	if err != nil {
+		a.Fatal(err)
+	}
+	return a.agents.of(name, &st)
+}
+
 // wants checks what is known of the guest, and how many passes were asked for since
 // the last check.
 func (a *asked) wants(host string, passes int) {
 	a.Helper()
 	synctest.Wait()
 	got := "nothing"
-	if i := a.agents.of(asker); i != nil {
+	if i := a.says(asker); i != nil {
 		got = i.Hostname
 	}
 	if got != host {
@@ -161,6 +171,27 @@ func TestAgents(t *testing.T) {
 				a.Errorf("asked %d times, want once at once", n)
 			}
 		},
+		"of a guest that took another's name speak for that one only": func(a *asked) {
+			a.SetGuestInfo(asker, tells("one"))
+			a.wants("one", 1)
+			earlier, err := a.Get(a.Context(), asker)
+			if err != nil {
+				a.Fatal(err)
+			}
+			next := earlier
+			next.Metadata.UID = "uid-2"
+			if i := a.agents.of(asker, &next); i != nil {
+				a.Errorf("the next guest tells what the one before has said: %+v", i)
+			}
+			ctx, cancel := context.WithCancel(a.Context())
+			defer cancel()
+			var all sync.WaitGroup
+			a.agents.follow(ctx, &all, domain.Change{Name: asker, Old: &earlier, New: &next})
+			a.wants("nothing", 1)
+			if i := a.agents.of(asker, &next); i == nil || i.Hostname != "one" {
+				a.Errorf("the agent of the next guest was not asked: %+v", i)
+			}
+		},
 		"that hang delay no other, and are heard when they are back": func(a *asked) {
 			a.SetGuestInfo(asker, tells("one"))
 			a.wants("one", 1)
@@ -169,7 +200,7 @@ func TestAgents(t *testing.T) {
 			time.Sleep(time.Minute)
 			a.SetGuestInfo(other, tells("other"))
 			a.wants("one", 1)
-			if i := a.agents.of(other); i == nil || i.Hostname != "other" {
+			if i := a.says(other); i == nil || i.Hostname != "other" {
 				a.Errorf("the other agent said %+v", i)
 			}
 			free()
@@ -192,7 +223,7 @@ func TestAgents(t *testing.T) {
 			}
 			a.agents.again(asker)
 			a.wants("one", 1)
-			if !a.agents.of(asker).Frozen {
+			if !a.says(asker).Frozen {
 				a.Error("that the guest is frozen is not known")
 			}
 			a.agents.again("ns_nobody")
@@ -212,7 +243,7 @@ func TestWithoutAgentsNothingIsAsked(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Start(ctx) }()
-		if i := a.of(asker); i != nil {
+		if i := a.of(asker, &domain.State{Name: asker}); i != nil {
 			t.Errorf("known: %+v", i)
 		}
 		cancel()

@@ -15,10 +15,20 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// look gathers what belongs to the object as given. What a migration does is
+// look gathers what belongs to the object as given, and gets the guest's files in
+// place where they may be needed.
+func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
+	s, err := r.see(ctx, key, vmi)
+	if err != nil || !s.SilentSince.IsZero() {
+		return s, err
+	}
+	return s, r.prepare(ctx, &s)
+}
+
+// see gathers what there is to see of the guest. What a migration does is
 // asked before what state the domain is in: so a migration that ends in between
 // is seen as still going on, never as one that did not move the guest.
-func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
+func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
 	s := domain.Sight{Node: r.NodeName, Address: r.Address, Port: r.Port, VMI: vmi}
 	name := domain.Name(key.Namespace, key.Name)
 	s.Moving, s.MoveFailure, s.MoveEnded = r.moves.state(key)
@@ -27,15 +37,16 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
 		return s, err
 	}
-	s.Guest = r.agents.of(name)
 	if s.MoveActive, err = r.moveActive(ctx, name); err == nil {
 		s.State, err = r.inspect(ctx, name)
 	}
 	if err != nil {
-		return s, r.silent(&s, name, err)
+		err = r.silent(&s, name, err)
+	} else {
+		r.silences.over(name)
 	}
-	r.silences.over(name)
-	return s, r.prepare(ctx, &s)
+	s.Guest = r.agents.of(name, s.State)
+	return s, err
 }
 
 // silent makes an error of a hypervisor that does not answer part of what is seen of

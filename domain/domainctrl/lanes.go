@@ -24,12 +24,14 @@ const (
 
 // lanes give every guest a goroutine of its own for its pass. A worker waits for it a
 // moment and then turns to the next guest, so that no number of guests that hang
-// keeps the others from being served. A guest has one lane at a time.
+// keeps the others from being served. A guest has one lane at a time, on which what
+// users ask of it is served as well.
 type lanes struct {
 	mu    sync.Mutex
 	ctx   context.Context // set by the source's start; ends with the manager
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 	under map[reconcile.Request]*lane
+	waits map[reconcile.Request]int // users who wait for the lane
 	fails map[reconcile.Request]int // in a row, of passes that were left
 	all   sync.WaitGroup
 }
@@ -40,6 +42,7 @@ type lane struct {
 	result reconcile.Result
 	err    error
 	left   bool // its worker waits no longer
+	served bool // it is no pass: a user has asked for something
 	again  bool // another pass was asked for meanwhile
 }
 
@@ -47,7 +50,7 @@ type lane struct {
 type pass func(context.Context) (reconcile.Result, error)
 
 func newLanes() *lanes {
-	return &lanes{under: map[reconcile.Request]*lane{}, fails: map[reconcile.Request]int{}}
+	return &lanes{under: map[reconcile.Request]*lane{}, waits: map[reconcile.Request]int{}, fails: map[reconcile.Request]int{}}
 }
 
 // source gives the lanes the controller's queue and the manager's context.
@@ -96,8 +99,8 @@ func (n *lanes) do(ctx context.Context, req reconcile.Request, wait time.Duratio
 	return l.result, l.err
 }
 
-// begin starts a lane for the guest, unless it has one, and returns it; nil before
-// the controller has started.
+// begin starts a lane for the guest, unless it has one or a user waits for it, and
+// returns it; nil before the controller has started.
 func (n *lanes) begin(ctx context.Context, req reconcile.Request, f pass) (l *lane, begun bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,10 +112,20 @@ func (n *lanes) begin(ctx context.Context, req reconcile.Request, f pass) (l *la
 		return l, false
 	}
 	l = &lane{done: make(chan struct{})}
+	if n.waits[req] > 0 { // a pass is made after it anyway
+		return l, false
+	}
+	n.lockedRun(ctx, req, l, f)
+	return l, true
+}
+
+// lockedRun lets f have the lane, and ends it at once if the manager has. It needs
+// n.mu.
+func (n *lanes) lockedRun(ctx context.Context, req reconcile.Request, l *lane, f pass) {
 	if n.ctx.Err() != nil {
 		close(l.done)
 		l.err = n.ctx.Err()
-		return l, true
+		return
 	}
 	n.under[req] = l
 	// What the worker's context carries is wanted, its end is not.
@@ -124,7 +137,6 @@ func (n *lanes) begin(ctx context.Context, req reconcile.Request, f pass) (l *la
 		result, err := guarded(ctx, req, f)
 		n.end(ctx, req, l, result, err)
 	})
-	return l, true
 }
 
 // guarded makes a panic an error, as a controller does with one of its workers.
@@ -157,6 +169,10 @@ func (n *lanes) end(ctx context.Context, req reconcile.Request, l *lane, result 
 	l.result, l.err = result, err
 	close(l.done)
 	delete(n.under, req)
+	if l.served {
+		n.queue.Add(req)
+		return
+	}
 	if err == nil {
 		delete(n.fails, req)
 	}

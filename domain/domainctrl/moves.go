@@ -27,6 +27,7 @@ type moves struct {
 	ctx     context.Context // set by the source's start; ends with the manager
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 	running map[types.NamespacedName]bool
+	all     sync.WaitGroup // of those
 	over    map[types.NamespacedName]outcome
 }
 
@@ -49,6 +50,20 @@ func (m *moves) source() source.Source {
 		return nil
 	})
 }
+
+// Start lets a manager wait for the moves when it ends: each call at the hypervisor
+// ends with it.
+func (m *moves) Start(ctx context.Context) error {
+	<-ctx.Done()
+	m.mu.Lock()
+	m.ctx = ctx // none begins from now on
+	m.mu.Unlock()
+	m.all.Wait()
+	return nil
+}
+
+// NeedLeaderElection is false: every node moves its own guests.
+func (m *moves) NeedLeaderElection() bool { return false }
 
 // state tells whether a move of the guest is running here, and why and when the
 // last one ended.
@@ -77,10 +92,13 @@ func (m *moves) begin(key types.NamespacedName, move func(context.Context) error
 	if m.running[key] {
 		return nil
 	}
+	if err := m.ctx.Err(); err != nil {
+		return fmt.Errorf("domainctrl: migrate %s: the controller ends: %w", key, err)
+	}
 	m.running[key] = true
 	delete(m.over, key)
 	ctx, queue := m.ctx, m.queue
-	go func() {
+	m.all.Go(func() {
 		err := move(ctx)
 		m.mu.Lock()
 		delete(m.running, key)
@@ -91,7 +109,7 @@ func (m *moves) begin(key types.NamespacedName, move func(context.Context) error
 		m.over[key] = end
 		m.mu.Unlock()
 		queue.Add(reconcile.Request{NamespacedName: key})
-	}()
+	})
 	return nil
 }
 

@@ -127,7 +127,7 @@ func (i informing) NeedLeaderElection() bool { return false }
 
 // inform lets the manager run what goes on beside the workers.
 func (r *Reconciler) inform(mgr ctrl.Manager) error {
-	beside := []manager.Runnable{r.lanes}
+	beside := []manager.Runnable{r.lanes, r.moves}
 	if r.Informer == nil {
 		r.Informer = &domain.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
 		beside = append(beside, informing{r.Informer})
