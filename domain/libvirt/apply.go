@@ -22,7 +22,14 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 	if err != nil {
 		return err
 	}
-	return operate(ctx, d, string(op.Verb), op.Domain, act)
+	run := operate
+	switch op.Verb {
+	case domain.Start:
+		run = begin
+	case domain.Destroy:
+		run = end
+	}
+	return run(ctx, d, string(op.Verb), op.Domain, act)
 }
 
 // action prepares what an operation does, so that whatever is wrong with the

@@ -35,6 +35,7 @@ static void load(void) {
 int bulkStats(void *conn, unsigned int groups, unsigned int flags, bulkRecord ***records, int *code, char **message) {
 	pthread_once(&once, load);
 	if (!loaded) {
+		*code = BULK_NO_SUPPORT;
 		*message = strdup("libvirt.so.0 lacks virConnectGetAllDomainStats");
 		return -1;
 	}

@@ -62,8 +62,9 @@ func newRecord(in *C.bulkRecord) (record, error) {
 		return record{}, fmt.Errorf("libvirt: a domain in the list has no name")
 	}
 	r := record{name: C.GoString(name), uuid: C.GoString(&uuid[0]), numbers: map[string]uint64{}, texts: map[string]string{}}
-	for _, p := range unsafe.Slice(in.params, int(in.nparams)) {
-		r.add(&p)
+	params := unsafe.Slice(in.params, int(in.nparams))
+	for i := range params { // where C has aligned them; a copy of Go need not be
+		r.add(&params[i])
 	}
 	return r, nil
 }

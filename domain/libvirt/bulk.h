@@ -9,6 +9,9 @@
 // The types of a parameter (virTypedParameterType).
 enum { BULK_INT = 1, BULK_UINT, BULK_LLONG, BULK_ULLONG, BULK_DOUBLE, BULK_BOOLEAN, BULK_STRING };
 
+// BULK_NO_SUPPORT is VIR_ERR_NO_SUPPORT, the error of a library that is too old.
+enum { BULK_NO_SUPPORT = 3 };
+
 // bulkParam is virTypedParameter.
 typedef struct {
 	char field[80];

@@ -22,6 +22,12 @@ type result[T any] struct {
 // ends. A call of libvirt cannot be interrupted; one that is left alone keeps its
 // connection until it returns.
 func await[T any](ctx context.Context, op, name string, f func() (T, error)) (T, error) {
+	return awaitOr(ctx, op, name, f, func(T) {})
+}
+
+// awaitOr is await for a value that has to be given back: one that comes after the
+// context has ended goes to late.
+func awaitOr[T any](ctx context.Context, op, name string, f func() (T, error), late func(T)) (T, error) {
 	ch := make(chan result[T], 1)
 	go func() {
 		v, err := f()
@@ -31,6 +37,11 @@ func await[T any](ctx context.Context, op, name string, f func() (T, error)) (T,
 	case r := <-ch:
 		return r.value, r.err
 	case <-ctx.Done():
+		go func() {
+			if r := <-ch; r.err == nil {
+				late(r.value)
+			}
+		}()
 		var none T
 		return none, ended(ctx, op, name)
 	}
@@ -60,7 +71,8 @@ func read[T any](ctx context.Context, d *Driver, op, name string, f func(*virt.C
 	})
 }
 
-// operate runs f on a connection of its own, after all others about that domain.
+// operate runs f on a connection of its own, after all others about that domain but
+// end.
 func operate(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, op, name)
@@ -81,6 +93,41 @@ func operate(ctx context.Context, d *Driver, op, name string, f func(*virt.Conne
 		return struct{}{}, d.onLane(op, name, f)
 	})
 	return err
+}
+
+// end runs f, which ends a guest, on a connection of its own. It waits for one that is
+// being started or ended, and for nothing else: what is stuck in a guest that hangs
+// ends with the guest, and never frees its turn or its slot before.
+func end(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
+	if ctx.Err() != nil {
+		return ended(ctx, op, name)
+	}
+	release, err := d.starts.take(ctx, name)
+	if err != nil {
+		return ended(ctx, op, name)
+	}
+	_, err = await(ctx, op, name, func() (struct{}, error) {
+		defer release()
+		return struct{}{}, d.onLane(op, name, f)
+	})
+	return err
+}
+
+// begin runs f, which starts a guest: one after the other with all operations on that
+// domain, and with its end.
+func begin(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
+	return operate(ctx, d, op, name, func(c *virt.Connect) error {
+		release, err := d.starts.take(ctx, name)
+		if err != nil {
+			return ended(ctx, op, name)
+		}
+		defer release()
+		// Nobody waits for it any more, and the guest may have been ended since.
+		if ctx.Err() != nil {
+			return ended(ctx, op, name)
+		}
+		return f(c)
+	})
 }
 
 // onLane runs f on an idle connection or a new one. While the driver has no
@@ -124,7 +171,7 @@ func (d *Driver) lane(op, name string) (*virt.Connect, error) {
 }
 
 // judge translates the error of a call; on a connection that is dead every error
-// means that. A session that nobody watches is ended here.
+// means that.
 func (d *Driver) judge(c *virt.Connect, op, name string, err error) error {
 	if err == nil {
 		return nil

@@ -39,7 +39,8 @@ func (d *Driver) OpenConsole(ctx context.Context, name, alias string) (io.ReadWr
 	if s := serial.Source; s != nil && s.UNIX != nil && s.UNIX.Path != "" {
 		inner, err = d.dialConsole(ctx, name, s.UNIX.Path)
 	} else {
-		inner, err = await(ctx, op, name, func() (io.ReadWriteCloser, error) { return d.streamConsole(op, key) })
+		inner, err = awaitOr(ctx, op, name, func() (io.ReadWriteCloser, error) { return d.streamConsole(op, key) },
+			func(late io.ReadWriteCloser) { _ = late.Close() })
 	}
 	if err != nil {
 		return nil, err
@@ -81,10 +82,10 @@ func aliasOf(a *libvirtxml.DomainAlias) string {
 func (d *Driver) dialConsole(ctx context.Context, name, path string) (io.ReadWriteCloser, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", filepath.Join(d.opts.Root, path))
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return nil, ended(ctx, "open console", name)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, &Error{Op: "open console", Domain: name, Message: err.Error()}
 	}
 	return conn, nil
@@ -189,8 +190,9 @@ func (s *stream) Close() error {
 
 // consoles are those that are open.
 type consoles struct {
-	mu   sync.Mutex
-	open map[deviceKey]*console
+	mu     sync.Mutex
+	open   map[deviceKey]*console
+	closed bool
 }
 
 // console is one that can be cut off.
@@ -204,24 +206,29 @@ type console struct {
 // add notes a console that ends with ctx.
 func (s *consoles) add(ctx context.Context, key deviceKey, inner io.ReadWriteCloser) *console {
 	c := &console{ReadWriteCloser: inner}
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	var stop func() bool
 	c.leave = func() {
-		stop()
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		stop()
 		if s.open[key] == c {
 			delete(s.open, key)
 		}
 	}
 	s.mu.Lock()
+	// The end of the context waits for the lock before it forgets the console.
+	stop = context.AfterFunc(ctx, func() { _ = c.Close() })
 	if s.open == nil {
 		s.open = map[deviceKey]*console{}
 	}
-	before := s.open[key] // opened at the same time
+	before, closed := s.open[key], s.closed // opened at the same time
 	s.open[key] = c
 	s.mu.Unlock()
 	if before != nil {
 		_ = before.Close()
+	}
+	if closed {
+		_ = c.Close()
 	}
 	return c
 }
@@ -236,9 +243,10 @@ func (s *consoles) cut(key deviceKey) {
 	}
 }
 
-// close closes all.
+// close closes all, and those that are opened later.
 func (s *consoles) close() {
 	s.mu.Lock()
+	s.closed = true
 	var all []*console
 	for _, c := range s.open {
 		all = append(all, c)

@@ -17,7 +17,8 @@
 // few calls open at a time is not held up by domains that hang; a migration has
 // a connection of its own, and so have a conversation with a guest agent, a
 // question for statistics and an open console. Operations on one domain run one
-// after the other, and so do conversations with one agent, apart from them.
+// after the other, and so do conversations with one agent, apart from them. To end a
+// guest waits for its start only: what is stuck in a guest that hangs ends with it.
 //
 // A list is one call of the daemon, and statistics are another, however many
 // domains there are.

@@ -20,8 +20,10 @@ type Driver struct {
 	opts  Options
 	hints domain.Hints
 	turns turns
-	asked unplugs
-	names names
+	// starts are the turns of starting a guest and of ending it.
+	starts turns
+	asked  unplugs
+	names  names
 	// consoles are closed with the driver.
 	consoles consoles
 	slots    chan struct{} // one token per operation under way
@@ -60,34 +62,23 @@ func Open(ctx context.Context, uri string, o Options) (*Driver, error) {
 	}
 	o = o.withDefaults()
 	d := &Driver{uri: uri, opts: o, slots: make(chan struct{}, o.Operations), done: make(chan struct{})}
-	type result struct {
-		s   *session
-		err error
+	s, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
 	}
-	ch := make(chan result, 1)
-	go func() {
-		s, err := d.newSession()
-		ch <- result{s, err}
-	}()
-	select {
-	case r := <-ch:
-		if r.err != nil {
-			return nil, r.err
-		}
-		d.current = r.s
-	case <-ctx.Done():
-		go func() { // whoever connects after all is sent away
-			if r := <-ch; r.s != nil {
-				r.s.close()
-			}
-		}()
-		return nil, ended(ctx, "open "+uri, "")
-	}
+	d.current = s
 	d.running.Go(func() { d.keep(d.current) })
 	return d, nil
 }
 
-// Close ends all watches and connections. Calls under way fail.
+// connect opens a session. One that is there only after the context has ended is
+// closed again.
+func (d *Driver) connect(ctx context.Context) (*session, error) {
+	return awaitOr(ctx, "open "+d.uri, "", d.newSession, (*session).close)
+}
+
+// Close ends all watches, consoles and connections. Calls under way keep theirs until
+// they return; later ones fail with [domain.ErrDisconnected].
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -160,11 +151,21 @@ func (d *Driver) drop(s *session, why string) {
 	d.idle = nil
 }
 
-// reopen tries to connect until it succeeds or the driver is closed.
+// reopen tries to connect until it succeeds or the driver is closed, which does not
+// wait for a daemon that accepts connections and says nothing.
 func (d *Driver) reopen() *session {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	d.running.Go(func() {
+		select {
+		case <-d.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
 	pause := d.opts.ReconnectMin
 	for {
-		s, err := d.newSession()
+		s, err := d.connect(ctx)
 		if err == nil {
 			return s
 		}

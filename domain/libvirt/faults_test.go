@@ -75,6 +75,35 @@ func testHang(t *testing.T, ns *nodes) {
 	}
 }
 
+// testHangEnds ends a guest that hangs, while another operation is stuck in it.
+func testHangEnds(t *testing.T, ns *nodes) {
+	d := open(t, ns.n[0].URI(), libvirt.Options{Operations: 1})
+	startGuests(t, ns, d, "hang-ended")
+	pid := findQEMU(t, ns.n[0], "hang-ended")
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // if it is there still
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	resume := domain.Operation{Verb: domain.Resume, Domain: "hang-ended"}
+	if err := d.Apply(ctx, resume); !errors.Is(err, domain.ErrTimeout) {
+		t.Errorf("operation on the guest that hangs: %v, want ErrTimeout", err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := d.Apply(ctx, domain.Operation{Verb: domain.Destroy, Domain: "hang-ended"}); err != nil {
+		t.Errorf("destroy: %v", err)
+	}
+	if s, err := d.Get(ctx, "hang-ended"); err != nil || s.Status != domain.StatusShutoff {
+		t.Errorf("guest is %s, %v", s.Status, err)
+	}
+	// What was stuck has ended with the guest, and its turn is free again.
+	if err := d.Apply(ctx, resume); !errors.Is(err, domain.ErrInvalidState) {
+		t.Errorf("resume of the guest that was ended: %v, want ErrInvalidState", err)
+	}
+}
+
 // onDaemon sends a signal to the node's libvirtd.
 func onDaemon(t *testing.T, n *rig.HypervisorNode, signal string) {
 	t.Helper()
@@ -116,6 +145,28 @@ func testSilentDaemon(t *testing.T, ns *nodes) {
 	}
 	if _, err := d.List(t.Context()); err != nil {
 		t.Errorf("list after the daemon goes on: %v", err)
+	}
+}
+
+// testSilentClose closes a driver that tries to reconnect to a daemon which accepts
+// connections and says nothing.
+func testSilentClose(t *testing.T, ns *nodes) {
+	d := open(t, ns.n[0].URI(), libvirt.Options{KeepAliveInterval: time.Second, KeepAliveCount: 1})
+	ch, err := d.Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDaemon(t, ns.n[0], "STOP")
+	t.Cleanup(func() { onDaemon(t, ns.n[0], "CONT") })
+	for e := range ch {
+		if e.Kind == domain.Lost {
+			break
+		}
+	}
+	if err := d.Close(); err != nil { // would wait for ever
+		t.Error(err)
+	}
+	for range ch { // ends
 	}
 }
 

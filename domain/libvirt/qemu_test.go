@@ -31,6 +31,8 @@ func TestQEMU(t *testing.T) {
 	t.Run("guests", func(t *testing.T) { testGuests(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
+	t.Run("a guest that hangs is ended", func(t *testing.T) { testHangEnds(t, ns) })
+	t.Run("a driver closes while the daemon is silent", func(t *testing.T) { testSilentClose(t, ns) })
 	t.Run("a daemon that is silent is given up", func(t *testing.T) { testSilentDaemon(t, ns) })
 	t.Run("the daemon is killed again and again", func(t *testing.T) { testKills(t, ns) })
 	t.Run("an informer misses nothing while daemon and guests are killed", func(t *testing.T) { testChaos(t, ns) })
