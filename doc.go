@@ -24,7 +24,8 @@
 //     start, in which order, and what is next; migration/migrationctrl is its
 //     controller.
 //   - refdaemon composes all of it: "refdaemon controller" for the cluster,
-//     "refdaemon node" for each node, "refdaemon render" without a cluster.
+//     "refdaemon node" for each node, and without a cluster "refdaemon render",
+//     "refdaemon convert" and "refdaemon diff".
 //
 // Every controller has the same shape: gather reads, Decide is pure and returns
 // a plan as data, act writes. API objects are KubeVirt's own (kubevirt.io/api),

@@ -5,6 +5,8 @@ package domain
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"libvirt.org/go/libvirtxml"
 )
@@ -71,6 +73,16 @@ type Host struct {
 	// Cells is the NUMA topology, in ascending order of ID; empty if the
 	// hypervisor does not tell.
 	Cells []Cell
+}
+
+// Clone returns a copy that shares nothing with h.
+func (h Host) Clone() Host {
+	h.Cells = slices.Clone(h.Cells)
+	for i := range h.Cells {
+		c := &h.Cells[i]
+		c.CPUs, c.HugepagesKiB, c.Distances = slices.Clone(c.CPUs), slices.Clone(c.HugepagesKiB), maps.Clone(c.Distances)
+	}
+	return h
 }
 
 // Verb says what an [Operation] does.
@@ -233,6 +245,7 @@ const (
 // Event is a hint to look again. It tells nothing about the state, which may
 // have changed again since.
 type Event struct {
+	// Kind says what the hint is about.
 	Kind EventKind
 	// Domain is the name, for Changed.
 	Domain string

@@ -94,6 +94,7 @@ const (
 
 // Task is one thing to do on the node.
 type Task struct {
+	// Verb says what to do; it decides which of the fields below count.
 	Verb TaskVerb
 	// Operation is for TaskApply.
 	Operation Operation

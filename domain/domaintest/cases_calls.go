@@ -145,10 +145,12 @@ var callCases = map[string]conformanceCase{
 	}},
 	"what is returned is the caller's own": {core: true, run: func(s *suite) {
 		s.start()
+		s.must(domain.SetMetadata, withMetadata(domain.Metadata{Name: "n", UID: "u", DiskBytes: map[string]int64{"root": 1}}))
 		st := s.get()
 		st.Domain.Name, st.Metadata.Name = "changed", "changed"
-		if again := s.get(); again.Domain.Name != s.name || again.Metadata.Name == "changed" {
-			s.Errorf("domain is %s of %s", again.Domain.Name, again.Metadata.Name)
+		st.Metadata.DiskBytes["root"] = 2
+		if again := s.get(); again.Domain.Name != s.name || again.Metadata.Name != "n" || again.Metadata.DiskBytes["root"] != 1 {
+			s.Errorf("domain is %s of %+v", again.Domain.Name, again.Metadata)
 		}
 		h, err := s.Hypervisor.Host(s.ctx)
 		s.ok("host", err)
@@ -169,6 +171,12 @@ var callCases = map[string]conformanceCase{
 		def.Description = "changed"
 		if st := s.get(); st.Domain.Description == "changed" {
 			s.Error("the definition is shared")
+		}
+		m := domain.Metadata{Name: "n", UID: "u", DiskBytes: map[string]int64{"root": 1}}
+		s.must(domain.SetMetadata, withMetadata(m))
+		m.DiskBytes["root"] = 2
+		if st := s.get(); st.Metadata.DiskBytes["root"] != 1 {
+			s.Error("the metadata is shared")
 		}
 	}},
 	"without a connection every call fails at once": {needs: []Ability{Reconnects}, run: func(s *suite) {

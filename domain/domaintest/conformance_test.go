@@ -90,6 +90,8 @@ func plugs() map[domaintest.Ability]func(testing.TB) domain.Device {
 func TestMemoryHypervisorConforms(t *testing.T) {
 	domaintest.Conformance(t, func(testing.TB) domaintest.Driver {
 		here, there := domaintest.New("here"), domaintest.New("there")
+		here.SetHost(domain.Host{Name: "here", Arch: "x86_64", Hypervisor: "MEMORY", Version: "1.0.0", CPUs: 4, MemoryBytes: 16 << 30,
+			LibraryVersion: "1.0.0", KVMReason: "guests live in memory", Cells: []domain.Cell{{ID: 1}}})
 		here.Connect("memory://there", there)
 		return domaintest.Driver{
 			Hypervisor: here, Peer: there, PeerURI: "memory://there",

@@ -79,14 +79,14 @@ func New(name string) *Hypervisor {
 func (h *Hypervisor) SetHost(host domain.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.host = host
+	h.host = host.Clone()
 }
 
 // Host implements domain.Hypervisor.
 func (h *Hypervisor) Host(ctx context.Context) (domain.Host, error) {
 	var out domain.Host
 	err := h.call(ctx, "Host", "", func() error {
-		out = h.host
+		out = h.host.Clone()
 		return nil
 	})
 	return out, err
@@ -126,9 +126,12 @@ func (h *Hypervisor) Get(ctx context.Context, name string) (domain.State, error)
 			g.showAgent(out.Domain)
 		}
 		if g.state.Ours() {
-			return domain.PutMetadata(out.Domain, g.state.Metadata)
+			err = domain.PutMetadata(out.Domain, g.state.Metadata)
 		}
-		return nil
+		if err == nil { // a copy
+			out.Metadata, _, err = domain.MetadataOf(out.Domain)
+		}
+		return err
 	})
 	return out, err
 }
@@ -210,10 +213,13 @@ func (h *Hypervisor) lockedUndefine(g *guest, _ domain.Operation) error {
 }
 
 func (h *Hypervisor) lockedMetadata(g *guest, op domain.Operation) error {
-	if _, err := op.Metadata.XML(); err != nil {
+	xml, err := op.Metadata.XML()
+	if err != nil {
 		return err
 	}
-	g.state.Metadata = op.Metadata
+	if g.state.Metadata, _, err = domain.ParseMetadataElement(xml); err != nil {
+		return err
+	}
 	h.lockedTell(g.state.Name, "MetadataChange")
 	return nil
 }

@@ -105,24 +105,21 @@ func (h *Hypervisor) prepare(peer *Hypervisor, req domain.MigrationRequest) erro
 		h.mu.Unlock()
 		return domain.ErrNotFound
 	}
-	arriving := &guest{state: g.state, def: g.def, inbound: true}
+	arriving := &guest{state: g.state, inbound: true}
+	def, err := clone(g.def)
 	h.mu.Unlock()
 	if req.Definition != nil {
-		def, err := clone(req.Definition)
-		if err != nil {
-			return err
-		}
+		def, err = clone(req.Definition)
+	}
+	if err != nil {
+		return err
+	}
+	arriving.def = def
+	if req.Definition != nil {
 		if m, ours, err := domain.MetadataOf(def); err == nil && ours {
 			arriving.state.Metadata = m
 		}
 		def.Metadata = nil
-		arriving.def = def
-	} else {
-		def, err := clone(arriving.def)
-		if err != nil {
-			return err
-		}
-		arriving.def = def
 	}
 	peer.mu.Lock()
 	defer peer.mu.Unlock()

@@ -26,10 +26,11 @@ type skeleton struct {
 	guests map[string]skeletonGuest
 }
 
-// skeletonGuest is one domain: its definition as XML, so that nobody shares it.
+// skeletonGuest is one domain: its definition and metadata as XML, so that nobody
+// shares them.
 type skeletonGuest struct {
 	domain.State
-	xml string
+	xml, metadata string
 }
 
 var _ domain.Hypervisor = (*skeleton)(nil)
@@ -79,7 +80,11 @@ func (k *skeleton) Get(ctx context.Context, name string) (domain.State, error) {
 	}
 	s := g.State
 	s.Domain = &libvirtxml.Domain{}
-	return s, s.Domain.Unmarshal(g.xml)
+	err := s.Domain.Unmarshal(g.xml)
+	if err == nil {
+		s.Metadata, _, err = domain.ParseMetadataElement(g.metadata)
+	}
+	return s, err
 }
 
 // Watch implements domain.Hypervisor.
@@ -146,9 +151,9 @@ var changes = map[domain.Verb]func(*skeletonGuest, domain.Operation) error{
 		return g.turn(domain.StatusRunning, domain.ReasonUnknown)
 	},
 	domain.SetMetadata: func(g *skeletonGuest, op domain.Operation) error {
-		_, err := op.Metadata.XML()
+		metadata, err := op.Metadata.XML()
 		if err == nil {
-			g.Metadata = op.Metadata
+			g.metadata = metadata
 		}
 		return err
 	},
@@ -167,10 +172,13 @@ func start(g *skeletonGuest, op domain.Operation) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", domain.ErrInvalid, err)
 	}
-	m, _, err := domain.MetadataOf(op.Definition)
 	*g = skeletonGuest{xml: xml, State: domain.State{
-		Name: op.Domain, UUID: op.Definition.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown, Metadata: m,
+		Name: op.Domain, UUID: op.Definition.UUID, Status: domain.StatusRunning, Reason: domain.ReasonUnknown,
 	}}
+	m, ours, err := domain.MetadataOf(op.Definition)
+	if ours && err == nil {
+		g.metadata, err = m.XML()
+	}
 	return err
 }
 

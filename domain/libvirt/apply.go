@@ -22,14 +22,13 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 	if err != nil {
 		return err
 	}
-	run := operate
 	switch op.Verb {
 	case domain.Start:
-		run = begin
+		return begin(ctx, d, string(op.Verb), op.Domain, act)
 	case domain.Destroy:
-		run = end
+		return end(ctx, d, string(op.Verb), op.Domain, act)
 	}
-	return run(ctx, d, string(op.Verb), op.Domain, act)
+	return operate(ctx, d, string(op.Verb), op.Domain, d.afterEnd(ctx, op.Domain, act))
 }
 
 // action prepares what an operation does, so that whatever is wrong with the

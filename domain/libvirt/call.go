@@ -108,6 +108,7 @@ func end(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) 
 	}
 	_, err = await(ctx, op, name, func() (struct{}, error) {
 		defer release()
+		d.ends.note(name)
 		return struct{}{}, d.onLane(op, name, f)
 	})
 	return err

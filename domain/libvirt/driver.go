@@ -22,6 +22,7 @@ type Driver struct {
 	turns turns
 	// starts are the turns of starting a guest and of ending it.
 	starts turns
+	ends   ends
 	asked  unplugs
 	names  names
 	// consoles are closed with the driver.
@@ -185,6 +186,13 @@ func (d *Driver) reopen() *session {
 type turns struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // closed when the holder is done
+}
+
+// busy tells whether somebody has the turn.
+func (t *turns) busy(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held[name] != nil
 }
 
 // take waits for the domain; the result gives it back.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/xml"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/virtloom/virtloom/domain"
@@ -29,7 +28,7 @@ func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
 	case s == nil:
 		return domain.Host{}, disconnected(op, "", why)
 	case known != nil:
-		return copyHost(*known), nil
+		return known.Clone(), nil
 	}
 	h, err := read(ctx, d, op, "", func(c *virt.Connect) (domain.Host, error) {
 		h, err := describe(c)
@@ -47,17 +46,7 @@ func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
 		d.host = &h
 	}
 	d.mu.Unlock()
-	return copyHost(h), nil
-}
-
-// copyHost lets the caller change what it gets.
-func copyHost(h domain.Host) domain.Host {
-	h.Cells = slices.Clone(h.Cells)
-	for i := range h.Cells {
-		c := &h.Cells[i]
-		c.CPUs, c.HugepagesKiB, c.Distances = slices.Clone(c.CPUs), slices.Clone(c.HugepagesKiB), maps.Clone(c.Distances)
-	}
-	return h
+	return h.Clone(), nil
 }
 
 // describe asks for everything but KVM.
