@@ -68,7 +68,7 @@ func Open(ctx context.Context, uri string, o Options) (*Driver, error) {
 		return nil, err
 	}
 	d.current = s
-	d.running.Go(func() { d.keep(d.current) })
+	d.running.Go(func() { d.keep(context.WithoutCancel(ctx), s) })
 	return d, nil
 }
 
@@ -114,7 +114,7 @@ func (d *Driver) Watch(ctx context.Context) (<-chan domain.Event, error) {
 
 // keep holds a session: when one is lost it tells the watchers and opens the
 // next, until the driver is closed.
-func (d *Driver) keep(s *session) {
+func (d *Driver) keep(ctx context.Context, s *session) {
 	for {
 		select {
 		case <-d.done:
@@ -127,7 +127,7 @@ func (d *Driver) keep(s *session) {
 		d.opts.Log.Info("connection to libvirt lost", "uri", d.uri, "why", s.why)
 		d.hints.Tell(domain.Event{Kind: domain.Lost, Err: disconnected("watch", "", s.why)})
 		s.close()
-		if s = d.reopen(); s == nil {
+		if s = d.reopen(ctx); s == nil {
 			return
 		}
 		d.names.forgetAll()
@@ -154,8 +154,8 @@ func (d *Driver) drop(s *session, why string) {
 
 // reopen tries to connect until it succeeds or the driver is closed, which does not
 // wait for a daemon that accepts connections and says nothing.
-func (d *Driver) reopen() *session {
-	ctx, cancel := context.WithCancel(context.Background())
+func (d *Driver) reopen(ctx context.Context) *session {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.running.Go(func() {
 		select {
