@@ -111,7 +111,7 @@ func (d *Driver) Freeze(ctx context.Context, name string) error {
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, a.dom.FSFreeze(nil, 0)
+		return struct{}{}, a.unknown("guest-fsfreeze-freeze", a.dom.FSFreeze(nil, 0))
 	})
 	return err
 }
@@ -122,7 +122,7 @@ func (d *Driver) Thaw(ctx context.Context, name string) error {
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, a.dom.FSThaw(nil, 0)
+		return struct{}{}, a.unknown("guest-fsfreeze-thaw", a.dom.FSThaw(nil, 0))
 	})
 	return err
 }
@@ -133,7 +133,7 @@ func (d *Driver) SetTime(ctx context.Context, name string, now time.Time) error 
 		if err := a.wait(); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, a.dom.SetTime(now.Unix(), uint(now.Nanosecond()), 0)
+		return struct{}{}, a.unknown("guest-set-time", a.dom.SetTime(now.Unix(), uint(now.Nanosecond()), 0))
 	})
 	return err
 }
@@ -146,14 +146,20 @@ func (d *Driver) AgentCommand(ctx context.Context, name, command string) (string
 	}
 	return talk(ctx, d, "ask the guest agent", name, func(a agent) (string, error) {
 		answer, err := a.ask(command)
-		if code(err, virt.ERR_INTERNAL_ERROR) || code(err, virt.ERR_AGENT_COMMAND_FAILED) {
-			// It answered with an error. Which one, libvirt tells in words only.
-			if info, infoErr := a.about(); infoErr == nil && !knows(info, verb) {
-				return "", &Error{Op: "ask the guest agent", Message: "the agent does not know " + verb, Err: domain.ErrNoAgent}
-			}
-		}
-		return answer, err
+		return answer, a.unknown(verb, err)
 	})
+}
+
+// unknown says so if err is that the agent does not know a command: it has answered
+// with an error, and libvirt tells in words only which one.
+func (a agent) unknown(command string, err error) error {
+	if !code(err, virt.ERR_INTERNAL_ERROR) && !code(err, virt.ERR_AGENT_COMMAND_FAILED) {
+		return err
+	}
+	if info, infoErr := a.about(); infoErr == nil && !knows(info, command) {
+		return &Error{Op: "ask the guest agent", Message: "the agent does not know " + command, Err: domain.ErrNoAgent}
+	}
+	return err
 }
 
 // wait sets how long the calls of libvirt that are about the agent wait for it.
