@@ -132,6 +132,8 @@ func (r *Rig) startControllers(ctx context.Context) error {
 			"--service-account-private-key-file="+r.pki.path("sa.key"), "--root-ca-file="+r.pki.path("ca.crt"),
 			"--controllers="+strings.Join(controllers, ","),
 			"--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-gc-syncs=20", "--node-monitor-period=1s",
+			// A claim that is looked at before its volume is known waits for this.
+			"--pvclaimbinder-sync-period=1s",
 		),
 		ready: "https://127.0.0.1:" + r.ports.controllers + "/healthz",
 	})
