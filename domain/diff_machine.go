@@ -65,13 +65,42 @@ func (c *comparison) cpus() {
 	}
 	switch want, have := plugged(w), plugged(h); {
 	case want > have && want <= h.Value && h.Current != 0:
-		d := c.add(Live, field+"sockets", strconv.FormatUint(uint64(want), 10), strconv.FormatUint(uint64(have), 10), "CPUs can be plugged")
-		d.Operation = &Operation{Verb: SetVCPUs, Domain: c.name, VCPUs: want}
+		c.plugCPUs(field+"sockets", want, have)
 	case want < have:
 		c.number(NextBoot, field+"sockets", want, have, "CPUs cannot be taken away from a running guest")
 	case want > have && w.Value == h.Value:
 		c.number(NextBoot, field+"sockets", want, have, "the guest was started without room for more CPUs")
 	}
+}
+
+// plugCPUs notes CPUs that there is room for.
+func (c *comparison) plugCPUs(field string, want, have uint) {
+	if !c.pinned(want) {
+		c.number(NeedsMigration, field, want, have, "a running guest is given no further CPUs of the host for itself")
+		return
+	}
+	d := c.add(Live, field, strconv.FormatUint(uint64(want), 10), strconv.FormatUint(uint64(have), 10), "CPUs can be plugged")
+	d.Operation = &Operation{Verb: SetVCPUs, Domain: c.name, VCPUs: want}
+}
+
+// pinned tells whether the running guest has host CPUs for that many of its own, or
+// shares them with others: one that is plugged without would run on those that were
+// promised to somebody else.
+func (c *comparison) pinned(n uint) bool {
+	tune := c.live.CPUTune
+	if tune == nil || len(tune.VCPUPin) == 0 {
+		return true
+	}
+	has := map[uint]bool{}
+	for _, p := range tune.VCPUPin {
+		has[p.VCPU] = true
+	}
+	for id := range n {
+		if !has[id] {
+			return false
+		}
+	}
+	return true
 }
 
 func plugged(v *libvirtxml.DomainVCPU) uint {

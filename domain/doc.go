@@ -6,27 +6,71 @@
 //
 // The parts, in the order data flows through them:
 //
-//   - [Convert] turns a VirtualMachineInstance and the [Facts] of one node into
-//     a libvirt domain, by an ordered list of [Pass] values. It reads nothing
-//     but its arguments.
-//   - [Diff] compares the wanted domain with the running one and tells for each
-//     difference when it can take effect.
-//   - [Decide] says what a node does about a guest, from what it sees of it and from
-//     the lease of package handoff: what to store, and what to do after that.
+//   - [Facts] are all of a node and its cluster that a conversion depends on, the
+//     [Layout] of a guest that runs among it; [AssumeFacts] makes up a node that has
+//     everything, for tools that are not on one.
+//   - [Convert] turns a VirtualMachineInstance and facts into a libvirt domain, by an
+//     ordered list of [Pass] values. It reads nothing but its arguments.
+//   - [Informer] knows the domains of a hypervisor at any time, each as a [State]:
+//     events are hints to it, listings the truth, and one domain that hangs delays no
+//     other.
+//   - [Diff] compares the wanted domain with the running one, and with what was wanted
+//     before, and tells for each difference when it can take effect.
+//   - [Decide] says what a node does about a guest, from what it sees of it, a [Sight],
+//     and from the lease of package handoff: a [Plan] of what to store, and what to do
+//     after that.
 //   - [DecideRequest] says what a node does when a user asks for something now: to
 //     pause the guest, to reset it, to freeze its file systems.
-//   - [Hypervisor] is what a virtualisation daemon has to offer: five methods.
-//     Further abilities, such as [Migrator], are found by type assertion.
-//   - [Informer] knows the domains of a hypervisor at any time: events are hints to
-//     it, listings the truth, and one domain that hangs delays no other.
+//   - [Hypervisor] is what a virtualisation daemon has to offer, and what carries out
+//     the [Operation] values of a plan. Further abilities, such as [Migrator] and
+//     [GuestAgent], are found by type assertion.
 //   - [Reflect] brings what was found back into the status of the
 //     VirtualMachineInstance, by [Phase], [Interfaces], [VolumeStatus],
 //     [LiveMigratable] and others that can be called alone.
 //
 // The package has no cgo and knows no cluster: the driver for libvirt is
-// domain/libvirt, an in-memory hypervisor and the suite every driver has to
+// domain/libvirt, the controller that gathers facts and carries out plans is
+// domain/domainctrl, an in-memory hypervisor and the suite every driver has to
 // pass are in domain/domaintest.
 //
 // What has to survive a restart of the node agent, the epoch and the grace
 // deadline among it, is kept in the domain itself, as [Metadata].
+//
+// # Differences from KubeVirt
+//
+// These are on purpose; all else that differs is a fault.
+//
+//   - A value that cannot be converted is an error with its field, where KubeVirt takes
+//     a default, logs a line or leaves it to libvirt: a guest never is another one than
+//     was asked for. This goes for architectures, disk buses, and protection too.
+//   - The domain has the UUID that the guest reads in its system information, since
+//     libvirt insists that they are the same.
+//   - Addresses of PCI devices and ports are computed, not read back from libvirt: they
+//     are known before there is a domain, and the same on every node.
+//   - The chain of images below a disk is always closed, so that QEMU follows no path
+//     that an image names itself.
+//   - Secure boot needs system management mode, or the guest could write its UEFI
+//     variables by itself.
+//   - An unset CPU model keeps mpx if the host has it: what follows the host is not taken
+//     apart.
+//   - Guests with an isolated emulator thread start like any other, for libvirt has
+//     pinned all threads before the first instruction; all their I/O threads are pinned,
+//     so that none runs on CPUs the guest was promised for itself.
+//   - Hotplugged disks share the I/O threads there are, since threads cannot be added
+//     while the guest lives.
+//   - Files of a guest are in its directory of the node, not in fixed places of a Pod, and
+//     KubeVirt's private elements in disks are left out: no libvirt reads them.
+//   - Differences are found by alias, serial number and every setting, with the last wish
+//     as the third side, where KubeVirt compares target names only; what cannot be changed
+//     now is told with its class instead of forgotten.
+//   - Sockets and memory are plugged as soon as they are wished for, not at the end of a
+//     migration: limits of a Pod are not known here, and who sets them has to let them
+//     grow first. CPUs of the guest's own still need a migration.
+//   - Devices go to the hypervisor as they are spelled, not in lower case: serial numbers
+//     and paths may have capitals.
+//   - A pause, the grace deadline and the epoch are in the domain's metadata, not in the
+//     memory of a launcher, so that a restart of the agent loses none of them.
+//   - Where KubeVirt's label names another node than status.nodeName, the latter waits and
+//     neither starts nor ends the guest, for both acting might start it twice.
+//   - A hypervisor that does not answer is no reason to call a guest failed: it may run.
 package domain

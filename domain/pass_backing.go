@@ -43,10 +43,11 @@ func memoryBacking(c *Conversion) error {
 }
 
 // singleCell is one NUMA node with all the guest has. QEMU takes memory by file
-// descriptor, and libvirt memory that is plugged later, for NUMA nodes only.
+// descriptor, and libvirt memory that is plugged later, for NUMA nodes only. What is no
+// whole KiB is rounded up, as libvirt does: the guest shall not have less than it asks for.
 func (c *Conversion) singleCell() *libvirtxml.DomainNuma {
 	return &libvirtxml.DomainNuma{Cell: []libvirtxml.DomainCell{{
-		ID: ptr(uint(0)), CPUs: cpuSet(upTo(c.Domain.VCPU.Value)), Memory: c.Domain.Memory.Value / 1024, Unit: "KiB",
+		ID: ptr(uint(0)), CPUs: cpuSet(upTo(c.Domain.VCPU.Value)), Memory: (c.Domain.Memory.Value + 1023) / 1024, Unit: "KiB",
 	}}}
 }
 

@@ -130,7 +130,8 @@ func (p *diskPass) image(src *DiskSource) (string, *libvirtxml.DomainDiskSource,
 	if !filepath.IsAbs(src.Path) {
 		return "", nil, &Error{
 			Object: p.object(), Field: p.volumeField(),
-			Reason: fmt.Sprintf("the node names no absolute path but %q", src.Path), Err: ErrInvalid,
+			Reason: fmt.Sprintf("the node names no absolute path but %q", src.Path),
+			Remedy: "correct where the node keeps its volumes", Err: ErrInvalid,
 		}
 	}
 	if src.Block {

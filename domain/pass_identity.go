@@ -36,7 +36,8 @@ func identity(c *Conversion) error {
 	d.Devices.Emulator = c.Facts.Emulator
 	m := Metadata{Namespace: c.VMI.Namespace, Name: c.VMI.Name, UID: c.VMI.UID, Epoch: c.Facts.Epoch}
 	if err := PutMetadata(d, m); err != nil {
-		return &Error{Object: c.object(), Field: "metadata", Reason: "cannot be stored in the domain", Err: err}
+		return &Error{Object: c.object(), Field: "metadata", Reason: "cannot be stored in the domain",
+			Remedy: "use names that XML can hold", Err: err}
 	}
 	return nil
 }

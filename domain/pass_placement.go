@@ -69,8 +69,8 @@ func (p *pinning) short(field, reason string) error {
 	}
 }
 
-// vcpus pins each CPU that is plugged to a thread of the host. One that is plugged
-// later is pinned then.
+// vcpus pins each CPU that is plugged to a thread of the host. One that comes later
+// needs a migration, which brings it a thread; see Diff.
 func (p *pinning) vcpus() error {
 	const field = specCPU + "dedicatedCpuPlacement"
 	switch {

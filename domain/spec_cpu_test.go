@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
-	"libvirt.org/go/libvirtxml"
 )
 
 func TestSpecCPU(t *testing.T) {
@@ -84,12 +83,4 @@ func TestSpecQueuesCountPluggedCPUs(t *testing.T) {
 			t.Errorf("%v queues for %d CPUs, want 8 for 32", q, d.VCPU.Value)
 		}
 	})
-}
-
-// wantPart fails if an element of the domain is not as wanted.
-func wantPart(t *testing.T, d *libvirtxml.Domain, name, want string) {
-	t.Helper()
-	if got := elementOf(t, d, name); got != want {
-		t.Errorf("<%s> is %s\nwant %s", name, got, want)
-	}
 }

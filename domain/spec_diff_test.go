@@ -72,9 +72,23 @@ func runDiffRows(t *testing.T, rows map[string]diffRow) {
 	}
 }
 
+// dedicatedSockets is a guest with CPUs of its own, and room for 8.
+func dedicatedSockets(n uint32) func(*v1.VirtualMachineInstance, *Facts) {
+	return func(v *v1.VirtualMachineInstance, f *Facts) {
+		f.CPUs, f.Cells = AssumeFacts(v).CPUs, AssumeFacts(v).Cells
+		v.Spec.Domain.CPU = &v1.CPU{Sockets: n, MaxSockets: 8, DedicatedCPUPlacement: true}
+	}
+}
+
 // growing is a guest of 1 GiB with room for 4.
 func growing(v *v1.VirtualMachineInstance, _ *Facts) {
 	v.Spec.Domain.Memory = &v1.Memory{Guest: ptr(resource.MustParse("1Gi")), MaxGuest: ptr(resource.MustParse("4Gi"))}
+}
+
+func guestOf(guest, most string) func(*v1.VirtualMachineInstance, *Facts) {
+	return func(v *v1.VirtualMachineInstance, _ *Facts) {
+		v.Spec.Domain.Memory = &v1.Memory{Guest: ptr(resource.MustParse(guest)), MaxGuest: ptr(resource.MustParse(most))}
+	}
 }
 
 func guestMemoryOf(size string) func(*v1.VirtualMachineInstance, *Facts) {
@@ -123,7 +137,8 @@ func TestSpecMemoryIsPlugged(t *testing.T) {
 			before: growing, live: withMemory(1 << 30), after: guestMemoryOf("3Gi"),
 			want: []string{"Live: UpdateDevice " + field}, check: is(3<<30, 2<<30, 2097152),
 		},
-		"H5: the device has as much as it shall": {before: growing, live: withMemory(1 << 30), after: guestMemoryOf("2Gi")},
+		"an odd size with room for more is whole KiB at least": {before: guestOf("1000000000", "2Gi"), after: guestOf("1000000000", "2Gi")},
+		"H5: the device has as much as it shall":               {before: growing, live: withMemory(1 << 30), after: guestMemoryOf("2Gi")},
 		"H5: back to what it was started with": {
 			before: growing, live: withMemory(1 << 30), want: []string{"Live: UpdateDevice " + field}, check: is(3<<30, 0, 2097152),
 		},
@@ -166,6 +181,9 @@ func TestSpecCPUsArePlugged(t *testing.T) {
 	const field = specDomain + "cpu.sockets"
 	runDiffRows(t, map[string]diffRow{
 		"H8: from 2 to 4 sockets": {before: sockets(2, 8), after: sockets(4, 8), want: []string{"Live: SetVCPUs " + field}, check: count(4)},
+		"with host CPUs of its own, of which it has no more": {
+			before: dedicatedSockets(2), after: dedicatedSockets(4), want: []string{"NextBoot: " + specDomain + "cpu.dedicatedCpuPlacement", "NeedsMigration: " + field},
+		},
 		"H8: queues follow the CPUs": {
 			before: func(v *v1.VirtualMachineInstance, f *Facts) {
 				sockets(2, 8)(v, f)

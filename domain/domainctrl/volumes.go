@@ -160,8 +160,11 @@ func (w *Workspace) volumes(ctx context.Context, vmi *v1.VirtualMachineInstance,
 // volume locates, or makes, the data of a volume and looks at what it can do. A
 // volume that needs no file here, or not yet, has no path.
 func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, error) {
-	if err := v.check(); err != nil || v.isDirectory() || !domain.Plugged(v.vmi, v.Volume) {
+	if err := v.check(); err != nil || v.isDirectory() {
 		return domain.DiskSource{}, err
+	}
+	if !domain.Plugged(v.vmi, v.Volume) {
+		return w.arrived(ctx, v), nil
 	}
 	for _, k := range kinds {
 		if !k.applies(v.Volume) {
@@ -174,6 +177,45 @@ func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, er
 		return src, err
 	}
 	return domain.DiskSource{}, nil
+}
+
+// arrived tells where a hotplugged volume lies that is on the node and not with the
+// guest yet. Nothing is made or changed; what cannot be looked at has not arrived,
+// and what is wrong with it is said when the guest is to have it.
+func (w *Workspace) arrived(ctx context.Context, v volume) domain.DiskSource {
+	name := ""
+	switch {
+	case !v.attached():
+	case v.PersistentVolumeClaim != nil:
+		name = v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		name = v.DataVolume.Name
+	}
+	if name == "" {
+		return domain.DiskSource{}
+	}
+	c, err := w.locate(ctx, v, "", name)
+	src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
+	switch {
+	case err != nil:
+	case c.Block:
+		err = v.device("", src.Path)
+	default:
+		src.Path = filepath.Join(c.Path, diskImage)
+		err = v.present("", src.Path)
+	}
+	if err != nil {
+		return domain.DiskSource{}
+	}
+	return src
+}
+
+// attached tells whether a Pod on the node carries the hotplugged volume.
+func (v volume) attached() bool {
+	return slices.ContainsFunc(v.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
+		return s.Name == v.Name && s.HotplugVolume != nil &&
+			(s.Phase == v1.HotplugVolumeAttachedToNode || s.HotplugVolume.AttachPodUID != "")
+	})
 }
 
 func (w *Workspace) hostDisk(v volume) (domain.DiskSource, error) {
