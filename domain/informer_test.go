@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
@@ -325,77 +323,6 @@ func TestAnInformerRunsOnce(t *testing.T) {
 		}
 		if i.Connected() {
 			t.Error("an informer that has ended says that it is connected")
-		}
-	})
-}
-
-// told is a change in a few words.
-func told(c domain.Change) string {
-	word := func(s *domain.State) string {
-		if s == nil {
-			return "none"
-		}
-		return string(s.Status)
-	}
-	return c.Name + ": " + word(c.Old) + " to " + word(c.New)
-}
-
-// fetch takes what a watcher has for us.
-func fetch(ch <-chan domain.Change) []string {
-	var out []string
-	for {
-		synctest.Wait()
-		select {
-		case c, ok := <-ch:
-			if !ok {
-				return append(out, "closed")
-			}
-			out = append(out, told(c))
-		default:
-			return out
-		}
-	}
-}
-
-func TestChangesAreMergedNotLost(t *testing.T) {
-	withInformer(t, func(in *informed) {
-		in.apply(domain.Start, "b")
-		in.apply(domain.Start, "a")
-		synctest.Wait()
-		ch := in.Informer.Watch(in.Context())
-		wants := func(want ...string) {
-			in.Helper()
-			got := fetch(ch)
-			slices.Sort(got) // questions about different domains wait for nobody
-			if diff := cmp.Diff(want, got); diff != "" {
-				in.Errorf("changes (-want +got):\n%s", diff)
-			}
-		}
-		wants("a: none to Running", "b: none to Running")
-		in.apply(domain.Suspend, "a")
-		wants("a: Running to Paused")
-
-		// The stream offers the first already when the others come.
-		for _, verb := range []domain.Verb{domain.Resume, domain.Destroy, domain.Start, domain.Suspend} {
-			in.apply(verb, "a")
-			synctest.Wait()
-		}
-		in.apply(domain.Suspend, "b")
-		wants("a: Paused to Running", "a: Running to Paused", "b: Running to Paused")
-
-		in.apply(domain.SetMetadata, "b")
-		wants("b: Paused to Paused")
-		in.apply(domain.Start, "c")
-		in.Vanish("c")
-		in.PowerOff("b")
-		time.Sleep(domain.DefaultResync)
-		wants("b: Paused to Shutoff", "c: none to none")
-		if err := in.stop(); err != nil {
-			in.Error(err)
-		}
-		wants("closed")
-		if diff := cmp.Diff([]string{"a: none to Paused", "b: none to Shutoff", "closed"}, fetch(in.Informer.Watch(in.Context()))); diff != "" {
-			in.Errorf("of an informer that has ended (-want +got):\n%s", diff)
 		}
 	})
 }

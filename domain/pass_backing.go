@@ -21,11 +21,7 @@ func memoryBacking(c *Conversion) error {
 	if err != nil {
 		return err
 	}
-	if page > 0 && out.MemoryHugePages == nil {
-		// The size is always named: a node may have several, and its default is
-		// not the guest's concern.
-		out.MemoryHugePages = &libvirtxml.DomainMemoryHugepages{Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(page), Unit: "b"}}}
-	}
+	hugePages(out, page)
 	if c.sharesMemory() {
 		out.MemoryAccess = &libvirtxml.DomainMemoryAccess{Mode: "shared"}
 	}
@@ -40,6 +36,15 @@ func memoryBacking(c *Conversion) error {
 		c.Domain.CPU.Numa = c.singleCell()
 	}
 	return nil
+}
+
+// hugePages names the size of the pages, unless placement has: a node may have
+// several sizes, and its default is not the guest's concern.
+func hugePages(out *libvirtxml.DomainMemoryBacking, page int64) {
+	if page == 0 || out.MemoryHugePages != nil {
+		return
+	}
+	out.MemoryHugePages = &libvirtxml.DomainMemoryHugepages{Hugepages: []libvirtxml.DomainMemoryHugepage{{Size: uint(page), Unit: "b"}}}
 }
 
 // singleCell is one NUMA node with all the guest has. QEMU takes memory by file
