@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// What a move asks of the hypervisor.
+func TestSpecMigrationRequest(t *testing.T) {
+	prepared := moved(here, there, handoff.Ready)
+	for name, tt := range map[string]struct {
+		bandwidth string
+		state     *domain.State
+		want      domain.MigrationRequest
+	}{
+		"M4: no bandwidth is no limit":     {"0", runs(domain.StatusRunning, ""), domain.MigrationRequest{}},
+		"M4: 64Mi are 64 MiB a second":     {"64Mi", runs(domain.StatusRunning, ""), domain.MigrationRequest{BandwidthMiB: 64}},
+		"M4: a little is not no limit":     {"1Ki", runs(domain.StatusRunning, ""), domain.MigrationRequest{BandwidthMiB: 1}},
+		"M1: a paused guest arrives so":    {"0", runs(domain.StatusPaused, domain.ReasonUser), domain.MigrationRequest{Paused: true}},
+		"M1: one that runs arrives so too": {"0", runs(domain.StatusRunning, ""), domain.MigrationRequest{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := placed(v1.Running, prepared, func(vmi *v1.VirtualMachineInstance) {
+				q := resource.MustParse(tt.bandwidth)
+				vmi.Status.MigrationState.VMIMConfigurationOptions = &v1.VMIMConfigurationOptions{BandwidthPerMigration: &q}
+			})
+			tt.state.Metadata.Paused = tt.state.Status == domain.StatusPaused
+			plan, _ := decide(t, domain.Sight{VMI: vmi, State: tt.state})
+			if verbs(plan) != "Migrate" {
+				t.Fatalf("tasks are %q, want a migration", verbs(plan))
+			}
+			got := plan.Tasks[0].Request
+			if got.BandwidthMiB != tt.want.BandwidthMiB || got.Paused != tt.want.Paused {
+				t.Errorf("the request is %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+// KubeVirt keeps how far an abort has come in a status of its own; here the job at the
+// hypervisor tells, so that an abort that was lost is repeated and one that is done is
+// not.
+func TestSpecMigrationAbort(t *testing.T) {
+	moving := moved(here, there, handoff.Begin)
+	for name, tt := range map[string]struct {
+		lease  handoff.Lease
+		status v1.MigrationAbortStatus
+		sight  domain.Sight
+		want   string
+	}{
+		"M13: asked for, nothing done":     {moving, "", domain.Sight{Moving: true}, "AbortMigration"},
+		"M13: failed before":               {moving, v1.MigrationAbortFailed, domain.Sight{Moving: true}, "AbortMigration"},
+		"M13: under way, the job still is": {moving, v1.MigrationAbortInProgress, domain.Sight{MoveActive: true}, "AbortMigration"},
+		"M13: done, the job is gone":       {moving, v1.MigrationAbortSucceeded, domain.Sight{MoveEnded: decideNow}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.sight.VMI = placed(v1.Running, tt.lease, abortRequested, func(vmi *v1.VirtualMachineInstance) {
+				vmi.Status.MigrationState.AbortStatus = tt.status
+			})
+			tt.sight.State = runs(domain.StatusRunning, "")
+			plan, l := decide(t, tt.sight)
+			if verbs(plan) != tt.want {
+				t.Errorf("tasks are %q, want %q", verbs(plan), tt.want)
+			}
+			if m := plan.VMI.Status.MigrationState; tt.want == "" && (l.State != handoff.Owned || m.AbortStatus != v1.MigrationAbortSucceeded) {
+				t.Errorf("the lease is %s, abort status %q", l.State, m.AbortStatus)
+			}
+		})
+	}
+}
+
+// A target that has the guest takes it over in one write.
+func TestSpecMigrationTakeOver(t *testing.T) {
+	arrivedHere := domain.Sight{
+		State: runs(domain.StatusRunning, ""),
+		VMI: placed(v1.Running, moved(there, here, handoff.Begin), func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.EvacuationNodeName, vmi.Status.LauncherContainerImageVersion = there, "v1"
+			vmi.Labels[v1.OutdatedLauncherImageLabel] = ""
+		}),
+	}
+	plan, l := decide(t, arrivedHere)
+	vmi := plan.VMI
+	for name, ok := range map[string]bool{
+		"M14: the label names this node":        vmi.Labels[v1.NodeNameLabel] == here,
+		"M14: the status names this node":       vmi.Status.NodeName == here,
+		"M14: the evacuation is over":           vmi.Status.EvacuationNodeName == "",
+		"M14: the old launcher is forgotten":    vmi.Status.LauncherContainerImageVersion == "" && vmi.Labels[v1.OutdatedLauncherImageLabel] == "",
+		"M14: it is no target any more":         vmi.Labels[v1.MigrationTargetNodeNameLabel] == "",
+		"M14: the migration is complete":        vmi.Status.MigrationState.Completed && vmi.Status.MigrationState.EndTimestamp != nil,
+		"M14: the lease says so with one epoch": l.Holder == here && l.State == handoff.Owned,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !ok {
+				t.Errorf("status is %+v, labels %v, lease %+v", vmi.Status, vmi.Labels, l)
+			}
+		})
+	}
+}
