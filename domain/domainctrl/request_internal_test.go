@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,26 +105,29 @@ func TestRequestsOnLanes(t *testing.T) {
 			c.do = quick
 			ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 			defer cancel()
-			done := false
+			var done atomic.Bool
 			err := c.serve(ctx, "a", func(ctx context.Context) error {
 				time.Sleep(10 * time.Second)
-				done = ctx.Err() == nil
+				done.Store(ctx.Err() == nil)
 				return nil
 			})
-			if !errors.Is(err, context.DeadlineExceeded) || done {
-				c.Errorf("error %v, done %t", err, done)
+			if !errors.Is(err, context.DeadlineExceeded) || done.Load() {
+				c.Errorf("error %v, done %t", err, done.Load())
 			}
 			time.Sleep(time.Minute)
 			c.wants("a", 2)
-			if !done {
+			if !done.Load() {
 				c.Error("it was cut short")
 			}
 		},
 		"failures before it are not forgotten": func(c *crew) {
+			var mu sync.Mutex
 			var at []time.Duration
 			began := time.Now()
 			c.do = func(context.Context, string) (reconcile.Result, error) {
+				mu.Lock()
 				at = append(at, time.Since(began))
+				mu.Unlock()
 				time.Sleep(2 * time.Second)
 				return reconcile.Result{}, errors.New("not now")
 			}
@@ -133,6 +137,8 @@ func TestRequestsOnLanes(t *testing.T) {
 				c.Error(err)
 			}
 			time.Sleep(20 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
 			if got, want := fmt.Sprint(at), "[0s 3s 7s 9s 13s]"; got != want {
 				c.Errorf("passes at %s, want %s", got, want)
 			}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"path/filepath"
 	"strings"
@@ -99,7 +100,7 @@ func (w *wire) during(f func()) map[uint32]int {
 	f()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.calls
+	return maps.Clone(w.calls)
 }
 
 // testBulk counts what goes over the wire: a list, and statistics once the names of
