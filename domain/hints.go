@@ -47,7 +47,7 @@ func (h *Hints) Watch(ctx context.Context) <-chan Event {
 	go func() {
 		defer close(out)
 		defer h.forget(w)
-		w.run(ctx, out)
+		deliver(ctx, out, w.wake, w.next)
 	}()
 	return out
 }
@@ -137,22 +137,24 @@ func (w *watcher) next() (e Event, ok, closed bool) {
 	return e, true, false
 }
 
-func (w *watcher) run(ctx context.Context, out chan<- Event) {
+// deliver sends what waits, one after the other, until ctx ends or there is nothing
+// more to come; wake tells that there may be something.
+func deliver[T any](ctx context.Context, out chan<- T, wake <-chan struct{}, next func() (v T, ok, closed bool)) {
 	for {
-		e, ok, closed := w.next()
+		v, ok, closed := next()
 		if closed {
 			return
 		}
 		if !ok {
 			select {
-			case <-w.wake:
+			case <-wake:
 			case <-ctx.Done():
 				return
 			}
 			continue
 		}
 		select {
-		case out <- e:
+		case out <- v:
 		case <-ctx.Done():
 			return
 		}

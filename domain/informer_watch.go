@@ -48,7 +48,7 @@ func (i *Informer) Watch(ctx context.Context) <-chan Change {
 	go func() {
 		defer close(out)
 		defer i.forget(w)
-		w.run(ctx, out)
+		deliver(ctx, out, w.wake, w.next)
 	}()
 	return out
 }
@@ -108,26 +108,4 @@ func (w *changeWatcher) next() (c Change, ok, closed bool) {
 	delete(w.waits, c.Name)
 	w.order = w.order[1:]
 	return c, true, false
-}
-
-func (w *changeWatcher) run(ctx context.Context, out chan<- Change) {
-	for {
-		c, ok, closed := w.next()
-		if closed {
-			return
-		}
-		if !ok {
-			select {
-			case <-w.wake:
-			case <-ctx.Done():
-				return
-			}
-			continue
-		}
-		select {
-		case out <- c:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
