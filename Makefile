@@ -42,6 +42,18 @@ steady: ## read converted domains back in 100,000 ways and see that nothing diff
 chaos: setup ## kill libvirtd 50 times and guests 20 times under an informer, a few minutes
 	@VIRTLOOM_CHAOS=1 go test -tags $(TAGS) ./domain/libvirt -run '^TestQEMU$$/^(an_informer_misses_nothing|a_guest_that_hangs_costs)' -count 1 -v -timeout 30m
 
+.PHONY: roundtrips
+roundtrips: setup ## move guests there and back 50 times, through the agents' TLS, half an hour
+	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -roundtrips 50 -count 1 -v -timeout 120m
+
+.PHONY: launchers
+launchers: setup ## the same twice, with each guest in a Pod with a libvirt of its own
+	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -launchers -roundtrips 2 -count 1 -v -timeout 30m
+
+.PHONY: migrations
+migrations: setup ## all that can go wrong with a live migration: aborts, cut links, kills at every step; an hour
+	@go test -tags $(TAGS) ./refdaemon/e2e -run '^(TestAMigrationCanBeAbortedAtAnyPoint|TestAGuestThatWritesFasterThanTheLink|TestALinkThatIsCutCostsNoGuest|TestWhateverIsKilledAtAnyStepThereIsOneGuest)$$' -full -count 1 -v -timeout 180m
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh
@@ -60,7 +72,7 @@ build: ## build refdaemon into bin
 	@go build -tags $(TAGS) -o bin/refdaemon ./refdaemon
 
 .PHONY: generate
-generate: ## generate the definitions of KubeVirt's objects from its API types
+generate: ## generate definitions of KubeVirt's objects and the launcher's protocol
 	@hack/tools.sh
 	@hack/generate.sh
 
