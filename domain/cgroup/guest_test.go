@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/virtloom/virtloom/domain/cgroup"
+)
+
+// opener makes the test binary a process that opens what it is told to, one path a
+// line, and answers with the error number; that is the guest's QEMU.
+const opener = "VIRTLOOM_TEST_OPENER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(opener) == "" {
+		os.Exit(m.Run())
+	}
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fd, err := unix.Open(in.Text(), unix.O_RDONLY, 0)
+		errno := unix.Errno(0)
+		if err != nil {
+			errors.As(err, &errno)
+		} else {
+			_ = unix.Close(fd)
+		}
+		fmt.Println(int(errno))
+	}
+}
+
+// guest is a process in a cgroup.
+type guest struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+// startGuest starts the process in the cgroup, in further namespaces if flags say so.
+func startGuest(t *testing.T, dir string, flags uintptr) *guest {
+	t.Helper()
+	fd, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fd.Close()
+	g := &guest{t: t, cmd: exec.CommandContext(t.Context(), "/proc/self/exe")}
+	g.cmd.Env = []string{opener + "=1"}
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(fd.Fd()), Cloneflags: flags}
+	if g.in, err = g.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := g.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.out = bufio.NewScanner(out)
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.end)
+	return g
+}
+
+func (g *guest) end() {
+	_ = g.in.Close()
+	_ = g.cmd.Wait()
+}
+
+// open tells what came of opening the device.
+func (g *guest) open(path string) unix.Errno {
+	g.t.Helper()
+	if _, err := fmt.Fprintln(g.in, path); err != nil {
+		g.t.Fatal(err)
+	}
+	if !g.out.Scan() {
+		g.t.Fatalf("the guest is gone: %v", g.out.Err())
+	}
+	var n int
+	if _, err := fmt.Sscan(g.out.Text(), &n); err != nil {
+		g.t.Fatal(err)
+	}
+	return unix.Errno(n)
+}
+
+// is checks for each device whether the guest may open it.
+func (g *guest) is(want map[string]bool) {
+	g.t.Helper()
+	for path, allowed := range want {
+		errno := unix.Errno(0)
+		if !allowed {
+			errno = unix.EPERM
+		}
+		if got := g.open(path); got != errno {
+			g.t.Errorf("%s: %v, want %v", path, got, errno)
+		}
+	}
+}
+
+// hierarchy is where cgroup v2 is mounted.
+func hierarchy(t *testing.T) string {
+	t.Helper()
+	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.FSType != "cgroup2", i.FSType == "cgroup2"
+	})
+	if err != nil || len(found) == 0 {
+		t.Skipf("cgroup v2 is not mounted here: %v", err)
+	}
+	return found[0].Mountpoint
+}
+
+// container makes a cgroup, and skips the test where the kernel refuses device filters.
+func container(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(hierarchy(t), "virtloom-test-*")
+	if err != nil {
+		t.Skipf("no cgroup can be made here: %v", err)
+	}
+	t.Cleanup(func() { removeCgroups(t, dir) })
+	probe := filepath.Join(dir, "probe")
+	if err := os.Mkdir(probe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cgroup.Set(probe, cgroup.Default()); errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		t.Skipf("the kernel refuses device filters to this process: %v", err)
+	}
+	return dir
+}
+
+// removeCgroups removes a cgroup and those below. One whose last process has just
+// ended may be busy for a moment.
+func removeCgroups(t *testing.T, dir string) {
+	t.Helper()
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			removeCgroups(t, filepath.Join(dir, e.Name()))
+		}
+	}
+	var err error
+	for range 1000 {
+		if err = unix.Rmdir(dir); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		events, readErr := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+		if readErr != nil || strings.Contains(string(events), "populated 1") {
+			continue
+		}
+	}
+	if err != nil {
+		t.Errorf("remove the cgroup %s: %v", dir, err)
+	}
+}

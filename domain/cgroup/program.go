@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// Where the kernel's question is in its argument (linux/bpf.h: struct
+// bpf_cgroup_dev_ctx).
+const (
+	offsetAccess = 0 // kind in the lower half, access in the upper
+	offsetMajor  = 4
+	offsetMinor  = 8
+
+	kindBlock = 1
+	kindChar  = 2
+)
+
+// program is a filter that allows what one of the rules does, and nothing else. The
+// same rules in another order are the same program.
+func program(rules []Rule) (asm.Instructions, error) {
+	// r2 kind, r3 access, r4 major, r5 minor
+	out := asm.Instructions{
+		asm.LoadMem(asm.R3, asm.R1, offsetAccess, asm.Word),
+		asm.Mov.Reg32(asm.R2, asm.R3),
+		asm.And.Imm32(asm.R2, 0xffff),
+		asm.RSh.Imm32(asm.R3, 16),
+		asm.LoadMem(asm.R4, asm.R1, offsetMajor, asm.Word),
+		asm.LoadMem(asm.R5, asm.R1, offsetMinor, asm.Word),
+	}
+	label := func(i int) string { return fmt.Sprintf("rule%d", i) }
+	rules = Normal(rules)
+	for i, r := range rules {
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+		kind, next := int32(kindChar), label(i+1)
+		if r.Kind == Block {
+			kind = kindBlock
+		}
+		block := asm.Instructions{asm.JNE.Imm32(asm.R2, kind, next).WithSymbol(label(i))}
+		if r.Major != Any {
+			block = append(block, asm.JNE.Imm32(asm.R4, int32(uint32(r.Major)), next)) //nolint:gosec // a pattern of bits
+		}
+		if r.Minor != Any {
+			block = append(block, asm.JNE.Imm32(asm.R5, int32(uint32(r.Minor)), next)) //nolint:gosec // a pattern of bits
+		}
+		if r.Access != All {
+			block = append(block,
+				asm.Mov.Reg32(asm.R1, asm.R3),
+				asm.And.Imm32(asm.R1, int32(^r.Access&All)), //nolint:gosec // three bits
+				asm.JNE.Imm32(asm.R1, 0, next))
+		}
+		out = append(out, append(block, asm.Mov.Imm32(asm.R0, 1), asm.Return())...)
+	}
+	return append(out, asm.Mov.Imm32(asm.R0, 0).WithSymbol(label(len(rules))), asm.Return()), nil
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// license is the module's, as the kernel is told.
+const license = "Apache-2.0"
+
+// Set lets the processes of a cgroup, and of those below it, open the devices that
+// the rules allow and no others, whatever was set before. It says whether that
+// changed anything. dir is the cgroup's directory, see [Hierarchy.Of]; the root of a
+// hierarchy is refused. After an error all is as it was, or further devices are
+// allowed or refused that only the old filter did; setting again puts it right.
+func Set(dir string, rules []Rule) (changed bool, err error) {
+	insns, err := program(rules)
+	if err != nil {
+		return false, err
+	}
+	fd, err := open(dir)
+	if err != nil {
+		return false, err
+	}
+	defer fd.Close()
+	fault := func(what string, err error) error {
+		if errors.Is(err, ebpf.ErrNotSupported) {
+			err = errors.Join(domain.ErrUnsupported, err)
+		}
+		return fmt.Errorf("cgroup: device filter of %s: %s: %w", dir, what, err)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return false, fault("allow for its memory", err)
+	}
+	next, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "virtloom_device", Type: ebpf.CGroupDevice, Instructions: insns, License: license,
+	})
+	if err != nil {
+		return false, fault("load it", err)
+	}
+	defer func() { err = errors.Join(err, next.Close()) }()
+	old, err := attached(fd)
+	if err != nil {
+		return false, fault("look at what there is", err)
+	}
+	defer func() {
+		for _, p := range old {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	if len(old) == 1 && alike(old[0], next) {
+		return false, nil
+	}
+	if err := attach(fd, next, old); err != nil {
+		return false, fault("attach it", err)
+	}
+	return true, nil
+}
+
+// open opens the directory of a cgroup that may have a filter.
+func open(dir string) (*os.File, error) {
+	fd, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			err = errors.Join(domain.ErrNotFound, err)
+		}
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(fd.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		fd.Close()
+		return nil, fmt.Errorf("cgroup: %s is no directory of cgroup v2: %w", dir, domain.ErrUnsupported)
+	}
+	if err := below(fd); err != nil {
+		fd.Close()
+		return nil, fmt.Errorf("cgroup: %s: %w", dir, err)
+	}
+	return fd, nil
+}
+
+// below makes sure that it is neither the root of the hierarchy nor the root of what
+// this process sees of it, which is where it is itself.
+func below(fd *os.File) error {
+	refused := fmt.Errorf("a filter for all processes is refused; name the cgroup of one container: %w", domain.ErrInvalid)
+	// The kernel has this file in every cgroup but the root.
+	if err := unix.Faccessat(int(fd.Fd()), "cgroup.events", unix.F_OK, 0); err != nil {
+		return refused
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(int(fd.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
+		return err
+	}
+	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return refused
+	}
+	return nil
+}
+
+// attached are the filters of the cgroup itself.
+func attached(fd *os.File) ([]*ebpf.Program, error) {
+	found, err := link.QueryPrograms(link.QueryOptions{Target: int(fd.Fd()), Attach: ebpf.AttachCGroupDevice})
+	if err != nil {
+		return nil, err
+	}
+	var out []*ebpf.Program
+	for _, f := range found.Programs {
+		p, err := ebpf.NewProgramFromID(f.ID)
+		if err != nil {
+			for _, p := range out {
+				err = errors.Join(err, p.Close())
+			}
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// alike tells whether two programs have the same instructions.
+func alike(a, b *ebpf.Program) bool {
+	one, errOne := a.Info()
+	two, errTwo := b.Info()
+	return errOne == nil && errTwo == nil && one.Tag != "" && one.Tag == two.Tag
+}
+
+// attach puts the program into the place of the old ones. All that are attached have
+// to agree, so that there is no moment without a filter, and none in which one of
+// both lists would be refused.
+func attach(fd *os.File, next *ebpf.Program, old []*ebpf.Program) error {
+	o := link.RawAttachProgramOptions{Target: int(fd.Fd()), Program: next, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI}
+	if len(old) == 0 {
+		return link.RawAttachProgram(o)
+	}
+	o.Anchor = link.ReplaceProgram(old[0])
+	err := link.RawAttachProgram(o)
+	for _, flags := range []uint32{unix.BPF_F_ALLOW_OVERRIDE, 0} {
+		if err == nil || len(old) > 1 {
+			break
+		}
+		// A runtime that wants to be alone there has said so when it attached its
+		// filter, which a second one then replaces.
+		o.Anchor, o.Flags = nil, flags
+		if link.RawAttachProgram(o) == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range old[1:] {
+		err = errors.Join(err, link.RawDetachProgram(link.RawDetachProgramOptions{Target: o.Target, Program: p, Attach: o.Attach}))
+	}
+	return err
+}
+
+// clean is a path below the mount point.
+func clean(mount, path string) string { return filepath.Join(mount, filepath.Clean("/"+path)) }
