@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/virtloom/virtloom/domain/deviceplugin"
+)
+
+func TestTheKubeletLearnsOfTheDevicesOfANode(t *testing.T) {
+	root, folder := node(t)
+	device(t, filepath.Join(root, "dev/kvm"))
+	if err := os.Mkdir(filepath.Join(root, "dev/net"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	device(t, filepath.Join(root, "dev/net/tun"))
+	k := newKubelet(t, folder)
+	var all deviceplugin.Plugins
+	for _, d := range deviceplugin.Permanent(0) {
+		all = append(all, &deviceplugin.Plugin{Device: d, Folder: folder, Root: root})
+	}
+	if all.Ready() {
+		t.Error("ready before anything was started")
+	}
+	start(t, all)
+	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 1000)
+	k.devices(t, "devices.kubevirt.io/tun", api.Healthy, 1000)
+	k.devices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1000)
+	eventually(t, "ready", all.Ready)
+	for _, r := range k.requests {
+		name := strings.TrimPrefix(r.ResourceName, "devices.kubevirt.io/")
+		want := &api.RegisterRequest{Version: "v1beta1", Endpoint: "kubevirt-" + name + ".sock",
+			ResourceName: "devices.kubevirt.io/" + name, Options: &api.DevicePluginOptions{}}
+		if diff := cmp.Diff(want, r, protocmp.Transform()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// eventually waits for what only the plugin itself can tell.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(30 * time.Second); !so(); {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("%s: it never is", what)
+		}
+	}
+}
+
+func TestAContainerGetsTheDeviceForSlotsTheKubeletKnows(t *testing.T) {
+	root, folder := node(t)
+	device(t, filepath.Join(root, "dev/kvm"))
+	k := newKubelet(t, folder)
+	start(t, kvm(root, folder, 3))
+	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 3)
+	c := k.plugin()
+	allocate := func(containers ...[]string) (*api.AllocateResponse, error) {
+		req := &api.AllocateRequest{}
+		for _, ids := range containers {
+			req.ContainerRequests = append(req.ContainerRequests, &api.ContainerAllocateRequest{DevicesIds: ids})
+		}
+		return c.Allocate(t.Context(), req)
+	}
+	got, err := allocate([]string{"kvm0"}, []string{"kvm1", "kvm2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := &api.ContainerAllocateResponse{Devices: []*api.DeviceSpec{{ContainerPath: "/dev/kvm", HostPath: "/dev/kvm", Permissions: "rw"}}}
+	want := &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{one, one}}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for name, ids := range map[string][]string{
+		"beyond the last": {"kvm3"}, "negative": {"kvm-1"}, "another device's": {"tun0"}, "zeroes": {"kvm01"}, "signed": {"kvm+1"},
+		"a path": {"../kvm0"}, "empty": {""}, "none": {}, "twice": {"kvm1", "kvm1"}, "one of two": {"kvm0", "kvm7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := allocate([]string{"kvm0"}, ids); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("Allocate: %v", err)
+			}
+			if _, err := c.PreStartContainer(t.Context(), &api.PreStartContainerRequest{DevicesIds: ids}); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("PreStartContainer: %v", err)
+			}
+		})
+	}
+	if _, err := c.PreStartContainer(t.Context(), &api.PreStartContainerRequest{DevicesIds: []string{"kvm2"}}); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.GetPreferredAllocation(t.Context(), &api.PreferredAllocationRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a preference: %v", err)
+	}
+}
+
+func TestADeviceThatGoesAndComesBackChangesItsHealth(t *testing.T) {
+	root, folder := node(t)
+	k := newKubelet(t, folder)
+	p := &deviceplugin.Plugin{Device: deviceplugin.TUN(2), Folder: folder, Root: root}
+	start(t, p)
+	const resource = "devices.kubevirt.io/tun"
+	path := filepath.Join(root, "dev/net/tun")
+	k.devices(t, resource, api.Unhealthy, 2) // its folder is not there either
+	_, err := k.plugin().Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"tun0"}}}})
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("a device that is gone was handed out: %v", err)
+	}
+	for range 3 {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		device(t, path)
+		k.devices(t, resource, api.Healthy, 2)
+		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+			t.Fatal(err)
+		}
+		k.devices(t, resource, api.Unhealthy, 2)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	device(t, path)
+	k.devices(t, resource, api.Healthy, 2) // what was a mere file is a device now
+	if n := len(k.requests); n != 1 {
+		t.Errorf("%d registrations for one kubelet", n)
+	}
+	if !p.Ready() {
+		t.Error("the kubelet knows the plugin, whatever the device's health")
+	}
+}
+
+func TestARestartedKubeletGetsTheDeviceAgain(t *testing.T) {
+	root, folder := node(t)
+	device(t, filepath.Join(root, "dev/kvm"))
+	p := kvm(root, folder, 2)
+	start(t, p)
+	for range 3 {
+		k := newKubelet(t, folder) // the plugin was there before it, the first time
+		k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+		eventually(t, "ready", p.Ready)
+		k.end()
+		eventually(t, "not ready without a kubelet", func() bool { return !p.Ready() })
+	}
+}
+
+func TestAPluginWhoseSocketIsTakenAwayMakesANewOne(t *testing.T) {
+	root, folder := node(t)
+	device(t, filepath.Join(root, "dev/kvm"))
+	k := newKubelet(t, folder)
+	start(t, kvm(root, folder, 2))
+	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	if err := os.Remove(filepath.Join(folder, "kubevirt-kvm.sock")); err != nil {
+		t.Fatal(err)
+	}
+	k.until(t, "registered again", func() bool { return len(k.requests) == 2 })
+	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+}
+
+func TestTheKubeletIsToldWhenAPluginEnds(t *testing.T) {
+	root, folder := node(t)
+	device(t, filepath.Join(root, "dev/kvm"))
+	k := newKubelet(t, folder)
+	p := kvm(root, folder, 2)
+	end := start(t, p)
+	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	k.until(t, "an empty list, then the end", func() bool {
+		return k.ended["devices.kubevirt.io/kvm"] && len(k.lists["devices.kubevirt.io/kvm"]) == 0
+	})
+	if p.Ready() {
+		t.Error("ready after its end")
+	}
+	if _, err := os.Lstat(filepath.Join(folder, "kubevirt-kvm.sock")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+func TestAPluginThatFailsWaitsLongerEachTime(t *testing.T) {
+	root, folder := node(t)
+	device(t, filepath.Join(root, "dev/kvm"))
+	k := newKubelet(t, folder)
+	k.refuse = status.Error(codes.Unavailable, "not now")
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	p := kvm(root, folder, 2)
+	p.Clock = clock
+	end := start(t, p)
+	try := 0
+	for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 10 * time.Second} {
+		try++
+		k.until(t, "a try", func() bool { return len(k.requests) == try })
+		// Only the pause after the failure waits on the clock; nobody watches the list.
+		eventually(t, "it waits", clock.HasWaiters)
+		clock.Step(pause - time.Millisecond)
+		if !clock.HasWaiters() {
+			t.Fatalf("try %d: it did not wait for %s", try, pause)
+		}
+		clock.Step(time.Millisecond)
+	}
+	k.until(t, "the last try", func() bool { return len(k.requests) == try+1 })
+	eventually(t, "it waits", clock.HasWaiters)
+	k.mu.Lock()
+	k.refuse = nil
+	k.mu.Unlock()
+	clock.Step(10 * time.Second)
+	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOnlyASocketNobodyServesIsReplaced(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lay  func(t *testing.T, path string)
+		free func(path string) error
+	}{
+		"of a process that is gone": {lay: func(t *testing.T, path string) {
+			l := listener(t, path)
+			l.SetUnlinkOnClose(false)
+			_ = l.Close()
+		}},
+		"of another agent": {
+			lay: func(t *testing.T, path string) { listener(t, path) }, free: os.Remove,
+		},
+		"a file": {
+			lay: func(t *testing.T, path string) {
+				if err := os.WriteFile(path, []byte("keep"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}, free: os.Remove,
+		},
+		"a link to a socket": {
+			lay: func(t *testing.T, path string) {
+				l := listener(t, path+".x")
+				l.SetUnlinkOnClose(false)
+				if err := errors.Join(l.Close(), os.Symlink(path+".x", path)); err != nil {
+					t.Fatal(err)
+				}
+			}, free: os.Remove,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, folder := node(t)
+			device(t, filepath.Join(root, "dev/kvm"))
+			path := filepath.Join(folder, "kubevirt-kvm.sock")
+			k := newKubelet(t, folder)
+			tt.lay(t, path)
+			before, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+			p := kvm(root, folder, 2)
+			p.Clock = clock
+			start(t, p)
+			if tt.free != nil {
+				eventually(t, "it waits", clock.HasWaiters)
+				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+					t.Fatalf("what was there was replaced: %v", err)
+				}
+				if err := tt.free(path); err != nil {
+					t.Fatal(err)
+				}
+				clock.Step(time.Second)
+			}
+			k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
+		})
+	}
+}
+
+func listener(t *testing.T, path string) *net.UnixListener {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestADeviceHasToBeDescribed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		device deviceplugin.Device
+		words  []string
+	}{
+		"nothing":     {deviceplugin.Device{}, []string{"Name", "Nodes"}},
+		"a path":      {deviceplugin.Device{Name: "../kvm", Nodes: []string{"/dev/kvm"}}, []string{"../kvm", "Name"}},
+		"relative":    {deviceplugin.Device{Name: "kvm", Nodes: []string{"dev/kvm"}}, []string{"Nodes", "absolute"}},
+		"upwards":     {deviceplugin.Device{Name: "kvm", Nodes: []string{"/dev/../kvm"}}, []string{"Nodes", "clean"}},
+		"permissions": {deviceplugin.Device{Name: "kvm", Nodes: []string{"/dev/kvm"}, Permissions: "rx"}, []string{"Permissions", `"rx"`}},
+		"negative":    {deviceplugin.KVM(-1), []string{"Slots", "-1"}},
+		"too many":    {deviceplugin.KVM(deviceplugin.MaxSlots + 1), []string{"Slots", "100001"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &deviceplugin.Plugin{Device: tt.device, Folder: t.TempDir()}
+			err := deviceplugin.Plugins{p}.Start(context.Background())
+			if err == nil {
+				t.Fatal("it was taken")
+			}
+			for _, w := range tt.words {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("the error does not say %q: %v", w, err)
+				}
+			}
+		})
+	}
+}
+
+func TestADeviceBehindAModuleIsOpenedBeforeItIsHandedOut(t *testing.T) {
+	root, folder := node(t)
+	path := filepath.Join(root, "dev/vhost-net")
+	device(t, path)
+	k := newKubelet(t, folder)
+	start(t, &deviceplugin.Plugin{Device: deviceplugin.Device{Name: "vhost-net", Nodes: []string{"/dev/vhost-net", "/dev/none"}, Slots: 1, Open: true},
+		Folder: folder, Root: root})
+	k.devices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1) // one of two is not enough
+	nowhere := filepath.Join(root, "dev/none")
+	if err := mknod(nowhere, 511); err != nil { // nothing drives this one
+		t.Fatal(err)
+	}
+	k.devices(t, "devices.kubevirt.io/vhost-net", api.Healthy, 1)
+	_, err := k.plugin().Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"vhost-net0"}}}})
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "dev/none") {
+		t.Fatalf("the device was not opened: %v", err)
+	}
+}
