@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+const recordVersion = 1
+
+// made is what has been made of a network.
+type made struct {
+	// Tap is the tap device; empty if the hypervisor makes it.
+	Tap string `json:"tap,omitempty"`
+	// MTU is that of the bridge when the tap device was made.
+	MTU uint `json:"mtu,omitempty"`
+	// Finished says that the guest can be plugged in. A network that has a record has
+	// been begun.
+	Finished bool `json:"finished"`
+}
+
+// record is the file of one guest.
+type record struct {
+	Version  int             `json:"version"`
+	Guest    types.UID       `json:"guest"`
+	Networks map[string]made `json:"networks"`
+}
+
+// records are those of all guests, a file each.
+type records struct{ dir string }
+
+// fitUID are UIDs that may name a file.
+var fitUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
+
+func checkUID(uid types.UID) error {
+	if fitUID.MatchString(string(uid)) {
+		return nil
+	}
+	return fmt.Errorf("network: metadata.uid %.80q cannot name a file: %w", uid, domain.ErrInvalid)
+}
+
+func (r records) path(uid types.UID) string { return filepath.Join(r.dir, string(uid)+".json") }
+
+// read returns the record of a guest; an empty one if there is none.
+func (r records) read(uid types.UID) (record, error) {
+	out := record{Version: recordVersion, Guest: uid, Networks: map[string]made{}}
+	data, err := os.ReadFile(r.path(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err == nil && (out.Version != recordVersion || out.Guest != uid || out.Networks == nil) {
+		err = fmt.Errorf("version %d of guest %q", out.Version, out.Guest)
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("network: record %s cannot be read; remove the guest's tap devices and it: %w", r.path(uid), err)
+	}
+	return out, nil
+}
+
+// write replaces the record as a whole; one without networks is removed.
+func (r records) write(out record) error {
+	path := r.path(out.Guest)
+	if len(out.Networks) == 0 {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(r.dir, ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
