@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"maps"
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -45,8 +46,26 @@ func ClusterFrom(kv *v1.KubeVirt) (Cluster, *SMBIOS) {
 		c.NUMAAlignedPCI = on(gatePCINUMAAware)
 		c.FirmwareLog = dev.LogVerbosity != nil && dev.LogVerbosity.VirtLauncher > extendedVerbosity
 	}
+	if n := config.NetworkConfiguration; n != nil {
+		c.bindings(n.Binding)
+	}
 	if s := config.SMBIOSConfig; s != nil {
 		return c, &SMBIOS{Manufacturer: s.Manufacturer, Family: s.Family, Product: s.Product, SKU: s.Sku, Version: s.Version}
 	}
 	return c, nil
+}
+
+// bindings notes which network binding plugins let guests migrate, and what they need
+// then, in the order of their names.
+func (c *Cluster) bindings(all map[string]v1.InterfaceBindingPlugin) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		m := all[name].Migration
+		if m == nil {
+			continue
+		}
+		c.MigratableBindings = append(c.MigratableBindings, name)
+		if m.Method == v1.LinkRefresh {
+			c.RefreshedBindings = append(c.RefreshedBindings, name)
+		}
+	}
 }

@@ -35,6 +35,7 @@ func Decide(s Sight, now time.Time) (Plan, error) {
 	if err := d.decide(); err != nil {
 		return Plan{}, err
 	}
+	d.tellProgress()
 	d.leftovers()
 	return d.plan, nil
 }
@@ -153,11 +154,15 @@ func (d *decision) offered() error {
 		d.again(pollMove)
 		return nil
 	}
-	if d.hindered(d.State == nil) {
+	if !d.hopeless() && d.hindered(d.State == nil) {
 		return nil
 	}
 	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {
 		return err
+	}
+	if d.hopeless() {
+		d.lease = d.next
+		return d.holderWithoutGuest()
 	}
 	if d.State != nil {
 		return nil // the lease was lost, and not the guest: what it does counts
@@ -174,7 +179,7 @@ func (d *decision) begun(epoch uint64) bool {
 
 // foreign makes sure that a guest that is not this node's does not run here.
 func (d *decision) foreign() {
-	if (d.Moving || d.MoveActive) && !d.executes() {
+	if (d.Moving || d.MoveActive) && !d.executes() && (d.State == nil || !d.torn()) {
 		// The guest has moved: the hypervisor is about to end what is left by itself.
 		d.again(pollMove)
 		return

@@ -41,6 +41,7 @@ func (d *decision) ending() error {
 	if d.lease.InMove() {
 		return d.revert(why)
 	}
+	d.complete()
 	if d.lease.State != handoff.Releasing {
 		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
 			return err
@@ -59,6 +60,7 @@ func (d *decision) fail(why string) error {
 	if d.lease.InMove() {
 		return d.revert(why)
 	}
+	d.complete()
 	if d.lease.State != handoff.Releasing {
 		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: endWithin}); err != nil {
 			return err
@@ -73,7 +75,7 @@ func (d *decision) fail(why string) error {
 // torn tells whether the guest's memory is spread over two nodes that have lost
 // each other.
 func (d *decision) torn() bool {
-	return d.State.Status == StatusPaused && d.State.Reason == ReasonPostcopyFailed
+	return d.State.Alive() && d.State.Reason == ReasonPostcopyFailed
 }
 
 // silent decides while the hypervisor does not answer about the domain: what was
@@ -90,7 +92,7 @@ func (d *decision) silent() error {
 	switch {
 	case d.lease.State == handoff.Releasing && d.lease.Overdue(d.now):
 		d.destroy("it does not answer, and its time is up")
-	case unwanted && d.lease.State == handoff.Owned:
+	case unwanted && (d.lease.State == handoff.Owned || d.lease.State == handoff.Arrived):
 		return d.step(handoff.Event{Kind: handoff.Stop, Within: d.grace() + endWithin})
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 // decide runs Decide on this node and returns the plan with its lease.
 func decide(t *testing.T, s domain.Sight) (domain.Plan, handoff.Lease) {
 	t.Helper()
-	s.Node, s.Address, s.Port = here, "192.0.2.1", 16509
+	s.Node, s.Listening = here, listening
 	plan, err := domain.Decide(s, decideNow)
 	if err != nil {
 		t.Fatal(err)
@@ -69,10 +69,10 @@ func TestATargetSaysWhereAStalledMoveEnded(t *testing.T) {
 		holder string
 		tasks  string
 	}{
-		"it runs here":               {runs(domain.StatusRunning, ""), here, "SetMetadata"},
-		"stopped by a disk error":    {runs(domain.StatusPaused, domain.ReasonIOError), here, "SetMetadata"},
-		"it ran here and ended":      {runs(domain.StatusShutoff, domain.ReasonShutdown), here, "SetMetadata"},
-		"this node went down":        {runs(domain.StatusShutoff, domain.ReasonUnknown), here, "SetMetadata"},
+		"it runs here":               {runs(domain.StatusRunning, ""), here, ""},
+		"stopped by a disk error":    {runs(domain.StatusPaused, domain.ReasonIOError), here, ""},
+		"it ran here and ended":      {runs(domain.StatusShutoff, domain.ReasonShutdown), here, ""},
+		"this node went down":        {runs(domain.StatusShutoff, domain.ReasonUnknown), here, ""},
 		"the switch failed":          {runs(domain.StatusShutoff, domain.ReasonFailed), there, "Undefine, Cleanup"},
 		"it never came":              {nil, there, ""},
 		"the hypervisor is still at": {runs(domain.StatusPaused, domain.ReasonMigration), "", ""},
@@ -89,10 +89,14 @@ func TestATargetSaysWhereAStalledMoveEnded(t *testing.T) {
 				}
 				return
 			}
-			if got.State != handoff.Owned || got.Holder != tt.holder {
-				t.Errorf("the lease is %+v, want it owned by %s", got, tt.holder)
+			want := handoff.Owned
+			if tt.holder == here {
+				want = handoff.Arrived
 			}
-			if m := plan.VMI.Status.MigrationState; !m.Completed || m.Failed != (tt.holder == there) {
+			if got.State != want || got.Holder != tt.holder {
+				t.Errorf("the lease is %+v, want it %s at %s", got, want, tt.holder)
+			}
+			if m := plan.VMI.Status.MigrationState; m.EndTimestamp == nil || m.Failed != (tt.holder == there) || m.Completed != m.Failed {
 				t.Errorf("migration state %+v", m)
 			}
 		})

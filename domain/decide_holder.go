@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"errors"
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -31,16 +32,13 @@ const (
 
 // holder decides for the node that owns the guest.
 func (d *decision) holder() error {
-	switch d.lease.State {
-	case handoff.Lost:
+	if d.lease.State == handoff.Lost {
 		// Not a word about the guest, and nothing done to it, before it is known
 		// that it still is this node's.
 		return d.step(handoff.Event{Kind: handoff.Return, Within: d.returnWithin()})
-	case handoff.Arrived:
-		if err := d.step(handoff.Event{Kind: handoff.Finalize}); err != nil {
-			return err
-		}
-		d.lease = d.next
+	}
+	if d.departed() {
+		return d.leave()
 	}
 	if command, open := d.lease.Command(handoff.CommandStart); open && d.State != nil && !d.begun(command.Epoch) {
 		d.clear("a domain of an earlier hand-over is in the way")
@@ -56,12 +54,12 @@ func (d *decision) holder() error {
 // returnWithin is how long what the silence interrupted may take now; zero leaves it
 // to the default.
 func (d *decision) returnWithin() time.Duration {
-	switch m := d.VMI.Status.MigrationState; {
-	case d.lease.Was == handoff.Releasing:
+	switch d.lease.Was {
+	case handoff.Releasing:
 		return d.grace() + endWithin
-	case d.lease.Was == handoff.Moving && m != nil:
+	case handoff.Moving:
 		// Which disks travel has not been looked at.
-		return max(d.moveWithin(m), handoff.DefaultMoveWithin)
+		return max(d.moveWithin(), handoff.DefaultMoveWithin)
 	}
 	return 0
 }
@@ -79,6 +77,8 @@ func (d *decision) holderWithGuest() error {
 		return d.fail("its memory is lost: the post-copy migration that brought it has failed")
 	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.ending()
+	case d.lease.State == handoff.Arrived:
+		return d.finalize()
 	case d.lease.InMove() && d.abortRequested():
 		return d.revert("the migration was aborted before it began")
 	case d.stopped():
@@ -87,6 +87,11 @@ func (d *decision) holderWithGuest() error {
 	case d.lease.State == handoff.Prepared:
 		return d.begin()
 	}
+	return d.keep()
+}
+
+// keep looks after a guest that is here and stays.
+func (d *decision) keep() error {
 	if d.meta.Epoch != d.lease.Epoch {
 		d.remember("the lease has a new epoch", func(*Metadata) {})
 	}
@@ -112,11 +117,16 @@ func (d *decision) holderWithoutGuest() error {
 	if d.lease.State == handoff.Moving {
 		return d.gone()
 	}
+	d.complete()
 	if d.startable() {
-		if d.hindered(true) {
-			return nil
+		if !d.hopeless() {
+			if d.hindered(true) {
+				return nil
+			}
+			return d.start()
 		}
-		return d.start()
+		d.synchronized()
+		d.tell(true, NoticeGuestLost, "the guest cannot be started: "+d.Obstacle.Error())
 	}
 	if !d.VMI.IsFinal() {
 		vmistatus.SetPhase(d.plan.VMI, d.endPhase(), d.now)
@@ -140,10 +150,15 @@ func (d *decision) holderWithoutGuest() error {
 // domain crashed here may run at the target: the crash may have come after the
 // switch.
 func (d *decision) gone() error {
+	d.mode()
 	since := d.now.Sub(d.MoveEnded)
 	if d.Moving || d.MoveActive || d.movedAway() && since >= 0 && since < arrival {
 		// The target is about to report that it runs the guest.
 		d.again(pollMove)
+		return nil
+	}
+	if d.movedAway() && d.VMI.IsMigrationSource() {
+		d.left()
 		return nil
 	}
 	return d.stall()
@@ -168,6 +183,9 @@ func (d *decision) startable() bool {
 	}
 	return false
 }
+
+// hopeless tells whether nothing will make the guest's start possible on this node.
+func (d *decision) hopeless() bool { return d.State == nil && errors.Is(d.Obstacle, ErrBroken) }
 
 // endPhase is the final phase of a guest that is not there any more.
 func (d *decision) endPhase() v1.VirtualMachineInstancePhase {

@@ -72,5 +72,14 @@
 //     memory of a launcher, so that a restart of the agent loses none of them.
 //   - Where KubeVirt's label names another node than status.nodeName, the latter waits and
 //     neither starts nor ends the guest, for both acting might start it twice.
+//   - Disks that the guest cannot write and that every node makes of the same objects are
+//     not copied when it moves: its target has made them already.
+//   - A migration is refused before it begins, not by the hypervisor later, where it was
+//     tried before or a backup runs.
+//   - A guest whose post-copy migration has lost its connection is given five minutes in
+//     which its halves look for each other. Only then, or once one of them is known to be
+//     gone, has it failed.
+//   - What waits for the end of a migration is tried for a minute, then told, and holds
+//     up nothing any more.
 //   - A hypervisor that does not answer is no reason to call a guest failed: it may run.
 package domain

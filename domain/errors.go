@@ -30,6 +30,11 @@ var (
 	// ErrMigrationAborted: the migration was cancelled; the guest runs on at
 	// the source.
 	ErrMigrationAborted = errors.New("migration aborted")
+	// ErrNotReady: what shall run the guest is not there yet; it comes by itself.
+	ErrNotReady = errors.New("not ready")
+	// ErrBroken: what was begun for the guest on this node was not finished, and nobody
+	// knows how far it came. It does not come right by itself.
+	ErrBroken = errors.New("broken")
 	// ErrMigrationUnsafe: the hypervisor refuses because it does not know the
 	// disks to be shared; see [MigrationRequest.Unsafe].
 	ErrMigrationUnsafe = errors.New("migration considered unsafe")

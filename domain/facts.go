@@ -150,6 +150,10 @@ type Cluster struct {
 	// MigratableBindings are the network binding plugins that let the guest migrate
 	// (KubeVirt: spec.configuration.network.binding[].migration).
 	MigratableBindings []string `json:"migratableBindings"`
+	// RefreshedBindings are those whose links are taken down and up again after a
+	// migration, so that the guest asks for its address anew (migration method
+	// link-refresh).
+	RefreshedBindings []string `json:"refreshedBindings"`
 	// NUMAAlignedPCI puts host devices of guests with dedicated CPUs behind an
 	// expander bus of their NUMA node.
 	NUMAAlignedPCI bool `json:"numaAlignedPCI"`

@@ -202,8 +202,7 @@ func reservationMigratable(vmi *v1.VirtualMachineInstance, _ Facts) obstacle {
 func disksMigratable(vmi *v1.VirtualMachineInstance, f Facts) obstacle {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		migrated := slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == v.Name })
-		if !persistent(v) || migrated || readOnlyCDROM(vmi, v.Name) || sharedByAll(vmi, f, v.Name) {
+		if !persistent(v) || migrates(vmi, v.Name) || readOnlyCDROM(vmi, v.Name) || sharedByAll(vmi, f, v.Name) {
 			continue
 		}
 		return obstacle{v1.VirtualMachineInstanceReasonDisksNotMigratable,
@@ -242,11 +241,13 @@ func readOnlyCDROM(vmi *v1.VirtualMachineInstance, volume string) bool {
 }
 
 // CopyDisks returns the targets (vda) of the disks whose content has to travel
-// with a live migration: those the guest may write that are not shared. What is
-// read-only has to be there already. d may be the wanted or the live domain.
-func CopyDisks(d *libvirtxml.Domain, f Facts) []string {
+// with a live migration: those the guest may write that are not shared, and those whose
+// volume the migration replaces (status.migratedVolumes), shared or not. What is
+// read-only has to be there already: every node makes generated disks itself, of the
+// same objects. d may be the wanted or the live domain; vmi may be nil.
+func CopyDisks(vmi *v1.VirtualMachineInstance, d *libvirtxml.Domain, f Facts) []string {
 	var out []string
-	for _, disk := range copied(d, f) {
+	for _, disk := range copied(vmi, d, f) {
 		out = append(out, disk.Target.Dev)
 	}
 	return out
@@ -254,9 +255,9 @@ func CopyDisks(d *libvirtxml.Domain, f Facts) []string {
 
 // CopySources returns where the content of the disks lies that [CopyDisks] names,
 // as far as it is known.
-func CopySources(d *libvirtxml.Domain, f Facts) []DiskSource {
+func CopySources(vmi *v1.VirtualMachineInstance, d *libvirtxml.Domain, f Facts) []DiskSource {
 	var out []DiskSource
-	for _, disk := range copied(d, f) {
+	for _, disk := range copied(vmi, d, f) {
 		if src, known := f.Disks[nameOf(disk.Alias)]; known {
 			out = append(out, src)
 		}
@@ -264,7 +265,7 @@ func CopySources(d *libvirtxml.Domain, f Facts) []DiskSource {
 	return out
 }
 
-func copied(d *libvirtxml.Domain, f Facts) []*libvirtxml.DomainDisk {
+func copied(vmi *v1.VirtualMachineInstance, d *libvirtxml.Domain, f Facts) []*libvirtxml.DomainDisk {
 	var out []*libvirtxml.DomainDisk
 	if d == nil || d.Devices == nil {
 		return nil
@@ -274,7 +275,7 @@ func copied(d *libvirtxml.Domain, f Facts) []*libvirtxml.DomainDisk {
 		if disk.ReadOnly != nil || disk.Source == nil || disk.Target == nil || disk.Device == "cdrom" {
 			continue
 		}
-		if src, ok := f.Disks[nameOf(disk.Alias)]; !ok || !src.Shared {
+		if src, ok := f.Disks[nameOf(disk.Alias)]; !ok || !src.Shared || migrates(vmi, nameOf(disk.Alias)) {
 			out = append(out, disk)
 		}
 	}

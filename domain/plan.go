@@ -17,10 +17,12 @@ import (
 type Sight struct {
 	// Node is the name of this node.
 	Node string
-	// Address is how other nodes' hypervisors reach this one's.
-	Address string
-	// Port is the port of the hypervisor at Address.
-	Port int
+	// Listening is where this node takes the migration of the guest, for its target;
+	// the zero value while it takes none.
+	Listening Listening
+	// Migrations is what the cluster says about migrations, for those to which a
+	// controller has stored nothing; nil for KubeVirt's defaults.
+	Migrations *v1.MigrationConfiguration
 	// VMI is the object, read live when the cache did not have it; nil means
 	// that it is certain not to exist.
 	VMI *v1.VirtualMachineInstance
@@ -32,6 +34,10 @@ type Sight struct {
 	CopyDisks []string
 	// CopyBytes is how much they hold; zero means that it is not known.
 	CopyBytes int64
+	// Destinations tell where the volumes that the guest's migration replaces
+	// (status.migratedVolumes) lie at the target, by the name of the volume; for the
+	// source of the migration.
+	Destinations map[string]DiskSource
 	// Facts are those Desired was made from.
 	Facts Facts
 	// Obstacle is why the guest cannot be made ready here, nil if it can.
@@ -57,6 +63,16 @@ type Sight struct {
 	// MoveActive says that the hypervisor is busy with a migration of the
 	// guest, whoever started it.
 	MoveActive bool
+	// Progress is how far that migration has come, as the hypervisor said last; nil if
+	// there is none, or that is not known.
+	Progress *Progress
+	// Shown is what to tell of it in the status ([MigrationProgress]); nil while there is
+	// nothing to tell. It changes now and then only, so that a status is not written all
+	// the time.
+	Shown *Progress
+	// MoveMode is the mode that the [Monitor] of this process told last; empty if it
+	// watches no migration of the guest.
+	MoveMode v1.MigrationMode
 	// Leftovers are the UIDs of objects of this name, other than VMI, of which
 	// there are files on the node.
 	Leftovers []types.UID
@@ -76,7 +92,8 @@ type TaskVerb string
 const (
 	// TaskApply carries out Operation at the hypervisor.
 	TaskApply TaskVerb = "Apply"
-	// TaskMigrate begins the migration Request.
+	// TaskMigrate begins the migration Request, whose URIs are those of the [Route] for
+	// Passage and To.
 	TaskMigrate TaskVerb = "Migrate"
 	// TaskAbort cancels a running migration.
 	TaskAbort TaskVerb = "AbortMigration"
@@ -98,14 +115,18 @@ type Task struct {
 	Verb TaskVerb
 	// Operation is for TaskApply.
 	Operation Operation
-	// Request is for TaskMigrate.
+	// Request is for TaskMigrate, Passage and To are which way it goes.
 	Request MigrationRequest
+	Passage Passage
+	To      Listening
 	// UID is whose files TaskCleanup removes; empty if nobody's.
 	UID types.UID
 	// Command is the lease's command that the task carries out; the zero value if
 	// it carries out none. Every task that starts or moves a guest has one, and
 	// may be begun only while [handoff.Lease.Authorize] allows it.
 	Command handoff.Command
+	// Needed says that the tasks after this one must wait for it, whatever it does.
+	Needed bool
 	// Why is the reason in a few words.
 	Why string
 }
@@ -120,7 +141,7 @@ func (t Task) TouchesGuest() bool {
 // Independent tells whether the tasks after this one may be carried out although
 // it failed: what plugs one device says nothing about the next.
 func (t Task) Independent() bool {
-	if t.Verb != TaskApply {
+	if t.Verb != TaskApply || t.Needed {
 		return false
 	}
 	switch t.Operation.Verb {

@@ -101,9 +101,15 @@ var lifecycleRows = map[string]lifecycleRow{
 	"R13: in a move its source asks the target instead": {
 		sight: with(domain.StatusPaused, domain.ReasonPostcopyFailed, epoch(2)), phase: v1.Running, lease: moved(here, there, handoff.Begin),
 		tasks: "", wantPhase: v1.Running, requeue: time.Second},
-	"R13: in a move its target, where it ran last, takes it over first": {
+	"R13: in a move its target, where it ran last, waits for the rest of it": {
 		sight: with(domain.StatusPaused, domain.ReasonPostcopyFailed, epoch(2)), phase: v1.Running, lease: moved(there, here, handoff.Begin),
-		tasks: "SetMetadata", wantPhase: v1.Running},
+		tasks: "", wantPhase: v1.Running, requeue: time.Second},
+	"R13: once that is overdue the target takes it over": {
+		sight: with(domain.StatusPaused, domain.ReasonPostcopyFailed, epoch(2)), phase: v1.Running, lease: late(stalled(moved(there, here, handoff.Begin))),
+		tasks: "", wantPhase: v1.Running},
+	"R13: and ends it": {
+		sight: with(domain.StatusPaused, domain.ReasonPostcopyFailed, epoch(2)), phase: v1.Running, lease: moved(there, here, handoff.TakeOver),
+		tasks: "Destroy", wantPhase: v1.Failed, requeue: time.Second},
 	// KubeVirt undefines the domain alone, which leaves a guest running that nobody knows of.
 	"R14: the guest of a final object is killed before its domain goes": {
 		sight: with(domain.StatusRunning, ""), phase: v1.Succeeded, lease: owned,

@@ -5,6 +5,7 @@ package domain_test
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -33,10 +34,10 @@ func TestSpecMigrationRequest(t *testing.T) {
 			})
 			tt.state.Metadata.Paused = tt.state.Status == domain.StatusPaused
 			plan, _ := decide(t, domain.Sight{VMI: vmi, State: tt.state})
-			if verbs(plan) != "Migrate" {
+			if verbs(plan) != "SetMetadata, Migrate" {
 				t.Fatalf("tasks are %q, want a migration", verbs(plan))
 			}
-			got := plan.Tasks[0].Request
+			got := plan.Tasks[1].Request
 			if got.BandwidthMiB != tt.want.BandwidthMiB || got.Paused != tt.want.Paused {
 				t.Errorf("the request is %+v, want %+v", got, tt.want)
 			}
@@ -83,6 +84,9 @@ func TestSpecMigrationTakeOver(t *testing.T) {
 		VMI: placed(v1.Running, moved(there, here, handoff.Begin), func(vmi *v1.VirtualMachineInstance) {
 			vmi.Status.EvacuationNodeName, vmi.Status.LauncherContainerImageVersion = there, "v1"
 			vmi.Labels[v1.OutdatedLauncherImageLabel] = ""
+			vmi.Annotations[v1.EvictionSourceAnnotation] = "someone"
+			vmi.Status.MigrationState.TargetMemoryOverhead = new(resource.MustParse("300Mi"))
+			vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue}}
 		}),
 	}
 	plan, l := decide(t, arrivedHere)
@@ -93,8 +97,12 @@ func TestSpecMigrationTakeOver(t *testing.T) {
 		"M14: the evacuation is over":           vmi.Status.EvacuationNodeName == "",
 		"M14: the old launcher is forgotten":    vmi.Status.LauncherContainerImageVersion == "" && vmi.Labels[v1.OutdatedLauncherImageLabel] == "",
 		"M14: it is no target any more":         vmi.Labels[v1.MigrationTargetNodeNameLabel] == "",
-		"M14: the migration is complete":        vmi.Status.MigrationState.Completed && vmi.Status.MigrationState.EndTimestamp != nil,
-		"M14: the lease says so with one epoch": l.Holder == here && l.State == handoff.Owned,
+		"M14: the migration has ended":          !vmi.Status.MigrationState.Completed && vmi.Status.MigrationState.EndTimestamp != nil,
+		"M14: its next one goes by sockets":     vmi.Status.MigrationTransport == v1.MigrationTransportUnix,
+		"M14: its Pod's overhead is the new":    vmi.Status.Memory.MemoryOverhead.String() == "300Mi",
+		"M14: nothing asks for a migration":     len(vmi.Status.Conditions) == 0,
+		"M14: who evicted it is forgotten":      vmi.Annotations[v1.EvictionSourceAnnotation] == "",
+		"M14: the lease says so with one epoch": l.Holder == here && l.State == handoff.Arrived && l.Epoch == 3,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !ok {

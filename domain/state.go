@@ -29,24 +29,27 @@ type Reason string
 
 // The reasons a hypervisor reports. Some occur with more than one status.
 const (
-	ReasonUnknown        Reason = "Unknown"
-	ReasonUser           Reason = "User"
-	ReasonShutdown       Reason = "Shutdown"
-	ReasonDestroyed      Reason = "Destroyed"
-	ReasonCrashed        Reason = "Crashed"
-	ReasonPanicked       Reason = "Panicked"
-	ReasonMigrated       Reason = "Migrated"
-	ReasonSaved          Reason = "Saved"
-	ReasonFailed         Reason = "Failed"
-	ReasonFromSnapshot   Reason = "FromSnapshot"
-	ReasonMigration      Reason = "Migration"
-	ReasonSave           Reason = "Save"
-	ReasonDump           Reason = "Dump"
-	ReasonIOError        Reason = "IOError"
-	ReasonWatchdog       Reason = "Watchdog"
-	ReasonShuttingDown   Reason = "ShuttingDown"
-	ReasonSnapshot       Reason = "Snapshot"
-	ReasonStartingUp     Reason = "StartingUp"
+	ReasonUnknown      Reason = "Unknown"
+	ReasonUser         Reason = "User"
+	ReasonShutdown     Reason = "Shutdown"
+	ReasonDestroyed    Reason = "Destroyed"
+	ReasonCrashed      Reason = "Crashed"
+	ReasonPanicked     Reason = "Panicked"
+	ReasonMigrated     Reason = "Migrated"
+	ReasonSaved        Reason = "Saved"
+	ReasonFailed       Reason = "Failed"
+	ReasonFromSnapshot Reason = "FromSnapshot"
+	ReasonMigration    Reason = "Migration"
+	ReasonSave         Reason = "Save"
+	ReasonDump         Reason = "Dump"
+	ReasonIOError      Reason = "IOError"
+	ReasonWatchdog     Reason = "Watchdog"
+	ReasonShuttingDown Reason = "ShuttingDown"
+	ReasonSnapshot     Reason = "Snapshot"
+	ReasonStartingUp   Reason = "StartingUp"
+	// ReasonPostcopy goes with a migration after the switch to post-copy: Paused at the
+	// source, and Running at the target, where the guest is ahead of its memory.
+	// ReasonPostcopyFailed is the same on either side once the connection has broken.
 	ReasonPostcopy       Reason = "Postcopy"
 	ReasonPostcopyFailed Reason = "PostcopyFailed"
 )
@@ -69,7 +72,7 @@ type State struct {
 	Domain *libvirtxml.Domain
 	// Stale is since when the hypervisor owes an answer about the domain: Status and
 	// Reason are then by the last listing, the rest is what was known before. Only
-	// an [Informer] sets it; the zero value is a state that was answered in full.
+	// an [Informer] and a [Fleet] set it; the zero value is a state answered in full.
 	Stale time.Time
 }
 

@@ -131,7 +131,8 @@ func pauseOf(vmi *v1.VirtualMachineInstance, o Observation) (reason, message str
 	switch {
 	case o.State.Reason == ReasonIOError:
 		return ReasonPausedIOError, "the guest was paused by an error of a disk"
-	case o.State.Reason == ReasonMigration && m != nil && m.Mode == v1.MigrationPaused && !m.Completed && m.SourceNode == o.Node:
+	case (o.State.Reason == ReasonMigration || o.State.Reason == ReasonUser && !o.State.Metadata.Paused) &&
+		m != nil && m.Mode == v1.MigrationPaused && !m.Completed && m.SourceNode == o.Node:
 		return ReasonPausedByMigration, "the guest stands still so that its migration can end"
 	case o.State.Reason == ReasonUser, o.State.Metadata.Paused && !o.State.busy():
 		return ReasonPausedByUser, "the guest was paused by a user"

@@ -205,13 +205,13 @@ func TestCopyDisksAreWritableAndNotShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	// root and data are shared, the CD-ROMs read-only.
-	if diff := cmp.Diff([]string{"sdb", "vdb"}, CopyDisks(d, f)); diff != "" {
+	if diff := cmp.Diff([]string{"sdb", "vdb"}, CopyDisks(nil, d, f)); diff != "" {
 		t.Errorf("targets (-want +got):\n%s", diff)
 	}
-	if got := CopyDisks(nil, f); got != nil {
+	if got := CopyDisks(nil, nil, f); got != nil {
 		t.Errorf("targets of nothing: %v", got)
 	}
-	if got := CopySources(d, f); len(got) != 2 || got[0].Shared || got[0].Path == "" || got[1].Path == "" {
+	if got := CopySources(nil, d, f); len(got) != 2 || got[0].Shared || got[0].Path == "" || got[1].Path == "" {
 		t.Errorf("sources %+v, want those of the two disks", got)
 	}
 }

@@ -4,6 +4,7 @@ package domaintest
 
 import (
 	"errors"
+	"time"
 
 	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
@@ -49,6 +50,10 @@ const (
 	// Migration: the hypervisor is a [domain.Migrator] and Driver.Peer can be
 	// migrated to.
 	Migration Ability = "Migration"
+	// PostCopy: the hypervisor is a [domain.PostCopier].
+	PostCopy Ability = "PostCopy"
+	// MigrationTuning: the hypervisor is a [domain.MigrationTuner].
+	MigrationTuning Ability = "MigrationTuning"
 )
 
 // The means of a test that a driver may not have.
@@ -60,42 +65,56 @@ const (
 	FullAgent Ability = "FullAgent"
 	// SlowMigration: a migration can be made to last until it is aborted.
 	SlowMigration Ability = "SlowMigration"
+	// BrokenLinks: Driver.Cut and Driver.Mend are there.
+	BrokenLinks Ability = "BrokenLinks"
 	// Crashes: Driver.Crash is there.
 	Crashes Ability = "Crashes"
 	// Reconnects: Driver.Disconnect and Driver.Reconnect are there.
 	Reconnects Ability = "Reconnects"
 )
 
+// means is what an ability is found by.
+type means struct {
+	what  string
+	there func(*Driver) bool
+}
+
+// found are the means of the abilities that can be looked for.
+var found = map[Ability]means{
+	DiskHotplug:      device(DiskHotplug),
+	SCSIHotplug:      device(SCSIHotplug),
+	InterfaceHotplug: device(InterfaceHotplug),
+	MemoryHotplug:    device(MemoryHotplug),
+	MediumChange:     device(MediumChange),
+	Agent:            {"GuestAgent", is[domain.GuestAgent]},
+	Snapshots:        {"Snapshotter", is[domain.Snapshotter]},
+	Consoles:         {"ConsoleOpener", is[domain.ConsoleOpener]},
+	Statistics:       {"StatsReader", is[domain.StatsReader]},
+	DeviceStatistics: {"StatsReader", is[domain.StatsReader]},
+	Migration:        {"Migrator, or Driver.Peer", func(d *Driver) bool { return is[domain.Migrator](d) && d.Peer != nil }},
+	PostCopy:         {"PostCopier", is[domain.PostCopier]},
+	MigrationTuning:  {"MigrationTuner", is[domain.MigrationTuner]},
+	BrokenLinks:      {"Driver.Cut, or Driver.Mend", func(d *Driver) bool { return d.Cut != nil && d.Mend != nil }},
+	Crashes:          {"Driver.Crash", func(d *Driver) bool { return d.Crash != nil }},
+	Reconnects:       {"Driver.Disconnect, or Driver.Reconnect", func(d *Driver) bool { return d.Disconnect != nil && d.Reconnect != nil }},
+}
+
+func device(a Ability) means {
+	return means{"Driver.Devices[" + string(a) + "]", func(d *Driver) bool { return d.Devices[a] != nil }}
+}
+
+func is[A any](d *Driver) bool {
+	_, ok := d.Hypervisor.(A)
+	return ok
+}
+
 // lacks tells what is missing for an ability; nothing if it is there.
 func (d *Driver) lacks(a Ability) string {
-	ok, what := true, ""
-	switch a {
-	case DiskHotplug, SCSIHotplug, InterfaceHotplug, MemoryHotplug, MediumChange:
-		ok, what = d.Devices[a] != nil, "Driver.Devices["+string(a)+"]"
-	case Agent:
-		_, ok = d.Hypervisor.(domain.GuestAgent)
-		what = "GuestAgent"
-	case Snapshots:
-		_, ok = d.Hypervisor.(domain.Snapshotter)
-		what = "Snapshotter"
-	case Consoles:
-		_, ok = d.Hypervisor.(domain.ConsoleOpener)
-		what = "ConsoleOpener"
-	case Statistics, DeviceStatistics:
-		_, ok = d.Hypervisor.(domain.StatsReader)
-		what = "StatsReader"
-	case Migration:
-		_, ok = d.Hypervisor.(domain.Migrator)
-		ok, what = ok && d.Peer != nil, "Migrator, or Driver.Peer"
-	case Crashes:
-		ok, what = d.Crash != nil, "Driver.Crash"
-	case Reconnects:
-		ok, what = d.Disconnect != nil && d.Reconnect != nil, "Driver.Disconnect, or Driver.Reconnect"
-	}
-	if ok {
+	m, known := found[a]
+	if !known || m.there(d) {
 		return ""
 	}
-	return what
+	return m.what
 }
 
 // refusals check that what is declared unsupported is refused as such. What the
@@ -144,6 +163,17 @@ var refusals = map[Ability]func(*suite){
 	Migration: func(s *suite) {
 		if m, ok := s.Hypervisor.(domain.Migrator); ok {
 			s.refused(m.Migrate(s.ctx, domain.MigrationRequest{Domain: s.name, DestinationURI: "test:///default"}))
+		}
+	},
+	PostCopy: func(s *suite) {
+		if p, ok := s.Hypervisor.(domain.PostCopier); ok {
+			s.refused(p.SwitchToPostCopy(s.ctx, s.name))
+		}
+	},
+	MigrationTuning: func(s *suite) {
+		if m, ok := s.Hypervisor.(domain.MigrationTuner); ok {
+			s.refused(m.SetMaxDowntime(s.ctx, s.name, time.Second))
+			s.refused(m.SetMigrationBandwidth(s.ctx, s.name, 1))
 		}
 	},
 }

@@ -62,7 +62,7 @@ var methods = []method{
 		return err
 	}},
 	{"Migrate", Migration, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
-		return s.migrator().Migrate(ctx, domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI})
+		return s.migrator().Migrate(ctx, s.request())
 	}},
 	{"MigrationProgress", Migration, nil, func(s *suite, ctx context.Context) error {
 		_, err := s.migrator().MigrationProgress(ctx, s.name)

@@ -14,7 +14,7 @@ import (
 var migrationCases = map[string]conformanceCase{
 	"a running guest migrates": {needs: []Ability{Migration}, run: func(s *suite) {
 		s.must(domain.Start)
-		if err := s.migrator().Migrate(s.ctx, domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI}); err != nil {
+		if err := s.migrator().Migrate(s.ctx, s.request()); err != nil {
 			s.Fatal(err)
 		}
 		s.want(domain.StatusShutoff, domain.ReasonMigrated)
@@ -29,7 +29,7 @@ var migrationCases = map[string]conformanceCase{
 	"a paused guest stays paused when it migrates": {needs: []Ability{Migration}, run: func(s *suite) {
 		s.must(domain.Start)
 		s.must(domain.Suspend)
-		if err := s.migrator().Migrate(s.ctx, domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI, Paused: true}); err != nil {
+		if err := s.migrator().Migrate(s.ctx, s.request(func(r *domain.MigrationRequest) { r.Paused = true })); err != nil {
 			s.Fatal(err)
 		}
 		there, err := s.Peer.Get(s.ctx, s.name)
@@ -46,7 +46,7 @@ var migrationCases = map[string]conformanceCase{
 		s.want(domain.StatusRunning, domain.ReasonUnknown)
 	}},
 	"a guest that does not run does not migrate": {needs: []Ability{Migration}, run: func(s *suite) {
-		req := domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI}
+		req := s.request()
 		if err := s.migrator().Migrate(s.ctx, req); !errors.Is(err, domain.ErrNotFound) {
 			s.Errorf("unknown: %v, want ErrNotFound", err)
 		}
@@ -83,13 +83,26 @@ var migrationCases = map[string]conformanceCase{
 	}},
 }
 
-// migrateSlowly begins a migration and returns when it is under way.
-func (s *suite) migrateSlowly(ctx context.Context) <-chan error {
-	s.must(domain.Start)
+// request asks for a migration of the domain of the case.
+func (s *suite) request(change ...func(*domain.MigrationRequest)) domain.MigrationRequest {
 	req := domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI}
-	if s.Slow != nil {
-		s.Slow(&req)
+	if s.Route != nil {
+		r := s.Route(s, s.name)
+		req.DestinationURI, req.MigrateURI, req.DisksURI = r.DestinationURI, r.MigrateURI, r.DisksURI
 	}
+	for _, c := range change {
+		c(&req)
+	}
+	return req
+}
+
+// migrateSlowly begins a migration and returns when it is under way.
+func (s *suite) migrateSlowly(ctx context.Context, change ...func(*domain.MigrationRequest)) <-chan error {
+	s.must(domain.Start)
+	if s.Slow != nil {
+		change = append([]func(*domain.MigrationRequest){s.Slow}, change...)
+	}
+	req := s.request(change...)
 	done := make(chan error, 1)
 	go func() { done <- s.migrator().Migrate(ctx, req) }()
 	s.until("begin of the migration", func() bool {
@@ -99,21 +112,21 @@ func (s *suite) migrateSlowly(ctx context.Context) <-chan error {
 		default:
 		}
 		p, err := s.migrator().MigrationProgress(s.ctx, s.name)
-		return err == nil && p.Active
+		return err == nil && p.Active && p.Total > 0
 	})
 	return done
 }
 
 // aborted checks how an aborted migration ends.
 func (s *suite) aborted(done <-chan error) {
-	select {
-	case err := <-done:
-		if !errors.Is(err, domain.ErrMigrationAborted) {
-			s.Errorf("migrate: %v, want ErrMigrationAborted", err)
-		}
-	case <-s.ctx.Done():
-		s.Fatal("the migration never ended")
-	}
+	s.Helper()
+	s.ended(done, domain.ErrMigrationAborted)
+	s.stays()
+}
+
+// stays checks that the guest runs here, and nowhere else.
+func (s *suite) stays() {
+	s.Helper()
 	s.want(domain.StatusRunning, domain.ReasonUnknown)
 	s.until("disappearance at the destination", func() bool {
 		all, err := s.Peer.List(s.ctx)

@@ -40,7 +40,14 @@ type Driver struct {
 	// Peer is another hypervisor, reached from this one at PeerURI.
 	Peer    domain.Hypervisor
 	PeerURI string
-	// Slow makes a request for a migration that takes long; nil means that all do.
+	// Route tells how the peer is reached for the migration of that domain; nil means at
+	// PeerURI.
+	Route func(t testing.TB, name string) domain.Route
+	// Cut breaks the way to the peer, with what flows over it, and Mend makes it good
+	// again.
+	Cut, Mend func(t testing.TB)
+	// Slow makes a request for a migration that takes long, unless its bandwidth is
+	// changed; nil means that all do.
 	Slow func(*domain.MigrationRequest)
 	// Timeout bounds every wait; default 60 s. It only matters when a test fails.
 	Timeout time.Duration
@@ -79,7 +86,7 @@ func Core(t *testing.T, open func(t testing.TB) Driver) {
 func allCases() map[string]conformanceCase {
 	all := map[string]conformanceCase{}
 	for _, some := range []map[string]conformanceCase{
-		lifeCases, callCases, eventCases, migrationCases, deviceCases, machineCases, agentCases, snapshotCases, consoleCases, statsCases,
+		lifeCases, callCases, eventCases, migrationCases, movingCases, deviceCases, machineCases, agentCases, snapshotCases, consoleCases, statsCases,
 		stateCases(), methodCases(),
 	} {
 		maps.Copy(all, some)

@@ -4,7 +4,6 @@ package domaintest_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/virtloom/virtloom/domain"
@@ -99,7 +98,9 @@ func TestMemoryHypervisorConforms(t *testing.T) {
 			Crash:      func(_ testing.TB, name string) { here.Crash(name) },
 			Disconnect: func(testing.TB) { here.Disconnect() },
 			Reconnect:  func(testing.TB) { here.Reconnect() },
-			Slow:       func(*domain.MigrationRequest) { here.MigrationTakes(time.Hour) },
+			Slow:       func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 },
+			Cut:        func(testing.TB) { here.Link("memory://there").Cut() },
+			Mend:       func(testing.TB) { here.Link("memory://there").Restore() },
 		}
 	})
 }

@@ -10,6 +10,12 @@
 // Guests have an agent when they are given one ([Hypervisor.SetGuestInfo],
 // [Hypervisor.SetAgents]), a serial console that echoes, snapshots and counters.
 //
+// Migrations to a peer ([Hypervisor.Connect]) take no time at first. With a guest that
+// writes ([Hypervisor.SetLoad]) over a [Link] of some bandwidth they go as real ones do:
+// in passes, until the rest fits into the allowed standstill, slowed down by
+// auto-converge, ended by post-copy, or never. Links break while a guest is copied, at
+// the switch, and after it.
+//
 // # How to write a driver
 //
 // Implement the five methods of [domain.Hypervisor]; skeleton_test.go beside this

@@ -77,10 +77,13 @@ func (h *Hypervisor) LoseEvents(lose bool) {
 }
 
 // Disconnect lets all calls fail with [domain.ErrDisconnected] until Reconnect.
-// Guests go on.
+// Guests go on, and so do migrations that have begun.
 func (h *Hypervisor) Disconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.down == nil {
+		close(h.lost)
+	}
 	h.down = fmt.Errorf("hypervisor %s: %w", h.name, domain.ErrDisconnected)
 	h.hints.Tell(domain.Event{Kind: domain.Lost, Err: h.down})
 }
@@ -92,7 +95,7 @@ func (h *Hypervisor) Reconnect() {
 	if h.down == nil {
 		return
 	}
-	h.down = nil
+	h.down, h.lost = nil, make(chan struct{})
 	h.hints.Tell(domain.Event{Kind: domain.Resync})
 }
 

@@ -4,12 +4,15 @@ package domaintest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"k8s.io/utils/clock"
 	"libvirt.org/go/libvirtxml"
 )
 
@@ -23,14 +26,20 @@ type Hypervisor struct {
 	host    domain.Host
 	guests  map[string]*guest
 	faults  []*fault
-	peers   map[string]*Hypervisor // by destination URI
-	calls   map[string]int         // by verb
-	down    error                  // why the connection is lost; nil while it is not
-	silent  bool                   // events are lost
+	links   map[string]*Link  // by destination URI
+	files   map[string]uint64 // sizes by path
+	calls   map[string]int    // by verb
+	down    error             // why the connection is lost; nil while it is not
+	lost    chan struct{}     // closed when it is
+	silent  bool              // events are lost
 	nextID  int
-	migrate migrateScript
-	command func(name, command string) (string, error) // answers agents' commands
-	agents  *domain.GuestInfo                          // what new guests have
+	clock   clock.Clock   // of migrations
+	takes   time.Duration // how long they do
+	sockets domain.Sockets
+
+	capabilities domain.Capabilities
+	command      func(name, command string) (string, error) // answers agents' commands
+	agents       *domain.GuestInfo                          // what new guests have
 }
 
 // guest is one domain.
@@ -39,8 +48,11 @@ type guest struct {
 	def     *libvirtxml.Domain // without our metadata
 	id      int
 	deaf    bool // does not hear a shutdown
-	job     *job // the migration that takes it away; may be nil
-	inbound bool // arriving by migration
+	load    Load
+	job     *job            // the migration that takes it away; may be nil
+	coming  *job            // the one that brings it; may be nil
+	last    domain.Progress // of its last migration, as it ended
+	inbound bool            // it has not come yet
 
 	agent     *domain.GuestInfo // nil without one
 	frozen    bool
@@ -54,6 +66,9 @@ type guest struct {
 var (
 	_ domain.Hypervisor       = (*Hypervisor)(nil)
 	_ domain.Migrator         = (*Hypervisor)(nil)
+	_ domain.PostCopier       = (*Hypervisor)(nil)
+	_ domain.MigrationTuner   = (*Hypervisor)(nil)
+	_ domain.SocketMigrator   = (*Hypervisor)(nil)
 	_ domain.GuestAgent       = (*Hypervisor)(nil)
 	_ domain.StatsReader      = (*Hypervisor)(nil)
 	_ domain.Snapshotter      = (*Hypervisor)(nil)
@@ -70,8 +85,11 @@ func New(name string) *Hypervisor {
 			KVMReason: "guests live in memory", CPUs: 4, MemoryBytes: 16 << 30,
 		},
 		guests: map[string]*guest{},
-		peers:  map[string]*Hypervisor{},
+		links:  map[string]*Link{},
+		files:  map[string]uint64{},
 		calls:  map[string]int{},
+		lost:   make(chan struct{}),
+		clock:  clock.RealClock{},
 	}
 }
 
@@ -144,8 +162,15 @@ func (h *Hypervisor) Watch(ctx context.Context) (<-chan domain.Event, error) {
 	return h.hints.Watch(ctx), nil
 }
 
-// Close ends all watches.
+// Close ends all watches, and the migrations to other hypervisors.
 func (h *Hypervisor) Close() error {
+	h.mu.Lock()
+	for _, g := range h.guests {
+		if g.job != nil {
+			g.job.stop(errors.New("the hypervisor ended"))
+		}
+	}
+	h.mu.Unlock()
 	h.hints.Close()
 	return nil
 }
@@ -277,12 +302,18 @@ func (h *Hypervisor) lockedShutdown(g *guest, _ domain.Operation) error {
 	return nil
 }
 
-// lockedStop ends the guest, and with it a migration that takes it away.
+// lockedStop ends the guest, and with it a migration that takes or brings it.
 func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
 	g.state.Status, g.state.Reason = domain.StatusShutoff, why
 	g.lockedGone()
 	if g.job != nil {
 		g.job.stop(fmt.Errorf("the guest ended: %s", why))
+		if g.job.broken {
+			g.job = nil
+		}
+	}
+	if g.coming != nil {
+		g.coming.stop(fmt.Errorf("the guest at the destination ended: %s", why))
 	}
 	h.lockedTell(g.state.Name, "Stopped")
 }
@@ -299,10 +330,14 @@ func (h *Hypervisor) lockedSwitch(g *guest, from, to domain.Status, why domain.R
 	switch {
 	case g.state.Status == to:
 		return nil
-	case g.state.Status != from || g.inbound:
+	case g.state.Status != from || g.inbound || g.lockedElsewhere():
 		return domain.ErrInvalidState
 	}
+	h.lockedSettle(g)
 	g.state.Status, g.state.Reason = to, why
+	if g.job != nil {
+		g.job.copying.still = to == domain.StatusPaused
+	}
 	h.lockedTell(g.state.Name, string(to))
 	return nil
 }

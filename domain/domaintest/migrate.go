@@ -6,20 +6,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"libvirt.org/go/libvirtxml"
 )
 
-// migrateScript is how migrations go.
-type migrateScript struct{ takes time.Duration }
-
-// job is a migration under way.
+// job is a migration under way. The mutex of the source's hypervisor guards what is not
+// said to be set once.
 type job struct {
-	once sync.Once
-	done chan struct{} // closed when it has to end
-	why  error
+	req  domain.MigrationRequest // set once
+	link *Link                   // set once
+	peer *Hypervisor             // set once
+
+	before *job // the one that this one resumes; may be nil; set once
+
+	copying  copying
+	prepared bool   // the destination waits for the guest
+	limit    uint64 // MiB/s
+	broken   bool   // it broke off after the switch to post-copy, and waits to be resumed
+
+	switched chan struct{} // closed when the guest runs at the destination by post-copy
+	changed  chan struct{} // holds one token when the copying is to be looked at again
+	once     sync.Once
+	done     chan struct{} // closed when it has to end
+	why      error
+	over     chan struct{} // closed when it has ended
+	err      error         // how; set before over is closed
 }
 
 func (j *job) stop(why error) {
@@ -29,49 +44,38 @@ func (j *job) stop(why error) {
 	})
 }
 
-// Connect makes peer the destination of migrations to uri.
-func (h *Hypervisor) Connect(uri string, peer *Hypervisor) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.peers[uri] = peer
-}
-
-// MigrationTakes sets how long a migration copies memory; at first no time. Use
-// a [Fault] of the call Migrate for one that fails before it begins.
-func (h *Hypervisor) MigrationTakes(d time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.migrate.takes = d
+func (j *job) poke() {
+	select {
+	case j.changed <- struct{}{}:
+	default:
+	}
 }
 
 // Migrate implements domain.Migrator.
 func (h *Hypervisor) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	var j *job
-	var peer *Hypervisor
-	var takes time.Duration
+	var lost <-chan struct{}
 	err := h.call(ctx, "Migrate", req.Domain, func() (err error) {
-		takes = h.migrate.takes
-		j, peer, err = h.lockedBegin(req)
+		lost = h.lost
+		if j, err = h.lockedBegin(req); err == nil {
+			go h.run(j)
+		}
 		return err
 	})
 	if err != nil {
 		return wrap(req, err)
 	}
-	if err := h.prepare(peer, req); err != nil {
-		h.end(req.Domain)
-		return wrap(req, err)
+	select {
+	case <-j.over:
+	case <-lost:
+		return wrap(req, domain.ErrDisconnected)
+	case <-ctx.Done():
+		h.mu.Lock()
+		h.lockedAbort(j, fmt.Errorf("%w: %w", domain.ErrMigrationAborted, ctx.Err()))
+		h.mu.Unlock()
+		<-j.over
 	}
-	if takes > 0 {
-		t := time.NewTimer(takes)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-j.done:
-		case <-ctx.Done():
-			j.stop(fmt.Errorf("%w: %w", domain.ErrMigrationAborted, ctx.Err()))
-		}
-	}
-	return wrap(req, h.finish(peer, req, j))
+	return wrap(req, j.err)
 }
 
 func wrap(req domain.MigrationRequest, err error) error {
@@ -81,119 +85,101 @@ func wrap(req domain.MigrationRequest, err error) error {
 	return fmt.Errorf("migrate %s to %s: %w", req.Domain, req.DestinationURI, err)
 }
 
-// lockedBegin needs h.mu.
-func (h *Hypervisor) lockedBegin(req domain.MigrationRequest) (*job, *Hypervisor, error) {
+// lockedBegin checks the request and makes its job. It needs h.mu.
+func (h *Hypervisor) lockedBegin(req domain.MigrationRequest) (*job, error) {
 	g, ok := h.guests[req.Domain]
-	peer := h.peers[req.DestinationURI]
+	link := h.lockedLink(req.DestinationURI)
 	switch {
 	case !ok:
-		return nil, nil, domain.ErrNotFound
-	case !g.state.Alive() || g.job != nil || g.inbound:
-		return nil, nil, domain.ErrInvalidState
-	case peer == nil:
-		return nil, nil, errors.New("no such destination")
+		return nil, domain.ErrNotFound
+	case !slices.Contains([]string{"", "zstd"}, req.Compression):
+		return nil, fmt.Errorf("compression %q: %w", req.Compression, domain.ErrUnsupported)
+	case req.Resume:
+		return h.lockedResumeJob(g, link)
+	case !g.state.Alive() || g.job != nil || g.inbound || g.lockedElsewhere():
+		return nil, domain.ErrInvalidState
+	case link.peer == nil:
+		return nil, errors.New("no such destination")
 	}
-	g.job = &job{done: make(chan struct{})}
-	return g.job, peer, nil
+	j := newJob(req, link)
+	j.limit = req.BandwidthMiB
+	j.copying.maxDowntime, j.copying.converge = req.MaxDowntime, req.AutoConverge
+	if req.MaxDowntime <= 0 {
+		j.copying.maxDowntime = defaultMaxDowntime
+	}
+	h.lockedCopy(g, j)
+	g.job = j
+	return j, nil
 }
 
-// prepare lets the guest appear at the destination, standing still.
-func (h *Hypervisor) prepare(peer *Hypervisor, req domain.MigrationRequest) error {
-	h.mu.Lock()
-	g, ok := h.guests[req.Domain]
-	if !ok {
-		h.mu.Unlock()
-		return domain.ErrNotFound
-	}
-	arriving := &guest{state: g.state, inbound: true}
-	def, err := clone(g.def)
-	h.mu.Unlock()
-	if req.Definition != nil {
-		def, err = clone(req.Definition)
-	}
-	if err != nil {
-		return err
-	}
-	arriving.def = def
-	if req.Definition != nil {
-		if m, ours, err := domain.MetadataOf(def); err == nil && ours {
-			arriving.state.Metadata = m
-		}
-		def.Metadata = nil
-	}
-	peer.mu.Lock()
-	defer peer.mu.Unlock()
-	if peer.down != nil {
-		return errors.New("the destination cannot be reached")
-	}
-	if old, exists := peer.guests[req.Domain]; exists && old.state.Alive() {
-		return fmt.Errorf("runs at the destination already: %w", domain.ErrInvalidState)
-	}
-	peer.nextID++
-	arriving.id = peer.nextID
-	arriving.state.Status, arriving.state.Reason = domain.StatusPaused, domain.ReasonMigration
-	peer.guests[req.Domain] = arriving
-	peer.lockedTell(req.Domain, "Started")
-	return nil
+// lockedCopy lets the copy begin now.
+func (h *Hypervisor) lockedCopy(g *guest, j *job) {
+	j.copying.load, j.copying.still = g.lockedLoad(), g.state.Status == domain.StatusPaused
+	j.copying.begin(g.lockedCopied(j.req.CopyDisks), h.clock.Now())
+	j.copying.rate = h.lockedRate(j)
 }
 
-// finish moves the guest, unless the job was stopped.
-func (h *Hypervisor) finish(peer *Hypervisor, req domain.MigrationRequest, j *job) error {
-	defer h.end(req.Domain)
-	h.mu.Lock()
-	g, ok := h.guests[req.Domain]
-	select {
-	case <-j.done:
-		h.mu.Unlock()
-		peer.forget(req.Domain)
-		return j.why
+func newJob(req domain.MigrationRequest, link *Link) *job {
+	return &job{
+		req: req, link: link, peer: link.peer,
+		changed: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}), switched: make(chan struct{}),
+	}
+}
+
+// lockedResumeJob goes on with a migration that broke off after the switch to post-copy.
+func (h *Hypervisor) lockedResumeJob(g *guest, link *Link) (*job, error) {
+	switch old := g.job; {
+	case old == nil || !old.broken || g.state.Reason != domain.ReasonPostcopyFailed:
+		return nil, domain.ErrInvalidState
+	case link.peer != old.peer:
+		return nil, fmt.Errorf("the guest is elsewhere: %w", domain.ErrInvalid)
+	case link.cut:
+		return nil, errLinkCut
 	default:
-	}
-	if !ok || !g.state.Alive() {
-		h.mu.Unlock()
-		peer.forget(req.Domain)
-		return errors.New("the guest ended")
-	}
-	paused := req.Paused || g.state.Status == domain.StatusPaused
-	g.state.Status, g.state.Reason = domain.StatusShutoff, domain.ReasonMigrated
-	h.lockedTell(req.Domain, "Stopped")
-	h.mu.Unlock()
-	peer.arrive(req.Domain, paused)
-	return nil
-}
-
-// forget removes a guest that did not arrive.
-func (h *Hypervisor) forget(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if g, ok := h.guests[name]; ok && g.inbound {
-		delete(h.guests, name)
-		h.lockedTell(name, "Undefined")
+		j := newJob(old.req, link)
+		j.copying, j.limit, j.before, j.prepared = old.copying, old.limit, old, true
+		j.copying.at = h.clock.Now()
+		j.copying.rate = h.lockedRate(j)
+		g.job = j
+		g.state.Reason = domain.ReasonPostcopy
+		h.lockedTell(g.state.Name, "PostcopyResumed")
+		return j, nil
 	}
 }
 
-func (h *Hypervisor) arrive(name string, paused bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	g, ok := h.guests[name]
-	if !ok {
-		return
-	}
-	g.inbound = false
-	g.state.Status, g.state.Reason = domain.StatusRunning, domain.ReasonUnknown
-	if paused {
-		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
-	}
-	h.lockedTell(name, "Resumed")
+// lockedElsewhere tells whether the guest runs, or may run, at the other end.
+func (g *guest) lockedElsewhere() bool {
+	return g.state.Status == domain.StatusPaused &&
+		(g.state.Reason == domain.ReasonPostcopy || g.state.Reason == domain.ReasonPostcopyFailed)
 }
 
-// end forgets the job.
-func (h *Hypervisor) end(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if g, ok := h.guests[name]; ok {
-		g.job = nil
+// lockedCopied is how many bytes of disks have to travel.
+func (g *guest) lockedCopied(targets []string) (bytes uint64) {
+	for _, d := range disksAt(g.def, targets) {
+		bytes += g.lockedSize(aliasOf(d))
 	}
+	return bytes
+}
+
+// disksAt are the disks with those targets.
+func disksAt(def *libvirtxml.Domain, targets []string) (out []*libvirtxml.DomainDisk) {
+	if def.Devices == nil {
+		return nil
+	}
+	for i := range def.Devices.Disks {
+		d := &def.Devices.Disks[i]
+		if d.Target != nil && slices.Contains(targets, d.Target.Dev) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func aliasOf(d *libvirtxml.DomainDisk) string {
+	if d.Alias == nil {
+		return ""
+	}
+	return d.Alias.Name
 }
 
 // MigrationProgress implements domain.Migrator.
@@ -201,11 +187,14 @@ func (h *Hypervisor) MigrationProgress(ctx context.Context, name string) (domain
 	var p domain.Progress
 	err := h.call(ctx, "MigrationProgress", name, func() error {
 		g, ok := h.guests[name]
-		if !ok {
+		switch {
+		case !ok:
 			return fmt.Errorf("progress of %s: %w", name, domain.ErrNotFound)
-		}
-		if g.job != nil {
-			p = domain.Progress{Active: true, Total: 64 << 20, Processed: 32 << 20, Remaining: 32 << 20, Iteration: 1}
+		case g.job != nil:
+			h.lockedSettle(g)
+			p = g.job.copying.progress()
+		default:
+			p = g.last
 		}
 		return nil
 	})
@@ -219,8 +208,88 @@ func (h *Hypervisor) AbortMigration(ctx context.Context, name string) error {
 		if !ok {
 			return fmt.Errorf("abort migration of %s: %w", name, domain.ErrNotFound)
 		}
-		if g.job != nil {
-			g.job.stop(domain.ErrMigrationAborted)
+		if g.job != nil && !h.lockedAbort(g.job, domain.ErrMigrationAborted) {
+			return fmt.Errorf("abort migration of %s: the guest runs at the destination: %w", name, domain.ErrInvalidState)
+		}
+		return nil
+	})
+}
+
+// lockedAbort ends a migration unless the guest runs at the other end.
+func (h *Hypervisor) lockedAbort(j *job, why error) bool {
+	if j.copying.postCopy {
+		return false
+	}
+	j.stop(why)
+	return true
+}
+
+// SwitchToPostCopy implements domain.PostCopier.
+func (h *Hypervisor) SwitchToPostCopy(ctx context.Context, name string) error {
+	var j *job
+	var l luggage
+	err := h.onJob(ctx, "SwitchToPostCopy", name, func(g *guest) error {
+		c := &g.job.copying
+		if !g.job.req.PostCopy || !g.job.prepared || c.disks > 0 || c.done || c.postCopy {
+			return domain.ErrInvalidState
+		}
+		select {
+		case <-g.job.done:
+			return domain.ErrInvalidState
+		default:
+		}
+		c.toPostCopy()
+		l = g.lockedPack(g.job)
+		g.lockedLeave(domain.StatusPaused, domain.ReasonPostcopy)
+		h.lockedTell(name, "Postcopy")
+		j = g.job
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	j.peer.arrive(j, l)
+	close(j.switched)
+	j.poke()
+	return nil
+}
+
+// SetMaxDowntime implements domain.MigrationTuner.
+func (h *Hypervisor) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
+	return h.onJob(ctx, "SetMaxDowntime", name, func(g *guest) error {
+		if d <= 0 || d > domain.MaxDowntimeCeiling {
+			return fmt.Errorf("a standstill of %s: %w", d, domain.ErrInvalid)
+		}
+		g.job.copying.maxDowntime = d
+		return nil
+	})
+}
+
+// SetMigrationBandwidth implements domain.MigrationTuner.
+func (h *Hypervisor) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
+	return h.onJob(ctx, "SetMigrationBandwidth", name, func(g *guest) error {
+		g.job.limit = mib
+		g.job.copying.rate = h.lockedRate(g.job)
+		return nil
+	})
+}
+
+// onJob changes a migration that is running.
+func (h *Hypervisor) onJob(ctx context.Context, call, name string, do func(*guest) error) error {
+	return h.call(ctx, call, name, func() error {
+		g, ok := h.guests[name]
+		var err error
+		switch {
+		case !ok:
+			err = domain.ErrNotFound
+		case g.job == nil || g.job.broken:
+			err = domain.ErrInvalidState
+		default:
+			h.lockedSettle(g)
+			err = do(g)
+		}
+		if err != nil {
+			return fmt.Errorf("%s of the migration of %s: %w", call, name, err)
 		}
 		return nil
 	})

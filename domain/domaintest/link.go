@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	"k8s.io/utils/clock"
+)
+
+// Link is the way from a hypervisor to a peer. It is made by [Hypervisor.Link], or by
+// [Hypervisor.Connect], and lasts as long as the hypervisor.
+type Link struct {
+	h *Hypervisor // whose mutex guards the fields below
+
+	peer     *Hypervisor // nil while nothing is connected
+	rate     uint64      // bytes a second; 0: no limit
+	cut      bool
+	atSwitch switchFault
+}
+
+// switchFault is what the link does when a guest is about to run at the other end.
+type switchFault int
+
+const (
+	noFault switchFault = iota
+	// breaksBefore loses the last part, breaksAfter the answer to it.
+	breaksBefore
+	breaksAfter
+)
+
+var errLinkCut = errors.New("the connection to the destination broke")
+
+// Link returns the way to uri. Links are perfect and infinitely fast at first.
+func (h *Hypervisor) Link(uri string) *Link {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lockedLink(uri)
+}
+
+func (h *Hypervisor) lockedLink(uri string) *Link {
+	l := h.links[uri]
+	if l == nil {
+		l = &Link{h: h}
+		h.links[uri] = l
+	}
+	return l
+}
+
+// Connect makes peer the destination of migrations to uri.
+func (h *Hypervisor) Connect(uri string, peer *Hypervisor) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lockedLink(uri).peer = peer
+}
+
+// MigrationTakes sets how long a migration over a link without a rate of its own
+// copies the memory and the disks of a guest that does not rewrite them; at first no
+// time. Use a [Fault] of the call Migrate for one that fails before it begins.
+func (h *Hypervisor) MigrationTakes(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.takes = d
+}
+
+// SetClock replaces the clock that migrations go by, the system's. It has to be set
+// before the first one.
+func (h *Hypervisor) SetClock(c clock.Clock) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock = c
+}
+
+// SetBandwidth sets how many bytes go over the link in a second, for each migration;
+// zero is without limit.
+func (l *Link) SetBandwidth(bytesPerSecond uint64) {
+	l.h.mu.Lock()
+	defer l.h.mu.Unlock()
+	l.lockedEach(func(g *guest) { l.h.lockedSettle(g) })
+	l.rate = bytesPerSecond
+	l.lockedEach(func(g *guest) { g.job.copying.rate = l.h.lockedRate(g.job) })
+}
+
+// Cut breaks the link, and what flows over it with it: a guest that is copied stays
+// where it is, one that runs at the other end already waits there, without some of its
+// memory, until the migration is resumed. No migration begins until Restore.
+func (l *Link) Cut() {
+	l.h.mu.Lock()
+	defer l.h.mu.Unlock()
+	l.lockedCut()
+}
+
+func (l *Link) lockedCut() {
+	l.cut = true
+	l.lockedEach(func(g *guest) { g.job.stop(errLinkCut) })
+}
+
+// CutAtSwitch breaks the link, once, when a guest has been stopped to run at the other
+// end. The source does not learn what became of it there: if arrived is set the guest
+// runs at the target, else it still waits there, and stands still on both sides.
+func (l *Link) CutAtSwitch(arrived bool) {
+	l.h.mu.Lock()
+	defer l.h.mu.Unlock()
+	l.atSwitch = breaksBefore
+	if arrived {
+		l.atSwitch = breaksAfter
+	}
+}
+
+// Restore makes the link good again, as it was before Cut or CutAtSwitch.
+func (l *Link) Restore() {
+	l.h.mu.Lock()
+	defer l.h.mu.Unlock()
+	l.cut, l.atSwitch = false, noFault
+}
+
+// lockedEach is for the guests that are migrating over the link.
+func (l *Link) lockedEach(do func(*guest)) {
+	for _, g := range l.h.guests {
+		if g.job != nil && g.job.link == l {
+			do(g)
+			g.job.poke()
+		}
+	}
+}
+
+// lockedRate is how fast a migration may be.
+func (h *Hypervisor) lockedRate(j *job) float64 {
+	rate := math.Inf(1)
+	if h.takes > 0 {
+		rate = j.copying.total / h.takes.Seconds()
+	}
+	if j.link.rate > 0 {
+		rate = float64(j.link.rate)
+	}
+	if j.limit > 0 {
+		rate = min(rate, float64(j.limit)*(1<<20))
+	}
+	return rate
+}
+
+// lockedSettle works out how far the guest's migration has come, if there is one,
+// before something changes how it goes on.
+func (h *Hypervisor) lockedSettle(g *guest) {
+	if g.job == nil || !g.job.prepared || g.job.broken {
+		return
+	}
+	g.job.copying.settle(h.clock.Now())
+	g.job.poke()
+}
+
+// PutFile sets the size of a file or block device of the node, at which the disk of a
+// guest that arrives with it may have to be copied. Without it there is one of the right
+// size at every path.
+func (h *Hypervisor) PutFile(path string, bytes uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.files[path] = bytes
+}
+
+// SetSockets sets what MigrationSockets answers. The folder is the caller's to make.
+func (h *Hypervisor) SetSockets(s domain.Sockets) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sockets = s
+}
+
+// MigrationSockets implements domain.SocketMigrator. A hypervisor in memory has none
+// until [Hypervisor.SetSockets] says so: [domain.ErrUnsupported].
+func (h *Hypervisor) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
+	var out domain.Sockets
+	err := h.call(ctx, "MigrationSockets", name, func() error {
+		if h.sockets == (domain.Sockets{}) {
+			return fmt.Errorf("sockets for migrations of %s, without SetSockets: %w", name, domain.ErrUnsupported)
+		}
+		out = h.sockets
+		return nil
+	})
+	return out, err
+}

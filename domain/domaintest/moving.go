@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/virtloom/virtloom/domain"
+	"libvirt.org/go/libvirtxml"
+)
+
+// run carries a job out.
+func (h *Hypervisor) run(j *job) {
+	defer close(j.over)
+	if j.before != nil {
+		close(j.switched)
+		j.err = h.finish(j, errors.Join(j.peer.goOn(j), h.copy(j)))
+		return
+	}
+	err := h.prepare(j)
+	h.mu.Lock()
+	if g, ok := h.guests[j.req.Domain]; ok && g.job == j && err == nil {
+		j.prepared = true
+		h.lockedCopy(g, j)
+	}
+	h.mu.Unlock()
+	if err == nil {
+		err = h.copy(j)
+	}
+	j.err = h.finish(j, err)
+}
+
+// prepare lets the guest appear at the destination, standing still.
+func (h *Hypervisor) prepare(j *job) error {
+	arriving, err := h.arriving(j)
+	if err != nil {
+		return err
+	}
+	peer, name := j.peer, j.req.Domain
+	peer.mu.Lock()
+	defer peer.mu.Unlock()
+	if peer.down != nil {
+		return errors.New("the destination cannot be reached")
+	}
+	if old, exists := peer.guests[name]; exists && old.state.Alive() {
+		return fmt.Errorf("runs at the destination already: %w", domain.ErrInvalidState)
+	}
+	for _, d := range disksAt(arriving.def, j.req.CopyDisks) {
+		path := pathOf(d)
+		has, known := peer.files[path]
+		if needs := arriving.lockedSize(aliasOf(d)); known && has != needs {
+			return fmt.Errorf("disk %s: %s at the destination has %d bytes, it needs %d: %w", aliasOf(d), path, has, needs, domain.ErrInvalid)
+		}
+	}
+	peer.nextID++
+	arriving.id = peer.nextID
+	peer.guests[name] = arriving
+	peer.lockedTell(name, "Started")
+	return nil
+}
+
+// arriving is the guest as the destination gets to see it first.
+func (h *Hypervisor) arriving(j *job) (*guest, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.guests[j.req.Domain]
+	switch {
+	case !ok:
+		return nil, domain.ErrNotFound
+	case j.link.cut:
+		return nil, errLinkCut
+	}
+	from := g.def
+	if j.req.Definition != nil {
+		from = j.req.Definition
+	}
+	def, err := clone(from)
+	if err != nil {
+		return nil, err
+	}
+	out := &guest{state: g.state, def: def, inbound: true, coming: j, sizes: g.sizes}
+	if j.req.Definition != nil {
+		if m, ours, err := domain.MetadataOf(def); err == nil && ours {
+			out.state.Metadata = m
+		}
+		def.Metadata = nil
+	}
+	out.state.Status, out.state.Reason = domain.StatusPaused, domain.ReasonMigration
+	return out, nil
+}
+
+// pathOf is what a disk is kept in; empty if that has no path.
+func pathOf(d *libvirtxml.DomainDisk) string {
+	switch {
+	case d.Source == nil:
+		return ""
+	case d.Source.File != nil:
+		return d.Source.File.File
+	case d.Source.Block != nil:
+		return d.Source.Block.Dev
+	}
+	return ""
+}
+
+// copy returns when all but the last part of the guest is at the destination, or why
+// it never will be.
+func (h *Hypervisor) copy(j *job) error {
+	for {
+		h.mu.Lock()
+		j.copying.settle(h.clock.Now())
+		done, next := j.copying.done, j.copying.next()
+		timer := h.clock.NewTimer(next)
+		h.mu.Unlock()
+		if done {
+			timer.Stop()
+			return nil
+		}
+		select {
+		case <-timer.C():
+		case <-j.changed:
+		case <-j.done:
+			timer.Stop()
+			return j.why
+		}
+		timer.Stop()
+	}
+}
+
+// luggage is what goes with a guest beside its definition and state.
+type luggage struct {
+	agent   *domain.GuestInfo
+	frozen  bool
+	reboots int
+	deaf    bool
+	// paused and postCopy tell how it goes on.
+	paused, postCopy bool
+
+	load  Load
+	sizes map[string]uint64
+	stats domain.Stats
+}
+
+func (g *guest) lockedPack(j *job) luggage {
+	return luggage{
+		agent: g.agent, frozen: g.frozen, reboots: g.reboots, deaf: g.deaf, load: g.load, sizes: g.sizes, stats: g.stats,
+		paused: j.req.Paused || g.state.Status == domain.StatusPaused, postCopy: j.copying.postCopy,
+	}
+}
+
+// lockedLeave stops the guest because it runs elsewhere now.
+func (g *guest) lockedLeave(s domain.Status, r domain.Reason) {
+	g.state.Status, g.state.Reason = s, r
+	g.lockedGone()
+}
+
+// finish moves the guest, or leaves it where it is.
+func (h *Hypervisor) finish(j *job, failure error) error {
+	name := j.req.Domain
+	h.mu.Lock()
+	g, ok := h.guests[name]
+	here := ok && g.job == j && g.state.Alive()
+	select {
+	case <-j.done: // it may have been stopped since
+		failure = j.why
+	default:
+	}
+	switch {
+	case !here && failure == nil:
+		failure = errors.New("the guest ended")
+	case j.link.cut && failure == nil:
+		failure = errLinkCut
+	}
+	if j.copying.postCopy {
+		h.mu.Unlock()
+		<-j.switched
+		return h.finishPostCopy(j, failure)
+	}
+	if failure != nil {
+		h.lockedEnd(j)
+		h.mu.Unlock()
+		j.peer.forget(j)
+		return failure
+	}
+	l := g.lockedPack(j)
+	if fault := j.link.atSwitch; fault != noFault {
+		j.link.cut, j.link.atSwitch = true, noFault
+		g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
+		h.lockedTell(name, "Suspended")
+		h.lockedEnd(j)
+		h.mu.Unlock()
+		if fault == breaksAfter {
+			j.peer.arrive(j, l)
+		}
+		return fmt.Errorf("the destination has not confirmed that the guest runs there: %w", errLinkCut)
+	}
+	h.lockedMoved(g, j)
+	h.mu.Unlock()
+	j.peer.arrive(j, l)
+	j.peer.arrived(j)
+	return nil
+}
+
+// finishPostCopy ends a job of a guest that runs at the destination.
+func (h *Hypervisor) finishPostCopy(j *job, failure error) error {
+	h.mu.Lock()
+	g, ok := h.guests[j.req.Domain]
+	here := ok && g.job == j && g.state.Alive()
+	switch {
+	case here && failure == nil:
+		h.lockedMoved(g, j)
+	case here:
+		j.broken = true
+		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonPostcopyFailed
+		h.lockedTell(j.req.Domain, "PostcopyFailed")
+	default:
+		h.lockedEnd(j)
+	}
+	h.mu.Unlock()
+	if failure == nil {
+		j.peer.arrived(j)
+		return nil
+	}
+	j.peer.starve(j)
+	return fmt.Errorf("post-copy failed: %w", failure)
+}
+
+// lockedMoved ends the guest here, as it runs at the destination.
+func (h *Hypervisor) lockedMoved(g *guest, j *job) {
+	g.lockedLeave(domain.StatusShutoff, domain.ReasonMigrated)
+	h.lockedEnd(j)
+	h.lockedTell(j.req.Domain, "Stopped")
+}
+
+// lockedEnd forgets the job but for what it has achieved.
+func (h *Hypervisor) lockedEnd(j *job) {
+	g, ok := h.guests[j.req.Domain]
+	if !ok || g.job != j {
+		return
+	}
+	g.job = nil
+	if j.prepared {
+		j.copying.settle(h.clock.Now())
+		g.last = j.copying.progress()
+		g.last.Active = false
+	}
+}
+
+// lockedComing is the guest that a job brings, if it is still there.
+func (h *Hypervisor) lockedComing(j *job) (*guest, bool) {
+	g, ok := h.guests[j.req.Domain]
+	return g, ok && g.coming == j && g.state.Alive()
+}
+
+// goOn lets a guest that starves be fed by the job that resumes its migration.
+func (h *Hypervisor) goOn(j *job) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.lockedComing(j.before)
+	if !ok {
+		err := errors.New("the destination does not have the guest any more")
+		j.stop(err)
+		return err
+	}
+	g.coming = j
+	if g.state.Status == domain.StatusRunning {
+		g.state.Reason = domain.ReasonPostcopy
+	}
+	h.lockedTell(j.req.Domain, "PostcopyResumed")
+	return nil
+}
+
+// forget removes a guest that did not arrive.
+func (h *Hypervisor) forget(j *job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.guests[j.req.Domain]
+	if ok && g.coming == j && g.inbound {
+		delete(h.guests, j.req.Domain)
+		h.lockedTell(j.req.Domain, "Undefined")
+	}
+}
+
+// arrive lets the guest run.
+func (h *Hypervisor) arrive(j *job, l luggage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.lockedComing(j)
+	if !ok {
+		return
+	}
+	g.inbound = false
+	g.agent, g.frozen, g.reboots, g.deaf, g.load, g.sizes, g.stats = l.agent, l.frozen, l.reboots, l.deaf, l.load, l.sizes, l.stats
+	g.state.Status, g.state.Reason = domain.StatusRunning, domain.ReasonUnknown
+	if l.postCopy {
+		g.state.Reason = domain.ReasonPostcopy
+	}
+	if l.paused {
+		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
+	}
+	h.lockedTell(j.req.Domain, "Resumed")
+}
+
+// arrived notes that all of the guest is here.
+func (h *Hypervisor) arrived(j *job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g, ok := h.lockedComing(j)
+	if !ok {
+		return
+	}
+	g.coming = nil
+	if g.state.Reason == domain.ReasonPostcopy || g.state.Reason == domain.ReasonPostcopyFailed {
+		g.state.Reason = domain.ReasonUnknown
+		h.lockedTell(j.req.Domain, "Resumed")
+	}
+}
+
+// starve notes that the rest of the guest's memory does not come.
+func (h *Hypervisor) starve(j *job) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if g, ok := h.lockedComing(j); ok && g.state.Status == domain.StatusRunning {
+		g.state.Reason = domain.ReasonPostcopyFailed
+		h.lockedTell(j.req.Domain, "PostcopyFailed")
+	}
+}
