@@ -31,6 +31,8 @@ type Driver struct {
 	// agents are the turns of conversations with guest agents, apart from those of
 	// operations: an agent that does not answer holds up only itself.
 	agents turns
+	// moves are the migrations asked for here that have not returned.
+	moves moves
 
 	mu      sync.Mutex
 	current *session // nil while disconnected
@@ -47,6 +49,8 @@ var (
 	_ domain.Hypervisor       = (*Driver)(nil)
 	_ domain.Migrator         = (*Driver)(nil)
 	_ domain.PostCopier       = (*Driver)(nil)
+	_ domain.MigrationTuner   = (*Driver)(nil)
+	_ domain.SocketMigrator   = (*Driver)(nil)
 	_ domain.GuestAgent       = (*Driver)(nil)
 	_ domain.StatsReader      = (*Driver)(nil)
 	_ domain.Snapshotter      = (*Driver)(nil)

@@ -20,6 +20,7 @@ type Driver struct {
 	domain.Snapshotter
 	domain.ConsoleOpener
 	domain.MemoryHotplugger
+	domain.CapabilitiesReader
 }
 
 // Open returns an error that tells how to build with libvirt.

@@ -28,7 +28,17 @@ func TestMigrationRequestsBecomeFlags(t *testing.T) {
 		"M1: a paused guest":               {domain.MigrationRequest{Paused: true}, always | virt.MIGRATE_PAUSED, 0, 0},
 		"M1: eight connections":            {domain.MigrationRequest{Parallel: 8}, always | virt.MIGRATE_PARALLEL, 0, 8},
 		"M2: one connection is none extra": {domain.MigrationRequest{Parallel: 1}, always, 0, 0},
-		"M4: a limit of the bandwidth":     {domain.MigrationRequest{BandwidthMiB: 64}, always, 64, 0},
+		"M1: post-copy goes over one connection": {
+			domain.MigrationRequest{PostCopy: true, Parallel: 8}, always | virt.MIGRATE_POSTCOPY, 0, 0,
+		},
+		"zstd on parallel connections": {
+			domain.MigrationRequest{Parallel: 2, Compression: "zstd"}, always | virt.MIGRATE_PARALLEL | virt.MIGRATE_COMPRESSED, 0, 2,
+		},
+		"post-copy is resumed, and all else is as it was": {
+			domain.MigrationRequest{Resume: true, AutoConverge: true, BandwidthMiB: 3, CopyDisks: []string{"vda"}, Unsafe: true},
+			always | virt.MIGRATE_POSTCOPY | virt.MIGRATE_POSTCOPY_RESUME, 0, 0,
+		},
+		"M4: a limit of the bandwidth": {domain.MigrationRequest{BandwidthMiB: 64}, always, 64, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.req.Domain, tt.req.DestinationURI = "ns_guest", "qemu+tcp://192.0.2.7/system"
@@ -47,12 +57,69 @@ func TestMigrationRequestsBecomeFlags(t *testing.T) {
 			}
 		})
 	}
-	for name, req := range map[string]domain.MigrationRequest{
-		"no domain":      {DestinationURI: "qemu+tcp://192.0.2.7/system"},
-		"no destination": {Domain: "ns_guest"},
+}
+
+func TestMigrationRequestsThatCannotBe(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*domain.MigrationRequest)
+		want   error
+	}{
+		"no domain":      {func(r *domain.MigrationRequest) { r.Domain = "" }, domain.ErrInvalid},
+		"no destination": {func(r *domain.MigrationRequest) { r.DestinationURI = "" }, domain.ErrInvalid},
+		"disks and memory for one socket": {func(r *domain.MigrationRequest) {
+			r.MigrateURI, r.CopyDisks = "unix:///memory.sock", []string{"vda"}
+		}, domain.ErrInvalid},
+		"another compression":          {func(r *domain.MigrationRequest) { r.Compression, r.Parallel = "lz4", 2 }, domain.ErrUnsupported},
+		"zstd on one connection":       {func(r *domain.MigrationRequest) { r.Compression = "zstd" }, domain.ErrUnsupported},
+		"zstd, and post-copy over one": {func(r *domain.MigrationRequest) { r.Compression, r.Parallel, r.PostCopy = "zstd", 2, true }, domain.ErrUnsupported},
 	} {
-		if _, _, err := migration(req); !errors.Is(err, domain.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", name, err)
+		t.Run(name, func(t *testing.T) {
+			req := domain.MigrationRequest{Domain: "ns_guest", DestinationURI: "qemu+tcp://192.0.2.7/system"}
+			tt.change(&req)
+			if _, _, err := migration(req); !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestSocketsOfMemoryAndDisksAreNamed(t *testing.T) {
+	req := domain.MigrationRequest{
+		Domain: "ns_guest", DestinationURI: "qemu+unix:///system?socket=/c.sock", MigrateURI: "unix:///m.sock", DisksURI: "unix:///d.sock",
+	}
+	p, _, err := migration(req)
+	if err != nil || !p.URISet || p.URI != req.MigrateURI || p.DisksURISet {
+		t.Errorf("without disks: %+v, %v", p, err)
+	}
+	req.CopyDisks = []string{"vda"}
+	if p, _, err = migration(req); err != nil || !p.DisksURISet || p.DisksURI != req.DisksURI {
+		t.Errorf("with disks: %+v, %v", p, err)
+	}
+}
+
+func TestAMoveIsAbortedByItsName(t *testing.T) {
+	var m moves
+	if m.abort("a") {
+		t.Error("there is nothing to abort")
+	}
+	first, release := m.begin("a")
+	second, releaseSecond := m.begin("a")
+	releaseSecond()
+	if second != nil {
+		t.Error("one that libvirt refuses can be aborted")
+	}
+	for range 2 { // again is no harm
+		if !m.abort("a") {
+			t.Error("it is not aborted")
 		}
+	}
+	select {
+	case <-first:
+	default:
+		t.Error("nobody has told it")
+	}
+	release()
+	if m.abort("a") {
+		t.Error("it has ended")
 	}
 }

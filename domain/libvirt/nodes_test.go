@@ -35,13 +35,13 @@ type nodes struct {
 }
 
 // startNodes needs root, libvirtd, QEMU and the guest image; without it fails.
-func startNodes(t *testing.T) *nodes {
+func startNodes(t testing.TB) *nodes {
 	t.Helper()
 	image, err := rig.FindGuestImage()
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)
 	}
-	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Log: t.Logf})
+	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{TCP: true, Log: t.Logf})
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)
 	}

@@ -24,6 +24,10 @@ const (
 	KVMOff KVM = "off"
 )
 
+// DefaultMigrationDir is the folder for the sockets of migrations that KubeVirt has in
+// its launchers.
+const DefaultMigrationDir = "/var/run/kubevirt/migrationproxy"
+
 // Options configure a [Driver]. The zero value is good.
 type Options struct {
 	// KVM is how to decide whether KVM is usable; empty means KVMAuto.
@@ -46,6 +50,10 @@ type Options struct {
 	// here, for consoles: /proc/PID/root of a daemon in another mount namespace.
 	// Default: /.
 	Root string
+	// MigrationDir is the folder, as the daemon and its guests see it, for the sockets of
+	// migrations; see [Driver.MigrationSockets]. Keep it short: the path of a socket may
+	// have 107 bytes. Default: [DefaultMigrationDir].
+	MigrationDir string
 	// Clock tells how far the deadline of a context is. Default: the system's.
 	Clock clock.PassiveClock
 	// Log is told about lost and restored connections. Default: nothing.
@@ -73,6 +81,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.AgentTimeout < time.Second {
 		o.AgentTimeout = time.Minute
+	}
+	if o.MigrationDir == "" {
+		o.MigrationDir = DefaultMigrationDir
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

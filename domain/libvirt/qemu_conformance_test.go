@@ -13,17 +13,18 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
-	"github.com/virtloom/virtloom/domain/libvirt"
 	"libvirt.org/go/libvirtxml"
 )
 
 func testConformance(t *testing.T, ns *nodes) {
 	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
 		here, there := ns.n[0], ns.n[1]
+		from, to := ns.open(t, here), ns.open(t, there)
+		way := newRelay(t, from, to, "conformance")
 		return domaintest.Driver{
-			Hypervisor: open(t, here.URI(), libvirt.Options{Root: fmt.Sprintf("/proc/%d/root", here.Pid())}),
-			Peer:       open(t, there.URI(), libvirt.Options{}),
-			PeerURI:    "qemu+tcp://" + there.Address() + "/system",
+			Hypervisor: from, Peer: to,
+			Route: func(testing.TB, string) domain.Route { return way.route() },
+			Cut:   func(testing.TB) { way.cut() }, Mend: func(testing.TB) { way.mend() },
 			Definition: ns.definition, Fit: ns.fit(), Devices: ns.plugs(),
 			Unsupported: map[domaintest.Ability]string{
 				domaintest.FullAgent: "the guest image has nothing but memory to freeze, and no hwclock",

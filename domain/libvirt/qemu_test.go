@@ -30,6 +30,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("read back", func(t *testing.T) { testReadBack(t, ns) })
 	t.Run("guests", func(t *testing.T) { testGuests(t, ns) })
 	t.Run("host", func(t *testing.T) { testHost(t, ns) })
+	t.Run("capabilities", func(t *testing.T) { testCapabilities(t, ns) })
 	t.Run("one guest that hangs delays no other", func(t *testing.T) { testHang(t, ns) })
 	t.Run("a guest that hangs is ended", func(t *testing.T) { testHangEnds(t, ns) })
 	t.Run("a driver closes while the daemon is silent", func(t *testing.T) { testSilentClose(t, ns) })
@@ -39,6 +40,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("a guest that hangs costs others no time", func(t *testing.T) { testHungLatency(t, ns) })
 	t.Run("nothing leaks", func(t *testing.T) { testLeaks(t, ns) })
 	t.Run("heartbeat goes on across a migration", func(t *testing.T) { testHeartbeat(t, ns) })
+	t.Run("moves over sockets", func(t *testing.T) { testMoves(t, ns) })
 }
 
 func testHost(t *testing.T, ns *nodes) {
@@ -59,7 +61,7 @@ func testHost(t *testing.T, ns *nodes) {
 }
 
 // await polls a condition that a guest has to bring about.
-func await(t *testing.T, what string, ok func() bool) {
+func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -112,12 +114,30 @@ func beats(log string) []int {
 	return out
 }
 
-func destroy(t *testing.T, name string, hs ...*libvirt.Driver) {
+func destroy(t testing.TB, name string, hs ...*libvirt.Driver) {
 	for _, h := range hs {
 		for _, verb := range []domain.Verb{domain.Destroy, domain.Undefine} {
 			if err := h.Apply(contextWithoutEnd(t), domain.Operation{Verb: verb, Domain: name}); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// testCapabilities asks a real hypervisor what its guests can have.
+func testCapabilities(t *testing.T, ns *nodes) {
+	c, err := open(t, ns.n[0].URI(), libvirt.Options{}).Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]struct{ xml, has string }{
+		"the host":                        {c.Host, "<arch>x86_64</arch>"},
+		"what guests can have":            {c.Domain, "<machine>pc-q35-"},
+		"all features of the host's CPU":  {c.CPU, "<feature policy='require' name='sse2'/>"},
+		"and those that its model has as": {c.CPU, "<model "},
+	} {
+		if !strings.Contains(text.xml, text.has) {
+			t.Errorf("%s: there is no %s in %s", what, text.has, text.xml)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func testReadBack(t *testing.T, ns *nodes) {
 	}
 	req := domain.MigrationRequest{
 		Domain: name, DestinationURI: "qemu+tcp://" + ns.n[1].Address() + "/system",
-		CopyDisks: domain.CopyDisks(state.Domain, f), Unsafe: true,
+		CopyDisks: domain.CopyDisks(nil, state.Domain, f), Unsafe: true,
 	}
 	if err := here.Migrate(t.Context(), req); err != nil {
 		t.Fatal(err)

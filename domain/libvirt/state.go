@@ -24,6 +24,10 @@ var statuses = map[virt.DomainState]domain.Status{
 
 // reasons maps the numbers, which mean something else in each state.
 var reasons = map[virt.DomainState]map[int]domain.Reason{
+	virt.DOMAIN_RUNNING: {
+		int(virt.DOMAIN_RUNNING_POSTCOPY):        domain.ReasonPostcopy,
+		int(virt.DOMAIN_RUNNING_POSTCOPY_FAILED): domain.ReasonPostcopyFailed,
+	},
 	virt.DOMAIN_SHUTDOWN: {
 		int(virt.DOMAIN_SHUTDOWN_USER): domain.ReasonUser,
 	},

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/internal/rig"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// socketDir is a folder that each node has for itself.
+const socketDir = "/run/libvirt/m"
+
+// open connects to a node so that the files of its daemon are found.
+func (ns *nodes) open(t testing.TB, n *rig.HypervisorNode) *libvirt.Driver {
+	t.Helper()
+	return open(t, n.URI(), libvirt.Options{Root: fmt.Sprintf("/proc/%d/root", n.Pid()), MigrationDir: socketDir})
+}
+
+// relay carries migrations between the private folders of two nodes, as a proxy would
+// between two machines.
+type relay struct {
+	testing.TB
+	key      types.UID
+	from, to domain.Sockets
+
+	mu        sync.Mutex
+	broken    bool
+	conns     map[net.Conn]bool
+	listeners []net.Listener
+	all       sync.WaitGroup
+}
+
+func newRelay(t testing.TB, from, to *libvirt.Driver, key types.UID) *relay {
+	t.Helper()
+	r := &relay{TB: t, key: key, conns: map[net.Conn]bool{}}
+	var err error
+	if r.from, err = from.MigrationSockets(t.Context(), "guest"); err != nil {
+		t.Fatal(err)
+	}
+	if r.to, err = to.MigrationSockets(t.Context(), "guest"); err != nil {
+		t.Fatal(err)
+	}
+	for _, channel := range []int{domain.ChannelControl, domain.ChannelMemory, domain.ChannelDisks} {
+		target := r.to.Control
+		if channel != domain.ChannelControl {
+			target = filepath.Join(r.to.Outside, domain.SocketName(key, channel))
+		}
+		path := filepath.Join(r.from.Outside, domain.SocketName(key, channel))
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.listeners = append(r.listeners, l)
+		r.all.Go(func() { r.serve(l, target) })
+	}
+	t.Cleanup(func() {
+		for _, l := range r.listeners {
+			l.Close()
+		}
+		r.cut()
+		r.all.Wait()
+	})
+	return r
+}
+
+// route is how the source's daemon reaches the other.
+func (r *relay) route() domain.Route {
+	at := func(channel int) string { return filepath.Join(r.from.Inside, domain.SocketName(r.key, channel)) }
+	return domain.Route{
+		DestinationURI: "qemu+unix:///system?socket=" + at(domain.ChannelControl),
+		MigrateURI:     "unix://" + at(domain.ChannelMemory), DisksURI: "unix://" + at(domain.ChannelDisks),
+	}
+}
+
+// request asks for a migration over the relay.
+func (r *relay) request(name string) domain.MigrationRequest {
+	way := r.route()
+	return domain.MigrationRequest{Domain: name, DestinationURI: way.DestinationURI, MigrateURI: way.MigrateURI, DisksURI: way.DisksURI}
+}
+
+func (r *relay) serve(l net.Listener, target string) {
+	for {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("unix", target)
+		if err != nil {
+			in.Close()
+			continue
+		}
+		if !r.note(in, out) {
+			continue
+		}
+		r.all.Go(func() { pass(out, in) })
+		r.all.Go(func() { pass(in, out) })
+	}
+}
+
+// note keeps the two ends of a connection, unless the way is broken.
+func (r *relay) note(ends ...net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range ends {
+		if r.broken {
+			c.Close()
+			continue
+		}
+		r.conns[c] = true
+	}
+	return !r.broken
+}
+
+// pass copies one direction and its end.
+func pass(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	if u, ok := to.(*net.UnixConn); ok {
+		_ = u.CloseWrite()
+	}
+}
+
+// cut breaks all connections, and those that are made until mend.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = true
+	for c := range r.conns {
+		c.Close()
+	}
+	clear(r.conns)
+}
+
+func (r *relay) mend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = false
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package libvirt
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/virtloom/virtloom/domain"
+	virt "libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
+)
+
+// systemSockets are where a daemon of the system listens: the one of all drivers, or
+// that of QEMU alone.
+var systemSockets = []string{"/var/run/libvirt/libvirt-sock", "/var/run/libvirt/virtqemud-sock"}
+
+// MigrationSockets implements domain.SocketMigrator, for a daemon that is reached by a
+// socket: others are [domain.ErrUnsupported]. The folder is Options.MigrationDir. In it
+// the QEMU of an arriving guest makes the sockets that it listens at, and the daemon and
+// the QEMU of a leaving guest connect to those of the proxy, so a folder that is made
+// here belongs to the user that the daemon runs QEMU as, and to nobody else (0700);
+// root, as which the daemon and the proxy run, needs no permission. One that is there
+// already is left as it is.
+func (d *Driver) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
+	const op = "find the sockets for a migration"
+	control, err := d.controlSocket()
+	if err != nil {
+		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %w", op, name, err)
+	}
+	out := domain.Sockets{Control: control, Inside: d.opts.MigrationDir}
+	if out.Outside, err = securejoin.SecureJoin(d.root(), d.opts.MigrationDir); err != nil {
+		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %w", op, name, err)
+	}
+	switch found, err := os.Lstat(out.Outside); {
+	case err == nil && found.IsDir():
+		return out, nil
+	case err == nil:
+		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %s is no folder: %w", op, name, out.Outside, domain.ErrInvalid)
+	case !errors.Is(err, fs.ErrNotExist):
+		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %w", op, name, err)
+	}
+	owner, err := read(ctx, d, op, name, emulatorUser)
+	if err == nil {
+		err = makeFolder(out.Outside, owner)
+	}
+	if err != nil {
+		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %w", op, name, err)
+	}
+	return out, nil
+}
+
+func (d *Driver) root() string {
+	if d.opts.Root == "" {
+		return "/"
+	}
+	return d.opts.Root
+}
+
+// controlSocket is the daemon's own socket, as this process sees it.
+func (d *Driver) controlSocket() (string, error) {
+	u, err := url.Parse(d.uri)
+	if err != nil {
+		return "", fmt.Errorf("the URI of the connection: %w", err)
+	}
+	driver, transport, _ := strings.Cut(u.Scheme, "+")
+	if driver != "qemu" || transport != "" && transport != "unix" || u.Host != "" {
+		return "", fmt.Errorf("%s is not reached by a socket of this node: %w", d.uri, domain.ErrUnsupported)
+	}
+	if path := u.Query().Get("socket"); path != "" {
+		return path, nil
+	}
+	if u.Path != "/system" {
+		return "", fmt.Errorf("%s names no socket (add ?socket=PATH): %w", d.uri, domain.ErrUnsupported)
+	}
+	for _, path := range systemSockets {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is none of %v: %w", systemSockets, domain.ErrDisconnected)
+}
+
+// owner is a user and a group by their numbers; nil is whoever runs this process.
+type owner *struct{ uid, gid int }
+
+// emulatorUser is who the daemon runs QEMU as, by its security driver dac; nil if it
+// has none, and QEMU is the daemon's own user.
+func emulatorUser(c *virt.Connect) (owner, error) {
+	text, err := c.GetCapabilities()
+	if err != nil {
+		return nil, err
+	}
+	var caps libvirtxml.Caps
+	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
+		return nil, fmt.Errorf("capabilities of the host: %w", err)
+	}
+	for _, m := range caps.Host.SecModel {
+		if m.Name != "dac" || len(m.Labels) == 0 {
+			continue
+		}
+		user, group, _ := strings.Cut(strings.TrimPrefix(m.Labels[0].Value, "+"), ":+")
+		uid, err := strconv.Atoi(user)
+		gid, groupErr := strconv.Atoi(group)
+		if err := errors.Join(err, groupErr); err != nil {
+			return nil, fmt.Errorf("the daemon runs QEMU as %q: %w", m.Labels[0].Value, err)
+		}
+		return &struct{ uid, gid int }{uid, gid}, nil
+	}
+	return nil, nil
+}
+
+// makeFolder makes a folder for its owner alone. The folders above it can be passed by
+// everybody.
+func makeFolder(path string, o owner) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) { // another call made it
+			return nil
+		}
+		return err
+	}
+	if o == nil || o.uid == os.Geteuid() && o.gid == os.Getegid() {
+		return nil
+	}
+	if err := os.Lchown(path, o.uid, o.gid); err != nil {
+		// Half made it would be taken for finished.
+		return errors.Join(fmt.Errorf("give the folder to QEMU's user (run as root, or make %s yourself): %w", path, err), syscall.Rmdir(path))
+	}
+	return nil
+}
