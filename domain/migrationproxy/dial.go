@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// source is the end of a migration at its source.
+type source struct {
+	*passage
+	sockets domain.Sockets
+	to      domain.Listening
+	folder  *folder
+	made    []*socket
+	route   domain.Route
+}
+
+// Dial makes a unix socket for each channel of the passage, in place of any that was
+// left there. Those that are open for the same passage and target remain. Whether the
+// target can be reached shows when the hypervisor uses them.
+func (p *Proxy) Dial(ctx context.Context, d domain.Passage, to domain.Listening) (domain.Route, error) {
+	route, err := p.dial(ctx, d, to)
+	if err != nil {
+		return domain.Route{}, fmt.Errorf("migrate %s: %w", d.Domain, err)
+	}
+	return route, nil
+}
+
+func (p *Proxy) dial(ctx context.Context, d domain.Passage, to domain.Listening) (domain.Route, error) {
+	if err := errors.Join(check(d), to.Check(d.Channels()...)); err != nil {
+		return domain.Route{}, err
+	}
+	sockets, err := p.o.Sockets(ctx, d.Domain)
+	if err != nil {
+		return domain.Route{}, err
+	}
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	p.mu.Lock()
+	old, ended := p.sources[d.Key], p.ended
+	p.mu.Unlock()
+	switch {
+	case ended:
+		return domain.Route{}, ErrEnded
+	case old.serves(d, to, sockets):
+		return old.route, nil
+	}
+	p.setSource(d.Key, nil)
+	old.close() // before its sockets' names are taken
+	s := &source{passage: p.passage(ctx, d, "source"), sockets: sockets, to: domain.Listening{Address: to.Address, Ports: maps.Clone(to.Ports)}}
+	s.order = true
+	if err := s.open(ctx); err != nil {
+		s.close()
+		return domain.Route{}, err
+	}
+	s.log.Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
+	p.setSource(d.Key, s)
+	return s.route, nil
+}
+
+func (p *Proxy) setSource(key types.UID, s *source) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s == nil {
+		delete(p.sources, key)
+	} else {
+		p.sources[key] = s
+	}
+}
+
+func (s *source) serves(d domain.Passage, to domain.Listening, at domain.Sockets) bool {
+	return s != nil && s.Passage == d && s.sockets == at && s.folder.lasts() && s.to.Address == to.Address && maps.Equal(s.to.Ports, to.Ports)
+}
+
+func (s *source) open(ctx context.Context) error {
+	at := s.sockets
+	f, err := openFolder(at.Outside)
+	if err != nil {
+		return err
+	}
+	s.folder = f
+	for _, channel := range s.Channels() {
+		inside := path.Join(at.Inside, domain.SocketName(s.Key, channel))
+		if len(inside) > maxSocketPath {
+			return fmt.Errorf("the hypervisor's socket %s has %d characters, of which a unix socket may have %d: shorten its folder", inside, len(inside), maxSocketPath)
+		}
+		sock, err := f.listen(ctx, domain.SocketName(s.Key, channel), s.proxy.o.Owner)
+		if err != nil {
+			return err
+		}
+		s.made = append(s.made, sock)
+		s.all.Go(func() { s.serve(sock.listener, channel, s.complete) })
+		s.lead(channel, inside)
+	}
+	return nil
+}
+
+// escape gives a query the form that libvirt reads.
+var escape = strings.NewReplacer("%2F", "/", "+", "%20")
+
+// lead puts a channel's socket into the route.
+func (s *source) lead(channel int, inside string) {
+	switch channel {
+	case domain.ChannelControl:
+		s.route.DestinationURI = "qemu+unix:///system?socket=" + escape.Replace(url.QueryEscape(inside))
+	case domain.ChannelMemory:
+		s.route.MigrateURI = (&url.URL{Scheme: "unix", Path: inside}).String()
+	case domain.ChannelDisks:
+		s.route.DisksURI = (&url.URL{Scheme: "unix", Path: inside}).String()
+	}
+}
+
+// complete connects to the target. What comes next on the hypervisor's connection waits
+// in it until then.
+func (s *source) complete(c net.Conn, channel int) (pair, error) {
+	local, err := unixHalf(c)
+	if err != nil {
+		return pair{}, err
+	}
+	remote, err := s.reach(channel)
+	if err != nil {
+		return pair{}, err
+	}
+	if channel == domain.ChannelMemory {
+		if err := s.awaitArrival(remote); err != nil {
+			return pair{}, errors.Join(fmt.Errorf("node %q did not connect it to its hypervisor: %w", s.Peer, err), ignoreClosed(remote.Close()))
+		}
+	}
+	return pair{local: local, remote: remote}, nil
+}
+
+// awaitArrival waits for the byte by which the target tells that a stream of memory has reached its
+// hypervisor. QEMU before 8.0 takes the first connection for the main one of several and fails if it
+// is another, so none may overtake it.
+func (s *source) awaitArrival(remote half) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.proxy.o.HandshakeTimeout+s.proxy.o.SocketTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { remote.Close() })
+	_, err := remote.Read(make([]byte, 1))
+	if !stop() {
+		return errors.Join(ctx.Err(), err)
+	}
+	return err
+}
+
+func (s *source) reach(channel int) (half, error) {
+	port, found := s.to.Port(channel)
+	if !found {
+		return nil, fmt.Errorf("node %q names no port for channel %d", s.Peer, channel)
+	}
+	d := net.Dialer{Timeout: s.proxy.o.DialTimeout}
+	c, err := d.DialContext(s.ctx, "tcp", net.JoinHostPort(s.to.Address, port))
+	if err != nil {
+		return nil, fmt.Errorf("node %q: %w", s.Peer, err)
+	}
+	remote, err := s.proxy.greet(s.ctx, c, s.Peer)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("node %q at %s: %w", s.Peer, c.RemoteAddr(), err), ignoreClosed(c.Close()))
+	}
+	return remote, nil
+}
+
+// greet does the client's half of the handshake.
+func (p *Proxy) greet(ctx context.Context, c net.Conn, peer string) (half, error) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("a connection of type %T is no TCP connection", c)
+	}
+	if err := tune(tcp, p.o.DeadAfter); err != nil {
+		return nil, err
+	}
+	if p.o.Insecure {
+		return tcp, nil
+	}
+	config, err := p.config(p.o.ClientCertificates, peer, x509.ExtKeyUsageServerAuth)
+	if err != nil {
+		return nil, err
+	}
+	return p.handshake(ctx, tcp, func(c net.Conn) *tls.Conn { return tls.Client(c, config) })
+}
+
+func (s *source) close() {
+	if s == nil {
+		return
+	}
+	s.passage.close()
+	for _, sock := range s.made {
+		if err := sock.remove(); err != nil {
+			s.log.Error(err, "A socket of a migration cannot be removed")
+		}
+	}
+	s.folder.close()
+}

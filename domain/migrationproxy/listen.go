@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// target is the end of a migration at its target.
+type target struct {
+	*passage
+	sockets domain.Sockets
+	control *folder // of the hypervisor's own socket
+	folder  *folder // of the migration's sockets
+	at      domain.Listening
+}
+
+// Listen opens a TCP port for each channel of the passage. Ports that are open for the
+// same passage remain; those of another migration under the same key, to another peer,
+// or to folders that are others by now, are closed first. What streams are connected to
+// is looked up in the folders as they are now: nobody can put another one in their place
+// later, nor can a descriptor that is part of their paths come to mean another folder.
+func (p *Proxy) Listen(ctx context.Context, d domain.Passage) (domain.Listening, error) {
+	at, err := p.listen(ctx, d)
+	if err != nil {
+		return domain.Listening{}, fmt.Errorf("receive %s: %w", d.Domain, err)
+	}
+	return at, nil
+}
+
+func (p *Proxy) listen(ctx context.Context, d domain.Passage) (domain.Listening, error) {
+	if err := check(d); err != nil {
+		return domain.Listening{}, err
+	}
+	sockets, err := p.o.Sockets(ctx, d.Domain)
+	if err != nil {
+		return domain.Listening{}, err
+	}
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	p.mu.Lock()
+	old, ended := p.targets[d.Key], p.ended
+	p.mu.Unlock()
+	switch {
+	case ended:
+		return domain.Listening{}, ErrEnded
+	case old.serves(d, sockets):
+		return old.listening(), nil
+	}
+	p.setTarget(d.Key, nil)
+	old.close()
+	t, err := p.open(ctx, d, sockets)
+	if err != nil {
+		return domain.Listening{}, err
+	}
+	p.setTarget(d.Key, t)
+	return t.listening(), nil
+}
+
+func (p *Proxy) setTarget(key types.UID, t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t == nil {
+		delete(p.targets, key)
+	} else {
+		p.targets[key] = t
+	}
+}
+
+func (p *Proxy) open(ctx context.Context, d domain.Passage, s domain.Sockets) (*target, error) {
+	t := &target{passage: p.passage(ctx, d, "target"), sockets: s, at: domain.Listening{Address: p.o.Address, Ports: map[string]int{}}}
+	if err := t.enter(); err != nil {
+		t.close()
+		return nil, err
+	}
+	for _, channel := range d.Channels() {
+		l, err := p.port(ctx)
+		if err != nil {
+			t.close()
+			return nil, err
+		}
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			l.Close()
+			t.close()
+			return nil, err
+		}
+		t.at.Ports[port] = channel
+		t.all.Go(func() { t.serve(l, channel, t.complete) })
+	}
+	t.log.Info("Listening for a migration", "address", t.at.Address, "ports", t.at.Ports)
+	return t, nil
+}
+
+func (t *target) serves(d domain.Passage, at domain.Sockets) bool {
+	return t != nil && t.Passage == d && t.sockets == at && t.control.lasts() && t.folder.lasts()
+}
+
+// enter opens the folders of sockets.
+func (t *target) enter() (err error) {
+	if t.control, err = openFolder(filepath.Dir(t.sockets.Control)); err == nil {
+		t.folder, err = openFolder(t.sockets.Outside)
+	}
+	return err
+}
+
+// port opens one, anywhere in the range.
+func (p *Proxy) port(ctx context.Context) (net.Listener, error) {
+	r := p.o.Ports
+	size := int(r.Last) - int(r.First) + 1
+	start := rand.IntN(size)
+	var l net.ListenConfig
+	for i := range size {
+		port := int(r.First) + (start+i)%size
+		found, err := l.Listen(ctx, "tcp", net.JoinHostPort(p.o.Bind, strconv.Itoa(port)))
+		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
+			return found, err
+		}
+	}
+	return nil, fmt.Errorf("no port between %d and %d is free (Options.Ports)", r.First, r.Last)
+}
+
+// listening returns a copy: callers publish it, and may keep it.
+func (t *target) listening() domain.Listening {
+	return domain.Listening{Address: t.at.Address, Ports: maps.Clone(t.at.Ports)}
+}
+
+// arrived is what the target sends before a stream of memory.
+const arrived = 1
+
+// complete lets a connection in, if it is the peer's, and connects it to the
+// hypervisor.
+func (t *target) complete(c net.Conn, channel int) (pair, error) {
+	remote, err := t.proxy.admit(t.ctx, c, t.Peer)
+	if err != nil {
+		return pair{}, err
+	}
+	local, err := t.reach(channel)
+	if err != nil {
+		return pair{}, err
+	}
+	if channel == domain.ChannelMemory {
+		// The source lets the next stream come now; see its awaitArrival.
+		if _, err := remote.Write([]byte{arrived}); err != nil {
+			return pair{}, errors.Join(err, local.Close())
+		}
+	}
+	return pair{local: local, remote: remote}, nil
+}
+
+// admit does the server's half of the handshake.
+func (p *Proxy) admit(ctx context.Context, c net.Conn, peer string) (half, error) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("a connection of type %T is no TCP connection", c)
+	}
+	if err := tune(tcp, p.o.DeadAfter); err != nil {
+		return nil, err
+	}
+	if p.o.Insecure {
+		return tcp, nil
+	}
+	config, err := p.config(p.o.Certificates, peer, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return nil, err
+	}
+	return p.handshake(ctx, tcp, func(c net.Conn) *tls.Conn { return tls.Server(c, config) })
+}
+
+// socketEvery is how often the target looks for a socket that is not there yet.
+const socketEvery = 20 * time.Millisecond
+
+// reach connects to the hypervisor's socket for a channel. Those of memory and disks
+// appear when it expects a guest, which may be a moment after the source was told.
+func (t *target) reach(channel int) (half, error) {
+	over := time.NewTimer(t.proxy.o.SocketTimeout)
+	defer over.Stop()
+	tick := time.NewTicker(socketEvery)
+	defer tick.Stop()
+	for {
+		c, err := t.connect(channel)
+		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+			return c, err
+		}
+		select {
+		case <-over.C:
+			return nil, fmt.Errorf("the hypervisor opened no socket within %s: %w", t.proxy.o.SocketTimeout, err)
+		case <-t.ctx.Done():
+			return nil, t.ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (t *target) connect(channel int) (half, error) {
+	if channel == domain.ChannelControl {
+		return t.control.dial(t.ctx, filepath.Base(t.sockets.Control))
+	}
+	return t.folder.dial(t.ctx, domain.SocketName(t.Key, channel))
+}
+
+func (t *target) close() {
+	if t == nil {
+		return
+	}
+	t.passage.close()
+	t.control.close()
+	t.folder.close()
+}

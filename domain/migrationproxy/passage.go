@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// passage is one end of a migration: its listeners and the streams that came to them.
+type passage struct {
+	domain.Passage
+	proxy *Proxy
+	log   logr.Logger
+
+	ctx    context.Context // ends with the passage
+	cancel context.CancelFunc
+	all    sync.WaitGroup // of the goroutines
+	slots  chan struct{}  // one for each stream that may be open
+	greet  chan struct{}  // one for each stream that may be without its other half
+	order  bool           // streams of memory reach the other hypervisor in the order they came
+
+	sent, received, refused, broken atomic.Uint64
+	streams                         atomic.Int64
+	trouble                         atomic.Pointer[string]
+}
+
+// maxGreetings limits the connections that wait for their handshake or their other half.
+const maxGreetings = 64
+
+// check refuses a passage that names nothing, or whose key is no file name.
+func check(d domain.Passage) error {
+	if d.Key == "" || d.Domain == "" || strings.ContainsAny(string(d.Key), "/\x00") {
+		return fmt.Errorf("key %q and domain %q do not name a migration: %w", d.Key, d.Domain, domain.ErrInvalid)
+	}
+	return nil
+}
+
+func (p *Proxy) passage(ctx context.Context, d domain.Passage, role string) *passage {
+	e := &passage{
+		Passage: d, proxy: p,
+		log:   p.o.Log.WithValues("role", role, "domain", d.Domain, "migration", string(d.Migration), "peer", d.Peer),
+		slots: make(chan struct{}, p.o.MaxStreams), greet: make(chan struct{}, maxGreetings),
+	}
+	e.ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return e
+}
+
+func (e *passage) stats(target bool) Stats {
+	s := Stats{
+		Key: e.Key, Domain: e.Domain, Peer: e.Peer, Target: target,
+		Sent: e.sent.Load(), Received: e.received.Load(), Streams: int(e.streams.Load()), Refused: e.refused.Load(), Broken: e.broken.Load(),
+	}
+	if t := e.trouble.Load(); t != nil {
+		s.Trouble = *t
+	}
+	return s
+}
+
+// serve takes connections of a channel until the passage ends. Each gets its other half
+// from complete, which owns the connection if it fails.
+func (e *passage) serve(l net.Listener, channel int, complete func(net.Conn, int) (pair, error)) {
+	stop := context.AfterFunc(e.ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+	for {
+		select {
+		case e.greet <- struct{}{}:
+		case <-e.ctx.Done():
+			return
+		}
+		c, err := l.Accept()
+		if err != nil {
+			<-e.greet
+			if !e.again(err, channel) {
+				return
+			}
+			continue
+		}
+		if e.order && channel == domain.ChannelMemory {
+			halves, err := e.pair(c, channel, complete)
+			e.all.Go(func() { e.carry(c, channel, halves, err) })
+			continue
+		}
+		e.all.Go(func() {
+			halves, err := e.pair(c, channel, complete)
+			e.carry(c, channel, halves, err)
+		})
+	}
+}
+
+// acceptAgain is how long a listener rests that cannot take a connection: most often
+// there are too many open files.
+const acceptAgain = 50 * time.Millisecond
+
+func (e *passage) again(err error, channel int) bool {
+	if e.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	e.log.Error(err, "Connections of a migration cannot be taken", "channel", channel)
+	select {
+	case <-time.After(acceptAgain):
+		return true
+	case <-e.ctx.Done():
+		return false
+	}
+}
+
+// carry brings one connection through its life, with its other half or why there is none. A place to
+// greet was taken for it.
+func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
+	<-e.greet
+	if err != nil {
+		defer c.Close() // what is counted is counted before anybody sees it
+		if e.ctx.Err() == nil {
+			e.refused.Add(1)
+			e.note(err)
+			e.log.Error(err, "A stream of a migration was refused", "channel", channel, "from", address(c))
+		}
+		return
+	}
+	defer func() { <-e.slots }()
+	e.streams.Add(1)
+	defer e.streams.Add(-1)
+	if err := e.relay(halves); err != nil && e.ctx.Err() == nil {
+		e.broken.Add(1)
+		e.note(err)
+		e.log.Info("A stream of a migration broke", "error", err.Error(), "channel", channel, "from", address(c))
+	}
+}
+
+// pair finds the connection's other half, if there is a slot for it; else it is the
+// caller's to close.
+func (e *passage) pair(c net.Conn, channel int, complete func(net.Conn, int) (pair, error)) (pair, error) {
+	select {
+	case e.slots <- struct{}{}:
+	default:
+		return pair{}, fmt.Errorf("there are %d streams already (Options.MaxStreams)", cap(e.slots))
+	}
+	stop := context.AfterFunc(e.ctx, func() { c.Close() })
+	defer stop()
+	halves, err := complete(c, channel)
+	if err != nil {
+		<-e.slots
+	}
+	return halves, err
+}
+
+func (e *passage) note(err error) {
+	trouble := err.Error()
+	e.trouble.Store(&trouble)
+}
+
+// address is for logs: who connected, which for a unix socket is nobody.
+func address(c net.Conn) string {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return a.String()
+	}
+	return ""
+}
+
+func (e *passage) close() {
+	e.cancel()
+	e.all.Wait()
+}
+
+// half is one connection of a stream.
+type half interface {
+	io.ReadWriteCloser
+	// CloseWrite tells the other end that no more will come.
+	CloseWrite() error
+}
+
+// pair is a stream's two connections: to the hypervisor here, and to the other node.
+type pair struct{ local, remote half }

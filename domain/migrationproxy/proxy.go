@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// Proxy carries migrations to and from this node. Make one with [New]; its methods may
+// be called from many goroutines.
+type Proxy struct {
+	o Options
+
+	opening sync.Mutex // held while something is opened or closed
+	mu      sync.Mutex // guards what follows; changes hold opening too
+	targets map[types.UID]*target
+	sources map[types.UID]*source
+	ended   bool
+}
+
+var _ domain.Transport = (*Proxy)(nil)
+
+// ErrEnded says that the proxy has ended with its program; see [Proxy.Start].
+var ErrEnded = errors.New("the migration proxy has ended")
+
+// New returns a proxy with these options; the error tells all that is wrong with them,
+// and wraps [domain.ErrInvalid].
+func New(o Options) (*Proxy, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	return &Proxy{o: o, targets: map[types.UID]*target{}, sources: map[types.UID]*source{}}, nil
+}
+
+// Close ends both ends of the key's migration that are here, with their streams and
+// sockets, and returns when they have ended.
+func (p *Proxy) Close(key types.UID) {
+	p.opening.Lock()
+	defer p.opening.Unlock()
+	p.mu.Lock()
+	t, s := p.targets[key], p.sources[key]
+	delete(p.targets, key)
+	delete(p.sources, key)
+	p.mu.Unlock()
+	t.close()
+	s.close()
+}
+
+// Start waits for the context's end and ends the proxy: nothing new is taken from then
+// on, and what flows ends by itself within [Options.Drain] or is ended. It has the form
+// of controller-runtime's Runnable, and never returns an error.
+func (p *Proxy) Start(ctx context.Context) error {
+	<-ctx.Done()
+	p.opening.Lock()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.opening.Unlock()
+	p.drain()
+	for _, key := range p.keys() {
+		p.Close(key)
+	}
+	return nil
+}
+
+// NeedLeaderElection is false: each node has its own proxy.
+func (p *Proxy) NeedLeaderElection() bool { return false }
+
+// drainEvery is how often it is looked whether streams have ended.
+const drainEvery = 20 * time.Millisecond
+
+func (p *Proxy) drain() {
+	if p.o.Drain == 0 {
+		return
+	}
+	over := time.NewTimer(p.o.Drain)
+	defer over.Stop()
+	tick := time.NewTicker(drainEvery)
+	defer tick.Stop()
+	for p.flowing() {
+		select {
+		case <-over.C:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// flowing tells whether there are streams, those that just begin among them.
+func (p *Proxy) flowing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	busy := 0
+	for _, s := range p.sources {
+		busy += len(s.slots)
+	}
+	for _, t := range p.targets {
+		busy += len(t.slots)
+	}
+	return busy > 0
+}
+
+func (p *Proxy) keys() []types.UID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var keys []types.UID
+	for k := range p.targets {
+		keys = append(keys, k)
+	}
+	for k := range p.sources {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// Stats are what an end of a migration has carried. They are gone once it is closed.
+type Stats struct {
+	// Key is the passage's, Domain its domain's name here, Peer the other node.
+	Key          types.UID
+	Domain, Peer string
+	// Target says that this is the target's end.
+	Target bool
+	// Sent and Received are bytes of the hypervisors' streams, to the other node and
+	// from it.
+	Sent, Received uint64
+	// Streams are those open now, Refused those that were not let in, Broken those that
+	// ended with an error.
+	Streams         int
+	Refused, Broken uint64
+	// Trouble is why a stream was refused or broke last; empty if none was.
+	Trouble string
+}
+
+// Stats returns those of all migrations that are open, ordered by key, the source's end
+// first.
+func (p *Proxy) Stats() []Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := []Stats{}
+	for _, s := range p.sources {
+		all = append(all, s.stats(false))
+	}
+	for _, t := range p.targets {
+		all = append(all, t.stats(true))
+	}
+	slices.SortStableFunc(all, func(a, b Stats) int { return cmp.Compare(a.Key, b.Key) })
+	return all
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy_test
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrationproxy"
+)
+
+func insecure(o *migrationproxy.Options) { o.Insecure, o.Certificates = true, nil }
+
+func TestEveryChannelReachesItsSocket(t *testing.T) {
+	for name, change := range map[string]func(*migrationproxy.Options){
+		"over TLS": func(*migrationproxy.Options) {}, "over plain TCP": insecure,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ca := newAuthority(t)
+			source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
+			for channel, mark := range map[int]string{domain.ChannelControl: "control", domain.ChannelMemory: "memory", domain.ChannelDisks: "disks"} {
+				target.hypervisor(channel, func(c *net.UnixConn) {
+					_, _ = c.Write([]byte(mark + ":"))
+					echo(c)
+				})
+			}
+			at, err := target.proxy.Listen(t.Context(), withDisks(passage("node-a")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			route, err := source.proxy.Dial(t.Context(), withDisks(passage("node-b")), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := source.sockets.Inside
+			key := passage("").Key
+			want := domain.Route{
+				DestinationURI: "qemu+unix:///system?socket=" + filepath.Join(dir, string(key)+"-source.sock"),
+				MigrateURI:     "unix://" + filepath.Join(dir, string(key)+"-49152-source.sock"),
+				DisksURI:       "unix://" + filepath.Join(dir, string(key)+"-49153-source.sock"),
+			}
+			if route != want {
+				t.Errorf("route %+v, want %+v", route, want)
+			}
+			for uri, mark := range map[string]string{route.DestinationURI: "control:", route.MigrateURI: "memory:", route.DisksURI: "disks:"} {
+				c := dial(t, uri)
+				got := make([]byte, len(mark))
+				if _, err := c.Read(got); err != nil || string(got) != mark {
+					t.Errorf("%s leads to %q, error %v, want %q", uri, got, err, mark)
+				}
+				roundTrip(t, c, "hello")
+			}
+			if got := source.total(); got.Sent != 15 || got.Received != 15+21 {
+				t.Errorf("statistics %+v, want 15 bytes sent and 36 received", got)
+			}
+		})
+	}
+}
+
+// TestStreamsOfMemoryKeepTheirOrder: QEMU takes the first for the main one. The target's hypervisor
+// listens only when all have been begun, so that whatever can overtake does.
+func TestStreamsOfMemoryKeepTheirOrder(t *testing.T) {
+	for mode, change := range modes {
+		t.Run(mode, func(t *testing.T) {
+			ca := newAuthority(t)
+			source, target := newNode(t, "node-a", ca, change), newNode(t, "node-b", ca, change)
+			uri := connect(t, source, target).MigrateURI
+			const streams = 9
+			for i := range byte(streams) {
+				if _, err := dial(t, uri).Write([]byte{i}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l, err := net.Listen("unix", filepath.Join(target.sockets.Outside, domain.SocketName(passage("").Key, domain.ChannelMemory)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			for i := range byte(streams) {
+				c, err := l.Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				got := make([]byte, 1)
+				if _, err := c.Read(got); err != nil || got[0] != i {
+					t.Fatalf("stream %d came, error %v, want %d", got[0], err, i)
+				}
+			}
+		})
+	}
+}
+
+func withDisks(p domain.Passage) domain.Passage {
+	p.CopyDisks = true
+	return p
+}

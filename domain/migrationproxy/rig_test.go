@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrationproxy"
+)
+
+// authority signs certificates.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB) *authority {
+	t.Helper()
+	a := &authority{t: t, key: newKey(t)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA of the test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.cert = a.sign(template, template, a.key)
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (a *authority) sign(c, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+	a.t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert
+}
+
+// leaf is a template for a node's certificate.
+func leaf(node string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "agent of " + node}, DNSNames: []string{node},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+}
+
+// write puts a certificate into a folder, and trusts there who signs for trusts.
+func (a *authority) write(dir string, c *x509.Certificate, trusts *authority) {
+	a.t.Helper()
+	key := newKey(a.t)
+	cert := a.sign(c, a.cert, key)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for name, b := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: cert.Raw}, "tls.key": {Type: "EC PRIVATE KEY", Bytes: der},
+		"ca.crt": {Type: "CERTIFICATE", Bytes: trusts.cert.Raw},
+	} {
+		writeFile(a.t, filepath.Join(dir, name), pem.EncodeToMemory(b))
+	}
+}
+
+// writeFile replaces a file as a whole, as the kubelet does.
+func writeFile(t testing.TB, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFiles(t testing.TB, dir string) *migrationproxy.Files {
+	t.Helper()
+	f, err := migrationproxy.ReadFiles(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt"), logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// node is one with a proxy and a folder for sockets, in which a hypervisor may be
+// played.
+type node struct {
+	t       testing.TB
+	name    string
+	dir     string // of its certificates
+	sockets domain.Sockets
+	options migrationproxy.Options
+	proxy   *migrationproxy.Proxy
+}
+
+// newNode makes one that is signed for, with a change of its options.
+func newNode(t testing.TB, name string, ca *authority, change ...func(*migrationproxy.Options)) *node {
+	t.Helper()
+	sockets := shortDir(t)
+	n := &node{t: t, name: name, dir: t.TempDir()}
+	n.sockets = domain.Sockets{Control: filepath.Join(sockets, "libvirt-sock"), Outside: sockets, Inside: sockets}
+	ca.write(n.dir, leaf(name), ca)
+	n.options = migrationproxy.Options{
+		Address: "127.0.0.1", NodeName: name, Certificates: readFiles(t, n.dir),
+		Sockets: func(context.Context, string) (domain.Sockets, error) { return n.sockets, nil },
+	}
+	for _, c := range change {
+		c(&n.options)
+	}
+	n.restart()
+	return n
+}
+
+// shortDir is a folder whose path leaves room for the names of sockets.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "vl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// restart gives the node a new proxy. What the old one holds is closed by nobody but
+// the test's end, as if it had been killed.
+func (n *node) restart() {
+	n.t.Helper()
+	p, err := migrationproxy.New(n.options)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.proxy = p
+	n.t.Cleanup(func() { p.Close(passage("").Key) })
+}
+
+// passage is the migration of the tests.
+func passage(peer string) domain.Passage {
+	return domain.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
+}
+
+// hypervisor plays the target's hypervisor at a channel's socket: each connection is
+// given to serve, and closed after it.
+func (n *node) hypervisor(channel int, serve func(*net.UnixConn)) {
+	n.t.Helper()
+	path := n.sockets.Control
+	if channel != domain.ChannelControl {
+		path = filepath.Join(n.sockets.Outside, domain.SocketName(passage("").Key, channel))
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c.(*net.UnixConn))
+			}()
+		}
+	}()
+}
+
+// echo sends back what it gets.
+func echo(c *net.UnixConn) {
+	if _, err := io.Copy(c, c); err == nil {
+		_ = c.CloseWrite()
+	}
+}
+
+// connect opens both ends of the migration.
+func connect(t testing.TB, source, target *node) domain.Route {
+	t.Helper()
+	at, err := target.proxy.Listen(t.Context(), passage(source.name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	route, err := source.proxy.Dial(t.Context(), passage(target.name), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return route
+}
+
+// dial is what the source's hypervisor does with a route.
+func dial(t testing.TB, uri string) *net.UnixConn {
+	t.Helper()
+	c, err := net.Dial("unix", socketOf(uri))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.UnixConn)
+}
+
+func socketOf(uri string) string {
+	if _, path, found := strings.Cut(uri, "socket="); found {
+		return path
+	}
+	return strings.TrimPrefix(uri, "unix://")
+}
+
+// roundTrip sends text, says that this was all, and wants it back, with an end.
+func roundTrip(t testing.TB, c *net.UnixConn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != text {
+		t.Fatalf("got %d bytes back, error %v, want %d", len(got), err, len(text))
+	}
+}
+
+// eventually waits for a condition; the limit is for a test that fails.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	limit := time.After(time.Minute)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-limit:
+			t.Fatalf("waited in vain until %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// total sums up the statistics of a node's passages.
+func (n *node) total() migrationproxy.Stats {
+	var sum migrationproxy.Stats
+	for _, s := range n.proxy.Stats() {
+		sum.Sent += s.Sent
+		sum.Received += s.Received
+		sum.Streams += s.Streams
+		sum.Refused += s.Refused
+		sum.Broken += s.Broken
+		sum.Trouble += s.Trouble
+	}
+	return sum
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// maxSocketPath is the longest name of a unix socket: sun_path without the zero at its
+// end.
+const maxSocketPath = 107
+
+// folder is one that holds sockets. It is kept open, and all names are looked up in
+// it: whoever may write to a folder above it cannot lead elsewhere what is done here,
+// and its own path may be longer than a socket's may be.
+type folder struct {
+	path string
+	dir  *os.File
+}
+
+// socket is one that was made here.
+type socket struct {
+	folder   *folder
+	name     string
+	listener *net.UnixListener
+	made     os.FileInfo // what remove may remove
+}
+
+// close may be called for none.
+func (f *folder) close() {
+	if f != nil {
+		f.dir.Close()
+	}
+}
+
+// lasts tells whether the folder is still what its path leads to.
+func (f *folder) lasts() bool {
+	now, err := os.Stat(f.path)
+	if err != nil {
+		return false
+	}
+	was, err := f.dir.Stat()
+	return err == nil && os.SameFile(now, was)
+}
+
+// errSymlink says what is not followed.
+var errSymlink = errors.New("is not a socket; links and files of other kinds are neither used nor removed here")
+
+// listen makes a socket for owner alone. One of the same name that was left there is
+// removed.
+func (f *folder) listen(ctx context.Context, name string, owner *Owner) (*socket, error) {
+	if err := f.vacate(name); err != nil {
+		return nil, err
+	}
+	c := net.ListenConfig{Control: restrict}
+	l, err := c.Listen(ctx, "unix", f.in(name))
+	if err != nil {
+		return nil, f.failed("make", name, err)
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		l.Close()
+		return nil, fmt.Errorf("make the socket %s: it is a %T", name, l)
+	}
+	u.SetUnlinkOnClose(false) // the name may have been taken by another one until then
+	s := &socket{folder: f, name: name, listener: u}
+	if err := s.give(owner); err != nil {
+		l.Close()
+		return nil, f.failed("make", name, errors.Join(err, s.remove()))
+	}
+	return s, nil
+}
+
+// give makes the socket its owner's. Until then it is this process's alone.
+func (s *socket) give(owner *Owner) error {
+	var err error
+	if s.made, err = os.Lstat(s.folder.in(s.name)); err != nil {
+		return err
+	}
+	if owner == nil {
+		return nil
+	}
+	return os.Lchown(s.folder.in(s.name), owner.UID, owner.GID)
+}
+
+// restrict takes a socket's permissions from all but its owner before it has a name.
+func restrict(_, _ string, c syscall.RawConn) error {
+	var err error
+	if outer := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); outer != nil {
+		return outer
+	}
+	return err
+}
+
+// vacate removes a socket that was left there.
+func (f *folder) vacate(name string) error {
+	found, err := os.Lstat(f.in(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return f.failed("look at", name, err)
+	}
+	if found.Mode().Type() != fs.ModeSocket {
+		return f.failed("replace", name, errSymlink)
+	}
+	if err := os.Remove(f.in(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f.failed("replace", name, err)
+	}
+	return nil
+}
+
+// remove removes the socket, if its name is still its own.
+func (s *socket) remove() error {
+	if s.made == nil {
+		return nil
+	}
+	found, err := os.Lstat(s.folder.in(s.name))
+	if err != nil || !os.SameFile(found, s.made) {
+		return nil //nolint:nilerr // it has gone, which is what was asked for
+	}
+	if err := os.Remove(s.folder.in(s.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s.folder.failed("remove", s.name, err)
+	}
+	return nil
+}
+
+func (f *folder) failed(what, name string, err error) error {
+	return fmt.Errorf("%s the socket %s: %w", what, filepath.Join(f.path, name), err)
+}
+
+func unixHalf(c net.Conn) (half, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("a connection of type %T is no unix socket: %w", c, domain.ErrInvalid)
+	}
+	return u, nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
