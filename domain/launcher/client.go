@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+)
+
+// How long a call may take whose context has no deadline, by KubeVirt's classes.
+const (
+	// ShortTimeout is for questions.
+	ShortTimeout = 5 * time.Second
+	// LongTimeout is for changes.
+	LongTimeout = 20 * time.Second
+	// ExtendedTimeout is for what the guest itself has to do, such as to freeze its
+	// file systems.
+	ExtendedTimeout = 60 * time.Second
+)
+
+const (
+	// A connection that says nothing is probed after probeAfter, and broken if that is
+	// not answered within probeTimeout.
+	probeAfter, probeTimeout = 10 * time.Second, 5 * time.Second
+	// Pauses between attempts to reconnect double from the first to the second.
+	firstPause, longestPause = 50 * time.Millisecond, 2 * time.Second
+)
+
+// Options configure a [Client]. The zero value is good.
+type Options struct {
+	// Root is a folder above the socket below which nothing is trusted: no symbolic
+	// link is followed from there on. Default: the socket's own folder.
+	Root string
+	// Clock paces reconnects. Default: the real one.
+	Clock clock.Clock
+	// Log is told about lost and restored connections. Default: nothing.
+	Log logr.Logger
+}
+
+// Client is the hypervisor of a launcher, with all abilities, and heals itself. Its
+// methods may be called from many goroutines.
+type Client struct {
+	root, path string
+	opts       Options
+	guest      Guest
+	dir        *os.File // the folder of the socket, for as long as the client lives
+	hints      domain.Hints
+
+	mu      sync.Mutex
+	current *session // nil while disconnected
+	why     error    // why it is
+	closed  bool
+
+	done    chan struct{}
+	running sync.WaitGroup
+}
+
+var (
+	_ domain.Hypervisor       = (*Client)(nil)
+	_ domain.Migrator         = (*Client)(nil)
+	_ domain.PostCopier       = (*Client)(nil)
+	_ domain.MigrationTuner   = (*Client)(nil)
+	_ domain.SocketMigrator   = (*Client)(nil)
+	_ domain.GuestAgent       = (*Client)(nil)
+	_ domain.StatsReader      = (*Client)(nil)
+	_ domain.Snapshotter      = (*Client)(nil)
+	_ domain.ConsoleOpener    = (*Client)(nil)
+	_ domain.MemoryHotplugger = (*Client)(nil)
+)
+
+// Dial connects to the launcher behind a socket. The context bounds the first connection
+// only. A socket that is not there, or that nobody serves, is [domain.ErrNotReady]; a
+// launcher that speaks no version that this package does is [domain.ErrUnsupported].
+func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
+	c := &Client{root: filepath.Dir(socket), path: filepath.Base(socket), opts: o, done: make(chan struct{})}
+	if o.Root != "" {
+		below, err := filepath.Rel(o.Root, socket)
+		if err != nil {
+			return nil, fmt.Errorf("launcher: dial %s: %w", socket, err)
+		}
+		c.root, c.path = o.Root, below
+	}
+	if c.opts.Clock == nil {
+		c.opts.Clock = clock.RealClock{}
+	}
+	if c.opts.Log.GetSink() == nil {
+		c.opts.Log = logr.Discard()
+	}
+	s, err := c.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("launcher: dial %s: %w", socket, err)
+	}
+	c.guest, c.dir, c.current = s.guest, s.dir, s
+	c.running.Go(func() { c.keep(context.WithoutCancel(ctx), s) })
+	return c, nil
+}
+
+// Guest is whose guest the launcher is for, as it says itself.
+func (c *Client) Guest() Guest { return c.guest }
+
+// Close ends all watches and the connection. The guest goes on.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.mu.Unlock()
+	close(c.done)
+	c.running.Wait()
+	c.hints.Close()
+	return c.dir.Close()
+}
+
+// session is one connection.
+type session struct {
+	conn    *grpc.ClientConn
+	api     launcherpb.LauncherClient
+	dir     *os.File // the folder of the socket
+	guest   Guest
+	version string
+	events  grpc.ServerStreamingClient[launcherpb.Event]
+	cancel  context.CancelFunc // ends the events
+}
+
+func (s *session) close() {
+	s.cancel()
+	_ = s.conn.Close()
+}
+
+// open connects, agrees on a version and waits for the first event, within
+// ShortTimeout.
+func (c *Client) open(ctx context.Context) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
+	defer cancel()
+	raw, dir, err := connect(ctx, c.root, c.path)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient("passthrough:///launcher", dialOptions(raw)...)
+	if err != nil {
+		return nil, errors.Join(err, raw.Close(), dir.Close())
+	}
+	long, end := context.WithCancel(context.WithoutCancel(ctx))
+	s := &session{conn: conn, api: launcherpb.NewLauncherClient(conn), dir: dir, cancel: end}
+	stop := context.AfterFunc(ctx, end)
+	if err = s.greet(ctx, long); err == nil && !stop() {
+		err = over(ctx, "watch", "")
+	}
+	if err != nil {
+		s.close()
+		_ = raw.Close() // if it was not taken
+		return nil, errors.Join(err, dir.Close())
+	}
+	return s, nil
+}
+
+// greet agrees on a version and begins to watch, in long.
+func (s *session) greet(ctx, long context.Context) error {
+	info, err := s.api.Info(ctx, &launcherpb.InfoRequest{Versions: versions})
+	if err != nil {
+		return fromStatus(ctx, "info", "", err)
+	}
+	best, err := agree(info.Versions, versions)
+	if err != nil {
+		return err
+	}
+	s.version = strconv.FormatUint(uint64(best), 10)
+	s.guest = Guest{Namespace: info.VmiNamespace, Name: info.VmiName, UID: types.UID(info.VmiUid)}
+	if s.events, err = s.api.Watch(s.speak(long), &launcherpb.WatchRequest{}); err == nil {
+		_, err = s.events.Recv()
+	}
+	return fromStatus(ctx, "watch", "", err)
+}
+
+// speak puts the version into the header of a call.
+func (s *session) speak(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, versionKey, s.version)
+}
+
+// dialOptions let gRPC use a connection that exists; there is no second one for it.
+func dialOptions(raw net.Conn) []grpc.DialOption {
+	var taken atomic.Bool
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's file is what protects it
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			if taken.Swap(true) {
+				return nil, net.ErrClosed
+			}
+			return raw, nil
+		}),
+		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout, PermitWithoutStream: true}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+	}
+}
+
+// keep passes the events of a session on; when it is lost it tells the watchers and
+// opens the next, until the client is closed.
+func (c *Client) keep(ctx context.Context, s *session) {
+	for {
+		err := c.follow(s)
+		c.drop(err)
+		s.close()
+		select {
+		case <-c.done:
+			return
+		default:
+		}
+		c.opts.Log.Info("Connection to the launcher lost", "socket", c.path, "cause", err.Error())
+		c.hints.Tell(domain.Event{Kind: domain.Lost, Err: c.disconnected("watch", "")})
+		if s = c.reopen(ctx); s == nil {
+			return
+		}
+		c.mu.Lock()
+		c.current = s
+		c.mu.Unlock()
+		c.opts.Log.Info("Connection to the launcher restored", "socket", c.path)
+		c.hints.Tell(domain.Event{Kind: domain.Resync})
+	}
+}
+
+// follow passes events on until there are no more.
+func (c *Client) follow(s *session) error {
+	ended := make(chan struct{})
+	defer close(ended)
+	c.running.Go(func() {
+		select {
+		case <-c.done:
+			s.cancel()
+		case <-ended:
+		}
+	})
+	for {
+		e, err := s.events.Recv()
+		if err != nil {
+			return err
+		}
+		c.hints.Tell(eventFromWire(e))
+	}
+}
+
+// drop makes calls fail from now on.
+func (c *Client) drop(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current, c.why = nil, why
+}
+
+// reopen tries to connect until it succeeds; nil if the client was closed.
+func (c *Client) reopen(ctx context.Context) *session {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.running.Go(func() {
+		select {
+		case <-c.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		s, err := c.open(ctx)
+		if err == nil && s.guest != c.guest {
+			s.close()
+			_ = s.dir.Close()
+			err = fmt.Errorf("it is the launcher of %s/%s (%s) now", s.guest.Namespace, s.guest.Name, s.guest.UID)
+		}
+		if err == nil {
+			_ = s.dir.Close() // there is the first one
+			return s
+		}
+		c.drop(err)
+		t := c.opts.Clock.NewTimer(pause)
+		select {
+		case <-t.C():
+		case <-c.done:
+			t.Stop()
+			return nil
+		}
+	}
+}
+
+// disconnected is the error of a call for which there is no connection.
+func (c *Client) disconnected(op, name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	message := "the connection to the launcher is closed"
+	if c.why != nil {
+		message = "no connection to the launcher: " + c.why.Error()
+	}
+	return &Error{Op: op, Domain: name, Message: message, means: []error{domain.ErrDisconnected}}
+}
+
+// absent tells whether it is certain that nobody serves the socket any more.
+func (c *Client) absent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current == nil && errors.Is(c.why, domain.ErrNotReady)
+}
+
+// session returns the connection for a call.
+func (c *Client) session(ctx context.Context, op, name string) (*session, error) {
+	if err := over(ctx, op, name); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	s, closed := c.current, c.closed
+	c.mu.Unlock()
+	if s == nil || closed {
+		return nil, c.disconnected(op, name)
+	}
+	return s, nil
+}

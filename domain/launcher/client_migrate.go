@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+)
+
+// Migrate implements domain.Migrator. If the channel breaks the migration goes on, and
+// [domain.ErrDisconnected] is returned. Whoever then asks for the migration of the same
+// UID joins it, or hears how it ended.
+func (c *Client) Migrate(ctx context.Context, req domain.MigrationRequest) error {
+	return c.MigrateTelling(ctx, req, 0, nil)
+}
+
+// MigrateTelling is Migrate, and tells how far it has come as often as is asked for.
+func (c *Client) MigrateTelling(ctx context.Context, req domain.MigrationRequest, every time.Duration, tell func(domain.Progress)) error {
+	const op = "migrate"
+	s, err := c.session(ctx, op, req.Domain)
+	if err != nil {
+		return err
+	}
+	wire, err := migrationToWire(req)
+	if err != nil {
+		return err
+	}
+	if wire.Id = string(req.Migration); wire.Id == "" || req.Resume {
+		wire.Id = uuid.NewString()
+	}
+	wire.ProgressInterval = int64(every)
+	// The end of ctx asks for an end of the migration, whose result is awaited.
+	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stream, err := s.api.Migrate(s.speak(long), wire)
+	if err != nil {
+		return fromStatus(long, op, req.Domain, err)
+	}
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cancelled)
+		c.cancelMigration(long, s, wire)
+	})
+	err = result(long, stream, req.Domain, tell)
+	if !stop() {
+		cancel()
+		<-cancelled
+	}
+	return err
+}
+
+// cancelMigration asks for the end of a migration. If that cannot be said the channel is
+// broken, and the migration's stream ends as well.
+func (c *Client) cancelMigration(ctx context.Context, s *session, m *launcherpb.MigrateRequest) {
+	ctx, end := context.WithTimeout(ctx, LongTimeout)
+	defer end()
+	_, err := s.api.CancelMigration(s.speak(ctx), &launcherpb.CancelMigrationRequest{Domain: m.Domain, Id: m.Id})
+	if err != nil {
+		c.opts.Log.V(1).Info("Cannot cancel a migration", "domain", m.Domain, "cause", err.Error())
+	}
+}
+
+// result waits for how a migration ends.
+func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.MigrateResponse], name string, tell func(domain.Progress)) error {
+	const op = "migrate"
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return &Error{Op: op, Domain: name, Message: "the launcher ended without a result", means: []error{domain.ErrDisconnected}}
+		}
+		if err != nil {
+			return fromStatus(ctx, op, name, err)
+		}
+		switch step := m.Step.(type) {
+		case *launcherpb.MigrateResponse_Progress:
+			if tell != nil {
+				tell(progressFromWire(step.Progress))
+			}
+		case *launcherpb.MigrateResponse_Result:
+			return fromWire(op, name, step.Result)
+		}
+	}
+}
+
+// MigrationProgress implements domain.Migrator.
+func (c *Client) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
+	p, err := about(ctx, c, launcherpb.LauncherClient.MigrationProgress, question{"migration progress", name, ShortTimeout})
+	if err != nil {
+		return domain.Progress{}, err
+	}
+	return progressFromWire(p), nil
+}
+
+// AbortMigration implements domain.Migrator.
+func (c *Client) AbortMigration(ctx context.Context, name string) error {
+	_, err := about(ctx, c, launcherpb.LauncherClient.AbortMigration, question{"abort migration", name, LongTimeout})
+	return err
+}
+
+// SwitchToPostCopy implements domain.PostCopier.
+func (c *Client) SwitchToPostCopy(ctx context.Context, name string) error {
+	_, err := about(ctx, c, launcherpb.LauncherClient.SwitchToPostCopy, question{"switch to post-copy", name, LongTimeout})
+	return err
+}
+
+// SetMaxDowntime implements domain.MigrationTuner.
+func (c *Client) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
+	req := &launcherpb.TuneMigrationRequest{Domain: name, Tune: &launcherpb.TuneMigrationRequest_MaxDowntime{MaxDowntime: int64(d)}}
+	_, err := ask(ctx, c, launcherpb.LauncherClient.TuneMigration, req, question{"set maximum downtime", name, LongTimeout})
+	return err
+}
+
+// SetMigrationBandwidth implements domain.MigrationTuner.
+func (c *Client) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
+	req := &launcherpb.TuneMigrationRequest{Domain: name, Tune: &launcherpb.TuneMigrationRequest_BandwidthMib{BandwidthMib: mib}}
+	_, err := ask(ctx, c, launcherpb.LauncherClient.TuneMigration, req, question{"set migration bandwidth", name, LongTimeout})
+	return err
+}
+
+// MigrationSockets implements domain.SocketMigrator. What is outside leads through the
+// open folder of the channel's socket: it means the same folder whatever a Pod does to
+// its paths, and fits into a socket's address.
+func (c *Client) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
+	m, err := about(ctx, c, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, ShortTimeout})
+	if err != nil {
+		return domain.Sockets{}, err
+	}
+	out := domain.Sockets{Inside: m.Folder}
+	if out.Control, err = c.seen(m.Shared, m.Control, 2); err != nil {
+		return domain.Sockets{}, fmt.Errorf("launcher: migration sockets %s: %w", name, err)
+	}
+	if out.Outside, err = c.seen(m.Shared, m.Folder, 1); err != nil {
+		return domain.Sockets{}, fmt.Errorf("launcher: migration sockets %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// seen is a path of the launcher as it is seen from here, at most so deep in its folder.
+// A symbolic link on the way is refused now; later the Pod may put one anywhere. Sockets
+// therefore are in the folder or in one that is directly in it, which is opened, without
+// following a link, by whoever uses them.
+func (c *Client) seen(shared, path string, depth int) (string, error) {
+	below, err := filepath.Rel(shared, path)
+	if err != nil || below == ".." || strings.HasPrefix(below, "../") {
+		return "", fmt.Errorf("%q is not in the launcher's folder %q: %w", path, shared, domain.ErrInvalid)
+	}
+	if strings.Count(below, "/") >= depth {
+		return "", fmt.Errorf("%q is deeper in the launcher's folder %q than sockets may be: %w", path, shared, domain.ErrInvalid)
+	}
+	root := fmt.Sprintf("/proc/self/fd/%d", c.dir.Fd())
+	place, err := openBelow(root, below)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, below), place.Close()
+}
+
+// FinalizeMigration does what waits for the guest's arrival by a migration: its clock is
+// set, if it has an agent and now is not zero, and the interfaces with those aliases see
+// their links go down and up, so that the network learns where they are.
+func (c *Client) FinalizeMigration(ctx context.Context, name string, now time.Time, refresh []string) error {
+	req := &launcherpb.FinalizeMigrationRequest{Domain: name, Now: toNanos(now), RefreshLinks: refresh}
+	_, err := ask(ctx, c, launcherpb.LauncherClient.FinalizeMigration, req, question{"finalize migration", name, LongTimeout})
+	return err
+}

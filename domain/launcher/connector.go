@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// socketFolder is where a Pod's folder on its node has the volume of sockets, by
+// KubeVirt's convention.
+var socketFolder = filepath.Join("volumes", "kubernetes.io~empty-dir", "sockets")
+
+// DefaultPods is the folder in which a kubelet keeps those of its Pods.
+const DefaultPods = "/var/lib/kubelet/pods"
+
+// Connector is a [domain.Connector] for guests that each have a launcher in their Pod,
+// and keeps a fleet of them complete. Fields are set before the first call and not
+// changed afterwards; those without a default are required. Its methods may be called
+// from many goroutines.
+type Connector struct {
+	// Pods is the folder of the Pods' folders. Default: DefaultPods.
+	Pods string
+	// NodeName is the node's, as status.activePods has it.
+	NodeName string
+	// Fleet gets a member for every launcher that is found.
+	Fleet *domain.Fleet
+	// Clock paces scans and reconnects. Default: the real one.
+	Clock clock.WithTicker
+	// Log is told about launchers that come and go. Default: nothing.
+	Log logr.Logger
+
+	mu   sync.Mutex
+	pods map[types.UID]*launched
+	by   map[string]types.UID // the Pod of a domain
+}
+
+var _ domain.Connector = (*Connector)(nil)
+
+// launched is what is known of one Pod's launcher. Its lock is held while it is
+// connected to; none that is held delays another Pod.
+type launched struct {
+	mu     sync.Mutex
+	client *Client // nil before
+}
+
+// Connect implements domain.Connector. The Pod is the one given, or the one in the VMI's
+// status.activePods that is on this node and has a socket. A launcher that serves
+// another guest is refused.
+func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (domain.Hypervisor, error) {
+	uid, err := c.podOf(vmi, pod)
+	if err != nil {
+		return nil, fmt.Errorf("launcher: connect %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	client, err := c.open(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("launcher: connect %s/%s: pod %s: %w", vmi.Namespace, vmi.Name, uid, err)
+	}
+	want := Guest{Namespace: vmi.Namespace, Name: vmi.Name, UID: vmi.UID}
+	if got := client.Guest(); got != want {
+		return nil, fmt.Errorf("launcher: connect %s/%s: the launcher of pod %s is for %s/%s with UID %s: %w",
+			vmi.Namespace, vmi.Name, uid, got.Namespace, got.Name, got.UID, domain.ErrInvalid)
+	}
+	c.join(ctx, uid, client)
+	return client, nil
+}
+
+// podOf finds the guest's Pod.
+func (c *Connector) podOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (types.UID, error) {
+	if pod != nil {
+		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+			c.forget(pod.UID)
+			return "", fmt.Errorf("pod %s has ended: %w", pod.UID, domain.ErrNotReady)
+		}
+		return pod.UID, nil
+	}
+	var here, ready []string
+	for _, uid := range slices.Sorted(maps.Keys(vmi.Status.ActivePods)) {
+		if vmi.Status.ActivePods[uid] != c.NodeName {
+			continue
+		}
+		here = append(here, string(uid))
+		there, err := c.ready(uid)
+		if err != nil {
+			return "", err
+		}
+		if there {
+			ready = append(ready, string(uid))
+		}
+	}
+	switch {
+	case len(ready) == 1:
+		return types.UID(ready[0]), nil
+	case len(ready) > 1:
+		return "", fmt.Errorf("status.activePods: pods %s of node %s both have a launcher's socket, of one guest; delete the one that is not its",
+			strings.Join(ready, " and "), c.NodeName)
+	case len(here) > 0:
+		return "", fmt.Errorf("no launcher's socket in pod %s yet: %w", strings.Join(here, " and "), domain.ErrNotReady)
+	}
+	return "", fmt.Errorf("status.activePods has no pod on node %s yet: %w", c.NodeName, domain.ErrNotReady)
+}
+
+// ready tells whether a Pod has a socket. A launcher without one has ended, and its guest
+// with it.
+func (c *Connector) ready(uid types.UID) (bool, error) {
+	path, err := socketOf(uid)
+	if err != nil {
+		return false, err
+	}
+	f, err := openBelow(c.root(), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.forget(uid)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, f.Close()
+}
+
+// socketOf is the path of a Pod's socket below the folder of Pods.
+func socketOf(uid types.UID) (string, error) {
+	if uid == "" || uid == "." || uid == ".." || strings.ContainsAny(string(uid), "/\x00") {
+		return "", fmt.Errorf("%q is no UID of a Pod: %w", uid, domain.ErrInvalid)
+	}
+	return filepath.Join(string(uid), socketFolder, ReadySocket), nil
+}
+
+func (c *Connector) root() string {
+	if c.Pods == "" {
+		return DefaultPods
+	}
+	return c.Pods
+}
+
+// open connects to a Pod's launcher, or returns the connection there is.
+func (c *Connector) open(ctx context.Context, uid types.UID) (*Client, error) {
+	path, err := socketOf(uid)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	l := c.pods[uid]
+	if l == nil {
+		if c.pods == nil {
+			c.pods = map[types.UID]*launched{}
+		}
+		l = &launched{}
+		c.pods[uid] = l
+	}
+	c.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client != nil && l.client.absent() {
+		// Nobody listens any more: a container ends with its first process.
+		defer c.forget(uid)
+		return nil, fmt.Errorf("the launcher has ended: %w", domain.ErrNotReady)
+	}
+	if l.client != nil {
+		return l.client, nil
+	}
+	o := Options{Root: c.root(), Log: c.Log}
+	if c.Clock != nil {
+		o.Clock = c.Clock
+	}
+	l.client, err = Dial(ctx, filepath.Join(c.root(), path), o)
+	return l.client, err
+}
+
+// join makes the launcher that of its guest, instead of another one.
+func (c *Connector) join(ctx context.Context, uid types.UID, client *Client) {
+	name := client.Guest().Domain()
+	c.mu.Lock()
+	if c.by == nil {
+		c.by = map[string]types.UID{}
+	}
+	before, known := c.by[name]
+	if known && before == uid || c.pods[uid] == nil {
+		c.mu.Unlock()
+		return
+	}
+	c.by[name] = uid
+	c.Fleet.Join(ctx, name, client)
+	c.mu.Unlock()
+	c.logger().Info("A launcher has joined", "domain", name, "pod", uid, "before", before)
+}
+
+// forget ends what is known of a Pod.
+func (c *Connector) forget(uid types.UID) {
+	c.mu.Lock()
+	l := c.pods[uid]
+	delete(c.pods, uid)
+	for name, of := range c.by {
+		if of == uid {
+			delete(c.by, name)
+			c.Fleet.Leave(name)
+			c.logger().Info("A launcher has left", "domain", name, "pod", uid)
+		}
+	}
+	c.mu.Unlock()
+	if l != nil {
+		go l.close()
+	}
+}
+
+// close ends the connection, when it is not being made any more.
+func (l *launched) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client != nil {
+		_ = l.client.Close() // it cannot fail
+	}
+}
+
+// Discover looks at all Pods of the node: launchers that were not known join the fleet,
+// those of Pods that are gone leave it. The error names the launchers that could not be
+// asked; the others have been. Where two claim one guest the first to be known has it,
+// until Connect says whose it is.
+func (c *Connector) Discover(ctx context.Context) error {
+	entries, err := os.ReadDir(c.root())
+	if err != nil {
+		return fmt.Errorf("launcher: discover: %w", err)
+	}
+	there := map[types.UID]bool{}
+	for _, e := range entries {
+		there[types.UID(e.Name())] = true
+	}
+	c.mu.Lock()
+	known := slices.Collect(maps.Keys(c.pods))
+	c.mu.Unlock()
+	for _, uid := range known {
+		if !there[uid] {
+			c.forget(uid)
+		}
+	}
+	errs := make([]error, len(entries))
+	var all sync.WaitGroup
+	for i, e := range entries {
+		all.Go(func() { errs[i] = c.discover(ctx, types.UID(e.Name())) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// discover takes in one Pod, if it has a launcher that is ready.
+func (c *Connector) discover(ctx context.Context, uid types.UID) error {
+	there, err := c.ready(uid)
+	if err != nil || !there {
+		return err
+	}
+	client, err := c.open(ctx, uid)
+	if errors.Is(err, domain.ErrNotReady) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("launcher: pod %s: %w", uid, err)
+	}
+	name := client.Guest().Domain()
+	c.mu.Lock()
+	other, taken := c.by[name]
+	c.mu.Unlock()
+	if taken && other != uid {
+		return fmt.Errorf("launcher: pods %s and %s both claim to run %s: %w", other, uid, name, domain.ErrInvalidState)
+	}
+	c.join(ctx, uid, client)
+	return nil
+}
+
+// Close ends all connections; guests go on.
+func (c *Connector) Close() error {
+	c.mu.Lock()
+	known := slices.Collect(maps.Keys(c.pods))
+	c.mu.Unlock()
+	for _, uid := range known {
+		c.forget(uid)
+	}
+	return nil
+}
+
+func (c *Connector) logger() logr.Logger {
+	if c.Log.GetSink() == nil {
+		return logr.Discard()
+	}
+	return c.Log
+}

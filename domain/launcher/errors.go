@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+)
+
+// meaning is what an error may be, and how it is called on the wire.
+type meaning struct {
+	kind launcherpb.Kind
+	err  error
+	code codes.Code
+}
+
+// meanings are all of them; the code is that of the first that fits.
+var meanings = []meaning{
+	{launcherpb.Kind_KIND_NOT_FOUND, domain.ErrNotFound, codes.NotFound},
+	{launcherpb.Kind_KIND_DISCONNECTED, domain.ErrDisconnected, codes.Unavailable},
+	{launcherpb.Kind_KIND_UNSUPPORTED, domain.ErrUnsupported, codes.Unimplemented},
+	{launcherpb.Kind_KIND_INVALID_STATE, domain.ErrInvalidState, codes.FailedPrecondition},
+	{launcherpb.Kind_KIND_INVALID, domain.ErrInvalid, codes.InvalidArgument},
+	{launcherpb.Kind_KIND_NO_AGENT, domain.ErrNoAgent, codes.FailedPrecondition},
+	{launcherpb.Kind_KIND_MIGRATION_ABORTED, domain.ErrMigrationAborted, codes.Aborted},
+	{launcherpb.Kind_KIND_NOT_READY, domain.ErrNotReady, codes.Unavailable},
+	{launcherpb.Kind_KIND_MIGRATION_UNSAFE, domain.ErrMigrationUnsafe, codes.FailedPrecondition},
+	{launcherpb.Kind_KIND_TIMEOUT, domain.ErrTimeout, codes.DeadlineExceeded},
+	{launcherpb.Kind_KIND_DEADLINE, context.DeadlineExceeded, codes.DeadlineExceeded},
+	{launcherpb.Kind_KIND_CANCELED, context.Canceled, codes.Canceled},
+}
+
+// Error is what a launcher answered. errors.Is finds the sentinels of package domain
+// that it means.
+type Error struct {
+	// Op is what was asked, Domain about which domain; may be empty.
+	Op, Domain string
+	// Message is the launcher's text, word for word.
+	Message string
+
+	means []error
+}
+
+// Error returns what was asked and the launcher's text.
+func (e *Error) Error() string {
+	if e.Domain == "" {
+		return "launcher: " + e.Op + ": " + e.Message
+	}
+	return "launcher: " + e.Op + " " + e.Domain + ": " + e.Message
+}
+
+// Unwrap returns what the error means.
+func (e *Error) Unwrap() []error { return e.means }
+
+// toWire puts an error into a message; nil is an empty one.
+func toWire(err error) *launcherpb.Error {
+	if err == nil {
+		return &launcherpb.Error{}
+	}
+	out := &launcherpb.Error{Message: text(err.Error())}
+	for _, m := range meanings {
+		if errors.Is(err, m.err) {
+			out.Kinds = append(out.Kinds, m.kind)
+		}
+	}
+	return out
+}
+
+// fromWire is the error of a message; nil for an empty one.
+func fromWire(op, name string, in *launcherpb.Error) error {
+	if in.GetMessage() == "" && len(in.GetKinds()) == 0 {
+		return nil
+	}
+	out := &Error{Op: op, Domain: name, Message: in.GetMessage()}
+	for _, m := range meanings {
+		if slices.Contains(in.GetKinds(), m.kind) {
+			out.means = append(out.means, m.err)
+		}
+	}
+	return out
+}
+
+// toStatus is what a call of the server returns.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, already := status.FromError(err); already {
+		return err
+	}
+	wire, code := toWire(err), codes.Unknown
+	for _, m := range meanings {
+		if errors.Is(err, m.err) {
+			code = m.code
+			break
+		}
+	}
+	s := status.New(code, wire.Message)
+	if detailed, err := s.WithDetails(wire); err == nil {
+		s = detailed
+	}
+	return s.Err()
+}
+
+// transportMeans is what a status means that no server of ours has made.
+var transportMeans = map[codes.Code]error{
+	codes.Unavailable:       domain.ErrDisconnected,
+	codes.Canceled:          domain.ErrDisconnected,
+	codes.DeadlineExceeded:  domain.ErrTimeout,
+	codes.Unimplemented:     domain.ErrUnsupported,
+	codes.ResourceExhausted: domain.ErrInvalid,
+	codes.InvalidArgument:   domain.ErrInvalid,
+}
+
+// fromStatus is what a call of the client returns.
+func fromStatus(ctx context.Context, op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	s, _ := status.FromError(err)
+	for _, d := range s.Details() {
+		if wire, ours := d.(*launcherpb.Error); ours {
+			return fromWire(op, name, wire)
+		}
+	}
+	if ended := over(ctx, op, name); ended != nil {
+		return ended
+	}
+	out := &Error{Op: op, Domain: name, Message: s.Message()}
+	if means := transportMeans[s.Code()]; means != nil {
+		out.means = []error{means}
+	}
+	return out
+}
+
+// over is the error of a call whose context has ended; nil while it has not.
+func over(ctx context.Context, op, name string) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", domain.ErrTimeout, err)
+	}
+	return fmt.Errorf("launcher: %s %s: %w", op, name, err)
+}

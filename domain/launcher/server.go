@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+)
+
+// DefaultLongest is how long a [Server] lets one call last.
+const DefaultLongest = 5 * time.Minute
+
+// MaxMessage is the largest message of the channel in bytes. A definition of the largest
+// guest takes a fraction of it.
+const MaxMessage = 16 << 20
+
+const (
+	// parting is how long calls may take to end when the server does.
+	parting = 5 * time.Second
+	// quickestProbe is how often a client may probe the connection.
+	quickestProbe = 5 * time.Second
+	// versionKey is the header that carries the version of a call.
+	versionKey = "virtloom-launcher-version"
+)
+
+// Guest is whose guest a launcher is for.
+type Guest struct {
+	// Namespace, Name and UID are those of its VirtualMachineInstance.
+	Namespace, Name string
+	UID             types.UID
+}
+
+// Domain is the name of the guest's domain.
+func (g Guest) Domain() string { return domain.Name(g.Namespace, g.Name) }
+
+// Server is the launcher's end of the command channel. Fields are set before Serve and
+// not changed afterwards; those without a default are required.
+type Server struct {
+	launcherpb.UnimplementedLauncherServer
+
+	// Hypervisor runs the guest. Its abilities are found by type assertion.
+	Hypervisor domain.Hypervisor
+	// Guest is whose launcher this is.
+	Guest Guest
+	// Version is the launcher's own version, for logs of agents. Default: empty.
+	Version string
+	// Shared is the folder of the channel's socket, as the launcher sees it: what is
+	// below it is seen by the agent as well. The sockets of migrations have to be.
+	// Default: none, migrations need a transport without sockets.
+	Shared string
+	// Longest bounds every call but migrations, watches and consoles. Default:
+	// DefaultLongest.
+	Longest time.Duration
+	// Clock paces the progress of migrations. Default: the real one.
+	Clock clock.WithTicker
+	// Undefined is told when the guest's domain was undefined over the channel, which
+	// is the end of a launcher. Default: nobody.
+	Undefined func()
+
+	once       sync.Once
+	done       chan struct{} // closed when the server ends
+	migrations migrations
+}
+
+// Serve answers calls until ctx ends and returns when the last is answered; migrations
+// are carried to their ends. The listener is closed.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if s.Hypervisor == nil {
+		return errors.New("launcher: Server.Hypervisor is required")
+	}
+	s.complete()
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: quickestProbe, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+	)
+	launcherpb.RegisterLauncherServer(g, s)
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	var err error
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	close(s.done)
+	forced := s.Clock.NewTimer(parting)
+	defer forced.Stop()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		g.GracefulStop()
+	}()
+	select {
+	case <-stopped:
+	case <-forced.C():
+		g.Stop()
+		<-stopped
+	}
+	s.migrations.wait()
+	if err != nil {
+		return fmt.Errorf("launcher: serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+func (s *Server) complete() {
+	s.once.Do(func() {
+		s.done = make(chan struct{})
+		if s.Longest <= 0 {
+			s.Longest = DefaultLongest
+		}
+		if s.Clock == nil {
+			s.Clock = clock.RealClock{}
+		}
+		if s.Undefined == nil {
+			s.Undefined = func() {}
+		}
+	})
+}
+
+// unary surrounds every call: its version is spoken, its time is bounded, its error says
+// what it means.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if info.FullMethod != launcherpb.Launcher_Info_FullMethodName {
+		if err := spokenIn(ctx); err != nil {
+			return nil, toStatus(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Longest)
+	defer cancel()
+	out, err := handle(ctx, req)
+	return out, toStatus(err)
+}
+
+// stream is the same for what lasts.
+func (s *Server) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if err := spokenIn(stream.Context()); err != nil {
+		return toStatus(err)
+	}
+	return toStatus(handle(srv, stream))
+}
+
+// spokenIn tells whether the version of a call is one of ours.
+func spokenIn(ctx context.Context) error {
+	said := metadata.ValueFromIncomingContext(ctx, versionKey)
+	if len(said) == 1 {
+		if v, err := strconv.ParseUint(said[0], 10, 32); err == nil && slices.Contains(versions, uint32(v)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the call is of version %q of the command channel, which has to be agreed on by Info before; the launcher speaks %s: %w",
+		said, spoken(versions), domain.ErrUnsupported)
+}
+
+// Info implements launcherpb.LauncherServer.
+func (s *Server) Info(_ context.Context, in *launcherpb.InfoRequest) (*launcherpb.InfoResponse, error) {
+	best, err := agree(versions, in.Versions)
+	if err != nil {
+		return nil, err
+	}
+	return &launcherpb.InfoResponse{
+		Version: best, Versions: versions, Launcher: s.Version,
+		VmiNamespace: s.Guest.Namespace, VmiName: s.Guest.Name, VmiUid: string(s.Guest.UID),
+	}, nil
+}
+
+// Host implements launcherpb.LauncherServer.
+func (s *Server) Host(ctx context.Context, _ *launcherpb.HostRequest) (*launcherpb.HostResponse, error) {
+	h, err := s.Hypervisor.Host(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return hostToWire(h), nil
+}
+
+// List implements launcherpb.LauncherServer.
+func (s *Server) List(ctx context.Context, _ *launcherpb.ListRequest) (*launcherpb.ListResponse, error) {
+	all, err := s.Hypervisor.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &launcherpb.ListResponse{}
+	for _, st := range all {
+		wire, err := stateToWire(st)
+		if err != nil {
+			return nil, err
+		}
+		out.States = append(out.States, wire)
+	}
+	return out, nil
+}
+
+// Get implements launcherpb.LauncherServer.
+func (s *Server) Get(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.State, error) {
+	st, err := s.Hypervisor.Get(ctx, in.Domain)
+	if err != nil {
+		return nil, err
+	}
+	return stateToWire(st)
+}
+
+// Watch implements launcherpb.LauncherServer.
+func (s *Server) Watch(_ *launcherpb.WatchRequest, stream grpc.ServerStreamingServer[launcherpb.Event]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	events, err := s.Hypervisor.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case e, more := <-events:
+			if !more {
+				return fmt.Errorf("watch: %w", domain.ErrDisconnected)
+			}
+			if err := stream.Send(eventToWire(e)); err != nil {
+				return err
+			}
+		case <-s.done:
+			return fmt.Errorf("watch: the launcher ends: %w", domain.ErrDisconnected)
+		}
+	}
+}
+
+// able is an ability of the hypervisor.
+func able[A any](s *Server, what string) (A, error) {
+	a, ok := s.Hypervisor.(A)
+	if !ok {
+		return a, fmt.Errorf("%s: the launcher's hypervisor cannot do it: %w", what, domain.ErrUnsupported)
+	}
+	return a, nil
+}
+
+// did is the answer to what succeeded.
+func did(err error) (*launcherpb.Done, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &launcherpb.Done{}, nil
+}

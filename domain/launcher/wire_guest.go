@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"time"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
+)
+
+// What a guest tells of itself is any bytes; see text.
+
+func texts(in []string) []string { return each(in, text) }
+
+func guestToWire(g domain.GuestInfo) *launcherpb.GuestInfoResponse {
+	return &launcherpb.GuestInfoResponse{
+		AgentVersion: text(g.AgentVersion), Commands: texts(g.Commands), Hostname: text(g.Hostname), Timezone: text(g.Timezone),
+		Os: &launcherpb.GuestOS{
+			Name: text(g.OS.Name), Id: text(g.OS.ID), PrettyName: text(g.OS.PrettyName), Version: text(g.OS.Version), VersionId: text(g.OS.VersionID),
+			KernelRelease: text(g.OS.KernelRelease), KernelVersion: text(g.OS.KernelVersion), Machine: text(g.OS.Machine),
+		},
+		Users: each(g.Users, func(u domain.GuestUser) *launcherpb.GuestUser {
+			return &launcherpb.GuestUser{Name: text(u.Name), Domain: text(u.Domain), LoginTime: toNanos(u.LoginTime)}
+		}),
+		Filesystems: each(g.Filesystems, func(f domain.GuestFilesystem) *launcherpb.GuestFilesystem {
+			return &launcherpb.GuestFilesystem{
+				Name: text(f.Name), Mountpoint: text(f.Mountpoint), Type: text(f.Type),
+				UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes, Disks: texts(f.Disks),
+			}
+		}),
+		Interfaces: each(g.Interfaces, func(i domain.GuestInterface) *launcherpb.GuestInterface {
+			return &launcherpb.GuestInterface{Name: text(i.Name), Mac: text(i.MAC), Ips: texts(i.IPs)}
+		}),
+		Frozen: g.Frozen,
+	}
+}
+
+func guestFromWire(g *launcherpb.GuestInfoResponse) domain.GuestInfo {
+	os := g.GetOs()
+	return domain.GuestInfo{
+		AgentVersion: g.AgentVersion, Commands: g.Commands, Hostname: g.Hostname, Timezone: g.Timezone,
+		OS: domain.GuestOS{
+			Name: os.GetName(), ID: os.GetId(), PrettyName: os.GetPrettyName(), Version: os.GetVersion(), VersionID: os.GetVersionId(),
+			KernelRelease: os.GetKernelRelease(), KernelVersion: os.GetKernelVersion(), Machine: os.GetMachine(),
+		},
+		Users: each(g.Users, func(u *launcherpb.GuestUser) domain.GuestUser {
+			return domain.GuestUser{Name: u.Name, Domain: u.Domain, LoginTime: fromNanos(u.LoginTime)}
+		}),
+		Filesystems: each(g.Filesystems, func(f *launcherpb.GuestFilesystem) domain.GuestFilesystem {
+			return domain.GuestFilesystem{
+				Name: f.Name, Mountpoint: f.Mountpoint, Type: f.Type, UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes, Disks: f.Disks,
+			}
+		}),
+		Interfaces: each(g.Interfaces, func(i *launcherpb.GuestInterface) domain.GuestInterface {
+			return domain.GuestInterface{Name: i.Name, MAC: i.Mac, IPs: i.Ips}
+		}),
+		Frozen: g.Frozen,
+	}
+}
+
+func statsToWire(s domain.Stats) *launcherpb.DomainStats {
+	m := s.Memory
+	return &launcherpb.DomainStats{
+		Name: s.Name, Uuid: s.UUID, CpuTime: int64(s.CPUTime),
+		Vcpus: each(s.VCPUs, func(v domain.VCPUStats) *launcherpb.VCPUStats {
+			return &launcherpb.VCPUStats{Time: int64(v.Time), Wait: int64(v.Wait)}
+		}),
+		Memory: &launcherpb.MemoryStats{
+			Current: m.Current, Resident: m.Resident, Available: m.Available, Unused: m.Unused, Usable: m.Usable,
+			SwappedIn: m.SwappedIn, SwappedOut: m.SwappedOut,
+		},
+		Disks: each(s.Disks, func(d domain.DiskStats) *launcherpb.DiskStats {
+			return &launcherpb.DiskStats{
+				Target: d.Target, Alias: d.Alias, ReadRequests: d.ReadRequests, ReadBytes: d.ReadBytes, WriteRequests: d.WriteRequests,
+				WriteBytes: d.WriteBytes, FlushRequests: d.FlushRequests, Capacity: d.Capacity, Allocation: d.Allocation,
+			}
+		}),
+		Interfaces: each(s.Interfaces, func(i domain.InterfaceStats) *launcherpb.InterfaceStats {
+			return &launcherpb.InterfaceStats{
+				Device: i.Device, Alias: i.Alias,
+				ReceivedBytes: i.ReceivedBytes, ReceivedPackets: i.ReceivedPackets, ReceiveErrors: i.ReceiveErrors, ReceiveDrops: i.ReceiveDrops,
+				SentBytes: i.SentBytes, SentPackets: i.SentPackets, SendErrors: i.SendErrors, SendDrops: i.SendDrops,
+			}
+		}),
+	}
+}
+
+func statsFromWire(s *launcherpb.DomainStats) domain.Stats {
+	m := s.GetMemory()
+	return domain.Stats{
+		Name: s.Name, UUID: s.Uuid, CPUTime: time.Duration(s.CpuTime),
+		VCPUs: each(s.Vcpus, func(v *launcherpb.VCPUStats) domain.VCPUStats {
+			return domain.VCPUStats{Time: time.Duration(v.Time), Wait: time.Duration(v.Wait)}
+		}),
+		Memory: domain.MemoryStats{
+			Current: m.GetCurrent(), Resident: m.GetResident(), Available: m.GetAvailable(), Unused: m.GetUnused(), Usable: m.GetUsable(),
+			SwappedIn: m.GetSwappedIn(), SwappedOut: m.GetSwappedOut(),
+		},
+		Disks: each(s.Disks, func(d *launcherpb.DiskStats) domain.DiskStats {
+			return domain.DiskStats{
+				Target: d.Target, Alias: d.Alias, ReadRequests: d.ReadRequests, ReadBytes: d.ReadBytes, WriteRequests: d.WriteRequests,
+				WriteBytes: d.WriteBytes, FlushRequests: d.FlushRequests, Capacity: d.Capacity, Allocation: d.Allocation,
+			}
+		}),
+		Interfaces: each(s.Interfaces, func(i *launcherpb.InterfaceStats) domain.InterfaceStats {
+			return domain.InterfaceStats{
+				Device: i.Device, Alias: i.Alias,
+				ReceivedBytes: i.ReceivedBytes, ReceivedPackets: i.ReceivedPackets, ReceiveErrors: i.ReceiveErrors, ReceiveDrops: i.ReceiveDrops,
+				SentBytes: i.SentBytes, SentPackets: i.SentPackets, SendErrors: i.SendErrors, SendDrops: i.SendDrops,
+			}
+		}),
+	}
+}
