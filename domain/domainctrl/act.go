@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -125,7 +126,7 @@ func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error
 		return err
 	}
 	if t.Verb == domain.TaskMigrate {
-		return r.migrate(ctx, v, t)
+		return r.migrate(ctx, types.NamespacedName{Namespace: v.vmi.Namespace, Name: v.vmi.Name}, v, t)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -139,7 +140,7 @@ func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error
 	case domain.TaskFreeze, domain.TaskThaw, domain.TaskSyncTime:
 		return r.agentTask(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name), t)
 	case domain.TaskCleanup:
-		return r.Workspace.Remove(t.UID)
+		return r.Workspace.Clear(ctx, t.UID)
 	default:
 		return fmt.Errorf("domainctrl: unknown task %q", t.Verb)
 	}

@@ -41,5 +41,5 @@
 // guest. Migrations run beside the workers as well.
 //
 // [Workspace] prepares the files a guest needs on the node: disks, kernel,
-// cloud-init data, disks made of ConfigMaps and Secrets. [Heartbeat] tells the cluster that the node can run guests.
+// cloud-init data, disks made of ConfigMaps and Secrets.
 package domainctrl

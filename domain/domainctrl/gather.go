@@ -22,22 +22,26 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 	if err != nil || !s.SilentSince.IsZero() {
 		return s, err
 	}
-	return s, r.prepare(ctx, &s)
+	return s, r.prepare(ctx, key, &s)
 }
 
 // see gathers what there is to see of the guest. What a migration does is
 // asked before what state the domain is in: so a migration that ends in between
 // is seen as still going on, never as one that did not move the guest.
 func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
-	s := domain.Sight{Node: r.NodeName, Address: r.Address, Port: r.Port, VMI: vmi}
+	s := domain.Sight{Node: r.NodeName, VMI: vmi}
 	name := domain.Name(key.Namespace, key.Name)
-	s.Moving, s.MoveFailure, s.MoveEnded = r.moves.state(key)
+	r.moves.see(key, &s)
 	s.Troubles = r.troubles.of(key)
 	var err error
 	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
 		return s, err
 	}
-	if s.MoveActive, err = r.moveActive(ctx, name); err == nil {
+	if err = r.connect(ctx, &s); err == nil {
+		s.Progress, err = r.progress(ctx, name)
+	}
+	if err == nil {
+		s.MoveActive = s.Progress != nil
 		s.State, err = r.inspect(ctx, name)
 	}
 	if err != nil {
@@ -101,54 +105,104 @@ func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, e
 	return &st, nil
 }
 
-// moveActive asks the hypervisor whether it is migrating the guest.
-func (r *Reconciler) moveActive(ctx context.Context, name string) (bool, error) {
+// progress asks the hypervisor how far it has come migrating the guest; nil if it does
+// not.
+func (r *Reconciler) progress(ctx context.Context, name string) (*domain.Progress, error) {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
-		return false, nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	p, err := m.MigrationProgress(ctx, name)
 	switch {
 	case errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrUnsupported):
-		return false, nil
+		return nil, nil
 	case err != nil:
-		return false, fmt.Errorf("domainctrl: look at the migration of domain %s: %w", name, err)
+		return nil, fmt.Errorf("domainctrl: look at the migration of domain %s: %w", name, err)
+	case !p.Active:
+		return nil, nil
 	}
-	return p.Active, nil
+	return &p, nil
 }
 
 // prepare gets the guest's files in place and converts the object, when this
 // node is to start or receive the guest, or runs it. What stands in the way is
 // part of what is seen, not an error of the pass.
-func (r *Reconciler) prepare(ctx context.Context, s *domain.Sight) error {
+func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *domain.Sight) error {
 	role, err := r.needsFiles(s.VMI)
-	if err != nil || role == domain.RoleNone {
+	if err != nil || role == domain.RoleNone || s.Obstacle != nil {
 		return err
 	}
 	host, err := r.host(ctx)
 	if err != nil {
 		return err
 	}
-	s.Facts, s.Obstacle = r.Workspace.Prepare(ctx, s.VMI, host)
+	asked := role == domain.RoleTarget && preparing(s.VMI)
+	if asked {
+		r.step(ctx, key, domain.TargetAsked)
+	}
+	if err := r.files(ctx, s, host); err != nil {
+		return err
+	}
 	s.Facts.Incoming = role == domain.RoleTarget
 	if s.State != nil && s.State.Alive() {
 		// Devices stay where the guest has found them.
 		s.Facts.Layout = domain.LayoutOf(s.State.Domain)
 	}
+	r.convert(ctx, s)
+	if role == domain.RoleTarget {
+		r.welcome(ctx, key, s, asked)
+	}
+	travels(s)
+	return ctx.Err()
+}
+
+// convert fills in what the cluster says of migrations, and the domain to be.
+func (r *Reconciler) convert(ctx context.Context, s *domain.Sight) {
+	if s.Obstacle == nil {
+		s.Migrations, s.Obstacle = r.Workspace.migrations(ctx)
+	}
 	if s.Obstacle == nil {
 		s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts)
 	}
-	if s.Obstacle == nil {
-		// What runs decides, not what the object asks for by now.
-		disks := s.Desired
-		if s.State != nil && s.State.Alive() && s.State.Domain != nil {
-			disks = s.State.Domain
-		}
-		s.CopyDisks, s.CopyBytes = domain.CopyDisks(disks, s.Facts), size(domain.CopySources(disks, s.Facts))
+}
+
+// travels fills in which disks have to travel with the guest, and how much they hold.
+func travels(s *domain.Sight) {
+	if s.Obstacle != nil {
+		return
 	}
-	return ctx.Err()
+	// What runs decides, not what the object asks for by now.
+	disks := s.Desired
+	if s.State != nil && s.State.Alive() && s.State.Domain != nil {
+		disks = s.State.Domain
+	}
+	s.CopyDisks, s.CopyBytes = domain.CopyDisks(s.VMI, disks, s.Facts), size(domain.CopySources(s.VMI, disks, s.Facts))
+}
+
+// welcome opens the way for a guest that comes, once its files are in place: asked is
+// whether this node has not said yet that it is ready.
+func (r *Reconciler) welcome(ctx context.Context, key types.NamespacedName, s *domain.Sight, asked bool) {
+	if !asked {
+		r.listen(ctx, key, s, false)
+		return
+	}
+	if s.Obstacle != nil {
+		return
+	}
+	r.step(ctx, key, domain.TargetPrepared)
+	r.listen(ctx, key, s, true)
+	if s.Obstacle == nil {
+		r.step(ctx, key, domain.TargetListening)
+	}
+}
+
+// preparing tells whether the guest's migration has been asked for and its target has
+// not said yet that it is ready.
+func preparing(vmi *v1.VirtualMachineInstance) bool {
+	l, err := handoff.Of(vmi)
+	return err == nil && l.State == handoff.Preparing
 }
 
 // needsFiles tells as what this node may need the guest's files for what comes next;

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,16 @@ func (l *life) deed(do func() error) error {
 		return errKilled
 	}
 	return nil
+}
+
+// kill ends the process now.
+func (l *life) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left != 0 {
+		l.left = 0
+		close(l.dead)
+	}
 }
 
 // mortalClient is the client of a process with that life.
@@ -96,13 +107,32 @@ func (m mortal) Migrate(ctx context.Context, req domain.MigrationRequest) error 
 // died is closed when the first has.
 func (n *node) startMortal(t *testing.T, deeds int) (died <-chan struct{}) {
 	t.Helper()
-	l := newLife(deeds)
+	return n.startLife(t, newLife(deeds), func(*domainctrl.Reconciler) {})
+}
+
+// startDoomed runs an agent that dies at that step of a migration and another after it.
+func (n *node) startDoomed(t *testing.T, at domain.MigrationStep) (died <-chan struct{}) {
+	t.Helper()
+	l := newLife(math.MaxInt)
+	return n.startLife(t, l, func(r *domainctrl.Reconciler) {
+		r.OnStep = func(_ context.Context, _ types.NamespacedName, s domain.MigrationStep) {
+			if s == at {
+				l.kill()
+			}
+		}
+	})
+}
+
+func (n *node) startLife(t *testing.T, l *life, edit func(*domainctrl.Reconciler)) (died <-chan struct{}) {
+	t.Helper()
+	next := n.edit
 	n.edit = func(r *domainctrl.Reconciler) {
+		edit(r)
 		r.Client = mortalClient{r.Client, l}
 		r.Hypervisor = mortal{n.Hypervisor, n.Hypervisor, l}
 	}
 	stop := n.start(t)
-	n.edit = nil
+	n.edit = next
 	over := make(chan struct{})
 	ctx := t.Context()
 	go func() {

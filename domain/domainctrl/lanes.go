@@ -34,6 +34,7 @@ type lanes struct {
 	waits map[reconcile.Request]int // users who wait for the lane
 	fails map[reconcile.Request]int // in a row, of passes that were left
 	all   sync.WaitGroup
+	ended chan struct{} // closed when the last one has ended with the manager
 }
 
 // lane is a pass over one guest under way.
@@ -50,7 +51,10 @@ type lane struct {
 type pass func(context.Context) (reconcile.Result, error)
 
 func newLanes() *lanes {
-	return &lanes{under: map[reconcile.Request]*lane{}, waits: map[reconcile.Request]int{}, fails: map[reconcile.Request]int{}}
+	return &lanes{
+		under: map[reconcile.Request]*lane{}, waits: map[reconcile.Request]int{}, fails: map[reconcile.Request]int{},
+		ended: make(chan struct{}),
+	}
 }
 
 // source gives the lanes the controller's queue and the manager's context.
@@ -70,6 +74,7 @@ func (n *lanes) Start(ctx context.Context) error {
 	n.ctx = ctx // none begins from now on
 	n.mu.Unlock()
 	n.all.Wait()
+	close(n.ended)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
@@ -70,6 +71,7 @@ Owned Running []
 Moving Running [migrate-in/2 migrate-out/2]
 Undefine`,
 		p.b: `Prepared Running [migrate-in/2]
+Arrived Running [finalize/3]
 Owned Running []
 Releasing Running [stop/3]
 Shutdown
@@ -349,9 +351,11 @@ func abortedByTheLease(t *testing.T, p *pair) {
 }
 
 func tooLong(t *testing.T, p *pair) {
-	second := int64(1)
-	vmi := longMove(t, p, func(vmi *v1.VirtualMachineInstance) {
-		vmi.Status.MigrationState.VMIMConfigurationOptions = &v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: &second}
+	vmi := longMove(t, p, func(*v1.VirtualMachineInstance) {})
+	p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, l handoff.Lease) error {
+		now := metav1.Now().Rfc3339Copy()
+		l.Deadline = &now
+		return handoff.Put(vmi, l)
 	})
 	p.staysOn(t, vmi, "its deadline")
 }

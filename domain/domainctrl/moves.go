@@ -11,24 +11,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
+	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
 )
 
-// moves holds the live migrations this process is carrying out. It is a hint
-// only: what a restart needs is in the lease and at the hypervisor.
+// moves holds the live migrations this process is carrying out, and those it has found
+// going on and looks after. It is a hint only: what a restart needs is in the lease and
+// at the hypervisor.
 type moves struct {
 	clock clock.PassiveClock
+	every time.Duration // between two progresses that are told
 
 	mu      sync.Mutex
-	ctx     context.Context // set by the source's start; ends with the manager
+	ctx     context.Context // of the moves: ends when those left are given up
+	abandon context.CancelFunc
+	closed  bool // none begins any more
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	running map[types.NamespacedName]bool
+	running map[types.NamespacedName]*move
 	all     sync.WaitGroup // of those
 	over    map[types.NamespacedName]outcome
+}
+
+// move is a migration under way.
+type move struct {
+	progress domain.Progress // as seen last
+	shown    *domain.Progress
+	shownAt  time.Time
+	mode     v1.MigrationMode
 }
 
 // outcome is how a move ended.
@@ -37,41 +49,83 @@ type outcome struct {
 	failure string
 }
 
-func newMoves(c clock.PassiveClock) *moves {
-	return &moves{clock: c, running: map[types.NamespacedName]bool{}, over: map[types.NamespacedName]outcome{}}
+func newMoves(c clock.PassiveClock, every time.Duration) *moves {
+	return &moves{clock: c, every: every, running: map[types.NamespacedName]*move{}, over: map[types.NamespacedName]outcome{}}
 }
 
-// source gives the moves the controller's queue and the manager's context.
+// source gives the moves the controller's queue. They outlive the manager that ends, for
+// a while; see [Reconciler.drain].
 func (m *moves) source() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.ctx, m.queue = ctx, q
+		m.ctx, m.abandon = context.WithCancel(context.WithoutCancel(ctx))
+		m.queue = q
 		return nil
 	})
 }
 
-// Start lets a manager wait for the moves when it ends: each call at the hypervisor
-// ends with it.
-func (m *moves) Start(ctx context.Context) error {
-	<-ctx.Done()
+// close lets none begin from now on.
+func (m *moves) close() {
 	m.mu.Lock()
-	m.ctx = ctx // none begins from now on
-	m.mu.Unlock()
-	m.all.Wait()
-	return nil
+	defer m.mu.Unlock()
+	m.closed = true
 }
 
-// NeedLeaderElection is false: every node moves its own guests.
-func (m *moves) NeedLeaderElection() bool { return false }
+// end gives up those that are under way and waits until the hypervisor has said what has
+// become of each.
+func (m *moves) end() {
+	m.mu.Lock()
+	m.closed = true
+	abandon := m.abandon
+	m.mu.Unlock()
+	if abandon != nil {
+		abandon()
+	}
+	m.all.Wait()
+}
 
-// state tells whether a move of the guest is running here, and why and when the
-// last one ended.
-func (m *moves) state(key types.NamespacedName) (moving bool, failure string, ended time.Time) {
+// see fills in whether a move of the guest is running here and what is to be told of it,
+// and why and when the last one ended.
+func (m *moves) see(key types.NamespacedName, s *domain.Sight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last := m.over[key]
-	return m.running[key], last.failure, last.at
+	s.MoveFailure, s.MoveEnded = last.failure, last.at
+	if mv := m.running[key]; mv != nil {
+		s.Moving, s.Shown, s.MoveMode = true, mv.shown, mv.mode
+	}
+}
+
+// under tells whether a move of the guest is running here.
+func (m *moves) under(key types.NamespacedName) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running[key] != nil
+}
+
+// keys are the guests that are being moved.
+func (m *moves) keys() []types.NamespacedName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []types.NamespacedName
+	for key := range m.running {
+		out = append(out, key)
+	}
+	return out
+}
+
+// progresses tell how far the moves have come that have been seen at the hypervisor.
+func (m *moves) progresses() map[types.NamespacedName]domain.Progress {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[types.NamespacedName]domain.Progress{}
+	for key, mv := range m.running {
+		if mv.shown != nil {
+			out[key] = mv.progress
+		}
+	}
+	return out
 }
 
 // forget drops what is remembered of a guest that is nothing to this node.
@@ -81,56 +135,47 @@ func (m *moves) forget(key types.NamespacedName) {
 	delete(m.over, key)
 }
 
-// begin runs move beside the workers, at most one for a guest, and looks at
-// the guest again when it ends.
-func (m *moves) begin(key types.NamespacedName, move func(context.Context) error) error {
+// report notes how far the guest's move has come, and asks for a pass when there is
+// something to tell: a new mode at once, all else now and then.
+func (m *moves) report(key types.NamespacedName, p domain.Progress, mode v1.MigrationMode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.queue == nil {
+	mv := m.running[key]
+	if mv == nil {
+		return
+	}
+	mv.progress = p
+	now := m.clock.Now()
+	if mv.shown != nil && mv.mode == mode && now.Sub(mv.shownAt) < m.every {
+		return
+	}
+	mv.shown, mv.shownAt, mv.mode = &p, now, mode
+	m.queue.Add(reconcile.Request{NamespacedName: key})
+}
+
+// begin runs carry beside the workers, at most one for a guest, and looks at the guest
+// again when it ends; carry tells why the guest has not moved, nothing if it has.
+func (m *moves) begin(key types.NamespacedName, carry func(context.Context) (failure string)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.queue == nil:
 		return fmt.Errorf("domainctrl: migrate %s: the controller has not started", key)
-	}
-	if m.running[key] {
+	case m.running[key] != nil:
 		return nil
+	case m.closed:
+		return fmt.Errorf("domainctrl: migrate %s: the controller ends: %w", key, context.Canceled)
 	}
-	if err := m.ctx.Err(); err != nil {
-		return fmt.Errorf("domainctrl: migrate %s: the controller ends: %w", key, err)
-	}
-	m.running[key] = true
+	m.running[key] = &move{}
 	delete(m.over, key)
 	ctx, queue := m.ctx, m.queue
 	m.all.Go(func() {
-		err := move(ctx)
+		failure := carry(ctx)
 		m.mu.Lock()
 		delete(m.running, key)
-		end := outcome{at: m.clock.Now()}
-		if err != nil {
-			end.failure = err.Error()
-		}
-		m.over[key] = end
+		m.over[key] = outcome{at: m.clock.Now(), failure: failure}
 		m.mu.Unlock()
 		queue.Add(reconcile.Request{NamespacedName: key})
 	})
 	return nil
-}
-
-// migrate begins the migration of a guest. Once it is under way the hypervisors
-// finish it, whatever becomes of the way to the API server.
-func (r *Reconciler) migrate(ctx context.Context, v view, t domain.Task) error {
-	m, able := r.Hypervisor.(domain.Migrator)
-	if !able {
-		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
-	}
-	log := ctrl.LoggerFrom(ctx)
-	log.Info("Beginning a live migration", "destination", t.Request.DestinationURI, "disks", t.Request.CopyDisks)
-	return r.moves.begin(types.NamespacedName{Namespace: v.vmi.Namespace, Name: v.vmi.Name}, func(ctx context.Context) error {
-		ctx, span := tracer.Start(ctx, "node.LiveMigration")
-		defer span.End()
-		if _, err := r.within(v, t); err != nil {
-			return err
-		}
-		began := r.Clock.Now()
-		err := m.Migrate(ctx, t.Request)
-		log.Info("A live migration ended", "seconds", r.Clock.Since(began).Seconds(), "error", err)
-		return err
-	})
 }

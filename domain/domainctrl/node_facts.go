@@ -40,3 +40,15 @@ func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance
 	}
 	return nil
 }
+
+// migrations is what the cluster says about migrations; nil for KubeVirt's defaults.
+func (w *Workspace) migrations(ctx context.Context) (*v1.MigrationConfiguration, error) {
+	if w.Settings == nil {
+		return nil, nil
+	}
+	kv, err := w.Settings(ctx)
+	if err != nil || kv == nil {
+		return nil, err
+	}
+	return kv.Spec.Configuration.MigrationConfiguration, nil
+}

@@ -3,62 +3,21 @@
 package domainctrl_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/domain/domainctrl"
-	"github.com/virtloom/virtloom/domain/domaintest"
 )
-
-// beat lets a node report until stop is called, and returns the node.
-func beat(t *testing.T, hv *domaintest.Hypervisor, c client.Client) (stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	h := &domainctrl.Heartbeat{NodeName: "node-a", Client: c, Hypervisor: hv, Every: interval}
-	go func() { ended <- h.Start(ctx) }()
-	return func() error {
-		cancel()
-		return <-ended
-	}
-}
-
-func TestAHeartbeatSaysWhetherTheHypervisorAnswers(t *testing.T) {
-	c := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{"kept": "yes"}}}).Build()
-	hv := domaintest.New("node-a")
-	schedulable := func(want string) {
-		t.Helper()
-		eventually(t, "schedulable="+want, func() bool {
-			n := &corev1.Node{}
-			must(t, c.Get(t.Context(), client.ObjectKey{Name: "node-a"}, n))
-			return n.Labels[v1.NodeSchedulable] == want && n.Annotations[v1.VirtHandlerHeartbeat] != "" && n.Labels["kept"] == "yes"
-		})
-	}
-	stop := beat(t, hv, c)
-	schedulable("true")
-	hv.Disconnect()
-	schedulable("false")
-	hv.Reconnect()
-	schedulable("true")
-	must(t, stop())
-	schedulable("false")
-}
-
-func TestAHeartbeatNeedsItsFields(t *testing.T) {
-	says(t, (&domainctrl.Heartbeat{}).Start(t.Context()), "NodeName", "Client", "Hypervisor")
-}
 
 func TestAReconcilerNamesWhatItLacks(t *testing.T) {
 	says(t, (&domainctrl.Reconciler{}).SetupWithManager(nil),
-		"NodeName", "Address", "Port", "Hypervisor", "Workspace", "Client", "APIReader", "Caches")
+		"NodeName", "Transport", "Hypervisor", "Workspace", "Client", "APIReader", "Caches")
 }
 
 func claimOn(source corev1.PersistentVolumeSource, change ...func(*corev1.PersistentVolumeClaim)) []client.Object {

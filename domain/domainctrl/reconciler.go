@@ -39,6 +39,13 @@ const DefaultLaneAfter = time.Second
 // DefaultCallTimeout bounds one question to, or operation of, the hypervisor.
 const DefaultCallTimeout = 30 * time.Second
 
+// DefaultProgressEvery is how often, at most, the progress of a migration is stored.
+const DefaultProgressEvery = 5 * time.Second
+
+// DefaultCloseAfter is how long the way of a migration stays open when the guest has
+// come: longer than a source's hypervisor waits for an answer over a link that is cut.
+const DefaultCloseAfter = time.Minute
+
 // DefaultResync is how often everything on the node is looked at without a
 // cause.
 const DefaultResync = 2 * time.Minute
@@ -50,13 +57,15 @@ var tracer = otel.Tracer("github.com/virtloom/virtloom/domain/domainctrl")
 type Reconciler struct {
 	// NodeName is the name of the Kubernetes Node this process serves.
 	NodeName string
-	// Address is the IP address at which other nodes' hypervisors reach this
-	// node's, and Port the port there.
-	Address string
-	Port    int
+	// Transport carries migrations to and from other nodes. What flows has to outlive the
+	// manager's end; see DrainWithin.
+	Transport domain.Transport
 	// Hypervisor is the node's. Live migration needs it to be a
 	// domain.Migrator as well.
 	Hypervisor domain.Hypervisor
+	// Connector finds the hypervisors of guests that have one each; Hypervisor is then
+	// the fleet of them. Defaults to none: Hypervisor runs all guests.
+	Connector domain.Connector
 	// Informer knows the domains of Hypervisor; whoever made it runs it. Defaults to
 	// one of the reconciler's own, which the manager runs.
 	Informer *domain.Informer
@@ -76,14 +85,30 @@ type Reconciler struct {
 	CallTimeout time.Duration
 	// Resync defaults to DefaultResync.
 	Resync time.Duration
+	// ProgressEvery is how often, at most, the progress of a migration is stored
+	// ([domain.MigrationProgress]). Defaults to DefaultProgressEvery.
+	ProgressEvery time.Duration
+	// DrainWithin is how long the end of the manager waits for migrations from and to
+	// this node that have begun, before it aborts those from here. Defaults to
+	// DefaultDrainWithin; a negative one aborts them at once. The manager has to wait
+	// for longer (GracefulShutdownTimeout), and the Pod as well.
+	DrainWithin time.Duration
+	// CloseAfter is how long the way of a migration stays open at its target when the
+	// guest has come. Defaults to DefaultCloseAfter.
+	CloseAfter time.Duration
+	// OnStep is told of the steps of migrations, and can hold them up: for tests, and
+	// for tracing. Nil tells nobody.
+	OnStep StepFunc
 	// LaneAfter is how long a worker waits for the pass over a guest before it turns
 	// to the next one, and the pass goes on beside the workers. Defaults to
 	// DefaultLaneAfter.
 	LaneAfter time.Duration
 
+	drained  chan struct{} // closed when the migrations have ended with the manager
 	moves    *moves
 	lanes    *lanes
 	agents   *agents
+	passages passages
 	troubles troubles
 	notices  notices
 	silences silences
@@ -95,15 +120,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := r.complete(); err != nil {
 		return err
 	}
-	r.moves, r.lanes = newMoves(r.Clock), newLanes()
+	r.moves, r.lanes, r.drained = newMoves(r.Clock, r.ProgressEvery), newLanes(), make(chan struct{})
 	if err := r.inform(mgr); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("node").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		WatchesRawSource(r.moves.source()).
-		WatchesRawSource(r.lanes.source()).
-		WatchesRawSource(r.agents.source()).
+		WatchesRawSource(r.alone(r.moves.source(), r.lanes.source(), r.agents.source())).
 		WatchesRawSource(Source(r.Informer)).
 		WatchesRawSource(r.resyncs())
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
@@ -127,7 +150,7 @@ func (i informing) NeedLeaderElection() bool { return false }
 
 // inform lets the manager run what goes on beside the workers.
 func (r *Reconciler) inform(mgr ctrl.Manager) error {
-	beside := []manager.Runnable{r.lanes, r.moves}
+	beside := []manager.Runnable{r.lanes, draining{r}}
 	if r.Informer == nil {
 		r.Informer = &domain.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
 		beside = append(beside, informing{r.Informer})
@@ -151,8 +174,7 @@ func (r *Reconciler) complete() error {
 		}
 	}
 	need(r.NodeName != "", "NodeName")
-	need(r.Address != "", "Address")
-	need(r.Port != 0, "Port")
+	need(r.Transport != nil, "Transport")
 	need(r.Hypervisor != nil, "Hypervisor")
 	need(r.Workspace != nil, "Workspace")
 	need(r.Client != nil, "Client")
@@ -164,14 +186,16 @@ func (r *Reconciler) complete() error {
 	if r.Workers == 0 {
 		r.Workers = DefaultWorkers
 	}
-	if r.CallTimeout == 0 {
-		r.CallTimeout = DefaultCallTimeout
-	}
-	if r.Resync == 0 {
-		r.Resync = DefaultResync
-	}
-	if r.LaneAfter == 0 {
-		r.LaneAfter = DefaultLaneAfter
+	for _, o := range []struct {
+		is        *time.Duration
+		otherwise time.Duration
+	}{
+		{&r.CallTimeout, DefaultCallTimeout}, {&r.Resync, DefaultResync}, {&r.LaneAfter, DefaultLaneAfter},
+		{&r.ProgressEvery, DefaultProgressEvery}, {&r.CloseAfter, DefaultCloseAfter}, {&r.DrainWithin, DefaultDrainWithin},
+	} {
+		if *o.is == 0 {
+			*o.is = o.otherwise
+		}
 	}
 	return errors.Join(missing...)
 }
@@ -227,9 +251,14 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("role", string(plan.Role)),
 		attribute.Int("tasks", len(plan.Tasks)), attribute.Int("differences", len(plan.Differences)))
 	stored := changed(v.vmi, plan.VMI)
+	was, want := v.leases()
+	r.step(ctx, key, v.noticed(r.NodeName)...)
 	if v.word, err = r.store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
+	r.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
+	closes := r.release(key, v, was, want)
+	r.adopt(ctx, key, v, want)
 	failed := r.act(ctx, v)
 	if err = causes(failed); outdated(err) {
 		return reconcile.Result{}, err
@@ -241,7 +270,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	if plan.Role == domain.RoleNone || plan.Role == "" {
 		r.moves.forget(key)
 	}
-	return r.result(plan, stored), nil
+	return r.result(plan, stored, closes), nil
 }
 
 // causes is why tasks failed, nil if none did.
@@ -270,15 +299,20 @@ func (r *Reconciler) failed(ctx context.Context, plan domain.Plan, err error) (r
 const failedRetry = time.Second
 
 // result says when to look again. After tasks the guest looks different, which
-// the hypervisor's hint would tell as well; looking at once saves the wait.
-func (r *Reconciler) result(plan domain.Plan, stored bool) reconcile.Result {
-	if plan.RequeueAt != nil {
-		return reconcile.Result{RequeueAfter: max(plan.RequeueAt.Sub(r.Clock.Now()), time.Millisecond)}
-	}
-	if len(plan.Tasks) > 0 && stored && plan.Role != domain.RoleNone {
+// the hypervisor's hint would tell as well; looking at once saves the wait. closes is
+// when something is to be closed; zero if nothing is.
+func (r *Reconciler) result(plan domain.Plan, stored bool, closes time.Time) reconcile.Result {
+	at := plan.RequeueAt
+	if at == nil && len(plan.Tasks) > 0 && stored && plan.Role != domain.RoleNone {
 		return reconcile.Result{RequeueAfter: time.Millisecond}
 	}
-	return reconcile.Result{}
+	if !closes.IsZero() && (at == nil || closes.Before(*at)) {
+		at = &closes
+	}
+	if at == nil {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(at.Sub(r.Clock.Now()), time.Millisecond)}
 }
 
 func logger(ctx context.Context) logr.Logger { return ctrl.LoggerFrom(ctx) }

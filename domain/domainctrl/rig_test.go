@@ -118,16 +118,16 @@ func (n *node) agent(t *testing.T) (ctrl.Manager, *domainctrl.Reconciler) {
 	if testing.Verbose() {
 		log = testr.New(t)
 	}
-	mgr, err := ctrl.NewManager(n.c.Config(rig.UserNode), ctrl.Options{
+	mgr, err := ctrl.NewManager(n.c.Config(rig.NodeUser(n.name)), ctrl.Options{
 		Scheme: n.c.scheme, Logger: log, Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &skip},
 	})
 	must(t, err)
-	caches, err := domainctrl.NewCaches(n.c.Config(rig.UserNode), n.c.scheme, n.name)
+	caches, err := domainctrl.NewCaches(n.c.Config(rig.NodeUser(n.name)), n.c.scheme, n.name)
 	must(t, err)
 	r := &domainctrl.Reconciler{
-		NodeName: n.name, Address: "127.0.0.1", Port: n.port, Hypervisor: n.Hypervisor, Workspace: n.workspace(),
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches,
+		NodeName: n.name, Transport: domain.DirectTransport{Address: "127.0.0.1", Port: n.port}, Hypervisor: n.Hypervisor, Workspace: n.workspace(),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches, DrainWithin: -1,
 	}
 	if n.edit != nil {
 		n.edit(r)

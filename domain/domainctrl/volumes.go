@@ -70,10 +70,10 @@ func (v volume) check() error {
 	return nil
 }
 
-// ran tells whether the guest has been started: what it shares with other nodes
-// is then there, or is not shared.
+// ran tells whether the guest has been started on the volume: what it shares with other
+// nodes is then there, or is not shared.
 func (v volume) ran() bool {
-	return v.vmi.Status.Phase == v1.Running
+	return v.vmi.Status.Phase == v1.Running && !v.replacement()
 }
 
 // image makes sure that the disk of the volume is a regular file, one of that
@@ -166,6 +166,9 @@ func (w *Workspace) volume(ctx context.Context, v volume) (domain.DiskSource, er
 	if !domain.Plugged(v.vmi, v.Volume) {
 		return w.arrived(ctx, v), nil
 	}
+	if w.Volumes != nil && v.attached() {
+		return w.hotplugged(ctx, v)
+	}
 	for _, k := range kinds {
 		if !k.applies(v.Volume) {
 			continue
@@ -193,6 +196,13 @@ func (w *Workspace) arrived(ctx context.Context, v volume) domain.DiskSource {
 	}
 	if name == "" {
 		return domain.DiskSource{}
+	}
+	if w.Volumes != nil {
+		src, err := w.hotplugged(ctx, v)
+		if err != nil {
+			return domain.DiskSource{}
+		}
+		return src
 	}
 	c, err := w.locate(ctx, v, "", name)
 	src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
@@ -312,41 +322,6 @@ func (v volume) device(field, path string) error {
 		return nil
 	}
 	return v.fault(field, fmt.Sprintf("%q is not a block device", path), "attach the volume to the node", err)
-}
-
-// containerDisk puts a writable overlay over the image's disk; what the guest
-// writes is gone when it ends.
-func (w *Workspace) containerDisk(ctx context.Context, v volume) (domain.DiskSource, error) {
-	base, overlay := v.file(".base"), v.file(".qcow2")
-	fault := func(reason string, err error) error {
-		return v.fault("containerDisk.image", reason, "make the image available on the node, or correct its name", err)
-	}
-	path := v.ContainerDisk.Path
-	if path == "" && !exists(base) {
-		if w.Images == nil {
-			return domain.DiskSource{}, fault("no image store is configured on the node", nil)
-		}
-		files, err := w.Images.List(ctx, v.ContainerDisk.Image, containerDiskDir)
-		if err != nil {
-			return domain.DiskSource{}, fault("the image cannot be read", err)
-		}
-		if len(files) != 1 {
-			return domain.DiskSource{}, fault(fmt.Sprintf("the image has %d files in %s, not one", len(files), containerDiskDir), nil)
-		}
-		path = files[0]
-	}
-	if err := w.extract(ctx, v.ContainerDisk.Image, path, base); err != nil {
-		return domain.DiskSource{}, fault("the disk cannot be read from the image", err)
-	}
-	format, err := imageFormat(base)
-	if err != nil {
-		return domain.DiskSource{}, fault("the image's disk cannot be read", err)
-	}
-	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", format, "-b", base); err != nil {
-		return domain.DiskSource{}, fault("no overlay can be made for the image's disk", err)
-	}
-	return domain.DiskSource{Path: overlay, Format: "qcow2",
-		Backing: &domain.DiskSource{Path: base, Format: format, ReadOnly: true}}, nil
 }
 
 func (w *Workspace) emptyDisk(ctx context.Context, v volume) (domain.DiskSource, error) {

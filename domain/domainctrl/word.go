@@ -32,7 +32,8 @@ type word struct {
 // sight of the guest come to.
 type view struct {
 	word
-	plan domain.Plan
+	sight domain.Sight
+	plan  domain.Plan
 }
 
 // touchesGuest tells whether the plan does anything to a guest or its files.
@@ -87,9 +88,9 @@ func absent(err error) bool {
 // nobody knows who that is.
 func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w word) (view, error) {
 	v := view{word: w}
-	s, err := r.look(ctx, key, w.vmi)
-	if err == nil {
-		v.plan, err = domain.Decide(s, r.Clock.Now())
+	var err error
+	if v.sight, err = r.look(ctx, key, w.vmi); err == nil {
+		v.plan, err = domain.Decide(v.sight, r.Clock.Now())
 	}
 	unreadable := ""
 	if errors.Is(err, handoff.ErrNotALease) {

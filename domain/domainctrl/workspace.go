@@ -80,6 +80,12 @@ type Workspace struct {
 	// DedicatedCPUs is asked for guests with dedicated CPUs; nil means that the node
 	// has none.
 	DedicatedCPUs DedicatedCPUs
+	// Volumes gives access to disks that Pods hold for guests; nil means that images
+	// come from Images and plugged volumes from Claims.
+	Volumes Volumes
+	// Networks gets guests' networks ready; nil means that the hypervisor plugs all of
+	// them into Bridge, which is there.
+	Networks Networks
 
 	owners owners
 }
@@ -119,14 +125,14 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := w.describe(ctx, vmi, host, &f); err != nil {
 		return f, err
 	}
-	for _, n := range vmi.Spec.Networks {
-		f.Bridges[n.Name] = w.Bridge
-	}
 	if err := w.owners.note(w.Root, vmi); err != nil {
 		return f, err
 	}
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return f, fmt.Errorf("domainctrl: directory of the guest: %w", err)
+	}
+	if err := w.networks(ctx, vmi, &f); err != nil {
+		return f, err
 	}
 	if f.Kernel, f.Initrd, err = w.kernel(ctx, vmi, f.Dir); err != nil {
 		return f, err
@@ -147,6 +153,21 @@ func (w *Workspace) Remove(uid types.UID) error {
 		return fmt.Errorf("domainctrl: remove the files of guest %s: %w", uid, err)
 	}
 	return w.owners.forget(w.Root, uid)
+}
+
+// Clear releases what other parts of the node hold for the guest, and deletes its
+// files. A guest without any is a success.
+func (w *Workspace) Clear(ctx context.Context, uid types.UID) error {
+	if uid == "" {
+		return nil
+	}
+	if err := checkUID(uid); err != nil {
+		return err
+	}
+	if err := w.release(ctx, uid); err != nil {
+		return err
+	}
+	return w.Remove(uid)
 }
 
 // Owners returns the guests that have files on the node, those of earlier

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// failing is a connector of launchers that cannot be reached.
+type failing struct{ err error }
+
+func (f failing) Connect(context.Context, *v1.VirtualMachineInstance, *corev1.Pod) (domain.Hypervisor, error) {
+	return nil, f.err
+}
+
+// TestAGuestWhoseLauncherDoesNotAnswerIsNotGone has agents that were just started: their
+// fleets do not know the guest's launcher yet.
+func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
+	const here, there, job = "node-a", "node-b", types.UID("migration-1")
+	deleted := metav1.Now()
+	for name, tt := range map[string]struct {
+		lease   handoff.Lease
+		phase   v1.VirtualMachineInstancePhase
+		deleted *metav1.Time
+	}{
+		"it runs here":                        {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Running, nil},
+		"it is being deleted":                 {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Running, &deleted},
+		"it is about to end":                  {handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: here}, v1.Running, &deleted},
+		"it is final":                         {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Failed, nil},
+		"only this node can tell where it is": {handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: there, Target: here, Tag: job, Stalled: true}, v1.Running, nil},
+		"its source was fenced":               {handoff.Lease{State: handoff.Fenced, Epoch: 3, Target: here, Tag: job}, v1.Running, nil},
+		"it comes, and is being deleted":      {handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: there, Target: here, Tag: job, Stalled: true}, v1.Running, &deleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1", DeletionTimestamp: tt.deleted},
+				Status:     v1.VirtualMachineInstanceStatus{Phase: tt.phase},
+			}
+			if err := handoff.Put(vmi, tt.lease); err != nil {
+				t.Fatal(err)
+			}
+			for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, domain.ErrUnsupported} {
+				r := &Reconciler{
+					NodeName: here, Hypervisor: &domain.Fleet{}, Connector: failing{fmt.Errorf("dial: %w", answer)}, Informer: &domain.Informer{},
+					Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
+				}
+				r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
+				key := types.NamespacedName{Namespace: "ns", Name: "guest"}
+				s, err := r.look(t.Context(), key, vmi)
+				if err != nil {
+					continue // nothing is decided
+				}
+				plan, err := domain.Decide(s, time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				after, err := handoff.Of(plan.VMI)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if after.State == handoff.Released || after.Epoch != tt.lease.Epoch || after.Target != tt.lease.Target || plan.VMI.Status.Phase != tt.phase {
+					t.Errorf("%v: the lease became %+v, the phase %s", answer, after, plan.VMI.Status.Phase)
+				}
+				for _, task := range plan.Tasks {
+					t.Errorf("%v: %s", answer, task)
+				}
+			}
+		})
+	}
+}
+
+// TestAGuestWhoseLauncherIsNotThereIsGone has launchers that are known to have ended.
+func TestAGuestWhoseLauncherIsNotThereIsGone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state   handoff.State
+		blocked bool
+	}{
+		"wanted": {handoff.Owned, true}, "about to end": {handoff.Releasing, false}, "of a node that was silent": {handoff.Lost, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest"}, Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+			l := handoff.Lease{State: tt.state, Epoch: 1, Holder: "node-a"}
+			if tt.state == handoff.Lost {
+				l.Was = handoff.Owned
+			}
+			if err := handoff.Put(vmi, l); err != nil {
+				t.Fatal(err)
+			}
+			r := &Reconciler{NodeName: "node-a", Connector: failing{domain.ErrNotReady}, CallTimeout: time.Minute}
+			s := domain.Sight{VMI: vmi}
+			if err := r.connect(t.Context(), &s); err != nil || (s.Obstacle != nil) != tt.blocked {
+				t.Errorf("error %v, obstacle %v; want an obstacle: %t", err, s.Obstacle, tt.blocked)
+			}
+		})
+	}
+}
+
+// listener is a transport that tells by which passage it listens.
+type listener struct {
+	domain.DirectTransport
+	heard domain.Passage
+}
+
+func (l *listener) Listen(ctx context.Context, p domain.Passage) (domain.Listening, error) {
+	l.heard = p
+	return l.DirectTransport.Listen(ctx, p)
+}
+
+func TestAWayInUseIsNotOpenedAnew(t *testing.T) {
+	way := &listener{DirectTransport: domain.DirectTransport{Address: "192.0.2.1", Port: 1}}
+	r := &Reconciler{NodeName: "node-a", Transport: way, CallTimeout: time.Minute}
+	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
+	s := domain.Sight{VMI: &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"},
+		Status: v1.VirtualMachineInstanceStatus{
+			MigrationMethod: v1.BlockMigration,
+			MigrationState:  &v1.VirtualMachineInstanceMigrationState{MigrationUID: "migration-1", SourceNode: "node-b", TargetNode: "node-a"},
+		},
+	}}
+	r.listen(t.Context(), key, &s, true)
+	opened := way.heard
+	if !opened.CopyDisks || opened.Peer != "node-b" {
+		t.Fatalf("listens by %+v", opened)
+	}
+	s.VMI.Status.MigrationMethod = v1.LiveMigration
+	if r.listen(t.Context(), key, &s, false); way.heard != opened {
+		t.Errorf("on its way the guest meets %+v instead of %+v", way.heard, opened)
+	}
+	if r.listen(t.Context(), key, &s, true); way.heard.CopyDisks {
+		t.Errorf("before anything has begun what the object says was not heeded: %+v", way.heard)
+	}
+	s.VMI.Status.MigrationState.MigrationUID, s.VMI.Status.MigrationMethod = "migration-2", v1.BlockMigration
+	if r.listen(t.Context(), key, &s, false); way.heard.Migration != "migration-2" || !way.heard.CopyDisks {
+		t.Errorf("another migration goes by %+v", way.heard)
+	}
+}

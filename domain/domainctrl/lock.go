@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	// lockFile, in the root of a workspace, is held by the agent that uses it.
+	lockFile = "agent.lock"
+	// lockWithin is how long an agent waits for another one to end: less than a
+	// controller waits for its sources.
+	lockWithin = 100 * time.Second
+	// lockEvery is how often it looks.
+	lockEvery = 200 * time.Millisecond
+)
+
+// Lock makes this process the only one that uses the workspace, until unlock is called
+// or the process ends: what a second agent of the node does at the same time would be
+// done twice. It waits for another one until ctx ends; the error then names that one.
+func (w *Workspace) Lock(ctx context.Context) (unlock func() error, err error) {
+	if err := os.MkdirAll(w.Root, 0o700); err != nil {
+		return nil, fmt.Errorf("domainctrl: directory of the node: %w", err)
+	}
+	path := filepath.Join(w.Root, lockFile)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // a fixed name in the node's directory
+	if err != nil {
+		return nil, fmt.Errorf("domainctrl: lock the node: %w", err)
+	}
+	if err := lock(ctx, f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	// Who holds it is for people, and of no consequence.
+	if err := f.Truncate(0); err == nil {
+		_, _ = fmt.Fprintf(f, "process %d\n", os.Getpid())
+	}
+	return f.Close, nil
+}
+
+// lock waits for the lock of a file, which goes with the file's being closed.
+func lock(ctx context.Context, f *os.File) error {
+	t := time.NewTicker(lockEvery)
+	defer t.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("domainctrl: lock %s: %w", f.Name(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("domainctrl: lock %s: another agent of this node holds it, %s; stop that one first: %w", f.Name(), holder(f), ctx.Err())
+		case <-t.C:
+		}
+	}
+}
+
+// holder is what the holder of the lock says of itself.
+func holder(f *os.File) string {
+	text := make([]byte, 64)
+	n, err := f.ReadAt(text, 0)
+	if n == 0 && err != nil {
+		return "of which nothing is known"
+	}
+	return strings.ToValidUTF8(strings.TrimSpace(string(text[:n])), "?")
+}
+
+// alone starts sources once this process is the node's only agent, which it is until
+// its passes and migrations have ended.
+func (r *Reconciler) alone(sources ...source.Source) source.Source {
+	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		within, cancel := context.WithTimeout(ctx, lockWithin)
+		defer cancel()
+		unlock, err := r.Workspace.Lock(within)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, s := range sources {
+			errs = append(errs, s.Start(ctx, q))
+		}
+		go func() {
+			<-ctx.Done()
+			<-r.lanes.ended
+			<-r.drained
+			if err := unlock(); err != nil {
+				logger(ctx).Error(err, "Cannot unlock the node")
+			}
+		}()
+		return errors.Join(errs...)
+	})
+}

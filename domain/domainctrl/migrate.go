@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// migrate begins the migration of a guest. Once it is under way the hypervisors
+// finish it, whatever becomes of the way to the API server.
+func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v view, t domain.Task) error {
+	m, able := r.Hypervisor.(domain.Migrator)
+	if !able {
+		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
+	}
+	log := logger(ctx)
+	log.Info("Beginning a live migration", "destination", t.Passage.Peer, "disks", t.Request.CopyDisks)
+	// The guest may have come by the name by which it leaves: no pass shall close that.
+	r.passages.drop(key)
+	return r.moves.begin(key, func(ctx context.Context) string {
+		ctx, span := tracer.Start(ctx, "node.LiveMigration")
+		defer span.End()
+		if _, err := r.within(v, t); err != nil {
+			return err.Error()
+		}
+		route, err := r.Transport.Dial(ctx, t.Passage, t.To)
+		if err != nil {
+			return fmt.Sprintf("node %s cannot be reached: %v", t.Passage.Peer, err)
+		}
+		defer r.Transport.Close(t.Passage.Key)
+		r.step(ctx, key, domain.SourceDialled)
+		req := t.Request
+		req.Migration = t.Passage.Migration
+		req.DestinationURI, req.MigrateURI, req.DisksURI = route.DestinationURI, route.MigrateURI, route.DisksURI
+		began := r.Clock.Now()
+		w := r.watch(key, m, v)
+		watched := w.beside(ctx)
+		err = m.Migrate(ctx, req)
+		watched()
+		if errors.Is(err, domain.ErrDisconnected) {
+			w.finish(ctx) // it goes on without us, and needs the way
+		}
+		r.step(ctx, key, domain.SourceReturned)
+		took := r.Clock.Since(began).Seconds()
+		log.Info("A live migration ended", "seconds", took, "error", err)
+		if err != nil {
+			return w.failure(ctx, err)
+		}
+		if r.Recorder != nil {
+			r.Recorder.Eventf(v.vmi, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest has left node %s after %.1f s: %s", r.NodeName, took, w.result(ctx))
+		}
+		return ""
+	})
+}
+
+// adopt looks after a migration that an earlier process of this agent has begun and the
+// hypervisor carries on with.
+func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v view, lease handoff.Lease) {
+	m, able := r.Hypervisor.(domain.Migrator)
+	if !able || lease.State != handoff.Moving || lease.Holder != r.NodeName {
+		return
+	}
+	if v.sight.Moving || !v.sight.MoveActive || torn(v.sight.State) {
+		return
+	}
+	err := r.moves.begin(key, func(ctx context.Context) string {
+		w := r.watch(key, m, v)
+		w.takeUp(v.vmi.Status.MigrationState)
+		w.finish(ctx)
+		return w.failure(ctx, nil)
+	})
+	if err != nil {
+		logger(ctx).Error(err, "Cannot look after a live migration")
+	}
+}
+
+// torn tells whether the guest's memory is spread over two nodes that have lost each
+// other, which no looking after helps.
+func torn(st *domain.State) bool {
+	return st != nil && st.Status == domain.StatusPaused && st.Reason == domain.ReasonPostcopyFailed
+}
