@@ -211,6 +211,7 @@ func (d *decision) conclude() {
 	if d.s.Migration.DeletionTimestamp != nil && st.Phase != v1.MigrationSucceeded {
 		setCondition(st, isTrue(v1.VirtualMachineInstanceMigrationAbortRequested, "", "the migration was deleted"), d.stamp())
 	}
+	d.mirror()
 	if d.final() {
 		d.plan.Deadline = time.Time{}
 		dropCondition(st, ConditionWaiting)

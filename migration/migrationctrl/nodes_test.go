@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/internal/rig"
 )
 
 // hold is an annotation of a guest that stops the nodes before a step: one of
@@ -33,7 +32,7 @@ type nodes struct{ client client.Client }
 
 func (c *cluster) startNodes(t *testing.T) {
 	t.Helper()
-	mgr := c.manager(t, rig.UserNode)
+	mgr := c.manager(t, "all-nodes")
 	n := &nodes{client: mgr.GetClient()}
 	if err := ctrl.NewControllerManagedBy(mgr).Named("nodes").For(&v1.VirtualMachineInstance{}).Complete(n); err != nil {
 		t.Fatal(err)

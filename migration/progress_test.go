@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// says makes the guest tell how far its migration has come.
+func (w *world) says(mode v1.MigrationMode, message string) {
+	c := v1.VirtualMachineInstanceCondition{Type: domain.MigrationProgress, Status: corev1.ConditionTrue, Reason: string(mode), Message: message}
+	w.silent()
+	w.vmi.Status.Conditions = append(w.vmi.Status.Conditions, c)
+}
+
+// silent makes the guest tell nothing any more.
+func (w *world) silent() {
+	w.vmi.Status.Conditions = slices.DeleteFunc(w.vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == domain.MigrationProgress
+	})
+}
+
+// shows compares what the migration tells.
+func (w *world) shows(want *v1.VirtualMachineInstanceMigrationCondition) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, Condition(w.migration.Status, ConditionProgress)); diff != "" {
+		w.t.Errorf("progress (-want +got):\n%s", diff)
+	}
+}
+
+func progressAt(at time.Time, s corev1.ConditionStatus, mode, message string) *v1.VirtualMachineInstanceMigrationCondition {
+	return &v1.VirtualMachineInstanceMigrationCondition{
+		Type: ConditionProgress, Status: s, Reason: mode, Message: message, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
+	}
+}
+
+// moving is a migration whose guest is being moved.
+func moving(t *testing.T) *world {
+	w := newWorld(t)
+	w.until(v1.MigrationRunning)
+	return w
+}
+
+func TestAMigrationShowsHowFarItHasCome(t *testing.T) {
+	const half, most = "processed=64Mi remaining=64Mi total=128Mi", "processed=120Mi remaining=8Mi total=128Mi"
+	w := moving(t)
+	w.shows(nil)
+	began := w.now
+	w.says(v1.MigrationPreCopy, half)
+	w.pass()
+	w.shows(progressAt(began, corev1.ConditionTrue, "PreCopy", half))
+
+	w.now = w.now.Add(time.Second)
+	w.says(v1.MigrationPreCopy, most)
+	w.pass()
+	w.shows(progressAt(began, corev1.ConditionTrue, "PreCopy", most))
+	before := w.migration.Status.DeepCopy()
+	w.now = w.now.Add(time.Second)
+	w.pass()
+	if diff := cmp.Diff(before, &w.migration.Status); diff != "" {
+		t.Errorf("a guest that says nothing new changed the migration (-before +after):\n%s", diff)
+	}
+
+	w.now = w.now.Add(time.Second)
+	switched := w.now
+	w.says(v1.MigrationPostCopy, most)
+	w.pass()
+	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
+
+	// What was said last stays: the node takes it away with the end of the move.
+	w.silent()
+	w.pass()
+	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
+}
+
+func TestAMigrationThatHasEndedKeepsWhatWasSaidLast(t *testing.T) {
+	const last = "processed=120Mi remaining=8Mi total=128Mi"
+	for name, tt := range map[string]struct {
+		end  func(*world)
+		want v1.VirtualMachineInstanceMigrationPhase
+	}{
+		"it moved":  {func(w *world) { w.targetTakesOver() }, v1.MigrationSucceeded},
+		"it failed": {func(w *world) { w.sourceReverts("the link broke") }, v1.MigrationFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := moving(t)
+			w.says(v1.MigrationPreCopy, last)
+			w.pass()
+			w.now = w.now.Add(time.Second)
+			tt.end(w)
+			w.silent()
+			w.passes()
+			if w.migration.Status.Phase != tt.want {
+				t.Fatalf("phase is %s, want %s", w.migration.Status.Phase, tt.want)
+			}
+			w.shows(progressAt(w.now, corev1.ConditionFalse, "PreCopy", last))
+		})
+	}
+}
+
+func TestWhatAGuestSaysOfAnotherMigrationIsNotShown(t *testing.T) {
+	for name, edit := range map[string]func(*world){
+		"before it was handed over": func(w *world) { w.until(v1.MigrationScheduling) },
+		"before it has begun":       func(w *world) { w.until(v1.MigrationTargetReady) },
+		"by another one that began": func(w *world) {
+			w.until(v1.MigrationRunning)
+			w.vmi.Status.MigrationState.MigrationUID = "another"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			edit(w)
+			w.says(v1.MigrationPreCopy, "processed=1Mi remaining=127Mi total=128Mi")
+			w.pass()
+			w.shows(nil)
+		})
+	}
+}
+
+func TestBothObjectsNameTheProgressAlike(t *testing.T) {
+	if string(ConditionProgress) != string(domain.MigrationProgress) {
+		t.Errorf("the migration says %s, the guest %s", ConditionProgress, domain.MigrationProgress)
+	}
+}
