@@ -7,7 +7,9 @@
 //	         template/offline lies above template, with sigs.k8s.io/yaml and json
 //	layer 2  …ctrl, the only packages of the SDK that know controller-runtime;
 //	         expectations/expectationsctrl and template/templatectrl lie below
-//	         the others, which use them
+//	         the others, which use them; beside them, without it: the parts of a
+//	         node agent (domain/migrationproxy, /launcher, /deviceplugin, /cgroup,
+//	         /mounts, /network)
 //	layer 3  domain/libvirt (the only cgo)  domain/domaintest
 //	layer 4  refdaemon  examples  internal  hack
 //
@@ -51,7 +53,9 @@ var layers = map[string]float64{
 	"expectations": 0, "handoff": 0, "internal/vmistatus": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
 	"template/offline": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
-	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2,
+	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2, "domain/nodectrl": 2,
+	"domain/migrationproxy": 2, "domain/deviceplugin": 2, "domain/cgroup": 2, "domain/mounts": 2, "domain/network": 2,
+	"domain/launcher/launcherpb": 2, "domain/launcher": 2.5,
 	"domain/libvirt": 3, "domain/domaintest": 3,
 	".": 4, "refdaemon/...": 4, "examples/...": 4, "internal/...": 4, "hack/...": 4,
 }
@@ -66,8 +70,9 @@ var external = map[float64][]string{
 
 // only lists who may depend on an import, directly or not.
 var only = map[string][]string{
-	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "refdaemon", "internal/", "examples/"},
-	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "refdaemon", "internal/", "examples/"},
+	"sigs.k8s.io/controller-runtime":            {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
+	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
+	"google.golang.org/grpc":                    {"domain/launcher", "domain/deviceplugin", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirt":                    {"domain/libvirt", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirtxml":                 {"domain", "refdaemon", "internal/"},
 	"github.com/google/go-containerregistry":    {"refdaemon", "internal/", "hack/"},

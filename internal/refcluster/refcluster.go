@@ -39,6 +39,11 @@ type Options struct {
 	Rig rig.Options
 	// Built says that bin/refdaemon is up to date; otherwise Start builds it.
 	Built bool
+	// Launchers lets each guest run in a Pod with a libvirt of its own, served by refdaemon launcher,
+	// instead of the node's libvirt.
+	Launchers bool
+	// Faultpoints builds a daemon that tells Cluster.Faults of the steps of migrations.
+	Faultpoints bool
 	// ControllerArgs are further arguments for refdaemon controller.
 	ControllerArgs []string
 }
@@ -52,10 +57,14 @@ type Cluster struct {
 	Nodes []*rig.HypervisorNode
 	// Client reads and writes as administrator, without a cache.
 	Client client.WithWatch
+	// Faults hears of the steps of migrations; nil without Options.Faultpoints.
+	Faults *Faults
 
-	binary string
-	images string
-	args   []string
+	binary  string
+	tags    string // of the build
+	images  string
+	args    []string
+	kubelet *kubelet // nil without Options.Launchers
 
 	mu       sync.Mutex
 	programs []*rig.Program
@@ -68,7 +77,10 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("refcluster: %w", err)
 	}
-	c := &Cluster{binary: filepath.Join(bin, "refdaemon"), images: filepath.Join(bin, "guest", "oci"), args: o.ControllerArgs}
+	c := &Cluster{binary: filepath.Join(bin, "refdaemon"), images: filepath.Join(bin, "guest", "oci"), args: o.ControllerArgs, tags: "libvirt_dlopen"}
+	if o.Faultpoints {
+		c.binary, c.tags = c.binary+"-faultpoints", c.tags+",faultpoints"
+	}
 	if !o.Built {
 		if err := c.build(ctx); err != nil {
 			return nil, err
@@ -88,14 +100,27 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if c.Client, err = newClient(c.Rig); err != nil {
 		return nil, err
 	}
-	for i := range o.Nodes {
+	if err := c.addNodes(ctx, o.Nodes); err != nil {
+		return nil, err
+	}
+	if o.Launchers {
+		err = c.startKubelet(ctx)
+	}
+	if o.Faultpoints {
+		err = errors.Join(err, c.startFaults())
+	}
+	return c, err
+}
+
+func (c *Cluster) addNodes(ctx context.Context, count int) error {
+	for i := range count {
 		n, err := c.Rig.AddHypervisorNode(ctx, nodeName(i))
 		if err != nil {
-			return nil, fmt.Errorf("refcluster: %w", err)
+			return fmt.Errorf("refcluster: %w", err)
 		}
 		c.Nodes = append(c.Nodes, n)
 	}
-	return c, nil
+	return nil
 }
 
 func nodeName(i int) string { return "node-" + string(rune('a'+i)) }
@@ -103,7 +128,7 @@ func nodeName(i int) string { return "node-" + string(rune('a'+i)) }
 // build builds the daemon as it is in this tree; the build cache makes that
 // quick when nothing changed.
 func (c *Cluster) build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "libvirt_dlopen", "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", c.tags, "-o", c.binary, "github.com/virtloom/virtloom/refdaemon")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	// Asked to stop, go ends what it started and removes its temporary files.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -129,7 +154,7 @@ func newClient(r *rig.Rig) (client.WithWatch, error) {
 
 // StartController starts refdaemon controller, with further flags if there are any.
 func (c *Cluster) StartController(flags ...string) (*rig.Program, error) {
-	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig("virtloom-controller"), "--leader-elect=false",
+	args := append([]string{"controller", "--kubeconfig", c.Rig.Kubeconfig(rig.UserController), "--leader-elect=false",
 		"--launcher-image", "virtloom.test/launcher:1", "--trace-file", filepath.Join(c.Rig.Dir(), "controller.spans")}, c.args...)
 	return c.watchOver(c.Rig.Run("refdaemon-controller", exec.Command(c.binary, append(args, flags...)...)))
 }
@@ -137,10 +162,20 @@ func (c *Cluster) StartController(flags ...string) (*rig.Program, error) {
 // StartAgent starts refdaemon node on a node, with further flags if there are any.
 // Like the controller it runs until it is stopped or the cluster is.
 func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Program, error) {
-	args := []string{"node", "--kubeconfig", c.Rig.Kubeconfig("virtloom-" + n.Name()),
+	proof, err := n.Credentials()
+	if err != nil {
+		return nil, fmt.Errorf("refcluster: %w", err)
+	}
+	args := []string{"node", "--kubeconfig", c.Rig.Kubeconfig(rig.NodeUser(n.Name())),
 		"--node-name", n.Name(), "--address", n.Address(),
+		"--migration-cert", proof.Cert, "--migration-key", proof.Key, "--migration-ca", proof.CA,
 		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
-	return c.watchOver(n.Run("refdaemon-"+n.Name(), exec.Command(c.binary, append(args, flags...)...)))
+	if c.kubelet != nil {
+		args = append(args, "--launchers", PodsDir(n))
+	}
+	cmd := exec.Command(c.binary, append(args, flags...)...)
+	cmd.Env = c.environment()
+	return c.watchOver(n.Run("refdaemon-"+n.Name(), cmd))
 }
 
 // watchOver remembers a daemon for Alive.
@@ -172,7 +207,7 @@ func (c *Cluster) Alive() error {
 		default:
 		}
 	}
-	return nil
+	return c.kubelet.alive()
 }
 
 // Node returns the node of that name, nil if there is none.
@@ -188,6 +223,12 @@ func (c *Cluster) Node(name string) *rig.HypervisorNode {
 // Stop ends everything.
 func (c *Cluster) Stop(ctx context.Context) error {
 	var errs []error
+	if c.kubelet != nil {
+		c.kubelet.close()
+	}
+	if c.Faults != nil {
+		errs = append(errs, c.Faults.Close())
+	}
 	for _, n := range c.Nodes {
 		errs = append(errs, n.Stop(ctx))
 	}

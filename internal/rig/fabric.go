@@ -40,6 +40,7 @@ var nodePrograms = []struct{ name, pkg string }{
 	{"mount", "mount"},
 	{"nsenter", "util-linux"},
 	{"setpriv", "util-linux"},
+	{"unshare", "util-linux"},
 	{"hostname", "hostname"},
 }
 
@@ -66,6 +67,9 @@ type FabricOptions struct {
 	// machine's own, which hack/emulators.sh puts into BinDir, so that domains of arm64 and s390x can be
 	// defined. Without them NewFabric is ErrNoPrograms.
 	Emulators bool
+	// TCP lets the libvirtd of each node listen on the fabric as well, unprotected, at port 16509, and
+	// QEMU take migrations there. Without it libvirtd is reached by its unix socket alone.
+	TCP bool
 	// Log, if set, is told what the fabric is doing, a line at a time.
 	Log func(format string, args ...any)
 }
@@ -80,6 +84,7 @@ type Fabric struct {
 	stateDir string
 	// emulators is the folder with the emulators of other architectures; empty if nodes have none.
 	emulators string
+	tcp       bool
 	owned     bool // the rig exists for this fabric only
 	holder    *process
 
@@ -124,7 +129,7 @@ func prepareBare(o Options) (*Rig, error) {
 
 // newFabric starts a fabric in the folder of r, which stops it.
 func newFabric(ctx context.Context, r *Rig, o FabricOptions) (*Fabric, error) {
-	f := &Fabric{rig: r, dir: filepath.Join(r.dir, "fabric"), stateDir: o.StateDir, nodes: map[string]*HypervisorNode{}}
+	f := &Fabric{rig: r, dir: filepath.Join(r.dir, "fabric"), stateDir: o.StateDir, tcp: o.TCP, nodes: map[string]*HypervisorNode{}}
 	if f.stateDir == "" {
 		f.stateDir = DefaultStateDir
 	}
@@ -194,18 +199,6 @@ func (f *Fabric) stopNodes(ctx context.Context) error {
 		group.Go(func() error { return n.Stop(ctx) })
 	}
 	return errors.Join(group.Wait(), f.holder.stop(0), os.RemoveAll(f.dir))
-}
-
-// connect lays a cable from the bridge of the fabric to eth0 in the network of process pid.
-func (f *Fabric) connect(ctx context.Context, number, pid int) error {
-	port := fmt.Sprintf("node%d", number)
-	cmd := exec.CommandContext(ctx, "nsenter", "--target", fmt.Sprint(f.holder.Pid()), "--net", "--", "ip", "-batch", "-")
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(
-		"link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master fabric up\n", port, pid))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("connect to the fabric: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return nil
 }
 
 // spawnUntilReady starts cmd, calls during while it starts, and returns when it has said that it is

@@ -38,7 +38,7 @@ type NodeSpec struct {
 const (
 	machineType = "q35"
 	machineName = "pc-q35-7.2"
-	cpuModel    = "qemu64"
+	cpuModel    = "Nehalem"
 	cpuVendor   = "AMD"
 )
 

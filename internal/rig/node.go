@@ -25,7 +25,9 @@ var nodeScript string
 
 // HypervisorNode is a machine within the machine: network, mount, UTS, IPC and PID namespaces with a
 // libvirtd in them. It shares the files of the machine, but has its own /etc/libvirt,
-// /var/lib/libvirt, /var/cache/libvirt, /var/log/libvirt, /run/libvirt, /etc/hosts and state folder. Guests can be attached to the bridge br0, which reaches all nodes of the fabric.
+// /var/lib/libvirt, /var/cache/libvirt, /var/log/libvirt, /run/libvirt, /run/kubevirt, /etc/hosts and
+// state folder. Guests can be attached to the bridge br0, which reaches all nodes of the fabric. Where
+// there is a control plane, the API server is at the same address of loopback as on the machine.
 //
 // Whatever runs in a node dies with its first process, and that dies with this process.
 // The methods are safe for concurrent use.
@@ -36,12 +38,14 @@ type HypervisorNode struct {
 	dir     string
 	address string
 	first   *process
+	network string // its network namespace, as /proc names it
+	api     *relay // to the API server; nil without one
 
 	libvirtd sync.Mutex // held while libvirtd is started or killed
 }
 
 // nodeFolders are the folders of a node within its dir. The log is elsewhere, see logDir.
-var nodeFolders = []string{"scratch", "etc", "lib/qemu", "lib/images", "cache/qemu/capabilities", "run", "state"}
+var nodeFolders = []string{"scratch", "etc", "lib/qemu", "lib/images", "cache/qemu/capabilities", "run", "kubevirt", "state"}
 
 // AddNode starts a node and its libvirtd. The name becomes the node's host name: at most 32 lower
 // case letters, digits and dashes. A node can be added again after it was stopped; it gets another
@@ -75,8 +79,8 @@ func (r *Rig) AddHypervisorNode(ctx context.Context, name string) (*HypervisorNo
 	return n, nil
 }
 
-// Fabric is what connects the hypervisor nodes of the rig. The first call starts it, with the
-// defaults of FabricOptions; the rig stops it. Without root it is ErrNeedsRoot.
+// Fabric is what connects the hypervisor nodes of the rig. The first call starts it, by
+// Options.Fabric; the rig stops it. Without root it is ErrNeedsRoot.
 func (r *Rig) Fabric(ctx context.Context) (*Fabric, error) {
 	r.fabricMu.Lock()
 	defer r.fabricMu.Unlock()
@@ -86,7 +90,7 @@ func (r *Rig) Fabric(ctx context.Context) (*Fabric, error) {
 	if err := checkNodePrograms(); err != nil {
 		return nil, err
 	}
-	f, err := newFabric(ctx, r, FabricOptions{})
+	f, err := newFabric(ctx, r, r.options.Fabric)
 	if err != nil {
 		return nil, fmt.Errorf("start the fabric: %w", err)
 	}
@@ -134,15 +138,23 @@ func (n *HypervisorNode) start(ctx context.Context) error {
 	cmd.Stdin = goIn
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS |
 		syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID}
-	n.first, err = n.fabric.spawnUntilReady(ctx, "node-"+n.name, cmd, func(p *process) error {
+	n.first, err = n.fabric.spawnUntilReady(ctx, "node-"+n.name, cmd, func(p *process) (err error) {
+		if n.network, err = os.Readlink(fmt.Sprintf("/proc/%d/ns/net", p.Pid())); err != nil {
+			return err
+		}
 		if err := n.fabric.connect(ctx, n.number, p.Pid()); err != nil {
 			return err
 		}
-		_, err := goOut.WriteString("eth0\n")
+		_, err = goOut.WriteString("eth0\n")
 		return err
 	})
 	if err = errors.Join(err, goIn.Close()); err != nil {
 		return err
+	}
+	if n.fabric.rig.server != "" {
+		if err := n.relayAPI(); err != nil {
+			return err
+		}
 	}
 	return n.StartLibvirtd(ctx)
 }
@@ -180,7 +192,7 @@ func (n *HypervisorNode) writeFiles() error {
 			return err
 		}
 	}
-	return n.seedCapabilities()
+	return seedCapabilities(n.dir)
 }
 
 // qemuAccount has to exist for libvirtd to start, although its configuration says otherwise. On a
@@ -209,8 +221,8 @@ func (n *HypervisorNode) logDir() string { return filepath.Join(n.fabric.LogDir(
 // Name is the host name of the node.
 func (n *HypervisorNode) Name() string { return n.name }
 
-// Address is the IPv4 address of the node in its fabric. The machine itself has no route to it;
-// nodes reach each other's libvirtd at qemu+tcp://ADDRESS/system.
+// Address is the IPv4 address of the node in its fabric. The machine itself has no route to it; see
+// Dial. With FabricOptions.TCP nodes reach each other's libvirtd at qemu+tcp://ADDRESS/system.
 func (n *HypervisorNode) Address() string { return n.address }
 
 // StateDir is a folder on the node that is private to it, with the same path on all nodes. HostPath
@@ -238,6 +250,7 @@ func (n *HypervisorNode) HostPath(p string) string {
 		{"/var/log/libvirt", n.logDir()},
 		{"/var/lib/libvirt", filepath.Join(n.dir, "lib")},
 		{"/run/libvirt", filepath.Join(n.dir, "run")},
+		{"/run/kubevirt", filepath.Join(n.dir, "kubevirt")},
 		{"/etc/libvirt", filepath.Join(n.dir, "etc")},
 	} {
 		if rest, ok := strings.CutPrefix(p, private.target); ok && (rest == "" || rest[0] == '/') {
@@ -258,6 +271,9 @@ func (n *HypervisorNode) Stop(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
+	if n.api != nil {
+		errs = append(errs, n.api.close())
+	}
 	if n.first != nil {
 		errs = append(errs, n.keepCapabilities(), n.kill(ctx))
 	}

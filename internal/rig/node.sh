@@ -41,6 +41,8 @@ place "$dir/etc" /etc/libvirt
 place "$dir/lib" /var/lib/libvirt
 place "$dir/cache" /var/cache/libvirt
 place "$dir/log" /var/log/libvirt
+# First, as an overlay of /run would cover what is mounted below it.
+place "$dir/kubevirt" /run/kubevirt
 place "$dir/run" /run/libvirt
 place "$dir/state" "$state"
 [ -z "$emulators" ] || mount -t overlay -o "lowerdir=$emulators:/usr/bin" emulators /usr/bin

@@ -26,8 +26,8 @@ func capabilitiesDir() string {
 	return filepath.Join(bin, "guest", "capabilities")
 }
 
-// seedCapabilities gives the node the cache of an earlier one.
-func (n *HypervisorNode) seedCapabilities() error {
+// seedCapabilities gives a node, or a Pod, the cache of an earlier one.
+func seedCapabilities(dir string) error {
 	kept, err := filepath.Glob(filepath.Join(capabilitiesDir(), "*.xml"))
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (n *HypervisorNode) seedCapabilities() error {
 		if err != nil {
 			return err
 		}
-		target := filepath.Join(n.dir, filepath.Dir(capabilitiesPattern), filepath.Base(file))
+		target := filepath.Join(dir, filepath.Dir(capabilitiesPattern), filepath.Base(file))
 		if err := os.WriteFile(target, content, 0o600); err != nil {
 			return err
 		}

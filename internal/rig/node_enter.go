@@ -13,30 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces of a node that a program can be started in.
-const (
-	agentNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID
-	allNamespaces   = agentNamespaces | unix.CLONE_NEWNET
-)
+// allNamespaces are those of a node.
+const allNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Run starts a program on the node as one of the rig, see Rig.Run: in the mount, UTS, IPC and PID
-// namespaces of the node, but in the network of the machine, where the API server is. It dies with
-// the node at the latest.
+// Run starts a program on the node as one of the rig, see Rig.Run: in all namespaces of the node. It
+// dies with the node at the latest.
 //
 // The program is a child of this process, with no other in between: it gets the signals that
 // Program sends, and its number is its own. SysProcAttr.Pdeathsig must not be set, it would kill
 // the program at once.
 func (n *HypervisorNode) Run(name string, cmd *exec.Cmd) (*Program, error) {
-	p, err := n.fabric.rig.spawnBy(name, cmd, func() error { return n.startIn(cmd, agentNamespaces) })
+	p, err := n.fabric.rig.spawnBy(name, cmd, func() error { return n.startIn(cmd) })
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", n.name, err)
 	}
 	return &Program{p: p}, nil
 }
 
-// startIn starts cmd in some of the node's namespaces. There is no way to name them to fork, so a
+// startIn starts cmd in the node's namespaces. There is no way to name them to fork, so a
 // thread of this process moves there, starts the program and ends.
-func (n *HypervisorNode) startIn(cmd *exec.Cmd, namespaces int) error {
+func (n *HypervisorNode) startIn(cmd *exec.Cmd) error {
 	if cmd.Dir == "" {
 		// Moving to another mount namespace leads to its root folder.
 		dir, err := os.Getwd()
@@ -46,7 +42,7 @@ func (n *HypervisorNode) startIn(cmd *exec.Cmd, namespaces int) error {
 		cmd.Dir = dir
 	}
 	err := onThreadThatEnds(func() error {
-		if err := moveThread(n.Pid(), namespaces); err != nil {
+		if err := moveThread(n.Pid(), allNamespaces); err != nil {
 			return err
 		}
 		return cmd.Start()
@@ -99,7 +95,7 @@ func moveThread(pid, namespaces int) error {
 // signal: whatever ends nsenter kills the program.
 func (n *HypervisorNode) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{
-		"--target", strconv.Itoa(n.Pid()), "--mount", "--uts", "--ipc", "--pid", "--",
+		"--target", strconv.Itoa(n.Pid()), "--mount", "--uts", "--ipc", "--net", "--pid", "--",
 		"setpriv", "--pdeathsig", "KILL", "--", name,
 	}, args...)...)
 }

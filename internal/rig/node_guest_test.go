@@ -124,7 +124,7 @@ func beats(t *testing.T, nodes ...*rig.HypervisorNode) []beat {
 }
 
 func TestGuestMovesBetweenNodesWithoutMissingABeat(t *testing.T) {
-	f := startFabric(t, "")
+	f := startFabricWith(t, rig.FabricOptions{TCP: true, Log: t.Logf})
 	source, target := addNode(t, f, "source"), addNode(t, f, "target")
 	started := time.Now()
 	startGuest(t, source)

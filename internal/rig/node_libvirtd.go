@@ -28,18 +28,30 @@ const goneTimeout = 10 * time.Second
 
 // libvirtdConf is the configuration of the daemon. The host UUID of a machine comes from its
 // firmware; nodes need one each, as libvirt refuses to migrate to the host where the guest is.
+//
+// The daemons at the two ends of a migration ask each other whether they are there; with libvirt's
+// defaults both give up after half a minute without an answer, which a migration outlives otherwise.
+// That is set here for the target's daemon and in qemuConf for the source's.
 func (n *HypervisorNode) libvirtdConf() string {
-	return fmt.Sprintf(`listen_tls = 0
-listen_tcp = 1
-listen_addr = %q
-auth_tcp = "none"
+	listen := "listen_tcp = 0\n"
+	if n.fabric.tcp {
+		listen = fmt.Sprintf("listen_tcp = 1\nlisten_addr = %q\nauth_tcp = \"none\"\n", n.address)
+	}
+	return libvirtdConf(listen, fmt.Sprintf("00000000-0000-4000-8000-%012d", n.number+1))
+}
+
+// libvirtdConf is the configuration of a daemon; listen is where on the network it listens.
+func libvirtdConf(listen, host string) string {
+	return listen + fmt.Sprintf(`listen_tls = 0
 auth_unix_ro = "none"
 auth_unix_rw = "none"
 unix_sock_group = "root"
-host_uuid = "00000000-0000-4000-8000-%012d"
+host_uuid = %q
 max_clients = 500
+keepalive_interval = 5
+keepalive_count = 12
 log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
-`, n.address, n.number+1)
+`, host)
 }
 
 // qemuConf is the configuration of the QEMU driver. A node is no place to isolate guests from one
@@ -58,6 +70,8 @@ swtpm_user = "root"
 swtpm_group = "root"
 migration_address = "0.0.0.0"
 migration_host = %q
+keepalive_interval = 5
+keepalive_count = 12
 `, n.address)
 }
 
@@ -68,7 +82,7 @@ func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 	defer n.libvirtd.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, libvirtdTimeout, fmt.Errorf("not there after %v", libvirtdTimeout))
 	defer cancel()
-	if running, err := n.processes("libvirtd"); err != nil || len(running) > 0 {
+	if running, err := n.libvirtds(); err != nil || len(running) > 0 {
 		return errors.Join(err, fmt.Errorf("start libvirtd of %s: processes %v are there", n.name, running))
 	}
 	// A socket that a killed daemon has left would make the new one look ready too early.
@@ -77,11 +91,15 @@ func (n *HypervisorNode) StartLibvirtd(ctx context.Context) error {
 	}
 	// As a daemon its parent is the node's first process, which reaps it. The pid file has to be named:
 	// the default is in /run, which nodes share.
-	cmd := exec.CommandContext(ctx, "libvirtd", "--daemon", "--listen", "--pid-file", "/run/libvirt/libvirtd.pid")
+	args := []string{"--daemon", "--pid-file", "/run/libvirt/libvirtd.pid"}
+	if n.fabric.tcp {
+		args = append(args, "--listen")
+	}
+	cmd := exec.CommandContext(ctx, "libvirtd", args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Dir = "/"
-	if err := n.startIn(cmd, allNamespaces); err != nil {
+	if err := n.startIn(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
@@ -98,7 +116,7 @@ func (n *HypervisorNode) awaitLibvirtd(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if running, err := n.processes("libvirtd"); err != nil || len(running) == 0 {
+		if running, err := n.libvirtds(); err != nil || len(running) == 0 {
 			return errors.Join(err, fmt.Errorf("libvirtd of %s ended while it started%s", n.name, n.libvirtdLog()))
 		}
 		select {
@@ -131,7 +149,7 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still there after %v", goneTimeout))
 	defer cancel()
 	for first := true; ; first = false {
-		pids, err := n.processes("libvirtd")
+		pids, err := n.libvirtds()
 		if err != nil {
 			return err
 		}
@@ -165,19 +183,43 @@ func (n *HypervisorNode) Domains(ctx context.Context) ([]string, error) {
 
 // Virsh runs virsh against the node and returns what it prints.
 func (n *HypervisorNode) Virsh(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "virsh", append([]string{"--quiet", "--connect", n.URI()}, args...)...).Output()
+	out, err := virsh(ctx, n.URI(), args...)
+	if err != nil {
+		return "", fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return out, nil
+}
+
+func virsh(ctx context.Context, uri string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "virsh", append([]string{"--quiet", "--connect", uri}, args...)...).Output()
 	if err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
 		}
-		return "", fmt.Errorf("virsh %s on node %s: %w", strings.Join(args, " "), n.name, err)
+		return "", fmt.Errorf("virsh %s: %w", strings.Join(args, " "), err)
 	}
 	return string(out), nil
 }
 
 // QEMUs lists the QEMU processes on the node, by the numbers they have on the machine.
 func (n *HypervisorNode) QEMUs() ([]int, error) { return n.processes("qemu-system-x86") }
+
+// libvirtds lists the daemons of the node itself, which there is one of at most, and not those of Pods.
+func (n *HypervisorNode) libvirtds() ([]int, error) {
+	all, err := n.processes("libvirtd")
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.Pid()))
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return slices.DeleteFunc(all, func(pid int) bool {
+		pids, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		return err != nil || pids != own
+	}), nil
+}
 
 // processes lists the living processes on the node whose command name, which the kernel cuts off
 // after 15 bytes, is comm.
@@ -192,12 +234,12 @@ func (n *HypervisorNode) processes(comm string) ([]int, error) {
 	}), nil
 }
 
-// living lists the processes in the PID namespace of the node that have not ended.
+// living lists the processes on the node, those in its Pods included, that have not ended.
 func (n *HypervisorNode) living() ([]int, error) {
 	if n.first == nil {
 		return nil, fmt.Errorf("node %s has not been started", n.name)
 	}
-	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.Pid()))
+	outside, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", n.name, err)
 	}
@@ -211,12 +253,11 @@ func (n *HypervisorNode) living() ([]int, error) {
 		if err != nil {
 			continue
 		}
-		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-		if err != nil || link != namespace {
-			continue // no such process any more, or not ours
-		}
-		// A process that has ended, reaped or not, has lost its other namespaces.
-		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil {
+		// A process that has ended, reaped or not, has lost its network. One that is in the network of
+		// the node and not in its PID namespace, nor in that of a Pod, is nsenter on its way.
+		net, netErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		pids, pidErr := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		if netErr == nil && pidErr == nil && net == n.network && pids != outside {
 			found = append(found, pid)
 		}
 	}

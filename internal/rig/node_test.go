@@ -26,7 +26,12 @@ import (
 
 func startFabric(t *testing.T, dir string) *rig.Fabric {
 	t.Helper()
-	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Dir: dir, Log: t.Logf})
+	return startFabricWith(t, rig.FabricOptions{Dir: dir, Log: t.Logf})
+}
+
+func startFabricWith(t *testing.T, o rig.FabricOptions) *rig.Fabric {
+	t.Helper()
+	f, err := rig.NewFabric(t.Context(), o)
 	if errors.Is(err, rig.ErrNeedsRoot) {
 		t.Skip(err)
 	}
@@ -66,11 +71,11 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestProgramOnNodeSeesTheNodeAndTheNetworkOfTheMachine(t *testing.T) {
+func TestProgramOnNodeSeesTheNodeAlone(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "seen")
 	const script = `hostname; readlink /proc/self/ns/net /proc/self/ns/mnt; ls -d "$1"; exit 7`
-	network, mounts := readlink(t, "/proc/self/ns/net"), readlink(t, fmt.Sprintf("/proc/%d/ns/mnt", n.Pid()))
+	network, mounts := readlink(t, fmt.Sprintf("/proc/%d/ns/net", n.Pid())), readlink(t, fmt.Sprintf("/proc/%d/ns/mnt", n.Pid()))
 	want := strings.Join([]string{"seen", network, mounts, n.StateDir(), ""}, "\n")
 	for name, run := range map[string]func(argv ...string) (string, error){
 		"Run": func(argv ...string) (string, error) {

@@ -35,6 +35,18 @@ type authority struct {
 // ca.crt, server.crt and server.key for every server, sa.key and sa.pub for the tokens of service
 // accounts.
 func newAuthority(dir string, now time.Time) (*authority, error) {
+	a, err := newRoot(dir, "virtloom rig", now)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.writeServerFiles(); err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	return a, nil
+}
+
+// newRoot makes an authority of that name and the folder for its files.
+func newRoot(dir, name string, now time.Time) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
@@ -45,7 +57,7 @@ func newAuthority(dir string, now time.Time) (*authority, error) {
 	a := &authority{dir: dir, key: key}
 	root := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
-		Subject:               pkix.Name{CommonName: "virtloom rig"},
+		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-certificateSlack),
 		NotAfter:              now.Add(certificateLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -60,9 +72,6 @@ func newAuthority(dir string, now time.Time) (*authority, error) {
 		return nil, fmt.Errorf("certificates: authority: %w", err)
 	}
 	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := a.writeServerFiles(); err != nil {
-		return nil, fmt.Errorf("certificates: %w", err)
-	}
 	return a, nil
 }
 
@@ -103,11 +112,10 @@ func (a *authority) writeServerFiles() error {
 	return nil
 }
 
-// user issues a client certificate that makes its holder the given Kubernetes user, in the group
-// system:masters, which may do everything.
+// user issues a client certificate that makes its holder the given Kubernetes user, in groupsOf(name).
 func (a *authority) user(name string) (cert, key []byte, err error) {
 	cert, key, err = a.issue(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: name, Organization: []string{"system:masters"}},
+		Subject:     pkix.Name{CommonName: name, Organization: groupsOf(name)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {

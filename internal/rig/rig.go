@@ -22,6 +22,8 @@ type Options struct {
 	SimulatedNodes int
 	// SimulatedNode is what those nodes look like. Name and Address are filled in.
 	SimulatedNode NodeSpec
+	// Fabric is what the hypervisor nodes have in common; its Dir and Log are those of the rig.
+	Fabric FabricOptions
 	// KeepLogs leaves the temporary folder (not the data of etcd) behind after Stop, as Keep does.
 	KeepLogs bool
 }
@@ -45,6 +47,9 @@ type Rig struct {
 
 	fabricMu sync.Mutex // held while the fabric is started, which takes seconds
 	fabric   *Fabric    // of the hypervisor nodes, nil until there is one
+
+	migrationMu  sync.Mutex
+	migrationPKI *authority // of the certificates that nodes show each other, nil until there is one
 }
 
 // Dir is the temporary folder of the rig. Below it, log holds a file for each process.

@@ -195,11 +195,11 @@ func offersDevices(t *testing.T, c kubernetes.Interface) {
 	}
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
 	pod.Spec.NodeSelector = map[string]string{
-		"kubevirt.io/schedulable":           "true",
-		"machine-type.node.kubevirt.io/q35": "true",
-		"cpu-model.node.kubevirt.io/qemu64": "true",
-		"kubernetes.io/arch":                "amd64",
-		"kubernetes.io/hostname":            "sim-1",
+		"kubevirt.io/schedulable":            "true",
+		"machine-type.node.kubevirt.io/q35":  "true",
+		"cpu-model.node.kubevirt.io/Nehalem": "true",
+		"kubernetes.io/arch":                 "amd64",
+		"kubernetes.io/hostname":             "sim-1",
 	}
 	create(t, c, pod)
 	waitPod(t, c, pod.Name, "phase Running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })

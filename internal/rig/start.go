@@ -132,7 +132,7 @@ func (r *Rig) start(ctx context.Context) error {
 			return err
 		},
 		func(context.Context) error {
-			for _, user := range []string{UserAdmin, UserController, UserNode} {
+			for _, user := range []string{UserAdmin, UserController} {
 				r.Kubeconfig(user)
 			}
 			return nil
@@ -146,6 +146,7 @@ func (r *Rig) start(ctx context.Context) error {
 		r.startScheduler,
 		r.startKwok,
 		func(ctx context.Context) error { return r.installDefinitions(ctx, definitions) },
+		r.installPermissions,
 	)
 	if err != nil {
 		return err

@@ -13,20 +13,25 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
 // Users of a rig. Config and Kubeconfig take any other name as well.
 const (
 	// UserAdmin is for people and for the code of tests.
 	UserAdmin = "admin"
-	// UserController is for virtloom's controller.
-	UserController = "virtloom-controller"
-	// UserNode is for virtloom's node agents.
-	UserNode = "virtloom-node"
+	// UserController is for virtloom's controller, which has the rights of package
+	// refdaemon/config/rbac and no others.
+	UserController = rbac.ControllerUser
 )
 
-// Config returns the means to reach the API server as the given user, which may do everything and
-// by whose name the audit log attributes what it does. Requests are not limited. If there is no
+// NodeUser is the user for virtloom's agent of a node, which has the rights of package
+// refdaemon/config/rbac and no others.
+func NodeUser(node string) string { return rbac.NodeUser(node) }
+
+// Config returns the means to reach the API server as the given user, which may do everything unless
+// it is one of virtloom's daemons, and by whose name the audit log attributes what it does. Requests are not limited. If there is no
 // certificate to be had for the user, each request fails with the reason.
 func (r *Rig) Config(user string) *rest.Config {
 	config := &rest.Config{Host: r.server, QPS: -1, UserAgent: user}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refcluster
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// faultVariable is how an agent built with the tag faultpoints learns where to tell its steps.
+const faultVariable = "VIRTLOOM_FAULTPOINTS"
+
+// Step is a point in a live migration that an agent has reached, where it waits.
+type Step struct {
+	// Node is the agent's, VMI the guest as namespace/name.
+	Node, VMI string
+	// Step is what was reached.
+	Step domain.MigrationStep
+}
+
+// Faults hears of every step of a migration that an agent reaches, and lets a test interfere there.
+// Safe for concurrent use.
+type Faults struct {
+	listener net.Listener
+
+	mu    sync.Mutex
+	at    Step
+	act   func()
+	after chan struct{}
+	seen  []Step
+}
+
+// newFaults listens in dir.
+func newFaults(dir string) (*Faults, error) {
+	path := filepath.Join(dir, "faults")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("refcluster: faults: %w", err)
+	}
+	f := &Faults{listener: l}
+	go f.serve()
+	return f, nil
+}
+
+func (f *Faults) path() string { return f.listener.Addr().String() }
+
+// Close ends it; agents go on by themselves.
+func (f *Faults) Close() error {
+	if err := f.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("refcluster: faults: %w", err)
+	}
+	return nil
+}
+
+func (f *Faults) serve() {
+	for {
+		c, err := f.listener.Accept()
+		if err != nil {
+			return
+		}
+		go f.answer(c)
+	}
+}
+
+// answer lets an agent go on, which has been killed meanwhile if that was the act.
+func (f *Faults) answer(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	line, err := bufio.NewReader(c).ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) != 3 {
+		return
+	}
+	f.reached(Step{Node: words[0], VMI: words[1], Step: domain.MigrationStep(words[2])})
+	// Nobody may be there any more.
+	_, _ = c.Write([]byte("go on\n"))
+}
+
+func (f *Faults) reached(s Step) {
+	f.mu.Lock()
+	f.seen = append(f.seen, s)
+	act, after := f.act, f.after
+	hit := act != nil && f.at == s
+	if hit {
+		f.act = nil
+	}
+	f.mu.Unlock()
+	if hit {
+		act()
+		close(after)
+	}
+}
+
+// At calls act once, when the step is reached next, while the agent waits there. The channel it
+// returns is closed after that. It takes the place of what an earlier At has asked for.
+func (f *Faults) At(s Step, act func()) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.act, f.after = s, act, make(chan struct{})
+	return f.after
+}
+
+// Never takes back what At has asked for.
+func (f *Faults) Never() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.act = nil
+}
+
+// Seen are the steps of a guest that were reached so far, in that order.
+func (f *Faults) Seen(vmi string) []Step {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var of []Step
+	for _, s := range f.seen {
+		if s.VMI == vmi {
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
+// startFaults makes agents that are started from now on tell their steps.
+func (c *Cluster) startFaults() (err error) {
+	c.Faults, err = newFaults(c.Rig.Dir())
+	return err
+}
+
+// environment is what an agent is started with.
+func (c *Cluster) environment() []string {
+	if c.Faults == nil {
+		return nil
+	}
+	return append(os.Environ(), faultVariable+"="+c.Faults.path())
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/internal/rig"
+)
+
+// launcherLabel is the value of KubeVirt's label for the Pods of guests.
+const launcherLabel = "virt-launcher"
+
+// kubelet stands in for the part of a kubelet that kwok does not play: it runs "refdaemon launcher" for
+// each Pod of a guest on the nodes of a cluster, and ends it with its Pod. Safe for concurrent use.
+type kubelet struct {
+	c    *Cluster
+	stop context.CancelFunc
+	done chan struct{}
+	jobs sync.WaitGroup // ends of Pods
+
+	mu   sync.Mutex
+	pods map[types.UID]*rig.Pod
+	err  error // the first Pod that could not be started
+}
+
+// startKubelet begins to run Pods.
+func (c *Cluster) startKubelet(ctx context.Context) error {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	w, err := c.Client.Watch(ctx, &corev1.PodList{}, client.MatchingLabels{v1.AppLabel: launcherLabel})
+	if err != nil {
+		stop()
+		return fmt.Errorf("refcluster: pods: %w", err)
+	}
+	c.kubelet = &kubelet{c: c, stop: stop, done: make(chan struct{}), pods: map[types.UID]*rig.Pod{}}
+	go c.kubelet.follow(ctx, w)
+	return nil
+}
+
+// close stops following; what runs ends with its node.
+func (k *kubelet) close() {
+	k.stop()
+	<-k.done
+	k.jobs.Wait()
+}
+
+func (k *kubelet) follow(ctx context.Context, w watch.Interface) {
+	defer close(k.done)
+	for e := range w.ResultChan() {
+		pod, ok := e.Object.(*corev1.Pod)
+		if !ok {
+			k.failed(fmt.Errorf("pods are watched no more: %v", e.Object))
+			return
+		}
+		switch {
+		case e.Type == watch.Deleted:
+			k.end(pod.UID, 0)
+		case pod.DeletionTimestamp != nil:
+			k.end(pod.UID, grace(pod))
+		default:
+			if err := k.run(ctx, pod); err != nil {
+				k.failed(err)
+			}
+		}
+	}
+}
+
+func grace(pod *corev1.Pod) time.Duration {
+	if s := pod.DeletionGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return 0
+}
+
+func (k *kubelet) failed(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil {
+		k.err = err
+	}
+}
+
+// alive returns why a Pod could not be started.
+func (k *kubelet) alive() error {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+// run starts the launcher of a Pod once.
+func (k *kubelet) run(ctx context.Context, pod *corev1.Pod) error {
+	node := k.c.Node(pod.Spec.NodeName)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if node == nil || k.pods[pod.UID] != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil
+	}
+	sockets := filepath.Join(PodsDir(node), string(pod.UID), "volumes", "kubernetes.io~empty-dir", "sockets")
+	if err := os.MkdirAll(node.HostPath(sockets), 0o755); err != nil {
+		return fmt.Errorf("refcluster: pod %s: %w", pod.Name, err)
+	}
+	guest := strings.Join([]string{pod.Namespace, pod.Annotations[v1.DomainAnnotation], pod.Labels[v1.CreatedByLabel]}, "/")
+	p, err := node.RunPod(pod.Name, string(pod.UID), sockets,
+		exec.Command(k.c.binary, "launcher", "--socket-dir", rig.PodSockets, "--vmi", guest, "--libvirtd", "libvirtd"))
+	if err != nil {
+		return fmt.Errorf("refcluster: pod %s: %w", pod.Name, err)
+	}
+	k.pods[pod.UID] = p
+	k.jobs.Go(func() { k.report(ctx, pod, p) })
+	return nil
+}
+
+// launcherLibvirt is where the libvirt of a launcher listens in its Pod.
+const launcherLibvirt = rig.PodSockets + "/libvirt/libvirt-sock"
+
+// PodsDir is where the sockets of a node's Pods are, by KubeVirt's layout.
+func PodsDir(n *rig.HypervisorNode) string { return filepath.Join(n.StateDir(), "pods") }
+
+// end asks a Pod to end and kills it after its grace.
+func (k *kubelet) end(uid types.UID, grace time.Duration) {
+	k.mu.Lock()
+	p := k.pods[uid]
+	k.mu.Unlock()
+	if p == nil {
+		return
+	}
+	k.jobs.Go(func() {
+		if err := p.Stop(grace); err != nil {
+			k.failed(err)
+		}
+	})
+}
+
+// report tells the API server how a Pod ended.
+func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, p *rig.Pod) {
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		return
+	}
+	base := pod.DeepCopy()
+	pod = pod.DeepCopy()
+	pod.Status.Phase = corev1.PodFailed
+	var exit *exec.ExitError
+	if err := p.Ended(); !errors.As(err, &exit) {
+		pod.Status.Phase = corev1.PodSucceeded
+	}
+	err := k.c.Client.Status().Patch(ctx, pod, client.MergeFrom(base))
+	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+		k.failed(fmt.Errorf("refcluster: pod %s: %w", pod.Name, err))
+	}
+	if err := p.Remove(); err != nil {
+		k.failed(err)
+	}
+}
+
+// domains lists the domains in the Pods of a node.
+func (k *kubelet) domains(ctx context.Context, n *rig.HypervisorNode) ([]string, error) {
+	k.mu.Lock()
+	var here []*rig.Pod
+	for _, p := range k.pods {
+		select {
+		case <-p.Done():
+		default:
+			if p.Node() == n {
+				here = append(here, p)
+			}
+		}
+	}
+	k.mu.Unlock()
+	var all []string
+	for _, p := range here {
+		names, err := p.Domains(ctx, launcherLibvirt)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, names...)
+	}
+	return all, nil
+}
