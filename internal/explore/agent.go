@@ -85,8 +85,10 @@ func (a *agent) holder() plan {
 // withGuest looks after a guest that is here and not on its way.
 func (a *agent) withGuest() plan {
 	switch {
+	case a.l.State == handoff.Arrived && a.o.deleting:
+		return a.step(wish{kind: handoff.Stop, within: tick}, a.complete)
 	case a.l.State == handoff.Arrived:
-		return a.step(wish{kind: handoff.Finalize}, nil)
+		return a.step(wish{kind: handoff.Finalize}, a.complete)
 	case a.o.deleting && a.l.InMove():
 		return a.step(wish{kind: handoff.Revert}, moveFailed)
 	case a.o.deleting:
@@ -139,7 +141,17 @@ func (a *agent) start(c handoff.Command) plan {
 }
 
 func (a *agent) release() plan {
-	return a.step(wish{kind: handoff.Release}, func(n *content) { n.phase = v1.Failed })
+	return a.step(wish{kind: handoff.Release}, func(n *content) {
+		n.phase = v1.Failed
+		a.complete(n)
+	})
+}
+
+// complete says that the move that brought the guest needs nothing more.
+func (a *agent) complete(n *content) {
+	if a.l.State == handoff.Arrived {
+		n.move.completed = true
+	}
 }
 
 // releasing stops the guest.
@@ -221,7 +233,7 @@ func (a *agent) receive() plan {
 		return plan{}
 	case a.domain == running || a.domain == ended:
 		return a.step(wish{kind: handoff.TakeOver}, func(n *content) {
-			n.phase, n.move.completed, n.move.ended = v1.Running, true, true
+			n.phase, n.move.ended = v1.Running, true
 		})
 	case a.l.Stalled || a.l.State == handoff.Fenced:
 		return a.step(wish{kind: handoff.Decline}, moveFailed)
