@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command refdaemon is virtloom's packages composed into two daemons and
+// Command refdaemon is virtloom's packages composed into three daemons and
 // offline tools:
 //
 //	refdaemon controller   decides which Pods guests need, hands guests to nodes, arbitrates migrations
 //	refdaemon node         runs the guests of one node in its libvirt
+//	refdaemon launcher     runs one guest in its Pod, beside a libvirt of its own
 //	refdaemon render       prints the Pods of a guest, from manifests and without a cluster
 //	refdaemon convert      prints the libvirt domain of a guest, from manifests
 //	refdaemon diff         prints how a running domain differs from what its guest asks for, from files
@@ -35,6 +36,7 @@ func commands() []command {
 	return []command{
 		{"controller", "run the controllers of the cluster", runController},
 		{"node", "run the agent of one node", runNode},
+		{"launcher", "serve one guest in its Pod, beside a libvirt daemon of its own", runLauncher},
 		{"render", "print a Pod of a guest, from manifests", runRender},
 		{"convert", "print the libvirt domain of a guest, from manifests", runConvert},
 		{"diff", "print how a running domain differs from its guest, from files", runDiff},

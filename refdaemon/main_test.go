@@ -17,6 +17,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/virtloom/virtloom/domain/libvirt"
 )
 
 func TestRunTellsHowItIsUsed(t *testing.T) {
@@ -108,6 +110,9 @@ func TestHelpOfACommandIsNoFailure(t *testing.T) {
 	})
 }
 
+// plainMigration is what a node says about migrations that has no certificates.
+var plainMigration = migrationOptions{insecure: true, dir: libvirt.DefaultMigrationDir}
+
 func TestANodeNeedsNameAndAddress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		o       nodeOptions
@@ -117,6 +122,7 @@ func TestANodeNeedsNameAndAddress(t *testing.T) {
 		"name":    {nodeOptions{address: "192.0.2.1"}, []string{"--node-name"}},
 		"address": {nodeOptions{node: "node-a"}, []string{"--address"}},
 	} {
+		tt.o.migration = plainMigration
 		err := tt.o.check()
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -128,7 +134,7 @@ func TestANodeNeedsNameAndAddress(t *testing.T) {
 			}
 		}
 	}
-	if err := (&nodeOptions{node: "node-a", address: "192.0.2.1", port: 16509}).check(); err != nil {
+	if err := (&nodeOptions{node: "node-a", address: "192.0.2.1", migration: plainMigration}).check(); err != nil {
 		t.Error(err)
 	}
 	// Told before the daemon looks for a cluster.
@@ -136,6 +142,35 @@ func TestANodeNeedsNameAndAddress(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if err := run(t.Context(), []string{"node"}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), "node: --node-name is required") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestNodesKnowEachOtherByCertificates(t *testing.T) {
+	const dir = libvirt.DefaultMigrationDir
+	for name, tt := range map[string]struct {
+		o    migrationOptions
+		says []string
+	}{
+		"all three":         {migrationOptions{cert: "c", key: "k", ca: "a", dir: dir}, nil},
+		"none, and asked":   {migrationOptions{insecure: true, dir: dir}, nil},
+		"none":              {migrationOptions{dir: dir}, []string{"--migration-cert, --migration-key and --migration-ca are required", "--insecure-migration"}},
+		"no authority":      {migrationOptions{cert: "c", key: "k", dir: dir}, []string{"--migration-ca"}},
+		"no key":            {migrationOptions{cert: "c", ca: "a", dir: dir}, []string{"--migration-key"}},
+		"both":              {migrationOptions{cert: "c", key: "k", ca: "a", insecure: true, dir: dir}, []string{"--insecure-migration", "leave out"}},
+		"relative folder":   {migrationOptions{insecure: true, dir: "migrations"}, []string{"--migration-dir", "migrations"}},
+		"folder of no room": {migrationOptions{insecure: true, dir: "/" + strings.Repeat("a", 50)}, []string{"--migration-dir", "50 bytes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tt.o.check()
+			if (err == nil) != (tt.says == nil) {
+				t.Fatalf("error %v", err)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
 	}
 }
 
@@ -149,10 +184,10 @@ func TestATimeMustNotBeNegative(t *testing.T) {
 }
 
 func TestAnAddressMustBeOne(t *testing.T) {
-	for address, port := range map[string]int{"node-a.example.test": 16509, "192.0.2.1:16509": 16509, "192.0.2.1": 0, "2001:db8::1": 70000} {
-		err := (&nodeOptions{node: "node-a", address: address, port: port}).check()
-		if err == nil || !strings.Contains(err.Error(), "--address") && !strings.Contains(err.Error(), "--port") {
-			t.Errorf("%s port %d: error %v, want one that names the flag", address, port, err)
+	for _, address := range []string{"node-a.example.test", "192.0.2.1:16509"} {
+		err := (&nodeOptions{node: "node-a", address: address, migration: plainMigration}).check()
+		if err == nil || !strings.Contains(err.Error(), "--address") {
+			t.Errorf("address %s: error %v, want one that names the flag", address, err)
 		}
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
 )
-
-// maxPort is the highest TCP port.
-const maxPort = 1<<16 - 1
 
 // memoryScheme names the in-memory hypervisor, which runs no real guests.
 const memoryScheme = "memory:"
@@ -33,26 +33,39 @@ type nodeOptions struct {
 	node       string
 	hypervisor string
 	address    string
-	port       int
+	migration  migrationOptions
 	stateDir   string
 	images     string
 	bridge     string
+	launchers  string
+	plugins    string
 	heartbeat  time.Duration
+	drain      time.Duration
+	progress   time.Duration
 }
+
+// endGrace is what the agent's parts may take to end beside its migrations: one call to the
+// hypervisor and the write that tells of its result.
+const endGrace = time.Minute
 
 func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	o := nodeOptions{process: process{name: "node"}}
 	fs := flag.NewFlagSet("refdaemon node", flag.ContinueOnError)
 	o.flags(fs)
+	o.migration.flags(fs)
 	o.validate = o.check
+	o.grace = func() time.Duration { return o.drain + endGrace }
 	fs.StringVar(&o.node, "node-name", "", "`name` of the Kubernetes node this agent serves (required)")
 	fs.StringVar(&o.hypervisor, "hypervisor", "qemu:///system", "libvirt connection `URI`, or "+memoryScheme+" for one that runs no real guests")
-	fs.StringVar(&o.address, "address", "", "IP `address` at which other nodes' libvirt reaches this node's (required)")
-	fs.IntVar(&o.port, "port", 16509, "`port` of libvirt at that address")
+	fs.StringVar(&o.address, "address", "", "IP `address` at which other nodes' agents reach this one (required)")
 	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/virtloom", "`directory` for guests' files, the same on every node and private to each")
 	fs.StringVar(&o.images, "images", "", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes")
-	fs.DurationVar(&o.heartbeat, "heartbeat", domainctrl.DefaultHeartbeat, "`time` between two signs of life of this node")
-	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into")
+	fs.DurationVar(&o.heartbeat, "heartbeat", nodectrl.DefaultHeartbeat, "shortest `time` between two signs of life of this node")
+	fs.DurationVar(&o.progress, "progress-every", domainctrl.DefaultProgressEvery, "least `time` between two reports on how far a live migration has come")
+	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into; a guest waits until it is there and up, where this agent and libvirt see the same network")
+	fs.StringVar(&o.launchers, "launchers", "", "`directory` of the kubelet's Pods, usually "+launcher.DefaultPods+": each guest runs in the launcher of its Pod, and --hypervisor describes the node; empty runs all in --hypervisor")
+	o.pluginFlag(fs)
+	fs.DurationVar(&o.drain, "drain", domainctrl.DefaultDrainWithin, "`time` for which an agent that is told to end carries on with migrations under way, before it aborts them; give the Pod a minute more")
 	return o.run(ctx, fs, args, o.add)
 }
 
@@ -64,22 +77,30 @@ func (o *nodeOptions) check() error {
 	}
 	switch _, err := netip.ParseAddr(o.address); {
 	case o.address == "":
-		errs = append(errs, errors.New("--address is required: the IP address at which other nodes reach this node's libvirt"))
+		errs = append(errs, errors.New("--address is required: the IP address at which other nodes' agents reach this one"))
 	case err != nil:
-		errs = append(errs, fmt.Errorf("--address %q is not an IP address; a port belongs into --port", o.address))
+		errs = append(errs, fmt.Errorf("--address %q is not an IP address; ports are chosen by the agents", o.address))
 	}
-	if o.port < 1 || o.port > maxPort {
-		errs = append(errs, fmt.Errorf("--port %d is not between 1 and %d", o.port, maxPort))
-	}
+	errs = append(errs, o.migration.check(), o.checkPlugins())
 	if o.heartbeat < 0 {
 		errs = append(errs, fmt.Errorf("--heartbeat %s is not a time between two signs of life", o.heartbeat))
+	}
+	if o.drain < 0 {
+		errs = append(errs, fmt.Errorf("--drain %s is not a time to wait for migrations", o.drain))
+	}
+	if o.progress < 0 {
+		errs = append(errs, fmt.Errorf("--progress-every %s is not a time between two reports", o.progress))
 	}
 	return errors.Join(errs...)
 }
 
 // add registers the agent.
 func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
-	hv, err := o.open(ctx)
+	node, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	hv, connector, err := o.guests(ctx, mgr, node)
 	if err != nil {
 		return err
 	}
@@ -87,23 +108,47 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
+	transport, err := o.transport(mgr, hv)
+	if err != nil {
+		return err
+	}
 	r := &domainctrl.Reconciler{
-		NodeName: o.node, Address: o.address, Port: o.port, Hypervisor: hv,
+		NodeName: o.node, Transport: transport, Hypervisor: hv, Connector: connector,
 		Workspace: o.workspace(mgr),
 		Client:    mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches,
-		Recorder: mgr.GetEventRecorder("virtloom-node"),
+		Recorder: mgr.GetEventRecorder("virtloom-node"), OnStep: onStep(o.node), DrainWithin: o.drain, ProgressEvery: o.progress,
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return err
 	}
-	return mgr.Add(&domainctrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv, Every: o.heartbeat})
+	if err := metrics.Registry.Register(r.Metrics()); err != nil {
+		return fmt.Errorf("register the metrics of migrations: %w", err)
+	}
+	return o.addServices(mgr, hv)
+}
+
+// addServices registers what tells the cluster about the node.
+func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor) error {
+	if c, able := hv.(domain.CapabilitiesReader); able {
+		l := &nodectrl.Labeller{
+			NodeName: o.node, Client: mgr.GetClient(), Node: mgr.GetAPIReader(), Capabilities: c, Recorder: mgr.GetEventRecorder("virtloom-node"),
+		}
+		if err := l.SetupWithManager(mgr); err != nil {
+			return err
+		}
+	}
+	devices, err := o.devices(mgr)
+	if err != nil {
+		return err
+	}
+	return mgr.Add(&nodectrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.heartbeat})
 }
 
 func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	if strings.HasPrefix(o.hypervisor, memoryScheme) {
 		return domaintest.New(o.node), nil
 	}
-	hv, err := libvirt.Open(ctx, o.hypervisor, libvirt.Options{})
+	hv, err := libvirt.Open(ctx, o.hypervisor, libvirt.Options{MigrationDir: o.migration.dir})
 	if err != nil {
 		return nil, fmt.Errorf("open hypervisor %q: %w", o.hypervisor, err)
 	}
@@ -117,6 +162,9 @@ func (o *nodeOptions) workspace(mgr manager.Manager) *domainctrl.Workspace {
 		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
 		Objects:        domainctrl.ClusterObjects{Reader: mgr.GetAPIReader()},
 		AllowEmulation: settings.AllowEmulation, Settings: settings.KubeVirt,
+	}
+	if o.seesBridges() {
+		w.Networks = o.networks()
 	}
 	if o.images != "" {
 		w.Images = ocilayout.Store{Dir: o.images}

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
@@ -44,6 +45,9 @@ type process struct {
 	leader     bool
 	leaderNS   string
 	verbose    bool
+	// grace is how long the parts may take to end, once the flags are read; nil for
+	// controller-runtime's default.
+	grace func() time.Duration
 	// validate looks at the flags before anything is begun; nil if any will do.
 	validate func() error
 }
@@ -118,8 +122,13 @@ func (p *process) manager() (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
+	var grace *time.Duration
+	if p.grace != nil {
+		d := p.grace()
+		grace = &d
+	}
 	mgr, err := ctrl.NewManager(c, ctrl.Options{
-		Scheme: scheme, Logger: ctrl.Log,
+		Scheme: scheme, Logger: ctrl.Log, GracefulShutdownTimeout: grace,
 		Metrics:                       metricsserver.Options{BindAddress: p.metrics},
 		HealthProbeBindAddress:        p.health,
 		LeaderElection:                p.leader,

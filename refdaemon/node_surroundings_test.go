@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// added is a manager that notes what is to run in it.
+type added struct {
+	manager.Manager
+	all []manager.Runnable
+}
+
+// Add implements manager.Manager.
+func (a *added) Add(r manager.Runnable) error {
+	a.all = append(a.all, r)
+	return nil
+}
+
+func TestDevicesAreOfferedWhereThereIsAKubelet(t *testing.T) {
+	for name, tc := range map[string]struct {
+		folder string
+		want   []string
+	}{
+		"no kubelet": {},
+		"a kubelet":  {t.TempDir(), []string{"devices.kubevirt.io/kvm", "devices.kubevirt.io/tun", "devices.kubevirt.io/vhost-net"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mgr added
+			all, err := (&nodeOptions{plugins: tc.folder}).devices(&mgr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range all {
+				got = append(got, p.Device.Resource())
+				if p.Folder != tc.folder {
+					t.Errorf("%s is offered in %s", p.Device.Name, p.Folder)
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("offered are %q, want %q", got, tc.want)
+			}
+			// Nothing to wait for is ready at once; nobody has asked for the others yet.
+			if all.Ready() != (tc.want == nil) || len(mgr.all) != min(len(tc.want), 1) {
+				t.Errorf("ready: %t; %d parts run", all.Ready(), len(mgr.all))
+			}
+			for _, r := range mgr.all {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := r.Start(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	err := (&nodeOptions{node: "node-a", address: "192.0.2.1", migration: plainMigration, plugins: "device-plugins"}).check()
+	if err == nil || !strings.Contains(err.Error(), "--device-plugins") {
+		t.Errorf("error %v, want one that names the flag", err)
+	}
+}
+
+func TestGuestsWaitForBridgesThatAreSeen(t *testing.T) {
+	for hypervisor, want := range map[string]bool{
+		"qemu:///system": true, "qemu+unix:///system?socket=/run/libvirt/libvirt-sock": true,
+		"qemu+tls://node-b.example.test/system": false, memoryScheme: false, ":": false,
+	} {
+		if got := (&nodeOptions{hypervisor: hypervisor}).seesBridges(); got != want {
+			t.Errorf("%s: %t", hypervisor, got)
+		}
+		if (&nodeOptions{hypervisor: hypervisor, launchers: "/pods"}).seesBridges() {
+			t.Errorf("%s: guests of launchers have the bridges of their Pods", hypervisor)
+		}
+	}
+	o := &nodeOptions{bridge: "vl-nowhere", stateDir: t.TempDir()}
+	n := o.networks()
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.UID = "uid-1"
+	vmi.Spec.Networks = []v1.Network{{Name: "default"}}
+	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default"}}
+	if _, err := n.Prepare(t.Context(), vmi); !errors.Is(err, domain.ErrNotReady) || !strings.Contains(err.Error(), "vl-nowhere") {
+		t.Errorf("error %v, want domain.ErrNotReady about the bridge", err)
+	}
+	vmi.Spec.Networks = nil // a guest without any waits for none
+	if links, err := n.Prepare(t.Context(), vmi); err != nil || len(links) != 0 {
+		t.Errorf("%v, %v", links, err)
+	}
+	if _, err := os.Stat(filepath.Join(o.stateDir, "networks")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was written down of what was not made: %v", err)
+	}
+}
