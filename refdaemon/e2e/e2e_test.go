@@ -71,7 +71,7 @@ func cluster(t *testing.T) *refcluster.Cluster {
 
 func start() error {
 	ctx := context.Background()
-	c, err := refcluster.Start(ctx, refcluster.Options{Nodes: 2})
+	c, err := refcluster.Start(ctx, refcluster.Options{Nodes: 2, Faultpoints: true, Launchers: *launchers})
 	if err != nil {
 		return err
 	}
