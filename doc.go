@@ -19,13 +19,17 @@
 //   - [github.com/virtloom/virtloom/domain] turns the object into a libvirt
 //     domain, tells what differs and what to do about it; domain/domainctrl is
 //     the node's controller, domain/libvirt the driver, domain/domaintest an
-//     in-memory hypervisor and the suite every driver passes.
+//     in-memory hypervisor and the suite every driver passes. Beside them are the
+//     parts of a node agent: domain/migrationproxy carries migrations between
+//     nodes, domain/launcher reaches a hypervisor in a guest's Pod, domain/nodectrl
+//     tells what the node is, domain/deviceplugin, domain/cgroup, domain/mounts and
+//     domain/network get ready what guests need.
 //   - [github.com/virtloom/virtloom/migration] decides which live migration may
 //     start, in which order, and what is next; migration/migrationctrl is its
 //     controller.
 //   - refdaemon composes all of it: "refdaemon controller" for the cluster,
-//     "refdaemon node" for each node, and without a cluster "refdaemon render",
-//     "refdaemon convert" and "refdaemon diff".
+//     "refdaemon node" for each node, "refdaemon launcher" in a Pod, and without
+//     a cluster "refdaemon render", "refdaemon convert" and "refdaemon diff".
 //
 // Every controller has the same shape: gather reads, Decide is pure and returns
 // a plan as data, act writes. API objects are KubeVirt's own (kubevirt.io/api),

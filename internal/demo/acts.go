@@ -38,6 +38,7 @@ func (s *story) migrate(ctx context.Context) error {
 	beating, rest := context.WithCancel(ctx)
 	defer rest()
 	go s.pulse(beating)
+	go s.showProgress(beating)
 	if err := s.apply(ctx, "migration.yaml"); err != nil {
 		return err
 	}
@@ -49,6 +50,7 @@ func (s *story) migrate(ctx context.Context) error {
 		return err
 	}
 	s.guest = vmi
+	s.tellMigration(vmi)
 	target := vmi.Status.NodeName
 	if err := s.promise(target != source && target != "", "the guest moved from %s to %s", source, target); err != nil {
 		return err

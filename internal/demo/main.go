@@ -42,7 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context, keep bool) (err error) {
-	s := &story{out: os.Stdout, began: time.Now()}
+	s := &story{out: os.Stdout, began: time.Now(), terminal: isTerminal(os.Stdout)}
 	defer func() {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()

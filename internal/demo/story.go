@@ -12,8 +12,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/examples"
 	"github.com/virtloom/virtloom/internal/refcluster"
@@ -29,18 +31,24 @@ const (
 	patience = 2 * time.Minute
 	// pulseEvery is how often the heartbeat is looked at.
 	pulseEvery = 100 * time.Millisecond
-	nodes      = 2
+	// progressEvery is how often agents tell how far a migration has come, and bandwidth what it may
+	// use, so that there is something to see of one that would be over in a second.
+	progressEvery = 300 * time.Millisecond
+	bandwidth     = "16Mi"
+	nodes         = 2
 )
 
 var guestKey = types.NamespacedName{Namespace: "default", Name: "first-guest"}
 
 // story is one run of the demo. Everything printed goes through it, a line at
-// a time, without control characters.
+// a time, without control characters but for those of the progress bar.
 type story struct {
-	began time.Time
+	began    time.Time
+	terminal bool // out is one
 
 	mu    sync.Mutex
 	out   io.Writer
+	bar   string // what the last line of a terminal shows; empty for nothing
 	seen  []verdict
 	alive *refcluster.Cluster
 
@@ -59,7 +67,11 @@ type verdict struct {
 func (s *story) print(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+	if s.bar == "" {
+		_, _ = fmt.Fprintf(s.out, format+"\n", args...)
+		return
+	}
+	_, _ = fmt.Fprintf(s.out, eraseLine+format+"\n"+s.bar, args...)
 }
 
 // tell prints a line of the timeline: when, what object, what happened, why.
@@ -133,7 +145,7 @@ func (s *story) daemons(ctx context.Context) error {
 		return err
 	}
 	for _, n := range s.cluster.Nodes {
-		if _, err := s.cluster.StartAgent(n); err != nil {
+		if _, err := s.cluster.StartAgent(n, "--progress-every", progressEvery.String()); err != nil {
 			return err
 		}
 	}
@@ -145,6 +157,9 @@ func (s *story) start(ctx context.Context) (err error) {
 		if err := s.apply(ctx, name); err != nil {
 			return err
 		}
+	}
+	if err := s.slow(ctx); err != nil {
+		return err
 	}
 	applied := time.Now()
 	if err := s.apply(ctx, "guest.yaml"); err != nil {
@@ -172,6 +187,21 @@ func (s *story) start(ctx context.Context) (err error) {
 func (s *story) apply(ctx context.Context, name string) error {
 	s.tell("examples/"+scene+name, "applied", "")
 	return s.cluster.Apply(ctx, examples.FirstGuest, scene+name)
+}
+
+// slow limits what a migration may use of the network.
+func (s *story) slow(ctx context.Context) error {
+	kv := &v1.KubeVirt{}
+	if err := s.cluster.Client.Get(ctx, types.NamespacedName{Namespace: "kubevirt", Name: "kubevirt"}, kv); err != nil {
+		return err
+	}
+	base, rate := kv.DeepCopy(), resource.MustParse(bandwidth)
+	if kv.Spec.Configuration.MigrationConfiguration == nil {
+		kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{}
+	}
+	kv.Spec.Configuration.MigrationConfiguration.BandwidthPerMigration = &rate
+	s.tell("KubeVirt/"+kv.Name, "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
+	return s.cluster.Client.Patch(ctx, kv, client.MergeFrom(base))
 }
 
 // single checks that there is one Pod and one domain, and that they belong

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+const (
+	// eraseLine empties the line of a terminal that the cursor is on.
+	eraseLine = "\r\x1b[K"
+	// barWidth is the length of the progress bar in characters.
+	barWidth = 30
+	// mebi is the unit that sizes are told in.
+	mebi = 1 << 20
+)
+
+// isTerminal tells whether a progress bar can be drawn there again and again.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// showProgress follows the guest's live migration by its condition until ctx ends: on a terminal by a
+// bar in the last line, elsewhere by a line for each change.
+func (s *story) showProgress(ctx context.Context) {
+	defer s.draw("")
+	for last := ""; ; {
+		if vmi, err := s.cluster.VMI(ctx, guestKey); err == nil {
+			last = s.tellProgress(vmi, last)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pulseEvery):
+		}
+	}
+}
+
+// tellProgress tells how far the guest's migration has come, unless that was told last.
+func (s *story) tellProgress(vmi *v1.VirtualMachineInstance, last string) string {
+	p, moving := domain.ProgressOf(vmi)
+	if !moving {
+		s.draw("")
+		return last
+	}
+	text := bar(p)
+	s.draw(text)
+	if !s.terminal && text != last {
+		s.tell("migration", text, "")
+	}
+	return text
+}
+
+// bar draws how far a migration has come.
+func bar(p domain.Progress) string {
+	share := 0.0
+	if p.Total > 0 {
+		share = 1 - float64(min(p.Remaining, p.Total))/float64(p.Total)
+	}
+	done := int(share * barWidth)
+	text := fmt.Sprintf("[%s%s] %3.0f %%  %d of %d MiB remain", strings.Repeat("#", done), strings.Repeat(".", barWidth-done),
+		100*share, p.Remaining/mebi, p.Total/mebi)
+	if p.BytesPerSecond > 0 {
+		text += fmt.Sprintf(", %d MiB/s", p.BytesPerSecond/mebi)
+	}
+	if p.Iteration > 0 {
+		text += fmt.Sprintf(", iteration %d", p.Iteration)
+	}
+	return text
+}
+
+// draw replaces the bar in the last line of a terminal; an empty text takes it away.
+func (s *story) draw(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.terminal || text == s.bar {
+		return
+	}
+	s.bar = text
+	_, _ = fmt.Fprint(s.out, eraseLine+text)
+}
+
+// tellMigration tells what the migration has cost.
+func (s *story) tellMigration(vmi *v1.VirtualMachineInstance) {
+	m := vmi.Status.MigrationState
+	if m == nil || m.StartTimestamp == nil || m.EndTimestamp == nil {
+		return
+	}
+	took := m.EndTimestamp.Sub(m.StartTimestamp.Time)
+	s.tell("migration", fmt.Sprintf("took %.0f s, mode %s", took.Seconds(), m.Mode), fmt.Sprintf("from %s to %s", m.SourceNode, m.TargetNode))
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+func TestBarShowsHowFarAMigrationHasCome(t *testing.T) {
+	for name, tt := range map[string]struct {
+		p    domain.Progress
+		want string
+	}{
+		"nothing known": {domain.Progress{}, "[..............................]   0 %  0 of 0 MiB remain"},
+		"half": {domain.Progress{Total: 128 * mebi, Remaining: 64 * mebi, BytesPerSecond: 32 * mebi, Iteration: 2},
+			"[###############...............]  50 %  64 of 128 MiB remain, 32 MiB/s, iteration 2"},
+		"done":             {domain.Progress{Total: 128 * mebi}, "[##############################] 100 %  0 of 128 MiB remain"},
+		"more than in all": {domain.Progress{Total: mebi, Remaining: 2 * mebi}, "[..............................]   0 %  2 of 1 MiB remain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := bar(tt.p); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheBarStaysInTheLastLineOfATerminal(t *testing.T) {
+	for name, tt := range map[string]struct {
+		terminal bool
+		want     string
+	}{
+		"terminal": {true, "one\n" + eraseLine + "bar" + eraseLine + "two\nbar" + eraseLine + "three\n"},
+		"file":     {false, "one\ntwo\nthree\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			s := &story{out: &out, terminal: tt.terminal}
+			s.print("one")
+			s.draw("bar")
+			s.print("two")
+			s.draw("")
+			s.print("three")
+			if got := out.String(); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
