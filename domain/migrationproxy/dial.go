@@ -62,7 +62,6 @@ func (p *Proxy) dial(ctx context.Context, d domain.Passage, to domain.Listening)
 	p.setSource(d.Key, nil)
 	old.close() // before its sockets' names are taken
 	s := &source{passage: p.passage(ctx, d, "source"), sockets: sockets, to: domain.Listening{Address: to.Address, Ports: maps.Clone(to.Ports)}}
-	s.order = true
 	if err := s.open(ctx); err != nil {
 		s.close()
 		return domain.Route{}, err
@@ -124,37 +123,21 @@ func (s *source) lead(channel int, inside string) {
 	}
 }
 
-// complete connects to the target. What comes next on the hypervisor's connection waits
-// in it until then.
-func (s *source) complete(c net.Conn, channel int) (pair, error) {
+// complete connects to the target at its turn. What comes next on the hypervisor's
+// connection waits in it until then.
+func (s *source) complete(c net.Conn, channel int, its turn) (pair, error) {
 	local, err := unixHalf(c)
 	if err != nil {
+		return pair{}, err
+	}
+	if err := its.await(s.ctx); err != nil {
 		return pair{}, err
 	}
 	remote, err := s.reach(channel)
 	if err != nil {
 		return pair{}, err
 	}
-	if channel == domain.ChannelMemory {
-		if err := s.awaitArrival(remote); err != nil {
-			return pair{}, errors.Join(fmt.Errorf("node %q did not connect it to its hypervisor: %w", s.Peer, err), ignoreClosed(remote.Close()))
-		}
-	}
 	return pair{local: local, remote: remote}, nil
-}
-
-// awaitArrival waits for the byte by which the target tells that a stream of memory has reached its
-// hypervisor. QEMU before 8.0 takes the first connection for the main one of several and fails if it
-// is another, so none may overtake it.
-func (s *source) awaitArrival(remote half) error {
-	ctx, cancel := context.WithTimeout(s.ctx, s.proxy.o.HandshakeTimeout+s.proxy.o.SocketTimeout)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { remote.Close() })
-	_, err := remote.Read(make([]byte, 1))
-	if !stop() {
-		return errors.Join(ctx.Err(), err)
-	}
-	return err
 }
 
 func (s *source) reach(channel int) (half, error) {

@@ -32,7 +32,13 @@
 // A stream has a bounded buffer in each direction and reads no more than it could pass
 // on: a slow end slows down the other. That one side has finished sending is passed on
 // while the other still sends, and a stream that was cut off is never taken for one
-// that ended. Streams of the guest's memory reach the other hypervisor one after the
-// other, in the order in which they were begun, as QEMU before 8.0 needs it: the target
-// sends a byte ahead of each when it has got there. What does not end by itself does so by a limit of [Options].
+// that ended. What does not end by itself does so by a limit of [Options].
+//
+// Streams of the guest's memory reach the target's hypervisor in the order in which the
+// source's began them, as QEMU before 8.0 needs it, which takes the first for the main
+// one of several. Nothing is added to a stream for that: the source makes its
+// connections to the target one after the other, each when the handshake of the one
+// before is complete, and the target connects to its hypervisor in the order in which
+// they came. Either end may therefore be another that only passes streams on over TLS,
+// as KubeVirt's virt-handler does; what such a one begins at the same time has no order.
 package migrationproxy

@@ -141,25 +141,19 @@ func (t *target) listening() domain.Listening {
 	return domain.Listening{Address: t.at.Address, Ports: maps.Clone(t.at.Ports)}
 }
 
-// arrived is what the target sends before a stream of memory.
-const arrived = 1
-
-// complete lets a connection in, if it is the peer's, and connects it to the
-// hypervisor.
-func (t *target) complete(c net.Conn, channel int) (pair, error) {
+// complete lets a connection in, if it is the peer's, and connects it to the hypervisor
+// at its turn.
+func (t *target) complete(c net.Conn, channel int, its turn) (pair, error) {
 	remote, err := t.proxy.admit(t.ctx, c, t.Peer)
 	if err != nil {
+		return pair{}, err
+	}
+	if err := its.await(t.ctx); err != nil {
 		return pair{}, err
 	}
 	local, err := t.reach(channel)
 	if err != nil {
 		return pair{}, err
-	}
-	if channel == domain.ChannelMemory {
-		// The source lets the next stream come now; see its awaitArrival.
-		if _, err := remote.Write([]byte{arrived}); err != nil {
-			return pair{}, errors.Join(err, local.Close())
-		}
 	}
 	return pair{local: local, remote: remote}, nil
 }
@@ -187,7 +181,8 @@ func (p *Proxy) admit(ctx context.Context, c net.Conn, peer string) (half, error
 const socketEvery = 20 * time.Millisecond
 
 // reach connects to the hypervisor's socket for a channel. Those of memory and disks
-// appear when it expects a guest, which may be a moment after the source was told.
+// appear when it expects a guest, which may be a moment after the source was told; one
+// whose backlog is full (EAGAIN) has room again when the hypervisor has looked at it.
 func (t *target) reach(channel int) (half, error) {
 	over := time.NewTimer(t.proxy.o.SocketTimeout)
 	defer over.Stop()
@@ -195,7 +190,7 @@ func (t *target) reach(channel int) (half, error) {
 	defer tick.Stop()
 	for {
 		c, err := t.connect(channel)
-		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		if err == nil || !passes(err) {
 			return c, err
 		}
 		select {
@@ -206,6 +201,11 @@ func (t *target) reach(channel int) (half, error) {
 		case <-tick.C:
 		}
 	}
+}
+
+// passes tells whether a socket that cannot be connected to may be soon.
+func passes(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
 }
 
 func (t *target) connect(channel int) (half, error) {

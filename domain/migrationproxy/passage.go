@@ -29,7 +29,6 @@ type passage struct {
 	all    sync.WaitGroup // of the goroutines
 	slots  chan struct{}  // one for each stream that may be open
 	greet  chan struct{}  // one for each stream that may be without its other half
-	order  bool           // streams of memory reach the other hypervisor in the order they came
 
 	sent, received, refused, broken atomic.Uint64
 	streams                         atomic.Int64
@@ -68,12 +67,21 @@ func (e *passage) stats(target bool) Stats {
 	return s
 }
 
+// completer finds the other half of a channel's connection, which remains its caller's to
+// close if there is none.
+type completer func(c net.Conn, channel int, its turn) (pair, error)
+
 // serve takes connections of a channel until the passage ends. Each gets its other half
-// from complete, which owns the connection if it fails.
-func (e *passage) serve(l net.Listener, channel int, complete func(net.Conn, int) (pair, error)) {
+// from complete. Streams of memory reach the other hypervisor in the order in which they
+// came.
+func (e *passage) serve(l net.Listener, channel int, complete completer) {
 	stop := context.AfterFunc(e.ctx, func() { l.Close() })
 	defer stop()
 	defer l.Close()
+	var order *line
+	if channel == domain.ChannelMemory {
+		order = &line{}
+	}
 	for {
 		select {
 		case e.greet <- struct{}{}:
@@ -88,13 +96,10 @@ func (e *passage) serve(l net.Listener, channel int, complete func(net.Conn, int
 			}
 			continue
 		}
-		if e.order && channel == domain.ChannelMemory {
-			halves, err := e.pair(c, channel, complete)
-			e.all.Go(func() { e.carry(c, channel, halves, err) })
-			continue
-		}
+		its := order.join()
 		e.all.Go(func() {
-			halves, err := e.pair(c, channel, complete)
+			halves, err := e.pair(c, func() (pair, error) { return complete(c, channel, its) })
+			order.leave(its)
 			e.carry(c, channel, halves, err)
 		})
 	}
@@ -117,8 +122,8 @@ func (e *passage) again(err error, channel int) bool {
 	}
 }
 
-// carry brings one connection through its life, with its other half or why there is none. A place to
-// greet was taken for it.
+// carry brings one connection through its life, with its other half or why there is
+// none. A place to greet was taken for it.
 func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
 	<-e.greet
 	if err != nil {
@@ -142,7 +147,7 @@ func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
 
 // pair finds the connection's other half, if there is a slot for it; else it is the
 // caller's to close.
-func (e *passage) pair(c net.Conn, channel int, complete func(net.Conn, int) (pair, error)) (pair, error) {
+func (e *passage) pair(c net.Conn, complete func() (pair, error)) (pair, error) {
 	select {
 	case e.slots <- struct{}{}:
 	default:
@@ -150,7 +155,7 @@ func (e *passage) pair(c net.Conn, channel int, complete func(net.Conn, int) (pa
 	}
 	stop := context.AfterFunc(e.ctx, func() { c.Close() })
 	defer stop()
-	halves, err := complete(c, channel)
+	halves, err := complete()
 	if err != nil {
 		<-e.slots
 	}

@@ -168,19 +168,30 @@ func passage(peer string) domain.Passage {
 	return domain.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
 }
 
-// hypervisor plays the target's hypervisor at a channel's socket: each connection is
-// given to serve, and closed after it.
-func (n *node) hypervisor(channel int, serve func(*net.UnixConn)) {
-	n.t.Helper()
-	path := n.sockets.Control
-	if channel != domain.ChannelControl {
-		path = filepath.Join(n.sockets.Outside, domain.SocketName(passage("").Key, channel))
+// socket is where the hypervisor listens for a channel.
+func (n *node) socket(channel int) string {
+	if channel == domain.ChannelControl {
+		return n.sockets.Control
 	}
-	l, err := net.Listen("unix", path)
+	return filepath.Join(n.sockets.Outside, domain.SocketName(passage("").Key, channel))
+}
+
+// listen makes the hypervisor's socket for a channel.
+func (n *node) listen(channel int) *net.UnixListener {
+	n.t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: n.socket(channel), Net: "unix"})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	n.t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// hypervisor plays the target's hypervisor at a channel's socket: each connection is
+// given to serve, and closed after it.
+func (n *node) hypervisor(channel int, serve func(*net.UnixConn)) {
+	n.t.Helper()
+	l := n.listen(channel)
 	go func() {
 		for {
 			c, err := l.Accept()
