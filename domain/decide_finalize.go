@@ -25,7 +25,7 @@ func (d *decision) finalize() error {
 		if !ready || err != nil {
 			return err
 		}
-		d.remember("what waited for its arrival is done", func(*Metadata) {})
+		d.remember("what waited for its arrival is done", func(md *Metadata) { md.Held = false })
 		d.again(0)
 		return nil
 	}

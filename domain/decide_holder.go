@@ -77,6 +77,9 @@ func (d *decision) holderWithGuest() error {
 		return d.fail("its memory is lost: the post-copy migration that brought it has failed")
 	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.ending()
+	case d.lease.State == handoff.Arrived && d.held():
+		d.resume(letGo)
+		return nil
 	case d.lease.State == handoff.Arrived:
 		return d.finalize()
 	case d.lease.InMove() && d.abortRequested():
@@ -93,7 +96,7 @@ func (d *decision) holderWithGuest() error {
 // keep looks after a guest that is here and stays.
 func (d *decision) keep() error {
 	if d.meta.Epoch != d.lease.Epoch {
-		d.remember("the lease has a new epoch", func(*Metadata) {})
+		d.remember("the lease has a new epoch", func(md *Metadata) { md.Held = false })
 	}
 	if d.lease.InMove() {
 		return nil
@@ -152,8 +155,9 @@ func (d *decision) holderWithoutGuest() error {
 func (d *decision) gone() error {
 	d.mode()
 	since := d.now.Sub(d.MoveEnded)
-	if d.Moving || d.MoveActive || d.movedAway() && since >= 0 && since < arrival {
-		// The target is about to report that it runs the guest.
+	if d.Moving || d.MoveActive || d.movedAway() && !d.meta.Held && since >= 0 && since < arrival {
+		// The target is about to report that it runs the guest. One that is held waits
+		// for our word.
 		d.again(pollMove)
 		return nil
 	}

@@ -61,7 +61,7 @@ func shaken(r *rand.Rand, l handoff.Lease, st *domain.State) domain.Sight {
 	if st != nil {
 		own := *st
 		own.Metadata.Epoch = uint64(r.IntN(int(l.Epoch) + 1))
-		own.Metadata.Paused = half()
+		own.Metadata.Paused, own.Metadata.Held = half(), half()
 		if half() {
 			own.Metadata.MigrationUID = job
 		}
@@ -212,6 +212,8 @@ func harmfulClaim(s domain.Sight, l, next handoff.Lease) string {
 		switch {
 		case s.State == nil:
 			return "it takes over a guest that is not there"
+		case held(s.State) && !l.Stalled && l.State != handoff.Fenced:
+			return "it takes over a guest that may still run at the source"
 		case s.State.Status == domain.StatusPaused && s.State.Reason == domain.ReasonMigration, s.State.Reason == domain.ReasonPostcopy && s.State.Alive():
 			return "it takes over a guest that has not arrived"
 		}

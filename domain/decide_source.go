@@ -36,6 +36,8 @@ func (d *decision) begin() error {
 	}
 	request := d.request()
 	request.Definition = definition
+	held := d.holds(request)
+	request.Paused = request.Paused || held
 	if err := d.step(handoff.Event{Kind: handoff.Begin, Within: d.moveWithin()}); err != nil {
 		return err
 	}
@@ -43,7 +45,7 @@ func (d *decision) begin() error {
 	now := metav1.NewTime(d.now)
 	m.StartTimestamp = &now
 	m.Mode = v1.MigrationPreCopy
-	d.remember("its migration is noted", func(md *Metadata) { md.MigrationUID = d.lease.Tag })
+	d.remember("its migration is noted", func(md *Metadata) { md.MigrationUID, md.Held = d.lease.Tag, held })
 	d.do(Task{Verb: TaskMigrate, Why: "the target is ready", Command: command, Request: request, Passage: d.passage(), To: d.destination()})
 	return nil
 }

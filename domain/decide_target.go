@@ -154,9 +154,9 @@ func (d *decision) decline() error {
 // finalizeWithin is how long what waits for the end of a move is tried.
 const finalizeWithin = time.Minute
 
-// takeOver makes this node the guest's owner, in one write with nothing else to do:
-// whoever reads it can rely on the guest being here. What waited for that comes next;
-// see [decision.finalize].
+// takeOver makes this node the guest's owner, in one write with nothing else to do but
+// to let go a guest that was held: whoever reads it can rely on the guest being here.
+// What waited for that comes next; see [decision.finalize].
 func (d *decision) takeOver() error {
 	if err := d.step(handoff.Event{Kind: handoff.TakeOver, Within: finalizeWithin}); err != nil {
 		return err
@@ -185,6 +185,9 @@ func (d *decision) takeOver() error {
 	if d.State.Alive() {
 		d.reflect()
 	}
+	if d.held() {
+		d.resume(letGo)
+	}
 	d.again(0)
 	return nil
 }
@@ -200,7 +203,9 @@ func (d *decision) arrived() bool {
 		return d.State.Reason != ReasonPostcopy && d.State.Reason != ReasonPostcopyFailed
 	case StatusPaused:
 		switch d.State.Reason {
-		case ReasonUser, ReasonIOError, ReasonWatchdog, ReasonCrashed:
+		case ReasonUser:
+			return !d.held() || d.lease.Stalled || d.lease.State == handoff.Fenced
+		case ReasonIOError, ReasonWatchdog, ReasonCrashed:
 			return true
 		}
 	}

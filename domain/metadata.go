@@ -47,6 +47,10 @@ type Metadata struct {
 	// MigrationUID is the migration that brings or takes this guest; empty if
 	// there is none.
 	MigrationUID types.UID
+	// Held says that the migration that brings or takes this guest lets it arrive with
+	// its CPUs stopped, until its source has stored that it has left; see
+	// [MigrationRequest.Paused].
+	Held bool
 	// Paused says that the guest stands still because a user asked for it.
 	Paused bool
 	// ResumedAt is when the guest was last resumed after an error of a disk, and
@@ -84,6 +88,7 @@ type metadataFields struct {
 	ShutdownAt    string    `xml:"shutdownAt,omitempty"`
 	GracePeriod   string    `xml:"gracePeriod,omitempty"`
 	MigrationUID  string    `xml:"migrationUID,omitempty"`
+	Held          bool      `xml:"held,omitempty"`
 	Paused        bool      `xml:"paused,omitempty"`
 	ResumedAt     string    `xml:"resumedAt,omitempty"`
 	ResumeDelay   string    `xml:"resumeDelay,omitempty"`
@@ -104,7 +109,7 @@ func (m Metadata) XML() (string, error) {
 	x := metadataFields{
 		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), Epoch: m.Epoch,
 		GraceDeadline: stamp(m.GraceDeadline), ShutdownAt: stamp(m.ShutdownAt),
-		MigrationUID: string(m.MigrationUID), Paused: m.Paused,
+		MigrationUID: string(m.MigrationUID), Held: m.Held, Paused: m.Paused,
 		ResumedAt: stamp(m.ResumedAt), ThawAt: stamp(m.ThawAt), LastApplied: m.LastApplied,
 	}
 	if m.GracePeriod != nil {
@@ -176,7 +181,7 @@ func decodeMetadata(dec *xml.Decoder, start *xml.StartElement) (Metadata, bool, 
 	}
 	m := Metadata{
 		Namespace: x.Namespace, Name: x.Name, UID: types.UID(x.UID), Epoch: x.Epoch,
-		MigrationUID: types.UID(x.MigrationUID), Paused: x.Paused, LastApplied: x.LastApplied,
+		MigrationUID: types.UID(x.MigrationUID), Held: x.Held, Paused: x.Paused, LastApplied: x.LastApplied,
 	}
 	for _, d := range x.Disks {
 		if m.DiskBytes == nil {

@@ -25,7 +25,9 @@ type Migrator interface {
 	// Paused/PostcopyFailed is a guest that runs, or waits, at the target without some
 	// of its memory, and can only be resumed ([MigrationRequest.Resume]);
 	// Paused/Migration is one whose switch the target has not confirmed, so that both
-	// sides have to be asked; in all others the guest is here and nowhere else.
+	// sides have to be asked; in all others the guest is here and nowhere else, unless
+	// the answer of the destination was lost: then it may run there too, if the request
+	// was not Paused.
 	Migrate(ctx context.Context, req MigrationRequest) error
 
 	// MigrationProgress returns how far the migration of that domain has come;
@@ -83,7 +85,10 @@ type MigrationRequest struct {
 	// that of the migration. One that breaks off again, or that the hypervisor finishes
 	// by itself, is an error; the state of the domain tells which.
 	Resume bool
-	// Paused lets the guest arrive with its CPUs stopped.
+	// Paused lets the guest arrive with its CPUs stopped. That is also how a guest is
+	// kept from running twice where the hypervisor here lets it run on when it has not
+	// heard that it runs there (libvirt: the answer to Finish is lost): whoever asked for
+	// it resumes it at the destination, once it is known to have stopped here.
 	Paused bool
 }
 

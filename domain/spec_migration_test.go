@@ -11,6 +11,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
+	"libvirt.org/go/libvirtxml"
 )
 
 // What a move asks of the hypervisor.
@@ -33,6 +34,7 @@ func TestSpecMigrationRequest(t *testing.T) {
 				vmi.Status.MigrationState.VMIMConfigurationOptions = &v1.VMIMConfigurationOptions{BandwidthPerMigration: &q}
 			})
 			tt.state.Metadata.Paused = tt.state.Status == domain.StatusPaused
+			tt.state.Domain = disked(libvirtxml.DomainDisk{})
 			plan, _ := decide(t, domain.Sight{VMI: vmi, State: tt.state})
 			if verbs(plan) != "SetMetadata, Migrate" {
 				t.Fatalf("tasks are %q, want a migration", verbs(plan))

@@ -134,6 +134,8 @@ func pauseOf(vmi *v1.VirtualMachineInstance, o Observation) (reason, message str
 	case (o.State.Reason == ReasonMigration || o.State.Reason == ReasonUser && !o.State.Metadata.Paused) &&
 		m != nil && m.Mode == v1.MigrationPaused && !m.Completed && m.SourceNode == o.Node:
 		return ReasonPausedByMigration, "the guest stands still so that its migration can end"
+	case o.State.Reason == ReasonUser && o.State.Metadata.Held && !o.State.Metadata.Paused:
+		return "", "" // on its way
 	case o.State.Reason == ReasonUser, o.State.Metadata.Paused && !o.State.busy():
 		return ReasonPausedByUser, "the guest was paused by a user"
 	}

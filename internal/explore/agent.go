@@ -85,6 +85,8 @@ func (a *agent) holder() plan {
 // withGuest looks after a guest that is here and not on its way.
 func (a *agent) withGuest() plan {
 	switch {
+	case a.l.State == handoff.Arrived && a.domain == held && !a.o.deleting:
+		return plan{task: taskResume}
 	case a.l.State == handoff.Arrived && a.o.deleting:
 		return a.step(wish{kind: handoff.Stop, within: tick}, a.complete)
 	case a.l.State == handoff.Arrived:
@@ -229,14 +231,23 @@ func (a *agent) moving() plan {
 // receive takes the guest over that has arrived, or says that it has not.
 func (a *agent) receive() plan {
 	switch {
-	case a.busy || a.domain == incoming:
+	case a.busy || a.domain == incoming, a.waits():
 		return plan{}
-	case a.domain == running || a.domain == ended:
-		return a.step(wish{kind: handoff.TakeOver}, func(n *content) {
+	case a.domain == running || a.domain == ended || a.domain == held:
+		p := a.step(wish{kind: handoff.TakeOver}, func(n *content) {
 			n.phase, n.move.ended = v1.Running, true
 		})
+		if p.write != nil && a.domain == held {
+			p.task = taskResume
+		}
+		return p
 	case a.l.Stalled || a.l.State == handoff.Fenced:
 		return a.step(wish{kind: handoff.Decline}, moveFailed)
 	}
 	return plan{}
+}
+
+// waits tells whether the guest is held here and its source may still have it.
+func (a *agent) waits() bool {
+	return a.domain == held && !a.l.Stalled && a.l.State != handoff.Fenced && !a.m.bugs.haste
 }

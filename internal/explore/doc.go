@@ -26,7 +26,9 @@
 //     still arrive. A process may also be arbitrarily slow between any two effects.
 //   - Hypervisors: a domain of the guest on each node, and a move in four steps (target
 //     created, source stopped, target resumed, source ended) that may fail, or be
-//     forgotten by the source's hypervisor, at any of them.
+//     forgotten by the source's hypervisor, at any of them. Where guests arrive held the
+//     third is: target complete; and after it the source may run on, because its
+//     hypervisor has not heard of it.
 //   - Nodes: cut off as a whole, or their agent alone; dead for good; their Node object
 //     deleted, or the node fenced, after that.
 //   - Time, in ticks of a minute: handoff.ActWithin is one, handoff.FenceAfter three.
@@ -40,8 +42,9 @@
 //   - A call to a hypervisor ends within the tick after the one it began in, and an
 //     agent that starts again finds no call of its predecessor under way.
 //   - A request that is late arrives, or never, before a tick passes.
-//   - Hypervisors never let both sides of one move run: the target is resumed by the
-//     move alone, and the source only when the target's part is gone.
+//   - Of a guest that is not held, hypervisors never let both sides run: the target is
+//     resumed by the move alone, and the source only when the target's part is gone.
+//     Locks of image files see to that.
 //   - A Pod that is bound vanishes only once no domain of the guest that lives in it is
 //     on its node, or the node is dead; a Node object is deleted only then.
 //   - The garbage collector waits until every controller knows that the object is gone.

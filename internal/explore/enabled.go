@@ -133,7 +133,7 @@ func (e *enabler) hypervisor(n place) {
 	}
 	if node.job != noJob {
 		e.add(movesOn, who, 0)
-		if node.job != jobResumed {
+		if node.job != jobResumed || e.w.holding {
 			e.add(moveFails, who, 0)
 		}
 		e.add(moveBreaks, who, 0)

@@ -26,11 +26,11 @@ func show(t *testing.T, format string, args ...any) {
 
 func TestExplore(t *testing.T) {
 	limits := Limits{States: 8_000, Settle: 200, Workers: 2}
-	walks := Walks{Count: 60, Length: 400, Workers: 2, Seed: 1}
+	walks := Walks{Count: 40, Length: 400, Workers: 2, Seed: 1}
 	if *full {
 		began := time.Now()
 		limits.States, limits.Settle = 700_000, 100
-		walks.Count = 5000
+		walks.Count = 3000
 		limits.Stop = func() bool { return time.Since(began) > fullTime }
 		walks.Stop = limits.Stop
 	}
@@ -48,15 +48,18 @@ func TestExplore(t *testing.T) {
 			t.Errorf("%s: %s", s.Name, r.Violation)
 		}
 	}
-	wild := Wild()
-	r, err := Walk(&wild, walks)
-	if err != nil {
-		t.Fatal(err)
+	for _, holding := range []bool{false, true} {
+		wild := Wild(holding)
+		r, err := Walk(&wild, walks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Violation != nil {
+			violations++
+			t.Errorf("%s", r.Violation)
+		}
+		steps += r.Steps
+		show(t, "random, holding %v: %s of up to %d steps", holding, r, walks.Length)
 	}
-	if r.Violation != nil {
-		violations++
-		t.Errorf("%s", r.Violation)
-	}
-	show(t, "random: %s of up to %d steps", r, walks.Length)
-	show(t, "in all %d distinct states, %d steps, %d violations", total, steps+r.Steps, violations)
+	show(t, "in all %d distinct states, %d steps, %d violations", total, steps, violations)
 }

@@ -29,10 +29,7 @@ func (m *machine) land(w *world, n place) {
 			node.job, node.jobTo = noJob, nowhere
 		}
 	case taskResume:
-		if node.domain == paused && node.job == noJob {
-			node.domain = running
-			m.revive(w, n)
-		}
+		m.resume(w, n)
 	}
 	w.returned(n)
 }
@@ -70,6 +67,29 @@ func (m *machine) start(w *world, n place, c call) {
 	}
 }
 
+func (m *machine) resume(w *world, n place) {
+	node := &w.nodes[n]
+	switch {
+	case node.domain == paused && node.job == noJob:
+		node.domain = running
+		m.revive(w, n)
+	case node.domain == held:
+		w.letStay(n)
+		node.domain = running
+		if w.nodes[n.other()].domain != running { // else there are two
+			m.revive(w, n)
+		}
+	}
+}
+
+// letStay notes that the guest lives on n, where it is held, if the source has stopped it
+// and never let it run since: from now on it must not.
+func (w *world) letStay(n place) {
+	if o := n.other(); w.nodes[n].domain == held && w.past.seat == o && w.nodes[o].domain == paused {
+		w.sit(n)
+	}
+}
+
 // revive judges a stopped domain that runs again: it must be the guest itself, not
 // what it was before it moved.
 func (m *machine) revive(w *world, n place) {
@@ -82,7 +102,7 @@ func (m *machine) destroy(w *world, n place, c call) {
 	node := &w.nodes[n]
 	v := w.api[slotVMI]
 	wanted := v != nil && !v.deleting && !w.past.excused
-	if w.past.seat == n && (node.domain == running || node.domain == paused) {
+	if w.past.seat == n && (node.domain == running || node.domain == paused || node.domain == held) {
 		if wanted {
 			m.breaks("the guest is destroyed on " + n.String() + " although nobody asked for that")
 		}
@@ -138,9 +158,14 @@ func (m *machine) moveOn(w *world, n place) {
 			return
 		}
 		node.job = jobResumed
-		t.domain = running
-		w.sit(node.jobTo)
+		if t.domain = held; !w.holding {
+			t.domain = running
+			w.sit(node.jobTo)
+		}
 	case jobResumed:
+		if t.domain == held {
+			w.sit(node.jobTo)
+		}
 		node.job, node.jobTo, node.domain = noJob, nowhere, ended
 	}
 }
@@ -159,10 +184,11 @@ func (w *world) sit(n place) {
 
 // moveFail ends a move the way hypervisors do when they can talk to each other:
 // the target's part is removed, then the source runs on. Once the target runs the
-// guest there is no way back.
+// guest there is no way back. A target that holds it may have it still when the source,
+// which has not heard of that, runs on.
 func (m *machine) moveFail(w *world, n place) {
 	node := &w.nodes[n]
-	if node.job == jobResumed {
+	if node.job == jobResumed && !w.holding {
 		return
 	}
 	w.dropIncoming(node)
@@ -182,6 +208,7 @@ func (w *world) moveBreak(n place) {
 // die ends a node for good.
 func (w *world) die(n place) {
 	node := &w.nodes[n]
+	w.letStay(n.other())
 	if w.past.seat == n {
 		w.past.seat, w.past.excused = nowhere, true
 	}

@@ -195,7 +195,7 @@ func TestSearchAndWalkAreRepeatable(t *testing.T) {
 			t.Errorf("one worker: %s, with %d: %s", reports[0], i+1, reports[i])
 		}
 	}
-	wild := Wild()
+	wild := Wild(false)
 	var walks []WalkReport
 	for _, workers := range []int{1, 3} {
 		r, err := Walk(&wild, Walks{Count: 6, Length: 200, Seed: 7, Workers: workers})

@@ -19,6 +19,9 @@ type bugs struct {
 	names bool
 	// persist: a node acts first, and stores that it will afterwards.
 	persist bool
+	// haste: a target lets a guest run that it holds, before its source has said that
+	// it is gone.
+	haste bool
 }
 
 // machine carries out steps on worlds. It holds no state of them, only what it

@@ -27,6 +27,8 @@ var planted = []struct {
 	{"persist before act", bugs{persist: true}, Scenario{lag: 1, harmOnly: true, allow: budget{}.plus(deletion)}, "a start is carried out twice"},
 	{"persist before act, in a move", bugs{persist: true}, Scenario{lag: 1, Start: moves, harmOnly: true},
 		"the guest is destroyed on b although nobody asked for that"},
+	{"held arrival", bugs{haste: true}, Scenario{lag: 1, Faults: 1, Start: begins, holding: true, allow: budget{}.plus(moveFailure)},
+		"two domains of the guest run"},
 }
 
 func TestPlantedBugsAreFound(t *testing.T) {

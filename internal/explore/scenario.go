@@ -19,6 +19,9 @@ type Scenario struct {
 	// restart: a guest whose node was fenced is started again elsewhere, instead
 	// of being released.
 	restart bool
+	// holding: a guest that moves arrives held, and the source's hypervisor may lose
+	// the answer that says so.
+	holding bool
 	// skew is how far the clock of the second controller is ahead, in ticks.
 	skew int8
 	// lag is how many versions of an object a process may lag behind; zero means any
@@ -55,7 +58,7 @@ func (s *Scenario) newMachine(known *guests) (*machine, error) {
 // first is the first state of the scenario: one controller, two agents, and a
 // guest that was just asked for, then what Start says.
 func (s *Scenario) first(m *machine) (world, error) {
-	w := world{focus: -1}
+	w := world{focus: -1, holding: s.holding}
 	w.uids[slotVMI] = 1
 	w.store(object{slot: slotVMI, uid: 1, vmi: m.guests.of(content{})}.sealed())
 	for _, p := range []int{ctrl1, agentA, agentB} {

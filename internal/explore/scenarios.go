@@ -72,6 +72,9 @@ func Scenarios() []Scenario {
 		{Name: "move onto the same node", Start: runs, Faults: 2, lag: 1, allow: budget{}.plus(moveWish, misplacement, crash)},
 		{Name: "switch", Start: begins, Faults: 2, lag: 1, restart: true, allow: messages.plus(moveFailure, moveBreak, guestEnd, cancellation)},
 		{Name: "switch, silent nodes", Start: begins, Faults: 2, lag: 1, restart: true, allow: nodes.plus(moveBreak).many(timePassing, 4)},
+		{Name: "switch, held", Start: begins, Faults: 2, lag: 1, restart: true, holding: true, allow: messages.plus(moveFailure, moveBreak, guestEnd, cancellation)},
+		{Name: "switch, held, silent nodes", Start: begins, Faults: 2, lag: 1, restart: true, holding: true, allow: nodes.plus(moveFailure, moveBreak).many(timePassing, 4)},
+		{Name: "switch, held, deletion", Start: begins, Faults: 2, lag: 1, holding: true, allow: budget{}.plus(deletion, crash, moveBreak, moveFailure)},
 		{Name: "move, silent nodes", Start: moves, Faults: 1, lag: 1, restart: true, allow: nodes.plus(moveBreak).many(timePassing, 3)},
 		{Name: "node loss", Start: runs, Faults: 2, lag: 1, allow: nodes.plus(guestEnd, deletion).many(timePassing, 5)},
 		{Name: "node loss, restart", Start: runs, Faults: 2, lag: 1, restart: true, allow: nodes.plus(guestEnd).many(timePassing, 5)},
@@ -79,13 +82,14 @@ func Scenarios() []Scenario {
 	})
 }
 
-// Wild is the scenario of random walks: everything may happen, again and again.
-func Wild() Scenario {
+// Wild is the scenario of random walks: everything may happen, again and again. With
+// holding, guests that move arrive held.
+func Wild(holding bool) Scenario {
 	all := messages.plus(leaderChange, deafness, cut, death, moveFailure, moveBreak, guestEnd, misplacement, cancellation, deletion)
 	for _, f := range []fault{crash, answerLoss, requestLoss, delay, relist, deafness, cut, moveFailure, moveBreak, misplacement, leaderChange} {
 		all[f] = wildly
 	}
-	return Scenario{Name: "everything", Faults: wildly, restart: true, skew: 1, allow: all.many(timePassing, wildly).many(moveWish, 2)}
+	return Scenario{Name: "everything", Faults: wildly, restart: true, holding: holding, skew: 1, allow: all.many(timePassing, wildly).many(moveWish, 2)}
 }
 
 // wildly is how often in a walk what may happen again and again does at most.

@@ -52,6 +52,8 @@ type world struct {
 	names uint8
 	// pushed says that something was pushed by the current action.
 	pushed bool
+	// holding says that moves let the guest arrive held. It never changes.
+	holding bool
 }
 
 // proc is the memory of a process.
@@ -149,9 +151,11 @@ const (
 	paused
 	// ended: the guest ran here and does not any more.
 	ended
+	// held: all of the guest has come, and it does not run yet.
+	held
 )
 
-var domainNames = [...]string{"none", "running", "incoming", "paused", "ended"}
+var domainNames = [...]string{"none", "running", "incoming", "paused", "ended", "held"}
 
 // jobPhase is how far the hypervisor at the source is in moving the guest.
 type jobPhase uint8

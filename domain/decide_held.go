@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain
+
+import (
+	"slices"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// A hypervisor that has not heard how the switch went lets the guest run on at the
+// source: libvirt does when the answer to its Finish is lost with the link. Where both
+// sides see the same image, QEMU's lock on it stops one of them. Where nothing does, the
+// guest would run twice. It is therefore held: it arrives with its CPUs stopped, the
+// source says Stall when it has stopped for good, and the target then takes it over and
+// lets it go. Until then a source that runs on takes the guest back by Revert, and the
+// target ends what has never run.
+//
+// A guest that may be switched to post-copy is not held: it has to run at the target
+// long before its source is done. Nor is one whose target does not know the lease, a
+// stock virt-handler or another cluster.
+
+// letGo is why a guest is resumed that was held.
+const letGo = "it has arrived, and its source has left it"
+
+// holds tells whether the guest is to be held.
+func (d *decision) holds(r MigrationRequest) bool {
+	ours := d.lease.Cause == handoff.CauseTargetReady && !d.VMI.IsMigrationSource()
+	return ours && !r.Paused && !r.PostCopy && !locked(d.State.Domain, r.CopyDisks)
+}
+
+// locked tells whether a disk that stays where it is can be written by one QEMU only:
+// it locks image files, on any file system that both sides share, but not block devices
+// across nodes (qemu(1), -blockdev locking).
+func locked(def *libvirtxml.Domain, copied []string) bool {
+	if def == nil || def.Devices == nil {
+		return false
+	}
+	return slices.ContainsFunc(def.Devices.Disks, func(disk libvirtxml.DomainDisk) bool {
+		file := disk.Source != nil && disk.Source.File != nil && (disk.Device == "" || disk.Device == "disk")
+		return file && disk.ReadOnly == nil && disk.Shareable == nil && disk.Transient == nil &&
+			disk.Target != nil && !slices.Contains(copied, disk.Target.Dev)
+	})
+}
+
+// held tells whether the guest has arrived here and waits to be let go.
+func (d *decision) held() bool {
+	return d.State.Status == StatusPaused && d.State.Reason == ReasonUser && d.meta.Held && !d.meta.Paused
+}

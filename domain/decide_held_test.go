@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domain_test
+
+import (
+	"testing"
+
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
+)
+
+// disked is a domain with one disk, in a file unless it says otherwise.
+func disked(d libvirtxml.DomainDisk) *libvirtxml.Domain {
+	d.Target = &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"}
+	if d.Source == nil {
+		d.Source = &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/disk.img"}}
+	}
+	return &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{Disks: []libvirtxml.DomainDisk{d}}}
+}
+
+func held(st *domain.State) bool {
+	return st != nil && st.Status == domain.StatusPaused && st.Reason == domain.ReasonUser && st.Metadata.Held && !st.Metadata.Paused
+}
+
+func hold(s *domain.State) { s.Metadata.Held = true }
+
+// A guest is held where nothing else keeps it from running twice.
+func TestWhoIsHeld(t *testing.T) {
+	file, block := libvirtxml.DomainDisk{}, libvirtxml.DomainDisk{Source: &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: "/dev/vg/disk"}}}
+	stock := func(vmi *v1.VirtualMachineInstance) {
+		delete(vmi.Annotations, handoff.Annotation)
+		vmi.Labels[v1.NodeNameLabel] = here
+	}
+	postCopy := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.MigrationState.VMIMConfigurationOptions = &v1.VMIMConfigurationOptions{AllowPostCopy: new(true)}
+	}
+	for name, tt := range map[string]struct {
+		def    *libvirtxml.Domain
+		copied []string
+		edit   func(*v1.VirtualMachineInstance)
+		want   bool
+	}{
+		"its disk is locked":             {disked(file), nil, nil, false},
+		"its disk is copied":             {disked(file), []string{"vda"}, nil, true},
+		"it has none":                    {&libvirtxml.Domain{}, nil, nil, true},
+		"what it has is not known":       {nil, nil, nil, true},
+		"its disk cannot be written":     {disked(libvirtxml.DomainDisk{ReadOnly: &libvirtxml.DomainDiskReadOnly{}}), nil, nil, true},
+		"its disk is for many":           {disked(libvirtxml.DomainDisk{Shareable: &libvirtxml.DomainDiskShareable{}}), nil, nil, true},
+		"its disk is a block device":     {disked(block), nil, nil, true},
+		"its disk is a drive":            {disked(libvirtxml.DomainDisk{Device: "cdrom"}), nil, nil, true},
+		"the target knows no lease":      {disked(file), []string{"vda"}, stock, false},
+		"it may run ahead of its memory": {disked(file), []string{"vda"}, postCopy, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			edit := tt.edit
+			if edit == nil {
+				edit = func(*v1.VirtualMachineInstance) {}
+			}
+			plan, _ := decide(t, domain.Sight{
+				VMI: placed(v1.Running, moved(here, there, handoff.Ready), edit), CopyDisks: tt.copied,
+				State: runs(domain.StatusRunning, "", func(s *domain.State) { s.Domain = tt.def }),
+			})
+			task, asked := migration(plan)
+			if !asked || task.Request.Paused != tt.want {
+				t.Fatalf("tasks %v, the request is %+v, want Paused %v", plan.Tasks, task.Request, tt.want)
+			}
+			if noted := plan.Tasks[0].Operation.Metadata.Held; noted != tt.want {
+				t.Errorf("the domain carries Held %v, want %v", noted, tt.want)
+			}
+		})
+	}
+}
+
+// Whoever dies or hears nothing meanwhile: a guest that is held runs at the target only
+// once the source has stored that it has stopped for good.
+func TestAHeldGuestWaitsForItsSource(t *testing.T) {
+	out, in := moved(here, there, handoff.Begin), moved(there, here, handoff.Begin)
+	waits := runs(domain.StatusPaused, domain.ReasonUser, hold)
+	wants := runs(domain.StatusPaused, domain.ReasonUser, hold, func(s *domain.State) { s.Metadata.Paused = true })
+	left := runs(domain.StatusShutoff, domain.ReasonMigrated, hold)
+	taken := moved(there, here, handoff.TakeOver)
+	runRows(t, v1.Running, map[string]row{
+		"source: it has left":                          {out, domain.Sight{State: left, MoveEnded: decideNow}, nil, "", "Moving 2", ""},
+		"source: its hypervisor is not done":           {out, domain.Sight{State: left, Moving: true}, nil, "", "Moving 2", ""},
+		"source: the answer was lost, it runs on":      {out, domain.Sight{State: runs(domain.StatusRunning, "", hold), MoveEnded: decideNow}, nil, "", "Owned 3", ""},
+		"source: the answer was lost, it stands still": {out, domain.Sight{State: runs(domain.StatusPaused, domain.ReasonMigration, hold)}, nil, "", "Moving 2", ""},
+		"target: it has arrived":                       {in, domain.Sight{State: waits}, nil, "", "Moving 2", ""},
+		"target: it has arrived late":                  {late(in), domain.Sight{State: waits}, nil, "", "Moving 2", ""},
+		"target: its source is silent":                 {suspect(in), domain.Sight{State: waits}, nil, "", "Lost 3", ""},
+		"target: its source has left it":               {stalled(in), domain.Sight{State: waits}, nil, "Resume", "Arrived 3", ""},
+		"target: its source is known to be gone":       {fenced(in), domain.Sight{State: waits}, nil, "Resume", "Arrived 5", ""},
+		"target: its source has it still":              {on(in, decideNow, handoff.Event{Kind: handoff.Revert, Node: there}), domain.Sight{State: waits}, nil, "Destroy, Undefine, Cleanup", "Owned 3", ""},
+		"target: it shall stand still":                 {in, domain.Sight{State: wants}, nil, "", "Arrived 3", ""},
+		"target: taken over, and a crash":              {taken, domain.Sight{State: waits}, nil, "Resume", "Arrived 3", ""},
+		"target: taken over, late":                     {late(taken), domain.Sight{State: waits}, nil, "Resume", "Arrived 3", ""},
+		"target: taken over, it runs":                  {taken, domain.Sight{State: runs(domain.StatusRunning, "", hold, epoch(2))}, nil, "SetMetadata", "Arrived 3", ""},
+		"target: taken over, it shall stand still":     {taken, domain.Sight{State: wants}, nil, "SetMetadata", "Arrived 3", ""},
+	})
+	if _, l := decide(t, domain.Sight{VMI: placed(v1.Running, out), State: left, MoveEnded: decideNow}); !l.Stalled {
+		t.Errorf("the source does not say that the guest has left: %+v", l)
+	}
+	plan, _ := decide(t, domain.Sight{VMI: placed(v1.Running, stalled(in)), State: waits})
+	if vmistatus.IsTrue(plan.VMI, v1.VirtualMachineInstancePaused) {
+		t.Error("it is told to be paused")
+	}
+	plan, _ = decide(t, domain.Sight{VMI: placed(v1.Running, taken), State: runs(domain.StatusRunning, "", hold)})
+	if plan.Tasks[0].Operation.Metadata.Held {
+		t.Error("the mark outlives the move")
+	}
+}
