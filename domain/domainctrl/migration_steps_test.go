@@ -114,3 +114,24 @@ func (p *pair) atRest(t *testing.T, vmi *v1.VirtualMachineInstance) {
 		t.Errorf("the migration is over, and the status tells of its progress: %+v", vmi.Status.Conditions)
 	}
 }
+
+// The source's hypervisor lets the guest run on because it has not heard that all of it
+// has come: it is held there, and ends without having run.
+func TestAnAnswerLostAtTheSwitchMakesNoTwo(t *testing.T) {
+	p := newPair(t, newCluster(t))
+	p.a.start(t)
+	p.b.start(t)
+	vmi := p.create(t, "guest")
+	g := p.guard(t, vmi)
+	p.offer(t, vmi, p.a)
+	p.runsOn(t, vmi, p.a)
+	p.a.Link(p.b.uri()).LoseAnswer()
+	p.migrate(t, vmi, func(*v1.VMIMConfigurationOptions) {})
+	p.atRest(t, vmi)
+	if vmi.Status.NodeName != p.a.name {
+		t.Errorf("the guest is on %s, where it has not been let go", vmi.Status.NodeName)
+	}
+	g.mayEnd()
+	p.finish(t, vmi)
+	g.stop()
+}

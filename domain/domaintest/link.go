@@ -32,6 +32,8 @@ const (
 	// breaksBefore loses the last part, breaksAfter the answer to it.
 	breaksBefore
 	breaksAfter
+	// losesAnswer is breaksAfter, and the source takes it for breaksBefore.
+	losesAnswer
 )
 
 var errLinkCut = errors.New("the connection to the destination broke")
@@ -112,7 +114,16 @@ func (l *Link) CutAtSwitch(arrived bool) {
 	}
 }
 
-// Restore makes the link good again, as it was before Cut or CutAtSwitch.
+// LoseAnswer breaks the link, once, when a guest has come to the other end, and the
+// source, which has not heard of that, lets the guest run on, as libvirt does: it runs
+// twice, unless it arrived paused ([domain.MigrationRequest.Paused]).
+func (l *Link) LoseAnswer() {
+	l.h.mu.Lock()
+	defer l.h.mu.Unlock()
+	l.atSwitch = losesAnswer
+}
+
+// Restore makes the link good again, as it was before Cut, CutAtSwitch or LoseAnswer.
 func (l *Link) Restore() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()

@@ -27,6 +27,9 @@ func TestALinkBreaks(t *testing.T) {
 		"at the switch, when the guest runs there": {func(p *pair) { p.link.CutAtSwitch(true) }, func(p *pair) {
 			p.states(domain.StatusPaused, domain.ReasonMigration, domain.StatusRunning, domain.ReasonUnknown)
 		}},
+		"at the switch, and the source does not hear that the guest runs there": {func(p *pair) { p.link.LoseAnswer() }, func(p *pair) {
+			p.states(domain.StatusRunning, domain.ReasonUnknown, domain.StatusRunning, domain.ReasonUnknown)
+		}},
 		"after the switch to post-copy": {func(p *pair) {
 			p.is(p.here.SwitchToPostCopy(p.Context(), "g"), nil)
 			p.link.Cut()

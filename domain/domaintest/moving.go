@@ -185,12 +185,15 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 	l := g.lockedPack(j)
 	if fault := j.link.atSwitch; fault != noFault {
 		j.link.cut, j.link.atSwitch = true, noFault
-		g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
-		h.lockedTell(name, "Suspended")
+		if fault != losesAnswer {
+			g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
+			h.lockedTell(name, "Suspended")
+		}
 		h.lockedEnd(j)
 		h.mu.Unlock()
-		if fault == breaksAfter {
+		if fault != breaksBefore {
 			j.peer.arrive(j, l)
+			j.peer.arrived(j)
 		}
 		return fmt.Errorf("the destination has not confirmed that the guest runs there: %w", errLinkCut)
 	}
