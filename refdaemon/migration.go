@@ -29,7 +29,7 @@ func (o *migrationOptions) flags(fs *flag.FlagSet) {
 	fs.StringVar(&o.key, "migration-key", "", "`file` with its private key")
 	fs.StringVar(&o.ca, "migration-ca", "", "`file` with the certificates of the authorities that certify other nodes")
 	fs.BoolVar(&o.insecure, "insecure-migration", false, "move guests over plain TCP, for a network that protects its traffic by itself")
-	fs.StringVar(&o.dir, "migration-dir", libvirt.DefaultMigrationDir, "`directory` for the sockets of migrations, the same on every node and private to each; its path may have 50 bytes")
+	fs.StringVar(&o.dir, "migration-dir", libvirt.DefaultMigrationDir, "`directory` for the sockets of migrations, the same on every node and private to each; it is made for the user that QEMU runs as, to whom one that is there already has to belong; its path may have 50 bytes")
 }
 
 // maxMigrationDir leaves room for the name of a socket, whose path may have 107 bytes.

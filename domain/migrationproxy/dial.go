@@ -97,7 +97,7 @@ func (s *source) open(ctx context.Context) error {
 		if len(inside) > maxSocketPath {
 			return fmt.Errorf("the hypervisor's socket %s has %d characters, of which a unix socket may have %d: shorten its folder", inside, len(inside), maxSocketPath)
 		}
-		sock, err := f.listen(ctx, domain.SocketName(s.Key, channel), s.proxy.o.Owner)
+		sock, err := f.listen(ctx, domain.SocketName(s.Key, channel))
 		if err != nil {
 			return err
 		}

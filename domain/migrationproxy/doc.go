@@ -23,8 +23,8 @@
 // [Files] reads certificates from files and follows their rotation; streams that flow
 // are not disturbed by it.
 //
-// Sockets are made with mode 0600 from their first moment, for the user of
-// [Options.Owner]. Neither symbolic links nor anything else that is not a socket is
+// Sockets are made with mode 0600 from their first moment, for the owner of their folder:
+// QEMU makes its own there, so whoever it runs as has to be that. Neither symbolic links nor anything else that is not a socket is
 // followed or removed in their folder.
 //
 // # Streams

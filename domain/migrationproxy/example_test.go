@@ -21,7 +21,6 @@ func Example() {
 	}
 	proxy, err := migrationproxy.New(migrationproxy.Options{
 		Address: "192.0.2.7", NodeName: "node-a", Certificates: certificates,
-		Owner: &migrationproxy.Owner{UID: 107, GID: 107}, // that of QEMU
 		Sockets: func(context.Context, string) (domain.Sockets, error) {
 			return domain.Sockets{Control: "/run/libvirt/libvirt-sock", Outside: "/run/agent/migrations", Inside: "/run/agent/migrations"}, nil
 		},

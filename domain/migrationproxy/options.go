@@ -58,9 +58,6 @@ type Options struct {
 	// Sockets returns where the sockets of a domain's migration are. Required; see
 	// [domain.SocketMigrator].
 	Sockets func(ctx context.Context, domain string) (domain.Sockets, error)
-	// Owner is who may connect to the sockets made by Dial, beside root: the user that
-	// QEMU runs as. Default: the user of this process.
-	Owner *Owner
 
 	// DialTimeout is how long a connection to the other node may take to be made;
 	// default 30 s.
@@ -96,12 +93,6 @@ type PortRange struct {
 
 func (r PortRange) valid() bool {
 	return r == PortRange{} || r.First > 0 && r.First <= r.Last
-}
-
-// Owner is a user and a group, as numbers.
-type Owner struct {
-	// UID and GID are what chown(2) takes; -1 leaves one as it is.
-	UID, GID int
 }
 
 // complete checks the options and fills in defaults.

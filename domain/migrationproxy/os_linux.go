@@ -42,31 +42,69 @@ func openFolder(path string) (*folder, error) {
 
 // in names a file of the folder by the folder's descriptor.
 func (f *folder) in(name string) string {
-	return "/proc/self/fd/" + strconv.Itoa(int(f.dir.Fd())) + "/" + name
+	return itself(f.dir) + "/" + name
 }
 
-// dial connects to a socket of the folder. It is opened first, so that what was looked
-// at is what is connected to.
-func (f *folder) dial(ctx context.Context, name string) (half, error) {
+// find opens a socket of the folder, so that what was looked at is what is used.
+func (f *folder) find(name string) (*os.File, os.FileInfo, error) {
 	fd, err := syscall.Open(f.in(name), openPath|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, f.failed("connect to", name, err)
+		return nil, nil, err
 	}
 	file := os.NewFile(uintptr(fd), name)
-	defer file.Close()
 	found, err := file.Stat()
+	if err == nil && found.Mode().Type() != fs.ModeSocket {
+		err = errSymlink
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	return file, found, nil
+}
+
+// itself names what a descriptor is of, whatever its name leads to by now.
+func itself(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// dial connects to a socket of the folder.
+func (f *folder) dial(ctx context.Context, name string) (half, error) {
+	file, _, err := f.find(name)
 	if err != nil {
 		return nil, f.failed("connect to", name, err)
 	}
-	if found.Mode().Type() != fs.ModeSocket {
-		return nil, f.failed("connect to", name, errSymlink)
-	}
+	defer file.Close()
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", "/proc/self/fd/"+strconv.Itoa(fd))
+	c, err := d.DialContext(ctx, "unix", itself(file))
 	if err != nil {
 		return nil, f.failed("connect to", name, err)
 	}
 	return unixHalf(c)
+}
+
+// give makes a socket that was just made its folder's owner's. Until then it is this
+// process's alone; what the owner has put in its place meanwhile is not given away.
+func (s *socket) give() error {
+	file, found, err := s.folder.find(s.name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	folder, err := s.folder.dir.Stat()
+	if err != nil {
+		return err
+	}
+	is, to := found.Sys().(*syscall.Stat_t), folder.Sys().(*syscall.Stat_t)
+	if int(is.Uid) != os.Geteuid() || is.Nlink != 1 {
+		return errors.New("somebody has put another one in its place")
+	}
+	s.made = found
+	if is.Uid == to.Uid && is.Gid == to.Gid {
+		return nil
+	}
+	if err := os.Chown(itself(file), int(to.Uid), int(to.Gid)); err != nil {
+		return fmt.Errorf("give it to the owner of its folder: %w", err)
+	}
+	return nil
 }
 
 // keepaliveProbes is how many go unanswered before a silent peer is dead.

@@ -43,6 +43,12 @@ func (f *folder) dial(ctx context.Context, name string) (half, error) {
 	return unixHalf(c)
 }
 
+// give leaves the socket this process's own.
+func (s *socket) give() (err error) {
+	s.made, err = os.Lstat(s.folder.in(s.name))
+	return err
+}
+
 const keepaliveProbes = 3
 
 func tune(c *net.TCPConn, dead time.Duration) error {

@@ -55,9 +55,9 @@ func (f *folder) lasts() bool {
 // errSymlink says what is not followed.
 var errSymlink = errors.New("is not a socket; links and files of other kinds are neither used nor removed here")
 
-// listen makes a socket for owner alone. One of the same name that was left there is
-// removed.
-func (f *folder) listen(ctx context.Context, name string, owner *Owner) (*socket, error) {
+// listen makes a socket for the folder's owner alone. One of the same name that was left
+// there is removed.
+func (f *folder) listen(ctx context.Context, name string) (*socket, error) {
 	if err := f.vacate(name); err != nil {
 		return nil, err
 	}
@@ -73,23 +73,11 @@ func (f *folder) listen(ctx context.Context, name string, owner *Owner) (*socket
 	}
 	u.SetUnlinkOnClose(false) // the name may have been taken by another one until then
 	s := &socket{folder: f, name: name, listener: u}
-	if err := s.give(owner); err != nil {
+	if err := s.give(); err != nil {
 		l.Close()
 		return nil, f.failed("make", name, errors.Join(err, s.remove()))
 	}
 	return s, nil
-}
-
-// give makes the socket its owner's. Until then it is this process's alone.
-func (s *socket) give(owner *Owner) error {
-	var err error
-	if s.made, err = os.Lstat(s.folder.in(s.name)); err != nil {
-		return err
-	}
-	if owner == nil {
-		return nil
-	}
-	return os.Lchown(s.folder.in(s.name), owner.UID, owner.GID)
 }
 
 // restrict takes a socket's permissions from all but its owner before it has a name.

@@ -15,28 +15,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
 var somewhere = domain.Listening{Address: "127.0.0.1", Ports: map[string]int{"1": domain.ChannelControl, "2": domain.ChannelMemory}}
 
-func TestSocketsAreForTheirOwnerAlone(t *testing.T) {
-	owner := &migrationproxy.Owner{UID: os.Getuid(), GID: os.Getgid()}
-	if os.Getuid() == 0 {
-		owner = &migrationproxy.Owner{UID: 107, GID: 108}
-	}
+func TestSocketsAreForTheOwnerOfTheirFolderAlone(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
-	for name, owner := range map[string]*migrationproxy.Owner{"this process": nil, "another user": owner} {
+	type owner struct{ uid, gid int }
+	this := owner{os.Getuid(), os.Getgid()}
+	for name, want := range map[string]owner{"this process": this, "another user": {107, 108}, "another group": {this.uid, 108}} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, "node-a", newAuthority(t), func(o *migrationproxy.Options) { o.Owner = owner })
+			if want != this && this.uid != 0 {
+				t.Skip("only root may give files away")
+			}
+			n := newNode(t, "node-a", newAuthority(t))
+			if err := os.Chown(n.sockets.Outside, want.uid, want.gid); err != nil {
+				t.Fatal(err)
+			}
 			route, err := n.proxy.Dial(t.Context(), passage("node-b"), somewhere)
 			if err != nil {
 				t.Fatal(err)
-			}
-			want := migrationproxy.Owner{UID: os.Getuid(), GID: os.Getgid()}
-			if owner != nil {
-				want = *owner
 			}
 			for _, uri := range []string{route.DestinationURI, route.MigrateURI} {
 				f, err := os.Lstat(socketOf(uri))
@@ -44,9 +43,13 @@ func TestSocketsAreForTheirOwnerAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 				s := f.Sys().(*syscall.Stat_t)
-				if f.Mode() != os.ModeSocket|0o600 || int(s.Uid) != want.UID || int(s.Gid) != want.GID {
-					t.Errorf("%s is %s of %d:%d, want srw------- of %+v", f.Name(), f.Mode(), s.Uid, s.Gid, want)
+				if got := (owner{int(s.Uid), int(s.Gid)}); f.Mode() != os.ModeSocket|0o600 || got != want {
+					t.Errorf("%s is %s of %+v, want srw------- of %+v", f.Name(), f.Mode(), got, want)
 				}
+			}
+			n.proxy.Close(passage("").Key)
+			if _, err := os.Lstat(socketOf(route.MigrateURI)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the socket is left: %v", err)
 			}
 		})
 	}
