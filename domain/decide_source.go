@@ -160,7 +160,11 @@ func (d *decision) moving() error {
 	}
 	// No migration is under way and the guest runs here: it did not move.
 	why := d.MoveFailure
-	if why == "" {
+	switch {
+	case why != "":
+	case d.meta.MigrationUID != d.lease.Tag:
+		why = "the migration could not be begun"
+	default:
 		why = "the migration ended without moving the guest"
 	}
 	if unwanted := d.unwanted(); unwanted != "" {

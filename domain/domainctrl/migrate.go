@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
@@ -27,7 +28,7 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 	// The guest may have come by the name by which it leaves: no pass shall close that.
 	r.passages.drop(key)
 	return r.moves.begin(key, func(ctx context.Context) string {
-		ctx, span := tracer.Start(ctx, "node.LiveMigration")
+		ctx, span := tracer.Start(ctrl.LoggerInto(ctx, log), "node.LiveMigration")
 		defer span.End()
 		if _, err := r.within(v, t); err != nil {
 			return err.Error()
@@ -72,14 +73,16 @@ func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v view
 	if v.sight.Moving || !v.sight.MoveActive || torn(v.sight.State) {
 		return
 	}
+	log := logger(ctx)
 	err := r.moves.begin(key, func(ctx context.Context) string {
+		ctx = ctrl.LoggerInto(ctx, log)
 		w := r.watch(key, m, v)
 		w.takeUp(v.vmi.Status.MigrationState)
 		w.finish(ctx)
 		return w.failure(ctx, nil)
 	})
 	if err != nil {
-		logger(ctx).Error(err, "Cannot look after a live migration")
+		log.Error(err, "Cannot look after a live migration")
 	}
 }
 

@@ -64,7 +64,7 @@ type launched struct {
 // status.activePods that is on this node and has a socket. A launcher that serves
 // another guest is refused.
 func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (domain.Hypervisor, error) {
-	uid, err := c.podOf(vmi, pod)
+	uid, err := c.podOf(ctx, vmi, pod)
 	if err != nil {
 		return nil, fmt.Errorf("launcher: connect %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
@@ -82,7 +82,7 @@ func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance,
 }
 
 // podOf finds the guest's Pod.
-func (c *Connector) podOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (types.UID, error) {
+func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (types.UID, error) {
 	if pod != nil {
 		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 			c.forget(pod.UID)
@@ -90,7 +90,8 @@ func (c *Connector) podOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (type
 		}
 		return pod.UID, nil
 	}
-	var here, ready []string
+	var here []string
+	var ready []types.UID
 	for _, uid := range slices.Sorted(maps.Keys(vmi.Status.ActivePods)) {
 		if vmi.Status.ActivePods[uid] != c.NodeName {
 			continue
@@ -101,19 +102,31 @@ func (c *Connector) podOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (type
 			return "", err
 		}
 		if there {
-			ready = append(ready, string(uid))
+			ready = append(ready, uid)
 		}
+	}
+	if len(ready) > 1 {
+		ready = c.served(ctx, ready)
 	}
 	switch {
 	case len(ready) == 1:
-		return types.UID(ready[0]), nil
+		return ready[0], nil
 	case len(ready) > 1:
-		return "", fmt.Errorf("status.activePods: pods %s of node %s both have a launcher's socket, of one guest; delete the one that is not its",
-			strings.Join(ready, " and "), c.NodeName)
+		return "", fmt.Errorf("status.activePods: pods %s and %s of node %s both have a launcher's socket, of one guest; delete the one that is not its",
+			ready[0], ready[1], c.NodeName)
 	case len(here) > 0:
 		return "", fmt.Errorf("no launcher's socket in pod %s yet: %w", strings.Join(here, " and "), domain.ErrNotReady)
 	}
 	return "", fmt.Errorf("status.activePods has no pod on node %s yet: %w", c.NodeName, domain.ErrNotReady)
+}
+
+// served are those of the Pods whose sockets somebody serves, as far as that is known: a
+// launcher that was killed has left its own behind, until its Pod is removed.
+func (c *Connector) served(ctx context.Context, pods []types.UID) []types.UID {
+	return slices.DeleteFunc(pods, func(uid types.UID) bool {
+		_, err := c.open(ctx, uid)
+		return errors.Is(err, domain.ErrNotReady)
+	})
 }
 
 // ready tells whether a Pod has a socket. A launcher without one has ended, and its guest

@@ -92,6 +92,9 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"no socket yet":                          {prepare: func(k *kubelet) { k.sockets("p1") }, vmi: vmi("p1"), want: domain.ErrNotReady, says: []string{"p1"}},
 		"its Pod has ended":                      {prepare: func(k *kubelet) { k.run("p1", guest) }, vmi: vmi(), pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p1"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, want: domain.ErrNotReady},
 		"a launcher that boots is not there yet": {prepare: func(k *kubelet) { listen(k, filepath.Join(k.sockets("p1"), launcher.BootingSocket)) }, vmi: vmi("p1"), want: domain.ErrNotReady},
+		"beside a Pod whose launcher was killed": {
+			prepare: func(k *kubelet) { k.run("p1", guest); abandon(k, filepath.Join(k.sockets("p0"), launcher.ReadySocket)) }, vmi: vmi("p0", "p1"),
+		},
 		"two sockets": {
 			prepare: func(k *kubelet) { k.run("p1", guest); k.run("p2", guest) },
 			vmi:     vmi("p1", "p2"), want: errAny, says: []string{"p1", "p2"},
@@ -174,6 +177,16 @@ func listen(t testing.TB, path string) *net.UnixListener {
 	}
 	t.Cleanup(func() { l.Close() })
 	return l
+}
+
+// abandon leaves a socket that nobody serves any more.
+func abandon(t testing.TB, path string) {
+	t.Helper()
+	l := listen(t, path)
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // link puts a symbolic link to the socket of another Pod at a path.
