@@ -76,6 +76,11 @@
 //     not copied when it moves: its target has made them already.
 //   - A migration is refused before it begins, not by the hypervisor later, where it was
 //     tried before or a backup runs.
+//   - A guest that no lock on a disk image keeps from running twice arrives with its CPUs
+//     stopped, and its target lets it run when the source has stored that it has left
+//     it. That costs it the time of two writes. libvirt alone lets it run on at the source,
+//     beside the one at the target, when it does not hear how the switch went. A guest
+//     that post-copy is allowed for is spared, and left to libvirt.
 //   - A guest whose post-copy migration has lost its connection is given five minutes in
 //     which its halves look for each other. Only then, or once one of them is known to be
 //     gone, has it failed.
