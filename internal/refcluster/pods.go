@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -171,10 +172,10 @@ func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, p *rig.Pod) {
 	}
 }
 
-// domains lists the domains in the Pods of a node.
-func (k *kubelet) domains(ctx context.Context, n *rig.HypervisorNode) ([]string, error) {
+// here are the Pods that run on a node.
+func (k *kubelet) here(n *rig.HypervisorNode) (here []*rig.Pod) {
 	k.mu.Lock()
-	var here []*rig.Pod
+	defer k.mu.Unlock()
 	for _, p := range k.pods {
 		select {
 		case <-p.Done():
@@ -184,9 +185,13 @@ func (k *kubelet) domains(ctx context.Context, n *rig.HypervisorNode) ([]string,
 			}
 		}
 	}
-	k.mu.Unlock()
+	return here
+}
+
+// domains lists the domains in the Pods of a node.
+func (k *kubelet) domains(ctx context.Context, n *rig.HypervisorNode) ([]string, error) {
 	var all []string
-	for _, p := range here {
+	for _, p := range k.here(n) {
 		names, err := p.Domains(ctx, launcherLibvirt)
 		if err != nil {
 			return nil, err
@@ -194,4 +199,23 @@ func (k *kubelet) domains(ctx context.Context, n *rig.HypervisorNode) ([]string,
 		all = append(all, names...)
 	}
 	return all, nil
+}
+
+// Virsh runs a command of virsh that takes a domain, at the libvirt of a node that has the domain of that
+// name, and returns what it prints.
+func (c *Cluster) Virsh(ctx context.Context, node, command, domain string) (string, error) {
+	n := c.Node(node)
+	if c.kubelet == nil {
+		return n.Virsh(ctx, command, domain)
+	}
+	for _, p := range c.kubelet.here(n) {
+		names, err := p.Domains(ctx, launcherLibvirt)
+		if err != nil {
+			return "", err
+		}
+		if slices.Contains(names, domain) {
+			return p.Virsh(ctx, launcherLibvirt, command, domain)
+		}
+	}
+	return "", fmt.Errorf("refcluster: no Pod on node %s has domain %s", node, domain)
 }

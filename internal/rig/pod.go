@@ -104,11 +104,18 @@ func (p *Pod) Node() *HypervisorNode { return p.node }
 // Domains lists the names of all domains, running or not, that the Pod's libvirt knows, which listens at
 // that path there.
 func (p *Pod) Domains(ctx context.Context, socket string) ([]string, error) {
-	out, err := virsh(ctx, p.URI(socket), "list", "--all", "--name")
+	out, err := p.Virsh(ctx, socket, "list", "--all", "--name")
+	return strings.Fields(out), err
+}
+
+// Virsh runs virsh against the Pod's libvirt, which listens at that path there, and returns what it
+// prints.
+func (p *Pod) Virsh(ctx context.Context, socket string, args ...string) (string, error) {
+	out, err := virsh(ctx, p.URI(socket), args...)
 	if err != nil {
-		return nil, fmt.Errorf("node %s: pod %s: %w", p.node.name, p.uid, err)
+		return "", fmt.Errorf("node %s: pod %s: %w", p.node.name, p.uid, err)
 	}
-	return strings.Fields(out), nil
+	return out, nil
 }
 
 // Remove removes the files of a Pod that has ended, but for its log.

@@ -11,32 +11,39 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
 // TestAGuestThatWritesFasterThanTheLink: what becomes of it is the cluster's choice.
 func TestAGuestThatWritesFasterThanTheLink(t *testing.T) {
-	big(t, *full, "migrations")
-	yes, soon := true, int64(5)
-	for name, tt := range map[string]struct {
+	yes, late, never := true, int64(60), int64(10_000)
+	again := func(p domain.Progress) bool { return p.Iteration > 3 }
+	rows := map[string]struct {
 		allow func(*v1.MigrationConfiguration)
 		want  v1.VirtualMachineInstanceMigrationPhase
 		mode  v1.MigrationMode
+		// helped tells of a progress that it would not end by itself.
+		helped func(domain.Progress) bool
 	}{
-		"slowed": {func(m *v1.MigrationConfiguration) { m.AllowAutoConverge = &yes }, v1.MigrationSucceeded, v1.MigrationPreCopy},
-		"postcopied": {func(m *v1.MigrationConfiguration) { m.AllowPostCopy, m.CompletionTimeoutPerGiB = &yes, &soon },
-			v1.MigrationSucceeded, v1.MigrationPostCopy},
-		"neither": {func(m *v1.MigrationConfiguration) { m.CompletionTimeoutPerGiB = &soon }, v1.MigrationFailed, v1.MigrationPreCopy},
-	} {
+		"slowed": {func(m *v1.MigrationConfiguration) { m.AllowAutoConverge, m.CompletionTimeoutPerGiB = &yes, &never },
+			v1.MigrationSucceeded, v1.MigrationPreCopy, func(p domain.Progress) bool { return p.Throttle > 0 }},
+		"postcopied": {func(m *v1.MigrationConfiguration) { m.AllowPostCopy, m.CompletionTimeoutPerGiB = &yes, &late },
+			v1.MigrationSucceeded, v1.MigrationPostCopy, again},
+		"neither": {func(m *v1.MigrationConfiguration) { m.CompletionTimeoutPerGiB = &late }, v1.MigrationFailed, v1.MigrationPreCopy, again},
+	}
+	for name, tt := range part(rows, "postcopied") {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t)
 			slowly(t, c, func(m *v1.MigrationConfiguration) {
-				rate := resource.MustParse("8Mi")
+				rate := resource.MustParse("4Mi")
 				m.BandwidthPerMigration = &rate
 				tt.allow(m)
 			})
 			s := boot(t, c, newGuest(t, name, busy))
 			home := s.vmi.Status.NodeName
 			m := s.migrate(name)
+			s.awaitHelp(tt.helped)
 			s.awaitMigration(m, tt.want)
 			s.single()
 			s.await(v1.Running)
@@ -52,6 +59,21 @@ func TestAGuestThatWritesFasterThanTheLink(t *testing.T) {
 			t.Logf("%s %s: %q", tt.want, state.Mode, state.FailureReason)
 		})
 	}
+}
+
+// awaitHelp waits until the progress in the guest's status shows it.
+func (s *scene) awaitHelp(shown func(domain.Progress) bool) {
+	s.Helper()
+	must(s.T, s.c.Await(s.Context(), patience, "the progress to show what helps", func(ctx context.Context) error {
+		vmi, err := s.c.VMI(ctx, s.key)
+		if err != nil {
+			return err
+		}
+		if p, told := domain.ProgressOf(vmi); !told || !shown(p) {
+			return fmt.Errorf("progress %v %s", told, p)
+		}
+		return nil
+	}))
 }
 
 // amounts of a migration job, as virsh prints them.
@@ -77,7 +99,7 @@ func (s *scene) awaitShare(share float64) {
 	s.Helper()
 	s.awaitMoving()
 	must(s.T, s.c.Await(s.Context(), patience, fmt.Sprintf("%.0f %% to be sent", 100*share), func(ctx context.Context) error {
-		job, err := s.c.Node(s.side("source")).Virsh(ctx, "domjobinfo", "default_"+s.key.Name)
+		job, err := s.c.Virsh(ctx, s.side("source"), "domjobinfo", "default_"+s.key.Name)
 		if err != nil {
 			return err
 		}
@@ -92,7 +114,10 @@ func (s *scene) awaitShare(share float64) {
 
 // TestAMigrationCanBeAbortedAtAnyPoint of its transfer, and the guest runs on where it is.
 func TestAMigrationCanBeAbortedAtAnyPoint(t *testing.T) {
-	big(t, *full, "migrations")
+	points := 3
+	if *full {
+		points = 20
+	}
 	c := cluster(t)
 	slowly(t, c, func(m *v1.MigrationConfiguration) {
 		rate := resource.MustParse("8Mi")
@@ -100,7 +125,6 @@ func TestAMigrationCanBeAbortedAtAnyPoint(t *testing.T) {
 	})
 	s := boot(t, c, newGuest(t, "abort-any", busy))
 	home := s.vmi.Status.NodeName
-	const points = 20
 	for i := range points {
 		share := 0.9 * float64(i) / float64(points-1)
 		m := s.migrate(fmt.Sprintf("abort-any-%d", i))

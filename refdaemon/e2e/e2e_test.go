@@ -118,14 +118,21 @@ type scene struct {
 	con *refcluster.Console
 }
 
-// newGuest returns the guest of the examples, without its shared disk, under
-// the name of the test.
-func newGuest(t *testing.T, name string, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+// example returns the guest of the examples.
+func example(t *testing.T) *v1.VirtualMachineInstance {
 	t.Helper()
 	raw, err := examples.FirstGuest.ReadFile("first-guest/guest.yaml")
 	must(t, err)
 	vmi := &v1.VirtualMachineInstance{}
 	must(t, yaml.UnmarshalStrict(raw, vmi))
+	return vmi
+}
+
+// newGuest returns the guest of the examples, without its shared disk, under
+// the name of the test.
+func newGuest(t *testing.T, name string, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := example(t)
 	vmi.Name = name
 	vmi.Spec.Volumes = vmi.Spec.Volumes[1:]
 	vmi.Spec.Domain.Devices.Disks = vmi.Spec.Domain.Devices.Disks[1:]

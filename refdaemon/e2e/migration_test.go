@@ -71,7 +71,7 @@ func configure(t *testing.T, c *refcluster.Cluster, change func(*v1.MigrationCon
 
 // busy is a guest that rewrites memory faster than slowly lets it be sent.
 func busy(vmi *v1.VirtualMachineInstance) {
-	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " dirty=32,20"
+	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " dirty=32,40"
 	grace := int64(2)
 	vmi.Spec.TerminationGracePeriodSeconds = &grace
 }
@@ -91,7 +91,7 @@ func (s *scene) awaitMoving() {
 			return fmt.Errorf("the lease is %+v", l)
 		}
 		// The job is there only once libvirt has begun.
-		job, err := s.c.Node(l.Holder).Virsh(ctx, "domjobinfo", "default_"+s.key.Name)
+		job, err := s.c.Virsh(ctx, l.Holder, "domjobinfo", "default_"+s.key.Name)
 		if err != nil {
 			return err
 		}

@@ -11,23 +11,29 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/examples"
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
 var (
 	// full runs the tables of which continuous integration runs a part: "make migrations".
-	full = flag.Bool("full", false, "run all rows about live migration, which takes an hour")
-	// launchers is set in "make launchers". roundTrips is 50 in "make roundtrips".
+	full = flag.Bool("full", false, "run all rows about live migration, which takes half an hour")
+	// launchers is set in "make launchers". roundTrips is 50 there and in "make roundtrips".
 	launchers  = flag.Bool("launchers", false, "run each guest in a Pod with a libvirt of its own")
-	roundTrips = flag.Int("roundtrips", 0, "how often a guest moves there and back")
+	roundTrips = flag.Int("roundtrips", 1, "how often a guest moves there and back")
 )
 
-// big leaves a test to its make target.
-func big(t *testing.T, run bool, target string) {
-	t.Helper()
-	if !run {
-		t.Skipf("run it by \"make %s\"", target)
+// part returns what is run of a table without -full.
+func part[row any](all map[string]row, names ...string) map[string]row {
+	if *full {
+		return all
 	}
+	some := map[string]row{}
+	for _, name := range names {
+		some[name] = all[name]
+	}
+	return some
 }
 
 // diskOfItsOwn gives a guest a disk that only its node has, so that it travels.
@@ -38,17 +44,27 @@ func diskOfItsOwn(vmi *v1.VirtualMachineInstance) {
 		DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
 }
 
+// diskOfTheCluster gives a guest the disk of the examples, which all nodes see.
+func diskOfTheCluster(t *testing.T, c *refcluster.Cluster) func(*v1.VirtualMachineInstance) {
+	t.Helper()
+	must(t, c.Apply(t.Context(), examples.FirstGuest, "first-guest/disk.yaml"))
+	return func(vmi *v1.VirtualMachineInstance) {
+		whole := example(t)
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, whole.Spec.Volumes[0])
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, whole.Spec.Domain.Devices.Disks[0])
+	}
+}
+
 // TestAGuestMovesThereAndBackManyTimes: the counter of the guest never goes back and never counts twice,
 // on whichever node.
 func TestAGuestMovesThereAndBackManyTimes(t *testing.T) {
-	big(t, *roundTrips > 0, "roundtrips")
-	for name, change := range map[string]func(*v1.VirtualMachineInstance){
-		"trips":      func(*v1.VirtualMachineInstance) {},
-		"trips-disk": diskOfItsOwn,
+	for name, change := range map[string]func(*testing.T, *refcluster.Cluster) func(*v1.VirtualMachineInstance){
+		"trips-own-disk":    func(*testing.T, *refcluster.Cluster) func(*v1.VirtualMachineInstance) { return diskOfItsOwn },
+		"trips-shared-disk": diskOfTheCluster,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := cluster(t)
-			s := boot(t, c, newGuest(t, name, change))
+			s := boot(t, c, newGuest(t, name, change(t, c)))
 			began := time.Now()
 			for i := range 2 * *roundTrips {
 				from := s.vmi.Status.NodeName

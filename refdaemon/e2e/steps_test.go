@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -78,17 +79,28 @@ func (s *scene) lead(step domain.MigrationStep) (then func(*v1.VirtualMachineIns
 // TestWhateverIsKilledAtAnyStepThereIsOneGuest: at each step of either node its agent, its libvirt daemon
 // or that of the other node is killed and started again.
 func TestWhateverIsKilledAtAnyStepThereIsOneGuest(t *testing.T) {
-	big(t, *full, "migrations")
-	for _, step := range domain.MigrationSteps() {
-		for victim, kill := range victims {
+	for i, step := range domain.MigrationSteps() {
+		for v, victim := range slices.Sorted(maps.Keys(victims)) {
+			if !*full && i%(2*len(victims)) != v {
+				continue // each victim is killed at three of the steps
+			}
 			name := strings.ReplaceAll(string(step), "/", "-") + "-" + victim
 			t.Run(name, func(t *testing.T) {
 				c := cluster(t)
-				s := boot(t, c, newGuest(t, name, busy))
-				s.killedAt(name, step, kill)
+				s := boot(t, c, newGuest(t, name, workAt(step)))
+				s.killedAt(name, step, victims[victim])
 			})
 		}
 	}
+}
+
+// workAt is what a guest does so that its migration comes by the step.
+func workAt(step domain.MigrationStep) func(*v1.VirtualMachineInstance) {
+	switch step {
+	case domain.SourceMoving, domain.SourceDisrupting, domain.SourceReverted, domain.TargetDetected:
+		return busy
+	}
+	return func(*v1.VirtualMachineInstance) {}
 }
 
 func (s *scene) killedAt(name string, step domain.MigrationStep, kill func(*scene, string) func()) {
@@ -138,9 +150,9 @@ func (s *scene) atRest() {
 		if l.State != handoff.Owned || l.Holder != s.vmi.Status.NodeName || s.vmi.Status.Phase != v1.Running || state == nil || !state.Completed {
 			return fmt.Errorf("it is %s on %s, the lease %+v, the migration %+v", s.vmi.Status.Phase, s.vmi.Status.NodeName, l, state)
 		}
-		names, err := s.c.Node(l.Holder).Domains(ctx)
-		if err == nil && !slices.Contains(names, domain.Name(s.key.Namespace, s.key.Name)) {
-			err = fmt.Errorf("node %s has the domains %v", l.Holder, names)
+		names, err := s.c.Domains(ctx)
+		if err == nil && !slices.Contains(names, l.Holder+"/"+domain.Name(s.key.Namespace, s.key.Name)) {
+			err = fmt.Errorf("there are the domains %v", names)
 		}
 		return err
 	}))
