@@ -43,12 +43,12 @@ chaos: setup ## kill libvirtd 50 times and guests 20 times under an informer, a 
 	@VIRTLOOM_CHAOS=1 go test -tags $(TAGS) ./domain/libvirt -run '^TestQEMU$$/^(an_informer_misses_nothing|a_guest_that_hangs_costs)' -count 1 -v -timeout 30m
 
 .PHONY: roundtrips
-roundtrips: setup ## move guests there and back 50 times, through the agents' TLS, half an hour
-	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -roundtrips 50 -count 1 -v -timeout 120m
+roundtrips: setup ## move guests there and back 50 times, through the agents' TLS, a quarter of an hour
+	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -roundtrips 50 -count 1 -v -timeout 60m
 
 .PHONY: launchers
-launchers: setup ## the same twice, with each guest in a Pod with a libvirt of its own
-	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -launchers -roundtrips 2 -count 1 -v -timeout 30m
+launchers: setup ## the same with each guest in a Pod with a libvirt of its own
+	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -launchers -roundtrips 50 -count 1 -v -timeout 60m
 
 .PHONY: migrations
 migrations: setup ## all that can go wrong with a live migration: aborts, cut links, kills at every step; an hour
