@@ -3,8 +3,12 @@
 package migrationproxy_test
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"fmt"
 	"io"
 	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -12,23 +16,35 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// BenchmarkStream sends a stream from a hypervisor to another one in three ways: by the
-// proxies over TLS, by the same proxies over plain TCP, and without proxies from a TCP
-// socket to another. The ways take turns, so that what else the machine does meets all
+// BenchmarkStream sends streams from a hypervisor to another one in three ways: by the
+// proxies over TLS, by the same proxies over plain TCP, and without proxies from TCP
+// sockets to others. The ways take turns, so that what else the machine does meets all
 // of them. Reported are the rates, the ratios of the one over TLS to the others, and what
-// each costs of the CPUs, of which encryption itself is about half a second for each
-// gigabyte.
+// each costs of the CPUs: hypervisors and proxies of both nodes are in this process, and
+// share its CPUs, which few CPUs feel more than two machines would. What is over TLS costs
+// at least what is over plain TCP and its encryption at both ends (aes); how near to
+// that it comes is of-bound.
 func BenchmarkStream(b *testing.B) {
-	const piece = 64 << 20
-	open := func(change string) func() time.Duration {
+	for _, streams := range []int{1, 4} {
+		b.Run(fmt.Sprint("streams=", streams), func(b *testing.B) { benchmarkStreams(b, streams) })
+	}
+}
+
+func benchmarkStreams(b *testing.B, streams int) {
+	piece := 64 << 20 / streams
+	open := func(change string) func() {
 		ca := newAuthority(b)
 		source, target := newNode(b, "node-a", ca, modes[change]), newNode(b, "node-b", ca, modes[change])
-		target.hypervisor(domain.ChannelMemory, func(c *net.UnixConn) { confirm(c, piece) })
-		return sender(dial(b, connect(b, source, target).MigrateURI), piece)
+		target.hypervisor(domain.ChannelMemory, func(c *net.UnixConn) { confirm(c, int64(piece)) })
+		uri := connect(b, source, target).MigrateURI
+		return senders(streams, piece, func() net.Conn { return dial(b, uri) })
 	}
-	ways := map[string]func() time.Duration{"tls": open("TLS"), "plain": open("plain"), "raw": sender(rawTCP(b, piece), piece)}
-	took, spent := map[string]time.Duration{}, map[string]time.Duration{}
-	b.SetBytes(piece)
+	ways := map[string]func(){
+		"tls": open("TLS"), "plain": open("plain"), "aes": seals(b, streams*piece),
+		"raw": senders(streams, piece, func() net.Conn { return rawTCP(b, int64(piece)) }),
+	}
+	took, spent := map[string]float64{}, map[string]float64{}
+	b.SetBytes(int64(streams * piece))
 	b.ResetTimer()
 	b.StopTimer()
 	for range b.N {
@@ -36,17 +52,43 @@ func BenchmarkStream(b *testing.B) {
 			if name == "tls" {
 				b.StartTimer()
 			}
-			before := cpuTime()
-			took[name] += send()
-			spent[name] += cpuTime() - before
+			began, before := time.Now(), cpuTime()
+			send()
+			took[name] += time.Since(began).Seconds()
+			spent[name] += (cpuTime() - before).Seconds()
 			b.StopTimer()
 		}
 	}
-	b.ReportMetric(took["plain"].Seconds()/took["tls"].Seconds(), "of-plain-relay")
-	b.ReportMetric(took["raw"].Seconds()/took["tls"].Seconds(), "of-raw-tcp")
-	for name, d := range took {
-		b.ReportMetric(piece*float64(b.N)/d.Seconds()/1e6, name+"-MB/s")
-		b.ReportMetric(spent[name].Seconds()*1e9/(piece*float64(b.N)), name+"-cpu-s/GB")
+	sent := float64(b.N*streams*piece) / 1e6
+	b.ReportMetric(took["plain"]/took["tls"], "of-plain-relay")
+	b.ReportMetric(took["raw"]/took["tls"], "of-raw-tcp")
+	b.ReportMetric((spent["plain"]+spent["aes"])/spent["tls"], "of-bound")
+	for name := range ways {
+		if name != "aes" {
+			b.ReportMetric(sent/took[name], name+"-MB/s")
+		}
+		b.ReportMetric(spent[name]*1e3/sent, name+"-cpu-s/GB")
+	}
+}
+
+// seals encrypts and decrypts so many bytes, as the two ends of TLS do.
+func seals(b *testing.B, size int) func() {
+	block, err := aes.NewCipher(make([]byte, 16))
+	if err != nil {
+		b.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const record = 16 << 10
+	text, nonce := make([]byte, record, record+gcm.Overhead()), make([]byte, gcm.NonceSize())
+	return func() {
+		for range size / record {
+			if text, err = gcm.Open(text[:0], nonce, gcm.Seal(text[:0], nonce, text, nil), nil); err != nil {
+				panic(err)
+			}
+		}
 	}
 }
 
@@ -77,20 +119,30 @@ func confirm(c net.Conn, piece int64) {
 	}
 }
 
-// sender sends a piece and returns how long it took until it was confirmed.
-func sender(c net.Conn, piece int) func() time.Duration {
-	buf, ack := make([]byte, 1<<20), make([]byte, 1)
-	return func() time.Duration {
-		began := time.Now()
-		for range piece / len(buf) {
-			if _, err := c.Write(buf); err != nil {
-				panic(err)
-			}
+// senders sends a piece on each of the streams, and waits until all are confirmed.
+func senders(streams, piece int, dial func() net.Conn) func() {
+	var all []net.Conn
+	for range streams {
+		all = append(all, dial())
+	}
+	buf := make([]byte, 1<<20)
+	return func() {
+		var sent sync.WaitGroup
+		for _, c := range all {
+			sent.Go(func() { send(c, piece, buf) })
 		}
-		if _, err := io.ReadFull(c, ack); err != nil {
+		sent.Wait()
+	}
+}
+
+func send(c net.Conn, piece int, buf []byte) {
+	for range piece / len(buf) {
+		if _, err := c.Write(buf); err != nil {
 			panic(err)
 		}
-		return time.Since(began)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		panic(err)
 	}
 }
 
