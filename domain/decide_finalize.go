@@ -14,11 +14,15 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// finalize does what waited for the guest to arrive, then stores that the migration is
+// finalize lets the guest go if it is held, and does what waited for the guest to arrive, then stores that the migration is
 // complete. That it is done is kept in the domain, as the lease's epoch, so that a crash
 // in between repeats it and one that is known to be done is not done again. What fails
 // is tried until its time is up, then told, and holds up nothing any more.
 func (d *decision) finalize() error {
+	if d.State.held() {
+		d.resume(letGo)
+		return nil
+	}
 	overdue := d.lease.Overdue(d.now)
 	if d.meta.Epoch != d.lease.Epoch && !overdue {
 		ready, err := d.waited()

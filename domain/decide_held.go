@@ -45,7 +45,7 @@ func locked(def *libvirtxml.Domain, copied []string) bool {
 	})
 }
 
-// held tells whether the guest has arrived here and waits to be let go.
-func (d *decision) held() bool {
-	return d.State.Status == StatusPaused && d.State.Reason == ReasonUser && d.meta.Held && !d.meta.Paused
+// held tells whether the guest has arrived and waits to be let go.
+func (s *State) held() bool {
+	return s.Status == StatusPaused && s.Reason == ReasonUser && s.Metadata.Held && !s.Metadata.Paused
 }

@@ -77,9 +77,6 @@ func (d *decision) holderWithGuest() error {
 		return d.fail("its memory is lost: the post-copy migration that brought it has failed")
 	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
 		return d.ending()
-	case d.lease.State == handoff.Arrived && d.held():
-		d.resume(letGo)
-		return nil
 	case d.lease.State == handoff.Arrived:
 		return d.finalize()
 	case d.lease.InMove() && d.abortRequested():

@@ -185,7 +185,7 @@ func (d *decision) takeOver() error {
 	if d.State.Alive() {
 		d.reflect()
 	}
-	if d.held() {
+	if d.State.held() {
 		d.resume(letGo)
 	}
 	d.again(0)
@@ -204,7 +204,7 @@ func (d *decision) arrived() bool {
 	case StatusPaused:
 		switch d.State.Reason {
 		case ReasonUser:
-			return !d.held() || d.lease.Stalled || d.lease.State == handoff.Fenced
+			return !d.State.held() || d.lease.Stalled || d.lease.State == handoff.Fenced
 		case ReasonIOError, ReasonWatchdog, ReasonCrashed:
 			return true
 		}

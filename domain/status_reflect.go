@@ -124,22 +124,27 @@ func pauseStatus(vmi *v1.VirtualMachineInstance, o Observation, now time.Time) {
 }
 
 func pauseOf(vmi *v1.VirtualMachineInstance, o Observation) (reason, message string) {
-	if o.State.Status != StatusPaused {
+	if o.State.Status != StatusPaused || o.State.held() {
 		return "", ""
 	}
-	m := vmi.Status.MigrationState
 	switch {
 	case o.State.Reason == ReasonIOError:
 		return ReasonPausedIOError, "the guest was paused by an error of a disk"
-	case (o.State.Reason == ReasonMigration || o.State.Reason == ReasonUser && !o.State.Metadata.Paused) &&
-		m != nil && m.Mode == v1.MigrationPaused && !m.Completed && m.SourceNode == o.Node:
+	case pausedToEnd(vmi, o):
 		return ReasonPausedByMigration, "the guest stands still so that its migration can end"
-	case o.State.Reason == ReasonUser && o.State.Metadata.Held && !o.State.Metadata.Paused:
-		return "", "" // on its way
 	case o.State.Reason == ReasonUser, o.State.Metadata.Paused && !o.State.busy():
 		return ReasonPausedByUser, "the guest was paused by a user"
 	}
 	return "", ""
+}
+
+// pausedToEnd tells whether the guest was paused so that its migration can end.
+func pausedToEnd(vmi *v1.VirtualMachineInstance, o Observation) bool {
+	m := vmi.Status.MigrationState
+	if m == nil || m.Mode != v1.MigrationPaused || m.Completed || m.SourceNode != o.Node {
+		return false
+	}
+	return o.State.Reason == ReasonMigration || o.State.Reason == ReasonUser && !o.State.Metadata.Paused
 }
 
 // busy tells whether the domain stands still because somebody is at work on it.

@@ -184,12 +184,7 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 	}
 	l := g.lockedPack(j)
 	if fault := j.link.atSwitch; fault != noFault {
-		j.link.cut, j.link.atSwitch = true, noFault
-		if fault != losesAnswer {
-			g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
-			h.lockedTell(name, "Suspended")
-		}
-		h.lockedEnd(j)
+		h.lockedLoseTouch(g, j, fault)
 		h.mu.Unlock()
 		if fault != breaksBefore {
 			j.peer.arrive(j, l)
@@ -202,6 +197,16 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 	j.peer.arrive(j, l)
 	j.peer.arrived(j)
 	return nil
+}
+
+// lockedLoseTouch breaks the link at the switch.
+func (h *Hypervisor) lockedLoseTouch(g *guest, j *job, fault switchFault) {
+	j.link.cut, j.link.atSwitch = true, noFault
+	if fault != losesAnswer {
+		g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
+		h.lockedTell(j.req.Domain, "Suspended")
+	}
+	h.lockedEnd(j)
 }
 
 // finishPostCopy ends a job of a guest that runs at the destination.

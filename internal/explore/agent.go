@@ -85,12 +85,10 @@ func (a *agent) holder() plan {
 // withGuest looks after a guest that is here and not on its way.
 func (a *agent) withGuest() plan {
 	switch {
-	case a.l.State == handoff.Arrived && a.domain == held && !a.o.deleting:
-		return plan{task: taskResume}
 	case a.l.State == handoff.Arrived && a.o.deleting:
 		return a.step(wish{kind: handoff.Stop, within: tick}, a.complete)
 	case a.l.State == handoff.Arrived:
-		return a.step(wish{kind: handoff.Finalize}, a.complete)
+		return a.finalize()
 	case a.o.deleting && a.l.InMove():
 		return a.step(wish{kind: handoff.Revert}, moveFailed)
 	case a.o.deleting:
@@ -101,6 +99,14 @@ func (a *agent) withGuest() plan {
 		return a.begin()
 	}
 	return plan{}
+}
+
+// finalize lets a guest go that is held, and ends the move.
+func (a *agent) finalize() plan {
+	if a.domain == held {
+		return plan{task: taskResume}
+	}
+	return a.step(wish{kind: handoff.Finalize}, a.complete)
 }
 
 // offered takes the guest over.

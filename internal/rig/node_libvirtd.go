@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // libvirtdTimeout bounds the start of libvirtd. It takes a tenth of a second, and some more when it
@@ -153,10 +156,12 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(pids) == 0 {
-			if first {
-				return fmt.Errorf("kill libvirtd of %s: it does not run", n.name)
-			}
+		switch held, err := locked(filepath.Join(n.dir, "run/libvirtd.pid")); {
+		case err != nil:
+			return fmt.Errorf("kill libvirtd of %s: %w", n.name, err)
+		case first && len(pids) == 0:
+			return fmt.Errorf("kill libvirtd of %s: it does not run", n.name)
+		case len(pids) == 0 && !held:
 			return nil
 		}
 		for _, pid := range pids {
@@ -170,6 +175,22 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 		case <-time.After(probeInterval / 4):
 		}
 	}
+}
+
+// locked tells whether somebody has locked the file: a process is hardly there any more when its first
+// thread has ended, while others still hold what was its.
+func locked(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	err = unix.FcntlFlock(f.Fd(), unix.F_GETLK, &l)
+	return l.Type != unix.F_UNLCK, err
 }
 
 // Domains lists the names of all domains that the node's libvirt knows, running or not.
