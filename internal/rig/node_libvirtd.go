@@ -151,23 +151,16 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 	defer n.libvirtd.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still there after %v", goneTimeout))
 	defer cancel()
-	for first := true; ; first = false {
-		pids, err := n.libvirtds()
+	if pids, err := n.libvirtds(); err != nil || len(pids) == 0 {
+		return errors.Join(err, fmt.Errorf("kill libvirtd of %s: processes %v are there", n.name, pids))
+	}
+	for {
+		gone, err := n.killLibvirtds()
 		if err != nil {
-			return err
-		}
-		switch held, err := locked(filepath.Join(n.dir, "run/libvirtd.pid")); {
-		case err != nil:
 			return fmt.Errorf("kill libvirtd of %s: %w", n.name, err)
-		case first && len(pids) == 0:
-			return fmt.Errorf("kill libvirtd of %s: it does not run", n.name)
-		case len(pids) == 0 && !held:
-			return nil
 		}
-		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("kill libvirtd of %s: %w", n.name, err)
-			}
+		if gone {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -175,6 +168,21 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 		case <-time.After(probeInterval / 4):
 		}
 	}
+}
+
+// killLibvirtds kills what there is, and tells whether it is all gone.
+func (n *HypervisorNode) killLibvirtds() (gone bool, err error) {
+	pids, err := n.libvirtds()
+	if err != nil {
+		return false, err
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return false, err
+		}
+	}
+	held, err := locked(filepath.Join(n.dir, "run/libvirtd.pid"))
+	return len(pids) == 0 && !held, err
 }
 
 // locked tells whether somebody has locked the file: a process is hardly there any more when its first
