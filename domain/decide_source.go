@@ -46,6 +46,11 @@ func (d *decision) begin() error {
 	m.StartTimestamp = &now
 	m.Mode = v1.MigrationPreCopy
 	d.remember("its migration is noted", func(md *Metadata) { md.MigrationUID, md.Held = d.lease.Tag, held })
+	if definition != nil { // which carries what was noted before
+		if err := PutMetadata(definition, d.meta); err != nil {
+			return err
+		}
+	}
 	d.do(Task{Verb: TaskMigrate, Why: "the target is ready", Command: command, Request: request, Passage: d.passage(), To: d.destination()})
 	return nil
 }

@@ -122,6 +122,9 @@ func TestSpecMigrationReplacedVolumes(t *testing.T) {
 			if def == nil || def.Title != "the same" {
 				t.Fatalf("the destination's definition is %+v", def)
 			}
+			if md, ours, err := domain.MetadataOf(def); err != nil || !ours || md.MigrationUID != job || md.Epoch != l.Epoch {
+				t.Errorf("it carries %+v, %v, and not what was noted for the move", md, err)
+			}
 			want := []libvirtxml.DomainDisk{tt.disk, other}
 			want[0].Source = tt.want
 			if diff := cmp.Diff(want, def.Devices.Disks); diff != "" {
