@@ -52,24 +52,22 @@ func TestFleetConforms(t *testing.T) {
 		for _, h := range all {
 			h.Connect("memory://there", there)
 		}
-		return domaintest.Driver{
-			Hypervisor: p, Peer: there, PeerURI: "memory://there",
-			Definition: definition, Fit: fit(p.members[0]), Devices: plugs(),
-			Crash: func(_ testing.TB, name string) { p.member(name).Crash(name) },
-			Disconnect: func(testing.TB) {
-				for _, h := range all {
-					h.Disconnect()
-				}
-			},
-			Reconnect: func(testing.TB) {
-				for _, h := range all {
-					h.Reconnect()
-				}
-			},
-			Slow: func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 },
-			Cut:  func(testing.TB) { p.members[0].Link("memory://there").Cut() },
-			Mend: func(testing.TB) { p.members[0].Link("memory://there").Restore() },
+		d := p.members[0].Driver()
+		d.Hypervisor, d.Peer, d.PeerURI = p, there, "memory://there"
+		d.Crash = func(_ testing.TB, name string) { p.member(name).Crash(name) }
+		d.Disconnect = func(testing.TB) {
+			for _, h := range all {
+				h.Disconnect()
+			}
 		}
+		d.Reconnect = func(testing.TB) {
+			for _, h := range all {
+				h.Reconnect()
+			}
+		}
+		d.Cut = func(testing.TB) { p.members[0].Link("memory://there").Cut() }
+		d.Mend = func(testing.TB) { p.members[0].Link("memory://there").Restore() }
+		return d
 	})
 }
 

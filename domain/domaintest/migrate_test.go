@@ -31,7 +31,7 @@ type pair struct {
 func newPair(t *testing.T, dirtyMiB uint64) *pair {
 	p := &pair{T: t, here: running(t, func(d *libvirtxml.Domain) {
 		d.Devices.Disks = []libvirtxml.DomainDisk{{
-			Device: "disk", Alias: alias("root"), Source: file("/root.img"), Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
+			Device: "disk", Alias: alias("root"), Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/root.img"}}, Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
 		}}
 	}), there: domaintest.New("there")}
 	p.here.Connect(peerURI, p.there)

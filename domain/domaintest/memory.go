@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domaintest
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/virtloom/virtloom/domain"
+	"k8s.io/apimachinery/pkg/types"
+	"libvirt.org/go/libvirtxml"
+)
+
+// peerURI is where the peer of [Memory] is.
+const peerURI = "memory://there"
+
+// Memory returns a driver for [Conformance] whose hypervisors are in memory, and the one
+// of them that is under test. What passes calls on to a hypervisor, over a wire for
+// example, is tested in front of that one: it takes the place of Driver.Hypervisor.
+func Memory() (Driver, *Hypervisor) {
+	here, there := New("here"), New("there")
+	here.SetHost(domain.Host{
+		Name: "here", Arch: "x86_64", Hypervisor: "MEMORY", Version: "1.0.0", CPUs: 4, MemoryBytes: 16 << 30,
+		LibraryVersion: "1.0.0", KVMReason: "guests live in memory", Cells: []domain.Cell{{ID: 1}},
+	})
+	here.Connect(peerURI, there)
+	d := here.Driver()
+	d.Peer, d.PeerURI = there, peerURI
+	d.Cut = func(testing.TB) { here.Link(peerURI).Cut() }
+	d.Mend = func(testing.TB) { here.Link(peerURI).Restore() }
+	return d, here
+}
+
+// Driver returns what [Conformance] needs of the hypervisor, without a peer.
+func (h *Hypervisor) Driver() Driver {
+	return Driver{
+		Hypervisor: h, Definition: memoryDefinition, Fit: memoryFit(h), Devices: memoryDevices(),
+		Crash:      func(_ testing.TB, name string) { h.Crash(name) },
+		Disconnect: func(testing.TB) { h.Disconnect() },
+		Reconnect:  func(testing.TB) { h.Reconnect() },
+		Slow:       func(r *domain.MigrationRequest) { r.BandwidthMiB = 1 },
+	}
+}
+
+// definition is a domain good enough for memory.
+func memoryDefinition(t testing.TB, name string) *libvirtxml.Domain {
+	t.Helper()
+	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
+	d := &libvirtxml.Domain{
+		Type: "qemu", Name: name, UUID: id, Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"},
+		Devices: &libvirtxml.DomainDeviceList{},
+	}
+	if err := domain.PutMetadata(d, domain.Metadata{Namespace: "conformance", Name: name, UID: types.UID(id), Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func aliased(name string) *libvirtxml.DomainAlias {
+	return &libvirtxml.DomainAlias{Name: domain.AliasPrefix + name}
+}
+
+func inFile(path string) *libvirtxml.DomainDiskSource {
+	return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}}
+}
+
+// fit are the changes of a definition that memory needs for an ability.
+func memoryFit(here *Hypervisor) map[Ability]func(testing.TB, *libvirtxml.Domain) {
+	addDisk := func(d libvirtxml.DomainDisk) func(testing.TB, *libvirtxml.Domain) {
+		return func(_ testing.TB, to *libvirtxml.Domain) { to.Devices.Disks = append(to.Devices.Disks, d) }
+	}
+	return map[Ability]func(testing.TB, *libvirtxml.Domain){
+		CPUHotplug:   func(_ testing.TB, d *libvirtxml.Domain) { d.VCPU = &libvirtxml.DomainVCPU{Value: 2, Current: 1} },
+		DiskResize:   addDisk(libvirtxml.DomainDisk{Device: "disk", Alias: aliased("root"), Source: inFile("/root.img")}),
+		MediumChange: addDisk(libvirtxml.DomainDisk{Device: "cdrom", Alias: aliased("drive")}),
+		Agent: func(testing.TB, *libvirtxml.Domain) {
+			here.SetAgents(&domain.GuestInfo{
+				AgentVersion: "1.0", Hostname: "guest",
+				Commands: []string{"guest-fsfreeze-freeze", "guest-ping"},
+			})
+		},
+	}
+}
+
+// plugs are the devices that can be attached.
+func memoryDevices() map[Ability]func(testing.TB) domain.Device {
+	disk := func(bus string) func(testing.TB) domain.Device {
+		return func(testing.TB) domain.Device {
+			return &libvirtxml.DomainDisk{
+				Device: "disk", Alias: aliased("more-" + bus), Source: inFile("/more.img"),
+				Target: &libvirtxml.DomainDiskTarget{Dev: "disk-on-" + bus, Bus: bus},
+			}
+		}
+	}
+	return map[Ability]func(testing.TB) domain.Device{
+		DiskHotplug: disk("virtio"),
+		SCSIHotplug: disk("scsi"),
+		InterfaceHotplug: func(testing.TB) domain.Device {
+			return &libvirtxml.DomainInterface{
+				Alias: aliased("second"), MAC: &libvirtxml.DomainInterfaceMAC{Address: "02:00:00:00:00:02"},
+				Source: &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: "br0"}},
+			}
+		},
+		MemoryHotplug: func(testing.TB) domain.Device {
+			return &libvirtxml.DomainMemorydev{
+				Model: string(domain.VirtioMem), Alias: aliased("memory"),
+				Target: &libvirtxml.DomainMemorydevTarget{
+					Size:      &libvirtxml.DomainMemorydevTargetSize{Value: 128, Unit: "MiB"},
+					Requested: &libvirtxml.DomainMemorydevTargetRequested{Value: 64, Unit: "MiB"},
+				},
+			}
+		},
+		MediumChange: func(testing.TB) domain.Device {
+			return &libvirtxml.DomainDisk{Device: "cdrom", Alias: aliased("drive"), Source: inFile("/disc.iso")}
+		},
+	}
+}
