@@ -4,8 +4,6 @@ package migrationproxy
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,8 +11,6 @@ import (
 	"net/url"
 	"path"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
 )
@@ -59,7 +55,7 @@ func (p *Proxy) dial(ctx context.Context, d domain.Passage, to domain.Listening)
 	case old.serves(d, to, sockets):
 		return old.route, nil
 	}
-	p.setSource(d.Key, nil)
+	put(p, p.sources, d.Key, nil)
 	old.close() // before its sockets' names are taken
 	s := &source{passage: p.passage(ctx, d, "source"), sockets: sockets, to: domain.Listening{Address: to.Address, Ports: maps.Clone(to.Ports)}}
 	if err := s.open(ctx); err != nil {
@@ -67,18 +63,8 @@ func (p *Proxy) dial(ctx context.Context, d domain.Passage, to domain.Listening)
 		return domain.Route{}, err
 	}
 	s.log.Info("Ready to send a migration", "address", to.Address, "ports", to.Ports)
-	p.setSource(d.Key, s)
+	put(p, p.sources, d.Key, s)
 	return s.route, nil
-}
-
-func (p *Proxy) setSource(key types.UID, s *source) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s == nil {
-		delete(p.sources, key)
-	} else {
-		p.sources[key] = s
-	}
 }
 
 func (s *source) serves(d domain.Passage, to domain.Listening, at domain.Sockets) bool {
@@ -150,30 +136,11 @@ func (s *source) reach(channel int) (half, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", s.Peer, err)
 	}
-	remote, err := s.proxy.greet(s.ctx, c, s.Peer)
+	remote, err := s.proxy.secure(s.ctx, c, s.Peer, s.proxy.client())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("node %q at %s: %w", s.Peer, c.RemoteAddr(), err), ignoreClosed(c.Close()))
 	}
 	return remote, nil
-}
-
-// greet does the client's half of the handshake.
-func (p *Proxy) greet(ctx context.Context, c net.Conn, peer string) (half, error) {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return nil, fmt.Errorf("a connection of type %T is no TCP connection", c)
-	}
-	if err := tune(tcp, p.o.DeadAfter); err != nil {
-		return nil, err
-	}
-	if p.o.Insecure {
-		return tcp, nil
-	}
-	config, err := p.config(p.o.ClientCertificates, peer, x509.ExtKeyUsageServerAuth)
-	if err != nil {
-		return nil, err
-	}
-	return p.handshake(ctx, tcp, func(c net.Conn) *tls.Conn { return tls.Client(c, config) })
 }
 
 func (s *source) close() {

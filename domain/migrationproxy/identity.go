@@ -3,10 +3,12 @@
 package migrationproxy
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 )
 
@@ -35,6 +37,38 @@ func CommonNames(names ...string) Identity {
 		}
 		return nil
 	}
+}
+
+// side is a half of the handshake.
+type side struct {
+	certificates Certificates
+	peer         x509.ExtKeyUsage // what the peer's certificate has to be for
+	over         func(net.Conn, *tls.Config) *tls.Conn
+}
+
+func (p *Proxy) client() side {
+	return side{p.o.ClientCertificates, x509.ExtKeyUsageServerAuth, tls.Client}
+}
+
+func (p *Proxy) server() side { return side{p.o.Certificates, x509.ExtKeyUsageClientAuth, tls.Server} }
+
+// secure does our side of the handshake with the peer, unless the proxy is insecure.
+func (p *Proxy) secure(ctx context.Context, c net.Conn, peer string, ours side) (half, error) {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, fmt.Errorf("a connection of type %T is no TCP connection", c)
+	}
+	if err := tune(tcp, p.o.DeadAfter); err != nil {
+		return nil, err
+	}
+	if p.o.Insecure {
+		return tcp, nil
+	}
+	config, err := p.config(ours.certificates, peer, ours.peer)
+	if err != nil {
+		return nil, err
+	}
+	return p.handshake(ctx, tcp, func(c net.Conn) *tls.Conn { return ours.over(c, config) })
 }
 
 // config is for one handshake. Who the peer is gets checked by verify alone, on both

@@ -4,8 +4,6 @@ package migrationproxy
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,8 +14,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
 )
@@ -63,24 +59,14 @@ func (p *Proxy) listen(ctx context.Context, d domain.Passage) (domain.Listening,
 	case old.serves(d, sockets):
 		return old.listening(), nil
 	}
-	p.setTarget(d.Key, nil)
+	put(p, p.targets, d.Key, nil)
 	old.close()
 	t, err := p.open(ctx, d, sockets)
 	if err != nil {
 		return domain.Listening{}, err
 	}
-	p.setTarget(d.Key, t)
+	put(p, p.targets, d.Key, t)
 	return t.listening(), nil
-}
-
-func (p *Proxy) setTarget(key types.UID, t *target) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t == nil {
-		delete(p.targets, key)
-	} else {
-		p.targets[key] = t
-	}
 }
 
 func (p *Proxy) open(ctx context.Context, d domain.Passage, s domain.Sockets) (*target, error) {
@@ -144,7 +130,7 @@ func (t *target) listening() domain.Listening {
 // complete lets a connection in, if it is the peer's, and connects it to the hypervisor
 // at its turn.
 func (t *target) complete(c net.Conn, channel int, its turn) (pair, error) {
-	remote, err := t.proxy.admit(t.ctx, c, t.Peer)
+	remote, err := t.proxy.secure(t.ctx, c, t.Peer, t.proxy.server())
 	if err != nil {
 		return pair{}, err
 	}
@@ -156,25 +142,6 @@ func (t *target) complete(c net.Conn, channel int, its turn) (pair, error) {
 		return pair{}, err
 	}
 	return pair{local: local, remote: remote}, nil
-}
-
-// admit does the server's half of the handshake.
-func (p *Proxy) admit(ctx context.Context, c net.Conn, peer string) (half, error) {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return nil, fmt.Errorf("a connection of type %T is no TCP connection", c)
-	}
-	if err := tune(tcp, p.o.DeadAfter); err != nil {
-		return nil, err
-	}
-	if p.o.Insecure {
-		return tcp, nil
-	}
-	config, err := p.config(p.o.Certificates, peer, x509.ExtKeyUsageClientAuth)
-	if err != nil {
-		return nil, err
-	}
-	return p.handshake(ctx, tcp, func(c net.Conn) *tls.Conn { return tls.Server(c, config) })
 }
 
 // socketEvery is how often the target looks for a socket that is not there yet.

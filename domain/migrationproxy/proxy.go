@@ -27,6 +27,17 @@ type Proxy struct {
 	ended   bool
 }
 
+// put notes an end of a migration among those of the proxy; nil: there is none any more.
+func put[end any](p *Proxy, all map[types.UID]*end, key types.UID, e *end) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e == nil {
+		delete(all, key)
+	} else {
+		all[key] = e
+	}
+}
+
 var _ domain.Transport = (*Proxy)(nil)
 
 // ErrEnded says that the proxy has ended with its program; see [Proxy.Start].
