@@ -15,8 +15,10 @@ import (
 // sides see the same image, QEMU's lock on it stops one of them. Where nothing does, the
 // guest would run twice. It is therefore held: it arrives with its CPUs stopped, the
 // source says Stall when it has stopped for good, and the target then takes it over and
-// lets it go. Until then a source that runs on takes the guest back by Revert, and the
-// target ends what has never run.
+// lets it go. Until then a source that runs on takes the guest back by Revert, or tells
+// how it has ended; and what the target holds, which would be the guest of a while ago,
+// ends without having run. So it does if the source's node dies before it has said
+// Stall: nobody knows then whether the guest has run on there.
 //
 // A guest that may be switched to post-copy is not held: it has to run at the target
 // long before its source is done. Nor is one whose target does not know the lease, a
@@ -48,4 +50,17 @@ func locked(def *libvirtxml.Domain, copied []string) bool {
 // held tells whether the guest has arrived and waits to be let go.
 func (s *State) held() bool {
 	return s.Status == StatusPaused && s.Reason == ReasonUser && s.Metadata.Held && !s.Metadata.Paused
+}
+
+// ranOn tells whether a guest that was to arrive held has ended here in another way than
+// by its move: its hypervisor may have let it run on before.
+func (d *decision) ranOn() bool {
+	if d.State == nil || !d.meta.Held {
+		return false
+	}
+	switch d.State.Reason {
+	case ReasonMigrated, ReasonMigration, ReasonPostcopy, ReasonPostcopyFailed:
+		return false
+	}
+	return true
 }

@@ -158,6 +158,9 @@ func (d *decision) gone() error {
 		d.again(pollMove)
 		return nil
 	}
+	if d.ranOn() {
+		return d.revert("the guest has ended at the source")
+	}
 	if d.movedAway() && d.VMI.IsMigrationSource() {
 		d.left()
 		return nil

@@ -212,7 +212,7 @@ func harmfulClaim(s domain.Sight, l, next handoff.Lease) string {
 		switch {
 		case s.State == nil:
 			return "it takes over a guest that is not there"
-		case held(s.State) && !l.Stalled && l.State != handoff.Fenced:
+		case held(s.State) && !l.Stalled:
 			return "it takes over a guest that may still run at the source"
 		case s.State.Status == domain.StatusPaused && s.State.Reason == domain.ReasonMigration, s.State.Reason == domain.ReasonPostcopy && s.State.Alive():
 			return "it takes over a guest that has not arrived"

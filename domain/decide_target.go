@@ -115,6 +115,10 @@ func (d *decision) answer() error {
 	case d.torn() && (d.lease.State == handoff.Fenced || d.lease.Overdue(d.now)):
 		// The rest of its memory will not come. As its owner this node can say so.
 		return d.takeOver()
+	case d.State.held():
+		// Whoever could say that it has left is gone, and may have run it since.
+		d.clear("its source has not said that it has left")
+		return d.decline()
 	case d.State.Alive() && d.waits() && d.lease.Overdue(d.now):
 		// Nobody passes it the guest any more, and it has run nothing of it.
 		d.clear("the guest has not come in time")
@@ -204,7 +208,7 @@ func (d *decision) arrived() bool {
 	case StatusPaused:
 		switch d.State.Reason {
 		case ReasonUser:
-			return !d.State.held() || d.lease.Stalled || d.lease.State == handoff.Fenced
+			return !d.State.held() || d.lease.Stalled
 		case ReasonIOError, ReasonWatchdog, ReasonCrashed:
 			return true
 		}

@@ -23,6 +23,8 @@ type agent struct {
 	domain domainState
 	epoch  uint8
 	busy   bool
+	// holding says that moves let the guest arrive held.
+	holding bool
 }
 
 // plan is what a pass comes to: a write, then a task. A task without a write needs
@@ -36,7 +38,7 @@ type plan struct {
 // agentDecide returns what the agent of the node would do that sees the object so.
 func (m *machine) agentDecide(w *world, n place, o *object) plan {
 	node := &w.nodes[n]
-	a := &agent{m: m, n: n, name: n.String(), now: w.now, o: o, domain: node.domain, epoch: node.epoch, busy: w.busy(n)}
+	a := &agent{m: m, n: n, name: n.String(), now: w.now, o: o, domain: node.domain, epoch: node.epoch, busy: w.busy(n), holding: w.holding}
 	if o == nil {
 		return a.foreign()
 	}
@@ -76,7 +78,7 @@ func (a *agent) holder() plan {
 	switch {
 	case starts:
 		return a.start(start)
-	case a.domain == noDomain || a.domain == ended:
+	case a.domain == noDomain || a.domain.over():
 		return a.release()
 	}
 	return a.withGuest()
@@ -138,7 +140,7 @@ func (a *agent) start(c handoff.Command) plan {
 	switch {
 	case a.domain == running && mine:
 		return a.step(wish{kind: handoff.Started}, func(n *content) { n.phase = v1.Running })
-	case a.domain == ended && mine:
+	case a.domain.over() && mine:
 		return a.release()
 	case a.domain != noDomain:
 		return a.foreign()
@@ -164,7 +166,7 @@ func (a *agent) complete(n *content) {
 
 // releasing stops the guest.
 func (a *agent) releasing() plan {
-	if a.domain == noDomain || a.domain == ended {
+	if a.domain == noDomain || a.domain.over() {
 		return a.release()
 	}
 	c, open := a.l.Command(handoff.CommandStop)
@@ -177,7 +179,7 @@ func (a *agent) releasing() plan {
 // back returns from silence. A guest that is gone is told of as ended, unless the
 // target may have it.
 func (a *agent) back() plan {
-	gone := a.domain == noDomain || a.domain == ended
+	gone := a.domain == noDomain || a.domain.over()
 	if gone && !a.l.Switching() && !isOpen(a.l, handoff.CommandStart) {
 		return a.release()
 	}
@@ -228,7 +230,7 @@ func (a *agent) moving() plan {
 		return plan{task: taskAbort}
 	case a.busy, a.l.Stalled:
 		return plan{}
-	case a.domain == running:
+	case a.domain == running, a.holding && a.domain == ended:
 		return a.step(wish{kind: handoff.Revert}, moveFailed)
 	}
 	return a.step(wish{kind: handoff.Stall, within: stepWithin}, nil)
@@ -239,7 +241,11 @@ func (a *agent) receive() plan {
 	switch {
 	case a.busy || a.domain == incoming, a.waits():
 		return plan{}
-	case a.domain == running || a.domain == ended || a.domain == held:
+	case a.domain == held && !a.l.Stalled && !a.m.bugs.haste:
+		p := a.step(wish{kind: handoff.Decline}, moveFailed)
+		p.task = taskDestroy
+		return p
+	case a.domain == running || a.domain.over() || a.domain == held:
 		p := a.step(wish{kind: handoff.TakeOver}, func(n *content) {
 			n.phase, n.move.ended = v1.Running, true
 		})

@@ -198,7 +198,7 @@ func (w *world) removable(o *object) bool {
 		return true
 	case n.cut:
 		return false
-	case n.domain == noDomain || n.domain == ended:
+	case n.domain == noDomain || n.domain.over():
 		return true
 	}
 	return w.past.seat == o.node && (w.past.pod != o.slot || w.past.podUID != o.uid)

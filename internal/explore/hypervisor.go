@@ -74,7 +74,6 @@ func (m *machine) resume(w *world, n place) {
 		node.domain = running
 		m.revive(w, n)
 	case node.domain == held:
-		w.letStay(n)
 		node.domain = running
 		if w.nodes[n.other()].domain != running { // else there are two
 			m.revive(w, n)
@@ -82,10 +81,13 @@ func (m *machine) resume(w *world, n place) {
 	}
 }
 
-// letStay notes that the guest lives on n, where it is held, if the source has stopped it
-// and never let it run since: from now on it must not.
+// letStay notes that the guest lives on n, where it is held, because the source has said
+// that it does not run it any more: from now on it must not.
 func (w *world) letStay(n place) {
-	if o := n.other(); w.nodes[n].domain == held && w.past.seat == o && w.nodes[o].domain == paused {
+	o := n.other()
+	stopped := w.past.seat == o && (w.nodes[o].domain == paused || w.nodes[o].domain == left)
+	died := w.past.seat == nowhere && w.nodes[o].dead // what it had sent arrives late
+	if w.nodes[n].domain == held && (stopped || died) {
 		w.sit(n)
 	}
 }
@@ -144,7 +146,7 @@ func (m *machine) moveOn(w *world, n place) {
 	t := &w.nodes[node.jobTo]
 	switch node.job {
 	case jobAsked:
-		if t.dead || t.domain != noDomain && t.domain != ended {
+		if t.dead || t.domain != noDomain && !t.domain.over() {
 			node.job, node.jobTo = noJob, nowhere
 			return
 		}
@@ -163,10 +165,7 @@ func (m *machine) moveOn(w *world, n place) {
 			w.sit(node.jobTo)
 		}
 	case jobResumed:
-		if t.domain == held {
-			w.sit(node.jobTo)
-		}
-		node.job, node.jobTo, node.domain = noJob, nowhere, ended
+		node.job, node.jobTo, node.domain = noJob, nowhere, left
 	}
 }
 
@@ -208,8 +207,8 @@ func (w *world) moveBreak(n place) {
 // die ends a node for good.
 func (w *world) die(n place) {
 	node := &w.nodes[n]
-	w.letStay(n.other())
-	if w.past.seat == n {
+	last := w.past.seat == n.other() && w.nodes[n.other()].domain == left // all of it was held here
+	if w.past.seat == n || last {
 		w.past.seat, w.past.excused = nowhere, true
 	}
 	if v := w.api[slotVMI]; v != nil && v.vmi.lease.Switching() {

@@ -36,6 +36,9 @@ func (m *machine) judge(w *world) {
 
 // excuse notes whether the guest may be lost from now on.
 func (w *world) excuse(old, now handoff.Lease) {
+	if now.Stalled && !old.Stalled {
+		w.letStay(placeOf(now.Target))
+	}
 	switch now.State {
 	case handoff.Owned, handoff.Arrived:
 		if w.past.seat != nowhere && w.past.seat.String() == now.Holder {
@@ -44,8 +47,11 @@ func (w *world) excuse(old, now handoff.Lease) {
 	case handoff.Released:
 		w.past.excused = true // it has ended, or was given up before it ran
 	case handoff.Fenced:
-		if old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined {
+		switch {
+		case old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined:
 			w.giveUp(old)
+		case !now.Stalled && w.nodes[placeOf(now.Target)].domain == held:
+			w.past.seat, w.past.excused = nowhere, true // only the source knew
 		}
 	}
 }

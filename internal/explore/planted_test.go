@@ -28,7 +28,7 @@ var planted = []struct {
 	{"persist before act, in a move", bugs{persist: true}, Scenario{lag: 1, Start: moves, harmOnly: true},
 		"the guest is destroyed on b although nobody asked for that"},
 	{"held arrival", bugs{haste: true}, Scenario{lag: 1, Faults: 1, Start: begins, holding: true, allow: budget{}.plus(moveFailure)},
-		"two domains of the guest run"},
+		"what the guest was before it moved runs again on b"},
 }
 
 func TestPlantedBugsAreFound(t *testing.T) {

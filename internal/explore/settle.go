@@ -119,7 +119,7 @@ func (w *world) runsOn() (place, error) {
 	runs := nowhere
 	for n := nodeA; n <= nodeB; n++ {
 		switch d := w.nodes[n].domain; d {
-		case noDomain, ended:
+		case noDomain, ended, left:
 		case running:
 			runs = n
 		default:

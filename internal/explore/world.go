@@ -153,9 +153,14 @@ const (
 	ended
 	// held: all of the guest has come, and it does not run yet.
 	held
+	// left: the guest ran here and was moved away.
+	left
 )
 
-var domainNames = [...]string{"none", "running", "incoming", "paused", "ended", "held"}
+var domainNames = [...]string{"none", "running", "incoming", "paused", "ended", "held", "left"}
+
+// over tells whether the guest ran here and does not any more.
+func (d domainState) over() bool { return d == ended || d == left }
 
 // jobPhase is how far the hypervisor at the source is in moving the guest.
 type jobPhase uint8
