@@ -279,6 +279,9 @@ type SMBIOS struct {
 type DiskSource struct {
 	// Path is the absolute path of the file or block device.
 	Path string `json:"path"`
+	// Inside is where the hypervisor finds it, if that is another path: in a launcher's
+	// Pod. Empty: the same.
+	Inside string `json:"inside"`
 	// Format is raw (default) or qcow2.
 	Format string `json:"format"`
 	// Block says that Path is a block device.

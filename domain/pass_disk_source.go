@@ -127,17 +127,18 @@ func (p *diskPass) image(src *DiskSource) (string, *libvirtxml.DomainDiskSource,
 	if format != formatRaw && format != formatQcow2 {
 		return "", nil, p.Unsupported(p.volumeField(), fmt.Sprintf("the image has format %s: use raw or qcow2", format))
 	}
-	if !filepath.IsAbs(src.Path) {
+	path := cmp.Or(src.Inside, src.Path)
+	if !filepath.IsAbs(path) {
 		return "", nil, &Error{
 			Object: p.object(), Field: p.volumeField(),
-			Reason: fmt.Sprintf("the node names no absolute path but %q", src.Path),
+			Reason: fmt.Sprintf("the node names no absolute path but %q", path),
 			Remedy: "correct where the node keeps its volumes", Err: ErrInvalid,
 		}
 	}
 	if src.Block {
-		return format, &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: src.Path}}, nil
+		return format, &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: path}}, nil
 	}
-	return format, &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: src.Path}}, nil
+	return format, &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}}, nil
 }
 
 // maxBacking bounds the depth of a chain of images.

@@ -91,6 +91,11 @@ address type="drive" controller="0" bus="0" target="0" unit="0"`,
 			},
 			read: onRoot(func(d *libvirtxml.DomainDisk) any { return d.Source.Block.Dev }), want: "/dev/root",
 		},
+		"what a launcher sees elsewhere it opens there": {
+			change: onFile(DiskSource{Path: "/pods/1/root.qcow2", Inside: "/in/root.qcow2", Format: formatQcow2,
+				Backing: &DiskSource{Path: "/pods/1/base", Inside: "/in/base", Block: true, Backing: &DiskSource{Path: "/x"}}}),
+			read: onRoot(chain), want: "qcow2 /in/root.qcow2; raw /in/base; raw /x; end",
+		},
 		"C26: a claim that was plugged in": {
 			change: func(v vmiArg, f *Facts) {
 				addDisk(v, "data", scsiDisk)
