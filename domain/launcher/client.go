@@ -137,6 +137,7 @@ type session struct {
 	conn    *grpc.ClientConn
 	api     launcherpb.LauncherClient
 	dir     *os.File // the folder of the socket
+	pid     int      // who listens, 0 if it cannot be seen from here
 	guest   Guest
 	version string
 	events  grpc.ServerStreamingClient[launcherpb.Event]
@@ -162,7 +163,7 @@ func (c *Client) open(ctx context.Context) (*session, error) {
 		return nil, errors.Join(err, raw.Close(), dir.Close())
 	}
 	long, end := context.WithCancel(context.WithoutCancel(ctx))
-	s := &session{conn: conn, api: launcherpb.NewLauncherClient(conn), dir: dir, cancel: end}
+	s := &session{conn: conn, api: launcherpb.NewLauncherClient(conn), dir: dir, pid: peer(raw), cancel: end}
 	stop := context.AfterFunc(ctx, end)
 	if err = s.greet(ctx, long); err == nil && !stop() {
 		err = over(ctx, "watch", "")
@@ -309,6 +310,18 @@ func (c *Client) disconnected(op, name string) error {
 		message = "no connection to the launcher: " + c.why.Error()
 	}
 	return &Error{Op: op, Domain: name, Message: message, means: []error{domain.ErrDisconnected}}
+}
+
+// PID is the process that serves the guest, zero if it is in a PID namespace that is not
+// seen from here. It is the launcher's for as long as there is a connection.
+func (c *Client) PID() (int, error) {
+	c.mu.Lock()
+	s := c.current
+	c.mu.Unlock()
+	if s == nil {
+		return 0, c.disconnected("pid", "")
+	}
+	return s.pid, nil
 }
 
 // absent tells whether it is certain that nobody serves the socket any more.

@@ -81,6 +81,42 @@ func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return client, nil
 }
 
+// PID is the process of the guest's launcher, which has been connected to; see
+// [Client.PID].
+func (c *Connector) PID(vmi *v1.VirtualMachineInstance) (int, error) {
+	uid, err := c.Pod(vmi)
+	if err != nil {
+		return 0, err
+	}
+	c.mu.Lock()
+	l := c.pods[uid]
+	c.mu.Unlock()
+	if l == nil {
+		return 0, unconnected(vmi)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == nil || l.client.Guest().UID != vmi.UID {
+		return 0, unconnected(vmi)
+	}
+	return l.client.PID()
+}
+
+// Pod is the Pod of the guest's launcher, which has been connected to.
+func (c *Connector) Pod(vmi *v1.VirtualMachineInstance) (types.UID, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uid, known := c.by[domain.Name(vmi.Namespace, vmi.Name)]
+	if !known {
+		return "", unconnected(vmi)
+	}
+	return uid, nil
+}
+
+func unconnected(vmi *v1.VirtualMachineInstance) error {
+	return fmt.Errorf("launcher: there is no connection to that of %s/%s yet: %w", vmi.Namespace, vmi.Name, domain.ErrNotReady)
+}
+
 // podOf finds the guest's Pod.
 func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (types.UID, error) {
 	if pod != nil {

@@ -166,6 +166,38 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 	}
 }
 
+func TestTheProcessOfALauncherIsKnownWhileItIsConnectedTo(t *testing.T) {
+	k := newKubelet(t)
+	p := k.run("p1", guest)
+	other := vmi("p1")
+	other.UID = "another"
+	if pid, err := k.conn.PID(vmi("p1")); !errors.Is(err, domain.ErrNotReady) {
+		t.Errorf("before there is a connection: %d, %v", pid, err)
+	}
+	if _, err := k.conn.Connect(t.Context(), vmi("p1"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := k.conn.PID(vmi("p1")); err != nil || pid != os.Getpid() {
+		t.Errorf("%d, %v; want this process, which runs it", pid, err)
+	}
+	if pod, err := k.conn.Pod(vmi("p0", "p1")); err != nil || pod != "p1" {
+		t.Errorf("Pod %s, %v", pod, err)
+	}
+	if pid, err := k.conn.PID(other); !errors.Is(err, domain.ErrNotReady) {
+		t.Errorf("the launcher of another guest: %d, %v", pid, err)
+	}
+	p.kill()
+	if err := os.RemoveAll(k.sockets("p1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.conn.Discover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := k.conn.PID(vmi("p1")); !errors.Is(err, domain.ErrNotReady) {
+		t.Errorf("of one that has ended: %d, %v", pid, err)
+	}
+}
+
 // errAny stands for an error that means nothing but itself.
 var errAny = errors.New("any")
 

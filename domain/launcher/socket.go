@@ -144,6 +144,24 @@ func connect(ctx context.Context, root, path string) (c net.Conn, dir *os.File, 
 	return c, dir, nil
 }
 
+// peer is the process at the other end of a connection, as far as it can be told.
+func peer(c net.Conn) int {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var who *unix.Ucred
+	asked := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if asked != nil || err != nil {
+		return 0
+	}
+	return int(who.Pid)
+}
+
 // notReady makes of a socket that is not there, or that nobody serves, one that may be
 // there later.
 func notReady(err error) error {
