@@ -3,6 +3,7 @@
 package domain
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -85,6 +86,10 @@ func diskTargets(live *libvirtxml.Domain) map[string]string {
 	}
 	return out
 }
+
+// VolumesOf are the names of the volumes that the domain has as disks, in no order; nil
+// has none.
+func VolumesOf(d *libvirtxml.Domain) []string { return slices.Collect(maps.Keys(diskTargets(d))) }
 
 // hotplugged tells whether the volume was plugged into a guest that ran and becomes
 // a disk of it. Dumps of the memory and utility volumes do not.

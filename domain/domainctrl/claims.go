@@ -19,14 +19,27 @@ type VolumeClaims struct {
 	Reader client.Reader
 }
 
-// Locate returns where the claim's data lies on this node.
-func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (Claim, error) {
-	var pvc corev1.PersistentVolumeClaim
+// PersistentVolume is the name of the volume that the claim is bound to.
+func (c VolumeClaims) PersistentVolume(ctx context.Context, namespace, name string) (string, error) {
+	pvc, err := c.bound(ctx, namespace, name)
+	return pvc.Spec.VolumeName, err
+}
+
+func (c VolumeClaims) bound(ctx context.Context, namespace, name string) (pvc corev1.PersistentVolumeClaim, err error) {
 	if err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &pvc); err != nil {
-		return Claim{}, fmt.Errorf("read PersistentVolumeClaim %s/%s: %w", namespace, name, err)
+		return pvc, fmt.Errorf("read PersistentVolumeClaim %s/%s: %w", namespace, name, err)
 	}
 	if pvc.Status.Phase != corev1.ClaimBound {
-		return Claim{}, fmt.Errorf("PersistentVolumeClaim %s/%s is %s, not Bound", namespace, name, pvc.Status.Phase)
+		return pvc, fmt.Errorf("PersistentVolumeClaim %s/%s is %s, not Bound", namespace, name, pvc.Status.Phase)
+	}
+	return pvc, nil
+}
+
+// Locate returns where the claim's data lies on this node.
+func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (Claim, error) {
+	pvc, err := c.bound(ctx, namespace, name)
+	if err != nil {
+		return Claim{}, err
 	}
 	var pv corev1.PersistentVolume
 	if err := c.Reader.Get(ctx, types.NamespacedName{Name: pvc.Spec.VolumeName}, &pv); err != nil {

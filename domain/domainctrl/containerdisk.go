@@ -12,25 +12,24 @@ import (
 // containerDisk puts a writable overlay over the image's disk; what the guest
 // writes is gone when it ends.
 func (w *Workspace) containerDisk(ctx context.Context, v volume) (domain.DiskSource, error) {
-	base, overlay := v.file(".base"), v.file(".qcow2")
+	base, overlay := domain.DiskSource{Path: v.file(".base")}, v.file(".qcow2")
 	var err error
-	if w.Volumes != nil {
+	if w.Volumes != nil && w.Images == nil {
 		base, err = w.mounted(ctx, v)
 	} else {
-		err = w.extractDisk(ctx, v, base)
+		err = w.extractDisk(ctx, v, base.Path)
 	}
 	if err != nil {
 		return domain.DiskSource{}, err
 	}
-	format, err := imageFormat(base)
-	if err != nil {
+	base.ReadOnly = true
+	if base.Format, err = imageFormat(base.Path); err != nil {
 		return domain.DiskSource{}, v.badImage("the image's disk cannot be read", err)
 	}
-	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", format, "-b", base); err != nil {
+	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", base.Format, "-b", base.Path); err != nil {
 		return domain.DiskSource{}, v.badImage("no overlay can be made for the image's disk", err)
 	}
-	return domain.DiskSource{Path: overlay, Format: "qcow2",
-		Backing: &domain.DiskSource{Path: base, Format: format, ReadOnly: true}}, nil
+	return domain.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil
 }
 
 // badImage builds the error for a containerDisk.
@@ -61,10 +60,10 @@ func (w *Workspace) extractDisk(ctx context.Context, v volume, base string) erro
 }
 
 // mounted is the image of a containerDisk that a container holds.
-func (w *Workspace) mounted(ctx context.Context, v volume) (string, error) {
-	path, err := w.Volumes.ContainerDisk(ctx, v.vmi, v.index)
+func (w *Workspace) mounted(ctx context.Context, v volume) (domain.DiskSource, error) {
+	src, err := w.Volumes.ContainerDisk(ctx, v.vmi, v.index)
 	if err != nil {
-		return "", v.fault("containerDisk", "the disk of its container cannot be mounted", "look at the container of the guest's Pod", err)
+		return domain.DiskSource{}, v.fault("containerDisk", "the disk of its container cannot be mounted", "look at the container of the guest's Pod", err)
 	}
-	return path, nil
+	return src, nil
 }

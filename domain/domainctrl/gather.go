@@ -146,10 +146,8 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 		return err
 	}
 	s.Facts.Incoming = role == domain.RoleTarget
-	if s.State != nil && s.State.Alive() {
-		// Devices stay where the guest has found them.
-		s.Facts.Layout = domain.LayoutOf(s.State.Domain)
-	}
+	// Devices stay where the guest has found them.
+	s.Facts.Layout = domain.LayoutOf(running(s))
 	r.convert(ctx, s)
 	if role == domain.RoleTarget {
 		r.welcome(ctx, key, s, asked)
@@ -158,13 +156,17 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 	return ctx.Err()
 }
 
-// convert fills in what the cluster says of migrations, and the domain to be.
+// convert fills in what the cluster says of migrations, and the domain to be, whose
+// devices the guest may open from then on.
 func (r *Reconciler) convert(ctx context.Context, s *domain.Sight) {
 	if s.Obstacle == nil {
 		s.Migrations, s.Obstacle = r.Workspace.migrations(ctx)
 	}
 	if s.Obstacle == nil {
 		s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts)
+	}
+	if s.Obstacle == nil {
+		s.Obstacle = r.Workspace.allow(ctx, s.VMI, running(s), s.Desired)
 	}
 }
 
@@ -175,8 +177,8 @@ func travels(s *domain.Sight) {
 	}
 	// What runs decides, not what the object asks for by now.
 	disks := s.Desired
-	if s.State != nil && s.State.Alive() && s.State.Domain != nil {
-		disks = s.State.Domain
+	if live := running(s); live != nil {
+		disks = live
 	}
 	s.CopyDisks, s.CopyBytes = domain.CopyDisks(s.VMI, disks, s.Facts), size(domain.CopySources(s.VMI, disks, s.Facts))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
@@ -21,7 +22,15 @@ func (r *Reconciler) files(ctx context.Context, s *domain.Sight, host domain.Hos
 	}
 	s.Facts, s.Obstacle = r.Workspace.Prepare(ctx, at, host)
 	s.Destinations = r.destinations(ctx, s.VMI)
-	return nil
+	return r.Workspace.retain(ctx, s.VMI, running(s))
+}
+
+// running is the domain of a guest that lives here; nil if none does.
+func running(s *domain.Sight) *libvirtxml.Domain {
+	if s.State == nil || !s.State.Alive() {
+		return nil
+	}
+	return s.State.Domain
 }
 
 // destinations tells where the volumes that a migration under way replaces will lie at

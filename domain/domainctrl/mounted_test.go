@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/mounts"
 	"github.com/virtloom/virtloom/domain/network"
@@ -23,24 +25,35 @@ import (
 
 var (
 	_ domainctrl.Volumes  = mounts.Volumes{}
+	_ domainctrl.Devices  = cgroup.Filter{}
 	_ domainctrl.Networks = &network.Bridges{}
 )
 
 // pods are the disks that Pods hold for guests, by the name of the volume.
 type pods struct {
 	disks    map[string]string
+	retained []string
 	released []types.UID
 	err      error
 }
 
-func (p *pods) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (string, error) {
-	return p.find(vmi.Spec.Volumes[index].Name)
+func (p *pods) Retain(_ context.Context, _ types.UID, names []string) error {
+	p.retained = slices.Sorted(slices.Values(names))
+	return p.err
+}
+
+func (p *pods) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (domain.DiskSource, error) {
+	path, err := p.find(vmi.Spec.Volumes[index].Name)
+	return domain.DiskSource{Path: path, Inside: inPod(path)}, err
 }
 
 func (p *pods) Hotplugged(_ context.Context, _ *v1.VirtualMachineInstance, v *v1.Volume) (domain.DiskSource, error) {
 	path, err := p.find(v.Name)
-	return domain.DiskSource{Path: path, Format: "raw"}, err
+	return domain.DiskSource{Path: path, Inside: inPod(path), Format: "raw"}, err
 }
+
+// inPod is where the Pod has what the node has at that path.
+func inPod(path string) string { return "/pod/" + filepath.Base(path) }
 
 func (p *pods) find(name string) (string, error) {
 	if path, found := p.disks[name]; found {
@@ -71,8 +84,17 @@ func TestAContainerDiskOfAPodIsTheOverlaysBase(t *testing.T) {
 	}
 	held.disks = map[string]string{"root": image}
 	d := prepare(t, w, vmi).Disks["root"]
-	if b := d.Backing; d.Format != "qcow2" || b == nil || b.Path != image || b.Format != "raw" || !b.ReadOnly {
+	if b := d.Backing; d.Format != "qcow2" || b == nil || b.Path != image || b.Inside != inPod(image) || b.Format != "raw" || !b.ReadOnly {
 		t.Errorf("%+v, backing %+v", d, d.Backing)
+	}
+}
+
+func TestAnImageStoreIsAskedBeforeAPod(t *testing.T) {
+	needQemuImg(t)
+	w := workspace(t)
+	w.Volumes, w.Images = &pods{}, images{"img": {"/disk/a.img": "raw"}}
+	if b := prepare(t, w, guest("uid-1", containerDisk("img"))).Disks["root"].Backing; b == nil || b.Inside != "" {
+		t.Errorf("backing %+v", b)
 	}
 }
 
@@ -93,7 +115,7 @@ func TestAPluggedVolumeOfAPodIsNoClaimOfTheNode(t *testing.T) {
 	held.disks = map[string]string{"data": path}
 	for _, phase := range []v1.VolumePhase{v1.HotplugVolumeAttachedToNode, v1.VolumeReady} {
 		vmi.Status.VolumeStatus[0].Phase = phase
-		if d := prepare(t, w, vmi).Disks["data"]; d.Path != path {
+		if d := prepare(t, w, vmi).Disks["data"]; d.Path != path || d.Inside != inPod(path) {
 			t.Errorf("%s: %+v", phase, d)
 		}
 	}

@@ -80,9 +80,12 @@ type Workspace struct {
 	// DedicatedCPUs is asked for guests with dedicated CPUs; nil means that the node
 	// has none.
 	DedicatedCPUs DedicatedCPUs
-	// Volumes gives access to disks that Pods hold for guests; nil means that images
-	// come from Images and plugged volumes from Claims.
+	// Volumes gives access to disks that Pods hold for guests: plugged volumes, and,
+	// without Images, images. Nil means that images come from Images and plugged volumes
+	// from Claims.
 	Volumes Volumes
+	// Devices lets guests open their devices; nil means that they may.
+	Devices Devices
 	// Networks gets guests' networks ready; nil means that the hypervisor plugs all of
 	// them into Bridge, which is there.
 	Networks Networks

@@ -115,6 +115,34 @@ func (m *Mounter) Unplug(g Guest, v Volume) error {
 	return nil
 }
 
+// Retain takes away all that [Mounter.Plug] has brought to the guest where this process
+// is, but for the volumes of those names. So it finds what earlier processes have left.
+func (m *Mounter) Retain(uid types.UID, names []string) error {
+	if err := checkUID("guest", uid); err != nil {
+		return fmt.Errorf("mounts: %w", err)
+	}
+	defer m.lock(uid)()
+	places, err := m.records().read(uid)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range slices.Clone(places) {
+		if p.Namespace != 0 || path.Base(p.Folder) != hotplugDisks || slices.Contains(names, strings.TrimSuffix(p.Name, imageSuffix)) {
+			continue
+		}
+		places = slices.DeleteFunc(places, func(o Place) bool { return o == p })
+		err := m.release(p, places, 0)
+		if err == nil {
+			err = m.records().drop(uid, p)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("mounts: take %s away: %w", m.path(p), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // diskImage finds the disk in a volume with a file system.
 func (m *Mounter) diskImage(v Volume) (*source, error) {
 	pods, err := m.pods()

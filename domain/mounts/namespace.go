@@ -136,6 +136,30 @@ func (n *namespace) enter(f func() error) error {
 	return f()
 }
 
+// reaches makes sure that a launcher sees at its place what is at a path of its Pod's
+// folders.
+func reaches(pid int, path string) error {
+	ns, err := namespaceOf(pid, "")
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	f, err := follow(ns.root, inside(path), unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var here, there unix.Stat_t
+	if err := errors.Join(unix.Lstat(path, &here), unix.Fstat(int(f.Fd()), &there)); err != nil {
+		return err
+	}
+	if here.Dev != there.Dev || here.Ino != there.Ino {
+		return fmt.Errorf("its launcher does not see what is mounted at %s: the node's folder of Pods has to be a shared mount, "+
+			"the Pod's volume to have mountPropagation HostToContainer: %w", path, domain.ErrInvalid)
+	}
+	return nil
+}
+
 // peer is the process that listens on a socket. It is called where this process is,
 // wherever the socket is.
 func peer(socket *os.File) (*namespace, error) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,20 +29,30 @@ type Volumes struct {
 	// PID is a process of the guest's launcher, in whose mount namespace to mount; nil
 	// relies on the propagation of its volumes, see [Guest].
 	PID func(vmi *v1.VirtualMachineInstance) (int, error)
+	// Pod is the Pod of the guest's launcher; nil means the only one that
+	// status.activePods has on this node.
+	Pod func(vmi *v1.VirtualMachineInstance) (types.UID, error)
+	// Witness is a process of the guest's launcher as well, to make sure that it sees what
+	// has propagated to it; nil believes that.
+	Witness func(vmi *v1.VirtualMachineInstance) (int, error)
 	// User and Group are who shall own device nodes (KubeVirt: 107, qemu).
 	User, Group int
 }
 
 // ContainerDisk mounts the image of the containerDisk that is the volume of that index.
-func (s Volumes) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (string, error) {
+func (s Volumes) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (domain.DiskSource, error) {
 	if index < 0 || index >= len(vmi.Spec.Volumes) || vmi.Spec.Volumes[index].ContainerDisk == nil {
-		return "", fmt.Errorf("mounts: spec.volumes[%d] is no containerDisk: %w", index, domain.ErrInvalid)
+		return domain.DiskSource{}, fmt.Errorf("mounts: spec.volumes[%d] is no containerDisk: %w", index, domain.ErrInvalid)
 	}
 	g, err := s.guest(vmi)
 	if err != nil {
-		return "", err
+		return domain.DiskSource{}, err
 	}
-	return s.Mounter.ContainerDisk(g, ContainerDisk{Index: index, Path: vmi.Spec.Volumes[index].ContainerDisk.Path})
+	path, err := s.Mounter.ContainerDisk(g, ContainerDisk{Index: index, Path: vmi.Spec.Volumes[index].ContainerDisk.Path})
+	if err == nil {
+		err = s.arrived(vmi, path)
+	}
+	return domain.DiskSource{Path: path, Inside: inside(path)}, err
 }
 
 // Hotplugged brings a volume to the guest that another Pod carries to the node.
@@ -67,8 +78,17 @@ func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance,
 		}
 	}
 	p, err := s.Mounter.Plug(g, v)
-	out.Path, out.Block = p.Path, v.Block
+	if err == nil {
+		err = s.arrived(vmi, p.Path)
+	}
+	out.Path, out.Inside, out.Block = p.Path, inside(p.Path), v.Block
 	return out, err
+}
+
+// Retain takes away what [Volumes.Hotplugged] has brought to the guest where this process
+// is, but for the volumes of those names.
+func (s Volumes) Retain(_ context.Context, uid types.UID, names []string) error {
+	return s.Mounter.Retain(uid, names)
 }
 
 // Release takes away what was mounted and made for the guest where this process is; a
@@ -80,6 +100,23 @@ func (s Volumes) Release(_ context.Context, uid types.UID) error {
 // guest is the guest with its Pod on this node.
 func (s Volumes) guest(vmi *v1.VirtualMachineInstance) (Guest, error) {
 	g := Guest{UID: vmi.UID, User: s.User, Group: s.Group}
+	find := s.onlyPod
+	if s.Pod != nil {
+		find = s.Pod
+	}
+	var err error
+	if g.Pod, err = find(vmi); err != nil {
+		return g, fmt.Errorf("mounts: Pod of guest %s: %w", vmi.UID, err)
+	}
+	if s.PID == nil {
+		return g, nil
+	}
+	g.PID, err = process(vmi, s.PID)
+	return g, err
+}
+
+// onlyPod is the one Pod that the guest has on this node.
+func (s Volumes) onlyPod(vmi *v1.VirtualMachineInstance) (types.UID, error) {
 	var pods []types.UID
 	for pod, node := range vmi.Status.ActivePods {
 		if node == s.Node {
@@ -87,21 +124,45 @@ func (s Volumes) guest(vmi *v1.VirtualMachineInstance) (Guest, error) {
 		}
 	}
 	if len(pods) != 1 {
-		return g, fmt.Errorf("mounts: guest %s has %d Pods on node %s, not one: %w", vmi.UID, len(pods), s.Node, domain.ErrNotReady)
+		return "", fmt.Errorf("it has %d Pods on node %s, not one: %w", len(pods), s.Node, domain.ErrNotReady)
 	}
-	g.Pod = pods[0]
-	if s.PID == nil {
-		return g, nil
-	}
-	pid, err := s.PID(vmi)
+	return pods[0], nil
+}
+
+// process is one of the guest's launcher.
+func process(vmi *v1.VirtualMachineInstance, find func(*v1.VirtualMachineInstance) (int, error)) (int, error) {
+	pid, err := find(vmi)
 	if err == nil && pid < 1 {
-		err = errors.New("it has no process")
+		err = errors.New("it has no process that is seen here")
 	}
 	if err != nil {
-		return g, fmt.Errorf("mounts: launcher of guest %s: %w: %w", vmi.UID, domain.ErrNotReady, err)
+		return 0, fmt.Errorf("mounts: launcher of guest %s: %w: %w", vmi.UID, domain.ErrNotReady, err)
 	}
-	g.PID = pid
-	return g, nil
+	return pid, nil
+}
+
+// arrived makes sure that the launcher sees what was mounted or made at that path: an
+// empty file, which is what is below a mount, is a disk as well.
+func (s Volumes) arrived(vmi *v1.VirtualMachineInstance, path string) error {
+	if s.Witness == nil || s.PID != nil {
+		return nil
+	}
+	pid, err := process(vmi, s.Witness)
+	if err != nil {
+		return err
+	}
+	if err := reaches(pid, path); err != nil {
+		return fmt.Errorf("mounts: guest %s: %w", vmi.UID, err)
+	}
+	return nil
+}
+
+// inside is where a launcher sees what is at a path of its Pod's folders.
+func inside(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Join(launcherFolders, filepath.Base(filepath.Dir(path)), filepath.Base(path))
 }
 
 // carrier is the Pod that carries a volume to this node. The target of a migration has

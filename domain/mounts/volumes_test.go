@@ -3,11 +3,15 @@
 package mounts_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,13 +51,14 @@ func TestTheObjectSaysWhatIsMountedWhere(t *testing.T) {
 		return "pv-2", nil
 	}}
 	vmi := instance()
-	path, err := v.ContainerDisk(t.Context(), vmi, 0)
-	if err != nil {
-		t.Fatal(err)
+	disk, err := v.ContainerDisk(t.Context(), vmi, 0)
+	if err != nil || disk.Inside != "/var/run/kubevirt/container-disks/disk_0.img" {
+		t.Fatalf("%+v, %v", disk, err)
 	}
-	n.reads(path, "image")
+	n.reads(disk.Path, "image")
 	src, err := v.Hotplugged(t.Context(), vmi, &vmi.Spec.Volumes[1])
-	want := domain.DiskSource{Path: filepath.Join(n.folder("hotplug-disks"), "data.img"), Format: "raw", Shared: true}
+	want := domain.DiskSource{Path: filepath.Join(n.folder("hotplug-disks"), "data.img"),
+		Inside: "/var/run/kubevirt/hotplug-disks/data.img", Format: "raw", Shared: true}
 	if err != nil || src != want {
 		t.Fatalf("%+v, %v; want %+v", src, err, want)
 	}
@@ -87,6 +92,9 @@ func TestWhatTheObjectDoesNotSayIsWaitedFor(t *testing.T) {
 		"two Pods":    {func(vmi *v1.VirtualMachineInstance, _ *mounts.Volumes) { vmi.Status.ActivePods["33"] = "node-a" }, domain.ErrNotReady},
 		"no carrier":  {func(vmi *v1.VirtualMachineInstance, _ *mounts.Volumes) { vmi.Status.VolumeStatus = nil }, domain.ErrNotReady},
 		"no volume":   {func(*v1.VirtualMachineInstance, *mounts.Volumes) {}, domain.ErrNotReady},
+		"no Pod connected to": {func(_ *v1.VirtualMachineInstance, v *mounts.Volumes) {
+			v.Pod = func(*v1.VirtualMachineInstance) (types.UID, error) { return "", gone }
+		}, gone},
 		"no launcher": {func(_ *v1.VirtualMachineInstance, v *mounts.Volumes) {
 			v.PID = func(*v1.VirtualMachineInstance) (int, error) { return 0, nil }
 		}, domain.ErrNotReady},
@@ -108,5 +116,112 @@ func TestWhatTheObjectDoesNotSayIsWaitedFor(t *testing.T) {
 		if _, err := v.ContainerDisk(t.Context(), instance(), index); !errors.Is(err, domain.ErrInvalid) {
 			t.Errorf("volume %d: %v", index, err)
 		}
+	}
+}
+
+const inLauncher = "/var/run/kubevirt/hotplug-disks"
+
+func TestALauncherSeesWhatIsPluggedAndNotWhatIsUnplugged(t *testing.T) {
+	n := newNode(t)
+	launcher := startContainer(t, t.TempDir(), n.folder("hotplug-disks")+":"+inLauncher)
+	n.write(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "disk")
+	dev := filepath.Join(t.TempDir(), "sdx")
+	n.mkdir(n.carried("volumeDevices/kubernetes.io~csi"))
+	if err := errors.Join(unix.Mknod(dev, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 3))), os.Symlink(dev, n.carried("volumeDevices/kubernetes.io~csi/pv-2"))); err != nil {
+		t.Fatal(err)
+	}
+	v := mounts.Volumes{Mounter: n.Mounter, Node: "node-a", Witness: func(*v1.VirtualMachineInstance) (int, error) { return launcher.cmd.Process.Pid, nil }}
+	v.Pod = func(*v1.VirtualMachineInstance) (types.UID, error) { return podUID, nil }
+	vmi, block := instance(), corev1.PersistentVolumeBlock
+	vmi.Status.ActivePods["33"] = "node-a" // one whose launcher was killed
+	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "raw", VolumeSource: vmi.Spec.Volumes[1].VolumeSource})
+	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "raw", HotplugVolume: &v1.HotplugVolumeStatus{AttachPodUID: carrier},
+		PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{VolumeMode: &block}})
+	for i, want := range map[int]string{1: inLauncher + "/data.img", 2: inLauncher + "/raw"} {
+		if src, err := v.Hotplugged(t.Context(), vmi, &vmi.Spec.Volumes[i]); err != nil || src.Inside != want || src.Block != (i == 2) {
+			t.Fatalf("%+v, %v; want %s", src, err, want)
+		}
+	}
+	sees := func(want ...string) {
+		t.Helper()
+		left, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(launcher.cmd.Process.Pid), "root", inLauncher))
+		if err != nil || len(left) != len(want) {
+			t.Fatalf("the launcher sees %v, %v; want %q", left, err, want)
+		}
+		for i, w := range want {
+			if left[i].Name() != w {
+				t.Errorf("the launcher sees %v, want %q", left, want)
+			}
+		}
+	}
+	if got := launcher.do("read", inLauncher+"/data.img"); got != `"disk" <nil>` {
+		t.Errorf("the launcher reads %s", got)
+	}
+	sees("data.img", "raw")
+	// A later process knows what this one has done.
+	later := mounts.Volumes{Mounter: &mounts.Mounter{Pods: n.Pods, Records: n.Records}, Node: "node-a"}
+	for _, names := range [][]string{{"raw", "data", "root"}, {"raw"}, {"raw"}, nil, {"data"}} {
+		if err := later.Retain(t.Context(), guestUID, names); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case len(names) == 3:
+			sees("data.img", "raw")
+		case len(names) == 1 && names[0] == "raw":
+			sees("raw")
+		default:
+			sees()
+		}
+	}
+	if left := n.mounted(); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	n.reads(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "disk")
+}
+
+func TestRetainLeavesImagesOfContainers(t *testing.T) {
+	n := newNode(t)
+	n.sidecar(0, map[string]string{"disk/os.img": "image"})
+	path, err := n.ContainerDisk(guest, mounts.ContainerDisk{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Retain(guestUID, nil); err != nil {
+		t.Fatal(err)
+	}
+	n.reads(path, "image")
+	if err := n.Retain("../x", nil); !errors.Is(err, domain.ErrInvalid) {
+		t.Errorf("a path names a guest: %v", err)
+	}
+}
+
+// TestWhatDoesNotReachTheLauncherIsNoDisk has launchers to which nothing propagates: what
+// is below a mount is an empty file, which a guest must not get.
+func TestWhatDoesNotReachTheLauncherIsNoDisk(t *testing.T) {
+	elsewhere := t.TempDir()
+	if err := os.WriteFile(filepath.Join(elsewhere, "data.img"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		binds []string
+		pid   int
+		want  error
+	}{
+		"another file is there": {binds: []string{elsewhere + ":" + inLauncher}, want: domain.ErrInvalid},
+		"nothing is there":      {want: domain.ErrNotReady},
+		"it cannot be seen":     {pid: -1, want: domain.ErrNotReady},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.write(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "disk")
+			launcher := startContainer(t, t.TempDir(), tt.binds...)
+			v := mounts.Volumes{Mounter: n.Mounter, Node: "node-a", Witness: func(*v1.VirtualMachineInstance) (int, error) {
+				return cmp.Or(tt.pid, launcher.cmd.Process.Pid), nil
+			}}
+			vmi := instance()
+			if src, err := v.Hotplugged(t.Context(), vmi, &vmi.Spec.Volumes[1]); !errors.Is(err, tt.want) {
+				t.Errorf("%+v, %v; want %v", src, err, tt.want)
+			}
+		})
 	}
 }

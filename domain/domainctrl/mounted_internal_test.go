@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// held is what a Pod holds for a guest, and what its container may open.
+type held struct {
+	Volumes
+	retained []string
+	allowed  [][]string // the volumes of each domain
+	err      error
+}
+
+func (h *held) Retain(_ context.Context, _ types.UID, names []string) error {
+	h.retained = slices.Compact(slices.Sorted(slices.Values(names)))
+	return h.err
+}
+
+func (h *held) Allow(_ context.Context, _ *v1.VirtualMachineInstance, domains ...*libvirtxml.Domain) error {
+	h.allowed = nil
+	for _, d := range domains {
+		h.allowed = append(h.allowed, slices.Sorted(slices.Values(domain.VolumesOf(d))))
+	}
+	return h.err
+}
+
+// withDisks is a domain with a disk for each of the volumes.
+func withDisks(volumes ...string) *libvirtxml.Domain {
+	d := &libvirtxml.Domain{Type: "kvm", Name: domain.Name("ns", "guest"), Devices: &libvirtxml.DomainDeviceList{}}
+	for i, v := range volumes {
+		d.Devices.Disks = append(d.Devices.Disks, libvirtxml.DomainDisk{
+			Alias: &libvirtxml.DomainAlias{Name: domain.AliasPrefix + v}, Target: &libvirtxml.DomainDiskTarget{Dev: fmt.Sprintf("sd%c", 'a'+i), Bus: "scsi"},
+			Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/" + v}},
+		})
+	}
+	return d
+}
+
+// wanting is a guest of node-a that asks for disks on those volumes.
+func wanting(t *testing.T, volumes ...string) *v1.VirtualMachineInstance {
+	t.Helper()
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "0b6f3f0e-5d1c-4a53-9d5e-3a1f8f9f4c11"}, Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+	memory := resource.MustParse("64Mi")
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
+	for _, name := range volumes {
+		file := &v1.HostDisk{Path: filepath.Join(t.TempDir(), "disk.img"), Type: v1.HostDiskExistsOrCreate, Capacity: resource.MustParse("1Mi")}
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostDisk: file}})
+		vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: name, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}})
+	}
+	if err := handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"}); err != nil {
+		t.Fatal(err)
+	}
+	return vmi
+}
+
+// agentOf is an agent on node-a with that domain, if it is not nil.
+func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
+	t.Helper()
+	root, err := os.MkdirTemp("", "vl") // a test's own folder has too long a name for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	hv := domaintest.New("node-a")
+	if live != nil {
+		if err := hv.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: live.Name, Definition: live}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &Reconciler{
+		NodeName: "node-a", Hypervisor: hv, Informer: &domain.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
+		Workspace: &Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil }},
+	}
+	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(hv, r.Informer)
+	return r
+}
+
+func TestWhatIsNeitherWantedNorUsedIsTakenAway(t *testing.T) {
+	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
+	for name, tt := range map[string]struct {
+		live     *libvirtxml.Domain
+		want     []string
+		allowed  [][]string
+		volumes  []string
+		obstacle bool
+	}{
+		"before the start":                  {nil, []string{"data", "root"}, [][]string{nil, {"data", "root"}}, []string{"root", "data"}, false},
+		"one is to be plugged":              {withDisks("root"), []string{"data", "root"}, [][]string{{"root"}, {"data", "root"}}, []string{"root", "data"}, false},
+		"S6: one is not unplugged yet":      {withDisks("root", "data"), []string{"data", "root"}, [][]string{{"data", "root"}, {"root"}}, []string{"root"}, false},
+		"S6: the guest has released it":     {withDisks("root"), []string{"root"}, [][]string{{"root"}, {"root"}}, []string{"root"}, false},
+		"an unfit object changes no device": {withDisks("root"), []string{"..", "root"}, nil, []string{".."}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &held{}
+			s, err := agentOf(t, h, tt.live).look(t.Context(), key, wanting(t, tt.volumes...))
+			if err != nil || (s.Obstacle != nil) != tt.obstacle {
+				t.Fatalf("%v; obstacle %v", err, s.Obstacle)
+			}
+			if !slices.Equal(h.retained, tt.want) {
+				t.Errorf("retained are %q, want %q", h.retained, tt.want)
+			}
+			if !slices.EqualFunc(h.allowed, tt.allowed, slices.Equal) {
+				t.Errorf("devices of %q are allowed, want of %q", h.allowed, tt.allowed)
+			}
+		})
+	}
+}
+
+func TestAVolumeThatCannotBeTakenAwayIsNotSaidToBeGone(t *testing.T) {
+	h := &held{err: errors.New("busy")}
+	_, err := agentOf(t, h, nil).look(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
+	if !errors.Is(err, h.err) {
+		t.Errorf("the pass goes on: %v", err)
+	}
+}
+
+func TestAGuestWaitsForItsDevices(t *testing.T) {
+	h := &held{err: domain.ErrNotReady}
+	r := agentOf(t, h, nil)
+	r.Workspace.Volumes = nil
+	s, err := r.look(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
+	if err != nil || !errors.Is(s.Obstacle, domain.ErrNotReady) {
+		t.Errorf("%v; obstacle %v, want the error of the devices", err, s.Obstacle)
+	}
+}
