@@ -18,7 +18,6 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/domaintest"
-	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
@@ -38,6 +37,7 @@ type nodeOptions struct {
 	images     string
 	bridge     string
 	launchers  string
+	cgroups    string
 	plugins    string
 	heartbeat  time.Duration
 	drain      time.Duration
@@ -63,7 +63,7 @@ func runNode(ctx context.Context, args []string, _ io.Writer) error {
 	fs.DurationVar(&o.heartbeat, "heartbeat", nodectrl.DefaultHeartbeat, "shortest `time` between two signs of life of this node")
 	fs.DurationVar(&o.progress, "progress-every", domainctrl.DefaultProgressEvery, "least `time` between two reports on how far a live migration has come")
 	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into; a guest waits until it is there and up, where this agent and libvirt see the same network")
-	fs.StringVar(&o.launchers, "launchers", "", "`directory` of the kubelet's Pods, usually "+launcher.DefaultPods+": each guest runs in the launcher of its Pod, and --hypervisor describes the node; empty runs all in --hypervisor")
+	o.launcherFlags(fs)
 	o.pluginFlag(fs)
 	fs.DurationVar(&o.drain, "drain", domainctrl.DefaultDrainWithin, "`time` for which an agent that is told to end carries on with migrations under way, before it aborts them; give the Pod a minute more")
 	return o.run(ctx, fs, args, o.add)
@@ -81,7 +81,7 @@ func (o *nodeOptions) check() error {
 	case err != nil:
 		errs = append(errs, fmt.Errorf("--address %q is not an IP address; ports are chosen by the agents", o.address))
 	}
-	errs = append(errs, o.migration.check(), o.checkPlugins())
+	errs = append(errs, o.migration.check(), o.checkPlugins(), o.checkLaunchers())
 	if o.heartbeat < 0 {
 		errs = append(errs, fmt.Errorf("--heartbeat %s is not a time between two signs of life", o.heartbeat))
 	}
@@ -100,7 +100,7 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	hv, connector, err := o.guests(ctx, mgr, node)
+	hv, launchers, err := o.guests(ctx, mgr, node)
 	if err != nil {
 		return err
 	}
@@ -113,10 +113,13 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 		return err
 	}
 	r := &domainctrl.Reconciler{
-		NodeName: o.node, Transport: transport, Hypervisor: hv, Connector: connector,
-		Workspace: o.workspace(mgr),
-		Client:    mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches,
+		NodeName: o.node, Transport: transport, Hypervisor: hv, Workspace: o.workspace(mgr),
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches,
 		Recorder: mgr.GetEventRecorder("virtloom-node"), OnStep: onStep(o.node), DrainWithin: o.drain, ProgressEvery: o.progress,
+	}
+	if launchers != nil {
+		r.Connector = launchers
+		o.inPods(r.Workspace, launchers, domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()})
 	}
 	if err := r.SetupWithManager(mgr); err != nil {
 		return err
