@@ -63,6 +63,9 @@ func runLauncher(ctx context.Context, args []string, _ io.Writer) error {
 	if err := o.check(fs.Args()); err != nil {
 		return usageError{err}
 	}
+	if os.Getpid() == 1 {
+		return beInit(os.Args)
+	}
 	o.log = (&process{verbose: o.verbose}).logger()
 	return o.run(ctx)
 }

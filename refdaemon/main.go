@@ -65,6 +65,9 @@ func report(err error, out io.Writer) int {
 	if errors.Is(err, errDiffers) {
 		return exitDiffers
 	}
+	if code := endedWith(0); errors.As(err, &code) {
+		return int(code)
+	}
 	for line := range strings.Lines(err.Error()) {
 		_, _ = fmt.Fprintln(out, "refdaemon:", strings.TrimSuffix(line, "\n"))
 	}
