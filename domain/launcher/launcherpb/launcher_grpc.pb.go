@@ -95,6 +95,7 @@ type LauncherClient interface {
 	TuneMigration(ctx context.Context, in *TuneMigrationRequest, opts ...grpc.CallOption) (*Done, error)
 	MigrationSockets(ctx context.Context, in *DomainRequest, opts ...grpc.CallOption) (*MigrationSocketsResponse, error)
 	// FinalizeMigration does what waits for the guest's arrival: its clock, and its network's notice.
+	// It is KubeVirt's call, whole; an agent can as well ask for the parts, by Apply and SetTime.
 	FinalizeMigration(ctx context.Context, in *FinalizeMigrationRequest, opts ...grpc.CallOption) (*Done, error)
 	GuestInfo(ctx context.Context, in *DomainRequest, opts ...grpc.CallOption) (*GuestInfoResponse, error)
 	Freeze(ctx context.Context, in *DomainRequest, opts ...grpc.CallOption) (*Done, error)
@@ -503,6 +504,7 @@ type LauncherServer interface {
 	TuneMigration(context.Context, *TuneMigrationRequest) (*Done, error)
 	MigrationSockets(context.Context, *DomainRequest) (*MigrationSocketsResponse, error)
 	// FinalizeMigration does what waits for the guest's arrival: its clock, and its network's notice.
+	// It is KubeVirt's call, whole; an agent can as well ask for the parts, by Apply and SetTime.
 	FinalizeMigration(context.Context, *FinalizeMigrationRequest) (*Done, error)
 	GuestInfo(context.Context, *DomainRequest) (*GuestInfoResponse, error)
 	Freeze(context.Context, *DomainRequest) (*Done, error)
