@@ -127,11 +127,11 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 	if err := metrics.Registry.Register(r.Metrics()); err != nil {
 		return fmt.Errorf("register the metrics of migrations: %w", err)
 	}
-	return o.addServices(mgr, hv)
+	return o.addServices(mgr, hv, r.Drained())
 }
 
-// addServices registers what tells the cluster about the node.
-func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor) error {
+// addServices registers what tells the cluster about the node, until the agent has drained.
+func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-chan struct{}) error {
 	if c, able := hv.(domain.CapabilitiesReader); able {
 		l := &nodectrl.Labeller{
 			NodeName: o.node, Client: mgr.GetClient(), Node: mgr.GetAPIReader(), Capabilities: c, Recorder: mgr.GetEventRecorder("virtloom-node"),
@@ -144,7 +144,9 @@ func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor) err
 	if err != nil {
 		return err
 	}
-	return mgr.Add(&nodectrl.Heartbeat{NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.heartbeat})
+	return mgr.Add(&nodectrl.Heartbeat{
+		NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.heartbeat, Drained: drained,
+	})
 }
 
 func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {

@@ -12,9 +12,11 @@ import (
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/nodectrl"
 )
 
 // added is a manager that notes what is to run in it.
@@ -27,6 +29,23 @@ type added struct {
 func (a *added) Add(r manager.Runnable) error {
 	a.all = append(a.all, r)
 	return nil
+}
+
+// GetClient implements manager.Manager.
+func (*added) GetClient() client.Client { return nil }
+
+func TestTheNodeIsReportedUntilItsAgentHasDrained(t *testing.T) {
+	var mgr added
+	drained := make(chan struct{})
+	if err := (&nodeOptions{node: "node-a"}).addServices(&mgr, struct{ domain.Hypervisor }{}, drained); err != nil {
+		t.Fatal(err)
+	}
+	if len(mgr.all) != 1 {
+		t.Fatalf("%d parts run, want one that reports", len(mgr.all))
+	}
+	if h, ok := mgr.all[0].(*nodectrl.Heartbeat); !ok || h.NodeName != "node-a" || h.Drained != (<-chan struct{})(drained) {
+		t.Errorf("%+v", mgr.all[0])
+	}
 }
 
 func TestDevicesAreOfferedWhereThereIsAKubelet(t *testing.T) {

@@ -51,6 +51,11 @@ func (r draining) Start(ctx context.Context) error {
 	return nil
 }
 
+// Drained is closed when the migrations have ended with the manager, or nobody waits for
+// them any more: what else tells that the node is alive may end then. It is made by
+// SetupWithManager.
+func (r *Reconciler) Drained() <-chan struct{} { return r.drained }
+
 // NeedLeaderElection is false: every node moves its own guests.
 func (draining) NeedLeaderElection() bool { return false }
 

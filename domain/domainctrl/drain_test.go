@@ -60,13 +60,20 @@ func drained(side string) func(*testing.T, *pair) {
 		if side == "target" {
 			ending, other = p.b, p.a
 		}
-		ending.edit = func(r *domainctrl.Reconciler) { r.DrainWithin = patience }
+		var agent *domainctrl.Reconciler
+		ending.edit = func(r *domainctrl.Reconciler) { r.DrainWithin, agent = patience, r }
 		stop := ending.start(t)
 		other.start(t)
 		vmi := p.leaving(t, 2*time.Second, asItLikes)
 		eventually(t, "the guest to be on its way", func() bool { return p.b.state(vmi) != nil })
 		p.until(t, "that to be known", vmi, func(handoff.Lease) bool { return vmi.Status.MigrationState.TargetNodeDomainDetected })
+		select {
+		case <-agent.Drained():
+			t.Error("it is said to have drained, and has not been asked to")
+		default:
+		}
 		stop()
+		<-agent.Drained()
 		p.until(t, "nothing", vmi, func(l handoff.Lease) bool {
 			return side == "source" || l.State == handoff.Owned && l.Holder == p.b.name
 		})

@@ -35,8 +35,11 @@ const (
 	// devicesEvery; KubeVirt's.
 	devicesWithin = 10 * time.Second
 	devicesEvery  = time.Second
-	// askWithin bounds a question to the hypervisor, leaveWithin the last report.
+	// askWithin bounds a question to the hypervisor, leaveWithin the last report. One that did not
+	// answer is asked again after askAgain, so that a short outage does not last until the next
+	// report.
 	askWithin   = 30 * time.Second
+	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
 )
 
@@ -48,7 +51,7 @@ type Readiness interface {
 
 // Heartbeat keeps the node's labels kubevirt.io/schedulable and kubevirt.io/cpumanager (and
 // cpumanager) and its annotation kubevirt.io/heartbeat current. The node is schedulable while its
-// hypervisor answers and its devices are ready. Add it to a manager. When it ends the node is marked
+// hypervisor answers and its devices are ready. Add it to a manager. When that ends the node is marked
 // unschedulable.
 type Heartbeat struct {
 	// NodeName is the node's name.
@@ -60,6 +63,9 @@ type Heartbeat struct {
 	// Devices are what guests need; defaults to nothing. At the start they are waited for, for 10
 	// seconds: until then the node is reported as not schedulable.
 	Devices Readiness
+	// Drained is closed when the agent has done what it goes on with after the manager's end, such as
+	// migrations: until then the node is alive, takes no guests, and reports that. Defaults to nothing.
+	Drained <-chan struct{}
 	// CPUManagerState is the file in which the kubelet says whether it gives containers CPUs of
 	// their own (policy "static"); one that cannot be read says that it does not. Defaults to
 	// DefaultCPUManagerState.
@@ -73,37 +79,41 @@ type Heartbeat struct {
 	Random func() float64
 }
 
-// Start reports until ctx ends.
+// Start reports until ctx ends, and then until Drained is closed.
 func (h *Heartbeat) Start(ctx context.Context) error {
-	if h.NodeName == "" || h.Client == nil || h.Hypervisor == nil {
-		return errors.New("nodectrl: Heartbeat needs NodeName, Client and Hypervisor")
+	if err := h.complete(); err != nil {
+		return err
 	}
-	h.complete()
 	begun := h.Clock.Now()
 	for {
-		ready := h.ready()
-		if err := h.beat(ctx, ready); err != nil && ctx.Err() == nil {
-			ctrl.LoggerFrom(ctx).WithName("heartbeat").Error(err, "Could not report the node")
+		ready, silent := h.ready(), h.ask(ctx)
+		if err := errors.Join(silent, h.report(ctx, silent == nil && ready)); err != nil && ctx.Err() == nil {
+			complain(ctx, err)
 		}
 		next := h.Clock.Now().Add(jittered(h.Every, h.Random))
-		if !ready {
-			h.awaitDevices(ctx, begun.Add(devicesWithin))
-			if h.ready() {
-				next = h.Clock.Now()
-			}
+		if silent != nil && h.awaitHypervisor(ctx, next) || !ready && h.awaitDevices(ctx, begun.Add(devicesWithin)) {
+			next = h.Clock.Now()
 		}
 		select {
 		case <-ctx.Done():
-			return h.leave(context.WithoutCancel(ctx))
+			return h.leave(ctx)
 		case <-h.Clock.After(next.Sub(h.Clock.Now())):
 		}
 	}
 }
 
+func complain(ctx context.Context, err error) {
+	ctrl.LoggerFrom(ctx).WithName("heartbeat").Error(err, "Could not report the node")
+}
+
 // NeedLeaderElection is false: every node agent reports for its node.
 func (h *Heartbeat) NeedLeaderElection() bool { return false }
 
-func (h *Heartbeat) complete() {
+// complete checks what is required and fills in defaults.
+func (h *Heartbeat) complete() error {
+	if h.NodeName == "" || h.Client == nil || h.Hypervisor == nil {
+		return errors.New("nodectrl: Heartbeat needs NodeName, Client and Hypervisor")
+	}
 	if h.Every == 0 {
 		h.Every = DefaultHeartbeat
 	}
@@ -116,31 +126,67 @@ func (h *Heartbeat) complete() {
 	if h.Random == nil {
 		h.Random = rand.Float64
 	}
+	return nil
 }
 
 func (h *Heartbeat) ready() bool { return h.Devices == nil || h.Devices.Ready() }
 
-// awaitDevices returns when the devices are ready, or that time has come.
-func (h *Heartbeat) awaitDevices(ctx context.Context, until time.Time) {
+// awaitDevices returns when the devices are ready, or that time has come, and tells which.
+func (h *Heartbeat) awaitDevices(ctx context.Context, until time.Time) bool {
 	for !h.ready() && h.Clock.Now().Before(until) {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-h.Clock.After(devicesEvery):
+		}
+	}
+	return h.ready()
+}
+
+// awaitHypervisor returns when the hypervisor answers again, or that time has come, and tells which.
+func (h *Heartbeat) awaitHypervisor(ctx context.Context, until time.Time) bool {
+	for h.Clock.Now().Add(askAgain).Before(until) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-h.Clock.After(askAgain):
+		}
+		if h.ask(ctx) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ask asks the hypervisor. What Host knows may be remembered; List asks.
+func (h *Heartbeat) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	_, err := h.Hypervisor.List(ctx)
+	return err
+}
+
+// leave says that nothing more shall be placed on the node, as often as that it is alive until the
+// agent has nothing more to do.
+func (h *Heartbeat) leave(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	for {
+		err := h.lastReport(ctx)
+		if h.Drained == nil {
+			return err
+		}
+		select {
+		case <-h.Drained:
+			return err
+		case <-h.Clock.After(jittered(h.Every, h.Random)):
+		}
+		if err != nil {
+			complain(ctx, err)
 		}
 	}
 }
 
-func (h *Heartbeat) beat(ctx context.Context, ready bool) error {
-	ask, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	// What Host knows may be remembered; List asks.
-	_, err := h.Hypervisor.List(ask)
-	return errors.Join(err, h.report(ctx, err == nil && ready))
-}
-
-// leave says that nothing more shall be placed on the node.
-func (h *Heartbeat) leave(ctx context.Context) error {
+func (h *Heartbeat) lastReport(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
 	return h.report(ctx, false)
