@@ -36,12 +36,13 @@ func TestMain(m *testing.M) {
 
 // launchers are programs in the place of a launcher.
 var launchers = map[string]func() error{
-	"orphans":  leaveOrphans,
-	"fails":    func() error { os.Exit(7); return nil },
-	"is fine":  func() error { return nil },
-	"killed":   func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) },
-	"told":     untilTold,
-	"deserted": func() error { return exec.Command("sh", "-c", "sleep 1000 & echo left").Run() },
+	"orphans":   leaveOrphans,
+	"fails":     func() error { os.Exit(7); return nil },
+	"is fine":   func() error { return nil },
+	"killed":    func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) },
+	"told":      untilTold,
+	"contained": serveInContainer,
+	"deserted":  func() error { return exec.Command("sh", "-c", "sleep 1000 & echo left").Run() },
 }
 
 // leaveOrphans makes orphans, while it runs children of its own that end with a code, and
