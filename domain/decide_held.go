@@ -55,7 +55,7 @@ func (s *State) held() bool {
 // ranOn tells whether a guest that was to arrive held has ended here in another way than
 // by its move: its hypervisor may have let it run on before.
 func (d *decision) ranOn() bool {
-	if d.State == nil || !d.meta.Held {
+	if d.State == nil || !d.meta.Held || d.lease.Stalled {
 		return false
 	}
 	switch d.State.Reason {

@@ -115,7 +115,7 @@ func (d *decision) answer() error {
 	case d.torn() && (d.lease.State == handoff.Fenced || d.lease.Overdue(d.now)):
 		// The rest of its memory will not come. As its owner this node can say so.
 		return d.takeOver()
-	case d.State.held():
+	case d.State.held() && !d.lease.Stalled:
 		// Whoever could say that it has left is gone, and may have run it since.
 		d.clear("its source has not said that it has left")
 		return d.decline()

@@ -241,22 +241,32 @@ func (a *agent) receive() plan {
 	switch {
 	case a.busy || a.domain == incoming, a.waits():
 		return plan{}
-	case a.domain == held && !a.l.Stalled && !a.m.bugs.haste:
-		p := a.step(wish{kind: handoff.Decline}, moveFailed)
-		p.task = taskDestroy
-		return p
-	case a.domain == running || a.domain.over() || a.domain == held:
-		p := a.step(wish{kind: handoff.TakeOver}, func(n *content) {
-			n.phase, n.move.ended = v1.Running, true
-		})
-		if p.write != nil && a.domain == held {
-			p.task = taskResume
-		}
-		return p
+	case a.domain == held:
+		return a.takeHeld()
+	case a.domain == running || a.domain.over():
+		return a.takeOver()
 	case a.l.Stalled || a.l.State == handoff.Fenced:
 		return a.step(wish{kind: handoff.Decline}, moveFailed)
 	}
 	return plan{}
+}
+
+func (a *agent) takeOver() plan {
+	return a.step(wish{kind: handoff.TakeOver}, func(n *content) {
+		n.phase, n.move.ended = v1.Running, true
+	})
+}
+
+// takeHeld takes a guest over that is held and lets it go, if its source has left it.
+func (a *agent) takeHeld() plan {
+	p, then := a.takeOver(), taskResume
+	if !a.l.Stalled && !a.m.bugs.haste {
+		p, then = a.step(wish{kind: handoff.Decline}, moveFailed), taskDestroy
+	}
+	if p.write != nil {
+		p.task = then
+	}
+	return p
 }
 
 // waits tells whether the guest is held here and its source may still have it.

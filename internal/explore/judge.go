@@ -47,12 +47,17 @@ func (w *world) excuse(old, now handoff.Lease) {
 	case handoff.Released:
 		w.past.excused = true // it has ended, or was given up before it ran
 	case handoff.Fenced:
-		switch {
-		case old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined:
-			w.giveUp(old)
-		case !now.Stalled && w.nodes[placeOf(now.Target)].domain == held:
-			w.past.seat, w.past.excused = nowhere, true // only the source knew
-		}
+		w.excuseFence(old, now)
+	}
+}
+
+// excuseFence notes whether the fenced node was the only one who knew where the guest is.
+func (w *world) excuseFence(old, now handoff.Lease) {
+	switch {
+	case old.Target != "" && now.Target == "" && now.Cause != handoff.CauseDeclined:
+		w.giveUp(old)
+	case !now.Stalled && w.nodes[placeOf(now.Target)].domain == held:
+		w.past.seat, w.past.excused = nowhere, true
 	}
 }
 
