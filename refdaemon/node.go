@@ -127,10 +127,11 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 	if err := metrics.Registry.Register(r.Metrics()); err != nil {
 		return fmt.Errorf("register the metrics of migrations: %w", err)
 	}
-	return o.addServices(mgr, hv, r.Drained())
+	return o.addServices(mgr, node, r.Drained())
 }
 
-// addServices registers what tells the cluster about the node, until the agent has drained.
+// addServices registers what tells the cluster about the node, until the agent has drained. It is the
+// node's own hypervisor that tells what it can do, and whether it takes guests: launchers come and go.
 func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-chan struct{}) error {
 	if c, able := hv.(domain.CapabilitiesReader); able {
 		l := &nodectrl.Labeller{
