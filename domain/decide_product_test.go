@@ -196,6 +196,8 @@ func harmfulEnd(s domain.Sight, l, next handoff.Lease) string {
 		if !unwanted && !torn || next.State != handoff.Releasing && next.State != handoff.Released {
 			return "nobody has asked for its end"
 		}
+	case l.Target == here && held(s.State) && l.State == handoff.Fenced:
+		return "" // its source may have run it since, and cannot say any more
 	case l.Switching() && l.Target == here && (executing(s) || s.State.Reason != domain.ReasonMigration && s.State.Reason != domain.ReasonFailed):
 		return "it has come to run here"
 	case l.Switching() && l.Target == here && !l.Overdue(decideNow) && s.State.Alive():

@@ -35,6 +35,7 @@ func TestMigrationsAreWatched(t *testing.T) {
 		"one whose target cannot listen waits":                      cannotListen,
 		"one whose target cannot be reached ends before it begins":  cannotDial,
 		"one goes on without the API server":                        withoutServer,
+		"one that is held waits for it":                             heldWithoutServer,
 		"an agent that ends carries on with those from it":          drained("source"),
 		"an agent that ends carries on with those to it":            drained("target"),
 		"an agent that ends aborts what is not done in time":        drainedInVain,
@@ -228,10 +229,12 @@ func (c cutOffReader) Get(ctx context.Context, key client.ObjectKey, o client.Ob
 	return c.Reader.Get(ctx, key, o, opts...)
 }
 
-func withoutServer(t *testing.T, p *pair) {
-	var away atomic.Bool
+// leavingCutOff is leaving for a source that loses the API server when it has begun.
+func (p *pair) leavingCutOff(t *testing.T, edit func(*v1.VMIMConfigurationOptions)) (vmi *v1.VirtualMachineInstance, away *atomic.Bool) {
+	t.Helper()
+	away = &atomic.Bool{}
 	p.a.edit = func(r *domainctrl.Reconciler) {
-		r.Client, r.APIReader = cutOff{r.Client, &away}, cutOffReader{r.APIReader, &away}
+		r.Client, r.APIReader = cutOff{r.Client, away}, cutOffReader{r.APIReader, away}
 		r.OnStep = func(_ context.Context, _ types.NamespacedName, s domain.MigrationStep) {
 			if s == domain.SourceDialled {
 				away.Store(true)
@@ -239,7 +242,14 @@ func withoutServer(t *testing.T, p *pair) {
 		}
 	}
 	p.start(t)
-	vmi := p.leaving(t, time.Second, asItLikes)
+	return p.leaving(t, time.Second, edit), away
+}
+
+func withoutServer(t *testing.T, p *pair) {
+	vmi, away := p.leavingCutOff(t, func(o *v1.VMIMConfigurationOptions) {
+		yes := true
+		o.AllowPostCopy = &yes // so that it is not held
+	})
 	g := p.guard(t, vmi)
 	p.runsOn(t, vmi, p.b)
 	if !away.Load() || p.a.empty(vmi) {
@@ -247,6 +257,22 @@ func withoutServer(t *testing.T, p *pair) {
 	}
 	away.Store(false)
 	eventually(t, "the source to be tidy", func() bool { return p.a.empty(vmi) })
+	g.mayEnd()
+	p.finish(t, vmi)
+}
+
+func heldWithoutServer(t *testing.T, p *pair) {
+	vmi, away := p.leavingCutOff(t, asItLikes)
+	g := p.guard(t, vmi)
+	eventually(t, "the guest to have left", func() bool {
+		from, to := p.a.state(vmi), p.b.state(vmi)
+		return from != nil && from.Reason == domain.ReasonMigrated && to != nil && to.Status == domain.StatusPaused
+	})
+	if p.get(t, vmi); vmi.Status.NodeName != p.a.name {
+		t.Errorf("it is on %s before its source has said that it has left", vmi.Status.NodeName)
+	}
+	away.Store(false)
+	p.runsOn(t, vmi, p.b)
 	g.mayEnd()
 	p.finish(t, vmi)
 }
