@@ -223,9 +223,9 @@ func (d *decision) clear(why string) {
 // it carries itself; one of which that is not known is ended at once, as KubeVirt
 // does, unless all that it carried is lost.
 func (d *decision) orphan(why string) {
-	// A guest that stands still for a switch may have run elsewhere since: it must not
-	// be resumed, which a graceful end would take.
-	if d.State == nil || !d.State.Alive() || d.handingOver() {
+	// A guest that stands still for a switch may run elsewhere, or have run there since:
+	// it must not be resumed, which a graceful end would take.
+	if d.State == nil || !d.State.Alive() || d.handingOver() || d.State.held() {
 		d.clear(why)
 		return
 	}

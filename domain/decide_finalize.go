@@ -19,8 +19,7 @@ import (
 // in between repeats it and one that is known to be done is not done again. What fails
 // is tried until its time is up, then told, and holds up nothing any more.
 func (d *decision) finalize() error {
-	if d.State.held() {
-		d.resume(letGo)
+	if d.letGo() {
 		return nil
 	}
 	overdue := d.lease.Overdue(d.now)

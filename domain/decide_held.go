@@ -20,12 +20,12 @@ import (
 // ends without having run. So it does if the source's node dies before it has said
 // Stall: nobody knows then whether the guest has run on there.
 //
+// That takes the word of the source, by way of the API server: while one of the two, or
+// the target's agent, is away at that moment, the guest stands still.
+//
 // A guest that may be switched to post-copy is not held: it has to run at the target
 // long before its source is done. Nor is one whose target does not know the lease, a
 // stock virt-handler or another cluster.
-
-// letGo is why a guest is resumed that was held.
-const letGo = "it has arrived, and its source has left it"
 
 // holds tells whether the guest is to be held.
 func (d *decision) holds(r MigrationRequest) bool {
@@ -34,8 +34,8 @@ func (d *decision) holds(r MigrationRequest) bool {
 }
 
 // locked tells whether a disk that stays where it is can be written by one QEMU only:
-// it locks image files, on any file system that both sides share, but not block devices
-// across nodes (qemu(1), -blockdev locking).
+// it locks image files, as far as the file system that both sides share does, but not
+// block devices across nodes (qemu(1), -blockdev locking).
 func locked(def *libvirtxml.Domain, copied []string) bool {
 	if def == nil || def.Devices == nil {
 		return false
@@ -49,7 +49,22 @@ func locked(def *libvirtxml.Domain, copied []string) bool {
 
 // held tells whether the guest has arrived and waits to be let go.
 func (s *State) held() bool {
-	return s.Status == StatusPaused && s.Reason == ReasonUser && s.Metadata.Held && !s.Metadata.Paused
+	return s.Status == StatusPaused && s.Reason == ReasonUser && s.Metadata.Held
+}
+
+// mayBeHeld tells the same of a guest whose metadata may be lost.
+func (d *decision) mayBeHeld() bool {
+	return d.State.held() || d.unmarked && d.State.Status == StatusPaused && d.State.Reason == ReasonUser
+}
+
+// letGo resumes a guest that was held, unless it shall stand still or is not wanted any
+// more.
+func (d *decision) letGo() bool {
+	if !d.State.held() || d.meta.Paused || d.VMI.IsFinal() {
+		return false
+	}
+	d.resume("it has arrived, and its source has left it")
+	return true
 }
 
 // ranOn tells whether a guest that was to arrive held has ended here in another way than

@@ -81,6 +81,9 @@ func TestAHeldGuestWaitsForItsSource(t *testing.T) {
 	out, in := moved(here, there, handoff.Begin), moved(there, here, handoff.Begin)
 	waits := runs(domain.StatusPaused, domain.ReasonUser, hold)
 	wants := runs(domain.StatusPaused, domain.ReasonUser, hold, func(s *domain.State) { s.Metadata.Paused = true })
+	lost := runs(domain.StatusPaused, domain.ReasonUser, func(s *domain.State) {
+		s.Metadata, s.UUID = domain.Metadata{}, domain.UUID(placed(v1.Running, in))
+	})
 	left := runs(domain.StatusShutoff, domain.ReasonMigrated, hold)
 	taken := moved(there, here, handoff.TakeOver)
 	runRows(t, v1.Running, map[string]row{
@@ -96,12 +99,22 @@ func TestAHeldGuestWaitsForItsSource(t *testing.T) {
 		"source: it ran on, and has crashed":           {out, domain.Sight{State: runs(domain.StatusShutoff, domain.ReasonCrashed, hold)}, nil, "", "Owned 3", ""},
 		"target: its source is gone without a word":    {fenced(in), domain.Sight{State: waits}, nil, "Destroy, Undefine, Cleanup", "Fenced 5", ""},
 		"target: its source has it still":              {on(in, decideNow, handoff.Event{Kind: handoff.Revert, Node: there}), domain.Sight{State: waits}, nil, "Destroy, Undefine, Cleanup", "Owned 3", ""},
-		"target: it shall stand still":                 {in, domain.Sight{State: wants}, nil, "", "Arrived 3", ""},
+		"target: it shall stand still":                 {in, domain.Sight{State: wants}, nil, "", "Moving 2", ""},
+		"target: it shall, and its source has left it": {stalled(in), domain.Sight{State: wants}, nil, "", "Arrived 3", ""},
+		"target: its marks are lost":                   {in, domain.Sight{State: lost}, nil, "", "Moving 2", ""},
+		"target: they are, and its source has left it": {stalled(in), domain.Sight{State: lost}, nil, "", "Arrived 3", ""},
 		"target: taken over, and a crash":              {taken, domain.Sight{State: waits}, nil, "Resume", "Arrived 3", ""},
 		"target: taken over, late":                     {late(taken), domain.Sight{State: waits}, nil, "Resume", "Arrived 3", ""},
 		"target: taken over, it runs":                  {taken, domain.Sight{State: runs(domain.StatusRunning, "", hold, epoch(2))}, nil, "SetMetadata", "Arrived 3", ""},
 		"target: taken over, it shall stand still":     {taken, domain.Sight{State: wants}, nil, "SetMetadata", "Arrived 3", ""},
 	})
+	for name, vmi := range map[string]*v1.VirtualMachineInstance{
+		"no object": nil, "another object": placed(v1.Running, in, func(vmi *v1.VirtualMachineInstance) { vmi.UID = "later" }),
+	} {
+		if plan, _ := decide(t, domain.Sight{VMI: vmi, State: waits}); verbs(plan) != "Destroy, Undefine, Cleanup" {
+			t.Errorf("%s: tasks are %q", name, verbs(plan))
+		}
+	}
 	if _, l := decide(t, domain.Sight{VMI: placed(v1.Running, out), State: left, MoveEnded: decideNow}); !l.Stalled {
 		t.Errorf("the source does not say that the guest has left: %+v", l)
 	}

@@ -115,7 +115,7 @@ func (d *decision) answer() error {
 	case d.torn() && (d.lease.State == handoff.Fenced || d.lease.Overdue(d.now)):
 		// The rest of its memory will not come. As its owner this node can say so.
 		return d.takeOver()
-	case d.State.held() && !d.lease.Stalled:
+	case d.mayBeHeld() && !d.lease.Stalled:
 		// Whoever could say that it has left is gone, and may have run it since.
 		d.clear("its source has not said that it has left")
 		return d.decline()
@@ -189,9 +189,7 @@ func (d *decision) takeOver() error {
 	if d.State.Alive() {
 		d.reflect()
 	}
-	if d.State.held() {
-		d.resume(letGo)
-	}
+	d.letGo()
 	d.again(0)
 	return nil
 }
@@ -208,7 +206,7 @@ func (d *decision) arrived() bool {
 	case StatusPaused:
 		switch d.State.Reason {
 		case ReasonUser:
-			return !d.State.held() || d.lease.Stalled
+			return !d.mayBeHeld() || d.lease.Stalled
 		case ReasonIOError, ReasonWatchdog, ReasonCrashed:
 			return true
 		}

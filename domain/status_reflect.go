@@ -124,7 +124,7 @@ func pauseStatus(vmi *v1.VirtualMachineInstance, o Observation, now time.Time) {
 }
 
 func pauseOf(vmi *v1.VirtualMachineInstance, o Observation) (reason, message string) {
-	if o.State.Status != StatusPaused || o.State.held() {
+	if o.State.Status != StatusPaused {
 		return "", ""
 	}
 	switch {
@@ -132,6 +132,8 @@ func pauseOf(vmi *v1.VirtualMachineInstance, o Observation) (reason, message str
 		return ReasonPausedIOError, "the guest was paused by an error of a disk"
 	case pausedToEnd(vmi, o):
 		return ReasonPausedByMigration, "the guest stands still so that its migration can end"
+	case o.State.held() && !o.State.Metadata.Paused:
+		return "", "" // on its way
 	case o.State.Reason == ReasonUser, o.State.Metadata.Paused && !o.State.busy():
 		return ReasonPausedByUser, "the guest was paused by a user"
 	}

@@ -17,7 +17,7 @@ import (
 const DefaultDrainWithin = 300 * time.Second
 
 // drainEvery is how often a guest is looked at meanwhile.
-const drainEvery = time.Second
+const drainEvery = 250 * time.Millisecond
 
 // draining lets a manager wait for the migrations when it ends. None begins from then
 // on. Those that have begun, from here or to here, are carried on with for
@@ -59,10 +59,11 @@ func (r *Reconciler) Drained() <-chan struct{} { return r.drained }
 // NeedLeaderElection is false: every node moves its own guests.
 func (draining) NeedLeaderElection() bool { return false }
 
-// drain goes on with the guests that are under way until they are not, or ctx ends.
+// drain goes on with the guests that are under way until they are not, or ctx ends. One
+// that has just left may wait to be told of.
 func (r *Reconciler) drain(ctx context.Context) {
 	under := map[types.NamespacedName]bool{}
-	for _, keys := range [][]types.NamespacedName{r.moves.keys(), r.passages.coming()} {
+	for _, keys := range [][]types.NamespacedName{r.moves.keys(), r.moves.recent(), r.passages.coming()} {
 		for _, key := range keys {
 			under[key] = true
 		}
@@ -81,9 +82,9 @@ func (r *Reconciler) escort(ctx context.Context, key types.NamespacedName) {
 	t := clock.RealClock{}.NewTicker(drainEvery)
 	defer t.Stop()
 	for {
-		moving := r.moves.under(key)
+		ended := r.moves.ended(key)
 		err := r.lookAgain(ctx, key)
-		if err == nil && !moving && !r.passages.carries(key) {
+		if err == nil && ended == nil && !r.passages.carries(key) {
 			return
 		}
 		if err != nil {
@@ -92,6 +93,7 @@ func (r *Reconciler) escort(ctx context.Context, key types.NamespacedName) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-ended:
 		case <-t.C():
 		}
 	}

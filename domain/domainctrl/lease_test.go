@@ -72,6 +72,7 @@ Moving Running [migrate-in/2 migrate-out/2]
 Undefine`,
 		p.b: `Prepared Running [migrate-in/2]
 Arrived Running [finalize/3]
+Resume
 Owned Running []
 Releasing Running [stop/3]
 Shutdown

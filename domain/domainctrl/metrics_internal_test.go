@@ -61,12 +61,12 @@ func TestMetricsTellOfMigrationsWhileTheyGoOn(t *testing.T) {
 	}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	seen := make(chan domain.Progress)
-	err := r.moves.begin(key, func(context.Context) string {
+	err := r.moves.begin(key, func(context.Context) (string, func()) {
 		for p := range seen {
 			r.moves.report(key, p, v1.MigrationPreCopy)
 			seen <- p
 		}
-		return "it was not meant"
+		return "it was not meant", nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestWhatIsToldOfAMoveChangesNowAndThen(t *testing.T) {
 		t.Error("a move that is not under way was told of")
 	}
 	end := make(chan struct{})
-	if err := m.begin(key, func(context.Context) string { <-end; return "" }); err != nil {
+	if err := m.begin(key, func(context.Context) (string, func()) { <-end; return "", nil }); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range []struct {
@@ -143,7 +143,7 @@ func TestWhatIsToldOfAMoveChangesNowAndThen(t *testing.T) {
 	if m.see(key, &s); s.Moving || s.Shown != nil || s.MoveEnded.IsZero() {
 		t.Errorf("after its end: %+v", s)
 	}
-	if err := m.begin(key, func(context.Context) string { return "" }); err == nil {
+	if err := m.begin(key, func(context.Context) (string, func()) { return "", nil }); err == nil {
 		t.Error("a move began when none shall any more")
 	}
 }

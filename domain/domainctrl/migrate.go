@@ -17,7 +17,8 @@ import (
 )
 
 // migrate begins the migration of a guest. Once it is under way the hypervisors
-// finish it, whatever becomes of the way to the API server.
+// finish it, whatever becomes of the way to the API server; a guest that arrives held
+// goes on when that is there again.
 func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v view, t domain.Task) error {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
@@ -27,17 +28,17 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 	log.Info("Beginning a live migration", "destination", t.Passage.Peer, "disks", t.Request.CopyDisks)
 	// The guest may have come by the name by which it leaves: no pass shall close that.
 	r.passages.drop(key)
-	return r.moves.begin(key, func(ctx context.Context) string {
+	return r.moves.begin(key, func(ctx context.Context) (string, func()) {
 		ctx, span := tracer.Start(ctrl.LoggerInto(ctx, log), "node.LiveMigration")
 		defer span.End()
 		if _, err := r.within(v, t); err != nil {
-			return err.Error()
+			return err.Error(), nil
 		}
 		route, err := r.Transport.Dial(ctx, t.Passage, t.To)
 		if err != nil {
-			return fmt.Sprintf("node %s cannot be reached: %v", t.Passage.Peer, err)
+			return fmt.Sprintf("node %s cannot be reached: %v", t.Passage.Peer, err), nil
 		}
-		defer r.Transport.Close(t.Passage.Key)
+		defer r.Transport.Close(t.Passage.Key) // before the guest may come back by that name
 		r.step(ctx, key, domain.SourceDialled)
 		req := t.Request
 		req.Migration = t.Passage.Migration
@@ -54,12 +55,13 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 		took := r.Clock.Since(began).Seconds()
 		log.Info("A live migration ended", "seconds", took, "error", err)
 		if err != nil {
-			return w.failure(ctx, err)
+			return w.failure(ctx, err), nil
 		}
-		if r.Recorder != nil {
-			r.Recorder.Eventf(v.vmi, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest has left node %s after %.1f s: %s", r.NodeName, took, w.result(ctx))
+		return "", func() {
+			if r.Recorder != nil {
+				r.Recorder.Eventf(v.vmi, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest has left node %s after %.1f s: %s", r.NodeName, took, w.result(ctx))
+			}
 		}
-		return ""
 	})
 }
 
@@ -74,12 +76,12 @@ func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v view
 		return
 	}
 	log := logger(ctx)
-	err := r.moves.begin(key, func(ctx context.Context) string {
+	err := r.moves.begin(key, func(ctx context.Context) (string, func()) {
 		ctx = ctrl.LoggerInto(ctx, log)
 		w := r.watch(key, m, v)
 		w.takeUp(v.vmi.Status.MigrationState)
 		w.finish(ctx)
-		return w.failure(ctx, nil)
+		return w.failure(ctx, nil), nil
 	})
 	if err != nil {
 		log.Error(err, "Cannot look after a live migration")

@@ -5,6 +5,8 @@ package domainctrl
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +43,7 @@ type move struct {
 	shown    *domain.Progress
 	shownAt  time.Time
 	mode     v1.MigrationMode
+	over     chan struct{} // closed when it is
 }
 
 // outcome is how a move ended.
@@ -97,11 +100,22 @@ func (m *moves) see(key types.NamespacedName, s *domain.Sight) {
 	}
 }
 
-// under tells whether a move of the guest is running here.
-func (m *moves) under(key types.NamespacedName) bool {
+// ended returns what is closed when a move of the guest ends that is running here; nil if
+// none is.
+func (m *moves) ended(key types.NamespacedName) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.running[key] != nil
+	if mv := m.running[key]; mv != nil {
+		return mv.over
+	}
+	return nil
+}
+
+// recent are the guests that were moved, of whose end somebody may have to be told.
+func (m *moves) recent() []types.NamespacedName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.over))
 }
 
 // keys are the guests that are being moved.
@@ -154,8 +168,9 @@ func (m *moves) report(key types.NamespacedName, p domain.Progress, mode v1.Migr
 }
 
 // begin runs carry beside the workers, at most one for a guest, and looks at the guest
-// again when it ends; carry tells why the guest has not moved, nothing if it has.
-func (m *moves) begin(key types.NamespacedName, carry func(context.Context) (failure string)) error {
+// again when it ends; carry tells why the guest has not moved, nothing if it has, and
+// what is left to do then, for which the guest does not wait; may be nil.
+func (m *moves) begin(key types.NamespacedName, carry func(context.Context) (failure string, tidy func())) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -166,16 +181,21 @@ func (m *moves) begin(key types.NamespacedName, carry func(context.Context) (fai
 	case m.closed:
 		return fmt.Errorf("domainctrl: migrate %s: the controller ends: %w", key, context.Canceled)
 	}
-	m.running[key] = &move{}
+	mv := &move{over: make(chan struct{})}
+	m.running[key] = mv
 	delete(m.over, key)
 	ctx, queue := m.ctx, m.queue
 	m.all.Go(func() {
-		failure := carry(ctx)
+		failure, tidy := carry(ctx)
 		m.mu.Lock()
 		delete(m.running, key)
 		m.over[key] = outcome{at: m.clock.Now(), failure: failure}
 		m.mu.Unlock()
+		close(mv.over)
 		queue.Add(reconcile.Request{NamespacedName: key})
+		if tidy != nil {
+			tidy()
+		}
 	})
 	return nil
 }

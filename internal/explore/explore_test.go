@@ -37,7 +37,11 @@ func TestExplore(t *testing.T) {
 	total, steps, violations := 0, 0, 0
 	for _, s := range Scenarios() {
 		start := time.Now()
-		r, err := Search(&s, limits)
+		here := limits
+		if s.settle > 0 {
+			here.Settle = s.settle
+		}
+		r, err := Search(&s, here)
 		if err != nil {
 			t.Fatal(err)
 		}

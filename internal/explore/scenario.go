@@ -16,6 +16,9 @@ type Scenario struct {
 	Faults uint8
 	// allow is what may happen how often.
 	allow budget
+	// settle, if it is set, is out of how many states one is let settle, instead of what
+	// the limits say.
+	settle int
 	// restart: a guest whose node was fenced is started again elsewhere, instead
 	// of being released.
 	restart bool

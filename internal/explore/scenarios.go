@@ -75,6 +75,8 @@ func Scenarios() []Scenario {
 		{Name: "switch, held", Start: begins, Faults: 2, lag: 1, restart: true, holding: true, allow: messages.plus(moveFailure, moveBreak, guestEnd, cancellation)},
 		{Name: "switch, held, silent nodes", Start: begins, Faults: 2, lag: 1, restart: true, holding: true, allow: nodes.plus(moveFailure, moveBreak).many(timePassing, 4)},
 		{Name: "switch, held, deletion", Start: begins, Faults: 2, lag: 1, holding: true, allow: budget{}.plus(deletion, crash, moveBreak, moveFailure)},
+		{Name: "switch, held, guest ends", Start: begins, Faults: 2, lag: 1, holding: true, settle: 20, allow: budget{}.plus(moveFailure, guestEnd)},
+		{Name: "switch, held, node dies", Start: begins, Faults: 2, lag: 1, restart: true, holding: true, settle: 20, allow: budget{}.plus(moveFailure, death).many(timePassing, 4)},
 		{Name: "move, silent nodes", Start: moves, Faults: 1, lag: 1, restart: true, allow: nodes.plus(moveBreak).many(timePassing, 3)},
 		{Name: "node loss", Start: runs, Faults: 2, lag: 1, allow: nodes.plus(guestEnd, deletion).many(timePassing, 5)},
 		{Name: "node loss, restart", Start: runs, Faults: 2, lag: 1, restart: true, allow: nodes.plus(guestEnd).many(timePassing, 5)},

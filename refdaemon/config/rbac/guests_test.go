@@ -88,8 +88,10 @@ var (
 	begin   = step(handoff.Event{Kind: handoff.Begin, Node: nodeA})
 	moving  = then(preparing, ready, begin)
 	stalled = then(moving, step(handoff.Event{Kind: handoff.Stall, Node: nodeA}))
-	taken   = step(handoff.Event{Kind: handoff.TakeOver, Node: nodeB}, handoff.Event{Kind: handoff.Finalize, Node: nodeB})
-	report  = plain(func(vmi *v1.VirtualMachineInstance) {
+	fenced  = then(moving, step(handoff.Event{Kind: handoff.Suspect, Node: nodeA},
+		handoff.Event{Kind: handoff.Fence, Node: nodeA, Evidence: &handoff.Evidence{Kind: handoff.FenceConfirmed}}))
+	taken  = step(handoff.Event{Kind: handoff.TakeOver, Node: nodeB}, handoff.Event{Kind: handoff.Finalize, Node: nodeB})
+	report = plain(func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.Interfaces = []v1.VirtualMachineInstanceNetworkInterface{{Name: "default", IP: "192.0.2.7"}}
 	})
 	// stock is a guest as a stock controller leaves it.
@@ -121,22 +123,24 @@ func newGuest(t *testing.T, name string) *v1.VirtualMachineInstance {
 // nodes, and the status.
 func allowedGuestWrites() map[string]guestRequest {
 	return map[string]guestRequest{
-		"the holder reports":                 {edit: report},
-		"the holder's Pod reports":           {by: podOnA, edit: report},
-		"the holder accepts":                 {was: offered, edit: step(handoff.Event{Kind: handoff.Accept, Node: nodeA})},
-		"the guest has started":              {was: then(offered, step(handoff.Event{Kind: handoff.Accept, Node: nodeA})), edit: then(step(handoff.Event{Kind: handoff.Started, Node: nodeA}), phase(v1.Running))},
-		"the target is ready":                {by: nodeB, was: preparing, edit: then(ready, plain(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetNodeAddress = "192.0.2.8" }))},
-		"the holder begins to move":          {was: then(preparing, ready), edit: begin},
-		"the holder takes a move back":       {was: moving, edit: step(handoff.Event{Kind: handoff.Revert, Node: nodeA, Message: `it said {"holder":"x"} <&>`})},
-		"the holder has lost track":          {was: moving, edit: step(handoff.Event{Kind: handoff.Stall, Node: nodeA})},
-		"the target takes over":              {by: nodeB, was: moving, edit: then(taken, phase(v1.Running), report)},
-		"the target's Pod takes over":        {by: podOnB, was: moving, edit: taken},
-		"the target takes over what stalled": {by: nodeB, was: stalled, edit: taken},
-		"the target declines":                {by: nodeB, was: stalled, edit: step(handoff.Event{Kind: handoff.Decline, Node: nodeB})},
-		"the target ends as owner":           {by: nodeB, was: moving, edit: then(taken, phase(v1.Succeeded), step(handoff.Event{Kind: handoff.Release, Node: nodeB}))},
-		"the holder stops":                   {edit: step(handoff.Event{Kind: handoff.Stop, Node: nodeA})},
-		"the holder stops what should move":  {was: preparing, edit: step(handoff.Event{Kind: handoff.Stop, Node: nodeA})},
-		"the guest has ended":                {edit: then(phase(v1.Succeeded), step(handoff.Event{Kind: handoff.Release, Node: nodeA}))},
+		"the holder reports":                   {edit: report},
+		"the holder's Pod reports":             {by: podOnA, edit: report},
+		"the holder accepts":                   {was: offered, edit: step(handoff.Event{Kind: handoff.Accept, Node: nodeA})},
+		"the guest has started":                {was: then(offered, step(handoff.Event{Kind: handoff.Accept, Node: nodeA})), edit: then(step(handoff.Event{Kind: handoff.Started, Node: nodeA}), phase(v1.Running))},
+		"the target is ready":                  {by: nodeB, was: preparing, edit: then(ready, plain(func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetNodeAddress = "192.0.2.8" }))},
+		"the holder begins to move":            {was: then(preparing, ready), edit: begin},
+		"the holder takes a move back":         {was: moving, edit: step(handoff.Event{Kind: handoff.Revert, Node: nodeA, Message: `it said {"holder":"x"} <&>`})},
+		"the holder has lost track":            {was: moving, edit: step(handoff.Event{Kind: handoff.Stall, Node: nodeA})},
+		"the target takes over":                {by: nodeB, was: moving, edit: then(taken, phase(v1.Running), report)},
+		"the target's Pod takes over":          {by: podOnB, was: moving, edit: taken},
+		"the target takes over what stalled":   {by: nodeB, was: stalled, edit: taken},
+		"the target declines":                  {by: nodeB, was: stalled, edit: step(handoff.Event{Kind: handoff.Decline, Node: nodeB})},
+		"the target declines what is fenced":   {by: nodeB, was: fenced, edit: step(handoff.Event{Kind: handoff.Decline, Node: nodeB})},
+		"the target takes over what is fenced": {by: nodeB, was: fenced, edit: taken},
+		"the target ends as owner":             {by: nodeB, was: then(moving, taken), edit: then(phase(v1.Succeeded), step(handoff.Event{Kind: handoff.Release, Node: nodeB}))},
+		"the holder stops":                     {edit: step(handoff.Event{Kind: handoff.Stop, Node: nodeA})},
+		"the holder stops what should move":    {was: preparing, edit: step(handoff.Event{Kind: handoff.Stop, Node: nodeA})},
+		"the guest has ended":                  {edit: then(phase(v1.Succeeded), step(handoff.Event{Kind: handoff.Release, Node: nodeA}))},
 		"a silent holder returns": {was: step(handoff.Event{Kind: handoff.Suspect, Node: nodeA}),
 			edit: step(handoff.Event{Kind: handoff.Return, Node: nodeA})},
 		"the owner takes off what asked for a move": {edit: plain(func(vmi *v1.VirtualMachineInstance) {
@@ -196,6 +200,8 @@ func deniedGuestWrites() map[string]guestRequest {
 		"a target in the lease alone":         {edit: lease(`"state":"Owned"`, `"state":"Moving","target":"sim-1"`), denied: leaseDiffer},
 		"takes over what has not begun": {by: nodeB, was: then(preparing, ready), denied: "not on its way",
 			edit: then(begin, taken)},
+		"the target pretends the end": {by: nodeB, was: moving, denied: "does not name the node",
+			edit: lease(`"state":"Moving","epoch":2,"holder":"sim-0","target":"sim-1",`, `"state":"Released","epoch":3,`)},
 		"a lease without a holder":      {edit: lease(`"holder":"sim-0",`, ""), denied: "does not name the node"},
 		"takes over by the lease alone": {by: nodeB, was: moving, edit: lease(`"holder":"sim-0"`, `"holder":"sim-1"`), denied: leaseDiffer},
 		"removes the lease":             {edit: stock, denied: leaseDiffer},
