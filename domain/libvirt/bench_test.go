@@ -63,7 +63,8 @@ type traveller struct {
 	at      int
 }
 
-// proxied moves the guest through the proxies, as two agents would.
+// proxied moves the guest through the proxies as two agents would, which is on eight
+// connections (KubeVirt's default).
 func (g *traveller) proxied() {
 	from, to := g.at, 1-g.at
 	p := domain.Passage{Key: "bench", Migration: "bench", Domain: g.name}
@@ -80,7 +81,7 @@ func (g *traveller) proxied() {
 	}
 	defer g.proxies[from].Close(p.Key)
 	if err := g.drivers[from].Migrate(g.Context(), domain.MigrationRequest{
-		Domain: g.name, DestinationURI: route.DestinationURI, MigrateURI: route.MigrateURI, MaxDowntime: domain.DefaultMaxDowntime,
+		Domain: g.name, DestinationURI: route.DestinationURI, MigrateURI: route.MigrateURI, MaxDowntime: domain.DefaultMaxDowntime, Parallel: 8,
 	}); err != nil {
 		g.Fatal(err)
 	}
