@@ -23,7 +23,7 @@ func disked(d libvirtxml.DomainDisk) *libvirtxml.Domain {
 }
 
 func held(st *domain.State) bool {
-	return st != nil && st.Status == domain.StatusPaused && st.Reason == domain.ReasonUser && st.Metadata.Held && !st.Metadata.Paused
+	return st != nil && st.Status == domain.StatusPaused && st.Reason == domain.ReasonUser && st.Metadata.Held
 }
 
 func hold(s *domain.State) { s.Metadata.Held = true }
