@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,8 +50,9 @@ type heartbeats struct {
 	hv      *domaintest.Hypervisor
 	c       client.Client
 	begun   time.Time
-	reports []report
 	stop    func() error
+	mu      sync.Mutex
+	reports []report // guarded by mu
 }
 
 func start(t *testing.T, edit func(*nodectrl.Heartbeat)) *heartbeats {
@@ -60,6 +62,8 @@ func start(t *testing.T, edit func(*nodectrl.Heartbeat)) *heartbeats {
 	h.c = fake.NewClientBuilder().WithObjects(node).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			err := c.Patch(ctx, o, p, opts...)
+			h.mu.Lock()
+			defer h.mu.Unlock()
 			h.reports = append(h.reports, report{time.Since(h.begun), o.GetLabels()[v1.NodeSchedulable]})
 			return err
 		},
@@ -89,6 +93,8 @@ func (h *heartbeats) pass(d time.Duration) {
 
 func (h *heartbeats) want(reports ...report) {
 	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if diff := cmp.Diff(reports, h.reports); diff != "" {
 		h.t.Errorf("reports (-want +got):\n%s", diff)
 	}
