@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/durable"
 )
 
 const (
@@ -114,36 +115,7 @@ func (r records) drop(uid types.UID, p Place) error {
 // write replaces the record as a whole; one without places is removed.
 func (r records) write(uid types.UID, places []Place) error {
 	if len(places) == 0 {
-		if err := os.Remove(r.path(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return syncDir(r.dir)
+		return durable.Remove(r.path(uid))
 	}
-	data, err := json.Marshal(record{Version: recordVersion, Guest: uid, Places: places})
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(r.dir, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), r.path(uid))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(r.dir)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return durable.WriteJSON(r.path(uid), record{Version: recordVersion, Guest: uid, Places: places})
 }

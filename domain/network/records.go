@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/durable"
 )
 
 const recordVersion = 1
@@ -72,30 +73,8 @@ func (r records) read(uid types.UID) (record, error) {
 
 // write replaces the record as a whole; one without networks is removed.
 func (r records) write(out record) error {
-	path := r.path(out.Guest)
 	if len(out.Networks) == 0 {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return durable.Remove(r.path(out.Guest))
 	}
-	data, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(r.dir, ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return durable.WriteJSON(r.path(out.Guest), out)
 }
