@@ -6,6 +6,7 @@ package libvirt_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/internal/rig"
 )
 
 // chaosEnv asks for as many rounds as it takes to be sure: make chaos.
@@ -126,7 +128,7 @@ func testChaos(t *testing.T, ns *nodes) {
 	node := ns.n[0]
 	names := []string{"chaos-a", "chaos-b", "chaos-c"}
 	cleaner := open(t, node.URI(), libvirt.Options{})
-	t.Cleanup(func() { clearAway(t, cleaner, names) })
+	t.Cleanup(func() { clearAway(t, node, cleaner, names) })
 	before := runtime.NumGoroutine()
 	d, err := libvirt.Open(t.Context(), node.URI(), libvirt.Options{})
 	if err != nil {
@@ -183,8 +185,9 @@ func testChaos(t *testing.T, ns *nodes) {
 }
 
 // clearAway destroys guests. One whose process or daemon was killed in the middle of
-// an operation may be locked for a while.
-func clearAway(t *testing.T, d *libvirt.Driver, names []string) {
+// an operation may be locked: for a while, or, if it was being started, until libvirtd is
+// started anew (libvirt 9.0 never ends that job).
+func clearAway(t *testing.T, node *rig.HypervisorNode, d *libvirt.Driver, names []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(contextWithoutEnd(t), 3*time.Minute)
 	defer cancel()
@@ -192,6 +195,11 @@ func clearAway(t *testing.T, d *libvirt.Driver, names []string) {
 		for _, verb := range []domain.Verb{domain.Destroy, domain.Undefine} {
 			err := d.Apply(ctx, domain.Operation{Verb: verb, Domain: name})
 			for err != nil && ctx.Err() == nil {
+				if errors.Is(err, domain.ErrTimeout) {
+					if err := errors.Join(node.KillLibvirtd(ctx), node.StartLibvirtd(ctx)); err != nil {
+						t.Error(err)
+					}
+				}
 				err = d.Apply(ctx, domain.Operation{Verb: verb, Domain: name})
 			}
 			if err != nil {
