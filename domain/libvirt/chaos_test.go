@@ -185,8 +185,8 @@ func testChaos(t *testing.T, ns *nodes) {
 }
 
 // clearAway destroys guests. One whose process or daemon was killed in the middle of
-// an operation may be locked: for a while, or, if it was being started, until libvirtd is
-// started anew (libvirt 9.0 never ends that job).
+// an operation may be locked: for a while, or, if it was being started, for as long as
+// there is its process (libvirt 9.0 never ends that job, not even when it is restarted).
 func clearAway(t *testing.T, node *rig.HypervisorNode, d *libvirt.Driver, names []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(contextWithoutEnd(t), 3*time.Minute)
@@ -196,9 +196,7 @@ func clearAway(t *testing.T, node *rig.HypervisorNode, d *libvirt.Driver, names 
 			err := d.Apply(ctx, domain.Operation{Verb: verb, Domain: name})
 			for err != nil && ctx.Err() == nil {
 				if errors.Is(err, domain.ErrTimeout) {
-					if err := errors.Join(node.KillLibvirtd(ctx), node.StartLibvirtd(ctx)); err != nil {
-						t.Error(err)
-					}
+					killAll(ctx, t, node)
 				}
 				err = d.Apply(ctx, domain.Operation{Verb: verb, Domain: name})
 			}
@@ -326,6 +324,22 @@ func TestATickAsksForAllDomainsAtOnce(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// killAll kills all guests of a node while its libvirtd is away, which then finds them
+// gone.
+func killAll(ctx context.Context, t *testing.T, node *rig.HypervisorNode) {
+	t.Helper()
+	err := node.KillLibvirtd(ctx)
+	pids, unknown := node.QEMUs()
+	for _, pid := range pids {
+		if e := syscall.Kill(pid, syscall.SIGKILL); !errors.Is(e, syscall.ESRCH) {
+			err = errors.Join(err, e)
+		}
+	}
+	if err = errors.Join(err, unknown, node.StartLibvirtd(ctx)); err != nil {
 		t.Error(err)
 	}
 }
