@@ -154,9 +154,8 @@ func testChaos(t *testing.T, ns *nodes) {
 		if lost.Up {
 			<-lost.Changed
 		}
-		if err := node.StartLibvirtd(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		// The port of the one that was killed may be in use for a moment.
+		await(t, "libvirtd to start", func() bool { return node.StartLibvirtd(t.Context()) == nil })
 		began := time.Now()
 		await(t, "informer connected again", i.Connected)
 		took = append(took, time.Since(began))
