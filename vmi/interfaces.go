@@ -58,7 +58,7 @@ func Interfaces(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]v1.VirtualMa
 	if pod == nil {
 		return out, nil
 	}
-	attached, err := attachments(pod)
+	attached, err := linksOf(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -89,22 +89,22 @@ func Interfaces(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]v1.VirtualMa
 	return out, nil
 }
 
-// attachment is one interface of the Pod, as multus reports it.
-type attachment struct {
+// podLink is one interface of the Pod, as multus reports it.
+type podLink struct {
 	Interface string `json:"interface"`
 	Default   bool   `json:"default"`
 }
 
-// podAttachments are those of one Pod.
-type podAttachments []attachment
+// podLinks are those of one Pod.
+type podLinks []podLink
 
 // linksOf reads what multus reports; a Pod without a report has none.
-func attachments(pod *corev1.Pod) (podAttachments, error) {
+func linksOf(pod *corev1.Pod) (podLinks, error) {
 	text := pod.Annotations[networkStatusAnnotation]
 	if text == "" {
 		return nil, nil
 	}
-	var all podAttachments
+	var all podLinks
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return nil, fmt.Errorf("vmi: Pod %s/%s: annotation %s is not what multus writes, so that the names of its interfaces are unknown; find out who changed it: %w",
 			pod.Namespace, pod.Name, networkStatusAnnotation, err)
@@ -112,7 +112,7 @@ func attachments(pod *corev1.Pod) (podAttachments, error) {
 	return all, nil
 }
 
-func (p podAttachments) primary() string {
+func (p podLinks) primary() string {
 	for _, a := range p {
 		if a.Default && a.Interface != "" {
 			return a.Interface
@@ -121,8 +121,8 @@ func (p podAttachments) primary() string {
 	return defaultPodInterface
 }
 
-func (p podAttachments) has(name string) bool {
-	return slices.ContainsFunc(p, func(a attachment) bool { return a.Interface == name })
+func (p podLinks) has(name string) bool {
+	return slices.ContainsFunc(p, func(a podLink) bool { return a.Interface == name })
 }
 
 var ordinalInterface = regexp.MustCompile(`^net\d+$`)
@@ -130,8 +130,8 @@ var ordinalInterface = regexp.MustCompile(`^net\d+$`)
 // podInterfaceNames names the Pod's interfaces by the names of the multus
 // networks: numbered in a Pod that has such names already, as old releases
 // rendered it, else hashed.
-func podInterfaceNames(networks []v1.Network, attached podAttachments) map[string]string {
-	ordinal := slices.ContainsFunc(attached, func(a attachment) bool { return ordinalInterface.MatchString(a.Interface) })
+func podInterfaceNames(networks []v1.Network, attached podLinks) map[string]string {
+	ordinal := slices.ContainsFunc(attached, func(a podLink) bool { return ordinalInterface.MatchString(a.Interface) })
 	names := map[string]string{}
 	for i := range networks {
 		switch n := &networks[i]; {

@@ -169,25 +169,31 @@ func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e Migrat
 	if was != nil && was.Status == corev1.ConditionTrue {
 		return change
 	}
-	reason := v1.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate
 	if verdict.Status == corev1.ConditionFalse {
-		reason = v1.VirtualMachineInstanceReasonAutoMigrationPending
 		change.RequeueAt = verdict.DueAt
 		if change.RequeueAt.IsZero() {
 			change.RequeueAt = now.Add(evaluateAgain)
 		}
 	}
-	if was != nil && was.Status == verdict.Status && was.Reason == reason {
-		return change
-	}
-	message := verdict.Reason
-	if verdict.Interface != "" {
-		message = "interface " + verdict.Interface + ": " + message
-	}
-	change.Set = &v1.VirtualMachineInstanceCondition{
-		Type: change.Type, Status: verdict.Status, Reason: reason, Message: message,
+	if to := verdict.condition(); was == nil || was.Status != to.Status || was.Reason != to.Reason {
+		change.Set = to
 	}
 	return change
+}
+
+// condition is the verdict, True or False, as the guest's object tells it.
+func (v Verdict) condition() *v1.VirtualMachineInstanceCondition {
+	c := &v1.VirtualMachineInstanceCondition{
+		Type: v1.VirtualMachineInstanceMigrationRequired, Status: v.Status,
+		Reason: v1.VirtualMachineInstanceReasonAutoMigrationDueToLiveUpdate, Message: v.Reason,
+	}
+	if v.Status == corev1.ConditionFalse {
+		c.Reason = v1.VirtualMachineInstanceReasonAutoMigrationPending
+	}
+	if v.Interface != "" {
+		c.Message = "interface " + v.Interface + ": " + v.Reason
+	}
+	return c
 }
 
 // underWay tells whether a migration has started and not ended.

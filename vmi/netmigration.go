@@ -70,20 +70,27 @@ func EvaluateNetworks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.
 		if k := interfaceNamed(vmi.Status.Interfaces, in.Name); k >= 0 {
 			status = &vmi.Status.Interfaces[k]
 		}
-		absent := in.State == v1.InterfaceStateAbsent
 		switch {
-		case !absent && status == nil && in.SRIOV != nil:
-			return Verdict{Status: corev1.ConditionTrue, Interface: in.Name, Reason: "a new SR-IOV interface needs a new Pod"}
-		case !absent && status == nil:
-			return pendingVerdict(vmi, in.Name, "the Pod is not attached to the network of a new interface", now)
-		case absent && status != nil && hasSource(status.InfoSource, sourceMultus) && !hasSource(status.InfoSource, sourceDomain):
-			return pendingVerdict(vmi, in.Name, "the Pod is still attached to the network of an unplugged interface", now)
-		case !absent && inOtherNetwork(vmi, pod, n, status.PodInterfaceName):
+		case in.State == v1.InterfaceStateAbsent:
+			if status != nil && hasSource(status.InfoSource, sourceMultus) && !hasSource(status.InfoSource, sourceDomain) {
+				return pendingVerdict(vmi, in.Name, "the Pod is still attached to the network of an unplugged interface", now)
+			}
+		case status == nil:
+			return newInterface(vmi, in, now)
+		case inOtherNetwork(vmi, pod, n, status.PodInterfaceName):
 			return Verdict{Status: corev1.ConditionTrue, Interface: in.Name,
 				Reason: "the Pod is not attached to network " + n.Multus.NetworkName}
 		}
 	}
 	return Verdict{Status: corev1.ConditionUnknown}
+}
+
+// newInterface is the verdict for an interface that nothing is known of yet.
+func newInterface(vmi *v1.VirtualMachineInstance, in *v1.Interface, now time.Time) Verdict {
+	if in.SRIOV != nil {
+		return Verdict{Status: corev1.ConditionTrue, Interface: in.Name, Reason: "a new SR-IOV interface needs a new Pod"}
+	}
+	return pendingVerdict(vmi, in.Name, "the Pod is not attached to the network of a new interface", now)
 }
 
 // pendingVerdict gives others the time to change the Pod.
@@ -111,7 +118,7 @@ func inOtherNetwork(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, n *v1.Netwo
 		return false
 	}
 	if podInterface == "" {
-		attached, err := attachments(pod)
+		attached, err := linksOf(pod)
 		if err != nil {
 			return false
 		}
