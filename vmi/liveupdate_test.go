@@ -177,6 +177,7 @@ func TestMigrationRequired(t *testing.T) {
 		none    = "none"
 		isFalse = "False/" + pending
 		isTrue  = "True/" + update
+		foreign = "False/of somebody else"
 	)
 	due, later := noon.Add(7*time.Second), noon.Add(10*time.Second)
 	was := map[string]func(*v1.VirtualMachineInstance){
@@ -184,6 +185,7 @@ func TestMigrationRequired(t *testing.T) {
 		isFalse: says(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionFalse, pending),
 		isTrue:  says(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionTrue, update),
 	}
+	was[foreign] = says(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionFalse, "of somebody else")
 	migration := func(m v1.VirtualMachineInstanceMigrationState) *v1.VirtualMachineInstanceMigrationState {
 		m.StartTimestamp = ptr.To(metav1.NewTime(noon.Add(-time.Minute)))
 		return &m
@@ -198,23 +200,25 @@ func TestMigrationRequired(t *testing.T) {
 		keeps     bool
 		requeue   time.Time
 	}{
-		"68 none+Unknown":                  {was: none, found: unknown, want: none, keeps: true},
-		"68 none+False":                    {was: none, found: no, due: due, want: isFalse, requeue: due},
-		"68 none+False, not known until":   {was: none, found: no, want: isFalse, requeue: later},
-		"68 none+True":                     {was: none, found: yes, want: isTrue},
-		"68 False+False":                   {was: isFalse, found: no, due: due, want: isFalse, keeps: true, requeue: due},
-		"68 True+False":                    {was: isTrue, found: no, due: due, want: isTrue, keeps: true},
-		"68 False+True":                    {was: isFalse, found: yes, want: isTrue},
-		"68 True+True":                     {was: isTrue, found: yes, want: isTrue, keeps: true},
-		"68 False+Unknown":                 {was: isFalse, found: unknown, want: none},
-		"68 True+Unknown":                  {was: isTrue, found: unknown, want: none},
-		"68 none+no answer":                {was: none, found: "", want: none, keeps: true},
-		"70 migrating: True stays":         {was: isTrue, found: unknown, migration: migration(v1.VirtualMachineInstanceMigrationState{}), want: isTrue, keeps: true},
-		"70 migrating: False stays":        {was: isFalse, found: yes, migration: migration(v1.VirtualMachineInstanceMigrationState{}), want: isFalse, keeps: true},
-		"70 migrating: none stays":         {was: none, found: yes, migration: migration(v1.VirtualMachineInstanceMigrationState{}), want: none, keeps: true},
-		"70 the migration failed":          {was: isTrue, found: unknown, migration: migration(v1.VirtualMachineInstanceMigrationState{Failed: true}), want: none},
-		"70 the migration ended":           {was: none, found: yes, migration: migration(v1.VirtualMachineInstanceMigrationState{EndTimestamp: ptr.To(metav1.NewTime(noon))}), want: isTrue},
-		"70 the migration has not started": {was: none, found: yes, migration: &v1.VirtualMachineInstanceMigrationState{}, want: isTrue},
+		"68 none+Unknown":                   {was: none, found: unknown, want: none, keeps: true},
+		"68 none+False":                     {was: none, found: no, due: due, want: isFalse, requeue: due},
+		"68 none+False, not known until":    {was: none, found: no, want: isFalse, requeue: later},
+		"68 none+True":                      {was: none, found: yes, want: isTrue},
+		"68 False+False":                    {was: isFalse, found: no, due: due, want: isFalse, keeps: true, requeue: due},
+		"68 True+False":                     {was: isTrue, found: no, due: due, want: isTrue, keeps: true},
+		"68 False+True":                     {was: isFalse, found: yes, want: isTrue},
+		"68 True+True":                      {was: isTrue, found: yes, want: isTrue, keeps: true},
+		"68 False+Unknown":                  {was: isFalse, found: unknown, want: none},
+		"68 True+Unknown":                   {was: isTrue, found: unknown, want: none},
+		"68 none+no answer":                 {was: none, found: "", want: none, keeps: true},
+		"68 False for another reason+False": {was: foreign, found: no, due: due, want: isFalse, requeue: due},
+		"70 the migration is complete":      {was: isTrue, found: unknown, migration: migration(v1.VirtualMachineInstanceMigrationState{Completed: true}), want: none},
+		"70 migrating: True stays":          {was: isTrue, found: unknown, migration: migration(v1.VirtualMachineInstanceMigrationState{}), want: isTrue, keeps: true},
+		"70 migrating: False stays":         {was: isFalse, found: yes, migration: migration(v1.VirtualMachineInstanceMigrationState{}), want: isFalse, keeps: true},
+		"70 migrating: none stays":          {was: none, found: yes, migration: migration(v1.VirtualMachineInstanceMigrationState{}), want: none, keeps: true},
+		"70 the migration failed":           {was: isTrue, found: unknown, migration: migration(v1.VirtualMachineInstanceMigrationState{Failed: true}), want: none},
+		"70 the migration ended":            {was: none, found: yes, migration: migration(v1.VirtualMachineInstanceMigrationState{EndTimestamp: ptr.To(metav1.NewTime(noon))}), want: isTrue},
+		"70 the migration has not started":  {was: none, found: yes, migration: &v1.VirtualMachineInstanceMigrationState{}, want: isTrue},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := runs(was[tt.was])

@@ -100,6 +100,9 @@ func TestEvaluateNetworks(t *testing.T) {
 		"a network of that name in another namespace": {
 			guest: []change{redOf("else/nad"), cards(bridge("red")), plugged}, pod: pod("p", in), status: corev1.ConditionTrue, of: "red",
 		},
+		"the Pod's interface is in another namespace's network": {
+			guest: []change{redNet, cards(bridge("red")), plugged}, pod: pod("p", asked("else", "nad", hashedRed)), status: corev1.ConditionTrue, of: "red",
+		},
 		"an interface that was not asked for": {
 			guest: []change{redNet, cards(bridge("red")), plugged}, pod: pod("p"), status: corev1.ConditionTrue, of: "red",
 		},
