@@ -98,15 +98,15 @@ func TestHotMemoryChange(t *testing.T) {
 		want  string
 		label string
 	}{
-		"more":                            {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, want: "True/"},
-		"more, with the cluster's ratio":  {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, ratio: "1.5", want: "True/", label: "1.5"},
-		"the same, written differently":   {guest: changes{memory("1024Mi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, ratio: "1.5", want: "none"},
-		"no room for any":                 {guest: changes{memory("2Gi", ""), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, want: "none"},
-		"36 only the overhead is known":   {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{MemoryOverhead: quantity("256Mi")})}, want: "none"},
-		"36 what it booted with":          {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestAtBoot: quantity("1Gi")})}, want: "True/"},
-		"36 nothing known":                {guest: changes{memory("2Gi", "4Gi")}, want: "none"},
-		"36 no memory in the spec":        {guest: changes{has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, want: "none"},
-		"one that failed is not repeated": {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")}), says(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionFalse, "Memory Hotplug Failed")}, ratio: "2", want: "False/Memory Hotplug Failed"},
+		"more":                                    {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, want: "True/"},
+		"more, with the cluster's ratio":          {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, ratio: "1.5", want: "True/", label: "1.5"},
+		"the same, written differently":           {guest: changes{memory("1024Mi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, ratio: "1.5", want: "none"},
+		"no room for any":                         {guest: changes{memory("2Gi", ""), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, want: "none"},
+		"weakness 36: only the overhead is known": {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{MemoryOverhead: quantity("256Mi")})}, want: "none"},
+		"weakness 36: what it booted with":        {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestAtBoot: quantity("1Gi")})}, want: "True/"},
+		"weakness 36: nothing known":              {guest: changes{memory("2Gi", "4Gi")}, want: "none"},
+		"weakness 36: no memory in the spec":      {guest: changes{has(v1.MemoryStatus{GuestRequested: quantity("1Gi")})}, want: "none"},
+		"one that failed is not repeated":         {guest: changes{memory("2Gi", "4Gi"), has(v1.MemoryStatus{GuestRequested: quantity("1Gi")}), says(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionFalse, "Memory Hotplug Failed")}, ratio: "2", want: "False/Memory Hotplug Failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := runs(tt.guest...)
@@ -149,13 +149,13 @@ func TestVolumesChange(t *testing.T) {
 		guest changes
 		want  string
 	}{
-		"a claim replaced":                {changes{migrated(move), volumes(claim("new"))}, "True/"},
-		"a DataVolume replaced":           {changes{migrated(move), volumes(data("new"))}, "True/"},
-		"a dump elsewhere":                {changes{migrated(move), volumes(claim("old"), dump)}, "True/"},
-		"not replaced yet":                {changes{migrated(move), volumes(claim("old"), v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}})}, "none"},
-		"nothing to migrate":              {changes{volumes(claim("new"))}, "none"},
-		"cancelled":                       {changes{migrated(move), volumes(claim("new")), says(v1.VirtualMachineInstanceVolumesChange, corev1.ConditionFalse, "VolumesChangeCancellation")}, "False/VolumesChangeCancellation"},
-		"36 an entry that names no claim": {changes{migrated(v1.StorageMigratedVolumeInfo{VolumeName: "disk"}, move), volumes(claim("old"))}, "none"},
+		"a claim replaced":                          {changes{migrated(move), volumes(claim("new"))}, "True/"},
+		"a DataVolume replaced":                     {changes{migrated(move), volumes(data("new"))}, "True/"},
+		"a dump elsewhere":                          {changes{migrated(move), volumes(claim("old"), dump)}, "True/"},
+		"not replaced yet":                          {changes{migrated(move), volumes(claim("old"), v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}})}, "none"},
+		"nothing to migrate":                        {changes{volumes(claim("new"))}, "none"},
+		"cancelled":                                 {changes{migrated(move), volumes(claim("new")), says(v1.VirtualMachineInstanceVolumesChange, corev1.ConditionFalse, "VolumesChangeCancellation")}, "False/VolumesChangeCancellation"},
+		"weakness 36: an entry that names no claim": {changes{migrated(v1.StorageMigratedVolumeInfo{VolumeName: "disk"}, move), volumes(claim("old"))}, "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := runs(tt.guest...)
