@@ -2,9 +2,10 @@
 
 // Package archtest keeps the layers of the module.
 //
-//	layer 0  expectations  handoff  internal/vmistatus  internal/durable  internal/vmipatch
+//	layer 0  expectations  handoff  internal/vmistatus  internal/durable
 //	layer 1  template  vmi  migration  domain
-//	         template/offline lies above template, with sigs.k8s.io/yaml and json
+//	         template/offline lies above template, with sigs.k8s.io/yaml and json;
+//	         vmi/admit imports none of them
 //	layer 2  …ctrl, the only packages of the SDK that know controller-runtime;
 //	         expectations/expectationsctrl and template/templatectrl lie below
 //	         the others, which use them; beside them, without it: the parts of a
@@ -50,9 +51,9 @@ func (p pkg) name() string {
 // layers gives each package of the module its layer; a path ending in /... is
 // a prefix.
 var layers = map[string]float64{
-	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0, "internal/vmipatch": 0,
+	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
-	"template/offline": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
+	"template/offline": 1.2, "vmi/admit": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
 	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2, "domain/nodectrl": 2,
 	"domain/migrationproxy": 2, "domain/deviceplugin": 2, "domain/cgroup": 2, "domain/mounts": 2, "domain/network": 2,
 	"domain/launcher/launcherpb": 2, "domain/launcher": 2.5,
@@ -64,7 +65,7 @@ var layers = map[string]float64{
 // library and this module, by its layer; longest prefix counts.
 var external = map[float64][]string{
 	0:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
-	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "kubevirt.io/containerized-data-importer-api", "k8s.io/api", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
+	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
 	1.2: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "sigs.k8s.io/yaml", "sigs.k8s.io/json"},
 }
 
@@ -166,6 +167,16 @@ func TestLowerLayersImportOnlyWhatTheyMay(t *testing.T) {
 			}
 			if has(imp, "libvirt.org/go/libvirtxml") && p.name() != "domain" {
 				t.Errorf("%s imports %s; only domain may", p.name(), imp)
+			}
+		}
+	}
+}
+
+func TestAdmissionKnowsNothingOfWhatComesAfterIt(t *testing.T) {
+	for _, p := range list(t, module+"/vmi/admit") {
+		for _, imp := range p.Deps {
+			if has(imp, module) {
+				t.Errorf("%s depends on %s", p.name(), imp)
 			}
 		}
 	}

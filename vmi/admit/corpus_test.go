@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/offline"
+	"github.com/virtloom/virtloom/vmi/admit"
+)
+
+// sample is a guest of template's corpus, with what else is in its file.
+type sample struct {
+	name    string
+	cluster *offline.Cluster
+}
+
+// corpus are all guests of template's corpus.
+func corpus(t testing.TB) (all []sample) {
+	t.Helper()
+	files, err := filepath.Glob("../../template/testdata/corpus/*.yaml")
+	if err != nil || len(files) < 60 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := offline.Read(file, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		cluster, err := offline.New(objects...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cluster.VMI != nil {
+			cluster.LauncherImage = "quay.io/kubevirt/virt-launcher:v1.9.0"
+			all = append(all, sample{strings.TrimSuffix(filepath.Base(file), ".yaml"), cluster})
+		}
+	}
+	return all
+}
+
+func (s sample) config() admit.Config {
+	c := admit.ConfigFrom(s.cluster.KubeVirt)
+	c.Request.Now = metav1.Unix(1, 0)
+	return c
+}
+
+// gatesOff are the feature gates that files use and do not switch on, as no Pod depends on them.
+var gatesOff = map[string]string{
+	"downward-metrics": "DownwardMetrics",
+	"host-disk":        "HostDisk",
+	"sev":              "WorkloadEncryptionSEV",
+	"sev-es":           "WorkloadEncryptionSEV",
+	"sev-snp":          "WorkloadEncryptionSEV",
+	"tdx":              "WorkloadEncryptionTDX",
+	"utility-volumes":  "UtilityVolumes",
+	"virtiofs-claims":  "EnableVirtioFsStorageVolumes",
+}
+
+// inTheCluster are guests of which files tell what has become of them: a status that only the control plane writes.
+var inTheCluster = []string{
+	"changed-blocks", "cpu-model", "hotplug", "hotplug-migration", "memory-dump", "migration", "migration-copies",
+	"migration-ordinal", "migration-state", "utility-volumes", "windows",
+}
+
+// refused are guests for which there is a Pod, but not a domain, or none in KubeVirt.
+var refused = map[string]string{
+	"arm64":      "spec.domain.firmware.bootloader.efi.secureBoot", // its firmware has no secure boot
+	"bare":       "spec.domain.memory.guest",                       // no memory at all
+	"masquerade": "spec.domain.devices.interfaces[0].portRanges",   // beside ports, which the API excludes
+	"sev":        "spec.startStrategy",                             // nobody could attest it before it runs
+}
+
+func TestTheCorpusIsAccepted(t *testing.T) {
+	for _, s := range corpus(t) {
+		t.Run(s.name, func(t *testing.T) {
+			c := s.config()
+			if gate := gatesOff[s.name]; gate != "" {
+				if len(admit.Validate(s.cluster.VMI, c)) == 0 {
+					t.Errorf("is accepted without %s", gate)
+				}
+				c.FeatureGates = append(slices.Clone(c.FeatureGates), gate)
+			}
+			if slices.Contains(inTheCluster, s.name) {
+				if len(admit.Validate(s.cluster.VMI, c)) == 0 {
+					t.Error("is accepted as a new guest")
+				}
+				c.Request.Privileged = true
+			}
+			vmi := s.cluster.VMI.DeepCopy()
+			admit.Default(vmi, c)
+			var fields []string
+			for _, err := range admit.Validate(vmi, c) {
+				t.Log(err)
+				fields = append(fields, err.Field)
+			}
+			if got := strings.Join(fields, " "); got != refused[s.name] {
+				t.Errorf("refused: %q, want %q", got, refused[s.name])
+			}
+		})
+	}
+}
+
+// completed are guests to which the webhooks give what the offline tools do not, as it is seldom: features of Hyper-V on
+// which those asked for depend.
+var completed = []string{"hyperv-strict"}
+
+// TestTheCorpusIsRenderedAsByTheOfflineTools compares Pods: what else is filled in changes none.
+func TestTheCorpusIsRenderedAsByTheOfflineTools(t *testing.T) {
+	for _, s := range corpus(t) {
+		t.Run(s.name, func(t *testing.T) {
+			if slices.Contains(completed, s.name) {
+				t.Skip("has features that depend on others")
+			}
+			asOf := func(change func(*v1.VirtualMachineInstance) *v1.VirtualMachineInstance) *corev1.Pod {
+				cluster := *s.cluster
+				cluster.VMI = s.cluster.VMI.DeepCopy()
+				cluster.VMI.Status.Phase = ""
+				cluster.VMI = change(cluster.VMI)
+				in, err := cluster.Input(template.LauncherPod)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in.Config.SidecarShimImage = "quay.io/kubevirt/sidecar-shim:v1.9.0"
+				pod, err := template.Default().Render(template.LauncherPod, in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return pod
+			}
+			want := asOf(func(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+				vmi, err := offline.Default(vmi, s.cluster.KubeVirt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return vmi
+			})
+			got := asOf(func(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
+				admit.Default(vmi, s.config())
+				return vmi
+			})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// defaultPullPolicies has the colon of a registry's port count as a tag's, as in KubeVirt.
+func defaultPullPolicies(d *defaulting) {
+	for i := range d.spec.Volumes {
+		c := d.spec.Volumes[i].ContainerDisk
+		if c == nil || c.ImagePullPolicy != "" {
+			continue
+		}
+		c.ImagePullPolicy = corev1.PullIfNotPresent
+		if strings.HasSuffix(c.Image, ":latest") || !strings.ContainsAny(c.Image, ":@") {
+			c.ImagePullPolicy = corev1.PullAlways
+		}
+	}
+}
+
+// defaultNetwork leaves a guest without network if the cluster has chosen a binding that cannot be used; rule pod-network
+// refuses that guest.
+func defaultNetwork(d *defaulting) {
+	binding, usable := d.config.podBinding()
+	if !usable || !wantsPodNetwork(d.spec) {
+		return
+	}
+	iface := v1.DefaultBridgeNetworkInterface()
+	if binding == v1.MasqueradeInterface {
+		iface = v1.DefaultMasqueradeNetworkInterface()
+	}
+	d.spec.Domain.Devices.Interfaces = []v1.Interface{*iface}
+	d.spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+}
+
+// defaultBindings makes bridges of interfaces that name no binding.
+func defaultBindings(d *defaulting) {
+	for i := range d.spec.Domain.Devices.Interfaces {
+		if in := &d.spec.Domain.Devices.Interfaces[i]; isBridge(in) {
+			in.Bridge = &v1.InterfaceBridge{}
+		}
+	}
+}
+
+// defaultVolumeDisks gives the guest a disk for each volume that it does not use otherwise.
+func defaultVolumeDisks(d *defaulting) {
+	devices := &d.spec.Domain.Devices
+	for i := range d.spec.Volumes {
+		v := &d.spec.Volumes[i]
+		used := slices.ContainsFunc(devices.Disks, func(disk v1.Disk) bool { return disk.Name == v.Name }) ||
+			slices.ContainsFunc(devices.Filesystems, func(fs v1.Filesystem) bool { return fs.Name == v.Name })
+		if !used && v.MemoryDump == nil && v.ContainerPath == nil {
+			devices.Disks = append(devices.Disks, v1.Disk{Name: v.Name})
+		}
+	}
+}
+
+// defaultDiskBuses leaves out what the converter of the domain knows better: a CD-ROM of an architecture whose disks are
+// virtio, which no Pod is rendered for, has none.
+func defaultDiskBuses(d *defaulting) {
+	metrics := metricsVolumes(d.spec)
+	for i := range d.spec.Domain.Devices.Disks {
+		disk := &d.spec.Domain.Devices.Disks[i]
+		v1.SetDefaults_DiskDevice(&disk.DiskDevice) // a disk of no kind is a plain disk
+		bus := busOf(disk, d.arch, metrics[disk.Name])
+		switch {
+		case disk.Disk != nil:
+			disk.Disk.Bus = bus
+		case disk.LUN != nil:
+			disk.LUN.Bus = bus
+		case disk.CDRom != nil && bus != v1.DiskBusVirtio:
+			disk.CDRom.Bus = bus
+		}
+	}
+}
+
+// metricsVolumes are those from which a guest reads metrics of its host.
+func metricsVolumes(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
+	metrics := map[string]bool{}
+	for i := range spec.Volumes {
+		if spec.Volumes[i].DownwardMetrics != nil {
+			metrics[spec.Volumes[i].Name] = true
+		}
+	}
+	return metrics
+}
+
+// busOf is the bus of a disk, chosen or by default.
+func busOf(disk *v1.Disk, arch string, metrics bool) v1.DiskBus {
+	usual := traitsOf(arch).diskBus
+	switch {
+	case disk.LUN != nil:
+		return cmp.Or(disk.LUN.Bus, v1.DiskBusSCSI) // whose commands it takes
+	case disk.CDRom != nil:
+		return cmp.Or(disk.CDRom.Bus, usual)
+	case metrics:
+		usual = v1.DiskBusVirtio // the guest finds them nowhere else
+	}
+	if disk.Disk != nil {
+		return cmp.Or(disk.Disk.Bus, usual)
+	}
+	return usual
+}
+
+// defaultWatchdog gives a watchdog the device of the architecture, and has it reset the guest.
+func defaultWatchdog(d *defaulting) {
+	w := d.spec.Domain.Devices.Watchdog
+	if w == nil {
+		return
+	}
+	if w.I6300ESB == nil && w.Diag288 == nil {
+		switch d.arch {
+		case amd64:
+			w.I6300ESB = &v1.I6300ESBWatchdog{}
+		case s390x:
+			w.Diag288 = &v1.Diag288Watchdog{}
+		}
+	}
+	if w.I6300ESB != nil {
+		w.I6300ESB.Action = cmp.Or(w.I6300ESB.Action, v1.WatchdogActionReset)
+	}
+	if w.Diag288 != nil {
+		w.Diag288.Action = cmp.Or(w.Diag288.Action, v1.WatchdogActionReset)
+	}
+}

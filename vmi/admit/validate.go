@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// rule is one of the checks.
+type rule struct {
+	name  string
+	check func(*checker)
+}
+
+// rules are all checks of a new guest, by topic. They do not depend on their order, which is that of the errors.
+var rules = slices.Concat(metadataRules, machineRules, resourceRules, firmwareRules, featureRules,
+	diskRules, volumeRules, networkRules, deviceRules, podRules, schedulingRules)
+
+// Validate finds all that is wrong with a guest that is about to be created, before or after [Default]. Each error names the
+// field and the value, and ends with what to do about it.
+func Validate(vmi *v1.VirtualMachineInstance, c Config) field.ErrorList {
+	return check(vmi, c, rules)
+}
+
+func check(vmi *v1.VirtualMachineInstance, c Config, rules []rule) field.ErrorList {
+	k := &checker{vmi: vmi, spec: &vmi.Spec, domain: &vmi.Spec.Domain, devices: &vmi.Spec.Domain.Devices, config: &c,
+		arch: c.architecture(&vmi.Spec)}
+	for _, r := range rules {
+		r.check(k)
+	}
+	return k.errs
+}
+
+// Paths of fields.
+var (
+	atSpec        = field.NewPath("spec")
+	atDomain      = atSpec.Child("domain")
+	atCPU         = atDomain.Child("cpu")
+	atMemory      = atDomain.Child("memory")
+	atResources   = atDomain.Child("resources")
+	atFirmware    = atDomain.Child("firmware")
+	atFeatures    = atDomain.Child("features")
+	atDevices     = atDomain.Child("devices")
+	atDisks       = atDevices.Child("disks")
+	atInterfaces  = atDevices.Child("interfaces")
+	atVolumes     = atSpec.Child("volumes")
+	atNetworks    = atSpec.Child("networks")
+	atLabels      = field.NewPath("metadata", "labels")
+	atAnnotations = field.NewPath("metadata", "annotations")
+)
+
+// checker is a guest under examination, and what was found so far.
+type checker struct {
+	vmi     *v1.VirtualMachineInstance
+	spec    *v1.VirtualMachineInstanceSpec
+	domain  *v1.DomainSpec
+	devices *v1.Devices
+	config  *Config
+	arch    string
+	errs    field.ErrorList
+}
+
+// invalid reports a value that cannot be.
+func (k *checker) invalid(at *field.Path, value any, reason, remedy string) {
+	k.errs = append(k.errs, field.Invalid(at, value, reason+" ("+remedy+")"))
+}
+
+// required reports what is missing.
+func (k *checker) required(at *field.Path, reason, remedy string) {
+	k.errs = append(k.errs, field.Required(at, reason+" ("+remedy+")"))
+}
+
+// forbidden reports what this writer or this cluster may not have.
+func (k *checker) forbidden(at *field.Path, reason, remedy string) {
+	k.errs = append(k.errs, field.Forbidden(at, reason+" ("+remedy+")"))
+}
+
+// gate reports a field that is there though its feature gate is off.
+func (k *checker) gate(at *field.Path, there bool, name string) {
+	if there && !k.config.GateEnabled(name) {
+		k.forbidden(at, "needs the feature gate "+name, "add it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object, or remove the field")
+	}
+}
+
+// oneOf reports a word that is not known; the empty one stands for the default.
+func oneOf[T ~string](k *checker, at *field.Path, value T, known ...T) {
+	if value == "" || slices.Contains(known, value) {
+		return
+	}
+	words := make([]string, len(known))
+	for i, word := range known {
+		words[i] = string(word)
+	}
+	k.invalid(at, value, "is unknown", "use "+strings.Join(words, ", "))
+}
+
+// text reports a text that breaks a rule of Kubernetes.
+func (k *checker) text(at *field.Path, value string, rule func(string) []string, remedy string) {
+	if problems := rule(value); len(problems) > 0 {
+		reason, _, _ := strings.Cut(problems[0], " (e.g.") // the remedy is the better example
+		k.invalid(at, value, reason, remedy)
+	}
+}
+
+// names finds those that are there twice.
+type names map[string]*field.Path
+
+// take reports a name that is taken, and takes it.
+func (n names) take(k *checker, at *field.Path, name string) {
+	if first, taken := n[name]; taken {
+		k.invalid(at, name, "is the name of "+first.String()+" as well", "give each a name of its own")
+		return
+	}
+	n[name] = at
+}
+
+// only reports how many of the alternatives of a field are chosen, unless it is one.
+func (k *checker) only(at *field.Path, chosen []string, known string) {
+	switch len(chosen) {
+	case 1:
+	case 0:
+		k.required(at, "names nothing", "set "+known)
+	default:
+		k.invalid(at, strings.Join(chosen, ", "), fmt.Sprintf("are %d where one is allowed", len(chosen)), "keep one")
+	}
+}
+
+// chosen are the names of the alternatives that are set.
+type alternative struct {
+	name string
+	set  bool
+}
+
+func chosen(all ...alternative) (names []string) {
+	for _, a := range all {
+		if a.set {
+			names = append(names, a.name)
+		}
+	}
+	return names
+}
+
+const (
+	useDNSLabel = "use at most 63 lower case letters, digits and dashes"
+	useDNSName  = "use lower case letters, digits, dashes and dots"
+	useLabel    = "use at most 63 letters, digits, dashes, underscores and dots, beginning and ending with a letter or digit"
+	useKey      = "use a name of letters, digits, dashes, underscores and dots, if need be after a DNS name and a slash"
+)

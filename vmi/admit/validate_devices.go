@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var deviceRules = []rule{
+	{"passed-through", checkPassedThrough},
+	{"permitted-devices", checkPermittedDevices},
+	{"resource-claims", checkResourceClaims},
+	{"inputs", checkInputs},
+	{"watchdog", checkWatchdog},
+	{"panic-devices", checkPanicDevices},
+	{"video", checkVideo},
+	{"sound", checkSound},
+	{"tpm", checkTPM},
+	{"usb", checkUSB},
+	{"vsock", checkVSOCK},
+	{"access-credentials", checkAccessCredentials},
+}
+
+// passedThrough is a device of the node that the guest gets.
+type passedThrough struct {
+	at     *field.Path
+	name   string
+	device string
+	claim  *v1.ClaimRequest
+	gate   string // for claims of this kind
+}
+
+func (k *checker) passedThrough() (all []passedThrough) {
+	for i := range k.devices.GPUs {
+		g := &k.devices.GPUs[i]
+		all = append(all, passedThrough{atDevices.Child("gpus").Index(i), g.Name, g.DeviceName, g.ClaimRequest, gateGPUsWithDRA})
+	}
+	for i := range k.devices.HostDevices {
+		h := &k.devices.HostDevices[i]
+		all = append(all, passedThrough{atDevices.Child("hostDevices").Index(i), h.Name, h.DeviceName, h.ClaimRequest, gateHostDevicesDRA})
+	}
+	return all
+}
+
+func checkPassedThrough(k *checker) {
+	taken := names{}
+	for _, p := range k.passedThrough() {
+		if !diskName.MatchString(p.name) {
+			k.invalid(p.at.Child("name"), p.name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+		}
+		taken.take(k, p.at.Child("name"), p.name)
+		k.only(p.at, chosen(alternative{"deviceName", p.device != ""}, alternative{"claimName", p.claim != nil}), "deviceName, or claimName and requestName")
+		if p.device != "" {
+			k.text(p.at.Child("deviceName"), p.device, validation.IsQualifiedName, "name a resource of nodes, such as example.com/card")
+		}
+		if p.claim != nil {
+			k.gate(p.at.Child("claimName"), true, p.gate)
+			k.claim(p.at, p.claim)
+		}
+	}
+}
+
+// claim reports a request to no resource claim of the guest.
+func (k *checker) claim(at *field.Path, c *v1.ClaimRequest) {
+	if c.RequestName == "" {
+		k.required(at.Child("requestName"), "is empty", "name a request of the claim")
+	}
+	if !slices.ContainsFunc(k.spec.ResourceClaims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
+		k.invalid(at.Child("claimName"), c.ClaimName, "is no resource claim of the guest", "add it to spec.resourceClaims")
+	}
+}
+
+func checkPermittedDevices(k *checker) {
+	permitted := k.config.PermittedHostDevices
+	if permitted == nil {
+		return
+	}
+	known := map[string]bool{}
+	for _, d := range permitted.PciHostDevices {
+		known[d.ResourceName] = true
+	}
+	for _, d := range permitted.MediatedDevices {
+		known[d.ResourceName] = true
+	}
+	for _, d := range permitted.USB {
+		known[d.ResourceName] = true
+	}
+	for _, p := range k.passedThrough() {
+		if p.device != "" && !known[p.device] {
+			k.invalid(p.at.Child("deviceName"), p.device, "is not permitted in this cluster",
+				"add it to spec.configuration.permittedHostDevices of the KubeVirt object, or use another device")
+		}
+	}
+}
+
+func checkResourceClaims(k *checker) {
+	taken := names{}
+	for i := range k.spec.ResourceClaims {
+		c, at := &k.spec.ResourceClaims[i], atSpec.Child("resourceClaims").Index(i)
+		k.text(at.Child("name"), c.Name, validation.IsDNS1123Label, useDNSLabel)
+		taken.take(k, at.Child("name"), c.Name)
+		k.only(at, chosen(alternative{"resourceClaimName", c.ResourceClaimName != nil}, alternative{"resourceClaimTemplateName", c.ResourceClaimTemplateName != nil}),
+			"resourceClaimName or resourceClaimTemplateName")
+	}
+}
+
+func checkInputs(k *checker) {
+	taken := names{}
+	for i := range k.devices.Inputs {
+		in, at := &k.devices.Inputs[i], atDevices.Child("inputs").Index(i)
+		if !diskName.MatchString(in.Name) {
+			k.invalid(at.Child("name"), in.Name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+		}
+		taken.take(k, at.Child("name"), in.Name)
+		oneOf(k, at.Child("type"), in.Type, v1.InputTypeTablet)
+		oneOf(k, at.Child("bus"), in.Bus, v1.InputBusUSB, v1.InputBusVirtio)
+		if in.Bus != v1.InputBusVirtio && traitsOf(k.arch).noUSB {
+			k.invalid(at.Child("bus"), in.Bus, "guests of "+k.arch+" have no USB", "use virtio")
+		}
+	}
+}
+
+func checkWatchdog(k *checker) {
+	w, at := k.devices.Watchdog, atDevices.Child("watchdog")
+	if w == nil {
+		return
+	}
+	if k.arch == arm64 {
+		k.invalid(at, w.Name, "guests of arm64 have no watchdog", "remove it")
+		return
+	}
+	if w.I6300ESB != nil {
+		oneOf(k, at.Child("i6300esb", "action"), w.I6300ESB.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
+	}
+	if w.Diag288 != nil {
+		oneOf(k, at.Child("diag288", "action"), w.Diag288.Action, v1.WatchdogActionReset, v1.WatchdogActionPoweroff, v1.WatchdogActionShutdown)
+	}
+	switch {
+	case w.I6300ESB != nil && k.arch == s390x:
+		k.invalid(at.Child("i6300esb"), "{}", "is not to be had on s390x", "use diag288")
+	case w.Diag288 != nil && k.arch == amd64:
+		k.invalid(at.Child("diag288"), "{}", "is not to be had on amd64", "use i6300esb")
+	}
+}
+
+func checkPanicDevices(k *checker) {
+	models := map[string][]v1.PanicDeviceModel{amd64: {v1.Isa, v1.Hyperv, v1.Pvpanic}, arm64: {v1.Pvpanic}}[k.arch]
+	for i, p := range k.devices.PanicDevices {
+		at := atDevices.Child("panicDevices").Index(i).Child("model")
+		switch {
+		case len(models) == 0:
+			k.invalid(at, p.Model, "guests of "+k.arch+" have no panic device", "remove it")
+		case p.Model != nil:
+			oneOf(k, at, *p.Model, models...)
+		}
+	}
+}
+
+var videoModels = map[string][]string{
+	amd64: {"vga", "virtio", "bochs", "cirrus", "ramfb", "qxl"}, arm64: {"virtio", "ramfb"}, s390x: {"virtio"},
+}
+
+func checkVideo(k *checker) {
+	v, at := k.devices.Video, atDevices.Child("video")
+	if v == nil {
+		return
+	}
+	if isFalse(k.devices.AutoattachGraphicsDevice) {
+		k.invalid(at, v.Type, "needs a graphics device", "set autoattachGraphicsDevice, or remove it")
+	}
+	oneOf(k, at.Child("type"), v.Type, videoModels[k.arch]...)
+}
+
+func checkSound(k *checker) {
+	s, at := k.devices.Sound, atDevices.Child("sound")
+	if s == nil {
+		return
+	}
+	if !diskName.MatchString(s.Name) {
+		k.invalid(at.Child("name"), s.Name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+	}
+	oneOf(k, at.Child("model"), s.Model, "ich9", "ac97")
+}
+
+func checkTPM(k *checker) {
+	if t := k.devices.TPM; t != nil && !isFalse(t.Enabled) && k.arch == s390x {
+		k.invalid(atDevices.Child("tpm"), "{}", "guests of s390x have no TPM", "remove it")
+	}
+}
+
+func checkUSB(k *checker) {
+	if k.devices.ClientPassthrough != nil && traitsOf(k.arch).noUSB {
+		k.invalid(atDevices.Child("clientPassthrough"), "{}", "guests of "+k.arch+" have no USB", "remove it")
+	}
+}
+
+func checkVSOCK(k *checker) {
+	k.gate(atDevices.Child("autoattachVSOCK"), isTrue(k.devices.AutoattachVSOCK), gateVSOCK)
+}
+
+func checkAccessCredentials(k *checker) {
+	for i := range k.spec.AccessCredentials {
+		c, at := &k.spec.AccessCredentials[i], atSpec.Child("accessCredentials").Index(i)
+		k.only(at, chosen(alternative{"sshPublicKey", c.SSHPublicKey != nil}, alternative{"userPassword", c.UserPassword != nil}), "sshPublicKey or userPassword")
+		if p := c.UserPassword; p != nil {
+			k.credentialSecret(at.Child("userPassword"), p.Source.Secret)
+			k.only(at.Child("userPassword", "propagationMethod"), chosen(alternative{"qemuGuestAgent", p.PropagationMethod.QemuGuestAgent != nil}), "qemuGuestAgent")
+		}
+		if s := c.SSHPublicKey; s != nil {
+			k.credentialSecret(at.Child("sshPublicKey"), s.Source.Secret)
+			k.sshPropagation(at.Child("sshPublicKey", "propagationMethod"), &s.PropagationMethod)
+		}
+	}
+}
+
+func (k *checker) credentialSecret(at *field.Path, s *v1.AccessCredentialSecretSource) {
+	at = at.Child("source", "secret")
+	if s == nil {
+		k.required(at, "is missing", "name the secret")
+		return
+	}
+	k.text(at.Child("secretName"), s.SecretName, validation.IsDNS1123Subdomain, useDNSName)
+}
+
+func (k *checker) sshPropagation(at *field.Path, m *v1.SSHPublicKeyAccessCredentialPropagationMethod) {
+	k.only(at, chosen(alternative{"configDrive", m.ConfigDrive != nil}, alternative{"noCloud", m.NoCloud != nil}, alternative{"qemuGuestAgent", m.QemuGuestAgent != nil}),
+		"qemuGuestAgent, noCloud or configDrive")
+	if m.QemuGuestAgent != nil && len(m.QemuGuestAgent.Users) == 0 {
+		k.required(at.Child("qemuGuestAgent", "users"), "names nobody", "name the users who get the key")
+	}
+	for _, way := range []struct {
+		field string
+		set   bool
+		is    func(v1.Volume) bool
+	}{
+		{"noCloud", m.NoCloud != nil, func(v v1.Volume) bool { return v.CloudInitNoCloud != nil }},
+		{"configDrive", m.ConfigDrive != nil, func(v v1.Volume) bool { return v.CloudInitConfigDrive != nil }},
+	} {
+		if way.set && !slices.ContainsFunc(k.spec.Volumes, way.is) {
+			k.invalid(at.Child(way.field), "{}", "has no cloud-init volume of its kind to go into", "add one, or choose another way")
+		}
+	}
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var featureRules = []rule{
+	{"hyperv", checkHyperv},
+	{"hyperv-values", checkHypervValues},
+	{"hyperv-dependencies", checkHypervDependencies},
+	{"launch-security", checkLaunchSecurity},
+	{"sev", checkSEV},
+	{"clock", checkClock},
+	{"timers", checkTimers},
+}
+
+func (k *checker) hyperv() *v1.FeatureHyperv {
+	if k.domain.Features == nil {
+		return nil
+	}
+	return k.domain.Features.Hyperv
+}
+
+func checkHyperv(k *checker) {
+	f := k.domain.Features
+	if f == nil || f.HypervPassthrough == nil || !isTrue(f.HypervPassthrough.Enabled) {
+		return
+	}
+	at := atFeatures.Child("hypervPassthrough", "enabled")
+	if f.Hyperv != nil {
+		k.invalid(at, true, "leaves no choice of single features", "remove it, or "+atFeatures.Child("hyperv").String())
+	}
+	if k.arch != amd64 {
+		k.invalid(at, true, "guests of "+k.arch+" have nothing of Hyper-V", "remove it")
+	}
+}
+
+const (
+	minSpinlockRetries = 4095
+	maxVendorID        = 12
+)
+
+func checkHypervValues(k *checker) {
+	h, at := k.hyperv(), atFeatures.Child("hyperv")
+	if h == nil {
+		return
+	}
+	if k.arch != amd64 {
+		k.invalid(at, "{}", "guests of "+k.arch+" have nothing of Hyper-V", "remove it")
+	}
+	if s := h.Spinlocks; s != nil && s.Retries != nil && *s.Retries < minSpinlockRetries {
+		k.invalid(at.Child("spinlocks", "spinlocks"), *s.Retries, "are too few", fmt.Sprintf("set %d at least", minSpinlockRetries))
+	}
+	if v := h.VendorID; v != nil && !isFalse(v.Enabled) && (v.VendorID == "" || len(v.VendorID) > maxVendorID || strings.Contains(v.VendorID, ",")) {
+		k.invalid(at.Child("vendorid", "vendorid"), v.VendorID, "is no vendor", fmt.Sprintf("use 1 to %d characters without comma", maxVendorID))
+	}
+}
+
+func checkHypervDependencies(k *checker) {
+	h, at := k.hyperv(), atFeatures.Child("hyperv")
+	if h == nil {
+		return
+	}
+	for _, dep := range dependencies {
+		if needed := *dep.needs(h); dep.enabled(h) && needed != nil && isFalse(needed.Enabled) {
+			k.invalid(at.Child(dep.on, "enabled"), false, "is needed by "+dep.name, "enable it, or disable "+dep.name)
+		}
+	}
+	if k.domain.CPU == nil || !on(h.EVMCS) {
+		return
+	}
+	for i, f := range k.domain.CPU.Features {
+		if f.Name == vmx && (f.Policy == "disable" || f.Policy == "forbid") {
+			k.invalid(atCPU.Child("features").Index(i).Child("policy"), f.Policy, "takes away what evmcs needs", "use require, or disable evmcs")
+		}
+	}
+}
+
+func checkLaunchSecurity(k *checker) {
+	s, at := k.domain.LaunchSecurity, atDomain.Child("launchSecurity")
+	if s == nil {
+		return
+	}
+	ways := chosen(alternative{"sev", s.SEV != nil}, alternative{"snp", s.SNP != nil}, alternative{"tdx", s.TDX != nil})
+	k.gate(at.Child("sev"), s.SEV != nil, gateSEV)
+	k.gate(at.Child("snp"), s.SNP != nil, gateSEV)
+	k.gate(at.Child("tdx"), s.TDX != nil, gateTDX)
+	switch {
+	case k.arch == s390x && len(ways) == 0:
+		return // secure execution has no choices
+	case k.arch != amd64:
+		k.invalid(at, strings.Join(ways, ", "), "is not to be had on "+k.arch, "remove it, or use amd64")
+		return
+	}
+	k.only(at, ways, "one of sev, snp and tdx")
+	if k.efi() == nil {
+		k.required(atFirmware.Child("bootloader", "efi"), "a protected guest boots by UEFI only", "set it, with secureBoot: false")
+	}
+}
+
+func checkSEV(k *checker) {
+	if k.domain.LaunchSecurity == nil || k.domain.LaunchSecurity.SEV == nil {
+		return
+	}
+	s, at := k.domain.LaunchSecurity.SEV, atDomain.Child("launchSecurity", "sev")
+	for _, part := range []struct{ field, text string }{{"session", s.Session}, {"dhCert", s.DHCert}} {
+		if _, err := base64.StdEncoding.DecodeString(part.text); err != nil {
+			k.invalid(at.Child(part.field), part.text, "is no base64", "take it from the tool that made the session")
+		}
+	}
+	if start := k.spec.StartStrategy; s.Attestation != nil && (start == nil || *start != v1.StartStrategyPaused) {
+		k.required(atSpec.Child("startStrategy"), "a guest that is attested has to wait for its secret", "set it to Paused")
+	}
+}
+
+func checkClock(k *checker) {
+	c, at := k.domain.Clock, atDomain.Child("clock")
+	switch {
+	case c == nil:
+	case c.UTC != nil && c.Timezone != nil:
+		k.invalid(at, "utc, timezone", "are two offsets", "keep one")
+	case c.Timezone != nil && *c.Timezone == "":
+		k.required(at.Child("timezone"), "is empty", "name a time zone such as Europe/Rome")
+	}
+}
+
+func checkTimers(k *checker) {
+	if k.domain.Clock == nil || k.domain.Clock.Timer == nil {
+		return
+	}
+	t, at := k.domain.Clock.Timer, atDomain.Child("clock", "timer")
+	policy := func(at *field.Path, value string, known ...string) { oneOf(k, at.Child("tickPolicy"), value, known...) }
+	if t.HPET != nil {
+		policy(at.Child("hpet"), string(t.HPET.TickPolicy), "delay", "catchup", "merge", "discard")
+	}
+	if t.PIT != nil {
+		policy(at.Child("pit"), string(t.PIT.TickPolicy), "delay", "catchup", "discard")
+	}
+	if t.RTC != nil {
+		policy(at.Child("rtc"), string(t.RTC.TickPolicy), "delay", "catchup")
+		oneOf(k, at.Child("rtc", "track"), t.RTC.Track, v1.TrackGuest, v1.TrackWall)
+	}
+}

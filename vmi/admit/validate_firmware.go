@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"regexp"
+	"slices"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var firmwareRules = []rule{
+	{"firmware-uuid", checkFirmwareUUID},
+	{"firmware-serial", checkFirmwareSerial},
+	{"bootloader", checkBootloader},
+	{"secure-boot", checkSecureBoot},
+	{"kernel-boot", checkKernelBoot},
+	{"acpi-tables", checkACPITables},
+}
+
+var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+
+func checkFirmwareUUID(k *checker) {
+	if fw := k.domain.Firmware; fw != nil && fw.UUID != "" && !uuidForm.MatchString(string(fw.UUID)) {
+		k.invalid(atFirmware.Child("uuid"), string(fw.UUID), "is no UUID", "use the form 01234567-89ab-cdef-0123-456789abcdef, or leave it out")
+	}
+}
+
+// serialForm are the serial numbers of machines and disks.
+var serialForm = regexp.MustCompile(`^[A-Za-z0-9_.+-]{1,256}$`)
+
+const serialRemedy = "use 1 to 256 letters, digits, _ . + and -"
+
+func checkFirmwareSerial(k *checker) {
+	if fw := k.domain.Firmware; fw != nil && fw.Serial != "" && !serialForm.MatchString(fw.Serial) {
+		k.invalid(atFirmware.Child("serial"), fw.Serial, "is no serial number", serialRemedy)
+	}
+}
+
+// efi is how a guest boots by UEFI; nil if it does not.
+func (k *checker) efi() *v1.EFI {
+	if k.domain.Firmware == nil || k.domain.Firmware.Bootloader == nil {
+		return nil
+	}
+	return k.domain.Firmware.Bootloader.EFI
+}
+
+func checkBootloader(k *checker) {
+	if k.domain.Firmware == nil || k.domain.Firmware.Bootloader == nil {
+		return
+	}
+	at := atFirmware.Child("bootloader")
+	bios := k.domain.Firmware.Bootloader.BIOS != nil
+	switch efi := k.efi() != nil; {
+	case efi && bios:
+		k.invalid(at, "bios, efi", "are two ways to boot", "keep one")
+	case efi && k.arch == s390x:
+		k.invalid(at.Child("efi"), "{}", "guests of s390x have no UEFI", "remove it")
+	case bios && k.arch == arm64:
+		k.invalid(at.Child("bios"), "{}", "guests of arm64 have no BIOS", "use efi with secureBoot: false")
+	}
+}
+
+// encrypted tells whether the guest's memory is kept from the node by SEV.
+func (k *checker) encrypted() bool {
+	s := k.domain.LaunchSecurity
+	return s != nil && (s.SEV != nil || s.SNP != nil)
+}
+
+func checkSecureBoot(k *checker) {
+	efi := k.efi()
+	if efi == nil || isFalse(efi.SecureBoot) {
+		return
+	}
+	at := atFirmware.Child("bootloader", "efi", "secureBoot")
+	switch {
+	case k.arch == arm64:
+		k.invalid(at, true, "guests of arm64 have no secure boot", "set it to false")
+	case k.arch == s390x: // has no UEFI at all
+	case k.encrypted():
+		k.invalid(at, true, "and SEV exclude each other", "set it to false")
+	case k.domain.LaunchSecurity != nil: // TDX brings protection of its own
+	case k.domain.Features == nil || !on(k.domain.Features.SMM):
+		k.invalid(at, true, "needs system management mode", "enable "+atFeatures.Child("smm").String()+", or set it to false")
+	}
+}
+
+func checkKernelBoot(k *checker) {
+	if k.domain.Firmware == nil || k.domain.Firmware.KernelBoot == nil {
+		return
+	}
+	b, at := k.domain.Firmware.KernelBoot, atFirmware.Child("kernelBoot")
+	if b.Container == nil {
+		if b.KernelArgs != "" {
+			k.invalid(at.Child("kernelArgs"), b.KernelArgs, "has no kernel to go to", "set container, or remove it")
+		}
+		return
+	}
+	at = at.Child("container")
+	k.image(at, b.Container.Image, string(b.Container.ImagePullPolicy))
+	if b.Container.KernelPath == "" && b.Container.InitrdPath == "" {
+		k.required(at, "names neither a kernel nor an initrd", "set kernelPath or initrdPath")
+	}
+}
+
+func checkACPITables(k *checker) {
+	if k.domain.Firmware == nil || k.domain.Firmware.ACPI == nil {
+		return
+	}
+	t, at := k.domain.Firmware.ACPI, atFirmware.Child("acpi")
+	if t.SlicNameRef == "" && t.MsdmNameRef == "" {
+		k.required(at, "names no table", "set slicNameRef or msdmNameRef, or remove it")
+	}
+	for _, table := range []struct{ field, volume string }{{"slicNameRef", t.SlicNameRef}, {"msdmNameRef", t.MsdmNameRef}} {
+		secret := slices.ContainsFunc(k.spec.Volumes, func(v v1.Volume) bool { return v.Name == table.volume && v.Secret != nil })
+		if table.volume != "" && !secret {
+			k.invalid(at.Child(table.field), table.volume, "is no volume of a secret", "name one of spec.volumes")
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var machineRules = []rule{
+	{"architecture", checkArchitecture},
+	{"machine-type", checkMachineType},
+	{"cpu-topology", checkTopology},
+	{"max-sockets", checkMaxSockets},
+	{"cpu-model", checkCPUModel},
+	{"cpu-features", checkCPUFeatures},
+	{"dedicated-cpus", checkDedicated},
+	{"own-cpus", checkOwnCPUs},
+	{"numa", checkNUMA},
+	{"io-threads", checkIOThreads},
+	{"reboot-policy", checkRebootPolicy},
+}
+
+func checkArchitecture(k *checker) {
+	if _, known := architectures[k.arch]; !known {
+		k.invalid(atSpec.Child("architecture"), k.arch, "is no architecture of guests", "use amd64, arm64 or s390x")
+	}
+}
+
+func checkMachineType(k *checker) {
+	if k.domain.Machine == nil || k.domain.Machine.Type == "" || k.domain.Machine.Type == k.config.machine(k.arch) {
+		return
+	}
+	patterns := k.config.EmulatedMachines[k.arch]
+	if patterns == nil {
+		patterns = traitsOf(k.arch).machines
+	}
+	machine := k.domain.Machine.Type
+	if !slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, machine); return ok && err == nil }) {
+		k.invalid(atDomain.Child("machine", "type"), machine, "is not emulated for "+k.arch+" in this cluster", "use one that matches "+strings.Join(patterns, " or "))
+	}
+}
+
+// maxCPUs is a hundred times what hypervisors run.
+const maxCPUs = 1 << 20
+
+// countCPUs is how many CPUs a topology has, 0 if it says nothing; what is beyond any machine is not told apart.
+func countCPUs(cpu *v1.CPU) int64 {
+	count, given := int64(1), false
+	for _, n := range []uint32{cpu.Sockets, cpu.Cores, cpu.Threads} {
+		if n > 0 {
+			count, given = min(count*int64(n), maxCPUs+1), true
+		}
+	}
+	if !given {
+		return 0
+	}
+	return count
+}
+
+func checkTopology(k *checker) {
+	cpu := k.domain.CPU
+	if cpu == nil {
+		return
+	}
+	count := countCPUs(cpu)
+	if count > maxCPUs {
+		k.invalid(atCPU, fmt.Sprintf("%d sockets of %d cores of %d threads", cpu.Sockets, cpu.Cores, cpu.Threads),
+			fmt.Sprintf("are more than %d CPUs", maxCPUs), "use a smaller topology")
+	}
+	if count > 0 {
+		return
+	}
+	for _, l := range []struct {
+		at    *field.Path
+		value int64
+	}{
+		{atResources.Child("limits", "cpu"), k.domain.Resources.Limits.Cpu().Value()},
+		{atResources.Child("requests", "cpu"), k.domain.Resources.Requests.Cpu().Value()},
+	} {
+		if l.value > maxCPUs {
+			k.invalid(l.at, l.value, fmt.Sprintf("are more than %d CPUs", maxCPUs), "use fewer")
+		}
+	}
+}
+
+func checkMaxSockets(k *checker) {
+	if cpu := k.domain.CPU; cpu != nil && cpu.MaxSockets > 0 && cpu.MaxSockets < max(cpu.Sockets, 1) {
+		k.invalid(atCPU.Child("maxSockets"), cpu.MaxSockets, fmt.Sprintf("is below the %d sockets of the guest", max(cpu.Sockets, 1)),
+			"raise it, or leave it out")
+	}
+}
+
+func checkCPUModel(k *checker) {
+	if cpu := k.domain.CPU; cpu != nil && cpu.Model != "" {
+		k.text(atCPU.Child("model"), cpu.Model, labelPart(v1.CPUModelLabel), "name a model of libvirt, host-model or host-passthrough")
+	}
+}
+
+// labelPart makes a rule for what becomes the part of a label's key after a prefix.
+func labelPart(prefix string) func(string) []string {
+	return func(s string) []string { return validation.IsQualifiedName(prefix + s) }
+}
+
+func checkCPUFeatures(k *checker) {
+	if k.domain.CPU == nil {
+		return
+	}
+	taken, at := names{}, atCPU.Child("features")
+	for i, f := range k.domain.CPU.Features {
+		k.text(at.Index(i).Child("name"), f.Name, labelPart(v1.CPUFeatureLabel), "name a feature of libvirt, such as aes")
+		taken.take(k, at.Index(i).Child("name"), f.Name)
+		oneOf(k, at.Index(i).Child("policy"), f.Policy, "force", "require", "optional", "disable", "forbid")
+	}
+}
+
+// checkDedicated finds dedicated CPUs of which a node would hand out none: it does so for whole CPUs that are requested and
+// limited alike. A topology says how many there are, so requests may be left out then.
+func checkDedicated(k *checker) {
+	cpu := k.domain.CPU
+	if cpu == nil || !cpu.DedicatedCPUPlacement {
+		return
+	}
+	request, limit := k.domain.Resources.Requests.Cpu(), k.domain.Resources.Limits.Cpu()
+	atRequest, atLimit := atResources.Child("requests", "cpu"), atResources.Child("limits", "cpu")
+	if request.MilliValue()%1000 != 0 {
+		k.invalid(atRequest, request.String(), "is no whole number of CPUs, which dedicated ones are", "use a whole number")
+	}
+	if limit.MilliValue()%1000 != 0 {
+		k.invalid(atLimit, limit.String(), "is no whole number of CPUs, which dedicated ones are", "use a whole number")
+	}
+	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) != 0 {
+		k.invalid(atRequest, request.String(), "of dedicated CPUs differs from the limit of "+limit.String(), "make them equal")
+	}
+	if count := countCPUs(cpu); count > 0 && !limit.IsZero() && limit.Value() != count {
+		k.invalid(atLimit, limit.String(), fmt.Sprintf("differs from the %d dedicated CPUs of the topology", count), "make them equal, or leave one out")
+	}
+}
+
+func checkOwnCPUs(k *checker) {
+	cpu := k.domain.CPU
+	if cpu == nil || cpu.DedicatedCPUPlacement {
+		return
+	}
+	const reason, remedy = "needs CPUs of the guest's own", "set spec.domain.cpu.dedicatedCpuPlacement, or remove it"
+	if cpu.IsolateEmulatorThread {
+		k.invalid(atCPU.Child("isolateEmulatorThread"), true, reason, remedy)
+	}
+	if cpu.Realtime != nil {
+		k.invalid(atCPU.Child("realtime"), cpu.Realtime.Mask, reason, remedy)
+	}
+	if cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil {
+		k.invalid(atCPU.Child("numa", "guestMappingPassthrough"), "{}", reason, remedy)
+	}
+}
+
+func checkNUMA(k *checker) {
+	cpu := k.domain.CPU
+	if cpu == nil || cpu.NUMA == nil || cpu.NUMA.GuestMappingPassthrough == nil {
+		return
+	}
+	at := atCPU.Child("numa", "guestMappingPassthrough")
+	if k.domain.Memory == nil || k.domain.Memory.Hugepages == nil {
+		k.invalid(at, "{}", "needs huge pages", "set spec.domain.memory.hugepages, or remove it")
+	}
+	if k.arch == s390x {
+		k.invalid(at, "{}", "guests of s390x have no NUMA nodes", "remove it")
+	}
+}
+
+// maxThreads is what the converter of the domain allows.
+const maxThreads = 1024
+
+func checkIOThreads(k *checker) {
+	at := atDomain.Child("ioThreadsPolicy")
+	p, threads := k.domain.IOThreadsPolicy, k.domain.IOThreads
+	if p != nil {
+		oneOf(k, at, *p, v1.IOThreadsPolicyShared, v1.IOThreadsPolicyAuto, v1.IOThreadsPolicySupplementalPool)
+	}
+	at = atDomain.Child("ioThreads", "supplementalPoolThreadCount")
+	pool := p != nil && *p == v1.IOThreadsPolicySupplementalPool
+	counted := threads != nil && threads.SupplementalPoolThreadCount != nil
+	switch {
+	case pool && !counted:
+		k.required(at, "the policy needs a number of threads", "set it to 1 at least")
+	case counted && *threads.SupplementalPoolThreadCount > maxThreads:
+		k.invalid(at, *threads.SupplementalPoolThreadCount, fmt.Sprintf("is above %d", maxThreads), "ask for fewer threads")
+	case pool && *threads.SupplementalPoolThreadCount == 0:
+		k.invalid(at, 0, "is no number of threads", "set it to 1 at least")
+	}
+}
+
+func checkRebootPolicy(k *checker) {
+	if p := k.domain.RebootPolicy; p != nil {
+		oneOf(k, atDomain.Child("rebootPolicy"), *p, v1.RebootPolicyReboot, v1.RebootPolicyTerminate)
+	}
+}

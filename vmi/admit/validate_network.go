@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var networkRules = []rule{
+	{"networks", checkNetworks},
+	{"network-sources", checkNetworkSources},
+	{"one-pod-network", checkOnePodNetwork},
+	{"pod-network", checkPodNetwork},
+	{"interfaces", checkInterfaces},
+	{"bindings", checkBindings},
+	{"mac-addresses", checkMACs},
+	{"cards", checkCards},
+	{"ports", checkPorts},
+	{"dhcp-options", checkDHCP},
+}
+
+// netName is what networks and interfaces may be called: their names become parts of names of devices and of arguments.
+var netName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+
+// netNames reports names that cannot be, that are there twice or have no counterpart.
+func (k *checker) netNames(list *field.Path, all, counterparts []string, other string) {
+	taken := names{}
+	for i, name := range all {
+		at := list.Index(i).Child("name")
+		if !netName.MatchString(name) {
+			k.invalid(at, name, "is no name of a network", "use 1 to 63 letters, digits, - and _")
+		}
+		taken.take(k, at, name)
+		if !slices.Contains(counterparts, name) {
+			k.invalid(at, name, "has no counterpart", "add it to "+other+", or remove it")
+		}
+	}
+}
+
+func (k *checker) networkNames() (all []string) {
+	for i := range k.spec.Networks {
+		all = append(all, k.spec.Networks[i].Name)
+	}
+	return all
+}
+
+func (k *checker) interfaceNames() (all []string) {
+	for i := range k.devices.Interfaces {
+		all = append(all, k.devices.Interfaces[i].Name)
+	}
+	return all
+}
+
+func checkNetworks(k *checker) {
+	k.netNames(atNetworks, k.networkNames(), k.interfaceNames(), atInterfaces.String())
+}
+
+func checkInterfaces(k *checker) {
+	k.netNames(atInterfaces, k.interfaceNames(), k.networkNames(), atNetworks.String())
+}
+
+func checkNetworkSources(k *checker) {
+	for i := range k.spec.Networks {
+		n, at := &k.spec.Networks[i], atNetworks.Index(i)
+		k.only(at, chosen(alternative{"pod", n.Pod != nil}, alternative{"multus", n.Multus != nil}, alternative{"resourceClaim", n.ResourceClaim != nil}), "pod or multus")
+		switch {
+		case n.Pod != nil:
+			k.cidr(at.Child("pod", "vmNetworkCIDR"), n.Pod.VMNetworkCIDR, false)
+			k.cidr(at.Child("pod", "vmIPv6NetworkCIDR"), n.Pod.VMIPv6NetworkCIDR, true)
+		case n.Multus != nil:
+			k.attachment(at.Child("multus", "networkName"), n.Multus.NetworkName)
+		case n.ResourceClaim != nil:
+			k.gate(at.Child("resourceClaim"), true, gateNetworkDRA)
+			k.claim(at.Child("resourceClaim"), n.ResourceClaim)
+		}
+	}
+}
+
+func (k *checker) cidr(at *field.Path, text string, v6 bool) {
+	if text == "" {
+		return
+	}
+	if ip, _, err := net.ParseCIDR(text); err != nil || (ip.To4() == nil) != v6 {
+		k.invalid(at, text, "is no network of this family", "use the form 10.0.2.0/24, or fd10:0:2::/120 for IPv6")
+	}
+}
+
+// attachment reports what names no NetworkAttachmentDefinition.
+func (k *checker) attachment(at *field.Path, reference string) {
+	if reference == "" {
+		k.required(at, "is empty", "name a NetworkAttachmentDefinition")
+		return
+	}
+	const remedy = "use NAME or NAMESPACE/NAME of a NetworkAttachmentDefinition"
+	name := reference
+	if namespace, rest, qualified := strings.Cut(reference, "/"); qualified {
+		k.text(at, namespace, validation.IsDNS1123Label, remedy)
+		name = rest
+	}
+	k.text(at, name, validation.IsDNS1123Subdomain, remedy)
+}
+
+func checkOnePodNetwork(k *checker) {
+	taken := names{}
+	for i := range k.spec.Networks {
+		if n := &k.spec.Networks[i]; n.Pod != nil || n.Multus != nil && n.Multus.Default {
+			taken.take(k, atNetworks.Index(i), "network of the Pod")
+		}
+	}
+}
+
+// checkPodNetwork finds guests to which the defaults could give no network.
+func checkPodNetwork(k *checker) {
+	if binding, usable := k.config.podBinding(); !usable && wantsPodNetwork(k.spec) {
+		k.required(atInterfaces, fmt.Sprintf("the cluster's default for the network of the Pod is %s, which it does not permit", binding),
+			"name networks and interfaces, or set "+atDevices.Child("autoattachPodInterface").String()+" to false")
+	}
+}
+
+func bindings(i *v1.Interface) []string {
+	return chosen(
+		alternative{"bridge", i.Bridge != nil}, alternative{"masquerade", i.Masquerade != nil}, alternative{"sriov", i.SRIOV != nil},
+		alternative{"passtBinding", i.PasstBinding != nil}, alternative{"binding", i.Binding != nil},
+		alternative{"slirp", i.DeprecatedSlirp != nil}, alternative{"macvtap", i.DeprecatedMacvtap != nil},
+		alternative{"passt", i.DeprecatedPasst != nil},
+	)
+}
+
+func isBridge(i *v1.Interface) bool { return i.Bridge != nil || len(bindings(i)) == 0 }
+
+func checkBindings(k *checker) {
+	onPod, networks := map[string]bool{}, map[string]bool{}
+	for i := range k.spec.Networks {
+		networks[k.spec.Networks[i].Name] = true
+		onPod[k.spec.Networks[i].Name] = k.spec.Networks[i].Pod != nil
+	}
+	for i := range k.devices.Interfaces {
+		in, at := &k.devices.Interfaces[i], atInterfaces.Index(i)
+		all := bindings(in)
+		if len(all) > 1 {
+			k.only(at, all, "")
+			continue
+		}
+		k.binding(at.Child(slices.Concat(all, []string{"bridge"})[0]), in, onPod[in.Name], networks[in.Name])
+	}
+}
+
+// binding checks the only binding of an interface, which is a bridge if it has none.
+func (k *checker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
+	switch {
+	case in.DeprecatedSlirp != nil || in.DeprecatedMacvtap != nil || in.DeprecatedPasst != nil:
+		k.forbidden(at, "was removed from KubeVirt", "use masquerade, bridge or passtBinding")
+	case in.Binding != nil:
+		k.plugin(at.Child("name"), in.Binding.Name)
+	case in.SRIOV != nil && onPod:
+		k.invalid(at, "{}", "is for networks of multus", "use masquerade")
+	case isBridge(in) && onPod && k.config.ForbidPodBridge:
+		k.forbidden(at, "the cluster permits no bridge to the network of the Pod", "use masquerade")
+	case known && !onPod:
+		k.secondary(at, in)
+	}
+}
+
+// secondary reports bindings that translate addresses, which only the network of the Pod needs.
+func (k *checker) secondary(at *field.Path, in *v1.Interface) {
+	if in.Masquerade != nil || in.PasstBinding != nil {
+		k.invalid(at, "{}", "is for the network of the Pod", "use bridge, or make the network pod")
+	}
+}
+
+func (k *checker) plugin(at *field.Path, name string) {
+	if _, registered := k.config.NetworkBindings[name]; !registered {
+		k.invalid(at, name, "is no binding plugin of this cluster", "register it in spec.configuration.network.binding of the KubeVirt object")
+	}
+}
+
+func checkMACs(k *checker) {
+	taken := names{}
+	for i := range k.devices.Interfaces {
+		at, mac := atInterfaces.Index(i).Child("macAddress"), k.devices.Interfaces[i].MacAddress
+		if mac == "" {
+			continue
+		}
+		hw, err := net.ParseMAC(mac)
+		switch {
+		case err != nil || len(hw) != 6:
+			k.invalid(at, mac, "is no MAC address", "use the form 02:00:00:12:34:56")
+		case hw[0]&1 != 0:
+			k.invalid(at, mac, "is a multicast address", "make the first byte even")
+		default:
+			taken.take(k, at, hw.String())
+		}
+	}
+}
+
+const maxACPIIndex = 16*1024 - 1
+
+func checkCards(k *checker) {
+	taken := names{}
+	for i := range k.devices.Interfaces {
+		in, at := &k.devices.Interfaces[i], atInterfaces.Index(i)
+		oneOf(k, at.Child("model"), in.Model, "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
+		if in.PciAddress != "" && !pciForm.MatchString(in.PciAddress) {
+			k.invalid(at.Child("pciAddress"), in.PciAddress, "is no PCI address", pciRemedy)
+		}
+		if n := in.ACPIIndex; n < 0 || n > maxACPIIndex {
+			k.invalid(at.Child("acpiIndex"), n, "is no index", fmt.Sprintf("use 1 to %d", maxACPIIndex))
+		} else if n > 0 {
+			taken.take(k, at.Child("acpiIndex"), fmt.Sprint(n))
+		}
+		oneOf(k, at.Child("state"), in.State, v1.InterfaceStateLinkUp, v1.InterfaceStateLinkDown, v1.InterfaceStateAbsent)
+		if in.SRIOV != nil && in.State == v1.InterfaceStateLinkDown {
+			k.invalid(at.Child("state"), in.State, "the link of a virtual function cannot be switched", "use up or absent")
+		}
+	}
+}
+
+func checkPorts(k *checker) {
+	taken := names{}
+	for i := range k.devices.Interfaces {
+		in, list := &k.devices.Interfaces[i], atInterfaces.Index(i).Child("ports")
+		for j, p := range in.Ports {
+			at := list.Index(j)
+			oneOf(k, at.Child("protocol"), p.Protocol, string(corev1.ProtocolTCP), string(corev1.ProtocolUDP), string(corev1.ProtocolSCTP))
+			k.port(at.Child("port"), p.Port)
+			if p.Name != "" {
+				k.text(at.Child("name"), p.Name, validation.IsValidPortName, "use at most 15 lower case letters, digits and dashes")
+				taken.take(k, at.Child("name"), p.Name)
+			}
+		}
+		list = atInterfaces.Index(i).Child("portRanges")
+		if len(in.PortRanges) > 0 && (len(in.Ports) > 0 || in.Masquerade == nil) {
+			k.invalid(list, len(in.PortRanges), "are for masquerade, and not beside ports", "name the ports in ports")
+		}
+		for j, r := range in.PortRanges {
+			k.port(list.Index(j).Child("start"), r.Start)
+			k.port(list.Index(j).Child("end"), r.End)
+			if r.End < r.Start {
+				k.invalid(list.Index(j).Child("end"), r.End, fmt.Sprintf("is below the start, %d", r.Start), "swap them")
+			}
+		}
+	}
+}
+
+func (k *checker) port(at *field.Path, port int32) {
+	if port < 1 || port > math.MaxUint16 {
+		k.invalid(at, port, "is no port", "use 1 to 65535")
+	}
+}
+
+func checkDHCP(k *checker) {
+	for i := range k.devices.Interfaces {
+		o, at := k.devices.Interfaces[i].DHCPOptions, atInterfaces.Index(i).Child("dhcpOptions")
+		if o == nil {
+			continue
+		}
+		for j, server := range o.NTPServers {
+			if ip := net.ParseIP(server); ip == nil || ip.To4() == nil {
+				k.invalid(at.Child("ntpServers").Index(j), server, "is no IPv4 address", "use one such as 10.0.0.123")
+			}
+		}
+		options := map[int]bool{}
+		for j, p := range o.PrivateOptions {
+			if p.Option < 224 || p.Option > 254 || options[p.Option] {
+				k.invalid(at.Child("privateOptions").Index(j).Child("option"), p.Option, "is no private option, or there twice", "use each of 224 to 254 once")
+			}
+			options[p.Option] = true
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var podRules = []rule{
+	{"hostname", checkHostname},
+	{"dns", checkDNS},
+	{"grace-period", checkGracePeriod},
+	{"strategies", checkStrategies},
+	{"references", checkReferences},
+	{"probes", checkProbes},
+}
+
+func checkHostname(k *checker) {
+	for _, host := range []struct{ field, name string }{{"hostname", k.spec.Hostname}, {"subdomain", k.spec.Subdomain}} {
+		if host.name != "" {
+			k.text(atSpec.Child(host.field), host.name, validation.IsDNS1123Label, useDNSLabel)
+		}
+	}
+}
+
+// Limits of the API server on a Pod's resolver.
+const (
+	maxNameservers   = 3
+	maxSearchDomains = 32
+	maxSearchChars   = 2048
+)
+
+func checkDNS(k *checker) {
+	c, at := k.spec.DNSConfig, atSpec.Child("dnsConfig")
+	oneOf(k, atSpec.Child("dnsPolicy"), k.spec.DNSPolicy, corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
+	if k.spec.DNSPolicy == corev1.DNSNone && (c == nil || len(c.Nameservers) == 0) {
+		k.required(at.Child("nameservers"), "dnsPolicy None leaves no other", "add one, or use another dnsPolicy")
+	}
+	if c == nil {
+		return
+	}
+	if n := len(c.Nameservers); n > maxNameservers {
+		k.invalid(at.Child("nameservers"), n, "are too many", fmt.Sprintf("use %d at most", maxNameservers))
+	}
+	for i, server := range c.Nameservers {
+		if net.ParseIP(server) == nil {
+			k.invalid(at.Child("nameservers").Index(i), server, "is no IP address", "use one such as 10.0.0.10")
+		}
+	}
+	k.searches(at.Child("searches"), c.Searches)
+	for i, option := range c.Options {
+		if option.Name == "" {
+			k.required(at.Child("options").Index(i).Child("name"), "is empty", "name the option, such as ndots")
+		}
+	}
+}
+
+func (k *checker) searches(at *field.Path, domains []string) {
+	if n := len(domains); n > maxSearchDomains || len(strings.Join(domains, " ")) > maxSearchChars {
+		k.invalid(at, n, "are too many", fmt.Sprintf("use %d at most, with %d characters in all", maxSearchDomains, maxSearchChars))
+	}
+	for i, domain := range domains {
+		if domain != "." {
+			k.text(at.Index(i), strings.TrimSuffix(domain, "."), validation.IsDNS1123SubdomainWithUnderscore, useDNSName)
+		}
+	}
+}
+
+// graceMargin is what a Pod gets beyond the grace period of its guest.
+const graceMargin = 60
+
+func checkGracePeriod(k *checker) {
+	if g := k.spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt64-graceMargin) {
+		k.invalid(atSpec.Child("terminationGracePeriodSeconds"), *g, "is no time", "use 0 or more seconds")
+	}
+}
+
+func checkStrategies(k *checker) {
+	if e := k.spec.EvictionStrategy; e != nil {
+		oneOf(k, atSpec.Child("evictionStrategy"), *e,
+			v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrate, v1.EvictionStrategyLiveMigrateIfPossible, v1.EvictionStrategyExternal)
+	}
+	if s := k.spec.StartStrategy; s != nil {
+		oneOf(k, atSpec.Child("startStrategy"), *s, v1.StartStrategyPaused)
+	}
+}
+
+func checkReferences(k *checker) {
+	for _, ref := range []struct{ field, name string }{
+		{"priorityClassName", k.spec.PriorityClassName}, {"serviceAccountName", k.spec.ServiceAccountName},
+		{"schedulerName", k.spec.SchedulerName},
+	} {
+		if ref.name != "" {
+			k.text(atSpec.Child(ref.field), ref.name, validation.IsDNS1123Subdomain, useDNSName)
+		}
+	}
+}
+
+func checkProbes(k *checker) {
+	k.probe(atSpec.Child("readinessProbe"), k.spec.ReadinessProbe)
+	k.probe(atSpec.Child("livenessProbe"), k.spec.LivenessProbe)
+	if p := k.spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
+		k.invalid(atSpec.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "is above 1", "leave it out: one success shows that the guest lives")
+	}
+}
+
+// probe lets numbers that are too low be replaced by defaults, as the API does, but for the delay.
+func (k *checker) probe(at *field.Path, p *v1.Probe) {
+	if p == nil {
+		return
+	}
+	k.only(at, chosen(alternative{"exec", p.Exec != nil}, alternative{"guestAgentPing", p.GuestAgentPing != nil},
+		alternative{"httpGet", p.HTTPGet != nil}, alternative{"tcpSocket", p.TCPSocket != nil}), "exec, guestAgentPing, httpGet or tcpSocket")
+	const most = math.MaxInt32 / 2 // what is added to the times of the guest fits
+	for _, t := range []struct {
+		field string
+		least int32
+		value int32
+	}{{"initialDelaySeconds", 0, p.InitialDelaySeconds}, {"timeoutSeconds", math.MinInt32, p.TimeoutSeconds}} {
+		if t.value < t.least || t.value > most {
+			k.invalid(at.Child(t.field), t.value, "is no time", "use 0 or more seconds")
+		}
+	}
+	if p.Exec != nil && len(p.Exec.Command) == 0 {
+		k.required(at.Child("exec", "command"), "is empty", "name the program to run in the guest")
+	}
+	if p.TCPSocket != nil {
+		k.probePort(at.Child("tcpSocket", "port"), p.TCPSocket.Port)
+	}
+	if p.HTTPGet != nil {
+		k.probePort(at.Child("httpGet", "port"), p.HTTPGet.Port)
+		oneOf(k, at.Child("httpGet", "scheme"), p.HTTPGet.Scheme, corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+		for i, header := range p.HTTPGet.HTTPHeaders {
+			k.text(at.Child("httpGet", "httpHeaders").Index(i).Child("name"), header.Name, validation.IsHTTPHeaderName, "use letters, digits and dashes")
+		}
+	}
+}
+
+func (k *checker) probePort(at *field.Path, port intstr.IntOrString) {
+	if port.Type == intstr.String {
+		k.text(at, port.StrVal, validation.IsValidPortName, "use the name of a port, or a number from 1 to 65535")
+		return
+	}
+	k.port(at, port.IntVal)
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var resourceRules = []rule{
+	{"memory", checkMemory},
+	{"hugepages", checkHugepages},
+	{"max-guest", checkMaxGuest},
+	{"reserved-overhead", checkReservedOverhead},
+	{"requests-and-limits", checkRequestsAndLimits},
+	{"extended-resources", checkExtendedResources},
+}
+
+// minMemory is the least that libvirt gives a guest; no machine addresses more than maxBytes.
+const (
+	minMemory = 1 << 20
+	maxBytes  = 1 << 60
+)
+
+// size reports an amount of memory that no guest can have.
+func (k *checker) size(at *field.Path, q *resource.Quantity, least int64) {
+	switch {
+	case q.CmpInt64(least) < 0:
+		k.invalid(at, q.String(), "is too little", fmt.Sprintf("give it %s at least", resource.NewQuantity(least, resource.BinarySI)))
+	case q.CmpInt64(maxBytes) > 0:
+		k.invalid(at, q.String(), "is more than a node can have", "lower it")
+	}
+}
+
+// memoryPath is where a guest says how much memory it has.
+func (k *checker) memoryPath() *field.Path {
+	switch {
+	case k.domain.Memory != nil && k.domain.Memory.Guest != nil:
+		return atMemory.Child("guest")
+	case !k.domain.Resources.Requests.Memory().IsZero():
+		return atResources.Child("requests", "memory")
+	case !k.domain.Resources.Limits.Memory().IsZero():
+		return atResources.Child("limits", "memory")
+	default:
+		return atMemory.Child("hugepages", "pageSize")
+	}
+}
+
+func checkMemory(k *checker) {
+	guest := memoryOf(k.domain)
+	if guest == nil {
+		k.required(atMemory.Child("guest"), "the guest has no memory", "set it, or "+atResources.Child("requests", "memory").String())
+		return
+	}
+	k.size(k.memoryPath(), guest, minMemory)
+	if limit := k.domain.Resources.Limits.Memory(); !limit.IsZero() && guest.Cmp(*limit) > 0 {
+		k.invalid(k.memoryPath(), guest.String(), "is above the memory limit of "+limit.String(), "raise the limit, or lower it")
+	}
+}
+
+func checkHugepages(k *checker) {
+	if k.domain.Memory == nil || k.domain.Memory.Hugepages == nil {
+		return
+	}
+	at, text := atMemory.Child("hugepages", "pageSize"), k.domain.Memory.Hugepages.PageSize
+	const remedy = "use a size the nodes have, such as 2Mi or 1Gi"
+	page, err := resource.ParseQuantity(text)
+	if err != nil || page.Sign() <= 0 || page.CmpInt64(maxBytes) > 0 || page.Value() <= 0 {
+		k.invalid(at, text, "is no size of a page", remedy)
+		return
+	}
+	k.text(at, corev1.ResourceHugePagesPrefix+text, validation.IsQualifiedName, remedy)
+	guest := memoryOf(k.domain)
+	if guest != nil && guest.Value()%page.Value() != 0 {
+		k.invalid(k.memoryPath(), guest.String(), "is no whole number of pages of "+text, "make it a multiple")
+	}
+	if request := k.domain.Resources.Requests.Memory(); guest != nil && !request.IsZero() && request.Cmp(*guest) < 0 {
+		k.invalid(atResources.Child("requests", "memory"), request.String(), "is below the guest's memory, which huge pages do not share",
+			"make it "+guest.String()+", or leave it out")
+	}
+}
+
+func checkMaxGuest(k *checker) {
+	guest := memoryOf(k.domain)
+	if k.domain.Memory == nil || k.domain.Memory.MaxGuest == nil || guest == nil {
+		return
+	}
+	most, at := k.domain.Memory.MaxGuest, atMemory.Child("maxGuest")
+	k.size(at, most, minMemory)
+	if most.Cmp(*guest) < 0 {
+		k.invalid(at, most.String(), "is below the guest's memory of "+guest.String(), "raise it, or leave it out")
+	}
+}
+
+func checkReservedOverhead(k *checker) {
+	if k.domain.Memory == nil || k.domain.Memory.ReservedOverhead == nil {
+		return
+	}
+	r, at := k.domain.Memory.ReservedOverhead, atMemory.Child("reservedOverhead")
+	if r.AddedOverhead != nil {
+		k.size(at.Child("addedOverhead"), r.AddedOverhead, 0)
+	}
+	if r.MemLock != nil {
+		oneOf(k, at.Child("memLock"), *r.MemLock, v1.MemLockRequired, v1.MemLockNotRequired)
+	}
+}
+
+func sortedNames(lists ...corev1.ResourceList) []corev1.ResourceName {
+	all := map[corev1.ResourceName]bool{}
+	for _, list := range lists {
+		for name := range list {
+			all[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+func atResource(list string, name corev1.ResourceName) *field.Path {
+	if standard(name) && name != corev1.ResourceEphemeralStorage {
+		return atResources.Child(list, string(name))
+	}
+	return atResources.Child(list).Key(string(name))
+}
+
+// standard resources are those that a container may have more of than it requests.
+func standard(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
+}
+
+// amounts reports those that no node can have.
+func (k *checker) amounts(list string, amounts corev1.ResourceList) {
+	for _, name := range sortedNames(amounts) {
+		q, most := amounts[name], int64(maxBytes)
+		if name == corev1.ResourceCPU {
+			most = maxCPUs
+		}
+		if q.Sign() < 0 || q.CmpInt64(most) > 0 {
+			k.invalid(atResource(list, name), q.String(), "is no amount that a node can have", "use a positive one that a node has")
+		}
+	}
+}
+
+func checkRequestsAndLimits(k *checker) {
+	r := &k.domain.Resources
+	k.amounts("requests", r.Requests)
+	k.amounts("limits", r.Limits)
+	for _, name := range sortedNames(r.Requests) {
+		request, limit := r.Requests[name], r.Limits[name]
+		if standard(name) && !limit.IsZero() && request.Cmp(limit) > 0 {
+			k.invalid(atResource("requests", name), request.String(), "is above the limit of "+limit.String(), "raise the limit, or lower the request")
+		}
+	}
+}
+
+// devicePrefix is of the devices that the launcher asks for by itself.
+const devicePrefix = "devices.kubevirt.io/"
+
+// checkExtendedResources finds amounts of resources that nobody can have more of than asked for.
+func checkExtendedResources(k *checker) {
+	r := &k.domain.Resources
+	for _, name := range sortedNames(r.Requests, r.Limits) {
+		if standard(name) {
+			continue
+		}
+		request, requested := r.Requests[name]
+		limit, limited := r.Limits[name]
+		list, q := "limits", limit
+		if requested {
+			list, q = "requests", request
+		}
+		at := atResource(list, name)
+		k.text(at, string(name), validation.IsQualifiedName, "use a name such as example.com/card")
+		switch {
+		case strings.HasPrefix(string(name), devicePrefix):
+			k.invalid(at, q.String(), "is a device that the launcher asks for by itself", "remove it")
+		case !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+			k.invalid(at, q.String(), "is no resource of a container", "use cpu, memory, ephemeral-storage, hugepages-SIZE or a device such as example.com/card")
+		case requested && (!limited || request.Cmp(limit) != 0):
+			k.invalid(at, q.String(), "differs from the limit, which this resource does not allow", "make them equal")
+		case q.MilliValue()%1000 != 0:
+			k.invalid(at, q.String(), "is no whole amount", "use a whole one")
+		}
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+var schedulingRules = []rule{
+	{"node-selector", checkNodeSelector},
+	{"tolerations", checkTolerations},
+	{"spread", checkSpread},
+	{"node-affinity", checkNodeAffinity},
+	{"pod-affinity", checkPodAffinity},
+}
+
+func checkNodeSelector(k *checker) {
+	at := atSpec.Child("nodeSelector")
+	for _, key := range slices.Sorted(maps.Keys(k.spec.NodeSelector)) {
+		k.text(at, key, validation.IsQualifiedName, useKey)
+		k.text(at.Key(key), k.spec.NodeSelector[key], validation.IsValidLabelValue, useLabel)
+	}
+}
+
+func checkTolerations(k *checker) {
+	for i := range k.spec.Tolerations {
+		t, at := &k.spec.Tolerations[i], atSpec.Child("tolerations").Index(i)
+		if t.Key == "" && t.Operator != corev1.TolerationOpExists {
+			k.invalid(at.Child("operator"), t.Operator, "needs a key", "use Exists to tolerate everything, or name a key")
+		}
+		if t.Key != "" {
+			k.text(at.Child("key"), t.Key, validation.IsQualifiedName, useKey)
+		}
+		oneOf(k, at.Child("operator"), t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
+		k.tolerated(at.Child("value"), t)
+		oneOf(k, at.Child("effect"), t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
+			k.invalid(at.Child("tolerationSeconds"), *t.TolerationSeconds, "has a meaning for effect NoExecute only", "use that, or remove the seconds")
+		}
+	}
+}
+
+func (k *checker) tolerated(at *field.Path, t *corev1.Toleration) {
+	switch t.Operator {
+	case "", corev1.TolerationOpEqual:
+		k.text(at, t.Value, validation.IsValidLabelValue, useLabel)
+	case corev1.TolerationOpExists:
+		if t.Value != "" {
+			k.invalid(at, t.Value, "is not asked for by Exists", "remove it, or use Equal")
+		}
+	case corev1.TolerationOpLt, corev1.TolerationOpGt:
+		if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
+			k.invalid(at, t.Value, "is no number", "use a whole number")
+		}
+	}
+}
+
+func checkSpread(k *checker) {
+	for i := range k.spec.TopologySpreadConstraints {
+		c, at := &k.spec.TopologySpreadConstraints[i], atSpec.Child("topologySpreadConstraints").Index(i)
+		if c.MaxSkew < 1 {
+			k.invalid(at.Child("maxSkew"), c.MaxSkew, "is not positive", "use 1 or more")
+		}
+		k.text(at.Child("topologyKey"), c.TopologyKey, validation.IsQualifiedName, "name a label of nodes, such as topology.kubernetes.io/zone")
+		if w := c.WhenUnsatisfiable; w == "" {
+			k.required(at.Child("whenUnsatisfiable"), "is empty", "use DoNotSchedule or ScheduleAnyway")
+		} else {
+			oneOf(k, at.Child("whenUnsatisfiable"), w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+		}
+		if c.MinDomains != nil && (*c.MinDomains < 1 || c.WhenUnsatisfiable != corev1.DoNotSchedule) {
+			k.invalid(at.Child("minDomains"), *c.MinDomains, "is not positive, or not with DoNotSchedule", "use 1 or more, with DoNotSchedule")
+		}
+		k.selector(at.Child("labelSelector"), c.LabelSelector)
+	}
+}
+
+// selector reports what Kubernetes finds wrong with a selector of labels.
+func (k *checker) selector(at *field.Path, s *metav1.LabelSelector) {
+	for _, err := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at) {
+		err.Detail += " (correct the selector, or remove it)"
+		k.errs = append(k.errs, err)
+	}
+}
+
+func checkNodeAffinity(k *checker) {
+	if k.spec.Affinity == nil || k.spec.Affinity.NodeAffinity == nil {
+		return
+	}
+	a, at := k.spec.Affinity.NodeAffinity, atSpec.Child("affinity", "nodeAffinity")
+	if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+		at := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+		if len(r.NodeSelectorTerms) == 0 {
+			k.required(at, "is empty", "add a term, or remove the affinity")
+		}
+		for i := range r.NodeSelectorTerms {
+			k.nodeTerm(at.Index(i), &r.NodeSelectorTerms[i])
+		}
+	}
+	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
+		p, at := &a.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
+		k.weight(at, p.Weight)
+		k.nodeTerm(at.Child("preference"), &p.Preference)
+	}
+}
+
+func (k *checker) weight(at *field.Path, weight int32) {
+	if weight < 1 || weight > 100 {
+		k.invalid(at.Child("weight"), weight, "is no weight", "use 1 to 100")
+	}
+}
+
+func (k *checker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) {
+	for i := range t.MatchExpressions {
+		r, at := &t.MatchExpressions[i], at.Child("matchExpressions").Index(i)
+		k.text(at.Child("key"), r.Key, validation.IsQualifiedName, useKey)
+		n, fits := len(r.Values), true
+		switch r.Operator {
+		case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
+			fits = n > 0
+		case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
+			fits = n == 0
+		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+			fits = n == 1
+		default:
+			k.invalid(at.Child("operator"), r.Operator, "is unknown", "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
+		}
+		if !fits {
+			k.invalid(at.Child("values"), n, "is no number of values for "+string(r.Operator), "use one or more for In and NotIn, one for Gt and Lt, none otherwise")
+		}
+	}
+}
+
+func checkPodAffinity(k *checker) {
+	if a := k.spec.Affinity; a != nil && a.PodAffinity != nil {
+		k.podTerms(atSpec.Child("affinity", "podAffinity"), a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if a := k.spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+		k.podTerms(atSpec.Child("affinity", "podAntiAffinity"), a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+func (k *checker) podTerms(at *field.Path, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+	term := func(at *field.Path, t *corev1.PodAffinityTerm) {
+		k.text(at.Child("topologyKey"), t.TopologyKey, validation.IsQualifiedName, "name a label of nodes, such as kubernetes.io/hostname")
+		k.selector(at.Child("labelSelector"), t.LabelSelector)
+		k.selector(at.Child("namespaceSelector"), t.NamespaceSelector)
+		for i, namespace := range t.Namespaces {
+			k.text(at.Child("namespaces").Index(i), namespace, validation.IsDNS1123Label, useDNSLabel)
+		}
+	}
+	for i := range required {
+		term(at.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), &required[i])
+	}
+	for i := range preferred {
+		at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
+		k.weight(at, preferred[i].Weight)
+		term(at.Child("podAffinityTerm"), &preferred[i].PodAffinityTerm)
+	}
+}

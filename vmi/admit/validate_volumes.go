@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+var volumeRules = []rule{
+	{"volume-names", checkVolumeNames},
+	{"volume-sources", checkVolumeSources},
+	{"volume-references", checkVolumeReferences},
+	{"images", checkImages},
+	{"empty-disks", checkEmptyDisks},
+	{"host-disks", checkHostDisks},
+	{"cloud-init", checkCloudInit},
+	{"downward-api", checkDownwardAPI},
+	{"downward-metrics", checkDownwardMetrics},
+	{"container-paths", checkContainerPaths},
+	{"single-volumes", checkSingleVolumes},
+	{"utility-volumes", checkUtilityVolumes},
+	{"filesystems", checkFilesystems},
+}
+
+// launcherVolumes are the names of volumes that belong to the launcher and not to the guest.
+var launcherVolumes = []string{
+	"private", "public", "sockets", "virt-bin-share-dir", "libvirt-runtime", "ephemeral-disks", "container-disks", "hotplug-disks",
+	"launcher-volume", "kernel-boot-volume", "hugepages", "hugetblfs-dir", "hook-sidecar-sockets", "kubevirt-plugin-sockets",
+	"network-info-annotation",
+}
+
+func checkVolumeNames(k *checker) {
+	taken := names{}
+	for i := range k.spec.Volumes {
+		at, name := atVolumes.Index(i).Child("name"), k.spec.Volumes[i].Name
+		k.text(at, name, validation.IsDNS1123Label, useDNSLabel)
+		taken.take(k, at, name)
+		if slices.Contains(launcherVolumes, name) {
+			k.invalid(at, name, "is a volume of the launcher itself", "choose another name")
+		}
+	}
+}
+
+func sources(s *v1.VolumeSource) []string {
+	return chosen(
+		alternative{"hostDisk", s.HostDisk != nil}, alternative{"persistentVolumeClaim", s.PersistentVolumeClaim != nil},
+		alternative{"cloudInitNoCloud", s.CloudInitNoCloud != nil}, alternative{"cloudInitConfigDrive", s.CloudInitConfigDrive != nil},
+		alternative{"sysprep", s.Sysprep != nil}, alternative{"containerDisk", s.ContainerDisk != nil},
+		alternative{"ephemeral", s.Ephemeral != nil}, alternative{"emptyDisk", s.EmptyDisk != nil},
+		alternative{"dataVolume", s.DataVolume != nil}, alternative{"configMap", s.ConfigMap != nil},
+		alternative{"secret", s.Secret != nil}, alternative{"downwardAPI", s.DownwardAPI != nil},
+		alternative{"serviceAccount", s.ServiceAccount != nil}, alternative{"downwardMetrics", s.DownwardMetrics != nil},
+		alternative{"memoryDump", s.MemoryDump != nil}, alternative{"containerPath", s.ContainerPath != nil},
+	)
+}
+
+func checkVolumeSources(k *checker) {
+	for i := range k.spec.Volumes {
+		k.only(atVolumes.Index(i), sources(&k.spec.Volumes[i].VolumeSource), "one source, such as containerDisk or persistentVolumeClaim")
+	}
+}
+
+// checkVolumeReferences finds volumes that name no object.
+func checkVolumeReferences(k *checker) {
+	for i := range k.spec.Volumes {
+		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
+		k.claims(at, s)
+		if s.ConfigMap != nil {
+			k.named(at.Child("configMap", "name"), s.ConfigMap.Name)
+		}
+		if s.Secret != nil {
+			k.named(at.Child("secret", "secretName"), s.Secret.SecretName)
+		}
+		if s.ServiceAccount != nil {
+			k.named(at.Child("serviceAccount", "serviceAccountName"), s.ServiceAccount.ServiceAccountName)
+		}
+		if s.Sysprep != nil {
+			k.sysprep(at.Child("sysprep"), s.Sysprep)
+		}
+	}
+}
+
+func (k *checker) claims(at *field.Path, s *v1.VolumeSource) {
+	if s.PersistentVolumeClaim != nil {
+		k.named(at.Child("persistentVolumeClaim", "claimName"), s.PersistentVolumeClaim.ClaimName)
+	}
+	if s.DataVolume != nil {
+		k.named(at.Child("dataVolume", "name"), s.DataVolume.Name)
+	}
+	if s.MemoryDump != nil {
+		k.named(at.Child("memoryDump", "claimName"), s.MemoryDump.ClaimName)
+	}
+	if s.Ephemeral != nil {
+		name := ""
+		if s.Ephemeral.PersistentVolumeClaim != nil {
+			name = s.Ephemeral.PersistentVolumeClaim.ClaimName
+		}
+		k.named(at.Child("ephemeral", "persistentVolumeClaim", "claimName"), name)
+	}
+}
+
+// named reports a reference to nothing, or to what cannot be.
+func (k *checker) named(at *field.Path, name string) {
+	if name == "" {
+		k.required(at, "is empty", "name what the volume is made from")
+		return
+	}
+	k.text(at, name, validation.IsDNS1123Subdomain, useDNSName)
+}
+
+func (k *checker) sysprep(at *field.Path, s *v1.SysprepSource) {
+	k.only(at, chosen(alternative{"secret", s.Secret != nil}, alternative{"configMap", s.ConfigMap != nil}), "secret or configMap")
+	if s.Secret != nil {
+		k.named(at.Child("secret", "name"), s.Secret.Name)
+	}
+	if s.ConfigMap != nil {
+		k.named(at.Child("configMap", "name"), s.ConfigMap.Name)
+	}
+}
+
+// image reports an image that no container may have.
+func (k *checker) image(at *field.Path, reference, policy string) {
+	switch {
+	case reference == "":
+		k.required(at.Child("image"), "is empty", "name an image")
+	case strings.TrimSpace(reference) != reference:
+		k.invalid(at.Child("image"), reference, "begins or ends with white space", "remove it")
+	}
+	oneOf(k, at.Child("imagePullPolicy"), policy, string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
+}
+
+func checkImages(k *checker) {
+	for i := range k.spec.Volumes {
+		c, at := k.spec.Volumes[i].ContainerDisk, atVolumes.Index(i).Child("containerDisk")
+		if c == nil {
+			continue
+		}
+		k.image(at, c.Image, string(c.ImagePullPolicy))
+		if c.Path != "" && (!cleanPath(c.Path) || c.Path == "/") {
+			k.invalid(at.Child("path"), c.Path, "is no clean absolute path of a file", "use one such as /disk/guest.qcow2")
+		}
+	}
+}
+
+func cleanPath(p string) bool { return path.IsAbs(p) && path.Clean(p) == p }
+
+func checkEmptyDisks(k *checker) {
+	for i := range k.spec.Volumes {
+		if e := k.spec.Volumes[i].EmptyDisk; e != nil && e.Capacity.Sign() <= 0 {
+			k.invalid(atVolumes.Index(i).Child("emptyDisk", "capacity"), e.Capacity.String(), "is no size", "give one such as 1Gi")
+		}
+	}
+}
+
+// checkHostDisks keeps guests away from the files of nodes unless the cluster allows it.
+func checkHostDisks(k *checker) {
+	for i := range k.spec.Volumes {
+		h, at := k.spec.Volumes[i].HostDisk, atVolumes.Index(i).Child("hostDisk")
+		if h == nil {
+			continue
+		}
+		k.gate(at, true, gateHostDisk)
+		if !cleanPath(h.Path) || path.Dir(h.Path) == "/" {
+			k.invalid(at.Child("path"), h.Path, "is no clean absolute path of a file in a folder", "use one such as /srv/disks/vm.img")
+		}
+		oneOf(k, at.Child("type"), h.Type, v1.HostDiskExists, v1.HostDiskExistsOrCreate)
+		if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
+			k.invalid(at.Child("capacity"), h.Capacity.String(), "is no size of a disk to create", "give one such as 1Gi")
+		}
+	}
+}
+
+func checkDownwardAPI(k *checker) {
+	for i := range k.spec.Volumes {
+		source := k.spec.Volumes[i].DownwardAPI
+		if source == nil {
+			continue
+		}
+		taken := names{}
+		for j := range source.Fields {
+			f, at := &source.Fields[j], atVolumes.Index(i).Child("downwardAPI", "fields").Index(j)
+			if f.Path == "" || path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == ".." || strings.HasPrefix(f.Path, "../") {
+				k.invalid(at.Child("path"), f.Path, "is no clean relative path", "name a file in the volume, such as labels")
+			}
+			taken.take(k, at.Child("path"), f.Path)
+			k.only(at, chosen(alternative{"fieldRef", f.FieldRef != nil}, alternative{"resourceFieldRef", f.ResourceFieldRef != nil}), "fieldRef or resourceFieldRef")
+		}
+	}
+}
+
+func checkDownwardMetrics(k *checker) {
+	for i := range k.spec.Volumes {
+		k.gate(atVolumes.Index(i).Child("downwardMetrics"), k.spec.Volumes[i].DownwardMetrics != nil, gateDownwardMetrics)
+	}
+	k.gate(atDevices.Child("downwardMetrics"), k.devices.DownwardMetrics != nil, gateDownwardMetrics)
+}
+
+func checkContainerPaths(k *checker) {
+	for i := range k.spec.Volumes {
+		v := &k.spec.Volumes[i]
+		c, at := v.ContainerPath, atVolumes.Index(i).Child("containerPath")
+		if c == nil {
+			continue
+		}
+		k.gate(at, true, gateContainerPaths)
+		if !cleanPath(c.Path) || strings.Contains(c.Path, "..") {
+			k.invalid(at.Child("path"), c.Path, "is no clean absolute path", "use a path of the compute container, without .. and without a slash at its end")
+		}
+		if isFalse(c.ReadOnly) {
+			k.invalid(at.Child("readOnly"), false, "would let the guest change the launcher's files", "set it to true")
+		}
+		if !slices.ContainsFunc(k.devices.Filesystems, func(fs v1.Filesystem) bool { return fs.Name == v.Name }) {
+			k.invalid(at, c.Path, "is not shared with the guest", "add "+v.Name+" to "+atDevices.Child("filesystems").String())
+		}
+	}
+}
+
+// checkSingleVolumes finds a second volume of a kind of which a guest has one.
+func checkSingleVolumes(k *checker) {
+	metrics, accounts, dumps := names{}, names{}, names{}
+	for i := range k.spec.Volumes {
+		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
+		if s.DownwardMetrics != nil {
+			metrics.take(k, at, "downwardMetrics")
+		}
+		if s.ServiceAccount != nil {
+			accounts.take(k, at, "serviceAccount")
+		}
+		if s.MemoryDump != nil {
+			dumps.take(k, at, "memoryDump")
+		}
+	}
+}
+
+func checkUtilityVolumes(k *checker) {
+	taken := names{}
+	for i := range k.spec.Volumes {
+		taken[k.spec.Volumes[i].Name] = atVolumes.Index(i)
+	}
+	for i := range k.spec.UtilityVolumes {
+		v, at := &k.spec.UtilityVolumes[i], atSpec.Child("utilityVolumes").Index(i)
+		k.gate(at, true, gateUtilityVolumes)
+		k.text(at.Child("name"), v.Name, validation.IsDNS1123Label, useDNSLabel)
+		taken.take(k, at.Child("name"), v.Name)
+		k.named(at.Child("claimName"), v.ClaimName)
+		if v.Type != nil {
+			oneOf(k, at.Child("type"), *v.Type, v1.MemoryDump, v1.Backup)
+		}
+	}
+}
