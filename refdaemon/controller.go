@@ -21,6 +21,7 @@ import (
 // controllerOptions are the flags of "refdaemon controller".
 type controllerOptions struct {
 	process
+	admission
 	launcherImage string
 	silentAfter   time.Duration
 }
@@ -28,8 +29,9 @@ type controllerOptions struct {
 func runController(ctx context.Context, args []string, _ io.Writer) error {
 	o := controllerOptions{process: process{name: "controller"}}
 	fs := flag.NewFlagSet("refdaemon controller", flag.ContinueOnError)
-	o.flags(fs)
-	o.validate = o.check
+	o.process.flags(fs)
+	o.admission.flags(fs)
+	o.validate, o.webhooks = o.check, o.server
 	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods")
 	fs.DurationVar(&o.silentAfter, "node-silent-after", vmi.DefaultSilentAfter, "`time` without a heartbeat after which the guests of a node count as lost")
 	fs.BoolVar(&o.leader, "leader-elect", true, "let one of several replicas act at a time")
@@ -42,7 +44,7 @@ func (o *controllerOptions) check() error {
 	if o.silentAfter < 0 {
 		return fmt.Errorf("--node-silent-after %s is in the past", o.silentAfter)
 	}
-	return nil
+	return o.admission.check()
 }
 
 // add registers the controllers, one constructor after the other.
@@ -50,6 +52,7 @@ func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
 	for _, add := range []func(context.Context, ctrl.Manager) error{
 		o.addVMI,
 		o.addMigration,
+		o.addAdmission,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err

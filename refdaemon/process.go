@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
 
 // clientQPS and clientBurst are KubeVirt's limits for its controllers.
@@ -50,6 +51,8 @@ type process struct {
 	grace func() time.Duration
 	// validate looks at the flags before anything is begun; nil if any will do.
 	validate func() error
+	// webhooks serves what an API server asks, once the flags are read; nil for nobody.
+	webhooks func() webhook.Server
 }
 
 // flags registers the common flags.
@@ -127,8 +130,13 @@ func (p *process) manager() (manager.Manager, error) {
 		d := p.grace()
 		grace = &d
 	}
+	var server webhook.Server
+	if p.webhooks != nil {
+		server = p.webhooks()
+	}
 	mgr, err := ctrl.NewManager(c, ctrl.Options{
-		Scheme: scheme, Logger: ctrl.Log, GracefulShutdownTimeout: grace,
+		WebhookServer: server,
+		Scheme:        scheme, Logger: ctrl.Log, GracefulShutdownTimeout: grace,
 		Metrics:                       metricsserver.Options{BindAddress: p.metrics},
 		HealthProbeBindAddress:        p.health,
 		LeaderElection:                p.leader,

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	webhookadmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/refdaemon/config/rbac"
+	"github.com/virtloom/virtloom/template/templatectrl"
+	"github.com/virtloom/virtloom/vmi/admit"
+)
+
+// groupPrefix marks those of the trusted that are groups.
+const groupPrefix = "group:"
+
+// admission serves package admit to the API server, if an address is given.
+type admission struct {
+	address string
+	certDir string
+	trusted words
+	// cluster reads the KubeVirt object; set by addAdmission.
+	cluster templatectrl.Gatherer
+}
+
+func (a *admission) flags(fs *flag.FlagSet) {
+	fs.StringVar(&a.address, "webhook-address", "0", "`address` to default and check new guests at, for the API server; 0 leaves that to others")
+	fs.StringVar(&a.certDir, "webhook-cert-dir", "", "`folder` of tls.crt and tls.key for --webhook-address; read again when they change")
+	fs.Var(&a.trusted, "webhook-trust", "`user`, or "+groupPrefix+"NAME, who may write what is the control plane's of a guest, besides virtloom's and KubeVirt's own; may be given several times")
+}
+
+func (a *admission) enabled() bool { return a.address != "" && a.address != "0" }
+
+func (a *admission) check() error {
+	if !a.enabled() {
+		if a.certDir != "" || len(a.trusted) > 0 {
+			return errors.New("--webhook-cert-dir and --webhook-trust have no meaning without --webhook-address")
+		}
+		return nil
+	}
+	if _, _, err := a.hostPort(); err != nil {
+		return fmt.Errorf("--webhook-address %q: %w; use HOST:PORT or :PORT", a.address, err)
+	}
+	if a.certDir == "" {
+		return errors.New("--webhook-address needs --webhook-cert-dir: API servers ask over TLS only")
+	}
+	return nil
+}
+
+func (a *admission) hostPort() (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(a.address)
+	if err != nil {
+		return "", 0, err
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err == nil && number == 0 {
+		err = errors.New("port 0 is not one that an API server could be told")
+	}
+	return host, int(number), err
+}
+
+// server is what listens; nil if nothing is asked for.
+func (a *admission) server() webhook.Server {
+	host, port, err := a.hostPort()
+	if !a.enabled() || err != nil {
+		return nil
+	}
+	return webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: a.certDir})
+}
+
+// addAdmission registers the paths of refdaemon/config/webhook.
+func (a *admission) addAdmission(_ context.Context, mgr ctrl.Manager) error {
+	if !a.enabled() {
+		return nil
+	}
+	a.cluster = templatectrl.Gatherer{Client: mgr.GetClient()}
+	server := mgr.GetWebhookServer()
+	server.Register("/mutate-vmi", webhookadmission.WithDefaulter(mgr.GetScheme(), a))
+	server.Register("/validate-vmi", webhookadmission.WithValidator(mgr.GetScheme(), a))
+	return mgr.AddReadyzCheck("webhooks", server.StartedChecker())
+}
+
+// config is what the request is judged by.
+func (a *admission) config(ctx context.Context, user authenticationv1.UserInfo) (admit.Config, error) {
+	kv, err := a.cluster.KubeVirt(ctx)
+	if err != nil {
+		return admit.Config{}, err
+	}
+	c := admit.ConfigFrom(kv)
+	c.ReservedAnnotations = []string{handoff.Annotation}
+	c.Request = admit.Request{
+		Now: metav1.NewTime(clock.RealClock{}.Now()), FirmwareUUID: types.UID(uuid.NewString()), Privileged: a.privileged(user, kv),
+	}
+	return c, nil
+}
+
+// privileged tells whether somebody is part of the control plane.
+func (a *admission) privileged(user authenticationv1.UserInfo, kv *v1.KubeVirt) bool {
+	serviceAccount := func(namespace, name string) string { return "system:serviceaccount:" + namespace + ":" + name }
+	names := []string{rbac.ControllerUser, serviceAccount(rbac.Namespace, "virtloom-controller"), serviceAccount(rbac.Namespace, "virtloom-node")}
+	if kv != nil {
+		for _, name := range []string{"kubevirt-apiserver", "kubevirt-controller", "kubevirt-handler", "kubevirt-synchronization-controller"} {
+			names = append(names, serviceAccount(kv.Namespace, name))
+		}
+	}
+	groups := []string{rbac.NodesGroup}
+	for _, t := range a.trusted {
+		if group, isGroup := strings.CutPrefix(t, groupPrefix); isGroup {
+			groups = append(groups, group)
+		} else {
+			names = append(names, t)
+		}
+	}
+	return slices.Contains(names, user.Username) || slices.ContainsFunc(user.Groups, func(g string) bool { return slices.Contains(groups, g) })
+}
+
+// judged is the request that a guest comes with, and what it is judged by.
+func (a *admission) judged(ctx context.Context) (webhookadmission.Request, admit.Config, error) {
+	req, err := webhookadmission.RequestFromContext(ctx)
+	if err != nil {
+		return req, admit.Config{}, err
+	}
+	c, err := a.config(ctx, req.UserInfo)
+	return req, c, err
+}
+
+// Default fills in a new guest, and keeps the status of one that exists.
+func (a *admission) Default(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
+	req, c, err := a.judged(ctx)
+	if err != nil {
+		return err
+	}
+	if req.Operation != admissionv1.Update {
+		admit.Default(vmi, c)
+		return nil
+	}
+	old := &v1.VirtualMachineInstance{}
+	if err := json.Unmarshal(req.OldObject.Raw, old); err != nil {
+		return fmt.Errorf("read the guest as it was: %w", err)
+	}
+	admit.DefaultUpdate(old, vmi, c)
+	return nil
+}
+
+// ValidateCreate refuses a new guest that cannot be.
+func (a *admission) ValidateCreate(ctx context.Context, vmi *v1.VirtualMachineInstance) (webhookadmission.Warnings, error) {
+	_, c, err := a.judged(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nil, refusal(vmi, admit.Validate(vmi, c))
+}
+
+// ValidateUpdate refuses a change that may not be made.
+func (a *admission) ValidateUpdate(ctx context.Context, old, vmi *v1.VirtualMachineInstance) (webhookadmission.Warnings, error) {
+	_, c, err := a.judged(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nil, refusal(vmi, admit.ValidateUpdate(old, vmi, c))
+}
+
+// ValidateDelete refuses nothing.
+func (*admission) ValidateDelete(context.Context, *v1.VirtualMachineInstance) (webhookadmission.Warnings, error) {
+	return nil, nil
+}
+
+func refusal(vmi *v1.VirtualMachineInstance, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/virtloom/virtloom/refdaemon/config/webhook"
+)
+
+func manifests(t *testing.T, e webhook.Endpoint) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects, err := webhook.Manifests(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byKind := map[string]*unstructured.Unstructured{}
+	for _, o := range objects {
+		byKind[o.GetKind()] = o
+	}
+	return byKind
+}
+
+func mutating(t *testing.T, e webhook.Endpoint) admissionregistrationv1.MutatingWebhook {
+	t.Helper()
+	var c admissionregistrationv1.MutatingWebhookConfiguration
+	o := manifests(t, e)["MutatingWebhookConfiguration"]
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &c, true); err != nil {
+		t.Fatal(err)
+	}
+	return c.Webhooks[0]
+}
+
+func validating(t *testing.T, e webhook.Endpoint) admissionregistrationv1.ValidatingWebhook {
+	t.Helper()
+	var c admissionregistrationv1.ValidatingWebhookConfiguration
+	o := manifests(t, e)["ValidatingWebhookConfiguration"]
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &c, true); err != nil {
+		t.Fatal(err)
+	}
+	return c.Webhooks[0]
+}
+
+func TestTheServiceIsAskedUnlessThereIsAURL(t *testing.T) {
+	e := webhook.Endpoint{CABundle: []byte("authority")}
+	service := manifests(t, e)["Service"]
+	for path, client := range map[string]admissionregistrationv1.WebhookClientConfig{
+		"/mutate-vmi": mutating(t, e).ClientConfig, "/validate-vmi": validating(t, e).ClientConfig,
+	} {
+		s := client.Service
+		if s == nil || s.Name != service.GetName() || s.Namespace != service.GetNamespace() || *s.Path != path {
+			t.Errorf("%s: service %+v", path, s)
+		}
+		if string(client.CABundle) != "authority" {
+			t.Errorf("%s: authority %q", path, client.CABundle)
+		}
+	}
+}
+
+func TestAURLTakesThePlaceOfTheService(t *testing.T) {
+	e := webhook.Endpoint{URL: "https://192.0.2.1:9443"}
+	if o := manifests(t, e)["Service"]; o != nil {
+		t.Error("there is a Service that nobody asks")
+	}
+	for want, client := range map[string]admissionregistrationv1.WebhookClientConfig{
+		"https://192.0.2.1:9443/mutate-vmi": mutating(t, e).ClientConfig, "https://192.0.2.1:9443/validate-vmi": validating(t, e).ClientConfig,
+	} {
+		if client.URL == nil || *client.URL != want || client.Service != nil || client.CABundle != nil {
+			t.Errorf("%s: %+v", want, client)
+		}
+	}
+}
+
+func TestBothAreAskedAboutTheSameRequests(t *testing.T) {
+	m, v := mutating(t, webhook.Endpoint{}), validating(t, webhook.Endpoint{})
+	if len(m.Rules) != 1 || len(v.Rules) != 1 || m.Rules[0].String() != v.Rules[0].String() {
+		t.Errorf("rules %v and %v", m.Rules, v.Rules)
+	}
+	if len(m.MatchConditions) != 1 || len(v.MatchConditions) != 1 || m.MatchConditions[0] != v.MatchConditions[0] {
+		t.Errorf("conditions %v and %v", m.MatchConditions, v.MatchConditions)
+	}
+}
