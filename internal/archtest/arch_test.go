@@ -2,7 +2,7 @@
 
 // Package archtest keeps the layers of the module.
 //
-//	layer 0  expectations  handoff  internal/vmistatus  internal/durable
+//	layer 0  expectations  handoff  internal/vmistatus  internal/durable  internal/vmipatch
 //	layer 1  template  vmi  migration  domain
 //	         template/offline lies above template, with sigs.k8s.io/yaml and json;
 //	         vmi/admit imports none of them
@@ -51,7 +51,7 @@ func (p pkg) name() string {
 // layers gives each package of the module its layer; a path ending in /... is
 // a prefix.
 var layers = map[string]float64{
-	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0,
+	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0, "internal/vmipatch": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
 	"template/offline": 1.2, "vmi/admit": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
 	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2, "domain/nodectrl": 2,
