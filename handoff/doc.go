@@ -7,8 +7,9 @@
 // [Annotation]. [Step] is the only function that changes it, and it is pure:
 // lease, event and time in, lease and commands out. Whoever wants to change a
 // lease reads the object, calls Step, and writes the result back under the
-// object's resourceVersion, so that of two competing writers one always loses and
-// has to look again.
+// object's resourceVersion, or on the condition that the annotation, and all else that
+// [Of] reads, is as it was. So of two competing writers one always loses and has to look
+// again, and no lease is ever again what it was before.
 //
 // # The states
 //

@@ -33,7 +33,9 @@ func Of(vmi *v1.VirtualMachineInstance) (Lease, error) {
 // Put stores the lease on the VirtualMachineInstance, together with what stock
 // KubeVirt reads the same from: the labels kubevirt.io/nodeName and
 // kubevirt.io/migrationTargetNodeName, and status.nodeName. The caller writes the
-// object under its resourceVersion.
+// object under its resourceVersion, or on the condition that all that Of reads is
+// as it was: the annotation, both labels, and status.nodeName, phase and
+// migrationState.
 func Put(vmi *v1.VirtualMachineInstance, l Lease) error {
 	raw, err := l.MarshalJSON()
 	if err != nil {

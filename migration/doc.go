@@ -35,7 +35,8 @@
 //
 // Deciding is safe at any point after a crash: Decide reads what is stored, never
 // what an earlier pass remembered, and each of its writes is either guarded by
-// the object's resourceVersion or repeatable under a fixed name.
+// the object's resourceVersion, or by all of the object that decided, or repeatable
+// under a fixed name.
 //
 // Migrations between clusters (spec.sendTo, spec.receive), guests with hotplugged
 // volumes and guests with persistent TPM or EFI state are refused with the reason

@@ -36,7 +36,8 @@ const (
 	CreateTarget ActionKind = "CreateTarget"
 	// DeletePod deletes Action.Pod under its UID. A missing Pod is success.
 	DeletePod ActionKind = "DeletePod"
-	// ChangeVMI writes Action.Change to the guest under its resourceVersion.
+	// ChangeVMI writes Action.Change to the guest, if lease, migration state, phase, labels
+	// and deletion are as in the snapshot.
 	ChangeVMI ActionKind = "ChangeVMI"
 	// Collect deletes the finished migration Action.Name.
 	Collect ActionKind = "Collect"
@@ -69,7 +70,7 @@ type PodRef struct {
 }
 
 // VMIChange is a change of the guest's VirtualMachineInstance. All of it is
-// written in one patch, guarded by the resourceVersion of the snapshot.
+// written in one patch, guarded by what the decision depended on.
 type VMIChange struct {
 	// State replaces status.migrationState; nil leaves it.
 	State *v1.VirtualMachineInstanceMigrationState

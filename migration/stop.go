@@ -244,7 +244,7 @@ func (d *decision) mayHandOff() bool {
 }
 
 // forestall says on the guest that the migration has failed before the migration itself
-// says so. A hand-over that is on its way then finds another version of the guest and is
+// says so. A hand-over that is on its way then finds another migration state and is
 // refused. Nobody would call it off later, and the target Pod would be gone.
 func (d *decision) forestall(c cause) {
 	now := d.stamp()

@@ -10,38 +10,11 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
 )
-
-// changed tells whether a plan wants the object to say something else.
-func changed(was, want *v1.VirtualMachineInstance) bool {
-	return want != nil && !equality.Semantic.DeepEqual(was, want)
-}
-
-// store writes the object as the plan wants it, in one patch that fails if
-// somebody else wrote in the meantime. What the API server answers is then what the
-// tasks of the pass go by.
-func (r *Reconciler) store(ctx context.Context, v view) (word, error) {
-	if !changed(v.vmi, v.plan.VMI) {
-		return v.word, nil
-	}
-	ctx, span := tracer.Start(ctx, "node.Store")
-	defer span.End()
-	w := word{vmi: v.plan.VMI.DeepCopy(), asked: r.Clock.Now()}
-	patch := client.MergeFromWithOptions(v.vmi, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, w.vmi, patch); err != nil {
-		span.SetStatus(codes.Error, err.Error())
-		return v.word, fmt.Errorf("domainctrl: store %s/%s: %w", v.vmi.Namespace, v.vmi.Name, err)
-	}
-	r.tell(v.vmi, v.plan.VMI)
-	r.announce(v.plan)
-	return w, nil
-}
 
 // tell records the events that a stored change amounts to.
 func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {

@@ -11,10 +11,12 @@
 //
 //	VMI, domain ─▶ Sight ─▶ domain.Decide ─▶ one patch of the VMI ─▶ tasks at the hypervisor
 //
-// The patch carries the hand-over lease and is made under the object's
-// resourceVersion before any task of the pass is begun; a decision that starts,
-// ends or moves a guest without such a patch is made again on the object read
-// live. So a stale cache never starts a second guest and never ends the wrong
+// The patch is made before any task of the pass is begun. One that changes the
+// hand-over lease or the migration state, or that a task follows which touches a
+// guest, is made under the object's resourceVersion; one that only reports how the guest
+// is, on the condition that lease, phase and labels are as they were, so that it meets
+// no other writer. A decision that starts, ends or moves a guest without a patch is made
+// again on the object read live. So a stale cache never starts a second guest and never ends the wrong
 // one. A task is begun by what the API server answered, and by when it was asked:
 // one that starts or moves a guest carries out a command that this answer has open,
 // and none that touches a guest is begun, or goes on at the hypervisor, longer than

@@ -44,6 +44,8 @@ func TestNode(t *testing.T) {
 		"is not held up by any number of guests that hang":     manyHang,
 		"tells what keeps a guest from starting":               cannotStart,
 		"keeps a guest through a lost connection":              lostConnection,
+		"reports beside other writers":                         reportsBeside,
+		"does not report of a guest that it has lost":          reportsTooLate,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newPair(t, c)) })
 	}

@@ -141,9 +141,8 @@ type tellings struct {
 }
 
 func (c tellings) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	_, tells := domain.ProgressOf(o.(*v1.VirtualMachineInstance))
 	err := c.Client.Patch(ctx, o, p, opts...)
-	if tells && err == nil {
+	if _, tells := domain.ProgressOf(o.(*v1.VirtualMachineInstance)); tells && err == nil {
 		c.n.Add(1)
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmipatch"
 )
 
 // word is what is known of a guest's object, and on whose word.
@@ -150,5 +151,5 @@ func (r *Reconciler) within(v view, t domain.Task) (time.Duration, error) {
 
 // outdated tells whether an error means that the pass went by what is no longer so.
 func outdated(err error) bool {
-	return apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
+	return vmipatch.Refused(err) || apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
 }

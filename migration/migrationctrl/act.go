@@ -13,11 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
 )
@@ -154,19 +157,34 @@ func without(p *corev1.Pod, gone *migration.PodRef) *corev1.Pod {
 	return p
 }
 
-// changeVMI writes the guest under the resourceVersion that was decided upon.
+// changeVMI writes the guest, if all that decided about its migration is as it was.
 func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Action) error {
-	next := g.VMI.DeepCopy()
+	was, next := g.VMI, g.VMI.DeepCopy()
 	if err := a.Change.Apply(next); err != nil {
 		return err
 	}
-	patch := client.MergeFromWithOptions(g.VMI, client.MergeFromWithOptimisticLock{})
-	if err := r.gate.For(g.owner).Patch(ctx, next, patch); err != nil {
-		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", next.Namespace, next.Name, err)
+	err := vmipatch.Write(was, next, func(patch []byte) error {
+		answer := &v1.VirtualMachineInstance{}
+		answer.Namespace, answer.Name, answer.ResourceVersion = was.Namespace, was.Name, was.ResourceVersion
+		if err := r.gate.For(g.owner).Patch(ctx, answer, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+			return err
+		}
+		g.VMI = answer
+		return nil
+	}, decisive...)
+	if err != nil {
+		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Changed the guest", "vmi", next.Name, "why", a.Why)
-	g.VMI = next
+	ctrl.LoggerFrom(ctx).Info("Changed the guest", "vmi", was.Name, "why", a.Why)
 	return nil
+}
+
+// decisive is what says whose the guest is and how its move stands, the lease and what
+// is read where there is none. None of it is ever again as it was before a change: each
+// move has an epoch and a UID of its own. So a write that comes late is refused.
+var decisive = []vmipatch.Guard{
+	vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("migrationState"),
+	vmipatch.Annotation(handoff.Annotation), vmipatch.Label(v1.NodeNameLabel), vmipatch.Label(v1.MigrationTargetNodeNameLabel),
 }
 
 // collect deletes a finished migration.

@@ -13,8 +13,8 @@
 //
 // It writes: the migration's status, selector label and finalizer; the target
 // Pod; and of the guest status.migrationState, the label
-// kubevirt.io/migrationTargetNodeName and the handoff lease, together and under
-// the guest's resourceVersion. A lost race is no error: the pass is repeated.
+// kubevirt.io/migrationTargetNodeName and the handoff lease, together, and only if these,
+// the guest's phase and its owner are as they were (internal/vmipatch). A lost race is no error: the pass is repeated.
 //
 // Where KubeVirt's webhooks are in force they freeze some of these fields for
 // everybody but KubeVirt's own service accounts; the controller has to run as, or

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
 )
@@ -103,7 +104,7 @@ func (r *Reconciler) result(g *gathered, plan migration.Plan, actErr error) (rec
 // quiet turns a lost race into a repeated pass. An object that vanished in the
 // meantime is one too: its event is on the way.
 func quiet(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if vmipatch.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, err
