@@ -33,25 +33,45 @@ func corpus(t testing.TB) (all []sample) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects, err := offline.Read(file, f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		cluster, err := offline.New(objects...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if cluster.VMI != nil {
+		if cluster := read(t, file); cluster.VMI != nil {
 			cluster.LauncherImage = "quay.io/kubevirt/virt-launcher:v1.9.0"
 			all = append(all, sample{strings.TrimSuffix(filepath.Base(file), ".yaml"), cluster})
 		}
 	}
 	return all
+}
+
+func read(t testing.TB, file string) *offline.Cluster {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	objects, err := offline.Read(file, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, err := offline.New(objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+func TestTheExamplesAreAccepted(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/guest.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		cluster := read(t, file)
+		c := admit.ConfigFrom(cluster.KubeVirt)
+		admit.Default(cluster.VMI, c)
+		if errs := admit.Validate(cluster.VMI, c); len(errs) > 0 {
+			t.Errorf("%s: %v", file, errs)
+		}
+	}
 }
 
 func (s sample) config() admit.Config {
