@@ -8,13 +8,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// check is one condition that must hold before the guest's Pod is created.
+// check is one condition that must hold before the guest's Pod is created. It
+// returns what is to be waited for, nil if it holds.
 type check struct {
 	name string
-	run  func(Snapshot) (reason, message string, blocked bool)
+	run  func(Snapshot) *Wait
 }
 
-// checks are made in this order; the order is policy.
+// checks are made in this order; the order is policy. What a user has to mend comes
+// before what only takes its time.
 var checks = []check{
 	// A claim that does not exist would leave the Pod unschedulable for ever.
 	{"claims", claimsExist},
@@ -30,74 +32,62 @@ var checks = []check{
 func evaluate(s Snapshot) []Check {
 	out := make([]Check, 0, len(checks))
 	for _, c := range checks {
-		reason, message, blocked := c.run(s)
-		out = append(out, Check{Name: c.name, Blocked: blocked, Reason: reason, Message: message})
-		if blocked {
+		w := c.run(s)
+		out = append(out, Check{Name: c.name, Wait: w})
+		if w != nil {
 			break
 		}
 	}
 	return out
 }
 
-// claimsExist requires the claim of every volume that is not plugged later.
-func claimsExist(s Snapshot) (string, string, bool) {
-	for i := range s.VMI.Spec.Volumes {
-		v := &s.VMI.Spec.Volumes[i]
-		claim, field := ClaimName(v)
-		if claim == "" || s.Claims[claim] != nil {
-			continue
-		}
-		return ReasonPvcNotFound, fmt.Sprintf("spec.volumes[%d].%s: PersistentVolumeClaim %s/%s does not exist; create it or correct the name",
-			i, field, s.VMI.Namespace, claim), true
-	}
-	return "", "", false
-}
-
-// ClaimName returns the claim a volume needs before the guest's Pod can exist
-// and the field that names it; both are empty when it needs none.
-func ClaimName(v *v1.Volume) (claim, field string) {
-	switch {
-	case v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.Hotpluggable:
-		return v.PersistentVolumeClaim.ClaimName, "persistentVolumeClaim.claimName"
-	case v.DataVolume != nil && !v.DataVolume.Hotpluggable:
-		return v.DataVolume.Name, "dataVolume.name"
-	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
-		return v.Ephemeral.PersistentVolumeClaim.ClaimName, "ephemeral.persistentVolumeClaim.claimName"
-	default:
-		return "", ""
-	}
-}
-
 // nameFree requires that no other Pod has the name of the guest's.
-func nameFree(s Snapshot) (string, string, bool) {
+func nameFree(s Snapshot) *Wait {
 	if s.Foreign == nil {
-		return "", "", false
+		return nil
 	}
-	return ReasonFailedCreate, fmt.Sprintf("Pod %s/%s has the name of the guest's Pod and belongs to something else; delete it",
-		s.Foreign.Namespace, s.Foreign.Name), true
+	object := podObject(s.Foreign)
+	return &Wait{
+		Reason:  ReasonFailedCreate,
+		Message: object + " has the name of the guest's Pod and belongs to something else; delete it",
+		Object:  object, Until: "that Pod is gone", By: ByUser,
+	}
 }
 
 // nowhereElse refuses a Pod while one that a migration made for the guest is there.
 // An object that was replaced as a whole has forgotten that it ran.
-func nowhereElse(s Snapshot) (string, string, bool) {
+func nowhereElse(s Snapshot) *Wait {
 	for _, p := range s.Pods {
 		if p.Labels[v1.MigrationJobLabel] != "" && !PodDown(p) {
-			return ReasonFailedCreate, fmt.Sprintf("Pod %s/%s, made for a migration, may have the guest; delete it if it does not",
-				p.Namespace, p.Name), true
+			object := podObject(p)
+			return &Wait{
+				Reason:  ReasonFailedCreate,
+				Message: object + ", made for a migration, may have the guest; delete it if it does not",
+				Object:  object, Until: "that Pod has ended", By: ByUser,
+			}
 		}
 	}
-	return "", "", false
+	return nil
 }
 
 // noMigration refuses a Pod while a migration of the VMI is under way.
-func noMigration(s Snapshot) (string, string, bool) {
+func noMigration(s Snapshot) *Wait {
 	for _, m := range s.Migrations {
 		switch m.Status.Phase {
 		case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationSucceeded, v1.MigrationFailed,
 			v1.MigrationWaitingForSync, v1.MigrationSynchronizing:
 			continue
+		case v1.MigrationScheduling:
+			if m.Spec.SendTo != nil { // it prepares what another cluster receives
+				continue
+			}
 		}
-		return ReasonFailedCreate, fmt.Sprintf("migration %s is in phase %s; waiting for it to end", m.Name, m.Status.Phase), true
+		return &Wait{
+			Reason:  ReasonFailedCreate,
+			Message: fmt.Sprintf("migration %s is in phase %s; waiting for it to end", m.Name, m.Status.Phase),
+			Object:  fmt.Sprintf("VirtualMachineInstanceMigration %s/%s", s.VMI.Namespace, m.Name),
+			Until:   "the migration has ended", By: ByController,
+		}
 	}
-	return "", "", false
+	return nil
 }

@@ -127,8 +127,8 @@ func (d *decision) obstacle() (reason, message string) {
 	if d.Failure != nil {
 		return d.Failure.Reason, d.Failure.Message
 	}
-	if c := d.plan.Blocked(); c != nil && c.Name != "expectations" {
-		return c.Reason, c.Message
+	if w := d.plan.Blocked(); w != nil && len(d.Unseen) == 0 {
+		return w.Reason, w.Message
 	}
 	return "", ""
 }

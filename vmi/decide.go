@@ -74,9 +74,9 @@ func (d *decision) claimed() bool {
 func (d *decision) act() {
 	switch {
 	case len(d.Unseen) > 0:
-		d.plan.Checks = append(d.plan.Checks, Check{
-			Name: "expectations", Blocked: true, Reason: "WaitingForCache", Message: d.Unseen[0],
-		})
+		d.plan.Checks = append(d.plan.Checks, Check{Name: "expectations", Wait: &Wait{
+			Reason: "WaitingForCache", Message: d.Unseen[0],
+		}})
 	case d.VMI.DeletionTimestamp != nil:
 		d.deletePods()
 	case d.VMI.IsFinal():

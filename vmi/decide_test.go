@@ -133,7 +133,7 @@ func TestDecide(t *testing.T) {
 		"a name that is taken blocks": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Foreign: pod("p")}, want{phase: v1.Pending, blocked: "FailedCreate", sync: "FailedCreate"}},
 		"a claim that exists does not": {
-			vmi.Snapshot{VMI: guest(v1.Pending, claimed), Claims: map[string]*corev1.PersistentVolumeClaim{"data": {}}}, want{phase: v1.Pending, actions: "CreateLauncher"}},
+			vmi.Snapshot{VMI: guest(v1.Pending, claimed), Storage: vmi.Storage{Claims: map[string]*corev1.PersistentVolumeClaim{"data": {}}}}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"a running migration blocks": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Migrations: migration(v1.MigrationRunning)}, want{phase: v1.Pending, blocked: "FailedCreate", sync: "FailedCreate"}},
 		"a pending migration does not": {

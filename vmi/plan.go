@@ -17,6 +17,19 @@ type Verb string
 const (
 	// CreateLauncher renders and creates the guest's Pod.
 	CreateLauncher Verb = "CreateLauncher"
+	// CreateTemporary renders and creates the Pod that is the first consumer of the
+	// guest's claims, so that they are provisioned.
+	CreateTemporary Verb = "CreateTemporary"
+	// CreateAttachment renders and creates the Pod that brings Volumes to the node of
+	// Pod, the guest's.
+	CreateAttachment Verb = "CreateAttachment"
+	// CreateTrigger renders and creates the Pod that has the claim of the one volume
+	// in Volumes provisioned beside Pod, the guest's.
+	CreateTrigger Verb = "CreateTrigger"
+	// CreateClaim creates Claim, which keeps the guest's state.
+	CreateClaim Verb = "CreateClaim"
+	// DeleteClaim deletes Claim.
+	DeleteClaim Verb = "DeleteClaim"
 	// DeletePod deletes a Pod of the guest.
 	DeletePod Verb = "DeletePod"
 	// SetUnpaused writes the readiness gate of the guest's Pod.
@@ -27,8 +40,15 @@ const (
 type Action struct {
 	// Verb says what to do.
 	Verb Verb
-	// Pod is the Pod acted on; nil for CreateLauncher.
+	// Pod is the Pod acted on, or that another is made for; nil for CreateLauncher and
+	// CreateTemporary.
 	Pod *corev1.Pod
+	// Volumes are the names of the volumes of an attachment or trigger, in order.
+	Volumes []string
+	// Claim is the claim to create or delete.
+	Claim *corev1.PersistentVolumeClaim
+	// Fault is the reason of the Synchronized condition if the action fails.
+	Fault string
 	// GraceSeconds replaces the Pod's own grace period when not nil.
 	GraceSeconds *int64
 	// Unpaused is the value for SetUnpaused.
@@ -43,6 +63,12 @@ func (a Action) String() string {
 	b.WriteString(string(a.Verb))
 	if a.Pod != nil {
 		fmt.Fprintf(&b, " %s", a.Pod.Name)
+	}
+	if len(a.Volumes) > 0 {
+		fmt.Fprintf(&b, " volumes=%s", strings.Join(a.Volumes, ","))
+	}
+	if a.Claim != nil {
+		fmt.Fprintf(&b, " claim=%s", a.Claim.Name)
 	}
 	if a.GraceSeconds != nil {
 		fmt.Fprintf(&b, " grace=%ds", *a.GraceSeconds)
@@ -62,17 +88,53 @@ type Event struct {
 	Message string
 }
 
+// Wait is something that has to happen before the guest gets on. It is told in a
+// condition, and never ended by back-off alone.
+type Wait struct {
+	// Reason is a CamelCase word.
+	Reason string
+	// Message explains what is awaited, for people: object, field and remedy where
+	// they are known.
+	Message string
+	// Object is kind, namespace and name of what is waited for.
+	Object string
+	// Until is the event that ends the wait.
+	Until string
+	// By is whose turn it is.
+	By Actor
+	// Deadline is when the wait is given up or looked at without an event; nil means
+	// never.
+	Deadline *time.Time
+	// Condition is the type of the condition that tells it; empty means Synchronized.
+	Condition v1.VirtualMachineInstanceConditionType
+}
+
+// Actor is who ends a wait.
+type Actor string
+
+// The actors.
+const (
+	// ByUser: somebody has to change something.
+	ByUser Actor = "user"
+	// ByController: this or another controller of virtual machines.
+	ByController Actor = "controller"
+	// ByStorage: what provisions and fills claims.
+	ByStorage Actor = "storage"
+	// ByScheduler: what places Pods.
+	ByScheduler Actor = "scheduler"
+	// ByKubelet: what runs Pods.
+	ByKubelet Actor = "kubelet"
+	// ByNode: the agent on the guest's node.
+	ByNode Actor = "node"
+)
+
 // Check is the outcome of one of the ordered checks before a Pod may be
-// created. The first blocked one is what the object waits for.
+// created. The first that has a Wait is what the object waits for.
 type Check struct {
 	// Name of the check.
 	Name string
-	// Blocked says that nothing may be created yet.
-	Blocked bool
-	// Reason is a CamelCase word, empty when not blocked.
-	Reason string
-	// Message explains what is awaited, for people.
-	Message string
+	// Wait is what is awaited; nil if the check passed.
+	Wait *Wait
 }
 
 // Plan is what a decision comes to.
@@ -87,15 +149,18 @@ type Plan struct {
 	Events []Event
 	// Checks are the checks that were made, in order.
 	Checks []Check
+	// Waits are all that has to happen before the guest gets on, the most telling
+	// first.
+	Waits []Wait
 	// RequeueAt is when to look again without an event; nil means never.
 	RequeueAt *time.Time
 }
 
-// Blocked returns the check that holds the guest's Pod back, or nil.
-func (p Plan) Blocked() *Check {
+// Blocked returns the wait that holds the guest's Pod back, or nil.
+func (p Plan) Blocked() *Wait {
 	for i := range p.Checks {
-		if p.Checks[i].Blocked {
-			return &p.Checks[i]
+		if p.Checks[i].Wait != nil {
+			return p.Checks[i].Wait
 		}
 	}
 	return nil
@@ -111,8 +176,8 @@ func (p Plan) String() string {
 	for _, e := range p.Events {
 		fmt.Fprintf(&b, "\n  tell %s: %s", e.Reason, e.Message)
 	}
-	if c := p.Blocked(); c != nil {
-		fmt.Fprintf(&b, "\n  blocked by %s: %s: %s", c.Name, c.Reason, c.Message)
+	for _, w := range p.Waits {
+		fmt.Fprintf(&b, "\n  wait for %s: %s: %s", w.Until, w.Reason, w.Message)
 	}
 	return b.String()
 }

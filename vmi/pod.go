@@ -74,6 +74,9 @@ func unpaused(p *corev1.Pod) (value, known bool) {
 	return c.Status == corev1.ConditionTrue, true
 }
 
+// podObject names a Pod as waits do.
+func podObject(p *corev1.Pod) string { return "Pod " + p.Namespace + "/" + p.Name }
+
 // pullFailure returns the waiting reason and message of a container whose
 // image cannot be pulled, init containers first.
 func pullFailure(p *corev1.Pod) (reason, message string) {

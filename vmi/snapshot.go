@@ -37,14 +37,17 @@ type Snapshot struct {
 	// That a Pod is absent must be the API server's word where the guest fails
 	// or its object goes because of it; see NeedsProof.
 	Pods []*corev1.Pod
+	// Attachments are all Pods whose controller is one of Pods: those that bring
+	// plugged volumes to the guest's node, and those that have a claim
+	// provisioned there.
+	Attachments []*corev1.Pod
 	// Foreign is a Pod that has the name of the guest's Pod and is not the
 	// guest's; nil if there is none.
 	Foreign *corev1.Pod
 	// Migrations are the unfinished migrations that name the VMI.
 	Migrations []*v1.VirtualMachineInstanceMigration
-	// Claims holds, for each PersistentVolumeClaim or DataVolume volume that is
-	// needed before the Pod, the claim by its name; a nil claim is missing.
-	Claims map[string]*corev1.PersistentVolumeClaim
+	// Storage is what the cluster says of the guest's volumes.
+	Storage Storage
 	// Unseen lists own writes the caches have not shown yet; while there is
 	// one, nothing is created or deleted.
 	Unseen []string

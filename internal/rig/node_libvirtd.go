@@ -26,6 +26,13 @@ import (
 // has to ask QEMU for its capabilities, 8 s at worst.
 const libvirtdTimeout = time.Minute
 
+// libvirtdPort is where libvirtd listens in the node's network, and tcpListen the state of such a socket in
+// /proc/net/tcp.
+const (
+	libvirtdPort = 16509
+	tcpListen    = "0A"
+)
+
 // goneTimeout bounds how long a killed libvirtd may be seen; it is a matter of milliseconds.
 const goneTimeout = 10 * time.Second
 
@@ -182,7 +189,29 @@ func (n *HypervisorNode) killLibvirtds() (gone bool, err error) {
 		}
 	}
 	held, err := locked(filepath.Join(n.dir, "run/libvirtd.pid"))
-	return len(pids) == 0 && !held, err
+	if err != nil || held || len(pids) > 0 {
+		return false, err
+	}
+	listens, err := n.listens(libvirtdPort)
+	return !listens, err
+}
+
+// listens tells whether somebody in the node's network listens at the TCP port: what a killed daemon has
+// forked and not executed yet has the daemon's sockets still.
+func (n *HypervisorNode) listens(port int) (bool, error) {
+	for _, family := range []string{"tcp", "tcp6"} {
+		sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", n.Pid(), family))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		for line := range strings.Lines(string(sockets)) {
+			f := strings.Fields(line)
+			if len(f) > 3 && f[3] == tcpListen && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // locked tells whether somebody has locked the file: a process is hardly there any more when its first

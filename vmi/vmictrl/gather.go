@@ -74,7 +74,7 @@ func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
 	}
 	g.input = template.Input{VMI: g.VMI, Config: template.ConfigFrom(kv, r.LauncherImage)}
 	g.input.Facts, err = r.gatherer.Facts(ctx, g.VMI, g.input.Config)
-	g.Claims = g.input.Facts.Claims
+	g.Storage.Claims = g.input.Facts.Claims
 	return err
 }
 

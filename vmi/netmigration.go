@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// networkGrace is how long a change of networks is left to whoever attaches
+// running Pods to networks before the guest is migrated for it.
+const networkGrace = 15 * time.Second
+
+// Verdict is what a [MigrationEvaluator] finds.
+type Verdict struct {
+	// Status is True if the guest must be migrated, False if it must be unless the
+	// cause goes away by itself in time, and Unknown if there is no cause.
+	Status corev1.ConditionStatus
+	// Interface names the interface of the spec that is the cause; empty if there
+	// is none or it is something else.
+	Interface string
+	// Reason says the cause in words; empty if there is none.
+	Reason string
+	// DueAt is when False becomes True; zero if Status is not False. An evaluator
+	// that does not know leaves it zero and is asked again after 10 s.
+	DueAt time.Time
+}
+
+// MigrationEvaluator tells whether a running guest must be migrated so that its
+// Pod fits its spec again. It is asked for guests that are not migrating, with the
+// Pod that runs the guest, and touches neither. The default is [EvaluateNetworks].
+// (specs: VMI reconciliation 6.4)
+type MigrationEvaluator interface {
+	Evaluate(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict
+}
+
+// MigrationEvaluatorFunc makes a function a MigrationEvaluator.
+type MigrationEvaluatorFunc func(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict
+
+// Evaluate implements MigrationEvaluator.
+func (f MigrationEvaluatorFunc) Evaluate(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict {
+	return f(vmi, pod, now)
+}
+
+// EvaluateNetworks tells whether the guest must be migrated because its Pod is
+// attached to other networks than its spec names. Only multus networks that are
+// not the default count, in the order of the interfaces; the first cause is told:
+//
+//   - an interface without a status is to be plugged: True at once for SR-IOV,
+//     whose device a running Pod cannot be given, else False;
+//   - an absent interface is still attached to the Pod and gone from the domain:
+//     False;
+//   - the Pod's interface is in another network than the spec says: True.
+//
+// False becomes True 15 s after the guest's condition MigrationRequired became
+// False. What cannot be read of the Pod is no cause.
+func EvaluateNetworks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict {
+	for i := range vmi.Spec.Domain.Devices.Interfaces {
+		in := &vmi.Spec.Domain.Devices.Interfaces[i]
+		n := networkNamed(vmi.Spec.Networks, in.Name)
+		if n == nil || !secondary(n) {
+			continue
+		}
+		var status *v1.VirtualMachineInstanceNetworkInterface
+		if k := interfaceNamed(vmi.Status.Interfaces, in.Name); k >= 0 {
+			status = &vmi.Status.Interfaces[k]
+		}
+		switch {
+		case in.State == v1.InterfaceStateAbsent:
+			if status != nil && hasSource(status.InfoSource, sourceMultus) && !hasSource(status.InfoSource, sourceDomain) {
+				return pendingVerdict(vmi, in.Name, "the Pod is still attached to the network of an unplugged interface", now)
+			}
+		case status == nil:
+			return newInterface(vmi, in, now)
+		case inOtherNetwork(vmi, pod, n, status.PodInterfaceName):
+			return Verdict{Status: corev1.ConditionTrue, Interface: in.Name,
+				Reason: "the Pod is not attached to network " + n.Multus.NetworkName}
+		}
+	}
+	return Verdict{Status: corev1.ConditionUnknown}
+}
+
+// newInterface is the verdict for an interface that nothing is known of yet.
+func newInterface(vmi *v1.VirtualMachineInstance, in *v1.Interface, now time.Time) Verdict {
+	if in.SRIOV != nil {
+		return Verdict{Status: corev1.ConditionTrue, Interface: in.Name, Reason: "a new SR-IOV interface needs a new Pod"}
+	}
+	return pendingVerdict(vmi, in.Name, "the Pod is not attached to the network of a new interface", now)
+}
+
+// pendingVerdict gives others the time to change the Pod.
+func pendingVerdict(vmi *v1.VirtualMachineInstance, name, reason string, now time.Time) Verdict {
+	since := now
+	if c := conditionOf(vmi, v1.VirtualMachineInstanceMigrationRequired); c != nil && c.Status == corev1.ConditionFalse {
+		since = c.LastTransitionTime.Time
+	}
+	due := since.Add(networkGrace)
+	if !now.Before(due) {
+		return Verdict{Status: corev1.ConditionTrue, Interface: name, Reason: fmt.Sprintf("%s, for more than %s", reason, networkGrace)}
+	}
+	return Verdict{Status: corev1.ConditionFalse, Interface: name, Reason: reason, DueAt: due}
+}
+
+// inOtherNetwork tells whether the Pod is known to be attached to something else
+// than the network. Where no interface of that name was asked for, one that was
+// asked for in that network will do: names are a matter of how the Pod was rendered.
+func inOtherNetwork(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, n *v1.Network, podInterface string) bool {
+	if pod == nil {
+		return false
+	}
+	elements, ok := requestedNetworks(pod)
+	if !ok {
+		return false
+	}
+	if podInterface == "" {
+		attached, err := linksOf(pod)
+		if err != nil {
+			return false
+		}
+		podInterface = podInterfaceNames(vmi.Spec.Networks, attached)[n.Name]
+	}
+	want := networkReference(vmi.Namespace, n.Multus.NetworkName)
+	somewhere := false
+	for _, e := range elements {
+		same := networkReference(pod.Namespace, e.reference()) == want
+		if e.Interface == podInterface {
+			return !same
+		}
+		somewhere = somewhere || same
+	}
+	return !somewhere
+}
+
+// requestedNetwork is one element of the annotation that asks multus for networks.
+type requestedNetwork struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Interface string `json:"interface"`
+}
+
+func (r requestedNetwork) reference() string {
+	if r.Namespace == "" {
+		return r.Name
+	}
+	return r.Namespace + "/" + r.Name
+}
+
+// requestedNetworks is what the Pod asks multus for; ok is false if that cannot be
+// read.
+func requestedNetworks(pod *corev1.Pod) (all []requestedNetwork, ok bool) {
+	text := pod.Annotations[networksAnnotation]
+	if text == "" {
+		return nil, true
+	}
+	return all, json.Unmarshal([]byte(text), &all) == nil
+}
+
+// networkReference completes the name of a NetworkAttachmentDefinition.
+func networkReference(namespace, name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+func networkNamed(networks []v1.Network, name string) *v1.Network {
+	for i := range networks {
+		if networks[i].Name == name {
+			return &networks[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// defaultOverhead is what file systems take of a claim as far as nobody says otherwise.
+const defaultOverhead v1.Percent = "0.055"
+
+// claimInfo tells what the node must know of a volume's claim. What was told of a claim
+// that is gone stays.
+func (w *volumeWriter) claimInfo(entry *v1.VolumeStatus, name string) {
+	claim := w.Storage.Claims[name]
+	if claim == nil {
+		return
+	}
+	info := &v1.PersistentVolumeClaimInfo{
+		ClaimName:    claim.Name,
+		AccessModes:  slices.Clone(claim.Spec.AccessModes),
+		Capacity:     maps.Clone(claim.Status.Capacity),
+		Requests:     maps.Clone(claim.Spec.Resources.Requests),
+		Preallocated: preallocated(claim),
+	}
+	if claim.Spec.VolumeMode != nil {
+		info.VolumeMode = ptr.To(*claim.Spec.VolumeMode)
+	}
+	info.FilesystemOverhead = ptr.To(w.overhead(claim))
+	entry.PersistentVolumeClaimInfo = info
+}
+
+// claimPhase is the phase of a volume that no Pod carries, and why it has it.
+func (w *volumeWriter) claimPhase(name string) (phase v1.VolumePhase, reason, message string) {
+	claim := w.Storage.Claims[name]
+	switch {
+	case claim == nil:
+		return v1.VolumePending, ReasonPvcNotFound, w.claimObject(name) + " does not exist; create it or correct the name"
+	case claim.Status.Phase == corev1.ClaimBound:
+		return v1.VolumeBound, ReasonPVCNotReady, w.claimObject(name) + " is in phase Bound and no Pod carries it to the node yet"
+	case claim.Status.Phase == corev1.ClaimLost:
+		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Lost, its volume is gone; restore the PersistentVolume or name another claim"
+	default:
+		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Pending; see its events"
+	}
+}
+
+// overhead is the share of a claim that its file system takes.
+func (w *volumeWriter) overhead(claim *corev1.PersistentVolumeClaim) v1.Percent {
+	said := w.Storage.Overhead
+	switch {
+	case said == nil:
+		return defaultOverhead
+	case isBlock(claim):
+		return "0"
+	}
+	share := said.Global
+	if of, known := said.StorageClass[ptr.Deref(claim.Spec.StorageClassName, "")]; known {
+		share = of
+	}
+	if share == "" {
+		return defaultOverhead
+	}
+	return v1.Percent(share)
+}
+
+// preallocated tells whether all space of the claim is to be kept: an annotation of
+// whoever made it says so.
+func preallocated(claim *corev1.PersistentVolumeClaim) bool {
+	for key, value := range claim.Annotations {
+		if value == "true" && (strings.Contains(key, "/storage.preallocation") || strings.Contains(key, "/storage.thick-provisioned")) {
+			return true
+		}
+	}
+	return false
+}
