@@ -104,7 +104,7 @@ func TestEntryOfTheGuestsState(t *testing.T) {
 		"known, replaced by a migration":    {newShelf(v1.Running).guest(keepsTPM).claim("x", mine, born(1)).claim("y", mine, born(2), shared).guest(entry(own, "", about("x"))), []string{own + " y ReadWriteMany"}},
 		"97 told by the name of its claim":  {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x "}},
 		"97 told by both names":             {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "", about("x"), atTarget("vda"))).guest(entry(own, "", about("x"))), []string{own + " x "}},
-		"97 a volume has the claim's name":  {newShelf(v1.Running).guest(keepsTPM).pvc("x").claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x ", "x x "}},
+		"97 a volume has the claim's name":  {newShelf(v1.Running).guest(keepsTPM).pvc("x").claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x ", "x" + " x "}},
 		"claim is not known for a while":    {newShelf(v1.Running).guest(keepsTPM).guest(entry(own, "", about("x"))), []string{own + " x "}},
 		"claim is not known and never was":  {newShelf(v1.Running).guest(keepsTPM), nil},
 		"97 entry that says nothing beside": {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "")), []string{own + " x "}},
