@@ -32,10 +32,11 @@ const (
 	stateHashSize = 10 // characters of five bits each
 )
 
-// stateClaimName is the name of the claim for the guest's state. A guest of a
+// StateClaimName is the name of the claim for the guest's state. A guest of a
 // VirtualMachine leaves its state to the next one, so the name is that of the owner's
-// UID: of however many attempts to create the claim one has an effect.
-func stateClaimName(vmi *v1.VirtualMachineInstance) string {
+// UID: of however many attempts to create the claim one has an effect. A claim of that
+// name belongs into a snapshot, whatever its labels.
+func StateClaimName(vmi *v1.VirtualMachineInstance) string {
 	uid := vmi.UID
 	if c := metav1.GetControllerOf(vmi); c != nil {
 		uid = c.UID
@@ -49,7 +50,7 @@ func stateClaimName(vmi *v1.VirtualMachineInstance) string {
 
 // makeState is the claim to create, or what is in its way.
 func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
-	name := stateClaimName(s.VMI)
+	name := StateClaimName(s.VMI)
 	if w := s.stateNameFree(name); w != nil {
 		w.Message = field + ": " + w.Message
 		return w, nil

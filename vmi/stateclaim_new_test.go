@@ -70,7 +70,7 @@ func TestStateClaimName(t *testing.T) {
 		for _, f := range change {
 			k.guest(f)
 		}
-		return stateClaimName(k.VMI)
+		return StateClaimName(k.VMI)
 	}
 	anew := func(g *v1.VirtualMachineInstance) { g.UID = "uid-next" }
 	long := func(g *v1.VirtualMachineInstance) { g.Name = strings.Repeat("g", 63) }

@@ -151,8 +151,8 @@ func TestStateClaimThatExists(t *testing.T) {
 		"the newest counts":                   {keeps().claim("x", mine, born(1), inClaimPhase(corev1.ClaimLost)).claim("y", mine, born(2)), "", ""},
 		"being deleted":                       {keeps().claim("x", mine, dying), create + " storage", "being deleted"},
 		"being deleted, found by its name":    {keeps().claim("persistent-state-for-guest", dying), create + " storage", "being deleted"},
-		"the name is another claim's":         {keeps().claim(stateClaimName(keeps().VMI)), create + " user", "label"},
-		"the name is that of another's claim": {keeps().claim(stateClaimName(keeps().VMI), labelledFor("other")), create + " user", "delete it"},
+		"the name is another claim's":         {keeps().claim(StateClaimName(keeps().VMI)), create + " user", "label"},
+		"the name is that of another's claim": {keeps().claim(StateClaimName(keeps().VMI), labelledFor("other")), create + " user", "delete it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := stateClaim(tc.shelf.class("standard", isDefault(defaultClass, 1)).Snapshot, "")
