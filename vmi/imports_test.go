@@ -29,9 +29,11 @@ func wordsOf(w *Wait) string {
 	return fmt.Sprintf("%s %s %s", w.Reason, w.Object, w.By)
 }
 
+func ephemeralSource(claim string) v1.VolumeSource {
+	return v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+}
+
 func TestClaimsExist(t *testing.T) {
-	ephemeral := v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"}}}
 	refused := func(d *cdiv1.DataVolume) {
 		d.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeBound, Status: corev1.ConditionFalse, Reason: "ErrExceededQuota", Message: "no room"}}
 	}
@@ -45,7 +47,7 @@ func TestClaimsExist(t *testing.T) {
 		"17 claim of a DV is missing":      {newShelf(pending).dv("a"), "FailedPvcNotFound PersistentVolumeClaim ns/a user", []string{"spec.volumes[0].dataVolume.name", "create the DataVolume"}},
 		"17 the DV has yet to make it":     {newShelf(pending).dv("a").dataVolume("a", cdiv1.Pending, refused), "FailedPvcNotFound PersistentVolumeClaim ns/a storage", []string{"CDI", "no room"}},
 		"17 the second is missing":         {newShelf(pending).pvc("a").claim("a").pvc("b"), "FailedPvcNotFound PersistentVolumeClaim ns/b user", []string{"spec.volumes[1]"}},
-		"claim of an ephemeral volume":     {newShelf(pending).volume("e", ephemeral), "FailedPvcNotFound PersistentVolumeClaim ns/a user", []string{"ephemeral"}},
+		"claim of an ephemeral volume":     {newShelf(pending).volume("e", ephemeralSource("a")), "FailedPvcNotFound PersistentVolumeClaim ns/a user", []string{"ephemeral"}},
 		"an ephemeral volume of nothing":   {newShelf(pending).volume("e", v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}), "", nil},
 		"a volume of nothing":              {newShelf(pending).volume("e", v1.VolumeSource{}), "", nil},
 		"no name":                          {newShelf(pending).pvc(""), "FailedPvcNotFound PersistentVolumeClaim ns/ user", []string{"is empty"}},
@@ -141,6 +143,7 @@ func TestFirstConsumerAndFailedImports(t *testing.T) {
 		"28 of a DV without claim":               {newShelf(pending).dv("a").dataVolume("a", cdiv1.Failed), false, "a"},
 		"28 of a PVC":                            {newShelf(pending).pvc("a").claim("a", filledBy("x")).dataVolume("x", cdiv1.Failed), false, "x"},
 		"28 of a plugged one":                    {newShelf(pending).hotDV("a").filled("a", cdiv1.Failed), false, "a"},
+		"28 of an ephemeral volume":              {newShelf(pending).volume("e", ephemeralSource("a")).filled("a", cdiv1.Failed), false, "a"},
 		"28 of one beside":                       {newShelf(pending).dataVolume("a", cdiv1.Failed), false, ""},
 		"28 beside one that waits":               {newShelf(pending).dv("a").filled("a", waits).dv("b").filled("b", cdiv1.Failed), true, "b"},
 	} {
