@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// claimsOf returns the claims that a Pod brings by the names of its volumes.
+func claimsOf(p *corev1.Pod) map[string]string {
+	claims := map[string]string{}
+	for i := range p.Spec.Volumes {
+		if c := p.Spec.Volumes[i].PersistentVolumeClaim; c != nil {
+			claims[p.Spec.Volumes[i].Name] = c.ClaimName
+		}
+	}
+	return claims
+}
+
+// hotplugPods returns the owner's attachments and triggers, newest first.
+func hotplugPods(pods []*corev1.Pod, owner *corev1.Pod) (attachments, triggers []*corev1.Pod) {
+	for _, p := range pods {
+		switch {
+		case p == nil || !metav1.IsControlledBy(p, owner) || !isHotplug(p):
+		case isTemporary(p):
+			triggers = append(triggers, p)
+		default:
+			attachments = append(attachments, p)
+		}
+	}
+	for _, list := range [][]*corev1.Pod{attachments, triggers} {
+		slices.SortStableFunc(list, func(a, b *corev1.Pod) int {
+			switch {
+			case newer(a, b):
+				return -1
+			case newer(b, a):
+				return 1
+			}
+			return 0
+		})
+	}
+	return attachments, triggers
+}
+
+// choose finds the newest attachment that fits; one that runs is better than one
+// that may never.
+func (h *plugging) choose() *corev1.Pod {
+	var best *corev1.Pod
+	for _, a := range h.attachments {
+		if podLive(a) && h.fits(a) && (best == nil || podRunning(a) && !podRunning(best)) {
+			best = a
+		}
+	}
+	return best
+}
+
+// fits tells whether a Pod brings every volume that is ready and nothing that is not
+// wanted. What it brings that was ready once stays: the guest may have it.
+func (h *plugging) fits(a *corev1.Pod) bool {
+	carried := claimsOf(a)
+	left := len(carried)
+	for i := range h.plugs {
+		p := &h.plugs[i]
+		claim, found := carried[p.volume]
+		if found && claim == p.claim {
+			left--
+		} else if p.state == plugReady {
+			return false
+		}
+	}
+	return left == 0 && len(carried) > 0
+}
+
+// attach creates the attachment Pod if there is none that fits and nothing is in
+// its way.
+func (h *plugging) attach() {
+	ready := h.ready()
+	if h.current != nil {
+		h.arriving(h.current)
+		return
+	}
+	if len(ready) == 0 || h.obstructed(ready) || h.unlabelled() {
+		return
+	}
+	if newest := h.newest(); newest != nil {
+		if at := h.due(newest, h.batch); at != nil {
+			h.stalled(Wait{
+				Reason:  "CollectingVolumes",
+				Message: fmt.Sprintf("another Pod takes the place of %s at %s, with all volumes that are ready by then", podObject(newest), at.UTC().Format(time.RFC3339)),
+				Object:  podObject(newest), Until: "the Pod is old enough to be replaced", By: ByController, Deadline: at,
+			})
+			return
+		}
+	}
+	names := make([]string, len(ready))
+	for i, p := range ready {
+		names[i] = p.volume
+	}
+	h.do(Action{Verb: CreateAttachment, Pod: h.launcher, Volumes: names, Fault: ReasonFailedCreate,
+		Why: "no attachment Pod brings exactly these volumes"})
+	h.created = true
+}
+
+// newest is the youngest attachment that another would take the place of.
+func (h *plugging) newest() *corev1.Pod {
+	for _, a := range h.attachments {
+		if podLive(a) && h.wants(a) {
+			return a
+		}
+	}
+	return nil
+}
+
+// wants tells whether the Pod carries a volume that is still to be plugged.
+func (h *plugging) wants(a *corev1.Pod) bool {
+	carried := claimsOf(a)
+	return slices.ContainsFunc(h.plugs, func(p plug) bool {
+		claim, found := carried[p.volume]
+		return found && claim == p.claim
+	})
+}
+
+// obstructed tells whether Pods that live no more have the name that the next one
+// would get: the name stands for the set of volumes.
+func (h *plugging) obstructed(ready []*plug) bool {
+	set := make(map[string]string, len(ready))
+	for _, p := range ready {
+		set[p.volume] = p.claim
+	}
+	for _, a := range h.attachments {
+		if !podLive(a) && maps.Equal(claimsOf(a), set) {
+			h.stalled(h.clear(a))
+			h.obstacles = append(h.obstacles, a)
+		}
+	}
+	return len(h.obstacles) > 0
+}
+
+// unlabelled tells whether the node has not reported the guest's SELinux context:
+// without it no Pod can be rendered whose volumes the guest may open.
+func (h *plugging) unlabelled() bool {
+	vmi := h.VMI
+	if m := vmi.Status.MigrationState; vmi.Status.SelinuxContext != "" ||
+		m != nil && m.SourceState != nil && m.SourceState.SelinuxContext != "" {
+		return false
+	}
+	h.stalled(Wait{
+		Reason:  "SELinuxContextUnknown",
+		Message: fmt.Sprintf("status.selinuxContext is empty; volumes are plugged once node %s has reported it", h.launcher.Spec.NodeName),
+		Object:  fmt.Sprintf("VirtualMachineInstance %s/%s", vmi.Namespace, vmi.Name),
+		Until:   "status.selinuxContext is set", By: ByNode,
+	})
+	return true
+}
+
+// arriving tells what the Pod that fits waits for before it runs.
+func (h *plugging) arriving(a *corev1.Pod) {
+	if podRunning(a) {
+		return
+	}
+	w := Wait{
+		Reason:  "AttachmentPodPending",
+		Message: podObject(a) + " does not run yet, which brings volumes " + strings.Join(slices.Sorted(maps.Keys(claimsOf(a))), ", "),
+		Object:  podObject(a), Until: "the Pod runs", By: ByKubelet,
+	}
+	if c := podCondition(a, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		w.By, w.Message = ByScheduler, w.Message+": "+c.Message
+	} else if reason, message := pullFailure(a); reason != "" {
+		w.Message += ": " + reason + ": " + message
+	}
+	h.out.Waits = append(h.out.Waits, w)
+}
+
+// takeAway deletes a Pod that serves plugging, which has nothing to shut down.
+func takeAway(p *corev1.Pod, why string) Action {
+	return Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](0), Fault: ReasonFailedHotplugSync, Why: why}
+}
+
+func isHotplug(p *corev1.Pod) bool { return p.Labels[v1.AppLabel] == attachmentApp }
+
+// podLive tells whether the Pod runs or is going to.
+func podLive(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && !podFinished(p) }
+
+// podRunning tells whether the Pod runs and is going to stay.
+func podRunning(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// plugState is how far a volume is that shall be plugged.
+type plugState int
+
+const (
+	// plugUnready: its claim cannot be brought yet.
+	plugUnready plugState = iota
+	// plugUnplaced: its claim waits for a Pod that says on which node it is needed.
+	plugUnplaced
+	// plugReady: an attachment Pod can bring it.
+	plugReady
+)
+
+// plug is a volume that shall be plugged.
+type plug struct {
+	volume, claim string
+	// field is what names the claim in the guest's spec.
+	field string
+	state plugState
+	// reason and message say why it is not ready, as the volume's status does, and
+	// wait says it as a wait.
+	reason, message string
+	wait            *Wait
+}
+
+// plugsOf returns the volumes that a claim is behind and that the guest's Pod does
+// not have by their name, utility volumes last.
+func plugsOf(s Snapshot, launcher *corev1.Pod) []plug {
+	seen := map[string]bool{}
+	for i := range launcher.Spec.Volumes {
+		seen[launcher.Spec.Volumes[i].Name] = true
+	}
+	var plugs []plug
+	add := func(p plug, utility bool) {
+		if !seen[p.volume] {
+			seen[p.volume] = true
+			s.admit(&p, utility)
+			plugs = append(plugs, p)
+		}
+	}
+	for i := range s.VMI.Spec.Volumes {
+		v := &s.VMI.Spec.Volumes[i]
+		p := plug{volume: v.Name, field: fmt.Sprintf("spec.volumes[%d]", i)}
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			p.claim, p.field = v.PersistentVolumeClaim.ClaimName, p.field+".persistentVolumeClaim.claimName"
+		case v.DataVolume != nil:
+			p.claim, p.field = v.DataVolume.Name, p.field+".dataVolume.name"
+		case v.MemoryDump != nil:
+			p.claim, p.field = v.MemoryDump.ClaimName, p.field+".memoryDump.claimName"
+		default:
+			continue
+		}
+		add(p, false)
+	}
+	for i := range s.VMI.Spec.UtilityVolumes {
+		v := &s.VMI.Spec.UtilityVolumes[i]
+		add(plug{volume: v.Name, claim: v.ClaimName, field: fmt.Sprintf("spec.utilityVolumes[%d].claimName", i)}, true)
+	}
+	return plugs
+}
+
+// admit decides how far a volume is. A volume that is not ready holds no other up.
+func (s Snapshot) admit(p *plug, utility bool) {
+	claim := s.Storage.Claims[p.claim]
+	switch {
+	case claim == nil:
+		s.claimMissing(p)
+	case utility && isBlock(claim):
+		s.hold(p, ByUser, "has no file system, as a utility volume must; name one with volumeMode Filesystem", "the volume names another claim")
+	case claim.DeletionTimestamp != nil:
+		s.hold(p, ByUser, "is being deleted; create it anew or correct the name", "the claim is gone")
+	case claim.Status.Phase == corev1.ClaimLost:
+		s.hold(p, ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
+	default:
+		if dv, name := s.importer(claim); name != "" {
+			s.admitFilled(p, dv, name)
+		} else if s.unbound(claim) {
+			// No Pod helps it. In one it would keep all others from the guest.
+			s.hold(p, ByStorage, "is not bound yet", "the claim is bound")
+		} else {
+			p.state = plugReady
+		}
+	}
+}
+
+// admitFilled decides how far a volume is whose claim a DataVolume fills.
+func (s Snapshot) admitFilled(p *plug, dv *cdiv1.DataVolume, name string) {
+	object := s.dataVolumeObject(name)
+	if dv == nil {
+		p.unready(ReasonFailedDataVolumeImport, *s.noDataVolume(p.claim, name, p.field))
+		return
+	}
+	w := Wait{
+		Message: fmt.Sprintf("%s: %s is in phase %s%s", p.field, object, stage(dv), trouble(dv)),
+		Object:  object, Until: "the claim is filled", By: ByStorage,
+	}
+	switch {
+	case imported(dv):
+		p.state = plugReady
+	case dv.Status.Phase == cdiv1.WaitForFirstConsumer:
+		p.state = plugUnplaced
+		p.reason, p.message = ReasonPVCNotReady, w.Message
+	default:
+		var remedy string
+		if remedy, w.By = finisher(dv.Status.Phase); w.By == ByUser {
+			w.Message += "; " + remedy
+		}
+		p.unready(ReasonPVCNotReady, w)
+	}
+}
+
+// claimMissing says whose turn it is to make the claim.
+func (s Snapshot) claimMissing(p *plug) {
+	object := s.claimObject(p.claim)
+	w := Wait{
+		Message: fmt.Sprintf("%s: %s does not exist; create it or correct the name", p.field, object),
+		Object:  object, Until: "the claim is created", By: ByUser,
+	}
+	if dv := s.Storage.DataVolumes[p.claim]; dv != nil && dv.Status.Phase != cdiv1.Failed {
+		w.By, w.Message = ByStorage, fmt.Sprintf("%s: DataVolume %s has not made its claim yet", p.field, p.claim)
+	}
+	p.unready(ReasonPVCNotReady, w)
+	p.reason = ReasonPvcNotFound
+}
+
+// unbound tells whether a claim is to be bound without any Pod that uses it.
+func (s Snapshot) unbound(claim *corev1.PersistentVolumeClaim) bool {
+	if claim.Status.Phase != corev1.ClaimPending || s.Storage.Classes == nil {
+		return false
+	}
+	class := s.Storage.Classes[ptr.Deref(claim.Spec.StorageClassName, "")]
+	return class == nil || ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate
+}
+
+// hold makes a volume wait for something to happen to its claim.
+func (s Snapshot) hold(p *plug, by Actor, what, until string) {
+	object := s.claimObject(p.claim)
+	p.unready(ReasonPVCNotReady, Wait{
+		Message: fmt.Sprintf("%s: %s %s", p.field, object, what), Object: object, Until: until, By: by,
+	})
+}
+
+func (p *plug) unready(reason string, w Wait) {
+	w.Reason = reason
+	p.state, p.reason, p.message, p.wait = plugUnready, reason, w.Message, &w
+}
+
+// unmounted says that a volume which has reached the node has not reached the guest.
+func (h *plugging) unmounted(p *plug, carrier *corev1.Pod) *Wait {
+	if carrier == nil || !podRunning(carrier) {
+		return nil
+	}
+	for i := range h.VMI.Status.VolumeStatus {
+		switch s := &h.VMI.Status.VolumeStatus[i]; {
+		case s.Name != p.volume:
+		case s.Phase == v1.VolumePending, s.Phase == v1.VolumeBound, s.Phase == v1.HotplugVolumeAttachedToNode:
+			return &Wait{
+				Reason:  "VolumeNotMounted",
+				Message: fmt.Sprintf("volume %s is on node %s by %s; waiting for the node to give it to the guest", p.volume, h.launcher.Spec.NodeName, podObject(carrier)),
+				Object:  podObject(h.launcher), Until: "the volume is mounted", By: ByNode,
+			}
+		}
+	}
+	return nil
+}
