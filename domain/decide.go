@@ -154,6 +154,7 @@ func (d *decision) offered() error {
 		d.again(pollMove)
 		return nil
 	}
+	d.notReceived()
 	if !d.hopeless() && d.hindered(d.State == nil) {
 		return nil
 	}
@@ -168,6 +169,21 @@ func (d *decision) offered() error {
 		return nil // the lease was lost, and not the guest: what it does counts
 	}
 	return d.start()
+}
+
+// notReceived keeps a guest from being started that runs in another cluster and is to
+// be received from there, which this node cannot do. (kubevirt.io/create-migration-target)
+func (d *decision) notReceived() {
+	if d.VMI.Annotations[v1.CreateMigrationTarget] != "true" || d.State != nil {
+		return
+	}
+	d.Obstacle = &Error{
+		Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
+		Field:  "metadata.annotations[" + v1.CreateMigrationTarget + "]",
+		Reason: fmt.Sprintf("the guest is to be received from another cluster, which node %s cannot do", d.Node),
+		Remedy: "receive it on a node with virt-handler; or remove the annotation to start the guest here, once it runs nowhere else",
+		Err:    ErrUnsupported,
+	}
 }
 
 // begun tells whether the domain here was made under that epoch, or a later one:

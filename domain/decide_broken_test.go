@@ -5,10 +5,12 @@ package domain_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
@@ -57,5 +59,26 @@ func TestS8AHalfMadeNetworkFailsAGuestThatIsToStart(t *testing.T) {
 	}
 	if errors.Is(waiting, domain.ErrBroken) {
 		t.Error("waiting is broken")
+	}
+}
+
+// A guest that runs in another cluster must not be started here, whatever its phase
+// seems to ask for.
+func TestAGuestThatIsToBeReceivedIsNotStarted(t *testing.T) {
+	g := placed(v1.Scheduled, handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here})
+	g.Annotations[v1.CreateMigrationTarget] = "true"
+	plan, err := domain.Decide(domain.Sight{Node: here, VMI: g, Desired: &libvirtxml.Domain{Name: "ns_guest"}}, decideNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := handoff.Of(plan.VMI)
+	if err != nil || l.State != handoff.Offered || len(plan.Tasks) > 0 {
+		t.Errorf("lease %+v, %v, tasks %v; want it let alone", l, err, plan.Tasks)
+	}
+	told := slices.ContainsFunc(plan.VMI.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == v1.VirtualMachineInstanceSynchronized && strings.Contains(c.Message, v1.CreateMigrationTarget)
+	})
+	if !told {
+		t.Errorf("conditions %+v do not tell", plan.VMI.Status.Conditions)
 	}
 }

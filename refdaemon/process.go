@@ -20,7 +20,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -28,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
 // clientQPS and clientBurst are KubeVirt's limits for its controllers.
@@ -176,5 +177,5 @@ func (p *process) tracing(ctx context.Context) (func(), error) {
 // newScheme knows every kind the daemons read or write.
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(clientgoscheme.AddToScheme(s), v1.AddToScheme(s), migrationsv1.AddToScheme(s))
+	return s, errors.Join(clientgoscheme.AddToScheme(s), vmictrl.AddToScheme(s), migrationsv1.AddToScheme(s))
 }

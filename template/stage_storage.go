@@ -13,6 +13,14 @@ const skipBackupHooks = "kubevirt.io/skip-backup-hooks"
 // turns them off, else Config.SkipBackupHooks does.
 type VeleroHooks struct{}
 
+// Keys are the keys of all annotations that it may generate, sorted.
+func (VeleroHooks) Keys() []string {
+	return []string{
+		"post.hook.backup.velero.io/command", "post.hook.backup.velero.io/container",
+		"pre.hook.backup.velero.io/command", "pre.hook.backup.velero.io/container", "pre.hook.backup.velero.io/timeout",
+	}
+}
+
 // Annotations implements AnnotationGenerator. It returns no error.
 func (VeleroHooks) Annotations(in Input) (map[string]string, error) {
 	skip := in.Config.SkipBackupHooks

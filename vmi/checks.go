@@ -4,7 +4,10 @@ package vmi
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -20,16 +23,29 @@ type check struct {
 var checks = []check{
 	// A claim that does not exist would leave the Pod unschedulable for ever.
 	{"claims", claimsExist},
-	// Names are intents: with the name taken there is no Pod to be had.
-	{"name", nameFree},
+	// What is received from another cluster gets its Pod from its migration.
+	{"receiver", notReceived},
+	// A guest gets its Pod on a node that has the clock it counts on.
+	{"clock", clockKnown},
+	{"imports", importsDone},
+	// The Pod that has claims provisioned is enough until it has, and in the way then.
+	{"consumer", noTemporary},
+	// A guest that is on its way to another node gets no Pod from us.
+	{"migration", noMigration},
 	// A Pod that a migration made may have the guest, also when the object has
 	// lost all that was written about it.
 	{"elsewhere", nowhereElse},
-	// A guest that is on its way to another node gets no Pod from us.
-	{"migration", noMigration},
+	// Names are intents: with the name taken there is no Pod to be had.
+	{"name", nameFree},
 }
 
-func evaluate(s Snapshot) []Check {
+// lastChecks are made once the claim for the guest's state is seen to.
+var lastChecks = []check{
+	{"container-paths", pathsAllowed},
+	{"networks", specValid},
+}
+
+func evaluate(s Snapshot, checks []check) []Check {
 	out := make([]Check, 0, len(checks))
 	for _, c := range checks {
 		w := c.run(s)
@@ -39,6 +55,114 @@ func evaluate(s Snapshot) []Check {
 		}
 	}
 	return out
+}
+
+// notReceived lets nobody start what is to be received.
+func notReceived(s Snapshot) *Wait {
+	if !receiver(s.VMI) {
+		return nil
+	}
+	return &Wait{
+		Reason: string(v1.WaitingForSync), Message: "the guest is to be received from another cluster",
+		Object: vmiObject(s.VMI), Until: "a migration makes its Pod", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+	}
+}
+
+// clockKnown requires the hints by which the Pod is placed to be stored.
+func clockKnown(s Snapshot) *Wait {
+	if s.VMI.Status.TopologyHints != nil {
+		return nil
+	}
+	hints, err := s.Config.TopologyHints(s.VMI, s.Nodes, s.Config.MinimumTSC)
+	switch {
+	case err != nil && TSCRequirement(s.VMI) == TSCForBoot:
+		return &Wait{
+			Reason: ReasonFailedTopologyHints, Message: err.Error(), Object: "Nodes",
+			Until: "a node has a frequency, or the cluster a minimum", By: ByUser,
+		}
+	case err == nil && hints != nil:
+		return &Wait{
+			Reason: "WaitingForTopologyHints", Message: "the frequency that the guest counts on is not stored yet",
+			Object: vmiObject(s.VMI), Until: "status.topologyHints is stored", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		}
+	}
+	return nil
+}
+
+// noTemporary waits for the Pod that has the guest's claims provisioned.
+func noTemporary(s Snapshot) *Wait {
+	all := s.temporaries()
+	if len(all) == 0 {
+		return nil
+	}
+	object := podObject(all[0])
+	if !s.firstConsumer() {
+		return &Wait{
+			Reason: reasonPodTerminating, Message: object + " has done its work and is not gone yet", Object: object,
+			Until: "the Pod is gone", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+		}
+	}
+	return &Wait{
+		Reason: "WaitingForFirstConsumer", Message: object + " has the guest's claims provisioned", Object: object,
+		Until: "the DataVolumes have been filled", By: ByStorage, Condition: v1.VirtualMachineInstanceProvisioning,
+	}
+}
+
+// pathsAllowed refuses volumes of the Pod's own paths where the cluster does not
+// have them.
+func pathsAllowed(s Snapshot) *Wait {
+	if i := containerPath(s.VMI); i >= 0 && !s.Config.ContainerPaths {
+		return &Wait{
+			Reason:  ReasonContainerPathVolumesDisabled,
+			Message: fmt.Sprintf("spec.volumes[%d].containerPath: enable feature gate ContainerPathVolumes, or do without the volume", i),
+			Object:  vmiObject(s.VMI), Until: "the feature gate is enabled", By: ByUser,
+		}
+	}
+	return nil
+}
+
+// containerPath finds a volume of the Pod's own that a file system shares; -1 if
+// there is none.
+func containerPath(vmi *v1.VirtualMachineInstance) int {
+	return slices.IndexFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.ContainerPath != nil && shared(vmi, v.Name) })
+}
+
+func shared(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Filesystems, func(f v1.Filesystem) bool {
+		return f.Name == volume && f.Virtiofs != nil
+	})
+}
+
+// lacksVirtiofs names the container that a Pod needs and lacks to share a volume of
+// its own paths; empty if there is none.
+func lacksVirtiofs(vmi *v1.VirtualMachineInstance, p *corev1.Pod) string {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if v.ContainerPath == nil || !shared(vmi, v.Name) {
+			continue
+		}
+		name := "virtiofs-" + v.Name
+		if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// specValid asks the validator.
+func specValid(s Snapshot) *Wait {
+	causes := s.Config.SpecValidator(s.VMI)
+	if len(causes) == 0 {
+		return nil
+	}
+	var all []string
+	for _, c := range causes {
+		all = append(all, c.Field+": "+c.Message)
+	}
+	return &Wait{
+		Reason: ReasonFailedCreateValidation, Message: "failed create validation: " + strings.Join(all, "; "),
+		Object: vmiObject(s.VMI), Until: "the guest is made anew", By: ByUser,
+	}
 }
 
 // nameFree requires that no other Pod has the name of the guest's.
@@ -78,7 +202,7 @@ func noMigration(s Snapshot) *Wait {
 			v1.MigrationWaitingForSync, v1.MigrationSynchronizing:
 			continue
 		case v1.MigrationScheduling:
-			if m.Spec.SendTo != nil { // it prepares what another cluster receives
+			if m.IsDecentralizedSource() { // it prepares what another cluster receives
 				continue
 			}
 		}

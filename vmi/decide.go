@@ -11,33 +11,39 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
 // endedGrace is the grace period, in seconds, a Pod is left with once its guest
 // has ended: there is nothing more to wait for.
 const endedGrace = 1
 
-// Decide says what must happen next. It is deterministic and touches nothing
-// but its result. The error tells of a lease annotation that cannot be
-// understood; nothing may then be done to the guest.
-func Decide(s Snapshot, now time.Time) (Plan, error) {
+// Decide says what must happen next. It is deterministic, touches nothing but its
+// result, and has an answer to everything: of an object that cannot be understood
+// the plan is to say so and to leave the guest alone.
+func Decide(s Snapshot, now time.Time) Plan {
+	s.Config = s.Config.complete()
+	d := &decision{Snapshot: s, now: now, plan: Plan{VMI: s.VMI.DeepCopy()}}
 	lease, err := handoff.Of(s.VMI)
 	if err != nil {
-		return Plan{}, err
+		d.misunderstood(ReasonInvalidLease, err.Error())
+		return d.plan
 	}
-	d := &decision{Snapshot: s, now: now, lease: lease, next: lease, plan: Plan{VMI: s.VMI.DeepCopy()}}
+	d.lease, d.next = lease, lease
 	d.pod = s.Launcher()
 
 	d.claim()
-	if d.claimed() {
-		d.act()
+	d.act()
+	d.status()
+	if d.lost == nil {
+		d.syncPod()
+		d.explain()
 	}
-	if err := d.status(); err != nil {
-		return Plan{}, err
-	}
-	return d.plan, nil
+	return d.plan
 }
+
+// Explain lists everything that has to happen before the guest gets on, the most
+// telling first; nothing, if it is at rest. It is what Decide would wait for.
+func Explain(s Snapshot, now time.Time) []Wait { return Decide(s, now).Waits }
 
 // decision is the working state of one Decide.
 type decision struct {
@@ -47,14 +53,22 @@ type decision struct {
 	lease, next handoff.Lease
 	pod         *corev1.Pod
 	plan        Plan
+	// plugged is how far what is plugged into the guest has come, by volume.
+	plugged map[string]pluggedState
+	// lost is why the object cannot be understood; nil if it can.
+	lost *Wait
 }
 
-// claim puts the finalizer and the first phase on a new object, as KubeVirt's
-// mutating webhook does where there is one.
+// claim puts on a new object what KubeVirt's mutating webhook does where there is
+// one, and the versions of the API it was made with. It goes with the first write:
+// until then the guest has at most a Pod, which is collected with its owner.
 func (d *decision) claim() {
 	vmi := d.plan.VMI
 	if vmi.DeletionTimestamp != nil || vmi.IsFinal() {
 		return
+	}
+	if i := slices.Index(vmi.Finalizers, deprecatedFinalizer); i >= 0 {
+		vmi.Finalizers[i] = v1.VirtualMachineInstanceFinalizer
 	}
 	if !slices.Contains(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer) {
 		vmi.Finalizers = append(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer)
@@ -62,36 +76,72 @@ func (d *decision) claim() {
 	if vmi.Status.Phase == v1.VmPhaseUnset {
 		d.setPhase(v1.Pending)
 	}
+	if unprocessed(vmi) && vmi.Annotations[v1.ControllerAPILatestVersionObservedAnnotation] != v1.ApiLatestVersion {
+		annotate(vmi, v1.ControllerAPILatestVersionObservedAnnotation, v1.ApiLatestVersion)
+		annotate(vmi, v1.ControllerAPIStorageVersionObservedAnnotation, v1.ApiStorageVersion)
+	}
 }
 
-// claimed tells whether the stored object already carries the finalizer: only
-// then may something exist that must be cleaned up after it.
-func (d *decision) claimed() bool {
-	return d.VMI.DeletionTimestamp != nil || slices.Contains(d.VMI.Finalizers, v1.VirtualMachineInstanceFinalizer)
+func annotate(vmi *v1.VirtualMachineInstance, key, value string) {
+	if vmi.Annotations == nil {
+		vmi.Annotations = map[string]string{}
+	}
+	vmi.Annotations[key] = value
 }
 
 // act chooses the actions. The order is the order of precedence.
 func (d *decision) act() {
 	switch {
 	case len(d.Unseen) > 0:
-		d.plan.Checks = append(d.plan.Checks, Check{Name: "expectations", Wait: &Wait{
-			Reason: "WaitingForCache", Message: d.Unseen[0],
-		}})
+		// Nothing may be created or deleted.
 	case d.VMI.DeletionTimestamp != nil:
 		d.deletePods()
 	case d.VMI.IsFinal():
 		d.deleteUseless()
 	case d.pod != nil:
-		d.syncUnpaused()
+		d.tend()
 	case unprocessed(d.VMI) && d.unplaced():
-		d.plan.Checks = evaluate(d.Snapshot)
-		if d.plan.Blocked() == nil && d.Failure == nil {
-			d.do(Action{Verb: CreateLauncher, Why: "the guest has no Pod"})
-		}
+		d.start()
 	}
 }
 
-// deletePods deletes every Pod of a VMI that is being deleted.
+// start creates the guest's Pod, or what it needs before, if nothing stands in the
+// way.
+func (d *decision) start() {
+	d.plan.Checks = evaluate(d.Snapshot, checks)
+	if d.Failure != nil {
+		return
+	}
+	d.do(staleTemporaries(d.Snapshot)...)
+	if d.plan.Blocked() != nil {
+		return
+	}
+	wait, claim := stateClaim(d.Snapshot, d.Config.StateClass)
+	d.plan.Checks = append(d.plan.Checks, Check{Name: "state", Wait: wait})
+	if claim != nil {
+		d.do(*claim)
+	}
+	if wait != nil {
+		return
+	}
+	d.plan.Checks = append(d.plan.Checks, evaluate(d.Snapshot, lastChecks)...)
+	switch {
+	case d.plan.Blocked() != nil:
+	case d.firstConsumer():
+		d.do(Action{Verb: CreateTemporary, Fault: ReasonFailedCreate, Why: "its claims wait for a consumer"})
+	default:
+		d.do(Action{Verb: CreateLauncher, Fault: ReasonFailedCreate, Why: "the guest has no Pod"})
+	}
+}
+
+// tend looks after a guest that has its Pod.
+func (d *decision) tend() {
+	d.do(staleTemporaries(d.Snapshot)...)
+	d.plug()
+}
+
+// deletePods deletes every Pod of a VMI that is being deleted. What is plugged goes
+// with the Pod it is plugged into.
 func (d *decision) deletePods() {
 	for _, p := range d.Pods {
 		d.deletePod(p, "the VirtualMachineInstance is being deleted")
@@ -103,21 +153,25 @@ func (d *decision) deletePods() {
 // is terminating already.
 func (d *decision) deletePod(p *corev1.Pod, why string) {
 	ended := unheld(d.lease)
+	a := Action{Verb: DeletePod, Pod: p, Fault: ReasonFailedDelete, Why: why}
+	if ended {
+		a.GraceSeconds = ptr.To[int64](endedGrace)
+	}
 	switch {
-	case p.DeletionTimestamp == nil && ended:
-		d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: why})
 	case p.DeletionTimestamp == nil:
-		d.do(Action{Verb: DeletePod, Pod: p, Why: why})
+		d.do(a)
 	case ended && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > endedGrace:
-		d.do(Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](endedGrace), Why: "the guest has ended"})
+		a.Why = "the guest has ended"
+		d.do(a)
 	}
 }
 
 // deleteUseless deletes the Pods of a guest that has ended by its lease and is
 // kept to be looked at: where the guest does not live inside of the Pod nothing
 // else ends it, and it holds the resources of its node. A Pod that has ended by
-// itself stays, with its logs.
+// itself stays, with its logs; what was plugged into it does not.
 func (d *decision) deleteUseless() {
+	d.do(unplugAll(d.Snapshot)...)
 	if d.lease.State != handoff.Released || d.lease.Epoch == 0 {
 		return
 	}
@@ -128,25 +182,19 @@ func (d *decision) deleteUseless() {
 	}
 }
 
-// syncUnpaused mirrors the Paused condition to the Pod's readiness gate.
-func (d *decision) syncUnpaused() {
-	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
-	value, known := unpaused(d.pod)
-	switch {
-	case paused && known && value:
-		d.do(Action{Verb: SetUnpaused, Pod: d.pod, Unpaused: false, Why: "the guest is paused"})
-	case !paused && !value:
-		d.do(Action{Verb: SetUnpaused, Pod: d.pod, Unpaused: true, Why: "the guest is not paused"})
-	}
-}
-
 // unplaced tells whether no node was asked to run the guest.
 func (d *decision) unplaced() bool {
 	return d.lease.State == handoff.Unclaimed || d.lease.State == handoff.Claimed
 }
 
-func (d *decision) do(a Action) { d.plan.Actions = append(d.plan.Actions, a) }
+func (d *decision) do(a ...Action) { d.plan.Actions = append(d.plan.Actions, a...) }
 
 func unprocessed(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase == v1.VmPhaseUnset || vmi.Status.Phase == v1.Pending
+}
+
+// receiver tells whether the guest is to be received from another cluster: it is
+// never started here.
+func receiver(vmi *v1.VirtualMachineInstance) bool {
+	return vmi.Annotations[v1.CreateMigrationTarget] == "true"
 }

@@ -62,8 +62,10 @@ func paused(g *v1.VirtualMachineInstance) {
 // pod builds a Pod of the guest that is Running on node-a.
 func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(now)},
-		Spec:       corev1.PodSpec{NodeName: "node-a", Containers: []corev1.Container{{Name: "compute", Image: "launcher:1"}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(now),
+			Labels:      map[string]string{v1.NodeNameLabel: "node-a"},
+			Annotations: map[string]string{"descheduler.alpha.kubernetes.io/request-evict-only": ""}},
+		Spec: corev1.PodSpec{NodeName: "node-a", Containers: []corev1.Container{{Name: "compute", Image: "launcher:1"}}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable,
 			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}, {Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionTrue}},
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "compute", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}},
@@ -120,8 +122,8 @@ func TestDecide(t *testing.T) {
 		s    vmi.Snapshot
 		want want
 	}{
-		"a new object is claimed before anything exists": {
-			vmi.Snapshot{VMI: guest("", func(g *v1.VirtualMachineInstance) { g.Finalizers = nil })}, want{phase: v1.Pending}},
+		"2 new: a new object is claimed with the write that tells of its Pod": {
+			vmi.Snapshot{VMI: guest("", func(g *v1.VirtualMachineInstance) { g.Finalizers = nil })}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"a claimed object gets its Pod": {
 			vmi.Snapshot{VMI: guest(v1.Pending)}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"an unseen write holds everything back": {
@@ -141,7 +143,7 @@ func TestDecide(t *testing.T) {
 		"a Pod means Scheduling, whatever its phase": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Pods: []*corev1.Pod{pod("p", podPhase(corev1.PodFailed))}}, want{phase: v1.Scheduling}},
 		"a Pod that cannot be placed is told": {
-			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", unscheduled)}}, want{phase: v1.Scheduling, actions: "SetUnpaused p"}},
+			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", unscheduled)}}, want{phase: v1.Scheduling}},
 		"an image that cannot be pulled is told": {
 			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", waiting("compute", "ErrImagePull"))}}, want{phase: v1.Scheduling, sync: "ErrImagePull"}},
 		"a ready Pod means the hand-over": {
@@ -171,9 +173,9 @@ func TestDecide(t *testing.T) {
 		"a target's Pod is not the guest's": {
 			vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("t", func(p *corev1.Pod) { p.Spec.NodeName = "node-b" })}}, want{phase: v1.Failed}},
 		"pausing closes the readiness gate": {
-			vmi.Snapshot{VMI: guest(v1.Running, owned, paused), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Running, actions: "SetUnpaused p"}},
+			vmi.Snapshot{VMI: guest(v1.Running, owned, paused), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Running, actions: "PatchPod p unpaused=false"}},
 		"resuming opens it": {
-			vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}}, want{phase: v1.Running, actions: "SetUnpaused p"}},
+			vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}}, want{phase: v1.Running, actions: "PatchPod p unpaused=true"}},
 		"deletion deletes every Pod once": {
 			vmi.Snapshot{VMI: guest(v1.Running, owned, deleting), Pods: []*corev1.Pod{pod("p"), pod("q", terminating)}}, want{phase: v1.Running, actions: "DeletePod p"}},
 		"a terminating Pod is not hurried while its guest may run": {
@@ -207,10 +209,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := tt.s.VMI.DeepCopy()
-			plan, err := vmi.Decide(tt.s, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := vmi.Decide(tt.s, now)
 			if diff := cmp.Diff(before, tt.s.VMI); diff != "" {
 				t.Fatalf("Decide changed its input:\n%s", diff)
 			}
@@ -221,8 +220,10 @@ func TestDecide(t *testing.T) {
 			}
 			got := want{phase: plan.VMI.Status.Phase, actions: strings.Join(actions, ", "),
 				gone: !slices.Contains(plan.VMI.Finalizers, v1.VirtualMachineInstanceFinalizer)}
-			if c := plan.Blocked(); c != nil {
-				got.blocked = c.Reason
+			if w := plan.Blocked(); w != nil {
+				got.blocked = w.Reason
+			} else if len(tt.s.Unseen) > 0 {
+				got.blocked = plan.Waits[0].Reason
 			}
 			for _, c := range plan.VMI.Status.Conditions {
 				if c.Type == v1.VirtualMachineInstanceSynchronized {
@@ -237,10 +238,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestHandOverIsOneWrite(t *testing.T) {
-	plan, err := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p")}}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p")}}, now)
 	got := plan.VMI
 	l, err := handoff.Of(got)
 	if err != nil {
@@ -269,15 +267,9 @@ func TestHandOverIsOneWrite(t *testing.T) {
 
 func TestASettledGuestNeedsNoWrite(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), Pods: []*corev1.Pod{pod("p")}}
-	first, err := vmi.Decide(s, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := vmi.Decide(s, now)
 	s.VMI = first.VMI
-	second, err := vmi.Decide(s, now.Add(time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := vmi.Decide(s, now.Add(time.Hour))
 	if diff := cmp.Diff(first.VMI, second.VMI); diff != "" || len(second.Actions) > 0 {
 		t.Fatalf("a second pass wants %v and\n%s", second.Actions, diff)
 	}
@@ -298,10 +290,7 @@ func TestReadyFollowsThePod(t *testing.T) {
 		"newest Pod wins": {vmi.Snapshot{VMI: guest(v1.Running, owned), Pods: []*corev1.Pod{pod("old", podPhase(corev1.PodFailed), func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour)) }), pod("p")}}, corev1.ConditionTrue, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := vmi.Decide(tt.s, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := vmi.Decide(tt.s, now)
 			for _, c := range plan.VMI.Status.Conditions {
 				if c.Type == v1.VirtualMachineInstanceReady {
 					if c.Status != tt.status || c.Reason != tt.reason {
@@ -315,24 +304,48 @@ func TestReadyFollowsThePod(t *testing.T) {
 	}
 }
 
-func TestDecideRefusesWhatItCannotUnderstand(t *testing.T) {
-	broken := guest(v1.Pending)
+func TestWhatCannotBeUnderstoodIsToldAndLetAlone(t *testing.T) {
+	broken := guest(v1.Running)
 	broken.Annotations = map[string]string{handoff.Annotation: "?"}
-	for name, obj := range map[string]*v1.VirtualMachineInstance{"lease": broken, "phase": guest("Sleeping")} {
-		if _, err := vmi.Decide(vmi.Snapshot{VMI: obj}, now); err == nil || !strings.Contains(err.Error(), "ns/guest") {
-			t.Errorf("%s: error %v, want one that names the object", name, err)
+	for reason, obj := range map[string]*v1.VirtualMachineInstance{
+		vmi.ReasonInvalidLease: broken,
+		vmi.ReasonUnknownPhase: guest("Sleeping"),
+		// A node is asked to run what another is asked to receive: no step leads there.
+		vmi.ReasonFailedHandover: guest(v1.Scheduling, lease(handoff.Lease{State: handoff.Released, Epoch: 3})),
+	} {
+		pods := []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}
+		plan := vmi.Decide(vmi.Snapshot{VMI: obj, Pods: pods}, now)
+		c := condition(plan.VMI, vmi.ConditionUnderstood)
+		if c == nil || c.Status != corev1.ConditionFalse || c.Reason != reason || !strings.Contains(c.Message, "ns/guest") {
+			t.Errorf("%s: the condition is %+v, want one that names the object", reason, c)
+		}
+		if len(plan.Actions) > 0 || len(plan.Events) != 1 || len(plan.Waits) != 1 || plan.Waits[0].By != vmi.ByUser {
+			t.Errorf("%s: the plan is %s, want nothing but to wait for the user", reason, plan)
+		}
+		if plan.VMI.Status.Phase != obj.Status.Phase {
+			t.Errorf("%s: the phase becomes %s", reason, plan.VMI.Status.Phase)
+		}
+		again := vmi.Decide(vmi.Snapshot{VMI: plan.VMI, Pods: pods}, now.Add(time.Hour))
+		if diff := cmp.Diff(plan.VMI, again.VMI); diff != "" || len(again.Events) > 0 {
+			t.Errorf("%s: it is told again: %v %s", reason, again.Events, diff)
 		}
 	}
 }
 
 func ExampleDecide() {
-	plan, err := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Pending)}, now)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(plan)
+	fmt.Println(vmi.Decide(vmi.Snapshot{VMI: guest(v1.Pending)}, now))
 	// Output:
 	// phase=Pending
 	//   do CreateLauncher (the guest has no Pod)
+}
+
+func ExampleExplain() {
+	g := guest(v1.Pending)
+	g.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
+	for _, w := range vmi.Explain(vmi.Snapshot{VMI: g}, now) {
+		fmt.Printf("%s: %s\nuntil %s, by the %s\n", w.Reason, w.Message, w.Until, w.By)
+	}
+	// Output:
+	// FailedPvcNotFound: spec.volumes[0].dataVolume.name: neither PersistentVolumeClaim ns/root nor a DataVolume of that name exists; create the DataVolume or correct the name
+	// until the claim is created, by the user
 }

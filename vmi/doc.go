@@ -6,12 +6,19 @@
 // A [Snapshot] holds everything one decision may see. [Decide] is pure: it
 // reads the snapshot and the time and returns a [Plan], which says what to do
 // (actions), what the object shall say (status, conditions, labels, the
-// hand-over lease), which events to tell and when to look again. A Plan can be
-// printed, compared, dry-run and tested without a client.
+// hand-over lease), which events to tell, what is waited for and when to look again. A
+// Plan can be printed, compared, dry-run and tested without a client. [Explain] is the
+// list of waits alone: each names its object, what ends it and whose turn it is.
 //
 //	gather ─▶ Snapshot ─▶ Decide ─▶ Plan ─▶ act ─▶ Snapshot with the results ─▶ Decide ─▶ one patch
 //
-// Package vmictrl is the controller that does the gathering and acting.
+// Decide is made of tables: the ordered checks before a guest gets its Pod, the
+// transitions between phases, the rules of the conditions; and of parts: what claims
+// and imports are awaited, the claim that keeps a guest's state, what is plugged in and
+// how far each volume has come, what a running guest should have and has not, what its
+// Pod should carry. Package vmictrl is the controller that does the gathering and
+// acting, package vmi/admit what a cluster without KubeVirt's webhooks asks about new
+// guests.
 //
 // Phases, conditions, reasons and labels are KubeVirt's, so that a stock
 // virt-handler can take over from here. Some things are done differently on
@@ -23,5 +30,15 @@
 //     then gets its grace period shortened;
 //   - a guest that its node does not accept in time fails with the reason
 //     NodeUnresponsive, so that it can be started elsewhere;
-//   - that a guest's Pod is gone is believed the API server only, not a cache.
+//   - that a guest's Pod is gone is believed the API server only, not a cache;
+//   - finalizer, first phase and observed API versions go with the write that tells of
+//     the Pod; the readiness gate and the labels of the Pod with the hand-over;
+//   - every change of phase has its timestamp, whoever makes it, and what is computed
+//     while the guest runs is stored: the memory overhead, the end of a migration;
+//   - hotplugged volumes are gathered by time, their Pods compared as sets of claims,
+//     and what is decided about them is told in the status, once;
+//   - an object that cannot be understood, an unreadable lease or an unknown phase, is
+//     let alone and says so in the condition virtloom.dev/Understood;
+//   - a guest that is to be received from another cluster is not offered to a node: it
+//     is handed over in KubeVirt's words alone.
 package vmi

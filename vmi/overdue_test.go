@@ -65,10 +65,7 @@ func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(future))}, v1.Failed, handoff.Released, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := vmi.Decide(tt.s, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := vmi.Decide(tt.s, now)
 			l, err := handoff.Of(plan.VMI)
 			if err != nil {
 				t.Fatal(err)
@@ -89,10 +86,7 @@ func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
 
 func TestASilentNodeIsNamedAndThePodGoes(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now)), Pods: []*corev1.Pod{pod("p")}}
-	plan, err := vmi.Decide(s, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := vmi.Decide(s, now)
 	c := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized)
 	if c == nil || c.Reason != vmi.ReasonNodeUnresponsive || !strings.Contains(c.Message, "node-a") {
 		t.Errorf("the condition is %+v, want one that names the node", c)
@@ -105,9 +99,7 @@ func TestASilentNodeIsNamedAndThePodGoes(t *testing.T) {
 	}
 
 	s.VMI = plan.VMI
-	if plan, err = vmi.Decide(s, now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	plan = vmi.Decide(s, now.Add(time.Minute))
 	if len(plan.Actions) != 1 || plan.Actions[0].Verb != vmi.DeletePod || len(plan.Events) != 0 {
 		t.Errorf("the plan is %s; want the Pod deleted and nothing told again", plan)
 	}
@@ -128,10 +120,7 @@ func TestTroubleIsToldOnce(t *testing.T) {
 		"other message": {vmi.Snapshot{VMI: guest(v1.Pending, synchronizedFalse(trouble.Reason, "no disk")), Failure: trouble}, 1},
 		"none":          {vmi.Snapshot{VMI: guest(v1.Pending)}, 0},
 	} {
-		plan, err := vmi.Decide(tt.s, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := vmi.Decide(tt.s, now)
 		if len(plan.Events) != tt.want {
 			t.Errorf("%s: events %v, want %d", name, plan.Events, tt.want)
 		}
@@ -149,10 +138,7 @@ func TestTroubleIsKeptWhileNothingCanBeTried(t *testing.T) {
 		"handed over": {vmi.Snapshot{VMI: guest(v1.Scheduling, synchronizedFalse(vmi.ReasonFailedPodPatch, "x")),
 			Pods: []*corev1.Pod{pod("p")}, Failure: &vmi.Failure{Reason: vmi.ReasonFailedPodPatch, Message: "x"}}, false},
 	} {
-		plan, err := vmi.Decide(tt.s, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := vmi.Decide(tt.s, now)
 		if got := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized) != nil; got != tt.kept {
 			t.Errorf("%s: the condition is kept: %v, want %v", name, got, tt.kept)
 		}
@@ -160,14 +146,8 @@ func TestTroubleIsKeptWhileNothingCanBeTried(t *testing.T) {
 }
 
 func TestNothingIsSaidOfAPodThatMayBeUnseen(t *testing.T) {
-	settled, err := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := vmi.Decide(vmi.Snapshot{VMI: settled.VMI, Unseen: []string{"x"}}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	settled := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, now)
+	plan := vmi.Decide(vmi.Snapshot{VMI: settled.VMI, Unseen: []string{"x"}}, now)
 	if diff := cmp.Diff(settled.VMI.Status, plan.VMI.Status); diff != "" {
 		t.Errorf("the status changes on hearsay:\n%s", diff)
 	}

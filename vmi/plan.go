@@ -4,6 +4,7 @@ package vmi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,8 +33,9 @@ const (
 	DeleteClaim Verb = "DeleteClaim"
 	// DeletePod deletes a Pod of the guest.
 	DeletePod Verb = "DeletePod"
-	// SetUnpaused writes the readiness gate of the guest's Pod.
-	SetUnpaused Verb = "SetUnpaused"
+	// PatchPod changes labels, annotations and the readiness gate of a Pod, in one
+	// write.
+	PatchPod Verb = "PatchPod"
 )
 
 // Action is one write the plan asks for beside the patch of the VMI.
@@ -51,8 +53,11 @@ type Action struct {
 	Fault string
 	// GraceSeconds replaces the Pod's own grace period when not nil.
 	GraceSeconds *int64
-	// Unpaused is the value for SetUnpaused.
-	Unpaused bool
+	// Unpaused is what the Pod's readiness gate shall say; nil leaves it.
+	Unpaused *bool
+	// Labels and Annotations are what the Pod shall have, nil values what it shall
+	// lose.
+	Labels, Annotations map[string]*string
 	// Why is the reason in a few words.
 	Why string
 }
@@ -73,8 +78,29 @@ func (a Action) String() string {
 	if a.GraceSeconds != nil {
 		fmt.Fprintf(&b, " grace=%ds", *a.GraceSeconds)
 	}
+	if a.Unpaused != nil {
+		fmt.Fprintf(&b, " unpaused=%t", *a.Unpaused)
+	}
+	printKeys(&b, "labels", a.Labels)
+	printKeys(&b, "annotations", a.Annotations)
 	fmt.Fprintf(&b, " (%s)", a.Why)
 	return b.String()
+}
+
+// printKeys prints the keys of a change, those that go with a dash, as kubectl label
+// has them.
+func printKeys(b *strings.Builder, what string, change map[string]*string) {
+	var keys []string
+	for key, value := range change {
+		if value == nil {
+			key += "-"
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) > 0 {
+		slices.Sort(keys)
+		fmt.Fprintf(b, " %s=%s", what, strings.Join(keys, ","))
+	}
 }
 
 // Event is something people should read about the guest. It goes with a change

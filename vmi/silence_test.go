@@ -90,10 +90,7 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 			if asks := strings.Join(s.NeedsEvidence(), ","); asks != tt.asks {
 				t.Errorf("asks for evidence about %q, want %q", asks, tt.asks)
 			}
-			plan, err := vmi.Decide(s, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := vmi.Decide(s, now)
 			got, err := handoff.Of(plan.VMI)
 			if err != nil || got.State != tt.want || plan.VMI.Status.Phase != tt.phase {
 				t.Errorf("lease %+v, phase %s, %v; want %s, %s", got, plan.VMI.Status.Phase, err, tt.want, tt.phase)
@@ -113,10 +110,7 @@ func TestTheEndOfALostGuestIsToldWithItsEvidence(t *testing.T) {
 	l := handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 4, Holder: "node-a", Deadline: until(now)}
 	s := vmi.Snapshot{VMI: guest(v1.Running, lease(l), deleting), Pods: []*corev1.Pod{pod("p")}, Silent: map[string]time.Time{"node-a": now},
 		Evidence: map[string]handoff.Evidence{"node-a": {Kind: handoff.FenceConfirmed, Detail: "powered off"}}}
-	plan, err := vmi.Decide(s, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := vmi.Decide(s, now)
 	c := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized)
 	if c == nil || !strings.Contains(c.Message, "node-a") || !strings.Contains(c.Message, "powered off") || plan.VMI.Status.Reason != vmi.ReasonNodeUnresponsive {
 		t.Errorf("condition %+v, reason %q", c, plan.VMI.Status.Reason)
@@ -147,10 +141,7 @@ func TestAnObjectThatForgotItsGuest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := guest(v1.Pending, tt.change...)
 			g.Labels, g.Status.NodeName = nil, ""
-			plan, err := vmi.Decide(vmi.Snapshot{VMI: g, Pods: tt.pods}, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := vmi.Decide(vmi.Snapshot{VMI: g, Pods: tt.pods}, now)
 			var verbs []string
 			for _, a := range plan.Actions {
 				verbs = append(verbs, string(a.Verb))

@@ -27,6 +27,71 @@ type Config struct {
 	// launcher, and dies with it. Then that its Pods are gone is evidence that a
 	// silent node does not run it.
 	PodHoldsGuest bool
+	// LauncherImage is the image that guests' Pods are made with; a guest whose Pod
+	// has another one is outdated. Empty compares nothing.
+	LauncherImage string
+	// StateClass is the StorageClass of the claims that keep guests' state. Empty means
+	// the cluster's default. (KubeVirt: vmStateStorageClass)
+	StateClass string
+	// MemoryRatio is noted on guests that are to get more memory. (KubeVirt:
+	// additionalGuestMemoryOverheadRatio)
+	MemoryRatio string
+	// MinimumTSC is the frequency in Hz that all guests count on whose clock matters;
+	// nil means what the nodes have in common. (KubeVirt: minimumClusterTSCFrequency)
+	MinimumTSC *int64
+	// ReportOverhead stores what the hypervisor needs beside the guest's memory.
+	// (KubeVirt: feature gate VmiMemoryOverheadReport)
+	ReportOverhead bool
+	// ContainerPaths lets guests have volumes of their Pod's own paths. (KubeVirt:
+	// feature gate ContainerPathVolumes)
+	ContainerPaths bool
+	// HotplugBatch is how long changes of what is plugged are gathered before Pods are
+	// replaced; zero means DefaultHotplugBatch.
+	HotplugBatch time.Duration
+	// SyncLabels and SyncAnnotations are patterns of keys, beside KubeVirt's own, that
+	// a guest's Pod shall have as the guest has them. A pattern may end in * for any
+	// end; * alone counts for nothing.
+	SyncLabels, SyncAnnotations []string
+
+	// What follows are replaceable parts. They must be pure.
+
+	// SpecValidator refuses guests a Pod. Defaults to DiscontinuedBindings.
+	SpecValidator SpecValidator
+	// NetworkStatus computes status.interfaces. Defaults to Interfaces.
+	NetworkStatus NetworkStatus
+	// MigrationEvaluator tells when a running guest must be migrated. Defaults to
+	// EvaluateNetworks.
+	MigrationEvaluator MigrationEvaluator
+	// TopologyHints finds the clock a guest counts on. Defaults to Hints.
+	TopologyHints TopologyHints
+}
+
+// NetworkStatus computes status.interfaces of a guest with the Pod that runs it. An
+// error leaves them as they are.
+type NetworkStatus func(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]v1.VirtualMachineInstanceNetworkInterface, error)
+
+// TopologyHints finds the clock that a guest can count on everywhere; minimum is
+// Config.MinimumTSC. An error keeps a guest from starting whose TSCRequirement is
+// TSCForBoot.
+type TopologyHints func(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.TopologyHints, error)
+
+func (c Config) complete() Config {
+	if c.AcceptWithin == 0 {
+		c.AcceptWithin = DefaultAcceptWithin
+	}
+	if c.HotplugBatch == 0 {
+		c.HotplugBatch = DefaultHotplugBatch
+	}
+	if c.SpecValidator == nil {
+		c.SpecValidator = DiscontinuedBindings
+	}
+	if c.NetworkStatus == nil {
+		c.NetworkStatus = Interfaces
+	}
+	if c.TopologyHints == nil {
+		c.TopologyHints = Hints
+	}
+	return c
 }
 
 // Snapshot is everything one decision may see. Decide modifies none of it.
@@ -51,6 +116,17 @@ type Snapshot struct {
 	// Unseen lists own writes the caches have not shown yet; while there is
 	// one, nothing is created or deleted.
 	Unseen []string
+	// VMExists says that the VirtualMachine that controls the object exists; then
+	// its own finalizer is its own to take away.
+	VMExists bool
+	// Nodes are the nodes of the cluster; needed for guests whose TSCRequirement is not
+	// TSCNotRequired, until they have their hints.
+	Nodes []Node
+	// Annotations are those of the guest's Pod.
+	Annotations PodAnnotations
+	// CID is the address on VSOCK that is reserved for the guest; nil if it is to have
+	// none, or has it.
+	CID *uint32
 	// Failure is set after acting, when an action failed.
 	Failure *Failure
 	// Silent are those of the guest's nodes that give no sign of life, and since
@@ -60,6 +136,16 @@ type Snapshot struct {
 	Evidence map[string]handoff.Evidence
 	// Config is the configuration in force.
 	Config Config
+}
+
+// PodAnnotations is what generators say that the guest's Pod shall carry.
+type PodAnnotations struct {
+	// Network is set where the Pod has other values.
+	Network map[string]string
+	// Storage is set likewise; what it lacks of StorageKeys the Pod has only if the
+	// guest has it.
+	Storage     map[string]string
+	StorageKeys []string
 }
 
 // Failure is an action that failed, as the Synchronized condition tells it.
@@ -109,12 +195,16 @@ func (s Snapshot) NeedsProof() bool {
 	}
 }
 
+// ended reports whether the guest has ended by its phase. One that waits to be
+// received from elsewhere never was here.
+func (s Snapshot) ended() bool {
+	return s.VMI.IsFinal() || s.VMI.Status.Phase == v1.WaitingForSync && s.VMI.DeletionTimestamp != nil
+}
+
 // leaves reports whether the object still has the finalizer and nothing that the
 // snapshot shows is left to be done under it.
 func (s Snapshot) leaves() bool {
-	// A guest that waits to be received from elsewhere never was here.
-	ended := s.VMI.IsFinal() || s.VMI.Status.Phase == v1.WaitingForSync && s.VMI.DeletionTimestamp != nil
-	if !ended || len(s.Pods) > 0 || len(s.Unseen) > 0 || !slices.ContainsFunc(s.VMI.Finalizers, ours) {
+	if !s.ended() || len(s.Pods) > 0 || len(s.Unseen) > 0 || !slices.ContainsFunc(s.VMI.Finalizers, ours) {
 		return false
 	}
 	lease, err := handoff.Of(s.VMI)
@@ -134,7 +224,8 @@ func unheld(l handoff.Lease) bool {
 func (s Snapshot) elsewhere(p *corev1.Pod) bool {
 	node := s.VMI.Status.NodeName
 	if node == "" {
-		return p.Labels[v1.MigrationJobLabel] != ""
+		// What is received from elsewhere has no other Pod than its target.
+		return p.Labels[v1.MigrationJobLabel] != "" && !receiver(s.VMI)
 	}
 	return p.Spec.NodeName != node
 }

@@ -3,16 +3,13 @@
 package vmi
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
@@ -20,19 +17,25 @@ import (
 const deprecatedFinalizer = "foregroundDeleteVirtualMachine"
 
 // status computes what the object shall say.
-func (d *decision) status() error {
-	d.ready()
+func (d *decision) status() {
 	silent, err := d.silence()
-	if err == nil && !silent {
-		err = d.phase()
+	switch {
+	case err != nil:
+		d.misunderstood(ReasonFailedHandover, err.Error())
+	case !silent:
+		d.phase()
 	}
-	if err != nil {
-		return err
+	if d.lost != nil {
+		return
 	}
 	d.activePods()
-	d.synchronized()
+	d.image()
+	d.memory()
+	d.interfaces()
+	d.volumes()
+	d.hints()
+	d.conditions()
 	d.finalizers()
-	return nil
 }
 
 // activePods records on which node each Pod of the guest is. While the Pod is
@@ -56,166 +59,127 @@ func (d *decision) activePods() {
 	}
 }
 
-// phase is the transition table of the phases this controller owns; Scheduled
-// and Running go on under the node agent.
-func (d *decision) phase() error {
-	if d.forgotten() {
-		d.setPhase(v1.Scheduled)
-		return handoff.Put(d.plan.VMI, d.lease)
+// handedOver tells whether the guest is, or is now being, handed over to its node
+// and its Pod is known: what is told of Pod and volumes is for the node from then on.
+func (d *decision) handedOver() bool {
+	if d.pod == nil || len(d.Unseen) > 0 {
+		return false
 	}
-	switch d.VMI.Status.Phase {
-	case v1.VmPhaseUnset, v1.Pending:
-		return d.fromPending()
-	case v1.Scheduling:
-		return d.fromScheduling()
-	case v1.Scheduled, v1.Running:
-		return d.fromScheduled()
-	case v1.Succeeded, v1.Failed, v1.WaitingForSync:
-		return nil
-	default:
-		return fmt.Errorf("vmi: VirtualMachineInstance %s/%s: status.phase %q is unknown; correct it or delete the object",
-			d.VMI.Namespace, d.VMI.Name, d.VMI.Status.Phase)
+	p := d.plan.VMI.Status.Phase
+	return p == v1.Scheduled || p == v1.Running
+}
+
+// interfaces tells which of the Pod's interfaces serve the guest's networks. What
+// cannot be read of the Pod stays as it was.
+func (d *decision) interfaces() {
+	if !d.handedOver() {
+		return
+	}
+	if is, err := d.Config.NetworkStatus(d.VMI, d.pod); err == nil {
+		d.plan.VMI.Status.Interfaces = is
 	}
 }
 
-// forgotten tells whether the object has lost its status and a node holds the guest
-// by the lease: it was written over by somebody who did not know better.
-func (d *decision) forgotten() bool {
-	switch d.VMI.Status.Phase {
-	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling:
-		return d.lease.Holder != ""
+// hints tells on which clock the guest counts. Its Pod is rendered from what is
+// stored, so that it comes after.
+func (d *decision) hints() {
+	if !unprocessed(d.VMI) || d.VMI.DeletionTimestamp != nil || d.VMI.Status.TopologyHints != nil || d.pod != nil {
+		return
 	}
-	return false
-}
-
-func (d *decision) fromPending() error {
-	switch {
-	case d.pod != nil:
-		d.setPhase(v1.Scheduling)
-		return d.step(handoff.Event{Kind: handoff.Claim})
-	case d.VMI.DeletionTimestamp != nil && len(d.Unseen) == 0:
-		d.setPhase(v1.Failed)
-		return d.release("deleted before it had a Pod")
-	}
-	return nil
-}
-
-func (d *decision) fromScheduling() error {
-	switch {
-	case d.pod == nil && len(d.Unseen) > 0:
-		return nil
-	case d.pod == nil || podGoingDown(d.pod) && d.VMI.DeletionTimestamp == nil:
-		d.setPhase(v1.Failed)
-		return d.release("its Pod ended before the guest was handed over")
-	case PodReady(d.pod) && d.pod.Spec.NodeName != "" && d.VMI.DeletionTimestamp == nil:
-		return d.handOver()
-	default:
-		d.podScheduled()
-		return nil
+	if hints, err := d.Config.TopologyHints(d.VMI, d.Nodes, d.Config.MinimumTSC); err == nil {
+		d.plan.VMI.Status.TopologyHints = hints
 	}
 }
 
-// fromScheduled watches over a guest that was handed over: the Pod is what it
-// lives in, without it the guest is lost.
-func (d *decision) fromScheduled() error {
-	switch {
-	case len(d.Unseen) > 0:
-		return nil
-	case d.pod == nil:
-		d.setPhase(v1.Failed)
-		return d.release("its Pod vanished before its node accepted it")
-	case d.VMI.Status.Phase == v1.Scheduled && d.lease.State == handoff.Offered &&
-		d.lease.Deadline != nil && d.VMI.DeletionTimestamp == nil:
-		return d.overdue()
-	default:
-		return nil
+// image tells which image the guest's Pod has and whether that is outdated.
+func (d *decision) image() {
+	if d.pod != nil && d.plan.VMI.Status.Phase != v1.Pending {
+		version, outdated := launcherImage(d.pod, d.Config.LauncherImage)
+		setLauncherImage(d.plan.VMI, version, outdated)
 	}
 }
 
-// overdue takes an offer back that its node let pass. That is safe: the node
-// starts nothing before its acceptance is stored, and of two writes to one
-// version of the object only one is. A node that has told what keeps it from
-// accepting is alive and tries again by itself.
-func (d *decision) overdue() error {
-	if !d.lease.Overdue(d.now) {
-		d.requeue(d.lease.Deadline.Time)
-		return nil
+// memory tells what the hypervisor needs beside the guest's memory.
+func (d *decision) memory() {
+	if !d.Config.ReportOverhead || !d.handedOver() {
+		return
 	}
-	if c := d.synchronizedNow(); c != nil && c.Status == corev1.ConditionFalse {
-		return nil
-	}
-	message := fmt.Sprintf("node %s did not accept the guest until %s; see whether its node agent runs, then start the guest anew",
-		d.lease.Holder, d.lease.Deadline.UTC().Format(time.RFC3339))
-	if err := d.release(message); err != nil {
-		return err
-	}
-	d.setPhase(v1.Failed)
-	d.plan.VMI.Status.Reason = ReasonNodeUnresponsive
-	d.complain(ReasonNodeUnresponsive, message)
-	return nil
-}
-
-// handOver offers the guest to the node of its Pod: phase, lease, and what stock
-// KubeVirt reads in its place go in one write.
-func (d *decision) handOver() error {
-	vmi, node := d.plan.VMI, d.pod.Spec.NodeName
-	within := d.Config.AcceptWithin
-	if within == 0 {
-		within = DefaultAcceptWithin
-	}
-	if err := d.step(handoff.Event{Kind: handoff.Offer, Node: node, Within: within}); err != nil {
-		return err
-	}
-	d.setPhase(v1.Scheduled)
-	if qos := d.pod.Status.QOSClass; qos != "" {
-		vmi.Status.QOSClass = &qos
-	}
-	if d.pod.Annotations[v1.MigrationTransportUnixAnnotation] == "true" {
-		vmi.Status.MigrationTransport = v1.MigrationTransportUnix
-	}
-	for i := range d.pod.Spec.Containers {
-		if c := &d.pod.Spec.Containers[i]; c.Name == computeContainer {
-			vmi.Status.LauncherContainerImageVersion = c.Image
+	if overhead := memoryOverhead(d.VMI, d.pod); overhead != nil {
+		if d.plan.VMI.Status.Memory == nil {
+			d.plan.VMI.Status.Memory = &v1.MemoryStatus{}
 		}
+		d.plan.VMI.Status.Memory.MemoryOverhead = overhead
 	}
-	vmistatus.RemoveCondition(vmi, podScheduledCondition)
-	return nil
 }
 
-// release ends a lease that no node has accepted.
-func (d *decision) release(why string) error {
-	switch d.lease.State {
-	case handoff.Unclaimed, handoff.Claimed, handoff.Offered:
-		return d.step(handoff.Event{Kind: handoff.Release, Message: why})
+// volumes tells how far each volume is on its way into the guest.
+func (d *decision) volumes() {
+	if !d.handedOver() {
+		return
 	}
-	return nil
+	status, events := volumeStatus(d.Snapshot, d.pod, d.plugged)
+	d.plan.VMI.Status.VolumeStatus = status
+	d.plan.Events = append(d.plan.Events, events...)
 }
 
-// step takes the next lease one step further.
-func (d *decision) step(e handoff.Event) error {
-	e.Epoch = d.next.Epoch
-	lease, _, err := handoff.Step(d.next, e, d.now)
-	if err != nil {
-		return fmt.Errorf("vmi: hand over %s/%s: %w", d.VMI.Namespace, d.VMI.Name, err)
+// plug decides on what is plugged into the guest.
+func (d *decision) plug() {
+	p := hotplug(d.Snapshot, d.pod, d.now, d.Config.HotplugBatch)
+	d.plugged = p.Plugged
+	if d.VMI.Status.Phase != v1.Running && d.VMI.Status.Phase != v1.Scheduled || d.Failure != nil {
+		return
 	}
-	d.next = lease
-	return handoff.Put(d.plan.VMI, lease)
+	d.do(p.Actions...)
+	d.plan.Waits = append(d.plan.Waits, p.Waits...)
+	if p.RequeueAt != nil {
+		d.requeue(*p.RequeueAt)
+	}
+}
+
+// syncPod keeps the guest's Pod like the guest, in one write: its labels and
+// annotations, and its readiness gate, which is closed while the guest is paused. The
+// first is due when the guest is handed over: no node looks at the Pod before.
+func (d *decision) syncPod() {
+	if !d.handedOver() || d.VMI.DeletionTimestamp != nil || d.Failure != nil || podGoingDown(d.pod) {
+		return
+	}
+	a := Action{Verb: PatchPod, Pod: d.pod, Fault: ReasonFailedPodPatch, Why: "the guest says so"}
+	a.Labels, a.Annotations = PodMetadata(d.plan.VMI, d.pod, PodKeys{
+		Labels: d.Config.SyncLabels, Annotations: d.Config.SyncAnnotations,
+		StorageKeys: d.Snapshot.Annotations.StorageKeys, StorageAnnotations: d.Snapshot.Annotations.Storage,
+		NetworkAnnotations: d.Snapshot.Annotations.Network,
+	})
+	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
+	value, known := unpaused(d.pod)
+	switch {
+	case paused && known && value:
+		a.Unpaused = ptr.To(false)
+	case !paused && !value:
+		a.Unpaused = ptr.To(true)
+	}
+	if a.Labels != nil || a.Annotations != nil || a.Unpaused != nil {
+		d.do(a)
+	}
 }
 
 // finalizers lets the object go once the guest has ended, its phase says so
-// and no Pod of it is left.
+// and no Pod of it is left. That of its VirtualMachine goes too where there is none
+// any more to take it away.
 func (d *decision) finalizers() {
-	if d.leaves() {
-		d.plan.VMI.Finalizers = slices.DeleteFunc(d.plan.VMI.Finalizers, ours)
+	vmi, leaves := d.plan.VMI, d.leaves()
+	if d.ended() && len(d.Pods) == 0 && len(d.Unseen) == 0 && !d.VMExists && (leaves || !slices.ContainsFunc(vmi.Finalizers, ours)) {
+		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == v1.VirtualMachineControllerFinalizer })
 	}
+	if !leaves {
+		return
+	}
+	vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, ours)
+	delete(vmi.Labels, v1.OutdatedLauncherImageLabel)
+	vmi.Status.LauncherContainerImageVersion = ""
 }
 
 // ours tells whether a finalizer is the one this controller puts on the object, by
 // its name of today or of before.
 func ours(finalizer string) bool {
 	return finalizer == v1.VirtualMachineInstanceFinalizer || finalizer == deprecatedFinalizer
-}
-
-func (d *decision) setPhase(p v1.VirtualMachineInstancePhase) {
-	vmistatus.SetPhase(d.plan.VMI, p, d.now)
 }

@@ -5,6 +5,7 @@ package vmi
 import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
@@ -26,4 +27,11 @@ type Storage struct {
 	// Overhead is what file systems take of a claim by CDI's configuration; nil
 	// where there is not exactly one CDI, which means 0.055 of it.
 	Overhead *cdiv1.FilesystemOverhead
+}
+
+// KeepsState tells whether the guest has state beside its disks, which a claim of its
+// own keeps: a persistent TPM, firmware variables, the map of changed blocks.
+func KeepsState(vmi *v1.VirtualMachineInstance) bool {
+	_, needed := needsState(vmi)
+	return needed
 }

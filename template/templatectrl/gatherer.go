@@ -41,6 +41,9 @@ type Gatherer struct {
 	// Live reads the metadata of ConfigMaps and NetworkAttachmentDefinitions, which few guests refer to. Set it to
 	// mgr.GetAPIReader(), so that no cache of either is begun. Defaults to Client.
 	Live client.Reader
+	// StateIndex names an index of claims in Client's cache by the value of their label PersistentStateLabel, by which those
+	// of a guest are found. Defaults to none: then all claims of the namespace are looked at.
+	StateIndex string
 }
 
 // Facts returns what the cluster says about the objects that the guest refers to, under that configuration. Objects that
@@ -167,7 +170,22 @@ func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 			claims[name] = claim
 		}
 	}
+	if g.StateIndex != "" {
+		return claims, g.indexed(ctx, vmi, claims)
+	}
 	return claims, g.labelled(ctx, vmi.Namespace, PersistentStateLabel, vmi.Name, claims)
+}
+
+// indexed adds the claims that are labelled as those of the guest's state, by index.
+func (g *Gatherer) indexed(ctx context.Context, vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) error {
+	var list corev1.PersistentVolumeClaimList
+	if err := g.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingFields{g.StateIndex: vmi.Name}); err != nil {
+		return fmt.Errorf("templatectrl: list the PersistentVolumeClaims of the state of %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	for i := range list.Items {
+		claims[list.Items[i].Name] = &list.Items[i]
+	}
+	return nil
 }
 
 // labelled adds the claims that have the label.

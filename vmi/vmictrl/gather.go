@@ -5,6 +5,7 @@ package vmictrl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -30,8 +32,8 @@ type gathered struct {
 	outdated bool
 	// due is when the silence of a node of the guest is to be looked at again.
 	due time.Time
-	// input is what the guest's Pod is rendered from; empty while none is to be
-	// made.
+	// input is what the guest's Pods are rendered from, and config the cluster's part
+	// of it.
 	input template.Input
 }
 
@@ -39,50 +41,42 @@ type gathered struct {
 // when there is nothing to decide.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gathered, error) {
 	obj := &v1.VirtualMachineInstance{}
-	if err := r.Client.Get(ctx, key, obj); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.gate.Forget(key)
-			return nil, nil
-		}
+	switch err := r.Client.Get(ctx, key, obj); {
+	case apierrors.IsNotFound(err):
+		r.forget(key)
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", key, err)
+	case !r.Scope.Has(obj):
+		r.Gate.Forget(key)
+		return nil, nil
 	}
 	g := &gathered{owner: expectationsctrl.OwnerOf(obj)}
-	g.VMI, g.Config = obj, r.Config
-	if err := r.unseen(ctx, g); err != nil {
-		return nil, err
-	}
-	if g.outdated {
-		return g, nil
-	}
-	if err := r.related(ctx, g); err != nil {
-		return nil, err
-	}
-	if err := r.facts(ctx, g); err != nil {
-		return nil, fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
+	g.VMI = obj
+	for _, read := range []func(context.Context, *gathered) error{
+		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, r.look, r.clocks, r.address, r.facts, r.annotations,
+	} {
+		if err := read(ctx, g); err != nil {
+			return nil, err
+		}
+		if g.outdated {
+			break
+		}
 	}
 	return g, nil
 }
 
-// facts reads what the guest's Pod is rendered from, as long as there is one to be made.
-func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
-	if !waiting(g.VMI) || len(g.Unseen) > 0 || g.Launcher() != nil {
-		return nil
-	}
-	kv, err := r.gatherer.KubeVirt(ctx)
-	if err != nil {
-		return err
-	}
-	g.input = template.Input{VMI: g.VMI, Config: template.ConfigFrom(kv, r.LauncherImage)}
-	g.input.Facts, err = r.gatherer.Facts(ctx, g.VMI, g.input.Config)
-	g.Storage.Claims = g.input.Facts.Claims
-	return err
+// forget drops what is kept of a guest that is gone.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.Gate.Forget(key)
+	r.CIDs.Release(key)
 }
 
 // unseen asks whether the caches show this controller's own writes, and reads
 // live what they should have shown by now.
 func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 	var err error
-	if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
+	if g.verdict, err = r.Gate.Check(ctx, g.owner); err != nil {
 		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
 	}
 	for _, p := range g.verdict.Pending {
@@ -94,33 +88,62 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// related reads Pods and migrations by index.
-func (r *Reconciler) related(ctx context.Context, g *gathered) error {
-	ns := client.InNamespace(g.VMI.Namespace)
-	var pods corev1.PodList
-	if err := r.Client.List(ctx, &pods, ns, client.MatchingFields{podByController: string(g.VMI.UID)}); err != nil {
-		return fmt.Errorf("vmictrl: list the Pods of %s: %w", g.owner.Key, err)
+// config reads the cluster's configuration.
+func (r *Reconciler) config(ctx context.Context, g *gathered) error {
+	kv, err := r.gatherer.KubeVirt(ctx)
+	if err != nil {
+		return err
 	}
-	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
+	g.Config = r.Config.With(kv)
+	g.input = template.Input{VMI: g.VMI, Config: template.ConfigFrom(kv, r.LauncherImage)}
+	return nil
+}
+
+// pods reads the guest's Pods, and the Pods of those, by index.
+func (r *Reconciler) pods(ctx context.Context, g *gathered) error {
+	pods, err := r.controlled(ctx, g, g.VMI)
+	if err != nil {
+		return err
+	}
+	g.Pods = vmi.OwnedPods(g.VMI, pods)
 	if g.NeedsProof() {
 		if err := r.livePods(ctx, g); err != nil {
 			return err
 		}
 	}
-
-	if err := r.foreign(ctx, g); err != nil {
-		return err
-	}
-	var migrations v1.VirtualMachineInstanceMigrationList
-	if err := r.Client.List(ctx, &migrations, ns, client.MatchingFields{migrationByVMI: g.VMI.Name}); err != nil {
-		return fmt.Errorf("vmictrl: list the migrations of %s: %w", g.owner.Key, err)
-	}
-	for i := range migrations.Items {
-		if !migrations.Items[i].IsFinal() {
-			g.Migrations = append(g.Migrations, &migrations.Items[i])
+	for _, p := range g.Pods {
+		pods, err := r.controlled(ctx, g, p)
+		if err != nil {
+			return err
+		}
+		for i := range pods {
+			if metav1.IsControlledBy(&pods[i], p) {
+				g.Attachments = append(g.Attachments, &pods[i])
+			}
 		}
 	}
-	return r.look(ctx, g)
+	return nil
+}
+
+// controlled lists the Pods that an object controls.
+func (r *Reconciler) controlled(ctx context.Context, g *gathered, by client.Object) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByController: string(by.GetUID())})
+	if err != nil {
+		return nil, fmt.Errorf("vmictrl: list the Pods of %s: %w", g.owner.Key, err)
+	}
+	return pods.Items, nil
+}
+
+// livePods reads the guest's Pods from the API server.
+func (r *Reconciler) livePods(ctx context.Context, g *gathered) error {
+	var pods corev1.PodList
+	err := r.APIReader.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(g.VMI.UID)})
+	if err != nil {
+		return fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+	}
+	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
+	return nil
 }
 
 // foreign looks whether another Pod has the name of the one a guest waits for.
@@ -141,13 +164,134 @@ func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// livePods reads the guest's Pods from the API server.
-func (r *Reconciler) livePods(ctx context.Context, g *gathered) error {
-	var pods corev1.PodList
-	err := r.APIReader.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(g.VMI.UID)})
+// migrations reads those of the guest that have not ended, by index.
+func (r *Reconciler) migrations(ctx context.Context, g *gathered) error {
+	var migrations v1.VirtualMachineInstanceMigrationList
+	err := r.Client.List(ctx, &migrations, client.InNamespace(g.VMI.Namespace), client.MatchingFields{migrationByVMI: g.VMI.Name})
 	if err != nil {
-		return fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: list the migrations of %s: %w", g.owner.Key, err)
 	}
-	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
+	for i := range migrations.Items {
+		if !migrations.Items[i].IsFinal() {
+			g.Migrations = append(g.Migrations, &migrations.Items[i])
+		}
+	}
 	return nil
+}
+
+// machine looks whether the VirtualMachine exists that keeps the object.
+func (r *Reconciler) machine(ctx context.Context, g *gathered) error {
+	if !slices.Contains(g.VMI.Finalizers, v1.VirtualMachineControllerFinalizer) {
+		return nil
+	}
+	if err := r.kinds.know(ctx); err != nil {
+		return err
+	}
+	c := metav1.GetControllerOf(g.VMI)
+	if c == nil || c.Kind != vmKind.Kind || !r.kinds.serves(vmKind) {
+		return nil
+	}
+	vm := &metav1.PartialObjectMetadata{}
+	vm.SetGroupVersionKind(vmKind)
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: c.Name}, vm)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("vmictrl: read the VirtualMachine of %s: %w", g.owner.Key, err)
+	}
+	g.VMExists = err == nil && vm.UID == c.UID
+	return nil
+}
+
+// clocks reads the nodes for a guest that depends on what they have in common.
+func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
+	if !timed(g.VMI) {
+		return nil
+	}
+	nodes := &metav1.PartialObjectMetadataList{}
+	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	if err := r.Client.List(ctx, nodes); err != nil {
+		return fmt.Errorf("vmictrl: list the Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		g.Nodes = append(g.Nodes, vmi.Node{
+			Name: n.Name, Labels: n.Labels, RunsGuests: len(r.onNode(ctx, n.Name)) > 0,
+			Schedulable: n.Labels[v1.NodeSchedulable] == "true",
+		})
+	}
+	return nil
+}
+
+// address reserves an address on VSOCK for a guest that is to have one and is about
+// to be handed over.
+func (r *Reconciler) address(ctx context.Context, g *gathered) error {
+	wants := g.VMI.Spec.Domain.Devices.AutoattachVSOCK
+	if wants == nil || !*wants || g.VMI.Status.VSOCKCID != nil || g.VMI.Status.Phase != v1.Scheduling {
+		return nil
+	}
+	err := r.cids.do(func() error {
+		var all v1.VirtualMachineInstanceList
+		if err := r.Client.List(ctx, &all); err != nil {
+			return fmt.Errorf("vmictrl: list the guests with an address on VSOCK: %w", err)
+		}
+		r.CIDs.Sync(all.Items)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	cid, err := r.CIDs.Allocate(g.owner.Key)
+	if err != nil {
+		return fmt.Errorf("vmictrl: address of %s on VSOCK: %w", g.owner.Key, err)
+	}
+	g.CID = &cid
+	return nil
+}
+
+// facts reads what a Pod of the guest is rendered from, as long as there may be one
+// to be made.
+func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
+	if len(g.Unseen) > 0 || !waiting(g.VMI) && !pluggable(g) {
+		return nil
+	}
+	var err error
+	if g.input.Facts, err = r.gatherer.Facts(ctx, g.VMI, g.input.Config); err != nil {
+		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
+	}
+	return nil
+}
+
+// pluggable tells whether something may have to be plugged into the guest.
+func pluggable(g *gathered) bool {
+	p := g.VMI.Status.Phase
+	if p != v1.Scheduled && p != v1.Running || g.VMI.DeletionTimestamp != nil {
+		return false
+	}
+	return len(g.Attachments) > 0 || len(g.VMI.Spec.UtilityVolumes) > 0 || slices.ContainsFunc(g.VMI.Spec.Volumes, func(v v1.Volume) bool {
+		return v.PersistentVolumeClaim != nil || v.DataVolume != nil || v.MemoryDump != nil
+	})
+}
+
+// annotations asks the generators what the guest's Pod shall carry.
+func (r *Reconciler) annotations(_ context.Context, g *gathered) error {
+	pod := g.Launcher()
+	if pod == nil || waiting(g.VMI) || g.VMI.IsFinal() {
+		return nil
+	}
+	// What cannot be generated stays as it is: the Pod is there already.
+	if network, err := r.NetworkAnnotations.Annotations(g.input, pod); err == nil {
+		g.Annotations.Network = network
+	}
+	if storage, err := r.StorageAnnotations.Annotations(g.input); err == nil {
+		g.Annotations.Storage, g.Annotations.StorageKeys = storage, r.StorageKeys
+	}
+	return nil
+}
+
+// leased is the lease of the guest; an unreadable one names no node.
+func leased(g *v1.VirtualMachineInstance) handoff.Lease {
+	l, err := handoff.Of(g)
+	if err != nil {
+		return handoff.Lease{}
+	}
+	return l
 }

@@ -53,9 +53,9 @@ type beat struct {
 }
 
 // setup registers the controller that watches the nodes, by their metadata alone.
-func (n *nodes) setup(mgr ctrl.Manager) error {
+func (n *nodes) setup(mgr ctrl.Manager, name string) error {
 	n.beats = map[string]beat{}
-	err := ctrl.NewControllerManagedBy(mgr).Named("vmi-nodes").
+	err := ctrl.NewControllerManagedBy(mgr).Named(name+"-nodes").
 		For(&corev1.Node{}, builder.OnlyMetadata, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Complete(n)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -44,36 +43,63 @@ const (
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/vmi/vmictrl")
 
-// Renderer renders the Pod a guest runs in. *template.Renderer is one.
+// Renderer renders the Pods of a guest. *template.Renderer is one. Each Pod has the
+// guest's namespace, a controller, the guest's UID as label kubevirt.io/created-by,
+// and a name that is the same for the same purpose: that of package template, if a
+// guest whose name is taken by another Pod shall be woken when that is gone. It must
+// be pure.
 type Renderer interface {
-	// Launcher returns the Pod, with namespace, the guest as its controller, the
-	// guest's UID as label kubevirt.io/created-by, and a name that is the same
-	// for the same guest: template.LauncherName, if a guest whose name is taken
-	// by another Pod shall be woken when that is gone. It must be pure.
+	// Launcher returns the Pod a guest runs in, controlled by the guest.
 	Launcher(in template.Input) (*corev1.Pod, error)
+	// Temporary returns the first consumer of a guest's claims, controlled by the
+	// guest and with the annotation kubevirt.io/ephemeral-provisioning.
+	Temporary(in template.Input) (*corev1.Pod, error)
+	// HotplugAttachment returns the Pod that brings volumes to the guest's node, and
+	// HotplugTrigger the one that has a claim provisioned there; both are controlled by
+	// the guest's Pod.
+	HotplugAttachment(in template.Input) (*corev1.Pod, error)
+	HotplugTrigger(in template.Input) (*corev1.Pod, error)
 }
 
 // Reconciler takes VirtualMachineInstances from the first sight to the node
 // and back. Fields without a stated default are required; SetupWithManager
-// checks them.
+// checks them. Fields are not changed after that.
 type Reconciler struct {
 	// Client reads from caches and writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
 	// LauncherImage is the image of the guests' Pods.
 	LauncherImage string
+	// Scope is which guests there are to look after. Defaults to all.
+	Scope Scope
+	// Name tells several Reconcilers of one manager apart. Defaults to vmi.
+	Name string
 	// Renderer defaults to template.Default().
 	Renderer Renderer
+	// NetworkAnnotations are what a Pod that runs a guest shall carry of its networks.
+	// Defaults to ActiveNetworks.
+	NetworkAnnotations PodAnnotator
+	// StorageAnnotations are those for backup tools, and StorageKeys all that it may
+	// generate. They default to template.VeleroHooks and its keys.
+	StorageAnnotations template.AnnotationGenerator
+	StorageKeys        []string
+	// CIDs gives guests their addresses on VSOCK. Defaults to vmi.NewCIDs.
+	CIDs vmi.CIDAllocator
 	// Recorder tells events of the guests. Defaults to none.
 	Recorder events.EventRecorder
+	// Gate notes own writes and tells whether caches show them. Defaults to one of the
+	// Reconciler's own.
+	Gate *expectationsctrl.Gate
 	// Observer is told what becomes of own writes, and of live reads if it is an
-	// expectationsctrl.LiveReads. Defaults to nobody.
+	// expectationsctrl.LiveReads. Defaults to nobody. Not used with Gate.
 	Observer expectations.Observer
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
 	// Workers defaults to DefaultWorkers.
 	Workers int
-	// Config is handed to vmi.Decide.
+	// Config is handed to vmi.Decide, with the settings of the cluster's KubeVirt object
+	// if there is one; it holds the replaceable parts of the decision: SpecValidator,
+	// NetworkStatus, MigrationEvaluator, TopologyHints. Its LauncherImage is that above.
 	Config vmi.Config
 	// SilentAfter is how long a node may give no sign of life before its guests count
 	// as lost. Defaults to vmi.DefaultSilentAfter.
@@ -82,14 +108,16 @@ type Reconciler struct {
 	// object is gone ends a guest that was lost with its node.
 	Fencer handoff.Fencer
 
-	// gate notes own writes and tells whether the caches show them.
-	gate *expectationsctrl.Gate
 	// limiter spaces out the repetitions of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
 	// gatherer reads what Pods are rendered from.
 	gatherer templatectrl.Gatherer
 	// nodes tells which nodes are silent.
 	nodes *nodes
+	// kinds tells which kinds the cluster serves of those it need not.
+	kinds *kinds
+	// cids is done once the allocator knows the CIDs of all guests.
+	cids once
 }
 
 // SetupWithManager checks the fields and registers indexes, watches and the
@@ -99,28 +127,32 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return err
 	}
 	var err error
-	r.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{
-		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: r.Observer,
-	})
-	if err != nil {
-		return fmt.Errorf("vmictrl: %w", err)
+	if r.Gate == nil {
+		r.Gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{
+			Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: r.Observer,
+		})
+		if err != nil {
+			return fmt.Errorf("vmictrl: %w", err)
+		}
 	}
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	b := ctrl.NewControllerManagedBy(mgr).Named("vmi").WithOptions(controller.Options{
+	b := ctrl.NewControllerManagedBy(mgr).Named(r.Name).WithOptions(controller.Options{
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
 	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode}
-	if err := r.watch(b).Complete(r); err != nil {
+	c, err := r.watch(b).Build(r)
+	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
 	}
-	return r.nodes.setup(mgr)
+	r.kinds = newKinds(mgr, c, r.optional())
+	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.setup(mgr, r.Name))
 }
 
 func (r *Reconciler) complete() error {
-	var missing []error
+	missing := []error{r.Scope.validate()}
 	need := func(ok bool, field string) {
 		if !ok {
 			missing = append(missing, fmt.Errorf("vmictrl: Reconciler.%s is required", field))
@@ -129,8 +161,8 @@ func (r *Reconciler) complete() error {
 	need(r.Client != nil, "Client")
 	need(r.APIReader != nil, "APIReader")
 	need(r.LauncherImage != "", "LauncherImage")
-	if r.Renderer == nil {
-		r.Renderer = template.Default()
+	if r.Name == "" {
+		r.Name = "vmi"
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -141,11 +173,29 @@ func (r *Reconciler) complete() error {
 	if r.Workers == 0 {
 		r.Workers = DefaultWorkers
 	}
-	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader}
+	r.parts()
+	r.Config.LauncherImage = r.LauncherImage
+	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader, StateIndex: claimByState}
 	if r.limiter == nil {
 		r.limiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	}
 	return errors.Join(missing...)
+}
+
+// parts fills in the replaceable parts that are not set.
+func (r *Reconciler) parts() {
+	if r.Renderer == nil {
+		r.Renderer = template.Default()
+	}
+	if r.NetworkAnnotations == nil {
+		r.NetworkAnnotations = ActiveNetworks{}
+	}
+	if r.StorageAnnotations == nil {
+		r.StorageAnnotations, r.StorageKeys = template.VeleroHooks{}, template.VeleroHooks{}.Keys()
+	}
+	if r.CIDs == nil {
+		r.CIDs = vmi.NewCIDs(nil)
+	}
 }
 
 // Reconcile makes one pass over one VirtualMachineInstance.
@@ -166,19 +216,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 	if g.outdated {
 		return r.result(g, vmi.Plan{}, nil)
 	}
-	plan, err := vmi.Decide(g.Snapshot, r.Clock.Now())
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	plan := vmi.Decide(g.Snapshot, r.Clock.Now())
 	actErr := r.act(ctx, g, plan)
 	if len(plan.Actions) > 0 {
-		if plan, err = vmi.Decide(g.Snapshot, r.Clock.Now()); err != nil {
-			return reconcile.Result{}, err
-		}
+		plan = vmi.Decide(g.Snapshot, r.Clock.Now())
 	}
 	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
 	switch err := r.store(ctx, g, plan); {
-	case apierrors.IsConflict(err):
+	case outrun(err):
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, errors.Join(actErr, err)

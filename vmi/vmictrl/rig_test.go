@@ -66,7 +66,7 @@ func newCluster(t *testing.T) *cluster {
 
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	return s, errors.Join(clientgoscheme.AddToScheme(s), v1.AddToScheme(s))
+	return s, errors.Join(clientgoscheme.AddToScheme(s), vmictrl.AddToScheme(s))
 }
 
 // newController returns a controller that is confined to the namespaces.

@@ -163,13 +163,13 @@ func outdated(w *world) {
 	s := newSluice("virtualmachineinstances")
 	w.start(setup{wrap: s.wrap})
 	g := w.running("guest")
-	says := func(message string) func() bool {
-		return func() bool { return condition(g, v1.VirtualMachineInstanceReady).Message == message }
+	says := func(reason string) func() bool {
+		return func() bool { return condition(g, v1.VirtualMachineInstanceReady).Reason == reason }
 	}
 	pod := w.awaitPods(1)[0]
-	say := func(message string) {
+	say := func(reason string) {
 		w.t.Helper()
-		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","message":%q}]}}`, message)
+		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":%q}]}}`, reason)
 		if err := w.Status().Patch(w.t.Context(), &pod, client.RawPatch("application/strategic-merge-patch+json", []byte(patch))); err != nil {
 			w.t.Fatal(err)
 		}

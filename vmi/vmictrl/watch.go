@@ -5,12 +5,15 @@ package vmictrl
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -22,6 +25,7 @@ import (
 
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
+	"github.com/virtloom/virtloom/vmi"
 )
 
 // Indexes of the caches this controller reads by.
@@ -29,6 +33,10 @@ const (
 	podByController = "vmictrl.podByController"
 	migrationByVMI  = "vmictrl.migrationByVMI"
 	vmiByClaim      = "vmictrl.vmiByClaim"
+	// claimByState has every claim under the guest whose state it keeps.
+	claimByState = "vmictrl.claimByState"
+	// vmiTimed has every guest that waits to know which clock it can count on.
+	vmiTimed = "vmictrl.vmiTimed"
 	// vmiWaiting has every guest without a Pod, under the value yes, and
 	// vmiByPodName the same ones under the name their Pod will have.
 	vmiWaiting   = "vmictrl.vmiWaiting"
@@ -37,8 +45,11 @@ const (
 
 const yes = "yes"
 
-// vmiKind is the kind of the primary object.
-const vmiKind = "VirtualMachineInstance"
+// vmiKind is the kind of the primary object, podKind that of its own.
+const (
+	vmiKind = "VirtualMachineInstance"
+	podKind = "Pod"
+)
 
 var vmiGroupKind = schema.GroupKind{Group: v1.GroupVersion.Group, Kind: vmiKind}
 
@@ -50,8 +61,14 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		keys client.IndexerFunc
 	}{
 		{&corev1.Pod{}, podByController, func(o client.Object) []string {
-			if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
+			if c := metav1.GetControllerOf(o); c != nil && (c.Kind == vmiKind || c.Kind == podKind) {
 				return []string{string(c.UID)}
+			}
+			return nil
+		}},
+		{&corev1.PersistentVolumeClaim{}, claimByState, func(o client.Object) []string {
+			if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
+				return []string{name}
 			}
 			return nil
 		}},
@@ -62,6 +79,12 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 			return templatectrl.ClaimNames(o.(*v1.VirtualMachineInstance))
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByNode, leasedTo},
+		{&v1.VirtualMachineInstance{}, vmiTimed, func(o client.Object) []string {
+			if timed(o.(*v1.VirtualMachineInstance)) {
+				return []string{yes}
+			}
+			return nil
+		}},
 		{&v1.VirtualMachineInstance{}, vmiWaiting, func(o client.Object) []string {
 			if waiting(o) {
 				return []string{yes}
@@ -89,16 +112,25 @@ func waiting(o client.Object) bool {
 	return o.GetDeletionTimestamp() == nil && (p == v1.VmPhaseUnset || p == v1.Pending)
 }
 
-// watch declares every kind of object that can change a decision.
+// timed tells whether the guest waits to know which clock it can count on.
+func timed(g *v1.VirtualMachineInstance) bool {
+	return waiting(g) && g.Status.TopologyHints == nil && vmi.TSCRequirement(g) != vmi.TSCNotRequired
+}
+
+// watch declares every kind of object that can change a decision, beside those of
+// optional and the Nodes.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
-	return r.gate.Attach(b).
+	return r.Gate.Attach(b).
 		For(&v1.VirtualMachineInstance{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&v1.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(migrated)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.claimants)).
+		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.allWaiting)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespaced), builder.WithPredicates(relief())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1.KubeVirt{}, r.spread(), builder.WithPredicates(predicate.Or[client.Object](
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WatchesMetadata(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.allTimed), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(r.nodes.source())
 }
 
@@ -127,13 +159,37 @@ func relieved(was, is *corev1.ResourceQuota) bool {
 	return false
 }
 
-// ofPod maps a Pod to the VirtualMachineInstance that controls it; one of
-// another owner to the VirtualMachineInstance that waits for its name.
+// ofPod maps a Pod to the VirtualMachineInstance that controls it, or that controls
+// the Pod that does; one of another owner to the VirtualMachineInstance that waits
+// for its name.
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
-	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
+	c := metav1.GetControllerOf(o)
+	switch {
+	case c == nil:
+	case c.Kind == vmiKind:
 		return []reconcile.Request{request(o.GetNamespace(), c.Name)}
+	case c.Kind == podKind:
+		// Written by who made the Pod: its controller may be gone before it.
+		if name := o.GetAnnotations()[ownerName]; name != "" {
+			return []reconcile.Request{request(o.GetNamespace(), name)}
+		}
+		return r.ofPodsPod(ctx, o.GetNamespace(), c)
 	}
 	return r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
+}
+
+// ownerName is the annotation with the guest's name of Pods that serve another Pod.
+const ownerName = "kubevirt.io/owner-vmi-name"
+
+func (r *Reconciler) ofPodsPod(ctx context.Context, namespace string, c *metav1.OwnerReference) []reconcile.Request {
+	pod := &corev1.Pod{}
+	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: c.Name}, pod); err != nil || pod.UID != c.UID {
+		return nil // then the Pod is none of a guest's, or is about to be collected
+	}
+	if c := metav1.GetControllerOf(pod); c != nil && c.Kind == vmiKind {
+		return []reconcile.Request{request(namespace, c.Name)}
+	}
+	return nil
 }
 
 // migrated maps a migration to the VirtualMachineInstance it names.
@@ -166,10 +222,50 @@ func (r *Reconciler) ofNamespace(ctx context.Context, o client.Object) []reconci
 	return r.guests(ctx, client.InNamespace(o.GetName()), client.MatchingFields{vmiWaiting: yes})
 }
 
-// ofKubeVirt maps the cluster's configuration to all guests that have no Pod: it
-// may have been what their Pod could not be rendered with.
-func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
+// allWaiting maps an object to all guests that have no Pod.
+func (r *Reconciler) allWaiting(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.guests(ctx, client.MatchingFields{vmiWaiting: yes})
+}
+
+// allTimed maps a Node to all guests that wait to know which clock they can count on.
+func (r *Reconciler) allTimed(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.guests(ctx, client.MatchingFields{vmiTimed: yes})
+}
+
+// spreadBy is the time between two guests that are looked at because the cluster's
+// configuration has changed.
+const spreadBy = 5 * time.Millisecond
+
+// spread maps the cluster's configuration to all guests: those without a Pod, which
+// may have waited for it, at once, and the others by and by.
+func (r *Reconciler) spread() handler.EventHandler {
+	all := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		var list v1.VirtualMachineInstanceList
+		if err := r.Client.List(ctx, &list); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Could not tell which guests the configuration concerns")
+			return
+		}
+		var after time.Duration
+		for i := range list.Items {
+			g := &list.Items[i]
+			if waiting(g) {
+				q.Add(request(g.Namespace, g.Name))
+				continue
+			}
+			after += spreadBy
+			q.AddAfter(request(g.Namespace, g.Name), after)
+		}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList {
+				all(ctx, q) // else every guest is looked at anyway
+			}
+		},
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { all(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { all(ctx, q) },
+	}
 }
 
 // guests lists VirtualMachineInstances from the cache.

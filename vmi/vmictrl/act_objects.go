@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// createPod renders and creates a Pod. Its name is derived from its purpose, so a
+// repeated creation finds the Pod of the first instead of making another.
+func (r *Reconciler) createPod(ctx context.Context, g *gathered, in template.Input, render func(template.Input) (*corev1.Pod, error)) error {
+	pod, err := render(in)
+	if err != nil {
+		return err
+	}
+	switch err = r.Gate.For(g.owner).Create(ctx, pod); {
+	case apierrors.IsAlreadyExists(err):
+		return r.adopt(ctx, g, pod)
+	case err != nil:
+		return fmt.Errorf("create Pod %s/%s: %w%s", pod.Namespace, pod.Name, err, remedy(err))
+	}
+	ctrl.LoggerFrom(ctx).Info("Created a Pod of the guest", "pod", pod.Name)
+	g.add(pod)
+	r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod "+pod.Name)
+	return nil
+}
+
+// add puts a Pod into the snapshot, where it belongs.
+func (g *gathered) add(pod *corev1.Pod) {
+	if metav1.IsControlledBy(pod, g.VMI) {
+		g.Pods = append(g.Pods, pod)
+	} else {
+		g.Attachments = append(g.Attachments, pod)
+	}
+}
+
+// remedy is what to do about a refusal whose text does not say.
+func remedy(err error) string {
+	switch {
+	case !apierrors.IsForbidden(err):
+		return ""
+	case strings.Contains(err.Error(), "violates PodSecurity"):
+		return "; use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
+	case strings.Contains(err.Error(), "exceeded quota"):
+		return "; raise the ResourceQuota or end other guests of the namespace"
+	default:
+		return ""
+	}
+}
+
+// adopt takes a Pod that was there already for the guest's if it is. It is then
+// one that an earlier pass made whose caches or answer did not get here.
+func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+	live := &corev1.Pod{}
+	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
+		return fmt.Errorf("read Pod %s/%s, which exists: %w", pod.Namespace, pod.Name, err)
+	}
+	if is, want := metav1.GetControllerOf(live), metav1.GetControllerOf(pod); is == nil || want == nil || is.UID != want.UID {
+		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and belongs to something else; delete it", pod.Namespace, pod.Name)
+	}
+	ctrl.LoggerFrom(ctx).Info("Found a Pod of the guest", "pod", live.Name)
+	g.add(live)
+	return nil
+}
+
+// deletePod deletes one Pod. That it is gone, or that its name is another's by
+// now, which the UID tells, is as good.
+func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
+	var opts []client.DeleteOption
+	if a.GraceSeconds != nil {
+		opts = append(opts, client.GracePeriodSeconds(*a.GraceSeconds))
+	}
+	err := r.Gate.For(g.owner).Delete(ctx, a.Pod.DeepCopy(), opts...)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted a Pod of the guest", "pod", a.Pod.Name, "why", a.Why)
+	if a.Pod.DeletionTimestamp == nil {
+		r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod "+a.Pod.Name)
+	}
+	return nil
+}
+
+// gone tells whether what was to be deleted, by its UID, is not there.
+func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// patchPod changes labels, annotations and the readiness gate of a Pod. Each is
+// merged by its key, so nothing else is touched. With the gate they go in one write:
+// the status of a Pod is written with its metadata. The write is noted: until the
+// cache shows it, it would be repeated.
+func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
+	pod := a.Pod.DeepCopy()
+	pod.Labels, pod.Annotations = changed(pod.Labels, a.Labels), changed(pod.Annotations, a.Annotations)
+	patch, err := client.StrategicMergeFrom(a.Pod), error(nil)
+	if a.Unpaused == nil {
+		err = r.Gate.For(g.owner).Patch(ctx, pod, patch)
+	} else {
+		r.setGate(pod, *a.Unpaused)
+		err = r.Gate.For(g.owner).Status().Patch(ctx, pod, patch)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patch Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// setGate writes the readiness gate of a guest's Pod.
+func (r *Reconciler) setGate(pod *corev1.Pod, unpaused bool) {
+	c := corev1.PodCondition{
+		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}
+	if unpaused {
+		c.Status, c.Reason = corev1.ConditionTrue, "NotPaused"
+	}
+	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
+	pod.Status.Conditions = append(pod.Status.Conditions, c)
+}
+
+// changed applies a change to labels or annotations.
+func changed(m map[string]string, change map[string]*string) map[string]string {
+	for key, value := range change {
+		switch {
+		case value == nil:
+			delete(m, key)
+		case m == nil:
+			m = map[string]string{key: *value}
+		default:
+			m[key] = *value
+		}
+	}
+	return m
+}
+
+// createClaim creates the claim that keeps the guest's state. Its name is derived
+// from whose state it is, as those of Pods are.
+func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action) error {
+	claim := a.Claim.DeepCopy()
+	switch err := r.Gate.For(g.owner).Create(ctx, claim); {
+	case apierrors.IsAlreadyExists(err):
+		if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(a.Claim), claim); err != nil {
+			return fmt.Errorf("read PersistentVolumeClaim %s/%s, which exists: %w", claim.Namespace, claim.Name, err)
+		}
+	case err != nil:
+		return fmt.Errorf("create PersistentVolumeClaim %s/%s: %w%s", claim.Namespace, claim.Name, err, remedy(err))
+	default:
+		ctrl.LoggerFrom(ctx).Info("Created the claim for the guest's state", "claim", claim.Name)
+	}
+	g.Storage.Claims[claim.Name] = claim
+	return nil
+}
+
+// deleteClaim deletes the claim of a guest that has no state to keep any more.
+func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error {
+	if err := r.Gate.For(g.owner).Delete(ctx, a.Claim.DeepCopy()); err != nil && !gone(err) {
+		return fmt.Errorf("delete PersistentVolumeClaim %s/%s: %w", a.Claim.Namespace, a.Claim.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted the claim for the guest's state", "claim", a.Claim.Name, "why", a.Why)
+	delete(g.Storage.Claims, a.Claim.Name)
+	return nil
+}
+
+var _ Renderer = (*template.Renderer)(nil)

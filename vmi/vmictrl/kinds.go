@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// establishing is how soon a kind is looked for again whose definition is there and
+// that is not served yet.
+const establishing = time.Second
+
+// optionalKind is a kind that a cluster need not serve.
+type optionalKind struct {
+	// definition is the name of its CustomResourceDefinition.
+	definition string
+	kind       schema.GroupVersionKind
+	// object is one of the kind, as it is read and watched.
+	object client.Object
+	// wakes lists the guests that an object, or the whole kind if it is nil, concerns.
+	wakes handler.MapFunc
+}
+
+// kinds watches kinds that a cluster need not serve, from when it does to when it no
+// longer does. It is a controller of CustomResourceDefinitions.
+type kinds struct {
+	cache      cache.Cache
+	mapper     meta.RESTMapper
+	client     client.Client
+	controller controller.Controller
+	all        []optionalKind
+
+	known  once
+	mu     sync.RWMutex
+	served map[schema.GroupVersionKind]bool // guarded by mu
+}
+
+func newKinds(mgr ctrl.Manager, c controller.Controller, all []optionalKind) *kinds {
+	return &kinds{
+		cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(), client: mgr.GetClient(), controller: c, all: all,
+		served: map[schema.GroupVersionKind]bool{},
+	}
+}
+
+// definition is the metadata of a CustomResourceDefinition.
+func definition() *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	return o
+}
+
+// setup registers the controller that watches the definitions, by their metadata.
+func (k *kinds) setup(mgr ctrl.Manager, name string) error {
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return slices.ContainsFunc(k.all, func(of optionalKind) bool { return of.definition == o.GetName() })
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named(name+"-kinds").
+		For(definition(), builder.WithPredicates(ours)).
+		Complete(k)
+	if err != nil {
+		return fmt.Errorf("vmictrl: watch CustomResourceDefinitions: %w", err)
+	}
+	return nil
+}
+
+// know finds out what the cluster serves, once: a kind that is not known yet must not
+// look like one that has no objects.
+func (k *kinds) know(ctx context.Context) error {
+	return k.known.do(func() error {
+		for _, of := range k.all {
+			switch _, err := k.mapper.RESTMapping(of.kind.GroupKind(), of.kind.Version); {
+			case meta.IsNoMatchError(err):
+			case err != nil:
+				return fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
+			default:
+				if err := k.begin(ctx, of); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// once does something until it has worked once.
+type once struct {
+	mu   sync.Mutex
+	done bool // guarded by mu
+}
+
+func (o *once) do(what func() error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done {
+		return nil
+	}
+	err := what()
+	o.done = err == nil
+	return err
+}
+
+// serves tells whether objects of the kind can be read.
+func (k *kinds) serves(kind schema.GroupVersionKind) bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.served[kind]
+}
+
+// set notes whether a kind is served and reports whether that is news.
+func (k *kinds) set(kind schema.GroupVersionKind, served bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := k.served[kind]
+	k.served[kind] = served
+	return was != served
+}
+
+// Reconcile begins or ends the watch of one kind.
+func (k *kinds) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	i := slices.IndexFunc(k.all, func(of optionalKind) bool { return of.definition == req.Name })
+	if i < 0 {
+		return reconcile.Result{}, nil
+	}
+	of := k.all[i]
+	found := definition()
+	err := k.client.Get(ctx, req.NamespacedName, found)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && found.DeletionTimestamp != nil:
+		return reconcile.Result{}, k.end(ctx, of)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("vmictrl: read CustomResourceDefinition %s: %w", req.Name, err)
+	}
+	if _, err := k.mapper.RESTMapping(of.kind.GroupKind(), of.kind.Version); meta.IsNoMatchError(err) {
+		return reconcile.Result{RequeueAfter: establishing}, nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
+	}
+	return reconcile.Result{}, k.begin(ctx, of)
+}
+
+// begin watches a kind, if it is not watched, and wakes whom it concerns.
+func (k *kinds) begin(ctx context.Context, of optionalKind) error {
+	if !k.set(of.kind, true) {
+		return nil
+	}
+	if err := k.controller.Watch(source.Kind(k.cache, of.object, handler.EnqueueRequestsFromMapFunc(of.wakes))); err != nil {
+		k.set(of.kind, false)
+		return fmt.Errorf("vmictrl: watch %s: %w", of.kind, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("The cluster serves a kind from now on", "kind", of.kind.String())
+	return nil
+}
+
+// end forgets a kind that is not served any more. Whom it concerned learns that from
+// the end of its objects, which comes first.
+func (k *kinds) end(ctx context.Context, of optionalKind) error {
+	if !k.set(of.kind, false) {
+		return nil
+	}
+	ctrl.LoggerFrom(ctx).Info("The cluster no longer serves a kind", "kind", of.kind.String())
+	if err := k.cache.RemoveInformer(ctx, of.object); err != nil {
+		return fmt.Errorf("vmictrl: forget %s: %w", of.kind, err)
+	}
+	return nil
+}

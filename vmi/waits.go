@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// ReasonWaitingForCache is the reason of a Wait for own writes to be seen.
+const ReasonWaitingForCache = "WaitingForCache"
+
+// explain gathers what has to happen before the guest gets on.
+func (d *decision) explain() {
+	for _, w := range d.Unseen {
+		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a write of this controller is not seen yet: " + w,
+			Object: vmiObject(d.VMI), Until: "the cache shows the write", By: ByController})
+	}
+	if f := d.Failure; f != nil {
+		d.wait(Wait{Reason: f.Reason, Message: f.Message, Object: vmiObject(d.VMI), Until: "it is tried again", By: ByController})
+	}
+	if w := d.plan.Blocked(); w != nil {
+		d.wait(*w)
+	}
+	d.waitForNode()
+	switch {
+	case d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal():
+		d.waitForEnd()
+	case d.pod == nil:
+		d.waitForPod()
+	default:
+		d.waitForGuest()
+	}
+}
+
+func (d *decision) wait(w Wait) { d.plan.Waits = append(d.plan.Waits, w) }
+
+// waitForNode tells of a node that owes a word.
+func (d *decision) waitForNode() {
+	l := d.next
+	if node := doubted(l); node != "" {
+		w := Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + node, By: ByNode,
+			Message: fmt.Sprintf("whether node %s runs the guest is not known", node),
+			Until:   "the node gives a sign of life, or is known not to run the guest"}
+		if l.Deadline != nil {
+			w.Deadline = &l.Deadline.Time
+		}
+		d.wait(w)
+	}
+}
+
+// waitForEnd tells what is left of a guest that has ended or is to end.
+func (d *decision) waitForEnd() {
+	if l := d.next; !unheld(l) && l.Holder != "" {
+		d.wait(Wait{Reason: "GuestEnding", Object: "Node " + l.Holder, By: ByNode,
+			Message: fmt.Sprintf("node %s has not reported the end of the guest", l.Holder), Until: "the node reports that the guest has ended"})
+	}
+	if d.VMI.DeletionTimestamp == nil {
+		return
+	}
+	for _, p := range d.Pods {
+		d.wait(Wait{Reason: reasonPodTerminating, Object: podObject(p), By: ByKubelet,
+			Message: podObject(p) + " is not gone yet", Until: "the Pod is gone"})
+	}
+	foreign := slices.DeleteFunc(slices.Clone(d.plan.VMI.Finalizers), ours)
+	if len(foreign) > 0 {
+		d.wait(Wait{Reason: "Finalizers", Object: vmiObject(d.VMI), By: ByUser,
+			Message: "others keep the object by " + strings.Join(foreign, ", "), Until: "they take their finalizers away"})
+	}
+}
+
+// waitForPod tells what a guest without a Pod waits for, beside what blocks it.
+func (d *decision) waitForPod() {
+	switch {
+	case len(d.plan.Waits) > 0:
+	case receiver(d.VMI):
+		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+			Message: "the guest is to be received from another cluster", Until: "a migration makes its Pod"})
+	case len(d.plan.Actions) == 0 && !d.plan.VMI.IsFinal():
+		d.wait(Wait{Reason: reasonPodNotExists, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+			Message: "the guest has no Pod", Until: "what this controller has written is stored"})
+	}
+}
+
+// waitForGuest tells what keeps the guest in the Pod from running.
+func (d *decision) waitForGuest() {
+	object := podObject(d.pod)
+	switch {
+	case podGoingDown(d.pod):
+		d.wait(Wait{Reason: reasonPodTerminating, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+			Message: object + " has ended or is ending", Until: "the Pod is gone or the node reports the end of the guest"})
+		return
+	case d.plan.VMI.Status.Phase == v1.Running:
+		return // it is at rest
+	case d.handedOver():
+		d.waitForStart()
+		return
+	case d.lacksGuarantee():
+		reason, message := d.obstacle()
+		d.wait(Wait{Reason: reason, Message: message, Object: object, By: ByUser, Until: "the guest is made anew"})
+		return
+	}
+	if reason, message := pullFailure(d.pod); reason != "" {
+		d.wait(Wait{Reason: reason, Message: message, Object: object, By: ByUser, Until: "the image can be pulled"})
+		return
+	}
+	if c := podCondition(d.pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		d.wait(Wait{Reason: c.Reason, Message: c.Message, Object: object, By: ByScheduler, Condition: podScheduledCondition,
+			Until: "a node has room for the Pod"})
+		return
+	}
+	d.wait(Wait{Reason: "ContainersNotReady", Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+		Message: object + " is not ready for the node agent", Until: "its containers run"})
+}
+
+// waitForStart tells what a guest waits for that its node was asked to run.
+func (d *decision) waitForStart() {
+	node := d.plan.VMI.Status.NodeName
+	w := Wait{Reason: reasonGuestNotRunning, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
+		Message: fmt.Sprintf("node %s has not reported the guest as running", node), Until: "the node reports it"}
+	if l := d.next; l.State == handoff.Offered && l.Deadline != nil {
+		w.Deadline = &l.Deadline.Time
+		w.Message = fmt.Sprintf("node %s has not accepted the guest", node)
+	}
+	if c := d.synchronizedNow(); c != nil && c.Status == corev1.ConditionFalse {
+		w.Reason, w.Message, w.Condition = c.Reason, c.Message, ""
+	}
+	d.wait(w)
+}
+
+// vmiObject names a VirtualMachineInstance as waits do.
+func vmiObject(vmi *v1.VirtualMachineInstance) string {
+	return "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name
+}
