@@ -65,7 +65,8 @@ func (r *Reconciler) storage(ctx context.Context, g *gathered) error {
 	}
 	s := &g.Storage
 	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
-	for _, name := range templatectrl.ClaimNames(g.VMI) {
+	// Whatever has the name of the claim for its state is in the way of that, if it is not that.
+	for _, name := range append(templatectrl.ClaimNames(g.VMI), vmi.StateClaimName(g.VMI)) {
 		if err := read(ctx, r.Client, g, name, s.Claims); err != nil {
 			return err
 		}
