@@ -82,6 +82,10 @@ func (d *decision) ready() bool {
 		s := &d.VMI.Status.VolumeStatus[i]
 		if hotplugged(d.VMI, s) && inSpec(d.VMI, s.Name) && !inUse(s.Phase) {
 			d.again(time.Second)
+			if d.plan.VMI.Status.SelinuxContext == "" {
+				// Their Pods are not made before it is known, and the guest is not before they are.
+				d.plan.VMI.Status.SelinuxContext = noSELinux
+			}
 			return false
 		}
 	}

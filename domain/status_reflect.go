@@ -98,8 +98,11 @@ func selinuxContext(live *libvirtxml.Domain) string {
 			return l.Label
 		}
 	}
-	return "none"
+	return noSELinux
 }
+
+// noSELinux is what KubeVirt writes as the context of a guest that has none.
+const noSELinux = "none"
 
 // Reasons of the Paused condition, as KubeVirt spells them.
 const (

@@ -242,8 +242,21 @@ func (d *decision) obstacle() (reason, message string) {
 	if d.Failure != nil {
 		return d.Failure.Reason, d.Failure.Message
 	}
+	if d.pod != nil {
+		return d.lacking()
+	}
 	if w := d.plan.Blocked(); w != nil && w.Condition == "" {
 		return w.Reason, w.Message
+	}
+	return "", ""
+}
+
+// lacking tells what the guest's Pod should have and has not.
+func (d *decision) lacking() (reason, message string) {
+	for _, w := range d.plan.Waits {
+		if w.Reason == ReasonMissingVirtiofsContainers {
+			return w.Reason, w.Message
+		}
 	}
 	return "", ""
 }

@@ -3,6 +3,7 @@
 package vmi
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -137,6 +138,13 @@ func (d *decision) start() {
 // tend looks after a guest that has its Pod.
 func (d *decision) tend() {
 	d.do(staleTemporaries(d.Snapshot)...)
+	if name := lacksVirtiofs(d.VMI, d.pod); name != "" && !podGoingDown(d.pod) {
+		d.wait(Wait{
+			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the guest is made anew",
+			Message: fmt.Sprintf("%s lacks container %s, which shares a volume of its own paths with the guest", podObject(d.pod), name),
+		})
+		return
+	}
 	d.plug()
 }
 

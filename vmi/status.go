@@ -126,7 +126,7 @@ func (d *decision) volumes() {
 func (d *decision) plug() {
 	p := hotplug(d.Snapshot, d.pod, d.now, d.Config.HotplugBatch)
 	d.plugged = p.Plugged
-	if d.VMI.Status.Phase != v1.Running && d.VMI.Status.Phase != v1.Scheduled || d.Failure != nil {
+	if d.Failure != nil {
 		return
 	}
 	d.do(p.Actions...)
@@ -149,17 +149,20 @@ func (d *decision) syncPod() {
 		StorageKeys: d.Snapshot.Annotations.StorageKeys, StorageAnnotations: d.Snapshot.Annotations.Storage,
 		NetworkAnnotations: d.Snapshot.Annotations.Network,
 	})
-	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
-	value, known := unpaused(d.pod)
-	switch {
-	case paused && known && value:
-		a.Unpaused = ptr.To(false)
-	case !paused && !value:
-		a.Unpaused = ptr.To(true)
-	}
+	a.Unpaused = d.gate()
 	if a.Labels != nil || a.Annotations != nil || a.Unpaused != nil {
 		d.do(a)
 	}
+}
+
+// gate is what the readiness gate of the Pod shall say; nil if it says so.
+func (d *decision) gate() *bool {
+	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
+	switch value, known := unpaused(d.pod); {
+	case paused && known && value, !paused && !value:
+		return ptr.To(!paused)
+	}
+	return nil
 }
 
 // finalizers lets the object go once the guest has ended, its phase says so

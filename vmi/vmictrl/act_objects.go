@@ -107,7 +107,8 @@ func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConf
 func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
 	pod := a.Pod.DeepCopy()
 	pod.Labels, pod.Annotations = changed(pod.Labels, a.Labels), changed(pod.Annotations, a.Annotations)
-	patch, err := client.StrategicMergeFrom(a.Pod), error(nil)
+	patch := client.StrategicMergeFrom(a.Pod)
+	var err error
 	if a.Unpaused == nil {
 		err = r.Gate.For(g.owner).Patch(ctx, pod, patch)
 	} else {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
-	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
 )
@@ -263,7 +262,7 @@ func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
 // pluggable tells whether something may have to be plugged into the guest.
 func pluggable(g *gathered) bool {
 	p := g.VMI.Status.Phase
-	if p != v1.Scheduled && p != v1.Running || g.VMI.DeletionTimestamp != nil {
+	if p != v1.Scheduling && p != v1.Scheduled && p != v1.Running || g.VMI.DeletionTimestamp != nil {
 		return false
 	}
 	return len(g.Attachments) > 0 || len(g.VMI.Spec.UtilityVolumes) > 0 || slices.ContainsFunc(g.VMI.Spec.Volumes, func(v v1.Volume) bool {
@@ -285,13 +284,4 @@ func (r *Reconciler) annotations(_ context.Context, g *gathered) error {
 		g.Annotations.Storage, g.Annotations.StorageKeys = storage, r.StorageKeys
 	}
 	return nil
-}
-
-// leased is the lease of the guest; an unreadable one names no node.
-func leased(g *v1.VirtualMachineInstance) handoff.Lease {
-	l, err := handoff.Of(g)
-	if err != nil {
-		return handoff.Lease{}
-	}
-	return l
 }
