@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,6 +25,18 @@ type controllerOptions struct {
 	admission
 	launcherImage string
 	silentAfter   time.Duration
+	syncLabels    patterns
+	syncNotes     patterns
+}
+
+// patterns is a flag with a list of keys.
+type patterns []string
+
+func (p *patterns) String() string { return strings.Join(*p, ",") }
+
+func (p *patterns) Set(text string) error {
+	*p = append(*p, strings.Split(text, ",")...)
+	return nil
 }
 
 func runController(ctx context.Context, args []string, _ io.Writer) error {
@@ -34,6 +47,8 @@ func runController(ctx context.Context, args []string, _ io.Writer) error {
 	o.validate, o.webhooks = o.check, o.server
 	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods")
 	fs.DurationVar(&o.silentAfter, "node-silent-after", vmi.DefaultSilentAfter, "`time` without a heartbeat after which the guests of a node count as lost")
+	fs.Var(&o.syncLabels, "additional-launcher-labels-sync", "`keys` of labels, by commas, that a guest's Pod gets when the guest does; a key may end in *")
+	fs.Var(&o.syncNotes, "additional-launcher-annotations-sync", "the same `keys` of annotations")
 	fs.BoolVar(&o.leader, "leader-elect", true, "let one of several replicas act at a time")
 	fs.StringVar(&o.leaderNS, "leader-elect-namespace", "", "`namespace` of the lease; empty is the Pod's own")
 	return o.run(ctx, fs, args, o.add)
@@ -76,6 +91,7 @@ func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error 
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
 		LauncherImage: o.launcherImage, SilentAfter: o.silentAfter, Observer: own,
 		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
+		Config:   vmi.Config{SyncLabels: o.syncLabels, SyncAnnotations: o.syncNotes},
 	}
 	return r.SetupWithManager(ctx, mgr)
 }

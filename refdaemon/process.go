@@ -20,8 +20,11 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -144,6 +147,10 @@ func (p *process) manager() (manager.Manager, error) {
 		LeaderElectionID:              "virtloom-" + p.name,
 		LeaderElectionNamespace:       p.leaderNS,
 		LeaderElectionReleaseOnCancel: true,
+		// Nobody looks at who wrote which field, which is half of many objects.
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		// A replica that does not lead has its caches ready for when it does.
+		Controller: ctrlconfig.Controller{EnableWarmup: ptr.To(p.leader)},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: make the manager: %w", p.name, err)

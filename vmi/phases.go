@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -227,7 +228,26 @@ func (d *decision) handOver() error {
 	if d.CID != nil {
 		vmi.Status.VSOCKCID = d.CID
 	}
+	bootMemory(vmi)
 	return nil
+}
+
+// bootMemory notes with how much memory the guest starts: what it is asked to have
+// later is compared with that. KubeVirt's webhook does it where there is one.
+func bootMemory(vmi *v1.VirtualMachineInstance) {
+	want := vmi.Spec.Domain.Memory
+	if want == nil || want.Guest == nil {
+		return
+	}
+	if vmi.Status.Memory == nil {
+		vmi.Status.Memory = &v1.MemoryStatus{}
+	}
+	for _, noted := range []**resource.Quantity{&vmi.Status.Memory.GuestAtBoot, &vmi.Status.Memory.GuestRequested} {
+		if *noted == nil {
+			guest := want.Guest.DeepCopy()
+			*noted = &guest
+		}
+	}
 }
 
 func label(vmi *v1.VirtualMachineInstance, key, value string) {

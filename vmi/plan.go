@@ -203,7 +203,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "\n  tell %s: %s", e.Reason, e.Message)
 	}
 	for _, w := range p.Waits {
-		fmt.Fprintf(&b, "\n  wait for %s: %s: %s", w.Until, w.Reason, w.Message)
+		fmt.Fprintf(&b, "\n  wait until %s: %s: %s", w.Until, w.Reason, w.Message)
 	}
 	return b.String()
 }

@@ -4,8 +4,16 @@ package vmictrl_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/template"
@@ -13,17 +21,24 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// The controller joins any manager whose scheme knows KubeVirt's types. Any stage
-// of the Pod's template can be replaced.
+// The controller joins a manager that has controllers of its own already. Here it looks
+// after the guests of one team only.
 func Example() {
-	start := func(ctx context.Context, mgr ctrl.Manager) error {
-		renderer := template.Default()
+	start := func(ctx context.Context) error {
+		scheme := runtime.NewScheme() // with the types of the other controllers
+		if err := vmictrl.AddToScheme(scheme); err != nil {
+			return err
+		}
+		mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme})
+		if err != nil {
+			return err
+		}
 		r := &vmictrl.Reconciler{
 			Client:        mgr.GetClient(),
 			APIReader:     mgr.GetAPIReader(),
 			LauncherImage: "quay.io/kubevirt/virt-launcher:v1.9.0",
-			Renderer:      renderer,
 			Recorder:      mgr.GetEventRecorder("virtualmachine-controller"),
+			Scope:         vmictrl.Scope{Selector: labels.SelectorFromSet(labels.Set{"team": "blue"})},
 			Config:        vmi.Config{AcceptWithin: 2 * time.Minute},
 		}
 		if err := r.SetupWithManager(ctx, mgr); err != nil {
@@ -32,4 +47,71 @@ func Example() {
 		return mgr.Start(ctx)
 	}
 	_ = start
+}
+
+// The Pods of guests are rendered by whatever renders them: here by the stock stages
+// and one more, which gives them to a queue.
+func ExampleReconciler_renderer() {
+	renderer, err := template.Default().After(template.StageMetadata, template.Stage{
+		Name: "queue",
+		Apply: func(d *template.Draft) error {
+			d.From("metadata.labels").Label("kueue.x-k8s.io/queue-name", d.VMI().Labels["queue"])
+			return nil
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := &vmictrl.Reconciler{LauncherImage: "quay.io/kubevirt/virt-launcher:v1.9.0", Renderer: renderer}
+
+	pod, err := r.Renderer.Launcher(template.Input{
+		VMI: &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "guest", UID: "5d8f", Labels: map[string]string{"queue": "night"}}},
+		Config: template.Config{LauncherImage: r.LauncherImage},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(pod.Labels["kueue.x-k8s.io/queue-name"])
+	// Output:
+	// night
+}
+
+// What the controller would do next is asked without doing it.
+func ExampleReconciler_Plan() {
+	ask := func(ctx context.Context, r *vmictrl.Reconciler) error {
+		plan, err := r.Plan(ctx, types.NamespacedName{Namespace: "default", Name: "guest"})
+		if err != nil || plan == nil {
+			return err
+		}
+		fmt.Fprintln(os.Stderr, plan)
+		for _, w := range plan.Waits {
+			fmt.Fprintf(os.Stderr, "%s: %s; it is the %s's turn, until %s\n", w.Object, w.Message, w.By, w.Until)
+		}
+		return nil
+	}
+	_ = ask
+}
+
+// Who has no cluster at hand plans from objects alone: package vmi needs nothing else.
+func Example_dryRun() {
+	guest := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "guest", UID: "5d8f"},
+		Spec: v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "root"}},
+		}}}},
+	}
+	snapshot := vmi.Snapshot{VMI: guest}
+	fmt.Println(vmi.Decide(snapshot, time.Now()))
+
+	snapshot.Storage.Claims = map[string]*corev1.PersistentVolumeClaim{"root": {ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "root"}}}
+	fmt.Println(vmi.Decide(snapshot, time.Now()))
+	// Output:
+	// phase=Pending
+	//   tell FailedPvcNotFound: spec.volumes[0].persistentVolumeClaim.claimName: PersistentVolumeClaim default/root does not exist; create it or correct the name
+	//   wait until the claim is created: FailedPvcNotFound: spec.volumes[0].persistentVolumeClaim.claimName: PersistentVolumeClaim default/root does not exist; create it or correct the name
+	// phase=Pending
+	//   do CreateLauncher (the guest has no Pod)
 }

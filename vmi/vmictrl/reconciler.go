@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -196,6 +197,18 @@ func (r *Reconciler) parts() {
 	if r.CIDs == nil {
 		r.CIDs = vmi.NewCIDs(nil)
 	}
+}
+
+// Plan tells what the next pass over a guest would do, and what it waits for, and does
+// nothing of it; nil if there is no such guest, or it is out of scope. It reads from the
+// manager's caches, which must have been started; see vmi.Plan on how to print it.
+func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi.Plan, error) {
+	g, err := r.gather(ctx, guest)
+	if err != nil || g == nil {
+		return nil, err
+	}
+	plan := vmi.Decide(g.Snapshot, r.Clock.Now())
+	return &plan, nil
 }
 
 // Reconcile makes one pass over one VirtualMachineInstance.
