@@ -42,6 +42,10 @@ steady: ## read converted domains back in 100,000 ways and see that nothing diff
 chaos: setup ## kill libvirtd 50 times and guests 20 times under an informer, a few minutes
 	@VIRTLOOM_CHAOS=1 go test -tags $(TAGS) ./domain/libvirt -run '^TestQEMU$$/^(an_informer_misses_nothing|a_guest_that_hangs_costs)' -count 1 -v -timeout 30m
 
+.PHONY: burst
+burst: setup ## 200 guests created at once, ten idle minutes, and their end: what the API server was asked for
+	@go test ./vmi/vmictrl -run '^TestBurst$$' -burst 200 -idle 10m -count 1 -v -timeout 60m | grep 'burst_test.go\|^---\|^ok\|^FAIL\|^panic'
+
 .PHONY: roundtrips
 roundtrips: setup ## move guests there and back 50 times, through the agents' TLS, a quarter of an hour
 	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -roundtrips 50 -count 1 -v -timeout 60m

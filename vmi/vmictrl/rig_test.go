@@ -168,16 +168,20 @@ func (w *world) delete(o client.Object, opts ...client.DeleteOption) {
 // guest creates a VirtualMachineInstance.
 func (w *world) guest(name string, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	w.t.Helper()
-	memory := resource.MustParse("64Mi")
-	g := &v1.VirtualMachineInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
-		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
-	}
+	g := newGuest(w.ns, name)
 	for _, c := range change {
 		c(g)
 	}
 	w.create(g)
 	return g
+}
+
+func newGuest(namespace, name string) *v1.VirtualMachineInstance {
+	memory := resource.MustParse("64Mi")
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
+	}
 }
 
 // unplaceable keeps the guest's Pod from being scheduled.
