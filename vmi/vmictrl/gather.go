@@ -190,6 +190,8 @@ func (r *Reconciler) machine(ctx context.Context, g *gathered) error {
 	if c == nil || c.Kind != vmKind.Kind || !r.kinds.serves(vmKind) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
 	vm := &metav1.PartialObjectMetadata{}
 	vm.SetGroupVersionKind(vmKind)
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: c.Name}, vm)

@@ -5,6 +5,7 @@ package vmictrl
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -31,6 +32,10 @@ var (
 	vmKind        = v1.VirtualMachineGroupVersionKind
 )
 
+// readWithin bounds the reading of kinds that the cluster need not serve: from a cache
+// of one that it just ceased to serve nothing would ever come.
+const readWithin = 10 * time.Second
+
 // cdiConfig is the name of CDI's one CDIConfig.
 const cdiConfig = "config"
 
@@ -44,6 +49,13 @@ func (r *Reconciler) optional() []optionalKind {
 		{"cdis.cdi.kubevirt.io", cdiKind, &cdiv1.CDI{}, nobody},
 		{"cdiconfigs.cdi.kubevirt.io", cdiConfigKind, &cdiv1.CDIConfig{}, nobody},
 		{"virtualmachines.kubevirt.io", vmKind, vm, namesake},
+	}
+}
+
+// unserved wakes all guests, as one may depend on what is not served any more.
+func (r *Reconciler) unserved(ctx context.Context) {
+	if q := r.queue.get(); q != nil {
+		r.wakeAll(ctx, q)
 	}
 }
 
@@ -63,6 +75,8 @@ func (r *Reconciler) storage(ctx context.Context, g *gathered) error {
 	if err := r.kinds.know(ctx); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
 	s := &g.Storage
 	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
 	// Whatever has the name of the claim for its state is in the way of that, if it is not that.

@@ -35,7 +35,7 @@ type optionalKind struct {
 	kind       schema.GroupVersionKind
 	// object is one of the kind, as it is read and watched.
 	object client.Object
-	// wakes lists the guests that an object, or the whole kind if it is nil, concerns.
+	// wakes lists the guests that an object concerns.
 	wakes handler.MapFunc
 }
 
@@ -47,15 +47,17 @@ type kinds struct {
 	client     client.Client
 	controller controller.Controller
 	all        []optionalKind
+	// ended is told when a kind is not served any more.
+	ended func(context.Context)
 
 	known  once
 	mu     sync.RWMutex
 	served map[schema.GroupVersionKind]bool // guarded by mu
 }
 
-func newKinds(mgr ctrl.Manager, c controller.Controller, all []optionalKind) *kinds {
+func newKinds(mgr ctrl.Manager, c controller.Controller, all []optionalKind, ended func(context.Context)) *kinds {
 	return &kinds{
-		cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(), client: mgr.GetClient(), controller: c, all: all,
+		cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(), client: mgr.GetClient(), controller: c, all: all, ended: ended,
 		served: map[schema.GroupVersionKind]bool{},
 	}
 }
@@ -143,7 +145,7 @@ func (k *kinds) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	found := definition()
 	err := k.client.Get(ctx, req.NamespacedName, found)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && found.DeletionTimestamp != nil:
+	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, k.end(ctx, of)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("vmictrl: read CustomResourceDefinition %s: %w", req.Name, err)
@@ -169,13 +171,14 @@ func (k *kinds) begin(ctx context.Context, of optionalKind) error {
 	return nil
 }
 
-// end forgets a kind that is not served any more. Whom it concerned learns that from
-// the end of its objects, which comes first.
+// end forgets a kind that is not served any more. Its definition goes after all of its
+// objects; who was not told of the end of those is woken.
 func (k *kinds) end(ctx context.Context, of optionalKind) error {
 	if !k.set(of.kind, false) {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("The cluster no longer serves a kind", "kind", of.kind.String())
+	defer k.ended(ctx)
 	if err := k.cache.RemoveInformer(ctx, of.object); err != nil {
 		return fmt.Errorf("vmictrl: forget %s: %w", of.kind, err)
 	}

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/vmi"
@@ -40,10 +38,10 @@ type nodes struct {
 	after  time.Duration
 	// guests lists those of a node.
 	guests func(ctx context.Context, node string) []reconcile.Request
+	queue  *guestQueue
 
 	mu    sync.Mutex
-	beats map[string]beat                                         // guarded by mu
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // guarded by mu; that of the guests
+	beats map[string]beat // guarded by mu
 }
 
 // beat is the last sign of life of a node and when it was first seen.
@@ -64,16 +62,6 @@ func (n *nodes) setup(mgr ctrl.Manager, name string) error {
 	return nil
 }
 
-// source hands the queue of the guests' controller over.
-func (n *nodes) source() source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.queue = q
-		return nil
-	})
-}
-
 // Reconcile looks at one node, and again when its next sign of life is overdue.
 func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	heartbeat, _, err := n.heartbeat(ctx, req.Name)
@@ -83,12 +71,8 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	if left := n.note(req.Name, heartbeat).Add(n.after).Sub(n.clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	guests := n.guests(ctx, req.Name)
-	n.mu.Lock()
-	q := n.queue
-	n.mu.Unlock()
-	for _, g := range guests {
-		if q != nil {
+	if q := n.queue.get(); q != nil {
+		for _, g := range n.guests(ctx, req.Name) {
 			q.Add(g)
 		}
 	}

@@ -115,6 +115,8 @@ type Reconciler struct {
 	gatherer templatectrl.Gatherer
 	// nodes tells which nodes are silent.
 	nodes *nodes
+	// queue is that of the guests, for those who wake them.
+	queue guestQueue
 	// kinds tells which kinds the cluster serves of those it need not.
 	kinds *kinds
 	// cids is done once the allocator knows the CIDs of all guests.
@@ -143,12 +145,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.queue}
 	c, err := r.watch(b).Build(r)
 	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
 	}
-	r.kinds = newKinds(mgr, c, r.optional())
+	r.kinds = newKinds(mgr, c, r.optional(), r.unserved)
 	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.setup(mgr, r.Name))
 }
 

@@ -5,7 +5,6 @@ package vmictrl
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -131,7 +129,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.KubeVirt{}, r.spread(), builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesMetadata(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.allTimed), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		WatchesRawSource(r.nodes.source())
+		WatchesRawSource(r.queue.source())
 }
 
 // relief passes changes of a ResourceQuota after which it may let a Pod through
@@ -232,39 +230,16 @@ func (r *Reconciler) allTimed(ctx context.Context, _ client.Object) []reconcile.
 	return r.guests(ctx, client.MatchingFields{vmiTimed: yes})
 }
 
-// spreadBy is the time between two guests that are looked at because the cluster's
-// configuration has changed.
-const spreadBy = 5 * time.Millisecond
-
-// spread maps the cluster's configuration to all guests: those without a Pod, which
-// may have waited for it, at once, and the others by and by.
+// spread maps the cluster's configuration to all guests.
 func (r *Reconciler) spread() handler.EventHandler {
-	all := func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		var list v1.VirtualMachineInstanceList
-		if err := r.Client.List(ctx, &list); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Could not tell which guests the configuration concerns")
-			return
-		}
-		var after time.Duration
-		for i := range list.Items {
-			g := &list.Items[i]
-			if waiting(g) {
-				q.Add(request(g.Namespace, g.Name))
-				continue
-			}
-			after += spreadBy
-			q.AddAfter(request(g.Namespace, g.Name), after)
-		}
-	}
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			if !e.IsInInitialList {
-				all(ctx, q) // else every guest is looked at anyway
+				r.wakeAll(ctx, q) // else every guest is looked at anyway
 			}
 		},
-		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { all(ctx, q) },
-		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { all(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { r.wakeAll(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { r.wakeAll(ctx, q) },
 	}
 }
 
