@@ -208,7 +208,11 @@ func (s Snapshot) leaves() bool {
 		return false
 	}
 	lease, err := handoff.Of(s.VMI)
-	return err == nil && unheld(lease)
+	if err != nil {
+		return false
+	}
+	// Nobody accepted what was to be received and has not been.
+	return unheld(lease) || s.VMI.Status.Phase == v1.WaitingForSync && lease.Cause == handoff.CauseStock
 }
 
 // unheld tells whether no node may run the guest by its lease.

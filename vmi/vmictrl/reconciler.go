@@ -73,7 +73,8 @@ type Reconciler struct {
 	LauncherImage string
 	// Scope is which guests there are to look after. Defaults to all.
 	Scope Scope
-	// Name tells several Reconcilers of one manager apart. Defaults to vmi.
+	// Name is that of the controller. Defaults to vmi. A manager has one Reconciler, as it
+	// has each index once.
 	Name string
 	// Renderer defaults to template.Default().
 	Renderer Renderer
