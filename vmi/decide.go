@@ -4,7 +4,6 @@ package vmi
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,12 +67,7 @@ func (d *decision) claim() {
 	if vmi.DeletionTimestamp != nil || vmi.IsFinal() {
 		return
 	}
-	if i := slices.Index(vmi.Finalizers, deprecatedFinalizer); i >= 0 {
-		vmi.Finalizers[i] = v1.VirtualMachineInstanceFinalizer
-	}
-	if !slices.Contains(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer) {
-		vmi.Finalizers = append(vmi.Finalizers, v1.VirtualMachineInstanceFinalizer)
-	}
+	vmi.Finalizers = ourFinalizer(vmi.Finalizers)
 	if vmi.Status.Phase == v1.VmPhaseUnset {
 		d.setPhase(v1.Pending)
 	}

@@ -51,19 +51,27 @@ func (s Snapshot) imports(yield func(field string, dv *cdiv1.DataVolume) bool) {
 // a Pod to be.
 func importsDone(s Snapshot) *Wait {
 	for field, dv := range s.imports {
-		if imported(dv) || dv.Status.Phase == cdiv1.WaitForFirstConsumer {
-			continue
-		}
-		object := s.dataVolumeObject(dv.Name)
-		until, by := finisher(dv.Status.Phase)
-		return &Wait{
-			Reason:  v1.VirtualMachineInstanceReasonNotAllDVsReady,
-			Message: field + ": " + object + " is in phase " + stage(dv) + "; " + until + trouble(dv),
-			Object:  object, Until: "its phase is Succeeded", By: by,
-			Condition: v1.VirtualMachineInstanceDataVolumesReady,
+		if !imported(dv) && dv.Status.Phase != cdiv1.WaitForFirstConsumer {
+			return s.notImported(field, dv)
 		}
 	}
+	// With one that has failed the guest fails as well, also if it is to be plugged later.
+	if dv := s.importFailed(); dv != nil {
+		return s.notImported("spec.volumes", dv)
+	}
 	return nil
+}
+
+// notImported is the wait for a DataVolume.
+func (s Snapshot) notImported(field string, dv *cdiv1.DataVolume) *Wait {
+	object := s.dataVolumeObject(dv.Name)
+	until, by := finisher(dv.Status.Phase)
+	return &Wait{
+		Reason:  v1.VirtualMachineInstanceReasonNotAllDVsReady,
+		Message: field + ": " + object + " is in phase " + stage(dv) + "; " + until + trouble(dv),
+		Object:  object, Until: "its phase is Succeeded", By: by,
+		Condition: v1.VirtualMachineInstanceDataVolumesReady,
+	}
 }
 
 // imported tells whether what the DataVolume fills may be used by a guest. One that

@@ -122,9 +122,10 @@ func (d *decision) lostReceiver() bool {
 	return receiver(d.VMI) && (d.pod == nil || podGoingDown(d.pod))
 }
 
-// ready tells whether the node agent can take over.
+// ready tells whether the node agent can take over. While own writes are unseen what is
+// plugged is not known, and it is told with the hand-over.
 func (d *decision) ready() bool {
-	return d.VMI.DeletionTimestamp == nil && PodReady(d.pod) && d.pod.Spec.NodeName != "" && !d.lacksGuarantee()
+	return d.VMI.DeletionTimestamp == nil && len(d.Unseen) == 0 && PodReady(d.pod) && d.pod.Spec.NodeName != "" && !d.lacksGuarantee()
 }
 
 // lacksGuarantee tells whether the guest is to have CPUs of its own and its Pod has

@@ -181,6 +181,18 @@ func (d *decision) finalizers() {
 	vmi.Status.LauncherContainerImageVersion = ""
 }
 
+// ourFinalizer puts the finalizer into a list, once and in the place of that of before.
+func ourFinalizer(list []string) []string {
+	if !slices.Contains(list, v1.VirtualMachineInstanceFinalizer) {
+		i := slices.Index(list, deprecatedFinalizer)
+		if i < 0 {
+			return append(list, v1.VirtualMachineInstanceFinalizer)
+		}
+		list[i] = v1.VirtualMachineInstanceFinalizer
+	}
+	return slices.DeleteFunc(list, func(f string) bool { return f == deprecatedFinalizer })
+}
+
 // ours tells whether a finalizer is the one this controller puts on the object, by
 // its name of today or of before.
 func ours(finalizer string) bool {

@@ -18,6 +18,10 @@ const ReasonWaitingForCache = "WaitingForCache"
 
 // explain gathers what has to happen before the guest gets on.
 func (d *decision) explain() {
+	ended := d.plan.VMI.IsFinal()
+	if ended {
+		d.plan.Waits = nil // nothing is got ready any more
+	}
 	for _, w := range d.Unseen {
 		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a write of this controller is not seen yet: " + w,
 			Object: vmiObject(d.VMI), Until: "the cache shows the write", By: ByController})
@@ -25,12 +29,12 @@ func (d *decision) explain() {
 	if f := d.Failure; f != nil {
 		d.wait(Wait{Reason: f.Reason, Message: f.Message, Object: vmiObject(d.VMI), Until: "it is tried again", By: ByController})
 	}
-	if w := d.plan.Blocked(); w != nil {
+	if w := d.plan.Blocked(); w != nil && !ended {
 		d.wait(*w)
 	}
 	d.waitForNode()
 	switch {
-	case d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal():
+	case d.VMI.DeletionTimestamp != nil || ended:
 		d.waitForEnd()
 	case d.pod == nil:
 		d.waitForPod()
@@ -57,7 +61,7 @@ func (d *decision) waitForNode() {
 
 // waitForEnd tells what is left of a guest that has ended or is to end.
 func (d *decision) waitForEnd() {
-	if l := d.next; !unheld(l) && l.Holder != "" {
+	if l, err := handoff.Of(d.plan.VMI); err == nil && !unheld(l) && l.Holder != "" {
 		d.wait(Wait{Reason: "GuestEnding", Object: "Node " + l.Holder, By: ByNode,
 			Message: fmt.Sprintf("node %s has not reported the end of the guest", l.Holder), Until: "the node reports that the guest has ended"})
 	}
@@ -82,7 +86,7 @@ func (d *decision) waitForPod() {
 	case receiver(d.VMI):
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the guest is to be received from another cluster", Until: "a migration makes its Pod"})
-	case len(d.plan.Actions) == 0 && !d.plan.VMI.IsFinal():
+	case len(d.plan.Actions) == 0:
 		d.wait(Wait{Reason: reasonPodNotExists, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the guest has no Pod", Until: "what this controller has written is stored"})
 	}
@@ -98,9 +102,15 @@ func (d *decision) waitForGuest() {
 		return
 	case d.plan.VMI.Status.Phase == v1.Running:
 		return // it is at rest
-	case d.handedOver():
+	case d.plan.VMI.Status.Phase == v1.Scheduled:
 		d.waitForStart()
 		return
+	case d.plan.VMI.Status.Phase == v1.WaitingForSync:
+		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByUser, Condition: v1.VirtualMachineInstanceReady,
+			Message: "the migration that was to bring the guest has failed", Until: "the object is deleted, or another migration brings the guest"})
+		return
+	case PodReady(d.pod) && len(d.Unseen) > 0:
+		return // it is handed over when they are seen
 	case d.lacksGuarantee():
 		reason, message := d.obstacle()
 		d.wait(Wait{Reason: reason, Message: message, Object: object, By: ByUser, Until: "the guest is made anew"})
@@ -128,7 +138,7 @@ func (d *decision) waitForStart() {
 		w.Deadline = &l.Deadline.Time
 		w.Message = fmt.Sprintf("node %s has not accepted the guest", node)
 	}
-	if c := d.synchronizedNow(); c != nil && c.Status == corev1.ConditionFalse {
+	if c := conditionOf(d.plan.VMI, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
 		w.Reason, w.Message, w.Condition = c.Reason, c.Message, ""
 	}
 	d.wait(w)
