@@ -56,8 +56,10 @@ func importsDone(s Snapshot) *Wait {
 		}
 	}
 	// With one that has failed the guest fails as well, also if it is to be plugged later.
-	if dv := s.importFailed(); dv != nil {
-		return s.notImported("spec.volumes", dv)
+	for i := range s.VMI.Spec.Volumes {
+		if dv := s.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && dv.Status.Phase == cdiv1.Failed {
+			return s.notImported(fmt.Sprintf("spec.volumes[%d]", i), dv)
+		}
 	}
 	return nil
 }
@@ -135,18 +137,24 @@ func (s Snapshot) firstConsumer() bool {
 func (s Snapshot) dataVolumes() []*cdiv1.DataVolume {
 	var all []*cdiv1.DataVolume
 	for i := range s.VMI.Spec.Volumes {
-		v := &s.VMI.Spec.Volumes[i]
-		var dv *cdiv1.DataVolume
-		if v.DataVolume != nil {
-			dv = s.Storage.DataVolumes[v.DataVolume.Name]
-		} else if claim := s.Storage.Claims[sourceClaim(v)]; claim != nil && v.MemoryDump == nil {
-			dv, _ = s.importer(claim)
-		}
-		if dv != nil && !slices.Contains(all, dv) {
+		if dv := s.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && !slices.Contains(all, dv) {
 			all = append(all, dv)
 		}
 	}
 	return all
+}
+
+// dataVolumeOf is the DataVolume of a volume; nil if it has none.
+func (s Snapshot) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
+	if v.DataVolume != nil {
+		return s.Storage.DataVolumes[v.DataVolume.Name]
+	}
+	claim := s.Storage.Claims[sourceClaim(v)]
+	if claim == nil || v.MemoryDump != nil {
+		return nil
+	}
+	dv, _ := s.importer(claim)
+	return dv
 }
 
 // importFailed returns a DataVolume of the guest that has failed, or nil.

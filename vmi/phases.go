@@ -125,7 +125,15 @@ func (d *decision) lostReceiver() bool {
 // ready tells whether the node agent can take over. While own writes are unseen what is
 // plugged is not known, and it is told with the hand-over.
 func (d *decision) ready() bool {
-	return d.VMI.DeletionTimestamp == nil && len(d.Unseen) == 0 && PodReady(d.pod) && d.pod.Spec.NodeName != "" && !d.lacksGuarantee()
+	return d.VMI.DeletionTimestamp == nil && len(d.Unseen) == 0 && PodReady(d.pod) && d.pod.Spec.NodeName != "" &&
+		!d.lacksGuarantee() && !d.lacksAddress()
+}
+
+// lacksAddress tells whether the guest is to have an address on VSOCK and none is
+// reserved for it.
+func (d *decision) lacksAddress() bool {
+	wants := d.VMI.Spec.Domain.Devices.AutoattachVSOCK
+	return wants != nil && *wants && d.CID == nil && d.VMI.Status.VSOCKCID == nil
 }
 
 // lacksGuarantee tells whether the guest is to have CPUs of its own and its Pod has

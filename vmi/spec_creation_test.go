@@ -62,13 +62,14 @@ func specCreation() specRows {
 			do: "PatchPod p unpaused=true labels[kubevirt.io/nodeName=node-a]", waits: "GuestNotRunning"},
 		"4 the Pod violates PodSecurity": {
 			given: given(of(v1.Pending), failed(vmi.ReasonFailedCreate, refusal)), phase: v1.Pending,
-			conditions: noPodYet + " Synchronized=False/FailedCreate", events: "Warning/FailedCreate", waits: "FailedCreate", settled: true},
+			conditions: noPodYet + " Synchronized=False/FailedCreate", events: "Warning/FailedCreate", waits: "FailedCreate", settled: true,
+			says: "use a namespace with the label pod-security.kubernetes.io/enforce=privileged"},
 		"5 a network binding that is no more (better: it is an event as well, once)": {
 			given: given(of(v1.Pending, slirp)), phase: v1.Pending, conditions: noPodYet + " Synchronized=False/FailedCreateValidation",
-			events: "Warning/FailedCreateValidation", waits: "FailedCreateValidation", settled: true},
+			events: "Warning/FailedCreateValidation", waits: "FailedCreateValidation", settled: true, says: "failed create validation: spec."},
 		"5 another validator": {
 			given: given(of(v1.Pending), custom), phase: v1.Pending, conditions: noPodYet + " Synchronized=False/FailedCreateValidation",
-			events: "Warning/FailedCreateValidation", waits: "FailedCreateValidation", settled: true},
+			events: "Warning/FailedCreateValidation", waits: "FailedCreateValidation", settled: true, says: "failed create validation: spec."},
 		"7 a creation is not seen yet (better: expectations are data, and what is not known is not said)": {
 			given: given(of(v1.Pending), unseen), phase: v1.Pending, waits: "WaitingForCache", settled: true},
 		"7 nor is anything deleted": {

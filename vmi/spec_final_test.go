@@ -160,6 +160,10 @@ func specReceivers() specRows {
 		"86 its Pod is gone": waits(noPodYet, "WaitingForSync", of(v1.Scheduling, receiving)),
 		"86 its Pod ended":   waits(terminatingPod, "PodTerminating", of(v1.Scheduling, receiving), down),
 		"86 handed over, and its Pod is gone (better: that the move has ended is stored)": ended,
-		"86 running, and its Pod is gone":                                                 {given: given(of(v1.Running, receiving)), phase: v1.Failed, conditions: noPodYet},
+		"86 handed over, and its Pod has ended": {
+			given: given(of(v1.Scheduled, receiving), down), phase: v1.WaitingForSync, conditions: terminatingPod, waits: "PodTerminating"},
+		"86 handed over, and its move has failed": {
+			given: given(of(v1.Scheduled, receiving, failedMove), with(pod("p"))), phase: v1.WaitingForSync, conditions: notYet, waits: "WaitingForSync"},
+		"86 running, and its Pod is gone": {given: given(of(v1.Running, receiving)), phase: v1.Failed, conditions: noPodYet},
 	}
 }

@@ -75,7 +75,7 @@ func specClaims() specRows {
 	return specRows{
 		"17 missing claim: of a claim (better: one event, a warning, for as long as it is the same)": {
 			given: given(of(v1.Pending), reads("data", false)), phase: v1.Pending, conditions: missing,
-			events: "Warning/FailedPvcNotFound", waits: "FailedPvcNotFound", settled: true},
+			events: "Warning/FailedPvcNotFound", waits: "FailedPvcNotFound", settled: true, says: "PersistentVolumeClaim ns/data does not exist"},
 		"17 missing claim: of a DataVolume": {
 			given: given(of(v1.Pending), disk), phase: v1.Pending, conditions: missing,
 			events: "Warning/FailedPvcNotFound", waits: "FailedPvcNotFound", settled: true},
@@ -198,7 +198,11 @@ func specAggregate() specRows {
 			ready := map[rune]corev1.ConditionStatus{'T': corev1.ConditionTrue, 'F': corev1.ConditionFalse, 'U': corev1.ConditionUnknown}[letter]
 			in = append(in, imports(string(rune('a'+i)), cdiv1.Succeeded, ready))
 		}
-		rows["29 the guest's DataVolumes are ready: "+name] = specCase{given: in, phase: v1.Pending, do: "CreateLauncher",
+		said := "Not all of"
+		if name == "TTT" {
+			said = "All of"
+		}
+		rows["29 the guest's DataVolumes are ready: "+name] = specCase{given: in, says: said, phase: v1.Pending, do: "CreateLauncher",
 			conditions: "DataVolumesReady=" + want + " " + noPodYet}
 	}
 	return rows

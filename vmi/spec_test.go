@@ -32,6 +32,8 @@ type specCase struct {
 	do string
 	// conditions are all that there are, by type: Type=Status/Reason.
 	conditions string
+	// says is part of the message of one of them, or of a wait.
+	says string
 	// events are those told, Warning or Normal and the reason.
 	events string
 	// waits are the reasons of all waits.
@@ -106,6 +108,9 @@ func (c specCase) run(t *testing.T) {
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s\n%s", diff, plan)
 	}
+	if !says(plan, c.says) {
+		t.Errorf("nothing says %q:\n%s", c.says, plan)
+	}
 	if c.settled {
 		s.VMI = plan.VMI
 		again := vmi.Decide(s, now.Add(time.Second))
@@ -113,6 +118,12 @@ func (c specCase) run(t *testing.T) {
 			t.Errorf("a second pass wants %v, tells %v and changes\n%s", again.Actions, again.Events, diff)
 		}
 	}
+}
+
+func says(plan vmi.Plan, text string) bool {
+	return text == "" ||
+		slices.ContainsFunc(plan.VMI.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool { return strings.Contains(c.Message, text) }) ||
+		slices.ContainsFunc(plan.Waits, func(w vmi.Wait) bool { return strings.Contains(w.Message, text) })
 }
 
 func resultOf(plan vmi.Plan, fields []string) specResult {

@@ -109,11 +109,8 @@ func (d *decision) waitForGuest() {
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByUser, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the migration that was to bring the guest has failed", Until: "the object is deleted, or another migration brings the guest"})
 		return
-	case PodReady(d.pod) && len(d.Unseen) > 0:
-		return // it is handed over when they are seen
-	case d.lacksGuarantee():
-		reason, message := d.obstacle()
-		d.wait(Wait{Reason: reason, Message: message, Object: object, By: ByUser, Until: "the guest is made anew"})
+	case PodReady(d.pod):
+		d.waitForHandOver()
 		return
 	}
 	if reason, message := pullFailure(d.pod); reason != "" {
@@ -127,6 +124,22 @@ func (d *decision) waitForGuest() {
 	}
 	d.wait(Wait{Reason: "ContainersNotReady", Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		Message: object + " is not ready for the node agent", Until: "its containers run"})
+}
+
+// waitForHandOver tells what keeps a guest whose Pod is ready from its node.
+func (d *decision) waitForHandOver() {
+	switch {
+	case len(d.Unseen) > 0: // that is told
+	case d.lacksGuarantee():
+		reason, message := d.obstacle()
+		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), By: ByUser, Until: "the guest is made anew"})
+	case d.lacksAddress():
+		d.wait(Wait{Reason: "VSOCKAddressMissing", Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+			Message: "spec.domain.devices.autoattachVSOCK: no address is reserved for the guest", Until: "an address is free and reserved"})
+	default:
+		d.wait(Wait{Reason: reasonGuestNotRunning, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
+			Message: podObject(d.pod) + " is ready and the guest is not handed over yet", Until: "what this controller has written is stored"})
+	}
 }
 
 // waitForStart tells what a guest waits for that its node was asked to run.
