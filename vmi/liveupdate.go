@@ -45,30 +45,6 @@ func (c conditionChange) apply(vmi *v1.VirtualMachineInstance, now time.Time) {
 	}
 }
 
-// liveUpdateConfig is what live updates depend on beside the objects.
-type liveUpdateConfig struct {
-	// OverheadRatio is the cluster's additionalGuestMemoryOverheadRatio; empty if it
-	// has none.
-	OverheadRatio string
-	// Evaluator tells of migrations that are needed; nil means EvaluateNetworks.
-	Evaluator MigrationEvaluator
-}
-
-// liveUpdates returns the conditions that ask the node, or a migration, to make the
-// running guest what its spec says. Guests that do not run have none.
-// (specs: VMI reconciliation 4)
-func liveUpdates(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, c liveUpdateConfig, now time.Time) []conditionChange {
-	if !vmi.IsRunning() {
-		return nil
-	}
-	return []conditionChange{
-		hotVCPUChange(vmi),
-		hotMemoryChange(vmi, c.OverheadRatio),
-		volumesChange(vmi),
-		migrationRequired(vmi, pod, c.Evaluator, now),
-	}
-}
-
 // hotVCPUChange asks for another number of CPUs than the guest has. The node takes
 // the condition away.
 func hotVCPUChange(vmi *v1.VirtualMachineInstance) conditionChange {

@@ -251,14 +251,9 @@ func TestAPluggedInterfaceComesToBeMigratedFor(t *testing.T) {
 	})
 	now, told := noon, []string{}
 	for range 3 {
-		changes := liveUpdates(g, &corev1.Pod{}, liveUpdateConfig{}, now)
-		var at time.Time
-		for _, c := range changes {
-			c.apply(g, now)
-			if !c.RequeueAt.IsZero() {
-				at = c.RequeueAt
-			}
-		}
+		change := migrationRequired(g, &corev1.Pod{}, nil, now)
+		change.apply(g, now)
+		at := change.RequeueAt
 		c := conditionOf(g, v1.VirtualMachineInstanceMigrationRequired)
 		told = append(told, string(c.Status)+"@"+c.LastTransitionTime.Sub(noon).String())
 		if at.IsZero() {
@@ -268,15 +263,6 @@ func TestAPluggedInterfaceComesToBeMigratedFor(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"False@0s", "True@15s", "True@15s"}, told); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestLiveUpdatesAreForGuestsThatRun(t *testing.T) {
-	for phase, want := range map[v1.VirtualMachineInstancePhase]int{v1.Pending: 0, v1.Scheduling: 0, v1.Scheduled: 0, v1.Running: 4, v1.Succeeded: 0, v1.Failed: 0} {
-		g := runs(func(g *v1.VirtualMachineInstance) { g.Status.Phase = phase })
-		if got := liveUpdates(g, nil, liveUpdateConfig{}, noon); len(got) != want {
-			t.Errorf("%s: %d changes, want %d", phase, len(got), want)
-		}
 	}
 }
 

@@ -29,7 +29,7 @@ var specDefects = []string{"73b", "100"}
 // specElsewhere are the cases in which there is nothing to decide: whose they are.
 var specElsewhere = map[string]string{
 	"37":  "what wakes a guest: vmi/vmictrl, TestMapping",
-	"82":  "what an answer of the API server means: vmi/vmictrl, TestSpecWrites",
+	"82":  "what an answer of the API server means: vmi/vmictrl, TestWritesOfSpec",
 	"103": "delays between starts: the controller of VirtualMachines, which is KubeVirt's",
 	"104": "the controller of VirtualMachineInstanceReplicaSets, which is KubeVirt's",
 	"106": "evacuation of nodes: KubeVirt's controller; the guest's part of it is case 64",
@@ -37,10 +37,10 @@ var specElsewhere = map[string]string{
 	"109": "RestartRequired is a condition of VirtualMachines",
 	"110": "snapshot and restore: KubeVirt's controllers",
 	"118": "what an event says of own writes: package expectations, and vmi/vmictrl, TestMapping",
-	"119": "events without news are left out by controller-runtime's caches: vmi/vmictrl, TestMapping",
+	"119": "an event without news is one pass that finds nothing to do (better: the periodic event is a safety net): cases 52, 76, 115",
 	"121": "what wakes a guest: vmi/vmictrl, TestMapping",
-	"124": "how a change is written: internal/vmipatch, against an API server, and vmi/vmictrl, TestSpecWrites",
-	"125": "a patch that is refused: vmi/vmictrl, TestSpecWrites",
+	"124": "how a change is written: internal/vmipatch, against an API server, and vmi/vmictrl, TestWritesOfSpec",
+	"125": "a patch that is refused: vmi/vmictrl, TestWritesOfSpec",
 }
 
 func TestEveryCaseOfTheSpecificationHasARow(t *testing.T) {

@@ -42,6 +42,7 @@ func specLiveUpdates() specRows {
 		return specCase{given: given(of(v1.Running, append(change, owned)...), has), phase: v1.Running, conditions: conditions, settled: true}
 	}
 	scheduled := specCase{given: given(of(v1.Scheduled, owned, cpus(1, 2, 4)), has), phase: v1.Scheduled, conditions: notYet, waits: "GuestNotRunning"}
+	ended := specCase{given: given(of(v1.Succeeded, cpus(1, 2, 4), memory("1Gi", "2Gi")), with(pod("p", podPhase(corev1.PodSucceeded)))), phase: v1.Succeeded, conditions: terminatingPod}
 	ratio := is("HotMemoryChange=True "+runs, memory("1Gi", "2Gi"))
 	ratio.given = append(ratio.given, set(func(c *vmi.Config) { c.MemoryRatio = "1.5" }))
 	ratio.fields = texts{"metadata labels kubevirt.io/memory-hotplug-overhead-ratio": "1.5"}
@@ -53,6 +54,7 @@ func specLiveUpdates() specRows {
 		"67 no sockets to be plugged":                   is(runs, cpus(1, 2, 0)),
 		"67 it was asked for, and refused":              is("HotVCPUChange=False "+runs, cpus(1, 2, 4), says("HotVCPUChange", corev1.ConditionFalse)),
 		"67 a guest that does not run yet":              scheduled,
+		"67 a guest that has ended":                     ended,
 		"67 another amount of memory":                   is("HotMemoryChange=True "+runs, memory("1Gi", "2Gi")),
 		"67 another amount of memory, with a ratio":     ratio,
 		"67 the same amount of memory":                  is(runs, memory("2Gi", "2Gi")),
