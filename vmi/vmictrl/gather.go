@@ -4,6 +4,7 @@ package vmictrl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,11 +30,19 @@ type gathered struct {
 	// outdated says that the cache does not show yet what this controller last
 	// wrote to the object: whatever is decided upon it would be refused.
 	outdated bool
-	// due is when the silence of a node of the guest is to be looked at again.
+	// due is when to look again at what no event tells: the silence of a node of the
+	// guest, or that an address has become free.
 	due time.Time
 	// input is what the guest's Pods are rendered from, and config the cluster's part
 	// of it.
 	input template.Input
+}
+
+// lookAt asks for another look at the time, or before.
+func (g *gathered) lookAt(at time.Time) {
+	if g.due.IsZero() || at.Before(g.due) {
+		g.due = at
+	}
 }
 
 // gather reads everything one decision may see, from caches. It returns nil
@@ -241,10 +250,14 @@ func (r *Reconciler) address(ctx context.Context, g *gathered) error {
 		return err
 	}
 	cid, err := r.CIDs.Allocate(g.owner.Key)
-	if err != nil {
+	switch {
+	case errors.Is(err, vmi.ErrNoCID):
+		g.lookAt(r.Clock.Now().Add(lastRetry)) // nobody tells that one has become free
+	case err != nil:
 		return fmt.Errorf("vmictrl: address of %s on VSOCK: %w", g.owner.Key, err)
+	default:
+		g.CID = &cid
 	}
-	g.CID = &cid
 	return nil
 }
 

@@ -136,8 +136,8 @@ func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 		if silent {
 			g.Silent[node] = since
 		}
-		if !due.IsZero() && (g.due.IsZero() || due.Before(g.due)) {
-			g.due = due
+		if !due.IsZero() {
+			g.lookAt(due)
 		}
 	}
 	g.Evidence = map[string]handoff.Evidence{}

@@ -85,7 +85,8 @@ type Reconciler struct {
 	// generate. They default to template.VeleroHooks and its keys.
 	StorageAnnotations template.AnnotationGenerator
 	StorageKeys        []string
-	// CIDs gives guests their addresses on VSOCK. Defaults to vmi.NewCIDs.
+	// CIDs gives guests their addresses on VSOCK. Defaults to vmi.NewCIDs, which knows the
+	// guests of this process: shards need one that they share.
 	CIDs vmi.CIDAllocator
 	// Recorder tells events of the guests. Defaults to none.
 	Recorder events.EventRecorder
