@@ -46,12 +46,10 @@ var startRows = map[string]row{
 		scene: scene{phase: v1.Pending, guest: func(g *v1.VirtualMachineInstance) {
 			g.Spec.Domain.CPU = &v1.CPU{Features: []v1.CPUFeature{{Name: "invtsc", Policy: "require"}}}
 		}}},
-	"17 a claim is missing (better: one event, not one each pass)": {scene: scene{phase: v1.Pending, guest: withClaim("data")}},
-	"19 a claim that nobody fills may be Pending":                  {scene: scene{phase: v1.Pending, guest: withClaim("data"), before: unboundClaim}},
-	"32 the firmware's state needs a claim, and no class is there for it": {scene: scene{phase: v1.Pending, guest: func(g *v1.VirtualMachineInstance) {
-		g.Spec.Domain.Firmware = &v1.Firmware{Bootloader: &v1.Bootloader{EFI: &v1.EFI{Persistent: ptr.To(true)}}}
-	}}},
-	"83 a guest to be received": {scene: scene{phase: v1.Pending, guest: toBeReceived}},
+	"17 a claim is missing (better: one event, not one each pass)":        {scene: scene{phase: v1.Pending, guest: withClaim("data")}},
+	"19 a claim that nobody fills may be Pending":                         {scene: scene{phase: v1.Pending, guest: withClaim("data"), before: unboundClaim}},
+	"32 the firmware's state needs a claim, and no class is there for it": {scene: scene{phase: v1.Pending, guest: withFirmware}},
+	"83 a guest to be received":                                           {scene: scene{phase: v1.Pending, guest: toBeReceived}},
 }
 
 // answer is what the API server says to the verb, in its place.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -40,16 +41,17 @@ type row struct {
 	wrap func(w *world, g *v1.VirtualMachineInstance, next http.RoundTripper) http.RoundTripper
 	// until is what is awaited; nothing beside that there is no more to write, if nil.
 	until func(*v1.VirtualMachineInstance) bool
-	// then happens after that.
-	then func(*world, *v1.VirtualMachineInstance)
+	// then happens after that, one after the other, with what is written upon each.
+	then []func(*world, *v1.VirtualMachineInstance)
 }
 
-// rowsOfSpec are all rows that need nothing of the cluster but Kubernetes and KubeVirt.
-var rowsOfSpec = []map[string]row{startRows, schedulingRows, runningRows, podRows, endRows}
+// rowsOfSpec are all rows.
+var rowsOfSpec = []map[string]row{startRows, storageRows, schedulingRows, runningRows, podRows, endRows}
 
 // TestWritesOfSpec compares what the controller writes with the golden files.
 func TestWritesOfSpec(t *testing.T) {
 	c := newCluster(t)
+	newCDI(c.world(t)).install()
 	for _, rows := range rowsOfSpec {
 		for name, r := range rows {
 			t.Run(name, func(t *testing.T) {
@@ -66,7 +68,7 @@ func (r row) run(w *world) {
 	c := &watched{world: w, guest: g, notes: notes}
 	w.start(setup{
 		edit: func(made *vmictrl.Reconciler) {
-			made.Recorder, made.Client = notes, &passes{made.Client, &c.seen}
+			made.Recorder, made.Client, made.Clock = notes, &passes{made.Client, &c.seen}, c
 			if r.edit != nil {
 				r.edit(made)
 			}
@@ -83,8 +85,10 @@ func (r row) run(w *world) {
 		w.await(g, "what the row is about", func() bool { return r.until(g) })
 	}
 	c.rest()
-	if r.then != nil {
-		r.then(w, g)
+	for _, then := range r.then {
+		notes.add("--- then ---\n")
+		c.later.Store(true)
+		then(w, g)
 		c.rest()
 	}
 	golden(w.t, c.text())
@@ -143,9 +147,22 @@ type watched struct {
 	controller *vmictrl.Reconciler
 	notes      *notes
 	// seen is the version of the guest that the last pass began with.
-	seen atomic.Uint64
-	poke int
+	seen  atomic.Uint64
+	poke  int
+	later atomic.Bool
 }
+
+// Now is the controller's clock. What happens later does so a minute later, as times are
+// stored in seconds.
+func (c *watched) Now() time.Time {
+	if c.later.Load() {
+		return time.Now().Add(time.Minute)
+	}
+	return time.Now()
+}
+
+// Since implements clock.PassiveClock.
+func (c *watched) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // rest returns when a pass that saw everything there is had nothing to write.
 func (c *watched) rest() {

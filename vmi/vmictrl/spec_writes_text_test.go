@@ -205,12 +205,26 @@ func (c *watched) text() string {
 		if strings.Contains(line, " is answered ") && slices.Contains(told, line) {
 			continue
 		}
-		told = append(told, line)
+		told = append(told, byPods(line))
 	}
 	if len(told) == 0 {
 		return "nothing\n"
 	}
 	return strings.Join(told, "")
+}
+
+// byPods sorts the operations on activePods, which come in the order of UIDs.
+func byPods(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	begin := 0
+	for i, line := range lines {
+		if strings.Contains(line, " /status/activePods/") {
+			continue
+		}
+		slices.Sort(lines[begin:i])
+		begin = i + 1
+	}
+	return strings.Join(lines, "")
 }
 
 // guestName is the guest of every row.
