@@ -93,6 +93,21 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 		}
 		g.Unseen = append(g.Unseen, p.String())
 	}
+	return r.again(ctx, g)
+}
+
+// again reads the object once more: that the caches show what was written was asked after
+// it had been read, and it may be of before.
+func (r *Reconciler) again(ctx context.Context, g *gathered) error {
+	obj := &v1.VirtualMachineInstance{}
+	switch err := r.Client.Get(ctx, g.owner.Key, obj); {
+	case apierrors.IsNotFound(err), err == nil && obj.UID != g.VMI.UID:
+		g.outdated = true // an event of that is on its way
+	case err != nil:
+		return fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", g.owner.Key, err)
+	default:
+		g.VMI = obj
+	}
 	return nil
 }
 

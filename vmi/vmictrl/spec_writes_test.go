@@ -170,8 +170,8 @@ func (c *watched) rest() {
 	c.eventually(func() string {
 		before := c.text()
 		c.catchUp()
-		// The first pass has ended when the second begins.
-		for range 2 {
+		// A pass reads the guest twice, so that it has ended when a third change is seen.
+		for range 3 {
 			if c.pass(); c.t.Failed() {
 				return ""
 			}
