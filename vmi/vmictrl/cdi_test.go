@@ -40,6 +40,7 @@ func TestWithCDI(t *testing.T) {
 		"32: a profile says how the guest's state is accessed": stateByProfile,
 		"98: the overhead of file systems is told":             overheadTold,
 		"a plugged volume is provisioned by a trigger":         triggered,
+		"killed at each write of a start that needs much":      killedProvisioning,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

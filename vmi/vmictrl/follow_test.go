@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
@@ -247,10 +248,11 @@ func classAwaited(w *world) {
 	w.start(onlyWatches)
 	g := w.guest("guest", withTPM)
 	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "there is no StorageClass")
-	w.configure(stateClass(w.ns))
-	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "StorageClass "+w.ns, "does not exist")
-	w.volume(w.ns)
-	w.class("Immediate")
+	class := w.ns + "-immediate"
+	w.configure(stateClass(class))
+	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "StorageClass "+class, "does not exist")
+	w.volume(class)
+	w.class(storagev1.VolumeBindingImmediate)
 	w.awaitPhase(g, v1.Scheduled)
 	w.onePodEach(1)
 }

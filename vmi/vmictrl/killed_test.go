@@ -5,6 +5,7 @@ package vmictrl_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,6 +31,8 @@ type path struct {
 	told func(*world, *v1.VirtualMachineInstance) string
 	// check is for what must hold in the end.
 	check func(*world, *v1.VirtualMachineInstance)
+	// pods is how many Pods the guest has had by then.
+	pods int
 }
 
 // trip is one guest on the path, in a namespace of its own.
@@ -191,7 +194,7 @@ func refused(q rig.Request) bool { return !q.Accepted() && !cutOff(q) }
 // check is for what holds on every path.
 func (m *trip) check(p path) {
 	m.t.Helper()
-	onePodEach(m.t, m.requests, 1)
+	onePodEach(m.t, m.requests, p.pods)
 	m.history.onwards(m.world, m.guest)
 	if vain := written(m.requests, refused); len(vain) > 0 {
 		m.t.Errorf("refused were %v", vain)
@@ -205,28 +208,20 @@ func (m *trip) check(p path) {
 		if e.ReportingController != "virtualmachine-controller" {
 			continue
 		}
-		if told[e.Reason] || e.Series != nil || e.Count > 1 {
+		if told[e.Reason+e.Message] || e.Series != nil || e.Count > 1 {
 			m.t.Errorf("event %s was told more than once: %s", e.Reason, e.Message)
 		}
-		told[e.Reason] = true
+		told[e.Reason+e.Message] = true
 	}
 	p.check(m.world, m.guest)
 }
 
 func killedStarting(w *world) {
 	calm := killedAtEachWrite(w, path{
-		begin: func(w *world) *v1.VirtualMachineInstance { return w.guest("guest") },
-		arrived: func(w *world, g *v1.VirtualMachineInstance) string {
-			if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
-				return err.Error()
-			}
-			l, err := handoff.Of(g)
-			if err != nil || g.Status.Phase != v1.Scheduled || l.State != handoff.Offered {
-				return fmt.Sprintf("the offer (phase %s, lease %+v, %v)", g.Status.Phase, l, err)
-			}
-			return w.ungated()
-		},
-		told: func(w *world, _ *v1.VirtualMachineInstance) string { return w.untold("SuccessfulCreate") },
+		pods:    1,
+		begin:   func(w *world) *v1.VirtualMachineInstance { return w.guest("guest") },
+		arrived: offered,
+		told:    func(w *world, _ *v1.VirtualMachineInstance) string { return w.untold("SuccessfulCreate") },
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			w.awaitPods(1)
 			if l := w.lease(g); l.State != handoff.Offered || l.Epoch != 1 {
@@ -243,9 +238,22 @@ func killedStarting(w *world) {
 	}
 }
 
+// offered says what is missing until the guest is offered to its node, or nothing.
+func offered(w *world, g *v1.VirtualMachineInstance) string {
+	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
+		return err.Error()
+	}
+	l, err := handoff.Of(g)
+	if err != nil || g.Status.Phase != v1.Scheduled || l.State != handoff.Offered {
+		return fmt.Sprintf("the offer (phase %s, lease %+v, %v)", g.Status.Phase, l, err)
+	}
+	return w.ungated()
+}
+
 // killedDeleting begins with a guest that has ended and is deleted, and no controller has seen that yet.
 func killedDeleting(w *world) {
 	killedAtEachWrite(w, path{
+		pods: 1,
 		begin: func(w *world) *v1.VirtualMachineInstance {
 			stop := w.start(setup{})
 			g := w.running("guest")
@@ -280,14 +288,16 @@ func (w *world) ungated() string {
 	return "the readiness gate"
 }
 
-// untold says that there is no event of the reason, or nothing.
-func (w *world) untold(reason string) string {
+// untold says that there is no event of the reason, with all of the words, or nothing.
+func (w *world) untold(reason string, words ...string) string {
 	var events corev1.EventList
 	if err := w.List(w.t.Context(), &events, client.InNamespace(w.ns)); err != nil {
 		return err.Error()
 	}
-	if slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == reason }) {
+	if slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+		return e.Reason == reason && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(e.Message, word) })
+	}) {
 		return ""
 	}
-	return "event " + reason
+	return "event " + reason + " " + strings.Join(words, " ")
 }

@@ -158,6 +158,9 @@ func (w *world) create(o client.Object) {
 	}
 }
 
+// noGrace is for what nobody waits for.
+const noGrace = client.GracePeriodSeconds(0)
+
 func (w *world) delete(o client.Object, opts ...client.DeleteOption) {
 	w.t.Helper()
 	if err := w.Delete(w.t.Context(), o, opts...); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
 // sluice holds back what a watch of a resource delivers, while it is shut.
@@ -25,18 +26,40 @@ type sluice struct {
 	resource string
 	mu       sync.Mutex
 	open     chan struct{} // closed while open
+	cut      chan struct{} // closed when what is held back is lost
+	expired  bool          // says that no watch can go on where it was
 }
 
 func newSluice(resource string) *sluice {
-	s := &sluice{resource: resource, open: make(chan struct{})}
+	s := &sluice{resource: resource, open: make(chan struct{}), cut: make(chan struct{})}
 	close(s.open)
 	return s
 }
 
-func (s *sluice) gate() <-chan struct{} {
+func (s *sluice) gate() (open, cut <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open
+	return s.open, s.cut
+}
+
+// lose drops what is held back, for good: the server does not know any more what has
+// happened since, only what is.
+func (s *sluice) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.cut)
+	s.cut, s.open = make(chan struct{}), make(chan struct{})
+	s.expired = true
+	close(s.open)
+}
+
+// tooOld tells whether a watch that goes on where it was is to be refused, once.
+func (s *sluice) tooOld(req *http.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	expired := s.expired && req.URL.Query().Get("sendInitialEvents") != "true"
+	s.expired = s.expired && !expired
+	return expired
 }
 
 func (s *sluice) shut() {
@@ -54,9 +77,16 @@ func (s *sluice) lift() {
 // wrap is for rest.Config.Wrap.
 func (s *sluice) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		watched := req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/"+s.resource) && req.URL.Query().Has("watch")
+		if watched && s.tooOld(req) {
+			gone := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+			return &http.Response{StatusCode: http.StatusGone, Request: req, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+				Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(gone))}, nil
+		}
 		resp, err := next.RoundTrip(req)
-		if err == nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/"+s.resource) && req.URL.Query().Has("watch") {
-			resp.Body = &heldBody{ReadCloser: resp.Body, ctx: req.Context(), s: s}
+		if err == nil && watched {
+			_, cut := s.gate()
+			resp.Body = &heldBody{ReadCloser: resp.Body, ctx: req.Context(), s: s, cut: cut}
 		}
 		return resp, err
 	})
@@ -70,14 +100,23 @@ type heldBody struct {
 	io.ReadCloser
 	ctx context.Context
 	s   *sluice
+	cut <-chan struct{}
 }
 
 // Read passes on what arrived once the sluice is open.
 func (b *heldBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	open, _ := b.s.gate()
 	select {
-	case <-b.s.gate():
+	case <-b.cut:
+		return 0, io.ErrUnexpectedEOF
+	default:
+	}
+	select {
+	case <-open:
 		return n, err
+	case <-b.cut:
+		return 0, io.ErrUnexpectedEOF
 	case <-b.ctx.Done():
 		return 0, b.ctx.Err()
 	}
@@ -123,6 +162,21 @@ func heldBack(w *world) {
 		w.t.Errorf("the Pod was tried %d times, want 1", tried)
 	}
 	w.onePodEach(2)
+}
+
+// forgotten lets a Pod vanish without an event: all that the controller gets is a list
+// of what there is, in which it is missing.
+func forgotten(w *world) {
+	s := newSluice("pods")
+	w.start(setup{wrap: s.wrap, edit: (*vmictrl.Reconciler).NeverRetry})
+	g := w.running("guest")
+	w.await(g, "Ready", func() bool { return condition(g, v1.VirtualMachineInstanceReady).Status == corev1.ConditionTrue })
+	s.shut()
+	pod := w.awaitPods(1)[0]
+	w.delete(&pod, noGrace)
+	w.awaitGone(&pod)
+	s.lose()
+	w.awaitPhase(g, v1.Failed)
 }
 
 // overtaken moves a guest to a Pod that the controller's cache does not show. If

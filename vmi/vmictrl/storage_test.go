@@ -5,6 +5,7 @@ package vmictrl_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -78,8 +79,9 @@ func (w *world) volume(class string, edit ...func(*corev1.PersistentVolume)) *co
 // class creates a StorageClass of the world's own, which provisions nothing.
 func (w *world) class(mode storagev1.VolumeBindingMode) string {
 	w.t.Helper()
-	w.create(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: w.ns}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode})
-	return w.ns
+	name := w.ns + "-" + strings.ToLower(string(mode))
+	w.create(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &mode})
+	return name
 }
 
 // configure creates the world's configuration of KubeVirt, or changes it.
