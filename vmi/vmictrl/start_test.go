@@ -52,6 +52,7 @@ func TestController(t *testing.T) {
 		"guests with a label":                                        selected,
 		"guests of a namespace":                                      elsewhere,
 		"a Pod that vanishes unseen":                                 forgotten,
+		"a cache of guests that catches up in between":               outdatedBetween,
 		"a cache of Pods that lags behind a creation":                heldBack,
 		"a cache of Pods that lags behind a move":                    overtaken,
 		"a cache of guests that lags behind a write":                 outdated,
