@@ -4,6 +4,7 @@ package vmictrl_test
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -179,8 +180,9 @@ func killedProvisioning(w *world) {
 			return w.guest("guest", withTPM, withDataVolume("disk"))
 		},
 		arrived: func(w *world, g *v1.VirtualMachineInstance) string { return w.importer() + offered(w, g) },
-		told: func(w *world, _ *v1.VirtualMachineInstance) string {
-			return w.untold("SuccessfulDelete") + w.untold("SuccessfulCreate", "temporary") + w.untold("SuccessfulCreate", "launcher")
+		told: func(w *world, g *v1.VirtualMachineInstance) string {
+			return w.untold("SuccessfulCreate", template.TemporaryName(g)) + w.untold("SuccessfulDelete", template.TemporaryName(g)) +
+				w.untold("SuccessfulCreate", template.LauncherName(g))
 		},
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			if pod := w.awaitPods(1)[0]; pod.Name != template.LauncherName(g) {
@@ -195,16 +197,14 @@ func killedProvisioning(w *world) {
 
 // importer does what CDI does once its claim has a first consumer; it says what is amiss, or nothing.
 func (w *world) importer() string {
+	consumed := slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool {
+		return p.Annotations[v1.EphemeralProvisioningObject] == "true" && p.Status.Phase == corev1.PodRunning
+	})
 	dv := &cdiv1.DataVolume{}
-	claim := &corev1.PersistentVolumeClaim{}
-	key := client.ObjectKey{Namespace: w.ns, Name: "disk"}
-	if err := w.Get(w.t.Context(), key, dv); err != nil {
+	if err := w.Get(w.t.Context(), client.ObjectKey{Namespace: w.ns, Name: "disk"}, dv); err != nil {
 		return err.Error()
 	}
-	if err := w.Get(w.t.Context(), key, claim); err != nil {
-		return err.Error()
-	}
-	if claim.Status.Phase == corev1.ClaimBound && dv.Status.Phase == cdiv1.WaitForFirstConsumer {
+	if consumed && dv.Status.Phase == cdiv1.WaitForFirstConsumer {
 		if err := w.dvPhase(dv, cdiv1.Succeeded); err != nil {
 			return err.Error()
 		}
