@@ -251,7 +251,7 @@ func classAwaited(w *world) {
 	class := w.ns + "-immediate"
 	w.configure(stateClass(class))
 	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "StorageClass "+class, "does not exist")
-	w.volume(class)
+	w.volume(class, vmi.StateClaimName(g))
 	w.class(storagev1.VolumeBindingImmediate)
 	w.awaitPhase(g, v1.Scheduled)
 	w.onePodEach(1)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
 )
 
 // atRest brings a guest to where volumes can be plugged into it, and further, by a
@@ -174,10 +175,11 @@ func killedProvisioning(w *world) {
 		begin: func(w *world) *v1.VirtualMachineInstance {
 			state := w.class(storagev1.VolumeBindingImmediate)
 			w.configure(stateClass(state))
-			w.volume(state)
 			class := w.class(storagev1.VolumeBindingWaitForFirstConsumer)
 			w.importing("disk", cdiv1.WaitForFirstConsumer, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
-			return w.guest("guest", withTPM, withDataVolume("disk"))
+			g := w.guest("guest", withTPM, withDataVolume("disk"))
+			w.volume(state, vmi.StateClaimName(g))
+			return g
 		},
 		arrived: func(w *world, g *v1.VirtualMachineInstance) string { return w.importer() + offered(w, g) },
 		told: func(w *world, g *v1.VirtualMachineInstance) string {

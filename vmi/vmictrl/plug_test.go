@@ -172,7 +172,7 @@ func unbound(w *world) {
 	if s := volumeOf(g, "c"); s.Phase != v1.VolumePending || s.Reason != vmi.ReasonPvcNotFound {
 		w.t.Errorf("the volume without a claim is %+v", s)
 	}
-	w.volume(class)
+	w.volume(class, "b")
 	w.awaitAttached(g, w.attachmentName(&launcher, a, b), "a", "b")
 	c := w.claim("c")
 	w.awaitAttached(g, w.attachmentName(&launcher, a, b, c), "a", "b", "c")

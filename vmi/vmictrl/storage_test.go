@@ -53,27 +53,22 @@ func (w *world) claim(name string, edit ...func(*corev1.PersistentVolumeClaim)) 
 	for _, e := range edit {
 		e(c)
 	}
-	w.volume(*c.Spec.StorageClassName, func(v *corev1.PersistentVolume) {
-		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: w.ns, Name: name}
-	})
+	w.volume(*c.Spec.StorageClassName, name)
 	w.create(c)
 	return c
 }
 
-// volume creates a PersistentVolume of a class.
-func (w *world) volume(class string, edit ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+// volume creates a PersistentVolume of a class for a claim.
+func (w *world) volume(class, claim string) {
 	w.t.Helper()
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{GenerateName: w.ns + "-"},
 		Spec: corev1.PersistentVolumeSpec{
+			ClaimRef:         &corev1.ObjectReference{Namespace: w.ns, Name: claim},
 			StorageClassName: class, Capacity: gigabyte, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany, corev1.ReadWriteOnce},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
 		}}
-	for _, e := range edit {
-		e(v)
-	}
 	w.create(v)
-	return v
 }
 
 // class creates a StorageClass of the world's own, which provisions nothing.
@@ -130,7 +125,7 @@ func stateBound(w *world) {
 	if pods := w.pods(); len(pods) != 0 {
 		w.t.Errorf("there are %d Pods before the claim is bound", len(pods))
 	}
-	w.volume(class)
+	w.volume(class, c.Name)
 	w.awaitPhase(g, v1.Scheduled)
 	if c := condition(g, v1.VirtualMachineInstanceSynchronized); c.Type != "" {
 		w.t.Errorf("the trouble is over and still told: %+v", c)
@@ -191,9 +186,9 @@ func stateByProfile(w *world) {
 	w.configure(stateClass(class))
 	w.clusterObject(&cdiv1.StorageProfile{ObjectMeta: metav1.ObjectMeta{Name: class}, Status: cdiv1.StorageProfileStatus{
 		ClaimPropertySets: []cdiv1.ClaimPropertySet{{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}}})
-	w.volume(class)
 	w.start(onlyWatches)
 	g := w.guest("guest", withTPM)
+	w.volume(class, vmi.StateClaimName(g))
 	w.awaitPhase(g, v1.Scheduled)
 	if claims := w.stateClaims(); len(claims) != 1 || !slices.Equal(claims[0].Spec.AccessModes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}) {
 		w.t.Errorf("claims %+v", claims)
