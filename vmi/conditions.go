@@ -3,6 +3,8 @@
 package vmi
 
 import (
+	"regexp"
+
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -152,6 +154,9 @@ func (d *decision) isSynchronized() conditionChange {
 	}
 	switch reason, message := d.obstacle(); {
 	case reason != "":
+		if !d.news(reason, message) {
+			return leave
+		}
 		d.announce(reason, message)
 		return putCondition(of, corev1.ConditionFalse, reason, message)
 	case len(d.Unseen) > 0:
@@ -165,7 +170,11 @@ func (d *decision) isSynchronized() conditionChange {
 func (d *decision) isScheduled() conditionChange {
 	switch d.plan.VMI.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending:
-		return unplaceable(d.Snapshot, d.plan.Blocked())
+		c := unplaceable(d.Snapshot, d.plan.Blocked())
+		if have := conditionOf(d.VMI, podScheduledCondition); c.Set != nil && have != nil && have.Reason == c.Set.Reason {
+			return leave // as in mirror
+		}
+		return c
 	case v1.Scheduling:
 		if d.pod == nil {
 			return leave
@@ -242,6 +251,9 @@ func (d *decision) obstacle() (reason, message string) {
 	if d.Failure != nil {
 		return d.Failure.Reason, d.Failure.Message
 	}
+	if w := d.displaced(); w != nil {
+		return w.Reason, w.Message
+	}
 	if d.pod != nil {
 		return d.lacking()
 	}
@@ -263,10 +275,24 @@ func (d *decision) lacking() (reason, message string) {
 
 // announce tells in an event what stands in the way, when that is news.
 func (d *decision) announce(reason, message string) {
-	was := d.synchronizedNow()
-	if was == nil || was.Status != corev1.ConditionFalse || was.Reason != reason || was.Message != message {
+	if d.news(reason, message) {
 		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
 	}
+}
+
+// news tells whether the condition says something else so far. Numbers are none: what
+// is used of a quota, or the port of a connection, would be another with every try, each
+// told in a write that leads to the next.
+func (d *decision) news(reason, message string) bool {
+	was := d.synchronizedNow()
+	return was == nil || was.Status != corev1.ConditionFalse || was.Reason != reason || !SameButNumbers(was.Message, message)
+}
+
+var numbers = regexp.MustCompile(`[0-9][0-9.]*[a-zA-Z]{0,2}\b`)
+
+// SameButNumbers tells whether two messages differ in numbers and quantities at most.
+func SameButNumbers(a, b string) bool {
+	return a == b || numbers.ReplaceAllString(a, "#") == numbers.ReplaceAllString(b, "#")
 }
 
 // complain says what stands in the way of a guest that was handed over.

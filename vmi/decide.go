@@ -93,9 +93,9 @@ func (d *decision) act() {
 		d.deletePods()
 	case d.VMI.IsFinal():
 		d.deleteUseless()
-	case d.pod != nil:
+	case d.pod != nil && d.displaced() == nil:
 		d.tend()
-	case unprocessed(d.VMI) && d.unplaced():
+	case d.pod == nil && unprocessed(d.VMI) && d.unplaced():
 		d.start()
 	}
 }

@@ -147,7 +147,7 @@ func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e Migrat
 	}
 	if verdict.Status == corev1.ConditionFalse {
 		change.RequeueAt = verdict.DueAt
-		if change.RequeueAt.IsZero() {
+		if !change.RequeueAt.After(now) {
 			change.RequeueAt = now.Add(evaluateAgain)
 		}
 	}

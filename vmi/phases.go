@@ -42,6 +42,10 @@ var transitions = []transition{
 	// Somebody who did not know better wrote over the status of a guest that a node has.
 	{beforeNode, (*decision).forgotten, v1.Scheduled, (*decision).keepLease},
 
+	// One that has ended by its lease is not begun again.
+	{beforePod, (*decision).over, v1.Failed, nil},
+	// A Pod that a migration made may have the guest, whatever else there is.
+	{beforePod, (*decision).movedOnce, "", nil},
 	{beforePod, (*decision).hasPod, v1.Scheduling, (*decision).claimLease},
 	// That it has no Pod is not known while own writes are unseen.
 	{beforePod, (*decision).blind, "", nil},
@@ -57,6 +61,8 @@ var transitions = []transition{
 
 	{handed, (*decision).blind, "", nil},
 	{phases{v1.Scheduled}, (*decision).failedReceiver, v1.WaitingForSync, (*decision).failMove},
+	// A guest that switches nodes may have arrived where its Pod is not looked for yet.
+	{handed, (*decision).switching, "", nil},
 	{handed, (*decision).hasNoPod, v1.Failed, release("its Pod vanished before its node accepted it")},
 	{phases{v1.Scheduled}, (*decision).overdue, v1.Failed, (*decision).withdraw},
 	{phases{v1.Running}, (*decision).sentAway, v1.Succeeded, nil},
@@ -91,12 +97,28 @@ func (d *decision) phase() {
 	}
 }
 
+func (d *decision) switching() bool { return d.pod == nil && d.lease.Switching() }
+func (d *decision) movedOnce() bool { return d.displaced() != nil }
 func (d *decision) forgotten() bool { return d.lease.Holder != "" }
 func (d *decision) hasPod() bool    { return d.pod != nil }
 func (d *decision) hasNoPod() bool  { return d.pod == nil }
 func (d *decision) deleting() bool  { return d.VMI.DeletionTimestamp != nil }
 func (d *decision) blind() bool     { return len(d.Unseen) > 0 }
 func (d *decision) podBlind() bool  { return d.pod == nil && len(d.Unseen) > 0 }
+
+// over tells whether the guest has ended by a lease that says so.
+func (d *decision) over() bool {
+	return d.lease.State == handoff.Released && d.lease.Cause != handoff.CauseStock
+}
+
+// displaced is what to wait for while an object that has lost its status may have its
+// guest in a Pod that a migration made; nil if it has not.
+func (d *decision) displaced() *Wait {
+	if !unprocessed(d.VMI) || receiver(d.VMI) {
+		return nil
+	}
+	return nowhereElse(d.Snapshot)
+}
 
 // lacksImport tells whether a DataVolume of the guest has failed.
 func (d *decision) lacksImport() bool { return d.importFailed() != nil }
@@ -180,7 +202,7 @@ func (d *decision) received() bool {
 }
 
 // overdue tells whether the node let an offer pass. A node that has told what keeps
-// it from accepting is alive and tries again by itself.
+// it from accepting tries again by itself, as long as it is alive.
 func (d *decision) overdue() bool {
 	if d.lease.State != handoff.Offered || d.lease.Deadline == nil || d.VMI.DeletionTimestamp != nil {
 		return false
@@ -190,7 +212,7 @@ func (d *decision) overdue() bool {
 		return false
 	}
 	c := d.synchronizedNow()
-	return c == nil || c.Status != corev1.ConditionFalse
+	return c == nil || c.Status != corev1.ConditionFalse || d.silent(d.lease.Holder)
 }
 
 // withdraw takes an offer back. That is safe: the node starts nothing before its

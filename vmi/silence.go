@@ -72,7 +72,7 @@ func (d *decision) silence() (bool, error) {
 func (d *decision) suspect() (bool, error) {
 	switch l := d.lease; l.State {
 	case handoff.Preparing, handoff.Prepared:
-		if !l.Overdue(d.now) {
+		if l.Deadline != nil && !l.Overdue(d.now) {
 			d.requeue(l.Deadline.Time)
 			return false, nil
 		}
@@ -91,7 +91,9 @@ func (d *decision) suspect() (bool, error) {
 	if err := d.step(handoff.Event{Kind: handoff.Suspect, Node: node}); err != nil {
 		return false, err
 	}
-	d.requeue(d.next.Deadline.Time)
+	if at := d.next.Deadline; at != nil {
+		d.requeue(at.Time)
+	}
 	d.complain(ReasonNodeUnresponsive, fmt.Sprintf(
 		"node %s gives no sign of life since %s; the guest stays its own until the node returns, or is known to be gone",
 		node, d.Silent[node].UTC().Format(time.RFC3339)))
@@ -111,13 +113,20 @@ func (d *decision) judge(node string) error {
 	why := fmt.Sprintf("node %s does not run the guest: %s, %s", node, e.Kind, e.Detail)
 	switch err := d.step(handoff.Event{Kind: handoff.Fence, Node: node, Evidence: &e, Message: why}); {
 	case errors.Is(err, handoff.ErrTooEarly):
-		d.requeue(d.lease.Deadline.Time)
+		d.requeue(d.now.Add(askAgain))
+		if l := d.lease.Deadline; l != nil {
+			d.requeue(l.Time)
+		}
 		return nil
 	case err != nil:
 		return err
 	}
-	if d.next.Target != "" {
-		d.requeue(d.next.Deadline.Time) // the guest may have arrived there
+	if d.next.Target != "" { // the guest may have arrived there
+		at := d.now.Add(askAgain)
+		if d.next.Deadline != nil {
+			at = d.next.Deadline.Time
+		}
+		d.requeue(at)
 		return nil
 	}
 	return d.giveUp(why)

@@ -124,7 +124,9 @@ func stateOwners(vmi *v1.VirtualMachineInstance) []metav1.OwnerReference {
 	}
 	owners := make([]metav1.OwnerReference, 0, len(vmi.OwnerReferences))
 	for i := range vmi.OwnerReferences {
-		owners = append(owners, *vmi.OwnerReferences[i].DeepCopy())
+		owner := *vmi.OwnerReferences[i].DeepCopy()
+		owner.BlockOwnerDeletion = nil // that would need a right on whatever it is
+		owners = append(owners, owner)
 	}
 	return owners
 }

@@ -33,10 +33,12 @@ func TestNewStateClaim(t *testing.T) {
 	if w == nil || w.By != ByController || w.Condition == "" || !strings.HasSuffix(w.Object, a.Claim.Name) {
 		t.Errorf("32 waits for %+v: the Pod must come in a later pass, and nothing is out of order", w)
 	}
+	owner := machine("uid-vm")
+	owner.BlockOwnerDeletion = nil // whoever made the guest, nobody needs a right on that
 	want := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: a.Claim.Name,
 			Labels:          map[string]string{"persistent-state-for": "guest", "cdi.kubevirt.io/applyStorageProfile": "true"},
-			OwnerReferences: []metav1.OwnerReference{machine("uid-vm")}},
+			OwnerReferences: []metav1.OwnerReference{owner}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: ptr.To("fast"), VolumeMode: ptr.To(corev1.PersistentVolumeFilesystem),
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

@@ -151,7 +151,7 @@ func (d *decision) syncPod() {
 	})
 	a.Unpaused = d.gate()
 	if a.Labels != nil || a.Annotations != nil || a.Unpaused != nil {
-		d.do(a)
+		d.plan.Actions = slices.Insert(d.plan.Actions, 0, a)
 	}
 }
 

@@ -31,6 +31,8 @@ func (d *decision) explain() {
 	}
 	if w := d.plan.Blocked(); w != nil && !ended {
 		d.wait(*w)
+	} else if w := d.displaced(); w != nil {
+		d.wait(*w)
 	}
 	d.waitForNode()
 	switch {
@@ -83,6 +85,10 @@ func (d *decision) waitForEnd() {
 func (d *decision) waitForPod() {
 	switch {
 	case len(d.plan.Waits) > 0:
+	case d.lease.Switching():
+		d.wait(Wait{Reason: "GuestMoving", Object: "Node " + d.lease.Target, By: ByNode,
+			Message: fmt.Sprintf("the guest is on its way to node %s, and its Pod on node %s is gone", d.lease.Target, d.lease.Holder),
+			Until:   "one of the nodes says that it has the guest"})
 	case receiver(d.VMI):
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
 			Message: "the guest is to be received from another cluster", Until: "a migration makes its Pod"})

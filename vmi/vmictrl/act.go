@@ -29,19 +29,39 @@ import (
 const conflictRetry = 50 * time.Millisecond
 
 // act carries out the actions in order and folds what came of them into the
-// snapshot. It stops at the first that fails.
+// snapshot. One that fails keeps no other from being tried, unless that builds on it.
 func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error {
+	var failed []error
 	for _, a := range plan.Actions {
-		if err := r.do(ctx, g, a); err != nil {
+		err := r.do(ctx, g, a)
+		if err == nil {
+			continue
+		}
+		failed = append(failed, err)
+		if g.Failure == nil && !apierrors.IsConflict(err) { // that says nothing but to try again
 			g.Failure = &vmi.Failure{Reason: a.Fault, Message: err.Error()}
-			if p := g.VMI.Status.Phase; p == v1.Scheduled || p == v1.Running {
-				// The condition is the node agent's then.
-				r.event(g.VMI, corev1.EventTypeWarning, g.Failure.Reason, "Reconcile", g.Failure.Message)
-			}
-			return err
+		}
+		if a.Verb == vmi.CreateClaim || a.Verb == vmi.DeleteClaim {
+			break
 		}
 	}
-	return nil
+	r.complain(g)
+	return errors.Join(failed...)
+}
+
+// complain tells of a failure in an event where the condition is the node agent's. It is
+// told once, until it is another or is over.
+func (r *Reconciler) complain(g *gathered) {
+	p := g.VMI.Status.Phase
+	if g.Failure == nil || p != v1.Scheduled && p != v1.Running {
+		r.told.Delete(g.owner.Key)
+		return
+	}
+	was, _ := r.told.Swap(g.owner.Key, *g.Failure)
+	if last, known := was.(vmi.Failure); known && last.Reason == g.Failure.Reason && vmi.SameButNumbers(last.Message, g.Failure.Message) {
+		return
+	}
+	r.event(g.VMI, corev1.EventTypeWarning, g.Failure.Reason, "Reconcile", g.Failure.Message)
 }
 
 func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err error) {
@@ -126,13 +146,14 @@ func guards(was, want *v1.VirtualMachineInstance) []vmipatch.Guard {
 // before.
 func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refused(err) }
 
-// result says when to look again. An object whose spec is to blame is not
-// retried: only a change of it can help, and that is an event. Of what it refers to
-// not everything is watched.
+// result says when to look again. An object whose spec is to blame is not retried:
+// only a change of it can help, and that is an event. Of what it refers to not
+// everything is watched, so that it is looked at now and then.
 func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
 	var invalid *template.Error
 	if errors.As(actErr, &invalid) && !errors.Is(actErr, template.ErrMissingFact) {
-		return reconcile.Result{}, nil
+		g.lookAt(r.Clock.Now().Add(lastRetry))
+		actErr = nil
 	}
 	if actErr != nil {
 		return reconcile.Result{}, actErr

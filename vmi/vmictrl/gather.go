@@ -30,6 +30,8 @@ type gathered struct {
 	// outdated says that the cache does not show yet what this controller last
 	// wrote to the object: whatever is decided upon it would be refused.
 	outdated bool
+	// dry says that nothing may be changed, nor anybody asked to.
+	dry bool
 	// due is when to look again at what no event tells: the silence of a node of the
 	// guest, or that an address has become free.
 	due time.Time
@@ -46,20 +48,20 @@ func (g *gathered) lookAt(at time.Time) {
 }
 
 // gather reads everything one decision may see, from caches. It returns nil
-// when there is nothing to decide.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gathered, error) {
+// when there is nothing to decide. A dry one leaves no trace.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, dry bool) (*gathered, error) {
 	obj := &v1.VirtualMachineInstance{}
-	switch err := r.Client.Get(ctx, key, obj); {
-	case apierrors.IsNotFound(err):
-		r.forget(key)
-		return nil, nil
-	case err != nil:
+	err := r.Client.Get(ctx, key, obj)
+	switch gone := apierrors.IsNotFound(err); {
+	case err != nil && !gone:
 		return nil, fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", key, err)
-	case !r.Scope.Has(obj):
-		r.Gate.Forget(key)
+	case gone || !r.Scope.Has(obj):
+		if !dry {
+			r.forget(key, gone)
+		}
 		return nil, nil
 	}
-	g := &gathered{owner: expectationsctrl.OwnerOf(obj)}
+	g := &gathered{owner: expectationsctrl.OwnerOf(obj), dry: dry}
 	g.VMI = obj
 	for _, read := range []func(context.Context, *gathered) error{
 		r.unseen, r.config, r.pods, r.foreign, r.migrations, r.machine, r.storage, r.look, r.clocks, r.address, r.facts, r.annotations,
@@ -74,10 +76,13 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	return g, nil
 }
 
-// forget drops what is kept of a guest that is gone.
-func (r *Reconciler) forget(key types.NamespacedName) {
+// forget drops what is kept of a guest that is gone, or only out of scope.
+func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
-	r.CIDs.Release(key)
+	r.told.Delete(key)
+	if gone {
+		r.CIDs.Release(key)
+	}
 }
 
 // unseen asks whether the caches show this controller's own writes, and reads
@@ -238,9 +243,10 @@ func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
+		schedulable := n.Labels[v1.NodeSchedulable] == "true"
 		g.Nodes = append(g.Nodes, vmi.Node{
-			Name: n.Name, Labels: n.Labels, RunsGuests: len(r.onNode(ctx, n.Name)) > 0,
-			Schedulable: n.Labels[v1.NodeSchedulable] == "true",
+			Name: n.Name, Labels: n.Labels, Schedulable: schedulable,
+			RunsGuests: !schedulable && len(r.onNode(ctx, n.Name)) > 0, // asked only where it counts
 		})
 	}
 	return nil
@@ -250,7 +256,7 @@ func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
 // to be handed over.
 func (r *Reconciler) address(ctx context.Context, g *gathered) error {
 	wants := g.VMI.Spec.Domain.Devices.AutoattachVSOCK
-	if wants == nil || !*wants || g.VMI.Status.VSOCKCID != nil || g.VMI.Status.Phase != v1.Scheduling {
+	if g.dry || wants == nil || !*wants || g.VMI.Status.VSOCKCID != nil || g.VMI.Status.Phase != v1.Scheduling {
 		return nil
 	}
 	err := r.cids.do(func() error {

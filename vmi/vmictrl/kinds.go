@@ -88,18 +88,29 @@ func (k *kinds) setup(mgr ctrl.Manager, name string) error {
 func (k *kinds) know(ctx context.Context) error {
 	return k.known.do(func() error {
 		for _, of := range k.all {
-			switch _, err := k.mapper.RESTMapping(of.kind.GroupKind(), of.kind.Version); {
-			case meta.IsNoMatchError(err):
-			case err != nil:
-				return fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
-			default:
-				if err := k.begin(ctx, of); err != nil {
-					return err
-				}
+			if err := k.look(ctx, of); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
+}
+
+// look begins to watch a kind if the cluster serves it. What is known of its resource may
+// be of before it was taken away; its definition is not.
+func (k *kinds) look(ctx context.Context, of optionalKind) error {
+	if err := k.client.Get(ctx, client.ObjectKey{Name: of.definition}, definition()); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("vmictrl: read CustomResourceDefinition %s: %w", of.definition, err)
+	}
+	switch _, err := k.mapper.RESTMapping(of.kind.GroupKind(), of.kind.Version); {
+	case meta.IsNoMatchError(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
+	}
+	return k.begin(ctx, of)
 }
 
 // once does something until it has worked once.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -121,6 +122,8 @@ type Reconciler struct {
 	queue guestQueue
 	// kinds tells which kinds the cluster serves of those it need not.
 	kinds *kinds
+	// told is the last failure that was told of each running guest.
+	told sync.Map
 	// cids is done once the allocator knows the CIDs of all guests.
 	cids once
 }
@@ -204,11 +207,12 @@ func (r *Reconciler) parts() {
 }
 
 // Plan tells what the next pass over a guest would do, and what it waits for, and does
-// nothing of it; nil if there is no such guest, or it is out of scope. It reads from the
-// manager's caches, which must have been started; see vmi.Plan on how to print it.
+// nothing of it; nil if there is no such guest, or it is out of scope, or what was last
+// written to it is not seen yet. It reads from the manager's caches, which must have been
+// started, asks no Fencer and reserves nothing; see vmi.Plan on how to print it.
 func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi.Plan, error) {
-	g, err := r.gather(ctx, guest)
-	if err != nil || g == nil {
+	g, err := r.gather(ctx, guest, true)
+	if err != nil || g == nil || g.outdated {
 		return nil, err
 	}
 	plan := vmi.Decide(g.Snapshot, r.Clock.Now())
@@ -226,7 +230,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		span.End()
 	}()
 
-	g, err := r.gather(ctx, req.NamespacedName)
+	g, err := r.gather(ctx, req.NamespacedName, false)
 	if err != nil || g == nil {
 		return reconcile.Result{}, err
 	}

@@ -74,7 +74,8 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 			return []string{o.(*v1.VirtualMachineInstanceMigration).Spec.VMIName}
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByClaim, func(o client.Object) []string {
-			return templatectrl.ClaimNames(o.(*v1.VirtualMachineInstance))
+			g := o.(*v1.VirtualMachineInstance)
+			return append(templatectrl.ClaimNames(g), vmi.StateClaimName(g))
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByNode, leasedTo},
 		{&v1.VirtualMachineInstance{}, vmiTimed, func(o client.Object) []string {
@@ -123,7 +124,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&v1.VirtualMachineInstanceMigration{}, handler.EnqueueRequestsFromMapFunc(migrated)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.claimants)).
-		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.allWaiting)).
+		Watches(&storagev1.StorageClass{}, r.spread()).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespaced), builder.WithPredicates(relief())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.ofNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1.KubeVirt{}, r.spread(), builder.WithPredicates(predicate.Or[client.Object](
@@ -161,19 +162,20 @@ func relieved(was, is *corev1.ResourceQuota) bool {
 // the Pod that does; one of another owner to the VirtualMachineInstance that waits
 // for its name.
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
+	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
 	c := metav1.GetControllerOf(o)
 	switch {
 	case c == nil:
 	case c.Kind == vmiKind:
-		return []reconcile.Request{request(o.GetNamespace(), c.Name)}
+		requests = append(requests, request(o.GetNamespace(), c.Name))
 	case c.Kind == podKind:
 		// Written by who made the Pod: its controller may be gone before it.
 		if name := o.GetAnnotations()[ownerName]; name != "" {
-			return []reconcile.Request{request(o.GetNamespace(), name)}
+			return append(requests, request(o.GetNamespace(), name))
 		}
-		return r.ofPodsPod(ctx, o.GetNamespace(), c)
+		requests = append(requests, r.ofPodsPod(ctx, o.GetNamespace(), c)...)
 	}
-	return r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
+	return requests
 }
 
 // ownerName is the annotation with the guest's name of Pods that serve another Pod.

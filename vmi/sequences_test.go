@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+func leaseOf(t *testing.T, g *v1.VirtualMachineInstance) handoff.Lease {
+	t.Helper()
+	l, err := handoff.Of(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A guest that switches nodes may run at the target, which ends it when its object says
+// that it has failed.
+func TestAGuestThatSwitchesNodesIsNotFailedForItsSourcesPod(t *testing.T) {
+	deadline := metav1.NewTime(now.Add(time.Minute))
+	moving := func(s handoff.State, was handoff.State) func(*v1.VirtualMachineInstance) {
+		l := handoff.Lease{State: s, Was: was, Epoch: 2, Holder: "node-a", Target: "node-b", Tag: "job", Deadline: &deadline}
+		if s == handoff.Fenced {
+			l.Holder = ""
+		}
+		return lease(l)
+	}
+	there := []*corev1.Pod{pod("m", target)}
+	for name, s := range map[string]vmi.Snapshot{
+		"moving":                  {VMI: guest(v1.Running, moving(handoff.Moving, "")), Pods: there},
+		"lost while moving":       {VMI: guest(v1.Running, moving(handoff.Lost, handoff.Moving)), Pods: there},
+		"its source is fenced":    {VMI: guest(v1.Running, moving(handoff.Fenced, "")), Pods: there},
+		"neither Pod can be seen": {VMI: guest(v1.Running, moving(handoff.Moving, ""))},
+	} {
+		plan := vmi.Decide(s, now)
+		if plan.VMI.Status.Phase != v1.Running || len(plan.Actions) > 0 || len(plan.Waits) == 0 || plan.Waits[0].By != vmi.ByNode {
+			t.Errorf("%s: the plan is %s\nwant to wait for a node", name, plan)
+		}
+	}
+}
+
+// An object that was replaced as a whole has forgotten that its guest has moved.
+func TestAForgottenMoveStartsNoSecondGuest(t *testing.T) {
+	for name, source := range map[string]*corev1.Pod{
+		"source there":   pod("p"),
+		"source ended":   pod("p", podPhase(corev1.PodSucceeded)),
+		"source leaving": pod("p", terminating),
+	} {
+		s := vmi.Snapshot{VMI: guest(""), Pods: []*corev1.Pod{source, pod("m", target)}}
+		s.VMI.Finalizers = nil
+		for range 3 {
+			plan := vmi.Decide(s, now)
+			l := leaseOf(t, plan.VMI)
+			if plan.VMI.Status.Phase != v1.Pending || l.State != handoff.Unclaimed || len(plan.Actions) > 0 {
+				t.Fatalf("%s: lease %+v, the plan is %s", name, l, plan)
+			}
+			if c := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized); c == nil || c.Reason != vmi.ReasonFailedCreate {
+				t.Fatalf("%s: Synchronized is %+v", name, c)
+			}
+			s.VMI = plan.VMI
+		}
+	}
+}
+
+// What differs in numbers at every try would be told in a write that leads to the next
+// try, past all back-off.
+func TestTroubleThatDiffersInNumbersIsNoNews(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Pending)}
+	for i := range 10 {
+		s.Failure = &vmi.Failure{Reason: vmi.ReasonFailedCreate,
+			Message: fmt.Sprintf("exceeded quota: all, requested: memory=%dMi, used: pods=%d; dial tcp 192.0.2.%d:%d", i, i+100, i, 40000+i)}
+		plan := vmi.Decide(s, now)
+		if told := len(plan.Events) > 0; told != (i == 0) {
+			t.Fatalf("try %d: events %v", i, plan.Events)
+		}
+		s.VMI = plan.VMI
+	}
+	if vmi.SameButNumbers("claim a does not exist", "claim b does not exist") {
+		t.Error("names are news")
+	}
+}
+
+// A lease need not say until when.
+func TestALeaseWithoutADeadlineIsUnderstood(t *testing.T) {
+	for _, state := range []handoff.State{handoff.Preparing, handoff.Prepared, handoff.Moving, handoff.Lost, handoff.Fenced} {
+		for _, evidence := range []map[string]handoff.Evidence{nil, {
+			"node-a": {Kind: handoff.NodeGone, Detail: "x"}, "node-b": {Kind: handoff.PodGone, Detail: "x"}}} {
+			l := handoff.Lease{State: state, Epoch: 1, Holder: "node-a", Target: "node-b", Tag: "m"}
+			switch state {
+			case handoff.Lost:
+				l.Was = handoff.Moving
+			case handoff.Fenced:
+				l.Holder = ""
+			}
+			s := vmi.Snapshot{VMI: guest(v1.Running, lease(l)), Pods: []*corev1.Pod{pod("p")},
+				Silent: map[string]time.Time{"node-a": now, "node-b": now}, Evidence: evidence}
+			if plan := vmi.Decide(s, now); plan.VMI == nil {
+				t.Errorf("%s: no plan", state)
+			}
+		}
+	}
+}
+
+// The gate of the Pod and its marks come first: what is plugged may be refused for long.
+func TestThePodIsKeptLikeTheGuestBeforeAnythingIsPlugged(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}}
+	s.VMI.Status.SelinuxContext = "none"
+	plugged(&s)
+	plan := vmi.Decide(s, now)
+	var verbs []vmi.Verb
+	for _, a := range plan.Actions {
+		verbs = append(verbs, a.Verb)
+	}
+	if want := []vmi.Verb{vmi.PatchPod, vmi.CreateAttachment}; !slices.Equal(verbs, want) {
+		t.Errorf("the actions are %v, want %v", verbs, want)
+	}
+}
+
+// A node that has told what is in the way and then dies is not waited for.
+func TestAnOfferToANodeThatHasDiedIsTakenBack(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now.Add(-time.Second)), synchronizedFalse("NodeNotReady", "x")), Pods: []*corev1.Pod{pod("p")}}
+	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Scheduled {
+		t.Fatalf("the node lives, and the plan is %s", plan)
+	}
+	s.Silent = map[string]time.Time{"node-a": now}
+	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Failed || leaseOf(t, plan.VMI).State != handoff.Released {
+		t.Errorf("the node is silent, and the plan is %s", plan)
+	}
+}
+
+// An object that has lost its status and not its lease knows that its guest has ended.
+func TestAGuestThatHasEndedIsNotBegunAgain(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Pending, lease(handoff.Lease{State: handoff.Released, Epoch: 3, Cause: handoff.CauseEnded}))}
+	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Failed || len(plan.Actions) > 0 {
+		t.Errorf("the plan is %s", plan)
+	}
+}
