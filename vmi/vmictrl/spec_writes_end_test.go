@@ -63,7 +63,7 @@ func deletedFirst(w *world, _ *v1.VirtualMachineInstance, next http.RoundTripper
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Method == http.MethodDelete {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]}}
-			if err := w.Delete(context.WithoutCancel(req.Context()), p, client.GracePeriodSeconds(0)); err != nil {
+			if err := w.Delete(context.WithoutCancel(req.Context()), p, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
 				return nil, err
 			}
 		}

@@ -30,6 +30,10 @@ type notes struct {
 func (n *notes) add(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// A pass may come before the cache shows that something is gone, and ask again.
+	if strings.Contains(text, " is answered 404\n") && slices.Contains(n.lines, text) {
+		return
+	}
 	n.lines = append(n.lines, text)
 }
 
