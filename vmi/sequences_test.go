@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -144,5 +145,18 @@ func TestAGuestThatHasEndedIsNotBegunAgain(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Pending, lease(handoff.Lease{State: handoff.Released, Epoch: 3, Cause: handoff.CauseEnded}))}
 	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Failed || len(plan.Actions) > 0 {
 		t.Errorf("the plan is %s", plan)
+	}
+}
+
+// A guest that is to end shuts down with all its disks.
+func TestADeletedGuestKeepsItsDisks(t *testing.T) {
+	s := vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), Pods: []*corev1.Pod{pod("p")}}
+	plugged(&s)
+	s.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "hot", Phase: v1.VolumeReady, Target: "sda",
+		HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp", AttachPodUID: "uid-hp"}}}
+	deleting(s.VMI)
+	plan := vmi.Decide(s, now)
+	if diff := cmp.Diff(s.VMI.Status.VolumeStatus, plan.VMI.Status.VolumeStatus); diff != "" {
+		t.Errorf("(-stored +wanted):\n%s", diff)
 	}
 }

@@ -112,10 +112,14 @@ func (d *decision) memory() {
 	}
 }
 
-// volumes tells how far each volume is on its way into the guest.
+// volumes tells how far each volume is on its way into the guest. Of one that is to end
+// nothing is changed: its node ends it with what it has.
 func (d *decision) volumes() {
-	if !d.handedOver() {
+	if !d.handedOver() || d.VMI.DeletionTimestamp != nil {
 		return
+	}
+	if d.plugged == nil {
+		d.plugged = hotplug(d.Snapshot, d.pod, d.now, d.Config.HotplugBatch).Plugged
 	}
 	status, events := volumeStatus(d.Snapshot, d.pod, d.plugged)
 	d.plan.VMI.Status.VolumeStatus = status
