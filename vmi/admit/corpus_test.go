@@ -144,9 +144,6 @@ var completed = []string{"hyperv-strict"}
 func TestTheCorpusIsRenderedAsByTheOfflineTools(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
-			if slices.Contains(completed, s.name) {
-				t.Skip("has features that depend on others")
-			}
 			asOf := func(change func(*v1.VirtualMachineInstance) *v1.VirtualMachineInstance) *corev1.Pod {
 				cluster := *s.cluster
 				cluster.VMI = s.cluster.VMI.DeepCopy()
@@ -174,8 +171,12 @@ func TestTheCorpusIsRenderedAsByTheOfflineTools(t *testing.T) {
 				admit.Default(vmi, s.config())
 				return vmi
 			})
-			if diff := cmp.Diff(want, got); diff != "" {
+			diff := cmp.Diff(want, got)
+			switch more := slices.Contains(completed, s.name); {
+			case diff != "" && !more:
 				t.Errorf("-want +got\n%s", diff)
+			case diff == "" && more:
+				t.Error("is the same Pod; take it from the list of those that are not")
 			}
 		})
 	}
