@@ -4,8 +4,8 @@
 //
 //	layer 0  expectations  handoff  internal/vmistatus  internal/durable  internal/vmipatch
 //	layer 1  template  vmi  migration  domain
-//	         template/offline lies above template, with sigs.k8s.io/yaml and json;
-//	         vmi/admit imports none of them
+//	         vmi/admit imports none of them; template/offline lies above both
+//	         template and vmi/admit, with sigs.k8s.io/yaml and json
 //	layer 2  …ctrl, the only packages of the SDK that know controller-runtime;
 //	         expectations/expectationsctrl and template/templatectrl lie below
 //	         the others, which use them; beside them, without it: the parts of a
@@ -53,7 +53,7 @@ func (p pkg) name() string {
 var layers = map[string]float64{
 	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0, "internal/vmipatch": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
-	"template/offline": 1.2, "vmi/admit": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
+	"vmi/admit": 1.1, "template/offline": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
 	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2, "domain/nodectrl": 2,
 	"domain/migrationproxy": 2, "domain/deviceplugin": 2, "domain/cgroup": 2, "domain/mounts": 2, "domain/network": 2,
 	"domain/launcher/launcherpb": 2, "domain/launcher": 2.5,
@@ -66,6 +66,7 @@ var layers = map[string]float64{
 var external = map[float64][]string{
 	0:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
 	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "kubevirt.io/containerized-data-importer-api", "k8s.io/api", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
+	1.1: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
 	1.2: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "sigs.k8s.io/yaml", "sigs.k8s.io/json"},
 }
 

@@ -46,6 +46,9 @@ func traitsOf(arch string) traits {
 
 // machine is the machine type of guests of an architecture that name none.
 func (c *Config) machine(arch string) string {
+	if _, known := architectures[arch]; !known {
+		arch = amd64
+	}
 	return cmp.Or(c.MachineType, c.MachineTypes[arch], traitsOf(arch).machine)
 }
 

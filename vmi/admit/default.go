@@ -16,41 +16,54 @@ type defaulting struct {
 	arch   string
 }
 
-// step is one of the defaults.
+// step is one of the defaults. Those of the shape change what the guest's Pods and its domain are made of, and would be
+// missed where a guest has not been created.
 type step struct {
 	name  string
 	apply func(*defaulting)
+	shape bool
 }
 
 // steps are all defaults, in the order in which they build on one another.
 var steps = []step{
-	{"architecture", defaultArchitecture}, // all others depend on it
-	{"machine", defaultMachine},
-	{"cpu-request", defaultCPURequest},
-	{"cpu-topology", defaultTopology}, // counts the CPUs requested
-	{"cpu-model", defaultCPUModel},
-	{"guest-memory", defaultMemory},
-	{"pull-policies", defaultPullPolicies},
-	{"pod-network", defaultNetwork},
-	{"bindings", defaultBindings},
-	{"volume-disks", defaultVolumeDisks},
-	{"disk-buses", defaultDiskBuses}, // of the disks just added as well
-	{"bootloader", defaultBootloader},
-	{"acpi", defaultACPI}, // before the API's, which turns it on
-	{"watchdog", defaultWatchdog},
-	{"api", defaultAPI},
-	{"hyperv", defaultHyperv}, // looks at what the API has enabled
-	{"annotations", defaultAnnotations},
-	{"finalizer", defaultFinalizer},
-	{"status", defaultStatus},
+	{"architecture", defaultArchitecture, true}, // all others depend on it
+	{"machine", defaultMachine, true},
+	{"cpu-request", defaultCPURequest, true},
+	{"cpu-topology", defaultTopology, true}, // counts the CPUs requested
+	{"cpu-model", defaultCPUModel, true},
+	{"guest-memory", defaultMemory, false},
+	{"pull-policies", defaultPullPolicies, true},
+	{"pod-network", defaultNetwork, true},
+	{"bindings", defaultBindings, false},
+	{"volume-disks", defaultVolumeDisks, true},
+	{"disk-buses", defaultDiskBuses, false}, // of the disks just added as well
+	{"bootloader", defaultBootloader, true},
+	{"acpi", defaultACPI, false}, // before the API's, which turns it on
+	{"watchdog", defaultWatchdog, false},
+	{"api", defaultAPI, false},
+	{"hyperv", defaultHyperv, false}, // looks at what the API has enabled
+	{"versions", defaultVersions, false},
+	{"annotations", defaultAnnotations, true},
+	{"finalizer", defaultFinalizer, false},
+	{"status", defaultStatus, false},
+	{"runtime-user", defaultRuntimeUser, true},
 }
 
 // Default gives a guest that is about to be created what it does not say; the package comment lists it. What it says
 // already stays, so that a second call changes nothing. A guest that exists is not for it: an update has passed here before.
-func Default(vmi *v1.VirtualMachineInstance, c Config) {
+func Default(vmi *v1.VirtualMachineInstance, c Config) { apply(vmi, c, false) }
+
+// DefaultShape is the part of [Default] without which a guest that is not created gets other Pods, or another domain: the
+// architecture, the machine, the CPU, pull policies, the Pod's network, disks of volumes, the bootloader, annotations about
+// the hardware and the user. Nothing of it says that the guest was created.
+func DefaultShape(vmi *v1.VirtualMachineInstance, c Config) { apply(vmi, c, true) }
+
+func apply(vmi *v1.VirtualMachineInstance, c Config, shapeOnly bool) {
 	d := &defaulting{vmi: vmi, spec: &vmi.Spec, config: &c}
 	for _, s := range steps {
-		s.apply(d)
+		if s.shape || !shapeOnly {
+			s.apply(d)
+		}
 	}
 	// The API's defaults point to variables that all guests would share.
 	vmi.DeepCopy().DeepCopyInto(vmi)
@@ -64,9 +77,12 @@ func DefaultUpdate(old, updated *v1.VirtualMachineInstance, c Config) {
 	}
 }
 
-func defaultAnnotations(d *defaulting) {
+func defaultVersions(d *defaulting) {
 	d.annotate(v1.ControllerAPILatestVersionObservedAnnotation, v1.ApiLatestVersion)
 	d.annotate(v1.ControllerAPIStorageVersionObservedAnnotation, v1.ApiStorageVersion)
+}
+
+func defaultAnnotations(d *defaulting) {
 	if onPCIExpress(d.arch, d.spec.Domain.Machine.Type) {
 		d.annotate(v1.PciTopologyVersionAnnotation, v1.PciTopologyVersionV3)
 	}
@@ -110,8 +126,11 @@ func defaultStatus(d *defaulting) {
 		st.PhaseTransitionTimestamps = append(st.PhaseTransitionTimestamps,
 			v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: v1.Pending, PhaseTransitionTimestamp: d.config.Request.Now})
 	}
-	if st.RuntimeUser == 0 && !d.config.GateEnabled(gateRoot) {
-		st.RuntimeUser = runtimeUser
+}
+
+func defaultRuntimeUser(d *defaulting) {
+	if d.vmi.Status.RuntimeUser == 0 && !d.config.GateEnabled(gateRoot) {
+		d.vmi.Status.RuntimeUser = runtimeUser
 	}
 }
 

@@ -102,32 +102,32 @@ var defaultRows = map[string]given{
 		want: "[{name: a, disk: {bus: sata}}, {name: b, cdrom: {bus: sata, readonly: true, tray: closed}}, {name: c, lun: {bus: scsi}}, {name: d, disk: {bus: virtio}}, {name: m, disk: {bus: virtio}}]"},
 	"disk-buses: arm64": {guest: on("arm64", "disks: [{name: a}, {name: b, cdrom: {}}]"), field: "spec.domain.devices.disks",
 		want: "[{name: a, disk: {bus: virtio}}, {name: b, cdrom: {readonly: true, tray: closed}}]"},
-	"bootloader: arm64":      {guest: "{spec: {architecture: arm64}}", field: "spec.domain.firmware.bootloader", want: "{efi: {secureBoot: false}}"},
-	"bootloader: kept":       {guest: "{spec: {architecture: arm64, domain: {firmware: {bootloader: {bios: {}}}}}}", field: "spec.domain.firmware.bootloader", want: "{bios: {}}"},
-	"acpi: s390x":            {guest: "{spec: {architecture: s390x}}", field: "spec.domain.features.acpi", want: "{enabled: false}"},
-	"acpi: kept":             {guest: "{spec: {architecture: s390x, domain: {features: {acpi: {enabled: true}}}}}", field: "spec.domain.features.acpi", want: "{enabled: true}"},
-	"watchdog: amd64":        {guest: devices("watchdog: {name: w}"), field: "spec.domain.devices.watchdog", want: "{name: w, i6300esb: {action: reset}}"},
-	"watchdog: s390x":        {guest: on("s390x", "watchdog: {name: w}"), field: "spec.domain.devices.watchdog", want: "{name: w, diag288: {action: reset}}"},
-	"api: ACPI":              {field: "spec.domain.features.acpi", want: "{enabled: true}"},
-	"api: probe":             {guest: "{spec: {livenessProbe: {guestAgentPing: {}}}}", field: "spec.livenessProbe", want: "{guestAgentPing: {}, timeoutSeconds: 1, periodSeconds: 10, successThreshold: 1, failureThreshold: 3}"},
-	"api: firmware UUID":     {field: "spec.domain.firmware", want: "{uuid: 01234567-89ab-cdef-0123-456789abcdef}"},
-	"api: UUID kept":         {guest: "{spec: {domain: {firmware: {uuid: 11111111-89ab-cdef-0123-456789abcdef}}}}", field: "spec.domain.firmware.uuid", want: "11111111-89ab-cdef-0123-456789abcdef"},
-	"hyperv: dependencies":   {guest: "{spec: {domain: {features: {hyperv: {synictimer: {}}}}}}", field: "spec.domain.features.hyperv", want: "{synictimer: {enabled: true}, synic: {enabled: true}, vpindex: {enabled: true}}"},
-	"hyperv: not of the off": {guest: "{spec: {domain: {features: {hyperv: {ipi: {enabled: false}}}}}}", field: "spec.domain.features.hyperv", want: "{ipi: {enabled: false}}"},
-	"hyperv: vmx":            {guest: "{spec: {domain: {features: {hyperv: {evmcs: {}}}}}}", field: "spec.domain.cpu.features", want: "[{name: vmx, policy: require}]"},
-	"annotations: a guest's": {field: "metadata.annotations", want: "{kubevirt.io/latest-observed-api-version: v1, kubevirt.io/storage-observed-api-version: v1, kubevirt.io/pci-topology-version: v3}"},
-	"annotations: s390x":     {guest: "{spec: {architecture: s390x}}", field: "metadata.annotations", want: "{kubevirt.io/latest-observed-api-version: v1, kubevirt.io/storage-observed-api-version: v1}"},
+	"bootloader: arm64":        {guest: "{spec: {architecture: arm64}}", field: "spec.domain.firmware.bootloader", want: "{efi: {secureBoot: false}}"},
+	"bootloader: kept":         {guest: "{spec: {architecture: arm64, domain: {firmware: {bootloader: {bios: {}}}}}}", field: "spec.domain.firmware.bootloader", want: "{bios: {}}"},
+	"acpi: s390x":              {guest: "{spec: {architecture: s390x}}", field: "spec.domain.features.acpi", want: "{enabled: false}"},
+	"acpi: kept":               {guest: "{spec: {architecture: s390x, domain: {features: {acpi: {enabled: true}}}}}", field: "spec.domain.features.acpi", want: "{enabled: true}"},
+	"watchdog: amd64":          {guest: devices("watchdog: {name: w}"), field: "spec.domain.devices.watchdog", want: "{name: w, i6300esb: {action: reset}}"},
+	"watchdog: s390x":          {guest: on("s390x", "watchdog: {name: w}"), field: "spec.domain.devices.watchdog", want: "{name: w, diag288: {action: reset}}"},
+	"api: ACPI":                {field: "spec.domain.features.acpi", want: "{enabled: true}"},
+	"api: probe":               {guest: "{spec: {livenessProbe: {guestAgentPing: {}}}}", field: "spec.livenessProbe", want: "{guestAgentPing: {}, timeoutSeconds: 1, periodSeconds: 10, successThreshold: 1, failureThreshold: 3}"},
+	"api: firmware UUID":       {field: "spec.domain.firmware", want: "{uuid: 01234567-89ab-cdef-0123-456789abcdef}"},
+	"api: UUID kept":           {guest: "{spec: {domain: {firmware: {uuid: 11111111-89ab-cdef-0123-456789abcdef}}}}", field: "spec.domain.firmware.uuid", want: "11111111-89ab-cdef-0123-456789abcdef"},
+	"hyperv: dependencies":     {guest: "{spec: {domain: {features: {hyperv: {synictimer: {}}}}}}", field: "spec.domain.features.hyperv", want: "{synictimer: {enabled: true}, synic: {enabled: true}, vpindex: {enabled: true}}"},
+	"hyperv: not of the off":   {guest: "{spec: {domain: {features: {hyperv: {ipi: {enabled: false}}}}}}", field: "spec.domain.features.hyperv", want: "{ipi: {enabled: false}}"},
+	"hyperv: vmx":              {guest: "{spec: {domain: {features: {hyperv: {evmcs: {}}}}}}", field: "spec.domain.cpu.features", want: "[{name: vmx, policy: require}]"},
+	"annotations: a guest's":   {field: "metadata.annotations", want: "{kubevirt.io/latest-observed-api-version: v1, kubevirt.io/storage-observed-api-version: v1, kubevirt.io/pci-topology-version: v3}"},
+	"versions: alone on s390x": {guest: "{spec: {architecture: s390x}}", field: "metadata.annotations", want: "{kubevirt.io/latest-observed-api-version: v1, kubevirt.io/storage-observed-api-version: v1}"},
 	"annotations: of the cluster": {guest: "{metadata: {annotations: {kubevirt.io/pci-topology-version: v2}}, spec: {domain: {cpu: {isolateEmulatorThread: true}, launchSecurity: {tdx: {}}}}}",
 		kubevirt: "metadata: {annotations: {alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity: ''}}, " + cluster("developerConfiguration: {featureGates: [AlignCPUs]}, confidentialCompute: {tdx: {attestation: {}}}"),
 		field:    "metadata.annotations", want: "{kubevirt.io/latest-observed-api-version: v1, kubevirt.io/storage-observed-api-version: v1, kubevirt.io/pci-topology-version: v2, alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity: '', kubevirt.io/qgs-socket-path: /var/run/tdx-qgs/qgs.socket}"},
 	"annotations: another socket": {guest: "{spec: {architecture: s390x, domain: {launchSecurity: {tdx: {}}}}}", kubevirt: cluster("confidentialCompute: {tdx: {attestation: {qgsSocketPath: /x}}}"),
 		field: "metadata.annotations", want: "{kubevirt.io/latest-observed-api-version: v1, kubevirt.io/storage-observed-api-version: v1, kubevirt.io/qgs-socket-path: /x}"},
-	"finalizer: added":       {guest: "{metadata: {finalizers: [example.com/a]}}", field: "metadata.finalizers", want: "[example.com/a, kubevirt.io/foregroundDeleteVirtualMachine]"},
-	"status: Pending":        {field: "status.phase", want: "Pending"},
-	"status: since":          {field: "status.phaseTransitionTimestamps", want: "[{phase: Pending, phaseTransitionTimestamp: '1970-01-01T00:00:00Z'}]"},
-	"status: a past is kept": {guest: "{status: {phase: Running}}", field: "status.phaseTransitionTimestamps", want: "null"},
-	"status: user":           {field: "status.runtimeUser", want: "107"},
-	"status: gate Root":      {kubevirt: cluster(gates("Root")), field: "status.runtimeUser", want: "0"},
+	"finalizer: added":        {guest: "{metadata: {finalizers: [example.com/a]}}", field: "metadata.finalizers", want: "[example.com/a, kubevirt.io/foregroundDeleteVirtualMachine]"},
+	"status: Pending":         {field: "status.phase", want: "Pending"},
+	"status: since":           {field: "status.phaseTransitionTimestamps", want: "[{phase: Pending, phaseTransitionTimestamp: '1970-01-01T00:00:00Z'}]"},
+	"status: a past is kept":  {guest: "{status: {phase: Running}}", field: "status.phaseTransitionTimestamps", want: "null"},
+	"runtime-user: qemu's":    {field: "status.runtimeUser", want: "107"},
+	"runtime-user: gate Root": {kubevirt: cluster(gates("Root")), field: "status.runtimeUser", want: "0"},
 }
 
 // TestGuestsShareNothing fails if a guest points to what the API's defaults keep for all.
@@ -146,5 +146,23 @@ func TestAGuestKeepsNoUUIDUnlessTheRequestBringsOne(t *testing.T) {
 	admit.Default(vmi, admit.Config{})
 	if got := vmi.Spec.Domain.Firmware.UUID; got != "" {
 		t.Errorf("UUID %q", got)
+	}
+}
+
+// A guest that is not created gets what shapes it, and nothing that says it was.
+func TestTheShapeIsAPartOfTheDefaults(t *testing.T) {
+	c := admit.ConfigFrom(nil)
+	shaped, all := parse[v1.VirtualMachineInstance](t, plainGuest), parse[v1.VirtualMachineInstance](t, plainGuest)
+	admit.DefaultShape(shaped, c)
+	if len(shaped.Finalizers) > 0 || shaped.Status.Phase != "" || shaped.Annotations[v1.ControllerAPILatestVersionObservedAnnotation] != "" {
+		t.Errorf("it says that the guest was created: %+v, phase %q", shaped.ObjectMeta, shaped.Status.Phase)
+	}
+	if shaped.Spec.Architecture == "" || shaped.Spec.Domain.Machine == nil || shaped.Spec.Domain.CPU == nil {
+		t.Errorf("it has no shape: %+v", shaped.Spec)
+	}
+	admit.Default(all, c)
+	admit.Default(shaped, c)
+	if diff := cmp.Diff(all, shaped); diff != "" {
+		t.Errorf("the rest makes another guest of it:\n%s", diff)
 	}
 }
