@@ -32,8 +32,10 @@ type controllerOptions struct {
 // patterns is a flag with a list of keys.
 type patterns []string
 
+// String implements flag.Value.
 func (p *patterns) String() string { return strings.Join(*p, ",") }
 
+// Set implements flag.Value; given twice, the flag adds up.
 func (p *patterns) Set(text string) error {
 	*p = append(*p, strings.Split(text, ",")...)
 	return nil

@@ -99,17 +99,11 @@ func ClaimName(v *v1.Volume) (claim, field string) {
 
 // sourceClaim returns the claim of a volume, plugged or not; empty if it has none.
 func sourceClaim(v *v1.Volume) string {
-	switch {
-	case v.PersistentVolumeClaim != nil:
-		return v.PersistentVolumeClaim.ClaimName
-	case v.DataVolume != nil:
-		return v.DataVolume.Name
-	case v.MemoryDump != nil:
-		return v.MemoryDump.ClaimName
-	default:
-		name, _ := ClaimName(v)
+	if name := writableClaim(v); name != "" {
 		return name
 	}
+	name, _ := ClaimName(v)
+	return name
 }
 
 func (s Snapshot) claimObject(name string) string {
