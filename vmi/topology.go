@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -72,20 +71,11 @@ type Node struct {
 	Name string
 	// Labels are the Node's; cpu-timer.node.kubevirt.io/tsc-frequency is read.
 	Labels map[string]string
-	// Schedulable says that guests can be placed there.
+	// Schedulable says that guests can be placed there: its label
+	// kubevirt.io/schedulable is true.
 	Schedulable bool
 	// RunsGuests says that guests run there, and may come from there.
 	RunsGuests bool
-}
-
-// NodeFrom reads a Node. It is schedulable if its label kubevirt.io/schedulable is
-// "true", it is not cordoned and no taint keeps Pods away.
-func NodeFrom(n *corev1.Node, runsGuests bool) Node {
-	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoSchedule })
-	return Node{
-		Name: n.Name, Labels: n.Labels, RunsGuests: runsGuests,
-		Schedulable: n.Labels[v1.NodeSchedulable] == "true" && !n.Spec.Unschedulable && !tainted,
-	}
 }
 
 // Hints returns status.topologyHints of a guest: the frequency of the time stamp

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -102,34 +100,6 @@ func TestHints(t *testing.T) {
 			}
 			if err != nil || !cmp.Equal(want, got) {
 				t.Errorf("error %v, hints %s", err, cmp.Diff(want, got))
-			}
-		})
-	}
-}
-
-func TestNodeFrom(t *testing.T) {
-	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {
-		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k", Effect: effect}} }
-	}
-	for name, tt := range map[string]struct {
-		change      func(*corev1.Node)
-		schedulable bool
-	}{
-		"13 ready":               {func(*corev1.Node) {}, true},
-		"13 preferred not":       {taint(corev1.TaintEffectPreferNoSchedule), true},
-		"13 tainted":             {taint(corev1.TaintEffectNoSchedule), false},
-		"13 cordoned":            {func(n *corev1.Node) { n.Spec.Unschedulable = true }, false},
-		"13 its agent is silent": {func(n *corev1.Node) { n.Labels[v1.NodeSchedulable] = "false" }, false},
-		"13 it has no agent":     {func(n *corev1.Node) { n.Labels = nil }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: map[string]string{v1.NodeSchedulable: "true"}}}
-			tt.change(n)
-			for _, runs := range []bool{true, false} {
-				want := vmi.Node{Name: "node-a", Labels: n.Labels, Schedulable: tt.schedulable, RunsGuests: runs}
-				if diff := cmp.Diff(want, vmi.NodeFrom(n, runs)); diff != "" {
-					t.Error(diff)
-				}
 			}
 		})
 	}

@@ -24,12 +24,18 @@
 //	migrations                   the guest they name
 //	PersistentVolumeClaims,      the guests whose volumes name them, and whose state they keep
 //	DataVolumes
-//	StorageClasses, profiles,    guests without a Pod
-//	quotas, namespaces' labels
+//	profiles, quotas,            guests without a Pod
+//	namespaces' labels
 //	Nodes                        their labels: guests that wait for a clock; their heartbeats: the guests of
 //	                             one that has fallen silent
-//	KubeVirt                     all guests; those that have a Pod one by one
+//	KubeVirt, StorageClasses     all guests; those that have a Pod one by one
 //	VirtualMachines              the guest of their name
+//
+// CDI's own configuration wakes nobody: it is a number that is told with the next
+// change. What a Pod is rendered from beside, or is refused for by other plugins of the
+// API server, is not watched: ConfigMaps of hook sidecars, NetworkAttachmentDefinitions,
+// LimitRanges, ServiceAccounts, classes of priority and runtime. Who waits for one of
+// those, or for room for a Pod that brings volumes, tries again after a minute at most.
 //
 // CDI's kinds and VirtualMachines need not be served. They are watched from when they
 // are to when they no longer are, without a restart. The scheme of the manager must
