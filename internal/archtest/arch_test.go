@@ -65,7 +65,7 @@ var layers = map[string]float64{
 // library and this module, by its layer; longest prefix counts.
 var external = map[float64][]string{
 	0:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
-	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "kubevirt.io/containerized-data-importer-api", "k8s.io/api", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
+	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "kubevirt.io/containerized-data-importer-api", "k8s.io/api", "k8s.io/component-helpers", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
 	1.1: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
 	1.2: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "sigs.k8s.io/yaml", "sigs.k8s.io/json"},
 }
