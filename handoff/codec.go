@@ -64,8 +64,12 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 // ErrNotALease.
 func (l *Lease) UnmarshalJSON(raw []byte) error {
 	var w wire
-	if err := json.Unmarshal(raw, &w); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotALease, err)
+	known := strictly(raw, &w)
+	if !known {
+		w = wire{}
+		if err := json.Unmarshal(raw, &w); err != nil {
+			return fmt.Errorf("%w: %w", ErrNotALease, err)
+		}
 	}
 	if w.Version != Version {
 		return fmt.Errorf("%w: version %d is not %d, which this program reads", ErrNotALease, w.Version, Version)
@@ -76,6 +80,10 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 	}
 	if why := n.broken(); why != "" {
 		return fmt.Errorf("%w: %s", ErrNotALease, why)
+	}
+	if known {
+		*l = n
+		return nil
 	}
 	unknown := map[string]json.RawMessage{}
 	if err := json.Unmarshal(raw, &unknown); err != nil {
@@ -91,6 +99,15 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 	}
 	*l = n
 	return nil
+}
+
+// strictly decodes a lease that has no unknown field anywhere, as nearly all have, and
+// reports whether it is one. Everybody who decides reads the lease, so it is worth one
+// pass less over the text.
+func strictly(raw []byte, w *wire) bool {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	return dec.Decode(w) == nil && len(bytes.TrimSpace(raw[dec.InputOffset():])) == 0
 }
 
 // broken says what contradicts itself in a lease, empty if nothing does.

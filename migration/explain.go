@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Explanation tells an operator where a migration stands and why: whether it is
+// queued or stuck, behind what, and what ends that. Its JSON form is for
+// programs, [Explanation.Write] for people.
+type Explanation struct {
+	// Migration and Guest name the migration and its guest, of one namespace.
+	Namespace string `json:"namespace"`
+	Migration string `json:"migration"`
+	Guest     string `json:"guest"`
+	// At is the time of the explanation.
+	At time.Time `json:"at"`
+	// Phase is the phase as the next pass of the controller would leave it, Since
+	// when the stored one was entered.
+	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
+	Since time.Time                               `json:"since"`
+	// Owner has to act next, Reason and Message say on what.
+	Owner   Owner  `json:"owner"`
+	Reason  Reason `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Deadline is when the phase is overdue, and Overdue the reason with which the
+	// migration then ends; nil means never.
+	Deadline *time.Time `json:"deadline,omitempty"`
+	Overdue  Reason     `json:"overdue,omitempty"`
+	// Unblock is the event that lets the migration go on; empty when there is
+	// nothing to wait for.
+	Unblock string `json:"unblock,omitempty"`
+	// Next are the writes that the next pass would make.
+	Next []Step `json:"next,omitempty"`
+	// Checks are all checks of the evaluator in order, with what they found. They are
+	// left out once the guest was handed over, when none of them decides any more.
+	Checks []CheckResult `json:"checks,omitempty"`
+	// Queue is the place in the queue; nil when the migration does not wait there.
+	Queue *Place `json:"queue,omitempty"`
+	// Blockers are the limits in the way.
+	Blockers []Obstacle `json:"blockers,omitempty"`
+	// Policy is the policy in force; nil when none was asked for.
+	Policy *PolicyStanding `json:"policy,omitempty"`
+	// Options are the resolved options that differ from KubeVirt's defaults.
+	Options []Option `json:"options,omitempty"`
+	// Attempts are the other migrations of the guest, the newest first.
+	Attempts []Attempt `json:"attempts,omitempty"`
+}
+
+// Step is a write that a pass would make.
+type Step struct {
+	// Kind says what would be written, Why what for.
+	Kind ActionKind `json:"kind"`
+	Why  string     `json:"why"`
+}
+
+// CheckResult is a check and what it found.
+type CheckResult struct {
+	// Check is the place of the check in the evaluator, from 1.
+	Check int `json:"check"`
+	// Blocked says that it is in the way, Temporary that waiting may help.
+	Blocked   bool `json:"blocked"`
+	Temporary bool `json:"temporary,omitempty"`
+	// Reason, Message and Unblock are those of [Finding].
+	Reason  Reason `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Unblock string `json:"unblock,omitempty"`
+}
+
+// Obstacle is a limit that is reached.
+type Obstacle struct {
+	// Limit is the limit, Node the node of a limit per node.
+	Limit Limit  `json:"limit"`
+	Node  string `json:"node,omitempty"`
+	// Used and Max are the slots in use and the limit.
+	Used int `json:"used"`
+	Max  int `json:"max"`
+	// Holders are the migrations in the slots, as namespace/name.
+	Holders []string `json:"holders"`
+}
+
+// Place is a place in the queue.
+type Place struct {
+	// Position is from 1, Waiting the length of the queue.
+	Position int `json:"position"`
+	Waiting  int `json:"waiting"`
+}
+
+// Attempt is another migration of the same guest.
+type Attempt struct {
+	// Name is the migration's name, Phase how far it came, At when it entered that.
+	Name  string                                  `json:"name"`
+	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
+	At    time.Time                               `json:"at"`
+	// Reason and Message say why it failed or what it waits for.
+	Reason  Reason `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// SourceNode and TargetNode are between which nodes it moved or was to move the
+	// guest, as far as it was known.
+	SourceNode string `json:"sourceNode,omitempty"`
+	TargetNode string `json:"targetNode,omitempty"`
+	// Automatic says that no user asked for it: an evacuation or a workload update.
+	Automatic bool `json:"automatic,omitempty"`
+}
+
+// Explain says where the migration of the snapshot stands. It is pure and by the
+// same code as the live decision: what it tells is what [Decide] does. Snapshot.Slot
+// is to be what [Admission.Explain] answers, and Snapshot.Resolution what [Resolve]
+// does, which a controller needs later only.
+func Explain(s Snapshot, now time.Time) Explanation {
+	found := &findings{evaluator: s.Config.Evaluator}
+	if found.evaluator == nil {
+		found.evaluator = DefaultChecks()
+	}
+	s.Config.Evaluator = Evaluator{found.check}
+	plan := Decide(s, now)
+	m := s.Migration
+	e := Explanation{
+		Namespace: m.Namespace, Migration: m.Name, Guest: m.Spec.VMIName, At: now,
+		Phase: plan.Status.Phase, Since: phaseSince(m, &m.Status),
+		Owner: plan.Owner, Reason: plan.Reason, Message: plan.Message,
+		Checks: found.results, Attempts: attempts(s.Others),
+	}
+	if e.Owner == "" {
+		e.Owner = OwnerController
+	}
+	if !plan.Deadline.IsZero() {
+		e.Deadline, e.Overdue = &plan.Deadline, overdueReason(plan)
+	}
+	for _, a := range plan.Actions {
+		e.Next = append(e.Next, Step{Kind: a.Kind, Why: a.Why})
+	}
+	e.standing(s, plan)
+	e.policy(s)
+	e.Unblock = unblocks(s, &e)
+	return e
+}
+
+// findings runs the checks once, however often they are asked for, and keeps what
+// each has found.
+type findings struct {
+	evaluator Evaluator
+	ran       bool
+	results   []CheckResult
+	verdict   Finding
+}
+
+// check is a check that stands for the whole evaluator.
+func (f *findings) check(s Snapshot) Finding {
+	if f.ran {
+		return f.verdict
+	}
+	f.ran = true
+	f.results = make([]CheckResult, 0, len(f.evaluator))
+	for i, check := range f.evaluator {
+		found := check(s)
+		f.results = append(f.results, CheckResult{
+			Check: i + 1, Blocked: found.Blocked, Temporary: found.Temporary,
+			Reason: found.Reason, Message: found.Message, Unblock: found.Unblock,
+		})
+		first := !f.verdict.Blocked || f.verdict.Temporary && !found.Temporary
+		if found.Blocked && first {
+			f.verdict = found
+		}
+	}
+	return f.verdict
+}
+
+// overdueReason is the reason with which the deadline of the plan ends the
+// migration.
+func overdueReason(p Plan) Reason {
+	switch {
+	case p.Status.Phase != v1.MigrationScheduling:
+		return table[p.Status.Phase].overdue
+	case p.Reason == ReasonUnschedulable:
+		return ReasonUnschedulable
+	}
+	return ReasonTargetPodTimeout
+}
+
+// standing tells what the migration waits for in queue and limits, and for a
+// finished one why it ended.
+func (e *Explanation) standing(s Snapshot, plan Plan) {
+	if f := Condition(plan.Status, ConditionFailed); f != nil && plan.Status.Phase == v1.MigrationFailed {
+		e.Reason, e.Message = Reason(f.Reason), f.Message
+	}
+	if plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed {
+		return
+	}
+	for _, b := range s.Slot.Blockers {
+		o := Obstacle{Limit: b.Limit, Node: b.Node, Used: b.Used, Max: b.Max, Holders: make([]string, 0, len(b.Holders))}
+		for _, h := range b.Holders {
+			o.Holders = append(o.Holders, h.String())
+		}
+		e.Blockers = append(e.Blockers, o)
+	}
+	if s.Slot.Position > 0 {
+		e.Queue = &Place{Position: s.Slot.Position, Waiting: s.Slot.Waiting}
+	}
+}
+
+// attempts tells about other migrations of the guest, the newest first.
+func attempts(others []*v1.VirtualMachineInstanceMigration) []Attempt {
+	if len(others) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(others)
+	slices.SortFunc(sorted, func(a, b *v1.VirtualMachineInstanceMigration) int { return created(b, a) })
+	out := make([]Attempt, 0, len(sorted))
+	for _, m := range sorted {
+		a := Attempt{Name: m.Name, Phase: m.Status.Phase, At: phaseSince(m, &m.Status), Automatic: automatic(m)}
+		if ms := m.Status.MigrationState; ms != nil {
+			a.SourceNode, a.TargetNode = ms.SourceNode, ms.TargetNode
+		}
+		for _, t := range []v1.VirtualMachineInstanceMigrationConditionType{ConditionFailed, ConditionWaiting} {
+			if c := Condition(m.Status, t); c != nil && c.Status == corev1.ConditionTrue {
+				a.Reason, a.Message = Reason(c.Reason), c.Message
+				break
+			}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// automatic reports whether a controller, not a user, asked for the migration.
+func automatic(m *v1.VirtualMachineInstanceMigration) bool {
+	_, evacuated := m.Annotations[v1.EvacuationMigrationAnnotation]
+	_, updated := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
+	return evacuated || updated
+}

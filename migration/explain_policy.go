@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"strconv"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// PolicyStanding is the MigrationPolicy in force and how it came to that.
+type PolicyStanding struct {
+	// Name is the policy's name; empty when none matches.
+	Name string `json:"name,omitempty"`
+	// Stored says that it was resolved at hand-off, and is not to change any more.
+	Stored bool `json:"stored"`
+	// Why tells why it won.
+	Why string `json:"why"`
+	// Losers are the other candidates, by name.
+	Losers []Loser `json:"losers,omitempty"`
+}
+
+// Loser is a policy that is not in force.
+type Loser struct {
+	// Name is the policy's name, Why tells what excluded it or why another won.
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Option is a resolved option that differs from KubeVirt's default.
+type Option struct {
+	// Name is the name of the field in the migration's configuration.
+	Name string `json:"name"`
+	// Value is in force, Default is KubeVirt's.
+	Value   string `json:"value"`
+	Default string `json:"default"`
+}
+
+// policy explains policy and options: those stored on the guest once it was handed
+// over, else those that a hand-over would store now.
+func (e *Explanation) policy(s Snapshot) {
+	opts := s.Resolution.Options
+	standing := &PolicyStanding{Why: "no policy matches the guest"}
+	if w := s.Resolution.Match.Winner; w != nil {
+		standing.Name, standing.Why = w.Name, "its selectors match"
+		if sel := w.Spec.Selectors; sel != nil {
+			standing.Why = fmt.Sprintf("its selectors match, with %d labels of the guest and %d of the namespace",
+				len(sel.VirtualMachineInstanceSelector), len(sel.NamespaceSelector))
+		}
+	}
+	for _, l := range s.Resolution.Match.Losers {
+		standing.Losers = append(standing.Losers, Loser{Name: l.Name, Why: l.Why})
+	}
+	ms := s.State()
+	if ms == nil && s.Migration.IsFinal() {
+		ms = s.Migration.Status.MigrationState
+	}
+	switch {
+	case ms != nil && ms.VMIMConfigurationOptions != nil:
+		opts = ms.VMIMConfigurationOptions
+		standing = &PolicyStanding{Stored: true, Why: "it was resolved when the guest was handed over"}
+		if ms.MigrationPolicyName != nil {
+			standing.Name = *ms.MigrationPolicyName
+		}
+	case opts == nil:
+		return
+	}
+	e.Policy, e.Options = standing, differing(opts)
+}
+
+// optionFields are the options that are explained, by the names of their fields.
+var optionFields = []struct {
+	name  string
+	value func(*v1.VMIMConfigurationOptions) string
+}{
+	{"allowAutoConverge", func(o *v1.VMIMConfigurationOptions) string { return truth(o.AllowAutoConverge) }},
+	{"allowPostCopy", func(o *v1.VMIMConfigurationOptions) string { return truth(o.AllowPostCopy) }},
+	{"allowWorkloadDisruption", func(o *v1.VMIMConfigurationOptions) string { return truth(o.AllowWorkloadDisruption) }},
+	{"bandwidthPerMigration", func(o *v1.VMIMConfigurationOptions) string {
+		if o.BandwidthPerMigration == nil {
+			return "0"
+		}
+		return o.BandwidthPerMigration.String()
+	}},
+	{"completionTimeoutPerGiB", func(o *v1.VMIMConfigurationOptions) string { return number(o.CompletionTimeoutPerGiB) }},
+	{"disableTLS", func(o *v1.VMIMConfigurationOptions) string { return truth(o.DisableTLS) }},
+	{"matchSELinuxLevelOnMigration", func(o *v1.VMIMConfigurationOptions) string { return truth(o.MatchSELinuxLevelOnMigration) }},
+	{"maxDowntimeMs", func(o *v1.VMIMConfigurationOptions) string { return number(o.MaxDowntimeMs) }},
+	{"network", func(o *v1.VMIMConfigurationOptions) string { return *or(o.Network, "") }},
+	{"nodeDrainTaintKey", func(o *v1.VMIMConfigurationOptions) string { return *or(o.NodeDrainTaintKey, "") }},
+	{"parallelMigrationsPerCluster", func(o *v1.VMIMConfigurationOptions) string { return number(o.ParallelMigrationsPerCluster) }},
+	{"parallelOutboundMigrationsPerNode", func(o *v1.VMIMConfigurationOptions) string { return number(o.ParallelOutboundMigrationsPerNode) }},
+	{"progressTimeout", func(o *v1.VMIMConfigurationOptions) string { return number(o.ProgressTimeout) }},
+	{"unsafeMigrationOverride", func(o *v1.VMIMConfigurationOptions) string { return truth(o.UnsafeMigrationOverride) }},
+	{"utilityVolumesTimeout", func(o *v1.VMIMConfigurationOptions) string { return number(o.UtilityVolumesTimeout) }},
+	{"experimental", func(o *v1.VMIMConfigurationOptions) string {
+		if o.ExperimentalMigrationOptions == nil {
+			return ""
+		}
+		return "set"
+	}},
+}
+
+func truth(b *bool) string { return strconv.FormatBool(b != nil && *b) }
+
+func number[T int64 | uint32 | uint64](n *T) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatUint(uint64(*n), 10)
+}
+
+// defaultOptions are the texts of KubeVirt's defaults, in the order of optionFields.
+var defaultOptions = func() []string {
+	o := clusterOptions(nil)
+	texts := make([]string, 0, len(optionFields))
+	for _, f := range optionFields {
+		texts = append(texts, f.value(o))
+	}
+	return texts
+}()
+
+// differing returns the options that are not at KubeVirt's defaults.
+func differing(o *v1.VMIMConfigurationOptions) []Option {
+	var out []Option
+	for i, f := range optionFields {
+		if value := f.value(o); value != defaultOptions[i] {
+			out = append(out, Option{Name: f.name, Value: value, Default: defaultOptions[i]})
+		}
+	}
+	return out
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
+)
+
+var rewrite = flag.Bool("update", false, "rewrite the golden files")
+
+// explained is the explanation of the world's migration, by the way of a controller.
+func (w *world) explained() Explanation {
+	s := w.snapshot()
+	s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: w.migration.Name}, w.now)
+	s.Resolution = w.resolution()
+	return Explain(s, w.now)
+}
+
+// resolution is of two policies, of which one matches.
+func (w *world) resolution() Resolution {
+	bandwidth := resource.MustParse("64Mi")
+	match := NewPolicies([]v1alpha1.MigrationPolicy{
+		{ObjectMeta: metav1.ObjectMeta{Name: "everybody"}, Spec: v1alpha1.MigrationPolicySpec{
+			Selectors: &v1alpha1.Selectors{}, AllowPostCopy: ptr(true), BandwidthPerMigration: &bandwidth,
+		}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "databases"}, Spec: v1alpha1.MigrationPolicySpec{
+			Selectors: &v1alpha1.Selectors{VirtualMachineInstanceSelector: map[string]string{"tier": "db"}},
+		}},
+	}).Match(map[string]string{"tier": "web"}, nil)
+	r, err := Resolve(match, &v1.MigrationConfiguration{CompletionTimeoutPerGiB: ptr(int64(60))})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// crowd takes slots for migrations of other guests.
+func (w *world) crowd(names ...string) {
+	for _, name := range names {
+		w.admission.Ask(Claim{
+			Key: types.NamespacedName{Namespace: "other", Name: name}, Since: start, SourceNode: sourceNode, TargetNode: targetNode,
+			Acting: true, Arriving: true,
+		}, w.now)
+	}
+}
+
+// finished is another migration of the guest that ended.
+func finished(name string, r Reason, at time.Duration) *v1.VirtualMachineInstanceMigration {
+	m := newMigration(name, types.UID(name))
+	m.CreationTimestamp = metav1.NewTime(start.Add(at - time.Minute))
+	m.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+	m.Status.Phase = v1.MigrationSucceeded
+	m.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourceNode: "elsewhere", TargetNode: sourceNode}
+	if r != "" {
+		m.Status.Phase = v1.MigrationFailed
+		m.Status.Conditions = append(m.Status.Conditions, isTrue(ConditionFailed, r, "it went wrong"))
+	}
+	m.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
+		{Phase: m.Status.Phase, PhaseTransitionTimestamp: metav1.NewTime(start.Add(at))},
+	}
+	return m
+}
+
+// explainCases are standings of a migration.
+var explainCases = map[string]func(*world){
+	"new": func(*world) {},
+	"queued": func(w *world) {
+		w.crowd("a", "b")
+		w.passes()
+		w.now = w.now.Add(5 * time.Minute)
+	},
+	"guest-not-running": func(w *world) {
+		w.vmi.Status.Phase = v1.Scheduled
+		w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{Name: "u"}}
+		w.passes()
+	},
+	"another-migration-first": func(w *world) {
+		o := newMigration("a-first", "other")
+		w.others = append(w.others, o)
+		w.passes()
+	},
+	"unschedulable": func(w *world) {
+		w.passes()
+		w.pods["dst"].Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"},
+		}
+		w.now = w.now.Add(time.Minute)
+		w.passes()
+	},
+	"target-node-is-full": func(w *world) {
+		w.config.Limits = Limits{Cluster: 9, Outbound: 9, Inbound: 2}
+		w.restart()
+		w.passes()
+		w.crowd("a", "b")
+		w.podBecomesReady(targetNode)
+		w.passes()
+	},
+	"moving": func(w *world) {
+		w.until(v1.MigrationRunning)
+		w.now = w.now.Add(90 * time.Second)
+	},
+	"failed-before": func(w *world) {
+		w.others = append(w.others, finished("evacuation-1", ReasonUnschedulable, -2*time.Hour), finished("evacuation-2", "", -time.Hour))
+		w.passes()
+	},
+	"failed": func(w *world) {
+		w.until(v1.MigrationRunning)
+		w.sourceReverts("the connection was lost")
+		w.passes()
+	},
+	"succeeded": func(w *world) { w.until(v1.MigrationSucceeded) },
+}
+
+func TestExplainInWords(t *testing.T) {
+	for name, arrange := range explainCases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			arrange(w)
+			got := w.explained().String()
+			path := filepath.Join("testdata", "explain", name+".txt")
+			if *rewrite {
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("explanation (-want +got), -update rewrites it:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is explained is what is decided, at every standing.
+func TestExplainAgreesWithDecide(t *testing.T) {
+	for name, arrange := range explainCases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			arrange(w)
+			s := w.snapshot()
+			s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
+			before := w.vmi.DeepCopy()
+			e, plan := Explain(s, w.now), Decide(s, w.now)
+			if e.Phase != plan.Status.Phase || e.Owner != plan.Owner && plan.Owner != "" {
+				t.Errorf("explained %s, %s; decided %s, %s", e.Phase, e.Owner, plan.Status.Phase, plan.Owner)
+			}
+			if final := plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed; !final && (e.Reason != plan.Reason || e.Message != plan.Message) {
+				t.Errorf("explained %s: %s; decided %s: %s", e.Reason, e.Message, plan.Reason, plan.Message)
+			}
+			if len(e.Next) != len(plan.Actions) {
+				t.Errorf("explained %v, decided %v", e.Next, plan.Actions)
+			}
+			if diff := cmp.Diff(before, w.vmi); diff != "" {
+				t.Errorf("the guest was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every wait names the event that ends it.
+func TestExplainNamesWhatUnblocks(t *testing.T) {
+	for name, arrange := range explainCases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			arrange(w)
+			e := w.explained()
+			waits := e.Owner != OwnerNobody && len(e.Next) == 0
+			if waits != (e.Unblock != "") {
+				t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Owner, e.Reason, e.Next, e.Unblock)
+			}
+		})
+	}
+}
+
+func TestExplainHasACompleteFormForPrograms(t *testing.T) {
+	w := newWorld(t)
+	explainCases["queued"](w)
+	text, err := json.Marshal(w.explained())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"reason":"WaitingForSlot"`, `"limit":"parallelOutboundMigrationsPerNode"`, `"node":"source"`, `"used":2,"max":2`,
+		`"holders":["other/a","other/b"]`, `"queue":{"position":1,"waiting":1}`, `"name":"bandwidthPerMigration","value":"64Mi","default":"0"`,
+		`"losers":[{"name":"databases","why":"the guest has no label tier=db"}]`,
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+}
+
+func BenchmarkExplain(b *testing.B) {
+	for _, name := range []string{"queued", "moving", "failed-before"} {
+		b.Run(name, func(b *testing.B) {
+			w := newWorld(&testing.T{})
+			explainCases[name](w)
+			s := w.snapshot()
+			s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
+			s.Resolution = w.resolution()
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = Explain(s, w.now)
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// String returns the explanation as an operator reads it.
+func (e Explanation) String() string {
+	var b strings.Builder
+	e.text(&b)
+	return b.String()
+}
+
+// Write writes the explanation as an operator reads it.
+func (e Explanation) Write(w io.Writer) error {
+	_, err := io.WriteString(w, e.String())
+	return err
+}
+
+func (e Explanation) text(b *strings.Builder) {
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(b, "%-13s %s\n", label, fmt.Sprintf(format, args...))
+	}
+	line("Migration", "%s/%s of guest %s", e.Namespace, e.Migration, e.Guest)
+	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
+	switch text := reasonText(e.Reason, e.Message); {
+	case e.Owner == OwnerNobody:
+		line("Ended", "%s", text)
+	case text != "":
+		line("Waits for", "%s: %s", e.Owner, text)
+	default:
+		line("Waits for", "%s", e.Owner)
+	}
+	if e.Unblock != "" {
+		line("Goes on when", "%s", e.Unblock)
+	}
+	if e.Deadline != nil {
+		line("Deadline", "%s (in %s), then it ends with %s", clock(*e.Deadline), ago(e.Deadline.Sub(e.At)), e.Overdue)
+	}
+	if e.Queue != nil {
+		line("Queue", "place %d of %d", e.Queue.Position, e.Queue.Waiting)
+	}
+	for _, o := range e.Blockers {
+		at := ""
+		if o.Node != "" {
+			at = " of node " + o.Node
+		}
+		line("Limit", "%s%s: %d of %d in use, by %s", o.Limit, at, o.Used, o.Max, list(o.Holders))
+	}
+	for _, s := range e.Next {
+		line("Next write", "%s: %s", s.Kind, s.Why)
+	}
+	e.checksText(b)
+	e.policyText(b)
+	e.attemptsText(b)
+}
+
+func (e Explanation) checksText(b *strings.Builder) {
+	if len(e.Checks) == 0 {
+		return
+	}
+	ok := 0
+	for _, c := range e.Checks {
+		if !c.Blocked {
+			ok++
+		}
+	}
+	fmt.Fprintf(b, "%-13s %d of %d have no objection\n", "Checks", ok, len(e.Checks))
+	for _, c := range e.Checks {
+		if !c.Blocked {
+			continue
+		}
+		kind := "for good"
+		if c.Temporary {
+			kind = "for now"
+		}
+		text := c.Message
+		if c.Unblock != "" {
+			text += " (" + c.Unblock + ")"
+		}
+		fmt.Fprintf(b, "  %d: %s: %s: %s\n", c.Check, kind, c.Reason, text)
+	}
+}
+
+func (e Explanation) policyText(b *strings.Builder) {
+	if p := e.Policy; p != nil {
+		name := p.Name
+		if name == "" {
+			name = "none"
+		}
+		fmt.Fprintf(b, "%-13s %s: %s\n", "Policy", name, p.Why)
+		for _, l := range p.Losers {
+			fmt.Fprintf(b, "  not %s: %s\n", l.Name, l.Why)
+		}
+	}
+	for _, o := range e.Options {
+		def := o.Default
+		if def == "" {
+			def = "unset"
+		}
+		fmt.Fprintf(b, "%-13s %s = %s (default %s)\n", "Option", o.Name, o.Value, def)
+	}
+}
+
+func (e Explanation) attemptsText(b *strings.Builder) {
+	for _, a := range e.Attempts {
+		by := "by a user"
+		if a.Automatic {
+			by = "automatic"
+		}
+		path := ""
+		if a.TargetNode != "" {
+			path = fmt.Sprintf(", %s to %s", a.SourceNode, a.TargetNode)
+		}
+		fmt.Fprintf(b, "%-13s %s, %s%s: %s at %s", "Other", a.Name, by, path, phaseText(a.Phase), clock(a.At))
+		if text := reasonText(a.Reason, a.Message); text != "" {
+			fmt.Fprintf(b, ": %s", text)
+		}
+		b.WriteString("\n")
+	}
+}
+
+func phaseText(p phase) string {
+	if p == v1.MigrationPhaseUnset {
+		return "(new)"
+	}
+	return string(p)
+}
+
+func reasonText(r Reason, message string) string {
+	if r == "" {
+		return message
+	}
+	return string(r) + ": " + message
+}
+
+// list names the first few and counts the others.
+func list(names []string) string {
+	const shown = 5
+	switch {
+	case len(names) == 0:
+		return "nobody"
+	case len(names) <= shown:
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+}
+
+func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// ago rounds a time span to what an operator reads.
+func ago(d time.Duration) string { return d.Round(time.Second).String() }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// unblockedBy tells, for reasons whose remedy is always the same, which event lets
+// the migration go on.
+var unblockedBy = map[Reason]string{
+	ReasonWaitingForGuest:      "its guest is running on a node that owns it, in no move",
+	ReasonWaitingForSourcePod:  "the Pod in which the guest runs is seen",
+	ReasonUtilityVolumes:       "the utility volumes are detached",
+	ReasonQuota:                "a ResourceQuota of the namespace is raised or deleted, or what it counts becomes less",
+	ReasonCreateFailed:         "the API server accepts the target Pod, which is tried again and again",
+	ReasonWaitingForTargetPod:  "the target Pod is ready on a node",
+	ReasonUnschedulable:        "a node takes the target Pod: one joins, is uncordoned, or has room again",
+	ReasonWaitingForTargetNode: "the agent of the target node is ready to receive",
+	ReasonWaitingForSourceNode: "the agent of the source node begins to send",
+	ReasonMoving:               "a node reports how the move has ended",
+	ReasonCompleting:           "the agent of the target node completes the migration",
+	ReasonLiveUpdate:           "the live update of the guest is finished",
+	ReasonAborting:             "a node reports that the move has ended",
+	ReasonLeaseUnreadable:      "the guest's handoff annotation is restored",
+}
+
+// unblocks returns the event that lets the migration go on.
+func unblocks(s Snapshot, e *Explanation) string {
+	if e.Phase == v1.MigrationSucceeded || e.Phase == v1.MigrationFailed {
+		return ""
+	}
+	for _, c := range e.Checks {
+		if c.Blocked && c.Reason == e.Reason && c.Unblock != "" {
+			return c.Unblock
+		}
+	}
+	switch e.Reason {
+	case ReasonWaitingForSlot:
+		return freed(e)
+	case ReasonWaitingForMigration:
+		for _, o := range []*v1.VirtualMachineInstanceMigration{s.Older(), s.owner()} {
+			if o != nil {
+				return fmt.Sprintf("migration %q of the same guest ends or is deleted", o.Name)
+			}
+		}
+	}
+	return unblockedBy[e.Reason]
+}
+
+// freed tells which slots are to become free.
+func freed(e *Explanation) string {
+	if len(e.Blockers) == 0 {
+		return "those ahead of it in the queue have their slots, and one more is free"
+	}
+	var parts []string
+	for _, b := range e.Blockers {
+		which := "migrations"
+		switch b.Limit {
+		case LimitOutbound:
+			which += " leaving node " + b.Node
+		case LimitInbound:
+			which += " entering node " + b.Node
+		case LimitCluster:
+			which += " of the cluster"
+		}
+		parts = append(parts, fmt.Sprintf("fewer than %d %s hold slots (one ends, or %s is raised)", b.Max, which, b.Limit))
+	}
+	return strings.Join(parts, ", and ")
+}
