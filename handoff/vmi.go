@@ -12,6 +12,13 @@ import (
 // VirtualMachineInstance, as JSON.
 const Annotation = "virtloom.dev/handoff"
 
+// Elsewhere is the target of a move that leaves the cluster, or the namespace: the guest
+// becomes another object there, and no node of this cluster may take itself for the
+// target, whatever the other node is called. No node can have this name. What the other
+// side reports is said in its name by the controller, which reads it in
+// status.migrationState.targetState.
+const Elsewhere = "another_cluster"
+
 // Of returns the lease of the VirtualMachineInstance. Without the annotation
 // it is understood from what a stock virt-controller and virt-handler write
 // (see the specification of the hand-over labels), with epoch zero. The error is
@@ -62,7 +69,7 @@ func (l Lease) label(vmi *v1.VirtualMachineInstance) {
 		delete(vmi.Labels, v1.NodeNameLabel)
 		vmi.Status.NodeName = ""
 	}
-	if l.Target != "" {
+	if l.Target != "" && l.Target != Elsewhere {
 		vmi.Labels[v1.MigrationTargetNodeNameLabel] = l.Target
 	} else {
 		delete(vmi.Labels, v1.MigrationTargetNodeNameLabel)
@@ -142,10 +149,17 @@ func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 }
 
 // asked tells whether the migration state asks for a move that the lease has
-// not seen, and that no node has acted on.
+// not seen, and that no node has acted on. The target of a move to another cluster is
+// told before the guest's own side has agreed; what it agrees to is in the lease.
 func asked(l Lease, m *v1.VirtualMachineInstanceMigrationState) bool {
-	if _, known := l.MoveOutcome(m.MigrationUID); known || l.isOpen(CommandStart) {
+	if _, known := l.MoveOutcome(m.MigrationUID); known || l.isOpen(CommandStart) || leaves(m) {
 		return false
 	}
 	return underWay(m, l.Holder) && m.StartTimestamp == nil && m.TargetNodeAddress == ""
+}
+
+// leaves tells whether the migration goes to another cluster or namespace: only such a
+// one knows where that can be reached.
+func leaves(m *v1.VirtualMachineInstanceMigrationState) bool {
+	return m.TargetState != nil && m.TargetState.SyncAddress != nil && *m.TargetState.SyncAddress != ""
 }

@@ -77,6 +77,7 @@ func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
 		"asked for too early":   {starting, v1.VirtualMachineInstanceMigrationState{}, starting},
 		"asked for and refused": {before, v1.VirtualMachineInstanceMigrationState{}, before},
 		"ended":                 {own, v1.VirtualMachineInstanceMigrationState{Completed: true}, own},
+		"by another cluster":    {own, v1.VirtualMachineInstanceMigrationState{TargetState: reachedAt("192.0.2.9:9185")}, own},
 		"taken back":            {preparing, v1.VirtualMachineInstanceMigrationState{Failed: true, FailureReason: "no"}, takenBack},
 		"too late to take back": {moving(t), v1.VirtualMachineInstanceMigrationState{Failed: true}, moving(t)},
 	} {
@@ -121,6 +122,7 @@ func TestPutKeepsTheLabelsOfKubeVirtRight(t *testing.T) {
 		"moving":    {moving(t), marks{nodeA, nodeA, nodeB}},
 		"arrived":   {lead(t, moving(t), ev(handoff.TakeOver, nodeB)), marks{nodeB, nodeB, ""}},
 		"cancelled": {lead(t, prepared(t), ev(handoff.Cancel, "")), marks{nodeA, nodeA, ""}},
+		"leaving":   {lead(t, owned(t), ev(handoff.Prepare, handoff.Elsewhere)), marks{nodeA, nodeA, ""}},
 		"released":  {lead(t, owned(t), ev(handoff.Release, nodeA)), marks{"before", "before", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,4 +137,10 @@ func TestPutKeepsTheLabelsOfKubeVirtRight(t *testing.T) {
 			}
 		})
 	}
+}
+
+func reachedAt(address string) *v1.VirtualMachineInstanceMigrationTargetState {
+	t := &v1.VirtualMachineInstanceMigrationTargetState{}
+	t.SyncAddress = &address
+	return t
 }

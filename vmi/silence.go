@@ -33,9 +33,12 @@ func (s Snapshot) NeedsEvidence() []string {
 }
 
 // doubted is the node that a lease cannot go on without a word from, or evidence
-// about; empty if there is none.
+// about; empty if there is none. That no node has the name of another cluster is no
+// evidence: its word is awaited, and brought by who migrates the guest.
 func doubted(l handoff.Lease) string {
 	switch {
+	case l.Target == handoff.Elsewhere && l.State != handoff.Lost:
+		return ""
 	case l.State == handoff.Lost:
 		return l.Holder
 	case l.State == handoff.Fenced, l.State == handoff.Moving && l.Stalled:

@@ -50,6 +50,10 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 	stalled.Stalled = true
 	adrift := move(handoff.Lost, past)
 	adrift.Was = handoff.Moving
+	abroad := stalled
+	abroad.Target = handoff.Elsewhere
+	atAbroad := handoff.Lease{State: handoff.Fenced, Epoch: 4, Target: handoff.Elsewhere, Tag: "m", Deadline: past}
+	nowhere := []string{handoff.Elsewhere}
 	atTarget := handoff.Lease{State: handoff.Fenced, Epoch: 4, Target: "node-b", Tag: "m", Deadline: past}
 
 	for name, tt := range map[string]struct {
@@ -77,6 +81,8 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 		"source silent in the move":         {lease: move(handoff.Moving, future), silent: silent("node-a"), want: handoff.Lost, phase: v1.Running, requeue: handoff.FenceAfter},
 		"target silent in the move":         {lease: move(handoff.Moving, future), silent: silent("node-b"), evidence: gone("node-b"), want: handoff.Moving, phase: v1.Running},
 		"source gone, target may have it":   {lease: adrift, silent: silent("node-a"), evidence: gone("node-a"), want: handoff.Fenced, phase: v1.Running, asks: "node-a", requeue: handoff.FenceAfter},
+		"stalled, on the way elsewhere":     {lease: abroad, silent: silent(nowhere...), evidence: gone(nowhere...), want: handoff.Moving, phase: v1.Running},
+		"fenced, on the way elsewhere":      {lease: atAbroad, silent: silent(nowhere...), evidence: gone(nowhere...), want: handoff.Fenced, phase: v1.Running},
 		"stalled, target speaks":            {lease: stalled, evidence: gone("node-b"), want: handoff.Moving, phase: v1.Running},
 		"stalled, target silent":            {lease: stalled, silent: silent("node-b"), want: handoff.Moving, phase: v1.Running, asks: "node-b", requeue: time.Minute},
 		"stalled, target gone":              {lease: stalled, silent: silent("node-b"), evidence: gone("node-b"), want: handoff.Released, phase: v1.Failed, asks: "node-b"},

@@ -201,7 +201,7 @@ func (r *Reconciler) podsGone(ctx context.Context, g *gathered, node string) (*h
 func nodesOf(l handoff.Lease) []string {
 	var names []string
 	for _, n := range []string{l.Holder, l.Target} {
-		if n != "" {
+		if n != "" && n != handoff.Elsewhere {
 			names = append(names, n)
 		}
 	}
