@@ -53,9 +53,12 @@ type Migration struct {
 	Name string
 	// AddedNodeSelector is the migration's spec.addedNodeSelector. Selectors of the VMI win over it.
 	AddedNodeSelector map[string]string
-	// SourcePod is the Pod the guest runs in. Required by MigrationTarget: image digests, CPU selectors and the naming of
-	// network interfaces are taken from it.
+	// SourcePod is the Pod the guest runs in. Required by MigrationTarget, unless the migration Receives: image digests, CPU
+	// selectors and the naming of network interfaces are taken from it.
 	SourcePod *corev1.Pod
+	// Receives says that the guest comes from another cluster or namespace (spec.receive). What is to be known of its
+	// source is then in the VMI's status.migrationState.sourceState.
+	Receives bool
 	// StateClaim names the claim that keeps TPM, firmware variables and changed blocks on the target: the migration's
 	// status.migrationState.targetPersistentStatePVCName. If it is empty, the VMI's status names it, provided that is about
 	// this migration, else it is the claim labelled kubevirt.io/migrationName with the migration's name.

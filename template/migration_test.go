@@ -3,6 +3,7 @@
 package template_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -183,12 +184,13 @@ func decentralized(vmi *v1.VirtualMachineInstance) {
 	}
 	vmi.Status.SelinuxContext = ""
 	vmi.Status.MigrationState = state
+	vmi.Spec.Volumes[0].ContainerDisk.Image = "img@sha256:" + strings.Repeat("0", 64)
 }
 
 func TestTargetsFromOtherClusters(t *testing.T) {
 	in := targetInput(t)
 	decentralized(in.VMI)
-	in.Migration.SourceNode = nil
+	in.Migration.SourceNode, in.Migration.SourcePod, in.Migration.Receives = nil, nil, true
 	in.VMI.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 			{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpExists}}},
@@ -229,18 +231,40 @@ func TestTargetsFromOtherClustersNeedTheSource(t *testing.T) {
 		given func(*v1.VirtualMachineInstanceMigrationSourceState)
 		field string
 		err   error
+		image string
 	}{
-		"node":                 {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.Node = "" }, state + "node", template.ErrMissingFact},
-		"SELinux context":      {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "" }, state + "selinuxContext", template.ErrMissingFact},
-		"real SELinux context": {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "a:b" }, state + "selinuxContext", template.ErrInvalid},
-		"CPU model":            {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.NodeSelectors = nil }, "spec.domain.cpu.model", template.ErrMissingFact},
+		"digest of its image":  {func(*v1.VirtualMachineInstanceMigrationSourceState) {}, "spec.volumes[0].containerDisk.image", template.ErrInvalid, "img:v1"},
+		"node":                 {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.Node = "" }, state + "node", template.ErrMissingFact, ""},
+		"SELinux context":      {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "" }, state + "selinuxContext", template.ErrMissingFact, ""},
+		"real SELinux context": {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.SelinuxContext = "a:b" }, state + "selinuxContext", template.ErrInvalid, ""},
+		"CPU model":            {func(s *v1.VirtualMachineInstanceMigrationSourceState) { s.NodeSelectors = nil }, "spec.domain.cpu.model", template.ErrMissingFact, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := targetInput(t)
 			decentralized(in.VMI)
+			in.Migration.Receives = true
+			if tc.image != "" {
+				in.VMI.Spec.Volumes[0].ContainerDisk.Image = tc.image
+			}
 			tc.given(in.VMI.Status.MigrationState.SourceState)
 			_, err := template.Default().MigrationTarget(in)
 			wantError(t, err, tc.field, tc.err)
 		})
+	}
+}
+
+func TestAGuestThatWasReceivedOnceMigratesLikeAnyOther(t *testing.T) {
+	in := targetInput(t)
+	decentralized(in.VMI)
+	in.VMI.Status.SelinuxContext = "none"
+	pod, err := template.Default().MigrationTarget(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := pod.Spec.Affinity; a == nil || a.PodAntiAffinity == nil {
+		t.Errorf("got affinity %v, want the target kept off the node of the guest's own Pod", a)
+	}
+	if pod.Spec.NodeSelector["cpu-model-migration.node.kubevirt.io/Cascadelake"] != "" {
+		t.Errorf("the CPU is that of the node it once came from: %v", pod.Spec.NodeSelector)
 	}
 }

@@ -26,7 +26,7 @@ func missingInput(kind PodKind, in Input) string {
 		return missingHotplug(kind, in)
 	case kind == TargetPod && in.Migration == nil:
 		return "Input.Migration"
-	case kind == TargetPod && in.Migration.SourcePod == nil:
+	case kind == TargetPod && in.Migration.SourcePod == nil && !in.Migration.Receives:
 		return "Input.Migration.SourcePod"
 	}
 	return missingMigration(kind, in.Migration)

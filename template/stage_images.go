@@ -134,6 +134,9 @@ func imageResources(d *Draft) corev1.ResourceRequirements {
 // even if the tag has moved on meanwhile.
 func pinnedImage(d *Draft, image diskImage) (string, error) {
 	source := d.migration.SourcePod
+	if d.migration.Receives {
+		return receivedImage(d, image)
+	}
 	reference := image.reference
 	for _, v := range source.Spec.Volumes {
 		if v.Name == image.volume && v.Image != nil && strings.Contains(v.Image.Reference, digestMark) {
@@ -155,6 +158,16 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 	}
 	return "", invalid(image.field, fmt.Sprintf("pod %q reports image id %q of image %q, which has no sha256 digest",
 		source.Name, reported, image.reference), "name the image by digest")
+}
+
+// receivedImage is the reference of an image of a guest that comes from another cluster. Which digest it has there is not
+// told, and a guest that finds other bytes under what it has written loses its disk.
+func receivedImage(d *Draft, image diskImage) (string, error) {
+	if strings.Contains(image.reference, digestMark) || skipsDigest(d.vmi) {
+		return image.reference, nil
+	}
+	return "", invalid(image.field, fmt.Sprintf("the digest that image %q has where the guest comes from is not known", image.reference),
+		"name the image by digest on both sides, or annotate the guest with "+skipDigestAnnotation+"=true if the tag is never moved")
 }
 
 func reportedImageID(pod *corev1.Pod, container string) (id string, found bool) {

@@ -26,7 +26,7 @@ func migrationMarks(d *Draft) error {
 			d.From("Input.Migration.AddedNodeSelector").NodeSelector(key, m.AddedNodeSelector[key])
 		}
 	}
-	if d.vmi.IsDecentralizedMigration() {
+	if m.Receives {
 		return avoidSourceNode(d)
 	}
 	d.From("metadata.uid").AvoidPods(corev1.PodAffinityTerm{
@@ -40,7 +40,7 @@ func migrationMarks(d *Draft) error {
 // cluster. The node is kept out of all required terms, as they are alternatives.
 func avoidSourceNode(d *Draft) error {
 	const field = "status.migrationState.sourceState.node"
-	node := d.vmi.Status.MigrationState.SourceState.Node
+	node := source(d).Node
 	if node == "" {
 		return &Error{
 			Field: field, Reason: "is not known yet", Remedy: "wait for the sending side to report it", Err: ErrMissingFact,
@@ -50,4 +50,12 @@ func avoidSourceNode(d *Draft) error {
 		Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node},
 	})
 	return nil
+}
+
+// source is what the sending side has told of a guest that is received.
+func source(d *Draft) v1.VirtualMachineInstanceMigrationSourceState {
+	if m := d.vmi.Status.MigrationState; m != nil && m.SourceState != nil {
+		return *m.SourceState
+	}
+	return v1.VirtualMachineInstanceMigrationSourceState{}
 }

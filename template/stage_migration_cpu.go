@@ -33,8 +33,8 @@ func sameCPU(d *Draft) error {
 // sourceLabels are the labels of the source's node. A VMI that is received from another cluster carries those that matter.
 func sourceLabels(d *Draft) (labels map[string]string, from string) {
 	switch {
-	case d.vmi.IsDecentralizedMigration():
-		return d.vmi.Status.MigrationState.SourceState.NodeSelectors, "status.migrationState.sourceState.nodeSelectors"
+	case d.migration.Receives:
+		return source(d).NodeSelectors, "status.migrationState.sourceState.nodeSelectors"
 	case d.migration.SourceNode != nil:
 		return d.migration.SourceNode.Labels, "Input.Migration.SourceNode labels"
 	default:
@@ -45,13 +45,13 @@ func sourceLabels(d *Draft) (labels map[string]string, from string) {
 func sameHostModel(d *Draft) error {
 	// A guest that has migrated before keeps the model it was started with, not that of the node it is on now.
 	inherited := false
-	source := d.migration.SourcePod.Spec.NodeSelector
-	if d.vmi.IsDecentralizedMigration() {
-		source = nil // a stand-in, as the Pod is in another namespace or cluster
+	var carried map[string]string
+	if !d.migration.Receives { // else its Pod is in another namespace or cluster
+		carried = d.migration.SourcePod.Spec.NodeSelector
 	}
-	for _, key := range sortedKeys(source) {
+	for _, key := range sortedKeys(carried) {
 		if strings.HasPrefix(key, v1.SupportedHostModelMigrationCPU) || strings.HasPrefix(key, v1.CPUFeatureLabel) {
-			d.From("Input.Migration.SourcePod spec.nodeSelector").NodeSelector(key, source[key])
+			d.From("Input.Migration.SourcePod spec.nodeSelector").NodeSelector(key, carried[key])
 			inherited = true
 		}
 	}

@@ -18,8 +18,8 @@ func sameSELinuxLevel(d *Draft) error {
 		return nil
 	}
 	field, context := "status.selinuxContext", d.vmi.Status.SelinuxContext
-	if d.vmi.IsDecentralizedMigration() {
-		field, context = sourceContext, d.vmi.Status.MigrationState.SourceState.SelinuxContext
+	if d.migration.Receives {
+		field, context = sourceContext, source(d).SelinuxContext
 	}
 	level, err := selinuxLevel(field, context, "wait for the node agent to report it, or set Config.IgnoreSELinuxLevel")
 	if err != nil || level == "" {

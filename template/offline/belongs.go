@@ -21,12 +21,15 @@ func (c *Cluster) migration() (*template.Migration, error) {
 			"VirtualMachineInstanceMigration with spec.vmiName "+c.VMI.Name+" that is not finished")
 		return nil, err
 	}
-	source, err := c.sourcePod()
-	if err != nil {
-		return nil, err
+	var source *corev1.Pod
+	if !m.IsDecentralizedTarget() { // the source's Pod is in another cluster
+		if source, err = c.sourcePod(); err != nil {
+			return nil, err
+		}
 	}
 	result := &template.Migration{
 		UID: m.UID, Name: m.Name, AddedNodeSelector: m.Spec.AddedNodeSelector, SourcePod: source, SourceNode: c.node(source),
+		Receives: m.IsDecentralizedTarget(),
 	}
 	if s := m.Status.MigrationState; s != nil {
 		result.StateClaim = s.TargetPersistentStatePVCName

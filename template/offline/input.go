@@ -136,7 +136,7 @@ func hotplugged(vmi *v1.VirtualMachineInstance) (names []string) {
 // node is the Node that a Pod is on; nil if no manifest has it.
 func (c *Cluster) node(pod *corev1.Pod) *corev1.Node {
 	for _, n := range every[*corev1.Node](c) {
-		if n.Name == pod.Spec.NodeName {
+		if pod != nil && n.Name == pod.Spec.NodeName {
 			return n
 		}
 	}
