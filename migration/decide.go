@@ -233,6 +233,7 @@ func (d *decision) conclude() {
 			st.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
 		}
 		st.MigrationState.SourcePod = d.s.SourcePod.Name
+		st.MigrationState.SourcePersistentStatePVCName, st.MigrationState.TargetPersistentStatePVCName = d.s.StateClaims()
 	}
 }
 

@@ -69,7 +69,9 @@ func DefaultChecks() Evaluator {
 		CheckMigratable,
 		CheckRunning,
 		CheckUtilityVolumes,
+		CheckPlugging,
 		CheckSourcePod,
+		CheckState,
 	}
 }
 
@@ -110,33 +112,7 @@ func CheckSupported(s Snapshot) Finding {
 	if spec.SendTo != nil || spec.Receive != nil {
 		return never(ReasonUnsupported, "migrations between clusters (spec.sendTo, spec.receive) are not supported yet", "leave both fields out")
 	}
-	if s.VMI == nil {
-		return Finding{}
-	}
-	for _, v := range s.VMI.Status.VolumeStatus {
-		if v.HotplugVolume != nil {
-			return never(ReasonUnsupported, fmt.Sprintf("volume %q is hotplugged; migrating such guests is not supported yet", v.Name), "unplug the volume")
-		}
-	}
-	if field := persistentState(&s.VMI.Spec.Domain); field != "" {
-		return never(ReasonUnsupported, field+": migrating persistent state is not supported yet", "")
-	}
 	return Finding{}
-}
-
-// persistentState returns the field by which the guest asks for state that is
-// kept in a claim of its own, or nothing.
-func persistentState(d *v1.DomainSpec) string {
-	if tpm := d.Devices.TPM; tpm != nil && tpm.Persistent != nil && *tpm.Persistent {
-		return "spec.domain.devices.tpm.persistent"
-	}
-	if d.Firmware == nil || d.Firmware.Bootloader == nil || d.Firmware.Bootloader.EFI == nil {
-		return ""
-	}
-	if p := d.Firmware.Bootloader.EFI.Persistent; p != nil && *p {
-		return "spec.domain.firmware.bootloader.efi.persistent"
-	}
-	return ""
 }
 
 // CheckRunning waits until the guest runs on a node that owns it.

@@ -8,12 +8,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
 )
 
 // succeeded tidies up after a migration that moved its guest: the Pod the guest
-// has left goes, then the finalizer.
+// has left goes, and the claim its state has left, then the finalizer.
 func (d *decision) succeeded() phase {
 	d.explain(OwnerNobody, "", "the guest has moved")
+	if !d.leave() {
+		return v1.MigrationSucceeded
+	}
+	d.plan.Release = true
+	d.collect()
+	return v1.MigrationSucceeded
+}
+
+// leave removes what the guest has left behind, and reports whether that is all
+// that can be done.
+func (d *decision) leave() bool {
 	p := d.s.SourcePod
 	switch {
 	case p == nil || p.DeletionTimestamp != nil:
@@ -21,11 +34,10 @@ func (d *decision) succeeded() phase {
 		d.deletePod(p, "the guest has left it")
 	case !d.guestEnded() && d.lease.Switching():
 		// The guest is on its way again; whether it left for good is open.
-		return v1.MigrationSucceeded
+		return false
 	}
-	d.plan.Release = true
-	d.collect()
-	return v1.MigrationSucceeded
+	d.dropState(true)
+	return true
 }
 
 // guestLeft reports whether the Pod is the one this migration has emptied, and
@@ -35,10 +47,14 @@ func (d *decision) guestLeft(p *corev1.Pod) bool {
 	if d.guestEnded() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) {
 		return false
 	}
-	if moved == nil || moved.Failed || !moved.Completed || p.Name != moved.SourcePod {
+	if moved == nil || p.Name != moved.SourcePod || d.standing() != arrived && (moved.Failed || !moved.Completed) {
 		return false
 	}
 	node := vmi.Status.NodeName
+	if last := vmi.Status.MigrationState; node == p.Spec.NodeName && last != nil {
+		// It has come back since, into a Pod of its own.
+		return last.Completed && !last.Failed && last.TargetNode == node && last.TargetPod != p.Name && d.lease.Holder == node && d.lease.State == handoff.Owned
+	}
 	return node != "" && node != p.Spec.NodeName && d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)
 }
 
@@ -60,16 +76,32 @@ func (d *decision) failed() phase {
 			return v1.MigrationFailed
 		case arrived:
 			// The guest runs in the target Pod, whatever the status says.
-			d.plan.Release = true
+			d.plan.Release = d.claimFollows() && d.leave()
 			return v1.MigrationFailed
 		}
 	}
 	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp == nil {
 		d.deletePod(p, "the guest does not move there")
 	}
+	if d.stayedBehind() {
+		d.dropState(false)
+	}
 	d.plan.Release = true
 	d.collect()
 	return v1.MigrationFailed
+}
+
+// stayedBehind reports whether the guest is known never to have run on the target. A
+// guest that has ended while it was moved may have been on either side; then its state
+// may be in either claim, and none is deleted.
+func (d *decision) stayedBehind() bool {
+	if d.s.VMI == nil {
+		return !slices.ContainsFunc(d.plan.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
+			return t.Phase == v1.MigrationScheduled // from there on it may have been handed over
+		})
+	}
+	st := d.standing()
+	return st == notHandedOff || st == prepared || st == stayed
 }
 
 func (d *decision) guestEnded() bool { return d.s.VMI == nil || d.s.VMI.IsFinal() }

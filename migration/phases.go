@@ -57,7 +57,9 @@ func (d *decision) pending() phase {
 	case !d.s.Slot.Held:
 		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
 	}
-	d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
+	if d.stateReady() {
+		d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
+	}
 	return v1.MigrationPending
 }
 
@@ -80,11 +82,15 @@ func (d *decision) refused(err error) phase {
 func (d *decision) scheduling() phase {
 	dropCondition(&d.plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 	p := d.s.TargetPod
-	if podReady(p) {
+	ready := podReady(p)
+	if ready && d.follow() {
 		return v1.MigrationScheduled
 	}
 	limit := seconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
 	expired := cause{ReasonTargetPodTimeout, fmt.Sprintf("target Pod %q was not ready within %s", p.Name, limit)}
+	if ready {
+		expired.message = fmt.Sprintf("within %s of target Pod %q, its plugged volumes were not there: %s", limit, p.Name, d.plan.Message)
+	}
 	why, stuck := unschedulable(p)
 	if stuck {
 		d.explain(OwnerScheduler, ReasonUnschedulable, fmt.Sprintf("no node takes target Pod %q: %s", p.Name, why))
@@ -137,6 +143,8 @@ func (d *decision) scheduled() phase {
 		return v1.MigrationScheduled
 	case !d.s.Slot.Inbound:
 		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
+	case !d.follow():
+		return v1.MigrationScheduled
 	case !d.mayHandOff():
 		// After a crash the stored phase may be an earlier one. It is stored first:
 		// whoever ends the migration then knows that a hand-over may be on its way.
@@ -152,13 +160,14 @@ func (d *decision) handOff(target string) {
 		TargetNode: target,
 		State: &v1.VirtualMachineInstanceMigrationState{
 			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
-			TargetPod:           d.s.TargetPod.Name,
+			TargetPod: d.s.TargetPod.Name, TargetAttachmentPodUID: d.s.attachmentUID(),
 			MigrationPolicyName: d.s.Resolution.Match.Name(), VMIMConfigurationOptions: d.s.Resolution.Options.DeepCopy(),
 		},
 	}
 	if d.s.SourcePod != nil {
 		c.State.SourcePod = d.s.SourcePod.Name
 	}
+	c.State.SourcePersistentStatePVCName, c.State.TargetPersistentStatePVCName = d.s.StateClaims()
 	if d.leased {
 		lease, _, err := handoff.Step(d.lease, handoff.Event{
 			Kind: handoff.Prepare, Epoch: d.lease.Epoch, Node: target, Tag: d.s.UID(), Within: max(d.s.Config.Timeouts.Prepare, 0),
@@ -195,11 +204,15 @@ func (d *decision) targetReady() phase {
 
 // running waits for the nodes' word on where the guest is.
 func (d *decision) running() phase {
+	d.announce()
 	if !d.moved() {
 		return v1.MigrationRunning
 	}
 	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
 		return d.stay(OwnerTarget, ReasonCompleting, "the guest runs on the target node, which completes the migration")
+	}
+	if _, late := d.overdue(); !d.claimFollows() && !late {
+		return v1.MigrationRunning
 	}
 	if c := d.liveUpdate(); c != "" {
 		return d.stay(OwnerTarget, ReasonLiveUpdate, fmt.Sprintf("the guest has moved; its condition %s is not resolved yet", c))
@@ -207,6 +220,22 @@ func (d *decision) running() phase {
 	d.tell(Event{Reason: EventSucceeded, OnVMI: true, Message: fmt.Sprintf("the guest was migrated to node %s", d.ms.TargetNode)})
 	d.tell(Event{Reason: EventSucceeded, Message: fmt.Sprintf("the guest was migrated to node %s", d.ms.TargetNode)})
 	return v1.MigrationSucceeded
+}
+
+// announce tells the network, by an annotation of the target Pod, that the guest's
+// addresses have moved there.
+func (d *decision) announce() {
+	if d.ms == nil || d.ms.TargetNodeDomainReadyTimestamp == nil {
+		return
+	}
+	p, at := d.s.TargetPod, d.ms.TargetNodeDomainReadyTimestamp
+	if p == nil || p.DeletionTimestamp != nil || p.Annotations[v1.MigrationTargetReadyTimestamp] != "" {
+		return
+	}
+	d.act(Action{
+		Kind: AnnotatePod, Why: "the guest is there", Pod: &PodRef{Name: p.Name, UID: p.UID},
+		Annotations: map[string]string{v1.MigrationTargetReadyTimestamp: at.String()},
+	})
 }
 
 // liveUpdate returns the condition of the guest by which a live update that

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -34,6 +35,17 @@ const (
 	// CreateTarget renders and creates the target Pod. A Pod that exists
 	// already and carries the migration's job label counts as created.
 	CreateTarget ActionKind = "CreateTarget"
+	// CreateClaim creates Action.Claim. One that exists already counts as created.
+	CreateClaim ActionKind = "CreateClaim"
+	// CreateAttachment renders and creates the Pod that brings Action.Volumes to the
+	// target Pod's node. One that exists already under its name counts as created.
+	CreateAttachment ActionKind = "CreateAttachment"
+	// ChangeClaim writes the labels of Action.Claim. A missing claim is success.
+	ChangeClaim ActionKind = "ChangeClaim"
+	// DeleteClaim deletes Action.Claim under its UID. A missing claim is success.
+	DeleteClaim ActionKind = "DeleteClaim"
+	// AnnotatePod adds Action.Annotations to Action.Pod. A missing Pod is success.
+	AnnotatePod ActionKind = "AnnotatePod"
 	// DeletePod deletes Action.Pod under its UID. A missing Pod is success.
 	DeletePod ActionKind = "DeletePod"
 	// ChangeVMI writes Action.Change to the guest, if lease, migration state, phase, labels
@@ -49,8 +61,15 @@ type Action struct {
 	Kind ActionKind
 	// Why is a short constant for logs and traces.
 	Why string
-	// Pod is the Pod to delete.
+	// Pod is the Pod to delete or annotate.
 	Pod *PodRef
+	// Annotations are those to add to Pod.
+	Annotations map[string]string
+	// Volumes are the plugged volumes that an attachment Pod is to bring, in the
+	// order of the guest's spec.
+	Volumes []string
+	// Claim is the claim to create, change or delete.
+	Claim *corev1.PersistentVolumeClaim
 	// Change is the change of the guest.
 	Change *VMIChange
 	// Name is the migration to collect, in the same namespace.

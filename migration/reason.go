@@ -28,6 +28,15 @@ const (
 	ReasonWaitingForSourcePod Reason = "WaitingForSourcePod"
 	// ReasonUtilityVolumes: utility volumes must be detached first.
 	ReasonUtilityVolumes Reason = "UtilityVolumesPresent"
+	// ReasonPlugging: a volume of the guest is being unplugged, or memory dumped.
+	ReasonPlugging Reason = "VolumesChanging"
+	// ReasonWaitingForAttachment: the Pod that brings plugged volumes to the target
+	// does not run yet.
+	ReasonWaitingForAttachment Reason = "WaitingForAttachmentPod"
+	// ReasonWaitingForState: a claim with the guest's state is not there.
+	ReasonWaitingForState Reason = "WaitingForStateClaim"
+	// ReasonStateClaim: the guest moved, the claim with its state is not marked yet.
+	ReasonStateClaim Reason = "StateClaimHandOff"
 	// ReasonQuota: a ResourceQuota refused the target Pod.
 	ReasonQuota Reason = "ResourceQuotaExceeded"
 	// ReasonCreateFailed: the API server refused the target Pod; it is retried.
@@ -77,6 +86,9 @@ const (
 	ReasonTargetPodTimeout Reason = "TargetPodTimeout"
 	// ReasonTargetPodLost: the target Pod was deleted or ended.
 	ReasonTargetPodLost Reason = "TargetPodLost"
+	// ReasonAttachmentLost: the Pod that brings plugged volumes to the target was
+	// deleted or ended.
+	ReasonAttachmentLost Reason = "AttachmentPodLost"
 	// ReasonTargetPodForeign: a Pod of the target's name belongs to somebody
 	// else.
 	ReasonTargetPodForeign Reason = "TargetPodForeign"
@@ -101,7 +113,7 @@ const (
 // failures are the reasons that may stand in front of a failure text on the
 // guest, so that the reason survives a crash between two writes.
 var failures = map[Reason]bool{
-	ReasonAborted: true, ReasonGuestDeleted: true, ReasonTargetPodLost: true, ReasonHandOffTimeout: true,
+	ReasonAborted: true, ReasonGuestDeleted: true, ReasonTargetPodLost: true, ReasonAttachmentLost: true, ReasonHandOffTimeout: true,
 	ReasonPrepareTimeout: true, ReasonBeginTimeout: true, ReasonMoveTimeout: true, ReasonStateLost: true,
 	ReasonSameNode: true, ReasonNodeReported: true,
 }

@@ -29,6 +29,12 @@ type Snapshot struct {
 	// TargetPod is the Pod made for this migration, see [TargetPod]; nil when
 	// there is none.
 	TargetPod *corev1.Pod
+	// Attachments are the Pods that carry plugged volumes beside the target Pod,
+	// see [Attachments].
+	Attachments []*corev1.Pod
+	// Claims are the claims that [Snapshot.StateClaims] names, by name, as far as
+	// they exist.
+	Claims map[string]*corev1.PersistentVolumeClaim
 	// Slot is what [Admission] answered to [Snapshot.Claim].
 	Slot Verdict
 	// Resolution is the policy in force, needed until the hand-off.

@@ -85,7 +85,7 @@ func (d *decision) moved() bool { return d.ms != nil && d.standing() == arrived 
 // first cause counts: what has happened comes before what is wished.
 func (d *decision) interrupted(r row) (cause, bool) {
 	for _, look := range []func(row) (cause, bool){
-		d.endedByNodes, d.guestGone, d.stateLost, d.deleted, d.targetPodLost, d.tooLate,
+		d.endedByNodes, d.guestGone, d.stateLost, d.deleted, d.targetPodLost, d.attachmentLost, d.tooLate,
 	} {
 		if c, hit := look(r); hit {
 			return c, true
@@ -251,6 +251,7 @@ func (d *decision) forestall(c cause) {
 	state := &v1.VirtualMachineInstanceMigrationState{
 		MigrationUID: d.s.UID(), EndTimestamp: &now, Failed: true, Completed: true, FailureReason: failureText(c.reason, c.message),
 	}
+	state.SourcePersistentStatePVCName, state.TargetPersistentStatePVCName = d.s.StateClaims()
 	if d.s.Migration.DeletionTimestamp != nil {
 		state.AbortRequested, state.AbortStatus = true, v1.MigrationAbortSucceeded
 	}

@@ -33,6 +33,7 @@ type world struct {
 	vmi       *v1.VirtualMachineInstance
 	others    []*v1.VirtualMachineInstanceMigration
 	pods      map[string]*corev1.Pod
+	claims    map[string]*corev1.PersistentVolumeClaim
 	admission *Admission
 	config    Config
 	failures  map[ActionKind]error
@@ -124,7 +125,7 @@ func (w *world) step(e handoff.Event) {
 }
 
 func (w *world) snapshot() Snapshot {
-	s := Snapshot{Migration: w.migration, VMI: w.vmi, Others: w.others, Config: w.config, Failures: w.failures}
+	s := Snapshot{Migration: w.migration, VMI: w.vmi, Others: w.others, Config: w.config, Failures: w.failures, Claims: w.claims}
 	if w.vmi == nil {
 		return s
 	}
@@ -133,6 +134,7 @@ func (w *world) snapshot() Snapshot {
 		pods = append(pods, p)
 	}
 	s.TargetPod = TargetPod(pods, w.migration.UID)
+	s.Attachments = Attachments(pods, s.TargetPod)
 	ph := w.migration.Status.Phase
 	if name := s.SourcePodName(); name != "" && ph != v1.MigrationPhaseUnset && ph != v1.MigrationPending {
 		s.SourcePod = w.pods[name]
@@ -193,9 +195,24 @@ func (w *world) apply(a Action) {
 		if w.pods["dst"] == nil {
 			w.pods["dst"] = w.newPod("dst", "", w.migration.UID)
 		}
+	case CreateClaim, ChangeClaim:
+		w.claims[a.Claim.Name] = a.Claim.DeepCopy()
+	case DeleteClaim:
+		delete(w.claims, a.Claim.Name)
+	case CreateAttachment:
+		w.attach(a.Volumes)
+	case AnnotatePod:
+		if p := w.pods[a.Pod.Name]; p != nil {
+			p.Annotations = a.Annotations
+		}
 	case DeletePod:
 		if p := w.pods[a.Pod.Name]; p != nil && p.UID == a.Pod.UID {
 			delete(w.pods, a.Pod.Name)
+			for name, o := range w.pods { // as garbage collection does
+				if metav1.IsControlledBy(o, p) {
+					delete(w.pods, name)
+				}
+			}
 		}
 	case ChangeVMI:
 		if err := a.Change.Apply(w.vmi); err != nil {
@@ -229,6 +246,11 @@ func (w *world) podBecomesReady(node string) {
 	if p := w.pods["dst"]; p != nil {
 		p.Spec.NodeName = node
 		p.Status.Phase = corev1.PodRunning
+	}
+	for _, p := range w.pods {
+		if p.Labels[v1.AppLabel] == attachmentApp && p.Status.Phase == corev1.PodPending {
+			p.Status.Phase = corev1.PodRunning
+		}
 	}
 }
 

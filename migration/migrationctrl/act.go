@@ -54,6 +54,16 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (e
 		return r.adopt(ctx, g)
 	case migration.CreateTarget:
 		return r.createTarget(ctx, g)
+	case migration.CreateClaim:
+		return r.createClaim(ctx, g, a)
+	case migration.ChangeClaim:
+		return r.changeClaim(ctx, g, a)
+	case migration.DeleteClaim:
+		return r.deleteClaim(ctx, g, a)
+	case migration.CreateAttachment:
+		return r.createAttachment(ctx, g, a)
+	case migration.AnnotatePod:
+		return r.annotatePod(ctx, g, a)
 	case migration.DeletePod:
 		return r.deletePod(ctx, g, a)
 	case migration.ChangeVMI:

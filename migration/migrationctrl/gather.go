@@ -124,6 +124,50 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 	if recorded == "" {
 		s.SourcePod = migration.CurrentPod(s.VMI, pods, s.Migration.UID)
 	}
+	if err := r.attachments(ctx, s); err != nil {
+		return err
+	}
+	return r.stateClaims(ctx, s)
+}
+
+// attachments reads the Pods that bring plugged volumes to the target.
+func (r *Reconciler) attachments(ctx context.Context, s *migration.Snapshot) error {
+	if s.TargetPod == nil {
+		return nil
+	}
+	var list corev1.PodList
+	err := r.Client.List(ctx, &list, client.InNamespace(s.VMI.Namespace), client.MatchingFields{podByPod: string(s.TargetPod.UID)})
+	if err != nil {
+		return fmt.Errorf("migrationctrl: list the Pods beside %s/%s: %w", s.TargetPod.Namespace, s.TargetPod.Name, err)
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	s.Attachments = migration.Attachments(pods, s.TargetPod)
+	return nil
+}
+
+// stateClaims reads the claims with the guest's state: the one it uses says whether
+// there is to be another.
+func (r *Reconciler) stateClaims(ctx context.Context, s *migration.Snapshot) error {
+	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
+	for range 2 {
+		source, target := s.StateClaims()
+		for _, name := range []string{source, target} {
+			if name == "" || s.Claims[name] != nil {
+				continue
+			}
+			claim := &corev1.PersistentVolumeClaim{}
+			err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.Migration.Namespace, Name: name}, claim)
+			switch {
+			case err == nil:
+				s.Claims[name] = claim
+			case !apierrors.IsNotFound(err):
+				return fmt.Errorf("migrationctrl: read PersistentVolumeClaim %s/%s: %w", s.Migration.Namespace, name, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -154,9 +198,7 @@ func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, er
 			AddedNodeSelector: g.Migration.Spec.AddedNodeSelector, SourcePod: g.SourcePod,
 		},
 	}
-	if st := g.Migration.Status.MigrationState; st != nil {
-		in.Migration.StateClaim = st.TargetPersistentStatePVCName
-	}
+	_, in.Migration.StateClaim = g.StateClaims()
 	var err error
 	if in.Facts, err = r.gatherer.TargetFacts(ctx, g.VMI, in.Config, *in.Migration); err != nil {
 		return in, fmt.Errorf("migrationctrl: %s: %w", g.key, err)

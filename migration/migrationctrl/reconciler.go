@@ -49,6 +49,9 @@ type Renderer interface {
 	// guest and migration. It must be pure. An error that wraps
 	// template.ErrMissingFact is retried, any other fails the migration.
 	MigrationTarget(in template.Input) (*corev1.Pod, error)
+	// HotplugAttachment returns the Pod that brings plugged volumes to the node of
+	// the target Pod, which controls it, under the same conditions.
+	HotplugAttachment(in template.Input) (*corev1.Pod, error)
 }
 
 // Reconciler takes migrations from creation to their end. Fields without a stated

@@ -28,9 +28,14 @@ import (
 const (
 	migrationByVMI = "migrationctrl.migrationByVMI"
 	podByGuest     = "migrationctrl.podByGuest"
+	// podByPod has the Pods that Pods control under the UID of those.
+	podByPod = "migrationctrl.podByPod"
 )
 
-const vmiKind = "VirtualMachineInstance"
+const (
+	vmiKind = "VirtualMachineInstance"
+	podKind = "Pod"
+)
 
 // index registers the indexes.
 func index(ctx context.Context, ix client.FieldIndexer) error {
@@ -48,6 +53,15 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	}
 	if err := ix.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest); err != nil {
 		return fmt.Errorf("migrationctrl: index %s: %w", podByGuest, err)
+	}
+	byPod := func(o client.Object) []string {
+		if c := metav1.GetControllerOf(o); c != nil && c.Kind == podKind {
+			return []string{string(c.UID)}
+		}
+		return nil
+	}
+	if err := ix.IndexField(ctx, &corev1.Pod{}, podByPod, byPod); err != nil {
+		return fmt.Errorf("migrationctrl: index %s: %w", podByPod, err)
 	}
 	return nil
 }
@@ -73,6 +87,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofGuest)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt))
 }
@@ -109,13 +124,31 @@ func (r *Reconciler) ofGuest(ctx context.Context, o client.Object) []reconcile.R
 	return r.ofName(ctx, o.GetNamespace(), o.GetName())
 }
 
-// ofPod maps a Pod to the migrations of the guest it belongs to.
+// ofPod maps a Pod to the migrations of the guest it belongs to, at first or second
+// hand.
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
-	c := metav1.GetControllerOf(o)
-	if c == nil || c.Kind != vmiKind {
+	switch c := metav1.GetControllerOf(o); {
+	case c == nil:
+		return nil
+	case c.Kind == vmiKind:
+		return r.ofName(ctx, o.GetNamespace(), c.Name)
+	case c.Kind == podKind && o.GetLabels()[v1.MigrationJobLabel] != "":
+		return r.ofName(ctx, o.GetNamespace(), o.GetAnnotations()[ownerName])
+	}
+	return nil
+}
+
+// ownerName is KubeVirt's annotation that leads from an attachment Pod to its guest.
+const ownerName = "kubevirt.io/owner-vmi-name"
+
+// ofClaim maps a claim that was made for a migration to it. One whose migration has
+// too long a name for the label is noticed as an own write alone.
+func ofClaim(_ context.Context, o client.Object) []reconcile.Request {
+	name := o.GetLabels()[v1.MigrationNameLabel]
+	if name == "" {
 		return nil
 	}
-	return r.ofName(ctx, o.GetNamespace(), c.Name)
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 }
 
 func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reconcile.Request {

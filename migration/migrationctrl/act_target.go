@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
+)
+
+// createClaim creates the claim for the guest's state at the target. Its name is that
+// of this migration, so one that exists is that of an attempt before.
+func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
+	claim := a.Claim.DeepCopy()
+	err := r.gate.For(g.owner).Create(ctx, claim)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("migrationctrl: create PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Created a claim for the state of the guest", "claim", claim.Name)
+	return nil
+}
+
+// changeClaim writes a claim's labels.
+func (r *Reconciler) changeClaim(ctx context.Context, g *gathered, a migration.Action) error {
+	was := g.Claims[a.Claim.Name]
+	if was == nil {
+		return nil
+	}
+	next := was.DeepCopy()
+	next.Labels = a.Claim.Labels
+	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
+	if err := r.gate.For(g.owner).Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("migrationctrl: label PersistentVolumeClaim %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Labelled a claim", "claim", was.Name, "why", a.Why)
+	g.Claims[was.Name] = next
+	return nil
+}
+
+// deleteClaim deletes one incarnation of a claim.
+func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.Action) error {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: a.Claim.Namespace, Name: a.Claim.Name, UID: a.Claim.UID}}
+	err := r.gate.For(g.owner).Delete(ctx, claim)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("migrationctrl: delete PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted a claim", "claim", claim.Name, "why", a.Why)
+	delete(g.Claims, claim.Name)
+	return nil
+}
+
+// createAttachment renders and creates the Pod that brings plugged volumes to the
+// target. Its name stands for them and for the target Pod.
+func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migration.Action) error {
+	in, err := r.input(ctx, g)
+	if err != nil {
+		return err
+	}
+	in.Hotplug = &template.Hotplug{Owner: g.TargetPod, Volumes: a.Volumes}
+	pod, err := r.Renderer.HotplugAttachment(in)
+	switch {
+	case errors.Is(err, template.ErrMissingFact):
+		return fmt.Errorf("migrationctrl: render the attachment Pod: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", migration.ErrRender, err)
+	}
+	err = r.gate.For(g.owner).Create(ctx, pod)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		r.emit(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create attachment Pod of the migration target: " + err.Error()})
+		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Created an attachment Pod beside the target", "pod", pod.Name)
+	if err == nil {
+		g.Attachments = append(g.Attachments, pod)
+	}
+	return nil
+}
+
+// annotatePod adds annotations to one incarnation of a Pod.
+func (r *Reconciler) annotatePod(ctx context.Context, g *gathered, a migration.Action) error {
+	was := g.TargetPod
+	if was == nil || was.UID != a.Pod.UID {
+		return nil
+	}
+	next := was.DeepCopy()
+	for k, v := range a.Annotations {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
+	}
+	// The UID in the patch keeps a successor of the same name as it is.
+	bare := was.DeepCopy()
+	bare.UID = ""
+	if err := r.gate.For(g.owner).Patch(ctx, next, client.MergeFrom(bare)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("migrationctrl: annotate Pod %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	g.TargetPod = next
+	return nil
+}

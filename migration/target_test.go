@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// attach makes the Pod that brings the volumes beside the target, once.
+func (w *world) attach(volumes []string) {
+	name := "att-" + strings.Join(volumes, "-")
+	if w.pods[name] != nil {
+		return
+	}
+	p := w.newPod(name, targetNode, ourUID)
+	p.Labels[v1.AppLabel] = attachmentApp
+	yes := true
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "dst", UID: w.pods["dst"].UID, Controller: &yes}}
+	for _, v := range volumes {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: v, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim-" + v},
+		}})
+	}
+	w.pods[name] = p
+}
+
+// plug lists the volume in the guest's spec and status.
+func (w *world) plug(volume string, phase v1.VolumePhase) {
+	w.vmi.Spec.Volumes = append(w.vmi.Spec.Volumes, v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim-" + volume}, Hotpluggable: true,
+		},
+	}})
+	w.vmi.Status.VolumeStatus = append(w.vmi.Status.VolumeStatus, v1.VolumeStatus{Name: volume, Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}})
+}
+
+// keepState gives the guest a claim with state of that access mode.
+func (w *world) keepState(mode corev1.PersistentVolumeAccessMode) {
+	yes := true
+	w.vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes}
+	w.pods["src"].Spec.Volumes = []corev1.Volume{{Name: stateVolume, VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "state"},
+	}}}
+	class := "fast"
+	w.claims = map[string]*corev1.PersistentVolumeClaim{"state": {
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "state", UID: "state-uid", Labels: map[string]string{stateLabel: "guest"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "VirtualMachine", Name: "guest", UID: "vm-uid", BlockOwnerDeletion: &yes}},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{mode}, StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Mi")}},
+		},
+	}}
+}
+
+func (w *world) claimNames() []string { return slices.Sorted(maps.Keys(w.claims)) }
+
+func TestPluggedVolumesGoAlong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plug func(*world)
+		want []string // Pods, of which those named att bring volumes
+	}{
+		"none":                              {func(*world) {}, []string{"dst", "src"}},
+		"S14/20 two":                        {func(w *world) { w.plug("a", v1.VolumeReady); w.plug("b", v1.HotplugVolumeMounted) }, []string{"att-a-b", "dst", "src"}},
+		"S14/20 about to be":                {func(w *world) { w.plug("a", v1.HotplugVolumeAttachedToNode) }, []string{"att-a", "dst", "src"}},
+		"one that has not reached its node": {func(w *world) { w.plug("a", v1.VolumePending) }, []string{"dst", "src"}},
+		"one that the Pod had from the start": {func(w *world) {
+			w.plug("a", v1.VolumeReady)
+			w.vmi.Status.VolumeStatus[0].HotplugVolume = nil
+		}, []string{"dst", "src"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.plug(w)
+			w.passes()
+			if got := slices.Sorted(maps.Keys(w.pods)); !cmp.Equal(got, []string{"dst", "src"}) {
+				t.Fatalf("before the target is ready there are Pods %v", got)
+			}
+			w.pods["dst"].Spec.NodeName, w.pods["dst"].Status.Phase = targetNode, corev1.PodRunning
+			w.passes()
+			if got := slices.Sorted(maps.Keys(w.pods)); !cmp.Equal(got, tc.want) {
+				t.Fatalf("Pods are %v, want %v", got, tc.want)
+			}
+			attached := len(tc.want) > 2
+			if ph := w.migration.Status.Phase; attached != (ph == v1.MigrationScheduling) {
+				t.Fatalf("phase is %q before the plugged volumes are there", ph)
+			}
+			w.podBecomesReady(targetNode)
+			w.passes()
+			ms := w.vmi.Status.MigrationState
+			if ms == nil || w.migration.Status.Phase != v1.MigrationPreparingTarget {
+				t.Fatalf("phase is %q: %s", w.migration.Status.Phase, w.reason())
+			}
+			if got := ms.TargetAttachmentPodUID; attached != (got == types.UID(tc.want[0]+"-uid")) {
+				t.Errorf("the target is told of attachment Pod %q", got)
+			}
+		})
+	}
+}
+
+func TestVolumesThatComeLateGoAlongToo(t *testing.T) {
+	w := newWorld(t)
+	w.plug("a", v1.VolumeReady)
+	w.until(v1.MigrationScheduled)
+	w.config.Evaluator = nil
+	w.podBecomesReady(targetNode)
+	w.plug("b", v1.VolumeReady)
+	w.passes()
+	if ms := w.vmi.Status.MigrationState; ms != nil {
+		t.Fatalf("handed over without a volume: %+v", ms)
+	}
+	if w.pods["att-a-b"] == nil || w.reason() != ReasonWaitingForAttachment {
+		t.Fatalf("Pods %v, reason %q", slices.Sorted(maps.Keys(w.pods)), w.reason())
+	}
+	w.podBecomesReady(targetNode)
+	w.passes()
+	if ms := w.vmi.Status.MigrationState; ms == nil || ms.TargetAttachmentPodUID != "att-a-b-uid" {
+		t.Errorf("the target is told %+v", ms)
+	}
+}
+
+func TestPluggingThatIsUnderWayIsWaitedFor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		begin, end func(*world)
+	}{
+		"unplugging": {
+			func(w *world) { w.plug("a", v1.VolumeReady); w.vmi.Spec.Volumes = nil },
+			func(w *world) { w.vmi.Status.VolumeStatus = nil },
+		},
+		"detaching": {
+			func(w *world) { w.plug("a", v1.HotplugVolumeDetaching); w.vmi.Spec.Volumes = nil },
+			func(w *world) { w.vmi.Status.VolumeStatus = nil },
+		},
+		"a dump of memory": {
+			func(w *world) { w.plug("a", v1.MemoryDumpVolumeInProgress) },
+			func(w *world) { w.vmi.Status.VolumeStatus[0].Phase = v1.MemoryDumpVolumeCompleted },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.begin(w)
+			w.passes()
+			if w.reason() != ReasonPlugging || w.pods["dst"] != nil {
+				t.Fatalf("reason %q, target Pod %v", w.reason(), w.pods["dst"] != nil)
+			}
+			tc.end(w)
+			w.passes()
+			if w.pods["dst"] == nil {
+				t.Errorf("no target Pod: %q", w.reason())
+			}
+		})
+	}
+}
+
+func TestALostAttachmentEndsTheMigration(t *testing.T) {
+	losses := map[string]func(*world){
+		"S14/22 failed":  func(w *world) { w.pods["att-a"].Status.Phase = corev1.PodFailed },
+		"ended":          func(w *world) { w.pods["att-a"].Status.Phase = corev1.PodSucceeded },
+		"on its way out": func(w *world) { w.pods["att-a"].DeletionTimestamp = &metav1.Time{Time: w.now} },
+	}
+	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationScheduling, v1.MigrationPreparingTarget, v1.MigrationTargetReady} {
+		for name, lose := range losses {
+			t.Run(fmt.Sprintf("%s in %s", name, ph), func(t *testing.T) {
+				w := newWorld(t)
+				w.plug("a", v1.VolumeReady)
+				w.until(v1.MigrationScheduling)
+				w.pods["dst"].Spec.NodeName, w.pods["dst"].Status.Phase = targetNode, corev1.PodRunning
+				w.passes()
+				if ph != v1.MigrationScheduling {
+					w.until(ph)
+				}
+				lose(w)
+				w.passes()
+				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonAttachmentLost {
+					t.Errorf("phase %q, reason %q", w.migration.Status.Phase, w.reason())
+				}
+				w.mustBeAt(sourceNode)
+			})
+		}
+	}
+}
+
+func TestStateOfOneNodeMovesToAClaimOfItsOwn(t *testing.T) {
+	w := newWorld(t)
+	w.keepState(corev1.ReadWriteOnce)
+	target := TargetStateName(w.vmi, ourUID)
+	w.until(v1.MigrationScheduling)
+	c := w.claims[target]
+	if c == nil || c.Labels[v1.MigrationNameLabel] != "m" || c.Labels[stateLabel] != "" || *c.Spec.StorageClassName != "fast" {
+		t.Fatalf("the claim for the target is %+v", c)
+	}
+	if o := c.OwnerReferences; len(o) != 1 || o[0].UID != "vm-uid" || o[0].BlockOwnerDeletion != nil {
+		t.Errorf("it belongs to %+v", o)
+	}
+	w.until(v1.MigrationPreparingTarget)
+	if ms := w.vmi.Status.MigrationState; ms.SourcePersistentStatePVCName != "state" || ms.TargetPersistentStatePVCName != target {
+		t.Errorf("the nodes are told %q and %q", ms.SourcePersistentStatePVCName, ms.TargetPersistentStatePVCName)
+	}
+	w.until(v1.MigrationSucceeded)
+	if got := w.claimNames(); !cmp.Equal(got, []string{target}) {
+		t.Fatalf("claims left are %v", got)
+	}
+	if l := w.claims[target].Labels; l[stateLabel] != "guest" || l[v1.MigrationNameLabel] != "" {
+		t.Errorf("its labels are %v", l)
+	}
+	w.mustBeAt(targetNode)
+}
+
+func TestSharedStateStaysWhereItIs(t *testing.T) {
+	w := newWorld(t)
+	w.keepState(corev1.ReadWriteMany)
+	w.until(v1.MigrationPreparingTarget)
+	if ms := w.vmi.Status.MigrationState; ms.SourcePersistentStatePVCName != "state" || ms.TargetPersistentStatePVCName != "state" {
+		t.Errorf("the nodes are told %q and %q", ms.SourcePersistentStatePVCName, ms.TargetPersistentStatePVCName)
+	}
+	before := w.claims["state"].DeepCopy()
+	w.until(v1.MigrationSucceeded)
+	if d := cmp.Diff(map[string]*corev1.PersistentVolumeClaim{"state": before}, w.claims); d != "" {
+		t.Errorf("claims changed (-before +after):\n%s", d)
+	}
+}
+
+// However the migration ends and wherever the controller crashes, the claim that is
+// labelled is where the guest is, and there is no other; volumes and Pods too.
+func TestACrashAfterAnyWriteLosesNoState(t *testing.T) {
+	calm := newWorld(t)
+	calm.keepState(corev1.ReadWriteOnce)
+	calm.plug("a", v1.VolumeReady)
+	calm.play(func(*world) {})
+	target := TargetStateName(calm.vmi, ourUID)
+	for _, ph := range append([]v1.VirtualMachineInstanceMigrationPhase{""}, unfinished...) {
+		for at := 1; at <= calm.writes; at++ {
+			t.Run(fmt.Sprintf("cancelled in %q, crash after write %d", ph, at), func(t *testing.T) {
+				w := newWorld(t)
+				w.keepState(corev1.ReadWriteOnce)
+				w.plug("a", v1.VolumeReady)
+				w.crashAfter = at
+				w.play(func(w *world) {
+					if ph != "" && w.migration.Status.Phase == ph && w.migration.DeletionTimestamp == nil {
+						w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+					}
+					if ms := w.vmi.Status.MigrationState; ms != nil && ms.AbortRequested {
+						w.sourceReverts("aborted by request")
+					}
+				})
+				at, claim := targetNode, target
+				if w.migration.Status.Phase == v1.MigrationFailed {
+					at, claim = sourceNode, "state"
+				}
+				if at == targetNode {
+					if w.pods["att-a"] == nil {
+						t.Error("the Pod with the plugged volume is gone")
+					}
+					delete(w.pods, "att-a") // it stays with the guest
+				}
+				w.mustBeAt(at)
+				if got := w.claimNames(); !cmp.Equal(got, []string{claim}) || w.claims[claim].Labels[stateLabel] != "guest" {
+					t.Errorf("claims left are %v, want %s with the label", got, claim)
+				}
+			})
+		}
+	}
+}
+
+func TestStateOfUnknownWhereaboutsIsKeptTwice(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"the guest ended while it moved": func(w *world) { w.vmi.Status.Phase = v1.Failed },
+		"the guest's object is gone":     func(w *world) { w.vmi = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.keepState(corev1.ReadWriteOnce)
+			w.until(v1.MigrationRunning)
+			end(w)
+			w.passes()
+			if w.migration.Status.Phase != v1.MigrationFailed || len(w.claims) != 2 {
+				t.Errorf("phase %q, claims %v", w.migration.Status.Phase, w.claimNames())
+			}
+		})
+	}
+}
+
+func TestAGuestThatCannotStartTakesTheNewClaimAway(t *testing.T) {
+	for name, end := range map[string]func(*world){
+		"cancelled":           func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} },
+		"the guest ended":     func(w *world) { w.vmi.Status.Phase = v1.Succeeded },
+		"the target Pod died": func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.keepState(corev1.ReadWriteOnce)
+			w.until(v1.MigrationScheduling)
+			if len(w.claims) != 2 {
+				t.Fatalf("claims are %v", w.claimNames())
+			}
+			end(w)
+			w.passes()
+			if got := w.claimNames(); !cmp.Equal(got, []string{"state"}) || !w.released {
+				t.Errorf("claims left are %v, released %v", got, w.released)
+			}
+		})
+	}
+}
+
+func TestAClaimThatCannotBeLabelledDelaysTheEndNoLongerThanItsBound(t *testing.T) {
+	w := newWorld(t)
+	w.keepState(corev1.ReadWriteOnce)
+	w.until(v1.MigrationRunning)
+	w.targetTakesOver()
+	s := w.snapshot()
+	s.Failures = map[ActionKind]error{ChangeClaim: fmt.Errorf("forbidden")}
+	plan := Decide(s, w.now)
+	if plan.Status.Phase != v1.MigrationRunning || plan.Reason != ReasonStateClaim {
+		t.Fatalf("phase %q, reason %q", plan.Status.Phase, plan.Reason)
+	}
+	if plan = Decide(s, plan.Deadline); plan.Status.Phase != v1.MigrationSucceeded {
+		t.Errorf("after its deadline the phase is %q", plan.Status.Phase)
+	}
+}
+
+func TestS14_32TheTargetPodSaysThatTheGuestIsThere(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationRunning)
+	w.step(handoff.Event{Kind: handoff.TakeOver, Node: targetNode})
+	at := metav1.NewTime(w.now)
+	w.vmi.Status.MigrationState.TargetNodeDomainReadyTimestamp = &at
+	w.passes()
+	if got := w.pods["dst"].Annotations[v1.MigrationTargetReadyTimestamp]; got != at.String() {
+		t.Errorf("the annotation is %q, want %q", got, at)
+	}
+	if w.migration.Status.Phase != v1.MigrationRunning {
+		t.Errorf("phase is %q before the target has completed", w.migration.Status.Phase)
+	}
+}

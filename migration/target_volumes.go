@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Attachments returns the Pods among pods that carry plugged volumes beside the
+// owner, which is a target Pod: those that it controls.
+func Attachments(pods []*corev1.Pod, owner *corev1.Pod) []*corev1.Pod {
+	var found []*corev1.Pod
+	for _, p := range pods {
+		if owner != nil && metav1.IsControlledBy(p, owner) && p.Labels[v1.AppLabel] == attachmentApp {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// attachmentApp is the value of label kubevirt.io on attachment Pods.
+const attachmentApp = "hotplug-disk"
+
+// plugged returns the volumes that the guest has and its target Pod has not, with
+// their claims: they were plugged in while it ran, so a Pod beside the target has
+// to bring them before the guest can be there.
+func (s Snapshot) plugged() (volumes []string, claims map[string]string) {
+	claims = map[string]string{}
+	for i := range s.VMI.Spec.Volumes {
+		v := &s.VMI.Spec.Volumes[i]
+		claim := claimName(v)
+		if claim == "" || podHas(s.TargetPod, v.Name) || !plugPhase(s.VMI, v.Name) {
+			continue
+		}
+		volumes, claims[v.Name] = append(volumes, v.Name), claim
+	}
+	return volumes, claims
+}
+
+func claimName(v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.DataVolume != nil:
+		return v.DataVolume.Name
+	case v.MemoryDump != nil:
+		return v.MemoryDump.ClaimName
+	}
+	return ""
+}
+
+func podHas(p *corev1.Pod, volume string) bool {
+	return p != nil && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
+}
+
+// plugPhase reports whether the node has plugged the volume in, or is about to.
+func plugPhase(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(st v1.VolumeStatus) bool {
+		return st.Name == volume && st.HotplugVolume != nil && onNode(st.Phase)
+	})
+}
+
+func onNode(p v1.VolumePhase) bool {
+	return p == v1.VolumeReady || p == v1.HotplugVolumeMounted || p == v1.HotplugVolumeAttachedToNode
+}
+
+// CheckPlugging waits until the guest's volumes are settled: one that is being
+// unplugged is in the guest, and no Pod can be rendered with it any more; one into
+// which the guest's memory is dumped cannot follow the guest.
+func CheckPlugging(s Snapshot) Finding {
+	if s.VMI == nil {
+		return Finding{}
+	}
+	for _, st := range s.VMI.Status.VolumeStatus {
+		if st.Phase == v1.MemoryDumpVolumeInProgress {
+			return later(ReasonPlugging, fmt.Sprintf("the guest's memory is being dumped into volume %q", st.Name), "the dump must end")
+		}
+		if st.HotplugVolume == nil || st.Phase != v1.HotplugVolumeDetaching && !onNode(st.Phase) {
+			continue
+		}
+		listed := slices.ContainsFunc(s.VMI.Spec.Volumes, func(v v1.Volume) bool { return v.Name == st.Name }) ||
+			slices.ContainsFunc(s.VMI.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.Name == st.Name })
+		if !listed {
+			return later(ReasonPlugging, fmt.Sprintf("volume %q is being unplugged", st.Name), "its node must have let go of it")
+		}
+	}
+	return Finding{}
+}
+
+// carrier returns the attachment Pod that brings all the claims; one that runs
+// before one that is to, that before one that has ended.
+func (s Snapshot) carrier(claims map[string]string) *corev1.Pod {
+	var best *corev1.Pod
+	for _, p := range s.Attachments {
+		if carries(p, claims) && (best == nil || standingOf(p) > standingOf(best)) {
+			best = p
+		}
+	}
+	return best
+}
+
+func standingOf(p *corev1.Pod) int {
+	switch {
+	case terminal(p) || p.DeletionTimestamp != nil:
+		return 0
+	case p.Status.Phase == corev1.PodRunning:
+		return 2
+	}
+	return 1
+}
+
+func carries(p *corev1.Pod, claims map[string]string) bool {
+	found := 0
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if claim, wanted := claims[v.Name]; wanted && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim {
+			found++
+		}
+	}
+	return found == len(claims)
+}
+
+// follow sees to it that what was plugged into the guest is at the target too, and
+// reports whether it is. It is asked in every phase before the hand-off: volumes may
+// come and go until then. Pods that brought an earlier set go with the target Pod, or
+// with the first decision about plugging once the guest is there.
+func (d *decision) follow() bool {
+	volumes, claims := d.s.plugged()
+	if len(volumes) == 0 {
+		return true
+	}
+	p := d.s.carrier(claims)
+	switch {
+	case p == nil && d.s.Failures[CreateAttachment] != nil:
+		d.explain(OwnerController, ReasonCreateFailed, d.s.Failures[CreateAttachment].Error())
+	case p == nil:
+		d.act(Action{Kind: CreateAttachment, Why: "the guest has plugged volumes", Volumes: volumes})
+		d.explain(OwnerController, ReasonWaitingForAttachment, "a Pod is to bring plugged volumes "+strings.Join(volumes, ", "))
+	case standingOf(p) == 2:
+		return true
+	default:
+		message := fmt.Sprintf("attachment Pod %q, which brings plugged volumes %s, does not run yet", p.Name, strings.Join(volumes, ", "))
+		if why, stuck := unschedulable(p); stuck {
+			message += ": " + why
+		}
+		d.explain(OwnerScheduler, ReasonWaitingForAttachment, message)
+	}
+	return false
+}
+
+// attachmentLost: what brings the plugged volumes to the target has ended, so the
+// guest's disks would not be there.
+func (d *decision) attachmentLost(row) (cause, bool) {
+	if d.s.VMI == nil || d.s.TargetPod == nil || d.standing() == arrived {
+		return cause{}, false
+	}
+	var p *corev1.Pod
+	if d.ms != nil && d.ms.TargetAttachmentPodUID != "" {
+		p = podOfUID(d.s.Attachments, d.ms.TargetAttachmentPodUID)
+		if p == nil {
+			return cause{ReasonAttachmentLost, "the Pod that brought plugged volumes to the target does not exist any more"}, true
+		}
+	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !d.handedOff() {
+		p = d.s.carrier(claims)
+	}
+	switch {
+	case p == nil || standingOf(p) > 0:
+		return cause{}, false
+	case terminal(p):
+		return cause{ReasonAttachmentLost, fmt.Sprintf("attachment Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
+	}
+	return cause{ReasonAttachmentLost, fmt.Sprintf("attachment Pod %q is being deleted", p.Name)}, true
+}
+
+func podOfUID(pods []*corev1.Pod, uid types.UID) *corev1.Pod {
+	for _, p := range pods {
+		if p.UID == uid {
+			return p
+		}
+	}
+	return nil
+}
+
+// attachmentUID is what the target is told about its plugged volumes.
+func (s Snapshot) attachmentUID() types.UID {
+	volumes, claims := s.plugged()
+	if len(volumes) == 0 {
+		return ""
+	}
+	if p := s.carrier(claims); p != nil {
+		return p.UID
+	}
+	return ""
+}
