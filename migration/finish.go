@@ -43,19 +43,32 @@ func (d *decision) leave() bool {
 // guestLeft reports whether the Pod is the one this migration has emptied, and
 // the guest is known to run elsewhere: both ownership and status say so.
 func (d *decision) guestLeft(p *corev1.Pod) bool {
-	vmi, moved := d.s.VMI, d.plan.Status.MigrationState
-	if d.guestEnded() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) {
-		return false
-	}
-	if moved == nil || p.Name != moved.SourcePod || d.standing() != arrived && (moved.Failed || !moved.Completed) {
+	vmi := d.s.VMI
+	if d.guestEnded() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) || !d.emptied(p) {
 		return false
 	}
 	node := vmi.Status.NodeName
-	if last := vmi.Status.MigrationState; node == p.Spec.NodeName && last != nil {
-		// It has come back since, into a Pod of its own.
-		return last.Completed && !last.Failed && last.TargetNode == node && last.TargetPod != p.Name && d.lease.Holder == node && d.lease.State == handoff.Owned
+	if node == p.Spec.NodeName {
+		return d.cameBack(p)
 	}
-	return node != "" && node != p.Spec.NodeName && d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)
+	return node != "" && d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)
+}
+
+// emptied reports whether it is this migration that took the guest out of the Pod.
+func (d *decision) emptied(p *corev1.Pod) bool {
+	moved := d.plan.Status.MigrationState
+	if moved == nil || p.Name != moved.SourcePod {
+		return false
+	}
+	return d.standing() == arrived || moved.Completed && !moved.Failed
+}
+
+// cameBack reports whether the guest has returned since to the node it left, into
+// another Pod than the one it left there.
+func (d *decision) cameBack(left *corev1.Pod) bool {
+	last := d.s.VMI.Status.MigrationState
+	return d.lease.State == handoff.Owned && last != nil && last.MigrationUID != d.s.UID() &&
+		last.Completed && !last.Failed && last.TargetNode == d.lease.Holder && last.TargetPod != left.Name
 }
 
 // failed tidies up after a migration that did not move its guest: whatever the

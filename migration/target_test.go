@@ -346,3 +346,32 @@ func TestS14_32TheTargetPodSaysThatTheGuestIsThere(t *testing.T) {
 		t.Errorf("phase is %q before the target has completed", w.migration.Status.Phase)
 	}
 }
+
+func TestThePodAGuestLeftGoesAlsoWhenTheGuestHasComeBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		last v1.VirtualMachineInstanceMigrationState
+		gone bool
+	}{
+		"into a Pod of its own": {v1.VirtualMachineInstanceMigrationState{MigrationUID: "later", TargetNode: sourceNode, TargetPod: "new", Completed: true}, true},
+		"into this Pod":         {v1.VirtualMachineInstanceMigrationState{MigrationUID: "later", TargetNode: sourceNode, TargetPod: "src", Completed: true}, false},
+		"perhaps":               {v1.VirtualMachineInstanceMigrationState{MigrationUID: "later", TargetNode: sourceNode, TargetPod: "new"}, false},
+		"never":                 {v1.VirtualMachineInstanceMigrationState{MigrationUID: "later", TargetNode: sourceNode, TargetPod: "new", Completed: true, Failed: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until(v1.MigrationRunning)
+			w.targetTakesOver()
+			for w.migration.Status.Phase != v1.MigrationSucceeded {
+				w.pass()
+			}
+			w.pods["src"] = w.newPod("src", sourceNode, "")
+			w.vmi.Status.MigrationState, w.vmi.Status.NodeName = &tc.last, sourceNode
+			w.vmi.Labels[v1.NodeNameLabel] = sourceNode
+			w.put(handoff.Lease{State: handoff.Owned, Epoch: 5, Holder: sourceNode})
+			w.passes()
+			if gone := w.pods["src"] == nil; gone != tc.gone || !w.released {
+				t.Errorf("its Pod is gone: %v, want %v; released %v", gone, tc.gone, w.released)
+			}
+		})
+	}
+}

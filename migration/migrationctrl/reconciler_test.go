@@ -48,6 +48,8 @@ func TestOnARealControlPlane(t *testing.T) {
 		{"a quota is told and costs no slot", quota},
 		{"a foreign Pod of the target's name is left alone", foreign},
 		{"a hand-over that comes too late is refused", late},
+		{"plugged volumes go along", plugged},
+		{"the guest's state goes along", state},
 		{"a killed controller is replaced", killed},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, c) })

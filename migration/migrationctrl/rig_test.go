@@ -166,13 +166,25 @@ func (c *cluster) create(t *testing.T, o client.Object) {
 // control plane leaves it.
 func (c *cluster) guest(t *testing.T, namespace, name, node string) *v1.VirtualMachineInstance {
 	t.Helper()
+	return c.guestWith(t, namespace, name, node, nil)
+}
+
+// guestWith makes a guest that keeps its state in the claim, if there is one.
+func (c *cluster) guestWith(t *testing.T, namespace, name, node string, state *corev1.PersistentVolumeClaim) *v1.VirtualMachineInstance {
+	t.Helper()
 	memory := resource.MustParse("64Mi")
 	vmi := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"guest": name}},
 		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
 	}
+	in := template.Input{VMI: vmi, Config: template.Config{LauncherImage: image}}
+	if state != nil {
+		persistent := true
+		vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &persistent}
+		in.Facts.Claims = map[string]*corev1.PersistentVolumeClaim{state.Name: state}
+	}
 	c.create(t, vmi)
-	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: template.Config{LauncherImage: image}})
+	pod, err := template.Default().Launcher(in)
 	if err != nil {
 		t.Fatal(err)
 	}
