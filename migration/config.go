@@ -63,6 +63,16 @@ type Config struct {
 	// Cluster is spec.configuration.migrations of the KubeVirt object; nil
 	// means KubeVirt's defaults.
 	Cluster *v1.MigrationConfiguration
+	// Backoff delays automatic migrations after failures.
+	Backoff Backoff
+	// AwaitNodes is how long a migration waits when no node can ever match its target
+	// Pod. Zero means not at all: the migration fails at once. Negative means that this
+	// is not judged: the Pod is made and left to the scheduler, as it must be where an
+	// autoscaler makes nodes for Pods that find none.
+	AwaitNodes time.Duration
+	// AbortBackups says that whoever carries out plans can abort backups, which critical
+	// migrations do; they wait for backups like all others otherwise.
+	AbortBackups bool
 	// Evaluator judges guests; nil means [DefaultChecks].
 	Evaluator Evaluator
 }
@@ -72,6 +82,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c.Limits = c.limits()
 	c.Timeouts = c.Timeouts.withDefaults()
+	c.Backoff = c.Backoff.withDefaults()
 	if c.KeepFinished == 0 {
 		c.KeepFinished = 5
 	}

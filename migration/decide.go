@@ -20,6 +20,7 @@ import (
 // with the results of the actions in it. The status of the second plan is the
 // one to write; its actions belong to the next pass.
 func Decide(s Snapshot, now time.Time) Plan {
+	s.Now = now
 	d := newDecision(s, now)
 	switch {
 	case s.Unsettled != "":
@@ -212,10 +213,10 @@ func (d *decision) conclude() {
 		setCondition(st, isTrue(v1.VirtualMachineInstanceMigrationAbortRequested, "", "the migration was deleted"), d.stamp())
 	}
 	d.mirror()
+	d.unblocked()
 	if d.final() {
 		d.plan.Deadline = time.Time{}
 		dropCondition(st, ConditionWaiting)
-		dropCondition(st, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 		if d.ms != nil {
 			st.MigrationState = d.ms.DeepCopy()
 		}

@@ -4,9 +4,8 @@ package migration
 
 import (
 	"fmt"
-
-	corev1 "k8s.io/api/core/v1"
-	v1 "kubevirt.io/api/core/v1"
+	"slices"
+	"time"
 
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -23,6 +22,13 @@ type Finding struct {
 	Message string
 	// Unblock says what would lift the block; empty when nothing does.
 	Unblock string
+	// Object is whose change would lift it, as kind and name; empty for none.
+	Object string
+	// Until is when time alone changes the finding: a temporary block is lifted or
+	// becomes final then. Zero means never.
+	Until time.Time
+	// Check is the name of the check; [Evaluator] fills it in.
+	Check string
 }
 
 // Text joins message and remedy.
@@ -33,20 +39,24 @@ func (f Finding) Text() string {
 	return f.Message + " (" + f.Unblock + ")"
 }
 
-// Check judges one aspect of a migration that has not been handed off. It is
-// pure and must not keep or change the snapshot.
-type Check func(Snapshot) Finding
+// Check judges one aspect of a migration that has not been handed off.
+type Check struct {
+	// Name tells the check from others.
+	Name string
+	// Judge is pure and must not keep or change the snapshot.
+	Judge func(Snapshot) Finding
+}
 
 // Evaluator is an ordered list of checks. The first block that nothing can lift
 // decides; otherwise the first temporary one. Order is policy: put the cause
 // before its consequences.
 type Evaluator []Check
 
-// Evaluate runs the checks in order.
+// Evaluate runs the checks in order, up to the first block that nothing lifts.
 func (e Evaluator) Evaluate(s Snapshot) Finding {
 	var wait Finding
-	for _, check := range e {
-		f := check(s)
+	for i := range e {
+		f := e[i].find(s)
 		if !f.Blocked {
 			continue
 		}
@@ -60,19 +70,49 @@ func (e Evaluator) Evaluate(s Snapshot) Finding {
 	return wait
 }
 
+// All runs all checks and returns what each has found, in order.
+func (e Evaluator) All(s Snapshot) []Finding {
+	out := make([]Finding, 0, len(e))
+	for i := range e {
+		out = append(out, e[i].find(s))
+	}
+	return out
+}
+
+func (c *Check) find(s Snapshot) Finding {
+	f := c.Judge(s)
+	f.Check = c.Name
+	return f
+}
+
 // DefaultChecks returns the stock list. What a stock API server refuses at
 // creation fails here, since a cluster may run without KubeVirt's webhooks.
 func DefaultChecks() Evaluator {
 	return Evaluator{
-		CheckSupported,
-		CheckGuest,
-		CheckMigratable,
-		CheckRunning,
-		CheckUtilityVolumes,
-		CheckPlugging,
-		CheckSourcePod,
-		CheckState,
+		{"supported", CheckSupported},
+		{"guest", CheckGuest},
+		{"migratable", CheckMigratable},
+		{"running", CheckRunning},
+		{"back-off", CheckBackoff},
+		{"backup", CheckBackup},
+		{"utility volumes", CheckUtilityVolumes},
+		{"plugging", CheckPlugging},
+		{"source Pod", CheckSourcePod},
+		{"state", CheckState},
 	}
+}
+
+// order is what no configuration can take away: one migration of a guest at a time.
+var order = Evaluator{{"order of migrations", checkOrder}}
+
+// Checks are all checks of the configuration in order: whose turn it is among the
+// migrations of the guest, then those of the Evaluator.
+func (c Config) Checks() Evaluator {
+	e := c.Evaluator
+	if e == nil {
+		e = DefaultChecks()
+	}
+	return append(slices.Clip(order), e...)
 }
 
 // CheckGuest demands a guest that exists, lives and stays.
@@ -87,20 +127,6 @@ func CheckGuest(s Snapshot) Finding {
 		return never(ReasonGuestFinal, fmt.Sprintf("VirtualMachineInstance %q is in phase %s", name, vmi.Status.Phase), "")
 	case vmi.DeletionTimestamp != nil:
 		return never(ReasonGuestDeleted, fmt.Sprintf("VirtualMachineInstance %q is being deleted", name), "")
-	}
-	return Finding{}
-}
-
-// CheckMigratable respects the guest's LiveMigratable condition. An absent
-// condition is no objection, as with KubeVirt.
-func CheckMigratable(s Snapshot) Finding {
-	if s.VMI == nil {
-		return Finding{}
-	}
-	for _, c := range s.VMI.Status.Conditions {
-		if c.Type == v1.VirtualMachineInstanceIsMigratable && c.Status == corev1.ConditionFalse {
-			return never(ReasonNotMigratable, fmt.Sprintf("the guest is not live migratable: %s: %s", c.Reason, c.Message), "")
-		}
 	}
 	return Finding{}
 }
@@ -131,14 +157,6 @@ func CheckRunning(s Snapshot) Finding {
 		return later(ReasonWaitingForGuest,
 			fmt.Sprintf("the guest's ownership is in state %q, holder %q, while status.nodeName is %q", lease.State, lease.Holder, s.VMI.Status.NodeName),
 			"its node must own it, in no move")
-	}
-	return Finding{}
-}
-
-// CheckUtilityVolumes waits until utility volumes are detached.
-func CheckUtilityVolumes(s Snapshot) Finding {
-	if s.VMI != nil && len(s.VMI.Spec.UtilityVolumes) > 0 {
-		return later(ReasonUtilityVolumes, fmt.Sprintf("%d utility volumes are attached", len(s.VMI.Spec.UtilityVolumes)), "they must be detached")
 	}
 	return Finding{}
 }

@@ -84,7 +84,7 @@ func ExampleEvaluator() {
 		}
 		return migration.Finding{Blocked: true, Temporary: true, Reason: "OfficeHours", Message: "the guest stays until the evening"}
 	}
-	checks := append(migration.DefaultChecks(), office)
+	checks := append(migration.DefaultChecks(), migration.Check{Name: "office hours", Judge: office})
 	f := checks.Evaluate(migration.Snapshot{
 		Migration: &v1.VirtualMachineInstanceMigration{Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"}},
 		VMI: &v1.VirtualMachineInstance{

@@ -117,7 +117,7 @@ func Explain(s Snapshot, now time.Time) Explanation {
 	if found.evaluator == nil {
 		found.evaluator = DefaultChecks()
 	}
-	s.Config.Evaluator = Evaluator{found.check}
+	s.Config.Evaluator = Evaluator{{Name: "all", Judge: found.check}}
 	plan := Decide(s, now)
 	m := s.Migration
 	e := Explanation{
@@ -158,7 +158,7 @@ func (f *findings) check(s Snapshot) Finding {
 	f.ran = true
 	f.results = make([]CheckResult, 0, len(f.evaluator))
 	for i, check := range f.evaluator {
-		found := check(s)
+		found := check.find(s)
 		f.results = append(f.results, CheckResult{
 			Check: i + 1, Blocked: found.Blocked, Temporary: found.Temporary,
 			Reason: found.Reason, Message: found.Message, Unblock: found.Unblock,

@@ -18,13 +18,16 @@ var endings = map[string]struct {
 	end  func(*world)
 	want Reason
 }{
-	"cancelled":       {func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonAborted},
-	"guest deleted":   {func(w *world) { w.vmi.DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonGuestDeleted},
-	"Pod lost":        {func(w *world) { delete(w.pods, "dst") }, ReasonTargetPodLost},
-	"Pod on its way":  {func(w *world) { w.pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonTargetPodLost},
-	"on the source":   {func(w *world) { w.podBecomesReady(sourceNode) }, ReasonSameNode},
-	"takes too long":  {func(w *world) { w.now = w.now.Add(time.Hour) }, ""},
-	"not to be moved": {func(w *world) { w.podBecomesReady(targetNode); w.config.Evaluator = Evaluator{houseRule} }, "HouseRule"},
+	"cancelled":      {func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonAborted},
+	"guest deleted":  {func(w *world) { w.vmi.DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonGuestDeleted},
+	"Pod lost":       {func(w *world) { delete(w.pods, "dst") }, ReasonTargetPodLost},
+	"Pod on its way": {func(w *world) { w.pods["dst"].DeletionTimestamp = &metav1.Time{Time: w.now} }, ReasonTargetPodLost},
+	"on the source":  {func(w *world) { w.podBecomesReady(sourceNode) }, ReasonSameNode},
+	"takes too long": {func(w *world) { w.now = w.now.Add(time.Hour) }, ""},
+	"not to be moved": {func(w *world) {
+		w.podBecomesReady(targetNode)
+		w.config.Evaluator = Evaluator{{"house rule", houseRule}}
+	}, "HouseRule"},
 }
 
 // houseRule is a check with a reason of its own.

@@ -3,7 +3,6 @@
 package migration
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,16 +36,7 @@ func (d *decision) pending() phase {
 		return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
-		if !f.Temporary {
-			return d.fail(cause{f.Reason, f.Text()})
-		}
-		return d.stay(OwnerController, f.Reason, f.Text())
-	}
-	if o := d.s.Older(); o != nil {
-		return d.stay(OwnerController, ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest goes first", o.Name))
-	}
-	if o := d.s.owner(); o != nil {
-		return d.stay(OwnerController, ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest is running", o.Name))
+		return d.blocked(f)
 	}
 	if err := d.s.Failures[CreateTarget]; err != nil {
 		return d.refused(err)
@@ -63,24 +53,9 @@ func (d *decision) pending() phase {
 	return v1.MigrationPending
 }
 
-// refused judges why the target Pod could not be made.
-func (d *decision) refused(err error) phase {
-	switch {
-	case errors.Is(err, ErrForeignPod):
-		return d.fail(cause{ReasonTargetPodForeign, err.Error()})
-	case errors.Is(err, ErrRender):
-		return d.fail(cause{ReasonRender, err.Error()})
-	case errors.Is(err, ErrQuota):
-		setCondition(&d.plan.Status, isTrue(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, ReasonQuota, err.Error()), d.stamp())
-		return d.stay(OwnerController, ReasonQuota, err.Error())
-	}
-	return d.stay(OwnerController, ReasonCreateFailed, err.Error())
-}
-
 // scheduling waits for the target Pod to be ready, and no longer than its
 // timeouts.
 func (d *decision) scheduling() phase {
-	dropCondition(&d.plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 	p := d.s.TargetPod
 	ready := podReady(p)
 	if ready && d.follow() {
@@ -137,8 +112,6 @@ func (d *decision) scheduled() phase {
 		return d.stay(OwnerController, f.Reason, f.Text())
 	}
 	switch {
-	case d.s.owner() != nil:
-		return d.stay(OwnerController, ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest is running", d.s.owner().Name))
 	case !d.s.Slot.Asked:
 		return v1.MigrationScheduled
 	case !d.s.Slot.Inbound:

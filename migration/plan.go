@@ -21,6 +21,9 @@ var ErrForeignPod = errors.New("migration: the target Pod's name is taken by a P
 // ErrQuota means a ResourceQuota refused the target Pod.
 var ErrQuota = errors.New("migration: a ResourceQuota refused the target Pod")
 
+// ErrNoAborter means that nothing here can abort a backup.
+var ErrNoAborter = errors.New("migration: nothing here can abort backups")
+
 // ErrRender means the target Pod cannot be rendered; retrying without a change
 // of the guest or the configuration is pointless.
 var ErrRender = errors.New("migration: the target Pod cannot be rendered")
@@ -51,6 +54,9 @@ const (
 	// ChangeVMI writes Action.Change to the guest, if lease, migration state, phase, labels
 	// and deletion are as in the snapshot.
 	ChangeVMI ActionKind = "ChangeVMI"
+	// AbortBackup asks for the end of the backup Action.Name of the guest. Done, it is
+	// told in Snapshot.BackupAborted.
+	AbortBackup ActionKind = "AbortBackup"
 	// Collect deletes the finished migration Action.Name.
 	Collect ActionKind = "Collect"
 )
@@ -72,7 +78,7 @@ type Action struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Change is the change of the guest.
 	Change *VMIChange
-	// Name is the migration to collect, in the same namespace.
+	// Name is the migration to collect, in the same namespace, or the backup to abort.
 	Name string
 	// Event is to be emitted once the write took effect; nil for none.
 	Event *Event
@@ -142,7 +148,13 @@ const (
 	EventCreated       = "SuccessfulCreate"
 	EventCreateFailed  = "FailedCreate"
 	EventDeleted       = "SuccessfulDelete"
-	EventUnschedulable = "MigrationTargetPodUnschedulable"
+	EventUnschedulable = "migrationTargetPodUnschedulable"
+	// EventNoSuitableNodes: no other node has the CPU of a host-model guest.
+	EventNoSuitableNodes   = "NoSuitableNodesForHostModelMigration"
+	EventBackoff           = "MigrationBackoff"
+	EventUtilityVolumes    = "UtilityVolumeMigrationPending"
+	EventBackupAborted     = "BackupAbortedForMigration"
+	EventBackupAbortFailed = "BackupAbortFailed"
 )
 
 // Owner says whose move it is.
@@ -181,4 +193,7 @@ type Plan struct {
 	Message string
 	// Deadline is when the current phase is overdue; zero means never.
 	Deadline time.Time
+	// Wake is when time alone lets the migration go on or fail before its deadline, as
+	// the end of a back-off does; zero means never.
+	Wake time.Time
 }

@@ -37,6 +37,10 @@ const (
 	ReasonWaitingForState Reason = "WaitingForStateClaim"
 	// ReasonStateClaim: the guest moved, the claim with its state is not marked yet.
 	ReasonStateClaim Reason = "StateClaimHandOff"
+	// ReasonBackup: a backup of the guest must end first.
+	ReasonBackup Reason = "BackupInProgress"
+	// ReasonBackoff: the last automatic migrations of the guest have failed.
+	ReasonBackoff Reason = "BackingOff"
 	// ReasonQuota: a ResourceQuota refused the target Pod.
 	ReasonQuota Reason = "ResourceQuotaExceeded"
 	// ReasonCreateFailed: the API server refused the target Pod; it is retried.
@@ -80,6 +84,8 @@ const (
 	ReasonAborted Reason = "Aborted"
 	// ReasonPendingTimeout: the migration was not admitted in time.
 	ReasonPendingTimeout Reason = "PendingTimeout"
+	// ReasonNoNode: no node can ever match the target Pod.
+	ReasonNoNode Reason = "NoNodeMatches"
 	// ReasonUnschedulable: no node took the target Pod in time.
 	ReasonUnschedulable Reason = "TargetPodUnschedulable"
 	// ReasonTargetPodTimeout: the target Pod was not ready in time.
@@ -138,6 +144,9 @@ const (
 	// ConditionWaiting is True while the migration is unfinished and tells who
 	// has to do what next. It is absent on a finished migration.
 	ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = "migrationWaiting"
+	// ConditionNoNode is True from when no node matched the target Pod until the Pod is
+	// made; see [Config.AwaitNodes].
+	ConditionNoNode v1.VirtualMachineInstanceMigrationConditionType = "virtloom.dev/NoNodeMatches"
 	// ConditionFailed is True on a failed migration; its reason is typed.
 	ConditionFailed v1.VirtualMachineInstanceMigrationConditionType = "migrationFailed"
 )

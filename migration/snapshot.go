@@ -41,6 +41,13 @@ type Snapshot struct {
 	Resolution Resolution
 	// Config is the configuration, with defaults filled in.
 	Config Config
+	// Now is the time of the decision. [Decide] and [Explain] fill it in.
+	Now time.Time
+	// Targets are the other migrations of the guest that own a target Pod, by UID, see
+	// [TargetOwners].
+	Targets []types.UID
+	// BackupAborted says that AbortBackup was done in this pass.
+	BackupAborted bool
 	// Unsettled tells which own writes the caches do not show yet; empty when
 	// they show all of them.
 	Unsettled string
@@ -69,18 +76,6 @@ func (s Snapshot) SourcePodName() string {
 		return ms.SourcePod
 	}
 	return ""
-}
-
-// Older returns the unfinished migration of the same guest that this one has to
-// wait for: the oldest one that is older, or nil.
-func (s Snapshot) Older() *v1.VirtualMachineInstanceMigration {
-	var oldest *v1.VirtualMachineInstanceMigration
-	for _, o := range s.Others {
-		if !o.IsFinal() && created(o, s.Migration) < 0 && (oldest == nil || created(o, oldest) < 0) {
-			oldest = o
-		}
-	}
-	return oldest
 }
 
 // created orders migrations by age; names tell those of one second apart.
@@ -166,11 +161,17 @@ func (s Snapshot) orphan() *handoff.Lease {
 	return &lease
 }
 
+// evaluate is Checks().Evaluate without the list.
 func (c Config) evaluate(s Snapshot) Finding {
-	if c.Evaluator == nil {
-		return DefaultChecks().Evaluate(s)
+	e := c.Evaluator
+	if e == nil {
+		e = DefaultChecks()
 	}
-	return c.Evaluator.Evaluate(s)
+	turn, rest := order.Evaluate(s), e.Evaluate(s)
+	if turn.Blocked && (!rest.Blocked || rest.Temporary) {
+		return turn
+	}
+	return rest
 }
 
 // phaseSince returns when the migration entered its current phase; its creation

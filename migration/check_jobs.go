@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// CheckBackup waits for a backup of the guest to end: a backup's job of the hypervisor and
+// a migration exclude each other.
+func CheckBackup(s Snapshot) Finding {
+	if s.VMI == nil || s.VMI.Status.ChangedBlockTracking == nil {
+		return Finding{}
+	}
+	b := s.VMI.Status.ChangedBlockTracking.BackupStatus
+	if b == nil || b.BackupName == "" || b.Completed {
+		return Finding{}
+	}
+	f := later(ReasonBackup, fmt.Sprintf("backup %q of the guest is in progress", b.BackupName), "it must end")
+	f.Object = "VirtualMachineInstance " + s.VMI.Name
+	return f
+}
+
+// abortBackup asks for the end of a backup that is in the way of a critical migration,
+// once: whether it was asked is told by KubeVirt's condition.
+func (d *decision) abortBackup() {
+	critical := PriorityOf(d.s.Migration.Spec.Priority) == PriorityCritical
+	asked := Condition(d.s.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil
+	if !critical || !d.s.Config.AbortBackups || asked {
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest is in progress")
+		return
+	}
+	name := d.s.VMI.Status.ChangedBlockTracking.BackupStatus.BackupName
+	switch err := d.s.Failures[AbortBackup]; {
+	case d.s.BackupAborted:
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest was asked to abort")
+	case err != nil:
+		d.tell(Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
+	default:
+		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: name, Event: &Event{
+			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("backup %q was asked to abort for migration %q", name, d.s.Migration.Name),
+		}})
+	}
+}
+
+// CheckUtilityVolumes waits until utility volumes are detached, but no longer than the
+// timeout for that, which runs from the migration's creation.
+func CheckUtilityVolumes(s Snapshot) Finding {
+	if s.VMI == nil || len(s.VMI.Spec.UtilityVolumes) == 0 {
+		return Finding{}
+	}
+	f := later(ReasonUtilityVolumes, fmt.Sprintf("%d utility volumes are attached", len(s.VMI.Spec.UtilityVolumes)), "they must be detached")
+	f.Object = "VirtualMachineInstance " + s.VMI.Name
+	if s.acting() {
+		return f // bounded by its phase
+	}
+	limit := s.Config.utilityVolumesTimeout(s.Migration)
+	f.Until = s.Migration.CreationTimestamp.Add(limit)
+	f.Unblock = "they must be detached before " + f.Until.UTC().Format(time.RFC3339)
+	if !s.Now.Before(f.Until) {
+		return never(ReasonUtilityVolumes, fmt.Sprintf("%s, still after %s", f.Message, limit), "detach them, then create the migration again")
+	}
+	return f
+}
+
+// utilityVolumesTimeout is KubeVirt's setting, which an annotation of the migration
+// overrides.
+func (c Config) utilityVolumesTimeout(m *v1.VirtualMachineInstanceMigration) time.Duration {
+	limit := 150 * time.Second
+	if c.Cluster != nil && c.Cluster.UtilityVolumesTimeout != nil {
+		limit = time.Duration(*c.Cluster.UtilityVolumesTimeout) * time.Second
+	}
+	return seconds(m, v1.MigrationUtilityVolumesTimeoutSecondsAnnotation, limit)
+}
+
+// mark sets a condition of KubeVirt's that tells what a migration waits for.
+func (d *decision) mark(t v1.VirtualMachineInstanceMigrationConditionType, r Reason, message string) {
+	setCondition(&d.plan.Status, isTrue(t, r, message), d.stamp())
+}
+
+// blocked waits for what a check demands, and tells about it as KubeVirt does.
+func (d *decision) blocked(f Finding) phase {
+	if !f.Temporary {
+		return d.fail(cause{f.Reason, f.Text()})
+	}
+	d.plan.Wake = f.Until
+	switch f.Reason {
+	case ReasonBackup:
+		d.abortBackup()
+	case ReasonUtilityVolumes:
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes, ReasonUtilityVolumes, "the guest has utility volumes")
+		d.tellOnce(f.Reason, Event{Warning: true, Reason: EventUtilityVolumes, Message: f.Text()})
+	case ReasonBackoff:
+		d.tellOnce(f.Reason, Event{Warning: true, OnVMI: true, Reason: EventBackoff, Message: f.Text()})
+	}
+	return d.stay(OwnerController, f.Reason, f.Text())
+}
+
+// unblocked takes back what was told of a wait that is over.
+func (d *decision) unblocked() {
+	st, r := &d.plan.Status, d.plan.Reason
+	if r != ReasonBackup {
+		dropCondition(st, v1.VirtualMachineInstanceMigrationBlockedByBackup)
+	}
+	if r != ReasonUtilityVolumes {
+		dropCondition(st, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes)
+	}
+	if st.Phase != v1.MigrationPending {
+		dropCondition(st, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
+		dropCondition(st, ConditionNoNode)
+	}
+}
+
+// tellOnce emits the event when the migration begins to wait for the reason.
+func (d *decision) tellOnce(r Reason, e Event) {
+	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) {
+		return
+	}
+	d.tell(e)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// allowBridgeMigration is KubeVirt's annotation by which the owner of a guest says that its
+// bridged Pod network may change under it.
+const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migration"
+
+// CheckMigratable respects the guest's LiveMigratable condition. Where the node says
+// nothing, the same is judged by what the guest's object tells; what only the node knows is
+// no objection then. Local disks do not keep a guest from moving to another cluster.
+func CheckMigratable(s Snapshot) Finding {
+	if s.VMI == nil {
+		return Finding{}
+	}
+	reason, message := "", ""
+	for i := range s.VMI.Status.Conditions {
+		c := &s.VMI.Status.Conditions[i]
+		if c.Type != v1.VirtualMachineInstanceIsMigratable {
+			continue
+		}
+		if c.Status != corev1.ConditionFalse {
+			return Finding{}
+		}
+		reason, message = c.Reason, c.Message
+	}
+	if reason == "" {
+		reason, message = obstacle(s.VMI)
+	}
+	if reason == "" || reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && betweenClusters(s.Migration) {
+		return Finding{}
+	}
+	f := never(ReasonNotMigratable, fmt.Sprintf("the guest is not live migratable: %s: %s", reason, message), "")
+	f.Object = "VirtualMachineInstance " + s.VMI.Name
+	return f
+}
+
+// betweenClusters reports whether the guest leaves or enters the cluster, or the namespace.
+func betweenClusters(m *v1.VirtualMachineInstanceMigration) bool {
+	return (m.Spec.SendTo == nil) != (m.Spec.Receive == nil)
+}
+
+// obstacle returns the first reason against live migration, in KubeVirt's order, that the
+// guest's object shows.
+func obstacle(vmi *v1.VirtualMachineInstance) (reason, message string) {
+	for _, look := range []func(*v1.VirtualMachineInstance) (string, string){
+		networkObstacle, deviceObstacle, launchObstacle, hypervObstacle, diskObstacle,
+	} {
+		if reason, message = look(vmi); reason != "" {
+			return reason, message
+		}
+	}
+	return "", ""
+}
+
+// networkObstacle: a bridged Pod network loses the guest's address.
+func networkObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+	if _, allowed := vmi.Annotations[allowBridgeMigration]; allowed {
+		return "", ""
+	}
+	for _, n := range vmi.Spec.Networks {
+		for _, in := range vmi.Spec.Domain.Devices.Interfaces {
+			if n.Pod != nil && in.Name == n.Name && in.Bridge != nil {
+				return v1.VirtualMachineInstanceReasonInterfaceNotMigratable, fmt.Sprintf("interface %s is bridged to the Pod network", in.Name)
+			}
+		}
+	}
+	return "", ""
+}
+
+// deviceObstacle: a single GPU may be a mediated one, which the node knows.
+func deviceObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+	switch d := vmi.Spec.Domain.Devices; {
+	case len(d.HostDevices) > 0:
+		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the guest uses devices of its host"
+	case len(d.GPUs) > 1:
+		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the guest uses more than one GPU"
+	}
+	return "", ""
+}
+
+func launchObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+	switch l := vmi.Spec.Domain.LaunchSecurity; {
+	case l == nil:
+		return "", ""
+	case l.TDX != nil:
+		return v1.VirtualMachineInstanceReasonTDXNotMigratable, "the guest uses TDX"
+	case l.SEV != nil || l.SNP != nil:
+		return v1.VirtualMachineInstanceReasonSEVNotMigratable, "the guest uses SEV"
+	}
+	return v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the guest uses secure execution"
+}
+
+func hypervObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+	f := vmi.Spec.Domain.Features
+	if f == nil {
+		return "", ""
+	}
+	hints := vmi.Status.TopologyHints
+	if f.Hyperv != nil && on(f.Hyperv.Reenlightenment) && (hints == nil || hints.TSCFrequency == nil) {
+		return v1.VirtualMachineInstanceReasonNoTSCFrequencyMigratable, "Hyper-V re-enlightenment without a known TSC frequency"
+	}
+	if p := f.HypervPassthrough; p != nil && (p.Enabled == nil || *p.Enabled) {
+		return v1.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "the guest uses Hyper-V passthrough"
+	}
+	return "", ""
+}
+
+func on(f *v1.FeatureState) bool { return f != nil && (f.Enabled == nil || *f.Enabled) }
+
+// diskObstacle looks for a volume that is known to be on one node only and that nothing
+// copies. Of a claim that the guest's status does not describe yet nothing is known.
+func diskObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if local(vmi, v) && !moves(vmi, v.Name) && !readOnly(vmi, v.Name) {
+			return v1.VirtualMachineInstanceReasonDisksNotMigratable,
+				fmt.Sprintf("volume %s is on this node only; it has to be shared by all nodes (ReadWriteMany)", v.Name)
+		}
+	}
+	return "", ""
+}
+
+func local(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
+	if v.HostDisk != nil {
+		return v.HostDisk.Shared == nil || !*v.HostDisk.Shared
+	}
+	if v.PersistentVolumeClaim == nil && v.DataVolume == nil {
+		return false
+	}
+	for i := range vmi.Status.VolumeStatus {
+		if st := &vmi.Status.VolumeStatus[i]; st.Name == v.Name && st.PersistentVolumeClaimInfo != nil {
+			return !slices.Contains(st.PersistentVolumeClaimInfo.AccessModes, corev1.ReadWriteMany)
+		}
+	}
+	return false
+}
+
+func moves(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Status.MigratedVolumes, func(m v1.StorageMigratedVolumeInfo) bool { return m.VolumeName == volume })
+}
+
+func readOnly(vmi *v1.VirtualMachineInstance, volume string) bool {
+	return slices.ContainsFunc(vmi.Spec.Domain.Devices.Disks, func(d v1.Disk) bool {
+		return d.Name == volume && d.CDRom != nil && (d.CDRom.ReadOnly == nil || *d.CDRom.ReadOnly)
+	})
+}

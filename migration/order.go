@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Older returns an unfinished migration of the same guest that this one has to wait for,
+// or nil. One that acts goes before one that does not, then the older one goes first, but
+// for one case: a migration that a user asked for while an automatic one was backing off
+// overtakes that.
+//
+// Any two migrations agree on who goes first, whenever and in which order they ask: what
+// decides, their age and the failures before them, does not change while they wait. Should
+// a cache be so late that an overtaken one starts all the same, then both own a target Pod
+// and the guest's lease takes one move at a time.
+func (s Snapshot) Older() *v1.VirtualMachineInstanceMigration {
+	var first *v1.VirtualMachineInstanceMigration
+	for _, o := range s.Others {
+		if !o.IsFinal() && s.goesBefore(o) && (first == nil || created(o, first) < 0) {
+			first = o
+		}
+	}
+	return first
+}
+
+// goesBefore reports whether the other migration goes first.
+func (s Snapshot) goesBefore(o *v1.VirtualMachineInstanceMigration) bool {
+	acts := started(o) || slices.Contains(s.Targets, o.UID)
+	switch {
+	case acts != s.acting():
+		return acts
+	case !acts && s.overtakes(s.Migration, o):
+		return false
+	case !acts && s.overtakes(o, s.Migration):
+		return true
+	}
+	return created(o, s.Migration) < 0
+}
+
+// overtakes reports whether a younger migration does not wait for an older one.
+func (s Snapshot) overtakes(young, old *v1.VirtualMachineInstanceMigration) bool {
+	if automatic(young) || !backsOff(old) || created(young, old) < 0 {
+		return false
+	}
+	until, _ := s.Config.Backoff.Until(s.Others)
+	return young.CreationTimestamp.Time.Before(until)
+}
+
+// acting reports whether the migration has begun to do something.
+func (s Snapshot) acting() bool { return s.TargetPod != nil || started(s.Migration) }
+
+func started(m *v1.VirtualMachineInstanceMigration) bool {
+	return m.Status.Phase != v1.MigrationPhaseUnset && m.Status.Phase != v1.MigrationPending
+}
+
+// checkOrder lets the migrations of a guest act one after another.
+func checkOrder(s Snapshot) Finding {
+	if o := s.Older(); o != nil {
+		return waitFor(o, "goes first")
+	}
+	if o := s.owner(); o != nil {
+		return waitFor(o, "is running")
+	}
+	return Finding{}
+}
+
+func waitFor(o *v1.VirtualMachineInstanceMigration, how string) Finding {
+	f := later(ReasonWaitingForMigration, fmt.Sprintf("migration %q of the same guest %s", o.Name, how), "it must end, or be deleted")
+	f.Object = "VirtualMachineInstanceMigration " + o.Name
+	return f
+}
+
+// TargetOwners returns the UIDs of the migrations, except one, whose target Pods are among
+// the Pods of a guest and have not ended.
+func TargetOwners(pods []*corev1.Pod, except types.UID) []types.UID {
+	var out []types.UID
+	for _, p := range pods {
+		job := types.UID(p.Labels[v1.MigrationJobLabel])
+		if job != "" && job != except && p.Labels[v1.AppLabel] == launcherApp && !terminal(p) && !slices.Contains(out, job) {
+			out = append(out, job)
+		}
+	}
+	return out
+}
