@@ -49,23 +49,11 @@ func TestADiskIsPluggedInAndOut(t *testing.T) {
 	c := cluster(t)
 	filled(t, c)
 	s := boot(t, c, newGuest(t, "plugs"))
-	change := func(edit func(*v1.VirtualMachineInstance)) {
-		t.Helper()
-		vmi, err := c.VMI(t.Context(), s.key)
-		must(t, err)
-		was := vmi.DeepCopy()
-		edit(vmi)
-		must(t, c.Client.Patch(t.Context(), vmi, client.MergeFrom(was)))
-	}
-	change(hotDisk)
+	s.change(hotDisk)
 	must(t, c.Await(t.Context(), patience, "the disk to be in the guest", func(ctx context.Context) error {
 		return pluggedIn(ctx, c, s, true)
 	}))
-	change(func(vmi *v1.VirtualMachineInstance) {
-		vmi.Spec.Volumes = slices.DeleteFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == hot })
-		d := &vmi.Spec.Domain.Devices
-		d.Disks = slices.DeleteFunc(d.Disks, func(d v1.Disk) bool { return d.Name == hot })
-	})
+	s.change(withoutHotDisk)
 	must(t, c.Await(t.Context(), patience, "the disk to be gone", func(ctx context.Context) error {
 		return pluggedIn(ctx, c, s, false)
 	}))
@@ -106,4 +94,53 @@ func pluggedIn(ctx context.Context, c *refcluster.Cluster, s *scene, want bool) 
 		return nil
 	}
 	return fmt.Errorf("in the guest: %t, Pods %d, status %+v", inGuest, len(pods.Items), vmi.Status.VolumeStatus)
+}
+
+// A disk that was plugged in moves with the guest there and back, and can be
+// unplugged at the end.
+func TestAGuestMovesWithAPluggedDisk(t *testing.T) {
+	if *launchers {
+		t.Skip("the kubelet of the rig mounts nothing for Pods")
+	}
+	c := cluster(t)
+	filled(t, c)
+	s := boot(t, c, newGuest(t, "plug-moves"))
+	s.change(hotDisk)
+	inside := func(want bool) {
+		t.Helper()
+		must(t, c.Await(t.Context(), patience, fmt.Sprintf("the disk to be in the guest: %t", want), func(ctx context.Context) error {
+			return pluggedIn(ctx, c, s, want)
+		}))
+	}
+	inside(true)
+	for _, name := range []string{"plug-there", "plug-back"} {
+		from := s.vmi.Status.NodeName
+		m := s.migrate(name)
+		s.awaitMigration(m, v1.MigrationSucceeded)
+		s.await(v1.Running)
+		if s.vmi.Status.NodeName == from {
+			t.Fatalf("the guest is on %s still", from)
+		}
+		s.beats(s.vmi.Status.NodeName, 5)
+		inside(true)
+	}
+	s.change(withoutHotDisk)
+	inside(false)
+	s.unbroken()
+}
+
+func withoutHotDisk(vmi *v1.VirtualMachineInstance) {
+	vmi.Spec.Volumes = slices.DeleteFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.Name == hot })
+	d := &vmi.Spec.Domain.Devices
+	d.Disks = slices.DeleteFunc(d.Disks, func(d v1.Disk) bool { return d.Name == hot })
+}
+
+// change edits the guest's object.
+func (s *scene) change(edit func(*v1.VirtualMachineInstance)) {
+	s.Helper()
+	vmi, err := s.c.VMI(s.Context(), s.key)
+	must(s.T, err)
+	was := vmi.DeepCopy()
+	edit(vmi)
+	must(s.T, s.c.Client.Patch(s.Context(), vmi, client.MergeFrom(was)))
 }
