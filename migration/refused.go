@@ -51,6 +51,7 @@ func (d *decision) refused(err error) phase {
 func (d *decision) overQuota(numbers, text string) phase {
 	if Condition(d.plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) == nil {
 		d.mark(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, ReasonQuota, numbers)
+		d.tell(Event{Warning: true, OnVMI: true, Reason: EventCreateFailed, Message: numbers})
 	}
 	return d.stay(OwnerController, ReasonQuota, text)
 }

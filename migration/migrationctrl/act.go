@@ -4,7 +4,6 @@ package migrationctrl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -22,7 +21,6 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
-	"github.com/virtloom/virtloom/template"
 )
 
 // act carries out the actions in order and folds what came of them into the
@@ -68,6 +66,8 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (e
 		return r.deletePod(ctx, g, a)
 	case migration.ChangeVMI:
 		return r.changeVMI(ctx, g, a)
+	case migration.AbortBackup:
+		return r.abortBackup(ctx, g, a.Name)
 	case migration.Collect:
 		return r.collect(ctx, g, a.Name)
 	default:
@@ -95,16 +95,12 @@ const maxLabelValue = 63
 // createTarget renders and creates the target Pod. Its name is derived from the
 // migration, so a repeated creation finds the Pod of the first.
 func (r *Reconciler) createTarget(ctx context.Context, g *gathered) error {
-	in, err := r.input(ctx, g)
+	pod, err := r.render(ctx, g)
 	if err != nil {
 		return err
 	}
-	pod, err := r.Renderer.MigrationTarget(in)
-	switch {
-	case errors.Is(err, template.ErrMissingFact):
-		return fmt.Errorf("migrationctrl: render the target Pod: %w", err)
-	case err != nil:
-		return fmt.Errorf("%w: %w", migration.ErrRender, err)
+	if err := r.fits(ctx, g, pod); err != nil {
+		return err
 	}
 	err = r.gate.For(g.owner).Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {

@@ -34,7 +34,7 @@ func (r *Reconciler) restore(ctx context.Context) error {
 		if all.Items[i].IsFinal() {
 			continue
 		}
-		s := migration.Snapshot{Migration: &all.Items[i], Config: r.config(kv)}
+		s := migration.Snapshot{Migration: &all.Items[i], Config: r.config(kv), Now: r.Clock.Now()}
 		if err := r.related(ctx, &s); err != nil {
 			return err
 		}

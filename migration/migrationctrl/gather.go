@@ -45,7 +45,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
-	g.Migration, g.Config = m, r.config(kv)
+	g.Migration, g.Config, g.Now = m, r.config(kv), r.Clock.Now()
 	if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
 		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 	}
@@ -70,6 +70,7 @@ func unsettled(v expectations.Verdict) string {
 // config is the configuration in force.
 func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 	c := r.Config
+	c.AbortBackups = r.Backups != nil
 	if kv != nil && kv.Spec.Configuration.MigrationConfiguration != nil {
 		c.Cluster = kv.Spec.Configuration.MigrationConfiguration
 	}
@@ -121,6 +122,7 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 		}
 	}
 	s.TargetPod = migration.TargetPod(pods, s.Migration.UID)
+	s.Targets = migration.TargetOwners(pods, s.Migration.UID)
 	if recorded == "" {
 		s.SourcePod = migration.CurrentPod(s.VMI, pods, s.Migration.UID)
 	}

@@ -35,9 +35,13 @@ const (
 	// conflictRetry is how soon a pass that lost a race is repeated; the event
 	// of the winner's write usually comes first.
 	conflictRetry = 50 * time.Millisecond
-	// refusedRetry is how soon a target Pod is tried again that a ResourceQuota
-	// refused, or that lacks a fact of an object which is not watched.
-	refusedRetry = 15 * time.Second
+	// factRetry is how soon a target Pod is tried again that lacks a fact of an object
+	// which is not watched.
+	factRetry = 15 * time.Second
+	// quotaRetry is how soon a target Pod is tried again that the API server refused
+	// for a quota, though none of those seen has too little left. A change of a quota
+	// comes first; this is for what no event tells, as the defaults of a LimitRange.
+	quotaRetry = 2 * time.Minute
 )
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/migration/migrationctrl")
@@ -76,6 +80,9 @@ type Reconciler struct {
 	// Config is the administrator's. What the KubeVirt object says in
 	// spec.configuration.migrations wins over it and takes effect at once.
 	Config migration.Config
+	// Backups ends backups that are in the way of critical migrations. Defaults to
+	// nobody: they wait then, as all others do.
+	Backups BackupAborter
 	// Admission hands out the slots. It belongs to the controller from
 	// SetupWithManager on. Defaults to one with default queue options.
 	Admission *migration.Admission
@@ -168,6 +175,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
+	r.rehearse(ctx, g)
 	r.reserve(g)
 	plan := migration.Decide(g.Snapshot, r.Clock.Now())
 	actErr := r.act(ctx, g, plan)

@@ -44,8 +44,10 @@ func TestOnARealControlPlane(t *testing.T) {
 		{"limits hold and priority decides", limits},
 		{"a second migration of a guest waits", second},
 		{"an unschedulable target fails in time", unschedulable},
+		{"S14/73 a target that no node can match is not made", nowhere},
+		{"a label of a node lets a target match", awaitsNode},
 		{"a raised limit takes effect at once", raised},
-		{"a quota is told and costs no slot", quota},
+		{"S14/68 a quota is told and costs no slot", quota},
 		{"a foreign Pod of the target's name is left alone", foreign},
 		{"a hand-over that comes too late is refused", late},
 		{"plugged volumes go along", plugged},
@@ -128,7 +130,7 @@ func resolvesPolicy(t *testing.T, c *cluster) {
 }
 
 func aborts(t *testing.T, c *cluster) {
-	c.startController(t, nil)
+	c.startController(t, leftToScheduler)
 	for phase, step := range map[v1.VirtualMachineInstanceMigrationPhase]string{
 		v1.MigrationScheduling:      "",
 		v1.MigrationPreparingTarget: holdReady,
@@ -209,7 +211,7 @@ func limits(t *testing.T, c *cluster) {
 }
 
 func second(t *testing.T, c *cluster) {
-	c.startController(t, nil)
+	c.startController(t, leftToScheduler)
 	vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
 	c.holdAt(t, vmi, holdReady)
 	first := c.migrate(t, vmi, "a-first", func(m *v1.VirtualMachineInstanceMigration) {
@@ -229,7 +231,7 @@ func second(t *testing.T, c *cluster) {
 }
 
 func unschedulable(t *testing.T, c *cluster) {
-	c.startController(t, nil)
+	c.startController(t, leftToScheduler)
 	vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
 	m := c.migrate(t, vmi, "move", func(m *v1.VirtualMachineInstanceMigration) {
 		m.Spec.AddedNodeSelector = map[string]string{"no-such": "node"}
@@ -283,6 +285,10 @@ func quota(t *testing.T, c *cluster) {
 	c.waitFor(t, "the quota to be told", m, func() bool {
 		return migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
 	})
+	const text = "the target Pod does not fit into the quota: pods: needs 1, 1 of 1 are used in ResourceQuota one-pod"
+	if got := migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota).Message; got != text {
+		t.Errorf("condition says %q, want %q", got, text)
+	}
 	// The only slot is free for others.
 	c.waitPhase(t, c.migrate(t, free, "move", nil), v1.MigrationSucceeded)
 	if err := c.Delete(t.Context(), q); err != nil {

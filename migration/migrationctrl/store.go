@@ -84,14 +84,19 @@ func (r *Reconciler) result(g *gathered, plan migration.Plan, actErr error) (rec
 	switch {
 	case errors.Is(actErr, migration.ErrRender) || errors.Is(actErr, migration.ErrForeignPod):
 		return reconcile.Result{}, nil
-	case errors.Is(actErr, migration.ErrQuota) || errors.Is(actErr, template.ErrMissingFact):
-		return reconcile.Result{RequeueAfter: refusedRetry}, nil
+	case errors.Is(actErr, template.ErrMissingFact):
+		return reconcile.Result{RequeueAfter: factRetry}, nil
+	case awaitsEvent(actErr):
+	case errors.Is(actErr, migration.ErrQuota):
+		return reconcile.Result{RequeueAfter: quotaRetry}, nil
 	case actErr != nil:
 		return quiet(actErr)
 	}
 	at := plan.Deadline
-	if d := g.verdict.Deadline; !d.IsZero() && (at.IsZero() || d.Before(at)) {
-		at = d
+	for _, t := range []time.Time{plan.Wake, g.verdict.Deadline} {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
 	}
 	now := r.Clock.Now()
 	if at.IsZero() || !at.After(now) {

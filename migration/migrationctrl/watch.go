@@ -19,8 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/virtloom/virtloom/migration"
 )
 
 // Indexes of the caches this controller reads by. Values are UIDs and spec
@@ -70,7 +68,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 // so that no pass has to wait for one to fill.
 func warm(ctx context.Context, c cache.Informers) error {
 	for _, o := range []client.Object{
-		&corev1.Namespace{}, &corev1.Node{}, &corev1.PersistentVolumeClaim{}, &v1alpha1.MigrationPolicy{},
+		&corev1.Namespace{}, &corev1.PersistentVolumeClaim{}, &v1alpha1.MigrationPolicy{},
 	} {
 		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("migrationctrl: cache %T: %w", o, err)
@@ -89,6 +87,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(relabelled)).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt))
 }
 
@@ -168,22 +167,6 @@ func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reco
 // done reports whether nothing is left to do for the migration.
 func done(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.IsFinal() && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
-}
-
-// ofQuota maps a ResourceQuota to the migrations that one has refused.
-func (r *Reconciler) ofQuota(ctx context.Context, o client.Object) []reconcile.Request {
-	var list v1.VirtualMachineInstanceMigrationList
-	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
-		return nil
-	}
-	var out []reconcile.Request
-	for i := range list.Items {
-		m := &list.Items[i]
-		if migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
-		}
-	}
-	return out
 }
 
 // ofKubeVirt puts changed limits into force and maps to the migrations that may

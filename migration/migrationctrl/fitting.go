@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
+)
+
+// render returns the target Pod as it is to be made.
+func (r *Reconciler) render(ctx context.Context, g *gathered) (*corev1.Pod, error) {
+	in, err := r.input(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := r.Renderer.MigrationTarget(in)
+	switch {
+	case errors.Is(err, template.ErrMissingFact):
+		return nil, fmt.Errorf("migrationctrl: render the target Pod: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", migration.ErrRender, err)
+	}
+	return pod, nil
+}
+
+// fits judges, from caches alone, whether any node can match the Pod and whether the
+// quotas have room for it.
+func (r *Reconciler) fits(ctx context.Context, g *gathered, pod *corev1.Pod) error {
+	if g.Config.AwaitNodes >= 0 {
+		var list corev1.NodeList
+		if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("migrationctrl: list Nodes: %w", err)
+		}
+		if f := migration.Fit(pod, g.VMI.Status.NodeName, pointers(list.Items)); f.Static() {
+			return &migration.NoNodeError{Fitness: f}
+		}
+	}
+	var list corev1.ResourceQuotaList
+	if err := r.Client.List(ctx, &list, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("migrationctrl: list the ResourceQuotas of %s: %w", pod.Namespace, err)
+	}
+	if short := migration.CheckQuota(pod, pointers(list.Items)); len(short) > 0 {
+		return &migration.QuotaError{Shortages: short}
+	}
+	return nil
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}
+
+// rehearse judges again what has kept the target Pod from being made before. While it
+// still does, the migration asks for no slot.
+func (r *Reconciler) rehearse(ctx context.Context, g *gathered) {
+	m := g.Migration
+	if g.Unsettled != "" || g.VMI == nil || g.TargetPod != nil || m.DeletionTimestamp != nil || m.Status.Phase != v1.MigrationPending || !turnedDown(m) {
+		return
+	}
+	pod, err := r.render(ctx, g)
+	if err != nil {
+		return // the creation tells
+	}
+	if err := r.fits(ctx, g, pod); err != nil {
+		g.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
+	}
+}
+
+// turnedDown reports whether the target Pod could not be made for lack of quota or nodes.
+func turnedDown(m *v1.VirtualMachineInstanceMigration) bool {
+	return migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil ||
+		migration.Condition(m.Status, migration.ConditionNoNode) != nil
+}
+
+// awaitsEvent reports whether an action failed for what a change of nodes or quotas will
+// tell.
+func awaitsEvent(err error) bool {
+	var node *migration.NoNodeError
+	var quota *migration.QuotaError
+	return errors.As(err, &node) || errors.As(err, &quota)
+}
+
+// relabelled passes what may let a Pod match that matched no node: new nodes and labels.
+var relabelled = predicate.Funcs{
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+	},
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+}
+
+// ofNode maps a node to the migrations that wait for one.
+func (r *Reconciler) ofNode(ctx context.Context, _ client.Object) []reconcile.Request {
+	if r.Config.AwaitNodes <= 0 {
+		return nil
+	}
+	return r.waiting(ctx, migration.ConditionNoNode)
+}
+
+// ofQuota maps a ResourceQuota to the migrations that one has refused.
+func (r *Reconciler) ofQuota(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.waiting(ctx, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, client.InNamespace(o.GetNamespace()))
+}
+
+// waiting returns the migrations with the condition.
+func (r *Reconciler) waiting(ctx context.Context, t v1.VirtualMachineInstanceMigrationConditionType, where ...client.ListOption) []reconcile.Request {
+	var list v1.VirtualMachineInstanceMigrationList
+	if err := r.Client.List(ctx, &list, append(where, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		if m := &list.Items[i]; migration.Condition(m.Status, t) != nil {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
+		}
+	}
+	return out
+}
