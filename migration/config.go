@@ -73,6 +73,10 @@ type Config struct {
 	// AbortBackups says that whoever carries out plans can abort backups, which critical
 	// migrations do; they wait for backups like all others otherwise.
 	AbortBackups bool
+	// Cooldown is how long a guest rests after an automatic migration that succeeded, before an update
+	// or a descheduler moves it again. Draining a node does not wait for it. Default 5 min, negative is
+	// no rest.
+	Cooldown time.Duration
 	// Evaluator judges guests; nil means [DefaultChecks].
 	Evaluator Evaluator
 }
@@ -88,6 +92,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.PodGrace == 0 {
 		c.PodGrace = 1
+	}
+	if c.Cooldown == 0 {
+		c.Cooldown = 5 * time.Minute
 	}
 	if c.Evaluator == nil {
 		c.Evaluator = DefaultChecks()

@@ -29,12 +29,12 @@ func TargetPod(pods []*corev1.Pod, migration types.UID) *corev1.Pod {
 }
 
 // CurrentPod returns the launcher Pod among pods in which the guest runs: the
-// living one on the guest's node that was not made for the migration except, or
-// nil.
+// living one on the guest's node that was not made for the migration except, if
+// one is named, or nil.
 func CurrentPod(vmi *v1.VirtualMachineInstance, pods []*corev1.Pod, except types.UID) *corev1.Pod {
 	return pick(pods, func(p *corev1.Pod) bool {
 		return metav1.IsControlledBy(p, vmi) && !terminal(p) && p.Spec.NodeName != "" &&
-			p.Spec.NodeName == vmi.Status.NodeName && p.Labels[v1.MigrationJobLabel] != string(except)
+			p.Spec.NodeName == vmi.Status.NodeName && (except == "" || p.Labels[v1.MigrationJobLabel] != string(except))
 	})
 }
 

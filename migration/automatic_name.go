@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// CircumstancesAnnotation is on automatic migrations and sums up what they depend on, as it was when
+// they were made; see [Circumstances].
+const CircumstancesAnnotation = "virtloom.dev/circumstances"
+
+const (
+	automaticPrefix = "auto-"
+	// sumSize is how many characters of five bits a sum has.
+	sumSize = 12
+)
+
+// sum hashes texts; where one ends and the next begins counts.
+func sum(texts ...string) string {
+	h := sha256.New()
+	for _, t := range texts {
+		_, _ = io.WriteString(h, t+"\x00") // a hash takes everything
+	}
+	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)))[:sumSize]
+}
+
+// AutomaticName is the name of the next automatic migration of a guest, whatever its cause: it is made
+// of the guest's UID and of the migration that it comes after. So whoever has not seen yet that there
+// is one can only make that one again.
+func AutomaticName(vmi *v1.VirtualMachineInstance, migrations []*v1.VirtualMachineInstanceMigration) string {
+	g := Guest{VMI: vmi, Migrations: migrations}
+	var after types.UID
+	if last := g.newest((*v1.VirtualMachineInstanceMigration).IsFinal); last != nil {
+		after = last.UID
+	}
+	for {
+		name := automaticName(vmi, after)
+		i := slices.IndexFunc(migrations, func(m *v1.VirtualMachineInstanceMigration) bool { return m.Name == name })
+		if i < 0 {
+			return name
+		}
+		// Made in the same second as the one before it: their ages tell nothing.
+		after = migrations[i].UID
+	}
+}
+
+func automaticName(vmi *v1.VirtualMachineInstance, after types.UID) string {
+	// The name is a label in places, and no label begins or ends with a sign.
+	readable := vmi.Name[:min(len(vmi.Name), maxLabelValue-len(automaticPrefix)-1-sumSize)]
+	readable = strings.TrimRight(readable, "-.")
+	return automaticPrefix + readable + "-" + sum(string(vmi.UID), string(after))
+}
+
+// automatic is a migration of the guest nobody has asked for.
+func (g Guest) automatic(fleet string, p v1.MigrationPriority, annotation, value string) *v1.VirtualMachineInstanceMigration {
+	return &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: g.VMI.Namespace, Name: AutomaticName(g.VMI, g.Migrations),
+			Annotations: map[string]string{annotation: value, CircumstancesAnnotation: Circumstances(g.VMI, fleet)},
+		},
+		Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: g.VMI.Name, Priority: priority(p)},
+	}
+}
+
+// Fleet sums up what of the cluster decides whether a guest can be migrated at all: names, labels and
+// taints of the nodes, and KubeVirt's configuration, which may be nil.
+func Fleet(nodes []corev1.Node, kv *v1.KubeVirt) string {
+	type node struct {
+		Name     string
+		Labels   map[string]string
+		Taints   []corev1.Taint
+		Cordoned bool
+	}
+	all := make([]node, 0, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		all = append(all, node{Name: n.Name, Labels: n.Labels, Taints: lasting(n.Spec.Taints), Cordoned: n.Spec.Unschedulable})
+	}
+	slices.SortFunc(all, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
+	var config *v1.KubeVirtConfiguration
+	if kv != nil {
+		config = &kv.Spec.Configuration
+	}
+	return sum(text(all), text(config))
+}
+
+// lasting are the taints by what they say; when they were put is left out.
+func lasting(taints []corev1.Taint) []corev1.Taint {
+	out := slices.Clone(taints)
+	for i := range out {
+		out[i].TimeAdded = nil
+	}
+	slices.SortFunc(out, func(a, b corev1.Taint) int { return strings.Compare(a.ToString(), b.ToString()) })
+	return out
+}
+
+// Circumstances sums up what the migration of a guest depends on: the cluster, as [Fleet] tells it,
+// the guest's spec, what is plugged into it, and whether its node says that it can be migrated.
+func Circumstances(vmi *v1.VirtualMachineInstance, fleet string) string {
+	var plugged []string
+	for i := range vmi.Status.VolumeStatus {
+		if vmi.Status.VolumeStatus[i].HotplugVolume != nil {
+			plugged = append(plugged, vmi.Status.VolumeStatus[i].Name)
+		}
+	}
+	slices.Sort(plugged)
+	migratable := ""
+	if c := conditionOf(vmi, v1.VirtualMachineInstanceIsMigratable); c != nil {
+		migratable = string(c.Status) + c.Reason
+	}
+	return sum(fleet, text(vmi.Spec), strings.Join(plugged, ","), migratable, vmi.Status.NodeName)
+}
+
+// text is a value as JSON, in which maps are sorted.
+func text(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+// conditionOf is the guest's condition of a type, or nil.
+func conditionOf(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
+	for i := range vmi.Status.Conditions {
+		if vmi.Status.Conditions[i].Type == t {
+			return &vmi.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func ownedBy(p *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
+	return metav1.IsControlledBy(p, vmi)
+}
