@@ -34,6 +34,7 @@ func Decide(s Snapshot, now time.Time) Plan {
 		d.act(Action{Kind: Adopt, Why: "the migration is new"})
 	default:
 		d.walk()
+		d.followOptions()
 	}
 	d.conclude()
 	return d.plan

@@ -8,8 +8,8 @@
 //
 //   - [Evaluator], an ordered list of checks that tell whether a guest can
 //     migrate now, later, or never, and why;
-//   - [Policies], which finds the MigrationPolicy for a guest and merges it over
-//     the cluster's configuration, naming the candidates that lost;
+//   - [Policies], which finds the MigrationPolicy for a guest, and tells when asked why
+//     the other candidates lost; [Resolve] merges it over the cluster's configuration;
 //   - [Queue], the order of those that wait: priority, raised by waiting, then
 //     fairness between namespaces, then age;
 //   - [Admission], the slots: per cluster, leaving a node, entering a node.
@@ -41,4 +41,21 @@
 // Migrations between clusters (spec.sendTo, spec.receive), guests with hotplugged
 // volumes and guests with persistent TPM or EFI state are refused with the reason
 // [ReasonUnsupported].
+//
+// # Policies otherwise than KubeVirt's
+//
+//   - A guest without labels matches no policy that demands one. KubeVirt lets it match
+//     every policy, by a slip.
+//   - Options are resolved at the hand-off and, unlike KubeVirt's, follow what policy, namespace and
+//     cluster say afterwards, as far as a migration under way can. An administrator
+//     who sees one that does not end can help it. Until it begins to move follow
+//     bandwidthPerMigration, maxDowntimeMs, completionTimeoutPerGiB, progressTimeout,
+//     allowPostCopy, allowWorkloadDisruption, allowAutoConverge, unsafeMigrationOverride and
+//     experimental; while it moves all of these but for allowAutoConverge,
+//     unsafeMigrationOverride and experimental.compression, which a job has from its beginning or never,
+//     and allowPostCopy can be withdrawn, not given.
+//   - A policy with a value that KubeVirt's admission refuses, stored where its webhooks
+//     are not in force, holds back the migrations that it is in force for, with the
+//     reason [ReasonPolicyInvalid], until it is mended. Those handed over keep the options they have.
+//   - experimental.downtimeTuning is not in the API that this module is built with.
 package migration

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -52,7 +53,8 @@ func ExampleQueue() {
 	// b/1
 }
 
-// A policy is found by its selectors, and the others are told why they lost.
+// Only the policy evaluator: which MigrationPolicy is in force for a guest, why it and
+// none of the others, and to which options it comes.
 func ExamplePolicies() {
 	named := func(name string, guest map[string]string) v1alpha1.MigrationPolicy {
 		return v1alpha1.MigrationPolicy{
@@ -60,19 +62,38 @@ func ExamplePolicies() {
 			Spec:       v1alpha1.MigrationPolicySpec{Selectors: &v1alpha1.Selectors{VirtualMachineInstanceSelector: guest}},
 		}
 	}
-	m := migration.NewPolicies([]v1alpha1.MigrationPolicy{
-		named("everybody", nil),
-		named("databases", map[string]string{"tier": "db"}),
-		named("web", map[string]string{"tier": "web"}),
-	}).Match(map[string]string{"tier": "db"}, nil)
-	fmt.Println("winner:", *m.Name())
-	for _, l := range m.Losers {
-		fmt.Printf("%s lost: %s\n", l.Name, l.Why)
+	databases := named("databases", map[string]string{"tier": "db"})
+	yes, rate := true, resource.MustParse("64Mi")
+	databases.Spec.AllowPostCopy, databases.Spec.BandwidthPerMigration = &yes, &rate
+
+	policies := migration.NewPolicies([]v1alpha1.MigrationPolicy{
+		named("everybody", nil), databases, named("web", map[string]string{"tier": "web"}),
+	})
+	m := policies.Match(map[string]string{"tier": "db"}, nil)
+	for _, c := range m.Candidates() {
+		fmt.Printf("%s wins %t: %s\n", c.Name, c.Wins, c.Why())
 	}
+
+	timeout := int64(300)
+	r, err := migration.Resolve(m, &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &timeout})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("bandwidth %s, %d s per GiB, post-copy %t, disruption %t, standstill %d ms\n", r.Options.BandwidthPerMigration,
+		*r.Options.CompletionTimeoutPerGiB, *r.Options.AllowPostCopy, *r.Options.AllowWorkloadDisruption, *r.Options.MaxDowntimeMs)
+
+	zero := uint64(0)
+	databases.Spec.MaxDowntimeMs = &zero
+	m = migration.NewPolicies([]v1alpha1.MigrationPolicy{databases}).Match(map[string]string{"tier": "db"}, nil)
+	_, err = migration.Resolve(m, nil)
+	fmt.Println(err)
 	// Output:
-	// winner: databases
-	// everybody lost: "databases" names more labels (1 instead of 0)
-	// web lost: the guest has no label tier=web
+	// databases wins true: it names more labels than "everybody" (1 instead of 0)
+	// everybody wins false: "databases" names more labels than it (1 instead of 0)
+	// web wins false: the guest has no label tier=web
+	// bandwidth 64Mi, 300 s per GiB, post-copy true, disruption true, standstill 900 ms
+	// MigrationPolicy "databases": spec.maxDowntimeMs: 0 is out of range (use 1 to 2000000 milliseconds, or leave it out)
 }
 
 // A check of one's own joins the stock list and speaks through the same

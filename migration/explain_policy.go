@@ -13,11 +13,13 @@ import (
 type PolicyStanding struct {
 	// Name is the policy's name; empty when none matches.
 	Name string `json:"name,omitempty"`
-	// Stored says that it was resolved at hand-off, and is not to change any more.
+	// Stored says that it was resolved at hand-off. The options in force are then those that
+	// are stored, which follow later changes as far as a migration under way can.
 	Stored bool `json:"stored"`
 	// Why tells why it won.
 	Why string `json:"why"`
-	// Losers are the other candidates, by name.
+	// Losers are the other candidates: those that match as well in the order in which they
+	// would have won, then the rest by name.
 	Losers []Loser `json:"losers,omitempty"`
 }
 
@@ -49,9 +51,6 @@ func (e *Explanation) policy(s Snapshot) {
 				len(sel.VirtualMachineInstanceSelector), len(sel.NamespaceSelector))
 		}
 	}
-	for _, l := range s.Resolution.Match.Losers {
-		standing.Losers = append(standing.Losers, Loser{Name: l.Name, Why: l.Why})
-	}
 	ms := s.State()
 	if ms == nil && s.Migration.IsFinal() {
 		ms = s.Migration.Status.MigrationState
@@ -63,10 +62,27 @@ func (e *Explanation) policy(s Snapshot) {
 		if ms.MigrationPolicyName != nil {
 			standing.Name = *ms.MigrationPolicyName
 		}
+	case s.Resolution.Err != nil:
+		standing.Why, standing.Losers = s.Resolution.Err.Error(), losers(s.Resolution.Match)
+		e.Policy = standing
+		return
 	case opts == nil:
 		return
+	default:
+		standing.Losers = losers(s.Resolution.Match)
 	}
 	e.Policy, e.Options = standing, differing(opts)
+}
+
+// losers are the candidates that are not in force.
+func losers(m Match) []Loser {
+	var out []Loser
+	for _, c := range m.Candidates() {
+		if !c.Wins {
+			out = append(out, Loser{Name: c.Name, Why: c.Why()})
+		}
+	}
+	return out
 }
 
 // optionFields are the options that are explained, by the names of their fields.

@@ -26,7 +26,6 @@ var rewrite = flag.Bool("update", false, "rewrite the golden files")
 func (w *world) explained() Explanation {
 	s := w.snapshot()
 	s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: w.migration.Name}, w.now)
-	s.Resolution = w.resolution()
 	return Explain(s, w.now)
 }
 
@@ -129,6 +128,7 @@ func TestExplainInWords(t *testing.T) {
 	for name, arrange := range explainCases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.inForce = w.resolution()
 			arrange(w)
 			got := w.explained().String()
 			path := filepath.Join("testdata", "explain", name+".txt")
@@ -156,6 +156,7 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 	for name, arrange := range explainCases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.inForce = w.resolution()
 			arrange(w)
 			s := w.snapshot()
 			s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
@@ -182,6 +183,7 @@ func TestExplainNamesWhatUnblocks(t *testing.T) {
 	for name, arrange := range explainCases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.inForce = w.resolution()
 			arrange(w)
 			e := w.explained()
 			waits := e.Owner != OwnerNobody && len(e.Next) == 0
@@ -194,6 +196,7 @@ func TestExplainNamesWhatUnblocks(t *testing.T) {
 
 func TestExplainHasACompleteFormForPrograms(t *testing.T) {
 	w := newWorld(t)
+	w.inForce = w.resolution()
 	explainCases["queued"](w)
 	text, err := json.Marshal(w.explained())
 	if err != nil {
@@ -214,10 +217,10 @@ func BenchmarkExplain(b *testing.B) {
 	for _, name := range []string{"queued", "moving", "failed-before"} {
 		b.Run(name, func(b *testing.B) {
 			w := newWorld(&testing.T{})
+			w.inForce = w.resolution()
 			explainCases[name](w)
 			s := w.snapshot()
 			s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
-			s.Resolution = w.resolution()
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = Explain(s, w.now)

@@ -157,6 +157,10 @@ const (
 	EventBackupAbortFailed = "BackupAbortFailed"
 )
 
+// EventOptionsChanged, an event reason of our own, tells on the guest that its migration, which
+// has been handed over, goes by changed options.
+const EventOptionsChanged = "MigrationOptionsChanged"
+
 // Owner says whose move it is.
 type Owner string
 

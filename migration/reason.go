@@ -41,6 +41,9 @@ const (
 	ReasonBackup Reason = "BackupInProgress"
 	// ReasonBackoff: the last automatic migrations of the guest have failed.
 	ReasonBackoff Reason = "BackingOff"
+	// ReasonPolicyInvalid: the MigrationPolicy in force has a value that cannot be
+	// carried out, see [PolicyError].
+	ReasonPolicyInvalid Reason = "MigrationPolicyInvalid"
 	// ReasonQuota: a ResourceQuota refused the target Pod.
 	ReasonQuota Reason = "ResourceQuotaExceeded"
 	// ReasonCreateFailed: the API server refused the target Pod; it is retried.

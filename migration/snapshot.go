@@ -37,7 +37,7 @@ type Snapshot struct {
 	Claims map[string]*corev1.PersistentVolumeClaim
 	// Slot is what [Admission] answered to [Snapshot.Claim].
 	Slot Verdict
-	// Resolution is the policy in force, needed until the hand-off.
+	// Resolution is the policy in force, and the options it comes to.
 	Resolution Resolution
 	// Config is the configuration, with defaults filled in.
 	Config Config

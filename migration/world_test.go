@@ -36,9 +36,11 @@ type world struct {
 	claims    map[string]*corev1.PersistentVolumeClaim
 	admission *Admission
 	config    Config
-	failures  map[ActionKind]error
-	events    []Event
-	writes    int
+	// inForce is what the policies of the moment come to.
+	inForce  Resolution
+	failures map[ActionKind]error
+	events   []Event
+	writes   int
 	// crashAfter ends a pass, by a panic with crash, after so many writes in
 	// all; zero never.
 	crashAfter int
@@ -63,6 +65,7 @@ func newWorld(t *testing.T) *world {
 	w.put(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: sourceNode})
 	w.pods["src"] = w.newPod("src", sourceNode, "")
 	w.pods["src"].Status.Phase = corev1.PodRunning
+	w.under(nil)
 	w.restart()
 	return w
 }
@@ -141,7 +144,7 @@ func (w *world) snapshot() Snapshot {
 	} else {
 		s.SourcePod = CurrentPod(w.vmi, pods, w.migration.UID)
 	}
-	s.Resolution, _ = Resolve(Match{}, nil)
+	s.Resolution = w.inForce
 	return s
 }
 

@@ -116,7 +116,7 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered) error {
 	ctrl.LoggerFrom(ctx).Info("Created the target Pod", "pod", pod.Name)
 	r.emit(g, migration.Event{Reason: migration.EventCreated, Message: "created target Pod " + pod.Name})
 	g.TargetPod = pod
-	return r.resolve(ctx, g)
+	return nil
 }
 
 // recognise reads a Pod that was there already and makes sure that it is this
@@ -130,7 +130,7 @@ func (r *Reconciler) recognise(ctx context.Context, g *gathered, pod *corev1.Pod
 		return fmt.Errorf("%w: Pod %s/%s (delete it, then create the migration again)", migration.ErrForeignPod, live.Namespace, live.Name)
 	}
 	g.TargetPod = live
-	return r.resolve(ctx, g)
+	return nil
 }
 
 // exceedsQuota recognises the refusal of a ResourceQuota, which the API server

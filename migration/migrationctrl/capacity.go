@@ -38,6 +38,9 @@ func (r *Reconciler) restore(ctx context.Context) error {
 		if err := r.related(ctx, &s); err != nil {
 			return err
 		}
+		if err := r.resolve(ctx, &s); err != nil {
+			return err
+		}
 		if c, wanted := s.Claim(); wanted {
 			claims = append(claims, c)
 		}

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/expectations"
@@ -53,7 +52,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	if err := r.related(ctx, &g.Snapshot); err != nil {
 		return nil, err
 	}
-	if err := r.resolve(ctx, g); err != nil {
+	if err := r.resolve(ctx, &g.Snapshot); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -171,24 +170,6 @@ func (r *Reconciler) stateClaims(ctx context.Context, s *migration.Snapshot) err
 		}
 	}
 	return nil
-}
-
-// resolve finds the policy, as long as there is a hand-off to come.
-func (r *Reconciler) resolve(ctx context.Context, g *gathered) error {
-	if g.VMI == nil || g.TargetPod == nil || g.State() != nil || g.Migration.IsFinal() {
-		return nil
-	}
-	var list v1alpha1.MigrationPolicyList
-	if err := r.Client.List(ctx, &list); err != nil {
-		return fmt.Errorf("migrationctrl: list MigrationPolicies: %w", err)
-	}
-	labels, err := r.gatherer.NamespaceLabels(ctx, g.Migration.Namespace)
-	if err != nil {
-		return fmt.Errorf("migrationctrl: %s: %w", g.key, err)
-	}
-	match := migration.NewPolicies(list.Items).Match(g.VMI.Labels, labels)
-	g.Resolution, err = migration.Resolve(match, g.Config.Cluster)
-	return err
 }
 
 // input gathers what the target Pod is rendered from.

@@ -94,6 +94,9 @@ type Reconciler struct {
 	// gatherer reads what Pods are rendered from.
 	gatherer templatectrl.Gatherer
 
+	// policies are those of the cluster.
+	policies policies
+
 	restoring sync.Mutex
 	// restored, guarded by restoring, says that Admission knows what the API
 	// knew when this process began.

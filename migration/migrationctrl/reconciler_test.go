@@ -39,6 +39,8 @@ func TestOnARealControlPlane(t *testing.T) {
 	}{
 		{"a guest is migrated", migrates},
 		{"a policy is resolved at hand-off", resolvesPolicy},
+		{"a bad policy holds a migration back until it is mended", badPolicy},
+		{"options follow while a guest moves", followsPolicy},
 		{"an abort works before, during and after hand-off", aborts},
 		{"a deleted guest ends its migration", guestDeleted},
 		{"limits hold and priority decides", limits},

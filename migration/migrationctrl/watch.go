@@ -28,6 +28,9 @@ const (
 	podByGuest     = "migrationctrl.podByGuest"
 	// podByPod has the Pods that Pods control under the UID of those.
 	podByPod = "migrationctrl.podByPod"
+	// mindful has the one value, yes, of migrations that minds is true of.
+	mindful = "migrationctrl.mindful"
+	yes     = "yes"
 )
 
 const (
@@ -42,6 +45,15 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	}
 	if err := ix.IndexField(ctx, &v1.VirtualMachineInstanceMigration{}, migrationByVMI, byVMI); err != nil {
 		return fmt.Errorf("migrationctrl: index %s: %w", migrationByVMI, err)
+	}
+	byMind := func(o client.Object) []string {
+		if minds(o.(*v1.VirtualMachineInstanceMigration)) {
+			return []string{yes}
+		}
+		return nil
+	}
+	if err := ix.IndexField(ctx, &v1.VirtualMachineInstanceMigration{}, mindful, byMind); err != nil {
+		return fmt.Errorf("migrationctrl: index %s: %w", mindful, err)
 	}
 	byGuest := func(o client.Object) []string {
 		if uid := o.GetLabels()[v1.CreatedByLabel]; uid != "" {
@@ -68,7 +80,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 // so that no pass has to wait for one to fill.
 func warm(ctx context.Context, c cache.Informers) error {
 	for _, o := range []client.Object{
-		&corev1.Namespace{}, &corev1.PersistentVolumeClaim{}, &v1alpha1.MigrationPolicy{},
+		&corev1.PersistentVolumeClaim{},
 	} {
 		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("migrationctrl: cache %T: %w", o, err)
@@ -77,8 +89,7 @@ func warm(ctx context.Context, c cache.Informers) error {
 	return nil
 }
 
-// watch declares every kind of object that can change a decision. Policies are
-// read at hand-off only, so a change of one wakes nobody.
+// watch declares every kind of object that can change a decision.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
 		For(&v1.VirtualMachineInstanceMigration{}).
@@ -88,7 +99,10 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(relabelled)).
-		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt))
+		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.ofKubeVirt)).
+		Watches(&v1.KubeVirt{}, r.whenOptionsChange(migrationConfiguration)).
+		Watches(&corev1.Namespace{}, r.whenOptionsChange(namespaceLabels)).
+		Watches(&v1alpha1.MigrationPolicy{}, r.whenOptionsChange(policySpec))
 }
 
 // siblings enqueues the other migrations of a guest when one of them ends or

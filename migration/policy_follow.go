@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// Options of a migration that has been handed over follow what its policy and the
+// cluster say by now, as far as they can. KubeVirt resolves them once and never again; here
+// an administrator who sees a migration that does not end can help it.
+//
+//	option                         until it begins   while it moves
+//	bandwidthPerMigration          yes               yes: the hypervisor's limit for memory; disks that are being copied keep theirs
+//	maxDowntimeMs                  yes               yes: the hypervisor's, unless the guest pays with a longer one already
+//	completionTimeoutPerGiB        yes               yes: the source node's monitor, and the bound of phase Running
+//	progressTimeout                yes               yes: the source node's monitor
+//	allowWorkloadDisruption        yes               yes: the source node's monitor; what was done to the guest stays done
+//	allowPostCopy                  yes               withdrawn only: a job begins with it or never has it; the disruption that
+//	                                                 comes with it then stays away as well
+//	experimental.stallDetector     yes               yes: the source node's monitor
+//	allowAutoConverge              yes               no: the job's from its beginning
+//	experimental.compression       yes               no: the connections' from their beginning
+//	unsafeMigrationOverride        yes               no: it is about the check at the beginning
+//	network, disableTLS,           no                no: the target was prepared by them
+//	matchSELinuxLevelOnMigration
+//	utilityVolumesTimeout          no                no: that wait is over
+//	parallel limits,               no                no: they are not the job's; limits are in force at once for all that start
+//	nodeDrainTaintKey
+//
+// Nodes that know no lease are KubeVirt's own, and read the options when they begin and
+// never again, so that for them nothing follows while the guest moves.
+var following = []option{
+	field("bandwidthPerMigration", atAnyTime, func(o *options) **resource.Quantity { return &o.BandwidthPerMigration }, sameRate),
+	field("maxDowntimeMs", atAnyTime, func(o *options) **uint64 { return &o.MaxDowntimeMs }, same),
+	field("completionTimeoutPerGiB", atAnyTime, func(o *options) **int64 { return &o.CompletionTimeoutPerGiB }, same),
+	field("progressTimeout", atAnyTime, func(o *options) **int64 { return &o.ProgressTimeout }, same),
+	field("allowPostCopy", atAnyTime, func(o *options) **bool { return &o.AllowPostCopy }, same),
+	field("allowWorkloadDisruption", atAnyTime, func(o *options) **bool { return &o.AllowWorkloadDisruption }, same),
+	field("experimental.stallDetector", atAnyTime, func(o *options) **v1.StallDetectorOptions { return &experimental(o).StallDetector }, sameStall),
+	field("allowAutoConverge", untilBegun, func(o *options) **bool { return &o.AllowAutoConverge }, same),
+	field("experimental.compression", untilBegun, func(o *options) **v1.MigrationCompression { return &experimental(o).Compression }, same),
+	field("unsafeMigrationOverride", untilBegun, func(o *options) **bool { return &o.UnsafeMigrationOverride }, same),
+}
+
+type options = v1.VMIMConfigurationOptions
+
+// moment is until when an option follows.
+type moment int
+
+const (
+	untilBegun moment = iota
+	atAnyTime
+)
+
+// option is one that follows.
+type option struct {
+	until moment
+	// follow puts what is wanted over what is in force, and says so if that differs.
+	follow func(inForce, wanted *options) (change string)
+}
+
+func field[T any](name string, until moment, at func(*options) **T, same func(a, b *T) bool) option {
+	return option{until: until, follow: func(inForce, wanted *options) string {
+		have, want := at(inForce), *at(wanted)
+		if same(*have, want) {
+			return ""
+		}
+		was, is := valueText(*have), valueText(want)
+		*have = want
+		if was == is {
+			return name + " (in part)"
+		}
+		return name + " " + was + " → " + is
+	}}
+}
+
+// valueText is a value for a reader.
+func valueText[T any](v *T) string {
+	switch v := any(v).(type) {
+	case *resource.Quantity:
+		if v == nil {
+			return "0"
+		}
+		return v.String()
+	case *v1.StallDetectorOptions:
+		if v == nil {
+			return "off"
+		}
+		return "on"
+	}
+	if v == nil {
+		return "unset"
+	}
+	return fmt.Sprint(*v)
+}
+
+func same[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// sameRate knows that no limit has two spellings.
+func sameRate(a, b *resource.Quantity) bool {
+	var none resource.Quantity
+	if a == nil {
+		a = &none
+	}
+	if b == nil {
+		b = &none
+	}
+	return a.Cmp(*b) == 0
+}
+
+func sameStall(a, b *v1.StallDetectorOptions) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// experimental returns the block, which it makes where there is none.
+func experimental(o *options) *v1.ExperimentalMigrationOptions {
+	if o.ExperimentalMigrationOptions == nil {
+		o.ExperimentalMigrationOptions = &v1.ExperimentalMigrationOptions{}
+	}
+	return o.ExperimentalMigrationOptions
+}
+
+// followed returns the options in force with what may follow of those wanted, and what
+// that changes; nothing changes if changes is empty.
+func followed(inForce, wanted *options, begun bool) (next *options, changes []string) {
+	next, wanted = inForce.DeepCopy(), wanted.DeepCopy()
+	if begun && permitted(wanted.AllowPostCopy) && !permitted(inForce.AllowPostCopy) {
+		wanted.AllowPostCopy, wanted.AllowWorkloadDisruption = next.AllowPostCopy, next.AllowWorkloadDisruption
+	}
+	for _, o := range following {
+		if begun && o.until == untilBegun {
+			continue
+		}
+		if change := o.follow(next, wanted); change != "" {
+			changes = append(changes, change)
+		}
+	}
+	if x := next.ExperimentalMigrationOptions; x != nil && *x == (v1.ExperimentalMigrationOptions{}) {
+		next.ExperimentalMigrationOptions = nil
+	}
+	return next, changes
+}
+
+func permitted(b *bool) bool { return b != nil && *b }
+
+// followOptions keeps the options of a migration that has been handed over as its policy and
+// the cluster want them. It leaves alone what no controller has resolved, a migration that
+// is being ended, and one whose policy is bad: then what was resolved before stays in force.
+func (d *decision) followOptions() {
+	switch d.plan.Status.Phase {
+	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
+	default:
+		return
+	}
+	wanted := d.s.Resolution.Options
+	if len(d.plan.Actions) > 0 || wanted == nil || d.ms == nil || d.ms.VMIMConfigurationOptions == nil || d.ms.AbortRequested {
+		return
+	}
+	at := d.standing()
+	if at != prepared && (at != begunMoving || !d.leased) {
+		return
+	}
+	next, changes := followed(d.ms.VMIMConfigurationOptions, wanted, at == begunMoving)
+	if len(changes) == 0 {
+		return
+	}
+	by := "the cluster's configuration"
+	if name := d.s.Resolution.Match.Name(); name != nil {
+		by = fmt.Sprintf("MigrationPolicy %q", *name)
+	}
+	state := d.ms.DeepCopy()
+	state.VMIMConfigurationOptions, state.MigrationPolicyName = next, d.s.Resolution.Match.Name()
+	d.act(Action{Kind: ChangeVMI, Why: "options have changed", Change: &VMIChange{State: state}, Event: &Event{
+		OnVMI: true, Reason: EventOptionsChanged, Message: fmt.Sprintf("the migration follows %s: %s", by, strings.Join(changes, ", ")),
+	}})
+}

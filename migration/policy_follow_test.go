@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+func TestOptionsFollow(t *testing.T) {
+	yes, no := ptr(true), ptr(false)
+	quantity := func(text string) *resource.Quantity { q := resource.MustParse(text); return &q }
+	stall := func(margin int64) *v1.ExperimentalMigrationOptions {
+		return &v1.ExperimentalMigrationOptions{StallDetector: &v1.StallDetectorOptions{StallMargin: &margin}}
+	}
+	zstd := v1.MigrationCompressionZstd
+	for name, tc := range map[string]struct {
+		inForce, wanted options
+		// before and while are the changes until it begins, and while it moves.
+		before, while []string
+	}{
+		"nothing":                  {},
+		"bandwidth":                {options{BandwidthPerMigration: quantity("4Mi")}, options{BandwidthPerMigration: quantity("64Mi")}, []string{"bandwidthPerMigration 4Mi → 64Mi"}, []string{"bandwidthPerMigration 4Mi → 64Mi"}},
+		"bandwidth in other words": {options{BandwidthPerMigration: quantity("1Mi")}, options{BandwidthPerMigration: quantity("1024Ki")}, nil, nil},
+		"no limit in other words":  {options{}, options{BandwidthPerMigration: quantity("0")}, nil, nil},
+		"bandwidth without limit":  {options{BandwidthPerMigration: quantity("4Mi")}, options{}, []string{"bandwidthPerMigration 4Mi → 0"}, []string{"bandwidthPerMigration 4Mi → 0"}},
+		"downtime":                 {options{MaxDowntimeMs: ptr(uint64(900))}, options{MaxDowntimeMs: ptr(uint64(5))}, []string{"maxDowntimeMs 900 → 5"}, []string{"maxDowntimeMs 900 → 5"}},
+		"completion timeout":       {options{CompletionTimeoutPerGiB: ptr(int64(9))}, options{CompletionTimeoutPerGiB: ptr(int64(0))}, []string{"completionTimeoutPerGiB 9 → 0"}, []string{"completionTimeoutPerGiB 9 → 0"}},
+		"progress timeout":         {options{}, options{ProgressTimeout: ptr(int64(1))}, []string{"progressTimeout unset → 1"}, []string{"progressTimeout unset → 1"}},
+		"disruption":               {options{AllowWorkloadDisruption: no}, options{AllowWorkloadDisruption: yes}, []string{"allowWorkloadDisruption false → true"}, []string{"allowWorkloadDisruption false → true"}},
+		"post-copy withdrawn":      {options{AllowPostCopy: yes}, options{AllowPostCopy: no}, []string{"allowPostCopy true → false"}, []string{"allowPostCopy true → false"}},
+		"post-copy given":          {options{AllowPostCopy: no}, options{AllowPostCopy: yes}, []string{"allowPostCopy false → true"}, nil},
+		"post-copy and what it means": {options{AllowPostCopy: no, AllowWorkloadDisruption: no}, options{AllowPostCopy: yes, AllowWorkloadDisruption: yes, ProgressTimeout: ptr(int64(1))},
+			[]string{"progressTimeout unset → 1", "allowPostCopy false → true", "allowWorkloadDisruption false → true"}, []string{"progressTimeout unset → 1"}},
+		"stall detector":          {options{}, options{ExperimentalMigrationOptions: stall(1)}, []string{"experimental.stallDetector off → on"}, []string{"experimental.stallDetector off → on"}},
+		"stall detector, a leaf":  {options{ExperimentalMigrationOptions: stall(2)}, options{ExperimentalMigrationOptions: stall(1)}, []string{"experimental.stallDetector (in part)"}, []string{"experimental.stallDetector (in part)"}},
+		"auto-converge":           {options{AllowAutoConverge: no}, options{AllowAutoConverge: yes}, []string{"allowAutoConverge false → true"}, nil},
+		"compression":             {options{}, options{ExperimentalMigrationOptions: &v1.ExperimentalMigrationOptions{Compression: &zstd}}, []string{"experimental.compression unset → zstd"}, nil},
+		"unsafe":                  {options{}, options{UnsafeMigrationOverride: yes}, []string{"unsafeMigrationOverride unset → true"}, nil},
+		"what the target goes by": {options{}, options{Network: ptr("net"), DisableTLS: yes, MatchSELinuxLevelOnMigration: yes}, nil, nil},
+		"what is not the job's":   {options{}, options{NodeDrainTaintKey: ptr("x"), ParallelMigrationsPerCluster: ptr(uint32(1)), ParallelOutboundMigrationsPerNode: ptr(uint32(1)), UtilityVolumesTimeout: ptr(int64(1))}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for begun, want := range map[bool][]string{false: tc.before, true: tc.while} {
+				inForce, wanted := tc.inForce.DeepCopy(), tc.wanted.DeepCopy()
+				next, changes := followed(inForce, wanted, begun)
+				if diff := cmp.Diff(want, changes); diff != "" {
+					t.Errorf("begun %t: changes (-want +got):\n%s", begun, diff)
+				}
+				if len(want) == 0 && !cmp.Equal(inForce, next) {
+					t.Errorf("begun %t: without a change the options are %+v", begun, next)
+				}
+				if _, again := followed(next, wanted, begun); len(again) > 0 {
+					t.Errorf("begun %t: it changes again: %v", begun, again)
+				}
+				if !cmp.Equal(inForce, &tc.inForce) || !cmp.Equal(wanted, &tc.wanted) {
+					t.Errorf("begun %t: the arguments were changed: %+v, %+v", begun, inForce, wanted)
+				}
+			}
+		})
+	}
+}
+
+// TestFollowingComesToRest: whatever is in force and wanted, one change is enough, and what
+// does not follow is as it was.
+func TestFollowingComesToRest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	for range 5000 {
+		inForce, wanted, begun := &options{}, &options{}, rng.IntN(2) == 0
+		fill(rng, reflect.ValueOf(inForce).Elem())
+		fill(rng, reflect.ValueOf(wanted).Elem())
+		next, _ := followed(inForce, wanted, begun)
+		if _, again := followed(next, wanted, begun); len(again) > 0 {
+			t.Fatalf("it changes again: %v; in force %+v, wanted %+v", again, inForce, wanted)
+		}
+		for _, field := range []string{"Network", "DisableTLS", "MatchSELinuxLevelOnMigration", "UtilityVolumesTimeout", "NodeDrainTaintKey"} {
+			was, is := reflect.ValueOf(*inForce).FieldByName(field), reflect.ValueOf(*next).FieldByName(field)
+			if !cmp.Equal(was.Interface(), is.Interface()) {
+				t.Fatalf("%s has changed", field)
+			}
+		}
+	}
+}
+
+func TestEveryOptionIsKnownToFollowOrNot(t *testing.T) {
+	const not = "network disableTLS matchSELinuxLevelOnMigration utilityVolumesTimeout parallelMigrationsPerCluster parallelOutboundMigrationsPerNode nodeDrainTaintKey experimental"
+	o := &options{}
+	var names []string
+	for _, f := range following {
+		want := &options{}
+		v := reflect.ValueOf(want).Elem()
+		rng := rand.New(rand.NewPCG(1, 2))
+		for reflect.DeepEqual(want, o) || f.follow(&options{}, want) == "" {
+			fill(rng, v)
+		}
+		name, _, _ := strings.Cut(f.follow(&options{}, want), " ")
+		names = append(names, name)
+	}
+	for i := range reflect.TypeFor[options]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[options]().Field(i).Tag.Get("json"), ",")
+		if slices.Contains(names, name) == slices.Contains(strings.Fields(not), name) {
+			t.Errorf("%s follows, or does not: nobody knows", name)
+		}
+	}
+}
+
+func TestAMigrationFollowsItsPolicy(t *testing.T) {
+	slow, fast := rate("4Mi"), rate("64Mi")
+	converge := &v1alpha1.MigrationPolicySpec{AllowAutoConverge: ptr(true)}
+	stock := func(w *world) { delete(w.vmi.Annotations, handoff.Annotation) }
+	for name, tc := range map[string]struct {
+		at     v1.VirtualMachineInstanceMigrationPhase
+		from   *v1alpha1.MigrationPolicySpec
+		to     *v1alpha1.MigrationPolicySpec
+		edit   func(*world)
+		change string
+	}{
+		"bandwidth, while the target prepares":    {at: v1.MigrationPreparingTarget, from: slow, to: fast, change: "4Mi → 64Mi"},
+		"bandwidth, when the target is ready":     {at: v1.MigrationTargetReady, from: slow, to: fast, change: "4Mi → 64Mi"},
+		"bandwidth, while it moves":               {at: v1.MigrationRunning, from: slow, to: fast, change: "4Mi → 64Mi"},
+		"the policy is gone":                      {at: v1.MigrationRunning, from: slow, change: "4Mi → 0"},
+		"nothing has changed":                     {at: v1.MigrationRunning, from: slow, to: slow},
+		"auto-converge, when the target is ready": {at: v1.MigrationTargetReady, to: converge, change: "allowAutoConverge false → true"},
+		"auto-converge, while it moves":           {at: v1.MigrationRunning, to: converge},
+		"a bad policy":                            {at: v1.MigrationRunning, from: slow, to: rate("-1")},
+		"no options were resolved":                {at: v1.MigrationRunning, from: slow, to: fast, edit: func(w *world) { w.vmi.Status.MigrationState.VMIMConfigurationOptions = nil }},
+		"it is being aborted":                     {at: v1.MigrationRunning, from: slow, to: fast, edit: func(w *world) { w.vmi.Status.MigrationState.AbortRequested = true }},
+		"stock nodes, before it begins":           {at: v1.MigrationPreparingTarget, from: slow, to: fast, change: "4Mi → 64Mi", edit: stock},
+		"stock nodes, while it moves":             {at: v1.MigrationRunning, from: slow, to: fast, edit: stock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.under(tc.from)
+			w.until(tc.at)
+			if tc.edit != nil {
+				tc.edit(w)
+			}
+			w.under(tc.to)
+			before := w.vmi.DeepCopy()
+			s := w.snapshot()
+			plan := Decide(s, w.now)
+			if diff := cmp.Diff(before, w.vmi); diff != "" {
+				t.Errorf("the snapshot was changed:\n%s", diff)
+			}
+			if tc.change == "" {
+				if len(plan.Actions) > 0 {
+					t.Errorf("actions %+v", plan.Actions)
+				}
+				return
+			}
+			if len(plan.Actions) != 1 || plan.Actions[0].Kind != ChangeVMI {
+				t.Fatalf("actions %+v", plan.Actions)
+			}
+			a := plan.Actions[0]
+			if a.Event == nil || !a.Event.OnVMI || a.Event.Warning || a.Event.Reason != EventOptionsChanged || !strings.Contains(a.Event.Message, tc.change) {
+				t.Errorf("event %+v, want %q", a.Event, tc.change)
+			}
+			w.apply(a)
+			want := before.Status.MigrationState
+			want.VMIMConfigurationOptions, want.MigrationPolicyName = w.vmi.Status.MigrationState.VMIMConfigurationOptions, w.inForce.Match.Name()
+			before.Status.MigrationState = want
+			if diff := cmp.Diff(before, w.vmi); diff != "" {
+				t.Errorf("more than the options has changed:\n%s", diff)
+			}
+			if again := Decide(w.snapshot(), w.now); len(again.Actions) > 0 {
+				t.Errorf("it changes again: %+v", again.Actions)
+			}
+		})
+	}
+}
+
+func TestAMigrationThatIsCalledOffFollowsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.under(rate("4Mi"))
+	w.until(v1.MigrationRunning)
+	w.under(rate("64Mi"))
+	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+	w.passes()
+	ms := w.vmi.Status.MigrationState
+	if got := ms.VMIMConfigurationOptions.BandwidthPerMigration.String(); !ms.AbortRequested || got != "4Mi" {
+		t.Errorf("aborted %t, bandwidth %s", ms.AbortRequested, got)
+	}
+}
+
+func TestTheBoundOfRunningFollows(t *testing.T) {
+	w := newWorld(t)
+	short, long := &v1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: ptr(int64(1))}, &v1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: ptr(int64(1000))}
+	w.under(short)
+	w.until(v1.MigrationRunning)
+	before := w.passes().Deadline
+	w.under(long)
+	if after := w.passes().Deadline; after.Sub(before).Seconds() != 2*999 {
+		t.Errorf("the deadline was %s, and is %s", before, after)
+	}
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
+)
+
+// byPolicy is a match that a policy with the spec has won; nil is one that none has.
+func byPolicy(spec *v1alpha1.MigrationPolicySpec) Match {
+	if spec == nil {
+		return Match{}
+	}
+	p := policy("p", nil, nil)
+	everybody := p.Spec.Selectors
+	p.Spec = *spec
+	p.Spec.Selectors = everybody
+	return NewPolicies([]v1alpha1.MigrationPolicy{p}).Match(nil, nil)
+}
+
+func TestResolve(t *testing.T) {
+	yes, no := ptr(true), ptr(false)
+	bandwidth, more := resource.MustParse("64Mi"), resource.MustParse("1Gi")
+	type spec = v1alpha1.MigrationPolicySpec
+	type config = v1.MigrationConfiguration
+	for name, tc := range map[string]struct {
+		cluster *config
+		spec    *spec
+		// want holds what is asked for, in JSON.
+		want string
+	}{
+		"S4.7 defaults": {want: `{"nodeDrainTaintKey":"kubevirt.io/drain","parallelOutboundMigrationsPerNode":2,"parallelMigrationsPerCluster":5,
+			"allowAutoConverge":false,"completionTimeoutPerGiB":150,"maxDowntimeMs":900,"progressTimeout":150,"utilityVolumesTimeout":150,
+			"unsafeMigrationOverride":false,"allowPostCopy":false,"allowWorkloadDisruption":false}`},
+		"S14/89 postCopy true only":                    {spec: &spec{AllowPostCopy: yes}, want: `{"allowPostCopy":true,"allowWorkloadDisruption":true}`},
+		"S14/89 postCopy false only":                   {spec: &spec{AllowPostCopy: no}, want: `{"allowPostCopy":false,"allowWorkloadDisruption":false}`},
+		"S14/89 explicit disruption wins, false":       {spec: &spec{AllowPostCopy: yes, AllowWorkloadDisruption: no}, want: `{"allowPostCopy":true,"allowWorkloadDisruption":false}`},
+		"S14/89 explicit disruption wins, true":        {spec: &spec{AllowPostCopy: no, AllowWorkloadDisruption: yes}, want: `{"allowPostCopy":false,"allowWorkloadDisruption":true}`},
+		"S14/89 postCopy true over the cluster's word": {cluster: &config{AllowWorkloadDisruption: no}, spec: &spec{AllowPostCopy: yes}, want: `{"allowPostCopy":true,"allowWorkloadDisruption":true}`},
+		"S14/89 postCopy false over the cluster's": {
+			cluster: &config{AllowPostCopy: yes, AllowWorkloadDisruption: yes}, spec: &spec{AllowPostCopy: no}, want: `{"allowPostCopy":false,"allowWorkloadDisruption":false}`,
+		},
+		"disruption alone":                      {spec: &spec{AllowWorkloadDisruption: yes}, want: `{"allowPostCopy":false,"allowWorkloadDisruption":true}`},
+		"cluster's post-copy allows disruption": {cluster: &config{AllowPostCopy: yes}, want: `{"allowPostCopy":true,"allowWorkloadDisruption":true}`},
+		"policy over cluster": {
+			cluster: &config{AllowAutoConverge: no, BandwidthPerMigration: &bandwidth, CompletionTimeoutPerGiB: ptr(int64(7))},
+			spec:    &spec{AllowAutoConverge: yes, CompletionTimeoutPerGiB: ptr(int64(0)), MaxDowntimeMs: ptr(uint64(5))},
+			want:    `{"allowAutoConverge":true,"bandwidthPerMigration":"64Mi","completionTimeoutPerGiB":0,"maxDowntimeMs":5}`,
+		},
+		"policy's bandwidth": {cluster: &config{BandwidthPerMigration: &bandwidth}, spec: &spec{BandwidthPerMigration: &more}, want: `{"bandwidthPerMigration":"1Gi"}`},
+		"experimental options": {
+			spec: &spec{ExperimentalMigrationOptions: &v1.ExperimentalMigrationOptions{StallDetector: &v1.StallDetectorOptions{StallMargin: ptr(int64(7))}}},
+			want: `{"experimental":{"stallDetector":{"stallMargin":7}}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := tc.cluster.DeepCopy()
+			m := byPolicy(tc.spec)
+			r, err := Resolve(m, tc.cluster)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := asJSON(t, r.Options), map[string]any{}
+			if err := json.Unmarshal([]byte(tc.want), &want); err != nil {
+				t.Fatal(err)
+			}
+			for field := range got {
+				if _, asked := want[field]; !asked && !strings.HasPrefix(name, "S4.7") {
+					delete(got, field)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+			if d := cmp.Diff(before, tc.cluster); d != "" {
+				t.Errorf("the cluster's configuration was changed:\n%s", d)
+			}
+		})
+	}
+}
+
+func asJSON(t *testing.T, o any) map[string]any {
+	t.Helper()
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[string]any{}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// The fields by the specification, section 6: what a policy may override.
+var overridable = []string{
+	"allowAutoConverge", "bandwidthPerMigration", "completionTimeoutPerGiB", "maxDowntimeMs", "allowPostCopy", "allowWorkloadDisruption", "experimental",
+}
+
+// specDefaults are those of section 4.7, as far as they are no absence.
+var specDefaults = map[string]any{
+	"nodeDrainTaintKey": "kubevirt.io/drain", "parallelOutboundMigrationsPerNode": 2., "parallelMigrationsPerCluster": 5.,
+	"allowAutoConverge": false, "completionTimeoutPerGiB": 150., "maxDowntimeMs": 900., "progressTimeout": 150.,
+	"utilityVolumesTimeout": 150., "unsafeMigrationOverride": false, "allowPostCopy": false,
+}
+
+// resolveOracle reads sections 4.7 and 6 sentence by sentence, on JSON.
+func resolveOracle(t *testing.T, cluster *v1.MigrationConfiguration, spec *v1alpha1.MigrationPolicySpec) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	merge(out, specDefaults)
+	// "Base: cluster MigrationConfiguration copied field by field."
+	if cluster != nil {
+		merge(out, asJSON(t, cluster))
+	}
+	if spec != nil {
+		p := asJSON(t, spec)
+		_, disrupts := p["allowWorkloadDisruption"]
+		for _, field := range overridable {
+			if v, set := p[field]; set {
+				merge(out, map[string]any{field: v}) // "merged per leaf"
+			}
+		}
+		// "If the policy sets allowPostCopy but not allowWorkloadDisruption, the latter follows the former."
+		if v, set := p["allowPostCopy"]; set && !disrupts {
+			out["allowWorkloadDisruption"] = v
+		}
+	}
+	// "follows allowPostCopy unless set"
+	if _, set := out["allowWorkloadDisruption"]; !set {
+		out["allowWorkloadDisruption"] = out["allowPostCopy"]
+	}
+	return out
+}
+
+func merge(to, from map[string]any) {
+	for k, v := range from {
+		if block, is := v.(map[string]any); is {
+			below, _ := to[k].(map[string]any)
+			if below == nil {
+				below = map[string]any{}
+			}
+			merge(below, block)
+			v = below
+		}
+		to[k] = v
+	}
+}
+
+// fill sets some of the pointers below v to values that every field of the name takes.
+func fill(rng *rand.Rand, v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.Kind() != reflect.Pointer || rng.IntN(2) == 0 || f.Type() == reflect.TypeFor[*v1alpha1.Selectors]() {
+			continue
+		}
+		f.Set(reflect.New(f.Type().Elem()))
+		switch at := f.Interface().(type) {
+		case *bool:
+			*at = rng.IntN(2) == 0
+		case *int64:
+			*at = rng.Int64N(101)
+		case *uint64:
+			*at = 1 + rng.Uint64N(1000)
+		case *uint32:
+			*at = rng.Uint32N(10)
+		case *string:
+			*at = "1"
+		case *v1.MigrationCompression:
+			*at = []v1.MigrationCompression{v1.MigrationCompressionNone, v1.MigrationCompressionZstd}[rng.IntN(2)]
+		case *resource.Quantity:
+			*at = *resource.NewQuantity(rng.Int64N(1000)<<20, resource.BinarySI)
+		default:
+			fill(rng, f.Elem())
+		}
+	}
+}
+
+func TestResolveAgreesWithItsOracle(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for range max(*policyCases/20, 1000) {
+		resolveAgrees(t, rng)
+	}
+}
+
+func resolveAgrees(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	var cluster *v1.MigrationConfiguration
+	var spec *v1alpha1.MigrationPolicySpec
+	if rng.IntN(8) > 0 {
+		cluster = &v1.MigrationConfiguration{}
+		fill(rng, reflect.ValueOf(cluster).Elem())
+	}
+	if rng.IntN(8) > 0 {
+		spec = &v1alpha1.MigrationPolicySpec{}
+		fill(rng, reflect.ValueOf(spec).Elem())
+	}
+	r, err := Resolve(byPolicy(spec), cluster)
+	if err != nil {
+		t.Fatalf("%v; policy %+v", err, spec)
+	}
+	if diff := cmp.Diff(resolveOracle(t, cluster, spec), asJSON(t, r.Options)); diff != "" {
+		t.Fatalf("options (-want +got):\n%s\ncluster %+v\npolicy %+v", diff, asJSON(t, cluster), asJSON(t, spec))
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	for seed := range uint64(4) {
+		f.Add(seed, ^seed)
+	}
+	f.Fuzz(func(t *testing.T, a, b uint64) { resolveAgrees(t, rand.New(rand.NewPCG(a, b))) })
+}
+
+// TestEveryFieldOfAPolicyIsMerged fails when KubeVirt's API gets a field that is not.
+func TestEveryFieldOfAPolicyIsMerged(t *testing.T) {
+	all := map[reflect.Type][]string{
+		reflect.TypeFor[v1alpha1.MigrationPolicySpec]():    append([]string{"selectors"}, overridable...),
+		reflect.TypeFor[v1.ExperimentalMigrationOptions](): {"stallDetector", "compression"},
+		reflect.TypeFor[v1.StallDetectorOptions](): {
+			"stallMargin", "ewmaAlpha", "stallProgressTimeout", "switchoverTimeout", "precopyPossibleFactor", "patienceWindowDecayFactor", "searchLocalMinima", "completionTimeoutFactor",
+		},
+	}
+	for typ, known := range all {
+		for i := range typ.NumField() {
+			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+			if !slices.Contains(known, name) {
+				t.Errorf("%s.%s is not merged", typ.Name(), name)
+			}
+		}
+	}
+}
+
+func TestBudgetGrowsWithTheGuest(t *testing.T) {
+	r, err := Resolve(Match{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := func(s string) *v1.VirtualMachineInstance {
+		q := resource.MustParse(s)
+		vmi := &v1.VirtualMachineInstance{}
+		vmi.Spec.Domain.Memory = &v1.Memory{Guest: &q}
+		return vmi
+	}
+	for memory, want := range map[string]time.Duration{
+		"256Mi": 300*time.Second + 150*time.Second + 5*time.Minute,
+		"4Gi":   5*300*time.Second + 150*time.Second + 5*time.Minute, // 4.29 GB, rounded up
+	} {
+		if got := r.Budget(size(memory)); got != want {
+			t.Errorf("%s: budget %s, want %s", memory, got, want)
+		}
+	}
+	*r.Options.CompletionTimeoutPerGiB = 0
+	if got := r.Budget(size("1Gi")); got != 0 {
+		t.Errorf("budget is %s without a completion timeout, want none", got)
+	}
+}
