@@ -18,6 +18,14 @@ type Limits struct {
 	// Inbound bounds the migrations entering one node. KubeVirt has no such
 	// limit; default 2.
 	Inbound int
+	// Lent bounds the migrations that act and have lent their slots because they
+	// cannot use them for now, see [Admission]; so there are Cluster and Lent
+	// target Pods at most. Default as Cluster, negative means none.
+	Lent int
+	// Bandwidth is what migrations may take from the network of one node, in each
+	// direction, in bytes per second. One without a limit of its own takes all of
+	// it; one alone always may. Zero means no budget.
+	Bandwidth int64
 }
 
 // Timeouts bound the phases. Zero means the default, negative means never.
@@ -115,14 +123,16 @@ func (c Config) limits() Limits {
 	if l.Inbound == 0 {
 		l.Inbound = 2
 	}
-	if c.Cluster == nil {
-		return l
+	if c.Cluster != nil {
+		if n := c.Cluster.ParallelMigrationsPerCluster; n != nil {
+			l.Cluster = int(*n)
+		}
+		if n := c.Cluster.ParallelOutboundMigrationsPerNode; n != nil {
+			l.Outbound = int(*n)
+		}
 	}
-	if n := c.Cluster.ParallelMigrationsPerCluster; n != nil {
-		l.Cluster = int(*n)
-	}
-	if n := c.Cluster.ParallelOutboundMigrationsPerNode; n != nil {
-		l.Outbound = int(*n)
+	if l.Lent == 0 {
+		l.Lent = l.Cluster
 	}
 	return l
 }

@@ -3,176 +3,151 @@
 package migration
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// front is how many places of the queue are told exactly. Those behind are told
-// that they are further back, so that one freed slot rewrites a few conditions
-// and not one per waiting migration. The exact place is always in [Verdict].
-const front = 5
-
-// answer is the part of a verdict that a waiting migration is told. It holds
-// nothing that changes without the migration's own prospects changing.
-type answer struct {
-	limit Limit
-	node  string
-	max   int
-	place int
-}
-
-func (v Verdict) answer() answer {
-	var a answer
-	if v.Position > 0 && v.Position <= front {
-		a.place = v.Position
-	}
-	if len(v.Blockers) > 0 {
-		b := v.Blockers[0]
-		a.limit, a.node, a.max = b.Limit, b.Node, b.Max
-	}
-	return a
-}
-
-// Text explains the verdict to a reader, in words that stay true until the
-// migration is woken again.
-func (v Verdict) Text() string {
-	var parts []string
-	switch a := v.answer(); {
-	case a.limit == LimitCluster:
-		parts = append(parts, fmt.Sprintf("all %d slots of the cluster are taken (%s)", a.max, a.limit))
-	case a.limit == LimitOutbound:
-		parts = append(parts, fmt.Sprintf("all %d slots for leaving node %s are taken (%s)", a.max, a.node, a.limit))
-	case a.limit == LimitInbound:
-		parts = append(parts, fmt.Sprintf("all %d slots for entering node %s are taken (%s)", a.max, a.node, a.limit))
-	default:
-		parts = append(parts, "others are admitted first")
-	}
-	switch place := v.answer().place; {
-	case place > 0:
-		parts = append(parts, fmt.Sprintf("place %d in the queue", place))
-	case v.Position > 0:
-		parts = append(parts, fmt.Sprintf("behind the first %d in the queue", front))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// lockedDispatch hands out every slot that can be handed out and returns the
-// keys of the migrations whose answer changed by anything since the last time.
-func (a *Admission) lockedDispatch(now time.Time) []types.NamespacedName {
-	woken := a.lockedArrivals()
-	order := a.queue.Order(now)
-	left := order[:0]
-	for _, it := range order {
-		c := a.waiting[it.Key]
-		if len(a.slots) >= a.limits.Cluster || a.outbound[c.SourceNode] >= a.limits.Outbound {
-			left = append(left, it)
+// lockedDispatch hands out every slot that can be handed out: to those that can
+// enter their target, to lenders that want theirs back, by lending, and then to
+// the queue. It returns the keys of the migrations that may proceed, except one.
+func (a *Admission) lockedDispatch(except types.NamespacedName) []types.NamespacedName {
+	for {
+		if a.lockedArrivals() {
+			a.lockedTakeBack()
 			continue
 		}
-		a.queue.Take(it.Key)
-		a.lockedUnqueue(it.Key)
-		a.lockedGrant(c)
-		woken = append(woken, it.Key)
-	}
-	for i, it := range left {
-		v := Verdict{Position: i + 1, Blockers: a.lockedBlockers(a.waiting[it.Key])}
-		if told, asked := a.told[it.Key]; asked && told != v.answer() {
-			a.told[it.Key] = v.answer()
-			woken = append(woken, it.Key)
+		if a.lockedTakeBack() || a.lockedLend() {
+			continue
+		}
+		if !a.lockedAdmit() {
+			break
 		}
 	}
-	return woken
-}
-
-// lockedArrivals hands out inbound slots to holders that know their target:
-// higher priority first, then the older one.
-func (a *Admission) lockedArrivals() []types.NamespacedName {
-	var want []*slot
-	for _, s := range a.slots {
-		if !s.inbound && s.claim.TargetNode != "" {
-			want = append(want, s)
-		}
-	}
-	slices.SortFunc(want, func(x, y *slot) int {
-		return cmp.Or(cmp.Compare(y.claim.Priority, x.claim.Priority), older(
-			Item{Key: x.claim.Key, Since: x.claim.Since}, Item{Key: y.claim.Key, Since: y.claim.Since}))
-	})
 	var woken []types.NamespacedName
-	for _, s := range want {
-		if a.inbound[s.claim.TargetNode] < a.limits.Inbound {
-			a.lockedEnter(s)
-			woken = append(woken, s.claim.Key)
+	for _, key := range a.woken {
+		if key != except {
+			woken = append(woken, key)
 		}
 	}
+	a.woken = a.woken[:0]
 	return woken
 }
 
-// lockedVerdict explains the standing of the key.
-func (a *Admission) lockedVerdict(key types.NamespacedName, now time.Time) Verdict {
-	s, held := a.slots[key]
-	if !held {
-		c, waits := a.waiting[key]
-		if !waits {
-			return Verdict{}
+// lockedArrivals hands out the slots at the target nodes at which anything
+// changed. It reports whether a lender could enter, if it had its slots.
+func (a *Admission) lockedArrivals() bool {
+	called := false
+	for _, name := range a.lockedTargets() {
+		if u := a.nodes[name]; u != nil && len(u.arrivals) > 0 {
+			called = a.lockedEnter(u) || called
 		}
-		return a.lockedWaiting(c, a.queue.Position(key, now), a.queue.Len())
+		a.sources = append(a.sources, name) // to be forgotten, if nothing is left
 	}
-	v := Verdict{Asked: true, Held: true, Inbound: s.inbound, Waiting: a.queue.Len()}
-	if node := s.claim.TargetNode; node != "" && !s.inbound {
-		v.Blockers = []Blocker{{
-			Limit: LimitInbound, Node: node, Used: a.inbound[node], Max: a.limits.Inbound,
-			Holders: a.lockedHolders(func(h *slot) bool { return h.inbound && h.claim.TargetNode == node }),
-		}}
-	}
-	return v
+	return called
 }
 
-// lockedWaiting explains why a claim waits at the position.
-func (a *Admission) lockedWaiting(c Claim, position, waiting int) Verdict {
-	v := Verdict{Asked: true, Position: position, Waiting: waiting, Blockers: a.lockedBlockers(c)}
-	for i := range v.Blockers {
-		b := &v.Blockers[i]
-		b.Holders = a.lockedHolders(func(h *slot) bool { return b.Limit == LimitCluster || h.claim.SourceNode == b.Node })
+func (a *Admission) lockedTargets() []string {
+	if len(a.targets) == 0 {
+		return nil
 	}
-	return v
+	names := slices.Clone(a.targets)
+	a.targets = a.targets[:0]
+	return names
 }
 
-// lockedBlockers returns the limits in the way of a waiting claim, without their
-// holders. The node's comes first: it lifts later than the cluster's.
-func (a *Admission) lockedBlockers(c Claim) []Blocker {
-	var out []Blocker
-	if used := a.outbound[c.SourceNode]; used >= a.limits.Outbound {
-		out = append(out, Blocker{Limit: LimitOutbound, Node: c.SourceNode, Used: used, Max: a.limits.Outbound})
+// lockedEnter lets in who may enter the node. It stops at a lender that did not
+// ask for its slots yet, and passes one that did and could not have them.
+func (a *Admission) lockedEnter(u *usage) (called bool) {
+	for i := 0; i < len(u.arrivals) && len(u.in) < a.limits.Inbound; {
+		s := u.arrivals[i]
+		switch {
+		case !a.limits.fits(u.inRate, s.rate):
+			return false
+		case s.state == lends && s.owed:
+			i++
+			continue
+		}
+		a.lockedUnbook(s)
+		called = s.state == lends
+		s.inbound, s.owed = !called, called
+		a.lockedBook(s)
+		if called {
+			return true
+		}
+		a.woken = append(a.woken, s.claim.Key)
 	}
-	if used := len(a.slots); used >= a.limits.Cluster {
-		out = append(out, Blocker{Limit: LimitCluster, Used: used, Max: a.limits.Cluster})
-	}
-	return out
+	return false
 }
 
-func (a *Admission) lockedHolders(match func(*slot) bool) []types.NamespacedName {
-	var keys []types.NamespacedName
-	for key, s := range a.slots {
-		if match(s) {
-			keys = append(keys, key)
+// lockedTakeBack gives lenders that want them their slots back, and reports
+// whether any got them. What one of them waits for is not given to those behind.
+func (a *Admission) lockedTakeBack() bool {
+	if len(a.wanting) == 0 {
+		return false
+	}
+	reserved, got := map[string]*usage{}, false
+	short := 0
+	for _, s := range slices.Clone(a.wanting) {
+		u, r := a.lockedNode(s.claim.SourceNode), reserved[s.claim.SourceNode]
+		if r == nil {
+			r = &usage{}
+			reserved[s.claim.SourceNode] = r
+		}
+		if len(a.holders)+short >= a.limits.Cluster || len(u.out)+r.wants >= a.limits.Outbound ||
+			!a.limits.fits(u.outRate+r.wantRate, s.rate) {
+			short++
+			r.wants++
+			r.wantRate += s.rate
+			continue
+		}
+		a.lockedUnbook(s)
+		s.state = holds
+		a.lockedBook(s)
+		got = true
+		if s.claim.TargetNode == "" {
+			a.woken = append(a.woken, s.claim.Key)
 		}
 	}
-	slices.SortFunc(keys, func(x, y types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
-	})
-	return keys
+	return got
 }
 
-// lockedTell notes what the migration is told, so that it is woken only when
-// that changes. Holders that wait for nothing need no note.
-func (a *Admission) lockedTell(key types.NamespacedName, v Verdict) {
-	if v.Position > 0 {
-		a.told[key] = v.answer()
-		return
+// lockedLend lets one that cannot use its slots lend them, the least urgent
+// first, and reports whether there was one.
+func (a *Admission) lockedLend() bool {
+	last := len(a.idle) - 1
+	if last < 0 || len(a.lenders) >= a.limits.Lent {
+		return false
 	}
-	delete(a.told, key)
+	s := a.idle[last]
+	a.lockedUnbook(s)
+	s.state = lends
+	a.lockedBook(s)
+	return true
+}
+
+// lockedAdmit hands out what is left to the queue, and reports whether anybody
+// got something.
+func (a *Admission) lockedAdmit() bool {
+	a.lockedLanes()
+	got := false
+	for a.limits.Outbound > 0 && len(a.holders)+len(a.wanting) < a.limits.Cluster {
+		n := a.line.next()
+		if n == nil {
+			break
+		}
+		s := a.claims[n.Key]
+		u := a.lockedNode(n.Lane)
+		if !a.limits.fits(u.outRate+u.wantRate, a.limits.rate(s.claim.Bandwidth)) {
+			a.line.holdBack(n)
+			continue
+		}
+		a.line.take(n)
+		s.state = holds
+		a.lockedBook(s)
+		a.lockedLanes()
+		a.woken = append(a.woken, s.claim.Key)
+		got = true
+	}
+	return got
 }

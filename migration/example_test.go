@@ -9,49 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 
 	"github.com/virtloom/virtloom/migration"
 )
-
-// A migration that stands in the queue is told which limit is in its way, and is
-// named when that limit lets it through.
-func ExampleAdmission() {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	a := migration.NewAdmission(migration.Limits{Cluster: 5, Outbound: 1, Inbound: 2}, nil)
-	first := migration.Claim{Key: types.NamespacedName{Namespace: "shop", Name: "web"}, Since: now, SourceNode: "node-1"}
-	second := migration.Claim{Key: types.NamespacedName{Namespace: "shop", Name: "db"}, Since: now, SourceNode: "node-1"}
-
-	v, _ := a.Ask(first, now)
-	fmt.Println("web admitted:", v.Held)
-	v, _ = a.Ask(second, now)
-	fmt.Println("db:", v.Text())
-	fmt.Println("woken:", a.Release(first.Key, now))
-	// Output:
-	// web admitted: true
-	// db: all 1 slots for leaving node node-1 are taken (parallelOutboundMigrationsPerNode), place 1 in the queue
-	// woken: [shop/db]
-}
-
-// The queue alone, without slots: priority first, then turns between namespaces.
-func ExampleQueue() {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	q := migration.NewQueue(migration.QueueOptions{})
-	for i, k := range []types.NamespacedName{{Namespace: "a", Name: "1"}, {Namespace: "a", Name: "2"}, {Namespace: "b", Name: "1"}} {
-		q.Put(migration.Item{Key: k, Since: now.Add(time.Duration(i) * time.Second)})
-	}
-	q.Put(migration.Item{Key: types.NamespacedName{Namespace: "b", Name: "urgent"}, Priority: migration.PriorityCritical, Since: now.Add(time.Minute)})
-	for _, it := range q.Order(now) {
-		fmt.Println(it.Key)
-	}
-	// Output:
-	// b/urgent
-	// a/1
-	// a/2
-	// b/1
-}
 
 // Only the policy evaluator: which MigrationPolicy is in force for a guest, why it and
 // none of the others, and to which options it comes.

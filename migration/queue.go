@@ -3,11 +3,13 @@
 package migration
 
 import (
-	"cmp"
-	"slices"
+	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	utilclock "k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -39,191 +41,322 @@ func PriorityOf(p *v1.MigrationPriority) int {
 	return PriorityUnset
 }
 
-// QueueOptions tune a [Queue].
+// QueueOptions say in which order a [Queue], or an [Admission], serves.
 type QueueOptions struct {
-	// AgeAfter is the time after which a waiting migration counts as of the
-	// next higher priority; after three times AgeAfter every migration counts
-	// as critical, and from then on only fairness and age decide about it.
-	// Zero means 10 minutes, negative turns ageing off.
+	// AgeAfter is the time after which an item counts as of the next higher
+	// level; after three times AgeAfter every item is of the highest. Zero means
+	// 10 minutes, negative turns ageing off.
 	AgeAfter time.Duration
-	// Weights are the shares of namespaces among migrations of one priority;
-	// a namespace that is absent, or has a weight of zero or less, has 1.
+	// Weights are the shares of namespaces among items of one level. A namespace
+	// that is absent, or has no positive weight, has 1; weights beyond 1/1000 and
+	// 1000 count as those.
 	Weights map[string]float64
-	// Unfair turns fairness between namespaces off: among migrations of one
-	// priority, age alone decides.
+	// Unfair turns fairness between namespaces off: among items of one level,
+	// age alone decides, or Order.
 	Unfair bool
+	// Order replaces age within a namespace, say by the size of the guest. It is
+	// negative if a goes before b, positive if after, and leaves it to age and
+	// name if zero. It must be a pure function of the two items. Ageing still
+	// raises levels, but it is up to Order whether an item that newer ones pass
+	// for ever is served: the bound of [Queue] counts those that stand before it.
+	Order func(a, b Item) int
+	// Clock is the clock of a [Queue]. Defaults to the real one. [Admission] is
+	// told the time.
+	Clock utilclock.PassiveClock
 }
 
-// Item is a waiting migration.
+// Item is what waits in a [Queue].
 type Item struct {
-	// Key names the migration; its namespace is the unit of fairness.
+	// Key names the item; its namespace is the unit of fairness.
 	Key types.NamespacedName
-	// Priority is a number of [PriorityOf].
+	// Priority puts it into one of four levels: from 100 on, from 50, from 20, and
+	// below. Numbers of one level count the same.
 	Priority int
-	// Since is when it began to wait.
+	// Since is when it began to wait. Zero means when it is added.
 	Since time.Time
+	// Lane groups items that can be blocked together, say by the node a guest
+	// leaves.
+	Lane string
+	// Size is the caller's, for QueueOptions.Order.
+	Size int64
 }
 
-// Queue orders waiting migrations: by priority, raised by waiting, then by
-// fairness between namespaces, then by age. It is not safe for concurrent use;
-// [Admission] guards its own.
+// ErrClosed means that the queue was closed.
+var ErrClosed = errors.New("migration: the queue is closed")
+
+// Queue is a work queue for any number of workers, of migrations or of anything
+// else that has a name in a namespace. A key is in it once, and no two workers
+// have the same key at a time.
 //
-// Fairness is by rounds: each migration taken costs its namespace one over its
-// weight, and the namespace that has spent least is next. A namespace that joins
-// starts level with the least spent of those that wait, so absence earns
-// nothing.
+// The order is: by level, which is the priority raised by waiting; in a level, by
+// turns between namespaces according to their weights; in a namespace, by age,
+// then name, or by the caller's order. Items of a blocked lane are passed over.
+//
+// Turns are start-time fair queuing. A namespace has an account per level. An
+// item taken costs one over the weight, and the namespace with the lowest account
+// is next; of equal ones, that with the older item. The virtual time of the level
+// is the account with which the last item was taken. A namespace that comes to a
+// level starts at the virtual time, or at its old account if that is higher, and
+// one whose account has fallen behind because its lanes were blocked is charged
+// from the virtual time on. So absence earns nothing, and being blocked no more
+// than one turn. When a level is empty, all accounts are even again.
+//
+// # Bound on waiting
+//
+// After three times AgeAfter an item is of the highest level. From then on, while
+// its lane is open, no more than
+//
+//	k + Σ (1 + ⌊(k+1) · wₘ/w⌋)
+//
+// items are taken before it: k are those that stand before it in its own
+// namespace, of weight w, and the sum is over the other namespaces m, of weight
+// wₘ, that have items in the highest level meanwhile. With equal weights, and
+// nothing older in the namespace, that is two per other namespace, however many
+// wait in those and whatever their priority.
+//
+// # Cost
+//
+// Adding, removing and getting an item takes O(log n) time, and no allocation
+// once there were as many items before; blocking a lane O(m · log n) for m
+// namespaces in it; a position O(m + log n) for m namespaces in the level.
 type Queue struct {
-	opts  QueueOptions
-	items map[types.NamespacedName]Item
-	// count is the number of items per namespace, spent what each has taken.
-	count map[string]int
-	spent map[string]float64
+	clock utilclock.PassiveClock
+	// ready holds a token while there may be something to get; who takes the
+	// token and leaves something puts it back.
+	ready chan struct{}
+	done  chan struct{}
+
+	mu sync.Mutex
+	// Guarded by mu.
+	line   *line
+	jobs   map[types.NamespacedName]*job
+	spare  []*job
+	closed bool
+}
+
+// job is a key that waits, or is worked on, or both.
+type job struct {
+	node
+	// worked says that a worker has it; again, that it was added meanwhile.
+	worked, again bool
 }
 
 // NewQueue returns an empty queue.
 func NewQueue(o QueueOptions) *Queue {
-	if o.AgeAfter == 0 {
-		o.AgeAfter = 10 * time.Minute
+	if o.Clock == nil {
+		o.Clock = utilclock.RealClock{}
 	}
-	return &Queue{opts: o, items: map[types.NamespacedName]Item{}, count: map[string]int{}, spent: map[string]float64{}}
+	return &Queue{
+		clock: o.Clock, line: newLine(o), jobs: map[types.NamespacedName]*job{},
+		ready: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 }
 
-// Put adds the item, or changes the priority of the one that waits under the
-// same key; its waiting time is kept.
-func (q *Queue) Put(it Item) {
-	if have, found := q.items[it.Key]; found {
-		have.Priority = it.Priority
-		q.items[it.Key] = have
+// Add puts the item into the queue. If its key waits already, priority, lane and
+// size become those of the item, up or down, and its waiting time is kept. If the
+// key is worked on, the item joins when that is done. After Close, Add does
+// nothing.
+func (q *Queue) Add(it Item) {
+	now := q.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
 		return
 	}
-	ns := it.Key.Namespace
-	if q.count[ns] == 0 {
-		q.spent[ns] = max(q.spent[ns], q.floor())
+	if it.Since.IsZero() {
+		it.Since = now
 	}
-	q.items[it.Key] = it
-	q.count[ns]++
+	// Times that carry a monotonic reading would not compare with those that do
+	// not.
+	it.Since = it.Since.Round(0)
+	q.line.age(now)
+	j := q.jobs[it.Key]
+	switch {
+	case j == nil:
+		j = q.job()
+		q.jobs[it.Key], j.Item = j, it
+		q.line.add(&j.node, now)
+	case j.worked:
+		if j.again {
+			it.Since = j.Since
+		}
+		j.Item, j.again = it, true
+		return
+	default:
+		q.line.change(&j.node, it, now)
+	}
+	q.signal()
 }
 
-// floor returns what the least spent waiting namespace has spent.
-func (q *Queue) floor() float64 {
-	least, first := 0.0, true
-	for ns := range q.count {
-		if s := q.spent[ns]; first || s < least {
-			least, first = s, false
+// Get takes the next item of a lane that is not blocked. It waits until there is
+// one, and returns the context's error when that ends, or [ErrClosed]. The key is
+// worked on until Done.
+func (q *Queue) Get(ctx context.Context) (Item, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return Item{}, err
+		}
+		it, found, err := q.tryGet()
+		if found || err != nil {
+			return it, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-q.ready:
+		case <-q.done:
 		}
 	}
-	return least
 }
 
-// Remove forgets the item and reports whether it was there.
+func (q *Queue) tryGet() (Item, bool, error) {
+	now := q.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return Item{}, false, ErrClosed
+	}
+	q.line.age(now)
+	n := q.line.next()
+	if n == nil {
+		return Item{}, false, nil
+	}
+	q.line.take(n)
+	j := q.jobs[n.Key]
+	j.worked = true
+	q.signal()
+	return j.Item, true, nil
+}
+
+// signal wakes a worker if there is something to get.
+func (q *Queue) signal() {
+	if q.line.next() == nil {
+		return
+	}
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Done says that the work on the key is finished. If the key was added
+// meanwhile, it joins the queue now. For a key nobody works on it does nothing.
+func (q *Queue) Done(key types.NamespacedName) {
+	now := q.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j := q.jobs[key]
+	if j == nil || !j.worked {
+		return
+	}
+	j.worked = false
+	if !j.again || q.closed {
+		q.drop(j)
+		return
+	}
+	j.again = false
+	q.line.age(now)
+	q.line.add(&j.node, now)
+	q.signal()
+}
+
+// Remove takes the key out of the queue, whether it waits or is to join after
+// Done, and reports whether it was there. Work on it goes on.
 func (q *Queue) Remove(key types.NamespacedName) bool {
-	if _, found := q.items[key]; !found {
+	now := q.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j := q.jobs[key]
+	switch {
+	case j == nil:
 		return false
+	case j.worked:
+		was := j.again
+		j.again = false
+		return was
 	}
-	delete(q.items, key)
-	if q.count[key.Namespace]--; q.count[key.Namespace] == 0 {
-		delete(q.count, key.Namespace)
-	}
-	if len(q.items) == 0 {
-		clear(q.spent)
-	}
+	q.line.age(now)
+	q.line.remove(&j.node)
+	q.drop(j)
 	return true
 }
 
-// Take removes the item and charges its namespace for it.
-func (q *Queue) Take(key types.NamespacedName) bool {
-	if _, found := q.items[key]; !found {
-		return false
-	}
-	q.spent[key.Namespace] += q.price(key.Namespace)
-	return q.Remove(key)
+// Len returns the number of waiting items, those of blocked lanes included.
+func (q *Queue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.line.n
 }
 
-// Len returns the number of waiting items.
-func (q *Queue) Len() int { return len(q.items) }
-
-// Contains reports whether the key waits.
+// Contains reports whether the key waits. One that joins after Done does not
+// wait yet.
 func (q *Queue) Contains(key types.NamespacedName) bool {
-	_, found := q.items[key]
-	return found
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j := q.jobs[key]
+	return j != nil && !j.worked
 }
 
-// Position returns the place of the key, from 1, in the order at the time now;
-// 0 when it does not wait.
-func (q *Queue) Position(key types.NamespacedName, now time.Time) int {
-	return 1 + slices.IndexFunc(q.Order(now), func(it Item) bool { return it.Key == key })
+// Position returns the place of the key, from 1, in the order as it is now, as if
+// no lane were blocked; 0 when it does not wait.
+func (q *Queue) Position(key types.NamespacedName) int {
+	now := q.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j := q.jobs[key]
+	if j == nil || j.worked {
+		return 0
+	}
+	q.line.age(now)
+	return q.line.position(&j.node)
 }
 
-func (q *Queue) price(ns string) float64 {
-	if w := q.opts.Weights[ns]; w > 0 {
-		return 1 / w
-	}
-	return 1
+// Snapshot returns all waiting items in the order as it is now, as if no lane
+// were blocked, the next one first.
+func (q *Queue) Snapshot() []Item {
+	now := q.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.line.age(now)
+	return q.line.order()
 }
 
-// levels are the priorities in ascending order; ageing climbs them.
-var levels = [...]int{PriorityUnset, PriorityMaintenance, PriorityUser, PriorityCritical}
+// Block keeps the items of the lane from being handed out; they keep their places
+// and grow older. A lane need not have items.
+func (q *Queue) Block(lane string) { q.block(lane, true) }
 
-// level returns the item's level after ageing, an index into levels.
-func (q *Queue) level(it Item, now time.Time) int {
-	l := 0
-	for l+1 < len(levels) && it.Priority >= levels[l+1] {
-		l++
-	}
-	if q.opts.AgeAfter > 0 && now.After(it.Since) {
-		l += int(min(int64(now.Sub(it.Since)/q.opts.AgeAfter), int64(len(levels))))
-	}
-	return min(l, len(levels)-1)
+// Unblock ends Block.
+func (q *Queue) Unblock(lane string) { q.block(lane, false) }
+
+func (q *Queue) block(lane string, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.line.block(lane, closed)
+	q.signal()
 }
 
-// Order returns all waiting items, the next one first. It costs O(n log n).
-func (q *Queue) Order(now time.Time) []Item {
-	var byLevel [len(levels)][]Item
-	for _, it := range q.items {
-		l := q.level(it, now)
-		byLevel[l] = append(byLevel[l], it)
+// Close ends all present and future calls of Get with [ErrClosed]. It waits for
+// nobody.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.closed = true
+		close(q.done)
 	}
-	spent := make(map[string]float64, len(q.count))
-	for ns := range q.count {
-		spent[ns] = q.spent[ns]
-	}
-	out := make([]Item, 0, len(q.items))
-	for l := len(levels) - 1; l >= 0; l-- {
-		slices.SortFunc(byLevel[l], older)
-		if q.opts.Unfair {
-			out = append(out, byLevel[l]...)
-			continue
-		}
-		out = q.interleave(out, byLevel[l], spent)
-	}
-	return out
 }
 
-// older orders by age, then by name, so that the order is total.
-func older(a, b Item) int {
-	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name))
+func (q *Queue) job() *job {
+	last := len(q.spare) - 1
+	if last < 0 {
+		return &job{}
+	}
+	j := q.spare[last]
+	q.spare = q.spare[:last]
+	return j
 }
 
-// interleave appends items, which are in order of age, to out by rounds of
-// their namespaces, and adds to spent what each round costs.
-func (q *Queue) interleave(out, items []Item, spent map[string]float64) []Item {
-	byNS := map[string][]Item{}
-	for _, it := range items {
-		byNS[it.Key.Namespace] = append(byNS[it.Key.Namespace], it)
-	}
-	turn := turns{}
-	for ns, list := range byNS {
-		turn.push(namespaceTurn{spent: spent[ns], items: list})
-	}
-	for len(turn) > 0 {
-		t := turn.pop()
-		it := t.items[0]
-		out = append(out, it)
-		t.spent += q.price(it.Key.Namespace)
-		spent[it.Key.Namespace] = t.spent
-		if t.items = t.items[1:]; len(t.items) > 0 {
-			turn.push(t)
-		}
-	}
-	return out
+func (q *Queue) drop(j *job) {
+	delete(q.jobs, j.Key)
+	*j = job{}
+	q.spare = spare(q.spare, j)
 }

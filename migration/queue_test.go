@@ -4,13 +4,12 @@ package migration
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func key(ns, name string) types.NamespacedName {
@@ -25,9 +24,34 @@ func names(items []Item) []string {
 	return out
 }
 
+// at is a moment so many seconds after the start.
+func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+
+// newQueue returns a queue of which it is always the start.
+func newQueue(o QueueOptions) *Queue {
+	o.Clock = clocktesting.NewFakePassiveClock(start)
+	return NewQueue(o)
+}
+
+// take gets the next item without waiting for one.
+func take(t *testing.T, q *Queue) Item {
+	t.Helper()
+	it, found, err := q.tryGet()
+	if !found || err != nil {
+		t.Fatalf("nothing to get: %v", err)
+	}
+	return it
+}
+
+func mustOrder(t *testing.T, q *Queue, want ...string) {
+	t.Helper()
+	if d := cmp.Diff(want, names(q.Snapshot())); d != "" {
+		t.Errorf("order (-want +got):\n%s", d)
+	}
+}
+
 func TestQueueOrdersByPriorityThenFairnessThenAge(t *testing.T) {
-	q := NewQueue(QueueOptions{})
-	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	q := newQueue(QueueOptions{})
 	for _, it := range []Item{
 		{Key: key("a", "unset"), Since: at(0)},
 		{Key: key("a", "user-1"), Priority: PriorityUser, Since: at(1)},
@@ -37,76 +61,85 @@ func TestQueueOrdersByPriorityThenFairnessThenAge(t *testing.T) {
 		{Key: key("b", "maintenance"), Priority: PriorityMaintenance, Since: at(5)},
 		{Key: key("c", "critical"), Priority: PriorityCritical, Since: at(6)},
 	} {
-		q.Put(it)
+		q.Add(it)
 	}
-	want := []string{"c/critical", "a/user-1", "b/user-1", "a/user-2", "a/user-3", "b/maintenance", "a/unset"}
-	if d := cmp.Diff(want, names(q.Order(at(10)))); d != "" {
-		t.Errorf("order (-want +got):\n%s", d)
-	}
-	if p := q.Position(key("b", "maintenance"), at(10)); p != 6 {
+	mustOrder(t, q, "c/critical", "a/user-1", "b/user-1", "a/user-2", "a/user-3", "b/maintenance", "a/unset")
+	if p := q.Position(key("b", "maintenance")); p != 6 {
 		t.Errorf("position is %d, want 6", p)
 	}
-	if p := q.Position(key("b", "nobody"), at(10)); p != 0 {
+	if p := q.Position(key("b", "nobody")); p != 0 {
 		t.Errorf("position of a stranger is %d, want 0", p)
 	}
 }
 
-func TestQueueWithoutFairnessIsByAge(t *testing.T) {
-	q := NewQueue(QueueOptions{Unfair: true})
-	for i, k := range []types.NamespacedName{key("a", "1"), key("a", "2"), key("b", "1")} {
-		q.Put(Item{Key: k, Since: start.Add(time.Duration(i) * time.Second)})
-	}
-	if d := cmp.Diff([]string{"a/1", "a/2", "b/1"}, names(q.Order(start))); d != "" {
-		t.Errorf("order (-want +got):\n%s", d)
-	}
+func TestS14Order(t *testing.T) {
+	t.Run("S14/65 five of each priority are served by priority", func(t *testing.T) {
+		q := newQueue(QueueOptions{})
+		for i := range 5 {
+			for _, p := range []int{PriorityUnset, PriorityMaintenance, PriorityUser, PriorityCritical} {
+				q.Add(Item{Key: key("a", fmt.Sprintf("%d-%d", p, i)), Priority: p, Since: at(i)})
+			}
+		}
+		for _, p := range []int{PriorityCritical, PriorityUser, PriorityMaintenance, PriorityUnset} {
+			for i := range 5 {
+				if it := take(t, q); it.Key != key("a", fmt.Sprintf("%d-%d", p, i)) {
+					t.Errorf("got %s, want number %d of priority %d", it.Key, i, p)
+				}
+			}
+		}
+	})
 }
 
-func TestAgeingBoundsWaiting(t *testing.T) {
-	q := NewQueue(QueueOptions{AgeAfter: time.Minute})
-	q.Put(Item{Key: key("a", "old"), Since: start})
-	for age, want := range map[time.Duration]int{0: 4, time.Minute: 3, 2 * time.Minute: 2, 3 * time.Minute: 1, time.Hour: 1} {
-		now := start.Add(age)
+func TestQueueWithoutFairnessIsByAge(t *testing.T) {
+	q := newQueue(QueueOptions{Unfair: true})
+	for i, k := range []types.NamespacedName{key("a", "1"), key("a", "2"), key("b", "1")} {
+		q.Add(Item{Key: k, Since: at(i)})
+	}
+	mustOrder(t, q, "a/1", "a/2", "b/1")
+}
+
+func TestAgeingRaises(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(start)
+	q := NewQueue(QueueOptions{AgeAfter: time.Minute, Clock: clock})
+	q.Add(Item{Key: key("a", "old"), Since: start})
+	for minutes, want := range []int{4, 3, 2, 1, 1} {
+		now := start.Add(time.Duration(minutes) * time.Minute)
+		clock.SetTime(now)
 		for name, p := range map[string]int{"critical": PriorityCritical, "user": PriorityUser, "maintenance": PriorityMaintenance} {
 			q.Remove(key("a", name))
-			// The newcomers are of the same namespace, where only age tells
-			// migrations of one level apart.
-			q.Put(Item{Key: key("a", name), Priority: p, Since: now.Add(time.Second)})
+			// The newcomers are of the same namespace, where only age tells those
+			// of one level apart.
+			q.Add(Item{Key: key("a", name), Priority: p, Since: now.Add(time.Second)})
 		}
-		if got := q.Position(key("a", "old"), now); got != want {
-			t.Errorf("after %s: position %d, want %d", age, got, want)
+		if got := q.Position(key("a", "old")); got != want {
+			t.Errorf("after %d minutes: position %d, want %d", minutes, got, want)
 		}
 	}
 }
 
 func TestPriorityChangesInPlace(t *testing.T) {
-	q := NewQueue(QueueOptions{})
-	q.Put(Item{Key: key("a", "1"), Since: start})
-	q.Put(Item{Key: key("a", "2"), Since: start.Add(time.Second)})
-	q.Put(Item{Key: key("a", "2"), Priority: PriorityCritical, Since: start.Add(time.Hour)})
-	if d := cmp.Diff([]string{"a/2", "a/1"}, names(q.Order(start))); d != "" {
-		t.Errorf("order (-want +got):\n%s", d)
-	}
-	if got := q.Order(start)[0].Since; !got.Equal(start.Add(time.Second)) {
+	q := newQueue(QueueOptions{})
+	q.Add(Item{Key: key("a", "1"), Since: at(0)})
+	q.Add(Item{Key: key("a", "2"), Since: at(1)})
+	q.Add(Item{Key: key("a", "2"), Priority: PriorityCritical, Since: at(3600)})
+	mustOrder(t, q, "a/2", "a/1")
+	if got := q.Snapshot()[0].Since; !got.Equal(at(1)) {
 		t.Errorf("waiting since %s, want the first time kept", got)
 	}
-	q.Put(Item{Key: key("a", "2")})
-	if d := cmp.Diff([]string{"a/1", "a/2"}, names(q.Order(start))); d != "" {
-		t.Errorf("order after lowering (-want +got):\n%s", d)
-	}
+	q.Add(Item{Key: key("a", "2")})
+	mustOrder(t, q, "a/1", "a/2")
 }
 
 func TestNamespacesShareByWeight(t *testing.T) {
-	q := NewQueue(QueueOptions{Weights: map[string]float64{"heavy": 3}})
+	q := newQueue(QueueOptions{Weights: map[string]float64{"heavy": 3}})
 	for i := range 40 {
 		for _, ns := range []string{"heavy", "light"} {
-			q.Put(Item{Key: key(ns, fmt.Sprintf("m%02d", i)), Since: start})
+			q.Add(Item{Key: key(ns, fmt.Sprintf("m%02d", i)), Since: start})
 		}
 	}
 	taken := map[string]int{}
 	for range 40 {
-		next := q.Order(start)[0].Key
-		taken[next.Namespace]++
-		q.Take(next)
+		taken[take(t, q).Key.Namespace]++
 	}
 	if taken["heavy"] != 30 || taken["light"] != 10 {
 		t.Errorf("taken are %v, want 30 and 10", taken)
@@ -114,48 +147,71 @@ func TestNamespacesShareByWeight(t *testing.T) {
 }
 
 func TestAbsenceEarnsNothing(t *testing.T) {
-	q := NewQueue(QueueOptions{})
+	q := newQueue(QueueOptions{})
 	for i := range 20 {
-		q.Put(Item{Key: key("busy", fmt.Sprintf("m%02d", i)), Since: start})
+		q.Add(Item{Key: key("busy", fmt.Sprintf("m%02d", i)), Since: start})
 	}
 	for range 10 {
-		q.Take(q.Order(start)[0].Key)
+		take(t, q)
 	}
 	for i := range 10 {
-		q.Put(Item{Key: key("late", fmt.Sprintf("m%02d", i)), Since: start.Add(time.Hour)})
+		q.Add(Item{Key: key("late", fmt.Sprintf("m%02d", i)), Since: at(3600)})
 	}
-	first := names(q.Order(start))[:4]
-	if d := cmp.Diff([]string{"busy/m10", "late/m00", "busy/m11", "late/m01"}, first); d != "" {
+	want := []string{"late/m00", "busy/m10", "late/m01", "busy/m11"}
+	if d := cmp.Diff(want, names(q.Snapshot())[:4]); d != "" {
 		t.Errorf("order (-want +got):\n%s", d)
 	}
 }
 
-// TestOrderIsTheOrderOfTaking compares the predicted order with taking one by
-// one, which is what a place in the queue promises.
-func TestOrderIsTheOrderOfTaking(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		q := NewQueue(QueueOptions{Weights: map[string]float64{"n0": 2}})
-		for i := range 1 + rng.IntN(30) {
-			q.Put(Item{
-				Key:      key(fmt.Sprintf("n%d", rng.IntN(4)), fmt.Sprintf("m%d", i)),
-				Priority: levels[rng.IntN(len(levels))], Since: start.Add(time.Duration(rng.IntN(3000)) * time.Second),
-			})
+func TestBlockedLanesArePassedAndEarnOneTurn(t *testing.T) {
+	q := newQueue(QueueOptions{})
+	for i := range 20 {
+		q.Add(Item{Key: key("free", fmt.Sprintf("m%02d", i)), Since: at(i), Lane: "n2"})
+		q.Add(Item{Key: key("shut", fmt.Sprintf("m%02d", i)), Since: at(100 + i), Lane: "n1"})
+	}
+	q.Block("n1")
+	for range 10 {
+		if it := take(t, q); it.Lane != "n2" {
+			t.Fatalf("got %+v from a blocked lane", it)
 		}
-		now := start.Add(time.Hour)
-		predicted := names(q.Order(now))
-		var taken []string
-		for q.Len() > 0 {
-			next := q.Order(now)[0]
-			taken = append(taken, next.Key.String())
-			q.Take(next.Key)
-		}
-		if d := cmp.Diff(predicted, taken); d != "" {
-			t.Fatalf("taken in another order than predicted (-predicted +taken):\n%s", d)
-		}
-		slices.Sort(taken)
-		if len(slices.Compact(taken)) != len(predicted) {
-			t.Fatal("an item was taken twice")
-		}
+	}
+	q.Unblock("n1")
+	var got []string
+	for range 4 {
+		got = append(got, take(t, q).Key.Namespace)
+	}
+	if d := cmp.Diff([]string{"shut", "free", "shut", "free"}, got); d != "" {
+		t.Errorf("turns (-want +got):\n%s", d)
+	}
+}
+
+func TestCallersOrderReplacesAge(t *testing.T) {
+	q := newQueue(QueueOptions{Order: smallest})
+	for i, size := range []int64{30, 10, 20} {
+		q.Add(Item{Key: key("a", fmt.Sprint(size)), Since: at(i), Size: size})
+	}
+	q.Add(Item{Key: key("b", "99"), Since: at(9), Size: 99})
+	q.Add(Item{Key: key("a", "1000"), Since: at(10), Size: 1000, Priority: PriorityUser})
+	mustOrder(t, q, "a/1000", "a/10", "b/99", "a/20", "a/30")
+}
+
+// TestAccountsAreForgotten lets very many namespaces pass by one that waits in a
+// blocked lane, so that its level is never empty.
+func TestAccountsAreForgotten(t *testing.T) {
+	q := newQueue(QueueOptions{})
+	q.Add(Item{Key: key("stays", "m"), Lane: "shut"})
+	q.Block("shut")
+	for i := range 20_000 {
+		k := key(fmt.Sprintf("n%d", i), "m")
+		q.Add(Item{Key: k, Lane: fmt.Sprintf("l%d", i)})
+		take(t, q)
+		q.Done(k)
+	}
+	kept := 0
+	for i := range q.line.levels {
+		kept += len(q.line.levels[i].accounts)
+	}
+	if most := 2*maxIdleAccounts + 2; kept > most || len(q.line.lanes) > most || len(q.jobs) != 1 {
+		t.Errorf("kept are %d accounts, %d lanes, %d jobs", kept, len(q.line.lanes), len(q.jobs))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -119,19 +120,39 @@ func (s Snapshot) Claim() (Claim, bool) {
 	c := Claim{
 		Key:      types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
 		Priority: PriorityOf(m.Spec.Priority), Since: m.CreationTimestamp.Time,
-		SourceNode: s.VMI.Status.NodeName,
+		SourceNode: s.VMI.Status.NodeName, Bandwidth: s.bandwidth(), Size: memory(s.VMI),
 	}
 	if s.TargetPod != nil {
 		c.Acting, c.TargetNode = true, s.TargetPod.Spec.NodeName
+		_, c.Stuck = unschedulable(s.TargetPod)
 	}
 	if ms := s.State(); ms != nil {
-		c.Acting, c.Arriving, c.SourceNode, c.TargetNode = true, true, ms.SourceNode, ms.TargetNode
+		c.Acting, c.Arriving, c.Stuck, c.SourceNode, c.TargetNode = true, true, false, ms.SourceNode, ms.TargetNode
 		return c, !ms.Completed
 	}
 	if c.Acting {
 		return c, true
 	}
 	return c, s.mayStart()
+}
+
+// bandwidth returns what the migration may send at most, in bytes per second: as
+// handed over, else as resolved, else as the cluster's configuration has it, which a
+// policy may change; zero when nothing limits it.
+func (s Snapshot) bandwidth() int64 {
+	var limit *resource.Quantity
+	switch ms := s.State(); {
+	case ms != nil && ms.VMIMConfigurationOptions != nil:
+		limit = ms.VMIMConfigurationOptions.BandwidthPerMigration
+	case s.Resolution.Options != nil:
+		limit = s.Resolution.Options.BandwidthPerMigration
+	case s.Config.Cluster != nil:
+		limit = s.Config.Cluster.BandwidthPerMigration
+	}
+	if limit == nil {
+		return 0
+	}
+	return limit.Value()
 }
 
 // mayStart reports whether only capacity is missing for the migration to start.

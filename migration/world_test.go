@@ -96,7 +96,7 @@ func (w *world) newPod(name, node string, job types.UID) *corev1.Pod {
 
 // restart forgets all that is only in memory.
 func (w *world) restart() {
-	w.admission = NewAdmission(w.config.Limits, nil)
+	w.admission = NewAdmission(w.config.Limits, QueueOptions{})
 	w.failures = nil
 }
 

@@ -23,9 +23,9 @@ func Example() {
 			LauncherImage: "quay.io/kubevirt/virt-launcher:v1.9.0",
 			Recorder:      mgr.GetEventRecorder("migration"),
 			Config:        migration.Config{Limits: limits, Timeouts: migration.Timeouts{Prepare: 2 * time.Minute}},
-			Admission: migration.NewAdmission(limits, migration.NewQueue(migration.QueueOptions{
+			Admission: migration.NewAdmission(limits, migration.QueueOptions{
 				AgeAfter: 5 * time.Minute, Weights: map[string]float64{"production": 3},
-			})),
+			}),
 		}
 		if err := r.SetupWithManager(ctx, mgr); err != nil {
 			return err

@@ -151,7 +151,7 @@ func (r *Reconciler) complete() error {
 		r.Workers = DefaultWorkers
 	}
 	if r.Admission == nil {
-		r.Admission = migration.NewAdmission(r.Config.WithDefaults().Limits, nil)
+		r.Admission = migration.NewAdmission(r.Config.WithDefaults().Limits, migration.QueueOptions{})
 	}
 	return errors.Join(missing...)
 }

@@ -197,7 +197,7 @@ func limits(t *testing.T, c *cluster) {
 	c.waitPhase(t, ms[2], v1.MigrationPreparingTarget)
 	for _, m := range ms[:2] {
 		c.waitFor(t, "the queue to be explained", m, func() bool { return reasonOf(m) == migration.ReasonWaitingForSlot })
-		if text := migration.Condition(m.Status, migration.ConditionWaiting).Message; !strings.Contains(text, "leaving node sim-0") || !strings.Contains(text, "in the queue") {
+		if text := migration.Condition(m.Status, migration.ConditionWaiting).Message; !strings.Contains(text, "2 leaving node sim-0") {
 			t.Errorf("message is %q", text)
 		}
 		if n := len(c.pods(t, guests[m.Name])); n != 1 {

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+// block closes the lane, or opens it.
+func (l *line) block(name string, closed bool) {
+	ln := l.lanes[name]
+	if ln == nil {
+		if !closed {
+			return
+		}
+		ln = l.lane(name)
+	}
+	if ln.blocked == closed && !ln.held {
+		return
+	}
+	ln.blocked = closed
+	l.hold(ln, false)
+	l.refreshLane(ln)
+	l.dropLane(ln)
+}
+
+// holdBack closes the lane of the node until anything changes in it, or for a
+// namespace in it.
+func (l *line) holdBack(n *node) {
+	l.hold(n.spot.lane, true)
+	l.refreshLane(n.spot.lane)
+}
+
+// stir says that something in the lane has changed.
+func (l *line) stir(ln *lane) {
+	if ln.held {
+		l.hold(ln, false)
+		l.refreshLane(ln)
+	}
+}
+
+func (l *line) hold(ln *lane, held bool) {
+	switch {
+	case held && !ln.held:
+		l.held++
+	case !held && ln.held:
+		l.held--
+	}
+	ln.held = held
+}
+
+func (l *line) refreshLane(ln *lane) {
+	for _, s := range ln.spots {
+		l.refresh(s)
+	}
+}
+
+// refresh puts the spot, and its namespace, where they belong.
+func (l *line) refresh(s *spot) {
+	a := s.account
+	if s.items.n > 0 && !s.lane.closed() {
+		a.open.fix(s)
+	} else {
+		a.open.remove(s)
+	}
+	if a.open.len() > 0 {
+		s.level.open.fix(a)
+	} else {
+		s.level.open.remove(a)
+	}
+}
+
+// maxSpare is how many unused parts are kept for the next comer.
+const maxSpare = 1024
+
+func (l *line) lane(name string) *lane {
+	ln := l.lanes[name]
+	if ln != nil {
+		return ln
+	}
+	if last := len(l.freeLanes) - 1; last >= 0 {
+		ln, l.freeLanes = l.freeLanes[last], l.freeLanes[:last]
+	} else {
+		ln = &lane{}
+	}
+	ln.name = name
+	l.lanes[name] = ln
+	return ln
+}
+
+func (l *line) dropLane(ln *lane) {
+	if len(ln.spots) > 0 || ln.blocked {
+		return
+	}
+	delete(l.lanes, ln.name)
+	l.hold(ln, false)
+	l.freeLanes = spare(l.freeLanes, ln)
+}
+
+// spot returns the account's spot in the lane.
+func (l *line) spot(lv *level, a *account, name string) *spot {
+	ln := l.lane(name)
+	s := a.spots[ln]
+	if s != nil {
+		return s
+	}
+	if last := len(l.freeSpots) - 1; last >= 0 {
+		s, l.freeSpots = l.freeSpots[last], l.freeSpots[:last]
+	} else {
+		s = &spot{}
+	}
+	s.lane, s.account, s.level, s.place = ln, a, lv, len(ln.spots)
+	ln.spots = append(ln.spots, s)
+	a.spots[ln] = s
+	return s
+}
+
+// dropSpot drops an empty spot. An account keeps its last one: who comes one at
+// a time comes to the same lane as a rule.
+func (l *line) dropSpot(s *spot) {
+	ln := s.lane
+	last := len(ln.spots) - 1
+	ln.spots[s.place] = ln.spots[last]
+	ln.spots[s.place].place = s.place
+	ln.spots[last] = nil
+	ln.spots = ln.spots[:last]
+	delete(s.account.spots, ln)
+	s.lane, s.account, s.level = nil, nil, nil
+	l.freeSpots = spare(l.freeSpots, s)
+	l.dropLane(ln)
+}
+
+// forget drops an account without items.
+func (l *line) forget(lv *level, a *account) {
+	for _, s := range a.spots {
+		l.dropSpot(s)
+	}
+	delete(lv.accounts, a.namespace)
+	l.spare = spare(l.spare, a)
+}
+
+func spare[T any](list []T, e T) []T {
+	if len(list) >= maxSpare {
+		return list
+	}
+	return append(list, e)
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"slices"
+	"sort"
+)
+
+// chunkSize is how many nodes of a list lie side by side.
+const chunkSize = 256
+
+// ranked is a sorted list of nodes in chunks. Finding a place takes O(log n)
+// comparisons, inserting and removing moves no more than one chunk, and ranks
+// are counted chunk by chunk. What comes last and goes first, which is the rule
+// in a queue, takes two comparisons.
+type ranked struct {
+	chunks [][]*node
+	n      int
+}
+
+func (l *ranked) first() *node {
+	if l.n == 0 {
+		return nil
+	}
+	return l.chunks[0][0]
+}
+
+// find returns the chunk and the place in it at which the node is, or would be.
+func (l *ranked) find(n *node, less func(a, b *node) bool) (int, int) {
+	last := len(l.chunks) - 1
+	c := 0
+	if last > 0 {
+		c = sort.Search(last, func(i int) bool { return !less(l.chunks[i][len(l.chunks[i])-1], n) })
+	}
+	chunk := l.chunks[c]
+	lo, hi := 0, len(chunk)
+	if hi > 0 && less(chunk[hi-1], n) {
+		return c, hi
+	}
+	if hi > 0 && !less(chunk[0], n) {
+		return c, 0
+	}
+	for lo < hi {
+		if mid := int(uint(lo+hi) >> 1); less(chunk[mid], n) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return c, lo
+}
+
+func (l *ranked) insert(n *node, less func(a, b *node) bool) {
+	l.n++
+	if len(l.chunks) == 0 {
+		l.chunks = append(l.chunks, append(make([]*node, 0, 4), n))
+		return
+	}
+	c, at := l.find(n, less)
+	l.chunks[c] = slices.Insert(l.chunks[c], at, n)
+	if full := l.chunks[c]; len(full) == chunkSize {
+		half := append(make([]*node, 0, chunkSize), full[chunkSize/2:]...)
+		clear(full[chunkSize/2:])
+		l.chunks[c] = full[:chunkSize/2]
+		l.chunks = slices.Insert(l.chunks, c+1, half)
+	}
+}
+
+// remove takes out a node that is in the list.
+func (l *ranked) remove(n *node, less func(a, b *node) bool) {
+	c, at := l.find(n, less)
+	l.n--
+	chunk := slices.Delete(l.chunks[c], at, at+1)
+	l.chunks[c] = chunk
+	switch {
+	case len(chunk) == 0 && len(l.chunks) > 1:
+		l.chunks = slices.Delete(l.chunks, c, c+1)
+	case len(chunk) < chunkSize/4 && c+1 < len(l.chunks) && len(chunk)+len(l.chunks[c+1]) < chunkSize*3/4:
+		l.chunks[c] = append(chunk, l.chunks[c+1]...)
+		l.chunks = slices.Delete(l.chunks, c+1, c+2)
+	}
+}
+
+// rank returns how many nodes are before the one, which is in the list.
+func (l *ranked) rank(n *node, less func(a, b *node) bool) int {
+	c, at := l.find(n, less)
+	for _, chunk := range l.chunks[:c] {
+		at += len(chunk)
+	}
+	return at
+}
+
+// at returns the node of the rank, from 0.
+func (l *ranked) at(rank int) *node {
+	for _, chunk := range l.chunks {
+		if rank < len(chunk) {
+			return chunk[rank]
+		}
+		rank -= len(chunk)
+	}
+	return nil
+}
