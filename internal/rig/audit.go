@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
 )
 
 // longestRequest bounds a line of the audit log, in bytes.
@@ -24,6 +25,11 @@ type Request struct {
 	User struct {
 		Username string `json:"username"`
 	} `json:"user"`
+	// Answered is when the answer was given.
+	Answered time.Time `json:"stageTimestamp"`
+	// RequestObject is the body of a request that creates a Pod, ResponseObject the
+	// answer to one that writes a guest or a migration; empty for all others.
+	RequestObject, ResponseObject json.RawMessage
 }
 
 // Accepted tells whether the API server did what it was asked for.

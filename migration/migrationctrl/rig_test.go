@@ -50,20 +50,39 @@ type cluster struct {
 	names  atomic.Int64
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3) }
+
+func newClusterOf(t *testing.T, nodes int) *cluster {
 	t.Helper()
-	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 3}), scheme: runtime.NewScheme()}
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(c.scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: nodes})}
 	var err error
+	if c.scheme, err = newScheme(); err != nil {
+		t.Fatal(err)
+	}
 	if c.Client, err = client.New(c.Config(rig.UserAdmin), client.Options{Scheme: c.scheme}); err != nil {
 		t.Fatal(err)
 	}
 	c.startNodes(t)
 	return c
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return scheme, nil
+}
+
+// smallGuest is a guest as its author writes it.
+func smallGuest(namespace, name string) *v1.VirtualMachineInstance {
+	memory := resource.MustParse("64Mi")
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"guest": name}},
+		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
+	}
 }
 
 // manager returns a manager of its own for one process of the test.
@@ -172,11 +191,7 @@ func (c *cluster) guest(t *testing.T, namespace, name, node string) *v1.VirtualM
 // guestWith makes a guest that keeps its state in the claim, if there is one.
 func (c *cluster) guestWith(t *testing.T, namespace, name, node string, state *corev1.PersistentVolumeClaim) *v1.VirtualMachineInstance {
 	t.Helper()
-	memory := resource.MustParse("64Mi")
-	vmi := &v1.VirtualMachineInstance{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"guest": name}},
-		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
-	}
+	vmi := smallGuest(namespace, name)
 	in := template.Input{VMI: vmi, Config: template.Config{LauncherImage: image}}
 	if state != nil {
 		persistent := true

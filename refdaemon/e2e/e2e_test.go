@@ -231,11 +231,14 @@ func (s *scene) nothingLeft(ctx context.Context) {
 }
 
 // migrate creates a migration of the guest.
-func (s *scene) migrate(name string) *v1.VirtualMachineInstanceMigration {
+func (s *scene) migrate(name string, change ...func(*v1.VirtualMachineInstanceMigration)) *v1.VirtualMachineInstanceMigration {
 	s.Helper()
 	m := &v1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: name},
 		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: s.key.Name},
+	}
+	for _, c := range change {
+		c(m)
 	}
 	must(s.T, s.c.Client.Create(s.Context(), m))
 	s.Cleanup(func() {

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/template"
+)
+
+// "make queue" lets 1,000 migrations wait and watches a minute of idleness.
+var (
+	scalePending = flag.Int("pending", 60, "how many migrations wait for slots")
+	scaleIdle    = flag.Duration("idle", 5*time.Second, "for how long nobody may ask the API server for anything while they wait")
+)
+
+const (
+	scaleNodes      = 10
+	scaleNamespaces = 5
+	scaleSlots      = 5
+	// scaleWriters is how many clients create objects at the same time.
+	scaleWriters = 16
+	// scalePatience bounds each stage.
+	scalePatience = 20 * time.Minute
+)
+
+// queue is many guests with a migration each.
+type queue struct {
+	*cluster
+	*testing.T
+	namespaces []string
+	// node is where each guest began, priority what its migration has.
+	node     map[types.NamespacedName]string
+	priority map[types.NamespacedName]int
+}
+
+// TestManyWait lets many migrations wait for a limit of zero, watches that nobody does
+// anything, and opens the slots. What is asserted is what the API server's audit log says.
+func TestManyWait(t *testing.T) {
+	q := &queue{cluster: newClusterOf(t, scaleNodes), T: t, node: map[types.NamespacedName]string{}, priority: map[types.NamespacedName]int{}}
+	for range scaleNamespaces {
+		q.namespaces = append(q.namespaces, q.namespace(t))
+	}
+	p := q.spawn(t)
+	q.limit(0)
+	q.populate()
+	q.awaitAll("to wait", func(m *v1.VirtualMachineInstanceMigration) bool {
+		c := migration.Condition(m.Status, migration.ConditionWaiting)
+		return c != nil && c.Reason == string(migration.ReasonWaitingForSlot)
+	})
+
+	before, spent := q.asked(), p.busy()
+	time.Sleep(*scaleIdle) // what is measured is that nothing happens
+	spent = p.busy() - spent
+	share := 100 * spent.Seconds() / scaleIdle.Seconds()
+	t.Logf("while %d waited for %s, the controller asked for %d things and used %.2f %% of a core", *scalePending, *scaleIdle, q.asked()-before, share)
+	if n := q.asked() - before; n > 0 {
+		t.Errorf("while nothing changed there were %d requests of the controller", n)
+	}
+
+	begun := time.Now()
+	q.limit(scaleSlots)
+	q.awaitAll("to succeed", func(m *v1.VirtualMachineInstanceMigration) bool {
+		if m.Status.Phase == v1.MigrationFailed {
+			t.Fatalf("%s failed: %+v", m.Name, m.Status.Conditions)
+		}
+		return m.Status.Phase == v1.MigrationSucceeded
+	})
+	t.Logf("%d migrations took %s, and the controller %s of processor time", *scalePending, time.Since(begun).Round(time.Millisecond), p.busy()-spent)
+	q.judge(begun)
+}
+
+// populate creates guests, which run, and a migration of each.
+func (q *queue) populate() {
+	q.Helper()
+	priorities := []v1.MigrationPriority{"", v1.PrioritySystemMaintenance, v1.PriorityUserTriggered, v1.PrioritySystemCritical}
+	var group errgroup.Group
+	group.SetLimit(scaleWriters)
+	for i := range *scalePending {
+		key := types.NamespacedName{Namespace: q.namespaces[i%len(q.namespaces)], Name: fmt.Sprintf("guest-%d", i)}
+		node := fmt.Sprintf("sim-%d", i%scaleNodes)
+		// Every namespace and node has all priorities.
+		priority := priorities[(i/(scaleNodes*len(q.namespaces)/5))%len(priorities)]
+		q.node[key], q.priority[key] = node, migration.PriorityOf(&priority)
+		group.Go(func() error { return q.guestWaits(key, node, priority) })
+	}
+	if err := group.Wait(); err != nil {
+		q.Fatal(err)
+	}
+}
+
+// guestWaits creates a guest, its Pod and its migration.
+func (q *queue) guestWaits(key types.NamespacedName, node string, priority v1.MigrationPriority) error {
+	ctx := q.Context()
+	vmi := smallGuest(key.Namespace, key.Name)
+	if err := q.Create(ctx, vmi); err != nil {
+		return err
+	}
+	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: template.Config{LauncherImage: image}})
+	if err != nil {
+		return err
+	}
+	pod.Spec.NodeName = node
+	if err := q.Create(ctx, pod); err != nil {
+		return err
+	}
+	vmi.Status.Phase, vmi.Status.NodeName, vmi.Status.SelinuxContext = v1.Running, node, "none"
+	vmi.Labels[v1.NodeNameLabel] = node
+	if err := handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: node}); err != nil {
+		return err
+	}
+	if err := q.Update(ctx, vmi); err != nil {
+		return err
+	}
+	m := &v1.VirtualMachineInstanceMigration{}
+	m.Namespace, m.Name, m.Spec.VMIName = key.Namespace, key.Name, key.Name
+	if priority != "" {
+		m.Spec.Priority = &priority
+	}
+	return q.Create(ctx, m)
+}
+
+// limit sets the slots of the cluster.
+func (q *queue) limit(n uint32) {
+	q.Helper()
+	kv := &v1.KubeVirt{}
+	kv.Namespace, kv.Name = q.namespaces[0], "kubevirt"
+	err := q.Get(q.Context(), client.ObjectKeyFromObject(kv), kv)
+	kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{ParallelMigrationsPerCluster: &n}
+	if err != nil {
+		q.create(q.T, kv)
+		return
+	}
+	if err := q.Update(q.Context(), kv); err != nil {
+		q.Fatal(err)
+	}
+}
+
+// awaitAll waits until all migrations are as wanted.
+func (q *queue) awaitAll(what string, ok func(*v1.VirtualMachineInstanceMigration) bool) {
+	q.Helper()
+	n := 0
+	err := wait.PollUntilContextTimeout(q.Context(), 10*interval, scalePatience, true, func(ctx context.Context) (bool, error) {
+		n = 0
+		for _, ns := range q.namespaces {
+			var list v1.VirtualMachineInstanceMigrationList
+			if err := q.List(ctx, &list, client.InNamespace(ns)); err != nil {
+				return false, err
+			}
+			for i := range list.Items {
+				if ok(&list.Items[i]) {
+					n++
+				}
+			}
+		}
+		return n == *scalePending, nil
+	})
+	if err != nil {
+		q.Fatalf("waiting for all %s: %d of %d do: %v", what, n, *scalePending, err)
+	}
+}
+
+// asked counts the controller's requests but watches.
+func (q *queue) asked() (n int) {
+	q.Helper()
+	requests, err := q.Requests()
+	if err != nil {
+		q.Fatal(err)
+	}
+	for i := range requests {
+		if requests[i].User.Username == rig.UserController {
+			n++
+		}
+	}
+	return n
+}
+
+// judge looks at the order and the number of those that acted.
+func (q *queue) judge(begun time.Time) {
+	q.Helper()
+	requests, err := q.Requests()
+	if err != nil {
+		q.Fatal(err)
+	}
+	moves, err := rig.MovesOf(requests)
+	if err != nil {
+		q.Fatal(err)
+	}
+	if len(moves.All) != *scalePending {
+		q.Errorf("%d target Pods were made for %d migrations", len(moves.All), *scalePending)
+	}
+	if moves.Pods > scaleSlots || moves.Cluster > scaleSlots {
+		q.Errorf("%d migrations had Pods and %d moved at a time, want %d at most", moves.Pods, moves.Cluster, scaleSlots)
+	}
+	for _, per := range []map[string]int{moves.Outbound, moves.Inbound} {
+		for node, n := range per {
+			if n > 2 {
+				q.Errorf("%d migrations left or entered node %s at a time, want 2 at most", n, node)
+			}
+		}
+	}
+	q.latency(moves.All)
+	q.order(moves.All)
+	writes, refused := 0, 0
+	for i := range requests {
+		r := &requests[i]
+		if r.User.Username != rig.UserController || r.Answered.Before(begun) || strings.Contains(r.ObjectRef.Resource, "events") || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
+			continue
+		}
+		if writes++; !r.Accepted() {
+			refused++
+		}
+	}
+	q.Logf("%.2f writes of the controller for each from the slot on, events not counted; %d of all were refused", float64(writes)/float64(*scalePending), refused)
+}
+
+// latency tells how long a freed slot was without a target Pod.
+func (q *queue) latency(all []rig.Move) {
+	q.Helper()
+	var ended, waits []time.Duration
+	first := all[0].Created
+	for _, o := range all {
+		ended = append(ended, o.Ended.Sub(first))
+	}
+	slices.Sort(ended)
+	for i, o := range all[min(scaleSlots, len(all)):] {
+		waits = append(waits, o.Created.Sub(first)-ended[i])
+	}
+	slices.Sort(waits)
+	if len(waits) > 0 {
+		q.Logf("from a slot freed to the next target Pod: p50 %s, p99 %s, at most %s",
+			waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1])
+	}
+}
+
+// order checks that nobody was passed by a less urgent one whose node had no slot left,
+// and that the namespaces took turns.
+func (q *queue) order(all []rig.Move) {
+	q.Helper()
+	for i, o := range all {
+		leaving := map[string]int{}
+		for _, e := range all[:i] {
+			if e.Ended.IsZero() || e.Ended.After(o.Created) {
+				leaving[q.node[e.VMI]]++
+			}
+		}
+		for _, later := range all[i+1:] {
+			if q.priority[later.VMI] > q.priority[o.VMI] && leaving[q.node[later.VMI]] < 2 {
+				q.Errorf("%s, of priority %d, passed %s, of priority %d, which could have left node %s",
+					o.VMI, q.priority[o.VMI], later.VMI, q.priority[later.VMI], q.node[later.VMI])
+				return
+			}
+		}
+	}
+	served := map[string]int{}
+	for _, o := range all[:len(all)/8] { // all of the highest priority
+		served[o.VMI.Namespace]++
+	}
+	q.Logf("of the first %d, the namespaces had %v", len(all)/8, served)
+	for _, ns := range q.namespaces {
+		if fair := len(all) / 8 / len(q.namespaces); served[ns] < fair-2 {
+			q.Errorf("namespace %s had %d of the first %d, want %d or so", ns, served[ns], len(all)/8, fair)
+		}
+	}
+}
