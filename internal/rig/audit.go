@@ -25,8 +25,9 @@ type Request struct {
 	User struct {
 		Username string `json:"username"`
 	} `json:"user"`
-	// Answered is when the answer was given.
-	Answered time.Time `json:"stageTimestamp"`
+	// Received is when the API server got the request. Requests of which one waited for
+	// the answer to the other are received in that order, whatever the order of the log.
+	Received time.Time `json:"requestReceivedTimestamp"`
 	// RequestObject is the body of a request that creates a Pod, ResponseObject the
 	// answer to one that writes a guest or a migration; empty for all others.
 	RequestObject, ResponseObject json.RawMessage

@@ -32,7 +32,8 @@ type Move struct {
 	VMI types.NamespacedName
 	// Source and Target are nodes, known from the hand-over on.
 	Source, Target string
-	// Created is when its target Pod was, HandedOver when the nodes were told, Ended when its status said so.
+	// Created is when its target Pod was asked for, HandedOver when the nodes were told, Ended when the guest or the migration
+	// were told that it has.
 	Created, HandedOver, Ended time.Time
 	// Phase is what its status said last.
 	Phase v1.VirtualMachineInstanceMigrationPhase
@@ -41,6 +42,8 @@ type Move struct {
 // MovesOf reads migrations from the audit log, see [Rig.Requests].
 func MovesOf(requests []Request) (Moves, error) {
 	m := Moves{Outbound: map[string]int{}, Inbound: map[string]int{}}
+	requests = slices.Clone(requests)
+	slices.SortStableFunc(requests, func(a, b Request) int { return a.Received.Compare(b.Received) })
 	for i := range requests {
 		q := &requests[i]
 		if !q.Accepted() {
@@ -80,7 +83,7 @@ func (m *Moves) created(q *Request) error {
 		return nil
 	}
 	m.All = append(m.All, Move{
-		UID: uid, Created: q.Answered, VMI: types.NamespacedName{Namespace: q.ObjectRef.Namespace, Name: p.OwnerReferences[0].Name},
+		UID: uid, Created: q.Received, VMI: types.NamespacedName{Namespace: q.ObjectRef.Namespace, Name: p.OwnerReferences[0].Name},
 	})
 	m.count()
 	return nil
@@ -95,9 +98,16 @@ func (m *Moves) handedOver(q *Request) error {
 	if ms == nil || ms.TargetNode == "" {
 		return nil
 	}
-	if o := m.find(ms.MigrationUID); o != nil && o.HandedOver.IsZero() {
-		o.HandedOver, o.Source, o.Target = q.Answered, ms.SourceNode, ms.TargetNode
+	o := m.find(ms.MigrationUID)
+	if o == nil {
+		return nil
+	}
+	if o.HandedOver.IsZero() {
+		o.HandedOver, o.Source, o.Target = q.Received, ms.SourceNode, ms.TargetNode
 		m.count()
+	}
+	if ms.Completed && o.Ended.IsZero() {
+		o.Ended = q.Received
 	}
 	return nil
 }
@@ -110,7 +120,7 @@ func (m *Moves) told(q *Request) error {
 	if o := m.find(vmim.UID); o != nil {
 		o.Phase = vmim.Status.Phase
 		if vmim.IsFinal() && o.Ended.IsZero() {
-			o.Ended = q.Answered
+			o.Ended = q.Received
 		}
 	}
 	return nil

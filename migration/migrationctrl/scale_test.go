@@ -216,17 +216,19 @@ func (q *queue) judge(begun time.Time) {
 	}
 	q.latency(moves.All)
 	q.order(moves.All)
-	writes, refused := 0, 0
+	writes, refused, kinds := 0, 0, map[string]int{}
 	for i := range requests {
 		r := &requests[i]
-		if r.User.Username != rig.UserController || r.Answered.Before(begun) || strings.Contains(r.ObjectRef.Resource, "events") || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
+		if r.User.Username != rig.UserController || r.Received.Before(begun) || strings.Contains(r.ObjectRef.Resource, "events") || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
 			continue
 		}
-		if writes++; !r.Accepted() {
+		writes, kinds[r.What()] = writes+1, kinds[r.What()]+1
+		if !r.Accepted() {
 			refused++
 		}
 	}
-	q.Logf("%.2f writes of the controller for each from the slot on, events not counted; %d of all were refused", float64(writes)/float64(*scalePending), refused)
+	q.Logf("%.2f writes of the controller for each from the slot on, events not counted; %d of all were refused: %v",
+		float64(writes)/float64(*scalePending), refused, kinds)
 }
 
 // latency tells how long a freed slot was without a target Pod.
