@@ -47,36 +47,30 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (e
 		}
 		span.End()
 	}()
-	switch a.Kind {
-	case migration.Adopt:
-		return r.adopt(ctx, g)
-	case migration.CreateTarget:
-		return r.createTarget(ctx, g)
-	case migration.CreateClaim:
-		return r.createClaim(ctx, g, a)
-	case migration.ChangeClaim:
-		return r.changeClaim(ctx, g, a)
-	case migration.DeleteClaim:
-		return r.deleteClaim(ctx, g, a)
-	case migration.CreateAttachment:
-		return r.createAttachment(ctx, g, a)
-	case migration.AnnotatePod:
-		return r.annotatePod(ctx, g, a)
-	case migration.DeletePod:
-		return r.deletePod(ctx, g, a)
-	case migration.ChangeVMI:
-		return r.changeVMI(ctx, g, a)
-	case migration.AbortBackup:
-		return r.abortBackup(ctx, g, a.Name)
-	case migration.Collect:
-		return r.collect(ctx, g, a.Name)
-	default:
+	carryOut, known := actions[a.Kind]
+	if !known {
 		return fmt.Errorf("migrationctrl: unknown action %q", a.Kind)
 	}
+	return carryOut(r, ctx, g, a)
+}
+
+// actions carry out each kind of action.
+var actions = map[migration.ActionKind]func(*Reconciler, context.Context, *gathered, migration.Action) error{
+	migration.Adopt:            (*Reconciler).adopt,
+	migration.CreateTarget:     (*Reconciler).createTarget,
+	migration.CreateClaim:      (*Reconciler).createClaim,
+	migration.ChangeClaim:      (*Reconciler).changeClaim,
+	migration.DeleteClaim:      (*Reconciler).deleteClaim,
+	migration.CreateAttachment: (*Reconciler).createAttachment,
+	migration.AnnotatePod:      (*Reconciler).annotatePod,
+	migration.DeletePod:        (*Reconciler).deletePod,
+	migration.ChangeVMI:        (*Reconciler).changeVMI,
+	migration.AbortBackup:      (*Reconciler).abortBackup,
+	migration.Collect:          (*Reconciler).collect,
 }
 
 // adopt adds the selector label and the finalizer, as KubeVirt's webhook does.
-func (r *Reconciler) adopt(ctx context.Context, g *gathered) error {
+func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action) error {
 	next := g.Migration.DeepCopy()
 	controllerutil.AddFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
 	// A name that is too long for a label is found through the index alone.
@@ -94,7 +88,7 @@ const maxLabelValue = 63
 
 // createTarget renders and creates the target Pod. Its name is derived from the
 // migration, so a repeated creation finds the Pod of the first.
-func (r *Reconciler) createTarget(ctx context.Context, g *gathered) error {
+func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.Action) error {
 	pod, err := r.render(ctx, g)
 	if err != nil {
 		return err
@@ -194,9 +188,9 @@ var decisive = []vmipatch.Guard{
 }
 
 // collect deletes a finished migration.
-func (r *Reconciler) collect(ctx context.Context, g *gathered, name string) error {
+func (r *Reconciler) collect(ctx context.Context, g *gathered, a migration.Action) error {
 	for _, o := range g.Others {
-		if o.Name != name {
+		if o.Name != a.Name {
 			continue
 		}
 		err := r.Client.Delete(ctx, o.DeepCopy(), client.Preconditions{UID: &o.UID})

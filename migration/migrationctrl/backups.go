@@ -55,7 +55,8 @@ func (a *VirtAPI) AbortBackup(ctx context.Context, vmi *v1.VirtualMachineInstanc
 }
 
 // abortBackup ends the backup of the guest.
-func (r *Reconciler) abortBackup(ctx context.Context, g *gathered, backup string) error {
+func (r *Reconciler) abortBackup(ctx context.Context, g *gathered, a migration.Action) error {
+	backup := a.Name
 	if r.Backups == nil {
 		return migration.ErrNoAborter
 	}

@@ -92,18 +92,23 @@ func (r *Reconciler) result(g *gathered, plan migration.Plan, actErr error) (rec
 	case actErr != nil:
 		return quiet(actErr)
 	}
-	at := plan.Deadline
-	for _, t := range []time.Time{plan.Wake, g.verdict.Deadline} {
-		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-			at = t
+	return r.at(plan.Deadline, plan.Wake, g.verdict.Deadline), nil
+}
+
+// at asks for a pass at the soonest of the times that are to come.
+func (r *Reconciler) at(times ...time.Time) reconcile.Result {
+	now := r.Clock.Now()
+	var soonest time.Time
+	for _, t := range times {
+		if t.After(now) && (soonest.IsZero() || t.Before(soonest)) {
+			soonest = t
 		}
 	}
-	now := r.Clock.Now()
-	if at.IsZero() || !at.After(now) {
-		return reconcile.Result{}, nil
+	if soonest.IsZero() {
+		return reconcile.Result{}
 	}
 	// A little later than the deadline, so that the pass finds it passed.
-	return reconcile.Result{RequeueAfter: at.Sub(now) + time.Millisecond}, nil
+	return reconcile.Result{RequeueAfter: soonest.Sub(now) + time.Millisecond}
 }
 
 // quiet turns a lost race into a repeated pass. An object that vanished in the
