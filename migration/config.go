@@ -78,6 +78,8 @@ type Config struct {
 	// is not judged: the Pod is made and left to the scheduler, as it must be where an
 	// autoscaler makes nodes for Pods that find none.
 	AwaitNodes time.Duration
+	// Root says that launchers run as root in this cluster: KubeVirt's feature gate Root.
+	Root bool
 	// AbortBackups says that whoever carries out plans can abort backups, which critical
 	// migrations do; they wait for backups like all others otherwise.
 	AbortBackups bool

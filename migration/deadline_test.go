@@ -20,33 +20,59 @@ func TestDeadlines(t *testing.T) {
 		want   Reason
 		kept   bool
 	}{
-		"pending too long": {phase: v1.MigrationPending, setup: func(w *world) { w.config.Limits.Cluster = 0; w.restart() }, after: 25 * time.Hour, want: ReasonPendingTimeout},
-		"unschedulable":    {phase: v1.MigrationScheduling, setup: unschedulablePod, after: 300 * time.Second, want: ReasonUnschedulable},
+		"pending too long":     {phase: v1.MigrationPending, setup: func(w *world) { w.config.Limits.Cluster = 0; w.restart() }, after: 25 * time.Hour, want: ReasonPendingTimeout},
+		"S14/70 unschedulable": {phase: v1.MigrationScheduling, setup: unschedulablePod, after: 300 * time.Second, want: ReasonUnschedulable},
 		"almost unschedulable": {
 			phase: v1.MigrationScheduling, setup: unschedulablePod, after: 299 * time.Second, kept: true, want: ReasonUnschedulable,
 		},
-		"unschedulable by annotation": {
+		"S14/70 unschedulable by annotation": {
 			phase: v1.MigrationScheduling, after: 10 * time.Second, want: ReasonUnschedulable,
 			setup: func(w *world) {
 				unschedulablePod(w)
 				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "10"}
 			},
 		},
-		"annotation that is no number": {
+		"S14/70 not yet unschedulable by annotation": {
+			phase: v1.MigrationScheduling, after: 8 * time.Second, kept: true, want: ReasonUnschedulable,
+			setup: func(w *world) {
+				unschedulablePod(w)
+				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "11"}
+			},
+		},
+		"S14/71 target Pod late by annotation": {
+			phase: v1.MigrationScheduling, after: 10 * time.Second, want: ReasonTargetPodTimeout,
+			setup: func(w *world) {
+				w.migration.Annotations = map[string]string{v1.MigrationPendingPodTimeoutSecondsAnnotation: "10"}
+			},
+		},
+		"S14/71 target Pod not yet late by annotation": {
+			phase: v1.MigrationScheduling, after: 8 * time.Second, kept: true, want: ReasonWaitingForTargetPod,
+			setup: func(w *world) {
+				w.migration.Annotations = map[string]string{v1.MigrationPendingPodTimeoutSecondsAnnotation: "11"}
+			},
+		},
+		"S14/124 unschedulable, with a plugged volume": {
+			phase: v1.MigrationScheduling, after: 300 * time.Second, want: ReasonUnschedulable,
+			setup: func(w *world) {
+				unschedulablePod(w)
+				w.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", HotplugVolume: &v1.HotplugVolumeStatus{}}}
+			},
+		},
+		"S14/70 annotation that is no number": {
 			phase: v1.MigrationScheduling, after: 299 * time.Second, kept: true, want: ReasonUnschedulable,
 			setup: func(w *world) {
 				unschedulablePod(w)
 				w.migration.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "abc"}
 			},
 		},
-		"target Pod not ready":        {phase: v1.MigrationScheduling, after: 900 * time.Second, want: ReasonTargetPodTimeout},
-		"target Pod almost late":      {phase: v1.MigrationScheduling, after: 890 * time.Second, kept: true, want: ReasonWaitingForTargetPod},
-		"target node not prepared":    {phase: v1.MigrationPreparingTarget, after: 5 * time.Minute, want: ReasonPrepareTimeout},
-		"source node does not begin":  {phase: v1.MigrationTargetReady, after: 5 * time.Minute, want: ReasonBeginTimeout},
-		"move beyond its budget":      {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonAborting},
-		"move without budget":         {phase: v1.MigrationRunning, after: 240 * time.Hour, config: never, kept: true, want: ReasonMoving},
-		"post-copy cannot come back":  {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonMoving, setup: func(w *world) { w.vmi.Status.MigrationState.Mode = v1.MigrationPostCopy }},
-		"phase Scheduled has its own": {phase: v1.MigrationScheduled, setup: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) }, after: 16 * time.Minute, want: ReasonHandOffTimeout},
+		"S14/71 target Pod not ready":   {phase: v1.MigrationScheduling, after: 900 * time.Second, want: ReasonTargetPodTimeout},
+		"S14/71 target Pod almost late": {phase: v1.MigrationScheduling, after: 890 * time.Second, kept: true, want: ReasonWaitingForTargetPod},
+		"target node not prepared":      {phase: v1.MigrationPreparingTarget, after: 5 * time.Minute, want: ReasonPrepareTimeout},
+		"source node does not begin":    {phase: v1.MigrationTargetReady, after: 5 * time.Minute, want: ReasonBeginTimeout},
+		"move beyond its budget":        {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonAborting},
+		"move without budget":           {phase: v1.MigrationRunning, after: 240 * time.Hour, config: never, kept: true, want: ReasonMoving},
+		"post-copy cannot come back":    {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonMoving, setup: func(w *world) { w.vmi.Status.MigrationState.Mode = v1.MigrationPostCopy }},
+		"phase Scheduled has its own":   {phase: v1.MigrationScheduled, setup: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) }, after: 16 * time.Minute, want: ReasonHandOffTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

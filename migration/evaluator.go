@@ -90,6 +90,7 @@ func (c *Check) find(s Snapshot) Finding {
 func DefaultChecks() Evaluator {
 	return Evaluator{
 		{"supported", CheckSupported},
+		{"spec", CheckSpec},
 		{"guest", CheckGuest},
 		{"migratable", CheckMigratable},
 		{"running", CheckRunning},
@@ -114,6 +115,16 @@ func (c Config) Checks() Evaluator {
 		e = DefaultChecks()
 	}
 	return append(slices.Clip(order), e...)
+}
+
+// CheckSpec demands what KubeVirt's webhook does of the migration itself.
+func CheckSpec(s Snapshot) Finding {
+	send, receive := s.Migration.Spec.SendTo, s.Migration.Spec.Receive
+	if send != nil && receive != nil && send.MigrationID != receive.MigrationID {
+		return never(ReasonInvalidSpec, fmt.Sprintf("spec.sendTo.migrationID %q and spec.receive.migrationID %q differ", send.MigrationID, receive.MigrationID),
+			"create a migration in which they are the same")
+	}
+	return Finding{}
 }
 
 // CheckGuest demands a guest that exists, lives and stays.

@@ -41,6 +41,9 @@ func (d *decision) pending() phase {
 	if err := d.s.Failures[CreateTarget]; err != nil {
 		return d.refused(err)
 	}
+	if d.s.Slot.Asked {
+		dropCondition(&d.plan.Status, ConditionNoNode) // nodes match again
+	}
 	switch {
 	case !d.s.Slot.Asked:
 		return v1.MigrationPending
@@ -130,7 +133,7 @@ func (d *decision) scheduled() phase {
 // handOff writes everything the nodes need in one change of the guest.
 func (d *decision) handOff(target string) {
 	c := &VMIChange{
-		TargetNode: target,
+		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(),
 		State: &v1.VirtualMachineInstanceMigrationState{
 			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
 			TargetPod: d.s.TargetPod.Name, TargetAttachmentPodUID: d.s.attachmentUID(),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -101,6 +102,11 @@ type VMIChange struct {
 	State *v1.VirtualMachineInstanceMigrationState
 	// Lease replaces the handoff lease; nil leaves it.
 	Lease *handoff.Lease
+	// User replaces status.runtimeUser, and KubeVirt's annotation kubevirt.io/nonroot
+	// follows; nil leaves both.
+	User *uint64
+	// Labels are set on the guest, beside those that it has.
+	Labels map[string]string
 	// TargetNode sets the label kubevirt.io/migrationTargetNodeName, if it is not
 	// empty. With a Lease the label follows that.
 	TargetNode string
@@ -110,6 +116,16 @@ type VMIChange struct {
 func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 	if c.State != nil {
 		vmi.Status.MigrationState = c.State.DeepCopy()
+	}
+	if c.User != nil {
+		vmi.Status.RuntimeUser = *c.User
+		delete(vmi.Annotations, v1.DeprecatedNonRootVMIAnnotation)
+		if *c.User != 0 {
+			metav1.SetMetaDataAnnotation(&vmi.ObjectMeta, v1.DeprecatedNonRootVMIAnnotation, "true")
+		}
+	}
+	for key, value := range c.Labels {
+		metav1.SetMetaDataLabel(&vmi.ObjectMeta, key, value)
 	}
 	if c.TargetNode != "" {
 		if vmi.Labels == nil {

@@ -95,6 +95,23 @@ func unschedulable(p *corev1.Pod) (string, bool) {
 	return "", false
 }
 
+// newUser returns the user that the launcher at the target runs as, if the guest's object
+// names another: the target Pod is always made for the user of new launchers.
+func (s Snapshot) newUser() *uint64 {
+	_, annotated := s.VMI.Annotations[v1.DeprecatedNonRootVMIAnnotation]
+	if nonRoot := annotated || s.VMI.Status.RuntimeUser != 0; nonRoot != s.Config.Root {
+		return nil
+	}
+	user := uint64(qemuUser)
+	if s.Config.Root {
+		user = 0
+	}
+	return &user
+}
+
+// qemuUser is the user id of qemu in the launcher image.
+const qemuUser = 107
+
 // seconds reads a whole number of seconds from an annotation; anything else
 // means the fallback. Zero and less mean at once, which is one nanosecond here,
 // as zero stands for no bound.

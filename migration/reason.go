@@ -79,6 +79,8 @@ const (
 	ReasonGuestDeleted Reason = "GuestDeleted"
 	// ReasonNotMigratable: the guest's LiveMigratable condition is False.
 	ReasonNotMigratable Reason = "NotLiveMigratable"
+	// ReasonInvalidSpec: the migration contradicts itself.
+	ReasonInvalidSpec Reason = "InvalidSpec"
 	// ReasonUnsupported: the migration needs something not supported yet.
 	ReasonUnsupported Reason = "NotSupportedYet"
 	// ReasonConflict: another migration of the guest is running.

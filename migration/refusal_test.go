@@ -97,7 +97,7 @@ func TestWaitingIsExplained(t *testing.T) {
 	}
 }
 
-func TestTargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
+func TestS14_122TargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationScheduling)
 	w.podBecomesReady(sourceNode)

@@ -42,7 +42,8 @@ type Snapshot struct {
 	Resolution Resolution
 	// Config is the configuration, with defaults filled in.
 	Config Config
-	// Now is the time of the decision. [Decide] and [Explain] fill it in.
+	// Now is the time of the decision. [Decide] fills it in, for [Snapshot.Claim] it has to
+	// be there.
 	Now time.Time
 	// Targets are the other migrations of the guest that own a target Pod, by UID, see
 	// [TargetOwners].

@@ -128,7 +128,7 @@ func (w *world) step(e handoff.Event) {
 }
 
 func (w *world) snapshot() Snapshot {
-	s := Snapshot{Migration: w.migration, VMI: w.vmi, Others: w.others, Config: w.config, Failures: w.failures, Claims: w.claims}
+	s := Snapshot{Migration: w.migration, VMI: w.vmi, Others: w.others, Config: w.config, Now: w.now, Failures: w.failures, Claims: w.claims}
 	if w.vmi == nil {
 		return s
 	}

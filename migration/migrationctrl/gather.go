@@ -70,6 +70,7 @@ func unsettled(v expectations.Verdict) string {
 func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 	c := r.Config
 	c.AbortBackups = r.Backups != nil
+	c.Root = template.ConfigFrom(kv, r.LauncherImage).GateEnabled("Root")
 	if kv != nil && kv.Spec.Configuration.MigrationConfiguration != nil {
 		c.Cluster = kv.Spec.Configuration.MigrationConfiguration
 	}

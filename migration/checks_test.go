@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// What KubeVirt's webhook refuses at creation fails, or waits, where there is no webhook.
+func TestWithoutAWebhook(t *testing.T) {
+	notMigratable := func(reason string) func(*world) {
+		return func(w *world) {
+			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+				Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: reason, Message: "why",
+			}}
+		}
+	}
+	another := func(phase v1.VirtualMachineInstanceMigrationPhase) func(*world) {
+		return func(w *world) {
+			o := newMigration("a", "another")
+			o.Status.Phase = phase
+			w.others = append(w.others, o)
+		}
+	}
+	for name, tc := range map[string]struct {
+		given func(*world)
+		phase v1.VirtualMachineInstanceMigrationPhase
+		want  Reason
+	}{
+		"S14/1 no name":                  {func(w *world) { w.migration.Spec.VMIName, w.vmi = "", nil }, v1.MigrationFailed, ReasonGuestNotFound},
+		"S14/2 no guest":                 {func(w *world) { w.vmi = nil }, v1.MigrationFailed, ReasonGuestNotFound},
+		"S14/4 not migratable":           {notMigratable("CPUModeLiveMigratable"), v1.MigrationFailed, ReasonNotMigratable},
+		"local disks":                    {notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable), v1.MigrationFailed, ReasonNotMigratable},
+		"S14/7 another is not finished":  {another(v1.MigrationScheduling), v1.MigrationPending, ReasonWaitingForMigration},
+		"S14/7 another is finished":      {another(v1.MigrationFailed), v1.MigrationScheduling, ReasonWaitingForTargetPod},
+		"S14/8 a priority set by a user": {func(w *world) { w.migration.Spec.Priority = new(v1.PrioritySystemCritical) }, v1.MigrationScheduling, ReasonWaitingForTargetPod},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			tc.given(w)
+			w.passes()
+			if w.migration.Status.Phase != tc.phase || w.reason() != tc.want {
+				t.Errorf("phase %q, reason %q; want %q, %q", w.migration.Status.Phase, w.reason(), tc.phase, tc.want)
+			}
+		})
+	}
+	t.Run("S14/5 local disks do not keep a guest in the cluster", func(t *testing.T) {
+		w := newWorld(t)
+		notMigratable(v1.VirtualMachineInstanceReasonDisksNotMigratable)(w)
+		w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
+		if f := CheckMigratable(w.snapshot()); f.Blocked {
+			t.Errorf("finding is %+v", f)
+		}
+		w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "x"}
+		if f := CheckMigratable(w.snapshot()); !f.Blocked {
+			t.Error("with both sides set it stays in the cluster")
+		}
+	})
+	t.Run("S14/10 the two sides name different migrations", func(t *testing.T) {
+		w := newWorld(t)
+		w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "x"}
+		w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "y"}
+		if f := CheckSpec(w.snapshot()); !f.Blocked || f.Temporary || f.Reason != ReasonInvalidSpec {
+			t.Errorf("finding is %+v", f)
+		}
+		w.migration.Spec.Receive.MigrationID = "x"
+		if f := CheckSpec(w.snapshot()); f.Blocked {
+			t.Errorf("finding is %+v", f)
+		}
+	})
+}
+
+func TestAllFindingsAreListed(t *testing.T) {
+	w := newWorld(t)
+	w.vmi.Status.Phase = v1.Scheduled
+	w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}}
+	s := w.snapshot()
+	s.Config.Evaluator = append(DefaultChecks(), Check{"office hours", func(Snapshot) Finding {
+		return Finding{Blocked: true, Temporary: true, Reason: "Office", Until: start.Add(time.Hour)}
+	}})
+	var names, blocked []string
+	for _, f := range s.Config.Checks().All(s) {
+		names = append(names, f.Check)
+		if f.Blocked {
+			blocked = append(blocked, f.Check)
+		}
+	}
+	if len(names) != len(order)+len(DefaultChecks())+1 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) || slices.Contains(names, "") {
+		t.Errorf("findings are of %q", names)
+	}
+	if d := cmp.Diff([]string{"running", "utility volumes", "office hours"}, blocked); d != "" {
+		t.Errorf("blocked (-want +got):\n%s", d)
+	}
+	if f := s.Config.evaluate(s); f.Check != "running" || f.Reason != ReasonWaitingForGuest {
+		t.Errorf("what decides is %+v", f)
+	}
+}
+
+func TestUtilityVolumes(t *testing.T) {
+	attached := func(w *world) { w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}} }
+	annotated := func(w *world) {
+		attached(w)
+		w.migration.Annotations = map[string]string{v1.MigrationUtilityVolumesTimeoutSecondsAnnotation: "60"}
+	}
+	for name, tc := range map[string]struct {
+		given func(*world)
+		age   time.Duration
+		phase v1.VirtualMachineInstanceMigrationPhase
+	}{
+		"S14/74 new":                    {attached, 0, v1.MigrationPending},
+		"S14/74 just in time":           {attached, 149 * time.Second, v1.MigrationPending},
+		"S14/74 too late":               {attached, 151 * time.Second, v1.MigrationFailed},
+		"S14/74 too late by annotation": {annotated, 65 * time.Second, v1.MigrationFailed},
+		"too late by the cluster's configuration": {func(w *world) {
+			attached(w)
+			w.config.Cluster = &v1.MigrationConfiguration{UtilityVolumesTimeout: new(int64(5))}
+		}, 5 * time.Second, v1.MigrationFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pass()
+			tc.given(w)
+			w.now = start.Add(tc.age)
+			plan := w.passes()
+			if w.migration.Status.Phase != tc.phase || w.reason() != ReasonUtilityVolumes {
+				t.Fatalf("phase %q, reason %q; want %q", w.migration.Status.Phase, w.reason(), tc.phase)
+			}
+			marked := Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil
+			if waits := tc.phase == v1.MigrationPending; marked != waits || waits && !plan.Wake.Equal(start.Add(150*time.Second)) {
+				t.Errorf("condition is there: %v; wake is %s", marked, plan.Wake)
+			}
+			told := slices.ContainsFunc(w.events, func(e Event) bool { return e.Reason == EventUtilityVolumes })
+			if told != marked {
+				t.Errorf("event was told: %v", told)
+			}
+		})
+	}
+	t.Run("S14/74 removed", func(t *testing.T) {
+		w := newWorld(t)
+		attached(w)
+		w.passes()
+		w.vmi.Spec.UtilityVolumes = nil
+		w.passes()
+		if w.migration.Status.Phase != v1.MigrationScheduling || Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes) != nil {
+			t.Errorf("phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
+		}
+	})
+}
+
+// backingUp makes the guest's backup one that is in progress, or has completed.
+func backingUp(w *world, completed bool) {
+	w.vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{
+		BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "nightly", Completed: completed},
+	}
+}
+
+func TestABackupGoesFirst(t *testing.T) {
+	w := newWorld(t)
+	backingUp(w, false)
+	w.config.AbortBackups = true
+	w.passes()
+	if w.reason() != ReasonBackup || Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil {
+		t.Fatalf("conditions are %+v", w.migration.Status.Conditions)
+	}
+	backingUp(w, true)
+	w.passes()
+	if w.migration.Status.Phase != v1.MigrationScheduling || Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil {
+		t.Errorf("S14/77: phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
+	}
+}
+
+func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
+	w := newWorld(t)
+	w.config.AbortBackups = true
+	w.migration.Spec.Priority = new(v1.PrioritySystemCritical)
+	w.pass()
+	backingUp(w, false)
+	aborts := func(s Snapshot) (Plan, int) {
+		plan := Decide(s, w.now)
+		return plan, len(slices.DeleteFunc(slices.Clone(plan.Actions), func(a Action) bool { return a.Kind != AbortBackup }))
+	}
+	plan, n := aborts(w.snapshot())
+	if n != 1 || plan.Actions[0].Name != "nightly" || plan.Actions[0].Event.Reason != EventBackupAborted {
+		t.Fatalf("plan is %+v", plan.Actions)
+	}
+
+	failed := w.snapshot()
+	failed.Failures = map[ActionKind]error{AbortBackup: errors.New("no route")}
+	plan, n = aborts(failed)
+	if n != 0 || Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil || plan.Events[0].Reason != EventBackupAbortFailed {
+		t.Errorf("after a failure: conditions %+v, events %+v", plan.Status.Conditions, plan.Events)
+	}
+	w.migration.Status = plan.Status
+	if _, n = aborts(w.snapshot()); n != 1 {
+		t.Error("a failed abort is not tried again")
+	}
+
+	done := w.snapshot()
+	done.BackupAborted = true
+	plan, _ = aborts(done)
+	if Condition(plan.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) == nil {
+		t.Errorf("conditions are %+v", plan.Status.Conditions)
+	}
+	w.migration.Status = plan.Status
+	if plan, n = aborts(w.snapshot()); n != 0 || plan.Reason != ReasonBackup {
+		t.Errorf("the abort is asked for again: %+v", plan)
+	}
+}
+
+func TestWhoDoesNotAbortABackup(t *testing.T) {
+	for name, change := range map[string]func(*world){
+		"not critical": func(w *world) { w.migration.Spec.Priority = new(v1.PriorityUserTriggered) },
+		"nobody can":   func(w *world) { w.config.AbortBackups = false },
+		"backing off": func(w *world) {
+			w.migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: ""}
+			w.others = past(v1.EvacuationMigrationAnnotation, "ff")
+		},
+		"another of its guest's runs": func(w *world) { w.others = append(w.others, newMigration("a", "another")) },
+		"being deleted":               func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: start} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.config.AbortBackups = true
+			w.migration.Spec.Priority = new(v1.PrioritySystemCritical)
+			w.pass()
+			backingUp(w, false)
+			change(w)
+			for _, a := range Decide(w.snapshot(), w.now).Actions {
+				if a.Kind == AbortBackup {
+					t.Error("the backup is aborted")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// refuse is a pass in which the target Pod could not be made.
+func (w *world) refuse(err error) Plan {
+	s := w.snapshot()
+	s.Failures = map[ActionKind]error{CreateTarget: err}
+	plan := Decide(s, w.now)
+	w.migration.Status = *plan.Status.DeepCopy()
+	return plan
+}
+
+func TestS14_73NoNodeMatches(t *testing.T) {
+	const hostModel = v1.SupportedHostModelMigrationCPU + "Skylake"
+	for name, tc := range map[string]struct {
+		label  string
+		events []string
+	}{
+		"host-model": {hostModel, []string{EventNoSuitableNodes, EventFailed, EventFailed}},
+		"label":      {"rack", []string{EventFailed, EventFailed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.pass()
+			pod := aTarget()
+			pod.Spec.NodeSelector[tc.label] = "true"
+			err := &NoNodeError{Fitness: Fit(pod, "source", []*corev1.Node{aNode("source"), aNode("b")})}
+			plan := w.refuse(err)
+			if plan.Status.Phase != v1.MigrationFailed || w.reason() != ReasonNoNode {
+				t.Fatalf("phase %q, reason %q", plan.Status.Phase, w.reason())
+			}
+			var events []string
+			for _, e := range plan.Events {
+				events = append(events, e.Reason)
+			}
+			if d := cmp.Diff(tc.events, events); d != "" {
+				t.Errorf("events (-want +got):\n%s", d)
+			}
+			text := Condition(plan.Status, ConditionFailed).Message
+			if !strings.Contains(text, "0 of 2 nodes: 1 is the source, 1 lacks label "+tc.label+"=true") || !strings.Contains(text, remedy(tc.label+"=true")) {
+				t.Errorf("message is %q", text)
+			}
+		})
+	}
+}
+
+func TestNodesAreAwaitedFromWhenTheWaitBegan(t *testing.T) {
+	w := newWorld(t)
+	w.config.AwaitNodes = time.Minute
+	w.pass()
+	w.now = start.Add(10 * time.Minute) // in the queue until now
+	err := &NoNodeError{Fitness: Fit(aTarget(), "source", []*corev1.Node{aNode("source")})}
+	plan := w.refuse(err)
+	until := w.now.Add(time.Minute)
+	if plan.Reason != ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.Wake.Equal(until) {
+		t.Fatalf("phase %q, reason %q, wake %s", plan.Status.Phase, plan.Reason, plan.Wake)
+	}
+	if s := w.snapshot(); true {
+		s.Failures = map[ActionKind]error{CreateTarget: err}
+		if _, wanted := s.Claim(); wanted {
+			t.Error("a slot is kept while nodes are awaited")
+		}
+	}
+	// Something else is in the way for a while: that does not start the wait anew.
+	w.now = w.now.Add(30 * time.Second)
+	w.vmi.Status.Phase = v1.Scheduled
+	w.refuse(nil)
+	w.vmi.Status.Phase = v1.Running
+	if plan = w.refuse(err); !plan.Wake.Equal(until) {
+		t.Errorf("wake is %s, want %s", plan.Wake, until)
+	}
+	w.now = until
+	if plan = w.refuse(err); plan.Status.Phase != v1.MigrationFailed || Condition(plan.Status, ConditionNoNode) != nil {
+		t.Errorf("phase %q, conditions %+v", plan.Status.Phase, plan.Status.Conditions)
+	}
+}
+
+func TestS14_68Quota(t *testing.T) {
+	w := newWorld(t)
+	w.pass()
+	first := &QuotaError{Shortages: []Shortage{{"team", corev1.ResourceRequestsMemory, resource.MustParse("2Gi"), resource.MustParse("7Gi"), resource.MustParse("8Gi")}}}
+	w.refuse(first)
+	const numbers = "the target Pod does not fit into the quota: requests.memory: needs 2Gi, 7Gi of 8Gi are used in ResourceQuota team"
+	rejected := func() string {
+		if c := Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota); c != nil {
+			return c.Message
+		}
+		return ""
+	}
+	if rejected() != numbers || w.reason() != ReasonQuota || w.migration.Status.Phase != v1.MigrationPending {
+		t.Fatalf("phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
+	}
+	before := w.migration.Status.DeepCopy()
+	second := &QuotaError{Shortages: slices.Clone(first.Shortages)}
+	second.Shortages[0].Used = resource.MustParse("6500Mi")
+	w.now = start.Add(time.Minute)
+	if plan := w.refuse(second); !cmp.Equal(*before, plan.Status) || len(plan.Events) > 0 {
+		t.Errorf("others come and go, and the migration tells of it:\n%s", cmp.Diff(*before, plan.Status))
+	}
+	w.passes()
+	if w.migration.Status.Phase != v1.MigrationScheduling || rejected() != "" {
+		t.Errorf("phase %q, condition %q", w.migration.Status.Phase, rejected())
+	}
+}
+
+func TestCheckQuota(t *testing.T) {
+	list := func(pairs ...string) corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+		}
+		return out
+	}
+	pod := aTarget()
+	pod.Spec.Containers[0].Resources.Limits = list("cpu", "3", "memory", "5Gi", "devices.kubevirt.io/kvm", "1")
+	pod.Spec.Containers[0].Resources.Requests["devices.kubevirt.io/kvm"] = resource.MustParse("1")
+	pod.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("64Mi")
+	for name, tc := range map[string]struct {
+		hard, used corev1.ResourceList
+		edit       func(*corev1.ResourceQuota)
+		want       string
+	}{
+		"room for all":         {hard: list("cpu", "4", "pods", "2"), used: list("cpu", "2", "pods", "1")},
+		"cpu":                  {hard: list("cpu", "4"), used: list("cpu", "2500m"), want: "cpu"},
+		"requests.cpu":         {hard: list("requests.cpu", "4"), used: list("requests.cpu", "2500m"), want: "requests.cpu"},
+		"limits.memory":        {hard: list("limits.memory", "8Gi"), used: list("limits.memory", "4Gi"), want: "limits.memory"},
+		"pods":                 {hard: list("pods", "1"), used: list("pods", "1"), want: "pods"},
+		"count/pods":           {hard: list("count/pods", "1"), used: list("count/pods", "1"), want: "count/pods"},
+		"devices":              {hard: list("requests.devices.kubevirt.io/kvm", "0"), want: "requests.devices.kubevirt.io/kvm"},
+		"hugepages":            {hard: list("hugepages-2Mi", "32Mi"), want: "hugepages-2Mi"},
+		"two of them, by name": {hard: list("pods", "0", "cpu", "1"), want: "cpu pods"},
+		"over by others alone": {hard: list("services", "1"), used: list("services", "5")},
+		"not counted yet":      {edit: func(q *corev1.ResourceQuota) { q.Spec.Hard = list("cpu", "1") }},
+		"for some Pods only": {hard: list("pods", "0"), edit: func(q *corev1.ResourceQuota) {
+			q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
+		}},
+		"for some classes only": {hard: list("pods", "0"), edit: func(q *corev1.ResourceQuota) { q.Spec.ScopeSelector = &corev1.ScopeSelector{} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Status: corev1.ResourceQuotaStatus{Hard: tc.hard, Used: tc.used}}
+			if tc.edit != nil {
+				tc.edit(q)
+			}
+			var got []string
+			for _, s := range CheckQuota(pod, []*corev1.ResourceQuota{q}) {
+				got = append(got, string(s.Resource))
+			}
+			if strings.Join(got, " ") != tc.want {
+				t.Errorf("short are %q, want %q", got, tc.want)
+			}
+		})
+	}
+	if err := error(&QuotaError{}); !errors.Is(err, ErrQuota) {
+		t.Error("a QuotaError is no ErrQuota")
+	}
+}
+
+func TestS14_37AGuestThatLeavesRoot(t *testing.T) {
+	for name, tc := range map[string]struct {
+		user      uint64
+		annotated bool
+		root      bool
+		want      *uint64
+	}{
+		"was root, is not to be":     {0, false, false, new(uint64(107))},
+		"is the user already":        {107, false, false, nil},
+		"is annotated already":       {0, true, false, nil},
+		"was not root, is to be":     {107, true, true, new(uint64(0))},
+		"is root, as all guests are": {0, false, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.config.Root = tc.root
+			w.vmi.Status.RuntimeUser = tc.user
+			if tc.annotated {
+				w.vmi.Annotations[v1.DeprecatedNonRootVMIAnnotation] = "true"
+			}
+			w.until(v1.MigrationScheduling)
+			if w.vmi.Status.RuntimeUser != tc.user {
+				t.Error("the guest is another user's before it is handed over")
+			}
+			w.podBecomesReady(targetNode)
+			w.passes()
+			want := tc.user
+			if tc.want != nil {
+				want = *tc.want
+			}
+			_, annotated := w.vmi.Annotations[v1.DeprecatedNonRootVMIAnnotation]
+			if wantNote := tc.annotated && tc.want == nil || tc.want != nil && *tc.want != 0; w.vmi.Status.RuntimeUser != want || annotated != wantNote {
+				t.Errorf("user %d, annotated %v; want %d, %v", w.vmi.Status.RuntimeUser, annotated, want, wantNote)
+			}
+		})
+	}
+}

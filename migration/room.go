@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// room returns the labels by which the target node learns how much the new Pod has of what
+// is being added to the guest while it moves: dedicated CPUs, and memory.
+func (s Snapshot) room() map[string]string {
+	var compute *corev1.Container
+	for i := range s.TargetPod.Spec.Containers {
+		if c := &s.TargetPod.Spec.Containers[i]; c.Name == computeContainer {
+			compute = c
+		}
+	}
+	if compute == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for i := range s.VMI.Status.Conditions {
+		switch s.VMI.Status.Conditions[i].Type {
+		case v1.VirtualMachineInstanceVCPUChange:
+			if s.VMI.IsCPUDedicated() {
+				out[v1.VirtualMachinePodCPULimitsLabel] = strconv.FormatInt(compute.Resources.Limits.Cpu().Value(), 10)
+			}
+		case v1.VirtualMachineInstanceMemoryChange:
+			memory := compute.Resources.Requests.Memory().DeepCopy()
+			for _, size := range []corev1.ResourceName{"2Mi", "1Gi"} {
+				memory.Add(compute.Resources.Requests[corev1.ResourceHugePagesPrefix+size])
+			}
+			out[v1.VirtualMachinePodMemoryRequestsLabel] = memory.String()
+		}
+	}
+	return out
+}
