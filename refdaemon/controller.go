@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -14,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
-	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -23,6 +23,7 @@ import (
 type controllerOptions struct {
 	process
 	admission
+	migrations
 	launcherImage string
 	silentAfter   time.Duration
 	syncLabels    patterns
@@ -46,6 +47,7 @@ func runController(ctx context.Context, args []string, _ io.Writer) error {
 	fs := flag.NewFlagSet("refdaemon controller", flag.ContinueOnError)
 	o.process.flags(fs)
 	o.admission.flags(fs)
+	o.migrations.flags(fs)
 	o.validate, o.webhooks = o.check, o.server
 	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods")
 	fs.DurationVar(&o.silentAfter, "node-silent-after", vmi.DefaultSilentAfter, "`time` without a heartbeat after which the guests of a node count as lost")
@@ -61,7 +63,7 @@ func (o *controllerOptions) check() error {
 	if o.silentAfter < 0 {
 		return fmt.Errorf("--node-silent-after %s is in the past", o.silentAfter)
 	}
-	return o.admission.check()
+	return errors.Join(o.migrations.check(), o.admission.check())
 }
 
 // add registers the controllers, one constructor after the other.
@@ -94,19 +96,6 @@ func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error 
 		LauncherImage: o.launcherImage, SilentAfter: o.silentAfter, Observer: own,
 		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 		Config:   vmi.Config{SyncLabels: o.syncLabels, SyncAnnotations: o.syncNotes},
-	}
-	return r.SetupWithManager(ctx, mgr)
-}
-
-func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) error {
-	own, err := writes("migration")
-	if err != nil {
-		return err
-	}
-	r := &migrationctrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage, Observer: own,
-		Recorder: mgr.GetEventRecorder("virtualmachine-migration-controller"),
 	}
 	return r.SetupWithManager(ctx, mgr)
 }

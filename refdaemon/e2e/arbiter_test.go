@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -96,11 +97,20 @@ func TestPriorityIsNotInverted(t *testing.T) {
 
 // overlap is how many of the migrations had a target Pod at the same time.
 func overlap(all []rig.Move) int {
+	return atATime(all, func(o rig.Move) time.Time { return o.Created })
+}
+
+// overlapping is how many of the migrations had been handed to the nodes at the same time.
+func overlapping(all []rig.Move) int {
+	return atATime(all, func(o rig.Move) time.Time { return o.HandedOver })
+}
+
+func atATime(all []rig.Move, begin func(rig.Move) time.Time) int {
 	most := 0
 	for _, o := range all {
 		n := 0
 		for _, p := range all {
-			if !p.Created.After(o.Created) && (p.Ended.IsZero() || p.Ended.After(o.Created)) {
+			if !begin(p).IsZero() && !begin(p).After(begin(o)) && (p.Ended.IsZero() || p.Ended.After(begin(o))) {
 				n++
 			}
 		}
