@@ -54,6 +54,7 @@ func TestOnARealControlPlane(t *testing.T) {
 		{"a hand-over that comes too late is refused", late},
 		{"plugged volumes go along", plugged},
 		{"the guest's state goes along", state},
+		{"progress is told by the migration", progress},
 		{"a killed controller is replaced", killed},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, c) })

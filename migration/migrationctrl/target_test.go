@@ -156,3 +156,35 @@ func (c *cluster) onlyClaim(t *testing.T, namespace, name string) {
 		return len(left) == 1 && claim.DeletionTimestamp == nil && claim.Labels["persistent-state-for"] == "guest" && claim.Labels[v1.MigrationNameLabel] == ""
 	})
 }
+
+// progress: what the node that moves the guest says of it is told by the migration too,
+// and is past when the migration has ended.
+func progress(t *testing.T, c *cluster) {
+	c.startController(t, nil)
+	vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
+	c.holdAt(t, vmi, holdTakeOver)
+	m := c.migrate(t, vmi, "move", nil)
+	c.waitPhase(t, m, v1.MigrationRunning)
+	for _, text := range []string{"10 %", "90 %"} {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi); err != nil {
+			t.Fatal(err)
+		}
+		was := vmi.DeepCopy()
+		vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+			Type:   v1.VirtualMachineInstanceConditionType(migration.ConditionProgress),
+			Status: corev1.ConditionTrue, Reason: "PreCopy", Message: text,
+		}}
+		if err := c.Patch(t.Context(), vmi, client.MergeFrom(was)); err != nil {
+			t.Fatal(err)
+		}
+		c.waitFor(t, "the progress of "+text, m, func() bool {
+			p := migration.Condition(m.Status, migration.ConditionProgress)
+			return p != nil && p.Status == corev1.ConditionTrue && p.Reason == "PreCopy" && p.Message == text
+		})
+	}
+	c.holdAt(t, vmi, "")
+	c.waitPhase(t, m, v1.MigrationSucceeded)
+	if p := migration.Condition(m.Status, migration.ConditionProgress); p == nil || p.Status != corev1.ConditionFalse || p.Message != "90 %" {
+		t.Errorf("at the end the progress is %+v", p)
+	}
+}
