@@ -48,6 +48,10 @@ type Timeouts struct {
 	Prepare time.Duration
 	// Begin bounds phase TargetReady; default 5 min.
 	Begin time.Duration
+	// Synchronize bounds what the other cluster is waited for, in migrations between
+	// clusters: phases Synchronizing and WaitingForSync, from their begin, and the answer
+	// to a wish to abort; default 1 h.
+	Synchronize time.Duration
 	// Running bounds phase Running. Zero means a budget from the resolved
 	// completion timeout and the size of the guest's memory, see
 	// [Resolution.Budget].
@@ -87,6 +91,8 @@ type Config struct {
 	// or a descheduler moves it again. Draining a node does not wait for it. Default 5 min, negative is
 	// no rest.
 	Cooldown time.Duration
+	// Decentralized allows migrations between clusters, see [FeatureGate].
+	Decentralized bool
 	// Evaluator judges guests; nil means [DefaultChecks].
 	Evaluator Evaluator
 }
@@ -150,6 +156,7 @@ func (t Timeouts) withDefaults() Timeouts {
 		{&t.HandOff, 15 * time.Minute},
 		{&t.Prepare, 5 * time.Minute},
 		{&t.Begin, 5 * time.Minute},
+		{&t.Synchronize, time.Hour},
 	} {
 		if *f.field == 0 {
 			*f.field = f.value

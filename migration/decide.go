@@ -58,7 +58,7 @@ type decision struct {
 }
 
 func newDecision(s Snapshot, now time.Time) *decision {
-	d := &decision{s: s, now: now, ms: s.State(), plan: Plan{Status: *s.Migration.Status.DeepCopy()}}
+	d := &decision{s: s, now: now, ms: s.mine(), plan: Plan{Status: *s.Migration.Status.DeepCopy()}}
 	if s.VMI != nil {
 		d.lease, d.leaseErr = handoff.Of(s.VMI)
 		_, d.leased = s.VMI.Annotations[handoff.Annotation]
@@ -85,7 +85,8 @@ type row struct {
 	step step
 }
 
-// table is the one place where phases follow each other.
+// table is the one place where phases follow each other, together with senders and
+// receivers, which have the rows of migrations between clusters.
 var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
 		owner: OwnerController, step: (*decision).unset,
@@ -122,11 +123,12 @@ var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 // entry into a final phase: what is tidied up then would be evidence against the
 // reason of the end, so the end is stored first.
 func (d *decision) walk() {
-	for range len(table) + 1 {
+	rows := rowsOf(d.s.Migration)
+	for range len(rows) + 1 {
 		phase := d.plan.Status.Phase
-		r, known := table[phase]
+		r, known := rows[phase]
 		if !known {
-			d.fail(cause{ReasonUnsupported, fmt.Sprintf("phase %q belongs to migrations between clusters", phase)})
+			d.fail(cause{ReasonUnsupported, fmt.Sprintf("a migration of this kind is never in phase %q", phase)})
 			return
 		}
 		d.plan.Owner = r.owner
@@ -215,6 +217,7 @@ func (d *decision) conclude() {
 	}
 	d.mirror()
 	d.unblocked()
+	d.concludeApart()
 	if d.final() {
 		d.plan.Deadline = time.Time{}
 		dropCondition(st, ConditionWaiting)
@@ -239,10 +242,11 @@ func (d *decision) conclude() {
 	}
 }
 
-func (d *decision) pendingBound() time.Duration { return d.s.Config.Timeouts.Pending }
-func (d *decision) handOffBound() time.Duration { return d.s.Config.Timeouts.HandOff }
-func (d *decision) prepareBound() time.Duration { return d.s.Config.Timeouts.Prepare }
-func (d *decision) beginBound() time.Duration   { return d.s.Config.Timeouts.Begin }
+func (d *decision) synchronizeBound() time.Duration { return d.s.Config.Timeouts.Synchronize }
+func (d *decision) pendingBound() time.Duration     { return d.s.Config.Timeouts.Pending }
+func (d *decision) handOffBound() time.Duration     { return d.s.Config.Timeouts.HandOff }
+func (d *decision) prepareBound() time.Duration     { return d.s.Config.Timeouts.Prepare }
+func (d *decision) beginBound() time.Duration       { return d.s.Config.Timeouts.Begin }
 
 // runningBound is the configured bound, or a budget from the options that were
 // resolved at hand-off.

@@ -38,9 +38,53 @@
 // the object's resourceVersion, or by all of the object that decided, or repeatable
 // under a fixed name.
 //
-// Migrations between clusters (spec.sendTo, spec.receive), guests with hotplugged
-// volumes and guests with persistent TPM or EFI state are refused with the reason
-// [ReasonUnsupported].
+// # Migrations between clusters
+//
+// A guest that leaves its cluster, or its namespace, becomes another object there. The
+// migration with spec.sendTo runs beside the one, that with spec.receive beside the other,
+// and KubeVirt's synchronization controllers carry what each writes into its half of
+// status.migrationState. With both fields a migration is a local one.
+//
+//	sender    Synchronizing  ──▶ Pending ──▶ Scheduling ──▶ Scheduled ──▶ PreparingTarget ──▶ TargetReady ──▶ Running
+//	receiver  WaitingForSync ──▶ Pending ──▶ Scheduling ──▶ Scheduled ──▶ PreparingTarget ──▶ TargetReady ──▶ Running
+//
+// Before its address is published ([v1.MigrationTargetReady]) a receiver can end by itself.
+// From then on the sender's node may begin at any moment and tells it later, so the receiver
+// asks it to abort and waits for the answer: without end once anything of the guest was seen,
+// else for Timeouts.Synchronize, by when the sender has let its own time pass. A sender can end
+// by itself until its node has begun. Each tells the other by a state that is closed, which a
+// synchronization controller carries as it is from the receiver, and as an abort that has ended
+// from the sender.
+//
+// The guest's lease stays with its node until the target is reported ready, and then says
+// that it may pass the guest to [handoff.Elsewhere], which no node takes for itself. It ends
+// (Released) when that node knows that the guest runs there; where the node has vanished or
+// lost track, this controller brings the other side's word. So with this module's node half a
+// sender's guest begins to move only with its controller's consent, which can be taken back
+// until then, and its object ends as Succeeded only when the other side has reported the
+// guest. What a stock virt-handler does is bound by migrationState alone: it may begin before
+// this controller has noted that the target is ready, and a call-off is refused by the API
+// server once it has. Nothing here can keep a stock sender from failing its object when for 60
+// seconds after the guest's leaving nothing is heard of it; nor can anything on either side
+// prove to the other that a link is cut and not slow. This module's node half does not
+// receive: it refuses such a guest, so a receiver needs a stock virt-handler.
+//
+// The object that was to receive a guest is never deleted here. Without its target Pod it
+// returns to phase WaitingForSync, and is for whoever made it to delete or to try again with.
+//
+// Otherwise than with KubeVirt:
+//
+//   - All phases have deadlines, see [Timeouts]; KubeVirt waits for ever in Synchronizing and
+//     WaitingForSync. What came too early or too late is told the other side.
+//   - A receiver takes no slot for leaving a node of this cluster. It shares those for leaving
+//     a node with what comes from the same node of the same cluster; KubeVirt counts all
+//     receivers without a node as leaving one that they share.
+//   - A receiver's guest has to be made to receive (kubevirt.io/create-migration-target), and
+//     the images of its container disks named by digest, as the source's is not told.
+//   - A migration that goes before others of its guest does so from its first half on.
+//   - Guests with hotplugged volumes, persistent TPM or EFI state are neither sent nor received
+//     ([ReasonUnsupported]).
+//   - status.synchronizationAddresses is kept for migrations between clusters only.
 //
 // # Policies otherwise than KubeVirt's
 //

@@ -89,8 +89,8 @@ func (c *Check) find(s Snapshot) Finding {
 // creation fails here, since a cluster may run without KubeVirt's webhooks.
 func DefaultChecks() Evaluator {
 	return Evaluator{
-		{"supported", CheckSupported},
 		{"spec", CheckSpec},
+		{"between clusters", CheckDecentralized},
 		{"guest", CheckGuest},
 		{"migratable", CheckMigratable},
 		{"running", CheckRunning},
@@ -143,19 +143,10 @@ func CheckGuest(s Snapshot) Finding {
 	return Finding{}
 }
 
-// CheckSupported refuses what this version cannot carry out, rather than begin
-// and lose something of the guest.
-func CheckSupported(s Snapshot) Finding {
-	spec := s.Migration.Spec
-	if spec.SendTo != nil || spec.Receive != nil {
-		return never(ReasonUnsupported, "migrations between clusters (spec.sendTo, spec.receive) are not supported yet", "leave both fields out")
-	}
-	return Finding{}
-}
-
-// CheckRunning waits until the guest runs on a node that owns it.
+// CheckRunning waits until the guest runs on a node that owns it. One that is received
+// runs elsewhere.
 func CheckRunning(s Snapshot) Finding {
-	if s.VMI == nil {
+	if s.VMI == nil || s.Migration.IsDecentralizedTarget() {
 		return Finding{}
 	}
 	if !s.VMI.IsRunning() {
@@ -173,9 +164,10 @@ func CheckRunning(s Snapshot) Finding {
 	return Finding{}
 }
 
-// CheckSourcePod waits until the Pod of the running guest is known.
+// CheckSourcePod waits until the Pod of the running guest is known. That of a guest which is
+// received is not in this namespace.
 func CheckSourcePod(s Snapshot) Finding {
-	if s.SourcePod == nil {
+	if s.SourcePod == nil && !s.Migration.IsDecentralizedTarget() {
 		return later(ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known", "")
 	}
 	return Finding{}

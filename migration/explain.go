@@ -130,7 +130,7 @@ func Explain(s Snapshot, now time.Time) Explanation {
 		e.Owner = OwnerController
 	}
 	if !plan.Deadline.IsZero() {
-		e.Deadline, e.Overdue = &plan.Deadline, overdueReason(plan)
+		e.Deadline, e.Overdue = &plan.Deadline, overdueReason(m, plan)
 	}
 	for _, a := range plan.Actions {
 		e.Next = append(e.Next, Step{Kind: a.Kind, Why: a.Why})
@@ -173,10 +173,10 @@ func (f *findings) check(s Snapshot) Finding {
 
 // overdueReason is the reason with which the deadline of the plan ends the
 // migration.
-func overdueReason(p Plan) Reason {
+func overdueReason(m *v1.VirtualMachineInstanceMigration, p Plan) Reason {
 	switch {
-	case p.Status.Phase != v1.MigrationScheduling:
-		return table[p.Status.Phase].overdue
+	case p.Status.Phase != v1.MigrationScheduling || m.IsDecentralizedSource():
+		return rowsOf(m)[p.Status.Phase].overdue
 	case p.Reason == ReasonUnschedulable:
 		return ReasonUnschedulable
 	}

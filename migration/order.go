@@ -56,8 +56,10 @@ func (s Snapshot) overtakes(young, old *v1.VirtualMachineInstanceMigration) bool
 // acting reports whether the migration has begun to do something.
 func (s Snapshot) acting() bool { return s.TargetPod != nil || started(s.Migration) }
 
+// started tells of a migration between clusters that its half is written: the guest's
+// migration state is then its own, also while it is queued.
 func started(m *v1.VirtualMachineInstanceMigration) bool {
-	return m.Status.Phase != v1.MigrationPhaseUnset && m.Status.Phase != v1.MigrationPending
+	return m.Status.Phase != v1.MigrationPhaseUnset && (m.Status.Phase != v1.MigrationPending || m.IsDecentralized())
 }
 
 // checkOrder lets the migrations of a guest act one after another.

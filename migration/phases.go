@@ -103,7 +103,7 @@ func (d *decision) scheduled() phase {
 	switch {
 	case d.handedOff():
 		return v1.MigrationPreparingTarget
-	case target == d.s.VMI.Status.NodeName:
+	case target == d.s.VMI.Status.NodeName && !d.receives():
 		return d.stop(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was put on node %q, where the guest runs already", d.s.TargetPod.Name, target)})
 	case !podReady(d.s.TargetPod):
 		return d.stay(OwnerScheduler, ReasonWaitingForTargetPod, "the target Pod is not ready any more")
@@ -124,6 +124,10 @@ func (d *decision) scheduled() phase {
 	case !d.mayHandOff():
 		// After a crash the stored phase may be an earlier one. It is stored first:
 		// whoever ends the migration then knows that a hand-over may be on its way.
+		return v1.MigrationScheduled
+	}
+	if d.receives() {
+		d.handOffReceiver(target)
 		return v1.MigrationScheduled
 	}
 	d.handOff(target)

@@ -5,6 +5,7 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
 // ErrForeignPod means a Pod of the target's name exists and is not this
@@ -107,6 +109,11 @@ type VMIChange struct {
 	User *uint64
 	// Labels are set on the guest, beside those that it has.
 	Labels map[string]string
+	// Volumes replaces status.migratedVolumes; nil leaves it.
+	Volumes *[]v1.StorageMigratedVolumeInfo
+	// Phase ends the guest at the time At; empty leaves it.
+	Phase v1.VirtualMachineInstancePhase
+	At    time.Time
 	// TargetNode sets the label kubevirt.io/migrationTargetNodeName, if it is not
 	// empty. With a Lease the label follows that.
 	TargetNode string
@@ -126,6 +133,12 @@ func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 	}
 	for key, value := range c.Labels {
 		metav1.SetMetaDataLabel(&vmi.ObjectMeta, key, value)
+	}
+	if c.Volumes != nil {
+		vmi.Status.MigratedVolumes = slices.Clone(*c.Volumes)
+	}
+	if c.Phase != "" {
+		vmistatus.SetPhase(vmi, c.Phase, c.At)
 	}
 	if c.TargetNode != "" {
 		if vmi.Labels == nil {

@@ -108,15 +108,15 @@ func experiment(o, p *v1.ExperimentalMigrationOptions) {
 }
 
 // Budget bounds phase Running: twice the completion timeout for the guest's
-// memory, as the launcher may double it once before it gives up, then the
-// progress timeout and five minutes for the ends. Zero means no bound, which a
-// completion timeout of zero asks for.
+// memory and the claims that are copied with it, as the launcher may double it once
+// before it gives up, then the progress timeout and five minutes for the ends. Zero
+// means no bound, which a completion timeout of zero asks for.
 func (r Resolution) Budget(vmi *v1.VirtualMachineInstance) time.Duration {
 	if r.Options == nil || r.Options.CompletionTimeoutPerGiB == nil || *r.Options.CompletionTimeoutPerGiB <= 0 {
 		return 0
 	}
 	// KubeVirt's own budget counts decimal gigabytes, rounded up.
-	size := math.Max(1, math.Ceil(float64(memory(vmi))/1e9))
+	size := math.Max(1, math.Ceil(float64(memory(vmi)+copied(vmi))/1e9))
 	seconds := 2 * float64(*r.Options.CompletionTimeoutPerGiB) * size
 	if p := r.Options.ProgressTimeout; p != nil {
 		seconds += float64(*p)
@@ -126,6 +126,25 @@ func (r Resolution) Budget(vmi *v1.VirtualMachineInstance) time.Duration {
 		return 0
 	}
 	return time.Duration(seconds*float64(time.Second)) + slack
+}
+
+// copied returns the bytes of the guest's claims that travel with it.
+func copied(vmi *v1.VirtualMachineInstance) int64 {
+	if vmi == nil {
+		return 0
+	}
+	var sum int64
+	for _, m := range vmi.Status.MigratedVolumes {
+		if m.SourcePVCInfo == nil {
+			continue
+		}
+		size := m.SourcePVCInfo.Capacity.Storage()
+		if size.IsZero() {
+			size = m.SourcePVCInfo.Requests.Storage()
+		}
+		sum += size.Value()
+	}
+	return sum
 }
 
 // memory returns the guest's memory in bytes: what it sees, else its request.

@@ -127,6 +127,9 @@ var failures = map[Reason]bool{
 	ReasonAborted: true, ReasonGuestDeleted: true, ReasonTargetPodLost: true, ReasonAttachmentLost: true, ReasonHandOffTimeout: true,
 	ReasonPrepareTimeout: true, ReasonBeginTimeout: true, ReasonMoveTimeout: true, ReasonStateLost: true,
 	ReasonSameNode: true, ReasonNodeReported: true,
+	// Of migrations between clusters any reason may come from the other side.
+	ReasonSynchronizeTimeout: true, ReasonReceiverTimeout: true, ReasonPendingTimeout: true, ReasonUnschedulable: true,
+	ReasonTargetPodTimeout: true, ReasonGuestFinal: true, ReasonGate: true, ReasonNotMigratable: true, ReasonRender: true,
 }
 
 // failureText joins reason and message as stored in

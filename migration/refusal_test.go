@@ -29,8 +29,8 @@ func TestRefusalBeforeTheStart(t *testing.T) {
 				Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: "DisksNotLiveMigratable", Message: "disk a is local",
 			}}
 		}, ReasonNotMigratable},
-		"between clusters, source":       {func(w *world) { w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }, ReasonUnsupported},
-		"between clusters, target":       {func(w *world) { w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, ReasonUnsupported},
+		"between clusters, source":       {func(w *world) { w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{} }, ReasonGate},
+		"between clusters, target":       {func(w *world) { w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, ReasonGate},
 		"persistent TPM without a claim": {func(w *world) { w.vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes} }, ReasonNotMigratable},
 		"another one running": {func(w *world) {
 			o := newMigration("other", "other-uid")

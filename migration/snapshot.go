@@ -36,6 +36,12 @@ type Snapshot struct {
 	// Claims are the claims that [Snapshot.StateClaims] names, by name, as far as
 	// they exist.
 	Claims map[string]*corev1.PersistentVolumeClaim
+	// Sending is what a sender has to tell about its guest; nil while it is not
+	// gathered, which only a [Snapshot.NeedsSending] needs.
+	Sending *Sending
+	// SyncAddresses are where the synchronization controllers of the cluster are reached,
+	// by the KubeVirt object; nil leaves what was stored.
+	SyncAddresses []string
 	// Slot is what [Admission] answered to [Snapshot.Claim].
 	Slot Verdict
 	// Resolution is the policy in force, and the options it comes to.
@@ -91,9 +97,8 @@ func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
 	if s.VMI == nil || s.VMI.Status.MigrationState == nil {
 		return nil
 	}
-	uid := s.VMI.Status.MigrationState.MigrationUID
 	for _, o := range s.Others {
-		if o.UID == uid && !o.IsFinal() {
+		if concerns(s.VMI.Status.MigrationState, o) && !o.IsFinal() {
 			return o
 		}
 	}
@@ -122,6 +127,9 @@ func (s Snapshot) Claim() (Claim, bool) {
 		Key:      types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
 		Priority: PriorityOf(m.Spec.Priority), Since: m.CreationTimestamp.Time,
 		SourceNode: s.VMI.Status.NodeName, Bandwidth: s.bandwidth(), Size: memory(s.VMI),
+	}
+	if m.IsDecentralized() {
+		return s.claimApart(c)
 	}
 	if s.TargetPod != nil {
 		c.Acting, c.TargetNode = true, s.TargetPod.Spec.NodeName

@@ -36,6 +36,9 @@ const (
 
 // standing reads the lease where there is one, else KubeVirt's own fields.
 func (d *decision) standing() standing {
+	if d.decentralized() {
+		return d.standingApart()
+	}
 	if d.leased {
 		if known, s := d.leaseStanding(); known {
 			return s
@@ -73,7 +76,12 @@ func (d *decision) leaseStanding() (known bool, s standing) {
 	return true, stayed
 }
 
-func (d *decision) handedOff() bool { return d.standing() != notHandedOff }
+func (d *decision) handedOff() bool {
+	if d.receives() {
+		return d.ms != nil && d.ms.MigrationUID == d.s.UID()
+	}
+	return d.standing() != notHandedOff
+}
 
 func (d *decision) begun() bool { s := d.standing(); return s == begunMoving || s == arrived }
 
@@ -116,7 +124,7 @@ func (d *decision) stored() cause {
 	}
 	r, message := splitFailure(text)
 	if message == "" {
-		message = "the node gave no reason"
+		return d.unexplained()
 	}
 	return cause{r, message}
 }
@@ -129,7 +137,7 @@ func (d *decision) guestGone(row) (cause, bool) {
 		return cause{}, false
 	case vmi == nil:
 		return cause{ReasonGuestNotFound, fmt.Sprintf("VirtualMachineInstance %q does not exist any more", d.s.Migration.Spec.VMIName)}, true
-	case d.moved() && d.ms.Completed:
+	case d.moved() && (d.ms.Completed || d.sends()):
 		return cause{}, false
 	case vmi.IsFinal():
 		return cause{ReasonGuestFinal, fmt.Sprintf("the guest has ended in phase %s", vmi.Status.Phase)}, true
@@ -144,7 +152,9 @@ func (d *decision) stateLost(row) (cause, bool) {
 	switch d.plan.Status.Phase {
 	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
 	default:
-		return cause{}, false
+		if !d.lostApart() {
+			return cause{}, false
+		}
 	}
 	switch {
 	case d.ms != nil:
@@ -167,10 +177,10 @@ func (d *decision) deleted(row) (cause, bool) {
 // targetPodLost: the place to move to is gone.
 func (d *decision) targetPodLost(row) (cause, bool) {
 	switch d.plan.Status.Phase {
-	case v1.MigrationPhaseUnset, v1.MigrationPending:
+	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationWaitingForSync:
 		return cause{}, false
 	}
-	if d.standing() == arrived {
+	if d.standing() == arrived || d.sends() {
 		return cause{}, false
 	}
 	switch p := d.s.TargetPod; {
@@ -206,6 +216,9 @@ func (d *decision) tooLate(r row) (cause, bool) {
 // stop ends the migration as far as the controller may, and returns the phase
 // that this leads to now.
 func (d *decision) stop(c cause) phase {
+	if d.decentralized() {
+		return d.stopApart(c)
+	}
 	if d.s.VMI == nil || d.s.VMI.IsFinal() {
 		return d.fail(c)
 	}
@@ -292,8 +305,11 @@ func (d *decision) callOff(tag types.UID, c cause) {
 		}
 		change.Lease = &next
 	}
-	if ms := d.s.VMI.Status.MigrationState; ms != nil && ms.MigrationUID == tag {
+	if ms := d.s.VMI.Status.MigrationState; ms != nil && (ms.MigrationUID == tag || ms == d.ms && tag == d.s.UID()) {
 		change.State = d.closed(ms, text)
+	}
+	if d.sends() {
+		d.keepVolumes(change)
 	}
 	d.act(Action{Kind: ChangeVMI, Why: "call the move off", Change: change})
 }
@@ -310,6 +326,7 @@ func (d *decision) closed(ms *v1.VirtualMachineInstanceMigrationState, text stri
 	if out.AbortRequested || d.s.Migration.DeletionTimestamp != nil {
 		out.AbortRequested, out.AbortStatus = true, v1.MigrationAbortSucceeded
 	}
+	d.tellEnd(out)
 	out.Failed, out.Completed, out.FailureReason = true, true, text
 	return out
 }

@@ -39,8 +39,10 @@ type world struct {
 	// inForce is what the policies of the moment come to.
 	inForce  Resolution
 	failures map[ActionKind]error
-	events   []Event
-	writes   int
+	// sending is what a sender finds about its guest.
+	sending *Sending
+	events  []Event
+	writes  int
 	// crashAfter ends a pass, by a panic with crash, after so many writes in
 	// all; zero never.
 	crashAfter int
@@ -145,6 +147,9 @@ func (w *world) snapshot() Snapshot {
 		s.SourcePod = CurrentPod(w.vmi, pods, w.migration.UID)
 	}
 	s.Resolution = w.inForce
+	if s.NeedsSending() {
+		s.Sending = w.sending
+	}
 	return s
 }
 

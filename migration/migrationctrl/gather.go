@@ -52,6 +52,9 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	if err := r.related(ctx, &g.Snapshot); err != nil {
 		return nil, err
 	}
+	if err := r.apart(ctx, g); err != nil {
+		return nil, err
+	}
 	if err := r.resolve(ctx, &g.Snapshot); err != nil {
 		return nil, err
 	}
@@ -71,6 +74,7 @@ func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 	c := r.Config
 	c.AbortBackups = r.Backups != nil
 	c.Root = template.ConfigFrom(kv, r.LauncherImage).GateEnabled("Root")
+	c.Decentralized = c.Decentralized || decentralized(kv)
 	if kv != nil && kv.Spec.Configuration.MigrationConfiguration != nil {
 		c.Cluster = kv.Spec.Configuration.MigrationConfiguration
 	}
@@ -123,7 +127,10 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 	}
 	s.TargetPod = migration.TargetPod(pods, s.Migration.UID)
 	s.Targets = migration.TargetOwners(pods, s.Migration.UID)
-	if recorded == "" {
+	switch {
+	case s.Migration.IsDecentralizedTarget():
+		s.SourcePod = nil // it is in another cluster, whatever has its name here
+	case recorded == "":
 		s.SourcePod = migration.CurrentPod(s.VMI, pods, s.Migration.UID)
 	}
 	if err := r.attachments(ctx, s); err != nil {
@@ -180,6 +187,7 @@ func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, er
 		Migration: &template.Migration{
 			UID: g.Migration.UID, Name: g.Migration.Name,
 			AddedNodeSelector: g.Migration.Spec.AddedNodeSelector, SourcePod: g.SourcePod,
+			Receives: g.Migration.IsDecentralizedTarget(),
 		},
 	}
 	_, in.Migration.StateClaim = g.StateClaims()

@@ -190,7 +190,7 @@ func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcil
 	if err != nil {
 		return nil
 	}
-	return requests(r.Admission.SetLimits(r.config(kv).Limits, r.Clock.Now()))
+	return append(requests(r.Admission.SetLimits(r.config(kv).Limits, r.Clock.Now())), r.between(ctx)...)
 }
 
 func requests(keys []types.NamespacedName) []reconcile.Request {

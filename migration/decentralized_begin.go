@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// unsetHere judges a decentralized migration nobody has looked at yet. It lets those before
+// it go first: with its half written it holds up every other of the guest.
+func (d *decision) unsetHere() phase {
+	next := d.unset()
+	switch f := checkOrder(d.s); {
+	case next != v1.MigrationPending:
+		return next
+	case f.Blocked:
+		return d.blocked(f)
+	case d.sends():
+		return v1.MigrationSynchronizing
+	}
+	return v1.MigrationWaitingForSync
+}
+
+// exchange writes the first of this side's half, and waits for the other's.
+func (d *decision) exchange() phase {
+	if d.ms == nil {
+		if f := checkOrder(d.s); f.Blocked {
+			return d.blocked(f)
+		}
+		if orphan := d.s.orphan(); orphan != nil {
+			d.callOff(orphan.Tag, cause{ReasonAborted, "its migration does not exist any more"})
+			return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
+		}
+		d.act(Action{Kind: ChangeVMI, Why: "tell the other cluster", Change: &VMIChange{State: d.firstHalf()}})
+		return d.plan.Status.Phase
+	}
+	if d.answered() {
+		return v1.MigrationPending
+	}
+	if text := d.obstruction(); text != "" {
+		d.explain("", ReasonSynchronizing, d.plan.Message+": "+text)
+	}
+	return d.plan.Status.Phase
+}
+
+// answered tells whether the other side has said enough to go on.
+func (d *decision) answered() bool {
+	source, target := halves(d.ms)
+	if source == "" || target == "" {
+		return false
+	}
+	// The labels of its node come with it. There may be none.
+	return d.sends() || d.ms.SourceState.Pod != "" && d.ms.SourceState.Node != ""
+}
+
+// firstHalf is the migration state with this side in it. What the other side has written
+// already is kept, what an earlier migration has left is not.
+func (d *decision) firstHalf() *v1.VirtualMachineInstanceMigrationState {
+	vmi, m := d.s.VMI, d.s.Migration
+	ms := &v1.VirtualMachineInstanceMigrationState{}
+	if was := vmi.Status.MigrationState; was != nil && !was.Completed && was.MigrationUID == "" && d.unspoken(was) {
+		ms = was.DeepCopy()
+	}
+	if ms.TargetState == nil {
+		ms.TargetState = &v1.VirtualMachineInstanceMigrationTargetState{}
+	}
+	if d.receives() {
+		ms.TargetState.MigrationUID = m.UID
+		return ms
+	}
+	if ms.SourceState == nil {
+		ms.SourceState = &v1.VirtualMachineInstanceMigrationSourceState{}
+	}
+	uid, namespace, url := vmi.UID, vmi.Namespace, m.Spec.SendTo.ConnectURL
+	ms.SourceState.MigrationUID, ms.SourceState.VirtualMachineInstanceUID, ms.SourceState.DomainNamespace = m.UID, &uid, &namespace
+	ms.TargetState.SyncAddress = &url
+	return ms
+}
+
+// unspoken tells whether this side's half of the state is nobody's yet.
+func (d *decision) unspoken(ms *v1.VirtualMachineInstanceMigrationState) bool {
+	source, target := halves(ms)
+	if d.sends() {
+		return source == ""
+	}
+	return target == ""
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// handOffReceiver writes everything that the target node and the sender need in one change
+// of the guest. The source's half stays as it came.
+func (d *decision) handOffReceiver(target string) {
+	vmi, pod := d.s.VMI, d.s.TargetPod
+	ms := d.ms.DeepCopy()
+	ms.Completed, ms.Failed = false, false
+	ms.MigrationUID, ms.TargetNode, ms.TargetPod = d.s.UID(), target, pod.Name
+	if s := ms.SourceState; s != nil {
+		ms.SourceNode, ms.SourcePod = s.Node, s.Pod
+	}
+	ms.MigrationPolicyName, ms.VMIMConfigurationOptions = d.s.Resolution.Match.Name(), d.s.Resolution.Options.DeepCopy()
+	uid, namespace, domain := vmi.UID, vmi.Namespace, vmi.Namespace+"_"+vmi.Name
+	t := ms.TargetState
+	t.MigrationUID, t.Node, t.Pod = d.s.UID(), target, pod.Name
+	t.VirtualMachineInstanceUID, t.DomainNamespace, t.DomainName = &uid, &namespace, &domain
+	change := &VMIChange{State: ms, TargetNode: target, User: d.s.newUser(), Labels: d.s.room()}
+	d.act(Action{Kind: ChangeVMI, Why: "hand over to the target", Change: change, Event: &Event{
+		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("migration target node %s is to prepare for the guest", target),
+	}})
+}
+
+// targetReadyReceiver waits until the sender has begun, or the guest is here already.
+func (d *decision) targetReadyReceiver() phase {
+	if d.ms.StartTimestamp != nil || d.standing() == arrived {
+		return v1.MigrationRunning
+	}
+	return v1.MigrationTargetReady
+}
+
+// succeededReceiver has nothing to tidy up: the Pod that the guest has left is the sender's.
+func (d *decision) succeededReceiver() phase {
+	d.explain(OwnerNobody, "", "the guest has been received")
+	d.plan.Release = true
+	d.collect()
+	return v1.MigrationSucceeded
+}
+
+// answerBy is until when a receiver waits for an answer to its wish not to receive the guest
+// any more. Until then the sender, which hears of it, may have begun; afterwards it has let
+// its own time pass. Zero means for ever: something of the guest is here.
+func (d *decision) answerBy() time.Time {
+	within := d.s.Config.Timeouts.Synchronize
+	if !d.receives() || within < 0 || d.ms.StartTimestamp != nil || sighted(d.ms) {
+		return time.Time{}
+	}
+	var asked time.Time
+	earlier := func(at time.Time) {
+		if !at.IsZero() && (asked.IsZero() || at.Before(asked)) {
+			asked = at
+		}
+	}
+	if at, late := d.overdue(); late {
+		earlier(at)
+	}
+	if at := d.s.Migration.DeletionTimestamp; at != nil {
+		earlier(at.Time)
+	}
+	if at := d.s.VMI.DeletionTimestamp; at != nil {
+		earlier(at.Time)
+	}
+	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp != nil {
+		earlier(p.DeletionTimestamp.Time)
+	}
+	if asked.IsZero() {
+		return asked
+	}
+	return asked.Add(within)
+}

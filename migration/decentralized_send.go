@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// pendingSender waits for a guest that can leave. It takes no slot: what it waits for next
+// is the receiver's turn in its own queue.
+func (d *decision) pendingSender() phase {
+	if f := d.s.Config.evaluate(d.s); f.Blocked {
+		return d.blocked(f)
+	}
+	return v1.MigrationScheduling
+}
+
+// schedulingSender tells the receiver what it needs to make the target Pod.
+func (d *decision) schedulingSender() phase {
+	if d.begun() { // a node that asks nobody is faster
+		return v1.MigrationScheduled
+	}
+	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
+		return d.stop(cause{f.Reason, f.Text()})
+	}
+	switch told := d.ms.MigrationUID == d.s.UID(); {
+	case !told && (d.s.SourcePod == nil || !d.s.VMI.IsRunning()):
+		return d.stay(OwnerController, ReasonWaitingForGuest, "the guest does not run in a Pod that is known")
+	case !told && (d.s.Sending == nil || d.s.Sending.Missing != ""):
+		d.plan.Wake = d.now.Add(lookAgain)
+		return d.stay(OwnerController, ReasonWaitingForGuest, d.missing())
+	}
+	if next := d.sourceHalf(); !equality.Semantic.DeepEqual(next, d.ms) {
+		change := &VMIChange{State: next}
+		if d.s.Sending != nil {
+			change.Volumes = &d.s.Sending.Volumes
+		}
+		d.act(Action{Kind: ChangeVMI, Why: "tell the receiver about the guest", Change: change})
+		return v1.MigrationScheduling
+	}
+	if t := d.ms.TargetState; t != nil && t.Pod != "" {
+		return v1.MigrationScheduled
+	}
+	return v1.MigrationScheduling
+}
+
+// lookAgain is when what was not found is looked for again: nobody tells when it is there.
+const lookAgain = 15 * time.Second
+
+func (d *decision) missing() string {
+	if d.s.Sending == nil {
+		return "what the receiver has to know of the guest is being gathered"
+	}
+	return fmt.Sprintf("the receiver has to know of %s, which cannot be found", d.s.Sending.Missing)
+}
+
+// sourceHalf is the migration state with all in it that the receiver needs. What the
+// guest's node reports late is added when it does.
+func (d *decision) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
+	ms, vmi := d.ms.DeepCopy(), d.s.VMI
+	if ms.SourceState == nil { // somebody has removed it
+		ms.SourceState = &v1.VirtualMachineInstanceMigrationSourceState{}
+	}
+	source := ms.SourceState
+	source.SelinuxContext = vmi.Status.SelinuxContext
+	if ms.MigrationUID == d.s.UID() {
+		return ms
+	}
+	claim := ""
+	if st := d.s.Migration.Status.MigrationState; st != nil {
+		claim = st.SourcePersistentStatePVCName
+	}
+	ms.MigrationUID, ms.SourceNode, ms.SourcePod = d.s.UID(), vmi.Status.NodeName, d.s.SourcePod.Name
+	source.Node, source.Pod, source.PersistentStatePVCName = vmi.Status.NodeName, d.s.SourcePod.Name, &claim
+	source.NodeSelectors = maps.Clone(d.s.Sending.NodeSelectors)
+	return ms
+}
+
+// scheduledSender waits for the receiver's hand-off.
+func (d *decision) scheduledSender() phase {
+	if t := d.ms.TargetState; d.begun() || t != nil && t.Pod != "" && t.Node != "" {
+		return v1.MigrationPreparingTarget
+	}
+	return v1.MigrationScheduled
+}
+
+// preparingSender waits for the target node's address, and then lets the source node begin.
+func (d *decision) preparingSender() phase {
+	t := d.ms.TargetState
+	switch {
+	case d.begun():
+		return v1.MigrationTargetReady
+	case t == nil || t.NodeAddress == nil || *t.NodeAddress == "":
+		return v1.MigrationPreparingTarget
+	case !d.leased || d.leaving():
+		return v1.MigrationTargetReady
+	}
+	d.letLeave()
+	return v1.MigrationPreparingTarget
+}
+
+// letLeave takes the lease to where the source node may begin, in one step: the target, of
+// which this cluster knows by report only, is ready.
+func (d *decision) letLeave() {
+	within := max(d.s.Config.Timeouts.Begin, 0)
+	lease := d.lease
+	for _, kind := range []handoff.Kind{handoff.Prepare, handoff.Ready} {
+		next, _, err := handoff.Step(lease, handoff.Event{
+			Kind: kind, Epoch: lease.Epoch, Node: handoff.Elsewhere, Tag: d.s.UID(), Within: within,
+		}, d.now)
+		if err != nil {
+			d.explain(OwnerController, ReasonWaitingForGuest, err.Error())
+			return
+		}
+		lease = next
+	}
+	d.act(Action{Kind: ChangeVMI, Why: "let the source node begin", Change: &VMIChange{Lease: &lease}})
+}
+
+// runningSender waits for the other side's word that it has the guest.
+func (d *decision) runningSender() phase {
+	if !d.moved() {
+		return v1.MigrationRunning
+	}
+	for _, onVMI := range []bool{true, false} {
+		d.tell(Event{Reason: EventSucceeded, OnVMI: onVMI, Message: "the guest was migrated to another cluster"})
+	}
+	return v1.MigrationSucceeded
+}
+
+// succeededSender leaves the end of the guest's object here to its node and to who
+// reconciles it, unless the node is known to be gone.
+func (d *decision) succeededSender() phase {
+	d.explain(OwnerNobody, "", "the guest has moved to another cluster")
+	d.relay(handoff.TakeOver, handoff.Release)
+	d.plan.Release = true
+	d.collect()
+	return v1.MigrationSucceeded
+}
+
+// failedSender takes back what was told about the guest, which stays.
+func (d *decision) failedSender() phase {
+	d.relay(handoff.Decline)
+	if d.ms != nil && d.ms.Failed && !d.guestEnded() {
+		change := &VMIChange{}
+		d.keepVolumes(change)
+		if d.leaving() && d.lease.State == handoff.Moving && !d.lease.Stalled {
+			d.abortLease(change)
+		}
+		if change.Volumes != nil || change.Lease != nil {
+			d.act(Action{Kind: ChangeVMI, Why: "the guest stays", Change: change})
+		}
+	}
+	return d.failed()
+}
+
+// keepVolumes takes the guest's claims off the list of what travels, if this migration has
+// put them there.
+func (d *decision) keepVolumes(change *VMIChange) {
+	ms := d.ms
+	if ms != nil && ms.SourceState != nil && ms.SourceState.Node != "" && len(d.s.VMI.Status.MigratedVolumes) > 0 {
+		change.Volumes = &[]v1.StorageMigratedVolumeInfo{}
+	}
+}
+
+// relay says in the other side's name what it has reported about a guest that no node of
+// this cluster can tell about any more: its node is known to be gone, or has lost track.
+func (d *decision) relay(kinds ...handoff.Kind) {
+	doubted := d.lease.State == handoff.Fenced || d.lease.State == handoff.Moving && d.lease.Stalled
+	if !d.leaving() || !doubted {
+		return
+	}
+	lease := d.lease
+	for _, kind := range kinds {
+		next, _, err := handoff.Step(lease, handoff.Event{Kind: kind, Epoch: lease.Epoch, Node: handoff.Elsewhere, Message: d.plan.Message}, d.now)
+		if err != nil {
+			return // the lease has changed; there is nothing to relay
+		}
+		lease = next
+	}
+	change := &VMIChange{Lease: &lease}
+	if lease.State == handoff.Released && !d.s.VMI.IsFinal() {
+		change.Phase, change.At = v1.Succeeded, d.now
+	}
+	d.act(Action{Kind: ChangeVMI, Why: "the other cluster has spoken", Change: change})
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// stage is where a migration stands and who has to act.
+type stage struct {
+	Phase  v1.VirtualMachineInstanceMigrationPhase
+	Owner  Owner
+	Reason Reason
+}
+
+// stages runs the controller of the side and the step that is next in turn, and returns
+// the stages that the migration came through.
+func stages(w *world, steps []func()) []stage {
+	var got []stage
+	for _, do := range steps {
+		do()
+		plan := w.passes()
+		s := stage{w.migration.Status.Phase, plan.Owner, w.reason()}
+		if len(got) == 0 || got[len(got)-1] != s {
+			got = append(got, s)
+		}
+	}
+	return got
+}
+
+func TestDecentralizedPhases(t *testing.T) {
+	p := newClusters(t, false)
+	sent := stages(p.from, []func(){
+		func() {}, func() { p.to.passes(); p.push(); p.to.passes(); p.pull() },
+		func() { p.push(); p.to.passes(); p.targetPodRuns(); p.to.passes(); p.pull() },
+		func() { p.targetNodeActs(); p.pull() },
+		p.sourceNodeBegins, func() { p.hypervisorsSwitch(); p.targetNodeActs(); p.pull() },
+	})
+	if d := cmp.Diff([]stage{
+		{v1.MigrationSynchronizing, OwnerOther, ReasonSynchronizing},
+		{v1.MigrationScheduling, OwnerOther, ReasonWaitingForReceiver},
+		{v1.MigrationPreparingTarget, OwnerOther, ReasonWaitingForTargetNode},
+		{v1.MigrationTargetReady, OwnerSource, ReasonWaitingForSourceNode},
+		{v1.MigrationRunning, OwnerSource, ReasonMoving},
+		{v1.MigrationSucceeded, OwnerNobody, ""},
+	}, sent); d != "" {
+		t.Errorf("sender (-want +got):\n%s", d)
+	}
+	p = newClusters(t, false)
+	received := stages(p.to, []func(){
+		func() {}, func() { p.from.passes(); p.push() }, func() { p.pull(); p.from.passes(); p.push() },
+		p.targetPodRuns, p.targetNodeActs,
+		func() { p.pull(); p.from.passes(); p.sourceNodeBegins(); p.push() },
+		func() { p.hypervisorsSwitch(); p.targetNodeActs() },
+	})
+	if d := cmp.Diff([]stage{
+		{v1.MigrationWaitingForSync, OwnerOther, ReasonSynchronizing},
+		{v1.MigrationScheduling, OwnerScheduler, ReasonWaitingForTargetPod},
+		{v1.MigrationPreparingTarget, OwnerTarget, ReasonWaitingForTargetNode},
+		{v1.MigrationTargetReady, OwnerOther, ReasonWaitingForSourceNode},
+		{v1.MigrationRunning, OwnerOther, ReasonMoving},
+		{v1.MigrationSucceeded, OwnerNobody, ""},
+	}, received); d != "" {
+		t.Errorf("receiver (-want +got):\n%s", d)
+	}
+	if !p.to.released || p.to.pods["dst"] == nil {
+		t.Errorf("released %v, target Pod %v", p.to.released, p.to.pods["dst"])
+	}
+}
+
+func TestFirstPhase(t *testing.T) {
+	send := &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID, ConnectURL: connectURL}
+	receive := &v1.VirtualMachineInstanceMigrationTarget{MigrationID: migrationID}
+	for name, tc := range map[string]struct {
+		edit func(*world)
+		want v1.VirtualMachineInstanceMigrationPhase
+		why  Reason
+	}{
+		"S14/16 spec.receive": {func(w *world) { w.migration.Spec.Receive = receive }, v1.MigrationWaitingForSync, ReasonSynchronizing},
+		"S14/16 spec.sendTo":  {func(w *world) { w.migration.Spec.SendTo = send }, v1.MigrationSynchronizing, ReasonSynchronizing},
+		"S14/16 both":         {func(w *world) { w.migration.Spec.SendTo, w.migration.Spec.Receive = send, receive }, v1.MigrationScheduling, ReasonWaitingForTargetPod},
+		"S14/10 both, with different IDs": {func(w *world) {
+			w.migration.Spec.SendTo, w.migration.Spec.Receive = send, &v1.VirtualMachineInstanceMigrationTarget{MigrationID: "other"}
+		}, v1.MigrationFailed, ReasonInvalidSpec},
+		"S14/5 local disks, sent": {func(w *world) { w.migration.Spec.SendTo = send; cannotMove(w, "DisksNotLiveMigratable") }, v1.MigrationSynchronizing, ReasonSynchronizing},
+		"S14/5 another reason":    {func(w *world) { w.migration.Spec.SendTo = send; cannotMove(w, "SEVNotLiveMigratable") }, v1.MigrationFailed, ReasonNotMigratable},
+		"S14/5 gate off":          {func(w *world) { w.migration.Spec.SendTo = send; w.config.Decentralized = false }, v1.MigrationFailed, ReasonGate},
+		"receiver, gate off":      {func(w *world) { w.migration.Spec.Receive = receive; w.config.Decentralized = false }, v1.MigrationFailed, ReasonGate},
+		"no address to send to": {func(w *world) {
+			w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: migrationID}
+		}, v1.MigrationFailed, ReasonInvalidSpec},
+		"no ID to receive by": {func(w *world) { w.migration.Spec.Receive = &v1.VirtualMachineInstanceMigrationTarget{} }, v1.MigrationFailed, ReasonInvalidSpec},
+		"a guest that runs here is not to be received": {func(w *world) {
+			w.migration.Spec.Receive = receive
+			delete(w.vmi.Annotations, v1.CreateMigrationTarget)
+		}, v1.MigrationFailed, ReasonNotReceivable},
+		"a plugged disk": {func(w *world) {
+			w.migration.Spec.SendTo = send
+			w.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", HotplugVolume: &v1.HotplugVolumeStatus{}}}
+		}, v1.MigrationFailed, ReasonUnsupported},
+		"an older one goes first": {func(w *world) {
+			o := newMigration("a", "older")
+			o.CreationTimestamp = metav1.NewTime(start.Add(-time.Minute))
+			w.others, w.migration.Spec.SendTo = append(w.others, o), send
+		}, v1.MigrationPhaseUnset, ReasonWaitingForMigration},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.config.Decentralized = true
+			w.vmi.Annotations[v1.CreateMigrationTarget] = "true"
+			tc.edit(w)
+			w.passes()
+			if w.migration.Status.Phase != tc.want || w.reason() != tc.why {
+				t.Errorf("phase %q, reason %q; want %q, %q: %+v", w.migration.Status.Phase, w.reason(), tc.want, tc.why, w.migration.Status.Conditions)
+			}
+			if c := Condition(w.migration.Status, ConditionFailed); tc.why == ReasonGate && !strings.Contains(c.Message, FeatureGate) {
+				t.Errorf("%q names no remedy", c.Message)
+			}
+		})
+	}
+}
+
+func cannotMove(w *world, reason string) {
+	w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+		Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse, Reason: reason,
+	}}
+}
+
+func TestWhatEachSideWrites(t *testing.T) {
+	p := newClusters(t, false)
+	p.from.passes()
+	p.to.passes()
+	ms := stateIn(p.from)
+	if s := ms.SourceState; s.MigrationUID != ourUID || *s.VirtualMachineInstanceUID != vmiUID || *s.DomainNamespace != "ns" ||
+		*ms.TargetState.SyncAddress != connectURL || ms.MigrationUID != "" {
+		t.Errorf("the sender begins with %+v, %+v", ms, s)
+	}
+	if got := stateIn(p.to); got.TargetState.MigrationUID != receiverUID || got.MigrationUID != "" || got.SourceState != nil {
+		t.Errorf("the receiver begins with %+v", got)
+	}
+	p.until(func() bool { return stateIn(p.from).MigrationUID != "" })
+	ms = stateIn(p.from)
+	if s := ms.SourceState; ms.MigrationUID != ourUID || ms.SourceNode != sourceNode || ms.SourcePod != "src" || s.Node != sourceNode ||
+		s.Pod != "src" || s.SelinuxContext != "none" || !cmp.Equal(s.NodeSelectors, p.from.sending.NodeSelectors) {
+		t.Errorf("the sender tells %+v, %+v", ms, s)
+	}
+	if v := p.from.vmi.Status.MigratedVolumes; len(v) != 1 || v[0].VolumeName != "disk" {
+		t.Errorf("the volumes that travel are %+v", v)
+	}
+	p.until(func() bool { return stateIn(p.to).MigrationUID != "" })
+	ms = stateIn(p.to)
+	if got := ms.TargetState; ms.MigrationUID != receiverUID || ms.TargetNode != targetNode || ms.TargetPod != "dst" || ms.SourceNode != sourceNode ||
+		got.Node != targetNode || got.Pod != "dst" || *got.DomainName != "ns_guest" || *got.VirtualMachineInstanceUID != vmiUID {
+		t.Errorf("the receiver hands over by %+v, %+v", ms, got)
+	}
+	if p.to.vmi.Labels[v1.MigrationTargetNodeNameLabel] != targetNode {
+		t.Errorf("labels of the receiver's guest are %v", p.to.vmi.Labels)
+	}
+	if ms.VMIMConfigurationOptions == nil || *ms.VMIMConfigurationOptions.MaxDowntimeMs != 900 {
+		t.Errorf("options are %+v", ms.VMIMConfigurationOptions)
+	}
+}
+
+func TestTheLeaseOfAGuestThatLeaves(t *testing.T) {
+	p := newClusters(t, false)
+	var seen []handoff.State
+	for range 30 {
+		p.round()
+		l := p.from.lease()
+		if l.Target != "" && l.Target != handoff.Elsewhere || p.from.vmi.Labels[v1.MigrationTargetNodeNameLabel] != "" {
+			t.Fatalf("a node of this cluster may take itself for the target: %+v, %v", l, p.from.vmi.Labels)
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != l.State {
+			seen = append(seen, l.State)
+		}
+	}
+	// A move begins and ends within a round at times; what is before is what counts.
+	if want := []handoff.State{handoff.Owned, handoff.Moving, handoff.Released}; !slices.Equal(seen, want) {
+		t.Errorf("the lease was %v, want %v", seen, want)
+	}
+	if p.from.vmi.Status.Phase != v1.Succeeded || p.at != atTarget {
+		t.Errorf("the object at the sender is %s, the guest at %s", p.from.vmi.Status.Phase, p.at)
+	}
+}
+
+func TestWhatIsToldOfTheOtherSide(t *testing.T) {
+	w := newReceiver(t)
+	w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+		Type: v1.VirtualMachineInstanceDecentralizedLiveMigrationFailure, Status: corev1.ConditionTrue,
+		Reason: v1.VirtualMachineInstanceReasonDecentralizedNotMigratable, Message: "x509 hostname error",
+	}}
+	w.passes()
+	c := Condition(w.migration.Status, v1.VirtualMachineInstanceDecentralizedMigrationBlocked)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Message != "x509 hostname error" {
+		t.Errorf("condition is %+v", c)
+	}
+	if c := Condition(w.migration.Status, ConditionWaiting); !strings.Contains(c.Message, "x509 hostname error") {
+		t.Errorf("the wait is explained by %q", c.Message)
+	}
+	w.vmi.Status.Conditions = nil
+	s := w.snapshot()
+	s.SyncAddresses = []string{"10.0.0.1:9185"}
+	plan := Decide(s, w.now)
+	if Condition(plan.Status, v1.VirtualMachineInstanceDecentralizedMigrationBlocked) != nil || !slices.Equal(plan.Status.SynchronizationAddresses, s.SyncAddresses) {
+		t.Errorf("status is %+v", plan.Status)
+	}
+}
+
+func TestSlotsOfDecentralizedMigrations(t *testing.T) {
+	receiver := func(name, node, cluster string) Claim {
+		w := newReceiver(t)
+		w.migration.Name = name
+		w.migration.Status.Phase = v1.MigrationPending
+		source := &v1.VirtualMachineInstanceMigrationSourceState{}
+		source.Node, source.Pod, source.MigrationUID, source.SyncAddress = node, "src", "x", &cluster
+		w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+			SourceState: source, TargetState: &v1.VirtualMachineInstanceMigrationTargetState{},
+		}
+		w.vmi.Status.MigrationState.TargetState.MigrationUID = receiverUID
+		c, wanted := w.snapshot().Claim()
+		if !wanted {
+			t.Fatalf("%s claims nothing", name)
+		}
+		return c
+	}
+	for name, tc := range map[string]struct {
+		others []Claim
+		held   bool
+	}{
+		"S14/59 two others from the same node": {[]Claim{receiver("a", "n1", "c1"), receiver("b", "n1", "c1")}, false},
+		"S14/59 one":                           {[]Claim{receiver("a", "n1", "c1")}, true},
+		"S14/59 two and one from other nodes":  {[]Claim{receiver("a", "n2", "c1"), receiver("b", "n2", "c1"), receiver("c", "n3", "c1")}, true},
+		"S14/59 five elsewhere":                {[]Claim{receiver("a", "n2", "c1"), receiver("b", "n2", "c1"), receiver("c", "n3", "c1"), receiver("d", "n3", "c1"), receiver("e", "n4", "c1")}, false},
+		"a node of that name of another one":   {[]Claim{receiver("a", "n1", "c2"), receiver("b", "n1", "c2")}, true},
+		"a node of that name of this cluster":  {[]Claim{{Key: key("ns", "a"), SourceNode: "n1", Acting: true}, {Key: key("ns", "b"), SourceNode: "n1", Acting: true}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := NewAdmission(Config{}.WithDefaults().Limits, QueueOptions{})
+			for _, c := range tc.others {
+				a.Ask(c, start)
+			}
+			if v, _ := a.Ask(receiver("z", "n1", "c1"), start); v.Held != tc.held {
+				t.Errorf("verdict is %+v", v)
+			}
+		})
+	}
+	w := newSender(t)
+	w.passes()
+	for ph, want := range map[v1.VirtualMachineInstanceMigrationPhase]bool{
+		v1.MigrationSynchronizing: false, v1.MigrationPending: false, v1.MigrationScheduling: false,
+		v1.MigrationScheduled: true, v1.MigrationTargetReady: true, v1.MigrationRunning: true,
+	} {
+		w.migration.Status.Phase = ph
+		if c, wanted := w.snapshot().Claim(); wanted != want || want && (!c.Acting || c.SourceNode != sourceNode || c.TargetNode != "") {
+			t.Errorf("a sender in phase %s claims %+v, %v", ph, c, wanted)
+		}
+	}
+}
