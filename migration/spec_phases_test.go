@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// specRow is a number of section 14 of the specification: given, when, then. A guest
+// without a lease is one of a stock virt-controller, whose protocol the rows describe.
+type specRow struct {
+	// from is the phase that the migration is brought to first.
+	from v1.VirtualMachineInstanceMigrationPhase
+	// given changes the world.
+	given func(*world)
+	// want is the phase in which the migration comes to rest; empty is Unset.
+	want v1.VirtualMachineInstanceMigrationPhase
+	// then looks at what else there is; nil for nothing.
+	then func(*world) error
+}
+
+func condition(t v1.VirtualMachineInstanceConditionType, s corev1.ConditionStatus) func(*world) {
+	return func(w *world) {
+		w.vmi.Status.Conditions = append(w.vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: t, Status: s})
+	}
+}
+
+func unleased(w *world) { delete(w.vmi.Annotations, handoff.Annotation) }
+
+// completed lets the nodes finish the move.
+func completed(w *world) { w.targetTakesOver() }
+
+// each does one after the other.
+func each(steps ...func(*world)) func(*world) {
+	return func(w *world) {
+		for _, s := range steps {
+			s(w)
+		}
+	}
+}
+
+func moveState(edit func(*v1.VirtualMachineInstanceMigrationState)) func(*world) {
+	return func(w *world) {
+		if w.vmi.Status.MigrationState == nil {
+			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: ourUID}
+		}
+		edit(w.vmi.Status.MigrationState)
+	}
+}
+
+func hasEvent(reason string, warning bool) func(*world) error {
+	return func(w *world) error {
+		if !slices.ContainsFunc(w.events, func(e Event) bool { return e.Reason == reason && e.Warning == warning }) {
+			return fmt.Errorf("no event %s among %+v", reason, w.events)
+		}
+		return nil
+	}
+}
+
+func both(checks ...func(*world) error) func(*world) error {
+	return func(w *world) error {
+		for _, c := range checks {
+			if err := c(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func noTarget(w *world) error {
+	if w.pods["dst"] != nil {
+		return fmt.Errorf("there is a target Pod")
+	}
+	return nil
+}
+
+func guestStays(w *world) error {
+	if l := w.lease(); l.State != handoff.Owned || l.Holder != sourceNode {
+		return fmt.Errorf("the lease is %+v", l)
+	}
+	return nil
+}
+
+var phaseRows = map[string]specRow{
+	"S14/13 nothing known yet": {want: v1.MigrationScheduling},
+	"S14/14 another owns the guest": {
+		given: func(w *world) {
+			o := newMigration("other", "other-uid")
+			o.Status.Phase = v1.MigrationRunning
+			w.others, w.vmi.Status.MigrationState = []*v1.VirtualMachineInstanceMigration{o}, &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other-uid"}
+		},
+		want: v1.MigrationFailed, then: both(hasEvent(EventFailed, true), noTarget),
+	},
+	"S14/17 capacity is free": {want: v1.MigrationScheduling, then: func(w *world) error {
+		if len(w.pods) != 2 || w.pods["dst"].Labels[v1.MigrationJobLabel] != string(ourUID) {
+			return fmt.Errorf("Pods are %v", w.pods)
+		}
+		return nil
+	}},
+	"S14/19 the target Pod is Pending": {from: v1.MigrationScheduling, want: v1.MigrationScheduling},
+	"S14/23 the target Pod is ready": {
+		from: v1.MigrationScheduling, want: v1.MigrationScheduled,
+		given: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) },
+	},
+	"S14/25 the hand-off": {from: v1.MigrationScheduling, given: func(w *world) { w.podBecomesReady(targetNode) }, want: v1.MigrationPreparingTarget,
+		then: func(w *world) error {
+			ms := w.vmi.Status.MigrationState
+			if ms.TargetNode != targetNode || ms.TargetPod != "dst" || ms.SourceNode != sourceNode || ms.MigrationUID != ourUID || ms.VMIMConfigurationOptions == nil {
+				return fmt.Errorf("the state is %+v", ms)
+			}
+			if l := w.vmi.Labels[v1.MigrationTargetNodeNameLabel]; l != targetNode {
+				return fmt.Errorf("the label is %q", l)
+			}
+			return nil
+		}},
+	"S14/26 an older migration left its state": {
+		from: v1.MigrationScheduling,
+		given: each(func(w *world) {
+			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "old", Completed: true}
+		}, func(w *world) { w.podBecomesReady(targetNode) }),
+		want: v1.MigrationPreparingTarget,
+		then: func(w *world) error {
+			if uid := w.vmi.Status.MigrationState.MigrationUID; uid != ourUID {
+				return fmt.Errorf("the state is of %s", uid)
+			}
+			return nil
+		},
+	},
+	"S14/28 the state names the target node": {from: v1.MigrationPreparingTarget, want: v1.MigrationPreparingTarget},
+	"S14/29 the state names its address": {
+		from: v1.MigrationPreparingTarget, given: moveState(func(m *v1.VirtualMachineInstanceMigrationState) { m.TargetNodeAddress = "192.0.2.1" }),
+		want: v1.MigrationTargetReady,
+	},
+	"S14/31 completed": {from: v1.MigrationRunning, given: completed, want: v1.MigrationSucceeded, then: hasEvent(EventSucceeded, false)},
+	"S14/32 completed, CPUs are being plugged": {
+		from: v1.MigrationRunning, given: each(completed, condition(v1.VirtualMachineInstanceVCPUChange, corev1.ConditionTrue)), want: v1.MigrationRunning,
+	},
+	"S14/32 completed, memory is being plugged": {
+		from: v1.MigrationRunning, given: each(completed, condition(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionTrue)), want: v1.MigrationRunning,
+	},
+	"S14/34 completed, another one is required": {
+		from: v1.MigrationRunning, given: each(completed, condition(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionTrue)), want: v1.MigrationRunning,
+	},
+	"S14/34 completed, another one is pending": {
+		from: v1.MigrationRunning, given: each(completed, condition(v1.VirtualMachineInstanceMigrationRequired, corev1.ConditionFalse)), want: v1.MigrationSucceeded,
+	},
+	"S14/35 the end": {from: v1.MigrationRunning, given: completed, want: v1.MigrationSucceeded, then: func(w *world) error {
+		if ms := w.migration.Status.MigrationState; ms == nil || !ms.Completed || len(w.migration.Finalizers) > 0 {
+			return fmt.Errorf("state %+v, finalizers %v", ms, w.migration.Finalizers)
+		}
+		return nil
+	}},
+	"S14/41 the target Pod dies in PreparingTarget": lostTarget(v1.MigrationPreparingTarget),
+	"S14/41 the target Pod dies in TargetReady":     lostTarget(v1.MigrationTargetReady),
+	"S14/43 failed, and it had begun": {
+		from: v1.MigrationRunning, want: v1.MigrationFailed,
+		given: each(func(w *world) {
+			begun := metav1.NewTime(w.now.Add(-30 * time.Second))
+			w.vmi.Status.MigrationState.StartTimestamp = &begun
+		}, func(w *world) { w.sourceReverts("the link broke") }),
+		then: func(w *world) error {
+			if ms := w.vmi.Status.MigrationState; !ms.Failed || !ms.StartTimestamp.Time.Equal(w.now.Add(-30*time.Second)) {
+				return fmt.Errorf("the state is %+v", ms)
+			}
+			return nil
+		},
+	},
+	"S14/44 failed before the guest was told": {
+		from: v1.MigrationScheduling, given: each(unleased, func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }), want: v1.MigrationFailed,
+		then: both(noTarget, func(w *world) error {
+			if w.vmi.Status.MigrationState != nil || len(w.migration.Finalizers) > 0 {
+				return fmt.Errorf("state %+v, finalizers %v", w.vmi.Status.MigrationState, w.migration.Finalizers)
+			}
+			return nil
+		}),
+	},
+	"S14/46 the state is cleared": {from: v1.MigrationRunning, given: each(unleased, func(w *world) { w.vmi.Status.MigrationState = nil }), want: v1.MigrationFailed},
+	"S14/46 the state is another's": {
+		from: v1.MigrationRunning, given: each(unleased, moveState(func(m *v1.VirtualMachineInstanceMigrationState) { m.MigrationUID = "other" })), want: v1.MigrationFailed,
+	},
+	"S14/47 deleted while it waits": {
+		from: v1.MigrationPending, given: func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, want: v1.MigrationFailed,
+		then: both(guestStays, func(w *world) error {
+			if Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
+				return fmt.Errorf("conditions are %+v", w.migration.Status.Conditions)
+			}
+			return nil
+		}),
+	},
+	"S14/49 deleted while it moves": {
+		from: v1.MigrationRunning, given: func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} }, want: v1.MigrationRunning,
+		then: func(w *world) error {
+			if !w.vmi.Status.MigrationState.AbortRequested {
+				return fmt.Errorf("no abort is requested")
+			}
+			if w.pass(); w.acted > 0 {
+				return fmt.Errorf("it is requested again")
+			}
+			return nil
+		},
+	},
+	"S14/52 failed on a guest that an older one has moved": {
+		from: v1.MigrationScheduling, want: v1.MigrationFailed,
+		given: each(unleased, moveState(func(m *v1.VirtualMachineInstanceMigrationState) { m.MigrationUID, m.Completed = "old", true }), func(w *world) {
+			w.pods["dst"].Status.Phase = corev1.PodFailed
+		}),
+		then: both(noTarget, func(w *world) error {
+			if ms := w.vmi.Status.MigrationState; ms.MigrationUID != "old" || ms.Failed || !w.released {
+				return fmt.Errorf("state %+v, released %v", ms, w.released)
+			}
+			return nil
+		}),
+	},
+	"S14/122 the target is the source": {
+		from: v1.MigrationScheduling, given: func(w *world) { w.podBecomesReady(sourceNode) }, want: v1.MigrationFailed,
+		then: both(noTarget, guestStays, func(w *world) error {
+			if w.reason() != ReasonSameNode {
+				return fmt.Errorf("reason is %q", w.reason())
+			}
+			return nil
+		}),
+	},
+}
+
+// lostTarget: the controller takes back what the nodes were told, and both start and
+// end are known.
+func lostTarget(from v1.VirtualMachineInstanceMigrationPhase) specRow {
+	return specRow{
+		from: from, given: func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }, want: v1.MigrationFailed,
+		then: both(guestStays, hasEvent(EventFailed, true), func(w *world) error {
+			if ms := w.vmi.Status.MigrationState; !ms.Failed || !ms.Completed || ms.StartTimestamp == nil || ms.EndTimestamp == nil {
+				return fmt.Errorf("the state is %+v", ms)
+			}
+			return nil
+		}),
+	}
+}
+
+// Rows 38 and 40 are about several phases each.
+func init() {
+	for _, ph := range unfinished {
+		phaseRows["S14/38 the guest has ended, in "+name(ph)] = specRow{
+			from: ph, given: func(w *world) { w.vmi.Status.Phase = v1.Succeeded }, want: v1.MigrationFailed, then: noTarget,
+		}
+	}
+	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning} {
+		phaseRows["S14/40 the nodes say that it failed, in "+name(ph)] = specRow{
+			from: ph, want: v1.MigrationFailed, then: noTarget,
+			given: each(unleased, moveState(func(m *v1.VirtualMachineInstanceMigrationState) {
+				m.Failed, m.Completed, m.FailureReason = true, true, "qemu says no"
+			})),
+		}
+	}
+}
+
+func name(ph v1.VirtualMachineInstanceMigrationPhase) string {
+	if ph == v1.MigrationPhaseUnset {
+		return "Unset"
+	}
+	return string(ph)
+}
+
+func TestPhasesOfTheSpecification(t *testing.T) {
+	for name, tc := range phaseRows {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until(tc.from)
+			if tc.given != nil {
+				tc.given(w)
+			}
+			w.passes()
+			if w.migration.Status.Phase != tc.want {
+				t.Fatalf("phase is %q (%s), want %q", w.migration.Status.Phase, w.reason(), tc.want)
+			}
+			if tc.then == nil {
+				return
+			}
+			if err := tc.then(w); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestS14_100And101FinishedMigrationsAreCollected(t *testing.T) {
+	finished := func(n int, ph v1.VirtualMachineInstanceMigrationPhase, age time.Duration) (all []*v1.VirtualMachineInstanceMigration) {
+		for i := range n {
+			o := newMigration(fmt.Sprintf("%s-%d", strings.ToLower(string(ph)), i), "")
+			o.Status.Phase = ph
+			o.CreationTimestamp = metav1.NewTime(start.Add(time.Duration(i)*time.Second - age))
+			all = append(all, o)
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		others []*v1.VirtualMachineInstanceMigration
+		end    bool
+		want   []string // of those that are left
+	}{
+		"S14/100 many of each": {
+			others: slices.Concat(finished(10, v1.MigrationFailed, 3*time.Hour), finished(10, v1.MigrationSucceeded, 2*time.Hour)), end: true,
+			want: []string{"succeeded-6", "succeeded-7", "succeeded-8", "succeeded-9"},
+		},
+		"S14/100 it has not ended": {others: finished(10, v1.MigrationFailed, time.Hour), want: []string{
+			"failed-0", "failed-1", "failed-2", "failed-3", "failed-4", "failed-5", "failed-6", "failed-7", "failed-8", "failed-9",
+		}},
+		"S14/101 the oldest go": {others: finished(7, v1.MigrationSucceeded, time.Hour), end: true, want: []string{
+			"succeeded-3", "succeeded-4", "succeeded-5", "succeeded-6",
+		}},
+		"S14/100 the unfinished stay": {others: slices.Concat(finished(7, v1.MigrationSucceeded, time.Hour), finished(10, v1.MigrationPending, -time.Hour)), end: true, want: slices.Concat(
+			[]string{"pending-0", "pending-1", "pending-2", "pending-3", "pending-4", "pending-5", "pending-6", "pending-7", "pending-8", "pending-9"},
+			[]string{"succeeded-3", "succeeded-4", "succeeded-5", "succeeded-6"},
+		)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.others = tc.others
+			w.until(v1.MigrationRunning)
+			if tc.end {
+				w.targetTakesOver()
+			}
+			w.passes()
+			var left []string
+			for _, o := range w.others {
+				left = append(left, o.Name)
+			}
+			slices.Sort(left)
+			if !slices.Equal(left, tc.want) {
+				t.Errorf("left are %v, want %v", left, tc.want)
+			}
+		})
+	}
+}
