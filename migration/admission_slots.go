@@ -135,11 +135,14 @@ func (a *Admission) lockedNode(name string) *usage {
 // and forgets nodes at which nothing is left.
 func (a *Admission) lockedLanes() {
 	for _, name := range a.sources {
-		u := a.nodes[name]
-		a.line.block(name, u != nil && len(u.out)+u.wants >= a.limits.Outbound)
-		if u != nil && len(u.out)+len(u.in)+len(u.arrivals)+u.wants == 0 {
-			delete(a.nodes, name)
+		taken := 0
+		if u := a.nodes[name]; u != nil {
+			if taken = len(u.out) + u.wants; taken+len(u.in)+len(u.arrivals) == 0 {
+				delete(a.nodes, name)
+			}
 		}
+		// A limit of zero closes all lanes, also those of nodes not known here.
+		a.line.block(name, taken > 0 && taken >= a.limits.Outbound)
 	}
 	a.sources = a.sources[:0]
 }

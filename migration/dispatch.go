@@ -47,13 +47,15 @@ func (a *Admission) lockedArrivals() bool {
 	return called
 }
 
+// lockedTargets returns them once each: one look at a node calls one lender.
 func (a *Admission) lockedTargets() []string {
 	if len(a.targets) == 0 {
 		return nil
 	}
 	names := slices.Clone(a.targets)
 	a.targets = a.targets[:0]
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // lockedEnter lets in who may enter the node. It stops at a lender that did not

@@ -15,7 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-var operations = flag.Int("operations", 200_000, "random operations on the queue, and on the admission, that are compared with a reference")
+var operations = flag.Int("operations", 150_000, "random operations on the queue, and a third as many on the admission, that are compared with a reference")
 
 // choose makes a choice among n; of bytes or of chance.
 type choose func(n int) int

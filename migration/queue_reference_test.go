@@ -192,6 +192,12 @@ func (r *reference) take(key types.NamespacedName) {
 	r.leave(key)
 }
 
+// charge books an item that is not in the queue.
+func (r *reference) charge(it Item, now time.Time) {
+	l, ns := &r.levels[r.levelAt(it, now)], r.namespace(it)
+	l.accounts[ns] = max(l.accounts[ns], l.virtual) + r.price(ns)
+}
+
 // order serves everything, on a copy, with all lanes open.
 func (r *reference) order() []Item {
 	c := r.clone()
