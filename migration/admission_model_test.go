@@ -257,11 +257,13 @@ func (w *twins) drain() {
 func TestAdmissionIsAsDocumented(t *testing.T) {
 	const perRun = 1000
 	for seed := range uint64(max(1, *operations/3/perRun)) {
-		w := newTwins(t, chance(seed))
-		for range perRun {
-			w.step()
-		}
-		w.drain()
+		inform(t, seed, func() {
+			w := newTwins(t, chance(seed))
+			for range perRun {
+				w.step()
+			}
+			w.drain()
+		})
 	}
 }
 

@@ -37,7 +37,10 @@ func (a *Admission) lockedTake(c Claim, now time.Time) {
 	default:
 		a.line.change(&s.node, c.item(), now)
 		c.Since = s.claim.Since
-		s.claim = c
+		if s.claim = c; a.limits.Bandwidth > 0 {
+			// It may fit now, which the line does not know.
+			a.sources = append(a.sources, c.SourceNode)
+		}
 	}
 }
 

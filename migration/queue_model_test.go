@@ -197,14 +197,26 @@ func (p *pair) check() {
 func TestQueueIsAsDocumented(t *testing.T) {
 	const perQueue = 2000
 	for seed := range uint64(max(1, *operations/perQueue)) {
-		p := newPair(t, chance(seed))
-		for range perQueue {
-			p.step()
-		}
-		if t.Failed() {
-			t.Fatalf("with seed %d", seed)
-		}
+		inform(t, seed, func() {
+			p := newPair(t, chance(seed))
+			for range perQueue {
+				p.step()
+			}
+		})
 	}
+}
+
+// inform tells the seed with which the function fails.
+func inform(t *testing.T, seed uint64, run func()) {
+	t.Helper()
+	failed := true
+	defer func() {
+		if failed {
+			t.Logf("with seed %d", seed)
+		}
+	}()
+	run()
+	failed = false
 }
 
 func FuzzQueue(f *testing.F) {
