@@ -45,24 +45,43 @@ func (l *line) hold(ln *lane, held bool) {
 	ln.held = held
 }
 
+// refreshLane takes note that the lane was opened or closed. A spot of a closed
+// lane may stay among the open ones of its account as long as it is not the first:
+// closing and opening then costs a look at each.
 func (l *line) refreshLane(ln *lane) {
 	for _, s := range ln.spots {
-		l.refresh(s)
+		open := &s.account.open
+		if s.items.n > 0 && s.turn == 0 && !ln.closed() {
+			open.fix(s)
+		}
+		if open.len() > 0 && open.top() == s {
+			l.settle(s.level, s.account)
+		}
 	}
 }
 
-// refresh puts the spot, and its namespace, where they belong.
+// refresh puts the spot, whose items have changed, and its namespace where they
+// belong.
 func (l *line) refresh(s *spot) {
-	a := s.account
-	if s.items.n > 0 && !s.lane.closed() {
-		a.open.fix(s)
-	} else {
-		a.open.remove(s)
+	open := &s.account.open
+	switch {
+	case s.items.n == 0:
+		open.remove(s)
+	case s.turn > 0 || !s.lane.closed():
+		open.fix(s)
+	}
+	l.settle(s.level, s.account)
+}
+
+// settle puts the namespace where it belongs by its first open spot.
+func (l *line) settle(lv *level, a *account) {
+	for a.open.len() > 0 && a.open.top().lane.closed() {
+		a.open.remove(a.open.top())
 	}
 	if a.open.len() > 0 {
-		s.level.open.fix(a)
+		lv.open.fix(a)
 	} else {
-		s.level.open.remove(a)
+		lv.open.remove(a)
 	}
 }
 
