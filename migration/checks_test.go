@@ -241,3 +241,26 @@ func TestWhoDoesNotAbortABackup(t *testing.T) {
 		})
 	}
 }
+
+func BenchmarkEvaluate(b *testing.B) {
+	yes := true
+	claim := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest"},
+		Status:     v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: sourceNode},
+	}
+	onClaim(corev1.ReadWriteMany)(claim)
+	claim.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "net", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}}}
+	claim.Spec.Networks = []v1.Network{{Name: "net", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{}}}}
+	claim.Labels = map[string]string{v1.NodeNameLabel: sourceNode}
+	claim.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{Relaxed: &v1.FeatureState{Enabled: &yes}}}
+	s := Snapshot{Migration: newMigration("m", ourUID), VMI: claim, SourcePod: &corev1.Pod{}, Now: start, Config: Config{}.WithDefaults()}
+	s.Migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
+	s.Others = past(v1.WorkloadUpdateMigrationAnnotation, "ffsff")
+	s.Now = start.Add(time.Hour)
+	b.ReportAllocs()
+	for b.Loop() {
+		if f := s.Config.evaluate(s); f.Blocked {
+			b.Fatal(f)
+		}
+	}
+}

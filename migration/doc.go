@@ -102,4 +102,21 @@
 //     are not in force, holds back the migrations that it is in force for, with the
 //     reason [ReasonPolicyInvalid], until it is mended. Those handed over keep the options they have.
 //   - experimental.downtimeTuning is not in the API that this module is built with.
+//
+// # Checks otherwise than KubeVirt's
+//
+//   - A migration of a guest that has another one is not refused at its creation: it waits for
+//     that. Who may set spec.priority, and that a spec is not changed later, is for admission
+//     to see to; a controller cannot know who wrote what.
+//   - A guest of which no node says whether it is live migratable is judged by its object, as
+//     far as that shows it, and not taken for migratable.
+//   - A user's migration overtakes an automatic one that backs off. The back-off is no longer than
+//     a cap, runs from the last failure, and any success ends it, a user's too.
+//   - A target Pod that no node can ever match, or that a quota has no room for, is not made, so
+//     that there is none to be deleted: the migration fails at once, or waits for the quota
+//     without trying again in between.
+//   - Critical migrations abort backups only where KubeVirt's virt-api can be asked to, as there
+//     is no other way to; see [Config.AbortBackups].
+//   - status.runtimeUser of a guest that changes its user follows in one write with the hand-off,
+//     not before the target Pod is made: a migration that comes to nothing leaves it alone.
 package migration

@@ -28,6 +28,7 @@ type migrations struct {
 	pending       time.Duration
 	awaitNodes    time.Duration
 	cooldown      time.Duration
+	abortBackups  bool
 }
 
 // weights is a flag with shares of namespaces.
@@ -62,6 +63,7 @@ func (o *migrations) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.pending, "migrations-pending-timeout", 24*time.Hour, "`time` after which a migration that could not start fails; negative is never")
 	fs.DurationVar(&o.awaitNodes, "migrations-await-nodes", 0, "`time` to wait for nodes when none can ever match a target Pod, instead of failing at once; negative leaves it to the scheduler, as an autoscaler of nodes needs it")
 	fs.DurationVar(&o.cooldown, "migrations-cooldown", 5*time.Minute, "`time` for which a guest that was migrated by itself rests before an update or a descheduler moves it again; negative is none")
+	fs.BoolVar(&o.abortBackups, "migrations-abort-backups", false, "let critical migrations abort backups of their guests by KubeVirt's virt-api, which has to be there; without, they wait for them")
 }
 
 // check tells which flags are wrong.
@@ -109,6 +111,11 @@ func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) 
 			AgeAfter: o.ageAfter, Unfair: o.unfair, Weights: o.weights,
 		}),
 		Recorder: mgr.GetEventRecorder("virtualmachine-migration-controller"),
+	}
+	if o.abortBackups {
+		if r.Backups, err = migrationctrl.NewVirtAPI(mgr.GetConfig()); err != nil {
+			return err
+		}
 	}
 	return r.SetupWithManager(ctx, mgr)
 }

@@ -36,15 +36,15 @@ func TestTargetsPinTheImageOfTheSource(t *testing.T) {
 		want  string
 		err   error
 	}{
-		"135 reported digest":        {[]func(*template.Input){status("docker://sha256:abcd1234567890")}, "img@sha256:abcd1234567890", nil},
-		"reported with repository":   {[]func(*template.Input){status("docker.io/x/img@sha256:ff00")}, "img@sha256:ff00", nil},
-		"136 pinned by the source":   {[]func(*template.Input){unreported, sourceVolume("img@sha256:aa")}, "img@sha256:aa", nil},
-		"138 port and tag":           {[]func(*template.Input){spec("registry:5000/x:tag"), status("sha256:aa")}, "registry:5000/x@sha256:aa", nil},
-		"named by digest":            {[]func(*template.Input){unreported, spec("img@sha256:bb")}, "img@sha256:bb", nil},
-		"resolution is declined":     {[]func(*template.Input){unreported, skip}, "img:v1", nil},
-		"137 no digest reported":     {[]func(*template.Input){status("rubbish")}, "", template.ErrInvalid},
-		"nothing reported yet":       {[]func(*template.Input){unreported}, "", template.ErrMissingFact},
-		"container without image id": {[]func(*template.Input){status("")}, "", template.ErrMissingFact},
+		"S14/98, 135 reported digest":    {[]func(*template.Input){status("docker://sha256:abcd1234567890")}, "img@sha256:abcd1234567890", nil},
+		"reported with repository":       {[]func(*template.Input){status("docker.io/x/img@sha256:ff00")}, "img@sha256:ff00", nil},
+		"136 pinned by the source":       {[]func(*template.Input){unreported, sourceVolume("img@sha256:aa")}, "img@sha256:aa", nil},
+		"138 port and tag":               {[]func(*template.Input){spec("registry:5000/x:tag"), status("sha256:aa")}, "registry:5000/x@sha256:aa", nil},
+		"named by digest":                {[]func(*template.Input){unreported, spec("img@sha256:bb")}, "img@sha256:bb", nil},
+		"resolution is declined":         {[]func(*template.Input){unreported, skip}, "img:v1", nil},
+		"S14/98, 137 no digest reported": {[]func(*template.Input){status("rubbish")}, "", template.ErrInvalid},
+		"nothing reported yet":           {[]func(*template.Input){unreported}, "", template.ErrMissingFact},
+		"container without image id":     {[]func(*template.Input){status("")}, "", template.ErrMissingFact},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := targetInput(t)
@@ -73,7 +73,7 @@ func TestTargetsPinTheImageOfTheSource(t *testing.T) {
 
 func TestTargetsHaveTheCPUOfTheSource(t *testing.T) {
 	const model = "cpu-model-migration.node.kubevirt.io/"
-	t.Run("model of an earlier migration is kept", func(t *testing.T) {
+	t.Run("S14/94 model of an earlier migration is kept", func(t *testing.T) {
 		in := targetInput(t)
 		in.Migration.SourcePod.Spec.NodeSelector = map[string]string{model + "Haswell": "true", "zone": "a"}
 		pod, err := template.Default().MigrationTarget(in)
@@ -82,6 +82,16 @@ func TestTargetsHaveTheCPUOfTheSource(t *testing.T) {
 		}
 		s := pod.Spec.NodeSelector
 		if s[model+"Haswell"] != "true" || s[model+"Skylake"] != "" || s["zone"] != "" {
+			t.Errorf("got selectors %v", s)
+		}
+	})
+	t.Run("S14/94 model of the node at first", func(t *testing.T) {
+		pod, err := template.Default().MigrationTarget(targetInput(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := pod.Spec.NodeSelector
+		if s[model+"Skylake"] != "true" || s["cpu-feature.node.kubevirt.io/x"] != "true" || s["cpu-vendor.node.kubevirt.io/Intel"] != "true" {
 			t.Errorf("got selectors %v", s)
 		}
 	})
@@ -101,6 +111,19 @@ func TestTargetsHaveTheCPUOfTheSource(t *testing.T) {
 	})
 }
 
+func TestS14_92AddedSelectorsRestrictOnly(t *testing.T) {
+	in := targetInput(t)
+	in.VMI.Spec.NodeSelector = map[string]string{"region": "east"}
+	in.Migration.AddedNodeSelector = map[string]string{"region": "west", "rack": "2"}
+	pod, err := template.Default().MigrationTarget(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := pod.Spec.NodeSelector; s["region"] != "east" || s["rack"] != "2" || len(in.VMI.Spec.NodeSelector) != 1 {
+		t.Errorf("selectors are %v, those of the guest %v", s, in.VMI.Spec.NodeSelector)
+	}
+}
+
 func TestTargetsHaveTheSELinuxLevelOfTheSource(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context string
@@ -108,11 +131,11 @@ func TestTargetsHaveTheSELinuxLevelOfTheSource(t *testing.T) {
 		level   string
 		err     error
 	}{
-		"level with categories": {"system_u:object_r:container_file_t:s0:c1,c2", false, "s0:c1,c2", nil},
-		"no SELinux":            {"none", false, "", nil},
-		"unknown":               {"", false, "", template.ErrMissingFact},
-		"unknown but ignored":   {"", true, "", nil},
-		"malformed":             {"a:b", false, "", template.ErrInvalid},
+		"S14/95 level with categories": {"system_u:object_r:container_file_t:s0:c1,c2", false, "s0:c1,c2", nil},
+		"S14/95 no SELinux":            {"none", false, "", nil},
+		"S14/95 unknown":               {"", false, "", template.ErrMissingFact},
+		"S14/95 unknown but ignored":   {"", true, "", nil},
+		"malformed":                    {"a:b", false, "", template.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := targetInput(t)
