@@ -30,6 +30,7 @@ func TestDaemonsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
 	w := newWorld(t)
 	t.Run("guests", w.testGuests)
 	t.Run("nodes", w.testNodes)
+	t.Run("migrations", w.testMigrations)
 	t.Run("roles", w.testRoles)
 	t.Run("strangers", w.testStrangers)
 }

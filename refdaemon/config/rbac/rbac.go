@@ -2,7 +2,8 @@
 
 // Package rbac holds what the daemons may do in a cluster, as manifests for "kubectl apply -f" and for
 // programs: roles and their bindings for the controller and for the node agents, and the
-// ValidatingAdmissionPolicies that keep an agent to the guests of its node.
+// ValidatingAdmissionPolicies that keep an agent to the guests of its node, and a migration what it
+// was created as.
 //
 // # Identities
 //
@@ -59,7 +60,7 @@ func NodeUser(node string) string { return NodeUserPrefix + node }
 var files embed.FS
 
 // order puts what others refer to first.
-var order = []string{"namespace.yaml", "controller.yaml", "node.yaml", "node-policy.yaml"}
+var order = []string{"namespace.yaml", "controller.yaml", "node.yaml", "node-policy.yaml", "migration-policy.yaml"}
 
 // longestPrefix is how far a decoder looks for what tells YAML from JSON.
 const longestPrefix = 4096
