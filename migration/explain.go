@@ -48,6 +48,9 @@ type Explanation struct {
 	Policy *PolicyStanding `json:"policy,omitempty"`
 	// Options are the resolved options that differ from KubeVirt's defaults.
 	Options []Option `json:"options,omitempty"`
+	// Targets tell where the guest could go; nil when nobody has looked, see
+	// [Explanation.Aim].
+	Targets *Targets `json:"targets,omitempty"`
 	// Attempts are the other migrations of the guest, the newest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
@@ -61,15 +64,18 @@ type Step struct {
 
 // CheckResult is a check and what it found.
 type CheckResult struct {
-	// Check is the place of the check in the evaluator, from 1.
-	Check int `json:"check"`
+	// Check is the name of the check.
+	Check string `json:"check"`
 	// Blocked says that it is in the way, Temporary that waiting may help.
 	Blocked   bool `json:"blocked"`
 	Temporary bool `json:"temporary,omitempty"`
-	// Reason, Message and Unblock are those of [Finding].
+	// Reason, Message, Unblock and Object are those of [Finding].
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Unblock string `json:"unblock,omitempty"`
+	Object  string `json:"object,omitempty"`
+	// Until is when time alone changes the finding, as after a back-off; nil means never.
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // Obstacle is a limit that is reached.
@@ -89,6 +95,24 @@ type Place struct {
 	// Position is from 1, Waiting the length of the queue.
 	Position int `json:"position"`
 	Waiting  int `json:"waiting"`
+}
+
+// Targets are the nodes as a target Pod sees them.
+type Targets struct {
+	// Candidates are the nodes that nothing excludes.
+	Candidates []string `json:"candidates"`
+	// Summary counts all nodes by what excludes them.
+	Summary string `json:"summary"`
+	// Remedies say what would make more nodes fit.
+	Remedies []string `json:"remedies,omitempty"`
+}
+
+// Aim adds what [Fit] says of the nodes for the migration's target Pod.
+func (e *Explanation) Aim(f Fitness) {
+	e.Targets = &Targets{Candidates: f.Candidates, Summary: f.Text(), Remedies: f.Remedies()}
+	if len(f.Candidates) > 0 {
+		e.Targets.Remedies = nil
+	}
 }
 
 // Attempt is another migration of the same guest.
@@ -119,6 +143,10 @@ func Explain(s Snapshot, now time.Time) Explanation {
 	}
 	s.Config.Evaluator = Evaluator{{Name: "all", Judge: found.check}}
 	plan := Decide(s, now)
+	if found.ran {
+		s.Now = now
+		found.results = append(results(order.All(s)), found.results...)
+	}
 	m := s.Migration
 	e := Explanation{
 		Namespace: m.Namespace, Migration: m.Name, Guest: m.Spec.VMIName, At: now,
@@ -156,19 +184,30 @@ func (f *findings) check(s Snapshot) Finding {
 		return f.verdict
 	}
 	f.ran = true
-	f.results = make([]CheckResult, 0, len(f.evaluator))
-	for i, check := range f.evaluator {
-		found := check.find(s)
-		f.results = append(f.results, CheckResult{
-			Check: i + 1, Blocked: found.Blocked, Temporary: found.Temporary,
-			Reason: found.Reason, Message: found.Message, Unblock: found.Unblock,
-		})
-		first := !f.verdict.Blocked || f.verdict.Temporary && !found.Temporary
-		if found.Blocked && first {
-			f.verdict = found
+	all := f.evaluator.All(s)
+	for i := range all {
+		if all[i].Blocked && (!f.verdict.Blocked || f.verdict.Temporary && !all[i].Temporary) {
+			f.verdict = all[i]
 		}
 	}
+	f.results = results(all)
 	return f.verdict
+}
+
+func results(all []Finding) []CheckResult {
+	out := make([]CheckResult, 0, len(all)+len(order))
+	for i := range all {
+		f := &all[i]
+		r := CheckResult{
+			Check: f.Check, Blocked: f.Blocked, Temporary: f.Temporary,
+			Reason: f.Reason, Message: f.Message, Unblock: f.Unblock, Object: f.Object,
+		}
+		if !f.Until.IsZero() {
+			r.Until = &f.Until
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // overdueReason is the reason with which the deadline of the plan ends the

@@ -5,6 +5,7 @@ package migration
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,15 @@ func (e Explanation) text(b *strings.Builder) {
 	for _, s := range e.Next {
 		line("Next write", "%s: %s", s.Kind, s.Why)
 	}
+	if t := e.Targets; t != nil {
+		line("Targets", "%s", t.Summary)
+		if len(t.Candidates) > 0 {
+			line("", "could go to %s", list(t.Candidates))
+		}
+		for _, r := range t.Remedies {
+			line("", "remedy: %s", r)
+		}
+	}
 	e.checksText(b)
 	e.policyText(b)
 	e.attemptsText(b)
@@ -66,13 +76,11 @@ func (e Explanation) checksText(b *strings.Builder) {
 	if len(e.Checks) == 0 {
 		return
 	}
-	ok := 0
-	for _, c := range e.Checks {
-		if !c.Blocked {
-			ok++
-		}
+	if !slices.ContainsFunc(e.Checks, func(c CheckResult) bool { return c.Blocked }) {
+		fmt.Fprintf(b, "%-13s none objects\n", "Checks")
+		return
 	}
-	fmt.Fprintf(b, "%-13s %d of %d have no objection\n", "Checks", ok, len(e.Checks))
+	fmt.Fprintf(b, "%-13s these object:\n", "Checks")
 	for _, c := range e.Checks {
 		if !c.Blocked {
 			continue
@@ -85,7 +93,10 @@ func (e Explanation) checksText(b *strings.Builder) {
 		if c.Unblock != "" {
 			text += " (" + c.Unblock + ")"
 		}
-		fmt.Fprintf(b, "  %d: %s: %s: %s\n", c.Check, kind, c.Reason, text)
+		if c.Until != nil {
+			text += ", until " + clock(*c.Until)
+		}
+		fmt.Fprintf(b, "  %s: %s: %s: %s\n", c.Check, kind, c.Reason, text)
 	}
 }
 

@@ -15,6 +15,14 @@ var unblockedBy = map[Reason]string{
 	ReasonWaitingForGuest:      "its guest is running on a node that owns it, in no move",
 	ReasonWaitingForSourcePod:  "the Pod in which the guest runs is seen",
 	ReasonUtilityVolumes:       "the utility volumes are detached",
+	ReasonPlugging:             "the guest's volumes are settled",
+	ReasonWaitingForAttachment: "the Pod that brings plugged volumes to the target runs",
+	ReasonWaitingForState:      "the claim for the guest's state is there",
+	ReasonStateClaim:           "the claim with the guest's state is labelled",
+	ReasonBackup:               "the backup of the guest ends",
+	ReasonBackoff:              "the back-off after failed attempts is over",
+	ReasonNoNode:               "a node is added or labelled so that it matches",
+	ReasonCancelling:           "the guest is as it was before",
 	ReasonQuota:                "a ResourceQuota of the namespace is raised or deleted, or what it counts becomes less",
 	ReasonCreateFailed:         "the API server accepts the target Pod, which is tried again and again",
 	ReasonWaitingForTargetPod:  "the target Pod is ready on a node",
@@ -33,11 +41,6 @@ func unblocks(s Snapshot, e *Explanation) string {
 	if e.Phase == v1.MigrationSucceeded || e.Phase == v1.MigrationFailed {
 		return ""
 	}
-	for _, c := range e.Checks {
-		if c.Blocked && c.Reason == e.Reason && c.Unblock != "" {
-			return c.Unblock
-		}
-	}
 	switch e.Reason {
 	case ReasonWaitingForSlot:
 		return freed(e)
@@ -46,6 +49,11 @@ func unblocks(s Snapshot, e *Explanation) string {
 			if o != nil {
 				return fmt.Sprintf("migration %q of the same guest ends or is deleted", o.Name)
 			}
+		}
+	}
+	for _, c := range e.Checks {
+		if c.Blocked && c.Reason == e.Reason && c.Unblock != "" {
+			return c.Unblock
 		}
 	}
 	return unblockedBy[e.Reason]

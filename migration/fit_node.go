@@ -41,6 +41,17 @@ func (u NodeUsage) Add(node string, pod *corev1.Pod) {
 	}
 }
 
+// Remove counts the Pod as if it had left the node, after Add.
+func (u NodeUsage) Remove(node string, pod *corev1.Pod) {
+	have := u[node]
+	for name, q := range needs(pod) {
+		if rest, found := have[name]; found {
+			rest.Sub(q)
+			have[name] = rest
+		}
+	}
+}
+
 // needs is what a Pod takes of a node, itself included.
 func needs(pod *corev1.Pod) corev1.ResourceList {
 	out := podresource.PodRequests(pod, podresource.PodResourcesOptions{})

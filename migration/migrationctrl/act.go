@@ -96,6 +96,7 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.
 	if err := r.fits(ctx, g, pod); err != nil {
 		return err
 	}
+	migration.Avoid(pod, r.Admission.Full())
 	err = r.gate.For(g.owner).Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		return r.recognise(ctx, g, pod)

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// react lets the agents of the guest's nodes do what is their turn.
+func (s *Sim) react(g *guest) {
+	lease, err := handoff.Of(g.VMI)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	epoch, ms := lease.Epoch, g.VMI.Status.MigrationState
+	switch lease.State {
+	case handoff.Preparing:
+		s.after(s.o.Latency.Prepare, func() {
+			if s.step(g, handoff.Preparing, handoff.Event{Kind: handoff.Ready, Epoch: epoch, Node: lease.Target}) {
+				g.VMI.Status.MigrationState.TargetNodeAddress = "target"
+				s.react(g)
+			}
+		})
+	case handoff.Prepared:
+		s.after(s.o.Latency.Begin, func() {
+			if s.step(g, handoff.Prepared, handoff.Event{Kind: handoff.Begin, Epoch: epoch, Node: lease.Holder}) {
+				now := s.clock.stamp()
+				g.VMI.Status.MigrationState.StartTimestamp = &now
+				s.begin(g, lease.Holder, lease.Target)
+			}
+		})
+	case handoff.Moving:
+		if g.transfer == nil {
+			s.begin(g, lease.Holder, lease.Target) // it was under way at the beginning
+		}
+		if ms != nil && ms.AbortRequested {
+			s.after(s.o.Latency.Begin, func() { s.revert(g, "the migration was aborted") })
+		}
+	case handoff.Arrived:
+		s.after(s.o.Latency.TakeOver, func() { s.finalize(g) })
+	}
+}
+
+// step changes the lease as a node does, unless it is in another state by now, and
+// reports whether it did.
+func (s *Sim) step(g *guest, from handoff.State, e handoff.Event) bool {
+	lease, err := handoff.Of(g.VMI)
+	if err != nil || lease.State != from || lease.Epoch != e.Epoch {
+		s.fail(err)
+		return false
+	}
+	next, _, err := handoff.Step(lease, e, s.clock.now)
+	if err == nil {
+		err = handoff.Put(g.VMI, next)
+	}
+	if err != nil {
+		s.fail(fmt.Errorf("guest %s: %w", g.key, err))
+		return false
+	}
+	s.changed(g)
+	return true
+}
+
+// epoch is the lease's epoch in a state, zero in any other.
+func (g *guest) epoch(in handoff.State) (handoff.Lease, bool) {
+	lease, err := handoff.Of(g.VMI)
+	return lease, err == nil && lease.State == in
+}
+
+// arrive ends a transfer: the target takes over.
+func (s *Sim) arrive(g *guest) {
+	lease, moving := g.epoch(handoff.Moving)
+	if !moving {
+		return
+	}
+	s.end(g)
+	s.after(s.o.Latency.TakeOver, func() {
+		if s.step(g, handoff.Moving, handoff.Event{Kind: handoff.TakeOver, Epoch: lease.Epoch, Node: lease.Target}) {
+			s.ledger.arrived(s, g, lease.Holder, lease.Target)
+			g.VMI.Status.EvacuationNodeName = ""
+			delete(g.VMI.Annotations, v1.EvictionSourceAnnotation)
+			s.react(g)
+		}
+	})
+}
+
+// finalize completes the migration at the target.
+func (s *Sim) finalize(g *guest) {
+	lease, arrived := g.epoch(handoff.Arrived)
+	if !arrived || !s.step(g, handoff.Arrived, handoff.Event{Kind: handoff.Finalize, Epoch: lease.Epoch, Node: lease.Holder}) {
+		return
+	}
+	s.close(g, "")
+}
+
+// revert ends a transfer without success: the guest stays.
+func (s *Sim) revert(g *guest, why string) {
+	lease, moving := g.epoch(handoff.Moving)
+	if !moving || g.transfer == nil {
+		return
+	}
+	s.end(g)
+	if s.step(g, handoff.Moving, handoff.Event{Kind: handoff.Revert, Epoch: lease.Epoch, Node: lease.Holder, Message: why}) {
+		s.close(g, why)
+	}
+}
+
+// close completes the guest's migration state.
+func (s *Sim) close(g *guest, failure string) {
+	ms := g.VMI.Status.MigrationState
+	if ms == nil {
+		ms = &v1.VirtualMachineInstanceMigrationState{}
+		g.VMI.Status.MigrationState = ms
+	}
+	now := metav1.NewTime(s.clock.now).Rfc3339Copy()
+	ms.EndTimestamp, ms.Completed = &now, true
+	ms.Failed, ms.FailureReason = failure != "", failure
+	s.ledger.moved(g)
+	s.changed(g)
+}

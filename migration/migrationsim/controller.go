@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// retry is how soon a pass is repeated of which a write was refused.
+const retry = 15 * time.Second
+
+// wake plans a pass over the migration, unless one is planned.
+func (s *Sim) wake(j *job) {
+	if j.due || j.record.gone {
+		return
+	}
+	j.due = true
+	s.after(s.o.Latency.Watch, func() { s.pass(j) })
+}
+
+func (s *Sim) wakeAll(keys []types.NamespacedName) {
+	for _, k := range keys {
+		if j := s.jobs[k]; j != nil {
+			s.wake(j)
+		}
+	}
+}
+
+// changed wakes who watches the guest and its Pods.
+func (s *Sim) changed(g *guest) {
+	for _, j := range g.jobs {
+		if !j.done() {
+			s.wake(j)
+		}
+	}
+}
+
+// done reports whether nothing is left to do for the migration.
+func (j *job) done() bool {
+	return j.m.IsFinal() && !slices.Contains(j.m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+}
+
+// pass is a pass of the controller: gather, reserve, decide, act, decide, store, settle.
+func (s *Sim) pass(j *job) {
+	j.due = false
+	if j.record.gone || s.err != nil {
+		return
+	}
+	s.ledger.passes++
+	snap := s.snapshot(j)
+	snap.Slot = s.reserve(j, snap)
+	plan := migration.Decide(snap, s.clock.now)
+	if acts := len(plan.Actions); acts > 0 {
+		slot := snap.Slot
+		failures := s.act(j, plan)
+		snap = s.snapshot(j)
+		snap.Slot, snap.Failures = slot, failures
+		plan = migration.Decide(snap, s.clock.now)
+		s.wake(j) // the writes are seen
+		if len(failures) > 0 {
+			s.clock.at(s.clock.now.Add(retry), func() { s.wake(j) })
+		}
+	}
+	if changed := s.store(j, plan); changed || len(snap.Failures) > 0 {
+		if _, wanted := snap.Claim(); !wanted || j.m.IsFinal() {
+			s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
+		}
+	}
+	s.plan(j, plan.Deadline)
+}
+
+// plan plans a pass for when the deadline has passed.
+func (s *Sim) plan(j *job, deadline time.Time) {
+	if deadline.IsZero() || deadline.Equal(j.deadline) {
+		return
+	}
+	j.deadline = deadline
+	s.clock.at(deadline.Add(time.Millisecond), func() {
+		if j.deadline.Equal(deadline) && !j.m.IsFinal() {
+			s.pass(j)
+		}
+	})
+}
+
+// snapshot is what the controller gathers.
+func (s *Sim) snapshot(j *job) migration.Snapshot {
+	g := j.guest
+	snap := migration.Snapshot{
+		Migration: j.m, VMI: g.VMI, Config: s.o.Config,
+		TargetPod: migration.TargetPod(g.pods, j.m.UID), Targets: migration.TargetOwners(g.pods, j.m.UID), Claims: g.claims,
+	}
+	snap.Attachments = migration.Attachments(g.pods, snap.TargetPod)
+	if len(g.jobs) > 1 {
+		snap.Others = make([]*v1.VirtualMachineInstanceMigration, 0, len(g.jobs)-1)
+		for _, o := range g.jobs {
+			if o != j {
+				snap.Others = append(snap.Others, o.m)
+			}
+		}
+	}
+	recorded := ""
+	if p := j.m.Status.Phase; p != v1.MigrationPhaseUnset && p != v1.MigrationPending {
+		recorded = snap.SourcePodName()
+	}
+	if recorded == "" {
+		snap.SourcePod = migration.CurrentPod(g.VMI, g.pods, j.m.UID)
+	} else if i := slices.IndexFunc(g.pods, func(p *corev1.Pod) bool { return p.Name == recorded }); i >= 0 {
+		snap.SourcePod = g.pods[i]
+	}
+	snap.Resolution = s.resolve(g)
+	return snap
+}
+
+// resolve finds the policy of the guest, once.
+func (s *Sim) resolve(g *guest) migration.Resolution {
+	if g.resolution == nil {
+		match := s.policies.Match(g.VMI.Labels, s.o.NamespaceLabels[g.key.Namespace])
+		r, err := migration.Resolve(match, s.o.Config.Cluster)
+		s.fail(err)
+		g.resolution = &r
+	}
+	return *g.resolution
+}
+
+// reserve claims the slots the migration needs, or gives up what it does not need.
+func (s *Sim) reserve(j *job, snap migration.Snapshot) migration.Verdict {
+	claim, wanted := snap.Claim()
+	if !wanted {
+		s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
+		return migration.Verdict{}
+	}
+	v, woken := s.admission.Ask(claim, s.clock.now)
+	s.wakeAll(woken)
+	if v.Held && j.record.Admitted.IsZero() {
+		j.record.Admitted = s.clock.now
+	}
+	return v
+}
+
+// act carries out the writes until one fails.
+func (s *Sim) act(j *job, plan migration.Plan) map[migration.ActionKind]error {
+	for _, a := range plan.Actions {
+		if err := s.do(j, a); err != nil {
+			return map[migration.ActionKind]error{a.Kind: err}
+		}
+	}
+	return nil
+}
+
+func (s *Sim) do(j *job, a migration.Action) error {
+	g := j.guest
+	switch a.Kind {
+	case migration.Adopt:
+		if j.m.Labels == nil {
+			j.m.Labels = map[string]string{}
+		}
+		j.m.Labels[v1.MigrationSelectorLabel] = j.m.Spec.VMIName
+		j.m.Finalizers = append(j.m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+	case migration.CreateTarget:
+		return s.createTarget(j)
+	case migration.CreateAttachment:
+		s.createAttachment(j, a.Volumes)
+	case migration.AnnotatePod:
+		s.annotate(g, a)
+	case migration.CreateClaim, migration.ChangeClaim:
+		g.claims[a.Claim.Name] = a.Claim
+	case migration.DeleteClaim:
+		delete(g.claims, a.Claim.Name)
+	case migration.DeletePod:
+		s.deletePod(g, a.Pod.Name)
+	case migration.ChangeVMI:
+		if err := a.Change.Apply(g.VMI); err != nil {
+			return err
+		}
+		s.ledger.moved(g)
+		s.changed(g)
+		s.react(g)
+	case migration.Collect:
+		if o := s.jobs[types.NamespacedName{Namespace: j.m.Namespace, Name: a.Name}]; o != nil {
+			s.forget(o)
+		}
+	default:
+		s.fail(fmt.Errorf("%s/%s: %w: %s", j.m.Namespace, j.m.Name, errUnknownAction, a.Kind))
+	}
+	return nil
+}
+
+// store writes the status, lets go of what is finished, and reports whether anything
+// was new.
+func (s *Sim) store(j *job, plan migration.Plan) bool {
+	was := j.m.IsFinal()
+	changed := !equality.Semantic.DeepEqual(j.m.Status, plan.Status)
+	if changed {
+		j.record.note(plan, s.clock.now)
+		j.m.Status = plan.Status
+		s.wake(j)
+	}
+	if j.m.IsFinal() && !was {
+		if j.holding {
+			j.holding = false
+			s.ledger.hold(-1)
+		}
+		s.ledger.ended()
+		s.reconsider(j.guest, s.clock.now.Add(s.o.Latency.Watch))
+		for _, o := range j.guest.jobs {
+			if o != j && !o.done() {
+				s.wake(o)
+			}
+		}
+	}
+	if plan.Release && j.m.IsFinal() {
+		j.m.Finalizers = slices.DeleteFunc(j.m.Finalizers, func(f string) bool { return f == v1.VirtualMachineInstanceMigrationFinalizer })
+		if j.m.DeletionTimestamp != nil {
+			s.forget(j)
+		}
+	}
+	return changed
+}
+
+// forget removes a migration that is deleted.
+func (s *Sim) forget(j *job) {
+	delete(s.jobs, keyOf(j.m))
+	j.record.gone = true
+	j.guest.jobs = slices.DeleteFunc(j.guest.jobs, func(o *job) bool { return o == j })
+	s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
+	s.changed(j.guest)
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim
+
+import (
+	"fmt"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// ledger counts who acts, by what is in the cluster and not by what Admission says.
+type ledger struct {
+	passes, unfinished int
+	// pods are the migrations with a target Pod. Moving are those that were handed over,
+	// leaving and entering the same by node.
+	pods, moving      int
+	leaving, entering map[string]int
+	paths             map[*guest]path
+	// fresh says that a count has risen since the last check.
+	fresh    bool
+	peak     Peak
+	pingPong []PingPong
+}
+
+// path is a guest's way from node to node.
+type path struct{ from, to string }
+
+func newLedger() ledger {
+	return ledger{leaving: map[string]int{}, entering: map[string]int{}, paths: map[*guest]path{}}
+}
+
+// hold counts a migration that has got a target Pod, or has ended.
+func (l *ledger) hold(n int) {
+	l.pods += n
+	l.fresh = l.fresh || n > 0
+	l.peak.Pods = max(l.peak.Pods, l.pods)
+}
+
+// moved looks whether the guest is handed over, and between which nodes.
+func (l *ledger) moved(g *guest) {
+	var is path
+	if ms := g.VMI.Status.MigrationState; ms != nil && !ms.Completed && ms.TargetNode != "" {
+		is = path{ms.SourceNode, ms.TargetNode}
+	}
+	was := l.paths[g]
+	if was == is {
+		return
+	}
+	if was != (path{}) {
+		l.moving--
+		l.leaving[was.from]--
+		l.entering[was.to]--
+		delete(l.paths, g)
+	}
+	if is != (path{}) {
+		l.moving++
+		l.leaving[is.from]++
+		l.entering[is.to]++
+		l.paths[g] = is
+		l.fresh = true
+		l.peak.Cluster = max(l.peak.Cluster, l.moving)
+		l.peak.Outbound = max(l.peak.Outbound, l.leaving[is.from])
+		l.peak.Inbound = max(l.peak.Inbound, l.entering[is.to])
+	}
+}
+
+func (l *ledger) ended() { l.unfinished-- }
+
+// began notes in the record of the guest's migration that memory is moving.
+func (l *ledger) began(g *guest, now time.Time) {
+	if j := g.moving(); j != nil {
+		j.record.Begun = now
+	}
+}
+
+// moving returns the migration that moves the guest.
+func (g *guest) moving() *job {
+	ms := g.VMI.Status.MigrationState
+	for _, j := range g.jobs {
+		if ms != nil && j.m.UID == ms.MigrationUID {
+			return j
+		}
+	}
+	return nil
+}
+
+// arrived notes that the guest is on another node, and whether it was there lately.
+func (l *ledger) arrived(s *Sim, g *guest, from, to string) {
+	delete(s.byName[from].guests, g)
+	s.byName[to].guests[g] = true
+	if j := g.moving(); j == nil || !automatic(j.m) {
+		return
+	}
+	if at, left := g.left[to]; left && s.clock.now.Sub(at) < s.o.PingPong {
+		l.pingPong = append(l.pingPong, PingPong{Namespace: g.key.Namespace, Guest: g.key.Name, Node: to, Left: at, Back: s.clock.now})
+	}
+	g.left[from] = s.clock.now
+}
+
+// check compares with the limits whenever a count has risen: both what is in the
+// cluster and what Admission has handed out.
+func (l *ledger) check(s *Sim) {
+	if !l.fresh || s.lifted {
+		return
+	}
+	l.fresh = false
+	limits, used := s.o.Config.Limits, s.admission.Usage()
+	for _, c := range []struct {
+		what     string
+		have, of int
+	}{
+		{"migrations move guests in the cluster", l.peak.Cluster, limits.Cluster},
+		{"migrations move guests off one node", l.peak.Outbound, limits.Outbound},
+		{"migrations move guests to one node", l.peak.Inbound, limits.Inbound},
+		{"slots of the cluster are held", used.Cluster, limits.Cluster},
+		{"migrations have lent their slots", used.Lent, max(limits.Lent, 0)},
+		{"migrations have target Pods", l.pods, used.Cluster + used.Lent},
+	} {
+		if c.have > c.of {
+			s.fail(fmt.Errorf("%d %s, %d may", c.have, c.what, c.of))
+		}
+	}
+	for node, n := range used.Outbound {
+		if n > limits.Outbound {
+			s.fail(fmt.Errorf("%d slots for leaving node %s are held, %d may", n, node, limits.Outbound))
+		}
+	}
+}
+
+// automatic reports whether no user asked for the migration.
+func automatic(m *v1.VirtualMachineInstanceMigration) bool {
+	return m.Annotations[v1.EvacuationMigrationAnnotation] != ""
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// createTarget makes the target Pod.
+func (s *Sim) createTarget(j *job) error {
+	snap := s.snapshot(j)
+	p, err := s.o.Render(j.guest.VMI, j.m, snap.SourcePod)
+	if err != nil {
+		return fmt.Errorf("%w: %w", migration.ErrRender, err)
+	}
+	if f := migration.Fit(p, j.guest.VMI.Status.NodeName, s.nodes); s.o.Config.AwaitNodes >= 0 && f.Static() {
+		return &migration.NoNodeError{Fitness: f}
+	}
+	migration.Avoid(p, s.admission.Full())
+	p.UID = types.UID("pod-" + p.Namespace + "/" + p.Name)
+	p.CreationTimestamp = s.clock.stamp()
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	j.guest.pods = append(j.guest.pods, p)
+	j.holding = true
+	s.ledger.hold(1)
+	s.schedule(&placing{guest: j.guest, pod: p, source: j.guest.VMI.Status.NodeName})
+	return nil
+}
+
+// createAttachment makes the Pod that brings plugged volumes to the target.
+func (s *Sim) createAttachment(j *job, volumes []string) {
+	g, yes := j.guest, true
+	owner := migration.TargetPod(g.pods, j.m.UID)
+	if owner == nil {
+		return
+	}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: g.key.Namespace, Name: "hp-" + j.m.Name + "-" + strings.Join(volumes, "-"), CreationTimestamp: s.clock.stamp(),
+			Labels:          map[string]string{v1.AppLabel: "hotplug-disk"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: owner.Name, UID: owner.UID, Controller: &yes}},
+		},
+		Spec:   corev1.PodSpec{NodeName: owner.Spec.NodeName},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	p.UID = types.UID("pod-" + p.Namespace + "/" + p.Name)
+	for i := range g.VMI.Spec.Volumes {
+		v := &g.VMI.Spec.Volumes[i]
+		if !slices.Contains(volumes, v.Name) {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaimVolumeSource{}
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			claim.ClaimName = v.PersistentVolumeClaim.ClaimName
+		case v.DataVolume != nil:
+			claim.ClaimName = v.DataVolume.Name
+		case v.MemoryDump != nil:
+			claim.ClaimName = v.MemoryDump.ClaimName
+		}
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
+	}
+	g.pods = append(g.pods, p)
+	s.start(&placing{guest: g, pod: p})
+}
+
+func (s *Sim) annotate(g *guest, a migration.Action) {
+	for _, p := range g.pods {
+		if p.UID != a.Pod.UID {
+			continue
+		}
+		for k, v := range a.Annotations {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, k, v)
+		}
+		s.changed(g)
+	}
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// placing is a target Pod on its way to a node.
+type placing struct {
+	guest  *guest
+	pod    *corev1.Pod
+	source string
+	queued bool
+}
+
+// adoptPod takes up a target Pod that was there at the beginning.
+func (s *Sim) adoptPod(g *guest, p *corev1.Pod) {
+	pl := &placing{guest: g, pod: p, source: g.VMI.Status.NodeName}
+	switch {
+	case p.Spec.NodeName == "":
+		s.schedule(pl)
+	case p.Status.Phase == corev1.PodPending:
+		s.usage.Add(p.Spec.NodeName, p)
+		s.start(pl)
+	default:
+		s.usage.Add(p.Spec.NodeName, p)
+	}
+}
+
+// schedule lets the scheduler look at the Pod.
+func (s *Sim) schedule(p *placing) {
+	if p.queued {
+		return
+	}
+	p.queued = true
+	s.after(s.o.Latency.Schedule, func() {
+		p.queued = false
+		s.place(p)
+	})
+}
+
+// place puts the Pod on the least loaded node that fits, or tells that none does.
+func (s *Sim) place(p *placing) {
+	if p.pod.DeletionTimestamp != nil || !slices.Contains(p.guest.pods, p.pod) {
+		return
+	}
+	fits := s.usage.Fit(p.pod, p.source, s.nodes)
+	if len(fits.Candidates) == 0 {
+		s.homeless = append(s.homeless, p)
+		s.tellUnschedulable(p, fits)
+		return
+	}
+	best, least, liked := "", 0.0, 0
+	for _, name := range fits.Candidates {
+		load, likes := s.load(name), preference(p.pod, s.byName[name].obj)
+		if best == "" || likes > liked || likes == liked && load < least {
+			best, least, liked = name, load, likes
+		}
+	}
+	p.pod.Spec.NodeName = best
+	p.pod.Status.Conditions = nil
+	s.usage.Add(best, p.pod)
+	s.changed(p.guest)
+	s.start(p)
+}
+
+// preference is what the Pod's preferred node affinity gives the node.
+func preference(p *corev1.Pod, n *corev1.Node) int {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
+		return 0
+	}
+	sum := 0
+	for _, t := range p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		if prefers(&t.Preference, n) {
+			sum += int(t.Weight)
+		}
+	}
+	return sum
+}
+
+// prefers reports whether the node has what the term asks for, as far as its name and
+// the values of labels are concerned.
+func prefers(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
+	for _, f := range t.MatchFields {
+		if slices.Contains(f.Values, n.Name) != (f.Operator == corev1.NodeSelectorOpIn) {
+			return false
+		}
+	}
+	for _, e := range t.MatchExpressions {
+		have, there := n.Labels[e.Key]
+		ok := there && slices.Contains(e.Values, have)
+		switch e.Operator {
+		case corev1.NodeSelectorOpNotIn:
+			ok = !ok
+		case corev1.NodeSelectorOpExists:
+			ok = there
+		case corev1.NodeSelectorOpDoesNotExist:
+			ok = !there
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// start lets the kubelet start the Pod.
+func (s *Sim) start(p *placing) {
+	s.after(s.o.Latency.PodStart, func() {
+		if p.pod.DeletionTimestamp == nil {
+			p.pod.Status.Phase = corev1.PodRunning
+			s.changed(p.guest)
+		}
+	})
+}
+
+func (s *Sim) tellUnschedulable(p *placing, f migration.Fitness) {
+	c := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: f.Text(),
+	}
+	if len(p.pod.Status.Conditions) == 1 && p.pod.Status.Conditions[0].Message == c.Message {
+		return
+	}
+	p.pod.Status.Conditions = []corev1.PodCondition{c}
+	s.changed(p.guest)
+}
+
+// load is the share of the node that is asked for, of memory and CPU on average.
+func (s *Sim) load(name string) float64 {
+	free := s.byName[name].obj.Status.Allocatable
+	used := s.usage[name]
+	sum := 0.0
+	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		have, taken := free[r], used[r]
+		if total := have.AsApproximateFloat64(); total > 0 {
+			sum += taken.AsApproximateFloat64() / total
+		}
+	}
+	return sum / 2
+}
+
+// retryPods lets the scheduler look at Pods again that no node took: something has
+// become free.
+func (s *Sim) retryPods() {
+	waiting := s.homeless
+	s.homeless = nil
+	for _, p := range waiting {
+		s.schedule(p)
+	}
+}
+
+// deletePod deletes a Pod of the guest, which is gone a little later.
+func (s *Sim) deletePod(g *guest, name string) {
+	i := slices.IndexFunc(g.pods, func(p *corev1.Pod) bool { return p.Name == name })
+	if i < 0 || g.pods[i].DeletionTimestamp != nil {
+		return
+	}
+	p, now := g.pods[i], s.clock.stamp()
+	p.DeletionTimestamp = &now
+	s.after(s.o.Latency.PodStop, func() {
+		g.pods = slices.DeleteFunc(g.pods, func(o *corev1.Pod) bool { return o == p })
+		for _, beside := range migration.Attachments(g.pods, p) {
+			s.deletePod(g, beside.Name)
+		}
+		if p.Spec.NodeName != "" {
+			s.usage.Remove(p.Spec.NodeName, p)
+		}
+		s.changed(g)
+		s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
+		s.retryPods()
+	})
+}
+
+// Cordon keeps new Pods off a node, Uncordon ends that.
+func (s *Sim) Cordon(name string) error { return s.cordon(name, true) }
+
+// Uncordon lets a node take Pods again.
+func (s *Sim) Uncordon(name string) error { return s.cordon(name, false) }
+
+func (s *Sim) cordon(name string, on bool) error {
+	n, known := s.byName[name]
+	if !known {
+		return fmt.Errorf("migrationsim: node %q does not exist", name)
+	}
+	n.obj.Spec.Unschedulable = on
+	if !on {
+		s.retryPods()
+	}
+	return nil
+}

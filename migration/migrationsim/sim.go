@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
+)
+
+// Sim is a cluster on a virtual clock.
+type Sim struct {
+	o         Options
+	random    *rand.Rand
+	clock     clock
+	admission *migration.Admission
+	policies  migration.Policies
+
+	nodes  []*corev1.Node
+	byName map[string]*node
+	usage  migration.NodeUsage
+	// homeless are Pods that no node takes.
+	homeless []*placing
+	guests   map[types.NamespacedName]*guest
+	order    []*guest
+	jobs     map[types.NamespacedName]*job
+	all      []*job
+
+	// leaving are guests about which an evacuation will decide again.
+	leaving  map[*guest]bool
+	ledger   ledger
+	restored bool
+	made     int
+	// lifted says that there was more at the beginning than the limits allow.
+	lifted bool
+	err    error
+}
+
+// node is a node and who moves there.
+type node struct {
+	obj *corev1.Node
+	// guests are those that run there.
+	guests map[*guest]bool
+	// sends and receives are the transfers under way.
+	sends, receives map[*transfer]bool
+}
+
+// guest is a guest, its Pods and its migrations.
+type guest struct {
+	Guest
+	seq        int
+	key        types.NamespacedName
+	pods       []*corev1.Pod
+	jobs       []*job
+	resolution *migration.Resolution
+	claims     map[string]*corev1.PersistentVolumeClaim
+	transfer   *transfer
+	// judged says that an evacuation has looked at it, again when it will next.
+	judged bool
+	again  time.Time
+	// left tells when it left a node by an automatic migration.
+	left map[string]time.Time
+}
+
+// job is a migration.
+type job struct {
+	m     *v1.VirtualMachineInstanceMigration
+	guest *guest
+	// due says that a pass is planned, deadline for when one is planned beside.
+	due      bool
+	deadline time.Time
+	holding  bool
+	record   Migration
+}
+
+// New returns a cluster without nodes.
+func New(o Options) *Sim {
+	o = o.withDefaults()
+	return &Sim{
+		o: o, random: o.random(), clock: clock{now: o.Start},
+		admission: migration.NewAdmission(o.Config.Limits, o.Queue),
+		policies:  migration.NewPolicies(o.Policies),
+		byName:    map[string]*node{}, usage: migration.NodeUsage{},
+		guests: map[types.NamespacedName]*guest{}, jobs: map[types.NamespacedName]*job{},
+		leaving: map[*guest]bool{}, ledger: newLedger(),
+	}
+}
+
+// Now is the virtual time.
+func (s *Sim) Now() time.Time { return s.clock.now }
+
+// At lets something happen at a time: a drain, a migration, the end of a maintenance.
+func (s *Sim) At(t time.Time, do func()) { s.clock.at(t, do) }
+
+// AddNode adds a Node. It is taken over and changed.
+func (s *Sim) AddNode(n *corev1.Node) {
+	s.nodes = append(s.nodes, n)
+	s.byName[n.Name] = &node{obj: n, guests: map[*guest]bool{}, sends: map[*transfer]bool{}, receives: map[*transfer]bool{}}
+	s.retryPods()
+}
+
+// AddPod adds a Pod that only takes room on its node.
+func (s *Sim) AddPod(p *corev1.Pod) {
+	if p.Spec.NodeName != "" {
+		s.usage.Add(p.Spec.NodeName, p)
+	}
+}
+
+// AddGuest adds a guest that runs. One whose ownership is not noted on it yet is
+// owned by its node. The error names a guest whose node or lease makes no sense.
+func (s *Sim) AddGuest(g Guest) error {
+	key := types.NamespacedName{Namespace: g.VMI.Namespace, Name: g.VMI.Name}
+	at, known := s.byName[g.VMI.Status.NodeName]
+	if !known {
+		return fmt.Errorf("migrationsim: guest %s is on node %q, which does not exist", key, g.VMI.Status.NodeName)
+	}
+	lease, err := handoff.Of(g.VMI)
+	if err != nil {
+		return fmt.Errorf("migrationsim: %w", err)
+	}
+	if _, leased := g.VMI.Annotations[handoff.Annotation]; !leased {
+		lease = handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: g.VMI.Status.NodeName}
+		if err := handoff.Put(g.VMI, lease); err != nil {
+			return fmt.Errorf("migrationsim: %w", err)
+		}
+	}
+	if g.Bytes <= 0 {
+		g.Bytes = memory(g.VMI)
+	}
+	added := &guest{Guest: g, seq: len(s.order), key: key, left: map[string]time.Time{}, claims: map[string]*corev1.PersistentVolumeClaim{}}
+	for _, c := range g.Claims {
+		added.claims[c.Name] = c
+	}
+	if g.Pod != nil {
+		added.pods = append(added.pods, g.Pod)
+		s.usage.Add(g.Pod.Spec.NodeName, g.Pod)
+	}
+	at.guests[added] = true
+	s.guests[key] = added
+	s.order = append(s.order, added)
+	return nil
+}
+
+// memory is what the guest sees, else what it asks for.
+func memory(vmi *v1.VirtualMachineInstance) float64 {
+	if m := vmi.Spec.Domain.Memory; m != nil && m.Guest != nil {
+		return m.Guest.AsApproximateFloat64()
+	}
+	return vmi.Spec.Domain.Resources.Requests.Memory().AsApproximateFloat64()
+}
+
+// AddMigration adds a migration, new or one that has come some way already, then with its
+// target Pod if it has one.
+func (s *Sim) AddMigration(m *v1.VirtualMachineInstanceMigration, target *corev1.Pod) error {
+	g, known := s.guests[types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}]
+	if !known {
+		return fmt.Errorf("migrationsim: migration %s/%s is of guest %q, which does not exist", m.Namespace, m.Name, m.Spec.VMIName)
+	}
+	s.made++
+	if m.UID == "" {
+		m.UID = types.UID(fmt.Sprintf("migration-%d", s.made))
+	}
+	if m.CreationTimestamp.IsZero() {
+		m.CreationTimestamp = s.clock.stamp()
+	}
+	j := &job{m: m, guest: g, record: newMigration(m, g, s.clock.now)}
+	g.jobs = append(g.jobs, j)
+	s.jobs[keyOf(m)] = j
+	s.all = append(s.all, j)
+	if !m.IsFinal() {
+		s.ledger.unfinished++
+	}
+	if target != nil {
+		g.pods = append(g.pods, target)
+		if j.holding = !m.IsFinal(); j.holding {
+			s.ledger.hold(1)
+		}
+		s.adoptPod(g, target)
+	}
+	s.ledger.moved(g)
+	s.wake(j)
+	s.react(g)
+	return nil
+}
+
+// Migrate makes a migration of the guest, as a user does.
+func (s *Sim) Migrate(guest types.NamespacedName) (types.NamespacedName, error) {
+	return s.create(guest, "migrate", nil)
+}
+
+// Cancel deletes a migration, as a user does.
+func (s *Sim) Cancel(key types.NamespacedName) {
+	if j := s.jobs[key]; j != nil && j.m.DeletionTimestamp == nil {
+		now := s.clock.stamp()
+		j.m.DeletionTimestamp = &now
+		s.wake(j)
+	}
+}
+
+func (s *Sim) create(guest types.NamespacedName, why string, edit func(*v1.VirtualMachineInstanceMigration)) (types.NamespacedName, error) {
+	m := &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{Namespace: guest.Namespace, Name: fmt.Sprintf("%s-%s-%d", why, guest.Name, s.made+1)},
+		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: guest.Name},
+	}
+	if edit != nil {
+		edit(m)
+	}
+	return keyOf(m), s.AddMigration(m, nil)
+}
+
+// Run lets the cluster go on until a time, or until nothing is left to happen but
+// deadlines. The error is of a decision that the cluster refused, which is a fault of
+// package migration or of this one.
+func (s *Sim) Run(until time.Time) error {
+	if !s.restored {
+		s.restored = true
+		s.restore()
+	}
+	for s.err == nil && s.clock.step(until) {
+		s.ledger.check(s)
+	}
+	if s.clock.now.Before(until) && len(s.clock.agenda) > 0 {
+		s.clock.now = until
+	}
+	return s.err
+}
+
+// RunAll runs until every migration has ended and every guest that is to leave its node
+// has, or cannot, and until at the latest.
+func (s *Sim) RunAll(until time.Time) error {
+	if !s.restored {
+		s.restored = true
+		s.restore()
+	}
+	for s.err == nil && s.ledger.unfinished+len(s.leaving) > 0 && s.clock.step(until) {
+		s.ledger.check(s)
+	}
+	return s.err
+}
+
+// restore tells Admission what there is, as a controller does when it starts.
+func (s *Sim) restore() {
+	var claims []migration.Claim
+	for _, j := range s.all {
+		if c, wanted := s.snapshot(j).Claim(); wanted {
+			claims = append(claims, c)
+		}
+	}
+	s.wakeAll(s.admission.Restore(claims, s.clock.now))
+}
+
+// fail notes the first fault.
+func (s *Sim) fail(err error) {
+	if s.err == nil && err != nil {
+		s.err = fmt.Errorf("migrationsim: at %s: %w", s.clock.now.Format(time.RFC3339), err)
+	}
+}
+
+func keyOf(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
+	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
+}
+
+// on returns the guests of a node in the order in which they were added.
+func (s *Sim) on(name string) []*guest {
+	n := s.byName[name]
+	if n == nil {
+		return nil
+	}
+	out := make([]*guest, 0, len(n.guests))
+	for g := range n.guests {
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b *guest) int { return a.seq - b.seq })
+	return out
+}
+
+// errUnknownAction means that Decide asks for something that this package does not play.
+var errUnknownAction = errors.New("an action that is not played")
+
+// Migrations returns the migrations that exist, as they are now.
+func (s *Sim) Migrations() []*v1.VirtualMachineInstanceMigration {
+	var out []*v1.VirtualMachineInstanceMigration
+	for _, j := range s.all {
+		if !j.record.gone {
+			out = append(out, j.m)
+		}
+	}
+	return out
+}
+
+// TargetPod returns the target Pod of the migration, or nil.
+func (s *Sim) TargetPod(m *v1.VirtualMachineInstanceMigration) *corev1.Pod {
+	if j := s.jobs[keyOf(m)]; j != nil {
+		return migration.TargetPod(j.guest.pods, m.UID)
+	}
+	return nil
+}
