@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -160,10 +161,7 @@ func (s *Sim) do(j *job, a migration.Action) error {
 	g := j.guest
 	switch a.Kind {
 	case migration.Adopt:
-		if j.m.Labels == nil {
-			j.m.Labels = map[string]string{}
-		}
-		j.m.Labels[v1.MigrationSelectorLabel] = j.m.Spec.VMIName
+		metav1.SetMetaDataLabel(&j.m.ObjectMeta, v1.MigrationSelectorLabel, j.m.Spec.VMIName)
 		j.m.Finalizers = append(j.m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 	case migration.CreateTarget:
 		return s.createTarget(j)
@@ -178,19 +176,23 @@ func (s *Sim) do(j *job, a migration.Action) error {
 	case migration.DeletePod:
 		s.deletePod(g, a.Pod.Name)
 	case migration.ChangeVMI:
-		if err := a.Change.Apply(g.VMI); err != nil {
-			return err
-		}
-		s.ledger.moved(g)
-		s.changed(g)
-		s.react(g)
+		return s.change(g, a.Change)
 	case migration.Collect:
-		if o := s.jobs[types.NamespacedName{Namespace: j.m.Namespace, Name: a.Name}]; o != nil {
-			s.forget(o)
-		}
+		s.forget(s.jobs[types.NamespacedName{Namespace: j.m.Namespace, Name: a.Name}])
 	default:
 		s.fail(fmt.Errorf("%s/%s: %w: %s", j.m.Namespace, j.m.Name, errUnknownAction, a.Kind))
 	}
+	return nil
+}
+
+// change writes the guest.
+func (s *Sim) change(g *guest, c *migration.VMIChange) error {
+	if err := c.Apply(g.VMI); err != nil {
+		return err
+	}
+	s.ledger.moved(g)
+	s.changed(g)
+	s.react(g)
 	return nil
 }
 
@@ -228,6 +230,9 @@ func (s *Sim) store(j *job, plan migration.Plan) bool {
 
 // forget removes a migration that is deleted.
 func (s *Sim) forget(j *job) {
+	if j == nil {
+		return
+	}
 	delete(s.jobs, keyOf(j.m))
 	j.record.gone = true
 	j.guest.jobs = slices.DeleteFunc(j.guest.jobs, func(o *job) bool { return o == j })

@@ -124,12 +124,11 @@ func (s *Sim) AddGuest(g Guest) error {
 	if !known {
 		return fmt.Errorf("migrationsim: guest %s is on node %q, which does not exist", key, g.VMI.Status.NodeName)
 	}
-	lease, err := handoff.Of(g.VMI)
-	if err != nil {
+	if _, err := handoff.Of(g.VMI); err != nil {
 		return fmt.Errorf("migrationsim: %w", err)
 	}
 	if _, leased := g.VMI.Annotations[handoff.Annotation]; !leased {
-		lease = handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: g.VMI.Status.NodeName}
+		lease := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: g.VMI.Status.NodeName}
 		if err := handoff.Put(g.VMI, lease); err != nil {
 			return fmt.Errorf("migrationsim: %w", err)
 		}
@@ -257,6 +256,14 @@ func (s *Sim) restore() {
 		}
 	}
 	s.wakeAll(s.admission.Restore(claims, s.clock.now))
+	used, limits := s.admission.Usage(), s.o.Config.Limits
+	s.lifted = used.Cluster > limits.Cluster
+	for _, n := range used.Outbound {
+		s.lifted = s.lifted || n > limits.Outbound
+	}
+	for _, n := range used.Inbound {
+		s.lifted = s.lifted || n > limits.Inbound
+	}
 }
 
 // fail notes the first fault.
