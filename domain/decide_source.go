@@ -230,10 +230,22 @@ func (d *decision) unwanted() string {
 		return "somebody has asked for it"
 	case d.VMI.DeletionTimestamp != nil:
 		return "the VirtualMachineInstance is being deleted"
-	case d.lease.Overdue(d.now):
-		return "it was not done by " + d.lease.Deadline.UTC().Format(time.RFC3339) + ", its deadline"
+	case d.lease.Overdue(d.now) && !d.now.Before(d.moveDeadline()):
+		return "it was not done by " + d.moveDeadline().UTC().Format(time.RFC3339) + ", its deadline"
 	}
 	return ""
+}
+
+// moveDeadline is the lease's, which goes by the settings that the move began with, or a
+// later one if they grant it more time by now.
+func (d *decision) moveDeadline() time.Time {
+	at := d.lease.Deadline.Time
+	if m := d.VMI.Status.MigrationState; m != nil && m.StartTimestamp != nil {
+		if granted := m.StartTimestamp.Add(d.moveWithin()); granted.After(at) {
+			return granted
+		}
+	}
+	return at
 }
 
 func (d *decision) abortRequested() bool {

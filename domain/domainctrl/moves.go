@@ -43,7 +43,8 @@ type move struct {
 	shown    *domain.Progress
 	shownAt  time.Time
 	mode     v1.MigrationMode
-	over     chan struct{} // closed when it is
+	settings *domain.MigrationSettings // it is to go by; nil until they are told
+	over     chan struct{}             // closed when it is
 }
 
 // outcome is how a move ended.
@@ -165,6 +166,25 @@ func (m *moves) report(key types.NamespacedName, p domain.Progress, mode v1.Migr
 	}
 	mv.shown, mv.shownAt, mv.mode = &p, now, mode
 	m.queue.Add(reconcile.Request{NamespacedName: key})
+}
+
+// follow tells the guest's move the settings it is to go by from now on.
+func (m *moves) follow(key types.NamespacedName, s domain.MigrationSettings) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mv := m.running[key]; mv != nil {
+		mv.settings = &s
+	}
+}
+
+// settings are those that the guest's move is to go by; nil if they were not told.
+func (m *moves) settings(key types.NamespacedName) *domain.MigrationSettings {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mv := m.running[key]; mv != nil {
+		return mv.settings
+	}
+	return nil
 }
 
 // begin runs carry beside the workers, at most one for a guest, and looks at the guest

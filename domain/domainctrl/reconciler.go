@@ -259,6 +259,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	r.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
 	closes := r.release(key, v, was, want)
 	r.adopt(ctx, key, v, want)
+	r.follow(key, v, want)
 	failed := r.act(ctx, v)
 	if err = causes(failed); outdated(err) {
 		return reconcile.Result{}, err

@@ -41,6 +41,7 @@ type watch struct {
 	m       domain.Migrator
 	monitor domain.Monitor
 
+	tuning  tuning
 	seen    bool                            // at the hypervisor
 	adopted bool                            // another process has begun it
 	last    atomic.Pointer[domain.Progress] // nil before that
@@ -56,6 +57,7 @@ func (r *Reconciler) watch(key types.NamespacedName, m domain.Migrator, v view) 
 		Settings: domain.MigrationSettingsOf(v.vmi, v.sight.Migrations),
 		Bytes:    domain.MovingBytes(v.vmi, v.sight.CopyBytes),
 	}
+	w.tuning = tuning{asked: w.monitor.Tuning(), told: w.monitor.Tuning(), known: true}
 	if v.sight.State != nil {
 		w.monitor.Passthrough = domain.HasPassthrough(v.sight.State.Domain)
 	}
@@ -103,6 +105,9 @@ func (w *watch) run(ctx context.Context) {
 // finish looks after a migration that nobody here has asked for, or waits for any more,
 // until it is over.
 func (w *watch) finish(ctx context.Context) {
+	if !w.seen {
+		w.tuning.known = false // who has begun it may have gone by other settings
+	}
 	w.seen, w.adopted = true, true
 	w.run(ctx)
 }
@@ -141,6 +146,7 @@ func (w *watch) look(ctx context.Context) (over bool) {
 	if w.adopted && torn(&st) {
 		return true
 	}
+	w.follow(ctx, p)
 	a := w.monitor.Observe(p, st.Status == domain.StatusPaused, w.r.Clock.Now())
 	w.r.moves.report(w.key, p, a.Mode)
 	w.help(ctx, a)

@@ -78,6 +78,21 @@ var movingCases = map[string]conformanceCase{
 		s.ended(done, nil)
 		s.movedAway()
 	}},
+	"what a migration was tuned to ends with it": {needs: []Ability{Migration, SlowMigration, MigrationTuning}, run: func(s *suite) {
+		done := s.migrateSlowly(s.ctx)
+		for _, mib := range []uint64{3, 3, 1} {
+			s.ok("limit the bandwidth", s.tuner().SetMigrationBandwidth(s.ctx, s.name, mib))
+			s.ok("allow a standstill", s.tuner().SetMaxDowntime(s.ctx, s.name, time.Millisecond))
+		}
+		if p, err := s.migrator().MigrationProgress(s.ctx, s.name); err != nil || !p.Active {
+			s.Errorf("progress is %+v, %v", p, err)
+		}
+		s.ok("abort", s.migrator().AbortMigration(s.ctx, s.name))
+		s.aborted(done)
+		s.is("bandwidth", s.tuner().SetMigrationBandwidth(s.ctx, s.name, 1), domain.ErrInvalidState)
+		s.ok("migrate", s.migrator().Migrate(s.ctx, s.request()))
+		s.movedAway()
+	}},
 	"without a migration nothing is tuned": {needs: []Ability{Migration, MigrationTuning}, run: func(s *suite) {
 		s.is("unknown", s.tuner().SetMigrationBandwidth(s.ctx, s.name, 1), domain.ErrNotFound)
 		s.must(domain.Start)

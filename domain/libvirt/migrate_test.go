@@ -20,19 +20,19 @@ func TestMigrationRequestsBecomeFlags(t *testing.T) {
 		bandwidth uint64
 		parallel  int
 	}{
-		"M1: nothing asked for":            {domain.MigrationRequest{}, always, 0, 0},
-		"M1: disks that travel":            {domain.MigrationRequest{CopyDisks: []string{"vda"}}, always | virt.MIGRATE_NON_SHARED_DISK, 0, 0},
-		"M1: disks that are vouched for":   {domain.MigrationRequest{Unsafe: true}, always | virt.MIGRATE_UNSAFE, 0, 0},
-		"M1: auto-converge":                {domain.MigrationRequest{AutoConverge: true}, always | virt.MIGRATE_AUTO_CONVERGE, 0, 0},
-		"M1: post-copy":                    {domain.MigrationRequest{PostCopy: true}, always | virt.MIGRATE_POSTCOPY, 0, 0},
-		"M1: a paused guest":               {domain.MigrationRequest{Paused: true}, always | virt.MIGRATE_PAUSED, 0, 0},
-		"M1: eight connections":            {domain.MigrationRequest{Parallel: 8}, always | virt.MIGRATE_PARALLEL, 0, 8},
-		"M2: one connection is none extra": {domain.MigrationRequest{Parallel: 1}, always, 0, 0},
+		"M1: nothing asked for":            {domain.MigrationRequest{}, always, unlimited, 0},
+		"M1: disks that travel":            {domain.MigrationRequest{CopyDisks: []string{"vda"}}, always | virt.MIGRATE_NON_SHARED_DISK, unlimited, 0},
+		"M1: disks that are vouched for":   {domain.MigrationRequest{Unsafe: true}, always | virt.MIGRATE_UNSAFE, unlimited, 0},
+		"M1: auto-converge":                {domain.MigrationRequest{AutoConverge: true}, always | virt.MIGRATE_AUTO_CONVERGE, unlimited, 0},
+		"M1: post-copy":                    {domain.MigrationRequest{PostCopy: true}, always | virt.MIGRATE_POSTCOPY, unlimited, 0},
+		"M1: a paused guest":               {domain.MigrationRequest{Paused: true}, always | virt.MIGRATE_PAUSED, unlimited, 0},
+		"M1: eight connections":            {domain.MigrationRequest{Parallel: 8}, always | virt.MIGRATE_PARALLEL, unlimited, 8},
+		"M2: one connection is none extra": {domain.MigrationRequest{Parallel: 1}, always, unlimited, 0},
 		"M1: post-copy goes over one connection": {
-			domain.MigrationRequest{PostCopy: true, Parallel: 8}, always | virt.MIGRATE_POSTCOPY, 0, 0,
+			domain.MigrationRequest{PostCopy: true, Parallel: 8}, always | virt.MIGRATE_POSTCOPY, unlimited, 0,
 		},
 		"zstd on parallel connections": {
-			domain.MigrationRequest{Parallel: 2, Compression: "zstd"}, always | virt.MIGRATE_PARALLEL | virt.MIGRATE_COMPRESSED, 0, 2,
+			domain.MigrationRequest{Parallel: 2, Compression: "zstd"}, always | virt.MIGRATE_PARALLEL | virt.MIGRATE_COMPRESSED, unlimited, 2,
 		},
 		"post-copy is resumed, and all else is as it was": {
 			domain.MigrationRequest{Resume: true, AutoConverge: true, BandwidthMiB: 3, CopyDisks: []string{"vda"}, Unsafe: true},

@@ -63,9 +63,8 @@ func migration(req domain.MigrationRequest) (*virt.DomainMigrateParameters, virt
 		p.MigrateDisksSet, p.MigrateDisks = true, req.CopyDisks
 		p.DisksURISet, p.DisksURI = req.DisksURI != "", req.DisksURI
 	}
-	if req.BandwidthMiB > 0 {
-		p.BandwidthSet, p.Bandwidth = true, req.BandwidthMiB
-	}
+	// Also without a limit: libvirt keeps the one that an earlier migration was given.
+	p.BandwidthSet, p.Bandwidth = true, orUnlimited(req.BandwidthMiB)
 	flags |= connections(req, p)
 	for _, o := range []struct {
 		on   bool
