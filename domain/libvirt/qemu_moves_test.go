@@ -127,6 +127,22 @@ func testMoves(t *testing.T, ns *nodes) {
 		m.sees("a guest that is slowed down", done, func(p domain.Progress) bool { return p.Throttle > 0 })
 		m.abort(done)
 	})
+	t.Run("a move goes by the limit of now, the next one by its own", func(t *testing.T) {
+		m := newMove(t, ns, "tuned", "dirty=32,40")
+		memory := func(mib uint64) func(*domain.MigrationRequest) {
+			return func(r *domain.MigrationRequest) { r.BandwidthMiB, r.CopyDisks, r.Unsafe = mib, nil, true }
+		}
+		done := m.begin(memory(2))
+		m.sees("some memory sent", done, func(p domain.Progress) bool { return p.Processed > 1<<20 })
+		if err := m.here.SetMigrationBandwidth(t.Context(), m.name, 1); err != nil {
+			t.Fatal(err)
+		}
+		m.abort(done)
+		// At the limit of the first one it would never end.
+		if err := <-m.begin(memory(0)); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("memory goes over many connections", func(t *testing.T) {
 		m := newMove(t, ns, "parallel", "")
 		if err := <-m.begin(func(r *domain.MigrationRequest) { r.Parallel = 4 }); err != nil {
