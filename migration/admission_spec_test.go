@@ -81,14 +81,14 @@ func TestS14Capacity(t *testing.T) {
 		want   bool
 	}{
 		"S14/53 4 scheduling on distinct nodes, 2 pending without Pods": {append(distinct(4, v1.MigrationScheduling), later), true},
-		"S14/55 3 scheduling, 2 pending with target Pods":              {append(distinct(3, v1.MigrationScheduling), distinct(2, v1.MigrationPending)...), false},
-		"S14/56 1 other leaves S":                                      {others(1, scheduling("S")), true},
-		"S14/56 2 others leave S":                                      {others(2, scheduling("S")), false},
-		"S14/58 2 have moved from S to T and run on":                   {moved, false},
-		"S14/59 2 others of the same node":                             {others(2, scheduling("S")), false},
-		"S14/59 1 of the same node":                                    {others(1, scheduling("S")), true},
-		"S14/59 2 and 1 on other nodes":                                {append(others(2, scheduling("A")), others(1, scheduling("B"))...), true},
-		"S14/59 5 elsewhere":                                           {distinct(5, v1.MigrationScheduling), false},
+		"S14/55 3 scheduling, 2 pending with target Pods":               {append(distinct(3, v1.MigrationScheduling), distinct(2, v1.MigrationPending)...), false},
+		"S14/56 1 other leaves S":                                       {others(1, scheduling("S")), true},
+		"S14/56 2 others leave S":                                       {others(2, scheduling("S")), false},
+		"S14/58 2 have moved from S to T and run on":                    {moved, false},
+		"S14/59 2 others of the same node":                              {others(2, scheduling("S")), false},
+		"S14/59 1 of the same node":                                     {others(1, scheduling("S")), true},
+		"S14/59 2 and 1 on other nodes":                                 {append(others(2, scheduling("A")), others(1, scheduling("B"))...), true},
+		"S14/59 5 elsewhere":                                            {distinct(5, v1.MigrationScheduling), false},
 		"S14/62 one that is finished holds nothing": {append(distinct(4, v1.MigrationScheduling),
 			withPod(guestOn("finished", "S", v1.MigrationSucceeded), false)), true},
 		"S14/125 5 unschedulable targets do not keep one that is feasible": {others(5, func(i int) Snapshot {

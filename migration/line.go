@@ -60,6 +60,8 @@ type node struct {
 	// rises is when the node enters the next level.
 	rises  time.Time
 	rising int
+	// job is the node's in a Queue.
+	job *job
 }
 
 // level holds the items of one priority, after ageing.
@@ -83,6 +85,7 @@ type account struct {
 	price, spent int64
 	items        ranked
 	spots        map[*lane]*spot
+	recent       *spot // the one used last
 	open         heap[*spot]
 	present      int // place in level.present, from 1
 	turn         int // place in level.open, from 1

@@ -114,9 +114,13 @@ func (l *line) dropLane(ln *lane) {
 
 // spot returns the account's spot in the lane.
 func (l *line) spot(lv *level, a *account, name string) *spot {
+	if a.recent != nil && a.recent.lane.name == name {
+		return a.recent
+	}
 	ln := l.lane(name)
 	s := a.spots[ln]
 	if s != nil {
+		a.recent = s
 		return s
 	}
 	if last := len(l.freeSpots) - 1; last >= 0 {
@@ -126,7 +130,7 @@ func (l *line) spot(lv *level, a *account, name string) *spot {
 	}
 	s.lane, s.account, s.level, s.place = ln, a, lv, len(ln.spots)
 	ln.spots = append(ln.spots, s)
-	a.spots[ln] = s
+	a.spots[ln], a.recent = s, s
 	return s
 }
 
@@ -140,6 +144,9 @@ func (l *line) dropSpot(s *spot) {
 	ln.spots[last] = nil
 	ln.spots = ln.spots[:last]
 	delete(s.account.spots, ln)
+	if s.account.recent == s {
+		s.account.recent = nil
+	}
 	s.lane, s.account, s.level = nil, nil, nil
 	l.freeSpots = spare(l.freeSpots, s)
 	l.dropLane(ln)

@@ -173,8 +173,8 @@ func (q *Queue) Add(it Item) {
 	j := q.jobs[it.Key]
 	switch {
 	case j == nil:
-		j = q.job()
-		q.jobs[it.Key], j.Item = j, it
+		j = q.newJob()
+		q.jobs[it.Key], j.Item, j.job = j, it, j
 		q.line.add(&j.node, now)
 	case j.worked:
 		if j.again {
@@ -221,7 +221,7 @@ func (q *Queue) tryGet() (Item, bool, error) {
 		return Item{}, false, nil
 	}
 	q.line.take(n)
-	j := q.jobs[n.Key]
+	j := n.job
 	j.worked = true
 	q.signal()
 	return j.Item, true, nil
@@ -241,7 +241,6 @@ func (q *Queue) signal() {
 // Done says that the work on the key is finished. If the key was added
 // meanwhile, it joins the queue now. For a key nobody works on it does nothing.
 func (q *Queue) Done(key types.NamespacedName) {
-	now := q.clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	j := q.jobs[key]
@@ -254,6 +253,7 @@ func (q *Queue) Done(key types.NamespacedName) {
 		return
 	}
 	j.again = false
+	now := q.clock.Now()
 	q.line.age(now)
 	q.line.add(&j.node, now)
 	q.signal()
@@ -345,7 +345,7 @@ func (q *Queue) Close() {
 	}
 }
 
-func (q *Queue) job() *job {
+func (q *Queue) newJob() *job {
 	last := len(q.spare) - 1
 	if last < 0 {
 		return &job{}
