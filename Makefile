@@ -34,6 +34,10 @@ explore: ## try to break "never two, never none": millions of states, a few minu
 determinism: ## render each guest of the corpus 10,000 times and compare bytes, a few minutes
 	@go test ./template -run '^TestRenderingIsDeterministic$$' -count 1 -renders 10000 -timeout 30m
 
+.PHONY: queues
+queues: ## 10^7 random operations on the migration queue and 3 * 10^6 on its admission, beside plain references; ten minutes
+	@go test ./migration -run '^Test(Queue|Admission)IsAsDocumented$$' -count 1 -operations 10000000 -v -timeout 90m
+
 .PHONY: steady
 steady: ## read converted domains back in 100,000 ways and see that nothing differs, a few minutes
 	@go test ./domain -run '^TestDiffIsSteady$$' -count 1 -rounds 100000 -v -timeout 60m

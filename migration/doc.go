@@ -10,9 +10,11 @@
 //     migrate now, later, or never, and why;
 //   - [Policies], which finds the MigrationPolicy for a guest, and tells when asked why
 //     the other candidates lost; [Resolve] merges it over the cluster's configuration;
-//   - [Queue], the order of those that wait: priority, raised by waiting, then
-//     fairness between namespaces, then age;
-//   - [Admission], the slots: per cluster, leaving a node, entering a node.
+//   - [Queue], a work queue for anything that has a name in a namespace: priority,
+//     raised by waiting, then turns between namespaces, then age or an order of the
+//     caller's, with a bound on waiting;
+//   - [Admission], the slots: per cluster, leaving a node, entering a node, and
+//     bandwidth. Those that wait for them stand in the order of a Queue.
 //
 // [Decide] ties them together. It takes a [Snapshot] and the time and returns a
 // [Plan]: the status the migration should have, the writes that bring it about,
