@@ -209,6 +209,7 @@ func (s Snapshot) claimApart(c Claim) (Claim, bool) {
 	c.SourceNode = abroad(ms.SourceState)
 	if s.TargetPod != nil {
 		c.Acting, c.TargetNode = true, s.TargetPod.Spec.NodeName
+		_, c.Stuck = unschedulable(s.TargetPod)
 	}
 	if ms.MigrationUID == s.Migration.UID {
 		c.Acting, c.Arriving, c.TargetNode = true, true, ms.TargetNode
