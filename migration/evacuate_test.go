@@ -230,6 +230,10 @@ func checkStanding(t *testing.T, s Standing, want evacuationCase) {
 	if !s.At.Equal(at) || !Soonest([]Standing{{}, s}).Equal(at) {
 		t.Errorf("looks again at %v, want %v", s.At, at)
 	}
+	// 13.28: nobody asks to be looked at again at once.
+	if !s.At.IsZero() && !s.At.After(start) {
+		t.Errorf("looks again at once")
+	}
 	if s.Verb != Create {
 		return
 	}

@@ -45,7 +45,7 @@ type admission struct {
 }
 
 func (a *admission) flags(fs *flag.FlagSet) {
-	fs.StringVar(&a.address, "webhook-address", "0", "`address` to default and check new guests at, for the API server; 0 leaves that to others")
+	fs.StringVar(&a.address, "webhook-address", "0", "`address` at which the API server has new guests filled in and checked, and evictions of their Pods judged; 0 leaves that to others")
 	fs.StringVar(&a.certDir, "webhook-cert-dir", "", "`folder` of tls.crt and tls.key for --webhook-address; read again when they change")
 	fs.Var(&a.trusted, "webhook-trust", "`user`, or "+groupPrefix+"NAME, who may write what is the control plane's of a guest, besides virtloom's and KubeVirt's own; may be given several times")
 }

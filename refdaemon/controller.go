@@ -71,7 +71,10 @@ func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
 	for _, add := range []func(context.Context, ctrl.Manager) error{
 		o.addVMI,
 		o.addMigration,
+		o.addEvacuation,
+		o.addUpdate,
 		o.addAdmission,
+		o.addEvictions,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err

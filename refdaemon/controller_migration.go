@@ -29,6 +29,7 @@ type migrations struct {
 	awaitNodes    time.Duration
 	cooldown      time.Duration
 	abortBackups  bool
+	automatic
 }
 
 // weights is a flag with shares of namespaces.
@@ -64,6 +65,7 @@ func (o *migrations) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.awaitNodes, "migrations-await-nodes", 0, "`time` to wait for nodes when none can ever match a target Pod, instead of failing at once; negative leaves it to the scheduler, as an autoscaler of nodes needs it")
 	fs.DurationVar(&o.cooldown, "migrations-cooldown", 5*time.Minute, "`time` for which a guest that was migrated by itself rests before an update or a descheduler moves it again; negative is none")
 	fs.BoolVar(&o.abortBackups, "migrations-abort-backups", false, "let critical migrations abort backups of their guests by KubeVirt's virt-api, which has to be there; without, they wait for them")
+	o.automatic.flags(fs)
 }
 
 // check tells which flags are wrong.
@@ -104,7 +106,7 @@ func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) 
 		return err
 	}
 	config := o.migrations.config()
-	r := &migrationctrl.Reconciler{
+	o.reconciler = &migrationctrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
 		LauncherImage: o.launcherImage, Observer: own, Config: config,
 		Admission: migration.NewAdmission(config.WithDefaults().Limits, migration.QueueOptions{
@@ -113,9 +115,9 @@ func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) 
 		Recorder: mgr.GetEventRecorder("virtualmachine-migration-controller"),
 	}
 	if o.abortBackups {
-		if r.Backups, err = migrationctrl.NewVirtAPI(mgr.GetConfig()); err != nil {
+		if o.reconciler.Backups, err = migrationctrl.NewVirtAPI(mgr.GetConfig()); err != nil {
 			return err
 		}
 	}
-	return r.SetupWithManager(ctx, mgr)
+	return o.reconciler.SetupWithManager(ctx, mgr)
 }

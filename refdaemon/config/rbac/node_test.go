@@ -104,8 +104,8 @@ func (w *world) testRoles(t *testing.T) {
 	}
 	controller := map[bool][]string{
 		true: {
-			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "get,list,watch,patch,delete kubevirt.io/virtualmachineinstancemigrations",
-			"patch kubevirt.io/virtualmachineinstancemigrations/status", "list,watch migrations.kubevirt.io/migrationpolicies",
+			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "get,list,watch,create,patch,delete kubevirt.io/virtualmachineinstancemigrations",
+			"patch kubevirt.io/virtualmachineinstancemigrations/status", "patch kubevirt.io/kubevirts/status", "create /pods/eviction", "list,watch migrations.kubevirt.io/migrationpolicies",
 			"get,list,watch,create,delete /pods", "patch /pods/status", "get,list,watch /nodes", "get /configmaps",
 			"create,patch events.k8s.io/events", "get,update coordination.k8s.io/leases virtloom-system/virtloom-controller",
 		},

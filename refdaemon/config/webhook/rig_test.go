@@ -55,7 +55,7 @@ func must(t *testing.T, err error) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Rig: rigtest.New(t)}
+	w := &world{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 2})}
 	w.Client, w.controller = w.as(t, rig.UserAdmin), w.as(t, rig.UserController)
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "refdaemon")

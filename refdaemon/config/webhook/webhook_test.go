@@ -37,12 +37,23 @@ func mutating(t *testing.T, e webhook.Endpoint) admissionregistrationv1.Mutating
 
 func validating(t *testing.T, e webhook.Endpoint) admissionregistrationv1.ValidatingWebhook {
 	t.Helper()
+	return validators(t, e)[0]
+}
+
+// evicting is the webhook that is asked about evictions.
+func evicting(t *testing.T, e webhook.Endpoint) admissionregistrationv1.ValidatingWebhook {
+	t.Helper()
+	return validators(t, e)[1]
+}
+
+func validators(t *testing.T, e webhook.Endpoint) []admissionregistrationv1.ValidatingWebhook {
+	t.Helper()
 	var c admissionregistrationv1.ValidatingWebhookConfiguration
 	o := manifests(t, e)["ValidatingWebhookConfiguration"]
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &c, true); err != nil {
 		t.Fatal(err)
 	}
-	return c.Webhooks[0]
+	return c.Webhooks
 }
 
 func TestTheServiceIsAskedUnlessThereIsAURL(t *testing.T) {
@@ -50,6 +61,7 @@ func TestTheServiceIsAskedUnlessThereIsAURL(t *testing.T) {
 	service := manifests(t, e)["Service"]
 	for path, client := range map[string]admissionregistrationv1.WebhookClientConfig{
 		"/mutate-vmi": mutating(t, e).ClientConfig, "/validate-vmi": validating(t, e).ClientConfig,
+		"/evict-pod": evicting(t, e).ClientConfig,
 	} {
 		s := client.Service
 		if s == nil || s.Name != service.GetName() || s.Namespace != service.GetNamespace() || *s.Path != path {
@@ -68,6 +80,7 @@ func TestAURLTakesThePlaceOfTheService(t *testing.T) {
 	}
 	for want, client := range map[string]admissionregistrationv1.WebhookClientConfig{
 		"https://192.0.2.1:9443/mutate-vmi": mutating(t, e).ClientConfig, "https://192.0.2.1:9443/validate-vmi": validating(t, e).ClientConfig,
+		"https://192.0.2.1:9443/evict-pod": evicting(t, e).ClientConfig,
 	} {
 		if client.URL == nil || *client.URL != want || client.Service != nil || client.CABundle != nil {
 			t.Errorf("%s: %+v", want, client)
@@ -82,5 +95,16 @@ func TestBothAreAskedAboutTheSameRequests(t *testing.T) {
 	}
 	if len(m.MatchConditions) != 1 || len(v.MatchConditions) != 1 || m.MatchConditions[0] != v.MatchConditions[0] {
 		t.Errorf("conditions %v and %v", m.MatchConditions, v.MatchConditions)
+	}
+}
+
+// TestPodsOfGuestsStayWhileNobodyIsAsked makes sure of what keeps a guest from being ended by a drain.
+func TestPodsOfGuestsStayWhileNobodyIsAsked(t *testing.T) {
+	h := evicting(t, webhook.Endpoint{})
+	if *h.FailurePolicy != admissionregistrationv1.Fail || *h.SideEffects != admissionregistrationv1.SideEffectClassNoneOnDryRun {
+		t.Errorf("failurePolicy %s, sideEffects %s", *h.FailurePolicy, *h.SideEffects)
+	}
+	if len(h.Rules) != 1 || h.Rules[0].Resources[0] != "pods/eviction" || h.NamespaceSelector != nil || h.ObjectSelector != nil {
+		t.Errorf("rules %v", h.Rules)
 	}
 }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/virtloom/virtloom/internal/vmipatch"
+	"github.com/virtloom/virtloom/migration"
+)
+
+// What a descheduler writes on its evictions.
+const (
+	requestedBy = "requested-by"
+	descheduler = "sigs.k8s.io/descheduler"
+)
+
+// Evictions answers the API server whether a Pod may be evicted, as migration.Evict decides, and asks
+// guests to leave their nodes. It is an admission handler for creations of pods/eviction.
+type Evictions struct {
+	// Migrations is the controller of migrations in the same manager, set up before: its client, clock
+	// and configuration are used. Required.
+	Migrations *Reconciler
+}
+
+// Handle answers one request. What changes nothing is answered from the cache, so that whoever drains
+// nodes may ask often; a Pod is let go, and a guest asked to leave, only after they were read live.
+func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission.Response {
+	key := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
+	var last migration.EvictionAnswer
+	var in migration.Eviction
+	for _, from := range []client.Reader{e.Migrations.Client, e.Migrations.APIReader} {
+		var err error
+		if in, err = e.gather(ctx, from, key, isDescheduler(req)); err != nil {
+			return refuse("the guest of the Pod cannot be looked at: " + err.Error())
+		}
+		if in.Pod == nil {
+			last = migration.EvictionAnswer{Allowed: true, Message: "there is no such Pod"}
+			continue
+		}
+		last = migration.Evict(in, e.Migrations.Clock.Now())
+		if !last.Allowed && last.Mark == nil {
+			return refuse(last.Message)
+		}
+	}
+	if last.Mark != nil {
+		if err := e.mark(ctx, in.Guest.VMI, *last.Mark, req.DryRun != nil && *req.DryRun); err != nil {
+			return refuse("the guest cannot be asked to leave its node: " + err.Error())
+		}
+		ctrl.LoggerFrom(ctx).Info("Asked a guest to leave its node", "guest", in.Guest.VMI.Name, "namespace", key.Namespace, "node", last.Mark.Node, "by", req.UserInfo.Username)
+	}
+	if !last.Allowed {
+		return refuse(last.Message)
+	}
+	return admission.Allowed(last.Message)
+}
+
+// refuse is the answer upon which those who drain nodes ask again.
+func refuse(message string) admission.Response {
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: message,
+	}}}
+}
+
+// isDescheduler reads who wants the eviction.
+func isDescheduler(req admission.Request) bool {
+	var o metav1.PartialObjectMetadata
+	return json.Unmarshal(req.Object.Raw, &o) == nil && o.Annotations[requestedBy] == descheduler
+}
+
+// gather reads the Pod and its guest; without a Pod there is nothing else.
+func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.NamespacedName, byDescheduler bool) (migration.Eviction, error) {
+	in := migration.Eviction{Descheduler: byDescheduler}
+	pod := &corev1.Pod{}
+	if err := from.Get(ctx, key, pod); err != nil {
+		return in, client.IgnoreNotFound(err)
+	}
+	in.Pod = pod
+	kv, err := e.Migrations.gatherer.KubeVirt(ctx)
+	if err != nil {
+		return in, err
+	}
+	in.Config = e.Migrations.config(kv)
+	if kv != nil {
+		in.Strategy = kv.Spec.Configuration.EvictionStrategy
+	}
+	if in.Guest.VMI, err = guestOf(ctx, from, pod); err != nil || in.Guest.VMI == nil {
+		return in, err
+	}
+	// Of its migrations only those count that have ended a while ago.
+	var list v1.VirtualMachineInstanceMigrationList
+	err = e.Migrations.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{migrationByVMI: in.Guest.VMI.Name})
+	in.Guest.Migrations = pointers(list.Items)
+	return in, err
+}
+
+// guestOf reads the guest that controls the Pod, or controls the Pod that does; nil if there is none any
+// more.
+func guestOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.VirtualMachineInstance, error) {
+	c := metav1.GetControllerOf(pod)
+	if c != nil && c.Kind == podKind {
+		holder := &corev1.Pod{}
+		err := from.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: c.Name}, holder)
+		if err != nil || holder.UID != c.UID {
+			return nil, client.IgnoreNotFound(err)
+		}
+		c = metav1.GetControllerOf(holder)
+	}
+	if c == nil || c.Kind != vmiKind {
+		return nil, nil //nolint:nilnil // absence is an answer
+	}
+	vmi := &v1.VirtualMachineInstance{}
+	err := from.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: c.Name}, vmi)
+	if err != nil || vmi.UID != c.UID {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return vmi, nil
+}
+
+// errChanged is told to whoever lost a race.
+var errChanged = errors.New("it has just changed; try again")
+
+// mark asks the guest to leave its node, if it is where it was and was not asked yet.
+func (e *Evictions) mark(ctx context.Context, was *v1.VirtualMachineInstance, m migration.EvictionMark, dryRun bool) error {
+	var opts []client.PatchOption
+	if dryRun {
+		opts = append(opts, client.DryRunAll)
+	}
+	next := was.DeepCopy()
+	m.Apply(next)
+	err := vmipatch.Write(was, next, func(patch []byte) error {
+		o := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: was.Namespace, Name: was.Name}}
+		return e.Migrations.Client.Patch(ctx, o, client.RawPatch(types.JSONPatchType, patch), opts...)
+	}, vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("evacuationNodeName"))
+	if vmipatch.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return errChanged
+	}
+	if err != nil {
+		return fmt.Errorf("patch VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/migration"
+)
+
+// Updater has guests migrated, or evicted, whose Pods are not as they should be, as
+// migration.UpdateWorkloads decides, and counts them in the status of the KubeVirt object. It decides
+// about all of them in one place, since it is to keep to limits. It makes and deletes migrations; those
+// that are made are taken to their end by a [Reconciler].
+type Updater struct {
+	// Migrations is the controller of migrations in the same manager, set up before: its client, clock,
+	// recorder, configuration, launcher image and indexes are used. Required.
+	Migrations *Reconciler
+	// Observer is told what becomes of own writes. Defaults to nobody.
+	Observer expectations.Observer
+
+	automatic
+	// batch is when guests were last evicted, or when this process began. refused is when a guest's
+	// eviction was refused. Only the one worker looks at them.
+	batch   time.Time
+	refused map[types.UID]time.Time
+}
+
+// workloads is the one key.
+var workloads = types.NamespacedName{Name: "workloads"}
+
+// SetupWithManager checks the fields and registers indexes, watches and the controller with the
+// manager.
+func (u *Updater) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	var err error
+	if u.automatic, err = newAutomatic(mgr, u.Migrations, u.Observer); err != nil {
+		return err
+	}
+	u.refused = map[types.UID]time.Time{}
+	if err := u.index(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(mgr).Named("workload-update").
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1})
+	if err := u.watch(b).Complete(u); err != nil {
+		return fmt.Errorf("migrationctrl: %w", err)
+	}
+	return nil
+}
+
+// Reconcile makes one pass over all guests that are to be updated.
+func (u *Updater) Reconcile(ctx context.Context, _ reconcile.Request) (_ reconcile.Result, err error) {
+	ctx, span := tracer.Start(ctx, "workloadUpdate.Reconcile")
+	defer func() {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}()
+	if u.batch.IsZero() {
+		u.batch = u.r.Clock.Now()
+	}
+	in, err := u.gather(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	out := migration.UpdateWorkloads(in, u.r.Clock.Now())
+	span.SetAttributes(attribute.Int("guests", len(in.Guests)), attribute.Int("outdated", out.Outdated))
+	err = errors.Join(u.do(ctx, workloads, out.Standings), u.evictAll(ctx, out.Standings), u.count(ctx, in.KubeVirt, out))
+	if err != nil {
+		return quiet(err)
+	}
+	return u.result(ctx, workloads, out.Standings)
+}
+
+// gather reads the guests that need an update, and those with a migration that was made for one.
+func (u *Updater) gather(ctx context.Context) (migration.Workloads, error) {
+	in := migration.Workloads{LauncherImage: u.r.LauncherImage, LastBatch: u.batch, Refused: u.refused}
+	kv, err := u.r.gatherer.KubeVirt(ctx)
+	if err != nil {
+		return in, fmt.Errorf("migrationctrl: %w", err)
+	}
+	in.KubeVirt, in.Config = kv, u.r.config(kv)
+	if kv == nil {
+		return in, nil
+	}
+	vmis, err := u.concerned(ctx)
+	if err != nil {
+		return in, err
+	}
+	here := map[types.UID]bool{}
+	for _, vmi := range vmis {
+		g, err := u.guest(ctx, workloads, vmi)
+		if err != nil {
+			return in, err
+		}
+		in.Guests, here[vmi.UID] = append(in.Guests, g), true
+	}
+	for uid := range u.refused {
+		if !here[uid] {
+			delete(u.refused, uid)
+		}
+	}
+	var running v1.VirtualMachineInstanceMigrationList
+	if err := u.r.Client.List(ctx, &running, client.MatchingFields{migrationRunning: yes}, readOnly); err != nil {
+		return in, fmt.Errorf("migrationctrl: list migrations that run: %w", err)
+	}
+	in.Running = len(running.Items)
+	in.Fleet, err = u.fleet(ctx, kv, in.Guests)
+	return in, err
+}
+
+func (u *Updater) concerned(ctx context.Context) ([]*v1.VirtualMachineInstance, error) {
+	var need v1.VirtualMachineInstanceList
+	if err := u.r.Client.List(ctx, &need, client.MatchingFields{guestNeedsUpdate: yes}, readOnly); err != nil {
+		return nil, fmt.Errorf("migrationctrl: list guests to update: %w", err)
+	}
+	out, seen := pointers(need.Items), map[types.UID]bool{}
+	for _, vmi := range out {
+		seen[vmi.UID] = true
+	}
+	var made v1.VirtualMachineInstanceMigrationList
+	if err := u.r.Client.List(ctx, &made, client.MatchingFields{migrationOfUpdate: yes}, readOnly); err != nil {
+		return nil, fmt.Errorf("migrationctrl: list migrations for updates: %w", err)
+	}
+	more, err := u.guestsOf(ctx, made.Items, seen)
+	return append(out, more...), err
+}
+
+// count tells how many guests are outdated.
+func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out migration.Updates) error {
+	if !out.Known {
+		return nil
+	}
+	if have := kv.Status.OutdatedVirtualMachineInstanceWorkloads; have != nil && *have == out.Outdated {
+		return nil
+	}
+	next := kv.DeepCopy()
+	next.Status.OutdatedVirtualMachineInstanceWorkloads = &out.Outdated
+	if err := u.r.Client.Status().Patch(ctx, next, client.MergeFrom(kv)); err != nil {
+		return fmt.Errorf("migrationctrl: count outdated guests in KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
+	}
+	return nil
+}
+
+// Event reasons of evictions, as KubeVirt names them.
+const (
+	eventEvicted     = "SuccessfulEvict"
+	eventEvictFailed = "FailedEvict"
+)
+
+// errRefused marks an eviction that was refused, as it may well be: it is tried again in its turn.
+var errRefused = errors.New("the eviction is refused")
+
+// evict asks for the eviction of the guest's Pod, as anybody may: budgets and strategies have their say.
+func (u *Updater) evict(ctx context.Context, s *migration.Standing) error {
+	uid := s.Pod.UID
+	eviction := &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+	}
+	err := u.r.Client.SubResource("eviction").Create(ctx, s.Pod.DeepCopy(), eviction)
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		u.tell(s.Guest, migration.Event{Reason: eventEvicted, Message: "evicted Pod " + s.Pod.Name + ": " + s.Message})
+		return nil
+	case apierrors.IsTooManyRequests(err):
+		u.tell(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evict Pod " + s.Pod.Name + ": " + err.Error()})
+		return fmt.Errorf("migrationctrl: guest %s/%s: %w: %w", s.Guest.Namespace, s.Guest.Name, errRefused, err)
+	}
+	return fmt.Errorf("migrationctrl: evict Pod %s/%s: %w", s.Pod.Namespace, s.Pod.Name, err)
+}
+
+// evictAll evicts the guests of a batch; one whose eviction is refused holds up no other.
+func (u *Updater) evictAll(ctx context.Context, all []migration.Standing) error {
+	var errs []error
+	for i := range all {
+		s := &all[i]
+		if s.Verb != migration.EvictPod {
+			continue
+		}
+		u.batch = u.r.Clock.Now()
+		err := u.evict(ctx, s)
+		if errors.Is(err, errRefused) {
+			u.refused[s.Guest.UID] = u.batch
+			ctrl.LoggerFrom(ctx).Info("An eviction was refused", "guest", s.Guest.Name, "namespace", s.Guest.Namespace, "error", err.Error())
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
