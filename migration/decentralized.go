@@ -162,15 +162,22 @@ func (d *decision) standingApart() standing {
 		return stayed
 	case ms.Completed, d.sends() && reported(ms):
 		return arrived
-	case d.sends() && d.leased:
-		if known, s := d.leaseStanding(); known && s != prepared {
-			return s
-		}
 	case d.receives() && (ms.TargetNodeAddress != "" || sighted(ms)):
 		// The source may begin at any moment, and tells it later.
 		return begunMoving
 	}
-	if ms.StartTimestamp != nil {
+	return d.standingHere()
+}
+
+// standingHere asks the lease, which a node that knows it changes before it begins; one that
+// does not says so in the migration state alone.
+func (d *decision) standingHere() standing {
+	if d.sends() && d.leased {
+		if known, s := d.leaseStanding(); known && s != prepared {
+			return s
+		}
+	}
+	if d.ms.StartTimestamp != nil {
 		return begunMoving
 	}
 	return prepared

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -55,25 +56,30 @@ func (d *decision) answerBy() time.Time {
 		return time.Time{}
 	}
 	var asked time.Time
-	earlier := func(at time.Time) {
+	for _, at := range d.reasonsToEnd() {
 		if !at.IsZero() && (asked.IsZero() || at.Before(asked)) {
 			asked = at
 		}
-	}
-	if at, late := d.overdue(); late {
-		earlier(at)
-	}
-	if at := d.s.Migration.DeletionTimestamp; at != nil {
-		earlier(at.Time)
-	}
-	if at := d.s.VMI.DeletionTimestamp; at != nil {
-		earlier(at.Time)
-	}
-	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp != nil {
-		earlier(p.DeletionTimestamp.Time)
 	}
 	if asked.IsZero() {
 		return asked
 	}
 	return asked.Add(within)
+}
+
+// reasonsToEnd are the times at which it was wished that the migration ends; zero for none.
+func (d *decision) reasonsToEnd() []time.Time {
+	var out []time.Time
+	if at, late := d.overdue(); late {
+		out = append(out, at)
+	}
+	for _, at := range []*metav1.Time{d.s.Migration.DeletionTimestamp, d.s.VMI.DeletionTimestamp} {
+		if at != nil {
+			out = append(out, at.Time)
+		}
+	}
+	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp != nil {
+		out = append(out, p.DeletionTimestamp.Time)
+	}
+	return out
 }

@@ -30,19 +30,14 @@ func (d *decision) schedulingSender() phase {
 	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
 		return d.stop(cause{f.Reason, f.Text()})
 	}
-	switch told := d.ms.MigrationUID == d.s.UID(); {
-	case !told && (d.s.SourcePod == nil || !d.s.VMI.IsRunning()):
-		return d.stay(OwnerController, ReasonWaitingForGuest, "the guest does not run in a Pod that is known")
-	case !told && (d.s.Sending == nil || d.s.Sending.Missing != ""):
-		d.plan.Wake = d.now.Add(lookAgain)
-		return d.stay(OwnerController, ReasonWaitingForGuest, d.missing())
+	if d.ms.MigrationUID != d.s.UID() {
+		if why := d.untellable(); why != "" {
+			d.plan.Wake = d.now.Add(lookAgain)
+			return d.stay(OwnerController, ReasonWaitingForGuest, why)
+		}
 	}
 	if next := d.sourceHalf(); !equality.Semantic.DeepEqual(next, d.ms) {
-		change := &VMIChange{State: next}
-		if d.s.Sending != nil {
-			change.Volumes = &d.s.Sending.Volumes
-		}
-		d.act(Action{Kind: ChangeVMI, Why: "tell the receiver about the guest", Change: change})
+		d.tellReceiver(next)
 		return v1.MigrationScheduling
 	}
 	if t := d.ms.TargetState; t != nil && t.Pod != "" {
@@ -54,11 +49,25 @@ func (d *decision) schedulingSender() phase {
 // lookAgain is when what was not found is looked for again: nobody tells when it is there.
 const lookAgain = 15 * time.Second
 
-func (d *decision) missing() string {
-	if d.s.Sending == nil {
+// untellable says why the guest cannot be told about; empty if it can.
+func (d *decision) untellable() string {
+	switch {
+	case d.s.SourcePod == nil || !d.s.VMI.IsRunning():
+		return "the guest does not run in a Pod that is known"
+	case d.s.Sending == nil:
 		return "what the receiver has to know of the guest is being gathered"
+	case d.s.Sending.Missing != "":
+		return fmt.Sprintf("the receiver has to know of %s, which cannot be found", d.s.Sending.Missing)
 	}
-	return fmt.Sprintf("the receiver has to know of %s, which cannot be found", d.s.Sending.Missing)
+	return ""
+}
+
+func (d *decision) tellReceiver(next *v1.VirtualMachineInstanceMigrationState) {
+	change := &VMIChange{State: next}
+	if d.s.Sending != nil {
+		change.Volumes = &d.s.Sending.Volumes
+	}
+	d.act(Action{Kind: ChangeVMI, Why: "tell the receiver about the guest", Change: change})
 }
 
 // sourceHalf is the migration state with all in it that the receiver needs. What the

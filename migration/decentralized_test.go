@@ -266,3 +266,22 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 		}
 	}
 }
+
+func TestASenderWaitsForWhatItHasToTell(t *testing.T) {
+	p := newClusters(t, false)
+	complete := p.from.sending
+	p.from.sending = &Sending{Missing: `PersistentVolumeClaim "disk"`}
+	p.from.vmi.Status.SelinuxContext = ""
+	p.until(func() bool { return p.from.migration.Status.Phase == v1.MigrationScheduling })
+	plan := p.from.passes()
+	if p.from.reason() != ReasonWaitingForGuest || !strings.Contains(plan.Message, `"disk"`) || plan.Wake.IsZero() || stateIn(p.from).MigrationUID != "" {
+		t.Errorf("it waits for %q: %q, until %s", p.from.reason(), plan.Message, plan.Wake)
+	}
+	p.from.sending = complete
+	p.until(func() bool { return stateIn(p.from).MigrationUID == ourUID })
+	p.from.vmi.Status.SelinuxContext = "none" // its node reports late
+	p.from.passes()
+	if s := stateIn(p.from).SourceState; s.SelinuxContext != "none" || s.NodeSelectors == nil {
+		t.Errorf("the sender tells %+v", s)
+	}
+}

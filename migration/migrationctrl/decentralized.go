@@ -77,7 +77,7 @@ func (r *Reconciler) selectors(ctx context.Context, g *gathered) error {
 // travels adds the claim of a volume. Where it goes is a claim of the same name, as the
 // guest's spec is the same on both sides.
 func (r *Reconciler) travels(ctx context.Context, g *gathered, volume *v1.Volume) error {
-	name := ""
+	var name string
 	switch {
 	case volume.PersistentVolumeClaim != nil:
 		name = volume.PersistentVolumeClaim.ClaimName

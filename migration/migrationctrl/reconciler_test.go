@@ -56,6 +56,9 @@ func TestOnARealControlPlane(t *testing.T) {
 		{"the guest's state goes along", state},
 		{"progress is told by the migration", progress},
 		{"a killed controller is replaced", killed},
+		{"nothing is sent without the feature gate", gated},
+		{"a guest is received from another cluster", receives},
+		{"a guest is sent to another cluster", sends},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, c) })
 	}
