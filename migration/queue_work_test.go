@@ -59,6 +59,30 @@ func TestGetWaitsForAnItemOfAnOpenLane(t *testing.T) {
 	}
 }
 
+// TestOneEventWakesAsManyAsItServes opens a lane of several items once.
+func TestOneEventWakesAsManyAsItServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers = 5
+		q := NewQueue(QueueOptions{})
+		q.Block("n1")
+		var got atomic.Int32
+		for i := range workers {
+			q.Add(Item{Key: key("a", fmt.Sprint(i)), Lane: "n1"})
+			go func() {
+				if _, err := q.Get(t.Context()); err == nil {
+					got.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		q.Unblock("n1")
+		synctest.Wait()
+		if n := got.Load(); n != workers {
+			t.Errorf("%d of %d workers got an item", n, workers)
+		}
+	})
+}
+
 func TestGetEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(QueueOptions{})
