@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -283,5 +284,20 @@ func TestASenderWaitsForWhatItHasToTell(t *testing.T) {
 	p.from.passes()
 	if s := stateIn(p.from).SourceState; s.SelinuxContext != "none" || s.NodeSelectors == nil {
 		t.Errorf("the sender tells %+v", s)
+	}
+}
+
+func TestTheReceiverDecidesOnTheOptions(t *testing.T) {
+	p, _ := broughtTo(t, true, false, v1.MigrationTargetReady)
+	bandwidth := resource.MustParse("7Mi")
+	for side, w := range map[string]*world{"sender": p.from, "receiver": p.to} {
+		p.from.inForce, p.to.inForce = Resolution{Options: clusterOptions(nil)}, Resolution{Options: clusterOptions(nil)}
+		w.inForce.Options.BandwidthPerMigration = &bandwidth
+		for range 3 {
+			p.round()
+		}
+		if o := stateIn(p.from).VMIMConfigurationOptions; o == nil || o.BandwidthPerMigration != nil {
+			t.Errorf("what the %s wants changed the sender's options: %+v", side, o)
+		}
 	}
 }

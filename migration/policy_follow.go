@@ -158,6 +158,9 @@ func (d *decision) followOptions() {
 	default:
 		return
 	}
+	if d.sends() {
+		return // they are the receiver's
+	}
 	wanted := d.s.Resolution.Options
 	if len(d.plan.Actions) > 0 || wanted == nil || d.ms == nil || d.ms.VMIMConfigurationOptions == nil || d.ms.AbortRequested {
 		return
