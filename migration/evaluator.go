@@ -99,6 +99,7 @@ func DefaultChecks() Evaluator {
 		{"utility volumes", CheckUtilityVolumes},
 		{"plugging", CheckPlugging},
 		{"source Pod", CheckSourcePod},
+		{"one Pod", CheckOnePod},
 		{"state", CheckState},
 	}
 }
@@ -169,6 +170,22 @@ func CheckRunning(s Snapshot) Finding {
 func CheckSourcePod(s Snapshot) Finding {
 	if s.SourcePod == nil && !s.Migration.IsDecentralizedTarget() {
 		return later(ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known", "")
+	}
+	return Finding{}
+}
+
+// CheckOnePod waits until the guest has no other Pod than the one it runs in, so that
+// failures never pile Pods up. One that is on its way out is not waited for, since a
+// node that is gone may keep it for ever; the guest's lease keeps it from being run twice.
+func CheckOnePod(s Snapshot) Finding {
+	if s.VMI == nil || s.TargetPod != nil || s.SourcePod == nil {
+		return Finding{}
+	}
+	for _, p := range s.strays(s.Launchers) {
+		f := later(ReasonWaitingForPod, fmt.Sprintf("Pod %q of the guest, on node %q, is there beside Pod %q, in which it runs", p.Name, p.Spec.NodeName, s.SourcePod.Name),
+			"it must be gone; delete it if nothing else does")
+		f.Object = "Pod " + p.Name
+		return f
 	}
 	return Finding{}
 }

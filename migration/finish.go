@@ -127,9 +127,24 @@ func (d *decision) deletePod(p *corev1.Pod, why string) {
 	})
 }
 
+// forgotten reports whether the migration is over, all is tidied up, and its guest is
+// gone: nobody would ever delete it. One whose guest was not there from the beginning
+// stays, so that its author can read why it failed.
+func (d *decision) forgotten() bool {
+	m := d.s.Migration
+	return d.s.VMI == nil && m.DeletionTimestamp == nil && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) &&
+		slices.ContainsFunc(m.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
+			return t.Phase == v1.MigrationPending
+		})
+}
+
 // collect deletes the oldest finished migrations of the guest beyond the number
 // to keep. It runs when a migration finishes, so at most a few go at a time.
 func (d *decision) collect() {
+	if d.forgotten() {
+		d.act(Action{Kind: Collect, Why: "its guest does not exist any more", Name: d.s.Migration.Name})
+		return
+	}
 	keep := d.s.Config.KeepFinished
 	if keep < 0 {
 		return

@@ -30,12 +30,38 @@ func TargetPod(pods []*corev1.Pod, migration types.UID) *corev1.Pod {
 
 // CurrentPod returns the launcher Pod among pods in which the guest runs: the
 // living one on the guest's node that was not made for the migration except, if
-// one is named, or nil.
+// one is named, or nil. On a node that the guest has come back to, it is the one it came
+// into, and not the one it had left there.
 func CurrentPod(vmi *v1.VirtualMachineInstance, pods []*corev1.Pod, except types.UID) *corev1.Pod {
-	return pick(pods, func(p *corev1.Pod) bool {
+	here := func(p *corev1.Pod) bool {
 		return metav1.IsControlledBy(p, vmi) && !terminal(p) && p.Spec.NodeName != "" &&
 			p.Spec.NodeName == vmi.Status.NodeName && (except == "" || p.Labels[v1.MigrationJobLabel] != string(except))
-	})
+	}
+	if ms := vmi.Status.MigrationState; ms != nil && ms.Completed && !ms.Failed && ms.TargetNode == vmi.Status.NodeName {
+		if p := pick(pods, func(p *corev1.Pod) bool { return here(p) && p.Name == ms.TargetPod }); p != nil {
+			return p
+		}
+	}
+	return pick(pods, here)
+}
+
+// strays returns the launcher Pods among pods that hold resources of the guest's and
+// that nothing is known to need: they live, are not on their way out, and are neither
+// source nor target of this migration, nor a target of another one that is unfinished.
+func (s Snapshot) strays(pods []*corev1.Pod) []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, p := range pods {
+		known := p == s.SourcePod || p == s.TargetPod || terminal(p) || p.DeletionTimestamp != nil
+		if known || p.Labels[v1.AppLabel] != launcherApp || !metav1.IsControlledBy(p, s.VMI) {
+			continue
+		}
+		if !slices.ContainsFunc(s.Others, func(o *v1.VirtualMachineInstanceMigration) bool {
+			return !o.IsFinal() && p.Labels[v1.MigrationJobLabel] == string(o.UID)
+		}) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func pick(pods []*corev1.Pod, match func(*corev1.Pod) bool) *corev1.Pod {

@@ -26,6 +26,8 @@ const (
 	ReasonWaitingForGuest Reason = "WaitingForGuest"
 	// ReasonWaitingForSourcePod: the guest's Pod is not known yet.
 	ReasonWaitingForSourcePod Reason = "WaitingForSourcePod"
+	// ReasonWaitingForPod: the guest has another Pod, left behind by something.
+	ReasonWaitingForPod Reason = "WaitingForOtherPod"
 	// ReasonUtilityVolumes: utility volumes must be detached first.
 	ReasonUtilityVolumes Reason = "UtilityVolumesPresent"
 	// ReasonPlugging: a volume of the guest is being unplugged, or memory dumped.

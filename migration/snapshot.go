@@ -30,6 +30,8 @@ type Snapshot struct {
 	// TargetPod is the Pod made for this migration, see [TargetPod]; nil when
 	// there is none.
 	TargetPod *corev1.Pod
+	// Launchers are all launcher Pods of the guest.
+	Launchers []*corev1.Pod
 	// Attachments are the Pods that carry plugged volumes beside the target Pod,
 	// see [Attachments].
 	Attachments []*corev1.Pod

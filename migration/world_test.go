@@ -47,6 +47,10 @@ type world struct {
 	// all; zero never.
 	crashAfter int
 	released   bool
+	// releasedBefore says that the finalizer went before the end was stored.
+	releasedBefore bool
+	// podsUnseen keeps target Pods from the snapshot, as a late cache does.
+	podsUnseen bool
 	// acted counts the actions of the last pass.
 	acted     int
 	collected []string
@@ -136,8 +140,13 @@ func (w *world) snapshot() Snapshot {
 	}
 	var pods []*corev1.Pod
 	for _, p := range w.pods {
+		if w.podsUnseen && p.Labels[v1.MigrationJobLabel] == string(w.migration.UID) {
+			s.Unsettled = "create of Pod ns/" + p.Name
+			continue
+		}
 		pods = append(pods, p)
 	}
+	s.Launchers = pods
 	s.TargetPod = TargetPod(pods, w.migration.UID)
 	s.Attachments = Attachments(pods, s.TargetPod)
 	ph := w.migration.Status.Phase
@@ -181,6 +190,9 @@ func (w *world) pass() Plan {
 		s = w.snapshot()
 		s.Slot = slot
 		plan = Decide(s, w.now)
+	}
+	if !w.migration.IsFinal() && len(w.migration.Finalizers) == 0 && w.released {
+		w.releasedBefore = true
 	}
 	w.migration.Status = *plan.Status.DeepCopy()
 	w.wrote()
@@ -228,6 +240,9 @@ func (w *world) apply(a Action) {
 		}
 	case Collect:
 		w.collected = append(w.collected, a.Name)
+		if a.Name == w.migration.Name {
+			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+		}
 		w.others = slices.DeleteFunc(w.others, func(o *v1.VirtualMachineInstanceMigration) bool { return o.Name == a.Name })
 	}
 }

@@ -5,6 +5,7 @@ package migrationctrl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -190,7 +191,7 @@ var decisive = []vmipatch.Guard{
 
 // collect deletes a finished migration.
 func (r *Reconciler) collect(ctx context.Context, g *gathered, a migration.Action) error {
-	for _, o := range g.Others {
+	for _, o := range append(slices.Clip(g.Others), g.Migration) {
 		if o.Name != a.Name {
 			continue
 		}

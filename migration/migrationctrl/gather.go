@@ -125,6 +125,7 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 			s.SourcePod = p
 		}
 	}
+	s.Launchers = pods
 	s.TargetPod = migration.TargetPod(pods, s.Migration.UID)
 	s.Targets = migration.TargetOwners(pods, s.Migration.UID)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -169,9 +170,12 @@ func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reco
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{migrationByVMI: guest}); err != nil {
 		return nil
 	}
+	// Those of a guest that is gone are to be deleted.
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: guest}, &v1.VirtualMachineInstance{})
+	gone := apierrors.IsNotFound(err)
 	var out []reconcile.Request
 	for i := range list.Items {
-		if m := &list.Items[i]; !done(m) {
+		if m := &list.Items[i]; gone || !done(m) {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(m)})
 		}
 	}
