@@ -149,17 +149,22 @@ func followed(inForce, wanted *options, begun bool) (next *options, changes []st
 
 func permitted(b *bool) bool { return b != nil && *b }
 
+// optionsCount reports whether the options of the migration have been handed over and are
+// this cluster's to change: those of a guest that leaves it are the receiver's.
+func (d *decision) optionsCount() bool {
+	switch d.plan.Status.Phase {
+	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
+		return !d.sends()
+	}
+	return false
+}
+
 // followOptions keeps the options of a migration that has been handed over as its policy and
 // the cluster want them. It leaves alone what no controller has resolved, a migration that
 // is being ended, and one whose policy is bad: then what was resolved before stays in force.
 func (d *decision) followOptions() {
-	switch d.plan.Status.Phase {
-	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
-	default:
+	if !d.optionsCount() {
 		return
-	}
-	if d.sends() {
-		return // they are the receiver's
 	}
 	wanted := d.s.Resolution.Options
 	if len(d.plan.Actions) > 0 || wanted == nil || d.ms == nil || d.ms.VMIMConfigurationOptions == nil || d.ms.AbortRequested {
