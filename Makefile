@@ -58,6 +58,10 @@ roundtrips: setup ## move guests there and back 50 times, through the agents' TL
 launchers: setup ## the same with each guest in a Pod with a libvirt of its own
 	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -launchers -roundtrips 50 -count 1 -v -timeout 60m
 
+.PHONY: drains
+drains: ## drain 100 simulated nodes with 10,000 guests, and compare with what no order could beat, a minute
+	@go test ./migration/migrationsim -run '^TestADrainTakesHardlyLongerThanItMust$$' -full -count 1 -v | grep -v '^==='
+
 .PHONY: migrations
 migrations: setup ## all that can go wrong with a live migration: aborts, cut links, kills at every step; an hour
 	@go test -tags $(TAGS) ./refdaemon/e2e -run '^(TestAMigrationCanBeAbortedAtAnyPoint|TestAGuestThatWritesFasterThanTheLink|TestALinkThatIsCutCostsNoGuest|TestWhateverIsKilledAtAnyStepThereIsOneGuest)$$' -full -count 1 -v -timeout 180m

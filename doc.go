@@ -27,10 +27,12 @@
 //     domain/network get ready what guests need.
 //   - [github.com/virtloom/virtloom/migration] decides which live migration may
 //     start, in which order, and what is next; migration/migrationctrl is its
-//     controller.
+//     controller, and migration/migrationsim plays a cluster in which the same is
+//     decided on a virtual clock.
 //   - refdaemon composes all of it: "refdaemon controller" for the cluster,
-//     "refdaemon node" for each node, "refdaemon launcher" in a Pod, and without
-//     a cluster "refdaemon render", "refdaemon convert" and "refdaemon diff".
+//     "refdaemon node" for each node, "refdaemon launcher" in a Pod; without a
+//     cluster "refdaemon render", "refdaemon convert" and "refdaemon diff"; and
+//     "refdaemon explain" and "refdaemon plan", which only read one.
 //
 // Every controller has the same shape: gather reads, Decide is pure and returns
 // a plan as data, act writes. API objects are KubeVirt's own (kubevirt.io/api),

@@ -109,10 +109,8 @@ func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) 
 	o.reconciler = &migrationctrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
 		LauncherImage: o.launcherImage, Observer: own, Config: config,
-		Admission: migration.NewAdmission(config.WithDefaults().Limits, migration.QueueOptions{
-			AgeAfter: o.ageAfter, Unfair: o.unfair, Weights: o.weights,
-		}),
-		Recorder: mgr.GetEventRecorder("virtualmachine-migration-controller"),
+		Admission: migration.NewAdmission(config.WithDefaults().Limits, o.queue()),
+		Recorder:  mgr.GetEventRecorder("virtualmachine-migration-controller"),
 	}
 	if o.abortBackups {
 		if o.reconciler.Backups, err = migrationctrl.NewVirtAPI(mgr.GetConfig()); err != nil {

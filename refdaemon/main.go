@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command refdaemon is virtloom's packages composed into three daemons and
-// offline tools:
+// tools that change nothing:
 //
 //	refdaemon controller   decides which Pods guests need, hands guests to nodes, arbitrates migrations
 //	refdaemon node         runs the guests of one node in its libvirt
@@ -9,6 +9,8 @@
 //	refdaemon render       prints the Pods of a guest, from manifests and without a cluster
 //	refdaemon convert      prints the libvirt domain of a guest, from manifests
 //	refdaemon diff         prints how a running domain differs from what its guest asks for, from files
+//	refdaemon explain      tells where a migration stands, behind what, and what ends that, from a cluster
+//	refdaemon plan         tells what draining a node would do, from a cluster, and does nothing of it
 //
 // It is wiring only; every behaviour is in a package that can be imported by
 // itself.
@@ -40,6 +42,8 @@ func commands() []command {
 		{"render", "print a Pod of a guest, from manifests", runRender},
 		{"convert", "print the libvirt domain of a guest, from manifests", runConvert},
 		{"diff", "print how a running domain differs from its guest, from files", runDiff},
+		{"explain", "tell where a migration stands, from a cluster", runExplain},
+		{"plan", "tell what draining a node would do, from a cluster", runPlan},
 	}
 }
 

@@ -45,8 +45,10 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gat
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
 	g.Migration, g.Config, g.Now = m, r.config(kv), r.Clock.Now()
-	if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
-		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
+	if r.gate != nil { // one that only looks writes nothing
+		if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
+			return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
+		}
 	}
 	g.Unsettled = unsettled(g.verdict)
 	if err := r.related(ctx, &g.Snapshot); err != nil {

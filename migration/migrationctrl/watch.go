@@ -208,6 +208,8 @@ func requests(keys []types.NamespacedName) []reconcile.Request {
 // wake enqueues migrations whose answer from Admission changed.
 func (r *Reconciler) wake(keys []types.NamespacedName) {
 	for _, k := range keys {
-		r.gate.Wake(k)
+		if r.gate != nil {
+			r.gate.Wake(k)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package migrationsim
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +16,8 @@ import (
 // more than so many transfers go on at a time, so the transfers under a limit take at
 // least their sum over its slots. The bound is the largest of these, and before it the time
 // until the first transfer can begin: a target Pod has to be put on a node and
-// started, and both nodes have to get ready.
+// started, and both nodes have to get ready. That is left out if one of the guests is on its way already, whose
+// memory counts all the same.
 //
 // The time in which a migration holds slots without moving anything, for its target Pod and
 // the ends of its move, is not in the bound, though no admission can avoid it; nor is what is lost
@@ -61,6 +63,9 @@ func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 		if math.IsInf(t, 1) {
 			continue
 		}
+		if g.underWay() {
+			b.First = 0
+		}
 		from := g.VMI.Status.NodeName
 		leave[from] += t
 		bytes[from] += g.Bytes
@@ -92,6 +97,12 @@ func over(work float64, slots int) time.Duration {
 		return 0
 	}
 	return seconds(work / float64(slots))
+}
+
+// underWay reports whether a target Pod of the guest is there, so that nobody knows how much
+// of the way is left.
+func (g *guest) underWay() bool {
+	return slices.ContainsFunc(g.jobs, func(j *job) bool { return j.holding })
 }
 
 // alone is how many seconds the guest's transfer takes with nobody else on the links.

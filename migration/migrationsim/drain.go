@@ -82,6 +82,22 @@ func (s *Sim) Standings(node string) []migration.Standing {
 	return out
 }
 
+// Fit tells which nodes could take the guest now, if it were to be evacuated. The error is that its
+// target Pod cannot be rendered.
+func (s *Sim) Fit(key types.NamespacedName) (migration.Fitness, error) {
+	g := s.guests[key]
+	if g == nil {
+		return migration.Fitness{}, fmt.Errorf("migrationsim: guest %s does not exist", key)
+	}
+	m := &v1.VirtualMachineInstanceMigration{}
+	m.Namespace, m.Name, m.UID, m.Spec.VMIName = key.Namespace, "plan", "plan", key.Name
+	p, err := s.o.Render(g.VMI, m, migration.CurrentPod(g.VMI, g.pods, ""))
+	if err != nil {
+		return migration.Fitness{}, err
+	}
+	return s.usage.Fit(p, g.VMI.Status.NodeName, s.nodes), nil
+}
+
 // Guests returns the guests on a node in the order in which they were added.
 func (s *Sim) Guests(node string) []types.NamespacedName {
 	var keys []types.NamespacedName

@@ -123,3 +123,12 @@ func TestADrainTakesHardlyLongerThanItMust(t *testing.T) {
 		t.Errorf("the drain took %s, more than 1.05 times %s", took, bounds)
 	}
 }
+
+// One of a hundred nodes is emptied; reading ten thousand guests is part of it.
+func BenchmarkPlanOfOneDrain(b *testing.B) {
+	for b.Loop() {
+		p := newPlant(b, 100, 10_000, large)
+		bound, took := p.drain(p.nodes[:1])
+		b.ReportMetric(took.Seconds()/bound.Total.Seconds(), "makespan/bound")
+	}
+}

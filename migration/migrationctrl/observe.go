@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// ErrReadOnly means that one who is to look only was about to write.
+var ErrReadOnly = errors.New("migrationctrl: an observer does not write")
+
+// Observe makes the Reconciler one that looks only, instead of SetupWithManager:
+// [Reconciler.Explain] and [Reconciler.PlanDrain] then tell what the controller with the same
+// settings would do. Client must read from the cache that the indexes are added to, which
+// must be started afterwards. Whatever would write gets ErrReadOnly.
+func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error {
+	if err := r.complete(); err != nil {
+		return err
+	}
+	r.Client = readOnly{r.Client}
+	return index(ctx, ix)
+}
+
+// readOnly is a client that does not write.
+type readOnly struct{ client.Client }
+
+// Create is part of client.Writer.
+func (readOnly) Create(context.Context, client.Object, ...client.CreateOption) error {
+	return ErrReadOnly
+}
+
+// Delete is part of client.Writer.
+func (readOnly) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return ErrReadOnly
+}
+
+// Update is part of client.Writer.
+func (readOnly) Update(context.Context, client.Object, ...client.UpdateOption) error {
+	return ErrReadOnly
+}
+
+// Patch is part of client.Writer.
+func (readOnly) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return ErrReadOnly
+}
+
+// Apply is part of client.Writer.
+func (readOnly) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+	return ErrReadOnly
+}
+
+// DeleteAllOf is part of client.Writer.
+func (readOnly) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
+	return ErrReadOnly
+}
+
+// Status is part of client.StatusClient.
+func (readOnly) Status() client.SubResourceWriter { return nil }
+
+// SubResource is part of client.SubResourceClientConstructor.
+func (readOnly) SubResource(string) client.SubResourceClient { return nil }
+
+// Explain tells where a migration stands, behind what, and what ends that; nil if there is no such
+// migration. It reads from the caches, which must have been started, and writes and
+// reserves nothing. The queue it tells of is this process's own: in a controller the one it
+// serves, else one that is built from the API as a controller does when it starts.
+func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*migration.Explanation, error) {
+	if err := r.restore(ctx); err != nil {
+		return nil, err
+	}
+	g, err := r.gather(ctx, key)
+	if err != nil || g == nil {
+		return nil, err
+	}
+	r.rehearse(ctx, g)
+	now := r.Clock.Now()
+	g.Slot = r.Admission.Explain(key, now)
+	e := migration.Explain(g.Snapshot, now)
+	if err := r.aim(ctx, g, &e); err != nil {
+		return nil, err
+	}
+	return &e, nil
+}
+
+// aim tells where the guest could go, as long as that is open.
+func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanation) error {
+	if g.VMI == nil || g.Migration.IsFinal() || g.State() != nil {
+		return nil
+	}
+	pod := g.TargetPod
+	if pod == nil {
+		var err error
+		if pod, err = r.render(ctx, g); err != nil {
+			e.Targets = &migration.Targets{Summary: "unknown: " + err.Error()}
+			return nil
+		}
+	}
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	if err := errors.Join(r.Client.List(ctx, &nodes), r.Client.List(ctx, &pods)); err != nil {
+		return fmt.Errorf("migrationctrl: list Nodes and Pods: %w", err)
+	}
+	others := make([]*corev1.Pod, 0, len(pods.Items))
+	for i := range pods.Items {
+		if pods.Items[i].UID != pod.UID || pod.UID == "" {
+			others = append(others, &pods.Items[i])
+		}
+	}
+	e.Aim(migration.NewNodeUsage(others).Fit(pod, g.VMI.Status.NodeName, pointers(nodes.Items)))
+	return nil
+}
+
+// strategy is the cluster's eviction strategy.
+func strategy(kv *v1.KubeVirt) *v1.EvictionStrategy {
+	if kv == nil {
+		return nil
+	}
+	return kv.Spec.Configuration.EvictionStrategy
+}

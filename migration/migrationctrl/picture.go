@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/migrationsim"
+)
+
+// picture is a cluster at one moment.
+type picture struct {
+	kubeVirt   *v1.KubeVirt
+	config     migration.Config
+	nodes      corev1.NodeList
+	pods       corev1.PodList
+	guests     v1.VirtualMachineInstanceList
+	migrations v1.VirtualMachineInstanceMigrationList
+	policies   v1alpha1.MigrationPolicyList
+	namespaces corev1.NamespaceList
+	byGuest    map[types.UID][]*corev1.Pod
+	// left are guests that could not be put into the simulation, by why.
+	left []DrainStay
+	at   map[types.NamespacedName]string
+}
+
+func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
+	c := &picture{byGuest: map[types.UID][]*corev1.Pod{}, at: map[types.NamespacedName]string{}}
+	var err error
+	if c.kubeVirt, err = r.gatherer.KubeVirt(ctx); err != nil {
+		return nil, fmt.Errorf("migrationctrl: %w", err)
+	}
+	c.config = r.config(c.kubeVirt)
+	for _, list := range []client.ObjectList{&c.nodes, &c.pods, &c.guests, &c.migrations, &c.policies, &c.namespaces} {
+		if err := r.Client.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("migrationctrl: list all %T: %w", list, err)
+		}
+	}
+	for i := range c.pods.Items {
+		p := &c.pods.Items[i]
+		if uid := types.UID(p.Labels[v1.CreatedByLabel]); uid != "" {
+			c.byGuest[uid] = append(c.byGuest[uid], p)
+		}
+	}
+	return c, nil
+}
+
+// simulate makes the simulation of the cluster as it is.
+func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*migrationsim.Sim, error) {
+	labels := map[string]map[string]string{}
+	for i := range c.namespaces.Items {
+		labels[c.namespaces.Items[i].Name] = c.namespaces.Items[i].Labels
+	}
+	sim := migrationsim.New(migrationsim.Options{
+		Start: r.Clock.Now(), Config: c.config, Queue: a.Queue, Policies: c.policies.Items, NamespaceLabels: labels,
+		Rate: a.Rate, Link: a.Link, EvictionStrategy: strategy(c.kubeVirt), Render: r.rendering(ctx, c),
+	})
+	for i := range c.nodes.Items {
+		sim.AddNode(c.nodes.Items[i].DeepCopy())
+	}
+	taken := map[types.UID]bool{}
+	for i := range c.guests.Items {
+		vmi := &c.guests.Items[i]
+		pod := migration.CurrentPod(vmi, c.byGuest[vmi.UID], "")
+		claims, err := r.claims(ctx, vmi, pod)
+		if err != nil {
+			return nil, err
+		}
+		if c.put(sim, migrationsim.Guest{VMI: vmi, Pod: pod, Claims: claims, Dirty: a.Dirty}) {
+			taken[pod.UID] = true
+		}
+	}
+	for i := range c.migrations.Items {
+		m := &c.migrations.Items[i]
+		key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
+		if c.at[key] == "" {
+			continue
+		}
+		target := migration.TargetPod(c.byGuest[c.uid(key)], m.UID)
+		if target != nil && (m.IsFinal() || taken[target.UID]) {
+			target = nil
+		}
+		if target != nil {
+			taken[target.UID] = true
+		}
+		if err := sim.AddMigration(m.DeepCopy(), target.DeepCopy()); err != nil {
+			return nil, err
+		}
+	}
+	for i := range c.pods.Items {
+		if p := &c.pods.Items[i]; !taken[p.UID] && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			sim.AddPod(p)
+		}
+	}
+	return sim, nil
+}
+
+func (c *picture) uid(key types.NamespacedName) types.UID {
+	for i := range c.guests.Items {
+		if g := &c.guests.Items[i]; g.Namespace == key.Namespace && g.Name == key.Name {
+			return g.UID
+		}
+	}
+	return ""
+}
+
+// claims are those that keep the guest's state.
+func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]*corev1.PersistentVolumeClaim, error) {
+	s := migration.Snapshot{Migration: &v1.VirtualMachineInstanceMigration{}, VMI: vmi, SourcePod: pod}
+	s.Migration.Namespace = vmi.Namespace
+	if err := r.stateClaims(ctx, &s); err != nil {
+		return nil, err
+	}
+	var out []*corev1.PersistentVolumeClaim
+	for _, c := range s.Claims {
+		out = append(out, c.DeepCopy())
+	}
+	return out, nil
+}
+
+// put adds a guest that runs, and reports whether it did.
+func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
+	vmi := g.VMI
+	if vmi.IsFinal() || vmi.Status.NodeName == "" {
+		return false
+	}
+	stay := DrainStay{Namespace: vmi.Namespace, Guest: vmi.Name, node: vmi.Status.NodeName}
+	switch {
+	case !vmi.IsRunning():
+		stay.Reason, stay.Message = migration.ReasonNotRunning, fmt.Sprintf("the guest is in phase %q", vmi.Status.Phase)
+	case g.Pod == nil:
+		stay.Reason, stay.Message = migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"
+	default:
+		g.VMI, g.Pod = vmi.DeepCopy(), g.Pod.DeepCopy()
+		err := sim.AddGuest(g)
+		if err == nil {
+			c.at[client.ObjectKeyFromObject(vmi)] = vmi.Status.NodeName
+			return true
+		}
+		stay.Reason, stay.Message = migration.ReasonLeaseUnreadable, err.Error()
+	}
+	c.left = append(c.left, stay)
+	return false
+}
+
+// rendering renders target Pods as the controller does. A claim for the guest's state at the
+// target, which is made first, is taken to be there.
+func (r *Reconciler) rendering(ctx context.Context, c *picture) func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration, *corev1.Pod) (*corev1.Pod, error) {
+	return func(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration, source *corev1.Pod) (*corev1.Pod, error) {
+		s := migration.Snapshot{Migration: m, VMI: vmi, SourcePod: source, Config: c.config, Claims: map[string]*corev1.PersistentVolumeClaim{}}
+		if name, _ := s.StateClaims(); name != "" {
+			s.Claims[name] = &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+			}}
+		}
+		return r.render(ctx, &gathered{Snapshot: s, key: client.ObjectKeyFromObject(m), kubeVirt: c.kubeVirt})
+	}
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/template"
+)
+
+func TestObserversNameWrongArguments(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for name, tt := range map[string]struct {
+		args  []string
+		says  string
+		usage bool
+	}{
+		"nothing to explain":   {[]string{"explain"}, "migration NAMESPACE/NAME", true},
+		"another kind":         {[]string{"explain", "guest", "ns/m"}, "migration NAMESPACE/NAME", true},
+		"no namespace":         {[]string{"explain", "migration", "m"}, `"m" is not NAMESPACE/NAME`, true},
+		"unknown format":       {[]string{"explain", "migration", "ns/m", "-o", "xml"}, "-o xml is unknown", true},
+		"unknown flag":         {[]string{"explain", "--nonsense"}, "nonsense", true},
+		"nothing to plan":      {[]string{"plan"}, "drain NODE", true},
+		"two nodes":            {[]string{"plan", "drain", "a", "b"}, "drain NODE", true},
+		"no rate":              {[]string{"plan", "drain", "a", "--rate", "0"}, "--rate 0 is too small", true},
+		"a rate of words":      {[]string{"plan", "--link", "fast", "drain", "a"}, `--link "fast"`, true},
+		"a horizon gone by":    {[]string{"plan", "drain", "a", "--horizon=-1h"}, "--horizon", true},
+		"a limit of no use":    {[]string{"plan", "drain", "a", "--migrations-inbound-per-node", "0"}, "--migrations-inbound-per-node", true},
+		"no cluster":           {[]string{"explain", "migration", "ns/m"}, "--kubeconfig", false},
+		"no cluster to plan":   {[]string{"plan", "drain", "a"}, "--kubeconfig", false},
+		"a kubeconfig of none": {[]string{"plan", "drain", "a", "--kubeconfig", "/nowhere"}, "/nowhere", false},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), tt.args, &out)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || errors.As(err, &usageError{}) != tt.usage {
+			t.Errorf("%s: error %v (of arguments: %t), want %q", name, err, errors.As(err, &usageError{}), tt.says)
+		}
+		if out.Len() > 0 {
+			t.Errorf("%s: %q is no result", name, out.String())
+		}
+	}
+}
+
+// scene is a control plane with a node with three guests, of which one moves, one waits, and
+// one stays; nobody is there to do anything about it.
+type scene struct {
+	*rig.Rig
+	client.Client
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 3})}
+	if s.Client, err = client.New(s.Config(rig.UserAdmin), client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	one := uint32(1)
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubevirt"}}
+	kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{ParallelOutboundMigrationsPerNode: &one}
+	s.create(t, kv)
+	moves := s.guest(t, "moves", v1.EvictionStrategyLiveMigrate)
+	s.guest(t, "waits", v1.EvictionStrategyLiveMigrate)
+	s.guest(t, "stays", v1.EvictionStrategyNone)
+	for _, name := range []string{"moves", "waits"} {
+		s.create(t, &v1.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: name, Labels: map[string]string{v1.MigrationSelectorLabel: name},
+				Finalizers: []string{v1.VirtualMachineInstanceMigrationFinalizer},
+			},
+			Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: name},
+		})
+	}
+	m := &v1.VirtualMachineInstanceMigration{}
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "moves"}, m); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := template.Default().Launcher(template.Input{VMI: moves, Config: template.Config{LauncherImage: "example.test/launcher:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Name, pod.Spec.NodeName, pod.Labels[v1.MigrationJobLabel] = "target", "sim-1", string(m.UID)
+	s.create(t, pod)
+	return s
+}
+
+func (s *scene) create(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := s.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// guest makes a guest that runs on node sim-0.
+func (s *scene) guest(t *testing.T, name string, strategy v1.EvictionStrategy) *v1.VirtualMachineInstance {
+	t.Helper()
+	memory := resource.MustParse("256Mi")
+	vmi := &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}, EvictionStrategy: &strategy},
+	}
+	s.create(t, vmi)
+	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: template.Config{LauncherImage: "example.test/launcher:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Spec.NodeName = "sim-0"
+	s.create(t, pod)
+	vmi.Status.Phase, vmi.Status.NodeName, vmi.Status.SelinuxContext = v1.Running, "sim-0", "none"
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue}}
+	if err := handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "sim-0"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Update(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	return vmi
+}
+
+// as runs a command with the rights of a user.
+func (s *scene) as(t *testing.T, user string, args ...string) ([]byte, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := run(t.Context(), append(args, "--kubeconfig", s.Kubeconfig(user)), &out)
+	return out.Bytes(), err
+}
+
+func TestObserversOnARealControlPlane(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
+	s := newScene(t)
+	t.Run("a migration is explained", func(t *testing.T) { explains(t, s) })
+	t.Run("a drain is planned", func(t *testing.T) { plans(t, s) })
+	t.Run("what is not there is said", func(t *testing.T) {
+		for want, args := range map[string][]string{
+			"there is no VirtualMachineInstanceMigration default/none": {"explain", "migration", "default/none"},
+			`there is no such Node: "nowhere"`:                         {"plan", "drain", "nowhere"},
+		} {
+			if out, err := s.as(t, rig.UserController, args...); err == nil || !strings.Contains(err.Error(), want) || len(out) > 0 {
+				t.Errorf("error %v, want %q; printed %s", err, want, out)
+			}
+		}
+	})
+	requests, err := s.Requests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := 0
+	for _, q := range requests {
+		switch q.Verb {
+		case "get", "list", "watch":
+			continue
+		}
+		writes++
+		if q.User.Username == rig.UserController {
+			t.Errorf("an observer has sent: %s", q.What())
+		}
+	}
+	if writes == 0 {
+		t.Error("the audit log knows of no write, not even the test's own: this proves nothing")
+	}
+}
+
+func explains(t *testing.T, s *scene) {
+	text, err := s.as(t, rig.UserController, "explain", "migration", "default/waits", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e migration.Explanation
+	if err := json.Unmarshal(text, &e); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if e.Reason != migration.ReasonWaitingForSlot || e.Queue == nil || e.Queue.Position != 1 || len(e.Blockers) != 1 ||
+		e.Blockers[0].Limit != migration.LimitOutbound || e.Blockers[0].Node != "sim-0" || e.Blockers[0].Holders[0] != "default/moves" {
+		t.Errorf("explained as %s", text)
+	}
+	if e.Targets == nil || len(e.Targets.Candidates) != 2 {
+		t.Errorf("targets are %+v", e.Targets)
+	}
+	text, err = s.as(t, rig.UserController, "explain", "migration", "default/moves")
+	if err != nil || !strings.Contains(string(text), "Migration     default/moves of guest moves") {
+		t.Errorf("error %v, printed %s", err, text)
+	}
+}
+
+func plans(t *testing.T, s *scene) {
+	text, err := s.as(t, rig.UserController, "plan", "drain", "sim-0", "-o", "json", "--rate", "64Mi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p migrationctrl.DrainPlan
+	if err := json.Unmarshal(text, &p); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if p.Guests != 3 || len(p.Moves) != 2 || len(p.Stays) != 1 {
+		t.Fatalf("planned %s", text)
+	}
+	if p.Moves[0].Guest != "moves" || p.Moves[0].Target != "sim-1" || p.Moves[1].Guest != "waits" || p.Moves[1].Starts < p.Moves[0].Ends-1 {
+		t.Errorf("moves are %+v", p.Moves)
+	}
+	if p.Stays[0].Guest != "stays" || p.Stays[0].Reason != migration.ReasonStrategyNone {
+		t.Errorf("stays are %+v", p.Stays)
+	}
+	if p.LowerBound < 8 || p.Makespan < p.LowerBound || p.Makespan > 3*p.LowerBound {
+		t.Errorf("takes %v s, at least %v s", p.Makespan, p.LowerBound)
+	}
+	text, err = s.as(t, rig.UserController, "plan", "drain", "sim-0")
+	if err != nil || !strings.HasPrefix(string(text), "Node sim-0: 3 guests, 2 leave within ") {
+		t.Errorf("error %v, printed %s", err, text)
+	}
+	t.Logf("%s", text)
+}
