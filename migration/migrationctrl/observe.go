@@ -27,48 +27,48 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	if err := r.complete(); err != nil {
 		return err
 	}
-	r.Client = readOnly{r.Client}
+	r.Client = observing{r.Client}
 	return index(ctx, ix)
 }
 
-// readOnly is a client that does not write.
-type readOnly struct{ client.Client }
+// observing is a client that does not write.
+type observing struct{ client.Client }
 
 // Create is part of client.Writer.
-func (readOnly) Create(context.Context, client.Object, ...client.CreateOption) error {
+func (observing) Create(context.Context, client.Object, ...client.CreateOption) error {
 	return ErrReadOnly
 }
 
 // Delete is part of client.Writer.
-func (readOnly) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+func (observing) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	return ErrReadOnly
 }
 
 // Update is part of client.Writer.
-func (readOnly) Update(context.Context, client.Object, ...client.UpdateOption) error {
+func (observing) Update(context.Context, client.Object, ...client.UpdateOption) error {
 	return ErrReadOnly
 }
 
 // Patch is part of client.Writer.
-func (readOnly) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+func (observing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return ErrReadOnly
 }
 
 // Apply is part of client.Writer.
-func (readOnly) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+func (observing) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
 	return ErrReadOnly
 }
 
 // DeleteAllOf is part of client.Writer.
-func (readOnly) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
+func (observing) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
 	return ErrReadOnly
 }
 
 // Status is part of client.StatusClient.
-func (readOnly) Status() client.SubResourceWriter { return nil }
+func (observing) Status() client.SubResourceWriter { return nil }
 
 // SubResource is part of client.SubResourceClientConstructor.
-func (readOnly) SubResource(string) client.SubResourceClient { return nil }
+func (observing) SubResource(string) client.SubResourceClient { return nil }
 
 // Explain tells where a migration stands, behind what, and what ends that; nil if there is no such
 // migration. It reads from the caches, which must have been started, and writes and
@@ -102,7 +102,7 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanat
 		var err error
 		if pod, err = r.render(ctx, g); err != nil {
 			e.Targets = &migration.Targets{Summary: "unknown: " + err.Error()}
-			return nil
+			return nil //nolint:nilerr // it is part of the explanation
 		}
 	}
 	var nodes corev1.NodeList

@@ -29,11 +29,12 @@ type picture struct {
 	byGuest    map[types.UID][]*corev1.Pod
 	// left are guests that could not be put into the simulation, by why.
 	left []DrainStay
-	at   map[types.NamespacedName]string
+	// uids are the guests that were.
+	uids map[types.NamespacedName]types.UID
 }
 
 func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
-	c := &picture{byGuest: map[types.UID][]*corev1.Pod{}, at: map[types.NamespacedName]string{}}
+	c := &picture{byGuest: map[types.UID][]*corev1.Pod{}, uids: map[types.NamespacedName]types.UID{}}
 	var err error
 	if c.kubeVirt, err = r.gatherer.KubeVirt(ctx); err != nil {
 		return nil, fmt.Errorf("migrationctrl: %w", err)
@@ -78,22 +79,8 @@ func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*
 			taken[pod.UID] = true
 		}
 	}
-	for i := range c.migrations.Items {
-		m := &c.migrations.Items[i]
-		key := types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}
-		if c.at[key] == "" {
-			continue
-		}
-		target := migration.TargetPod(c.byGuest[c.uid(key)], m.UID)
-		if target != nil && (m.IsFinal() || taken[target.UID]) {
-			target = nil
-		}
-		if target != nil {
-			taken[target.UID] = true
-		}
-		if err := sim.AddMigration(m.DeepCopy(), target.DeepCopy()); err != nil {
-			return nil, err
-		}
+	if err := c.resume(sim, taken); err != nil {
+		return nil, err
 	}
 	for i := range c.pods.Items {
 		if p := &c.pods.Items[i]; !taken[p.UID] && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
@@ -103,13 +90,28 @@ func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*
 	return sim, nil
 }
 
-func (c *picture) uid(key types.NamespacedName) types.UID {
-	for i := range c.guests.Items {
-		if g := &c.guests.Items[i]; g.Namespace == key.Namespace && g.Name == key.Name {
-			return g.UID
+// resume adds the migrations that there are of guests that were put in, with the target
+// Pods that are theirs.
+func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error {
+	for i := range c.migrations.Items {
+		m := &c.migrations.Items[i]
+		uid, there := c.uids[types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}]
+		if !there {
+			continue
+		}
+		target := migration.TargetPod(c.byGuest[uid], m.UID)
+		switch {
+		case target == nil || m.IsFinal() || taken[target.UID]:
+			target = nil
+		default:
+			taken[target.UID] = true
+			target = target.DeepCopy()
+		}
+		if err := sim.AddMigration(m.DeepCopy(), target); err != nil {
+			return err
 		}
 	}
-	return ""
+	return nil
 }
 
 // claims are those that keep the guest's state.
@@ -142,7 +144,7 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 		g.VMI, g.Pod = vmi.DeepCopy(), g.Pod.DeepCopy()
 		err := sim.AddGuest(g)
 		if err == nil {
-			c.at[client.ObjectKeyFromObject(vmi)] = vmi.Status.NodeName
+			c.uids[client.ObjectKeyFromObject(vmi)] = vmi.UID
 			return true
 		}
 		stay.Reason, stay.Message = migration.ReasonLeaseUnreadable, err.Error()
