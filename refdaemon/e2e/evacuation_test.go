@@ -14,8 +14,8 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-// TestANodeIsEvacuated: all guests of a node that is drained move away, two at a time
-// leave it and one at a time enters the other, and all run on there.
+// TestANodeIsEvacuated: all guests of a node that is drained move away. Two at a time may
+// leave it and one may enter the other, so they go one after the other, and all run on.
 func TestANodeIsEvacuated(t *testing.T) {
 	c := cluster(t)
 	crashController(t, c, func() {}, "--migrations-inbound-per-node=1")
@@ -47,10 +47,11 @@ func TestANodeIsEvacuated(t *testing.T) {
 	if n := overlapping(m.All); n > 1 {
 		t.Errorf("%d guests entered %s at a time, want one", n, to)
 	}
-	if n := overlap(m.All); n > 5 {
-		t.Errorf("%d target Pods were there at a time", n)
+	// Those that the other node has no slot for yet lend theirs, so that their Pods are
+	// ready when it has.
+	if n := overlap(m.All); n > 10 {
+		t.Errorf("%d target Pods were there at a time, want 5 with slots and 5 that lend them", n)
 	}
-	t.Logf("target Pods at a time %d, moving %d", overlap(m.All), overlapping(m.All))
 }
 
 // awaitNode waits until the guest runs on the node, in no move.
