@@ -105,6 +105,43 @@
 //     reason [ReasonPolicyInvalid], until it is mended. Those handed over keep the options they have.
 //   - experimental.downtimeTuning is not in the API that this module is built with.
 //
+// # Migrations that nobody asked for by name
+//
+// [Evacuate] says which guests of a node are to leave it, [UpdateWorkloads] which guests run in
+// Pods that are not as they should be, [Evict] what becomes of a request to evict a guest's Pod.
+// Each answers for every guest with a [Standing]: a migration to make, migrations to call off,
+// or the reason why nothing is done. None reads a clock or remembers anything: a [Guest] with
+// its migrations tells what has been.
+//
+// There is never more than one such migration of a guest, by whoever makes it and however old
+// what he has seen: its name is made of the guest's UID and of the migration that it comes
+// after ([AutomaticName]).
+//
+// Otherwise than with KubeVirt:
+//
+//   - An evacuation follows its cause. When the drain taint goes, status.evacuationNodeName is
+//     cleared, the guest is elsewhere or its strategy says no, its migrations that have not
+//     begun to move it are deleted.
+//   - A guest that a descheduler, or an update that its owner has not just asked for, would
+//     move again rests first ([Config.Cooldown]); the descheduler's eviction is refused without
+//     the words by which it would count on the guest's leaving.
+//   - On a node with the drain taint a descheduler's mark does not lower a guest's priority.
+//   - What failed for a reason that lasts is not tried again before guest, nodes or
+//     configuration change ([CircumstancesAnnotation]), or an hour has passed.
+//   - A guest whose object is older than the end of its last migration is not moved again.
+//   - What an owner asks of a guest (CPUs, memory, volumes, networks) gets its migration at once;
+//     the limit on updates holds for new launcher images alone, and counts migrations for updates
+//     that wait. KubeVirt applies it to both, but counts none that wait.
+//   - Who is updated, and evicted, next is not left to chance: what owners ask for, then those
+//     whose last attempt has not failed, then the eldest.
+//   - An update is called off also if an earlier migration of the guest has reached its target.
+//   - The first guests are evicted for an update one interval after the start, not at once; one
+//     without a Pod, or whose strategy refuses, takes no place in a batch.
+//   - Where nobody deploys KubeVirt, so that its object has no status, guests are updated.
+//   - A guest that was asked to leave another node than it is on can be asked again.
+//   - The eviction of the Pod that a guest has left, or moves to, is refused in either case with
+//     KubeVirt's words for the latter.
+//
 // # Checks otherwise than KubeVirt's
 //
 //   - A migration of a guest that has another one is not refused at its creation: it waits for

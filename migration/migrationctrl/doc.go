@@ -16,6 +16,11 @@
 // kubevirt.io/migrationTargetNodeName and the handoff lease, together, and only if these,
 // the guest's phase and its owner are as they were (internal/vmipatch). A lost race is no error: the pass is repeated.
 //
+// [Evacuator] and [Updater] make migrations, and delete them: for nodes that are drained and guests
+// that are asked to leave theirs, and for guests whose Pods are outdated. [Evictions] answers API
+// servers that ask whether a guest's Pod may be evicted. All three share client, caches, indexes and
+// configuration with the Reconciler that is set up before them.
+//
 // Where KubeVirt's webhooks are in force they freeze some of these fields for
 // everybody but KubeVirt's own service accounts; the controller has to run as, or
 // be configured as, one of them.

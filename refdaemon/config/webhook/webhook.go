@@ -2,7 +2,8 @@
 
 // Package webhook holds the manifests by which an API server has "refdaemon controller --webhook-address" fill in and check
 // guests, where KubeVirt's webhooks do not: a Service, a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration,
-// for "kubectl apply -f" and for programs. What is filled in and checked is package vmi/admit.
+// for "kubectl apply -f" and for programs. What is filled in and checked is package vmi/admit. Evictions of guests' Pods are
+// judged as well, by migration.Evict.
 //
 // Requests fail while nobody answers (failurePolicy Fail): a guest that nobody has looked at could claim to be on a node
 // already. Changes of guests by virtloom, KubeVirt and Kubernetes itself are never asked about, so that guests run on without.
