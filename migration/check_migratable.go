@@ -30,7 +30,9 @@ func CheckMigratable(s Snapshot) Finding {
 		if c.Status != corev1.ConditionFalse {
 			return Finding{}
 		}
-		reason, message = c.Reason, c.Message
+		if reason, message = c.Reason, c.Message; reason == "" {
+			reason = "its node gives no reason"
+		}
 	}
 	if reason == "" {
 		reason, message = obstacle(s.VMI)

@@ -41,8 +41,8 @@ type Timeouts struct {
 	// creation of the Pod; default 900 s, overridden per migration by the
 	// annotation kubevirt.io/migrationPendingPodTimeoutSeconds.
 	TargetPod time.Duration
-	// HandOff bounds phase Scheduled, which includes waiting for an inbound
-	// slot; default 15 min.
+	// HandOff bounds phase Scheduled, from when there is a slot at the target node;
+	// that is waited for no longer than Pending. Default 15 min.
 	HandOff time.Duration
 	// Prepare bounds phase PreparingTarget; default 5 min.
 	Prepare time.Duration

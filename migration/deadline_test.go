@@ -72,7 +72,7 @@ func TestDeadlines(t *testing.T) {
 		"move beyond its budget":        {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonAborting},
 		"move without budget":           {phase: v1.MigrationRunning, after: 240 * time.Hour, config: never, kept: true, want: ReasonMoving},
 		"post-copy cannot come back":    {phase: v1.MigrationRunning, after: 24 * time.Hour, kept: true, want: ReasonMoving, setup: func(w *world) { w.vmi.Status.MigrationState.Mode = v1.MigrationPostCopy }},
-		"phase Scheduled has its own":   {phase: v1.MigrationScheduled, setup: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) }, after: 16 * time.Minute, want: ReasonHandOffTimeout},
+		"phase Scheduled has its own":   {phase: v1.MigrationScheduled, setup: func(w *world) { w.config.Limits.Inbound = 0; w.restart(); w.podBecomesReady(targetNode) }, after: 25 * time.Hour, want: ReasonHandOffTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

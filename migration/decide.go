@@ -244,9 +244,25 @@ func (d *decision) conclude() {
 
 func (d *decision) synchronizeBound() time.Duration { return d.s.Config.Timeouts.Synchronize }
 func (d *decision) pendingBound() time.Duration     { return d.s.Config.Timeouts.Pending }
-func (d *decision) handOffBound() time.Duration     { return d.s.Config.Timeouts.HandOff }
 func (d *decision) prepareBound() time.Duration     { return d.s.Config.Timeouts.Prepare }
 func (d *decision) beginBound() time.Duration       { return d.s.Config.Timeouts.Begin }
+
+// handOffBound lets a slot at the target be waited for as long as one to begin with. What
+// comes after that has its time from when the slot was there. Another cluster does not wait.
+func (d *decision) handOffBound() time.Duration {
+	t, told := d.s.Config.Timeouts, Condition(d.s.Migration.Status, ConditionWaiting)
+	if told == nil || d.s.Migration.Status.Phase != v1.MigrationScheduled || t.HandOff <= 0 || betweenClusters(d.s.Migration) {
+		return t.HandOff
+	}
+	if told.Reason == string(ReasonWaitingForSlot) || d.s.Slot.Asked && !d.s.Slot.Inbound {
+		return t.Pending
+	}
+	bound := t.HandOff + max(told.LastTransitionTime.Sub(phaseSince(d.s.Migration, &d.plan.Status)), 0)
+	if t.Pending > 0 {
+		bound = min(bound, t.Pending)
+	}
+	return bound
+}
 
 // runningBound is the configured bound, or a budget from the options that were
 // resolved at hand-off.

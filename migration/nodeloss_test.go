@@ -89,3 +89,32 @@ func TestALostNodeEndsNoMigrationBeforeItIsKnownWhereTheGuestIs(t *testing.T) {
 		})
 	}
 }
+
+// A slot at the target may take long to come. What is left to do then has its own time.
+func TestTheHandOffHasItsTimeFromTheSlotOn(t *testing.T) {
+	w := newWorld(t)
+	w.config.Limits.Inbound = 0
+	w.restart()
+	w.until(v1.MigrationScheduling)
+	w.podBecomesReady(targetNode)
+	w.passes()
+	w.now = w.now.Add(time.Hour)
+	if w.passes(); w.migration.Status.Phase != v1.MigrationScheduled || w.reason() != ReasonWaitingForSlot {
+		t.Fatalf("after an hour: phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	}
+	// There is a slot, and the guest's owner is silent.
+	w.step(handoff.Event{Kind: handoff.Suspect, Node: sourceNode})
+	w.config.Limits.Inbound = 2
+	w.admission.SetLimits(w.config.Limits, w.now)
+	if w.passes(); w.migration.Status.Phase != v1.MigrationScheduled || w.reason() != ReasonWaitingForGuest {
+		t.Fatalf("with the slot: phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	}
+	w.now = w.now.Add(14 * time.Minute)
+	if w.passes(); w.migration.Status.Phase != v1.MigrationScheduled {
+		t.Fatalf("14 minutes later: phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	if w.passes(); w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonHandOffTimeout {
+		t.Fatalf("16 minutes later: phase %q, reason %q", w.migration.Status.Phase, w.reason())
+	}
+}

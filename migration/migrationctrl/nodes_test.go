@@ -4,7 +4,9 @@ package migrationctrl_test
 
 import (
 	"context"
+	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +30,14 @@ const (
 
 // nodes stands in for the node agents of all nodes: it writes to the guest what
 // they write, without any guest behind it.
-type nodes struct{ client client.Client }
+type nodes struct {
+	client client.Client
+	// begun is when each guest began to move, by its migration.
+	begun sync.Map
+}
+
+// moveTime is how long the stand-ins take to move a guest.
+var moveTime time.Duration
 
 func (c *cluster) startNodes(t *testing.T) {
 	t.Helper()
@@ -50,6 +59,9 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{}, err
 	}
 	vmi := was.DeepCopy()
+	if left := n.left(vmi, lease); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
 	event := advance(vmi, lease)
 	if event.Kind == "" {
 		return reconcile.Result{}, nil
@@ -67,6 +79,15 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		return reconcile.Result{RequeueAfter: interval}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// left is how long the guest still moves.
+func (n *nodes) left(vmi *v1.VirtualMachineInstance, lease handoff.Lease) time.Duration {
+	if lease.State != handoff.Moving || vmi.Status.MigrationState.AbortRequested {
+		return 0
+	}
+	begun, _ := n.begun.LoadOrStore(lease.Tag, time.Now())
+	return moveTime - time.Since(begun.(time.Time))
 }
 
 // advance does the next step of whichever node is to act and returns its event.

@@ -29,7 +29,7 @@ import (
 
 // DefaultWorkers is how many migrations are worked on at a time. A pass makes a
 // few API calls at most and holds no lock over them.
-const DefaultWorkers = 5
+const DefaultWorkers = 16
 
 const (
 	// conflictRetry is how soon a pass that lost a race is repeated; the event

@@ -26,6 +26,7 @@ import (
 // "make queue" lets 1,000 migrations wait and watches a minute of idleness.
 var (
 	scalePending = flag.Int("pending", 60, "how many migrations wait for slots")
+	scaleMove    = flag.Duration("move", 0, "how long each guest moves")
 	scaleIdle    = flag.Duration("idle", 5*time.Second, "for how long nobody may ask the API server for anything while they wait")
 )
 
@@ -56,6 +57,8 @@ func TestManyWait(t *testing.T) {
 	for range scaleNamespaces {
 		q.namespaces = append(q.namespaces, q.namespace(t))
 	}
+	moveTime = *scaleMove
+	t.Cleanup(func() { moveTime = 0 })
 	p := q.spawn(t)
 	q.limit(0)
 	q.populate()
