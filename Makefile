@@ -50,6 +50,10 @@ chaos: setup ## kill libvirtd 50 times and guests 20 times under an informer, a 
 burst: setup ## 200 guests created at once, ten idle minutes, and their end: what the API server was asked for
 	@go test ./vmi/vmictrl -run '^TestBurst$$' -burst 200 -idle 10m -count 1 -v -timeout 60m | grep 'burst_test.go\|^---\|^ok\|^FAIL\|^panic'
 
+.PHONY: waiting
+waiting: setup ## 1,000 migrations wait for five slots: what that asks of the API server, who goes when, and how long a slot is free
+	@go test ./migration/migrationctrl -run '^TestManyWait$$' -pending 1000 -move 1s -idle 1m -count 1 -v -timeout 60m | grep 'scale_test.go\|^---\|^ok\|^FAIL\|^panic'
+
 .PHONY: roundtrips
 roundtrips: setup ## move guests there and back 50 times, through the agents' TLS, a quarter of an hour
 	@go test -tags $(TAGS) ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$$' -roundtrips 50 -count 1 -v -timeout 60m

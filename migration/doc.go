@@ -142,6 +142,27 @@
 //   - The eviction of the Pod that a guest has left, or moves to, is refused in either case with
 //     KubeVirt's words for the latter.
 //
+// # Targets otherwise than KubeVirt's
+//
+//   - A migration is in phase Scheduling from the creation of its target Pod on, also while a
+//     Pod is made beside it that brings plugged volumes; KubeVirt's stays in Pending meanwhile,
+//     where no time limit counts. One whose target or attachment Pod is lost ends, and none is
+//     made anew.
+//   - What is plugged in is looked at again until the hand-over, so a volume that comes late is
+//     brought too. Volumes on their way out are waited for.
+//   - State of TPM, firmware and changed blocks moves to a claim like the one it is in, of the same
+//     class, where only one node at a time can use that. Its name is that of the migration, so a
+//     long name of the migration is no harm. Which claim has the state is told by the guest's
+//     lease: there is no Job that looks for a marker. Where the outcome is not known, both claims
+//     stay and the one in use before is labelled.
+//   - The Pod that a guest has left is deleted at once, also where it has come back to the node
+//     since, and so is the target Pod of a migration that failed; KubeVirt keeps both until the
+//     migration is collected.
+//   - Another Pod of the guest is waited for only if it is not on its way out, and is named.
+//   - A target Pod prefers nodes that have a free slot for it; see [Avoid].
+//   - A migration that has been waiting when its guest's object vanished fails before it is
+//     deleted; one that named no guest from the beginning stays and says so.
+//
 // # Checks otherwise than KubeVirt's
 //
 //   - A migration of a guest that has another one is not refused at its creation: it waits for
