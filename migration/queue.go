@@ -194,6 +194,7 @@ func (q *Queue) Add(it Item) {
 func (q *Queue) Get(ctx context.Context) (Item, error) {
 	for {
 		if err := ctx.Err(); err != nil {
+			q.passOn()
 			return Item{}, err
 		}
 		it, found, err := q.tryGet()
@@ -206,6 +207,13 @@ func (q *Queue) Get(ctx context.Context) (Item, error) {
 		case <-q.done:
 		}
 	}
+}
+
+// passOn wakes another worker in place of one that leaves, which may have taken the token.
+func (q *Queue) passOn() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.signal()
 }
 
 func (q *Queue) tryGet() (Item, bool, error) {

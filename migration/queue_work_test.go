@@ -104,6 +104,32 @@ func TestGetEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// TestAWorkerThatLeavesWakesAnother cancels a worker whose turn it has just become.
+func TestAWorkerThatLeavesWakesAnother(t *testing.T) {
+	for range 100 { // the worker may be faster than its end
+		synctest.Test(t, func(t *testing.T) {
+			q := NewQueue(QueueOptions{})
+			var got atomic.Int32
+			work := func(ctx context.Context) {
+				if _, err := q.Get(ctx); err == nil {
+					got.Add(1)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			go work(ctx)
+			synctest.Wait() // it waits first, and so is the first that is woken
+			go work(t.Context())
+			synctest.Wait()
+			q.Add(Item{Key: key("a", "1")})
+			cancel()
+			synctest.Wait()
+			if got.Load() != 1 {
+				t.Fatal("an item waits, and so does a worker")
+			}
+		})
+	}
+}
+
 func TestAKeyIsWithOneWorkerAtATime(t *testing.T) {
 	q := newQueue(QueueOptions{})
 	k := key("a", "1")
