@@ -48,7 +48,8 @@ func (u *updating) enlistLeaver(c candidate) *Standing {
 }
 
 // evict has one batch of guests evicted, if it is time for one. Those whose eviction was refused go
-// last, so that they hold up nobody.
+// last, so that they hold up nobody. Those of the batch are looked at again too: nothing may ever tell
+// that an eviction was refused, or would not be any more.
 func (u *updating) evict() {
 	slices.SortFunc(u.leavers, func(a, b candidate) int {
 		return cmp.Or(a.tried.Compare(b.tried), a.need.since.Compare(b.need.since), byGuest(a.VMI, b.VMI))
@@ -63,14 +64,14 @@ func (u *updating) evict() {
 	}
 	for _, c := range u.leavers {
 		s := &u.out.Standings[c.place]
+		if size > 0 {
+			s.At = next
+		}
 		if left > 0 {
 			left--
 			s.Verb, s.Reason, s.Message, s.Pod = EvictPod, ReasonUpdating, c.need.message, CurrentPod(c.VMI, c.Pods, "")
 			continue
 		}
 		s.Message = fmt.Sprintf("%s; %d guests are evicted every %s", c.need.message, size, interval)
-		if size > 0 {
-			s.At = next
-		}
 	}
 }

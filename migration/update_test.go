@@ -174,7 +174,7 @@ var updateCases = map[string]updateCase{
 		guest: []func(*Guest){cpu}, edit: func(w *Workloads) { w.Running = 5 }, verb: Create, reason: ReasonUpdating, outdated: 1, priority: v1.PriorityUserTriggered,
 	},
 
-	"evicted": {guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod"},
+	"evicted": {guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod", at: time.Minute},
 	"13.29 no Pod to evict": {
 		guest: []func(*Guest){old, notMigratable, strategy(ifPossible), func(g *Guest) { g.Pods = nil }}, reason: ReasonWaitingForSourcePod, outdated: 1,
 	},
@@ -188,7 +188,7 @@ var updateCases = map[string]updateCase{
 	},
 	"evicted before":           {guest: []func(*Guest){old, notMigratable, strategy(v1.EvictionStrategyExternal), marked(sourceNode)}, reason: ReasonEvictionUnderWay, outdated: 1},
 	"its strategy refuses":     {guest: []func(*Guest){old, notMigratable}, reason: ReasonEvictionRefused, outdated: 1},
-	"evicted where none moves": {guest: []func(*Guest){old}, kubevirt: methods(v1.WorkloadUpdateMethodEvict), verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod"},
+	"evicted where none moves": {guest: []func(*Guest){old}, kubevirt: methods(v1.WorkloadUpdateMethodEvict), verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod", at: time.Minute},
 	"the last batch was a moment ago": {
 		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, edit: func(w *Workloads) { w.LastBatch = start.Add(-59 * time.Second) },
 		reason: ReasonEvictionBatch, outdated: 1, says: "10 guests are evicted every 1m0s", at: time.Second,
