@@ -17,6 +17,10 @@ const (
 	DefaultBatchEvictionInterval = time.Minute
 )
 
+// minBatchEvictionInterval is the shortest time from one batch to the next, whatever is configured:
+// refused evictions are repeated at that pace for as long as they are refused.
+const minBatchEvictionInterval = time.Second
+
 // batch returns how many guests are evicted at a time, and how long it is from one time to the next.
 func batch(kv *v1.KubeVirt) (size int, interval time.Duration) {
 	size, interval = DefaultBatchEvictionSize, DefaultBatchEvictionInterval
@@ -24,7 +28,7 @@ func batch(kv *v1.KubeVirt) (size int, interval time.Duration) {
 		size = max(*n, 0)
 	}
 	if d := kv.Spec.WorkloadUpdateStrategy.BatchEvictionInterval; d != nil {
-		interval = d.Duration
+		interval = max(d.Duration, minBatchEvictionInterval)
 	}
 	return size, interval
 }

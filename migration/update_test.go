@@ -193,6 +193,10 @@ var updateCases = map[string]updateCase{
 		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, edit: func(w *Workloads) { w.LastBatch = start.Add(-59 * time.Second) },
 		reason: ReasonEvictionBatch, outdated: 1, says: "10 guests are evicted every 1m0s", at: time.Second,
 	},
+	"batches without an interval": {
+		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, verb: EvictPod, reason: ReasonUpdating, outdated: 1, pod: "pod", at: time.Second,
+		kubevirt: func(kv *v1.KubeVirt) { kv.Spec.WorkloadUpdateStrategy.BatchEvictionInterval = &metav1.Duration{} },
+	},
 	"batches of none": {
 		guest: []func(*Guest){old, notMigratable, strategy(ifPossible)}, reason: ReasonEvictionBatch, outdated: 1,
 		kubevirt: func(kv *v1.KubeVirt) { none := -1; kv.Spec.WorkloadUpdateStrategy.BatchEvictionSize = &none },
