@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,17 +36,30 @@ const readOnly = client.UnsafeDisableDeepCopy
 type automatic struct {
 	r    *Reconciler
 	gate *expectationsctrl.Gate
+	// retries tells when a key is looked at again of which something has failed.
+	retries workqueue.TypedRateLimiter[types.NamespacedName]
+}
+
+// Keys of which something has failed are looked at again after firstRetry, then after twice as long, no
+// later than lastRetry.
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+func newRetries() workqueue.TypedRateLimiter[types.NamespacedName] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry)
 }
 
 // newAutomatic shares what a Reconciler that is set up already has.
-func newAutomatic(mgr ctrl.Manager, r *Reconciler, o expectations.Observer) (automatic, error) {
+func newAutomatic(c expectationsctrl.Cluster, r *Reconciler, o expectations.Observer) (automatic, error) {
 	if r == nil || r.gate == nil {
 		return automatic{}, errors.New("migrationctrl: field Migrations is required, and is to be set up with the manager before")
 	}
-	gate, err := expectationsctrl.NewGate(mgr, expectationsctrl.Options{
+	gate, err := expectationsctrl.NewGate(c, expectationsctrl.Options{
 		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: o,
 	})
-	return automatic{r: r, gate: gate}, err
+	return automatic{r: r, gate: gate, retries: newRetries()}, err
 }
 
 // owner is the guest among what a key is about.
@@ -181,22 +197,40 @@ func (a automatic) tell(vmi *v1.VirtualMachineInstance, e migration.Event) {
 	a.r.emit(&gathered{Snapshot: migration.Snapshot{VMI: vmi}}, e)
 }
 
-// result says when to look again: when the answers change by time alone, or when a write has been
-// unseen for too long.
-func (a automatic) result(ctx context.Context, key types.NamespacedName, all []migration.Standing) (reconcile.Result, error) {
-	now, at := a.r.Clock.Now(), migration.Soonest(all)
+// conclude ends a pass in which err may have gone wrong. What goes wrong with one guest, for as long as
+// it may, does not make another miss its time.
+func (a automatic) conclude(ctx context.Context, key types.NamespacedName, all []migration.Standing, err error) (reconcile.Result, error) {
+	at, checkErr := a.at(ctx, key, all)
+	soon, err := quiet(errors.Join(err, checkErr))
+	if at.IsZero() {
+		return soon, err
+	}
+	// A little later, so that the pass finds it passed.
+	next := max(at.Sub(a.r.Clock.Now()), 0) + time.Millisecond
+	switch {
+	case err != nil:
+		ctrl.LoggerFrom(ctx).Error(err, "Something about a guest has failed, and is tried again")
+		trace.SpanFromContext(ctx).SetStatus(codes.Error, err.Error())
+		next = min(next, a.retries.When(key))
+	case soon.RequeueAfter > 0:
+		next = min(next, soon.RequeueAfter)
+	default:
+		a.retries.Forget(key)
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// at is when to look again: when the answers change by time alone, or when a write has been unseen for
+// too long; zero for never.
+func (a automatic) at(ctx context.Context, key types.NamespacedName, all []migration.Standing) (time.Time, error) {
+	at := migration.Soonest(all)
+	var errs []error
 	for i := range all {
 		verdict, err := a.gate.Check(ctx, owner(key, all[i].Guest))
-		if err != nil {
-			return reconcile.Result{}, err
-		}
+		errs = append(errs, err)
 		if d := verdict.Deadline; !d.IsZero() && (at.IsZero() || d.Before(at)) {
 			at = d
 		}
 	}
-	if at.IsZero() {
-		return reconcile.Result{}, nil
-	}
-	// A little later, so that the pass finds it passed.
-	return reconcile.Result{RequeueAfter: max(at.Sub(now), 0) + time.Millisecond}, nil
+	return at, errors.Join(errs...)
 }

@@ -75,10 +75,7 @@ func (e *Evacuator) Reconcile(ctx context.Context, req reconcile.Request) (_ rec
 	}
 	all := migration.Evacuate(in, e.r.Clock.Now())
 	span.SetAttributes(attribute.Bool("draining", in.Draining), attribute.Int("guests", len(all)))
-	if err := e.do(ctx, req.NamespacedName, all); err != nil {
-		return quiet(err)
-	}
-	return e.result(ctx, req.NamespacedName, all)
+	return e.conclude(ctx, req.NamespacedName, all, e.do(ctx, req.NamespacedName, all))
 }
 
 // gather reads the node, the guests that are to leave it, and those that were.

@@ -37,7 +37,7 @@ type Updater struct {
 
 	automatic
 	// batch is when guests were last evicted, or when this process began. refused is when a guest's
-	// eviction was refused. Only the one worker looks at them.
+	// eviction was refused, or has failed otherwise. Only the one worker looks at them.
 	batch   time.Time
 	refused map[types.UID]time.Time
 }
@@ -83,10 +83,7 @@ func (u *Updater) Reconcile(ctx context.Context, _ reconcile.Request) (_ reconci
 	out := migration.UpdateWorkloads(in, u.r.Clock.Now())
 	span.SetAttributes(attribute.Int("guests", len(in.Guests)), attribute.Int("outdated", out.Outdated))
 	err = errors.Join(u.do(ctx, workloads, out.Standings), u.evictAll(ctx, out.Standings), u.count(ctx, in.KubeVirt, out))
-	if err != nil {
-		return quiet(err)
-	}
-	return u.result(ctx, workloads, out.Standings)
+	return u.conclude(ctx, workloads, out.Standings, err)
 }
 
 // gather reads the guests that need an update, and those with a migration that was made for one.
@@ -176,18 +173,19 @@ func (u *Updater) evict(ctx context.Context, s *migration.Standing) error {
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
 	}
 	err := u.r.Client.SubResource("eviction").Create(ctx, s.Pod.DeepCopy(), eviction)
-	switch {
-	case err == nil || apierrors.IsNotFound(err):
+	if err == nil || apierrors.IsNotFound(err) {
 		u.tell(s.Guest, migration.Event{Reason: eventEvicted, Message: "evicted Pod " + s.Pod.Name + ": " + s.Message})
 		return nil
-	case apierrors.IsTooManyRequests(err):
-		u.tell(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evict Pod " + s.Pod.Name + ": " + err.Error()})
-		return fmt.Errorf("migrationctrl: guest %s/%s: %w: %w", s.Guest.Namespace, s.Guest.Name, errRefused, err)
+	}
+	u.tell(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evict Pod " + s.Pod.Name + ": " + err.Error()})
+	if apierrors.IsTooManyRequests(err) {
+		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return fmt.Errorf("migrationctrl: evict Pod %s/%s: %w", s.Pod.Namespace, s.Pod.Name, err)
 }
 
-// evictAll evicts the guests of a batch; one whose eviction is refused holds up no other.
+// evictAll evicts the guests of a batch; one whose eviction is refused, or fails otherwise as it does
+// for a Pod with two budgets, holds up no other.
 func (u *Updater) evictAll(ctx context.Context, all []migration.Standing) error {
 	var errs []error
 	for i := range all {
@@ -197,8 +195,10 @@ func (u *Updater) evictAll(ctx context.Context, all []migration.Standing) error 
 		}
 		u.batch = u.r.Clock.Now()
 		err := u.evict(ctx, s)
-		if errors.Is(err, errRefused) {
+		if err != nil {
 			u.refused[s.Guest.UID] = u.batch
+		}
+		if errors.Is(err, errRefused) {
 			ctrl.LoggerFrom(ctx).Info("An eviction was refused", "guest", s.Guest.Name, "namespace", s.Guest.Namespace, "error", err.Error())
 			continue
 		}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// TestEvictionsThatFailGoLast has one guest's eviction fail for each of the reasons there are.
+func TestEvictionsThatFailGoLast(t *testing.T) {
+	answers := map[string]error{
+		"refused":     apierrors.NewTooManyRequests("a budget", 0),
+		"two-budgets": apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget")),
+		"vanished":    apierrors.NewNotFound(corev1.Resource("pods"), "vanished"),
+		"evicted":     nil,
+	}
+	s := newScene(t, interceptor.Funcs{SubResourceCreate: func(_ context.Context, _ client.Client, _ string, o, _ client.Object, _ ...client.SubResourceCreateOption) error {
+		return answers[o.GetName()]
+	}})
+	u := &Updater{automatic: s.automatic, refused: map[types.UID]time.Time{}}
+	var all []migration.Standing
+	for name := range answers {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name)}}
+		all = append(all, migration.Standing{Guest: leaving(name, "n"), Verb: migration.EvictPod, Pod: p})
+	}
+	if err := u.evictAll(t.Context(), all); !apierrors.IsInternalError(err) || errors.Is(err, errRefused) {
+		t.Errorf("error %v: only what is no refusal is one", err)
+	}
+	if u.batch != start || len(u.refused) != 2 || u.refused["uid-refused"] != start || u.refused["uid-two-budgets"] != start {
+		t.Errorf("refused are %v, of batch %v", u.refused, u.batch)
+	}
+}
+
+// TestAnErrorDropsNobodysTime has a guest whose migration can never be made, beside one that rests.
+func TestAnErrorDropsNobodysTime(t *testing.T) {
+	left := &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "m", CreationTimestamp: metav1.NewTime(start.Add(-time.Minute))},
+		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: "left"},
+		Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationSucceeded, MigrationState: &v1.VirtualMachineInstanceMigrationState{SourceNode: "a", MigrationUID: "m"},
+			PhaseTransitionTimestamps: []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{{Phase: v1.MigrationSucceeded, PhaseTransitionTimestamp: metav1.NewTime(start)}}},
+	}
+	broken := true
+	s := newScene(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		if broken {
+			return apierrors.NewForbidden(corev1.Resource("migrations"), o.GetName(), errors.New("never"))
+		}
+		return c.Create(ctx, o, opts...)
+	}}, drained("a"), leaving("left", "a"), leaving("broken", "a"), left)
+	e := &Evacuator{automatic: s.automatic}
+	pass := func() time.Duration {
+		t.Helper()
+		r, err := e.Reconcile(t.Context(), nodeRequest("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.RequeueAfter
+	}
+	rest := time.Minute + time.Millisecond
+	for _, want := range []time.Duration{firstRetry, 2 * firstRetry, 4 * firstRetry, 8 * firstRetry, 16 * firstRetry, 32 * firstRetry, rest, rest} {
+		if got := pass(); got != want {
+			t.Errorf("looks again after %v, want %v", got, want)
+		}
+	}
+	broken = false
+	// The write is to be seen within a while, which is sooner.
+	if got := pass(); got <= 0 || got > rest {
+		t.Errorf("looks again after %v", got)
+	}
+	if n := e.retries.NumRequeues(types.NamespacedName{Name: "a"}); n != 0 {
+		t.Errorf("%d failures are remembered", n)
+	}
+}
