@@ -52,6 +52,10 @@ type Timeouts struct {
 	// clusters: phases Synchronizing and WaitingForSync, from their begin, and the answer
 	// to a wish to abort; default 1 h.
 	Synchronize time.Duration
+	// Complete bounds what is left to do once the guest is at the target: live updates
+	// that the migration carries, the claim with the guest's state. Default 15 min, from
+	// the end of the move.
+	Complete time.Duration
 	// Running bounds phase Running. Zero means a budget from the resolved
 	// completion timeout and the size of the guest's memory, see
 	// [Resolution.Budget].
@@ -156,6 +160,7 @@ func (t Timeouts) withDefaults() Timeouts {
 		{&t.HandOff, 15 * time.Minute},
 		{&t.Prepare, 5 * time.Minute},
 		{&t.Begin, 5 * time.Minute},
+		{&t.Complete, 15 * time.Minute},
 		{&t.Synchronize, time.Hour},
 	} {
 		if *f.field == 0 {

@@ -31,6 +31,9 @@ func (d *decision) exchange() phase {
 			d.callOff(orphan.Tag, cause{ReasonAborted, "its migration does not exist any more"})
 			return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
 		}
+		if f := CheckRunning(d.s); d.sends() && f.Blocked {
+			return d.blocked(f) // a move that is under way needs the state that it has
+		}
 		d.act(Action{Kind: ChangeVMI, Why: "tell the other cluster", Change: &VMIChange{State: d.firstHalf()}})
 		return d.plan.Status.Phase
 	}

@@ -58,6 +58,7 @@ type decision struct {
 }
 
 func newDecision(s Snapshot, now time.Time) *decision {
+	s = s.ofItsGuest()
 	d := &decision{s: s, now: now, ms: s.mine(), plan: Plan{Status: *s.Migration.Status.DeepCopy()}}
 	if s.VMI != nil {
 		d.lease, d.leaseErr = handoff.Of(s.VMI)
@@ -212,6 +213,8 @@ func (d *decision) stay(o Owner, r Reason, message string) v1.VirtualMachineInst
 // migration state tells into the status.
 func (d *decision) conclude() {
 	st := &d.plan.Status
+	// What is to be done comes first: who carries it out decides again afterwards.
+	d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0
 	if d.s.Migration.DeletionTimestamp != nil && st.Phase != v1.MigrationSucceeded {
 		setCondition(st, isTrue(v1.VirtualMachineInstanceMigrationAbortRequested, "", "the migration was deleted"), d.stamp())
 	}

@@ -106,7 +106,7 @@ func DefaultChecks() Evaluator {
 
 // order is what no configuration can take away: one migration of a guest at a time, and
 // none without its options.
-var order = Evaluator{{"order of migrations", checkOrder}, {"policy", CheckPolicy}}
+var order = Evaluator{{"evacuation", checkEvacuation}, {"order of migrations", checkOrder}, {"policy", CheckPolicy}}
 
 // Checks are all checks of the configuration in order: whose turn it is among the
 // migrations of the guest, whether there are options to go by, then those of the Evaluator.

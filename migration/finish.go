@@ -16,11 +16,10 @@ import (
 // has left goes, and the claim its state has left, then the finalizer.
 func (d *decision) succeeded() phase {
 	d.explain(OwnerNobody, "", "the guest has moved")
-	if !d.leave() {
-		return v1.MigrationSucceeded
+	if d.tidy() || d.claimFollows() && d.leave() {
+		d.plan.Release = true
+		d.collect()
 	}
-	d.plan.Release = true
-	d.collect()
 	return v1.MigrationSucceeded
 }
 
@@ -75,6 +74,11 @@ func (d *decision) cameBack(left *corev1.Pod) bool {
 // nodes were told is taken back, then the target Pod goes, then the finalizer.
 func (d *decision) failed() phase {
 	d.explain(OwnerNobody, "", "the migration failed")
+	if d.tidy() {
+		d.plan.Release = true
+		d.collect()
+		return v1.MigrationFailed
+	}
 	if !d.guestEnded() {
 		switch d.standing() {
 		case prepared:
@@ -93,7 +97,7 @@ func (d *decision) failed() phase {
 			return v1.MigrationFailed
 		}
 	}
-	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp == nil {
+	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp == nil && !d.runsIn(p) {
 		d.deletePod(p, "the guest does not move there")
 	}
 	if d.stayedBehind() {
@@ -102,6 +106,23 @@ func (d *decision) failed() phase {
 	d.plan.Release = true
 	d.collect()
 	return v1.MigrationFailed
+}
+
+// tidy reports whether all was tidied up after the end before: then what is seen now is
+// of later migrations.
+func (d *decision) tidy() bool {
+	return d.s.Migration.IsFinal() && !slices.Contains(d.s.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
+}
+
+// runsIn reports whether the guest may run in the target Pod: it is on that node, by
+// its status or its owner, and not in the Pod that it was to leave.
+func (d *decision) runsIn(p *corev1.Pod) bool {
+	node := p.Spec.NodeName
+	if d.guestEnded() || !d.s.VMI.IsRunning() || node == "" || node != d.s.VMI.Status.NodeName && node != d.lease.Holder {
+		return false
+	}
+	left := d.s.SourcePod
+	return left == nil || terminal(left) || left.Spec.NodeName != node
 }
 
 // stayedBehind reports whether the guest is known never to have run on the target. A

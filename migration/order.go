@@ -62,6 +62,16 @@ func started(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.Status.Phase != v1.MigrationPhaseUnset && (m.Status.Phase != v1.MigrationPending || m.IsDecentralized())
 }
 
+// checkEvacuation ends an evacuation that has come to nothing: its guest has left the
+// node in the meantime.
+func checkEvacuation(s Snapshot) Finding {
+	node := s.Migration.Annotations[v1.EvacuationMigrationAnnotation]
+	if node == "" || s.VMI == nil || s.State() != nil || s.VMI.Status.NodeName == "" || s.VMI.Status.NodeName == node {
+		return Finding{}
+	}
+	return never(ReasonGuestAway, fmt.Sprintf("node %q is to be evacuated, and the guest is on node %q already", node, s.VMI.Status.NodeName), "")
+}
+
 // checkOrder lets the migrations of a guest act one after another.
 func checkOrder(s Snapshot) Finding {
 	if o := s.Older(); o != nil {

@@ -20,10 +20,27 @@ func (d *decision) unset() phase {
 	if o := d.s.owner(); o != nil {
 		return d.fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same guest is running", o.Name)})
 	}
-	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
+	if f := d.judged(); f.Blocked && !f.Temporary {
 		return d.fail(cause{f.Reason, f.Text()})
 	}
 	return v1.MigrationPending
+}
+
+// judged evaluates the checks. What ends an automatic migration ends it after its
+// back-off: else whoever made it would make the next one at once.
+func (d *decision) judged() Finding {
+	f := d.s.Config.evaluate(d.s)
+	if !f.Blocked || f.Temporary {
+		return f
+	}
+	switch f.Reason {
+	case ReasonGuestNotFound, ReasonGuestFinal, ReasonGuestDeleted, ReasonGuestAway:
+		return f // that makes nobody make another one
+	}
+	if wait := CheckBackoff(d.s); wait.Blocked {
+		return wait
+	}
+	return f
 }
 
 // pending leads to the target Pod, through checks, queue and slots.
@@ -35,7 +52,7 @@ func (d *decision) pending() phase {
 		d.callOff(orphan.Tag, cause{ReasonAborted, "its migration does not exist any more"})
 		return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
 	}
-	if f := d.s.Config.evaluate(d.s); f.Blocked {
+	if f := d.judged(); f.Blocked {
 		return d.blocked(f)
 	}
 	if err := d.s.Failures[CreateTarget]; err != nil {
@@ -59,6 +76,9 @@ func (d *decision) pending() phase {
 // scheduling waits for the target Pod to be ready, and no longer than its
 // timeouts.
 func (d *decision) scheduling() phase {
+	if d.handedOff() {
+		return v1.MigrationScheduled // and further; its Pod may be gone by now
+	}
 	p := d.s.TargetPod
 	ready := podReady(p)
 	if ready && d.follow() {
@@ -99,10 +119,11 @@ func (d *decision) warnUnschedulable(why string) {
 
 // scheduled hands the guest over, once the target may take it.
 func (d *decision) scheduled() phase {
+	if d.handedOff() {
+		return v1.MigrationPreparingTarget
+	}
 	target := d.s.TargetPod.Spec.NodeName
 	switch {
-	case d.handedOff():
-		return v1.MigrationPreparingTarget
 	case target == d.s.VMI.Status.NodeName && !d.receives():
 		return d.stop(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was put on node %q, where the guest runs already", d.s.TargetPod.Name, target)})
 	case !podReady(d.s.TargetPod):
@@ -112,7 +133,7 @@ func (d *decision) scheduled() phase {
 		if !f.Temporary {
 			return d.stop(cause{f.Reason, f.Text()})
 		}
-		return d.stay(OwnerController, f.Reason, f.Text())
+		return d.blocked(f)
 	}
 	switch {
 	case !d.s.Slot.Asked:
@@ -191,14 +212,33 @@ func (d *decision) running() phase {
 	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
 		return d.stay(OwnerTarget, ReasonCompleting, "the guest runs on the target node, which completes the migration")
 	}
-	if _, late := d.overdue(); !d.claimFollows() && !late {
-		return v1.MigrationRunning
+	return d.complete()
+}
+
+// complete ends a migration whose guest is at the target, once what came with it is
+// settled, or has had its time.
+func (d *decision) complete() phase {
+	until := phaseSince(d.s.Migration, &d.plan.Status)
+	if d.ms != nil && d.ms.EndTimestamp != nil {
+		until = d.ms.EndTimestamp.Time
 	}
-	if c := d.liveUpdate(); c != "" {
+	d.plan.Deadline = time.Time{}
+	late := false
+	if within := d.s.Config.Timeouts.Complete; within > 0 {
+		d.plan.Deadline = until.Add(within)
+		_, late = d.overdue()
+	}
+	if !d.claimFollows() && !late {
+		return d.plan.Status.Phase
+	}
+	if c := d.liveUpdate(); c != "" && !late && d.s.Migration.DeletionTimestamp == nil && !d.s.VMI.IsFinal() {
 		return d.stay(OwnerTarget, ReasonLiveUpdate, fmt.Sprintf("the guest has moved; its condition %s is not resolved yet", c))
+	} else if c != "" {
+		d.tell(Event{Warning: true, OnVMI: true, Reason: EventSucceeded, Message: fmt.Sprintf("the guest was migrated, and its condition %s is not resolved", c)})
 	}
-	d.tell(Event{Reason: EventSucceeded, OnVMI: true, Message: fmt.Sprintf("the guest was migrated to node %s", d.ms.TargetNode)})
-	d.tell(Event{Reason: EventSucceeded, Message: fmt.Sprintf("the guest was migrated to node %s", d.ms.TargetNode)})
+	node := d.s.VMI.Status.NodeName
+	d.tell(Event{Reason: EventSucceeded, OnVMI: true, Message: "the guest was migrated to node " + node})
+	d.tell(Event{Reason: EventSucceeded, Message: "the guest was migrated to node " + node})
 	return v1.MigrationSucceeded
 }
 
@@ -219,9 +259,14 @@ func (d *decision) announce() {
 }
 
 // liveUpdate returns the condition of the guest by which a live update that
-// this migration carries is still open, as KubeVirt waits for it.
+// this migration carries is still open, as KubeVirt waits for it. What was asked for
+// after the move began is for the next migration: nothing that this one could do would
+// settle it.
 func (d *decision) liveUpdate() v1.VirtualMachineInstanceConditionType {
 	for _, c := range d.s.VMI.Status.Conditions {
+		if d.ms != nil && d.ms.StartTimestamp != nil && c.LastTransitionTime.After(d.ms.StartTimestamp.Time) {
+			continue
+		}
 		switch c.Type {
 		case v1.VirtualMachineInstanceVCPUChange:
 			return c.Type

@@ -36,7 +36,8 @@ type ActionKind string
 
 // The writes a Plan may ask for.
 const (
-	// Adopt adds KubeVirt's selector label and finalizer to the migration.
+	// Adopt adds KubeVirt's selector label and finalizer to the migration, and the
+	// annotation [GuestUID].
 	Adopt ActionKind = "Adopt"
 	// CreateTarget renders and creates the target Pod. A Pod that exists
 	// already and carries the migration's job label counts as created.
@@ -217,7 +218,7 @@ type Plan struct {
 	// Events are to be emitted after Status was written.
 	Events []Event
 	// Release says that the finalizer may go once Status is written: nothing
-	// of the migration is left to do.
+	// of the migration is left to do, so there are no Actions.
 	Release bool
 	// Owner says whose move it is.
 	Owner Owner

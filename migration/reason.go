@@ -77,6 +77,8 @@ const (
 	ReasonGuestNotFound Reason = "GuestNotFound"
 	// ReasonGuestFinal: the guest has ended.
 	ReasonGuestFinal Reason = "GuestEnded"
+	// ReasonGuestAway: the node that was to be evacuated has no such guest any more.
+	ReasonGuestAway Reason = "GuestHasLeft"
 	// ReasonGuestDeleted: the guest is being deleted.
 	ReasonGuestDeleted Reason = "GuestDeleted"
 	// ReasonNotMigratable: the guest's LiveMigratable condition is False.

@@ -111,6 +111,9 @@ func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
 // and the finalizer are in place.
 func (s Snapshot) adopted() bool {
 	m := s.Migration
+	if uid, noted := m.Annotations[GuestUID]; noted && m.Status.Phase == v1.MigrationPhaseUnset && s.VMI != nil && uid != string(s.VMI.UID) {
+		return false // it is a copy of another one
+	}
 	labelled := m.Labels[v1.MigrationSelectorLabel] == m.Spec.VMIName || len(m.Spec.VMIName) > maxLabelValue
 	return labelled && slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
@@ -121,6 +124,7 @@ const maxLabelValue = 63
 // Claim returns what the migration needs capacity for, and false when it needs
 // none: because it is finished, must not start yet, or its guest has moved.
 func (s Snapshot) Claim() (Claim, bool) {
+	s = s.ofItsGuest()
 	m := s.Migration
 	if m.IsFinal() || s.VMI == nil {
 		return Claim{}, false

@@ -238,6 +238,10 @@ func (d *decision) stop(c cause) phase {
 		d.askToAbort()
 		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
 	}
+	if d.leased && (d.ms == nil || d.ms.Failed) && d.lease.Holder == d.s.VMI.Status.NodeName {
+		// Whatever became of the migration state, the lease says that the guest has moved.
+		return d.complete()
+	}
 	return d.stay(OwnerTarget, ReasonCompleting, "the guest has arrived; too late to stop: "+c.message)
 }
 

@@ -147,7 +147,8 @@ func stateClaimLike(source *corev1.PersistentVolumeClaim, name string, m *v1.Vir
 func (d *decision) claimFollows() bool {
 	source, target := d.s.StateClaims()
 	c := d.s.Claims[target]
-	if target == source || c == nil || c.Labels[stateLabel] == d.s.VMI.Name && c.Labels[v1.MigrationNameLabel] == "" {
+	guest := d.s.Migration.Spec.VMIName
+	if target == source || c == nil || c.Labels[stateLabel] == guest && c.Labels[v1.MigrationNameLabel] == "" {
 		return true
 	}
 	if err := d.s.Failures[ChangeClaim]; err != nil {
@@ -158,7 +159,7 @@ func (d *decision) claimFollows() bool {
 	if next.Labels == nil {
 		next.Labels = map[string]string{}
 	}
-	next.Labels[stateLabel] = d.s.VMI.Name
+	next.Labels[stateLabel] = guest
 	delete(next.Labels, v1.MigrationNameLabel)
 	d.act(Action{Kind: ChangeClaim, Why: "the guest's state is there now", Claim: next})
 	d.explain(OwnerController, ReasonStateClaim, fmt.Sprintf("the guest has moved; PersistentVolumeClaim %q is being labelled as that with its state", target))
@@ -181,7 +182,9 @@ func (d *decision) dropState(moved bool) {
 		}
 		name, why = source, "the guest's state has moved to "+target
 	}
-	if c := d.s.Claims[name]; c != nil && c.DeletionTimestamp == nil {
-		d.act(Action{Kind: DeleteClaim, Why: why, Claim: c})
+	c := d.s.Claims[name]
+	if c == nil || c.DeletionTimestamp != nil || !moved && c.Labels[stateLabel] != "" {
+		return // the label says that a guest uses it
 	}
+	d.act(Action{Kind: DeleteClaim, Why: why, Claim: c})
 }

@@ -3,6 +3,7 @@
 package migration
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -160,6 +161,9 @@ func (d *decision) follow() bool {
 func (d *decision) attachmentLost(row) (cause, bool) {
 	if d.s.VMI == nil || d.s.TargetPod == nil || d.standing() == arrived {
 		return cause{}, false
+	}
+	if err := d.s.Failures[CreateAttachment]; errors.Is(err, ErrRender) {
+		return cause{ReasonRender, err.Error()}, true
 	}
 	var p *corev1.Pod
 	if d.ms != nil && d.ms.TargetAttachmentPodUID != "" {

@@ -211,6 +211,9 @@ func (w *world) apply(a Action) {
 	case Adopt:
 		w.migration.Labels = map[string]string{v1.MigrationSelectorLabel: w.migration.Spec.VMIName}
 		w.migration.Finalizers = []string{v1.VirtualMachineInstanceMigrationFinalizer}
+		if w.vmi != nil {
+			metav1.SetMetaDataAnnotation(&w.migration.ObjectMeta, GuestUID, string(w.vmi.UID))
+		}
 	case CreateTarget:
 		if w.pods["dst"] == nil {
 			w.pods["dst"] = w.newPod("dst", "", w.migration.UID)

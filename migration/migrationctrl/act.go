@@ -70,13 +70,17 @@ var actions = map[migration.ActionKind]func(*Reconciler, context.Context, *gathe
 	migration.Collect:          (*Reconciler).collect,
 }
 
-// adopt adds the selector label and the finalizer, as KubeVirt's webhook does.
+// adopt adds the selector label and the finalizer, as KubeVirt's webhook does, and notes
+// which guest it is.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action) error {
 	next := g.Migration.DeepCopy()
 	controllerutil.AddFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
 	// A name that is too long for a label is found through the index alone.
 	if name := next.Spec.VMIName; len(name) <= maxLabelValue {
 		metav1.SetMetaDataLabel(&next.ObjectMeta, v1.MigrationSelectorLabel, name)
+	}
+	if g.VMI != nil {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(g.VMI.UID))
 	}
 	if err := r.patchMigration(ctx, g, next); err != nil {
 		return fmt.Errorf("migrationctrl: adopt %s: %w", g.key, err)
@@ -200,5 +204,6 @@ func (r *Reconciler) collect(ctx context.Context, g *gathered, a migration.Actio
 			return fmt.Errorf("migrationctrl: delete finished migration %s/%s: %w", o.Namespace, o.Name, err)
 		}
 	}
+	g.Others = slices.DeleteFunc(slices.Clone(g.Others), func(o *v1.VirtualMachineInstanceMigration) bool { return o.Name == a.Name })
 	return nil
 }

@@ -104,7 +104,9 @@ func (r *Reconciler) related(ctx context.Context, s *migration.Snapshot) error {
 	case err != nil:
 		return fmt.Errorf("migrationctrl: read VirtualMachineInstance %s/%s: %w", m.Namespace, m.Spec.VMIName, err)
 	}
-	s.VMI = guest
+	if s.VMI = migration.GuestOf(m, guest); s.VMI == nil {
+		return nil
+	}
 	return r.pods(ctx, s)
 }
 

@@ -193,5 +193,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		return quiet(errors.Join(actErr, err))
 	}
 	r.settle(g)
+	if actErr == nil && g.Migration.IsFinal() && len(plan.Actions) > 0 {
+		// What is left to be tidied up has no event of its own.
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+	}
 	return r.result(g, plan, actErr)
 }
