@@ -76,17 +76,21 @@ func (s *Sim) pass(j *job) {
 			s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
 		}
 	}
-	s.plan(j, plan.Deadline)
+	s.plan(j, plan)
 }
 
-// plan plans a pass for when the deadline has passed.
-func (s *Sim) plan(j *job, deadline time.Time) {
-	if deadline.IsZero() || deadline.Equal(j.deadline) {
+// plan plans a pass for when time alone lets the migration go on, or fail.
+func (s *Sim) plan(j *job, plan migration.Plan) {
+	next := plan.Deadline
+	if !plan.Wake.IsZero() && (next.IsZero() || plan.Wake.Before(next)) {
+		next = plan.Wake
+	}
+	if next.IsZero() || next.Equal(j.next) {
 		return
 	}
-	j.deadline = deadline
-	s.clock.at(deadline.Add(time.Millisecond), func() {
-		if j.deadline.Equal(deadline) && !j.m.IsFinal() {
+	j.next = next
+	s.clock.at(next.Add(time.Millisecond), func() {
+		if j.next.Equal(next) && !j.m.IsFinal() {
 			s.pass(j)
 		}
 	})
@@ -96,7 +100,7 @@ func (s *Sim) plan(j *job, deadline time.Time) {
 func (s *Sim) snapshot(j *job) migration.Snapshot {
 	g := j.guest
 	snap := migration.Snapshot{
-		Migration: j.m, VMI: g.VMI, Config: s.o.Config,
+		Migration: j.m, VMI: g.VMI, Config: s.o.Config, Now: s.clock.now,
 		TargetPod: migration.TargetPod(g.pods, j.m.UID), Targets: migration.TargetOwners(g.pods, j.m.UID), Claims: g.claims,
 	}
 	snap.Attachments = migration.Attachments(g.pods, snap.TargetPod)

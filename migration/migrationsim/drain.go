@@ -134,12 +134,21 @@ func (s *Sim) evacuate(g *guest) {
 		for _, m := range d.Cancel {
 			s.Cancel(keyOf(m))
 		}
+	case d.Reason == migration.ReasonActivePods && g.tidying():
+		s.leaving[g] = true // it is decided again when the Pod is gone
 	case !d.At.IsZero():
 		if d.Reason != migration.ReasonUnchanged {
 			s.leaving[g] = true
 		}
 		s.reconsider(g, d.At)
 	}
+}
+
+// tidying reports whether a Pod of the guest is on its way out, or about to be: a migration
+// that has ended has its target Pod deleted before it is let go of.
+func (g *guest) tidying() bool {
+	going := func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }
+	return slices.ContainsFunc(g.pods, going) || slices.ContainsFunc(g.jobs, func(j *job) bool { return j.m.IsFinal() && !j.done() })
 }
 
 // reconsider lets an evacuation decide again, if the guest was ever asked to leave.

@@ -76,11 +76,11 @@ type guest struct {
 type job struct {
 	m     *v1.VirtualMachineInstanceMigration
 	guest *guest
-	// due says that a pass is planned, deadline for when one is planned beside.
-	due      bool
-	deadline time.Time
-	holding  bool
-	record   Migration
+	// due says that a pass is planned, next for when one is planned beside.
+	due     bool
+	next    time.Time
+	holding bool
+	record  Migration
 }
 
 // New returns a cluster without nodes.

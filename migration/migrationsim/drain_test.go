@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationsim_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/migrationsim"
+)
+
+// A drain does not end with the first failure: the evacuation tries again after its back-off.
+func TestAnEvacuationIsTriedAgain(t *testing.T) {
+	s := migrationsim.New(migrationsim.Options{})
+	s.AddNode(migrationsim.NewNode("a", "16", "64Gi"))
+	s.AddNode(migrationsim.NewNode("b", "2", "8Gi"))
+	add(t, s, migrationsim.NewGuest(key("guest"), "a", "2", "6Gi"))
+	s.AddPod(migrationsim.NewGuest(key("filler"), "b", "2", "6Gi").Pod)
+	if err := s.Drain("a"); err != nil {
+		t.Fatal(err)
+	}
+	begin := s.Now()
+	s.At(begin.Add(10*time.Minute), func() { s.AddNode(migrationsim.NewNode("c", "16", "64Gi")) })
+	all := settle(t, s).Migrations
+	if left := s.Guests("a"); len(left) > 0 {
+		t.Fatalf("%v are left; migrations %+v", left, all)
+	}
+	if len(all) != 2 || all[0].Reason != migration.ReasonUnschedulable || all[1].Phase != v1.MigrationSucceeded {
+		t.Fatalf("migrations %+v", all)
+	}
+	if wait := all[1].Admitted.Sub(all[0].Ended); wait < 20*time.Second || wait > 22*time.Second {
+		t.Errorf("the second attempt began %s after the first had failed, want its back-off of 20 s", wait)
+	}
+	if s.Now().After(begin.Add(time.Hour)) {
+		t.Errorf("the drain ended %s after its beginning only", s.Now().Sub(begin))
+	}
+}
+
+// A back-off that ended before the simulation begins holds nobody back.
+func TestABackoffThatIsOverIsOver(t *testing.T) {
+	s := small(migrationsim.Options{})
+	add(t, s, migrationsim.NewGuest(key("guest"), "a", "1", "1Gi"))
+	at := func(d time.Duration) metav1.Time { return metav1.NewTime(s.Now().Add(d)) }
+	failed := &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "failed", CreationTimestamp: at(-2 * time.Hour),
+			Annotations: map[string]string{v1.EvacuationMigrationAnnotation: "a"},
+		},
+		Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"},
+		Status: v1.VirtualMachineInstanceMigrationStatus{
+			Phase: v1.MigrationFailed,
+			PhaseTransitionTimestamps: []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
+				{Phase: v1.MigrationFailed, PhaseTransitionTimestamp: at(-time.Hour)},
+			},
+		},
+	}
+	if err := s.AddMigration(failed, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drain("a"); err != nil {
+		t.Fatal(err)
+	}
+	if r := settle(t, s); len(s.Guests("a")) > 0 || r.Makespan > 2*time.Hour+time.Minute {
+		t.Errorf("left on the node: %v, after %s", s.Guests("a"), r.Makespan)
+	}
+}
