@@ -176,11 +176,13 @@ func begun(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance
 	return ms != nil && ms.MigrationUID == m.UID && ms.StartTimestamp != nil
 }
 
-// activePods are the names of the guest's launcher Pods that have not ended.
+// activePods are the names of the guest's launcher Pods that have not ended. One that is being deleted
+// elsewhere than where the guest is does not count: where its node is lost, it stays like that.
 func (g Guest) activePods() []string {
 	var names []string
 	for _, p := range g.Pods {
-		if p.Labels[v1.AppLabel] == launcherApp && ownedBy(p, g.VMI) && !terminal(p) {
+		if p.Labels[v1.AppLabel] == launcherApp && ownedBy(p, g.VMI) && !terminal(p) &&
+			(p.DeletionTimestamp == nil || p.Spec.NodeName == g.VMI.Status.NodeName) {
 			names = append(names, p.Name)
 		}
 	}

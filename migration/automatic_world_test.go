@@ -68,6 +68,14 @@ func hasPod(name string, phase corev1.PodPhase, edits ...func(*corev1.Pod)) func
 	}
 }
 
+// going has a Pod be deleted on a node.
+func going(node string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		now := metav1.NewTime(start)
+		p.DeletionTimestamp, p.Spec.NodeName = &now, node
+	}
+}
+
 // has gives the guest a migration of the phase it has entered some time before now.
 func has(name string, phase v1.VirtualMachineInstanceMigrationPhase, since time.Duration, edits ...func(*v1.VirtualMachineInstanceMigration)) func(*Guest) {
 	return func(g *Guest) {

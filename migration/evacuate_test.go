@@ -40,6 +40,12 @@ var evacuationCases = map[string]evacuationCase{
 		guest: []func(*Guest){silent(v1.VirtualMachineInstanceIsMigratable)}, reason: ReasonNotMigratable, says: "has not said yet",
 	},
 	"S14/110 two active Pods": {guest: []func(*Guest){hasPod("other", corev1.PodPending)}, reason: ReasonActivePods, says: "other, pod"},
+	"a Pod that cannot end where its node is lost": {
+		guest: []func(*Guest){hasPod("left", corev1.PodRunning, going("lost"))}, verb: Create, reason: ReasonEvacuating, priority: v1.PrioritySystemCritical,
+	},
+	"a Pod that is ending beside the guest": {
+		guest: []func(*Guest){hasPod("other", corev1.PodRunning, going(sourceNode))}, reason: ReasonActivePods, says: "other, pod",
+	},
 	"S14/110 one running Pod beside others": {
 		guest: []func(*Guest){
 			hasPod("done", corev1.PodSucceeded), hasPod("failed", corev1.PodFailed),
