@@ -139,6 +139,8 @@
 //     without a Pod, or whose strategy refuses, takes no place in a batch.
 //   - Where nobody deploys KubeVirt, so that its object has no status, guests are updated.
 //   - A guest that was asked to leave another node than it is on can be asked again.
+//   - With strategy LiveMigrateIfPossible a Pod is not let go before its node has said that the guest,
+//     which runs, cannot be migrated, nor while the guest is being moved.
 //   - The eviction of the Pod that a guest has left, or moves to, is refused in either case with
 //     KubeVirt's words for the latter.
 //

@@ -107,6 +107,10 @@ func (e Eviction) byStrategy() *EvictionAnswer {
 		a = allow(ReasonStrategyNone, "the guest's eviction strategy is None")
 	case *strategy == v1.EvictionStrategyExternal, vmi.IsMigratable():
 		return nil
+	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible && onTheWay(vmi):
+		a = deny(ReasonEvictionUnderWay, "Migration in progress: the guest is being moved")
+	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible && vmi.IsRunning() && conditionOf(vmi, v1.VirtualMachineInstanceIsMigratable) == nil:
+		a = deny(ReasonNotMigratable, "the guest's node has not said yet whether the guest can be migrated; try again")
 	case *strategy == v1.EvictionStrategyLiveMigrateIfPossible:
 		a = allow(ReasonNotMigratable, "the guest cannot be migrated, and its eviction strategy is LiveMigrateIfPossible")
 	default:

@@ -41,8 +41,21 @@ var evictionCases = map[string]evictionCase{
 	"S14/121 the cluster's":               {guest: []func(*Guest){noStrategy}, cluster: &migrate, reason: ReasonEvictionBegun, mark: toLeave},
 	"S14/121 if possible, migratable":     {guest: []func(*Guest){strategy(ifPossible)}, reason: ReasonEvictionBegun, mark: toLeave},
 	"S14/121 if possible, not migratable": {guest: []func(*Guest){strategy(ifPossible), notMigratable}, allowed: true, reason: ReasonNotMigratable},
-	"S14/121 External, not migratable":    {guest: []func(*Guest){external, notMigratable}, reason: ReasonEvictionBegun, mark: toLeave},
-	"S14/121 External, asked before":      {guest: []func(*Guest){external, notMigratable, marked(sourceNode)}, reason: ReasonEvictionUnderWay, says: triggered},
+	"if possible, not said yet": {
+		guest: []func(*Guest){strategy(ifPossible), silent(v1.VirtualMachineInstanceIsMigratable)}, reason: ReasonNotMigratable, says: "not said yet",
+	},
+	"if possible, it begins to run": {
+		guest:   []func(*Guest){strategy(ifPossible), silent(v1.VirtualMachineInstanceIsMigratable), is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })},
+		allowed: true, reason: ReasonNotMigratable,
+	},
+	"if possible, not migratable while it moves": {
+		guest: []func(*Guest){strategy(ifPossible), notMigratable, state("m", hasStarted)}, reason: ReasonEvictionUnderWay, says: "in progress",
+	},
+	"if possible, not migratable where it has moved to": {
+		guest: []func(*Guest){strategy(ifPossible), notMigratable, state("m", hasCompleted)}, allowed: true, reason: ReasonNotMigratable,
+	},
+	"S14/121 External, not migratable": {guest: []func(*Guest){external, notMigratable}, reason: ReasonEvictionBegun, mark: toLeave},
+	"S14/121 External, asked before":   {guest: []func(*Guest){external, notMigratable, marked(sourceNode)}, reason: ReasonEvictionUnderWay, says: triggered},
 	"S14/121 the Pod it moves to": {
 		pod: func(p *corev1.Pod) { p.Spec.NodeName = targetNode }, reason: ReasonNotOnNode, says: "Eviction request for target Pod",
 	},
