@@ -128,7 +128,11 @@ func (e Eviction) ask(now time.Time) EvictionAnswer {
 	case node == "" || node != e.Pod.Spec.NodeName:
 		return deny(ReasonNotOnNode, "Eviction request for target Pod")
 	case vmi.Status.EvacuationNodeName == node:
-		return deny(ReasonEvictionUnderWay, "Evacuation in progress: "+triggered)
+		a := deny(ReasonEvictionUnderWay, "Evacuation in progress: "+triggered)
+		if !e.Descheduler && descheduled(vmi) { // it is not a matter of balance any more
+			a.Mark = &EvictionMark{Node: node}
+		}
+		return a
 	}
 	if e.Descheduler {
 		if s := e.Guest.cooling(e.Config, time.Time{}, now); s != nil {

@@ -66,6 +66,15 @@ var evictionCases = map[string]evictionCase{
 	"by a descheduler": {
 		descheduler: true, reason: ReasonEvictionBegun, says: triggered, mark: &EvictionMark{Node: sourceNode, Source: SourceDescheduler},
 	},
+	"by a person, after a descheduler": {
+		guest: []func(*Guest){marked(sourceNode), byDescheduler}, reason: ReasonEvictionUnderWay, says: "Evacuation in progress: " + triggered, mark: toLeave,
+	},
+	"by a descheduler, after a descheduler": {
+		guest: []func(*Guest){marked(sourceNode), byDescheduler}, descheduler: true, reason: ReasonEvictionUnderWay, says: triggered,
+	},
+	"by a descheduler, after a person": {
+		guest: []func(*Guest){marked(sourceNode)}, descheduler: true, reason: ReasonEvictionUnderWay, says: triggered,
+	},
 	"cooldown: by a descheduler": {
 		guest:       []func(*Guest){has("m", v1.MigrationSucceeded, time.Minute, evacuates("other"), moved("other", sourceNode))},
 		descheduler: true, reason: ReasonCooldown, says: "rests until",
