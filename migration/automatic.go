@@ -176,6 +176,12 @@ func begun(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance
 	return ms != nil && ms.MigrationUID == m.UID && ms.StartTimestamp != nil
 }
 
+// withNodes reports whether the nodes were told to move the guest for the migration.
+func withNodes(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) bool {
+	ms := vmi.Status.MigrationState
+	return ms != nil && ms.MigrationUID == m.UID
+}
+
 // activePods are the names of the guest's launcher Pods that have not ended. One that is being deleted
 // elsewhere than where the guest is does not count: where its node is lost, it stays like that.
 func (g Guest) activePods() []string {

@@ -97,6 +97,10 @@ func evacuates(node string) func(*v1.VirtualMachineInstanceMigration) {
 	}
 }
 
+func forBalance(m *v1.VirtualMachineInstanceMigration) {
+	m.Spec.Priority = priority(v1.PrioritySystemMaintenance)
+}
+
 func updatesWorkload(p v1.MigrationPriority) func(*v1.VirtualMachineInstanceMigration) {
 	return func(m *v1.VirtualMachineInstanceMigration) {
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1.WorkloadUpdateMigrationAnnotation, "")

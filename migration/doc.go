@@ -122,6 +122,8 @@
 //   - An evacuation follows its cause. When the drain taint goes, status.evacuationNodeName is
 //     cleared, the guest is elsewhere or its strategy says no, its migrations that have not
 //     begun to move it are deleted.
+//     One that was made for a descheduler and waits is made anew with a higher priority when the
+//     node is drained, or a person asks.
 //   - A guest that a descheduler, or an update that its owner has not just asked for, would
 //     move again rests first ([Config.Cooldown]); the descheduler's eviction is refused without
 //     the words by which it would count on the guest's leaving.

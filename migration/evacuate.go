@@ -84,6 +84,7 @@ func (e Evacuation) standing(g Guest, now time.Time) *Standing {
 		return e.callOff(g, s)
 	}
 	held := first(
+		func() *Standing { return e.lower(g) },
 		g.busy,
 		func() *Standing { return immovable(g) },
 		g.crowded,
@@ -131,6 +132,22 @@ func (e Evacuation) callOff(g Guest, why *Standing) *Standing {
 		}
 	}
 	return why
+}
+
+// lower calls off a migration away from this node that was made for less than what asks for it now, so
+// that it is made anew; nil if there is none. One that was handed over to the nodes waits for nobody.
+func (e Evacuation) lower(g Guest) *Standing {
+	m, want := g.unfinished(), e.priority(g)
+	switch {
+	case m == nil || m.DeletionTimestamp != nil || m.Annotations[v1.EvacuationMigrationAnnotation] != e.Node,
+		PriorityOf(m.Spec.Priority) >= PriorityOf(&want),
+		begun(m, g.VMI) || withNodes(m, g.VMI),
+		immovable(g) != nil:
+		return nil
+	}
+	s := g.leave(ReasonEvacuating, fmt.Sprintf("migration %q is of a lower priority than %s, with which it is made anew", m.Name, want))
+	s.Verb, s.Cancel = Cancel, []*v1.VirtualMachineInstanceMigration{m}
+	return s
 }
 
 // immovable holds back guests whose node does not say that they can be migrated.

@@ -79,6 +79,30 @@ var evacuationCases = map[string]evacuationCase{
 		guest: []func(*Guest){has("m", v1.MigrationPending, 0)}, reason: ReasonMigrationExists, says: `migration "m"`,
 	},
 	"its evacuation is under way": {guest: []func(*Guest){has("m", v1.MigrationRunning, 0, evacuates(sourceNode))}, reason: ReasonMigrationExists},
+	"its evacuation was for balance": {
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, verb: Cancel, reason: ReasonEvacuating, cancels: []string{"m"},
+		says: "lower priority than system-critical",
+	},
+	"its evacuation is for balance": {
+		guest: []func(*Guest){marked(sourceNode), byDescheduler, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, undrained: true, reason: ReasonMigrationExists,
+	},
+	"its evacuation was for balance, and waits for a slot at the target": {
+		guest: []func(*Guest){has("m", v1.MigrationScheduled, 0, evacuates(sourceNode), forBalance), state("before", hasCompleted)},
+		verb:  Cancel, reason: ReasonEvacuating, cancels: []string{"m"},
+	},
+	"its evacuation was for balance, and is with the nodes": {
+		guest:  []func(*Guest){has("m", v1.MigrationTargetReady, 0, evacuates(sourceNode), forBalance), state("m", func(*v1.VirtualMachineInstanceMigrationState) {})},
+		reason: ReasonMigrationExists,
+	},
+	"its evacuation was for balance, and is being called off": {
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance, deleted)}, reason: ReasonMigrationExists,
+	},
+	"a user's migration of a lower priority waits": {
+		guest: []func(*Guest){has("m", v1.MigrationPending, 0, forBalance)}, reason: ReasonMigrationExists,
+	},
+	"an evacuation of a lower priority of what cannot be migrated": {
+		guest: []func(*Guest){notMigratable, has("m", v1.MigrationPending, 0, evacuates(sourceNode), forBalance)}, reason: ReasonMigrationExists,
+	},
 	"own writes are not seen": {
 		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind, says: "creation of m",
 	},
