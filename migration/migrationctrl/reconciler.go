@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +43,9 @@ const (
 	// for a quota, though none of those seen has too little left. A change of a quota
 	// comes first; this is for what no event tells, as the defaults of a LimitRange.
 	quotaRetry = 2 * time.Minute
+	// firstAgain and lastAgain bound the delay after an error, which doubles with each.
+	firstAgain = 5 * time.Millisecond
+	lastAgain  = 1000 * time.Second
 )
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/migration/migrationctrl")
@@ -91,6 +95,9 @@ type Reconciler struct {
 	// enqueues who waited for a slot.
 	gate *expectationsctrl.Gate
 
+	// failures counts the failures of the controller's passes.
+	failures workqueue.TypedRateLimiter[reconcile.Request]
+
 	// gatherer reads what Pods are rendered from.
 	gatherer templatectrl.Gatherer
 
@@ -123,7 +130,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("migration").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers})
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, RateLimiter: r.failures})
 	if err := r.watch(b).Complete(r); err != nil {
 		return fmt.Errorf("migrationctrl: %w", err)
 	}
@@ -141,6 +148,7 @@ func (r *Reconciler) complete() error {
 	need(r.APIReader != nil, "APIReader")
 	need(r.LauncherImage != "", "LauncherImage")
 	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader}
+	r.failures = newFailures()
 	if r.Renderer == nil {
 		r.Renderer = template.Default()
 	}
@@ -190,12 +198,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		attribute.String("owner", string(plan.Owner)),
 	)
 	if err := r.store(ctx, g, plan); err != nil {
-		return quiet(errors.Join(actErr, err))
+		return r.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), errors.Join(actErr, err))
 	}
 	r.settle(g)
 	if actErr == nil && g.Migration.IsFinal() && len(plan.Actions) > 0 {
 		// What is left to be tidied up has no event of its own.
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
-	return r.result(g, plan, actErr)
+	return r.result(ctx, g, plan, actErr)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,27 +81,31 @@ func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.V
 }
 
 // result says when to look again. What only an event can change is not retried.
-func (r *Reconciler) result(g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
+func (r *Reconciler) result(ctx context.Context, g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
+	next := at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline)
 	switch {
-	case errors.Is(actErr, migration.ErrRender) || errors.Is(actErr, migration.ErrForeignPod):
-		return reconcile.Result{}, nil
+	case actErr == nil || awaitsEvent(actErr):
+		return next, nil
+	case final(plan) && (errors.Is(actErr, migration.ErrRender) || errors.Is(actErr, migration.ErrForeignPod)):
+		return next, nil
 	case errors.Is(actErr, template.ErrMissingFact):
-		return reconcile.Result{RequeueAfter: factRetry}, nil
-	case awaitsEvent(actErr):
+		return sooner(next, factRetry), nil
 	case errors.Is(actErr, migration.ErrQuota):
-		return reconcile.Result{RequeueAfter: quotaRetry}, nil
-	case actErr != nil:
-		return quiet(actErr)
+		return sooner(next, quotaRetry), nil
 	}
-	return r.at(plan.Deadline, plan.Wake, g.verdict.Deadline), nil
+	return r.again(ctx, g, next, actErr)
 }
 
-// at asks for a pass at the soonest of the times that are to come.
-func (r *Reconciler) at(times ...time.Time) reconcile.Result {
-	now := r.Clock.Now()
+func final(plan migration.Plan) bool {
+	return plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed
+}
+
+// at asks for a pass at the soonest of the times that had not come when the pass began.
+// One that has come since may have been looked at too early, and nothing else tells of it.
+func at(began, now time.Time, times ...time.Time) reconcile.Result {
 	var soonest time.Time
 	for _, t := range times {
-		if t.After(now) && (soonest.IsZero() || t.Before(soonest)) {
+		if t.After(began) && (soonest.IsZero() || t.Before(soonest)) {
 			soonest = t
 		}
 	}
@@ -108,7 +113,44 @@ func (r *Reconciler) at(times ...time.Time) reconcile.Result {
 		return reconcile.Result{}
 	}
 	// A little later than the deadline, so that the pass finds it passed.
-	return reconcile.Result{RequeueAfter: soonest.Sub(now) + time.Millisecond}
+	return reconcile.Result{RequeueAfter: max(soonest.Sub(now), 0) + time.Millisecond}
+}
+
+// sooner asks for a pass after the delay, or before.
+func sooner(next reconcile.Result, delay time.Duration) reconcile.Result {
+	if next.RequeueAfter == 0 || next.RequeueAfter > delay {
+		next.RequeueAfter = delay
+	}
+	return next
+}
+
+// again repeats a pass that failed. The controller's own delay grows, and it knows of no
+// deadline; so a deadline that comes first is returned instead of the error.
+func (r *Reconciler) again(ctx context.Context, g *gathered, next reconcile.Result, err error) (reconcile.Result, error) {
+	if lost, quietly := quiet(err); quietly == nil {
+		return sooner(next, lost.RequeueAfter), nil
+	}
+	if next.RequeueAfter == 0 || next.RequeueAfter > delayed(r.failures.NumRequeues(reconcile.Request{NamespacedName: g.key})) {
+		return reconcile.Result{}, err
+	}
+	ctrl.LoggerFrom(ctx).Error(err, "The pass failed; a deadline comes before the next attempt", "after", next.RequeueAfter)
+	return next, nil
+}
+
+// newFailures delays passes that have failed, as delayed tells.
+func newFailures() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstAgain, lastAgain)
+}
+
+// delayed is for how long newFailures delays a pass after so many failures before.
+func delayed(failures int) time.Duration {
+	delay := firstAgain
+	for range failures {
+		if delay = min(2*delay, lastAgain); delay == lastAgain {
+			break
+		}
+	}
+	return delay
 }
 
 // quiet turns a lost race into a repeated pass. An object that vanished in the
