@@ -38,7 +38,7 @@ func (d *decision) abortBackup() {
 	case d.s.BackupAborted:
 		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest was asked to abort")
 	case err != nil:
-		d.tell(Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
+		d.tellOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
 	default:
 		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: name, Event: &Event{
 			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("backup %q was asked to abort for migration %q", name, d.s.Migration.Name),

@@ -202,6 +202,11 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 	if _, n = aborts(w.snapshot()); n != 1 {
 		t.Error("a failed abort is not tried again")
 	}
+	failed = w.snapshot()
+	failed.Failures = map[ActionKind]error{AbortBackup: errors.New("still no route")}
+	if plan, _ = aborts(failed); len(plan.Events) > 0 {
+		t.Errorf("each failed abort is told: %+v", plan.Events)
+	}
 
 	done := w.snapshot()
 	done.BackupAborted = true

@@ -127,7 +127,7 @@ func sooner(next reconcile.Result, delay time.Duration) reconcile.Result {
 // again repeats a pass that failed. The controller's own delay grows, and it knows of no
 // deadline; so a deadline that comes first is returned instead of the error.
 func (r *Reconciler) again(ctx context.Context, g *gathered, next reconcile.Result, err error) (reconcile.Result, error) {
-	if lost, quietly := quiet(err); quietly == nil {
+	if lost, quietly := quiet(err); quietly == nil && guarded(g.Failures) {
 		return sooner(next, lost.RequeueAfter), nil
 	}
 	if next.RequeueAfter == 0 || next.RequeueAfter > delayed(r.failures.NumRequeues(reconcile.Request{NamespacedName: g.key})) {
@@ -135,6 +135,17 @@ func (r *Reconciler) again(ctx context.Context, g *gathered, next reconcile.Resu
 	}
 	ctrl.LoggerFrom(ctx).Error(err, "The pass failed; a deadline comes before the next attempt", "after", next.RequeueAfter)
 	return next, nil
+}
+
+// guarded reports whether what failed, if any action did, is guarded by what the pass has
+// read, as the status is. Other writes lose no race to anybody: who refuses them does so again.
+func guarded(failures map[migration.ActionKind]error) bool {
+	for kind := range failures {
+		if kind != migration.ChangeVMI && kind != migration.Adopt && kind != migration.ChangeClaim {
+			return false
+		}
+	}
+	return true
 }
 
 // newFailures delays passes that have failed, as delayed tells.

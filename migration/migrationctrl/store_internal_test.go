@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
@@ -60,6 +62,28 @@ func TestNoDeadlineIsLost(t *testing.T) {
 				t.Errorf("after %s, error %v; want after %s, retried %v", got.RequeueAfter, err, tc.after, tc.retried)
 			}
 		})
+	}
+}
+
+func TestOnlyALostRaceIsRunAgainAtOnce(t *testing.T) {
+	kind := schema.GroupResource{Resource: "virtualmachineinstances"}
+	for name, err := range map[string]error{
+		"conflict": apierrors.NewConflict(kind, "db", errors.New("another backup")), "not found": apierrors.NewNotFound(kind, "db"),
+	} {
+		for action, races := range map[migration.ActionKind]bool{
+			migration.ChangeVMI: true, migration.Adopt: true, migration.ChangeClaim: true,
+			migration.AbortBackup: false, migration.CreateClaim: false, migration.CreateTarget: false, migration.Collect: false,
+		} {
+			t.Run(name+" "+string(action), func(t *testing.T) {
+				r := &Reconciler{Clock: clocktesting.NewFakePassiveClock(time.Time{}), failures: newFailures()}
+				g := &gathered{}
+				g.Failures = map[migration.ActionKind]error{action: err}
+				got, left := r.result(t.Context(), g, migration.Plan{}, fmt.Errorf("refused: %w", err))
+				if atOnce := got.RequeueAfter == conflictRetry && left == nil; atOnce != races || !races && left == nil {
+					t.Errorf("after %s, error %v", got.RequeueAfter, left)
+				}
+			})
+		}
 	}
 }
 
