@@ -128,7 +128,11 @@ type candidate struct {
 // judge answers for a guest as far as that does not depend on others. Guests that may be updated become
 // candidates.
 func (u *updating) judge(g Guest, place int) *Standing {
-	if s := first(g.unsettled, g.ended); s != nil {
+	if s := g.unsettled(); s != nil {
+		u.waiting += max(waiting(g), 1) // what is not seen yet may be its migration
+		return s
+	}
+	if s := g.ended(); s != nil {
 		return s
 	}
 	if !g.VMI.IsRunning() {

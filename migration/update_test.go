@@ -289,7 +289,16 @@ var limitCases = map[string]struct {
 	"own ones wait": {
 		guests: append(outdatedGuests(8), guestWith(old, named("z"), has("m", v1.MigrationPending, 0, forImage))), running: 3, creates: 1,
 	},
+	"own ones are not seen yet": {guests: slices.Concat(outdatedGuests(8), unseen(guestWith(old, named("x")), guestWith(old, named("y"), has("m", v1.MigrationPending, 0, forImage)))), running: 1, creates: 2},
 	"more run than may": {guests: outdatedGuests(3), running: 7},
+}
+
+// unseen are guests whose last writes are not seen yet.
+func unseen(all ...Guest) []Guest {
+	for i := range all {
+		all[i].Unsettled = "creation of a migration"
+	}
+	return all
 }
 
 func TestUpdatesKeepToTheLimit(t *testing.T) {
