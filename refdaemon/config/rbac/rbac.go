@@ -13,6 +13,15 @@
 // authentication.kubernetes.io/node-name that the API server puts into the token of a Pod. An agent
 // whose identity names no Node may write nothing but events.
 //
+// # Who may migrate how
+//
+// A migration with priority system-critical goes before all others; one with the annotation
+// kubevirt.io/evacuationMigration or kubevirt.io/workloadUpdateMigration is taken for one that a
+// controller made, which may delete it. Both are for the controller, for KubeVirt's service accounts in
+// namespace kubevirt and for the group system:masters. The priorities user-triggered and
+// system-maintenance are for everybody who may create migrations: users need one that is of use to them.
+// Whoever restores migrations from a backup has to leave out these annotations, or be one of the above.
+//
 // # What an agent may write
 //
 // Guests that its node has, or that are about to move there (the labels kubevirt.io/nodeName and
