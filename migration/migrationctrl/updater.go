@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,13 +167,22 @@ const (
 var errRefused = errors.New("the eviction is refused")
 
 // evict asks for the eviction of the guest's Pod, as anybody may: budgets and strategies have their say.
+// Until the Pod is seen to go, nothing else is done to the guest.
 func (u *Updater) evict(ctx context.Context, s *migration.Standing) error {
 	uid := s.Pod.UID
 	eviction := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
 	}
+	ref := expectations.Ref{Kind: corev1.SchemeGroupVersion.WithKind(podKind).GroupKind(), Namespace: s.Pod.Namespace, Name: s.Pod.Name}
+	noted := u.gate.Tracker().ExpectDelete(owner(workloads, s.Guest), ref, uid, s.Pod.ResourceVersion)
 	err := u.r.Client.SubResource("eviction").Create(ctx, s.Pod.DeepCopy(), eviction)
+	switch expectations.Classify(expectations.Delete, err) {
+	case expectations.Accepted:
+		u.gate.Tracker().Confirm(noted, nil)
+	case expectations.Refused:
+		u.gate.Tracker().Cancel(noted)
+	}
 	if err == nil || apierrors.IsNotFound(err) {
 		u.tell(s.Guest, migration.Event{Reason: eventEvicted, Message: "evicted Pod " + s.Pod.Name + ": " + s.Message})
 		return nil
