@@ -238,11 +238,16 @@ func (d *decision) stop(c cause) phase {
 		d.askToAbort()
 		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
 	}
-	if d.leased && (d.ms == nil || d.ms.Failed) && d.lease.Holder == d.s.VMI.Status.NodeName {
-		// Whatever became of the migration state, the lease says that the guest has moved.
+	if d.movedByLease() {
 		return d.complete()
 	}
 	return d.stay(OwnerTarget, ReasonCompleting, "the guest has arrived; too late to stop: "+c.message)
+}
+
+// movedByLease reports whether the guest has moved by its lease, whatever became of its
+// migration state.
+func (d *decision) movedByLease() bool {
+	return d.leased && (d.ms == nil || d.ms.Failed) && d.lease.Holder == d.s.VMI.Status.NodeName
 }
 
 // handOverMayFollow reports whether a hand-over, sent by a process that has crashed

@@ -170,21 +170,29 @@ func (d *decision) claimFollows() bool {
 // made another one: the source's after a move, the target's when there was none.
 // Where the outcome is not known both stay.
 func (d *decision) dropState(moved bool) {
-	source, target := d.s.StateClaims()
-	if source == target || target == "" || d.s.VMI != nil && target != TargetStateName(d.s.VMI, d.s.Migration.UID) {
+	name, why := d.outdated(moved)
+	c := d.s.Claims[name]
+	if name == "" || c == nil || c.DeletionTimestamp != nil {
 		return
 	}
-	name, why := target, "the guest's state is not there"
-	if moved {
-		kept := d.s.Claims[target]
-		if kept == nil || kept.DeletionTimestamp != nil || kept.Labels[stateLabel] == "" {
-			return // whatever became of it, the other one is not to be lost as well
-		}
-		name, why = source, "the guest's state has moved to "+target
+	if used := !moved && c.Labels[stateLabel] != ""; !used { // a guest may have been started anew with it
+		d.act(Action{Kind: DeleteClaim, Why: why, Claim: c})
 	}
-	c := d.s.Claims[name]
-	if c == nil || c.DeletionTimestamp != nil || !moved && c.Labels[stateLabel] != "" {
-		return // the label says that a guest uses it
+}
+
+// outdated names the claim that the guest's state is not in, and why it is not; nothing
+// where that is not known, or where the migration made no other claim.
+func (d *decision) outdated(moved bool) (name, why string) {
+	source, target := d.s.StateClaims()
+	if source == target || target == "" || d.s.VMI != nil && target != TargetStateName(d.s.VMI, d.s.Migration.UID) {
+		return "", ""
 	}
-	d.act(Action{Kind: DeleteClaim, Why: why, Claim: c})
+	if !moved {
+		return target, "the guest's state is not there"
+	}
+	kept := d.s.Claims[target]
+	if kept == nil || kept.DeletionTimestamp != nil || kept.Labels[stateLabel] == "" {
+		return "", "" // whatever became of it, the other one is not to be lost as well
+	}
+	return source, "the guest's state has moved to " + target
 }

@@ -174,6 +174,11 @@ func (d *decision) attachmentLost(row) (cause, bool) {
 	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !d.handedOff() {
 		p = d.s.carrier(claims)
 	}
+	return gone(p)
+}
+
+// gone says how an attachment Pod has ended, if it has.
+func gone(p *corev1.Pod) (cause, bool) {
 	switch {
 	case p == nil || standingOf(p) > 0:
 		return cause{}, false
