@@ -150,8 +150,8 @@ func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName
 		switch {
 		case stays:
 			s := DrainStay{Namespace: g.Namespace, Guest: g.Name, Reason: standing.Reason, Message: standing.Message}
-			if n := len(runs); n > 0 {
-				s.Reason, s.Message = runs[n-1].Reason, runs[n-1].Message
+			if m := telling(runs); m != nil {
+				s.Reason, s.Message = m.Reason, m.Message
 			}
 			if f, known := before[g]; known && len(f.Candidates) == 0 {
 				s.Nodes = f.Text()
@@ -162,6 +162,17 @@ func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName
 		}
 	}
 	slices.SortStableFunc(p.Moves, func(a, b DrainMove) int { return cmp.Compare(a.Starts, b.Starts) })
+}
+
+// telling returns the last of the migrations that says what is in the way: not one that is
+// new, nor one that only waits because those before have failed. It is nil if there is none.
+func telling(runs []migrationsim.Migration) *migrationsim.Migration {
+	for i := range slices.Backward(runs) {
+		if r := runs[i].Reason; r != "" && r != migration.ReasonBackoff {
+			return &runs[i]
+		}
+	}
+	return nil
 }
 
 func (p *DrainPlan) move(g types.NamespacedName, runs []migrationsim.Migration, f migration.Fitness, begin time.Time) {

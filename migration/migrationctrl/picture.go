@@ -5,6 +5,7 @@ package migrationctrl
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +13,7 @@ import (
 	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
 )
@@ -140,6 +142,8 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 		stay.Reason, stay.Message = migration.ReasonNotRunning, fmt.Sprintf("the guest is in phase %q", vmi.Status.Phase)
 	case g.Pod == nil:
 		stay.Reason, stay.Message = migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"
+	case c.outOfSight(vmi) != "":
+		stay.Reason, stay.Message = migration.ReasonMoving, c.outOfSight(vmi)
 	default:
 		g.VMI, g.Pod = vmi.DeepCopy(), g.Pod.DeepCopy()
 		err := sim.AddGuest(g)
@@ -151,6 +155,27 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	}
 	c.left = append(c.left, stay)
 	return false
+}
+
+// outOfSight says of a guest on its way why nothing can be said of where that ends; empty
+// where it can.
+func (c *picture) outOfSight(vmi *v1.VirtualMachineInstance) string {
+	lease, err := handoff.Of(vmi)
+	begun := lease.State != handoff.Preparing && lease.State != handoff.Prepared
+	switch {
+	case err != nil || lease.Target == "":
+		return "" // that is not what is wrong with it
+	case lease.Target == handoff.Elsewhere:
+		return "the guest is on its way to another cluster or namespace"
+	case begun && !c.known(lease.Target):
+		return fmt.Sprintf("the guest is on its way to node %q, which does not exist", lease.Target)
+	}
+	return ""
+}
+
+// known reports whether there is such a Node.
+func (c *picture) known(node string) bool {
+	return slices.ContainsFunc(c.nodes.Items, func(n corev1.Node) bool { return n.Name == node })
 }
 
 // rendering renders target Pods as the controller does. A claim for the guest's state at the

@@ -21,6 +21,9 @@ func (s *Sim) react(g *guest) {
 	epoch, ms := lease.Epoch, g.VMI.Status.MigrationState
 	switch lease.State {
 	case handoff.Preparing:
+		if s.byName[lease.Target] == nil {
+			return // nobody gets ready there
+		}
 		s.after(s.o.Latency.Prepare, func() {
 			if s.step(g, handoff.Preparing, handoff.Event{Kind: handoff.Ready, Epoch: epoch, Node: lease.Target}) {
 				g.VMI.Status.MigrationState.TargetNodeAddress = "target"
@@ -36,6 +39,9 @@ func (s *Sim) react(g *guest) {
 			}
 		})
 	case handoff.Moving:
+		if s.byName[lease.Holder] == nil {
+			return // nobody sends it
+		}
 		if g.transfer == nil {
 			s.begin(g, lease.Holder, lease.Target) // it was under way at the beginning
 		}
@@ -76,7 +82,11 @@ func (g *guest) epoch(in handoff.State) (handoff.Lease, bool) {
 // arrive ends a transfer: the target takes over.
 func (s *Sim) arrive(g *guest) {
 	lease, moving := g.epoch(handoff.Moving)
-	if !moving {
+	switch {
+	case !moving:
+		return
+	case g.transfer.to == nil:
+		s.revert(g, fmt.Sprintf("there is no node %q that takes the guest over", lease.Target))
 		return
 	}
 	s.end(g)

@@ -3,12 +3,14 @@
 package migrationsim_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
 )
@@ -66,5 +68,49 @@ func TestABackoffThatIsOverIsOver(t *testing.T) {
 	}
 	if r := settle(t, s); len(s.Guests("a")) > 0 || r.Makespan > 2*time.Hour+time.Minute {
 		t.Errorf("left on the node: %v, after %s", s.Guests("a"), r.Makespan)
+	}
+}
+
+// A simulation may begin with a guest that moves to where there is nobody.
+func TestAMoveToNowhereIsTakenBack(t *testing.T) {
+	for name, lease := range map[string]handoff.Lease{
+		"to a node that is gone": {State: handoff.Moving, Epoch: 2, Holder: "a", Target: "gone", Tag: "m"},
+		"to another cluster":     {State: handoff.Moving, Epoch: 2, Holder: "a", Target: handoff.Elsewhere, Tag: "m"},
+	} {
+		for link, o := range map[string]migrationsim.Options{"": {}, ", over links that are shared": {Link: 1e8}} {
+			t.Run(name+link, func(t *testing.T) {
+				s := small(o)
+				g := migrationsim.NewGuest(key("guest"), "a", "1", "1Gi")
+				now := metav1.NewTime(s.Now())
+				g.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+					MigrationUID: "m", StartTimestamp: &now, SourceNode: "a", TargetNode: lease.Target,
+				}
+				if err := handoff.Put(g.VMI, lease); err != nil {
+					t.Fatal(err)
+				}
+				add(t, s, g)
+				m := &v1.VirtualMachineInstanceMigration{
+					ObjectMeta: metav1.ObjectMeta{
+						Namespace: "ns", Name: "m", UID: "m", CreationTimestamp: now,
+						Labels: map[string]string{v1.MigrationSelectorLabel: "guest"}, Finalizers: []string{v1.VirtualMachineInstanceMigrationFinalizer},
+					},
+					Spec:   v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"},
+					Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationRunning},
+				}
+				target := g.Pod.DeepCopy()
+				target.Name, target.UID, target.Spec.NodeName = "target", "target", lease.Target
+				target.Labels[v1.MigrationJobLabel] = "m"
+				if err := s.AddMigration(m, target); err != nil {
+					t.Fatal(err)
+				}
+				got := settle(t, s).Migrations[0]
+				if got.Phase != v1.MigrationFailed || len(s.Guests("a")) != 1 {
+					t.Errorf("%s: %s: %s; on the node are %v", got.Phase, got.Reason, got.Message, s.Guests("a"))
+				}
+				if !strings.Contains(got.Message, lease.Target) {
+					t.Errorf("the failure does not tell of %q: %s", lease.Target, got.Message)
+				}
+			})
+		}
 	}
 }

@@ -3,6 +3,7 @@
 package migrationsim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,10 @@ import (
 func (s *Sim) createTarget(j *job) error {
 	snap := s.snapshot(j)
 	p, err := s.o.Render(j.guest.VMI, j.m, snap.SourcePod)
-	if err != nil {
+	switch {
+	case errors.Is(err, migration.ErrRender):
+		return err
+	case err != nil:
 		return fmt.Errorf("%w: %w", migration.ErrRender, err)
 	}
 	if f := migration.Fit(p, j.guest.VMI.Status.NodeName, s.nodes); s.o.Config.AwaitNodes >= 0 && f.Static() {

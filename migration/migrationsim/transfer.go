@@ -13,7 +13,7 @@ import (
 // what the guest writes meanwhile, until the rest fits into the downtime allowed.
 type transfer struct {
 	guest    *guest
-	from, to *node
+	from, to *node // to is nil where nobody receives
 	// left are the bytes to move as of since, at rate.
 	left  float64
 	since time.Time
@@ -33,7 +33,10 @@ func (s *Sim) begin(g *guest, from, to string) {
 	}
 	g.transfer = t
 	s.ledger.began(g, s.clock.now)
-	t.from.sends[t], t.to.receives[t] = true, true
+	t.from.sends[t] = true
+	if t.to != nil {
+		t.to.receives[t] = true
+	}
 	s.share(t.from, t.to)
 	if limit := patience(s.options(g), g.Bytes); limit > 0 {
 		s.clock.at(s.clock.now.Add(limit), func() {
@@ -49,13 +52,18 @@ func (s *Sim) end(g *guest) {
 	t := g.transfer
 	g.transfer = nil
 	delete(t.from.sends, t)
-	delete(t.to.receives, t)
+	if t.to != nil {
+		delete(t.to.receives, t)
+	}
 	s.share(t.from, t.to)
 }
 
 // share gives every transfer at the nodes its part of the links.
 func (s *Sim) share(at ...*node) {
 	for _, n := range at {
+		if n == nil {
+			continue
+		}
 		for t := range n.sends {
 			s.pace(t)
 		}
@@ -69,7 +77,10 @@ func (s *Sim) share(at ...*node) {
 func (s *Sim) pace(t *transfer) {
 	rate := t.cap
 	if s.o.Link > 0 {
-		rate = min(rate, s.o.Link/float64(len(t.from.sends)), s.o.Link/float64(len(t.to.receives)))
+		rate = min(rate, s.o.Link/float64(len(t.from.sends)))
+		if t.to != nil {
+			rate = min(rate, s.o.Link/float64(len(t.to.receives)))
+		}
 	}
 	if rate == t.rate {
 		return

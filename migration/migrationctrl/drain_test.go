@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/template"
+)
+
+// fields is a cache that has no indexes.
+type fields struct{}
+
+// IndexField is part of client.FieldIndexer.
+func (fields) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}
+
+// land is what a drain is planned for: three nodes and what a test adds.
+type land struct {
+	objects   []client.Object
+	configure func(*migrationctrl.Reconciler)
+}
+
+func newLand(nodes ...string) *land {
+	l := &land{configure: func(*migrationctrl.Reconciler) {}}
+	ns := &corev1.Namespace{}
+	ns.Name = "ns"
+	l.objects = append(l.objects, ns)
+	for _, n := range nodes {
+		node := migrationsim.NewNode(n, "16", "64Gi")
+		for _, r := range []corev1.ResourceName{corev1.ResourceEphemeralStorage, "devices.kubevirt.io/kvm", "devices.kubevirt.io/tun", "devices.kubevirt.io/vhost-net"} {
+			node.Status.Allocatable[r] = resource.MustParse("100Gi")
+		}
+		l.objects = append(l.objects, node)
+	}
+	return l
+}
+
+// guest adds a guest on node a, as it is after an edit.
+func (l *land) guest(t *testing.T, name string, edit func(*migrationsim.Guest)) {
+	g := migrationsim.NewGuest(types.NamespacedName{Namespace: "ns", Name: name}, "a", "1", "1Gi")
+	g.VMI.UID = types.UID("vmi-" + name)
+	pod, err := template.Default().Launcher(template.Input{VMI: g.VMI, Config: template.Config{LauncherImage: image}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName, pod.Status.Phase = "ns", name, types.UID("pod-"+name), "a", corev1.PodRunning
+	g.Pod, g.VMI.Status.SelinuxContext = pod, "none"
+	if edit != nil {
+		edit(&g)
+	}
+	l.objects = append(l.objects, g.VMI)
+	if g.Pod != nil {
+		l.objects = append(l.objects, g.Pod)
+	}
+}
+
+// plan plans the drain of node a.
+func (l *land) plan(t *testing.T) *migrationctrl.DrainPlan {
+	t.Helper()
+	s, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(l.objects...).Build()
+	r := &migrationctrl.Reconciler{
+		Client: c, APIReader: c, LauncherImage: image,
+		Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+	}
+	l.configure(r)
+	if err := r.Observe(t.Context(), fields{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.PlanDrain(t.Context(), "a", migrationctrl.Assumptions{Rate: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// leads puts a lease on the guest.
+func leads(t *testing.T, lease handoff.Lease) func(*migrationsim.Guest) {
+	return func(g *migrationsim.Guest) {
+		if err := handoff.Put(g.VMI, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// told is what a plan says of one guest that stays.
+type told struct {
+	reason  migration.Reason
+	message string
+}
+
+func stays(p *migrationctrl.DrainPlan) map[string]told {
+	out := map[string]told{}
+	for _, s := range p.Stays {
+		out[s.Guest] = told{s.Reason, s.Message}
+	}
+	return out
+}
+
+func TestADrainPlanLeavesOutWhomItCannotSee(t *testing.T) {
+	l := newLand("a", "b", "c")
+	l.guest(t, "goes", nil)
+	l.guest(t, "to-gone", leads(t, handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: "a", Target: "gone", Tag: "m"}))
+	l.guest(t, "abroad", leads(t, handoff.Lease{State: handoff.Prepared, Epoch: 2, Holder: "a", Target: handoff.Elsewhere, Tag: "m"}))
+	l.guest(t, "starts", func(g *migrationsim.Guest) { g.VMI.Status.Phase = v1.Scheduled })
+	l.guest(t, "no-pod", func(g *migrationsim.Guest) { g.Pod = nil })
+	l.guest(t, "damaged", func(g *migrationsim.Guest) { g.VMI.Annotations = map[string]string{handoff.Annotation: "{"} })
+	p := l.plan(t)
+	if p.Guests != 6 || len(p.Moves) != 1 || p.Moves[0].Guest != "goes" {
+		t.Errorf("of %d guests these leave: %+v", p.Guests, p.Moves)
+	}
+	got := stays(p)
+	if got["damaged"].reason != migration.ReasonLeaseUnreadable {
+		t.Errorf("of a damaged lease it says %+v", got["damaged"])
+	}
+	delete(got, "damaged")
+	want := map[string]told{
+		"to-gone": {migration.ReasonMoving, `the guest is on its way to node "gone", which does not exist`},
+		"abroad":  {migration.ReasonMoving, "the guest is on its way to another cluster or namespace"},
+		"starts":  {migration.ReasonNotRunning, `the guest is in phase "Scheduled"`},
+		"no-pod":  {migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(told{})); diff != "" {
+		t.Errorf("stays (-want +got):\n%s", diff)
+	}
+}
