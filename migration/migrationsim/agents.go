@@ -95,6 +95,7 @@ func (s *Sim) arrive(g *guest) {
 			s.ledger.arrived(s, g, lease.Holder, lease.Target)
 			g.VMI.Status.EvacuationNodeName = ""
 			delete(g.VMI.Annotations, v1.EvictionSourceAnnotation)
+			s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
 			s.react(g)
 		}
 	})

@@ -116,24 +116,33 @@ func (s *Sim) standing(g *guest) migration.Guest {
 }
 
 func (s *Sim) judge(g *guest, node string) migration.Standing {
+	var obj *corev1.Node
+	if n := s.byName[node]; n != nil {
+		obj = n.obj
+	}
 	return migration.Evacuate(migration.Evacuation{
-		Node: node, Draining: migration.Draining(s.byName[node].obj, s.o.Config.Cluster), Guests: []migration.Guest{s.standing(g)},
+		Node: node, Draining: migration.Draining(obj, s.o.Config.Cluster), Guests: []migration.Guest{s.standing(g)},
 		Strategy: s.o.EvictionStrategy, Fleet: "simulated", Config: s.o.Config,
 	}, s.clock.now)[0]
 }
 
-// evacuate lets the evacuation of the guest's node decide about it.
+// evacuate lets the evacuation of the guest's node decide about it, and before that those of
+// nodes that its migrations were to take it from.
 func (s *Sim) evacuate(g *guest) {
 	g.judged = true
-	d := s.judge(g, g.VMI.Status.NodeName)
+	here := g.VMI.Status.NodeName
+	for _, j := range slices.Clone(g.jobs) {
+		if node := j.m.Annotations[v1.EvacuationMigrationAnnotation]; node != "" && node != here && !j.m.IsFinal() {
+			s.callOff(s.judge(g, node))
+		}
+	}
+	d := s.judge(g, here)
 	delete(s.leaving, g)
 	switch {
 	case d.Verb == migration.Create:
 		s.fail(s.AddMigration(d.Migration, nil))
 	case d.Verb == migration.Cancel:
-		for _, m := range d.Cancel {
-			s.Cancel(keyOf(m))
-		}
+		s.callOff(d)
 	case d.Reason == migration.ReasonActivePods && g.tidying():
 		s.leaving[g] = true // it is decided again when the Pod is gone
 	case !d.At.IsZero():
@@ -141,6 +150,12 @@ func (s *Sim) evacuate(g *guest) {
 			s.leaving[g] = true
 		}
 		s.reconsider(g, d.At)
+	}
+}
+
+func (s *Sim) callOff(d migration.Standing) {
+	for _, m := range d.Cancel {
+		s.Cancel(keyOf(m))
 	}
 }
 

@@ -114,3 +114,28 @@ func TestAMoveToNowhereIsTakenBack(t *testing.T) {
 		}
 	}
 }
+
+// An evacuation that waits is called off when the guest has left the node by another migration.
+func TestAGuestThatHasLeftIsNotEvacuated(t *testing.T) {
+	s := small(migrationsim.Options{})
+	add(t, s, migrationsim.NewGuest(key("guest"), "a", "1", "1Gi"))
+	if _, err := s.Migrate(key("guest")); err != nil {
+		t.Fatal(err)
+	}
+	s.At(s.Now().Add(time.Second), func() {
+		err := s.AddMigration(&v1.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "evacuation", Annotations: map[string]string{v1.EvacuationMigrationAnnotation: "a"}},
+			Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"},
+		}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	all := settle(t, s).Migrations
+	if all[0].Phase != v1.MigrationSucceeded || len(s.Guests(all[0].Target)) != 1 {
+		t.Errorf("the guest did not leave by its migration, or not for good: %+v", all)
+	}
+	if m := all[1]; m.Phase != v1.MigrationFailed || m.Reason != migration.ReasonAborted || !m.Begun.IsZero() {
+		t.Errorf("the evacuation: %s: %s: %s, begun %s", m.Phase, m.Reason, m.Message, m.Begun)
+	}
+}

@@ -178,6 +178,7 @@ func (s *Sim) AddMigration(m *v1.VirtualMachineInstanceMigration, target *corev1
 	s.all = append(s.all, j)
 	if !m.IsFinal() {
 		s.ledger.unfinished++
+		g.judged = g.judged || automatic(m)
 	}
 	if target != nil {
 		g.pods = append(g.pods, target)
