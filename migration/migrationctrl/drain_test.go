@@ -4,6 +4,11 @@ package migrationctrl_test
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,8 +76,8 @@ func (l *land) guest(t *testing.T, name string, edit func(*migrationsim.Guest)) 
 	}
 }
 
-// plan plans the drain of node a.
-func (l *land) plan(t *testing.T) *migrationctrl.DrainPlan {
+// observer looks at the land.
+func (l *land) observer(t *testing.T) *migrationctrl.Reconciler {
 	t.Helper()
 	s, err := newScheme()
 	if err != nil {
@@ -87,7 +92,13 @@ func (l *land) plan(t *testing.T) *migrationctrl.DrainPlan {
 	if err := r.Observe(t.Context(), fields{}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := r.PlanDrain(t.Context(), "a", migrationctrl.Assumptions{Rate: 1 << 30})
+	return r
+}
+
+// plan plans the drain of node a.
+func (l *land) plan(t *testing.T) *migrationctrl.DrainPlan {
+	t.Helper()
+	p, err := l.observer(t).PlanDrain(t.Context(), "a", migrationctrl.Assumptions{Rate: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,3 +155,59 @@ func TestADrainPlanLeavesOutWhomItCannotSee(t *testing.T) {
 		t.Errorf("stays (-want +got):\n%s", diff)
 	}
 }
+
+func TestAnObserverDoesNotWrite(t *testing.T) {
+	c := newLand("a").observer(t).Client
+	node := migrationsim.NewNode("a", "1", "1Gi")
+	patch := client.MergeFrom(node.DeepCopy())
+	for name, err := range map[string]error{
+		"create":             c.Create(t.Context(), migrationsim.NewNode("b", "1", "1Gi")),
+		"delete":             c.Delete(t.Context(), node),
+		"update":             c.Update(t.Context(), node),
+		"patch":              c.Patch(t.Context(), node, patch),
+		"apply":              c.Apply(t.Context(), nil),
+		"delete all":         c.DeleteAllOf(t.Context(), node),
+		"update status":      c.Status().Update(t.Context(), node),
+		"patch status":       c.Status().Patch(t.Context(), node, patch),
+		"create status":      c.Status().Create(t.Context(), node, node),
+		"apply status":       c.Status().Apply(t.Context(), nil),
+		"update subresource": c.SubResource("scale").Update(t.Context(), node),
+	} {
+		if !errors.Is(err, migrationctrl.ErrReadOnly) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// The text is what operators read before they drain a node.
+func TestADrainPlanIsToldInWords(t *testing.T) {
+	l := newLand("a", "b", "c", "d", "e", "f")
+	for i := range 3 {
+		l.guest(t, fmt.Sprintf("goes-%d", i), nil)
+	}
+	l.guest(t, "none", func(g *migrationsim.Guest) {
+		none := v1.EvictionStrategyNone
+		g.VMI.Spec.EvictionStrategy = &none
+	})
+	l.guest(t, "picky", func(g *migrationsim.Guest) { g.VMI.Spec.NodeSelector = map[string]string{"gpu": "yes"} })
+	l.guest(t, "abroad", leads(t, handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: "a", Target: handoff.Elsewhere, Tag: "m"}))
+	var out strings.Builder
+	if err := l.plan(t).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	const file = "testdata/drain.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("the text (-want +got; -update rewrites it):\n%s", diff)
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the golden file")

@@ -65,10 +65,35 @@ func (observing) DeleteAllOf(context.Context, client.Object, ...client.DeleteAll
 }
 
 // Status is part of client.StatusClient.
-func (observing) Status() client.SubResourceWriter { return nil }
+func (o observing) Status() client.SubResourceWriter { return o.SubResource("status") }
 
 // SubResource is part of client.SubResourceClientConstructor.
-func (observing) SubResource(string) client.SubResourceClient { return nil }
+func (o observing) SubResource(name string) client.SubResourceClient {
+	return observingPart{o.Client.SubResource(name)}
+}
+
+// observingPart is a client of a subresource that does not write.
+type observingPart struct{ client.SubResourceClient }
+
+// Create is part of client.SubResourceWriter.
+func (observingPart) Create(context.Context, client.Object, client.Object, ...client.SubResourceCreateOption) error {
+	return ErrReadOnly
+}
+
+// Update is part of client.SubResourceWriter.
+func (observingPart) Update(context.Context, client.Object, ...client.SubResourceUpdateOption) error {
+	return ErrReadOnly
+}
+
+// Patch is part of client.SubResourceWriter.
+func (observingPart) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return ErrReadOnly
+}
+
+// Apply is part of client.SubResourceWriter.
+func (observingPart) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
+	return ErrReadOnly
+}
 
 // Explain tells where a migration stands, behind what, and what ends that; nil if there is no such
 // migration. It reads from the caches, which must have been started, and writes and
