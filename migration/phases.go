@@ -55,7 +55,7 @@ func (d *decision) pending() phase {
 	if f := d.judged(); f.Blocked {
 		return d.blocked(f)
 	}
-	if err := d.s.Failures[CreateTarget]; err != nil {
+	if err := d.s.refusal(); err != nil {
 		return d.refused(err)
 	}
 	if d.s.Slot.Asked {

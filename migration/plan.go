@@ -21,8 +21,8 @@ import (
 // migration's.
 var ErrForeignPod = errors.New("migration: the target Pod's name is taken by a Pod that is not this migration's")
 
-// ErrQuota means a ResourceQuota refused the target Pod.
-var ErrQuota = errors.New("migration: a ResourceQuota refused the target Pod")
+// ErrQuota means a ResourceQuota refused the target Pod, or the claim that it needs.
+var ErrQuota = errors.New("migration: a ResourceQuota refused what the target needs")
 
 // ErrNoAborter means that nothing here can abort a backup.
 var ErrNoAborter = errors.New("migration: nothing here can abort backups")

@@ -26,7 +26,7 @@ func (e *NoNodeError) Error() string {
 	return text
 }
 
-// refused judges why the target Pod could not be made.
+// refused judges why the target Pod, or the claim that it needs, could not be made.
 func (d *decision) refused(err error) phase {
 	if e := (*NoNodeError)(nil); errors.As(err, &e) {
 		return d.noNode(e)
@@ -40,7 +40,11 @@ func (d *decision) refused(err error) phase {
 	case errors.Is(err, ErrRender):
 		return d.fail(cause{ReasonRender, err.Error()})
 	case errors.Is(err, ErrQuota):
-		return d.overQuota(err.Error(), "a ResourceQuota of the namespace has no room for the target Pod (it must be raised, or others must end)")
+		what := "the target Pod"
+		if d.s.Failures[CreateClaim] != nil {
+			what = "the claim with the guest's state at the target"
+		}
+		return d.overQuota(err.Error(), "a ResourceQuota of the namespace has no room for "+what+" (it must be raised, or others must end)")
 	}
 	return d.stay(OwnerController, ReasonCreateFailed, err.Error())
 }

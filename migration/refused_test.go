@@ -4,6 +4,7 @@ package migration
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +116,37 @@ func TestS14_68Quota(t *testing.T) {
 	w.passes()
 	if w.migration.Status.Phase != v1.MigrationScheduling || rejected() != "" {
 		t.Errorf("phase %q, condition %q", w.migration.Status.Phase, rejected())
+	}
+}
+
+// TestARefusedClaimGivesItsSlotBack is of the claim that the target Pod needs.
+func TestARefusedClaimGivesItsSlotBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want Reason
+	}{
+		"for lack of quota":     {fmt.Errorf("%w: exceeded quota: team", ErrQuota), ReasonQuota},
+		"for whatever there is": {errors.New("no such class"), ReasonCreateFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.keepState(corev1.ReadWriteOnce)
+			w.pass()
+			s := w.snapshot()
+			s.Now = w.now
+			if _, wanted := s.Claim(); !wanted {
+				t.Fatal("no slot is asked for")
+			}
+			s.Failures = map[ActionKind]error{CreateClaim: tc.err}
+			if _, wanted := s.Claim(); wanted {
+				t.Error("the slot is kept")
+			}
+			plan := Decide(s, w.now)
+			rejected := Condition(plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
+			if plan.Reason != tc.want || rejected != (tc.want == ReasonQuota) || len(plan.Actions) > 0 {
+				t.Errorf("reason %q, %q, actions %+v", plan.Reason, plan.Message, plan.Actions)
+			}
+		})
 	}
 }
 

@@ -177,9 +177,14 @@ func (s Snapshot) mayStart() bool {
 		!s.refused() && !s.Config.evaluate(s).Blocked
 }
 
-// refused reports whether the target Pod was refused for lack of quota so
+// refused reports whether the target Pod, or the claim that it needs, was refused so
 // recently that trying again is pointless.
-func (s Snapshot) refused() bool { return s.Failures[CreateTarget] != nil }
+func (s Snapshot) refused() bool { return s.refusal() != nil }
+
+// refusal is why, or nil.
+func (s Snapshot) refusal() error {
+	return cmp.Or(s.Failures[CreateTarget], s.Failures[CreateClaim])
+}
 
 // orphan returns the lease when the guest is in a move that no unfinished
 // migration stands for and that has not begun: left behind by a migration whose

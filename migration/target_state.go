@@ -108,14 +108,9 @@ func (d *decision) stateReady() bool {
 	if target == "" || d.s.Claims[target] != nil {
 		return true
 	}
-	switch err := d.s.Failures[CreateClaim]; {
-	case err != nil:
-		d.explain(OwnerController, ReasonCreateFailed, err.Error())
-	default:
-		d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q, for the guest's state at the target, is being created", target))
-		d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the guest's state",
-			Claim: stateClaimLike(d.s.Claims[source], target, d.s.Migration)})
-	}
+	d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q, for the guest's state at the target, is being created", target))
+	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the guest's state",
+		Claim: stateClaimLike(d.s.Claims[source], target, d.s.Migration)})
 	return false
 }
 

@@ -22,7 +22,11 @@ import (
 func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := a.Claim.DeepCopy()
 	err := r.gate.For(g.owner).Create(ctx, claim)
+	if exceedsQuota(err) {
+		return fmt.Errorf("%w: %w", migration.ErrQuota, err)
+	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
+		r.emit(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create the claim for the guest's state at the migration target: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Created a claim for the state of the guest", "claim", claim.Name)
