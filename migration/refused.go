@@ -46,7 +46,23 @@ func (d *decision) refused(err error) phase {
 		}
 		return d.overQuota(err.Error(), "a ResourceQuota of the namespace has no room for "+what+" (it must be raised, or others must end)")
 	}
-	return d.stay(OwnerController, ReasonCreateFailed, err.Error())
+	what := "the target Pod cannot be made"
+	if d.s.Failures[CreateClaim] != nil {
+		what = "the claim with the guest's state at the target cannot be made"
+	}
+	d.failing(ReasonCreateFailed, what, err)
+	return d.plan.Status.Phase
+}
+
+// failing explains what an action that fails keeps from being so, in the words of its first
+// failure. Those of a later one may differ in a port, in an amount or in a time, and a status that
+// followed them would be an event that repeats the pass at once, for ever.
+func (d *decision) failing(r Reason, what string, err error) {
+	text := what + ": " + err.Error()
+	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) && strings.HasPrefix(c.Message, what+": ") {
+		text, _, _ = strings.Cut(c.Message, "; "+string(OwnerController)+" has until ")
+	}
+	d.explain(OwnerController, r, text)
 }
 
 // overQuota waits for a change of the quota. KubeVirt's condition is written once, with

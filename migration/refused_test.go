@@ -150,6 +150,44 @@ func TestARefusedClaimGivesItsSlotBack(t *testing.T) {
 	}
 }
 
+// TestAnErrorThatVariesIsToldOnce has actions fail again, each time in other words.
+func TestAnErrorThatVariesIsToldOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		kind  ActionKind
+		phase v1.VirtualMachineInstanceMigrationPhase
+	}{
+		"target Pod":     {CreateTarget, v1.MigrationPending},
+		"claim":          {CreateClaim, v1.MigrationPending},
+		"attachment Pod": {CreateAttachment, v1.MigrationScheduling},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until(tc.phase)
+			if tc.phase == v1.MigrationScheduling {
+				w.plug("disk", v1.VolumeReady)
+				w.podBecomesReady(targetNode)
+			}
+			fail := func(text string) Plan {
+				s := w.snapshot()
+				s.Failures = map[ActionKind]error{tc.kind: errors.New(text)}
+				plan := Decide(s, w.now)
+				w.migration.Status = *plan.Status.DeepCopy()
+				return plan
+			}
+			first := fail("read tcp 10.0.0.1:40312->10.0.0.2:6443: connection reset")
+			if told := Condition(first.Status, ConditionWaiting); told.Reason != string(ReasonCreateFailed) || !strings.Contains(told.Message, "connection reset") {
+				t.Fatalf("condition is %+v", told)
+			}
+			for _, text := range []string{"read tcp 10.0.0.1:40313->10.0.0.2:6443: connection reset", "used 7, limit 8"} {
+				w.now = w.now.Add(time.Second)
+				if plan := fail(text); !cmp.Equal(first.Status, plan.Status) {
+					t.Errorf("the status follows the words (-first +then):\n%s", cmp.Diff(first.Status, plan.Status))
+				}
+			}
+		})
+	}
+}
+
 func TestCheckQuota(t *testing.T) {
 	list := func(pairs ...string) corev1.ResourceList {
 		out := corev1.ResourceList{}

@@ -147,7 +147,7 @@ func (d *decision) claimFollows() bool {
 		return true
 	}
 	if err := d.s.Failures[ChangeClaim]; err != nil {
-		d.explain(OwnerController, ReasonStateClaim, fmt.Sprintf("the guest has moved; PersistentVolumeClaim %q with its state cannot be labelled as such: %v", target, err))
+		d.failing(ReasonStateClaim, fmt.Sprintf("the guest has moved; PersistentVolumeClaim %q with its state cannot be labelled as such", target), err)
 		return false
 	}
 	next := c.DeepCopy()

@@ -140,7 +140,7 @@ func (d *decision) follow() bool {
 	p := d.s.carrier(claims)
 	switch {
 	case p == nil && d.s.Failures[CreateAttachment] != nil:
-		d.explain(OwnerController, ReasonCreateFailed, d.s.Failures[CreateAttachment].Error())
+		d.failing(ReasonCreateFailed, "the Pod that brings plugged volumes to the target cannot be made", d.s.Failures[CreateAttachment])
 	case p == nil:
 		d.act(Action{Kind: CreateAttachment, Why: "the guest has plugged volumes", Volumes: volumes})
 		d.explain(OwnerController, ReasonWaitingForAttachment, "a Pod is to bring plugged volumes "+strings.Join(volumes, ", "))
