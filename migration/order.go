@@ -3,8 +3,10 @@
 package migration
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,44 +15,48 @@ import (
 
 // Older returns an unfinished migration of the same guest that this one has to wait for,
 // or nil. One that acts goes before one that does not, then the older one goes first, but
-// for one case: a migration that a user asked for while an automatic one was backing off
-// overtakes that.
+// for one case: what is held back by failures counts as made when that ends. So a migration
+// that a user asks for meanwhile overtakes it.
 //
-// Any two migrations agree on who goes first, whenever and in which order they ask: what
-// decides, their age and the failures before them, does not change while they wait. Should
-// a cache be so late that an overtaken one starts all the same, then both own a target Pod
-// and the guest's lease takes one move at a time.
+// The migrations of a guest are in one order, whoever asks, and whenever: what decides, their
+// age and the failures before them, does not change while they wait. Should a cache be so late
+// that an overtaken one starts all the same, then both own a target Pod and the guest's lease
+// takes one move at a time.
 func (s Snapshot) Older() *v1.VirtualMachineInstanceMigration {
 	var first *v1.VirtualMachineInstanceMigration
+	until, _ := s.Config.Backoff.Until(s.Others)
+	own := contender{acts: s.acting(), m: s.Migration, until: until}
 	for _, o := range s.Others {
-		if !o.IsFinal() && s.goesBefore(o) && (first == nil || created(o, first) < 0) {
+		its := contender{acts: started(o) || slices.Contains(s.Targets, o.UID), m: o, until: until}
+		if !o.IsFinal() && its.before(own) && (first == nil || created(o, first) < 0) {
 			first = o
 		}
 	}
 	return first
 }
 
-// goesBefore reports whether the other migration goes first.
-func (s Snapshot) goesBefore(o *v1.VirtualMachineInstanceMigration) bool {
-	acts := started(o) || slices.Contains(s.Targets, o.UID)
-	switch {
-	case acts != s.acting():
-		return acts
-	case !acts && s.overtakes(s.Migration, o):
-		return false
-	case !acts && s.overtakes(o, s.Migration):
-		return true
-	}
-	return created(o, s.Migration) < 0
+// contender is all that decides when it is a migration's turn.
+type contender struct {
+	acts bool
+	m    *v1.VirtualMachineInstanceMigration
+	// until is when the back-off of the guest ends.
+	until time.Time
 }
 
-// overtakes reports whether a younger migration does not wait for an older one.
-func (s Snapshot) overtakes(young, old *v1.VirtualMachineInstanceMigration) bool {
-	if automatic(young) || !backsOff(old) || created(young, old) < 0 {
-		return false
+func (t contender) before(o contender) bool {
+	if t.acts != o.acts {
+		return t.acts
 	}
-	until, _ := s.Config.Backoff.Until(s.Others)
-	return young.CreationTimestamp.Time.Before(until)
+	return cmp.Or(t.from().Compare(o.from()), created(t.m, o.m)) < 0
+}
+
+// from is since when it can be the migration's turn.
+func (t contender) from() time.Time {
+	at := t.m.CreationTimestamp.Time
+	if !t.acts && backsOff(t.m) && at.Before(t.until) {
+		return t.until
+	}
+	return at
 }
 
 // acting reports whether the migration has begun to do something.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// TestItIsOneMigrationsTurn asks, for many sets of migrations of a guest, each of them.
+func TestItIsOneMigrationsTurn(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	made := func(name string, at time.Duration, phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigration {
+		return &v1.VirtualMachineInstanceMigration{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(start.Add(at))},
+			Status:     v1.VirtualMachineInstanceMigrationStatus{Phase: phase},
+		}
+	}
+	evacuates := func(m *v1.VirtualMachineInstanceMigration) {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1.EvacuationMigrationAnnotation, sourceNode)
+	}
+	phases := []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationPending, v1.MigrationPending, v1.MigrationScheduling}
+	for range 5000 {
+		var finished, waiting []*v1.VirtualMachineInstanceMigration
+		for i := range rng.IntN(3) {
+			m := made(fmt.Sprint("failed-", i), time.Duration(i)*time.Second, v1.MigrationFailed)
+			evacuates(m)
+			finished = append(finished, m)
+		}
+		for i := range 1 + rng.IntN(5) {
+			m := made(fmt.Sprint("m-", i), time.Duration(rng.IntN(60))*time.Second, phases[rng.IntN(len(phases))])
+			if rng.IntN(3) > 0 {
+				evacuates(m)
+			}
+			if rng.IntN(3) == 0 {
+				metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1.FuncTestForceIgnoreMigrationBackoffAnnotation, "")
+			}
+			waiting = append(waiting, m)
+		}
+		var turns []string
+		for i, m := range waiting {
+			others := append(slices.Clone(finished), slices.Delete(slices.Clone(waiting), i, i+1)...)
+			rng.Shuffle(len(others), func(x, y int) { others[x], others[y] = others[y], others[x] })
+			if s := (Snapshot{Migration: m, Others: others, Config: Config{}.WithDefaults()}); s.Older() == nil {
+				turns = append(turns, m.Name)
+			}
+		}
+		if len(turns) != 1 {
+			for _, m := range append(finished, waiting...) {
+				t.Logf("%s %q at %s, %v", m.Name, m.Status.Phase, m.CreationTimestamp.Sub(start), m.Annotations)
+			}
+			t.Fatalf("it is the turn of %v, want one", turns)
+		}
+	}
+}
