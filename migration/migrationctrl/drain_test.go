@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
@@ -35,6 +36,8 @@ type fields struct{}
 func (fields) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
 	return nil
 }
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // land is what a drain is planned for: three nodes and what a test adds.
 type land struct {
@@ -86,7 +89,7 @@ func (l *land) observer(t *testing.T) *migrationctrl.Reconciler {
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(l.objects...).Build()
 	r := &migrationctrl.Reconciler{
 		Client: c, APIReader: c, LauncherImage: image,
-		Clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		Clock: clocktesting.NewFakePassiveClock(start),
 	}
 	l.configure(r)
 	if err := r.Observe(t.Context(), fields{}); err != nil {
@@ -153,6 +156,60 @@ func TestADrainPlanLeavesOutWhomItCannotSee(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(told{})); diff != "" {
 		t.Errorf("stays (-want +got):\n%s", diff)
+	}
+}
+
+// What is in the way of a live migration is in the way of a planned one.
+var inTheWay = map[string]struct {
+	arrange func(*testing.T, *land)
+	// want is of the guest; without a reason it leaves.
+	want told
+}{
+	"a Pod that failures have left behind": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", func(g *migrationsim.Guest) {
+				stray := g.Pod.DeepCopy()
+				stray.Name, stray.UID, stray.Spec.NodeName = "stray", "stray", "b"
+				l.objects = append(l.objects, stray)
+			})
+		},
+		want: told{migration.ReasonActivePods, "of the guest's Pods only one may be alive before it is migrated: guest, stray"},
+	},
+	"a Pod that has ended": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", func(g *migrationsim.Guest) {
+				ended := g.Pod.DeepCopy()
+				ended.Name, ended.UID, ended.Spec.NodeName, ended.Status.Phase = "ended", "ended", "b", corev1.PodFailed
+				l.objects = append(l.objects, ended)
+			})
+		},
+	},
+	"a Pod on its way out": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", func(g *migrationsim.Guest) {
+				going, soon := g.Pod.DeepCopy(), metav1.NewTime(start.Add(30*time.Second))
+				going.Name, going.UID, going.Spec.NodeName = "going", "going", "b"
+				going.DeletionTimestamp, going.Finalizers = &soon, []string{"test.virtloom.dev/kept"}
+				l.objects = append(l.objects, going)
+			})
+		},
+	},
+}
+
+func TestADrainPlanSeesWhatIsInTheWay(t *testing.T) {
+	for name, tc := range inTheWay {
+		t.Run(name, func(t *testing.T) {
+			l := newLand("a", "b", "c")
+			tc.arrange(t, l)
+			p := l.plan(t)
+			got := stays(p)["guest"]
+			if got.reason != tc.want.reason || !strings.Contains(got.message, tc.want.message) {
+				t.Errorf("stays for %q: %s; want %+v", got.reason, got.message, tc.want)
+			}
+			if leaves := len(p.Moves) == 1; leaves != (tc.want == told{}) {
+				t.Errorf("leaves: %+v", p.Moves)
+			}
+		})
 	}
 }
 

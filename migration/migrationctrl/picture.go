@@ -77,8 +77,11 @@ func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*
 		if err != nil {
 			return nil, err
 		}
-		if c.put(sim, migrationsim.Guest{VMI: vmi, Pod: pod, Claims: claims, Dirty: a.Dirty}) {
-			taken[pod.UID] = true
+		others := c.others(vmi, pod)
+		if c.put(sim, migrationsim.Guest{VMI: vmi, Pod: pod, Others: others, Claims: claims, Dirty: a.Dirty}) {
+			for _, p := range append(others, pod) {
+				taken[p.UID] = true
+			}
 		}
 	}
 	if err := c.resume(sim, taken); err != nil {
@@ -114,6 +117,25 @@ func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error 
 		}
 	}
 	return nil
+}
+
+// others are the guest's Pods that live beside the one it runs in, without those that come with
+// their migrations.
+func (c *picture) others(vmi *v1.VirtualMachineInstance, runs *corev1.Pod) []*corev1.Pod {
+	targets := map[string]bool{}
+	for i := range c.migrations.Items {
+		if m := &c.migrations.Items[i]; !m.IsFinal() && m.Namespace == vmi.Namespace && m.Spec.VMIName == vmi.Name {
+			targets[string(m.UID)] = true
+		}
+	}
+	var out []*corev1.Pod
+	for _, p := range c.byGuest[vmi.UID] {
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if p != runs && !ended && !targets[p.Labels[v1.MigrationJobLabel]] {
+			out = append(out, p.DeepCopy())
+		}
+	}
+	return out
 }
 
 // claims are those that keep the guest's state.

@@ -102,6 +102,7 @@ func (s *Sim) snapshot(j *job) migration.Snapshot {
 	snap := migration.Snapshot{
 		Migration: j.m, VMI: g.VMI, Config: s.o.Config, Now: s.clock.now,
 		TargetPod: migration.TargetPod(g.pods, j.m.UID), Targets: migration.TargetOwners(g.pods, j.m.UID), Claims: g.claims,
+		Launchers: g.pods,
 	}
 	snap.Attachments = migration.Attachments(g.pods, snap.TargetPod)
 	if len(g.jobs) > 1 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -137,5 +138,34 @@ func TestAGuestThatHasLeftIsNotEvacuated(t *testing.T) {
 	}
 	if m := all[1]; m.Phase != v1.MigrationFailed || m.Reason != migration.ReasonAborted || !m.Begun.IsZero() {
 		t.Errorf("the evacuation: %s: %s: %s, begun %s", m.Phase, m.Reason, m.Message, m.Begun)
+	}
+}
+
+// A Pod that failures have left behind holds the guest's migrations back, one that is about to go
+// does so no longer than it is there.
+func TestAStrayPodIsInTheWay(t *testing.T) {
+	for name, going := range map[string]bool{"that stays": false, "that goes": true} {
+		t.Run(name, func(t *testing.T) {
+			s := small(migrationsim.Options{})
+			g := migrationsim.NewGuest(key("guest"), "a", "1", "1Gi")
+			stray := g.Pod.DeepCopy()
+			stray.Name, stray.UID, stray.Spec.NodeName = "stray", "stray", "b"
+			g.Others = []*corev1.Pod{stray}
+			if going {
+				soon := metav1.NewTime(s.Now().Add(time.Minute))
+				stray.DeletionTimestamp = &soon
+			}
+			add(t, s, g)
+			if _, err := s.Migrate(key("guest")); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RunAll(s.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			m := s.Result().Migrations[0]
+			if going != (m.Phase == v1.MigrationSucceeded) || !going && m.Reason != migration.ReasonWaitingForPod {
+				t.Errorf("%s: %s: %s", m.Phase, m.Reason, m.Message)
+			}
+		})
 	}
 }

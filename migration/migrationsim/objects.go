@@ -18,6 +18,8 @@ type Guest struct {
 	VMI *v1.VirtualMachineInstance
 	// Pod is the Pod it runs in.
 	Pod *corev1.Pod
+	// Others are its other Pods, as failures leave them behind. Those on their way out go.
+	Others []*corev1.Pod
 	// Claims are those that keep its state.
 	Claims []*corev1.PersistentVolumeClaim
 	// Dirty is how many bytes of memory it writes a second.

@@ -163,18 +163,21 @@ func (s *Sim) deletePod(g *guest, name string) {
 	}
 	p, now := g.pods[i], s.clock.stamp()
 	p.DeletionTimestamp = &now
-	s.after(s.o.Latency.PodStop, func() {
-		g.pods = slices.DeleteFunc(g.pods, func(o *corev1.Pod) bool { return o == p })
-		for _, beside := range migration.Attachments(g.pods, p) {
-			s.deletePod(g, beside.Name)
-		}
-		if p.Spec.NodeName != "" {
-			s.usage.Remove(p.Spec.NodeName, p)
-		}
-		s.changed(g)
-		s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
-		s.retryPods()
-	})
+	s.after(s.o.Latency.PodStop, func() { s.gone(g, p) })
+}
+
+// gone takes away a Pod of the guest that has stopped.
+func (s *Sim) gone(g *guest, p *corev1.Pod) {
+	g.pods = slices.DeleteFunc(g.pods, func(o *corev1.Pod) bool { return o == p })
+	for _, beside := range migration.Attachments(g.pods, p) {
+		s.deletePod(g, beside.Name)
+	}
+	if p.Spec.NodeName != "" {
+		s.usage.Remove(p.Spec.NodeName, p)
+	}
+	s.changed(g)
+	s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
+	s.retryPods()
 }
 
 // Cordon keeps new Pods off a node, Uncordon ends that.

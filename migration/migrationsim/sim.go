@@ -144,6 +144,13 @@ func (s *Sim) AddGuest(g Guest) error {
 		added.pods = append(added.pods, g.Pod)
 		s.usage.Add(g.Pod.Spec.NodeName, g.Pod)
 	}
+	for _, p := range g.Others {
+		added.pods = append(added.pods, p)
+		s.usage.Add(p.Spec.NodeName, p)
+		if p.DeletionTimestamp != nil {
+			s.clock.at(p.DeletionTimestamp.Add(s.o.Latency.PodStop), func() { s.gone(added, p) })
+		}
+	}
 	at.guests[added] = true
 	s.guests[key] = added
 	s.order = append(s.order, added)
