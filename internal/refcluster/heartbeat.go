@@ -44,12 +44,21 @@ type Console struct {
 	// its last line break: a guest may move in the middle of a line.
 	first map[source]Tick
 	head  map[source]string
-	last  map[source]string
+	last  map[source]partial
 }
+
+// partial is a line that was not ended, and when it was seen first.
+type partial struct {
+	text string
+	at   time.Time
+}
+
+// lookLag is how much later than it was written a line may be seen.
+const lookLag = 500 * time.Millisecond
 
 // Follow reads a guest's console until ctx ends.
 func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
-	con := &Console{first: map[source]Tick{}, head: map[source]string{}, last: map[source]string{}}
+	con := &Console{first: map[source]Tick{}, head: map[source]string{}, last: map[source]partial{}}
 	for _, n := range c.Nodes {
 		go con.follow(ctx, n, uid)
 	}
@@ -82,15 +91,15 @@ type source struct {
 func (con *Console) read(ctx context.Context, f *os.File, path string, src source) {
 	defer func() { _ = f.Close() }()
 	r := bufio.NewReader(f)
-	for partial := ""; ; {
+	for begun := ""; ; {
 		text, err := r.ReadString('\n')
-		partial += text
+		begun += text
 		if err == nil {
-			con.line(src, strings.TrimSpace(partial))
-			partial = ""
+			con.line(src, strings.TrimSpace(begun))
+			begun = ""
 			continue
 		}
-		con.rest(src, partial)
+		con.rest(src, begun)
 		if !errors.Is(err, io.EOF) || text == "" && replaced(f, path) || !pause(ctx) {
 			return
 		}
@@ -130,11 +139,13 @@ func (con *Console) line(src source, text string) {
 	}
 }
 
-// rest notes the line a node has not ended yet.
-func (con *Console) rest(src source, partial string) {
+// rest notes the line a node has not ended yet, and when it came to that.
+func (con *Console) rest(src source, text string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
-	con.last[src] = partial
+	if con.last[src].text != text {
+		con.last[src] = partial{text, time.Now()}
+	}
 }
 
 // number returns the number of the heartbeat in a line, zero if there is none.
@@ -152,16 +163,24 @@ func number(text string) int {
 }
 
 // split returns the heartbeats whose lines began on one node and ended on
-// another.
+// another. A guest that moves often leaves several beginnings behind: an end belongs to
+// the latest before it.
 func (con *Console) split() []Tick {
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	var ticks []Tick
-	for from, begin := range con.last {
-		for to, t := range con.first {
-			if n := number(begin + con.head[to]); from != to && begin != "" && t.N == 0 && n > 0 {
-				ticks = append(ticks, Tick{N: n, Node: to.node, At: t.At})
+	for to, t := range con.first {
+		if t.N > 0 {
+			continue
+		}
+		var begin partial
+		for from, p := range con.last {
+			if from != to && p.text != "" && p.at.After(begin.at) && p.at.Before(t.At.Add(lookLag)) {
+				begin = p
 			}
+		}
+		if n := number(begin.text + con.head[to]); n > 0 {
+			ticks = append(ticks, Tick{N: n, Node: to.node, At: t.At})
 		}
 	}
 	return ticks
