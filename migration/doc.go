@@ -136,6 +136,8 @@
 //     that wait. KubeVirt applies it to both, but counts none that wait.
 //   - Who is updated, and evicted, next is not left to chance: what owners ask for, then those
 //     whose last attempt has not failed, then the eldest.
+//   - A guest that was updated, and whose Pod has another image than asked for all the same, is not
+//     updated again for the same image, configuration and spec ([UpdateAnnotation]).
 //   - An update is called off also if an earlier migration of the guest has reached its target.
 //   - The first guests are evicted for an update one interval after the start, not at once; one
 //     without a Pod, or whose strategy refuses, takes no place in a batch.

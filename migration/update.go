@@ -78,6 +78,7 @@ func UpdateWorkloads(w Workloads, now time.Time) Updates {
 		return out
 	}
 	u := &updating{Workloads: w, now: now, out: Updates{Known: true, Standings: make([]Standing, len(w.Guests))}}
+	u.target = sum(w.LauncherImage, text(w.KubeVirt.Spec.Configuration))
 	for i, g := range w.Guests {
 		u.out.Standings[i] = *u.judge(g, i)
 	}
@@ -110,6 +111,8 @@ type updating struct {
 	Workloads
 	now time.Time
 	out Updates
+	// target sums up what updates are to bring about, but for the guest's part.
+	target string
 	// movers and leavers are the guests that may be migrated, and evicted; waiting is how many
 	// migrations for updates have not started.
 	movers, leavers []candidate
@@ -162,6 +165,7 @@ func (u *updating) enlist(c candidate) *Standing {
 		if s := first(
 			func() *Standing { return c.cooling(u.Config, c.need.wished, u.now) },
 			func() *Standing { return c.hopeless(u.Fleet, u.now) },
+			func() *Standing { return u.vain(c) },
 		); s != nil {
 			return s
 		}
@@ -215,6 +219,7 @@ func (u *updating) updateOf(c candidate) *v1.VirtualMachineInstanceMigration {
 		p = v1.PriorityUserTriggered
 	}
 	m := c.automatic(u.Fleet, p, v1.WorkloadUpdateMigrationAnnotation, "")
+	m.Annotations[UpdateAnnotation] = u.intent(c.VMI)
 	if c.need.volumes {
 		name := c.VMI.Name
 		if len(name) > maxLabelValue {

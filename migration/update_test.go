@@ -290,7 +290,7 @@ var limitCases = map[string]struct {
 		guests: append(outdatedGuests(8), guestWith(old, named("z"), has("m", v1.MigrationPending, 0, forImage))), running: 3, creates: 1,
 	},
 	"own ones are not seen yet": {guests: slices.Concat(outdatedGuests(8), unseen(guestWith(old, named("x")), guestWith(old, named("y"), has("m", v1.MigrationPending, 0, forImage)))), running: 1, creates: 2},
-	"more run than may": {guests: outdatedGuests(3), running: 7},
+	"more run than may":         {guests: outdatedGuests(3), running: 7},
 }
 
 // unseen are guests whose last writes are not seen yet.

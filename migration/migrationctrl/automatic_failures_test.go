@@ -83,3 +83,26 @@ func TestAnErrorDropsNobodysTime(t *testing.T) {
 		t.Errorf("%d failures are remembered", n)
 	}
 }
+
+// TestUpdatesInVainAreToldOnce makes passes over an update that has not helped, and one that has not helped later.
+func TestUpdatesInVainAreToldOnce(t *testing.T) {
+	s := newScene(t, interceptor.Funcs{})
+	u := &Updater{automatic: s.automatic}
+	vain := func(uid types.UID) migration.Standing {
+		return migration.Standing{Guest: leaving("g", "n"), Reason: migration.ReasonUpdateInVain, Message: "in vain",
+			Migration: &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
+	}
+	other := migration.Standing{Guest: leaving("h", "n"), Reason: migration.ReasonCooldown}
+	for i, pass := range []struct {
+		all  []migration.Standing
+		want int
+	}{{[]migration.Standing{other}, 0}, {[]migration.Standing{vain("a"), other}, 1}, {[]migration.Standing{vain("a")}, 0}, {[]migration.Standing{vain("b")}, 1}} {
+		u.tellVain(pass.all)
+		if n := len(s.told.Events); n != pass.want {
+			t.Errorf("pass %d tells %d times, want %d", i, n, pass.want)
+		}
+		for len(s.told.Events) > 0 {
+			<-s.told.Events
+		}
+	}
+}

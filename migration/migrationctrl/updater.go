@@ -38,9 +38,11 @@ type Updater struct {
 
 	automatic
 	// batch is when guests were last evicted, or when this process began. refused is when a guest's
-	// eviction was refused, or has failed otherwise. Only the one worker looks at them.
+	// eviction was refused, or has failed otherwise. Only the one worker looks at these and the next.
 	batch   time.Time
 	refused map[types.UID]time.Time
+	// told has the migrations of which was told that they have not helped.
+	told map[types.UID]bool
 }
 
 // workloads is the one key.
@@ -83,6 +85,7 @@ func (u *Updater) Reconcile(ctx context.Context, _ reconcile.Request) (_ reconci
 	}
 	out := migration.UpdateWorkloads(in, u.r.Clock.Now())
 	span.SetAttributes(attribute.Int("guests", len(in.Guests)), attribute.Int("outdated", out.Outdated))
+	u.tellVain(out.Standings)
 	err = errors.Join(u.do(ctx, workloads, out.Standings), u.evictAll(ctx, out.Standings), u.count(ctx, in.KubeVirt, out))
 	return u.conclude(ctx, workloads, out.Standings, err)
 }
@@ -157,11 +160,28 @@ func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out migration.Upda
 	return nil
 }
 
-// Event reasons of evictions, as KubeVirt names them.
+// Event reasons: of evictions, as KubeVirt names them, and of updates that have not helped.
 const (
 	eventEvicted     = "SuccessfulEvict"
 	eventEvictFailed = "FailedEvict"
+	eventInVain      = "WorkloadUpdateInVain"
 )
+
+// tellVain tells once of each update that has not helped.
+func (u *Updater) tellVain(all []migration.Standing) {
+	told := map[types.UID]bool{}
+	for i := range all {
+		s := &all[i]
+		if s.Reason != migration.ReasonUpdateInVain {
+			continue
+		}
+		if !u.told[s.Migration.UID] {
+			u.tell(s.Guest, migration.Event{Warning: true, Reason: eventInVain, Message: s.Message})
+		}
+		told[s.Migration.UID] = true
+	}
+	u.told = told
+}
 
 // errRefused marks an eviction that was refused, as it may well be: it is tried again in its turn.
 var errRefused = errors.New("the eviction is refused")
