@@ -36,6 +36,8 @@ const readOnly = client.UnsafeDisableDeepCopy
 type automatic struct {
 	r    *Reconciler
 	gate *expectationsctrl.Gate
+	// nodes is what there is to know of the cluster.
+	nodes *fleet
 	// retries tells when a key is looked at again of which something has failed.
 	retries workqueue.TypedRateLimiter[types.NamespacedName]
 }
@@ -59,7 +61,7 @@ func newAutomatic(c expectationsctrl.Cluster, r *Reconciler, o expectations.Obse
 	gate, err := expectationsctrl.NewGate(c, expectationsctrl.Options{
 		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: o,
 	})
-	return automatic{r: r, gate: gate, retries: newRetries()}, err
+	return automatic{r: r, gate: gate, nodes: &fleet{}, retries: newRetries()}, err
 }
 
 // owner is the guest among what a key is about.
@@ -106,17 +108,12 @@ func (a automatic) guestsOf(ctx context.Context, all []v1.VirtualMachineInstance
 	return out, nil
 }
 
-// fleet sums up the cluster if one of the guests may be migrated; summing up costs something.
+// fleet sums up the cluster if one of the guests may be migrated.
 func (a automatic) fleet(ctx context.Context, kv *v1.KubeVirt, guests []migration.Guest) (string, error) {
 	for _, g := range guests {
-		if unfinished(g) {
-			continue
+		if !unfinished(g) && g.Unsettled == "" {
+			return a.nodes.get(ctx, a.r.Client, kv)
 		}
-		var nodes corev1.NodeList
-		if err := a.r.Client.List(ctx, &nodes, readOnly); err != nil {
-			return "", fmt.Errorf("migrationctrl: list Nodes: %w", err)
-		}
-		return migration.Fleet(nodes.Items, kv), nil
 	}
 	return "", nil
 }

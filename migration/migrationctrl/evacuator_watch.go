@@ -181,6 +181,7 @@ func (e *Evacuator) ofGuestNamed(ctx context.Context, namespace, name string) []
 // ofNodes enqueues a node that changes, and all nodes if what others can move to changes.
 func (e *Evacuator) ofNodes() handler.EventHandler {
 	all := func(ctx context.Context, o client.Object, q requestQueue) {
+		e.nodes.changed()
 		q.Add(nodeRequest(o.GetName()))
 		for _, req := range e.allNodes(ctx, o) {
 			q.Add(req)
@@ -189,6 +190,7 @@ func (e *Evacuator) ofNodes() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, ev event.CreateEvent, q requestQueue) {
 			if ev.IsInInitialList {
+				e.nodes.changed()
 				q.Add(nodeRequest(ev.Object.GetName()))
 				return
 			}

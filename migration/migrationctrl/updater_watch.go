@@ -72,8 +72,16 @@ func (u *Updater) watch(b *builder.Builder) *builder.Builder {
 		}), builder.WithPredicates(changed(aspectsOfGuest))).
 		Watches(&v1.VirtualMachineInstanceMigration{}, toWorkloads(nil), builder.WithPredicates(changed(aspectsOfMigration))).
 		Watches(&corev1.Pod{}, toWorkloads(ofGuest), builder.WithPredicates(changed(aspectsOfPod))).
-		Watches(&corev1.Node{}, toWorkloads(nil), builder.WithPredicates(changed(aspectsOfNode))).
+		Watches(&corev1.Node{}, u.ofNodes(), builder.WithPredicates(changed(aspectsOfNode))).
 		Watches(&v1.KubeVirt{}, toWorkloads(nil))
+}
+
+// ofNodes maps Nodes, all of which concern it, and notes that they have changed.
+func (u *Updater) ofNodes() handler.EventHandler {
+	return toWorkloads(func(client.Object) bool {
+		u.nodes.changed()
+		return true
+	})
 }
 
 // ofGuest reports whether the object is a guest's.
