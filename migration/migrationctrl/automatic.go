@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -176,6 +177,10 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migr
 	var errs []error
 	for _, m := range s.Cancel {
 		m = m.DeepCopy()
+		if err := a.stillSo(ctx, m, s.Guest); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		err := a.gate.For(owner(key, s.Guest)).Delete(ctx, m, client.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -187,6 +192,23 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migr
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// stillSo makes sure, before a migration is deleted that the nodes may have been told of, that the guest
+// is as it was decided about: its object may say by now that it moves.
+func (a automatic) stillSo(ctx context.Context, m *v1.VirtualMachineInstanceMigration, was *v1.VirtualMachineInstance) error {
+	switch m.Status.Phase {
+	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling:
+		return nil
+	}
+	live := &v1.VirtualMachineInstance{}
+	if err := a.r.APIReader.Get(ctx, client.ObjectKeyFromObject(was), live); err != nil {
+		return fmt.Errorf("migrationctrl: read VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
+	}
+	if live.UID != was.UID || !equality.Semantic.DeepEqual(aspectsOfGuest(live), aspectsOfGuest(was)) {
+		return apierrors.NewConflict(v1.Resource("virtualmachineinstances"), was.Name, errors.New("it has changed since it was decided about"))
+	}
+	return nil
 }
 
 func (a automatic) tell(vmi *v1.VirtualMachineInstance, e migration.Event) {

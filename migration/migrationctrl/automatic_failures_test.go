@@ -106,3 +106,44 @@ func TestUpdatesInVainAreToldOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsCalledOffByALateCache deletes migrations of a guest whose object, as it is, may say more than what was
+// decided by.
+func TestNothingIsCalledOffByALateCache(t *testing.T) {
+	moves := func(vmi *v1.VirtualMachineInstance) {
+		now := metav1.NewTime(start)
+		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", StartTimestamp: &now}
+	}
+	for name, tc := range map[string]struct {
+		phase v1.VirtualMachineInstanceMigrationPhase
+		edit  func(*v1.VirtualMachineInstance)
+		stays bool
+	}{
+		"waiting":              {v1.MigrationPending, moves, false},
+		"with the nodes":       {v1.MigrationTargetReady, nil, false},
+		"begun, unseen":        {v1.MigrationTargetReady, moves, true},
+		"handed over, unseen":  {v1.MigrationScheduled, moves, true},
+		"a guest made anew":    {v1.MigrationScheduled, func(vmi *v1.VirtualMachineInstance) { vmi.UID = "other" }, true},
+		"only a label is late": {v1.MigrationScheduled, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{"a": "b"} }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "m"}}
+			m.Status.Phase = tc.phase
+			seen, live := leaving("g", "a"), leaving("g", "a")
+			if tc.edit != nil {
+				tc.edit(live)
+			}
+			s := newScene(t, interceptor.Funcs{}, m, live)
+			if err := s.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
+				t.Fatal(err)
+			}
+			err := s.cancel(t.Context(), types.NamespacedName{Name: "a"}, &migration.Standing{Guest: seen, Verb: migration.Cancel, Cancel: []*v1.VirtualMachineInstanceMigration{m}})
+			if apierrors.IsConflict(err) != tc.stays || !tc.stays && err != nil {
+				t.Errorf("error %v", err)
+			}
+			if err := s.Get(t.Context(), client.ObjectKeyFromObject(m), m); (err == nil) != tc.stays {
+				t.Errorf("the migration is there: %v", err)
+			}
+		})
+	}
+}
