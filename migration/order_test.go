@@ -60,3 +60,17 @@ func TestItIsOneMigrationsTurn(t *testing.T) {
 		}
 	}
 }
+
+func TestAGuestWhoseNameIsNoLabelIsNotFound(t *testing.T) {
+	for _, name := range []string{"a_/b", "-a", "a b", "Ä"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.migration.Spec.VMIName, w.vmi = name, nil
+			s := w.snapshot()
+			s.Migration.Labels, s.Migration.Finalizers = nil, []string{v1.VirtualMachineInstanceMigrationFinalizer}
+			if plan := Decide(s, w.now); plan.Status.Phase != v1.MigrationFailed || Condition(plan.Status, ConditionFailed).Reason != string(ReasonGuestNotFound) {
+				t.Errorf("phase %q, actions %+v", plan.Status.Phase, plan.Actions)
+			}
+		})
+	}
+}

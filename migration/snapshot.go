@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
@@ -107,14 +108,14 @@ func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
 	return nil
 }
 
-// adopted reports whether the selector label, where a name fits into a label,
-// and the finalizer are in place.
+// adopted reports whether the selector label, where the name can be a label's value, and the
+// finalizer are in place.
 func (s Snapshot) adopted() bool {
 	m := s.Migration
 	if uid, noted := m.Annotations[GuestUID]; noted && m.Status.Phase == v1.MigrationPhaseUnset && s.VMI != nil && uid != string(s.VMI.UID) {
 		return false // it is a copy of another one
 	}
-	labelled := m.Labels[v1.MigrationSelectorLabel] == m.Spec.VMIName || len(m.Spec.VMIName) > maxLabelValue
+	labelled := m.Labels[v1.MigrationSelectorLabel] == m.Spec.VMIName || len(validation.IsValidLabelValue(m.Spec.VMIName)) > 0
 	return labelled && slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
 

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,8 +76,8 @@ var actions = map[migration.ActionKind]func(*Reconciler, context.Context, *gathe
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action) error {
 	next := g.Migration.DeepCopy()
 	controllerutil.AddFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
-	// A name that is too long for a label is found through the index alone.
-	if name := next.Spec.VMIName; len(name) <= maxLabelValue {
+	// A name that cannot be a label's value is found through the index alone.
+	if name := next.Spec.VMIName; len(validation.IsValidLabelValue(name)) == 0 {
 		metav1.SetMetaDataLabel(&next.ObjectMeta, v1.MigrationSelectorLabel, name)
 	}
 	if g.VMI != nil {
@@ -87,9 +88,6 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action)
 	}
 	return nil
 }
-
-// maxLabelValue is the longest legal label value.
-const maxLabelValue = 63
 
 // createTarget renders and creates the target Pod. Its name is derived from the
 // migration, so a repeated creation finds the Pod of the first.
