@@ -48,8 +48,8 @@ type Check struct {
 }
 
 // Evaluator is an ordered list of checks. The first block that nothing can lift
-// decides; otherwise the first temporary one. Order is policy: put the cause
-// before its consequences.
+// decides; otherwise the first temporary one, until the soonest time at which any of
+// them changes. Order is policy: put the cause before its consequences.
 type Evaluator []Check
 
 // Evaluate runs the checks in order, up to the first block that nothing lifts.
@@ -63,11 +63,20 @@ func (e Evaluator) Evaluate(s Snapshot) Finding {
 		if !f.Temporary {
 			return f
 		}
-		if !wait.Blocked {
-			wait = f
-		}
+		wait = wait.and(f, s.Now)
 	}
 	return wait
+}
+
+// and is the first of two temporary blocks, until the sooner of the times at which they change.
+func (f Finding) and(o Finding, now time.Time) Finding {
+	if !f.Blocked {
+		return o
+	}
+	if o.Until.After(now) && (!f.Until.After(now) || o.Until.Before(f.Until)) {
+		f.Until = o.Until
+	}
+	return f
 }
 
 // All runs all checks and returns what each has found, in order.

@@ -61,6 +61,42 @@ func TestItIsOneMigrationsTurn(t *testing.T) {
 	}
 }
 
+// TestEachWaitMayEndFirst has a wait that time does not end, and behind it others that it does.
+func TestEachWaitMayEndFirst(t *testing.T) {
+	until := func(r Reason, at time.Time) Check {
+		return Check{string(r), func(Snapshot) Finding { return Finding{Blocked: true, Temporary: true, Reason: r, Until: at} }}
+	}
+	never, past := time.Time{}, start.Add(-time.Minute)
+	soon, later := start.Add(time.Minute), start.Add(time.Hour)
+	for name, tc := range map[string]struct {
+		first, second, third, want time.Time
+	}{
+		"none":             {never, never, never, never},
+		"the first":        {soon, later, never, soon},
+		"the second":       {later, soon, never, soon},
+		"the last alone":   {never, never, later, later},
+		"one that is over": {past, later, past, later},
+	} {
+		for _, waits := range []bool{false, true} { // for another migration too
+			t.Run(fmt.Sprint(name, " ", waits), func(t *testing.T) {
+				w := newWorld(t)
+				w.pass()
+				w.config.Evaluator = Evaluator{until("A", tc.first), until("B", tc.second), until("C", tc.third)}
+				reason := Reason("A")
+				if waits {
+					older := w.migration.DeepCopy()
+					older.Name, older.UID, older.CreationTimestamp = "older", "older", metav1.NewTime(start.Add(-time.Hour))
+					w.others, reason = append(w.others, older), ReasonWaitingForMigration
+				}
+				w.now = start
+				if plan := Decide(w.snapshot(), w.now); plan.Reason != reason || !plan.Wake.Equal(tc.want) {
+					t.Errorf("reason %q, wake %s; want %q, %s", plan.Reason, plan.Wake, reason, tc.want)
+				}
+			})
+		}
+	}
+}
+
 func TestAGuestWhoseNameIsNoLabelIsNotFound(t *testing.T) {
 	for _, name := range []string{"a_/b", "-a", "a b", "Ä"} {
 		t.Run(name, func(t *testing.T) {

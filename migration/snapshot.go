@@ -210,10 +210,13 @@ func (c Config) evaluate(s Snapshot) Finding {
 		e = DefaultChecks()
 	}
 	turn, rest := order.Evaluate(s), e.Evaluate(s)
-	if turn.Blocked && (!rest.Blocked || rest.Temporary) {
+	switch {
+	case !turn.Blocked || rest.Blocked && !rest.Temporary:
+		return rest
+	case !turn.Temporary:
 		return turn
 	}
-	return rest
+	return turn.and(rest, s.Now)
 }
 
 // phaseSince returns when the migration entered its current phase; its creation
