@@ -18,7 +18,7 @@ func (s *Sim) react(g *guest) {
 		s.fail(err)
 		return
 	}
-	epoch, ms := lease.Epoch, g.VMI.Status.MigrationState
+	epoch := lease.Epoch
 	switch lease.State {
 	case handoff.Preparing:
 		if s.byName[lease.Target] == nil {
@@ -39,17 +39,22 @@ func (s *Sim) react(g *guest) {
 			}
 		})
 	case handoff.Moving:
-		if s.byName[lease.Holder] == nil {
-			return // nobody sends it
-		}
-		if g.transfer == nil {
-			s.begin(g, lease.Holder, lease.Target) // it was under way at the beginning
-		}
-		if ms != nil && ms.AbortRequested {
-			s.after(s.o.Latency.Begin, func() { s.revert(g, "the migration was aborted") })
-		}
+		s.moving(g, lease)
 	case handoff.Arrived:
 		s.after(s.o.Latency.TakeOver, func() { s.finalize(g) })
+	}
+}
+
+// moving lets the source send the guest, or break off as it was asked to.
+func (s *Sim) moving(g *guest, lease handoff.Lease) {
+	if s.byName[lease.Holder] == nil {
+		return // nobody sends it
+	}
+	if g.transfer == nil {
+		s.begin(g, lease.Holder, lease.Target) // it was under way at the beginning
+	}
+	if ms := g.VMI.Status.MigrationState; ms != nil && ms.AbortRequested {
+		s.after(s.o.Latency.Begin, func() { s.revert(g, "the migration was aborted") })
 	}
 }
 
