@@ -184,6 +184,19 @@ var inTheWay = map[string]struct {
 			})
 		},
 	},
+	"a quota that is used up": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", nil)
+			l.objects = append(l.objects, pods(2, 2))
+		},
+		want: told{migration.ReasonQuota, "the target Pod needs 1 of pods out of 2 in ResourceQuota pods"},
+	},
+	"a quota with room for one Pod": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", nil)
+			l.objects = append(l.objects, pods(1, 2))
+		},
+	},
 	"a Pod on its way out": {
 		arrange: func(t *testing.T, l *land) {
 			l.guest(t, "guest", func(g *migrationsim.Guest) {
@@ -194,6 +207,14 @@ var inTheWay = map[string]struct {
 			})
 		},
 	},
+}
+
+// pods is a quota of Pods.
+func pods(used, limit int64) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pods"}}
+	q.Status.Hard = corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(limit, resource.DecimalSI)}
+	q.Status.Used = corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(used, resource.DecimalSI)}
+	return q
 }
 
 func TestADrainPlanSeesWhatIsInTheWay(t *testing.T) {

@@ -28,6 +28,7 @@ type picture struct {
 	migrations v1.VirtualMachineInstanceMigrationList
 	policies   v1alpha1.MigrationPolicyList
 	namespaces corev1.NamespaceList
+	quotas     corev1.ResourceQuotaList
 	byGuest    map[types.UID][]*corev1.Pod
 	// left are guests that could not be put into the simulation, by why.
 	left []DrainStay
@@ -42,7 +43,7 @@ func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
 		return nil, fmt.Errorf("migrationctrl: %w", err)
 	}
 	c.config = r.config(c.kubeVirt)
-	for _, list := range []client.ObjectList{&c.nodes, &c.pods, &c.guests, &c.migrations, &c.policies, &c.namespaces} {
+	for _, list := range []client.ObjectList{&c.nodes, &c.pods, &c.guests, &c.migrations, &c.policies, &c.namespaces, &c.quotas} {
 		if err := r.Client.List(ctx, list); err != nil {
 			return nil, fmt.Errorf("migrationctrl: list all %T: %w", list, err)
 		}
@@ -64,7 +65,8 @@ func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*
 	}
 	sim := migrationsim.New(migrationsim.Options{
 		Start: r.Clock.Now(), Config: c.config, Queue: a.Queue, Policies: c.policies.Items, NamespaceLabels: labels,
-		Rate: a.Rate, Link: a.Link, EvictionStrategy: strategy(c.kubeVirt), Render: r.rendering(ctx, c),
+		Quotas: c.quotas.Items,
+		Rate:   a.Rate, Link: a.Link, EvictionStrategy: strategy(c.kubeVirt), Render: r.rendering(ctx, c),
 	})
 	for i := range c.nodes.Items {
 		sim.AddNode(c.nodes.Items[i].DeepCopy())

@@ -3,6 +3,7 @@
 package migrationsim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// retry is how soon a pass is repeated of which a write was refused.
-const retry = 15 * time.Second
+// again is how soon a pass is repeated of which a write was refused.
+const again = 15 * time.Second
 
 // wake plans a pass over the migration, unless one is planned.
 func (s *Sim) wake(j *job) {
@@ -66,9 +67,8 @@ func (s *Sim) pass(j *job) {
 		snap = s.snapshot(j)
 		snap.Slot, snap.Failures = slot, failures
 		plan = migration.Decide(snap, s.clock.now)
-		s.wake(j) // the writes are seen
-		if len(failures) > 0 {
-			s.clock.at(s.clock.now.Add(retry), func() { s.wake(j) })
+		if s.retry(j, failures); len(failures) == 0 {
+			s.wake(j) // the writes are seen
 		}
 	}
 	if changed := s.store(j, plan); changed || len(snap.Failures) > 0 {
@@ -77,6 +77,20 @@ func (s *Sim) pass(j *job) {
 		}
 	}
 	s.plan(j, plan)
+}
+
+// retry has a pass repeated of which a write has failed: soon, or when what it waits for may
+// have come.
+func (s *Sim) retry(j *job, failures map[migration.ActionKind]error) {
+	for _, err := range failures {
+		var node *migration.NoNodeError
+		var quota *migration.QuotaError
+		if errors.As(err, &node) || errors.As(err, &quota) {
+			s.turnedDown = append(s.turnedDown, j)
+			continue
+		}
+		s.clock.at(s.clock.now.Add(again), func() { s.wake(j) })
+	}
 }
 
 // plan plans a pass for when time alone lets the migration go on, or fail.

@@ -3,11 +3,13 @@
 package migrationsim_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -167,5 +169,30 @@ func TestAStrayPodIsInTheWay(t *testing.T) {
 				t.Errorf("%s: %s: %s", m.Phase, m.Reason, m.Message)
 			}
 		})
+	}
+}
+
+// A quota with room for one more Pod lets guests leave one after the other.
+func TestAQuotaIsSharedByTurns(t *testing.T) {
+	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cpus"}}
+	q.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("5")}
+	q.Status.Used = corev1.ResourceList{"requests.cpu": resource.MustParse("4")}
+	s := small(migrationsim.Options{Quotas: []corev1.ResourceQuota{q}})
+	for i := range 4 {
+		add(t, s, migrationsim.NewGuest(key(fmt.Sprint(i)), "a", "1", "1Gi"))
+	}
+	begin := s.Now()
+	if err := s.Drain("a"); err != nil {
+		t.Fatal(err)
+	}
+	r := settle(t, s)
+	if len(s.Guests("a")) > 0 || r.Peak.Pods != 1 {
+		t.Errorf("%v are left, up to %d target Pods at a time", s.Guests("a"), r.Peak.Pods)
+	}
+	if took := r.End.Sub(begin); took > 3*time.Minute {
+		t.Errorf("took %s: what a Pod gave back was not noticed", took)
+	}
+	if used := q.Status.Used["requests.cpu"]; used.Value() != 4 {
+		t.Errorf("the quota that was passed was changed: %s are used", used.String())
 	}
 }

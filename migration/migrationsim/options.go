@@ -26,6 +26,8 @@ type Options struct {
 	// Policies are the MigrationPolicies, NamespaceLabels what they select by.
 	Policies        []v1alpha1.MigrationPolicy
 	NamespaceLabels map[string]map[string]string
+	// Quotas are the ResourceQuotas. What is used of them follows the Pods that are made and deleted.
+	Quotas []corev1.ResourceQuota
 	// Rate is how many bytes a second a migration moves that no policy bounds more
 	// narrowly; default 1e9/8, of a network of 1 Gbit/s.
 	Rate float64

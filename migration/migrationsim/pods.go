@@ -29,11 +29,15 @@ func (s *Sim) createTarget(j *job) error {
 	if f := migration.Fit(p, j.guest.VMI.Status.NodeName, s.nodes); s.o.Config.AwaitNodes >= 0 && f.Static() {
 		return &migration.NoNodeError{Fitness: f}
 	}
+	if short := migration.CheckQuota(p, s.quotas[p.Namespace]); len(short) > 0 {
+		return &migration.QuotaError{Shortages: short}
+	}
 	migration.Avoid(p, s.admission.Full())
 	p.UID = types.UID("pod-" + p.Namespace + "/" + p.Name)
 	p.CreationTimestamp = s.clock.stamp()
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	j.guest.pods = append(j.guest.pods, p)
+	s.quotas.charge(p)
 	j.holding = true
 	s.ledger.hold(1)
 	s.schedule(&placing{guest: j.guest, pod: p, source: j.guest.VMI.Status.NodeName})
@@ -74,6 +78,7 @@ func (s *Sim) createAttachment(j *job, volumes []string) {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}})
 	}
 	g.pods = append(g.pods, p)
+	s.quotas.charge(p)
 	s.start(&placing{guest: g, pod: p})
 }
 

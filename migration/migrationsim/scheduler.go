@@ -145,13 +145,18 @@ func (s *Sim) load(name string) float64 {
 	return sum / 2
 }
 
-// retryPods lets the scheduler look at Pods again that no node took: something has
-// become free.
+// retryPods lets the scheduler look at Pods again that no node took, and the controller at
+// those it could not make: something has become free.
 func (s *Sim) retryPods() {
 	waiting := s.homeless
 	s.homeless = nil
 	for _, p := range waiting {
 		s.schedule(p)
+	}
+	refused := s.turnedDown
+	s.turnedDown = nil
+	for _, j := range refused {
+		s.wake(j)
 	}
 }
 
@@ -175,6 +180,7 @@ func (s *Sim) gone(g *guest, p *corev1.Pod) {
 	if p.Spec.NodeName != "" {
 		s.usage.Remove(p.Spec.NodeName, p)
 	}
+	s.quotas.refund(p)
 	s.changed(g)
 	s.reconsider(g, s.clock.now.Add(s.o.Latency.Watch))
 	s.retryPods()

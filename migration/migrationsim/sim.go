@@ -25,16 +25,19 @@ type Sim struct {
 	clock     clock
 	admission *migration.Admission
 	policies  migration.Policies
+	quotas    quotas
 
 	nodes  []*corev1.Node
 	byName map[string]*node
 	usage  migration.NodeUsage
 	// homeless are Pods that no node takes.
 	homeless []*placing
-	guests   map[types.NamespacedName]*guest
-	order    []*guest
-	jobs     map[types.NamespacedName]*job
-	all      []*job
+	// turnedDown are migrations for whose target Pod there was no node, or no quota left.
+	turnedDown []*job
+	guests     map[types.NamespacedName]*guest
+	order      []*guest
+	jobs       map[types.NamespacedName]*job
+	all        []*job
 
 	// leaving are guests about which an evacuation will decide again.
 	leaving  map[*guest]bool
@@ -90,6 +93,7 @@ func New(o Options) *Sim {
 		o: o, random: o.random(), clock: clock{now: o.Start},
 		admission: migration.NewAdmission(o.Config.Limits, o.Queue),
 		policies:  migration.NewPolicies(o.Policies),
+		quotas:    newQuotas(o.Quotas),
 		byName:    map[string]*node{}, usage: migration.NodeUsage{},
 		guests: map[types.NamespacedName]*guest{}, jobs: map[types.NamespacedName]*job{},
 		leaving: map[*guest]bool{}, ledger: newLedger(),
