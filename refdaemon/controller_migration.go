@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/migration"
@@ -100,6 +101,14 @@ func (o *migrations) config() migration.Config {
 	}
 }
 
+// aborter is who aborts backups; nil if nobody does.
+func (o *migrations) aborter(c *rest.Config) (migrationctrl.BackupAborter, error) {
+	if !o.abortBackups {
+		return nil, nil //nolint:nilnil // nobody is an answer
+	}
+	return migrationctrl.NewVirtAPI(c)
+}
+
 func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) error {
 	own, err := writes("migration")
 	if err != nil {
@@ -112,10 +121,8 @@ func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) 
 		Admission: migration.NewAdmission(config.WithDefaults().Limits, o.queue()),
 		Recorder:  mgr.GetEventRecorder("virtualmachine-migration-controller"),
 	}
-	if o.abortBackups {
-		if o.reconciler.Backups, err = migrationctrl.NewVirtAPI(mgr.GetConfig()); err != nil {
-			return err
-		}
+	if o.reconciler.Backups, err = o.aborter(mgr.GetConfig()); err != nil {
+		return err
 	}
 	return o.reconciler.SetupWithManager(ctx, mgr)
 }

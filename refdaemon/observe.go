@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -103,11 +104,11 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *migration
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.command, err)
 	}
-	settings := o.migrations.config()
-	r := &migrationctrl.Reconciler{
-		Client: cached, APIReader: live, LauncherImage: o.launcherImage, Config: settings,
-		Admission: migration.NewAdmission(settings.WithDefaults().Limits, o.queue()),
+	r, err := o.reconciler(config)
+	if err != nil {
+		return err
 	}
+	r.Client, r.APIReader = cached, live
 	if err := r.Observe(ctx, c); err != nil {
 		return err
 	}
@@ -123,6 +124,19 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *migration
 		err = failed.instead(err)
 	}
 	return errors.Join(err, <-ended)
+}
+
+// reconciler is the controller with the same settings, without clients.
+func (o *observer) reconciler(c *rest.Config) (*migrationctrl.Reconciler, error) {
+	backups, err := o.aborter(c)
+	if err != nil {
+		return nil, err
+	}
+	settings := o.migrations.config()
+	return &migrationctrl.Reconciler{
+		LauncherImage: o.launcherImage, Config: settings, Backups: backups,
+		Admission: migration.NewAdmission(settings.WithDefaults().Limits, o.queue()),
+	}, nil
 }
 
 // queue is how the flags tune the queue.

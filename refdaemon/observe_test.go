@@ -6,12 +6,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
+	"io"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,6 +56,32 @@ func TestObserversNameWrongArguments(t *testing.T) {
 		}
 		if out.Len() > 0 {
 			t.Errorf("%s: %q is no result", name, out.String())
+		}
+	}
+}
+
+func TestObserversKnowTheFlagsOfTheController(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args   []string
+		aborts bool
+		lent   int
+	}{
+		"none":                {nil, false, 0},
+		"backups are aborted": {[]string{"--migrations-abort-backups"}, true, 0},
+		"slots are not lent":  {[]string{"--migrations-lent", "-1"}, false, -1},
+	} {
+		o := &observer{command: "plan"}
+		fs := flag.NewFlagSet("plan", flag.ContinueOnError)
+		o.flags(fs)
+		if _, err := o.parse(fs, tt.args, io.Discard, ""); err != nil {
+			t.Fatal(err)
+		}
+		r, err := o.reconciler(&rest.Config{Host: "https://example.test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if aborts := r.Backups != nil; aborts != tt.aborts || r.Config.Limits.Lent != tt.lent {
+			t.Errorf("%s: backups are aborted: %t; %d slots are lent", name, aborts, r.Config.Limits.Lent)
 		}
 	}
 }

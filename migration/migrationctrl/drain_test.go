@@ -197,6 +197,16 @@ var inTheWay = map[string]struct {
 			l.objects = append(l.objects, pods(1, 2))
 		},
 	},
+	"a backup": {
+		arrange: func(t *testing.T, l *land) { l.guest(t, "guest", backup) },
+		want:    told{migration.ReasonBackup, `backup "nightly" of the guest is in progress`},
+	},
+	"a backup that may be aborted": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", backup)
+			l.configure = func(r *migrationctrl.Reconciler) { r.Backups = &migrationctrl.VirtAPI{} }
+		},
+	},
 	"a Pod on its way out": {
 		arrange: func(t *testing.T, l *land) {
 			l.guest(t, "guest", func(g *migrationsim.Guest) {
@@ -207,6 +217,13 @@ var inTheWay = map[string]struct {
 			})
 		},
 	},
+}
+
+// backup has a backup of the guest go on.
+func backup(g *migrationsim.Guest) {
+	g.VMI.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{
+		BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "nightly"},
+	}
 }
 
 // pods is a quota of Pods.
@@ -235,7 +252,10 @@ func TestADrainPlanSeesWhatIsInTheWay(t *testing.T) {
 }
 
 func TestAnObserverDoesNotWrite(t *testing.T) {
-	c := newLand("a").observer(t).Client
+	l := newLand("a")
+	l.configure = func(r *migrationctrl.Reconciler) { r.Backups = &migrationctrl.VirtAPI{} }
+	r := l.observer(t)
+	c := r.Client
 	node := migrationsim.NewNode("a", "1", "1Gi")
 	patch := client.MergeFrom(node.DeepCopy())
 	for name, err := range map[string]error{
@@ -243,6 +263,7 @@ func TestAnObserverDoesNotWrite(t *testing.T) {
 		"delete":             c.Delete(t.Context(), node),
 		"update":             c.Update(t.Context(), node),
 		"patch":              c.Patch(t.Context(), node, patch),
+		"abort a backup":     r.Backups.AbortBackup(t.Context(), &v1.VirtualMachineInstance{}, "nightly"),
 		"apply":              c.Apply(t.Context(), nil),
 		"delete all":         c.DeleteAllOf(t.Context(), node),
 		"update status":      c.Status().Update(t.Context(), node),

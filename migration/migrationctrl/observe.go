@@ -28,11 +28,19 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 		return err
 	}
 	r.Client = observing{r.Client}
+	if r.Backups != nil {
+		r.Backups = observing{} // that they would be aborted is part of what is told
+	}
 	return index(ctx, ix)
 }
 
 // observing is a client that does not write.
 type observing struct{ client.Client }
+
+// AbortBackup is part of BackupAborter.
+func (observing) AbortBackup(context.Context, *v1.VirtualMachineInstance, string) error {
+	return ErrReadOnly
+}
 
 // Create is part of client.Writer.
 func (observing) Create(context.Context, client.Object, ...client.CreateOption) error {

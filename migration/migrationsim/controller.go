@@ -54,7 +54,7 @@ func (j *job) done() bool {
 // pass is a pass of the controller: gather, reserve, decide, act, decide, store, settle.
 func (s *Sim) pass(j *job) {
 	j.due = false
-	if j.record.gone || s.err != nil {
+	if j.record.gone || j.unplayed || s.err != nil {
 		return
 	}
 	s.ledger.passes++
@@ -64,8 +64,11 @@ func (s *Sim) pass(j *job) {
 	if acts := len(plan.Actions); acts > 0 {
 		slot := snap.Slot
 		failures := s.act(j, plan)
+		if j.unplayed {
+			return
+		}
 		snap = s.snapshot(j)
-		snap.Slot, snap.Failures = slot, failures
+		snap.Slot, snap.Failures, snap.BackupAborted = slot, failures, len(failures) == 0 && slices.ContainsFunc(plan.Actions, aborts)
 		plan = migration.Decide(snap, s.clock.now)
 		if s.retry(j, failures); len(failures) == 0 {
 			s.wake(j) // the writes are seen
@@ -198,10 +201,37 @@ func (s *Sim) do(j *job, a migration.Action) error {
 		return s.change(g, a.Change)
 	case migration.Collect:
 		s.forget(s.jobs[types.NamespacedName{Namespace: j.m.Namespace, Name: a.Name}])
+	case migration.AbortBackup:
+		s.abortBackup(g)
 	default:
-		s.fail(fmt.Errorf("%s/%s: %w: %s", j.m.Namespace, j.m.Name, errUnknownAction, a.Kind))
+		err := fmt.Errorf("%w: %s", errUnknownAction, a.Kind)
+		s.giveUp(j, err)
+		return err
 	}
 	return nil
+}
+
+func aborts(a migration.Action) bool { return a.Kind == migration.AbortBackup }
+
+// abortBackup has the backup of the guest end.
+func (s *Sim) abortBackup(g *guest) {
+	s.after(s.o.Latency.Begin, func() {
+		if t := g.VMI.Status.ChangedBlockTracking; t != nil && t.BackupStatus != nil {
+			t.BackupStatus.Completed = true
+			s.changed(g)
+		}
+	})
+}
+
+// giveUp ends what is played of a migration: how it goes on is not known. It keeps what it
+// holds.
+func (s *Sim) giveUp(j *job, why error) {
+	j.unplayed = true
+	j.record.Reason, j.record.Message = migration.ReasonUnsupported, "the simulation ends here: "+why.Error()
+	if !j.m.IsFinal() {
+		s.ledger.ended()
+	}
+	delete(s.leaving, j.guest)
 }
 
 // change writes the guest.

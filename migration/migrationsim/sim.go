@@ -83,7 +83,9 @@ type job struct {
 	due     bool
 	next    time.Time
 	holding bool
-	record  Migration
+	// unplayed says that Decide asked for something that is not played.
+	unplayed bool
+	record   Migration
 }
 
 // New returns a cluster without nodes.
