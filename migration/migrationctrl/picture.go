@@ -164,6 +164,8 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	switch {
 	case !vmi.IsRunning():
 		stay.Reason, stay.Message = migration.ReasonNotRunning, fmt.Sprintf("the guest is in phase %q", vmi.Status.Phase)
+	case !c.known(vmi.Status.NodeName):
+		stay.Reason, stay.Message = migration.ReasonWaitingForGuest, fmt.Sprintf("the guest is on node %q, which does not exist", vmi.Status.NodeName)
 	case g.Pod == nil:
 		stay.Reason, stay.Message = migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"
 	case c.outOfSight(vmi) != "":
