@@ -355,7 +355,8 @@ func tooLong(t *testing.T, p *pair) {
 	vmi := longMove(t, p, func(*v1.VirtualMachineInstance) {})
 	p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, l handoff.Lease) error {
 		now := metav1.Now().Rfc3339Copy()
-		l.Deadline = &now
+		long := metav1.NewTime(now.Add(-24 * time.Hour)) // more than its options grant it
+		l.Deadline, vmi.Status.MigrationState.StartTimestamp = &now, &long
 		return handoff.Put(vmi, l)
 	})
 	p.staysOn(t, vmi, "its deadline")
