@@ -4,6 +4,7 @@ package migration
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -109,15 +110,16 @@ func experiment(o, p *v1.ExperimentalMigrationOptions) {
 
 // Budget bounds phase Running: twice the completion timeout for the guest's
 // memory and the claims that are copied with it, as the launcher may double it once
-// before it gives up, then the progress timeout and five minutes for the ends. Zero
-// means no bound, which a completion timeout of zero asks for.
+// before it gives up, or as often as a stall detector is told to extend it; then the progress
+// timeout and five minutes for the ends. Zero means no bound, which a completion timeout of
+// zero asks for.
 func (r Resolution) Budget(vmi *v1.VirtualMachineInstance) time.Duration {
 	if r.Options == nil || r.Options.CompletionTimeoutPerGiB == nil || *r.Options.CompletionTimeoutPerGiB <= 0 {
 		return 0
 	}
 	// KubeVirt's own budget counts decimal gigabytes, rounded up.
-	size := math.Max(1, math.Ceil(float64(memory(vmi)+copied(vmi))/1e9))
-	seconds := 2 * float64(*r.Options.CompletionTimeoutPerGiB) * size
+	size := math.Max(1, math.Ceil((float64(memory(vmi))+copied(vmi))/1e9))
+	seconds := extension(r.Options) * float64(*r.Options.CompletionTimeoutPerGiB) * size
 	if p := r.Options.ProgressTimeout; p != nil {
 		seconds += float64(*p)
 	}
@@ -128,12 +130,30 @@ func (r Resolution) Budget(vmi *v1.VirtualMachineInstance) time.Duration {
 	return time.Duration(seconds*float64(time.Second)) + slack
 }
 
+// maxExtension is by how much a node extends the completion timeout at most, whatever it
+// is told.
+const maxExtension = 100
+
+// extension is by how much the completion timeout may be extended before a node gives up.
+func extension(o *v1.VMIMConfigurationOptions) float64 {
+	const launchers = 2
+	x := o.ExperimentalMigrationOptions
+	if x == nil || x.StallDetector == nil || x.StallDetector.CompletionTimeoutFactor == nil {
+		return launchers
+	}
+	n, err := strconv.ParseFloat(*x.StallDetector.CompletionTimeoutFactor, 64)
+	if err != nil || !(n > launchers) {
+		return launchers
+	}
+	return min(n, maxExtension)
+}
+
 // copied returns the bytes of the guest's claims that travel with it.
-func copied(vmi *v1.VirtualMachineInstance) int64 {
+func copied(vmi *v1.VirtualMachineInstance) float64 {
 	if vmi == nil {
 		return 0
 	}
-	var sum int64
+	var sum float64
 	for _, m := range vmi.Status.MigratedVolumes {
 		if m.SourcePVCInfo == nil {
 			continue
@@ -142,7 +162,7 @@ func copied(vmi *v1.VirtualMachineInstance) int64 {
 		if size.IsZero() {
 			size = m.SourcePVCInfo.Requests.Storage()
 		}
-		sum += size.Value()
+		sum += float64(size.Value())
 	}
 	return sum
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
@@ -260,8 +261,43 @@ func TestBudgetGrowsWithTheGuest(t *testing.T) {
 			t.Errorf("%s: budget %s, want %s", memory, got, want)
 		}
 	}
+	large := size("1Gi")
+	for range 2 { // more than an int64 holds
+		large.Status.MigratedVolumes = append(large.Status.MigratedVolumes, v1.StorageMigratedVolumeInfo{
+			SourcePVCInfo: &v1.PersistentVolumeClaimInfo{Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("7E")}},
+		})
+	}
+	if got := r.Budget(large); got != 0 && got < 1000*time.Hour {
+		t.Errorf("budget is %s for volumes of 14 EB", got)
+	}
 	*r.Options.CompletionTimeoutPerGiB = 0
 	if got := r.Budget(size("1Gi")); got != 0 {
 		t.Errorf("budget is %s without a completion timeout, want none", got)
+	}
+}
+
+func TestTheBudgetIsNoLessThanANodeGrants(t *testing.T) {
+	const base, ends = 150 * time.Second, 150*time.Second + 5*time.Minute
+	for name, tc := range map[string]struct {
+		factor *string
+		want   time.Duration
+	}{
+		"no stall detector of one's own": {nil, 2*base + ends},
+		"a smaller factor":               {ptr("1.5"), 2*base + ends}, // a node with no stall detector doubles
+		"a larger one":                   {ptr("10"), 10*base + ends},
+		"one beyond what a node takes":   {ptr("1e300"), 100*base + ends},
+		"no number":                      {ptr("NaN"), 2*base + ends},
+		"a word":                         {ptr("ten"), 2*base + ends},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Resolve(Match{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Options.ExperimentalMigrationOptions = &v1.ExperimentalMigrationOptions{StallDetector: &v1.StallDetectorOptions{CompletionTimeoutFactor: tc.factor}}
+			if got := r.Budget(&v1.VirtualMachineInstance{}); got != tc.want {
+				t.Errorf("budget is %s, want %s", got, tc.want)
+			}
+		})
 	}
 }
