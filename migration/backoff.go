@@ -3,6 +3,7 @@
 package migration
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -13,7 +14,7 @@ import (
 // Backoff delays the automatic migrations (evacuations and workload updates) of a guest
 // whose last ones have failed: First after one failure, doubled with each further one, no
 // longer than Max. Failures are counted in the finished migrations that are kept
-// ([Config.KeepFinished]), back to the last one that succeeded.
+// ([Config.KeepFinished]), from the one that ended last back to one that succeeded.
 type Backoff struct {
 	// First is the delay after the first failure. Zero means 20 s, negative none.
 	First time.Duration
@@ -33,7 +34,8 @@ func (b Backoff) withDefaults() Backoff {
 
 // Until returns before when no automatic migration of a guest may start that has these
 // migrations, and how many failures in a row that is for. Without any the time is zero.
-// Others count as being deleted or not finished yet: neither as failure nor as success.
+// A migration that is being deleted, or has not finished, counts neither as failure nor as
+// success, and nor does a user's that has failed.
 func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.Time, int) {
 	b = b.withDefaults()
 	ended := make([]*v1.VirtualMachineInstanceMigration, 0, len(migrations))
@@ -42,7 +44,10 @@ func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.T
 			ended = append(ended, m)
 		}
 	}
-	slices.SortFunc(ended, func(x, y *v1.VirtualMachineInstanceMigration) int { return created(y, x) })
+	// By their ends: one that waited while a user's passed it is older, and may fail after that.
+	slices.SortFunc(ended, func(x, y *v1.VirtualMachineInstanceMigration) int {
+		return cmp.Or(endedAt(y).Compare(endedAt(x)), created(y, x))
+	})
 	if i := slices.IndexFunc(ended, func(m *v1.VirtualMachineInstanceMigration) bool { return m.Status.Phase == v1.MigrationSucceeded }); i >= 0 {
 		ended = ended[:i]
 	}
@@ -51,13 +56,17 @@ func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.T
 	}
 	delay := min(b.First, b.Max)
 	for range ended[1:] {
-		delay = min(2*delay, b.Max)
+		if delay > b.Max/2 {
+			delay = b.Max
+			break
+		}
+		delay *= 2
 	}
-	return failedAt(ended[0]).Add(delay), len(ended)
+	return endedAt(ended[0]).Add(delay), len(ended)
 }
 
-// failedAt is when the migration failed, by its creation where that was not recorded.
-func failedAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSince(m, &m.Status) }
+// endedAt is when the migration ended, or its creation where that was not recorded.
+func endedAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSince(m, &m.Status) }
 
 // CheckBackoff holds an automatic migration back for a while when the last ones of the
 // guest have failed.
@@ -71,7 +80,7 @@ func CheckBackoff(s Snapshot) Finding {
 	}
 	f := later(ReasonBackoff,
 		fmt.Sprintf("the last automatic migrations of the guest have failed (%d in a row)", failures),
-		"the next one may start at "+until.UTC().Format(time.RFC3339)+"; a migration that a user asks for does not wait")
+		"the next one may start at "+clock(until)+"; a migration that a user asks for does not wait")
 	f.Until = until
 	return f
 }

@@ -4,7 +4,9 @@ package migration
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,9 +51,10 @@ func TestBackoff(t *testing.T) {
 		"S14/79 three failures":      {ends: "fff", want: 80 * time.Second},
 		"S14/79 four failures":       {ends: "ffff", want: 160 * time.Second},
 		"S14/79 five failures":       {ends: "fffff", want: 320 * time.Second},
-		"no longer than the cap":     {ends: "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff", want: 320 * time.Second},
+		"no longer than the cap":     {ends: strings.Repeat("f", 60), want: 320 * time.Second},
 		"a cap of one's own":         {ends: "fff", config: Backoff{Max: time.Minute}, want: time.Minute},
 		"a start of one's own":       {ends: "fff", config: Backoff{First: time.Second}, want: 4 * time.Second},
+		"a cap beyond all failures":  {ends: strings.Repeat("f", 70), config: Backoff{First: time.Nanosecond, Max: math.MaxInt64}, want: math.MaxInt64},
 		"turned off":                 {ends: "fff", config: Backoff{First: -1}},
 		"S14/80 success at last":     {ends: "fffs"},
 		"S14/80 success between":     {ends: "ffsf", want: 20 * time.Second},
@@ -73,6 +76,37 @@ func TestBackoff(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestWhatEndedLastCounts has an evacuation wait while a user's migration passes it.
+func TestWhatEndedLastCounts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		user v1.VirtualMachineInstanceMigrationPhase
+		// last says that the evacuation ends after the user's.
+		last bool
+		want time.Duration
+	}{
+		"a failure after the success":  {v1.MigrationSucceeded, true, 20 * time.Second},
+		"a success after the failure":  {v1.MigrationSucceeded, false, 0},
+		"a user's failure, either way": {v1.MigrationFailed, true, 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := past(v1.EvacuationMigrationAnnotation, "fm")
+			auto, user := ended[1], ended[0]
+			user.Status.Phase = tc.user
+			user.Status.PhaseTransitionTimestamps[0].Phase = tc.user
+			at, before := metav1.NewTime(start), metav1.NewTime(start.Add(-time.Second))
+			if !tc.last {
+				at, before = before, at
+			}
+			auto.Status.PhaseTransitionTimestamps[0].PhaseTransitionTimestamp = at
+			user.Status.PhaseTransitionTimestamps[0].PhaseTransitionTimestamp = before
+			until, failures := Backoff{}.Until(ended)
+			if tc.want == 0 && failures != 0 || tc.want > 0 && !until.Equal(start.Add(tc.want)) {
+				t.Errorf("until %s for %d failures, want %s", until.Sub(start), failures, tc.want)
+			}
+		})
 	}
 }
 
