@@ -26,29 +26,20 @@ func (l *ranked) first() *node {
 	return l.chunks[0][0]
 }
 
-// find returns the chunk and the place in it at which the node is, or would be.
+// find returns the chunk and the place in it at which the node is, or would be. There is
+// a chunk; it is empty only if it is the only one.
 func (l *ranked) find(n *node, less func(a, b *node) bool) (int, int) {
 	last := len(l.chunks) - 1
-	c := 0
-	if last > 0 {
-		c = sort.Search(last, func(i int) bool { return !less(l.chunks[i][len(l.chunks[i])-1], n) })
+	end := l.chunks[last]
+	switch {
+	case len(end) == 0 || less(end[len(end)-1], n):
+		return last, len(end)
+	case !less(l.chunks[0][0], n):
+		return 0, 0
 	}
+	c := sort.Search(last, func(i int) bool { return !less(l.chunks[i][len(l.chunks[i])-1], n) })
 	chunk := l.chunks[c]
-	lo, hi := 0, len(chunk)
-	if hi > 0 && less(chunk[hi-1], n) {
-		return c, hi
-	}
-	if hi > 0 && !less(chunk[0], n) {
-		return c, 0
-	}
-	for lo < hi {
-		if mid := int(uint(lo+hi) >> 1); less(chunk[mid], n) {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return c, lo
+	return c, sort.Search(len(chunk), func(i int) bool { return !less(chunk[i], n) })
 }
 
 func (l *ranked) insert(n *node, less func(a, b *node) bool) {
