@@ -4,7 +4,7 @@ package migration
 
 import (
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -232,13 +232,7 @@ func (w *twins) drain() {
 			}
 			return
 		}
-		k := slices.SortedFunc(func(yield func(types.NamespacedName) bool) {
-			for k := range w.a.claims {
-				if !yield(k) {
-					return
-				}
-			}
-		}, compareKeys)[w.pick(len(w.a.claims))]
+		k := slices.SortedFunc(maps.Keys(w.a.claims), compareKeys)[w.pick(len(w.a.claims))]
 		c := w.a.claims[k].claim
 		switch v := w.a.Explain(k, w.now); {
 		case v.Inbound:
@@ -268,14 +262,7 @@ func TestAdmissionIsAsDocumented(t *testing.T) {
 }
 
 func FuzzAdmission(f *testing.F) {
-	rng := rand.New(rand.NewPCG(4, 4))
-	for range 8 {
-		seed := make([]byte, 600)
-		for i := range seed {
-			seed[i] = byte(rng.IntN(256))
-		}
-		f.Add(seed)
-	}
+	plant(f, 4)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pick, more := fuzzed(data)
 		for w := newTwins(t, pick); more(); {

@@ -219,15 +219,20 @@ func inform(t *testing.T, seed uint64, run func()) {
 	failed = false
 }
 
-func FuzzQueue(f *testing.F) {
-	rng := rand.New(rand.NewPCG(3, 3))
+// plant adds seeds of random choices.
+func plant(f *testing.F, seed uint64) {
+	pick := chance(seed)
 	for range 8 {
-		seed := make([]byte, 600)
-		for i := range seed {
-			seed[i] = byte(rng.IntN(256))
+		choices := make([]byte, 600)
+		for i := range choices {
+			choices[i] = byte(pick(256))
 		}
-		f.Add(seed)
+		f.Add(choices)
 	}
+}
+
+func FuzzQueue(f *testing.F) {
+	plant(f, 3)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pick, more := fuzzed(data)
 		for p := newPair(t, pick); more(); {
