@@ -23,12 +23,7 @@ type Backoff struct {
 }
 
 func (b Backoff) withDefaults() Backoff {
-	if b.First == 0 {
-		b.First = 20 * time.Second
-	}
-	if b.Max == 0 {
-		b.Max = 320 * time.Second
-	}
+	b.First, b.Max = cmp.Or(b.First, 20*time.Second), cmp.Or(b.Max, 320*time.Second)
 	return b
 }
 

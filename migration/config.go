@@ -3,13 +3,15 @@
 package migration
 
 import (
+	"cmp"
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Limits bound how many migrations act at the same time. Zero in a field means
-// no migration may start under that limit.
+// Limits bound how many migrations act at the same time. To an [Admission] a zero is no default:
+// with one in Cluster or Outbound no migration may start, with one in Inbound none may be handed
+// over. The defaults are those of [Config.WithDefaults].
 type Limits struct {
 	// Cluster is KubeVirt's parallelMigrationsPerCluster; default 5.
 	Cluster int
@@ -107,15 +109,9 @@ func (c Config) WithDefaults() Config {
 	c.Limits = c.limits()
 	c.Timeouts = c.Timeouts.withDefaults()
 	c.Backoff = c.Backoff.withDefaults()
-	if c.KeepFinished == 0 {
-		c.KeepFinished = 5
-	}
-	if c.PodGrace == 0 {
-		c.PodGrace = 1
-	}
-	if c.Cooldown == 0 {
-		c.Cooldown = 5 * time.Minute
-	}
+	c.KeepFinished = cmp.Or(c.KeepFinished, 5)
+	c.PodGrace = cmp.Or(c.PodGrace, 1)
+	c.Cooldown = cmp.Or(c.Cooldown, 5*time.Minute)
 	if c.Evaluator == nil {
 		c.Evaluator = DefaultChecks()
 	}
@@ -126,15 +122,7 @@ func (c Config) WithDefaults() Config {
 // Only the KubeVirt object can set a limit to zero: there it is a pointer.
 func (c Config) limits() Limits {
 	l := c.Limits
-	if l.Cluster == 0 {
-		l.Cluster = 5
-	}
-	if l.Outbound == 0 {
-		l.Outbound = 2
-	}
-	if l.Inbound == 0 {
-		l.Inbound = 2
-	}
+	l.Cluster, l.Outbound, l.Inbound = cmp.Or(l.Cluster, 5), cmp.Or(l.Outbound, 2), cmp.Or(l.Inbound, 2)
 	if c.Cluster != nil {
 		if n := c.Cluster.ParallelMigrationsPerCluster; n != nil {
 			l.Cluster = int(*n)
@@ -143,29 +131,18 @@ func (c Config) limits() Limits {
 			l.Outbound = int(*n)
 		}
 	}
-	if l.Lent == 0 {
-		l.Lent = l.Cluster
-	}
+	l.Lent = cmp.Or(l.Lent, l.Cluster)
 	return l
 }
 
 func (t Timeouts) withDefaults() Timeouts {
-	for _, f := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&t.Pending, 24 * time.Hour},
-		{&t.Unschedulable, 300 * time.Second},
-		{&t.TargetPod, 900 * time.Second},
-		{&t.HandOff, 15 * time.Minute},
-		{&t.Prepare, 5 * time.Minute},
-		{&t.Begin, 5 * time.Minute},
-		{&t.Complete, 15 * time.Minute},
-		{&t.Synchronize, time.Hour},
-	} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
-	}
+	t.Pending = cmp.Or(t.Pending, 24*time.Hour)
+	t.Unschedulable = cmp.Or(t.Unschedulable, 300*time.Second)
+	t.TargetPod = cmp.Or(t.TargetPod, 900*time.Second)
+	t.HandOff = cmp.Or(t.HandOff, 15*time.Minute)
+	t.Prepare = cmp.Or(t.Prepare, 5*time.Minute)
+	t.Begin = cmp.Or(t.Begin, 5*time.Minute)
+	t.Complete = cmp.Or(t.Complete, 15*time.Minute)
+	t.Synchronize = cmp.Or(t.Synchronize, time.Hour)
 	return t
 }
