@@ -4,6 +4,7 @@ package migration
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -122,6 +123,17 @@ func TestBandwidthBudget(t *testing.T) {
 	if woken := a.SetLimits(Limits{Cluster: 9, Outbound: 9, Inbound: 9}, start); !slices.Equal(woken, []types.NamespacedName{key("a", "3-small")}) {
 		t.Errorf("woken are %v", woken)
 	}
+}
+
+func TestABudgetBeyondAllNetworksHolds(t *testing.T) {
+	a := NewAdmission(Limits{Cluster: 9, Outbound: 9, Inbound: 9, Bandwidth: math.MaxInt64}, QueueOptions{})
+	a.Restore([]Claim{acting("1", "n1", ""), acting("2", "n1", ""), claim("3", "n1"), claim("4", "n2")}, start)
+	mustStand(t, a, "3", Verdict{}) // those two take twice the budget
+	mustStand(t, a, "4", Verdict{Held: true})
+	a.Release(key("a", "1"), start)
+	mustStand(t, a, "3", Verdict{})
+	a.Release(key("a", "2"), start)
+	mustStand(t, a, "3", Verdict{Held: true})
 }
 
 func TestTurnsGoOnAfterARestart(t *testing.T) {

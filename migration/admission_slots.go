@@ -150,17 +150,24 @@ func (a *Admission) lockedLanes() {
 	a.sources = a.sources[:0]
 }
 
+// maxBudget is more than any network carries, so little that what a node's migrations take
+// of it can be added up.
+const maxBudget = 1 << 53
+
+// budget is what the migrations of a node share, in bytes per second; zero for no budget.
+func (l Limits) budget() int64 { return min(max(l.Bandwidth, 0), maxBudget) }
+
 // rate is what a migration of the bandwidth takes from a node's budget.
 func (l Limits) rate(bandwidth int64) int64 {
 	if bandwidth <= 0 {
-		return max(l.Bandwidth, 0)
+		return l.budget()
 	}
-	return min(bandwidth, max(l.Bandwidth, 0))
+	return min(bandwidth, l.budget())
 }
 
 // fits reports whether the rate fits into a node's budget. As no rate is more than
 // the budget, one alone always does.
-func (l Limits) fits(used, rate int64) bool { return l.Bandwidth <= 0 || used+rate <= l.Bandwidth }
+func (l Limits) fits(used, rate int64) bool { return l.Bandwidth <= 0 || used+rate <= l.budget() }
 
 func byKey(x, y *slot) int { return compareKeys(x.claim.Key, y.claim.Key) }
 

@@ -68,7 +68,7 @@ func (v Verdict) Text() string {
 			return fmt.Sprintf("no migration may enter a node: %s is %d", LimitInbound, l.Inbound)
 		}
 		parts := []string{fmt.Sprintf("at most %d migrations entering node %s (%s)", l.Inbound, v.TargetNode, LimitInbound)}
-		return "waits for its turn: " + strings.Join(append(parts, l.budget("entering", v.TargetNode)...), ", ")
+		return "waits for its turn: " + strings.Join(append(parts, l.budgetText("entering", v.TargetNode)...), ", ")
 	}
 	switch {
 	case l.Cluster <= 0:
@@ -80,11 +80,11 @@ func (v Verdict) Text() string {
 		fmt.Sprintf("at most %d migrations in the cluster (%s)", l.Cluster, LimitCluster),
 		fmt.Sprintf("%d leaving node %s (%s)", l.Outbound, v.SourceNode, LimitOutbound),
 	}
-	return "waits for its turn: " + strings.Join(append(parts, l.budget("leaving", v.SourceNode)...), ", ")
+	return "waits for its turn: " + strings.Join(append(parts, l.budgetText("leaving", v.SourceNode)...), ", ")
 }
 
-// budget tells the bandwidth budget, if there is one.
-func (l Limits) budget(direction, node string) []string {
+// budgetText tells the bandwidth budget, if there is one.
+func (l Limits) budgetText(direction, node string) []string {
 	if l.Bandwidth <= 0 {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (a *Admission) lockedInbound(s *slot) []Blocker {
 	case len(u.in) >= a.limits.Inbound:
 		b.Limit, b.Used, b.Max = LimitInbound, len(u.in), a.limits.Inbound
 	case !a.limits.fits(u.inRate, s.rate):
-		b.Limit, b.Used, b.Max = LimitBandwidth, int(u.inRate), int(a.limits.Bandwidth)
+		b.Limit, b.Used, b.Max = LimitBandwidth, int(u.inRate), int(a.limits.budget())
 	default:
 		return nil
 	}
@@ -155,7 +155,7 @@ func (a *Admission) lockedOutbound(s *slot) []Blocker {
 	case out >= l.Outbound:
 		list = append(list, Blocker{Limit: LimitOutbound, Node: from, Used: out, Max: l.Outbound, Holders: leaving()})
 	case held || !l.fits(rate, l.rate(s.claim.Bandwidth)):
-		list = append(list, Blocker{Limit: LimitBandwidth, Node: from, Used: int(rate), Max: int(l.Bandwidth), Holders: leaving()})
+		list = append(list, Blocker{Limit: LimitBandwidth, Node: from, Used: int(rate), Max: int(l.budget()), Holders: leaving()})
 	}
 	if cluster >= l.Cluster {
 		others := slices.DeleteFunc(slices.Clone(a.wanting), func(w *slot) bool { return w == s })
