@@ -149,8 +149,8 @@ func NewAdmission(l Limits, o QueueOptions) *Admission {
 // Restore takes in all claims of a fresh start at once, before any of them is
 // admitted, so that those who act keep their slots and the others stand in the
 // right order whoever is reconciled first. Namespaces are charged for those of
-// theirs that act, so that turns go on where they were. It returns the migrations
-// admitted.
+// theirs that act, so that turns go on where they were. It returns the keys of the
+// migrations that may proceed.
 func (a *Admission) Restore(claims []Claim, now time.Time) []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()

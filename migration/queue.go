@@ -49,16 +49,18 @@ type QueueOptions struct {
 	AgeAfter time.Duration
 	// Weights are the shares of namespaces among items of one level. A namespace
 	// that is absent, or has no positive weight, has 1; weights beyond 1/1000 and
-	// 1000 count as those.
+	// 1000 count as those. They are kept to at least three digits.
 	Weights map[string]float64
 	// Unfair turns fairness between namespaces off: among items of one level,
 	// age alone decides, or Order.
 	Unfair bool
-	// Order replaces age within a namespace, say by the size of the guest. It is
-	// negative if a goes before b, positive if after, and leaves it to age and
-	// name if zero. It must be a pure function of the two items. Ageing still
-	// raises levels, but it is up to Order whether an item that newer ones pass
-	// for ever is served: the bound of [Queue] counts those that stand before it.
+	// Order replaces age within a namespace, say by the size of the guest, and
+	// between namespaces whose turn it is equally. It is negative if a goes before
+	// b, positive if after, and leaves it to age and name if zero. It must be a pure
+	// function of the two items, and as consistent as one to sort by; it is called
+	// under the queue's lock. Ageing still raises levels, but it is up to Order
+	// whether an item that newer ones pass for ever is served: the bound of [Queue]
+	// counts those that stand before it.
 	Order func(a, b Item) int
 	// Clock is the clock of a [Queue]. Defaults to the real one. [Admission] is
 	// told the time.
@@ -94,12 +96,13 @@ var ErrClosed = errors.New("migration: the queue is closed")
 //
 // Turns are start-time fair queuing. A namespace has an account per level. An
 // item taken costs one over the weight, and the namespace with the lowest account
-// is next; of equal ones, that with the older item. The virtual time of the level
-// is the account with which the last item was taken. A namespace that comes to a
-// level starts at the virtual time, or at its old account if that is higher, and
-// one whose account has fallen behind because its lanes were blocked is charged
-// from the virtual time on. So absence earns nothing, and being blocked no more
-// than one turn. When a level is empty, all accounts are even again.
+// is next; of equal ones, that whose item is older, or first by the caller's order.
+// The virtual time of the level is the account with which the last item was taken.
+// A namespace that comes to a level starts at the virtual time, or at its old
+// account if that is higher, and one whose account has fallen behind because its
+// lanes were blocked is charged from the virtual time on. So absence earns nothing,
+// and being blocked no more than one turn. When a level is empty, all accounts are
+// even again.
 //
 // # Bound on waiting
 //
@@ -112,13 +115,14 @@ var ErrClosed = errors.New("migration: the queue is closed")
 // namespace, of weight w, and the sum is over the other namespaces m, of weight
 // wₘ, that have items in the highest level meanwhile. With equal weights, and
 // nothing older in the namespace, that is two per other namespace, however many
-// wait in those and whatever their priority.
+// wait in those and whatever their priority. Weights count as they are kept.
 //
 // # Cost
 //
-// Adding, removing and getting an item takes O(log n) time, and no allocation
+// Adding, removing and getting an item takes O(log n) comparisons, and no allocation
 // once there were as many items before; blocking a lane O(m · log n) for m
-// namespaces in it; a position O(m + log n) for m namespaces in the level.
+// namespaces in it; a position O(m + n/256) steps for m namespaces in the level, as lists are
+// counted in parts.
 type Queue struct {
 	clock utilclock.PassiveClock
 	// ready holds a token while there may be something to get; who takes the
