@@ -66,16 +66,25 @@ func freed(e *Explanation) string {
 	}
 	var parts []string
 	for _, b := range e.Blockers {
-		which := "migrations"
-		switch b.Limit {
-		case LimitOutbound:
-			which += " leaving node " + b.Node
-		case LimitInbound:
-			which += " entering node " + b.Node
-		case LimitCluster:
-			which += " of the cluster"
-		}
-		parts = append(parts, fmt.Sprintf("fewer than %d %s hold slots (one ends, or %s is raised)", b.Max, which, b.Limit))
+		parts = append(parts, b.lifted())
 	}
 	return strings.Join(parts, ", and ")
+}
+
+// lifted says what takes the limit out of the way.
+func (o Obstacle) lifted() string {
+	which := "migrations"
+	switch {
+	case o.Max <= 0:
+		return string(o.Limit) + " is raised"
+	case o.Limit == LimitBandwidth:
+		return fmt.Sprintf("migrations take less of the bandwidth of node %s (one ends, or %s is raised)", o.Node, o.Limit)
+	case o.Limit == LimitOutbound:
+		which += " leaving node " + o.Node
+	case o.Limit == LimitInbound:
+		which += " entering node " + o.Node
+	case o.Limit == LimitCluster:
+		which += " of the cluster"
+	}
+	return fmt.Sprintf("fewer than %d %s hold slots (one ends, or %s is raised)", o.Max, which, o.Limit)
 }
