@@ -4,6 +4,7 @@ package migration
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
@@ -118,7 +119,7 @@ func newLine(o QueueOptions) *line {
 	if o.AgeAfter == 0 {
 		o.AgeAfter = 10 * time.Minute
 	}
-	o.AgeAfter = min(o.AgeAfter, longest)
+	o.AgeAfter, o.Weights = min(o.AgeAfter, longest), maps.Clone(o.Weights)
 	l := &line{opts: o, lanes: map[string]*lane{}}
 	l.less = l.before
 	l.rising = heap[*node]{

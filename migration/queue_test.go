@@ -131,7 +131,9 @@ func TestPriorityChangesInPlace(t *testing.T) {
 }
 
 func TestNamespacesShareByWeight(t *testing.T) {
-	q := newQueue(QueueOptions{Weights: map[string]float64{"heavy": 3}})
+	weights := map[string]float64{"heavy": 3}
+	q := newQueue(QueueOptions{Weights: weights})
+	weights["light"] = 100 // the map is the caller's
 	for i := range 40 {
 		for _, ns := range []string{"heavy", "light"} {
 			q.Add(Item{Key: key(ns, fmt.Sprintf("m%02d", i)), Since: start})
