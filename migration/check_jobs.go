@@ -59,7 +59,7 @@ func CheckUtilityVolumes(s Snapshot) Finding {
 	}
 	limit := s.Config.utilityVolumesTimeout(s.Migration)
 	f.Until = s.Migration.CreationTimestamp.Add(limit)
-	f.Unblock = "they must be detached before " + f.Until.UTC().Format(time.RFC3339)
+	f.Unblock = "they must be detached before " + clock(f.Until)
 	if !s.Now.Before(f.Until) {
 		return never(ReasonUtilityVolumes, fmt.Sprintf("%s, still after %s", f.Message, limit), "detach them, then create the migration again")
 	}

@@ -113,12 +113,13 @@ func DefaultChecks() Evaluator {
 	}
 }
 
-// order is what no configuration can take away: one migration of a guest at a time, and
-// none without its options.
+// order is what no configuration can take away: no evacuation of a node that the guest has
+// left, one migration of a guest at a time, and none without its options.
 var order = Evaluator{{"evacuation", checkEvacuation}, {"order of migrations", checkOrder}, {"policy", CheckPolicy}}
 
-// Checks are all checks of the configuration in order: whose turn it is among the
-// migrations of the guest, whether there are options to go by, then those of the Evaluator.
+// Checks are all checks of the configuration in order: whether an evacuation still has a
+// cause, whose turn it is among the migrations of the guest, whether there are options to go
+// by, then those of the Evaluator.
 func (c Config) Checks() Evaluator {
 	e := c.Evaluator
 	if e == nil {

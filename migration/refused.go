@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -91,7 +90,7 @@ func (d *decision) noNode(e *NoNodeError) phase {
 	}
 	d.mark(ConditionNoNode, ReasonNoNode, "no node matches the target Pod")
 	d.plan.Wake = until
-	return d.stay(OwnerController, ReasonNoNode, e.Error()+"; nodes are waited for until "+until.UTC().Format(time.RFC3339))
+	return d.stay(OwnerController, ReasonNoNode, e.Error()+"; nodes are waited for until "+clock(until))
 }
 
 // hostModel reports whether nodes lack what a guest with the CPU of its host needs.

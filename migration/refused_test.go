@@ -71,11 +71,10 @@ func TestNodesAreAwaitedFromWhenTheWaitBegan(t *testing.T) {
 	if plan.Reason != ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.Wake.Equal(until) {
 		t.Fatalf("phase %q, reason %q, wake %s", plan.Status.Phase, plan.Reason, plan.Wake)
 	}
-	if s := w.snapshot(); true {
-		s.Failures = map[ActionKind]error{CreateTarget: err}
-		if _, wanted := s.Claim(); wanted {
-			t.Error("a slot is kept while nodes are awaited")
-		}
+	s := w.snapshot()
+	s.Failures = map[ActionKind]error{CreateTarget: err}
+	if _, wanted := s.Claim(); wanted {
+		t.Error("a slot is kept while nodes are awaited")
 	}
 	// Something else is in the way for a while: that does not start the wait anew.
 	w.now = w.now.Add(30 * time.Second)
