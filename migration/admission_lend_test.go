@@ -125,6 +125,39 @@ func TestBandwidthBudget(t *testing.T) {
 	}
 }
 
+func TestWhoNeedsLessOfTheBudgetIsAdmitted(t *testing.T) {
+	a := NewAdmission(Limits{Cluster: 9, Outbound: 9, Inbound: 9, Bandwidth: 100}, QueueOptions{})
+	large, small := claim("1", "n1"), claim("2", "n1")
+	large.Bandwidth, small.Bandwidth = 60, 60
+	a.Ask(large, start)
+	a.Ask(small, start)
+	mustStand(t, a, "2", Verdict{})
+	small.Bandwidth = 40 // by another policy
+	if v, _ := a.Ask(small, start); !v.Held {
+		t.Errorf("verdict is %+v", v)
+	}
+}
+
+// TestATurnElsewhereLetsTheNextOfANodePass has two namespaces wait for what is left of a node's
+// budget, and the one whose turn it is have its turn at another node.
+func TestATurnElsewhereLetsTheNextOfANodePass(t *testing.T) {
+	a := NewAdmission(Limits{Cluster: 9, Outbound: 9, Inbound: 9, Bandwidth: 100}, QueueOptions{})
+	of := func(ns, node string, seconds int, bandwidth int64) Claim {
+		return Claim{Key: key(ns, node), Since: at(seconds), SourceNode: node, Bandwidth: bandwidth}
+	}
+	half, full := acting("half", "n1", ""), acting("full", "n2", "")
+	half.Bandwidth = 50
+	for _, c := range []Claim{half, full, of("a", "n1", 1, 80), of("a", "n2", 0, 80), of("b", "n1", 2, 40)} {
+		a.Ask(c, at(3))
+	}
+	if queued := names(a.Queued(at(3))); !slices.Equal(queued, []string{"a/n2", "b/n1", "a/n1"}) {
+		t.Fatalf("queued are %v", queued)
+	}
+	if woken := a.Release(full.Key, at(3)); !slices.Equal(woken, []types.NamespacedName{key("a", "n2"), key("b", "n1")}) {
+		t.Errorf("woken are %v, want a's, and b's, which is next of its node and fits", woken)
+	}
+}
+
 func TestABudgetBeyondAllNetworksHolds(t *testing.T) {
 	a := NewAdmission(Limits{Cluster: 9, Outbound: 9, Inbound: 9, Bandwidth: math.MaxInt64}, QueueOptions{})
 	a.Restore([]Claim{acting("1", "n1", ""), acting("2", "n1", ""), claim("3", "n1"), claim("4", "n2")}, start)

@@ -81,6 +81,11 @@ func (w *twins) step() {
 	default:
 		if have != nil {
 			c.Since = have.Since
+			if w.pick(2) == 0 { // it may send more, or less, than it could
+				bandwidth := c.Bandwidth
+				c = have.Claim
+				c.Bandwidth = bandwidth
+			}
 		}
 		woken = w.ask(c)
 	}
