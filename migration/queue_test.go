@@ -217,3 +217,27 @@ func TestAccountsAreForgotten(t *testing.T) {
 		t.Errorf("kept are %d accounts, %d lanes, %d jobs", kept, len(q.line.lanes), len(q.jobs))
 	}
 }
+
+// TestWhoIsForgottenStartsNoBetter has so many namespaces had a turn that some are forgotten.
+func TestWhoIsForgottenStartsNoBetter(t *testing.T) {
+	q := newQueue(QueueOptions{})
+	q.Add(Item{Key: key("stays", "m"), Lane: "shut"})
+	q.Block("shut")
+	turn := func(ns string) {
+		q.Add(Item{Key: key(ns, "m")})
+		q.Done(take(t, q).Key)
+	}
+	turn("remembered")
+	for i := range maxIdleAccounts + 100 {
+		turn(fmt.Sprintf("n%04d", i))
+	}
+	accounts := q.line.levels[0].accounts
+	if accounts["n0000"] != nil || accounts["remembered"] == nil {
+		t.Fatalf("of %d accounts others are kept than the test wants", len(accounts))
+	}
+	q.Add(Item{Key: key("n0000", "again"), Since: at(2)})
+	q.Add(Item{Key: key("remembered", "again"), Since: at(1)})
+	if it := take(t, q); it.Key.Namespace != "remembered" {
+		t.Errorf("%s goes first, and has had a turn too", it.Key)
+	}
+}
