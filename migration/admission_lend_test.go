@@ -90,6 +90,26 @@ func TestWhoCannotEnterLendsAndIsNotPassedForEver(t *testing.T) {
 	mustStand(t, a, "queued", Verdict{Held: true})
 }
 
+func TestALenderIsNotPassedForItsBandwidth(t *testing.T) {
+	a := NewAdmission(Limits{Cluster: 9, Outbound: 9, Inbound: 9, Lent: 9, Bandwidth: 100}, QueueOptions{})
+	first, second, third := acting("first", "n1", ""), acting("second", "n1", ""), claim("third", "n1")
+	first.Bandwidth, second.Bandwidth, third.Bandwidth = 70, 40, 50
+	for _, c := range []*Claim{&first, &second} {
+		c.Stuck = true
+		a.Ask(*c, start)
+		c.Stuck = false
+	}
+	a.Ask(third, start)
+	mustStand(t, a, "third", Verdict{Held: true})
+	a.Ask(first, start)
+	a.Ask(second, start) // it would fit, and so would the first not for longer
+	mustStand(t, a, "first", Verdict{Lent: true})
+	mustStand(t, a, "second", Verdict{Lent: true})
+	a.Release(third.Key, start)
+	mustStand(t, a, "first", Verdict{Held: true})
+	mustStand(t, a, "second", Verdict{Lent: true})
+}
+
 func TestBandwidthBudget(t *testing.T) {
 	a := NewAdmission(Limits{Cluster: 9, Outbound: 9, Inbound: 9, Bandwidth: 100}, QueueOptions{})
 	ask := func(name string, bandwidth int64) Claim {
