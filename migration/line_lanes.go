@@ -55,7 +55,7 @@ func (l *line) refreshLane(ln *lane) {
 			open.fix(s)
 		}
 		if open.len() > 0 && open.top() == s {
-			l.settle(s.level, s.account)
+			s.account.settle(s.level)
 		}
 	}
 }
@@ -70,11 +70,11 @@ func (l *line) refresh(s *spot) {
 	case s.turn > 0 || !s.lane.closed():
 		open.fix(s)
 	}
-	l.settle(s.level, s.account)
+	s.account.settle(s.level)
 }
 
 // settle puts the namespace where it belongs by its first open spot.
-func (l *line) settle(lv *level, a *account) {
+func (a *account) settle(lv *level) {
 	for a.open.len() > 0 && a.open.top().lane.closed() {
 		a.open.remove(a.open.top())
 	}
