@@ -136,7 +136,8 @@
 // and reports epoch zero. Such a controller does not know the annotation that the
 // nodes write from then on, so [Of] also sees a move that was asked for, or taken
 // back, in KubeVirt's migration state alone, and a guest that a stock virt-handler
-// runs by its phase. [Put] keeps KubeVirt's labels in step with the lease.
+// runs by its phase, on the node that status.nodeName names. [Put] keeps KubeVirt's
+// labels in step with the lease.
 //
 // All functions are safe for concurrent use; they share no state.
 package handoff

@@ -126,6 +126,9 @@ func underWay(m *v1.VirtualMachineInstanceMigrationState, node string) bool {
 func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 	if l.State == Offered && vmi.Status.Phase == v1.Running {
 		l.State, l.Cause, l.Deadline = Owned, CauseStock, nil
+		if node := vmi.Status.NodeName; node != "" {
+			l.Holder = node // such nodes may have moved it since
+		}
 		return l
 	}
 	m := vmi.Status.MigrationState

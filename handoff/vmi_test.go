@@ -97,15 +97,20 @@ func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
 	}
 }
 
-func TestOfSeesThatAStockNodeAgentRunsTheGuest(t *testing.T) {
-	vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
-	if err := handoff.Put(vmi, lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))); err != nil {
-		t.Fatal(err)
-	}
-	got, err := handoff.Of(vmi)
-	want := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: nodeA, Cause: handoff.CauseStock}
-	if err != nil || !got.Equal(want) || got.MayStart(nodeA) {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
+func TestOfSeesWhereAStockNodeAgentRunsTheGuest(t *testing.T) {
+	for name, node := range map[string]string{"where it was offered": nodeA, "where it was migrated to": nodeB} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
+			if err := handoff.Put(vmi, lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))); err != nil {
+				t.Fatal(err)
+			}
+			vmi.Status.NodeName = node
+			got, err := handoff.Of(vmi)
+			want := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: node, Cause: handoff.CauseStock}
+			if err != nil || !got.Equal(want) || got.MayStart(node) {
+				t.Errorf("%+v, %v; want %+v", got, err, want)
+			}
+		})
 	}
 }
 

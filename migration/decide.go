@@ -46,9 +46,9 @@ type decision struct {
 	now time.Time
 	// ms is the guest's migration state if it is this migration's, else nil.
 	ms *v1.VirtualMachineInstanceMigrationState
-	// lease is the guest's; leased says that it travels on the guest, so that
-	// moving needs a step of it. Without, the nodes speak KubeVirt's protocol
-	// alone.
+	// lease is the guest's; leased says that it travels on the guest and that its
+	// nodes take part in it, so that moving needs a step of it. Without, the nodes
+	// speak KubeVirt's protocol alone.
 	lease    handoff.Lease
 	leased   bool
 	leaseErr error
@@ -62,9 +62,20 @@ func newDecision(s Snapshot, now time.Time) *decision {
 	d := &decision{s: s, now: now, ms: s.mine(), plan: Plan{Status: *s.Migration.Status.DeepCopy()}}
 	if s.VMI != nil {
 		d.lease, d.leaseErr = handoff.Of(s.VMI)
-		_, d.leased = s.VMI.Annotations[handoff.Annotation]
+		raw, stored := s.VMI.Annotations[handoff.Annotation]
+		d.leased = stored && !unread(raw, d.lease)
 	}
 	return d
+}
+
+// unread tells whether the guest was offered by a lease to a node that knows none: a stock
+// virt-handler, which has taken the guest and moves it without a word in the lease.
+func unread(raw string, lease handoff.Lease) bool {
+	if lease.State != handoff.Owned || lease.Cause != handoff.CauseStock {
+		return false
+	}
+	var stored handoff.Lease
+	return stored.UnmarshalJSON([]byte(raw)) == nil && stored.State == handoff.Offered
 }
 
 // step decides within a phase and returns the phase it leads to, which is the
