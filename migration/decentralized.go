@@ -158,7 +158,7 @@ func (d *decision) standingApart() standing {
 	switch {
 	case ms == nil:
 		return notHandedOff
-	case ms.Failed:
+	case ms.Failed, closedEarly(ms):
 		return stayed
 	case ms.Completed, d.sends() && reported(ms):
 		return arrived
@@ -167,6 +167,11 @@ func (d *decision) standingApart() standing {
 		return begunMoving
 	}
 	return d.standingHere()
+}
+
+// closedEarly tells whether somebody has closed the state before anything was handed over.
+func closedEarly(ms *v1.VirtualMachineInstanceMigrationState) bool {
+	return ms.Completed && ms.MigrationUID == ""
 }
 
 // standingHere asks the lease, which a node that knows it changes before it begins; one that

@@ -3,6 +3,7 @@
 package migration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -235,6 +236,27 @@ func TestAFailureIsHeardOfByTheOtherSide(t *testing.T) {
 				t.Errorf("the other side ended with %q, want %q; the guest is at %s", other.reason(), tc.there, p.at)
 			}
 		})
+	}
+}
+
+func TestAStateThatIsClosedBeforeTheHandOverEndsTheMigration(t *testing.T) {
+	for i := 2; i < 5; i++ {
+		for _, sender := range []bool{true, false} {
+			phase := receiving[i]
+			if sender {
+				phase = sending[i]
+			}
+			t.Run(fmt.Sprintf("%s, sender %v", phase, sender), func(t *testing.T) {
+				_, w := broughtTo(t, sender, false, phase)
+				ms := stateIn(w)
+				ms.MigrationUID, ms.Completed = "", true
+				delete(w.pods, "dst")
+				w.passes()
+				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonOtherReported || !w.released {
+					t.Errorf("phase %q, reason %q, released %v", w.migration.Status.Phase, w.reason(), w.released)
+				}
+			})
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (d *decision) pending() phase {
 	if d.stateReady() {
 		d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
 	}
-	return v1.MigrationPending
+	return d.plan.Status.Phase
 }
 
 // scheduling waits for the target Pod to be ready, and no longer than its

@@ -105,7 +105,7 @@ func (d *decision) interrupted(r row) (cause, bool) {
 // endedByNodes: a node, or a cancellation, has already ended the migration.
 func (d *decision) endedByNodes(row) (cause, bool) {
 	switch {
-	case d.ms != nil && d.ms.Failed:
+	case d.ms != nil && (d.ms.Failed || closedEarly(d.ms)):
 		return d.stored(), true
 	case d.standing() == stayed:
 		last, _ := d.lease.MoveOutcome(d.s.UID())

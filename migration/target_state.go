@@ -72,11 +72,15 @@ func shared(c *corev1.PersistentVolumeClaim) bool {
 // CheckState demands that the claim with the guest's state, if it has one, is there
 // to be followed.
 func CheckState(s Snapshot) Finding {
-	source, _ := s.StateClaims()
-	switch field := persistentState(s.VMI); {
+	source, target := s.StateClaims()
+	switch field, guest := persistentState(s.VMI), s.Migration.Spec.VMIName; {
 	case source == "" && field != "" && s.SourcePod != nil:
 		return never(ReasonNotMigratable, fmt.Sprintf("%s asks for state that is kept, but Pod %q of the guest has no volume %q for it", field, s.SourcePod.Name, stateVolume),
 			"restart the guest")
+	case source != target && len(validation.IsValidLabelValue(guest)) > 0:
+		// Claims from before there was the label have it in their name only.
+		return never(ReasonNotMigratable, fmt.Sprintf("the claim for the guest's state at the target needs the guest's name as label %s, for which %q is too long", stateLabel, guest),
+			"give the guest a shorter name, or its state a claim that many nodes can use")
 	case source == "" || s.Claims[source] != nil:
 		return Finding{}
 	}
@@ -107,6 +111,10 @@ func (d *decision) stateReady() bool {
 	source, target := d.s.StateClaims()
 	if target == "" || d.s.Claims[target] != nil {
 		return true
+	}
+	if f := CheckState(d.s); f.Blocked { // an evaluator of one's own may be without this check
+		d.blocked(f)
+		return false
 	}
 	d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q, for the guest's state at the target, is being created", target))
 	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the guest's state",

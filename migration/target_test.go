@@ -220,6 +220,29 @@ func TestStateOfOneNodeMovesToAClaimOfItsOwn(t *testing.T) {
 	w.mustBeAt(targetNode)
 }
 
+func TestStateThatCannotFollowIsNotLeftBehind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		given func(*world)
+		want  Reason
+	}{
+		"the claim is not known": {func(w *world) { w.claims = nil }, ReasonWaitingForState},
+		"the name is no label":   {func(w *world) { w.migration.Spec.VMIName = strings.Repeat("g", 64) }, ReasonNotMigratable},
+	} {
+		for checks, e := range map[string]Evaluator{"stock checks": DefaultChecks(), "without the check": {{"running", CheckRunning}}} {
+			t.Run(name+", "+checks, func(t *testing.T) {
+				w := newWorld(t)
+				w.config.Evaluator = e
+				w.keepState(corev1.ReadWriteOnce)
+				tc.given(w)
+				w.passes()
+				if w.reason() != tc.want || w.migration.IsFinal() != (tc.want == ReasonNotMigratable) || w.pods["dst"] != nil {
+					t.Errorf("phase %q, reason %q, target Pod %v; want %q", w.migration.Status.Phase, w.reason(), w.pods["dst"] != nil, tc.want)
+				}
+			})
+		}
+	}
+}
+
 func TestSharedStateStaysWhereItIs(t *testing.T) {
 	w := newWorld(t)
 	w.keepState(corev1.ReadWriteMany)
