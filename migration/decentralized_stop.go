@@ -30,7 +30,7 @@ func (d *decision) stopApart(c cause) phase {
 		return d.stay(OwnerController, ReasonCancelling, c.message)
 	}
 	d.askToAbort()
-	d.plan.Deadline = at
+	d.due(at, c.reason)
 	owner := OwnerSource
 	if d.receives() {
 		owner = OwnerOther

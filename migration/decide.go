@@ -160,7 +160,7 @@ func (d *decision) walk() {
 // next lets the interrupts have their say, then the phase's own step.
 func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 	if !d.final() {
-		d.plan.Deadline = d.deadline(r)
+		d.due(d.deadline(r), r.overdue)
 		d.explain(r.owner, r.awaits, r.message)
 		if c, hit := d.interrupted(r); hit {
 			return d.stop(c)
@@ -169,9 +169,14 @@ func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 	return r.step(d)
 }
 
-// deadline returns when the phase of the row is overdue; zero means never.
+// due sets when the phase is overdue, and the reason with which the migration then
+// ends; none if it then succeeds all the same. A zero time means never.
+func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.overdue = at, overdue }
+
+// deadline returns when the phase of the row is overdue; zero means never. A guest in
+// post-copy cannot come back, and one that has arrived need not.
 func (d *decision) deadline(r row) time.Time {
-	if r.within == nil {
+	if r.within == nil || d.standing() == arrived || d.ms != nil && d.ms.Mode == v1.MigrationPostCopy {
 		return time.Time{}
 	}
 	bound := r.within(d)
@@ -233,7 +238,7 @@ func (d *decision) conclude() {
 	d.unblocked()
 	d.concludeApart()
 	if d.final() {
-		d.plan.Deadline = time.Time{}
+		d.due(time.Time{}, "")
 		dropCondition(st, ConditionWaiting)
 		if d.ms != nil {
 			st.MigrationState = d.ms.DeepCopy()

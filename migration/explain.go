@@ -28,8 +28,8 @@ type Explanation struct {
 	Owner   Owner  `json:"owner"`
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Deadline is when the phase is overdue, and Overdue the reason with which the
-	// migration then ends; nil means never.
+	// Deadline is when the phase is overdue; nil means never. Overdue is the reason with
+	// which the migration then ends; empty if it then succeeds all the same.
 	Deadline *time.Time `json:"deadline,omitempty"`
 	Overdue  Reason     `json:"overdue,omitempty"`
 	// Unblock is the event that lets the migration go on; empty when there is
@@ -158,7 +158,7 @@ func Explain(s Snapshot, now time.Time) Explanation {
 		e.Owner = OwnerController
 	}
 	if !plan.Deadline.IsZero() {
-		e.Deadline, e.Overdue = &plan.Deadline, overdueReason(m, plan)
+		e.Deadline, e.Overdue = &plan.Deadline, plan.overdue
 	}
 	for _, a := range plan.Actions {
 		e.Next = append(e.Next, Step{Kind: a.Kind, Why: a.Why})
@@ -208,18 +208,6 @@ func results(all []Finding) []CheckResult {
 		out = append(out, r)
 	}
 	return out
-}
-
-// overdueReason is the reason with which the deadline of the plan ends the
-// migration.
-func overdueReason(m *v1.VirtualMachineInstanceMigration, p Plan) Reason {
-	switch {
-	case p.Status.Phase != v1.MigrationScheduling || m.IsDecentralizedSource():
-		return rowsOf(m)[p.Status.Phase].overdue
-	case p.Reason == ReasonUnschedulable:
-		return ReasonUnschedulable
-	}
-	return ReasonTargetPodTimeout
 }
 
 // standing tells what the migration waits for in queue and limits, and for a

@@ -43,7 +43,11 @@ func (e Explanation) text(b *strings.Builder) {
 		line("Goes on when", "%s", e.Unblock)
 	}
 	if e.Deadline != nil {
-		line("Deadline", "%s (in %s), then it ends with %s", clock(*e.Deadline), ago(e.Deadline.Sub(e.At)), e.Overdue)
+		how := "as " + string(v1.MigrationSucceeded)
+		if e.Overdue != "" {
+			how = "with " + string(e.Overdue)
+		}
+		line("Deadline", "%s (in %s), then it ends %s", clock(*e.Deadline), ago(e.Deadline.Sub(e.At)), how)
 	}
 	if e.Queue != nil {
 		line("Queue", "place %d of %d", e.Queue.Position, e.Queue.Waiting)

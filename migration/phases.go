@@ -102,7 +102,7 @@ func (d *decision) scheduling() phase {
 	if limit <= 0 || p.CreationTimestamp.IsZero() {
 		return v1.MigrationScheduling
 	}
-	d.plan.Deadline = p.CreationTimestamp.Add(limit)
+	d.due(p.CreationTimestamp.Add(limit), expired.reason)
 	if !d.now.Before(d.plan.Deadline) {
 		return d.stop(expired)
 	}
@@ -222,10 +222,10 @@ func (d *decision) complete() phase {
 	if d.ms != nil && d.ms.EndTimestamp != nil {
 		until = d.ms.EndTimestamp.Time
 	}
-	d.plan.Deadline = time.Time{}
+	d.due(time.Time{}, "")
 	late := false
 	if within := d.s.Config.Timeouts.Complete; within > 0 {
-		d.plan.Deadline = until.Add(within)
+		d.due(until.Add(within), "")
 		_, late = d.overdue()
 	}
 	if !d.claimFollows() && !late {

@@ -227,6 +227,9 @@ type Plan struct {
 	Message string
 	// Deadline is when the current phase is overdue; zero means never.
 	Deadline time.Time
+	// overdue is the reason with which the migration ends at Deadline; empty if it then
+	// succeeds all the same.
+	overdue Reason
 	// Wake is when time alone lets the migration go on or fail before its deadline, as
 	// the end of a back-off does; zero means never.
 	Wake time.Time

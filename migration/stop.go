@@ -5,6 +5,7 @@ package migration
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -194,11 +195,10 @@ func (d *decision) targetPodLost(row) (cause, bool) {
 	return cause{}, false
 }
 
-// tooLate: the owner of the phase has missed its deadline. A guest in post-copy
-// cannot come back, and one that has arrived need not.
+// tooLate: the owner of the phase has missed its deadline.
 func (d *decision) tooLate(r row) (cause, bool) {
 	at, late := d.overdue()
-	if !late || d.standing() == arrived || d.ms != nil && d.ms.Mode == v1.MigrationPostCopy {
+	if !late {
 		return cause{}, false
 	}
 	message := fmt.Sprintf("phase %s was not left by %s: %s", d.plan.Status.Phase, at.UTC().Format("2006-01-02T15:04:05Z07:00"), r.message)
@@ -236,6 +236,7 @@ func (d *decision) stop(c cause) phase {
 		return d.stay(OwnerController, ReasonCancelling, c.message)
 	case begunMoving:
 		d.askToAbort()
+		d.due(time.Time{}, "") // only they know, however long it takes them
 		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
 	}
 	if d.movedByLease() {
