@@ -124,7 +124,7 @@ func number[T int64 | uint32 | uint64](n *T) string {
 	if n == nil {
 		return ""
 	}
-	return strconv.FormatUint(uint64(*n), 10)
+	return fmt.Sprint(*n)
 }
 
 // defaultOptions are the texts of KubeVirt's defaults, in the order of optionFields.

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,35 @@ func TestExplainNamesWhatUnblocks(t *testing.T) {
 				t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Owner, e.Reason, e.Next, e.Unblock)
 			}
 		})
+	}
+}
+
+// So does every phase by itself.
+func TestEveryPhaseNamesWhatUnblocks(t *testing.T) {
+	for side, rows := range map[string]map[v1.VirtualMachineInstanceMigrationPhase]row{"local": table, "sender": senders, "receiver": receivers} {
+		for ph, r := range rows {
+			if r.awaits != "" && unblockedBy[r.awaits] == "" {
+				t.Errorf("%s in %s awaits %s, and nothing tells what ends that", side, ph, r.awaits)
+			}
+		}
+	}
+}
+
+func TestWhatOthersWroteStaysWithinItsLine(t *testing.T) {
+	odd := "a\nb\x1b[2Jc\u202e"
+	text := Explanation{
+		Guest: odd, Message: odd, Checks: []CheckResult{{Blocked: true, Message: odd}}, Policy: &PolicyStanding{Why: odd},
+		Options: []Option{{Name: "network", Value: odd}}, Attempts: []Attempt{{Name: "n", Message: odd}},
+	}.String()
+	if strings.ContainsAny(text, "\x1b\u202e") || strings.Contains(text, "\nb") || strings.Count(text, "a b [2Jc ") != 6 {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestOptionsBelowZeroAreToldAsTheyAre(t *testing.T) {
+	got := differing(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: ptr(int64(-1))})
+	if !slices.Contains(got, Option{Name: "completionTimeoutPerGiB", Value: "-1", Default: "150"}) {
+		t.Errorf("%+v", got)
 	}
 }
 

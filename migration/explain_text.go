@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -27,7 +28,7 @@ func (e Explanation) Write(w io.Writer) error {
 
 func (e Explanation) text(b *strings.Builder) {
 	line := func(label, format string, args ...any) {
-		fmt.Fprintf(b, "%-13s %s\n", label, fmt.Sprintf(format, args...))
+		putLine(b, "%-13s "+format, append([]any{label}, args...)...)
 	}
 	line("Migration", "%s/%s of guest %s", e.Namespace, e.Migration, e.Guest)
 	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
@@ -76,15 +77,27 @@ func (e Explanation) text(b *strings.Builder) {
 	e.attemptsText(b)
 }
 
+// putLine adds a line, and takes care that it is one: much of what is told was written by
+// users and nodes, and is read on a terminal.
+func putLine(b *strings.Builder, format string, args ...any) {
+	b.WriteString(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, fmt.Sprintf(format, args...)))
+	b.WriteByte('\n')
+}
+
 func (e Explanation) checksText(b *strings.Builder) {
 	if len(e.Checks) == 0 {
 		return
 	}
 	if !slices.ContainsFunc(e.Checks, func(c CheckResult) bool { return c.Blocked }) {
-		fmt.Fprintf(b, "%-13s none objects\n", "Checks")
+		putLine(b, "%-13s none objects", "Checks")
 		return
 	}
-	fmt.Fprintf(b, "%-13s these object:\n", "Checks")
+	putLine(b, "%-13s these object:", "Checks")
 	for _, c := range e.Checks {
 		if !c.Blocked {
 			continue
@@ -100,7 +113,7 @@ func (e Explanation) checksText(b *strings.Builder) {
 		if c.Until != nil {
 			text += ", until " + clock(*c.Until)
 		}
-		fmt.Fprintf(b, "  %s: %s: %s: %s\n", c.Check, kind, c.Reason, text)
+		putLine(b, "  %s: %s: %s: %s", c.Check, kind, c.Reason, text)
 	}
 }
 
@@ -110,9 +123,9 @@ func (e Explanation) policyText(b *strings.Builder) {
 		if name == "" {
 			name = "none"
 		}
-		fmt.Fprintf(b, "%-13s %s: %s\n", "Policy", name, p.Why)
+		putLine(b, "%-13s %s: %s", "Policy", name, p.Why)
 		for _, l := range p.Losers {
-			fmt.Fprintf(b, "  not %s: %s\n", l.Name, l.Why)
+			putLine(b, "  not %s: %s", l.Name, l.Why)
 		}
 	}
 	for _, o := range e.Options {
@@ -120,7 +133,7 @@ func (e Explanation) policyText(b *strings.Builder) {
 		if def == "" {
 			def = "unset"
 		}
-		fmt.Fprintf(b, "%-13s %s = %s (default %s)\n", "Option", o.Name, o.Value, def)
+		putLine(b, "%-13s %s = %s (default %s)", "Option", o.Name, o.Value, def)
 	}
 }
 
@@ -134,11 +147,11 @@ func (e Explanation) attemptsText(b *strings.Builder) {
 		if a.TargetNode != "" {
 			path = fmt.Sprintf(", %s to %s", a.SourceNode, a.TargetNode)
 		}
-		fmt.Fprintf(b, "%-13s %s, %s%s: %s at %s", "Other", a.Name, by, path, phaseText(a.Phase), clock(a.At))
-		if text := reasonText(a.Reason, a.Message); text != "" {
-			fmt.Fprintf(b, ": %s", text)
+		why := reasonText(a.Reason, a.Message)
+		if why != "" {
+			why = ": " + why
 		}
-		b.WriteString("\n")
+		putLine(b, "%-13s %s, %s%s: %s at %s%s", "Other", a.Name, by, path, phaseText(a.Phase), clock(a.At), why)
 	}
 }
 

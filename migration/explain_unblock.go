@@ -33,6 +33,8 @@ var unblockedBy = map[Reason]string{
 	ReasonCompleting:           "the agent of the target node completes the migration",
 	ReasonLiveUpdate:           "the live update of the guest is finished",
 	ReasonAborting:             "a node reports that the move has ended",
+	ReasonSynchronizing:        "the synchronization controllers of both clusters have carried over what the other side says",
+	ReasonWaitingForReceiver:   "the receiving migration gets its turn there, and its target Pod a node",
 	ReasonLeaseUnreadable:      "the guest's handoff annotation is restored",
 }
 
