@@ -3,6 +3,7 @@
 package migration
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
@@ -50,8 +51,9 @@ func AutomaticName(vmi *v1.VirtualMachineInstance, migrations []*v1.VirtualMachi
 		if i < 0 {
 			return name
 		}
-		// Made in the same second as the one before it: their ages tell nothing.
-		after = migrations[i].UID
+		// Made in the same second as the one before it: their ages tell nothing. One that no
+		// API server has seen yet, as in a plan, has no UID.
+		after = cmp.Or(migrations[i].UID, types.UID(name))
 	}
 }
 

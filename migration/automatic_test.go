@@ -40,14 +40,21 @@ func TestAutomaticNames(t *testing.T) {
 
 // TestAutomaticNamesGoOn fails attempt after attempt in one second, in which their ages do not tell their order.
 func TestAutomaticNamesGoOn(t *testing.T) {
-	g, seen := guestWith(), map[string]bool{}
-	for range 20 {
-		name := AutomaticName(g.VMI, g.Migrations)
-		if seen[name] {
-			t.Fatalf("%s is made again after %d", name, len(seen))
-		}
-		seen[name] = true
-		has(name, v1.MigrationFailed, 0)(&g)
+	for name, numbered := range map[string]bool{"stored": true, "in a plan, without UIDs": false} {
+		t.Run(name, func(t *testing.T) {
+			g, seen := guestWith(), map[string]bool{}
+			for range 20 {
+				name := AutomaticName(g.VMI, g.Migrations)
+				if seen[name] {
+					t.Fatalf("%s is made again after %d", name, len(seen))
+				}
+				seen[name] = true
+				has(name, v1.MigrationFailed, 0)(&g)
+				if !numbered {
+					g.Migrations[len(g.Migrations)-1].UID = ""
+				}
+			}
+		})
 	}
 }
 
