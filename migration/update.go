@@ -131,10 +131,6 @@ type candidate struct {
 // judge answers for a guest as far as that does not depend on others. Guests that may be updated become
 // candidates.
 func (u *updating) judge(g Guest, place int) *Standing {
-	if s := g.unsettled(); s != nil {
-		u.waiting += max(waiting(g), 1) // what is not seen yet may be its migration
-		return s
-	}
 	if s := g.ended(); s != nil {
 		return s
 	}
@@ -142,6 +138,13 @@ func (u *updating) judge(g Guest, place int) *Standing {
 		return g.leave(ReasonNotRunning, fmt.Sprintf("the guest is in phase %q", g.VMI.Status.Phase))
 	}
 	n := needOf(g.VMI, u.LauncherImage)
+	if s := g.unsettled(); s != nil {
+		u.waiting += max(waiting(g), 1) // what is not seen yet may be its migration
+		if n.outdated || n.required {
+			u.out.Outdated++
+		}
+		return s
+	}
 	if s := obsolete(g, n); s != nil {
 		return s
 	}

@@ -101,7 +101,10 @@ var updateCases = map[string]updateCase{
 	"not running": {guest: []func(*Guest){old, is(func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Scheduled })}, reason: ReasonNotRunning},
 	"deleted":     {guest: []func(*Guest){old, is(func(vmi *v1.VirtualMachineInstance) { vmi.DeletionTimestamp = &metav1.Time{Time: start} })}, reason: ReasonGuestDeleted},
 	"own writes are not seen": {
-		guest: []func(*Guest){old, func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind,
+		guest: []func(*Guest){old, func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind, outdated: 1,
+	},
+	"own writes about a guest that is as it should be": {
+		guest: []func(*Guest){func(g *Guest) { g.Unsettled = "creation of m" }}, reason: ReasonCacheBehind,
 	},
 	"a migration waits":  {guest: []func(*Guest){old, has("m", v1.MigrationPending, 0)}, reason: ReasonMigrationExists, outdated: 1},
 	"it moves":           {guest: []func(*Guest){old, state("m", hasStarted)}, reason: ReasonMoving, outdated: 1},
