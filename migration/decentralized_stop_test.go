@@ -209,10 +209,14 @@ func TestAFailureIsHeardOfByTheOtherSide(t *testing.T) {
 			unschedulablePod(p.to)
 			p.to.now = start.Add(301 * time.Second)
 		}, ReasonUnschedulable, ReasonOtherReported},
-		"receiving object is deleted":  {false, v1.MigrationScheduling, func(p *clusters) { p.to.vmi.DeletionTimestamp = &metav1.Time{Time: start} }, ReasonGuestDeleted, ReasonOtherReported},
-		"guest is deleted":             {true, v1.MigrationScheduling, func(p *clusters) { p.from.vmi.DeletionTimestamp = &metav1.Time{Time: start} }, ReasonGuestDeleted, ReasonGuestDeleted},
-		"guest ends":                   {true, v1.MigrationPreparingTarget, func(p *clusters) { p.from.vmi.Status.Phase = v1.Succeeded }, ReasonGuestFinal, ReasonGuestFinal},
-		"gate is turned off":           {true, v1.MigrationScheduling, func(p *clusters) { p.from.config.Decentralized = false }, ReasonGate, ReasonGate},
+		"receiving object is deleted": {false, v1.MigrationScheduling, func(p *clusters) { p.to.vmi.DeletionTimestamp = &metav1.Time{Time: start} }, ReasonGuestDeleted, ReasonOtherReported},
+		"guest is deleted":            {true, v1.MigrationScheduling, func(p *clusters) { p.from.vmi.DeletionTimestamp = &metav1.Time{Time: start} }, ReasonGuestDeleted, ReasonGuestDeleted},
+		"guest ends":                  {true, v1.MigrationPreparingTarget, func(p *clusters) { p.from.vmi.Status.Phase = v1.Succeeded }, ReasonGuestFinal, ReasonGuestFinal},
+		"gate is turned off":          {true, v1.MigrationScheduling, func(p *clusters) { p.from.config.Decentralized = false }, ReasonGate, ReasonGate},
+		"a volume is plugged in": {true, v1.MigrationScheduling, func(p *clusters) {
+			p.from.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "late", HotplugVolume: &v1.HotplugVolumeStatus{}}}
+			stateIn(p.from).TargetNode = targetNode
+		}, ReasonUnsupported, ReasonUnsupported},
 		"state is lost":                {true, v1.MigrationScheduling, func(p *clusters) { p.from.vmi.Status.MigrationState = nil }, ReasonStateLost, ""},
 		"state is another migration's": {false, v1.MigrationScheduling, func(p *clusters) { p.to.vmi.Status.MigrationState.MigrationUID = "x" }, ReasonStateLost, ""},
 	} {

@@ -134,6 +134,7 @@ var failures = map[Reason]bool{
 	// Of migrations between clusters any reason may come from the other side.
 	ReasonSynchronizeTimeout: true, ReasonReceiverTimeout: true, ReasonPendingTimeout: true, ReasonUnschedulable: true,
 	ReasonTargetPodTimeout: true, ReasonGuestFinal: true, ReasonGate: true, ReasonNotMigratable: true, ReasonRender: true,
+	ReasonUnsupported: true, ReasonNotReceivable: true, ReasonGuestAway: true, ReasonUtilityVolumes: true,
 }
 
 // failureText joins reason and message as stored in
