@@ -32,8 +32,10 @@ type Limits struct {
 
 // Timeouts bound the phases. Zero means the default, negative means never.
 type Timeouts struct {
-	// Pending bounds waiting for the guest, for the queue and for slots, from
-	// the creation of the migration; default 24 h.
+	// Pending bounds waiting for the guest, for the queue and for slots: phase
+	// Pending, and phase Scheduled while there is no slot at the target, each from
+	// its begin. Between clusters also waiting for other migrations of the guest,
+	// and a sender's for the receiver's target Pod. Default 24 h.
 	Pending time.Duration
 	// Unschedulable bounds a target Pod that no node takes, from the creation
 	// of the Pod; default 300 s, overridden per migration by the annotation
@@ -54,9 +56,10 @@ type Timeouts struct {
 	// clusters: phases Synchronizing and WaitingForSync, from their begin, and the answer
 	// to a wish to abort; default 1 h.
 	Synchronize time.Duration
-	// Complete bounds what is left to do once the guest is at the target: live updates
-	// that the migration carries, the claim with the guest's state. Default 15 min, from
-	// the end of the move.
+	// Complete bounds what is left to do once the guest is at the target and its node has
+	// completed the move: live updates that the migration carries, the claim with the
+	// guest's state. Default 15 min, from the end of the move. Afterwards the migration
+	// has succeeded all the same.
 	Complete time.Duration
 	// Running bounds phase Running. Zero means a budget from the resolved
 	// completion timeout and the size of the guest's memory, see

@@ -55,7 +55,7 @@ func TestDeadlines(t *testing.T) {
 			phase: v1.MigrationScheduling, after: 300 * time.Second, want: ReasonUnschedulable,
 			setup: func(w *world) {
 				unschedulablePod(w)
-				w.vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "disk", HotplugVolume: &v1.HotplugVolumeStatus{}}}
+				w.plug("disk", v1.VolumeReady)
 			},
 		},
 		"S14/70 annotation that is no number": {

@@ -31,9 +31,14 @@
 // condition [ConditionWaiting] of the migration. Until the source node has begun
 // to move the guest (handoff.Moving) the controller can call a migration off by
 // itself; from then on only the nodes know where the guest runs, so the
-// controller asks for an abort and waits for their answer. A migration that ends before
+// controller asks for an abort and waits for their answer, without a deadline, as it does
+// for their word that a guest which has arrived is settled. Nor is there a deadline while the
+// guest's lease cannot be read. A migration of a guest with a lease that ends before
 // it was handed over, as far as the caches tell, is first marked as failed on the guest, so
 // that a hand-over which is still on its way is refused.
+//
+// Nodes that know no lease, those of a stock virt-handler, are spoken to in KubeVirt's protocol
+// alone: where a guest has no lease, or one that was only offered and never accepted.
 //
 // Deciding is safe at any point after a crash: Decide reads what is stored, never
 // what an earlier pass remembered, and each of its writes is either guarded by
@@ -109,9 +114,10 @@
 //
 // [Evacuate] says which guests of a node are to leave it, [UpdateWorkloads] which guests run in
 // Pods that are not as they should be, [Evict] what becomes of a request to evict a guest's Pod.
-// Each answers for every guest with a [Standing]: a migration to make, migrations to call off,
-// or the reason why nothing is done. None reads a clock or remembers anything: a [Guest] with
-// its migrations tells what has been.
+// The first two answer for every guest with a [Standing]: a migration to make, migrations to
+// call off, a Pod to evict, or the reason why nothing is done; the last with an
+// [EvictionAnswer]. None reads a clock or remembers anything: a [Guest] with its migrations
+// tells what has been.
 //
 // There is never more than one such migration of a guest, by whoever makes it and however old
 // what he has seen: its name is made of the guest's UID and of the migration that it comes
@@ -134,8 +140,9 @@
 //   - What an owner asks of a guest (CPUs, memory, volumes, networks) gets its migration at once;
 //     the limit on updates holds for new launcher images alone, and counts migrations for updates
 //     that wait. KubeVirt applies it to both, but counts none that wait.
-//   - Who is updated, and evicted, next is not left to chance: what owners ask for, then those
-//     whose last attempt has not failed, then the eldest.
+//   - Who is updated next is not left to chance: what owners ask for, then those whose last
+//     attempt has not failed, then what has waited longest. Who is evicted next neither: those
+//     whose eviction was not refused, then what has waited longest.
 //   - A guest that was updated, and whose Pod has another image than asked for all the same, is not
 //     updated again for the same image, configuration and spec ([UpdateAnnotation]).
 //   - An update is called off also if an earlier migration of the guest has reached its target.
@@ -157,13 +164,17 @@
 //   - What is plugged in is looked at again until the hand-over, so a volume that comes late is
 //     brought too. Volumes on their way out are waited for.
 //   - State of TPM, firmware and changed blocks moves to a claim like the one it is in, of the same
-//     class, where only one node at a time can use that. Its name is that of the migration, so a
-//     long name of the migration is no harm. Which claim has the state is told by the guest's
+//     class, where only one node at a time can use that. Its name is made of the guest's and the
+//     migration's UID, so a long name of the migration is no harm; a guest whose own name is too
+//     long for the claim's label is not migrated. Which claim has the state is told by the guest's
 //     lease: there is no Job that looks for a marker. Where the outcome is not known, both claims
 //     stay and the one in use before is labelled.
 //   - The Pod that a guest has left is deleted at once, also where it has come back to the node
 //     since, and so is the target Pod of a migration that failed; KubeVirt keeps both until the
 //     migration is collected.
+//   - A live update (CPUs, memory, another Pod) that the guest's conditions ask for holds the end
+//     of a migration back only if it was asked for before the guest began to move, and no longer
+//     than Timeouts.Complete; KubeVirt's then stays in phase Running, and keeps its slot, without end.
 //   - Another Pod of the guest is waited for only if it is not on its way out, and is named.
 //   - A target Pod prefers nodes that have a free slot for it; see [Avoid].
 //   - A migration that has been waiting when its guest's object vanished fails before it is
