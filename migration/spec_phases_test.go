@@ -300,6 +300,9 @@ func lostTarget(from v1.VirtualMachineInstanceMigrationPhase) specRow {
 	return specRow{
 		from: from, given: func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }, want: v1.MigrationFailed,
 		then: both(guestStays, hasEvent(EventFailed, true), func(w *world) error {
+			if n := len(slices.DeleteFunc(slices.Clone(w.events), func(e Event) bool { return !e.Warning })); n != 2 {
+				return fmt.Errorf("%d warnings: %+v", n, w.events)
+			}
 			if ms := w.vmi.Status.MigrationState; !ms.Failed || !ms.Completed || ms.StartTimestamp == nil || ms.EndTimestamp == nil {
 				return fmt.Errorf("the state is %+v", ms)
 			}
@@ -315,7 +318,7 @@ func init() {
 			from: ph, given: func(w *world) { w.vmi.Status.Phase = v1.Succeeded }, want: v1.MigrationFailed, then: noTarget,
 		}
 	}
-	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning} {
+	for _, ph := range unfinished {
 		phaseRows["S14/40 the nodes say that it failed, in "+name(ph)] = specRow{
 			from: ph, want: v1.MigrationFailed, then: noTarget,
 			given: each(unleased, moveState(func(m *v1.VirtualMachineInstanceMigrationState) {
