@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -187,7 +188,7 @@ func withNodes(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInst
 func (g Guest) activePods() []string {
 	var names []string
 	for _, p := range g.Pods {
-		if p.Labels[v1.AppLabel] == launcherApp && ownedBy(p, g.VMI) && !terminal(p) &&
+		if p.Labels[v1.AppLabel] == launcherApp && metav1.IsControlledBy(p, g.VMI) && !terminal(p) &&
 			(p.DeletionTimestamp == nil || p.Spec.NodeName == g.VMI.Status.NodeName) {
 			names = append(names, p.Name)
 		}

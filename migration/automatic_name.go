@@ -142,7 +142,3 @@ func conditionOf(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceCond
 	}
 	return nil
 }
-
-func ownedBy(p *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
-	return metav1.IsControlledBy(p, vmi)
-}

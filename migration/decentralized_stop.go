@@ -4,8 +4,6 @@ package migration
 
 import (
 	v1 "kubevirt.io/api/core/v1"
-
-	"github.com/virtloom/virtloom/handoff"
 )
 
 // stopApart ends a decentralized migration as far as this side may, and lets the other one
@@ -57,17 +55,6 @@ func (d *decision) tellEnd(out *v1.VirtualMachineInstanceMigrationState) {
 	out.MigrationUID = d.s.UID()
 	if d.sends() {
 		out.AbortRequested, out.AbortStatus = true, v1.MigrationAbortSucceeded
-	}
-}
-
-// abortLease asks the node that moves the guest to stop, once.
-func (d *decision) abortLease(change *VMIChange) {
-	if _, asked := d.lease.Command(handoff.CommandAbort); asked {
-		return
-	}
-	next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.UID()}, d.now)
-	if err == nil { // else the move has ended
-		change.Lease = &next
 	}
 }
 

@@ -133,78 +133,76 @@ var explainTargets = map[string]Fitness{
 	}},
 }
 
-func TestExplainInWords(t *testing.T) {
+// eachStanding looks at the migration in every one of the cases.
+func eachStanding(t *testing.T, look func(t *testing.T, name string, w *world)) {
+	t.Helper()
 	for name, arrange := range explainCases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.inForce = w.resolution()
 			arrange(w)
-			e := w.explained()
-			if fit, found := explainTargets[name]; found {
-				e.Aim(fit)
-			}
-			got := e.String()
-			path := filepath.Join("testdata", "explain", name+".txt")
-			if *rewrite {
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("explanation (-want +got), -update rewrites it:\n%s", diff)
-			}
+			look(t, name, w)
 		})
 	}
+}
+
+func TestExplainInWords(t *testing.T) {
+	eachStanding(t, func(t *testing.T, name string, w *world) {
+		e := w.explained()
+		if fit, found := explainTargets[name]; found {
+			e.Aim(fit)
+		}
+		got := e.String()
+		path := filepath.Join("testdata", "explain", name+".txt")
+		if *rewrite {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("explanation (-want +got), -update rewrites it:\n%s", diff)
+		}
+	})
 }
 
 // What is explained is what is decided, at every standing.
 func TestExplainAgreesWithDecide(t *testing.T) {
-	for name, arrange := range explainCases {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.inForce = w.resolution()
-			arrange(w)
-			s := w.snapshot()
-			s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
-			before := w.vmi.DeepCopy()
-			e, plan := Explain(s, w.now), Decide(s, w.now)
-			if e.Phase != plan.Status.Phase || e.Owner != plan.Owner && plan.Owner != "" {
-				t.Errorf("explained %s, %s; decided %s, %s", e.Phase, e.Owner, plan.Status.Phase, plan.Owner)
-			}
-			if final := plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed; !final && (e.Reason != plan.Reason || e.Message != plan.Message) {
-				t.Errorf("explained %s: %s; decided %s: %s", e.Reason, e.Message, plan.Reason, plan.Message)
-			}
-			if len(e.Next) != len(plan.Actions) {
-				t.Errorf("explained %v, decided %v", e.Next, plan.Actions)
-			}
-			if diff := cmp.Diff(before, w.vmi); diff != "" {
-				t.Errorf("the guest was changed:\n%s", diff)
-			}
-		})
-	}
+	eachStanding(t, func(t *testing.T, _ string, w *world) {
+		s := w.snapshot()
+		s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
+		before := w.vmi.DeepCopy()
+		e, plan := Explain(s, w.now), Decide(s, w.now)
+		if e.Phase != plan.Status.Phase || e.Owner != plan.Owner && plan.Owner != "" {
+			t.Errorf("explained %s, %s; decided %s, %s", e.Phase, e.Owner, plan.Status.Phase, plan.Owner)
+		}
+		if final := plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed; !final && (e.Reason != plan.Reason || e.Message != plan.Message) {
+			t.Errorf("explained %s: %s; decided %s: %s", e.Reason, e.Message, plan.Reason, plan.Message)
+		}
+		if len(e.Next) != len(plan.Actions) {
+			t.Errorf("explained %v, decided %v", e.Next, plan.Actions)
+		}
+		if diff := cmp.Diff(before, w.vmi); diff != "" {
+			t.Errorf("the guest was changed:\n%s", diff)
+		}
+	})
 }
 
 // Every wait names the event that ends it.
 func TestExplainNamesWhatUnblocks(t *testing.T) {
-	for name, arrange := range explainCases {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.inForce = w.resolution()
-			arrange(w)
-			e := w.explained()
-			waits := e.Owner != OwnerNobody && len(e.Next) == 0
-			if waits != (e.Unblock != "") {
-				t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Owner, e.Reason, e.Next, e.Unblock)
-			}
-		})
-	}
+	eachStanding(t, func(t *testing.T, _ string, w *world) {
+		e := w.explained()
+		waits := e.Owner != OwnerNobody && len(e.Next) == 0
+		if waits != (e.Unblock != "") {
+			t.Errorf("owner %s, reason %s, writes %v: goes on when %q", e.Owner, e.Reason, e.Next, e.Unblock)
+		}
+	})
 }
 
 // So does every phase by itself.

@@ -289,14 +289,22 @@ func (d *decision) askToAbort() {
 		change.State = d.ms.DeepCopy()
 		change.State.AbortRequested = true
 	}
-	if _, asked := d.lease.Command(handoff.CommandAbort); d.leased && !asked && d.lease.State == handoff.Moving {
-		next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.UID()}, d.now)
-		if err == nil { // else the move has ended, which the next pass sees
-			change.Lease = &next
-		}
+	if d.leased && d.lease.State == handoff.Moving {
+		d.abortLease(change)
 	}
 	if change.State != nil || change.Lease != nil {
 		d.act(Action{Kind: ChangeVMI, Why: "ask the nodes to abort", Change: change})
+	}
+}
+
+// abortLease asks the node that moves the guest, by its lease and once, to stop.
+func (d *decision) abortLease(change *VMIChange) {
+	if _, asked := d.lease.Command(handoff.CommandAbort); asked {
+		return
+	}
+	next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.UID()}, d.now)
+	if err == nil { // else the move has ended, which the next pass sees
+		change.Lease = &next
 	}
 }
 
