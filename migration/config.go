@@ -63,7 +63,8 @@ type Timeouts struct {
 	Complete time.Duration
 	// Running bounds phase Running. Zero means a budget from the resolved
 	// completion timeout and the size of the guest's memory, see
-	// [Resolution.Budget].
+	// [Resolution.Budget]. A guest in post-copy cannot come back and is not bound
+	// by it.
 	Running time.Duration
 }
 

@@ -62,20 +62,23 @@ func newDecision(s Snapshot, now time.Time) *decision {
 	d := &decision{s: s, now: now, ms: s.mine(), plan: Plan{Status: *s.Migration.Status.DeepCopy()}}
 	if s.VMI != nil {
 		d.lease, d.leaseErr = handoff.Of(s.VMI)
-		raw, stored := s.VMI.Annotations[handoff.Annotation]
-		d.leased = stored && !unread(raw, d.lease)
+		_, stored := s.VMI.Annotations[handoff.Annotation]
+		d.leased = stored && !unread(s.VMI, d.lease)
 	}
 	return d
 }
 
 // unread tells whether the guest was offered by a lease to a node that knows none: a stock
 // virt-handler, which has taken the guest and moves it without a word in the lease.
-func unread(raw string, lease handoff.Lease) bool {
-	if lease.State != handoff.Owned || lease.Cause != handoff.CauseStock {
+func unread(vmi *v1.VirtualMachineInstance, lease handoff.Lease) bool {
+	switch {
+	case lease.State == handoff.Offered:
+		return vmi.IsFinal()
+	case lease.State != handoff.Owned || lease.Cause != handoff.CauseStock:
 		return false
 	}
 	var stored handoff.Lease
-	return stored.UnmarshalJSON([]byte(raw)) == nil && stored.State == handoff.Offered
+	return stored.UnmarshalJSON([]byte(vmi.Annotations[handoff.Annotation])) == nil && stored.State == handoff.Offered
 }
 
 // step decides within a phase and returns the phase it leads to, which is the
