@@ -44,11 +44,7 @@ func (e Explanation) text(b *strings.Builder) {
 		line("Goes on when", "%s", e.Unblock)
 	}
 	if e.Deadline != nil {
-		how := "as " + string(v1.MigrationSucceeded)
-		if e.Overdue != "" {
-			how = "with " + string(e.Overdue)
-		}
-		line("Deadline", "%s (in %s), then it ends %s", clock(*e.Deadline), ago(e.Deadline.Sub(e.At)), how)
+		line("Deadline", "%s (in %s), then it ends %s", clock(*e.Deadline), ago(e.Deadline.Sub(e.At)), e.lateEnd())
 	}
 	if e.Queue != nil {
 		line("Queue", "place %d of %d", e.Queue.Position, e.Queue.Waiting)
@@ -75,6 +71,14 @@ func (e Explanation) text(b *strings.Builder) {
 	e.checksText(b)
 	e.policyText(b)
 	e.attemptsText(b)
+}
+
+// lateEnd is how the migration ends at its deadline.
+func (e Explanation) lateEnd() string {
+	if e.Overdue == "" {
+		return "as " + string(v1.MigrationSucceeded)
+	}
+	return "with " + string(e.Overdue)
 }
 
 // putLine adds a line, and takes care that it is one: much of what is told was written by
