@@ -40,6 +40,12 @@ func (t test) String() string {
 	return pkg + " " + t.name
 }
 
+// skip is a test that was skipped.
+type skip struct {
+	test   test
+	reason string
+}
+
 // summary is what is known so far.
 type summary struct {
 	out     io.Writer
@@ -47,14 +53,15 @@ type summary struct {
 	builds  map[string][]string
 	passed  int
 	failed  []test
-	skipped []string       // with their reason
+	ends    map[test]string // the last lines of the output of failed tests
+	skipped []skip
 	broken  map[string]int // failed tests by package, to notice a package that failed without one
 }
 
 // summarize copies the essence of a stream of events to out. It tells whether tests ran and none of
 // them failed.
 func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
-	s := &summary{out: out, output: map[test][]string{}, builds: map[string][]string{}, broken: map[string]int{}}
+	s := &summary{out: out, output: map[test][]string{}, ends: map[test]string{}, builds: map[string][]string{}, broken: map[string]int{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
@@ -102,12 +109,18 @@ func (s *summary) ended(at test, e event) {
 	case "pass":
 		s.passed++
 	case "skip":
-		s.skipped = append(s.skipped, fmt.Sprintf("%s: %s", at, reason(s.output[at])))
+		s.skipped = append(s.skipped, skip{at, reason(s.output[at])})
 	case "fail":
-		s.failed = append(s.failed, at)
-		s.broken[at.pkg]++
-		fmt.Fprintf(s.out, "%s", strings.Join(s.output[at], ""))
+		s.fail(at)
 	}
+}
+
+// fail prints the output of a test that failed.
+func (s *summary) fail(at test) {
+	s.failed = append(s.failed, at)
+	s.broken[at.pkg]++
+	fmt.Fprintf(s.out, "%s", strings.Join(s.output[at], ""))
+	s.ends[at] = end(s.output[at])
 }
 
 func (s *summary) packageEnded(at test, e event) {
@@ -118,43 +131,85 @@ func (s *summary) packageEnded(at test, e event) {
 	case "skip":
 		fmt.Fprintf(s.out, "-     %s (no tests)\n", at)
 	case "fail":
+		// It did not build, or died outside of a test, or within some that never ended.
+		for _, t := range s.unended(at.pkg) {
+			s.fail(t)
+		}
 		if s.broken[at.pkg] == 0 {
-			// It did not build, or died outside of a test, or within one that never ended.
-			s.failed = append(s.failed, at)
-			s.dumpUnended(at.pkg)
+			s.fail(at)
 		}
 		fmt.Fprintf(s.out, "FAIL  %s (%v)\n", at, took)
 	}
 }
 
-// dumpUnended prints the output of a package and of its tests without a result.
-func (s *summary) dumpUnended(pkg string) {
+// unended are the tests of a package without a result.
+func (s *summary) unended(pkg string) []test {
 	var unended []test
 	for t := range s.output {
-		if t.pkg == pkg {
+		if t.pkg == pkg && t.name != "" {
 			unended = append(unended, t)
 		}
 	}
 	slices.SortFunc(unended, func(a, b test) int { return strings.Compare(a.name, b.name) })
-	for _, t := range unended {
-		fmt.Fprintf(s.out, "%s", strings.Join(s.output[t], ""))
-	}
+	return unended
 }
 
-// finish prints the summary.
+// finish prints the summary: who reads only its end reads of failures.
 func (s *summary) finish() (ok bool) {
 	fmt.Fprintln(s.out)
+	s.tellSkipped()
 	for _, t := range s.failed {
-		fmt.Fprintf(s.out, "FAILED   %s\n", t)
-	}
-	for _, t := range s.skipped {
-		fmt.Fprintf(s.out, "SKIPPED  %s\n", t)
+		fmt.Fprintf(s.out, "FAILED   %s\n%s", t, s.ends[t])
 	}
 	if s.passed+len(s.failed) == 0 {
 		fmt.Fprintln(s.out, "FAILED   no test ran")
 	}
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.passed, len(s.failed), len(s.skipped))
 	return len(s.failed) == 0 && s.passed > 0
+}
+
+// tellSkipped prints what was skipped and why; parts of a test with the same reason share a line.
+func (s *summary) tellSkipped() {
+	parts := map[skip][]string{}
+	var order []skip
+	for _, sk := range s.skipped {
+		name, part, _ := strings.Cut(sk.test.name, "/")
+		of := skip{test{sk.test.pkg, name}, sk.reason}
+		if parts[of] == nil {
+			order = append(order, of)
+		}
+		parts[of] = append(parts[of], part)
+	}
+	for _, of := range order {
+		fmt.Fprintf(s.out, "SKIPPED  %s: %s\n", of.test, of.reason)
+		for _, part := range parts[of] {
+			if part != "" {
+				fmt.Fprintf(s.out, "         - %s\n", part)
+			}
+		}
+	}
+}
+
+// end is the last of what a test printed, indented, for the summary; of a panic it is the beginning,
+// which says what happened.
+func end(output []string) string {
+	const most, width = 12, 400
+	var kept []string
+	panics := false
+	for line := range strings.Lines(strings.Join(output, "")) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "=== ") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		if strings.HasPrefix(line, "panic: ") {
+			kept, panics = nil, true
+		}
+		if panics && len(kept) == most {
+			break
+		}
+		kept = append(kept, "         "+line[:min(len(line), width)]+"\n")
+	}
+	return strings.Join(kept[max(0, len(kept)-most):], "")
 }
 
 // reason is what a skipped test said, short of the frame that the testing package puts around it.

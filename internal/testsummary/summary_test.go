@@ -35,7 +35,7 @@ func TestSummary(t *testing.T) {
 				`{"Action":"fail","Package":"p","Test":"TestB","Elapsed":0}`,
 				`{"Action":"fail","Package":"p","Elapsed":2}`,
 			},
-			want: []string{"b_test.go:7: not what it should be", "FAIL  p (2s)", "FAILED   p TestB/sub", "FAILED   p TestB"},
+			want: []string{"b_test.go:7: not what it should be", "FAIL  p (2s)", "FAILED   p TestB/sub", "         " + "    b_test.go:7: not what", "FAILED   p TestB"},
 			end:  "0 passed, 2 failed, 0 skipped",
 		},
 		"a skip shows its reason": {
@@ -50,6 +50,20 @@ func TestSummary(t *testing.T) {
 			wantOK: true,
 			want:   []string{"SKIPPED  p TestC: needs root: run it with sudo"},
 			end:    "1 passed, 0 failed, 1 skipped",
+		},
+		"skips of one test with one reason share it": {
+			events: []string{
+				`{"Action":"pass","Package":"p","Test":"TestA"}`,
+				`{"Action":"output","Package":"p","Test":"TestC/a","Output":"    c_test.go:9: no agent\n"}`,
+				`{"Action":"skip","Package":"p","Test":"TestC/a"}`,
+				`{"Action":"output","Package":"p","Test":"TestC/b","Output":"    c_test.go:9: no console\n"}`,
+				`{"Action":"skip","Package":"p","Test":"TestC/b"}`,
+				`{"Action":"output","Package":"p","Test":"TestC/c","Output":"    c_test.go:9: no agent\n"}`,
+				`{"Action":"skip","Package":"p","Test":"TestC/c"}`,
+			},
+			wantOK: true,
+			want:   []string{"SKIPPED  p TestC: no agent\n         - a\n         - c\nSKIPPED  p TestC: no console\n         - b\n"},
+			end:    "1 passed, 0 failed, 3 skipped",
 		},
 		"a package that does not build is a failure": {
 			events: []string{
@@ -66,7 +80,26 @@ func TestSummary(t *testing.T) {
 				`{"Action":"output","Package":"p","Test":"TestD","Output":"panic: test timed out after 1s\n"}`,
 				`{"Action":"fail","Package":"p","Elapsed":1}`,
 			},
-			want: []string{"panic: test timed out after 1s", "FAILED   p\n"},
+			want: []string{"panic: test timed out after 1s", "FAILED   p TestD\n"},
+			end:  "0 passed, 1 failed, 0 skipped",
+		},
+		"a test that never ended is shown beside one that failed": {
+			events: []string{
+				`{"Action":"output","Package":"p","Test":"TestD","Output":"=== RUN   TestD\n"}`,
+				`{"Action":"fail","Package":"p","Test":"TestE"}`,
+				`{"Action":"output","Package":"p","Test":"TestD","Output":"panic: test timed out after 1s\n"}`,
+				`{"Action":"output","Package":"p","Test":"TestD","Output":"` + strings.Repeat(`goroutine\n`, 20) + `"}`,
+				`{"Action":"fail","Package":"p","Elapsed":1}`,
+			},
+			want: []string{"FAILED   p TestE\n", "FAILED   p TestD\n         panic: test timed out after 1s\n"},
+			end:  "0 passed, 2 failed, 0 skipped",
+		},
+		"a package that dies without a test is shown": {
+			events: []string{
+				`{"Action":"output","Package":"p","Output":"the API server does not start\n"}`,
+				`{"Action":"fail","Package":"p","Elapsed":1}`,
+			},
+			want: []string{"the API server does not start", "FAILED   p\n         the API server does not start\n"},
 			end:  "0 passed, 1 failed, 0 skipped",
 		},
 		"nothing ran": {
