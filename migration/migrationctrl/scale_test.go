@@ -23,7 +23,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// "make queue" lets 1,000 migrations wait and watches a minute of idleness.
+// "make waiting" lets 1,000 migrations wait and watches a minute of idleness.
 var (
 	scalePending = flag.Int("pending", 60, "how many migrations wait for slots")
 	scaleMove    = flag.Duration("move", 0, "how long each guest moves")
@@ -36,8 +36,10 @@ const (
 	scaleSlots      = 5
 	// scaleWriters is how many clients create objects at the same time.
 	scaleWriters = 16
-	// scalePatience bounds each stage.
+	// scalePatience bounds each stage; scaleInterval is how often a stage is looked at: lists of
+	// a thousand objects, more often, would be what is measured.
 	scalePatience = 20 * time.Minute
+	scaleInterval = 2 * time.Second
 )
 
 // queue is many guests with a migration each.
@@ -158,7 +160,7 @@ func (q *queue) limit(n uint32) {
 func (q *queue) awaitAll(what string, ok func(*v1.VirtualMachineInstanceMigration) bool) {
 	q.Helper()
 	n := 0
-	err := wait.PollUntilContextTimeout(q.Context(), 10*interval, scalePatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(q.Context(), scaleInterval, scalePatience, true, func(ctx context.Context) (bool, error) {
 		n = 0
 		for _, ns := range q.namespaces {
 			var list v1.VirtualMachineInstanceMigrationList
