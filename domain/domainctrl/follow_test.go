@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// slowly is an option by which a guest takes longer than a test has patience.
+// slowly is an option by which a guest takes longer than what a test does meanwhile.
 func slowly(o *v1.VMIMConfigurationOptions) {
 	rate, never := resource.MustParse("1Mi"), int64(0)
 	o.BandwidthPerMigration, o.CompletionTimeoutPerGiB = &rate, &never

@@ -41,7 +41,7 @@ import (
 // patience bounds waiting for what must happen; interval is how often a test
 // looks.
 const (
-	patience = 40 * time.Second
+	patience = 2 * time.Minute
 	interval = 10 * time.Millisecond
 )
 

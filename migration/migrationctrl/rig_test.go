@@ -37,7 +37,7 @@ import (
 const (
 	// patience bounds waiting for what must happen; interval is how often a
 	// test looks.
-	patience = 20 * time.Second
+	patience = 2 * time.Minute
 	interval = 20 * time.Millisecond
 	image    = "example.test/virt-launcher:1"
 )
