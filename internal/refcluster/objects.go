@@ -97,11 +97,16 @@ func (c *Cluster) Await(ctx context.Context, within time.Duration, what string, 
 func Await(parent context.Context, within time.Duration, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(parent, within)
 	defer cancel()
+	var last error
 	for {
 		err := ok(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() != nil && last != nil {
+			err = last // what was cut off says nothing
+		}
+		last = err
 		var final hopeless
 		if errors.As(err, &final) {
 			return fmt.Errorf("waiting for %s: %w", what, final.error)

@@ -64,11 +64,11 @@ func TestPriorityIsNotInverted(t *testing.T) {
 	c := cluster(t)
 	one := uint32(1)
 	slowly(t, c, func(m *v1.MigrationConfiguration) { m.ParallelMigrationsPerCluster = &one })
+	guests := []*scene{boot(t, c, newGuest(t, "unset")), boot(t, c, newGuest(t, "maintenance")), boot(t, c, newGuest(t, "critical"))}
 	first := boot(t, c, newGuest(t, "holds-the-slot", busy))
 	whoHoldsTheSlot := first.migrate("holds-the-slot")
 	first.awaitMoving()
 
-	guests := []*scene{boot(t, c, newGuest(t, "unset")), boot(t, c, newGuest(t, "maintenance")), boot(t, c, newGuest(t, "critical"))}
 	all := []*v1.VirtualMachineInstanceMigration{
 		guests[0].migrate("unset"),
 		guests[1].withPriority("maintenance", v1.PrioritySystemMaintenance),
