@@ -26,7 +26,7 @@ import (
 
 // patience is how long a test waits for what must happen. It bounds a failure,
 // not a success.
-const patience = 2 * time.Minute
+const patience = 3 * time.Minute
 
 // shared is the cluster all tests of the package run on, one after the other.
 var shared struct {

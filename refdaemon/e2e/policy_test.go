@@ -66,8 +66,9 @@ func TestAMigrationFollowsItsPolicy(t *testing.T) {
 	s.awaitSpeed(home, "4")
 	s.awaitHelp(func(p domain.Progress) bool { return p.Iteration > 2 }) // it does not converge
 
-	s.setBandwidth(p, "64Mi")
-	s.awaitSpeed(home, "64")
+	s.setBandwidth(p, "5Mi")
+	s.awaitSpeed(home, "5")
+	s.setBandwidth(p, "64Mi") // which ends it at once
 	s.awaitMigration(m, v1.MigrationSucceeded)
 	s.await(v1.Running)
 	if ms := s.vmi.Status.MigrationState; s.vmi.Status.NodeName == home || ms.Mode != v1.MigrationPreCopy {
@@ -79,7 +80,7 @@ func TestAMigrationFollowsItsPolicy(t *testing.T) {
 	var events corev1.EventList
 	must(t, c.Client.List(t.Context(), &events, client.InNamespace(s.key.Namespace)))
 	told := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
-		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "4Mi → 64Mi")
+		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "4Mi → 5Mi")
 	})
 	if !told {
 		t.Errorf("no event %s tells of it", migration.EventOptionsChanged)
