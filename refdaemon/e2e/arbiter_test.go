@@ -236,7 +236,7 @@ func TestATargetThatNoNodeTakesFailsInTime(t *testing.T) {
 		}
 	}
 	m := s.migrate("unschedulable", func(m *v1.VirtualMachineInstanceMigration) {
-		m.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "4"}
+		m.Annotations = map[string]string{v1.MigrationUnschedulablePodTimeoutSecondsAnnotation: "10"}
 	})
 	s.awaitReason(m, v1.MigrationScheduling, migration.ReasonUnschedulable)
 	s.awaitReason(m, v1.MigrationFailed, migration.ReasonUnschedulable)
