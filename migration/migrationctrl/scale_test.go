@@ -219,8 +219,9 @@ func (q *queue) judge(begun time.Time) {
 			}
 		}
 	}
-	q.latency(moves.All)
-	q.order(moves.All)
+	freed := q.freed(moves.All)
+	q.order(moves.All, freed, q.latency(moves.All, freed))
+	q.turns(moves.All)
 	writes, refused, kinds := 0, 0, map[string]int{}
 	for i := range requests {
 		r := &requests[i]
@@ -236,44 +237,69 @@ func (q *queue) judge(begun time.Time) {
 		float64(writes)/float64(*scalePending), refused, kinds)
 }
 
-// latency tells how long a freed slot was without a target Pod.
-func (q *queue) latency(all []rig.Move) {
+// freed is when the slot was free that each of them took: those ended one after the other.
+func (q *queue) freed(all []rig.Move) []time.Time {
 	q.Helper()
-	var ended, waits []time.Duration
-	first := all[0].Created
+	var ended []time.Time
 	for _, o := range all {
-		ended = append(ended, o.Ended.Sub(first))
+		ended = append(ended, o.Ended)
 	}
-	slices.Sort(ended)
-	for i, o := range all[min(scaleSlots, len(all)):] {
-		waits = append(waits, o.Created.Sub(first)-ended[i])
-	}
-	slices.Sort(waits)
-	if len(waits) > 0 {
-		q.Logf("from a slot freed to the next target Pod: p50 %s, p99 %s, at most %s",
-			waits[len(waits)/2], waits[len(waits)*99/100], waits[len(waits)-1])
-	}
+	slices.SortFunc(ended, time.Time.Compare)
+	return append(make([]time.Time, min(scaleSlots, len(all))), ended[:max(0, len(all)-scaleSlots)]...)
 }
 
-// order checks that nobody was passed by a less urgent one whose node had no slot left,
-// and that the namespaces took turns.
-func (q *queue) order(all []rig.Move) {
+// latency tells how long a freed slot was without a target Pod, and returns the longest.
+func (q *queue) latency(all []rig.Move, freed []time.Time) time.Duration {
 	q.Helper()
+	var waits []time.Duration
+	for i, o := range all {
+		if !freed[i].IsZero() {
+			waits = append(waits, o.Created.Sub(freed[i]))
+		}
+	}
+	slices.Sort(waits)
+	if len(waits) == 0 {
+		q.Fatal("no slot was used twice")
+	}
+	longest := waits[len(waits)-1]
+	q.Logf("from a slot freed to the next target Pod: p50 %s, p99 %s, at most %s", waits[len(waits)/2], waits[len(waits)*99/100], longest)
+	return longest
+}
+
+// order checks that nobody was passed by a less urgent one whose node had a slot left. Who was chosen
+// when cannot be seen: it was between the slot becoming free and the target Pod, and the controller
+// knew of a free node as late as it ever acted upon one.
+func (q *queue) order(all []rig.Move, freed []time.Time, late time.Duration) {
+	q.Helper()
+	compared := 0
 	for i, o := range all {
 		leaving := map[string]int{}
 		for _, e := range all[:i] {
-			if e.Ended.IsZero() || e.Ended.After(o.Created) {
+			if e.Ended.After(freed[i].Add(-late)) {
 				leaving[q.node[e.VMI]]++
 			}
 		}
-		for _, later := range all[i+1:] {
-			if q.priority[later.VMI] > q.priority[o.VMI] && leaving[q.node[later.VMI]] < 2 {
-				q.Errorf("%s, of priority %d, passed %s, of priority %d, which could have left node %s",
-					o.VMI, q.priority[o.VMI], later.VMI, q.priority[later.VMI], q.node[later.VMI])
-				return
+		for j := i + 1; j < len(all); j++ {
+			later := all[j].VMI
+			if leaving[q.node[later]] >= 2 || !freed[j].After(o.Created) {
+				continue
+			}
+			compared++
+			if q.priority[later] > q.priority[o.VMI] {
+				q.Fatalf("%s, of priority %d, passed %s, of priority %d, which could have left node %s",
+					o.VMI, q.priority[o.VMI], later, q.priority[later], q.node[later])
 			}
 		}
 	}
+	q.Logf("%d times one went before another one that could have gone", compared)
+	if compared < len(all) {
+		q.Errorf("%d times one went before another one that could have gone: that proves nothing about the order of %d", compared, len(all))
+	}
+}
+
+// turns checks that the namespaces took turns.
+func (q *queue) turns(all []rig.Move) {
+	q.Helper()
 	served := map[string]int{}
 	for _, o := range all[:len(all)/8] { // all of the highest priority
 		served[o.VMI.Namespace]++
