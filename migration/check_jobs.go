@@ -12,11 +12,8 @@ import (
 // CheckBackup waits for a backup of the guest to end: a backup's job of the hypervisor and
 // a migration exclude each other.
 func CheckBackup(s Snapshot) Finding {
-	if s.VMI == nil || s.VMI.Status.ChangedBlockTracking == nil {
-		return Finding{}
-	}
-	b := s.VMI.Status.ChangedBlockTracking.BackupStatus
-	if b == nil || b.BackupName == "" || b.Completed {
+	b := runningBackup(s.VMI)
+	if b == nil {
 		return Finding{}
 	}
 	f := later(ReasonBackup, fmt.Sprintf("backup %q of the guest is in progress", b.BackupName), "it must end")
@@ -24,24 +21,37 @@ func CheckBackup(s Snapshot) Finding {
 	return f
 }
 
+// runningBackup is nil if the guest has none.
+func runningBackup(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceBackupStatus {
+	if vmi == nil || vmi.Status.ChangedBlockTracking == nil {
+		return nil
+	}
+	b := vmi.Status.ChangedBlockTracking.BackupStatus
+	if b == nil || b.BackupName == "" || b.Completed {
+		return nil
+	}
+	return b
+}
+
 // abortBackup asks for the end of a backup that is in the way of a critical migration,
-// once: whether it was asked is told by KubeVirt's condition.
+// once: whether it was asked is told by KubeVirt's condition. A backup that only a check of
+// somebody's own knows cannot be asked.
 func (d *decision) abortBackup() {
 	critical := PriorityOf(d.s.Migration.Spec.Priority) == PriorityCritical
 	asked := Condition(d.s.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil
-	if !critical || !d.s.Config.AbortBackups || asked {
+	b := runningBackup(d.s.VMI)
+	if !critical || !d.s.Config.AbortBackups || asked || b == nil {
 		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest is in progress")
 		return
 	}
-	name := d.s.VMI.Status.ChangedBlockTracking.BackupStatus.BackupName
 	switch err := d.s.Failures[AbortBackup]; {
 	case d.s.BackupAborted:
 		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest was asked to abort")
 	case err != nil:
 		d.tellOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
 	default:
-		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: name, Event: &Event{
-			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("backup %q was asked to abort for migration %q", name, d.s.Migration.Name),
+		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: b.BackupName, Event: &Event{
+			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("backup %q was asked to abort for migration %q", b.BackupName, d.s.Migration.Name),
 		}})
 	}
 }

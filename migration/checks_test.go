@@ -222,6 +222,12 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 
 func TestWhoDoesNotAbortABackup(t *testing.T) {
 	for name, change := range map[string]func(*world){
+		"only a check of one's own knows of it": func(w *world) {
+			w.vmi.Status.ChangedBlockTracking = nil
+			w.config.Evaluator = append(DefaultChecks(), Check{"archive", func(Snapshot) Finding {
+				return Finding{Blocked: true, Temporary: true, Reason: ReasonBackup}
+			}})
+		},
 		"not critical": func(w *world) { w.migration.Spec.Priority = new(v1.PriorityUserTriggered) },
 		"nobody can":   func(w *world) { w.config.AbortBackups = false },
 		"backing off": func(w *world) {
