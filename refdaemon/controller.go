@@ -19,11 +19,15 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
+// defaultLauncherImage is that of the KubeVirt release whose API this is built with.
+const defaultLauncherImage = "quay.io/kubevirt/virt-launcher:v1.9.0"
+
 // controllerOptions are the flags of "refdaemon controller".
 type controllerOptions struct {
 	process
 	admission
 	migrations
+	automatic
 	launcherImage string
 	silentAfter   time.Duration
 	syncLabels    patterns
@@ -48,8 +52,9 @@ func runController(ctx context.Context, args []string, _ io.Writer) error {
 	o.process.flags(fs)
 	o.admission.flags(fs)
 	o.migrations.flags(fs)
+	o.automatic.flags(fs)
 	o.validate, o.webhooks = o.check, o.server
-	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods")
+	fs.StringVar(&o.launcherImage, "launcher-image", defaultLauncherImage, "`image` of the guests' Pods")
 	fs.DurationVar(&o.silentAfter, "node-silent-after", vmi.DefaultSilentAfter, "`time` without a heartbeat after which the guests of a node count as lost")
 	fs.Var(&o.syncLabels, "additional-launcher-labels-sync", "`keys` of labels, by commas, that a guest's Pod gets when the guest does; a key may end in *")
 	fs.Var(&o.syncNotes, "additional-launcher-annotations-sync", "the same `keys` of annotations")

@@ -20,7 +20,7 @@ type automatic struct {
 }
 
 func (o *automatic) flags(fs *flag.FlagSet) {
-	fs.BoolVar(&o.evacuates, "evacuate", true, "migrate guests away from nodes that are drained, and those that are asked to leave theirs")
+	fs.BoolVar(&o.evacuates, "evacuate", true, "migrate guests away from nodes that are drained, and those that are asked to leave theirs; without, a guest whose Pod may not be evicted waits for somebody else to migrate it")
 	fs.BoolVar(&o.updates, "update-workloads", true, "migrate or evict guests whose Pods are outdated, as the KubeVirt object says in spec.workloadUpdateStrategy")
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -30,7 +31,6 @@ type migrations struct {
 	awaitNodes    time.Duration
 	cooldown      time.Duration
 	abortBackups  bool
-	automatic
 }
 
 // weights is a flag with shares of namespaces.
@@ -47,7 +47,7 @@ func (w *weights) Set(text string) error {
 	for _, part := range strings.Split(text, ",") {
 		namespace, share, found := strings.Cut(part, "=")
 		n, err := strconv.ParseFloat(share, 64)
-		if !found || namespace == "" || err != nil || n <= 0 {
+		if !found || namespace == "" || err != nil || !(n > 0) || math.IsInf(n, 1) {
 			return fmt.Errorf("%q is not NAMESPACE=SHARE with a share above 0", part)
 		}
 		(*w)[namespace] = n
@@ -66,7 +66,6 @@ func (o *migrations) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.awaitNodes, "migrations-await-nodes", 0, "`time` to wait for nodes when none can ever match a target Pod, instead of failing at once; negative leaves it to the scheduler, as an autoscaler of nodes needs it")
 	fs.DurationVar(&o.cooldown, "migrations-cooldown", 5*time.Minute, "`time` for which a guest that was migrated by itself rests before an update or a descheduler moves it again; negative is none")
 	fs.BoolVar(&o.abortBackups, "migrations-abort-backups", false, "let critical migrations abort backups of their guests by KubeVirt's virt-api, which has to be there; without, they wait for them")
-	o.automatic.flags(fs)
 }
 
 // check tells which flags are wrong.

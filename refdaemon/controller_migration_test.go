@@ -37,6 +37,8 @@ func TestFlagsOfMigrations(t *testing.T) {
 		"no bandwidth":        {args: []string{"--migrations-bandwidth-per-node", "-1"}, err: "above 0"},
 		"weights":             {args: []string{"--migrations-namespace-weights", "a=2,b=0.5"}, want: usual},
 		"no share":            {args: []string{"--migrations-namespace-weights", "a"}, err: "NAMESPACE=SHARE"},
+		"a share of all":      {args: []string{"--migrations-namespace-weights", "a=inf"}, err: "NAMESPACE=SHARE"},
+		"a share of no size":  {args: []string{"--migrations-namespace-weights", "a=nan"}, err: "NAMESPACE=SHARE"},
 		"a share of nothing":  {args: []string{"--migrations-namespace-weights", "a=0"}, err: "above 0"},
 		"a share of nobody's": {args: []string{"--migrations-namespace-weights", "=1"}, err: "NAMESPACE=SHARE"},
 	} {
