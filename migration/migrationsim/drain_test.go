@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
@@ -74,6 +77,52 @@ func TestABackoffThatIsOverIsOver(t *testing.T) {
 	}
 }
 
+// addMoving adds a guest that is on its way already.
+func addMoving(t *testing.T, s *migrationsim.Sim, name string, lease handoff.Lease) {
+	t.Helper()
+	g := migrationsim.NewGuest(key(name), "a", "1", "1Gi")
+	now := metav1.NewTime(s.Now())
+	g.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
+		MigrationUID: lease.Tag, StartTimestamp: &now, SourceNode: "a", TargetNode: lease.Target,
+	}
+	if err := handoff.Put(g.VMI, lease); err != nil {
+		t.Fatal(err)
+	}
+	add(t, s, g)
+	m := &v1.VirtualMachineInstanceMigration{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: string(lease.Tag), UID: lease.Tag, CreationTimestamp: now,
+			Labels: map[string]string{v1.MigrationSelectorLabel: name}, Finalizers: []string{v1.VirtualMachineInstanceMigrationFinalizer},
+		},
+		Spec:   v1.VirtualMachineInstanceMigrationSpec{VMIName: name},
+		Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationRunning},
+	}
+	target := g.Pod.DeepCopy()
+	target.Name, target.UID, target.Spec.NodeName = "target-"+name, "target-"+lease.Tag, lease.Target
+	target.Labels[v1.MigrationJobLabel] = string(lease.Tag)
+	if err := s.AddMigration(m, target); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Of moves that share links and end at the same moment it is not chance which is looked at first.
+func TestWhatEndsTogetherEndsInOrder(t *testing.T) {
+	run := func() migrationsim.Result {
+		s := small(migrationsim.Options{Link: 1e9 / 8, Config: migration.Config{Limits: migration.Limits{Outbound: 5, Inbound: 5}}})
+		for i := range 5 {
+			uid := types.UID(fmt.Sprintf("m-%d", i))
+			addMoving(t, s, fmt.Sprint(i), handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: "a", Target: "b", Tag: uid})
+		}
+		return settle(t, s)
+	}
+	first := run()
+	for range 5 {
+		if diff := cmp.Diff(first, run(), cmpopts.IgnoreUnexported(migrationsim.Migration{})); diff != "" {
+			t.Fatalf("the same took another course:\n%s", diff)
+		}
+	}
+}
+
 // A simulation may begin with a guest that moves to where there is nobody.
 func TestAMoveToNowhereIsTakenBack(t *testing.T) {
 	for name, lease := range map[string]handoff.Lease{
@@ -83,29 +132,7 @@ func TestAMoveToNowhereIsTakenBack(t *testing.T) {
 		for link, o := range map[string]migrationsim.Options{"": {}, ", over links that are shared": {Link: 1e8}} {
 			t.Run(name+link, func(t *testing.T) {
 				s := small(o)
-				g := migrationsim.NewGuest(key("guest"), "a", "1", "1Gi")
-				now := metav1.NewTime(s.Now())
-				g.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
-					MigrationUID: "m", StartTimestamp: &now, SourceNode: "a", TargetNode: lease.Target,
-				}
-				if err := handoff.Put(g.VMI, lease); err != nil {
-					t.Fatal(err)
-				}
-				add(t, s, g)
-				m := &v1.VirtualMachineInstanceMigration{
-					ObjectMeta: metav1.ObjectMeta{
-						Namespace: "ns", Name: "m", UID: "m", CreationTimestamp: now,
-						Labels: map[string]string{v1.MigrationSelectorLabel: "guest"}, Finalizers: []string{v1.VirtualMachineInstanceMigrationFinalizer},
-					},
-					Spec:   v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"},
-					Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationRunning},
-				}
-				target := g.Pod.DeepCopy()
-				target.Name, target.UID, target.Spec.NodeName = "target", "target", lease.Target
-				target.Labels[v1.MigrationJobLabel] = "m"
-				if err := s.AddMigration(m, target); err != nil {
-					t.Fatal(err)
-				}
+				addMoving(t, s, "guest", lease)
 				got := settle(t, s).Migrations[0]
 				if got.Phase != v1.MigrationFailed || len(s.Guests("a")) != 1 {
 					t.Errorf("%s: %s: %s; on the node are %v", got.Phase, got.Reason, got.Message, s.Guests("a"))

@@ -3,7 +3,9 @@
 package migrationsim
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -64,13 +66,19 @@ func (s *Sim) share(at ...*node) {
 		if n == nil {
 			continue
 		}
-		for t := range n.sends {
+		for _, t := range inOrder(n.sends) {
 			s.pace(t)
 		}
-		for t := range n.receives {
+		for _, t := range inOrder(n.receives) {
 			s.pace(t)
 		}
 	}
+}
+
+// inOrder returns the transfers in the order of their guests: which of two that end at the same time
+// does so first must not be left to the map.
+func inOrder(all map[*transfer]bool) []*transfer {
+	return slices.SortedFunc(maps.Keys(all), func(a, b *transfer) int { return a.guest.seq - b.guest.seq })
 }
 
 // pace sets the rate of a transfer by who shares its links, and plans its end.
