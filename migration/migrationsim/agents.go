@@ -47,8 +47,8 @@ func (s *Sim) react(g *guest) {
 
 // moving lets the source send the guest, or break off as it was asked to.
 func (s *Sim) moving(g *guest, lease handoff.Lease) {
-	if s.byName[lease.Holder] == nil {
-		return // nobody sends it
+	if s.byName[lease.Holder] == nil || g.landing {
+		return // nobody sends it, or all of it was sent
 	}
 	if g.transfer == nil {
 		s.begin(g, lease.Holder, lease.Target) // it was under way at the beginning
@@ -78,15 +78,15 @@ func (s *Sim) step(g *guest, from handoff.State, e handoff.Event) bool {
 	return true
 }
 
-// epoch is the lease's epoch in a state, zero in any other.
-func (g *guest) epoch(in handoff.State) (handoff.Lease, bool) {
+// leased returns the guest's lease, and whether it is in that state.
+func (g *guest) leased(in handoff.State) (handoff.Lease, bool) {
 	lease, err := handoff.Of(g.VMI)
 	return lease, err == nil && lease.State == in
 }
 
 // arrive ends a transfer: the target takes over.
 func (s *Sim) arrive(g *guest) {
-	lease, moving := g.epoch(handoff.Moving)
+	lease, moving := g.leased(handoff.Moving)
 	switch {
 	case !moving:
 		return
@@ -95,7 +95,9 @@ func (s *Sim) arrive(g *guest) {
 		return
 	}
 	s.end(g)
+	g.landing = true
 	s.after(s.o.Latency.TakeOver, func() {
+		g.landing = false
 		if s.step(g, handoff.Moving, handoff.Event{Kind: handoff.TakeOver, Epoch: lease.Epoch, Node: lease.Target}) {
 			s.ledger.arrived(s, g, lease.Holder, lease.Target)
 			g.VMI.Status.EvacuationNodeName = ""
@@ -108,7 +110,7 @@ func (s *Sim) arrive(g *guest) {
 
 // finalize completes the migration at the target.
 func (s *Sim) finalize(g *guest) {
-	lease, arrived := g.epoch(handoff.Arrived)
+	lease, arrived := g.leased(handoff.Arrived)
 	if !arrived || !s.step(g, handoff.Arrived, handoff.Event{Kind: handoff.Finalize, Epoch: lease.Epoch, Node: lease.Holder}) {
 		return
 	}
@@ -117,7 +119,7 @@ func (s *Sim) finalize(g *guest) {
 
 // revert ends a transfer without success: the guest stays.
 func (s *Sim) revert(g *guest, why string) {
-	lease, moving := g.epoch(handoff.Moving)
+	lease, moving := g.leased(handoff.Moving)
 	if !moving || g.transfer == nil {
 		return
 	}

@@ -79,6 +79,9 @@ func (s *Sim) createAttachment(j *job, volumes []string) {
 	}
 	g.pods = append(g.pods, p)
 	s.quotas.charge(p)
+	if p.Spec.NodeName != "" {
+		s.usage.Add(p.Spec.NodeName, p)
+	}
 	s.start(&placing{guest: g, pod: p})
 }
 

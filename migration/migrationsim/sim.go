@@ -68,6 +68,8 @@ type guest struct {
 	resolution *migration.Resolution
 	claims     map[string]*corev1.PersistentVolumeClaim
 	transfer   *transfer
+	// landing says that its memory was sent and the target is about to take over.
+	landing bool
 	// judged says that an evacuation has looked at it, again when it will next.
 	judged bool
 	again  time.Time
@@ -231,9 +233,8 @@ func (s *Sim) create(guest types.NamespacedName, why string, edit func(*v1.Virtu
 	return keyOf(m), s.AddMigration(m, nil)
 }
 
-// Run lets the cluster go on until a time, or until nothing is left to happen but
-// deadlines. The error is of a decision that the cluster refused, which is a fault of
-// package migration or of this one.
+// Run lets the cluster go on until a time, or until nothing is left to happen. The error is of a
+// decision that the cluster refused, which is a fault of package migration or of this one.
 func (s *Sim) Run(until time.Time) error {
 	if !s.restored {
 		s.restored = true

@@ -126,6 +126,13 @@ var courses = map[string]struct {
 		},
 		phase: v1.MigrationFailed, reason: migration.ReasonNodeReported, took: [2]float64{10, 11},
 	},
+	"cancelled when all of its memory was sent": {
+		options: migrationsim.Options{Latency: migrationsim.Latency{TakeOver: 10 * time.Second}},
+		then: func(s *migrationsim.Sim, m types.NamespacedName) {
+			s.At(s.Now().Add(41*time.Second), func() { s.Cancel(m) })
+		},
+		phase: v1.MigrationSucceeded, target: "b", took: [2]float64{55, 65},
+	},
 	"cancelled before it begins": {
 		then: func(s *migrationsim.Sim, m types.NamespacedName) {
 			s.At(s.Now().Add(time.Second), func() { s.Cancel(m) })
@@ -134,13 +141,50 @@ var courses = map[string]struct {
 	},
 	"a plugged volume goes along": {
 		arrange: func(_ *migrationsim.Sim, g *migrationsim.Guest) {
-			g.VMI.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
-				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
-			}}}}
-			g.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{}}}
+			plug(g)
 		},
 		phase: v1.MigrationSucceeded, target: "b", took: [2]float64{39, 43},
 	},
+}
+
+// plug gives the guest a volume that was plugged in.
+func plug(g *migrationsim.Guest) {
+	g.VMI.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+	}}}}
+	g.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{}}}
+}
+
+// What brings a plugged volume to a node takes a place there, and gives back no more than that: guests go
+// to and fro between nodes with places for one target Pod with its volume.
+func TestAPluggedVolumeTakesAPlace(t *testing.T) {
+	s := migrationsim.New(migrationsim.Options{})
+	for _, n := range []string{"a", "b"} {
+		node := migrationsim.NewNode(n, "16", "64Gi")
+		node.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("2")
+		s.AddNode(node)
+	}
+	g := migrationsim.NewGuest(key("guest"), "a", "1", "1Gi")
+	plug(&g)
+	add(t, s, g)
+	for i, at := range []string{"b", "a", "b"} {
+		m, err := s.Migrate(key("guest"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := settle(t, s).Migrations[i]; got.Target != at || got.Phase != v1.MigrationSucceeded {
+			t.Fatalf("%s: %s: %s: %s, to %q", m, got.Phase, got.Reason, got.Message, got.Target)
+		}
+		if err := s.Run(s.Now().Add(time.Minute)); err != nil { // what is left behind goes
+			t.Fatal(err)
+		}
+	}
+	visitor := migrationsim.NewGuest(key("visitor"), "a", "1", "1Gi")
+	add(t, s, visitor)
+	f, err := s.Fit(key("visitor"))
+	if err != nil || len(f.Candidates) > 0 {
+		t.Errorf("node b, on which guest and volume take both places, could take another Pod: %s, error %v", f.Text(), err)
+	}
 }
 
 func TestOneMigration(t *testing.T) {
