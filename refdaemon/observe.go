@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -38,7 +40,7 @@ func (o *observer) flags(fs *flag.FlagSet) {
 	fs.SetOutput(io.Discard) // errors are reported once, by main
 	fs.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig `file`; empty uses the service account of the Pod")
 	fs.StringVar(&o.output, "o", "text", "output `format`: text or json")
-	fs.StringVar(&o.launcherImage, "launcher-image", "quay.io/kubevirt/virt-launcher:v1.9.0", "`image` of the guests' Pods, as the controller has it")
+	fs.StringVar(&o.launcherImage, "launcher-image", defaultLauncherImage, "`image` of the guests' Pods, as the controller has it")
 	fs.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up")
 	o.migrations.flags(fs)
 }
@@ -177,7 +179,7 @@ type writer interface{ Write(io.Writer) error }
 // print writes a result in the format asked for.
 func (o *observer) print(out io.Writer, result writer) error {
 	if o.output == "text" {
-		return result.Write(out)
+		return result.Write(plain{out})
 	}
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
@@ -185,6 +187,24 @@ func (o *observer) print(out io.Writer, result writer) error {
 	}
 	_, err = out.Write(append(text, '\n'))
 	return err
+}
+
+// plain writes text to a terminal. Users choose parts of it, such as values of selectors: what they write does not move
+// the cursor.
+type plain struct{ io.Writer }
+
+// Write is part of io.Writer.
+func (p plain) Write(text []byte) (int, error) {
+	visible := func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' {
+			return unicode.ReplacementChar
+		}
+		return r
+	}
+	if _, err := p.Writer.Write(bytes.Map(visible, text)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 const observerRights = `It reads from a cluster and writes nothing. Needed are the rights to list and watch

@@ -38,6 +38,7 @@ func TestObserversNameWrongArguments(t *testing.T) {
 		"another kind":         {[]string{"explain", "guest", "ns/m"}, "migration NAMESPACE/NAME", true},
 		"no namespace":         {[]string{"explain", "migration", "m"}, `"m" is not NAMESPACE/NAME`, true},
 		"unknown format":       {[]string{"explain", "migration", "ns/m", "-o", "xml"}, "-o xml is unknown", true},
+		"a flag of no use":     {[]string{"plan", "drain", "a", "--evacuate=false"}, "-evacuate", true},
 		"unknown flag":         {[]string{"explain", "--nonsense"}, "nonsense", true},
 		"nothing to plan":      {[]string{"plan"}, "drain NODE", true},
 		"two nodes":            {[]string{"plan", "drain", "a", "b"}, "drain NODE", true},
@@ -82,6 +83,28 @@ func TestObserversKnowTheFlagsOfTheController(t *testing.T) {
 		}
 		if aborts := r.Backups != nil; aborts != tt.aborts || r.Config.Limits.Lent != tt.lent {
 			t.Errorf("%s: backups are aborted: %t; %d slots are lent", name, aborts, r.Config.Limits.Lent)
+		}
+	}
+}
+
+// said is a result in words.
+type said string
+
+func (s said) Write(out io.Writer) error {
+	_, err := io.WriteString(out, string(s))
+	return err
+}
+
+func TestWhatUsersWriteDoesNotMoveTheCursor(t *testing.T) {
+	for name, tt := range map[string]struct{ text, want string }{
+		"words":            {"Waits for  ein Knoten, größer\n", "Waits for  ein Knoten, größer\n"},
+		"escape sequences": {"lacks label a=\x1b[2J\x1b]0;x\x07\n", "lacks label a=�[2J�]0;x�\n"},
+		"of eight bits":    {"a=\u009b2J\r\n", "a=�2J�\n"},
+	} {
+		o := &observer{output: "text"}
+		var out bytes.Buffer
+		if err := o.print(&out, said(tt.text)); err != nil || out.String() != tt.want {
+			t.Errorf("%s: error %v, printed %q, want %q", name, err, out.String(), tt.want)
 		}
 	}
 }
