@@ -14,7 +14,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
@@ -54,17 +53,10 @@ func TestAutomaticMigrations(t *testing.T) {
 // startAutomatic runs all controllers; edit may change them first.
 func (c *cluster) startAutomatic(t *testing.T, edit func(*migrationctrl.Reconciler)) (stop func()) {
 	t.Helper()
-	mgr := c.manager(t, rig.UserController)
-	r := &migrationctrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image,
-		Recorder: mgr.GetEventRecorder("migration"),
-	}
-	if edit != nil {
-		edit(r)
-	}
+	mgr, r := c.controller(t, edit)
 	for _, setup := range []interface {
 		SetupWithManager(context.Context, ctrl.Manager) error
-	}{r, &migrationctrl.Evacuator{Migrations: r}, &migrationctrl.Updater{Migrations: r}} {
+	}{&migrationctrl.Evacuator{Migrations: r}, &migrationctrl.Updater{Migrations: r}} {
 		if err := setup.SetupWithManager(t.Context(), mgr); err != nil {
 			t.Fatal(err)
 		}

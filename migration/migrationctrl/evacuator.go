@@ -86,9 +86,7 @@ func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (migra
 		return in, fmt.Errorf("migrationctrl: node %s: %w", key.Name, err)
 	}
 	in.Config = e.r.config(kv)
-	if kv != nil {
-		in.Strategy = kv.Spec.Configuration.EvictionStrategy
-	}
+	in.Strategy = strategy(kv)
 	node := &corev1.Node{}
 	if err := e.r.Client.Get(ctx, key, node, readOnly); client.IgnoreNotFound(err) != nil {
 		return in, fmt.Errorf("migrationctrl: read Node %s: %w", key.Name, err)
@@ -129,4 +127,12 @@ func (e *Evacuator) concerned(ctx context.Context, in migration.Evacuation) ([]*
 	}
 	more, err := e.guestsOf(ctx, made.Items, seen)
 	return append(out, more...), err
+}
+
+// strategy is the cluster's eviction strategy.
+func strategy(kv *v1.KubeVirt) *v1.EvictionStrategy {
+	if kv == nil {
+		return nil
+	}
+	return kv.Spec.Configuration.EvictionStrategy
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,10 +109,13 @@ func aspectsOfPod(o client.Object) []any {
 	if !ok {
 		return nil
 	}
-	return []any{p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed, p.Spec.NodeName, p.DeletionTimestamp}
+	return []any{ended(p), p.Spec.NodeName, p.DeletionTimestamp}
 }
 
-type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// ended reports whether nothing runs in the Pod any more.
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
 
 // ofBoth maps an object, of an update as it was and as it is.
 func ofBoth(names func(client.Object) []string) handler.EventHandler {

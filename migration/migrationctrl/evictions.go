@@ -95,9 +95,7 @@ func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.Na
 		return in, err
 	}
 	in.Config = e.Migrations.config(kv)
-	if kv != nil {
-		in.Strategy = kv.Spec.Configuration.EvictionStrategy
-	}
+	in.Strategy = strategy(kv)
 	if in.Guest.VMI, err = guestOf(ctx, from, pod); err != nil || in.Guest.VMI == nil {
 		return in, err
 	}

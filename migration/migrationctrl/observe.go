@@ -152,11 +152,3 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanat
 	e.Aim(migration.NewNodeUsage(others).Fit(pod, g.VMI.Status.NodeName, pointers(nodes.Items)))
 	return nil
 }
-
-// strategy is the cluster's eviction strategy.
-func strategy(kv *v1.KubeVirt) *v1.EvictionStrategy {
-	if kv == nil {
-		return nil
-	}
-	return kv.Spec.Configuration.EvictionStrategy
-}

@@ -5,7 +5,6 @@ package migrationctrl
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,14 +29,23 @@ type picture struct {
 	namespaces corev1.NamespaceList
 	quotas     corev1.ResourceQuotaList
 	byGuest    map[types.UID][]*corev1.Pod
+	// known are the names of the nodes, unfinished the UIDs of migrations.
+	known, unfinished map[string]bool
 	// left are guests that could not be put into the simulation, by why.
 	left []DrainStay
 	// uids are the guests that were.
 	uids map[types.NamespacedName]types.UID
 }
 
+func newPicture() *picture {
+	return &picture{
+		byGuest: map[types.UID][]*corev1.Pod{}, known: map[string]bool{}, unfinished: map[string]bool{},
+		uids: map[types.NamespacedName]types.UID{},
+	}
+}
+
 func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
-	c := &picture{byGuest: map[types.UID][]*corev1.Pod{}, uids: map[types.NamespacedName]types.UID{}}
+	c := newPicture()
 	var err error
 	if c.kubeVirt, err = r.gatherer.KubeVirt(ctx); err != nil {
 		return nil, fmt.Errorf("migrationctrl: %w", err)
@@ -46,6 +54,14 @@ func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
 	for _, list := range []client.ObjectList{&c.nodes, &c.pods, &c.guests, &c.migrations, &c.policies, &c.namespaces, &c.quotas} {
 		if err := r.Client.List(ctx, list); err != nil {
 			return nil, fmt.Errorf("migrationctrl: list all %T: %w", list, err)
+		}
+	}
+	for i := range c.nodes.Items {
+		c.known[c.nodes.Items[i].Name] = true
+	}
+	for i := range c.migrations.Items {
+		if m := &c.migrations.Items[i]; !m.IsFinal() {
+			c.unfinished[string(m.UID)] = true
 		}
 	}
 	for i := range c.pods.Items {
@@ -90,7 +106,7 @@ func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*
 		return nil, err
 	}
 	for i := range c.pods.Items {
-		if p := &c.pods.Items[i]; !taken[p.UID] && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		if p := &c.pods.Items[i]; !taken[p.UID] && !ended(p) {
 			sim.AddPod(p)
 		}
 	}
@@ -124,16 +140,9 @@ func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error 
 // others are the guest's Pods that live beside the one it runs in, without those that come with
 // their migrations.
 func (c *picture) others(vmi *v1.VirtualMachineInstance, runs *corev1.Pod) []*corev1.Pod {
-	targets := map[string]bool{}
-	for i := range c.migrations.Items {
-		if m := &c.migrations.Items[i]; !m.IsFinal() && m.Namespace == vmi.Namespace && m.Spec.VMIName == vmi.Name {
-			targets[string(m.UID)] = true
-		}
-	}
 	var out []*corev1.Pod
 	for _, p := range c.byGuest[vmi.UID] {
-		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		if p != runs && !ended && !targets[p.Labels[v1.MigrationJobLabel]] {
+		if p != runs && !ended(p) && !c.unfinished[p.Labels[v1.MigrationJobLabel]] {
 			out = append(out, p.DeepCopy())
 		}
 	}
@@ -164,7 +173,7 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	switch {
 	case !vmi.IsRunning():
 		stay.Reason, stay.Message = migration.ReasonNotRunning, fmt.Sprintf("the guest is in phase %q", vmi.Status.Phase)
-	case !c.known(vmi.Status.NodeName):
+	case !c.known[vmi.Status.NodeName]:
 		stay.Reason, stay.Message = migration.ReasonWaitingForGuest, fmt.Sprintf("the guest is on node %q, which does not exist", vmi.Status.NodeName)
 	case g.Pod == nil:
 		stay.Reason, stay.Message = migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"
@@ -193,15 +202,10 @@ func (c *picture) outOfSight(vmi *v1.VirtualMachineInstance) string {
 		return "" // that is not what is wrong with it
 	case lease.Target == handoff.Elsewhere:
 		return "the guest is on its way to another cluster or namespace"
-	case begun && !c.known(lease.Target):
+	case begun && !c.known[lease.Target]:
 		return fmt.Sprintf("the guest is on its way to node %q, which does not exist", lease.Target)
 	}
 	return ""
-}
-
-// known reports whether there is such a Node.
-func (c *picture) known(node string) bool {
-	return slices.ContainsFunc(c.nodes.Items, func(n corev1.Node) bool { return n.Name == node })
 }
 
 // rendering renders target Pods as the controller does. A claim for the guest's state at the

@@ -13,7 +13,7 @@ import (
 )
 
 func TestADrainPlanDoesNotBlameTheLeaseForALostNode(t *testing.T) {
-	c := &picture{uids: map[types.NamespacedName]types.UID{}}
+	c := newPicture()
 	g := migrationsim.NewGuest(types.NamespacedName{Namespace: "ns", Name: "guest"}, "lost", "1", "1Gi")
 	if c.put(migrationsim.New(migrationsim.Options{}), g) {
 		t.Fatal("the guest was put on a node that does not exist")

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/virtloom/virtloom/internal/rig"
-	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
 
 // kubeconfigEnv has the kubeconfig of a process that is a controller and not a test.
@@ -60,10 +59,7 @@ func control(kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	r := &migrationctrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image, Recorder: mgr.GetEventRecorder("migration"),
-	}
-	if err := r.SetupWithManager(ctx, mgr); err != nil {
+	if err := reconcilerOf(mgr).SetupWithManager(ctx, mgr); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

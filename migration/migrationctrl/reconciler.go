@@ -126,9 +126,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := warm(ctx, mgr.GetCache()); err != nil {
-		return err
-	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("migration").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, RateLimiter: r.failures})
 	if err := r.watch(b).Complete(r); err != nil {

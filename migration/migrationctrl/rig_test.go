@@ -128,18 +128,28 @@ func run(t *testing.T, mgr ctrl.Manager) (stop func()) {
 // startController runs the controller under test; edit may change it first.
 func (c *cluster) startController(t *testing.T, edit func(*migrationctrl.Reconciler)) (stop func()) {
 	t.Helper()
+	mgr, _ := c.controller(t, edit)
+	return run(t, mgr)
+}
+
+// controller is the controller under test, set up with a manager that has yet to run; edit may change it first.
+func (c *cluster) controller(t *testing.T, edit func(*migrationctrl.Reconciler)) (ctrl.Manager, *migrationctrl.Reconciler) {
+	t.Helper()
 	mgr := c.manager(t, rig.UserController)
-	r := &migrationctrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image,
-		Recorder: mgr.GetEventRecorder("migration"),
-	}
+	r := reconcilerOf(mgr)
 	if edit != nil {
 		edit(r)
 	}
 	if err := r.SetupWithManager(t.Context(), mgr); err != nil {
 		t.Fatal(err)
 	}
-	return run(t, mgr)
+	return mgr, r
+}
+
+func reconcilerOf(mgr ctrl.Manager) *migrationctrl.Reconciler {
+	return &migrationctrl.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), LauncherImage: image, Recorder: mgr.GetEventRecorder("migration"),
+	}
 }
 
 // namespace makes a namespace for one test.

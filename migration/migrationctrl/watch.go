@@ -15,7 +15,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -77,19 +76,6 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	return nil
 }
 
-// warm starts the caches that are read but not watched together with the others,
-// so that no pass has to wait for one to fill.
-func warm(ctx context.Context, c cache.Informers) error {
-	for _, o := range []client.Object{
-		&corev1.PersistentVolumeClaim{},
-	} {
-		if _, err := c.GetInformer(ctx, o, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("migrationctrl: cache %T: %w", o, err)
-		}
-	}
-	return nil
-}
-
 // watch declares every kind of object that can change a decision.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
@@ -106,11 +92,12 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1alpha1.MigrationPolicy{}, r.whenOptionsChange(policySpec))
 }
 
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // siblings enqueues the other migrations of a guest when one of them ends or
 // vanishes: they may have waited for it.
 func (r *Reconciler) siblings() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(ctx context.Context, o client.Object, q queue) {
+	add := func(ctx context.Context, o client.Object, q requestQueue) {
 		m, ok := o.(*v1.VirtualMachineInstanceMigration)
 		if !ok {
 			return
@@ -122,14 +109,14 @@ func (r *Reconciler) siblings() handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
 			was, ok := e.ObjectOld.(*v1.VirtualMachineInstanceMigration)
 			is, isOK := e.ObjectNew.(*v1.VirtualMachineInstanceMigration)
 			if ok && isOK && is.IsFinal() && !was.IsFinal() {
 				add(ctx, is, q)
 			}
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { add(ctx, e.Object, q) },
 	}
 }
 

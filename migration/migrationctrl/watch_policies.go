@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,8 +42,7 @@ func migrationConfiguration(o client.Object) any {
 // whenOptionsChange enqueues the migrations to which it matters when that part of an
 // object changes, comes or goes: of all namespaces, or of the one that the object is.
 func (r *Reconciler) whenOptionsChange(of part) handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(ctx context.Context, o client.Object, q queue) {
+	add := func(ctx context.Context, o client.Object, q requestQueue) {
 		var within []client.ListOption
 		switch o.(type) {
 		case *v1alpha1.MigrationPolicy:
@@ -57,9 +55,9 @@ func (r *Reconciler) whenOptionsChange(of part) handler.EventHandler {
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, e.Object, q) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, e.Object, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q requestQueue) { add(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q requestQueue) { add(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q requestQueue) {
 			if !equality.Semantic.DeepEqual(of(e.ObjectOld), of(e.ObjectNew)) {
 				add(ctx, e.ObjectNew, q)
 			}
