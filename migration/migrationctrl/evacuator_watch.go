@@ -88,6 +88,10 @@ func aspectsOfGuest(o client.Object) []any {
 			all = append(all, c.Type, c.Status, c.Reason)
 		}
 	}
+	for i := range st.VolumeStatus { // what is plugged in, and what other nodes can use
+		v := &st.VolumeStatus[i]
+		all = append(all, v.Name, v.HotplugVolume != nil, v.PersistentVolumeClaimInfo)
+	}
 	if ms := st.MigrationState; ms != nil {
 		all = append(all, ms.MigrationUID, ms.StartTimestamp, ms.EndTimestamp, ms.TargetNodeDomainReadyTimestamp, ms.Completed)
 	}
