@@ -5,6 +5,7 @@ package migrationctrl
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/migration"
 )
 
@@ -41,6 +44,58 @@ func TestEvictionsThatFailGoLast(t *testing.T) {
 	}
 	if u.batch != start || len(u.refused) != 2 || u.refused["uid-refused"] != start || u.refused["uid-two-budgets"] != start {
 		t.Errorf("refused are %v, of batch %v", u.refused, u.batch)
+	}
+}
+
+// TestWhoWasEvictedIsLeftAlone has evictions take effect that the cache does not show, for longer and longer.
+func TestWhoWasEvictedIsLeftAlone(t *testing.T) {
+	var asked []string
+	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kubevirt"}}
+	one, two := 1, 2
+	kv.Spec.WorkloadUpdateStrategy = v1.KubeVirtWorkloadUpdateStrategy{
+		WorkloadUpdateMethods: []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodEvict},
+		BatchEvictionSize:     &one, BatchEvictionInterval: &metav1.Duration{Duration: time.Second},
+	}
+	kv.Status.OutdatedVirtualMachineInstanceWorkloads = &two // as it is, though who was evicted is not counted meanwhile
+	objects := []client.Object{kv}
+	for _, name := range []string{"a", "b"} {
+		vmi := leaving(name, "n")
+		vmi.Spec.EvictionStrategy, vmi.Status.Conditions = nil, nil
+		vmi.Status.LauncherContainerImageVersion = "older"
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID("pod-" + name),
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(vmi.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		}}
+		p.Spec.NodeName, p.Status.Phase = "n", corev1.PodRunning
+		objects = append(objects, vmi, p)
+	}
+	s := newScene(t, interceptor.Funcs{
+		SubResourceCreate: func(_ context.Context, _ client.Client, _ string, o, _ client.Object, _ ...client.SubResourceCreateOption) error {
+			asked = append(asked, o.GetName())
+			return nil
+		},
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			return nil
+		},
+	}, objects...)
+	u := &Updater{automatic: s.automatic, refused: map[types.UID]time.Time{}}
+	for _, step := range []struct {
+		after time.Duration
+		want  []string
+	}{
+		{0, nil}, {time.Second, []string{"a"}}, {time.Second, []string{"b"}}, {time.Second, nil}, {expectations.DefaultTTL - 3*time.Second, nil},
+		// Nobody has seen them go, and read live they are there: what was asked for has come to nothing.
+		{time.Minute, []string{"a"}}, {time.Second, []string{"b"}},
+	} {
+		asked = nil
+		s.clock.SetTime(s.clock.Now().Add(step.after))
+		if _, err := u.Reconcile(t.Context(), reconcile.Request{NamespacedName: workloads}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(asked, step.want) {
+			t.Errorf("at %s evicted are %v, want %v", s.clock.Now().Sub(start), asked, step.want)
+		}
 	}
 }
 

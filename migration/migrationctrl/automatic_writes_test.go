@@ -178,18 +178,27 @@ func evicted(t *testing.T, c *cluster) {
 		}
 		return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil })
 	})
+	// A Pod is seen to go before the request for that is answered, and logged.
+	c.waitFor(t, "the evictions to be logged", kv, func() bool { return len(c.evictions(t, ns)) >= 2 })
+	pods := c.evictions(t, ns)
+	if slices.Sort(pods); len(slices.Compact(slices.Clone(pods))) != 2 || len(pods) != 2 || len(c.made(t, ns)) != 0 {
+		t.Errorf("evictions of %v, migrations %v", pods, c.made(t, ns))
+	}
+	c.waitEvents(t, ns, "SuccessfulEvict")
+}
+
+// evictions are the Pods of a namespace that were evicted, each as often as it was.
+func (c *cluster) evictions(t *testing.T, namespace string) []string {
+	t.Helper()
 	requests, err := c.Requests()
 	if err != nil {
 		t.Fatal(err)
 	}
-	evictions := 0
+	var pods []string
 	for _, q := range requests {
-		if q.What() == "create pods/eviction" && q.ObjectRef.Namespace == ns && q.Accepted() {
-			evictions++
+		if q.What() == "create pods/eviction" && q.ObjectRef.Namespace == namespace && q.Accepted() {
+			pods = append(pods, q.ObjectRef.Name)
 		}
 	}
-	if evictions != 2 || len(c.made(t, ns)) != 0 {
-		t.Errorf("%d evictions, migrations %v", evictions, c.made(t, ns))
-	}
-	c.waitEvents(t, ns, "SuccessfulEvict")
+	return pods
 }
