@@ -208,7 +208,8 @@ func (p *DrainPlan) Write(out io.Writer) error {
 		if s.Nodes != "" {
 			why += "; now " + s.Nodes
 		}
-		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", s.Namespace, s.Guest, s.Reason, why)
+		// It may quote what others have written, in lines and columns of their own.
+		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", s.Namespace, s.Guest, s.Reason, strings.Join(strings.Fields(why), " "))
 	}
 	if err := w.Flush(); err != nil {
 		return err

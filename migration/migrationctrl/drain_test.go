@@ -309,4 +309,18 @@ func TestADrainPlanIsToldInWords(t *testing.T) {
 	}
 }
 
+// A message may have been written by somebody else, in lines and columns of its own.
+func TestADrainPlanHasOneLineForAGuest(t *testing.T) {
+	p := &migrationctrl.DrainPlan{Node: "a", Guests: 1, Stays: []migrationctrl.DrainStay{{
+		Namespace: "ns", Guest: "guest", Reason: migration.ReasonNotMigratable, Message: "no:\n\tSTAYS\tREASON\n", Nodes: "0 of 1 nodes",
+	}}}
+	var out strings.Builder
+	if err := p.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "ns/guest  NotLiveMigratable  no: STAYS REASON; now 0 of 1 nodes\n"; !strings.HasSuffix(out.String(), "WHY\n"+want) {
+		t.Errorf("written is\n%s\nwant at the end\n%s", out.String(), want)
+	}
+}
+
 var update = flag.Bool("update", false, "rewrite the golden file")
