@@ -172,7 +172,7 @@ func restartAgent(t *testing.T, c *refcluster.Cluster, node string) {
 	must(t, c.AwaitAgents(t.Context(), patience))
 }
 
-// cordon keeps new Pods from a node until undo.
+// cordon keeps new Pods from a node until undo, or the end of the test.
 func cordon(t *testing.T, c *refcluster.Cluster, node string) (undo func()) {
 	t.Helper()
 	set := func(to bool) {
@@ -185,6 +185,7 @@ func cordon(t *testing.T, c *refcluster.Cluster, node string) (undo func()) {
 		must(t, c.Client.Patch(ctx, n, client.MergeFrom(was)))
 	}
 	set(true)
+	t.Cleanup(func() { set(false) })
 	return func() { set(false) }
 }
 
