@@ -32,17 +32,17 @@ const (
 // they write, without any guest behind it.
 type nodes struct {
 	client client.Client
+	// takes is how long they take to move a guest.
+	takes time.Duration
 	// begun is when each guest began to move, by its migration.
 	begun sync.Map
 }
 
-// moveTime is how long the stand-ins take to move a guest.
-var moveTime time.Duration
-
-func (c *cluster) startNodes(t *testing.T) {
+// startNodes runs the stand-ins, which take so long to move a guest.
+func (c *cluster) startNodes(t *testing.T, takes time.Duration) {
 	t.Helper()
 	mgr := c.manager(t, "all-nodes")
-	n := &nodes{client: mgr.GetClient()}
+	n := &nodes{client: mgr.GetClient(), takes: takes}
 	if err := ctrl.NewControllerManagedBy(mgr).Named("nodes").For(&v1.VirtualMachineInstance{}).Complete(n); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (n *nodes) left(vmi *v1.VirtualMachineInstance, lease handoff.Lease) time.D
 		return 0
 	}
 	begun, _ := n.begun.LoadOrStore(lease.Tag, time.Now())
-	return moveTime - time.Since(begun.(time.Time))
+	return n.takes - time.Since(begun.(time.Time))
 }
 
 // advance does the next step of whichever node is to act and returns its event.

@@ -50,9 +50,10 @@ type cluster struct {
 	names  atomic.Int64
 }
 
-func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3) }
+func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3, 0) }
 
-func newClusterOf(t *testing.T, nodes int) *cluster {
+// newClusterOf has so many nodes, which take so long to move a guest.
+func newClusterOf(t *testing.T, nodes int, takes time.Duration) *cluster {
 	t.Helper()
 	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: nodes})}
 	var err error
@@ -62,7 +63,7 @@ func newClusterOf(t *testing.T, nodes int) *cluster {
 	if c.Client, err = client.New(c.Config(rig.UserAdmin), client.Options{Scheme: c.scheme}); err != nil {
 		t.Fatal(err)
 	}
-	c.startNodes(t)
+	c.startNodes(t, takes)
 	return c
 }
 

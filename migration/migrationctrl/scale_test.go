@@ -55,12 +55,10 @@ type queue struct {
 // TestManyWait lets many migrations wait for a limit of zero, watches that nobody does
 // anything, and opens the slots. What is asserted is what the API server's audit log says.
 func TestManyWait(t *testing.T) {
-	q := &queue{cluster: newClusterOf(t, scaleNodes), T: t, node: map[types.NamespacedName]string{}, priority: map[types.NamespacedName]int{}}
+	q := &queue{cluster: newClusterOf(t, scaleNodes, *scaleMove), T: t, node: map[types.NamespacedName]string{}, priority: map[types.NamespacedName]int{}}
 	for range scaleNamespaces {
 		q.namespaces = append(q.namespaces, q.namespace(t))
 	}
-	moveTime = *scaleMove
-	t.Cleanup(func() { moveTime = 0 })
 	p := q.spawn(t)
 	q.limit(0)
 	q.populate()
