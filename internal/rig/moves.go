@@ -35,8 +35,6 @@ type Move struct {
 	// Created is when its target Pod was asked for, HandedOver when the nodes were told, Ended when the guest or the migration
 	// were told that it has.
 	Created, HandedOver, Ended time.Time
-	// Phase is what its status said last.
-	Phase v1.VirtualMachineInstanceMigrationPhase
 }
 
 // MovesOf reads migrations from the audit log, see [Rig.Requests].
@@ -117,11 +115,8 @@ func (m *Moves) told(q *Request) error {
 	if err := json.Unmarshal(q.ResponseObject, &vmim); err != nil {
 		return err
 	}
-	if o := m.find(vmim.UID); o != nil {
-		o.Phase = vmim.Status.Phase
-		if vmim.IsFinal() && o.Ended.IsZero() {
-			o.Ended = q.Received
-		}
+	if o := m.find(vmim.UID); o != nil && vmim.IsFinal() && o.Ended.IsZero() {
+		o.Ended = q.Received
 	}
 	return nil
 }
