@@ -309,6 +309,22 @@ func TestADrainPlanIsToldInWords(t *testing.T) {
 	}
 }
 
+// Migrations that have ended are no attempts at this drain.
+func TestADrainPlanDoesNotCountWhatWasBefore(t *testing.T) {
+	l := newLand("a", "b")
+	l.guest(t, "guest", nil)
+	for name, phase := range map[string]v1.VirtualMachineInstanceMigrationPhase{"one": v1.MigrationSucceeded, "two": v1.MigrationFailed} {
+		at := metav1.NewTime(start.Add(-time.Hour))
+		m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: at}}
+		m.Spec.VMIName, m.Status.Phase = "guest", phase
+		m.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{{Phase: phase, PhaseTransitionTimestamp: at}}
+		l.objects = append(l.objects, m)
+	}
+	if p := l.plan(t); len(p.Moves) != 1 || p.Moves[0].Attempts != 1 || p.Moves[0].Starts > 1 {
+		t.Errorf("moves are %+v", p.Moves)
+	}
+}
+
 // A message may have been written by somebody else, in lines and columns of its own.
 func TestADrainPlanHasOneLineForAGuest(t *testing.T) {
 	p := &migrationctrl.DrainPlan{Node: "a", Guests: 1, Stays: []migrationctrl.DrainStay{{

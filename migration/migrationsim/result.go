@@ -99,10 +99,24 @@ func newMigration(m *v1.VirtualMachineInstanceMigration, g *guest, now time.Time
 	if now.Sub(created) < time.Second {
 		created = now // the API stores whole seconds
 	}
-	return Migration{
+	out := Migration{
 		Namespace: m.Namespace, Name: m.Name, Guest: m.Spec.VMIName, Priority: migration.PriorityOf(m.Spec.Priority),
 		Automatic: automatic(m), Source: g.VMI.Status.NodeName, Created: created, Phase: m.Status.Phase,
 	}
+	if m.IsFinal() {
+		out.Ended = ended(m)
+	}
+	return out
+}
+
+// ended is when a migration has ended that has.
+func ended(m *v1.VirtualMachineInstanceMigration) time.Time {
+	for _, p := range m.Status.PhaseTransitionTimestamps {
+		if p.Phase == m.Status.Phase {
+			return p.PhaseTransitionTimestamp.Time
+		}
+	}
+	return m.CreationTimestamp.Time
 }
 
 // note takes over what a plan says.

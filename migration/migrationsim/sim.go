@@ -203,7 +203,9 @@ func (s *Sim) AddMigration(m *v1.VirtualMachineInstanceMigration, target *corev1
 		s.adoptPod(g, target)
 	}
 	s.ledger.moved(g)
-	s.wake(j)
+	if !j.done() {
+		s.wake(j)
+	}
 	s.react(g)
 	return nil
 }
@@ -266,6 +268,9 @@ func (s *Sim) RunAll(until time.Time) error {
 func (s *Sim) restore() {
 	var claims []migration.Claim
 	for _, j := range s.all {
+		if j.m.IsFinal() {
+			continue
+		}
 		if c, wanted := s.snapshot(j).Claim(); wanted {
 			claims = append(claims, c)
 		}
