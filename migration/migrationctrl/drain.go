@@ -204,12 +204,12 @@ func (p *DrainPlan) Write(out io.Writer) error {
 		_, _ = fmt.Fprintln(w, "\nSTAYS\tREASON\tWHY")
 	}
 	for _, s := range p.Stays {
-		why := s.Message
+		// It may quote what others have written, in lines and columns of their own.
+		why := strings.Join(strings.Fields(s.Message), " ")
 		if s.Nodes != "" {
 			why += "; now " + s.Nodes
 		}
-		// It may quote what others have written, in lines and columns of their own.
-		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", s.Namespace, s.Guest, s.Reason, strings.Join(strings.Fields(why), " "))
+		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", s.Namespace, s.Guest, s.Reason, why)
 	}
 	if err := w.Flush(); err != nil {
 		return err
