@@ -26,7 +26,7 @@ import (
 // "make waiting" lets 1,000 migrations wait and watches a minute of idleness.
 var (
 	scalePending = flag.Int("pending", 60, "how many migrations wait for slots")
-	scaleMove    = flag.Duration("move", 0, "how long each guest moves")
+	scaleMove    = flag.Duration("move", 0, "how long guests move, on average")
 	scaleIdle    = flag.Duration("idle", 5*time.Second, "for how long nobody may ask the API server for anything while they wait")
 )
 
