@@ -28,6 +28,8 @@ type Request struct {
 	// Received is when the API server got the request. Requests of which one waited for
 	// the answer to the other are received in that order, whatever the order of the log.
 	Received time.Time `json:"requestReceivedTimestamp"`
+	// Answered is when the API server had done what it was asked for.
+	Answered time.Time `json:"stageTimestamp"`
 	// RequestObject is the body of a request that creates a Pod, ResponseObject the
 	// answer to one that writes a guest or a migration; empty for all others.
 	RequestObject, ResponseObject json.RawMessage

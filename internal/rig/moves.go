@@ -32,9 +32,9 @@ type Move struct {
 	VMI types.NamespacedName
 	// Source and Target are nodes, known from the hand-over on.
 	Source, Target string
-	// Created is when its target Pod was asked for, HandedOver when the nodes were told, Ended when the guest or the migration
-	// were told that it has.
-	Created, HandedOver, Ended time.Time
+	// Created is when its target Pod was asked for, HandedOver when the nodes were told, Ended when the
+	// API server was told that it has, by its guest or itself, and Freed when that was stored.
+	Created, HandedOver, Ended, Freed time.Time
 }
 
 // MovesOf reads migrations from the audit log, see [Rig.Requests].
@@ -105,7 +105,7 @@ func (m *Moves) handedOver(q *Request) error {
 		m.count()
 	}
 	if ms.Completed && o.Ended.IsZero() {
-		o.Ended = q.Received
+		o.Ended, o.Freed = q.Received, q.Answered
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (m *Moves) told(q *Request) error {
 		return err
 	}
 	if o := m.find(vmim.UID); o != nil && vmim.IsFinal() && o.Ended.IsZero() {
-		o.Ended = q.Received
+		o.Ended, o.Freed = q.Received, q.Answered
 	}
 	return nil
 }

@@ -238,12 +238,12 @@ func (q *queue) judge(begun time.Time) {
 // freed is when the slot was free that each of them took: those ended one after the other.
 func (q *queue) freed(all []rig.Move) []time.Time {
 	q.Helper()
-	var ended []time.Time
+	var freed []time.Time
 	for _, o := range all {
-		ended = append(ended, o.Ended)
+		freed = append(freed, o.Freed)
 	}
-	slices.SortFunc(ended, time.Time.Compare)
-	return append(make([]time.Time, min(scaleSlots, len(all))), ended[:max(0, len(all)-scaleSlots)]...)
+	slices.SortFunc(freed, time.Time.Compare)
+	return append(make([]time.Time, min(scaleSlots, len(all))), freed[:max(0, len(all)-scaleSlots)]...)
 }
 
 // latency tells how long a freed slot was without a target Pod, and returns the longest.
