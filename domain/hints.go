@@ -22,6 +22,7 @@ type watcher struct {
 
 	mu      sync.Mutex
 	lost    *Event
+	down    bool // Lost was delivered, and no Resync since
 	resync  bool
 	order   []string
 	changed map[string]string // domain → why
@@ -78,12 +79,16 @@ func (h *Hints) forget(w *watcher) {
 }
 
 // add merges an event into what waits. Whoever lists again needs no hint about
-// single domains, and whoever has lost the connection none to list.
+// single domains, and whoever has lost the connection none to list, nor to be told
+// once more that it is lost.
 func (w *watcher) add(e Event) {
 	w.mu.Lock()
 	switch e.Kind {
 	case Lost:
-		w.lost, w.resync = &e, false
+		if !w.down {
+			w.lost = &e
+		}
+		w.resync = false
 		w.drop()
 	case Resync:
 		w.resync = true
@@ -123,9 +128,9 @@ func (w *watcher) next() (e Event, ok, closed bool) {
 	defer w.mu.Unlock()
 	switch {
 	case w.lost != nil:
-		e, w.lost = *w.lost, nil
+		e, w.lost, w.down = *w.lost, nil, true
 	case w.resync:
-		e, w.resync = Event{Kind: Resync}, false
+		e, w.resync, w.down = Event{Kind: Resync}, false, false
 	case len(w.order) > 0:
 		name := w.order[0]
 		w.order = w.order[1:]

@@ -61,6 +61,31 @@ func TestHintsAreMergedNotLost(t *testing.T) {
 	}
 }
 
+// TestALossIsToldOnce until a Resync has told that it is over.
+func TestALossIsToldOnce(t *testing.T) {
+	lost, back := Event{Kind: Lost, Err: errors.New("x")}, Event{Kind: Resync}
+	synctest.Test(t, func(t *testing.T) {
+		var h Hints
+		ch := h.Watch(t.Context())
+		drain(ch)
+		for i, step := range []struct {
+			tell Event
+			want []string
+		}{
+			{lost, []string{"Lost  "}},
+			{lost, nil},
+			{back, []string{"Resync  "}},
+			{back, []string{"Resync  "}},
+			{lost, []string{"Lost  "}},
+		} {
+			h.Tell(step.tell)
+			if diff := cmp.Diff(step.want, drain(ch)); diff != "" {
+				t.Errorf("step %d: events (-want +got):\n%s", i, diff)
+			}
+		}
+	})
+}
+
 func TestWatchesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Hints

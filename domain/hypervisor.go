@@ -45,7 +45,7 @@ type Hypervisor interface {
 	// Watch returns a stream of hints about what to look at again. It begins
 	// with a Resync. It never blocks the hypervisor: hints that wait are merged,
 	// one per domain, and none is lost. When the connection breaks the watcher
-	// is told by a Lost event, and after the reconnect by a Resync. The channel
+	// is told by a Lost event, once, and after the reconnect by a Resync. The channel
 	// is closed when ctx ends or the driver is closed.
 	Watch(ctx context.Context) (<-chan Event, error)
 }

@@ -141,7 +141,7 @@ func (k *keeper) until(what string, ok func(*v1.VirtualMachineInstance) bool) {
 	k.t.Helper()
 	defer func() {
 		if k.t.Failed() {
-			k.t.Logf("%s: troubles %v, differences %v, status %+v", what, k.troubles, k.differences, k.vmi.Status.VolumeStatus)
+			k.t.Logf("%s: troubles %v, differences %v, volumes %+v, memory %+v", what, k.troubles, k.differences, k.vmi.Status.VolumeStatus, k.vmi.Status.Memory)
 		}
 	}()
 	await(k.t, what, func() bool {
