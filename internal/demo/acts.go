@@ -84,7 +84,7 @@ func (s *story) remove(ctx context.Context) error {
 	for _, step := range []func() error{
 		func() error { return s.cluster.Client.Delete(ctx, s.guest.DeepCopy()) },
 		func() error { return s.cluster.AwaitGone(ctx, s.guest.DeepCopy(), patience) },
-		func() error { return s.cluster.Client.Delete(ctx, migration) },
+		// The controller deletes the migrations of a guest that is gone.
 		func() error { return s.cluster.AwaitGone(ctx, migration, patience) },
 	} {
 		if err := step(); err != nil {
