@@ -38,6 +38,9 @@ const roles = "poststarthook/rbac/bootstrap-roles"
 //go:embed audit.yaml
 var auditPolicy []byte
 
+//go:embed audit_lean.yaml
+var leanAuditPolicy []byte
+
 // ports of loopback that the servers of a rig listen on.
 type ports struct {
 	etcd, etcdPeer, apiServer, controllers, scheduler, kwok string
@@ -71,7 +74,11 @@ func (r *Rig) startEtcd(ctx context.Context) error {
 // startAPIServer may be called before etcd is ready: the API server waits for it.
 func (r *Rig) startAPIServer(ctx context.Context) error {
 	policy := filepath.Join(r.dir, "etc", "audit.yaml")
-	if err := os.WriteFile(policy, auditPolicy, 0o644); err != nil {
+	text := auditPolicy
+	if r.options.LeanAudit {
+		text = leanAuditPolicy
+	}
+	if err := os.WriteFile(policy, text, 0o644); err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
 	authority := r.pki.path("ca.crt")

@@ -24,6 +24,9 @@ type Options struct {
 	SimulatedNode NodeSpec
 	// Fabric is what the hypervisor nodes have in common; its Dir and Log are those of the rig.
 	Fabric FabricOptions
+	// LeanAudit keeps the bodies of requests out of the audit log, which spares the API server work
+	// that a measurement would count as its own. [MovesOf] has nothing to read then.
+	LeanAudit bool
 	// KeepLogs leaves the temporary folder (not the data of etcd) behind after Stop, as Keep does.
 	KeepLogs bool
 }
@@ -59,6 +62,19 @@ func (r *Rig) Dir() string { return r.dir }
 // request but watches, health probes and leases, at level Metadata; user.username tells the
 // component.
 func (r *Rig) AuditLog() string { return filepath.Join(r.logDir(), "audit.log") }
+
+// ProcessID is the number of a process of the rig, by its name: "kube-apiserver", or what Run was
+// given. Of several the last one started counts. It is zero if there is none that runs.
+func (r *Rig) ProcessID(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.processes) - 1; i >= 0; i-- {
+		if p := r.processes[i]; p.name == name && p.running() {
+			return p.Pid()
+		}
+	}
+	return 0
+}
 
 // Keep makes Stop leave the temporary folder, with the logs, behind: call it when something failed.
 func (r *Rig) Keep() {
