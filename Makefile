@@ -50,6 +50,15 @@ chaos: setup ## kill libvirtd 50 times and guests 20 times under an informer, a 
 burst: setup ## 200 guests created at once, ten idle minutes, and their end: what the API server was asked for
 	@go test ./vmi/vmictrl -run '^TestBurst$$' -burst 200 -idle 10m -count 1 -v -timeout 60m | grep 'burst_test.go\|^---\|^ok\|^FAIL\|^panic'
 
+# How many guests and migrations bench-scale measures with.
+N ?= 1000
+M ?= 200
+
+.PHONY: bench-scale
+bench-scale: setup build ## N guests at once, then M migrations, beside stock KubeVirt; WAITING=1000, CACHED=10000, CHECK=1, ARGS; minutes
+	@go build -o bin/benchscale ./internal/benchscale
+	@exec bin/benchscale -n $(N) -m $(M) $(if $(WAITING),-waiting $(WAITING)) $(if $(CACHED),-cached $(CACHED)) $(if $(CHECK),-check) $(ARGS)
+
 .PHONY: waiting
 waiting: setup ## 1,000 migrations wait for five slots: what that asks of the API server, who goes when, and how long a slot is free
 	@go test ./migration/migrationctrl -run '^TestManyWait$$' -pending 1000 -move 1s -idle 1m -count 1 -v -timeout 60m | grep 'scale_test.go\|^---\|^ok\|^FAIL\|^panic'
@@ -99,7 +108,7 @@ verify-generate: ## fail if "make generate" would change a file
 
 .PHONY: clean
 clean: ## remove what was built from this module, keep programs and guest image
-	@rm -f bin/refdaemon bin/demo bin/testsummary
+	@rm -f bin/refdaemon bin/demo bin/testsummary bin/benchscale
 
 .PHONY: undo
 undo: ## remove all that setup made here (bin); Debian packages stay

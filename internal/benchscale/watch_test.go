@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestWatch reads events as the API server sends them.
+func TestWatch(t *testing.T) {
+	const pod = `"labels":{"kubevirt.io":"virt-launcher"},"ownerReferences":[{"name":"guest"}]`
+	for name, test := range map[string]struct {
+		path   string
+		object string
+		kind   string
+		want   map[stage]string
+		fails  string
+	}{
+		"a Pod of a guest": {path: "pods", object: `{"metadata":{` + pod + `}}`, want: map[stage]string{podCreated: "guest"}},
+		"one that runs":    {path: "pods", object: `{"metadata":{` + pod + `},"status":{"phase":"Running"}}`, want: map[stage]string{podCreated: "guest", podRunning: "guest"}},
+		"one to move to": {
+			path: "pods", want: map[stage]string{targetCreated: "uid-1", targetRunning: "uid-1"},
+			object: `{"metadata":{` + strings.Replace(pod, `"}`, `","kubevirt.io/migrationJobUID":"uid-1"}`, 1) + `},"status":{"phase":"Running"}}`,
+		},
+		"a Pod of nobody":     {path: "pods", object: `{"metadata":{"labels":{"kubevirt.io":"virt-launcher"}}}`},
+		"a Pod of others":     {path: "pods", object: `{"metadata":{"ownerReferences":[{"name":"job"}]},"status":{"phase":"Running"}}`},
+		"a Pod that is gone":  {path: "pods", kind: "DELETED", object: `{"metadata":{` + pod + `}}`},
+		"a guest that is new": {path: "virtualmachineinstances", object: `{"metadata":{"name":"guest"},"status":{"phase":"Pending"}}`},
+		"a guest on its node": {path: "virtualmachineinstances", object: `{"metadata":{"name":"guest"},"status":{"phase":"Scheduled"}}`, want: map[stage]string{guestScheduled: "guest"}},
+		"one that runs was on its node, whether seen or not": {
+			path: "virtualmachineinstances", object: `{"metadata":{"name":"guest"},"status":{"phase":"Running"}}`,
+			want: map[stage]string{guestScheduled: "guest", guestRunning: "guest"},
+		},
+		"one handed off": {
+			path: "virtualmachineinstances", want: map[stage]string{handedOff: "uid-1", guestScheduled: "guest", guestRunning: "guest"},
+			object: `{"metadata":{"name":"guest"},"status":{"phase":"Running","migrationState":{"migrationUid":"uid-1","targetNode":"b"}}}`,
+		},
+		"one that ended": {path: "virtualmachineinstances", object: `{"metadata":{"name":"guest"},"status":{"phase":"Failed"}}`, fails: "guest guest ended in phase Failed"},
+		"a migration that waits": {
+			path: "virtualmachineinstancemigrations", want: map[stage]string{moveWaiting: "uid-1"},
+			object: `{"metadata":{"uid":"uid-1"},"status":{"phase":"Pending","conditions":[{"type":"migrationWaiting","reason":"WaitingForSlot"}]}}`,
+		},
+		"one that succeeded and is not tidied up": {
+			path: "virtualmachineinstancemigrations", object: `{"metadata":{"uid":"uid-1","finalizers":["x"]},"status":{"phase":"Succeeded"}}`,
+			want: map[stage]string{moveSucceeded: "uid-1"},
+		},
+		"one that is": {
+			path: "virtualmachineinstancemigrations", object: `{"metadata":{"uid":"uid-1"},"status":{"phase":"Succeeded"}}`,
+			want: map[stage]string{moveSucceeded: "uid-1", moveTidied: "uid-1"},
+		},
+		"one that failed":           {path: "virtualmachineinstancemigrations", object: `{"metadata":{"name":"m"},"status":{"phase":"Failed"}}`, fails: "migration m failed"},
+		"the API server has enough": {path: "pods", kind: "ERROR", object: `{"message":"too old"}`, fails: "too old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := test.kind
+			if kind == "" {
+				kind = "MODIFIED"
+			}
+			r := newRecorder()
+			paths := slices.DeleteFunc(slices.Collect(maps.Keys(watched)), func(p string) bool { return !strings.HasSuffix(p, "/"+test.path) })
+			if len(paths) != 1 {
+				t.Fatalf("watched %v", paths)
+			}
+			err := follow(json.NewDecoder(strings.NewReader(`{"type":"`+kind+`","object":`+test.object+`}`)), func(s *seen) { watched[paths[0]](r, s, noon) })
+			if err == nil {
+				t.Fatal("the end of the events is no error")
+			}
+			if r.failed != nil {
+				err = r.failed
+			}
+			if test.fails != "" && !strings.Contains(err.Error(), test.fails) || test.fails == "" && r.failed != nil {
+				t.Errorf("fails with %v, want %q", err, test.fails)
+			}
+			got := map[stage]string{}
+			for s, objects := range r.at {
+				got[s] = strings.Join(slices.Collect(maps.Keys(objects)), " ")
+			}
+			if test.want == nil {
+				test.want = map[stage]string{}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("noted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
