@@ -255,7 +255,7 @@ func (d *decision) conclude() {
 		}
 		setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
 	}
-	if st.Phase == v1.MigrationPending && d.s.SourcePod != nil {
+	if (st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && fresh(d.s.Migration)) && d.s.SourcePod != nil {
 		if st.MigrationState == nil {
 			st.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
 		}

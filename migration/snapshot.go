@@ -173,9 +173,13 @@ func (s Snapshot) bandwidth() int64 {
 
 // mayStart reports whether only capacity is missing for the migration to start.
 func (s Snapshot) mayStart() bool {
-	fresh := s.Migration.Status.Phase == v1.MigrationPhaseUnset || s.Migration.Status.Phase == v1.MigrationPending
-	return fresh && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.owner() == nil && s.orphan() == nil &&
+	return fresh(s.Migration) && s.Migration.DeletionTimestamp == nil && s.Older() == nil && s.owner() == nil && s.orphan() == nil &&
 		!s.refused() && !s.Config.evaluate(s).Blocked
+}
+
+// fresh reports whether nothing was done for the migration yet, as far as is stored.
+func fresh(m *v1.VirtualMachineInstanceMigration) bool {
+	return m.Status.Phase == v1.MigrationPhaseUnset || m.Status.Phase == v1.MigrationPending
 }
 
 // refused reports whether the target Pod, or the claim that it needs, was refused so

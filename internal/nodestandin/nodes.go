@@ -150,4 +150,6 @@ func (n *Nodes) advance(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []h
 	return nil
 }
 
-func (n *Nodes) holds(vmi *v1.VirtualMachineInstance, s Step) bool { return n.Holds != nil && n.Holds(vmi, s) }
+func (n *Nodes) holds(vmi *v1.VirtualMachineInstance, s Step) bool {
+	return n.Holds != nil && n.Holds(vmi, s)
+}

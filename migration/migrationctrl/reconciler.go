@@ -104,6 +104,9 @@ type Reconciler struct {
 	// policies are those of the cluster.
 	policies policies
 
+	// untold has what is about to be outdated and was not stored, by migration.
+	untold sync.Map
+
 	restoring sync.Mutex
 	// restored, guarded by restoring, says that Admission knows what the API
 	// knew when this process began.
@@ -194,6 +197,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		attribute.String("phase", string(plan.Status.Phase)), attribute.String("reason", string(plan.Reason)),
 		attribute.String("owner", string(plan.Owner)),
 	)
+	if left := r.postpone(g, &plan, actErr); left > 0 {
+		return sooner(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline), left), nil
+	}
 	if err := r.store(ctx, g, plan); err != nil {
 		return r.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), errors.Join(actErr, err))
 	}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// brief is for how long a status is not stored that only tells of a step whose successor is on its way. Quick
+// steps are then told in one write. Nothing depends on them: what they are concluded from is stored, in the guest
+// and its Pods, and a process that dies before it stores a status comes to the same conclusions again.
+const brief = time.Second
+
+// untold is a status that was not stored.
+type untold struct {
+	since time.Time
+	// entered is when phases were entered.
+	entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
+}
+
+// postpone returns for how long the status of the plan need not be stored, zero if it is to be stored now. It then
+// has the times at which phases were entered, in whichever pass that was.
+func (r *Reconciler) postpone(g *gathered, plan *migration.Plan, actErr error) time.Duration {
+	if equality.Semantic.DeepEqual(g.Migration.Status, plan.Status) {
+		return 0 // there is nothing to store
+	}
+	now := r.Clock.Now()
+	u := untold{since: now, entered: map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time{}}
+	if before, known := r.untold.Load(g.key); known {
+		u = before.(untold)
+	}
+	stamps := plan.Status.PhaseTransitionTimestamps
+	for i := range stamps {
+		if first, known := u.entered[stamps[i].Phase]; known && first.Before(&stamps[i].PhaseTransitionTimestamp) {
+			stamps[i].PhaseTransitionTimestamp = first
+		}
+	}
+	left := u.since.Add(brief).Sub(now)
+	if actErr != nil || left <= 0 || !passing(g, *plan) {
+		r.untold.Delete(g.key)
+		return 0
+	}
+	for _, s := range stamps {
+		u.entered[s.Phase] = s.PhaseTransitionTimestamp
+	}
+	r.untold.Store(g.key, u)
+	return left
+}
+
+// passing reports whether the plan enters a phase that is likely to be left soon, and that only tells: before a
+// target Pod is made for a slot that is held, and between the hand-over and the move. The scheduling of the target
+// Pod is stored, as the hand-over needs it to be, and so is all that ends.
+func passing(g *gathered, plan migration.Plan) bool {
+	m, next := g.Migration, plan.Status.Phase
+	if len(g.Claims) > 0 {
+		return false // what becomes of them is concluded from what is stored
+	}
+	if m.Status.Phase == next || m.DeletionTimestamp != nil || len(plan.Events) > 0 || plan.Release || m.IsDecentralized() {
+		return false
+	}
+	switch next {
+	case v1.MigrationPending:
+		return g.Slot.Held && len(plan.Actions) > 0
+	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
+		return true
+	}
+	return false
+}
