@@ -52,10 +52,11 @@ type bench struct {
 
 // newBench starts a control plane with nodes and watches.
 func newBench(ctx context.Context, o options, out io.Writer) (_ *bench, err error) {
+	ctrl.SetLogger(logr.Discard())
 	b := &bench{options: o, out: out, rec: newRecorder()}
 	ctx, b.cancel = context.WithCancel(ctx)
 	b.rig, err = rig.Start(ctx, rig.Options{
-		Log: b.logf, SimulatedNodes: o.nodes, LeanAudit: true,
+		Log: b.logf, SimulatedNodes: o.nodes, LeanAudit: !o.keep, KeepLogs: o.keep,
 		SimulatedNode: rig.NodeSpec{
 			Labels:      map[string]string{v1.CPUModelLabel + cpuModel: "true"},
 			Annotations: map[string]string{v1.VirtHandlerHeartbeat: time.Now().UTC().Format(time.RFC3339)},
@@ -95,6 +96,8 @@ func (b *bench) close(ctx context.Context, failure error) error {
 	}
 	if failure != nil && !errors.Is(failure, context.Canceled) {
 		b.rig.Keep()
+	}
+	if b.options.keep || failure != nil && !errors.Is(failure, context.Canceled) {
 		fmt.Fprintf(os.Stderr, "the logs are in %s/log\n", b.rig.Dir())
 	}
 	return errors.Join(err, b.rig.Stop(ctx))
@@ -108,7 +111,6 @@ func (b *bench) logf(format string, args ...any) {
 
 // startNodes lets the stand-in of the nodes answer, from now on.
 func (b *bench) startNodes(ctx context.Context) error {
-	ctrl.SetLogger(logr.Discard())
 	mgr, err := ctrl.NewManager(b.rig.Config(userNodes), ctrl.Options{
 		Scheme: b.client.Scheme(), Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 	})

@@ -28,7 +28,7 @@ type options struct {
 	guests, moves, waiting, cached, nodes int
 	idle, within                          time.Duration
 	output, profiles, daemon              string
-	check, verbose                        bool
+	check, verbose, keep                  bool
 	// daemonArgs are further arguments of the controller.
 	daemonArgs []string
 }
@@ -65,6 +65,7 @@ func parse(args []string) (o options, err error) {
 	fs.StringVar(&o.profiles, "profiles", "", "`folder` for profiles of the controller; empty takes none")
 	fs.StringVar(&o.daemon, "daemon", "", "`path` of refdaemon; empty is the one in the folder of programs")
 	fs.BoolVar(&o.check, "check", false, "fail if a figure is above its limit")
+	fs.BoolVar(&o.keep, "keep", false, "leave the logs behind, with the bodies of what was written in audit.log, which costs the API server time")
 	fs.BoolVar(&o.verbose, "v", false, "tell what is being done")
 	fs.Usage = func() {
 		fmt.Fprintln(fs.Output(), "Usage: benchscale [FLAGS] [-- FLAGS OF REFDAEMON CONTROLLER]")

@@ -122,8 +122,12 @@ func noteOfGuest(r *recorder, s *seen, now time.Time) {
 
 func noteOfMove(r *recorder, s *seen, now time.Time) {
 	for _, c := range s.Status.Conditions {
-		if c.Type == string(migration.ConditionWaiting) && c.Reason == string(migration.ReasonWaitingForSlot) {
+		switch {
+		case c.Type != string(migration.ConditionWaiting):
+		case c.Reason == string(migration.ReasonWaitingForSlot):
 			r.note(moveWaiting, s.Metadata.UID, now)
+		case c.Reason == string(migration.ReasonCreateFailed):
+			r.fail(fmt.Errorf("migration %s got no target Pod: %s", s.Metadata.Name, c.Message))
 		}
 	}
 	switch v1.VirtualMachineInstanceMigrationPhase(s.Status.Phase) {

@@ -119,7 +119,7 @@ func (n *Nodes) left(vmi *v1.VirtualMachineInstance, lease handoff.Lease) time.D
 // advance does the next step of whichever node is to act, and returns its events.
 func (n *Nodes) advance(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []handoff.Event {
 	if lease.State == handoff.Offered && !n.holds(vmi, Accept) {
-		vmi.Status.Phase = v1.Running
+		vmi.Status.Phase, vmi.Status.SelinuxContext = v1.Running, "none"
 		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
 			Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		})
