@@ -4,6 +4,7 @@ package vmi
 
 import (
 	"regexp"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -61,6 +62,8 @@ const (
 	reasonPodTerminating     = "PodTerminating"
 	reasonGuestNotRunning    = "GuestNotRunning"
 	reasonPodConditionAbsent = "PodConditionMissing"
+	// reasonGatesClosed is the kubelet's, of a Pod whose readiness gates are not all open.
+	reasonGatesClosed = "ReadinessGatesNotReady"
 )
 
 const podScheduledCondition = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
@@ -135,9 +138,34 @@ func (d *decision) isReady() conditionChange {
 		return putCondition(of, corev1.ConditionFalse, reasonGuestNotRunning, "the node has not reported the guest as running")
 	}
 	if c := podCondition(d.pod, corev1.PodReady); c != nil {
+		if until := d.opening(c); !until.IsZero() {
+			return conditionChange{RequeueAt: until}
+		}
 		return d.mirror(of, c)
 	}
 	return putCondition(of, corev1.ConditionFalse, reasonPodConditionAbsent, "the Pod of the guest has no Ready condition")
+}
+
+// gateWithin is for how long a ready guest that has moved is not told to be unready because of
+// the gate of its new Pod, which is opened when the guest is there: the kubelet follows at once.
+const gateWithin = 5 * time.Second
+
+// opening returns until when that a Pod is not ready is no news, as its gate has just been
+// opened, or is to be in this pass; zero if it is news.
+func (d *decision) opening(ready *corev1.PodCondition) time.Time {
+	have := conditionOf(d.VMI, v1.VirtualMachineInstanceReady)
+	if ready.Status != corev1.ConditionFalse || ready.Reason != reasonGatesClosed || d.Failure != nil ||
+		have == nil || have.Status != corev1.ConditionTrue || vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused) {
+		return time.Time{}
+	}
+	until := d.now.Add(gateWithin)
+	if gate := podCondition(d.pod, v1.VirtualMachineUnpaused); gate != nil && gate.Status == corev1.ConditionTrue {
+		until = gate.LastTransitionTime.Add(gateWithin)
+	}
+	if !until.After(d.now) {
+		return time.Time{}
+	}
+	return until
 }
 
 // isSynchronized tells what stands in the way. Once the guest is handed over the

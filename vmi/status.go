@@ -39,7 +39,8 @@ func (d *decision) status() {
 }
 
 // activePods records on which node each Pod of the guest is. While the Pod is
-// being placed nobody asks: that waits for the write that hands the guest over.
+// being placed nobody asks: that waits for the write that hands the guest over. So does
+// a Pod that a guest is to move to for its node.
 func (d *decision) activePods() {
 	if d.pod == nil && len(d.Unseen) > 0 {
 		return
@@ -49,7 +50,9 @@ func (d *decision) activePods() {
 	}
 	active := map[types.UID]string{}
 	for _, p := range d.Pods {
-		active[p.UID] = p.Spec.NodeName
+		if _, known := d.VMI.Status.ActivePods[p.UID]; known || p.Spec.NodeName != "" || d.VMI.Status.Phase != v1.Running {
+			active[p.UID] = p.Spec.NodeName
+		}
 	}
 	if len(active) == 0 && d.VMI.Status.ActivePods == nil {
 		return

@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 type seen struct {
 	Metadata struct {
 		Name, UID       string
+		ResourceVersion string
 		Labels          map[string]string
 		Finalizers      []string
 		OwnerReferences []struct{ Name string }
@@ -40,39 +43,74 @@ var watched = map[string]func(*recorder, *seen, time.Time){
 	"/apis/kubevirt.io/v1/namespaces/" + namespace + "/virtualmachineinstancemigrations": noteOfMove,
 }
 
+// watcher watches one kind.
+type watcher struct {
+	client *http.Client
+	url    string
+	// version is the last that was seen.
+	version string
+	note    func(*seen)
+}
+
 // startWatches begins to watch, and returns when the API server has agreed to that.
 func startWatches(ctx context.Context, config *rest.Config, r *recorder) error {
-	config = rest.CopyConfig(config)
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
 	for path, note := range watched {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+path+"?watch=1&timeoutSeconds=86400", http.NoBody)
+		w := &watcher{client: client, url: config.Host + path + "?watch=1&timeoutSeconds=86400", note: func(s *seen) { note(r, s, time.Now()) }}
+		first, err := w.open(ctx)
 		if err != nil {
-			return fmt.Errorf("watch: %w", err)
-		}
-		answer, err := client.Do(request)
-		if err != nil {
-			return fmt.Errorf("watch: %w", err)
-		}
-		if answer.StatusCode != http.StatusOK {
-			_ = answer.Body.Close()
-			return fmt.Errorf("watch %s: %s", path, answer.Status)
+			return err
 		}
 		go func() {
-			defer answer.Body.Close()
-			err := follow(json.NewDecoder(answer.Body), func(s *seen) { note(r, s, time.Now()) })
-			if ctx.Err() == nil {
-				r.fail(fmt.Errorf("watch %s: %w", path, err))
+			if err := w.run(ctx, first); ctx.Err() == nil {
+				r.fail(err)
 			}
 		}()
 	}
 	return nil
 }
 
+// open asks for what comes after the last version that was seen.
+func (w *watcher) open(ctx context.Context) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"&resourceVersion="+w.version, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w", err)
+	}
+	answer, err := w.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		_ = answer.Body.Close()
+		return nil, fmt.Errorf("watch %s: %s", w.url, answer.Status)
+	}
+	return answer.Body, nil
+}
+
+// run reads events, and goes on where it was when the API server ends the watch, as it does with one that
+// reads too slowly on a busy machine.
+func (w *watcher) run(ctx context.Context, body io.ReadCloser) error {
+	for {
+		before := w.version
+		err := w.follow(json.NewDecoder(body))
+		_ = body.Close()
+		if errors.Is(err, errExpired) && before == w.version {
+			return err
+		}
+		if body, err = w.open(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// errExpired is what the API server says of a watch that it cannot go on with.
+var errExpired = errors.New("the API server ends the watch")
+
 // follow reads events until there are no more, which is always an error.
-func follow(events *json.Decoder, note func(*seen)) error {
+func (w *watcher) follow(events *json.Decoder) error {
 	for {
 		var event struct {
 			Type   string
@@ -82,11 +120,12 @@ func follow(events *json.Decoder, note func(*seen)) error {
 		case err != nil:
 			return err
 		case event.Type == "ERROR":
-			return fmt.Errorf("the API server ends it: %s", event.Object.Message)
-		case event.Type == "DELETED", event.Type == "BOOKMARK":
-			continue
+			return fmt.Errorf("%w: %s", errExpired, event.Object.Message)
 		}
-		note(&event.Object)
+		w.version = event.Object.Metadata.ResourceVersion
+		if event.Type != "DELETED" && event.Type != "BOOKMARK" {
+			w.note(&event.Object)
+		}
 	}
 }
 

@@ -4,7 +4,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -67,7 +70,8 @@ func TestWatch(t *testing.T) {
 			if len(paths) != 1 {
 				t.Fatalf("watched %v", paths)
 			}
-			err := follow(json.NewDecoder(strings.NewReader(`{"type":"`+kind+`","object":`+test.object+`}`)), func(s *seen) { watched[paths[0]](r, s, noon) })
+			w := &watcher{note: func(s *seen) { watched[paths[0]](r, s, noon) }}
+			err := w.follow(json.NewDecoder(strings.NewReader(`{"type":"` + kind + `","object":` + test.object + `}`)))
 			if err == nil {
 				t.Fatal("the end of the events is no error")
 			}
@@ -86,6 +90,45 @@ func TestWatch(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("noted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWatchGoesOn lets the API server end watches: what comes after is seen, once.
+func TestWatchGoesOn(t *testing.T) {
+	guest := func(version int) string {
+		return fmt.Sprintf(`{"type":"MODIFIED","object":{"metadata":{"name":"guest-%d","resourceVersion":"%d"},"status":{"phase":"Scheduled"}}}`, version, version)
+	}
+	const expired = `{"type":"ERROR","object":{"message":"too old"}}`
+	for name, test := range map[string]struct {
+		answers map[string]string
+		want    []string
+		fails   string
+	}{
+		"it ends twice":            {map[string]string{"": guest(1) + guest(2), "2": guest(3), "3": ""}, []string{"guest-1", "guest-2", "guest-3"}, "503"},
+		"it is said to be too old": {map[string]string{"": guest(1), "1": expired}, []string{"guest-1"}, "the API server ends the watch: too old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, q *http.Request) {
+				answer := test.answers[q.URL.Query().Get("resourceVersion")]
+				if answer == "" {
+					out.WriteHeader(http.StatusServiceUnavailable)
+				}
+				fmt.Fprint(out, answer)
+			}))
+			defer server.Close()
+			var got []string
+			w := &watcher{client: server.Client(), url: server.URL + "/?watch=1", note: func(s *seen) { got = append(got, s.Metadata.Name) }}
+			first, err := w.open(t.Context())
+			if err == nil {
+				err = w.run(t.Context(), first)
+			}
+			if err == nil || !strings.Contains(err.Error(), test.fails) {
+				t.Errorf("ends with %v, want %q", err, test.fails)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("seen (-want +got):\n%s", diff)
 			}
 		})
 	}
