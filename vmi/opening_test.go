@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// TestAGateThatIsBeingOpenedIsNoNews looks at a ready guest whose Pod, after a move, has its gate closed.
+func TestAGateThatIsBeingOpenedIsNoNews(t *testing.T) {
+	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: "node-a"})
+	was := func(status corev1.ConditionStatus) func(*v1.VirtualMachineInstance) {
+		return func(g *v1.VirtualMachineInstance) {
+			g.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: status, Reason: "AsBefore"}}
+		}
+	}
+	unready := func(reason string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: reason}
+		}
+	}
+	opened := func(ago time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(now.Add(-ago)) }
+	}
+	const gates = "ReadinessGatesNotReady"
+	for name, test := range map[string]struct {
+		guest  *v1.VirtualMachineInstance
+		pod    *corev1.Pod
+		failed bool
+		want   corev1.ConditionStatus
+		again  time.Duration // none if zero
+	}{
+		"it is opened in this pass":     {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready(gates), gate(corev1.ConditionFalse)), false, corev1.ConditionTrue, 5 * time.Second},
+		"it was opened just now":        {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready(gates), opened(2*time.Second)), false, corev1.ConditionTrue, 3 * time.Second},
+		"it was opened, and nothing":    {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready(gates), opened(5*time.Second)), false, corev1.ConditionFalse, 0},
+		"it could not be opened":        {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready(gates), gate(corev1.ConditionFalse)), true, corev1.ConditionFalse, 0},
+		"the guest was not ready":       {guest(v1.Running, owned, was(corev1.ConditionFalse)), pod("p", unready(gates), gate(corev1.ConditionFalse)), false, corev1.ConditionFalse, 0},
+		"the guest is paused":           {guest(v1.Running, owned, was(corev1.ConditionTrue), paused), pod("p", unready(gates), gate(corev1.ConditionFalse)), false, corev1.ConditionFalse, 0},
+		"a container is not ready":      {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready("ContainersNotReady"), gate(corev1.ConditionFalse)), false, corev1.ConditionFalse, 0},
+		"the Pod is ready, as is right": {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p"), false, corev1.ConditionTrue, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := vmi.Snapshot{VMI: test.guest, Pods: []*corev1.Pod{test.pod}}
+			if test.failed {
+				s.Failure = &vmi.Failure{Reason: vmi.ReasonFailedPodPatch, Message: "no"}
+			}
+			plan := vmi.Decide(s, now)
+			for _, c := range plan.VMI.Status.Conditions {
+				if c.Type == v1.VirtualMachineInstanceReady && c.Status != test.want {
+					t.Errorf("Ready is %+v, want %s", c, test.want)
+				}
+			}
+			switch {
+			case test.again == 0 && plan.RequeueAt != nil, test.again > 0 && (plan.RequeueAt == nil || !plan.RequeueAt.Equal(now.Add(test.again))):
+				t.Errorf("looks again at %v, want %s from now (zero is never)", plan.RequeueAt, test.again)
+			}
+		})
+	}
+}
+
+// TestATargetIsRecordedWithItsNode looks at what is recorded of the Pod that a running guest is to move to.
+func TestATargetIsRecordedWithItsNode(t *testing.T) {
+	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
+	known := func(pods map[types.UID]string) func(*v1.VirtualMachineInstance) {
+		return func(g *v1.VirtualMachineInstance) { g.Status.ActivePods = pods }
+	}
+	alone := map[types.UID]string{"uid-p": "node-a"}
+	for name, test := range map[string]struct {
+		known map[types.UID]string
+		pod   *corev1.Pod
+		want  map[types.UID]string
+	}{
+		"not placed yet":                        {alone, pod("t", target, unscheduled), alone},
+		"placed":                                {alone, pod("t", target), map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}},
+		"recorded before it was placed":         {map[types.UID]string{"uid-p": "node-a", "uid-t": ""}, pod("t", target, unscheduled), map[types.UID]string{"uid-p": "node-a", "uid-t": ""}},
+		"recorded before, and placed meanwhile": {map[types.UID]string{"uid-p": "node-a", "uid-t": ""}, pod("t", target), map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running, owned, known(test.known)), Pods: []*corev1.Pod{pod("p"), test.pod}}, now)
+			if got := plan.VMI.Status.ActivePods; !maps.Equal(got, test.want) {
+				t.Errorf("activePods %v, want %v", got, test.want)
+			}
+		})
+	}
+}
