@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -73,21 +74,37 @@ func startWatches(ctx context.Context, config *rest.Config, r *recorder) error {
 	return nil
 }
 
-// open asks for what comes after the last version that was seen.
-func (w *watcher) open(ctx context.Context) (io.ReadCloser, error) {
+// open asks for what comes after the last version that was seen, again while the API server is not ready to
+// say: it makes the storage of a kind anew when its definition has changed.
+func (w *watcher) open(ctx context.Context) (body io.ReadCloser, err error) {
+	const every, within = 100 * time.Millisecond, 30 * time.Second
+	end := wait.PollUntilContextTimeout(ctx, every, within, true, wait.ConditionFunc(func() (bool, error) {
+		var again bool
+		body, again, err = w.ask(ctx) // the watch outlives the wait
+		return !again, nil
+	}).WithContext())
+	if err == nil {
+		err = end
+	}
+	return body, err
+}
+
+// ask is one attempt; again says that another one may go better.
+func (w *watcher) ask(ctx context.Context) (body io.ReadCloser, again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"&resourceVersion="+w.version, http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w", err)
+		return nil, false, fmt.Errorf("watch: %w", err)
 	}
 	answer, err := w.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w", err)
+		return nil, false, fmt.Errorf("watch: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
 		_ = answer.Body.Close()
-		return nil, fmt.Errorf("watch %s: %s", w.url, answer.Status)
+		again = answer.StatusCode == http.StatusTooManyRequests
+		return nil, again, fmt.Errorf("watch %s: %s", w.url, answer.Status)
 	}
-	return answer.Body, nil
+	return answer.Body, false, nil
 }
 
 // run reads events, and goes on where it was when the API server ends the watch, as it does with one that
