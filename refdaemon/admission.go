@@ -118,7 +118,7 @@ func (a *admission) config(ctx context.Context, user authenticationv1.UserInfo) 
 // privileged tells whether somebody is part of the control plane.
 func (a *admission) privileged(user authenticationv1.UserInfo, kv *v1.KubeVirt) bool {
 	serviceAccount := func(namespace, name string) string { return "system:serviceaccount:" + namespace + ":" + name }
-	names := []string{rbac.ControllerUser, serviceAccount(rbac.Namespace, "virtloom-controller"), serviceAccount(rbac.Namespace, "virtloom-node")}
+	names := []string{rbac.ControllerUser, serviceAccount(rbac.Namespace, "virtloom-controller"), serviceAccount(rbac.NodeNamespace, "virtloom-node")}
 	if kv != nil {
 		for _, name := range []string{"kubevirt-apiserver", "kubevirt-controller", "kubevirt-handler", "kubevirt-synchronization-controller"} {
 			names = append(names, serviceAccount(kv.Namespace, name))

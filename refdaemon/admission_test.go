@@ -72,6 +72,8 @@ func TestWhoIsPartOfTheControlPlane(t *testing.T) {
 		"an administrator":             {user: authenticationv1.UserInfo{Username: "admin", Groups: []string{"system:masters"}}},
 		"the controller":               {user: authenticationv1.UserInfo{Username: "virtloom-controller"}, want: true},
 		"its Pod":                      {user: authenticationv1.UserInfo{Username: "system:serviceaccount:virtloom-system:virtloom-controller"}, want: true},
+		"a node's Pod":                 {user: authenticationv1.UserInfo{Username: "system:serviceaccount:virtloom-node:virtloom-node"}, want: true},
+		"a Pod of another's account":   {user: authenticationv1.UserInfo{Username: "system:serviceaccount:virtloom-system:virtloom-node"}},
 		"a node":                       {user: authenticationv1.UserInfo{Username: "virtloom:node:a", Groups: []string{"virtloom:nodes"}}, want: true},
 		"a node's name, not its right": {user: authenticationv1.UserInfo{Username: "virtloom:node:a"}},
 		"KubeVirt's controller":        {user: authenticationv1.UserInfo{Username: "system:serviceaccount:kv:kubevirt-controller"}, kv: kv, want: true},

@@ -46,6 +46,12 @@ func (p *patterns) Set(text string) error {
 	return nil
 }
 
+// The election among replicas. Markers in this package are those of the controller alone.
+//
+// +kubebuilder:rbac:namespace=virtloom-system,groups=coordination.k8s.io,resources=leases,verbs=create
+// +kubebuilder:rbac:namespace=virtloom-system,groups=coordination.k8s.io,resources=leases,resourceNames=virtloom-controller,verbs=get;update
+// +kubebuilder:rbac:namespace=virtloom-system,groups="",resources=events,verbs=create;patch
+
 func runController(ctx context.Context, args []string, _ io.Writer) error {
 	o := controllerOptions{process: process{name: "controller"}}
 	fs := flag.NewFlagSet("refdaemon controller", flag.ContinueOnError)

@@ -16,6 +16,8 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // tell records the events that a stored change amounts to.
 func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 	if r.Recorder == nil {

@@ -23,6 +23,10 @@ type Caches struct {
 	Incoming cache.Cache
 }
 
+// By label, kubevirt.io/nodeName or kubevirt.io/migrationTargetNodeName, which rights cannot say.
+//
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=list;watch
+
 // NewCaches returns the caches of a node. The reconciler hands them to its
 // manager, which starts them.
 func NewCaches(config *rest.Config, scheme *runtime.Scheme, node string) (*Caches, error) {

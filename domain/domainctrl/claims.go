@@ -25,6 +25,8 @@ func (c VolumeClaims) PersistentVolume(ctx context.Context, namespace, name stri
 	return pvc.Spec.VolumeName, err
 }
 
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
+
 func (c VolumeClaims) bound(ctx context.Context, namespace, name string) (pvc corev1.PersistentVolumeClaim, err error) {
 	if err := c.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &pvc); err != nil {
 		return pvc, fmt.Errorf("read PersistentVolumeClaim %s/%s: %w", namespace, name, err)
@@ -34,6 +36,8 @@ func (c VolumeClaims) bound(ctx context.Context, namespace, name string) (pvc co
 	}
 	return pvc, nil
 }
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
 
 // Locate returns where the claim's data lies on this node.
 func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (Claim, error) {

@@ -61,6 +61,10 @@ func (o ClusterObjects) Secret(ctx context.Context, namespace, name string) (map
 	return s.Data, nil
 }
 
+// By name, never listed.
+//
+// +kubebuilder:rbac:groups="",resources=configmaps;secrets,verbs=get
+
 func (o ClusterObjects) get(ctx context.Context, key types.NamespacedName, obj client.Object, kind string) error {
 	err := o.Reader.Get(ctx, key, obj)
 	switch {

@@ -36,6 +36,8 @@ type ClusterSettings struct {
 	read time.Time // zero before the first answer
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list
+
 // KubeVirt is a [Settings]. Of several objects, which KubeVirt does not allow, the
 // oldest counts. What it returns must not be changed.
 func (s *ClusterSettings) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {

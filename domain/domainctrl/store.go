@@ -22,6 +22,8 @@ func changed(was, want *v1.VirtualMachineInstance) bool {
 	return want != nil && !equality.Semantic.DeepEqual(was, want)
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
+
 // store writes the object as the plan wants it, in one patch that is refused if
 // somebody else wrote in the meantime what the plan depends on. What the API server
 // answers is then what the tasks of the pass go by.

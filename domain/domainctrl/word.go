@@ -63,6 +63,8 @@ func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (word
 	return r.live(ctx, key)
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
+
 func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (word, error) {
 	w := word{vmi: &v1.VirtualMachineInstance{}, asked: r.Clock.Now()}
 	err := r.APIReader.Get(ctx, key, w.vmi)

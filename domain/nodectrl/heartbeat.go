@@ -225,6 +225,8 @@ type metadata struct {
 	Annotations map[string]*string `json:"annotations,omitempty"`
 }
 
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=patch
+
 // patchNode changes those keys and nothing else.
 func patchNode(ctx context.Context, c client.Client, name string, m metadata) error {
 	patch, err := json.Marshal(map[string]metadata{"metadata": m})

@@ -99,6 +99,9 @@ func (l *Labeller) complete() error {
 	return nil
 }
 
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // Reconcile makes the node's labels true. A hypervisor that does not tell what it can do is asked
 // again later.
 func (l *Labeller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -130,6 +133,8 @@ func (l *Labeller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	}
 	return later, nil
 }
+
+// +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list;watch
 
 // labels are what the node should have.
 func (l *Labeller) labels(ctx context.Context) (map[string]string, error) {

@@ -89,6 +89,11 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action)
 	return nil
 }
 
+// The Pod names its guest as owner and blocks its deletion.
+//
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
+
 // createTarget renders and creates the target Pod. Its name is derived from the
 // migration, so a repeated creation finds the Pod of the first.
 func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.Action) error {
@@ -117,6 +122,8 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.
 	return nil
 }
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+
 // recognise reads a Pod that was there already and makes sure that it is this
 // migration's.
 func (r *Reconciler) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) error {
@@ -136,6 +143,8 @@ func (r *Reconciler) recognise(ctx context.Context, g *gathered, pod *corev1.Pod
 func exceedsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=delete
 
 // deletePod deletes one incarnation of a Pod. Another one under its name is not
 // touched and counts as success.
@@ -160,6 +169,8 @@ func without(p *corev1.Pod, gone *migration.PodRef) *corev1.Pod {
 	}
 	return p
 }
+
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;patch
 
 // changeVMI writes the guest, if all that decided about its migration is as it was.
 func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Action) error {
@@ -190,6 +201,10 @@ var decisive = []vmipatch.Guard{
 	vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("migrationState"),
 	vmipatch.Annotation(handoff.Annotation), vmipatch.Label(v1.NodeNameLabel), vmipatch.Label(v1.MigrationTargetNodeNameLabel),
 }
+
+// Those that ended long ago.
+//
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=delete
 
 // collect deletes a finished migration.
 func (r *Reconciler) collect(ctx context.Context, g *gathered, a migration.Action) error {

@@ -17,6 +17,8 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
+
 // createClaim creates the claim for the guest's state at the target. Its name is that
 // of this migration, so one that exists is that of an attempt before.
 func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
@@ -32,6 +34,8 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.A
 	ctrl.LoggerFrom(ctx).Info("Created a claim for the state of the guest", "claim", claim.Name)
 	return nil
 }
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=patch
 
 // changeClaim writes a claim's labels.
 func (r *Reconciler) changeClaim(ctx context.Context, g *gathered, a migration.Action) error {
@@ -50,6 +54,8 @@ func (r *Reconciler) changeClaim(ctx context.Context, g *gathered, a migration.A
 	return nil
 }
 
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=delete
+
 // deleteClaim deletes one incarnation of a claim.
 func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: a.Claim.Namespace, Name: a.Claim.Name, UID: a.Claim.UID}}
@@ -61,6 +67,11 @@ func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.A
 	delete(g.Claims, claim.Name)
 	return nil
 }
+
+// Its owner is the target Pod.
+//
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create
+// +kubebuilder:rbac:groups="",resources=pods/finalizers,verbs=update
 
 // createAttachment renders and creates the Pod that brings plugged volumes to the
 // target. Its name stands for them and for the target Pod.
@@ -88,6 +99,8 @@ func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migrat
 	}
 	return nil
 }
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=patch
 
 // annotatePod adds annotations to one incarnation of a Pod.
 func (r *Reconciler) annotatePod(ctx context.Context, g *gathered, a migration.Action) error {

@@ -144,6 +144,10 @@ func (a automatic) do(ctx context.Context, key types.NamespacedName, all []migra
 	return errors.Join(errs...)
 }
 
+// Migrations that empty nodes and update guests.
+//
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=get;create
+
 // create makes the migration. One of its name is what is wanted, or will be once it is seen.
 func (a automatic) create(ctx context.Context, key types.NamespacedName, s *migration.Standing) error {
 	m := s.Migration.DeepCopy()
@@ -172,6 +176,8 @@ func (a automatic) recognise(ctx context.Context, s *migration.Standing) error {
 	return nil
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=delete
+
 // cancel deletes the migrations if they are as they were decided about: one may have begun since.
 func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migration.Standing) error {
 	var errs []error
@@ -193,6 +199,8 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migr
 	}
 	return errors.Join(errs...)
 }
+
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
 // stillSo makes sure, before a migration is deleted that the nodes may have been told of, that the guest
 // is as it was decided about: its object may say by now that it moves.

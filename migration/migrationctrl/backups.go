@@ -40,6 +40,8 @@ func NewVirtAPI(c *rest.Config) (*VirtAPI, error) {
 	return &VirtAPI{client: cl}, nil
 }
 
+// +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachineinstances/backup,verbs=update
+
 // AbortBackup asks virt-api for the end of the backup.
 func (a *VirtAPI) AbortBackup(ctx context.Context, vmi *v1.VirtualMachineInstance, backup string) error {
 	body, err := json.Marshal(backupv1.BackupOptions{BackupName: backup, Cmd: backupv1.Abort})

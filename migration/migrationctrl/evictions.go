@@ -82,6 +82,9 @@ func isDescheduler(req admission.Request) bool {
 	return json.Unmarshal(req.Object.Raw, &o) == nil && o.Annotations[requestedBy] == descheduler
 }
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
+
 // gather reads the Pod and its guest; without a Pod there is nothing else.
 func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.NamespacedName, byDescheduler bool) (migration.Eviction, error) {
 	in := migration.Eviction{Descheduler: byDescheduler}
@@ -131,6 +134,8 @@ func guestOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.Virt
 
 // errChanged is told to whoever lost a race.
 var errChanged = errors.New("it has just changed; try again")
+
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
 
 // mark asks the guest to leave its node, if it is where it was and was not asked yet.
 func (e *Evictions) mark(ctx context.Context, was *v1.VirtualMachineInstance, m migration.EvictionMark, dryRun bool) error {

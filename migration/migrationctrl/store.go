@@ -25,6 +25,11 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
+// Finalizer and label are in the object. A write of which nobody heard is read live.
+//
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=get;patch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations/status,verbs=patch
+
 // store writes the status, then tells the events of the transition, then lets the
 // finalizer go if nothing is left to do. Each write is guarded by the version the
 // one before returned, so that neither can meet a conflict of our own making.

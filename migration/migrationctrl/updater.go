@@ -144,6 +144,8 @@ func (u *Updater) concerned(ctx context.Context) ([]*v1.VirtualMachineInstance, 
 	return append(out, more...), err
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts/status,verbs=patch
+
 // count tells how many guests are outdated.
 func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out migration.Updates) error {
 	if !out.Known {
@@ -185,6 +187,8 @@ func (u *Updater) tellVain(all []migration.Standing) {
 
 // errRefused marks an eviction that was refused, as it may well be: it is tried again in its turn.
 var errRefused = errors.New("the eviction is refused")
+
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 
 // evict asks for the eviction of the guest's Pod, as anybody may: budgets and strategies have their say.
 // Until the Pod is seen to go, nothing else is done to the guest.

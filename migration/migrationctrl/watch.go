@@ -76,6 +76,11 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	return nil
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances;virtualmachineinstancemigrations;kubevirts,verbs=list;watch
+// +kubebuilder:rbac:groups=migrations.kubevirt.io,resources=migrationpolicies,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces;nodes;pods;persistentvolumeclaims;resourcequotas,verbs=list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // watch declares every kind of object that can change a decision.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).

@@ -91,6 +91,8 @@ func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return f, g.labelled(ctx, vmi.Namespace, v1.MigrationNameLabel, m.Name, f.Claims)
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list;watch
+
 // KubeVirt returns the cluster's KubeVirt object, nil if there is none. KubeVirt's operator refuses a second; of several
 // the oldest counts.
 func (g *Gatherer) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
@@ -116,6 +118,8 @@ func older(a, b *v1.KubeVirt) int {
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
+
 // SourceNode returns the Node of the Pod that a migration leaves. It is nil, as template.Migration.SourceNode may be, if
 // there is no Pod, it has no node, or the Node does not exist.
 func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.Node, error) {
@@ -133,6 +137,8 @@ func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.
 	return node, nil
 }
 
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
+
 // NamespaceLabels returns the labels of a Namespace. That it does not exist is an error.
 func (g *Gatherer) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	if g.Client == nil {
@@ -145,6 +151,8 @@ func (g *Gatherer) NamespaceLabels(ctx context.Context, name string) (map[string
 	return ns.Labels, nil
 }
 
+// +kubebuilder:rbac:groups="",resources=resourcequotas,verbs=list;watch
+
 func (g *Gatherer) quotas(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
 	var list corev1.ResourceQuotaList
 	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -156,6 +164,8 @@ func (g *Gatherer) quotas(ctx context.Context, namespace string) ([]*corev1.Reso
 	}
 	return quotas, nil
 }
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 
 // claims reads the claims the guest names and those that are labelled as its own.
 func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
@@ -231,6 +241,11 @@ func (g *Gatherer) networks(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	return networks, nil
 }
+
+// Those that a guest names, and nobody has to be able to list.
+//
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
+// +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 
 // metadata reads the metadata of one object; nil if there is none.
 func (g *Gatherer) metadata(ctx context.Context, kind schema.GroupVersionKind, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {

@@ -102,6 +102,10 @@ func plugging(g *gathered, a vmi.Action) template.Input {
 	return in
 }
 
+// Guests have no status subresource: their status is patched with the object. A write of which nobody heard is read live.
+//
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;patch
+
 // store writes the object as the plan wants it, in one patch, and then tells the
 // plan's events. See the package comment on what the patch is refused for.
 func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) error {

@@ -19,6 +19,13 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
+// A Pod names its owner, the guest or the Pod that something is plugged into, and blocks its deletion, which is a
+// right of its own where OwnerReferencesPermissionEnforcement is on.
+//
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
+// +kubebuilder:rbac:groups="",resources=pods/finalizers,verbs=update
+
 // createPod renders and creates a Pod. Its name is derived from its purpose, so a
 // repeated creation finds the Pod of the first instead of making another.
 func (r *Reconciler) createPod(ctx context.Context, g *gathered, in template.Input, render func(template.Input) (*corev1.Pod, error)) error {
@@ -61,6 +68,8 @@ func remedy(err error) string {
 	}
 }
 
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+
 // adopt takes a Pod that was there already for the guest's if it is. It is then
 // one that an earlier pass made whose caches or answer did not get here.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
@@ -75,6 +84,8 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) er
 	g.add(live)
 	return nil
 }
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=delete
 
 // deletePod deletes one Pod. That it is gone, or that its name is another's by
 // now, which the UID tells, is as good.
@@ -99,6 +110,8 @@ func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) e
 
 // gone tells whether what was to be deleted, by its UID, is not there.
 func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// +kubebuilder:rbac:groups="",resources=pods;pods/status,verbs=patch
 
 // patchPod changes labels, annotations and the readiness gate of a Pod. Each is
 // merged by its key, so nothing else is touched. With the gate they go in one write:
@@ -149,6 +162,8 @@ func changed(m map[string]string, change map[string]*string) map[string]string {
 	return m
 }
 
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
+
 // createClaim creates the claim that keeps the guest's state. Its name is derived
 // from whose state it is, as those of Pods are.
 func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action) error {
@@ -166,6 +181,8 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action)
 	g.Storage.Claims[claim.Name] = claim
 	return nil
 }
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=delete
 
 // deleteClaim deletes the claim of a guest that has no state to keep any more.
 func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error {

@@ -39,6 +39,11 @@ const readWithin = 10 * time.Second
 // cdiConfig is the name of CDI's one CDIConfig.
 const cdiConfig = "config"
 
+// What fills claims, and what makes guests, where the cluster has it.
+//
+// +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes;storageprofiles;cdis;cdiconfigs,verbs=list;watch
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=list;watch
+
 // optional lists the kinds that a cluster need not serve, and whom they concern.
 func (r *Reconciler) optional() []optionalKind {
 	vm := &metav1.PartialObjectMetadata{}

@@ -62,6 +62,10 @@ func newKinds(mgr ctrl.Manager, c controller.Controller, all []optionalKind, end
 	}
 }
 
+// Only the metadata, to learn what the cluster has.
+//
+// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
+
 // definition is the metadata of a CustomResourceDefinition.
 func definition() *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{}

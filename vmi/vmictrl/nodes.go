@@ -153,6 +153,8 @@ func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 	return nil
 }
 
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+
 // evidence looks for proof that the guest does not run on the silent node: what the
 // Fencer says, and what the API server itself says once the lease's time is up.
 func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease, node string) (*handoff.Evidence, error) {

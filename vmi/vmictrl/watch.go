@@ -116,6 +116,11 @@ func timed(g *v1.VirtualMachineInstance) bool {
 	return waiting(g) && g.Status.TopologyHints == nil && vmi.TSCRequirement(g) != vmi.TSCNotRequired
 }
 
+// +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances;virtualmachineinstancemigrations;kubevirts,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces;nodes;pods;persistentvolumeclaims;resourcequotas,verbs=list;watch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
 // watch declares every kind of object that can change a decision, beside those of
 // optional and the Nodes.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {

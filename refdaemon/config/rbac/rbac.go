@@ -5,11 +5,17 @@
 // ValidatingAdmissionPolicies that keep an agent to the guests of its node, and a migration what it
 // was created as.
 //
+// # Where rights come from
+//
+// The rules of the roles stand beside the code that needs them, as markers (+kubebuilder:rbac), from which
+// "make generate" makes controller_role.yaml and node_role.yaml. Those of the packages domainctrl and nodectrl
+// are the agents', all others the controller's. A right is taken away by deleting the code that needs it.
+//
 // # Identities
 //
 // The controller is the user [ControllerUser] or the service account virtloom-controller in
 // [Namespace]. A node agent is the user [NodeUser] in [NodesGroup], or the service account
-// virtloom-node there; its Node is named by the user's name, or by the claim
+// virtloom-node in [NodeNamespace]; its Node is named by the user's name, or by the claim
 // authentication.kubernetes.io/node-name that the API server puts into the token of a Pod. An agent
 // whose identity names no Node may write nothing but events.
 //
@@ -51,9 +57,11 @@ import (
 )
 
 const (
-	// Namespace is where the daemons run if they run as Pods, and where the controller's replicas
-	// elect a leader.
+	// Namespace is where the controller runs if it runs as a Pod, and where its replicas elect a
+	// leader.
 	Namespace = "virtloom-system"
+	// NodeNamespace is where the agents run if they run as Pods, which need privileges.
+	NodeNamespace = "virtloom-node"
 	// ControllerUser is the user name of the controller.
 	ControllerUser = "virtloom-controller"
 	// NodesGroup is the group of all node agents.
@@ -69,7 +77,9 @@ func NodeUser(node string) string { return NodeUserPrefix + node }
 var files embed.FS
 
 // order puts what others refer to first.
-var order = []string{"namespace.yaml", "controller.yaml", "node.yaml", "node-policy.yaml", "migration-policy.yaml"}
+var order = []string{
+	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "node-policy.yaml", "migration-policy.yaml",
+}
 
 // longestPrefix is how far a decoder looks for what tells YAML from JSON.
 const longestPrefix = 4096

@@ -88,7 +88,7 @@ func (w *world) token(t *testing.T, node string) *rest.Config {
 	request := &authenticationv1.TokenRequest{}
 	if node != "" {
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: rbac.Namespace, Name: "agent-" + node},
+			ObjectMeta: metav1.ObjectMeta{Namespace: rbac.NodeNamespace, Name: "agent-" + node},
 			Spec: corev1.PodSpec{
 				ServiceAccountName: "virtloom-node", NodeName: node,
 				Containers: []corev1.Container{{Name: "agent", Image: "virtloom.test/agent:1"}},
@@ -97,7 +97,7 @@ func (w *world) token(t *testing.T, node string) *rest.Config {
 		must(t, w.Create(t.Context(), pod))
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 	}
-	answer, err := c.CoreV1().ServiceAccounts(rbac.Namespace).CreateToken(t.Context(), "virtloom-node", request, metav1.CreateOptions{})
+	answer, err := c.CoreV1().ServiceAccounts(rbac.NodeNamespace).CreateToken(t.Context(), "virtloom-node", request, metav1.CreateOptions{})
 	must(t, err)
 	config := rest.AnonymousClientConfig(w.Config(rig.UserAdmin))
 	config.BearerToken = answer.Status.Token
