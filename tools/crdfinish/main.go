@@ -36,7 +36,8 @@ func main() {
 }
 
 func run(from, to string) error {
-	outdated, err := filepath.Glob(filepath.Join(to, "*.yaml"))
+	// Definitions are named after group and plural; there are other files beside them.
+	outdated, err := filepath.Glob(filepath.Join(to, "*kubevirt.io_*.yaml"))
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed *.yaml
+//go:embed *kubevirt.io_*.yaml
 var files embed.FS
 
 // Definitions returns all definitions, ordered by group and plural name. Every call decodes them

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Puts together what refdaemon/Containerfile makes images of: controller/ and node/ below the folder given, by default
+# bin/images, each a complete file system and nothing more than its program needs. No container engine is needed.
+#
+# The controller is one static program. The agent of a node loads libvirt's client library when it runs and calls
+# qemu-img; these, and all they are linked with, are taken from the packages of this machine (Debian 12, as "make setup"
+# installs them): the ones that the tests run with. usr/share/doc/virtloom/packages lists them.
+#
+# Two builds of one commit on machines with the same packages are the same, byte by byte.
+source "$(dirname "$0")/lib.sh"
+
+# build OUT [FLAG...]
+build() {
+  local out=$1
+  shift
+  mkdir -p "$(dirname "$out")"
+  go build -trimpath -buildvcs=true -ldflags '-s -w -buildid=' "$@" -o "$out" ./refdaemon
+}
+
+# accounts ROOT: libvirt's library asks for the name of whoever it runs as.
+accounts() {
+  mkdir -p "$1/etc" "$1/tmp"
+  chmod 1777 "$1/tmp"
+  printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' 'virtloom:x:65532:65532:virtloom:/:/sbin/nologin' >"$1/etc/passwd"
+  printf '%s\n' 'root:x:0:' 'virtloom:x:65532:' >"$1/etc/group"
+  printf '%s\n' 'passwd: files' 'group: files' 'hosts: files dns' >"$1/etc/nsswitch.conf"
+}
+
+# linked FILE... prints what the dynamic linker loads for the files, one path on a line.
+linked() { ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// && $1 !~ /:$/ {print $1}' | sort -u; }
+
+# library NAME prints where the dynamic linker finds it.
+library() {
+  local path
+  path=$(ldconfig -p | awk -v n="$1" '$1 == n {print $NF; exit}')
+  [ -n "$path" ] || die "$1 is not installed: run make setup"
+  printf '%s\n' "$path"
+}
+
+# package FILE prints the package that the file is from. Debian knows it by its path before or after /usr was merged.
+package() { { dpkg -S "$1" || dpkg -S "/usr$1" || dpkg -S "${1#/usr}"; } 2>/dev/null | head -n 1 | cut -d : -f 1; }
+
+# take ROOT FILE: copies a file to its path, and notes its package.
+take() {
+  local name
+  name=$(package "$(realpath "$2")")
+  [ -n "$name" ] || die "$2 belongs to no package, so that nobody could tell what it is"
+  install -D -m 755 "$(realpath "$2")" "$1$2"
+  dpkg-query -W -f '${Package} ${Version} ${Architecture}\n' "$name" | head -n 1 >>"$1/packages"
+  install -D -m 644 "/usr/share/doc/$name/copyright" "$1/usr/share/doc/$name/copyright"
+}
+
+node() {
+  local root=$1 file wanted
+  wanted=("$(library libvirt.so.0)" "$(library libvirt-qemu.so.0)" "$(type -P qemu-img || true)")
+  [ -n "${wanted[2]}" ] || die "qemu-img is not installed: run make setup"
+  build "$root/usr/bin/refdaemon" -tags libvirt_dlopen
+  for file in "${wanted[@]}" $(linked "$root/usr/bin/refdaemon" "${wanted[@]}"); do
+    take "$root" "$file"
+  done
+  mkdir -p "$root/usr/share/doc/virtloom"
+  sort -u "$root/packages" >"$root/usr/share/doc/virtloom/packages"
+  rm "$root/packages"
+}
+
+main() {
+  local to=${1:-bin/images} name epoch
+  epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+  for name in controller node; do
+    rm -rf "${to:?}/$name"
+    mkdir -p "$to/$name"
+    to=$(realpath "$to")
+    accounts "$to/$name"
+  done
+  CGO_ENABLED=0 build "$to/controller/usr/bin/refdaemon"
+  CGO_ENABLED=1 node "$to/node"
+  for name in controller node; do
+    install -D -m 644 LICENSE "$to/$name/usr/share/doc/virtloom/LICENSE"
+    find "$to/$name" -exec touch -h -d "@$epoch" {} +
+    say "$to/$name: $(du -sh "$to/$name" | cut -f 1)"
+  done
+}
+
+main "$@"
