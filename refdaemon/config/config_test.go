@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/refdaemon/config"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// variants are what there is to install.
+var variants = []string{"default", "complete"}
+
+// built is what kustomize makes of a folder.
+func built(t *testing.T, folder string) []byte {
+	t.Helper()
+	bin, err := rig.BinDir()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "kubectl"), "kustomize", folder)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kustomize %s: %v\n%s", folder, err, problems.String())
+	}
+	if problems.Len() > 0 {
+		t.Errorf("kustomize %s: %s", folder, problems.String())
+	}
+	return text
+}
+
+func objects(t *testing.T, folder string) []*unstructured.Unstructured {
+	t.Helper()
+	all, err := config.Decode(bytes.NewReader(built(t, folder)))
+	must(t, err)
+	return all
+}
+
+// each runs a test with the objects of each variant.
+func each(t *testing.T, test func(*testing.T, []*unstructured.Unstructured)) {
+	t.Helper()
+	for _, v := range variants {
+		t.Run(v, func(t *testing.T) { test(t, objects(t, v)) })
+	}
+}
+
+// as reads an object as one of a Go type, every field of which is known.
+func as[T any](t *testing.T, o *unstructured.Unstructured) *T {
+	t.Helper()
+	out := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, out, true); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return out
+}
+
+// of are the objects of a kind.
+func of[T any](t *testing.T, all []*unstructured.Unstructured, kind string) []*T {
+	t.Helper()
+	var found []*T
+	for _, o := range all {
+		if o.GetKind() == kind {
+			found = append(found, as[T](t, o))
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("there is no %s", kind)
+	}
+	return found
+}
+
+// workload is what Pods are made from.
+type workload struct {
+	namespace, name string
+	pod             corev1.PodTemplateSpec
+}
+
+func (w *workload) container() *corev1.Container { return &w.pod.Spec.Containers[0] }
+
+func workloads(t *testing.T, all []*unstructured.Unstructured) map[string]*workload {
+	t.Helper()
+	found := map[string]*workload{}
+	for _, d := range of[appsv1.Deployment](t, all, "Deployment") {
+		found["controller"] = &workload{d.Namespace, d.Name, d.Spec.Template}
+	}
+	for _, d := range of[appsv1.DaemonSet](t, all, "DaemonSet") {
+		found["node"] = &workload{d.Namespace, d.Name, d.Spec.Template}
+	}
+	for name, w := range found {
+		if n := len(w.pod.Spec.Containers) + len(w.pod.Spec.InitContainers); n != 1 || w.container().Name != name {
+			t.Fatalf("%s: %d containers, of which the first is %s", name, n, w.container().Name)
+		}
+	}
+	return found
+}
+
+func TestTheFlatFileIsFresh(t *testing.T) {
+	flat, err := os.ReadFile("virtloom.yaml")
+	must(t, err)
+	_, flat, _ = bytes.Cut(flat, []byte("\n")) // the licence
+	_, flat, _ = bytes.Cut(flat, []byte("\n")) // where it is from
+	if !bytes.Equal(flat, built(t, "default")) {
+		t.Error("virtloom.yaml is not what kustomize makes of default: run make generate")
+	}
+}
+
+func TestManifestsAreThoseOfTheFlatFile(t *testing.T) {
+	all, err := config.Manifests()
+	must(t, err)
+	if want := objects(t, "default"); len(all) != len(want) {
+		t.Errorf("%d objects, want %d", len(all), len(want))
+	}
+	all[0].SetName("changed")
+	again, err := config.Manifests()
+	must(t, err)
+	if again[0].GetName() == "changed" {
+		t.Error("the change of one caller is seen by the next")
+	}
+}
+
+func TestDecodeTellsWhatIsNoManifest(t *testing.T) {
+	for name, text := range map[string]string{"no YAML": "kind: [", "no kind": "metadata: {name: a}\n"} {
+		if all, err := config.Decode(strings.NewReader(text)); err == nil {
+			t.Errorf("%s: %v", name, all)
+		}
+	}
+	if all, err := config.Decode(strings.NewReader("---\n# nothing\n---\n")); err != nil || len(all) != 0 {
+		t.Errorf("nothing: %v, %v", all, err)
+	}
+}
+
+// TestAnAgentHasTimeToDrain makes sure of what a migration that is under way when an agent is replaced depends on.
+func TestAnAgentHasTimeToDrain(t *testing.T) {
+	w := workloads(t, objects(t, "default"))["node"]
+	drain := flag(t, w, "drain")
+	if drain != domainctrl.DefaultDrainWithin.String() && drain != "5m" {
+		t.Errorf("--drain is %s: adapt this test", drain)
+	}
+	const ending = 60 // refdaemon's endGrace, in seconds
+	if got, least := *w.pod.Spec.TerminationGracePeriodSeconds, int64(domainctrl.DefaultDrainWithin.Seconds())+ending; got <= least {
+		t.Errorf("the grace period is %d s, want more than %d s", got, least)
+	}
+}
+
+// flag is the value of an argument.
+func flag(t *testing.T, w *workload, name string) string {
+	t.Helper()
+	for _, arg := range w.container().Args {
+		if value, found := strings.CutPrefix(arg, "--"+name+"="); found {
+			return value
+		}
+	}
+	t.Fatalf("%s has no --%s", w.name, name)
+	return ""
+}
+
+// refdaemon builds the daemon, without libvirt.
+func refdaemon(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "refdaemon")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build refdaemon: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// TestTheDaemonsTakeTheirArguments runs them as their Pods would, up to where they look for the cluster: every flag is
+// known and every value makes sense. One that does not is exit code 2.
+func TestTheDaemonsTakeTheirArguments(t *testing.T) {
+	binary := refdaemon(t)
+	values := strings.NewReplacer("$(NODE_NAME)", "node-1", "$(POD_IP)", "192.0.2.1")
+	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
+		for name, w := range workloads(t, all) {
+			args := []string{}
+			for _, arg := range w.container().Args {
+				args = append(args, values.Replace(arg))
+			}
+			if len(w.container().Command) > 0 || args[0] != name {
+				t.Errorf("%s: command %v, arguments %v; the image says what runs", name, w.container().Command, args)
+			}
+			args = append(args, "--kubeconfig="+filepath.Join(t.TempDir(), "none"))
+			out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "connect to the cluster") {
+				t.Errorf("%s %v: %v\n%s", name, args, err, out)
+			}
+		}
+	})
+}
+
+// TestVariablesOfArgumentsAreSet finds $(NAMES) that Kubernetes would hand over as they are.
+func TestVariablesOfArgumentsAreSet(t *testing.T) {
+	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
+		for name, w := range workloads(t, all) {
+			text := strings.Join(w.container().Args, " ")
+			for _, e := range w.container().Env {
+				text = strings.ReplaceAll(text, "$("+e.Name+")", "")
+			}
+			if strings.Contains(text, "$(") {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+	})
+}
+
+// TestImagesCanBeMade compares with what the Containerfile makes.
+func TestImagesCanBeMade(t *testing.T) {
+	text, err := os.ReadFile("../Containerfile")
+	must(t, err)
+	for name, w := range workloads(t, objects(t, "default")) {
+		if !strings.Contains(string(text), "\nFROM scratch AS "+name+"\n") || !strings.Contains(string(text), "COPY "+name+"/ /") {
+			t.Errorf("the Containerfile makes no image %s", name)
+		}
+		if want := "localhost/virtloom-" + name + ":dev"; w.container().Image != want {
+			t.Errorf("%s runs %s, want %s", name, w.container().Image, want)
+		}
+	}
+}
