@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	_ "embed"
@@ -137,7 +138,7 @@ func (r *Rig) startControllers(ctx context.Context) error {
 			"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 			"--leader-elect=false", "--use-service-account-credentials=false",
 			"--service-account-private-key-file="+r.pki.path("sa.key"), "--root-ca-file="+r.pki.path("ca.crt"),
-			"--controllers="+strings.Join(controllers, ","),
+			"--controllers="+strings.Join(slices.Concat(controllers, r.options.Controllers), ","),
 			"--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-gc-syncs=20", "--node-monitor-period=1s",
 			// A claim that is looked at before its volume is known waits for this.
 			"--pvclaimbinder-sync-period=1s",

@@ -22,6 +22,9 @@ type Options struct {
 	SimulatedNodes int
 	// SimulatedNode is what those nodes look like. Name and Address are filled in.
 	SimulatedNode NodeSpec
+	// Controllers are those of kube-controller-manager that run besides the ones that guests need:
+	// "deployment-controller", for example.
+	Controllers []string
 	// Fabric is what the hypervisor nodes have in common; its Dir and Log are those of the rig.
 	Fabric FabricOptions
 	// LeanAudit keeps the bodies of requests out of the audit log, which spares the API server work
