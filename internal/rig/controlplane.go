@@ -102,6 +102,7 @@ func (r *Rig) startAPIServer(ctx context.Context) error {
 			// Blocking, so that the log has every request that was answered.
 			"--audit-policy-file="+policy, "--audit-log-path="+r.AuditLog(),
 			"--audit-log-mode=blocking", "--audit-log-maxsize=2000",
+			"--enable-admission-plugins="+strings.Join(r.options.AdmissionPlugins, ","),
 		),
 		// The roles of RBAC come last, and most users of a rig do without: see waitRoles.
 		ready: r.server + "/readyz?exclude=" + roles,

@@ -25,6 +25,8 @@ type Options struct {
 	// Controllers are those of kube-controller-manager that run besides the ones that guests need:
 	// "deployment-controller", for example.
 	Controllers []string
+	// AdmissionPlugins are those of the API server that run besides the ones that it has by default.
+	AdmissionPlugins []string
 	// Fabric is what the hypervisor nodes have in common; its Dir and Log are those of the rig.
 	Fabric FabricOptions
 	// LeanAudit keeps the bodies of requests out of the audit log, which spares the API server work

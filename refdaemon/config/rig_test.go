@@ -59,6 +59,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		Rig: rigtest.Start(t, rig.Options{
 			SimulatedNodes: nodes, Controllers: []string{"deployment-controller", "replicaset-controller", "daemonset-controller"},
+			// Who names an owner that it is to hold has to have the right to hold it.
+			AdmissionPlugins: []string{"OwnerReferencesPermissionEnforcement"},
 		}),
 		manifests: workloads(t, objects(t, "default")), binary: refdaemon(t),
 	}
