@@ -53,8 +53,9 @@ take() {
 
 node() {
   local root=$1 file wanted
-  wanted=("$(library libvirt.so.0)" "$(library libvirt-qemu.so.0)" "$(type -P qemu-img || true)")
-  [ -n "${wanted[2]}" ] || die "qemu-img is not installed: run make setup"
+  # The Go binding loads the first three: all of them, whether guests need them or not.
+  wanted=("$(library libvirt.so.0)" "$(library libvirt-qemu.so.0)" "$(library libvirt-admin.so.0)" "$(type -P qemu-img || true)")
+  [ -n "${wanted[3]}" ] || die "qemu-img is not installed: run make setup"
   build "$root/usr/bin/refdaemon" -tags libvirt_dlopen
   for file in "${wanted[@]}" $(linked "$root/usr/bin/refdaemon" "${wanted[@]}"); do
     take "$root" "$file"
