@@ -18,9 +18,10 @@ build() {
   go build -trimpath -buildvcs=true -ldflags '-s -w -buildid=' "$@" -o "$out" ./refdaemon
 }
 
-# accounts ROOT: libvirt's library asks for the name of whoever it runs as.
+# accounts ROOT: libvirt's library asks for the name of whoever it runs as, and looks for its socket below /var/run.
 accounts() {
-  mkdir -p "$1/etc" "$1/tmp"
+  mkdir -p "$1/etc" "$1/tmp" "$1/run" "$1/var"
+  ln -s ../run "$1/var/run"
   chmod 1777 "$1/tmp"
   printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' 'virtloom:x:65532:65532:virtloom:/:/sbin/nologin' >"$1/etc/passwd"
   printf '%s\n' 'root:x:0:' 'virtloom:x:65532:' >"$1/etc/group"
