@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"fmt"
+	"regexp"
+	"sync"
+)
+
+// tallyLabels is how many labels a [Tally] can have.
+const tallyLabels = 3
+
+// Tally counts what there is at the moment, by labels. What there is none of any more is
+// forgotten, so that a node that is gone leaves no series behind. It is safe for
+// concurrent use; its zero value is empty.
+type Tally struct {
+	mu     sync.Mutex
+	counts map[[tallyLabels]string]int // guarded by mu
+}
+
+// Add adds n, which may be negative, to the count under up to three labels.
+func (t *Tally) Add(n int, labels ...string) {
+	if len(labels) > tallyLabels {
+		panic(fmt.Sprintf("measure: %d labels of a tally; it has %d", len(labels), tallyLabels))
+	}
+	var key [tallyLabels]string
+	copy(key[:], labels)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil {
+		t.counts = map[[tallyLabels]string]int{}
+	}
+	if t.counts[key] += n; t.counts[key] == 0 {
+		delete(t.counts, key)
+	}
+}
+
+// Each hands over every count that is not zero, with its first labels.
+func (t *Tally) Each(labels int, emit Emit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, n := range t.counts {
+		emit(float64(n), key[:labels]...)
+	}
+}
+
+// Other is the value of a label for what has no value of its own.
+const Other = "Other"
+
+// word is the form of reasons in Kubernetes.
+var word = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.,:-]{0,63}$`)
+
+// Limited bounds the values of a label that come from elsewhere, such as the reason of a
+// condition that another program has written: the first so many that have the form of a
+// reason are kept, everything else is [Other]. It is safe for concurrent use. Create it with
+// NewLimited.
+type Limited struct {
+	most int
+	mu   sync.Mutex
+	seen map[string]bool // guarded by mu
+}
+
+// NewLimited returns a bound of so many values beside Other. Those given have their place.
+func NewLimited(most int, known ...string) *Limited {
+	l := &Limited{most: most, seen: map[string]bool{}}
+	for _, k := range known {
+		l.Value(k)
+	}
+	return l
+}
+
+// Value returns the value for the label.
+func (l *Limited) Value(v string) string {
+	if !word.MatchString(v) {
+		return Other
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.seen[v]:
+		return v
+	case len(l.seen) >= l.most:
+		return Other
+	}
+	l.seen[v] = true
+	return v
+}
