@@ -72,6 +72,7 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err err
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
+		r.Metrics.wrote(string(a.Verb), err)
 	}()
 	switch a.Verb {
 	case vmi.CreateLauncher:
@@ -118,6 +119,7 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) erro
 	err := vmipatch.Write(was, want, func(patch []byte) error {
 		return r.Gate.For(g.owner).Patch(ctx, was.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 	}, guards(was, want)...)
+	r.Metrics.wrote(actionStore, err)
 	if client.IgnoreNotFound(err) != nil {
 		span.SetStatus(codes.Error, err.Error())
 		return fmt.Errorf("vmictrl: store %s/%s: %w", was.Namespace, was.Name, err)

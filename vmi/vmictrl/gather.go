@@ -80,6 +80,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, dry b
 func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
 	r.told.Delete(key)
+	r.Metrics.forget(key)
 	if gone {
 		r.CIDs.Release(key)
 	}

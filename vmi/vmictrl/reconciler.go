@@ -97,6 +97,8 @@ type Reconciler struct {
 	// Observer is told what becomes of own writes, and of live reads if it is an
 	// expectationsctrl.LiveReads. Defaults to nobody. Not used with Gate.
 	Observer expectations.Observer
+	// Metrics is told of guests and passes. Defaults to nobody.
+	Metrics *Metrics
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
 	// Workers defaults to DefaultWorkers.
@@ -156,7 +158,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return fmt.Errorf("vmictrl: %w", err)
 	}
 	r.kinds = newKinds(mgr, c, r.optional(), r.unserved)
-	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.setup(mgr, r.Name))
+	return errors.Join(r.nodes.setup(mgr, r.Name), r.kinds.setup(mgr, r.Name), r.Metrics.setup(ctx, mgr, r))
 }
 
 func (r *Reconciler) complete() error {
@@ -223,28 +225,35 @@ func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
 	ctx, span := tracer.Start(ctx, "vmi.Reconcile")
 	span.SetAttributes(attribute.String("vmi", req.String()))
+	outcome := passIdle
 	defer func() {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
+		r.Metrics.passed(outcome, err)
 	}()
 
 	g, err := r.gather(ctx, req.NamespacedName, false)
 	if err != nil || g == nil {
+		outcome = passGone
 		return reconcile.Result{}, err
 	}
 	if g.outdated {
+		outcome = passHeld
 		return r.result(g, vmi.Plan{}, nil)
 	}
 	plan := vmi.Decide(g.Snapshot, r.Clock.Now())
 	actErr := r.act(ctx, g, plan)
 	if len(plan.Actions) > 0 {
+		outcome = passActed
 		plan = vmi.Decide(g.Snapshot, r.Clock.Now())
 	}
 	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
+	r.Metrics.planned(req.NamespacedName, plan)
 	switch err := r.store(ctx, g, plan); {
 	case outrun(err):
+		outcome = passOutrun
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, errors.Join(actErr, err)
