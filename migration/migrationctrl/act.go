@@ -48,6 +48,7 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (e
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
+		r.Metrics.wrote(string(a.Kind), err)
 	}()
 	carryOut, known := actions[a.Kind]
 	if !known {

@@ -3,6 +3,7 @@
 package migrationctrl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,8 @@ type Reconciler struct {
 	// Observer is told what becomes of own writes, and of live reads if it is an
 	// expectationsctrl.LiveReads. Defaults to nobody.
 	Observer expectations.Observer
+	// Metrics is told of migrations and passes. Defaults to nobody.
+	Metrics *Metrics
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
 	// Workers defaults to DefaultWorkers.
@@ -134,7 +137,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err := r.watch(b).Complete(r); err != nil {
 		return fmt.Errorf("migrationctrl: %w", err)
 	}
-	return nil
+	return r.Metrics.setup(ctx, mgr, r)
 }
 
 func (r *Reconciler) complete() error {
@@ -168,11 +171,13 @@ func (r *Reconciler) complete() error {
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
 	ctx, span := tracer.Start(ctx, "migration.Reconcile")
 	span.SetAttributes(attribute.String("migration", req.String()))
+	outcome, failure := passIdle, error(nil)
 	defer func() {
 		if err != nil {
 			span.SetStatus(codes.Error, err.Error())
 		}
 		span.End()
+		r.Metrics.passed(outcome, cmp.Or(failure, err))
 	}()
 
 	if err := r.restore(ctx); err != nil {
@@ -183,6 +188,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		return reconcile.Result{}, err
 	}
 	if g == nil {
+		outcome = passGone
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -190,7 +196,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 	r.reserve(g)
 	plan := migration.Decide(g.Snapshot, r.Clock.Now())
 	actErr := r.act(ctx, g, plan)
+	failure = actErr
 	if len(plan.Actions) > 0 {
+		outcome = passActed
 		plan = migration.Decide(g.Snapshot, r.Clock.Now())
 	}
 	span.SetAttributes(
@@ -201,7 +209,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		return sooner(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline), left), nil
 	}
 	if err := r.store(ctx, g, plan); err != nil {
-		return r.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), errors.Join(actErr, err))
+		failure = errors.Join(actErr, err)
+		return r.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), failure)
 	}
 	r.settle(g)
 	if actErr == nil && g.Migration.IsFinal() && len(plan.Actions) > 0 {

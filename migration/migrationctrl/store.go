@@ -48,7 +48,9 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan migration.Plan
 	}
 	next := g.Migration.DeepCopy()
 	controllerutil.RemoveFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
-	if err := r.patchMigration(ctx, g, next); client.IgnoreNotFound(err) != nil {
+	err := r.patchMigration(ctx, g, next)
+	r.Metrics.wrote(actionRelease, err)
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("migrationctrl: release %s: %w", g.key, err)
 	}
 	return nil
@@ -65,7 +67,9 @@ func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migratio
 	next := was.DeepCopy()
 	next.Status = *plan.Status.DeepCopy()
 	patch := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})
-	if err := r.gate.For(g.owner).Status().Patch(ctx, next, patch); err != nil {
+	err := r.gate.For(g.owner).Status().Patch(ctx, next, patch)
+	r.Metrics.wrote(actionStore, err)
+	if err != nil {
 		return fmt.Errorf("migrationctrl: store the status of %s: %w", g.key, err)
 	}
 	if was.Status.Phase != plan.Status.Phase {

@@ -151,6 +151,7 @@ func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out migration.Upda
 	if !out.Known {
 		return nil
 	}
+	u.r.Metrics.outdatedAre(out.Outdated)
 	if have := kv.Status.OutdatedVirtualMachineInstanceWorkloads; have != nil && *have == out.Outdated {
 		return nil
 	}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/virtloom/virtloom/internal/measure"
+	"github.com/virtloom/virtloom/internal/vmipatch"
+	"github.com/virtloom/virtloom/migration"
+)
+
+// priorities names the priorities as spec.priority does.
+var priorities = map[int]string{
+	migration.PriorityCritical: "system-critical", migration.PriorityUser: "user-triggered",
+	migration.PriorityMaintenance: "system-maintenance", migration.PriorityUnset: "none",
+}
+
+// The kinds of slots.
+const (
+	slotsCluster  = "cluster"
+	slotsOutbound = "outbound"
+	slotsInbound  = "inbound"
+)
+
+func (m *Metrics) declareSlots() {
+	s := &m.set
+	byPriority, kinds := []string{"priority"}, []string{"kind"}
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_migration_queue_depth", Labels: byPriority, Bound: "4 priorities",
+		Help: "Migrations that wait for slots, by their own priority.",
+	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		waiting := a.Waiting()
+		for p, name := range priorities {
+			emit(float64(waiting[p].Count), name)
+		}
+	}))
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_migration_oldest_wait_seconds", Labels: byPriority, Bound: "4 priorities",
+		Help: "For how long the migration has waited that has waited longest for slots; 0 when none waits.",
+	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		waiting, now := a.Waiting(), m.clock.Now()
+		for p, name := range priorities {
+			age := 0.0
+			if l := waiting[p]; l.Count > 0 {
+				age = max(now.Sub(l.Oldest).Seconds(), 0)
+			}
+			emit(age, name)
+		}
+	}))
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_migration_slots_used", Labels: kinds, Bound: "3 kinds",
+		Help: "Slots in use: of the cluster, and those for leaving (outbound) and entering (inbound) the node that uses most of them.",
+	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		u := a.Usage()
+		emit(float64(u.Cluster), slotsCluster)
+		emit(float64(most(u.Outbound)), slotsOutbound)
+		emit(float64(most(u.Inbound)), slotsInbound)
+	}))
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_migration_slots_limit", Labels: kinds, Bound: "3 kinds",
+		Help: "Slots that there are: of the cluster, and for leaving (outbound) and entering (inbound) each node.",
+	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		l := a.Usage().Limits
+		emit(float64(l.Cluster), slotsCluster)
+		emit(float64(l.Outbound), slotsOutbound)
+		emit(float64(l.Inbound), slotsInbound)
+	}))
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_migration_nodes_at_limit", Labels: kinds, Bound: "2 kinds",
+		Help: "Nodes all of whose slots for leaving (outbound) or entering (inbound) are in use.",
+	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		u := a.Usage()
+		emit(float64(reached(u.Outbound, u.Limits.Outbound)), slotsOutbound)
+		emit(float64(reached(u.Inbound, u.Limits.Inbound)), slotsInbound)
+	}))
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_migration_targets_lending", Bound: "1",
+		Help: "Migrations with a target Pod that have lent their slots, because no node takes the Pod or the node has no slot.",
+	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) { emit(float64(a.Usage().Lent)) }))
+}
+
+// ofAdmission reads nothing before there is an admission that this replica decides by.
+func (m *Metrics) ofAdmission(read func(*migration.Admission, measure.Emit)) func(measure.Emit) {
+	return m.whileLeading(func(emit measure.Emit) {
+		m.mu.Lock()
+		a := m.admission
+		m.mu.Unlock()
+		if a != nil {
+			read(a, emit)
+		}
+	})
+}
+
+func most(used map[string]int) int {
+	n := 0
+	for _, u := range used {
+		n = max(n, u)
+	}
+	return n
+}
+
+func reached(used map[string]int, limit int) int {
+	n := 0
+	for _, u := range used {
+		if u >= limit {
+			n++
+		}
+	}
+	return n
+}
+
+// The outcomes of a pass.
+const (
+	passIdle   = "idle"
+	passActed  = "acted"
+	passGone   = "gone"
+	passOutrun = "outrun"
+	passFailed = "failed"
+)
+
+// passed counts a pass by what came of it.
+func (m *Metrics) passed(outcome string, err error) {
+	switch {
+	case m == nil:
+		return
+	case outrun(err):
+		outcome = passOutrun
+	case err != nil:
+		outcome = passFailed
+	}
+	m.passes.WithLabelValues(outcome).Inc()
+}
+
+// outrun tells whether a write was refused because somebody else wrote the same before.
+func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refused(err) }
+
+// Writes of a pass beside the actions of a plan.
+const (
+	actionStore   = "Store"
+	actionRelease = "Release"
+)
+
+// wrote counts a write and what came of it.
+func (m *Metrics) wrote(action string, err error) {
+	if m != nil {
+		m.writes.WithLabelValues(action, result(err)).Inc()
+	}
+}
+
+// result tells apart what a write can come to.
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case outrun(err):
+		return "conflict"
+	case apierrors.IsTooManyRequests(err):
+		return "throttled"
+	case apierrors.IsNotFound(err):
+		return "missing"
+	case apierrors.IsForbidden(err):
+		return "forbidden"
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		return "invalid"
+	default:
+		return "error"
+	}
+}
+
+// outdatedAre notes how many guests are outdated.
+func (m *Metrics) outdatedAre(n int) {
+	if m != nil {
+		m.outdated.Store(int64(n))
+	}
+}
