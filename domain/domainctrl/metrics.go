@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/internal/measure"
 )
 
 // Metrics are those of a node's migrations, to be registered wherever the program's
@@ -23,64 +24,65 @@ import (
 //	virtloom_vmi_migration_iterations                   gauge: passes over the memory
 //	virtloom_vmi_migration_throttle_percent             gauge: by how much the guest is slowed down (auto-converge)
 //
-// It is safe for concurrent use. [Reconciler.Metrics] makes one.
+// At most as many guests have series as leave the node at a time; a finished migration
+// has none. It is safe for concurrent use. [Reconciler.Metrics] makes one.
 type Metrics struct {
-	r      *Reconciler
-	series []series
+	r   *Reconciler
+	set measure.Set
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
-
-// series is one number of a migration.
-type series struct {
-	*prometheus.Desc
-	kind prometheus.ValueType
-	of   func(domain.Progress) float64
-}
 
 // Metrics returns the metrics of the migrations from this node. NodeName must have been
 // set.
 func (r *Reconciler) Metrics() *Metrics {
 	m := &Metrics{r: r}
-	add := func(name, help string, kind prometheus.ValueType, of func(domain.Progress) float64) {
-		desc := prometheus.NewDesc(name, help, []string{"namespace", "name"}, prometheus.Labels{"node": r.NodeName})
-		m.series = append(m.series, series{Desc: desc, kind: kind, of: of})
+	family := func(name, help string) measure.Family {
+		return measure.Family{
+			Name: name, Help: help, Labels: []string{"namespace", "name"}, Const: prometheus.Labels{"node": r.NodeName},
+			Bound: "1 for each guest that is on its way from this node",
+		}
 	}
-	add("kubevirt_vmi_migration_data_bytes_total", "Bytes that the migration of the guest has to carry.",
-		prometheus.CounterValue, func(p domain.Progress) float64 { return float64(p.Total) })
-	add("kubevirt_vmi_migration_data_processed_bytes", "Bytes that the migration of the guest has carried.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return float64(p.Processed) })
-	add("kubevirt_vmi_migration_data_remaining_bytes", "Bytes that the migration of the guest has still to carry.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return float64(p.Remaining) })
-	add("kubevirt_vmi_migration_dirty_memory_rate_bytes", "Bytes of memory that the guest rewrites in a second.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return float64(p.DirtyBytesPerSecond) })
-	add("kubevirt_vmi_migration_memory_transfer_rate_bytes", "Bytes of memory that the migration carries in a second.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return float64(p.BytesPerSecond) })
-	add("virtloom_vmi_migration_downtime_seconds", "Expected standstill of the guest at the switch.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return p.Downtime.Seconds() })
-	add("virtloom_vmi_migration_iterations", "Passes of the migration over the guest's memory.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return float64(p.Iteration) })
-	add("virtloom_vmi_migration_throttle_percent", "By how many percent the guest is slowed down for its migration.",
-		prometheus.GaugeValue, func(p domain.Progress) float64 { return float64(p.Throttle) })
+	gauge := func(name, help string, of func(domain.Progress) float64) {
+		m.set.ReadGauge(family(name, help), m.each(of))
+	}
+	m.set.ReadCounter(family("kubevirt_vmi_migration_data_bytes_total", "Bytes that the migration of the guest has to carry."),
+		m.each(func(p domain.Progress) float64 { return float64(p.Total) }))
+	gauge("kubevirt_vmi_migration_data_processed_bytes", "Bytes that the migration of the guest has carried.",
+		func(p domain.Progress) float64 { return float64(p.Processed) })
+	gauge("kubevirt_vmi_migration_data_remaining_bytes", "Bytes that the migration of the guest has still to carry.",
+		func(p domain.Progress) float64 { return float64(p.Remaining) })
+	gauge("kubevirt_vmi_migration_dirty_memory_rate_bytes", "Bytes of memory that the guest rewrites in a second.",
+		func(p domain.Progress) float64 { return float64(p.DirtyBytesPerSecond) })
+	gauge("kubevirt_vmi_migration_memory_transfer_rate_bytes", "Bytes of memory that the migration carries in a second.",
+		func(p domain.Progress) float64 { return float64(p.BytesPerSecond) })
+	gauge("virtloom_vmi_migration_downtime_seconds", "Expected standstill of the guest at the switch.",
+		func(p domain.Progress) float64 { return p.Downtime.Seconds() })
+	gauge("virtloom_vmi_migration_iterations", "Passes of the migration over the guest's memory.",
+		func(p domain.Progress) float64 { return float64(p.Iteration) })
+	gauge("virtloom_vmi_migration_throttle_percent", "By how many percent the guest is slowed down for its migration.",
+		func(p domain.Progress) float64 { return float64(p.Throttle) })
 	return m
 }
 
-// Describe is that of prometheus.Collector.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, s := range m.series {
-		ch <- s.Desc
-	}
-}
-
-// Collect is that of prometheus.Collector. Before the reconciler is set up there is
+// each reads a number of every migration. Before the reconciler is set up there is
 // nothing to collect.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	if m.r.moves == nil {
-		return
-	}
-	for key, p := range m.r.moves.progresses() {
-		for _, s := range m.series {
-			ch <- prometheus.MustNewConstMetric(s.Desc, s.kind, s.of(p), key.Namespace, key.Name)
+func (m *Metrics) each(of func(domain.Progress) float64) func(measure.Emit) {
+	return func(emit measure.Emit) {
+		if m.r.moves == nil {
+			return
+		}
+		for key, p := range m.r.moves.progresses() {
+			emit(of(p), key.Namespace, key.Name)
 		}
 	}
 }
+
+// Describe is that of prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.set.Describe(ch) }
+
+// Collect is that of prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.set.Collect(ch) }
+
+// Families describes the metrics, for documentation.
+func (m *Metrics) Families() []measure.Family { return m.set.Families() }

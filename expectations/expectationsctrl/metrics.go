@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/internal/measure"
 )
 
 // LiveReads is an optional part of Options.Observer: one that has it is told of the gate's live reads as well.
@@ -28,8 +29,10 @@ type LiveReads interface {
 //	virtloom_expectations_live_reads_total{result}        live reads that found the object, did not, or failed
 //
 // A rise of expired_total{problem="overdue"} says that events get lost, or that the controller writes what its cache
-// leaves out. It is safe for concurrent use. Create it with NewMetrics.
+// leaves out. All labels have few values, of lists of this module's own. It is safe for concurrent use. Create it with
+// NewMetrics.
 type Metrics struct {
+	set         measure.Set
 	outstanding *prometheus.GaugeVec
 	latency     *prometheus.HistogramVec
 	settled     *prometheus.CounterVec
@@ -48,26 +51,19 @@ var settleBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
 
 // NewMetrics returns the metrics of the controller of that name.
 func NewMetrics(controller string) *Metrics {
-	const namespace, subsystem = "virtloom", "expectations"
-	of := prometheus.Labels{"controller": controller}
-	counter := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: name, Help: help, ConstLabels: of,
-		}, []string{label})
+	family := func(name, label, help, bound string) measure.Family {
+		return measure.Family{
+			Name: "virtloom_expectations_" + name, Labels: []string{label}, Help: help, Bound: bound + " for each controller",
+			Const: prometheus.Labels{"controller": controller}, Buckets: settleBuckets,
+		}
 	}
-	return &Metrics{
-		outstanding: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "outstanding", ConstLabels: of,
-			Help: "Writes that the cache does not show yet.",
-		}, []string{"verb"}),
-		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Subsystem: subsystem, Name: "settle_duration_seconds", ConstLabels: of,
-			Help: "Time from noting a write to the evidence of it.", Buckets: settleBuckets,
-		}, []string{"verb"}),
-		settled:   counter("settled_total", "Writes by the evidence that settled them.", "evidence"),
-		expired:   counter("expired_total", "Writes that needed a live read, by the reason.", "problem"),
-		liveReads: counter("live_reads_total", "Live reads by their result: found, absent, error.", "result"),
-	}
+	m := &Metrics{}
+	m.outstanding = m.set.Gauge(family("outstanding", "verb", "Writes that the cache does not show yet.", "3 verbs"))
+	m.latency = m.set.Histogram(family("settle_duration_seconds", "verb", "Time from noting a write to the evidence of it.", "3 verbs"))
+	m.settled = m.set.Counter(family("settled_total", "evidence", "Writes by the evidence that settled them.", "6 kinds of evidence"))
+	m.expired = m.set.Counter(family("expired_total", "problem", "Writes that needed a live read, by the reason.", "3 problems"))
+	m.liveReads = m.set.Counter(family("live_reads_total", "result", "Live reads by their result: found, absent, error.", "3 results"))
+	return m
 }
 
 // Noted counts a write as outstanding.
@@ -103,19 +99,10 @@ func (m *Metrics) LiveRead(_ expectations.Ref, found bool, err error) {
 }
 
 // Describe is that of prometheus.Collector.
-func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.collectors() {
-		c.Describe(ch)
-	}
-}
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.set.Describe(ch) }
 
 // Collect is that of prometheus.Collector.
-func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.collectors() {
-		c.Collect(ch)
-	}
-}
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.set.Collect(ch) }
 
-func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.outstanding, m.latency, m.settled, m.expired, m.liveReads}
-}
+// Families describes the metrics, for documentation.
+func (m *Metrics) Families() []measure.Family { return m.set.Families() }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metricsdoc knows all metrics of virtloom and renders the table of them that is
+// docs/metrics.md. Its test keeps the file fresh, and the dashboards and alerts true:
+//
+//	go test ./internal/metricsdoc -update
+package metricsdoc
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/measure"
+	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/vmi/vmictrl"
+)
+
+// Source is the metrics of one package.
+type Source struct {
+	// Title says what they are about, and Process which process has them.
+	Title, Process string
+	// Package makes them; none for those of libraries.
+	Package string
+	// Families are the metrics.
+	Families []measure.Family
+}
+
+// All returns the metrics of all packages.
+func All() []Source {
+	return []Source{
+		{Title: "Guests", Process: "refdaemon controller", Package: "vmi/vmictrl", Families: vmictrl.NewMetrics().Families()},
+		{Title: "Migrations and their slots", Process: "refdaemon controller", Package: "migration/migrationctrl", Families: migrationctrl.NewMetrics().Families()},
+		{Title: "Own writes", Process: "refdaemon controller", Package: "expectations/expectationsctrl", Families: expectationsctrl.NewMetrics("").Families()},
+		{Title: "Migrations under way", Process: "refdaemon node", Package: "domain/domainctrl", Families: (&domainctrl.Reconciler{}).Metrics().Families()},
+	}
+}
+
+// Libraries returns the metrics of the libraries that dashboards and alerts use. There are
+// more; these are kept to exist.
+func Libraries() Source {
+	family := func(name string, kind measure.Kind, help string, labels ...string) measure.Family {
+		return measure.Family{Name: name, Kind: kind, Help: help, Labels: labels}
+	}
+	return Source{Title: "Libraries", Process: "both", Families: []measure.Family{
+		family("workqueue_depth", measure.Gauge, "Objects that wait for a worker.", "name", "controller", "priority"),
+		family("workqueue_queue_duration_seconds", measure.Histogram, "For how long objects wait for a worker.", "name", "controller"),
+		family("controller_runtime_reconcile_errors_total", measure.Counter, "Passes that failed.", "controller"),
+		family("controller_runtime_reconcile_time_seconds", measure.Histogram, "How long passes take.", "controller"),
+		family("rest_client_requests_total", measure.Counter, "Requests to the API server by their status.", "code", "method", "host"),
+		family("leader_election_master_status", measure.Gauge, "Whether this replica leads.", "name"),
+		family("process_cpu_seconds_total", measure.Counter, "CPU time of the process."),
+		family("process_resident_memory_bytes", measure.Gauge, "Resident memory of the process."),
+		family("go_goroutines", measure.Gauge, "Goroutines of the process."),
+	}}
+}
+
+const head = `<!-- Made by: go test ./internal/metricsdoc -update -->
+# Metrics
+
+All metrics of virtloom. Those whose names begin with ` + "`kubevirt_`" + ` mean what KubeVirt's of that
+name do, so that its dashboards go on working; the others are virtloom's own. Histograms are native
+ones for a server that asks for those (Prometheus: ` + "`scrape_native_histograms`" + `), and have classic
+buckets for one that does not.
+
+The last column says how many series there are at most in one process. No label holds a UID or text
+that somebody may choose at will: of reasons that other programs write the first so many are told
+apart, and the rest are ` + "`Other`" + `. Series that name a guest or a migration are KubeVirt's, and are
+there only as long as what they name.
+
+Of several replicas of the controller all have the counters of what they did themselves; only the one
+that leads tells of guests, migrations, queue and slots, so that a sum over all replicas is the truth.
+
+`
+
+// Markdown renders the table.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString(head)
+	for _, s := range All() {
+		fmt.Fprintf(&b, "## %s\n\n`%s`, package `%s`.\n\n", s.Title, s.Process, s.Package)
+		b.WriteString("| Name | Type | Labels | Meaning | At most |\n|---|---|---|---|---|\n")
+		for _, f := range s.Families {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Kind, labels(f), escape(f.Help), escape(f.Bound))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("## Libraries\n\nOf controller-runtime, client-go and Go, as far as the dashboard and the alerts use them:\n\n")
+	b.WriteString("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, f := range Libraries().Families {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels(f), escape(f.Help))
+	}
+	return b.String()
+}
+
+func labels(f measure.Family) string {
+	var out []string
+	for _, l := range f.AllLabels() {
+		out = append(out, "`"+l+"`")
+	}
+	return strings.Join(out, ", ")
+}
+
+func escape(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
