@@ -122,7 +122,7 @@ func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error
 }
 
 func (r *Reconciler) apply(ctx context.Context, op domain.Operation) error {
-	err := r.Hypervisor.Apply(ctx, op)
+	err := calling(ctx, "hypervisor."+string(op.Verb), func(ctx context.Context) error { return r.Hypervisor.Apply(ctx, op) })
 	// A guest that ended by itself in between needs neither request.
 	if errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
 		return nil

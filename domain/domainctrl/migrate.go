@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -24,12 +25,12 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 	if !able {
 		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
 	}
-	log := logger(ctx)
+	log, pass := logger(ctx), trace.SpanContextFromContext(ctx)
 	log.Info("Beginning a live migration", "destination", t.Passage.Peer, "disks", t.Request.CopyDisks)
 	// The guest may have come by the name by which it leaves: no pass shall close that.
 	r.passages.drop(key)
 	return r.moves.begin(key, func(ctx context.Context) (string, func()) {
-		ctx, span := tracer.Start(ctrl.LoggerInto(ctx, log), "node.LiveMigration")
+		ctx, span := tracer.Start(trace.ContextWithSpanContext(ctrl.LoggerInto(ctx, log), pass), "node.LiveMigration")
 		defer span.End()
 		if _, err := r.within(v, t); err != nil {
 			return err.Error(), nil
@@ -46,7 +47,7 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 		began := r.Clock.Now()
 		w := r.watch(key, m, v)
 		watched := w.beside(ctx)
-		err = m.Migrate(ctx, req)
+		err = calling(ctx, "hypervisor.Migrate", func(ctx context.Context) error { return m.Migrate(ctx, req) })
 		watched()
 		if errors.Is(err, domain.ErrDisconnected) {
 			w.finish(ctx) // it goes on without us, and needs the way

@@ -208,7 +208,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
-	ctx, span := tracer.Start(ctx, "node.Reconcile")
+	w, err := r.cached(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ctx, span := tracer.Start(joined(ctx, w.vmi), "node.Reconcile")
 	span.SetAttributes(attribute.String("vmi", req.String()), attribute.String("node", r.NodeName))
 	defer func() {
 		if err != nil {
@@ -217,10 +221,6 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 		span.End()
 	}()
 
-	w, err := r.cached(ctx, req.NamespacedName)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
 	result, err := r.pass(ctx, req.NamespacedName, w)
 	if !outdated(err) {
 		return result, err

@@ -84,6 +84,7 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action)
 	if g.VMI != nil {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(g.VMI.UID))
 	}
+	r.moves.Note(g.key, next)
 	if err := r.patchMigration(ctx, g, next); err != nil {
 		return fmt.Errorf("migrationctrl: adopt %s: %w", g.key, err)
 	}
@@ -179,6 +180,7 @@ func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Act
 	if err := a.Change.Apply(next); err != nil {
 		return err
 	}
+	r.moves.Note(g.key, next) // for the agents of the nodes
 	err := vmipatch.Write(was, next, func(patch []byte) error {
 		answer := &v1.VirtualMachineInstance{}
 		answer.Namespace, answer.Name, answer.ResourceVersion = was.Namespace, was.Name, was.ResourceVersion

@@ -29,15 +29,23 @@ type gathered struct {
 	kubeVirt *v1.KubeVirt
 }
 
-// gather reads everything one decision may see, from caches. It returns nil when
-// there is nothing to decide.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName) (*gathered, error) {
+// read reads the migration from the cache; nil if there is none.
+func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
 	m := &v1.VirtualMachineInstanceMigration{}
-	if err := r.Client.Get(ctx, key, m); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil //nolint:nilnil // absence is an answer
-		}
+	switch err := r.Client.Get(ctx, key, m); {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // absence is an answer
+	case err != nil:
 		return nil, fmt.Errorf("migrationctrl: read migration %s: %w", key, err)
+	}
+	return m, nil
+}
+
+// gather reads everything else that one decision about the migration may see, from caches.
+// It returns nil when there is no migration.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) (*gathered, error) {
+	if m == nil {
+		return nil, nil //nolint:nilnil // absence is an answer
 	}
 	kv, err := r.gatherer.KubeVirt(ctx)
 	if err != nil {

@@ -111,7 +111,11 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*mi
 	if err := r.restore(ctx); err != nil {
 		return nil, err
 	}
-	g, err := r.gather(ctx, key)
+	m, err := r.read(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.gather(ctx, key, m)
 	if err != nil || g == nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
@@ -109,6 +111,8 @@ type Reconciler struct {
 
 	// untold has what is about to be outdated and was not stored, by migration.
 	untold sync.Map
+	// moves are the migrations under way, for their traces.
+	moves *tracecontext.Operations
 
 	restoring sync.Mutex
 	// restored, guarded by restoring, says that Admission knows what the API
@@ -152,6 +156,7 @@ func (r *Reconciler) complete() error {
 	need(r.LauncherImage != "", "LauncherImage")
 	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader}
 	r.failures = newFailures()
+	r.moves = tracecontext.NewOperations(tracer, "migration.Move", "migration.Wait")
 	if r.Renderer == nil {
 		r.Renderer = template.Default()
 	}
@@ -169,7 +174,15 @@ func (r *Reconciler) complete() error {
 
 // Reconcile makes one pass over one migration.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
-	ctx, span := tracer.Start(ctx, "migration.Reconcile")
+	var m *v1.VirtualMachineInstanceMigration
+	if err = r.restore(ctx); err == nil {
+		m, err = r.read(ctx, req.NamespacedName)
+	}
+	if err != nil {
+		r.Metrics.passed(passFailed, err)
+		return reconcile.Result{}, err
+	}
+	ctx, span := tracer.Start(r.joined(ctx, req.NamespacedName, m), "migration.Reconcile")
 	span.SetAttributes(attribute.String("migration", req.String()))
 	outcome, failure := passIdle, error(nil)
 	defer func() {
@@ -180,10 +193,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		r.Metrics.passed(outcome, cmp.Or(failure, err))
 	}()
 
-	if err := r.restore(ctx); err != nil {
-		return reconcile.Result{}, err
-	}
-	g, err := r.gather(ctx, req.NamespacedName)
+	g, err := r.gather(ctx, req.NamespacedName, m)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -213,6 +223,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		return r.again(ctx, g, at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake), failure)
 	}
 	r.settle(g)
+	r.waits(ctx, req.NamespacedName, plan)
 	if actErr == nil && g.Migration.IsFinal() && len(plan.Actions) > 0 {
 		// What is left to be tidied up has no event of its own.
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil

@@ -116,6 +116,7 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) erro
 	}
 	ctx, span := tracer.Start(ctx, "vmi.Store")
 	defer span.End()
+	r.starts.Note(g.owner.Key, want)
 	err := vmipatch.Write(was, want, func(patch []byte) error {
 		return r.Gate.For(g.owner).Patch(ctx, was.DeepCopy(), client.RawPatch(types.JSONPatchType, patch))
 	}, guards(was, want)...)

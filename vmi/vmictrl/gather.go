@@ -47,17 +47,24 @@ func (g *gathered) lookAt(at time.Time) {
 	}
 }
 
-// gather reads everything one decision may see, from caches. It returns nil
-// when there is nothing to decide. A dry one leaves no trace.
-func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, dry bool) (*gathered, error) {
+// read reads the guest from the cache; nil if there is none.
+func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	obj := &v1.VirtualMachineInstance{}
-	err := r.Client.Get(ctx, key, obj)
-	switch gone := apierrors.IsNotFound(err); {
-	case err != nil && !gone:
+	switch err := r.Client.Get(ctx, key, obj); {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // absence is an answer
+	case err != nil:
 		return nil, fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", key, err)
-	case gone || !r.Scope.Has(obj):
+	}
+	return obj, nil
+}
+
+// gather reads everything else that one decision about the guest may see, from caches. It
+// returns nil when there is nothing to decide. A dry one leaves no trace.
+func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *v1.VirtualMachineInstance, dry bool) (*gathered, error) {
+	if obj == nil || !r.Scope.Has(obj) {
 		if !dry {
-			r.forget(key, gone)
+			r.forget(key, obj == nil)
 		}
 		return nil, nil
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi"
@@ -126,6 +127,8 @@ type Reconciler struct {
 	kinds *kinds
 	// told is the last failure that was told of each running guest.
 	told sync.Map
+	// starts are the starts of guests under way, for their traces.
+	starts *tracecontext.Operations
 	// cids is done once the allocator knows the CIDs of all guests.
 	cids once
 }
@@ -184,6 +187,7 @@ func (r *Reconciler) complete() error {
 		r.Workers = DefaultWorkers
 	}
 	r.parts()
+	r.starts = tracecontext.NewOperations(tracer, "vmi.Start", "vmi.Wait")
 	r.Config.LauncherImage = r.LauncherImage
 	r.gatherer = templatectrl.Gatherer{Client: r.Client, Live: r.APIReader, StateIndex: claimByState}
 	if r.limiter == nil {
@@ -213,7 +217,11 @@ func (r *Reconciler) parts() {
 // written to it is not seen yet. It reads from the manager's caches, which must have been
 // started, asks no Fencer and reserves nothing; see vmi.Plan on how to print it.
 func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi.Plan, error) {
-	g, err := r.gather(ctx, guest, true)
+	obj, err := r.read(ctx, guest)
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.gather(ctx, guest, obj, true)
 	if err != nil || g == nil || g.outdated {
 		return nil, err
 	}
@@ -223,7 +231,12 @@ func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi
 
 // Reconcile makes one pass over one VirtualMachineInstance.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
-	ctx, span := tracer.Start(ctx, "vmi.Reconcile")
+	obj, err := r.read(ctx, req.NamespacedName)
+	if err != nil {
+		r.Metrics.passed(passFailed, err)
+		return reconcile.Result{}, err
+	}
+	ctx, span := tracer.Start(r.joined(ctx, req.NamespacedName, obj), "vmi.Reconcile")
 	span.SetAttributes(attribute.String("vmi", req.String()))
 	outcome := passIdle
 	defer func() {
@@ -234,7 +247,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		r.Metrics.passed(outcome, err)
 	}()
 
-	g, err := r.gather(ctx, req.NamespacedName, false)
+	g, err := r.gather(ctx, req.NamespacedName, obj, false)
 	if err != nil || g == nil {
 		outcome = passGone
 		return reconcile.Result{}, err
@@ -258,5 +271,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 	case err != nil:
 		return reconcile.Result{}, errors.Join(actErr, err)
 	}
+	r.waits(ctx, req.NamespacedName, plan)
 	return r.result(g, plan, actErr)
 }

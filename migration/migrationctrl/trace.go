@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
+)
+
+// joined makes a pass part of the migration's trace, while that is under way, and ends the
+// trace of one that has ended.
+func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) context.Context {
+	switch {
+	case m == nil:
+		r.moves.End(ctx, key, "the migration is not there any more", r.Clock.Now())
+	case !m.IsFinal():
+		return r.moves.Join(ctx, m, m.Status.Phase == v1.MigrationPhaseUnset && len(m.Finalizers) == 0, since(m))
+	default:
+		failure := ""
+		if m.Status.Phase == v1.MigrationFailed {
+			failure = "the migration has failed"
+			if c := migration.Condition(m.Status, migration.ConditionFailed); c != nil {
+				failure = c.Reason + ": " + c.Message
+			}
+		}
+		r.moves.End(ctx, key, failure, r.Clock.Now())
+	}
+	return ctx
+}
+
+// since is when the migration entered the phase it is in; zero if that was not noted.
+func since(m *v1.VirtualMachineInstanceMigration) time.Time {
+	at, _ := enteredAt(m, m.Status.Phase)
+	return at.Time
+}
+
+// waits notes what the migration waits for after a pass.
+func (r *Reconciler) waits(ctx context.Context, key types.NamespacedName, plan migration.Plan) {
+	r.moves.Waits(ctx, key, string(plan.Reason), string(plan.Owner), r.Clock.Now())
+}

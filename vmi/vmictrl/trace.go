@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/tracecontext"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// joined makes a pass over the guest part of its start, while that is under way: until it
+// runs or has ended. It ends the start that is over. While a migration is under way the
+// pass is part of that.
+func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, g *v1.VirtualMachineInstance) context.Context {
+	switch {
+	case g == nil || !r.Scope.Has(g):
+		r.starts.End(ctx, key, "the guest is not there any more", r.Clock.Now())
+		return ctx
+	case starting(g):
+		return r.starts.Join(ctx, g, g.Status.Phase == v1.VmPhaseUnset, since(g))
+	}
+	failure := ""
+	if !g.IsRunning() {
+		failure = "the guest is in phase " + string(g.Status.Phase)
+	}
+	r.starts.End(ctx, key, failure, r.Clock.Now())
+	if st := g.Status.MigrationState; st != nil && !st.Completed && !st.Failed {
+		return tracecontext.Join(ctx, g)
+	}
+	return ctx
+}
+
+// starting tells whether the guest has not run yet and may still do so.
+func starting(g *v1.VirtualMachineInstance) bool {
+	return !g.IsFinal() && !g.IsRunning() && g.DeletionTimestamp == nil
+}
+
+// since is when the guest entered the phase it is in; zero if that was not noted.
+func since(g *v1.VirtualMachineInstance) time.Time {
+	at, _ := enteredAt(g, g.Status.Phase)
+	return at.Time
+}
+
+// waits notes what the guest's start waits for after a pass.
+func (r *Reconciler) waits(ctx context.Context, key types.NamespacedName, plan vmi.Plan) {
+	reason, by := "", ""
+	if len(plan.Waits) > 0 {
+		reason, by = plan.Waits[0].Reason, string(plan.Waits[0].By)
+	}
+	r.starts.Waits(ctx, key, reason, by, r.Clock.Now())
+}
