@@ -20,6 +20,9 @@ main() {
   say "== generated files"
   hack/verify-generate.sh
 
+  say "== expressions of dashboard and alerts"
+  go -C tools/promql test ./...
+
   say "== lint"
   hack/lint.sh
 
