@@ -105,9 +105,13 @@ func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error 
 	if err != nil {
 		return err
 	}
+	guests := vmictrl.NewMetrics()
+	if err := metrics.Registry.Register(guests); err != nil {
+		return fmt.Errorf("register the metrics of guests: %w", err)
+	}
 	r := &vmictrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage, SilentAfter: o.silentAfter, Observer: own,
+		LauncherImage: o.launcherImage, SilentAfter: o.silentAfter, Observer: own, Metrics: guests,
 		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
 		Config:   vmi.Config{SyncLabels: o.syncLabels, SyncAnnotations: o.syncNotes},
 	}

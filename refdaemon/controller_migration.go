@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
@@ -113,10 +114,14 @@ func (o *controllerOptions) addMigration(ctx context.Context, mgr ctrl.Manager) 
 	if err != nil {
 		return err
 	}
+	moves := migrationctrl.NewMetrics()
+	if err := metrics.Registry.Register(moves); err != nil {
+		return fmt.Errorf("register the metrics of migrations: %w", err)
+	}
 	config := o.migrations.config()
 	o.reconciler = &migrationctrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage, Observer: own, Config: config,
+		LauncherImage: o.launcherImage, Observer: own, Metrics: moves, Config: config,
 		Admission: migration.NewAdmission(config.WithDefaults().Limits, o.queue()),
 		Recorder:  mgr.GetEventRecorder("virtualmachine-migration-controller"),
 	}

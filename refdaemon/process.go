@@ -11,11 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
-	"go.opentelemetry.io/otel/sdk/resource"
-	"go.opentelemetry.io/otel/sdk/trace"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -31,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/virtloom/virtloom/refdaemon/tracing"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -46,7 +42,7 @@ type process struct {
 	kubeconfig string
 	metrics    string
 	health     string
-	traceFile  string
+	traces     tracing.Options
 	leader     bool
 	leaderNS   string
 	verbose    bool
@@ -64,7 +60,9 @@ func (p *process) flags(fs *flag.FlagSet) {
 	fs.StringVar(&p.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig `file`; empty uses the service account of the Pod")
 	fs.StringVar(&p.metrics, "metrics-address", "0", "`address` to serve metrics at; 0 serves none")
 	fs.StringVar(&p.health, "health-address", "0", "`address` to serve /healthz and /readyz at; 0 serves none")
-	fs.StringVar(&p.traceFile, "trace-file", "", "`file` to append OpenTelemetry spans to, as JSON; empty records none")
+	fs.StringVar(&p.traces.File, "trace-file", "", "`file` to append OpenTelemetry spans to, as JSON; empty records none")
+	fs.StringVar(&p.traces.Endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that takes OTLP over HTTP, such as https://collector.monitoring:4318; empty sends none")
+	fs.Float64Var(&p.traces.Share, "trace-share", 1, "`part` of all starts and migrations to tell of, above 0 and at most 1; give all daemons the same")
 	fs.BoolVar(&p.verbose, "v", false, "log in detail")
 }
 
@@ -158,24 +156,15 @@ func (p *process) manager() (manager.Manager, error) {
 	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", cachesSynced(mgr)))
 }
 
-// tracing sends spans to the trace file until the returned function is called.
+// tracing has spans told of until the returned function is called.
 func (p *process) tracing(ctx context.Context) (func(), error) {
-	if p.traceFile == "" {
-		return func() {}, nil
-	}
-	f, err := os.OpenFile(p.traceFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	p.traces.Service = "virtloom-" + p.name
+	stop, err := tracing.Start(ctx, p.traces)
 	if err != nil {
-		return nil, fmt.Errorf("%s: open the trace file: %w", p.name, err)
+		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	exporter, err := stdouttrace.New(stdouttrace.WithWriter(f))
-	if err != nil {
-		return nil, fmt.Errorf("%s: export spans: %w", p.name, err)
-	}
-	provider := trace.NewTracerProvider(trace.WithBatcher(exporter),
-		trace.WithResource(resource.NewSchemaless(attribute.String("service.name", "virtloom-"+p.name))))
-	otel.SetTracerProvider(provider)
 	return func() {
-		if err := errors.Join(provider.Shutdown(context.WithoutCancel(ctx)), f.Close()); err != nil {
+		if err := stop(); err != nil {
 			ctrl.Log.Error(err, "Could not write the last spans")
 		}
 	}, nil
