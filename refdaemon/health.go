@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"go.uber.org/zap/zapcore"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -26,11 +25,4 @@ func cachesSynced(mgr manager.Manager) healthz.Checker {
 		}
 		return nil
 	}
-}
-
-func zapLevel(verbose bool) zapcore.Level {
-	if verbose {
-		return zapcore.DebugLevel
-	}
-	return zapcore.InfoLevel
 }
