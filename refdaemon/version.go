@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// build is what this program was built from.
-type build struct {
+// provenance is what this program was built from.
+type provenance struct {
 	// Version is the module's; (devel) for one that was built in its tree.
 	Version string `json:"version"`
 	// Revision and Time are those of the commit, and Modified says that there was more than that;
@@ -33,8 +33,8 @@ type build struct {
 }
 
 // buildOf reads what the compiler has written into the program.
-func buildOf(info *debug.BuildInfo) build {
-	b := build{Version: info.Main.Version, Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func buildOf(info *debug.BuildInfo) provenance {
+	b := provenance{Version: info.Main.Version, Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -62,7 +62,7 @@ func buildOf(info *debug.BuildInfo) build {
 }
 
 // thisBuild is what this program was built from.
-func thisBuild() build {
+func thisBuild() provenance {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{GoVersion: runtime.Version(), Main: debug.Module{Version: "unknown"}}
@@ -74,7 +74,7 @@ func thisBuild() build {
 func version() string { return thisBuild().Version }
 
 // Write writes it for people.
-func (b build) Write(out io.Writer) error {
+func (b provenance) Write(out io.Writer) error {
 	revision := b.Revision
 	if b.Modified {
 		revision += " with changes"
