@@ -21,6 +21,7 @@ type controller struct {
 	process
 	admission
 	config *configfile.ControllerConfiguration
+	source configfile.Source[*configfile.ControllerConfiguration]
 	// reconciler is the controller of migrations, on which others rely; set by addMigration.
 	reconciler *migrationctrl.Reconciler
 }
@@ -42,7 +43,7 @@ that one ends, or is not heard of. It ends upon SIGTERM and leaves nothing half-
 
 func runController(ctx context.Context, config *configfile.ControllerConfiguration, source configfile.Source[*configfile.ControllerConfiguration]) error {
 	o := &controller{
-		process: newProcess("controller", &config.Daemon), config: config, admission: admission{webhooks: config.Webhooks},
+		process: newProcess("controller", &config.Daemon), config: config, source: source, admission: admission{webhooks: config.Webhooks},
 	}
 	o.process.election, o.process.webhooks = &config.LeaderElection, o.server()
 	return o.run(ctx, o.add)
@@ -57,12 +58,23 @@ func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 		o.addUpdate,
 		o.addAdmission,
 		o.addEvictions,
+		o.addConfiguration,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error {
+	return follow(mgr, &configfile.Watcher[*configfile.ControllerConfiguration]{Source: o.source, Running: o.config, Apply: o.apply})
+}
+
+// apply puts into force what takes effect while the controller runs.
+func (o *controller) apply(ctx context.Context, next *configfile.ControllerConfiguration) error {
+	o.level.SetLevel(zapLevel(next.Log.Verbosity))
+	return o.reconciler.Reconfigure(ctx, settings(&next.Migrations), queue(&next.Migrations))
 }
 
 // writes returns the metrics of a controller's own writes, served with all others.

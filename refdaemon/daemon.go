@@ -8,6 +8,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
@@ -45,4 +48,13 @@ func load[C configfile.Configuration](cmd *cobra.Command, source configfile.Sour
 		return c, usageError{err}
 	}
 	return c, err
+}
+
+// follow lets a daemon follow its file while it runs.
+func follow[C configfile.Configuration](mgr manager.Manager, w *configfile.Watcher[C]) error {
+	if w.Source.File == "" {
+		return nil
+	}
+	w.Log, w.Metrics = ctrl.Log.WithName("config"), configfile.NewReloads()
+	return errors.Join(metrics.Registry.Register(w.Metrics), mgr.Add(w))
 }

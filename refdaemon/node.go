@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/domain/nodectrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
 )
 
@@ -30,6 +32,7 @@ const endGrace = time.Minute
 type node struct {
 	process
 	config *configfile.NodeConfiguration
+	source configfile.Source[*configfile.NodeConfiguration]
 }
 
 func newNode() *cobra.Command {
@@ -50,7 +53,7 @@ as long as --drain says, and ends; guests go on, and the next agent finds them.`
 }
 
 func runNode(ctx context.Context, config *configfile.NodeConfiguration, source configfile.Source[*configfile.NodeConfiguration]) error {
-	o := &node{process: newProcess("node", &config.Daemon), config: config}
+	o := &node{process: newProcess("node", &config.Daemon), config: config, source: source}
 	o.grace = ptr.To(config.Drain.Duration + endGrace)
 	return o.run(ctx, o.add)
 }
@@ -88,7 +91,25 @@ func (o *node) add(ctx context.Context, mgr manager.Manager) error {
 	if err := metrics.Registry.Register(r.Metrics()); err != nil {
 		return fmt.Errorf("register the metrics of migrations: %w", err)
 	}
-	return o.addServices(mgr, host, r.Drained())
+	return errors.Join(o.addServices(mgr, host, r.Drained()), o.addHealth(mgr, host), follow(mgr, &configfile.Watcher[*configfile.NodeConfiguration]{
+		Source: o.source, Running: o.config, Apply: o.apply,
+	}))
+}
+
+// apply puts into force what takes effect while the agent runs.
+func (o *node) apply(_ context.Context, next *configfile.NodeConfiguration) error {
+	o.level.SetLevel(zapLevel(next.Log.Verbosity))
+	return nil
+}
+
+// addHealth lets the node's hypervisor be asked whether it answers, by a list as the heartbeat does.
+func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor) error {
+	pulse := &health.Pulse{Ask: func(ctx context.Context) error {
+		_, err := hv.List(ctx)
+		return err
+	}}
+	return errors.Join(mgr.Add(pulse), metrics.Registry.Register(pulse),
+		mgr.AddReadyzCheck("hypervisor", pulse.Ready), mgr.AddHealthzCheck("hypervisor", pulse.Alive))
 }
 
 // addServices registers what tells the cluster about the node, until the agent has drained. It is the

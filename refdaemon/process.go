@@ -30,10 +30,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -113,31 +115,50 @@ func (p *process) manager() (manager.Manager, error) {
 	o := ctrl.Options{
 		WebhookServer: p.webhooks,
 		Scheme:        scheme, Logger: ctrl.Log, GracefulShutdownTimeout: p.grace,
-		Metrics:                metricsserver.Options{BindAddress: served(p.daemon.Metrics.Address)},
+		Metrics:                metricsOptions(p.daemon.Metrics),
 		HealthProbeBindAddress: served(p.daemon.Health.Address),
 		PprofBindAddress:       served(p.daemon.Profiling.Address),
 		// Nobody looks at who wrote which field, which is half of many objects.
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 	}
-	p.elect(&o)
+	lease := p.elect(&o, c)
 	mgr, err := ctrl.NewManager(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: make the manager: %w", p.name, err)
 	}
-	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", cachesSynced(mgr)))
+	err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", health.Caches(mgr.GetCache())))
+	if lease != nil {
+		err = errors.Join(err, mgr.AddReadyzCheck("lease", lease.Check))
+	}
+	return mgr, err
 }
 
-// elect lets one of several replicas act at a time, if that is asked for. A replica that does not
-// lead has its caches ready for when it does.
-func (p *process) elect(o *ctrl.Options) {
-	if p.election == nil {
-		return
+// elect lets one of several replicas act at a time, if that is asked for, and returns whether the
+// lease is within reach; nil if there is none. A replica that does not lead has its caches ready for
+// when it does.
+func (p *process) elect(o *ctrl.Options, c *rest.Config) *health.Contact {
+	if p.election == nil || !p.election.Enabled {
+		return nil
 	}
-	o.LeaderElection = p.election.Enabled
+	lease := &health.Contact{}
+	o.LeaderElectionConfig = rest.CopyConfig(c)
+	o.LeaderElectionConfig.Wrap(lease.Wrap)
+	o.LeaderElection = true
 	o.LeaderElectionID = "virtloom-" + p.name
 	o.LeaderElectionNamespace = p.election.Namespace
 	o.LeaderElectionReleaseOnCancel = true
-	o.Controller = ctrlconfig.Controller{EnableWarmup: ptr.To(p.election.Enabled)}
+	o.Controller = ctrlconfig.Controller{EnableWarmup: ptr.To(true)}
+	return lease
+}
+
+// metricsOptions say how metrics are served: to anybody who reaches them, or over TLS to those whom
+// the API server knows and allows to get the path.
+func metricsOptions(m configfile.Metrics) metricsserver.Options {
+	o := metricsserver.Options{BindAddress: served(m.Address)}
+	if m.Secure {
+		o.SecureServing, o.CertDir, o.FilterProvider = true, m.CertDir, filters.WithAuthenticationAndAuthorization
+	}
+	return o
 }
 
 // served is an address as controller-runtime takes it, to whom an empty one is its default.
