@@ -63,8 +63,9 @@ type Metrics struct {
 	// Address is HOST:PORT or :PORT; the default, 0, serves none.
 	// Takes effect at the next start.
 	Address string `json:"address"`
-	// Secure serves them over TLS, and to those only whose token or certificate the API server
-	// accepts (TokenReview) and who may get the path /metrics (SubjectAccessReview). Default false.
+	// Secure serves them over TLS, and to those only whose token the API server accepts (TokenReview)
+	// and who may get the path /metrics (SubjectAccessReview); the daemon has to have the ClusterRole
+	// system:auth-delegator to ask. Answers are kept, for 30 seconds and more. Default false.
 	// Takes effect at the next start.
 	Secure bool `json:"secure"`
 	// CertDir is a folder with tls.crt and tls.key, read again when they change. Defaults to a
