@@ -5,12 +5,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -28,6 +24,7 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/refdaemon/config/rbac"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
@@ -37,56 +34,20 @@ const groupPrefix = "group:"
 
 // admission serves package admit to the API server, if an address is given.
 type admission struct {
-	address string
-	certDir string
-	trusted words
+	webhooks configfile.Webhooks
 	// cluster reads the KubeVirt object; set by addAdmission.
 	cluster templatectrl.Gatherer
 }
 
-func (a *admission) flags(fs *flag.FlagSet) {
-	fs.StringVar(&a.address, "webhook-address", "0", "`address` at which the API server has new guests filled in and checked, and evictions of their Pods judged; 0 leaves that to others")
-	fs.StringVar(&a.certDir, "webhook-cert-dir", "", "`folder` of tls.crt and tls.key for --webhook-address; read again when they change")
-	fs.Var(&a.trusted, "webhook-trust", "`user`, or "+groupPrefix+"NAME, who may write what is the control plane's of a guest, besides virtloom's and KubeVirt's own; may be given several times")
-}
-
-func (a *admission) enabled() bool { return a.address != "" && a.address != "0" }
-
-func (a *admission) check() error {
-	if !a.enabled() {
-		if a.certDir != "" || len(a.trusted) > 0 {
-			return errors.New("--webhook-cert-dir and --webhook-trust have no meaning without --webhook-address")
-		}
-		return nil
-	}
-	if _, _, err := a.hostPort(); err != nil {
-		return fmt.Errorf("--webhook-address %q: %w; use HOST:PORT or :PORT", a.address, err)
-	}
-	if a.certDir == "" {
-		return errors.New("--webhook-address needs --webhook-cert-dir: API servers ask over TLS only")
-	}
-	return nil
-}
-
-func (a *admission) hostPort() (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(a.address)
-	if err != nil {
-		return "", 0, err
-	}
-	number, err := strconv.ParseUint(text, 10, 16)
-	if err == nil && number == 0 {
-		err = errors.New("port 0 is not one that an API server could be told")
-	}
-	return host, int(number), err
-}
+func (a *admission) enabled() bool { return configfile.Serves(a.webhooks.Address) }
 
 // server is what listens; nil if nothing is asked for.
 func (a *admission) server() webhook.Server {
-	host, port, err := a.hostPort()
+	host, port, err := configfile.HostPort(a.webhooks.Address)
 	if !a.enabled() || err != nil {
 		return nil
 	}
-	return webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: a.certDir})
+	return webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: a.webhooks.CertDir})
 }
 
 // addAdmission registers the paths of refdaemon/config/webhook.
@@ -125,7 +86,7 @@ func (a *admission) privileged(user authenticationv1.UserInfo, kv *v1.KubeVirt) 
 		}
 	}
 	groups := []string{rbac.NodesGroup}
-	for _, t := range a.trusted {
+	for _, t := range a.webhooks.Trust {
 		if group, isGroup := strings.CutPrefix(t, groupPrefix); isGroup {
 			groups = append(groups, group)
 		} else {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"strings"
 	"testing"
@@ -21,48 +20,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	webhookadmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-func TestFlagsOfWebhooks(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args []string
-		want string // what the error says; none if empty
-	}{
-		"off":              {},
-		"on":               {args: []string{"--webhook-address", ":9443", "--webhook-cert-dir", "/certs", "--webhook-trust", "me"}},
-		"no certificate":   {args: []string{"--webhook-address", ":9443"}, want: "--webhook-cert-dir"},
-		"no port":          {args: []string{"--webhook-address", "localhost", "--webhook-cert-dir", "/certs"}, want: "use HOST:PORT"},
-		"no number":        {args: []string{"--webhook-address", ":https", "--webhook-cert-dir", "/certs"}, want: "use HOST:PORT"},
-		"any port":         {args: []string{"--webhook-address", ":0", "--webhook-cert-dir", "/certs"}, want: "port 0"},
-		"for nothing":      {args: []string{"--webhook-cert-dir", "/certs"}, want: "no meaning without --webhook-address"},
-		"trust in nothing": {args: []string{"--webhook-trust", "me"}, want: "no meaning without --webhook-address"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var a admission
-			fs := flag.NewFlagSet(name, flag.ContinueOnError)
-			a.flags(fs)
-			if err := fs.Parse(tt.args); err != nil {
-				t.Fatal(err)
-			}
-			err := a.check()
-			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-			if serves := a.server() != nil; serves != (name == "on" || name == "no certificate") {
-				t.Errorf("serves: %t", serves)
-			}
-		})
+func TestWebhooksAreServedAtAnAddress(t *testing.T) {
+	for address, want := range map[string]bool{"": false, "0": false, ":9443": true, "localhost": false} {
+		a := admission{webhooks: configfile.Webhooks{Address: address, CertDir: "/certs"}}
+		if serves := a.server() != nil; serves != want {
+			t.Errorf("%q: serves: %t", address, serves)
+		}
 	}
 	err := run(t.Context(), []string{"controller", "--webhook-address", ":9443"}, io.Discard)
-	if usage := (usageError{}); !errors.As(err, &usage) {
+	if usage := (usageError{}); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--webhook-cert-dir is required") {
 		t.Errorf("the controller starts: %v", err)
 	}
 }
 
 func TestWhoIsPartOfTheControlPlane(t *testing.T) {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kv", Name: "kubevirt"}}
-	a := &admission{trusted: words{"me", "group:us"}}
+	a := &admission{webhooks: configfile.Webhooks{Trust: []string{"me", "group:us"}}}
 	for name, tt := range map[string]struct {
 		user authenticationv1.UserInfo
 		kv   *v1.KubeVirt

@@ -4,46 +4,42 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"strings"
-	"time"
 
+	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// defaultLauncherImage is that of the KubeVirt release whose API this is built with.
-const defaultLauncherImage = "quay.io/kubevirt/virt-launcher:v1.9.0"
-
-// controllerOptions are the flags of "refdaemon controller".
-type controllerOptions struct {
+// controller is what "refdaemon controller" runs.
+type controller struct {
 	process
 	admission
-	migrations
-	automatic
-	launcherImage string
-	silentAfter   time.Duration
-	syncLabels    patterns
-	syncNotes     patterns
+	config *configfile.ControllerConfiguration
+	source configfile.Source[*configfile.ControllerConfiguration]
+	// reconciler is the controller of migrations, on which others rely; set by addMigration.
+	reconciler *migrationctrl.Reconciler
 }
 
-// patterns is a flag with a list of keys.
-type patterns []string
-
-// String implements flag.Value.
-func (p *patterns) String() string { return strings.Join(*p, ",") }
-
-// Set implements flag.Value; given twice, the flag adds up.
-func (p *patterns) Set(text string) error {
-	*p = append(*p, strings.Split(text, ",")...)
-	return nil
+func newController() *cobra.Command {
+	return asDaemon(&cobra.Command{
+		Use: "controller", Short: "run the controllers of the cluster",
+		Long: `Runs the controllers of the cluster: which Pods guests need, which node has a guest, which
+migration may start. Several replicas may run, of which one acts; another takes over when
+that one ends, or is not heard of. It ends upon SIGTERM and leaves nothing half-written.`,
+		Example: `  # In a Pod, with its service account:
+  refdaemon controller --config examples/config/controller.yaml
+  # From outside, alone, with four migrations into a node at a time:
+  refdaemon controller --kubeconfig admin.conf --leader-elect=false --migrations-inbound-per-node 4
+  # Metrics for those whom the API server lets see them, probes for the kubelet:
+  refdaemon controller --metrics-address :8443 --metrics-secure --health-address :8081`,
+	}, configfile.KindController, configfile.NewController, runController)
 }
 
 // The election among replicas. Markers in this package are those of the controller alone.
@@ -52,33 +48,16 @@ func (p *patterns) Set(text string) error {
 // +kubebuilder:rbac:namespace=virtloom-system,groups=coordination.k8s.io,resources=leases,resourceNames=virtloom-controller,verbs=get;update
 // +kubebuilder:rbac:namespace=virtloom-system,groups="",resources=events,verbs=create;patch
 
-func runController(ctx context.Context, args []string, _ io.Writer) error {
-	o := controllerOptions{process: process{name: "controller"}}
-	fs := flag.NewFlagSet("refdaemon controller", flag.ContinueOnError)
-	o.process.flags(fs)
-	o.admission.flags(fs)
-	o.migrations.flags(fs)
-	o.automatic.flags(fs)
-	o.validate, o.webhooks = o.check, o.server
-	fs.StringVar(&o.launcherImage, "launcher-image", defaultLauncherImage, "`image` of the guests' Pods")
-	fs.DurationVar(&o.silentAfter, "node-silent-after", vmi.DefaultSilentAfter, "`time` without a heartbeat after which the guests of a node count as lost")
-	fs.Var(&o.syncLabels, "additional-launcher-labels-sync", "`keys` of labels, by commas, that a guest's Pod gets when the guest does; a key may end in *")
-	fs.Var(&o.syncNotes, "additional-launcher-annotations-sync", "the same `keys` of annotations")
-	fs.BoolVar(&o.leader, "leader-elect", true, "let one of several replicas act at a time")
-	fs.StringVar(&o.leaderNS, "leader-elect-namespace", "", "`namespace` of the lease; empty is the Pod's own")
-	return o.run(ctx, fs, args, o.add)
-}
-
-// check tells which flags are wrong.
-func (o *controllerOptions) check() error {
-	if o.silentAfter < 0 {
-		return fmt.Errorf("--node-silent-after %s is in the past", o.silentAfter)
+func runController(ctx context.Context, config *configfile.ControllerConfiguration, source configfile.Source[*configfile.ControllerConfiguration]) error {
+	o := &controller{
+		process: newProcess("controller", &config.Daemon), config: config, source: source, admission: admission{webhooks: config.Webhooks},
 	}
-	return errors.Join(o.migrations.check(), o.admission.check())
+	o.process.election, o.process.webhooks = &config.LeaderElection, o.server()
+	return o.run(ctx, o.add)
 }
 
 // add registers the controllers, one constructor after the other.
-func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
+func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 	for _, add := range []func(context.Context, ctrl.Manager) error{
 		o.addVMI,
 		o.addMigration,
@@ -86,6 +65,7 @@ func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
 		o.addUpdate,
 		o.addAdmission,
 		o.addEvictions,
+		o.addConfiguration,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err
@@ -94,13 +74,23 @@ func (o *controllerOptions) add(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
+func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error {
+	return follow(mgr, &configfile.Watcher[*configfile.ControllerConfiguration]{Source: o.source, Running: o.config, Apply: o.apply})
+}
+
+// apply puts into force what takes effect while the controller runs.
+func (o *controller) apply(ctx context.Context, next *configfile.ControllerConfiguration) error {
+	o.level.SetLevel(zapLevel(next.Log.Verbosity))
+	return o.reconciler.Reconfigure(ctx, settings(&next.Migrations), queue(&next.Migrations))
+}
+
 // writes returns the metrics of a controller's own writes, served with all others.
 func writes(controller string) (*expectationsctrl.Metrics, error) {
 	m := expectationsctrl.NewMetrics(controller)
 	return m, metrics.Registry.Register(m)
 }
 
-func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error {
+func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	own, err := writes("vmi")
 	if err != nil {
 		return err
@@ -111,9 +101,11 @@ func (o *controllerOptions) addVMI(ctx context.Context, mgr ctrl.Manager) error 
 	}
 	r := &vmictrl.Reconciler{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.launcherImage, SilentAfter: o.silentAfter, Observer: own, Metrics: guests,
+		LauncherImage: o.config.LauncherImage, SilentAfter: o.config.NodeSilentAfter.Duration, Observer: own, Metrics: guests,
 		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
-		Config:   vmi.Config{SyncLabels: o.syncLabels, SyncAnnotations: o.syncNotes},
+		Config: vmi.Config{
+			SyncLabels: o.config.AdditionalLauncherLabelsSync, SyncAnnotations: o.config.AdditionalLauncherAnnotationsSync,
+		},
 	}
 	return r.SetupWithManager(ctx, mgr)
 }

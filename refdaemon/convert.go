@@ -4,13 +4,12 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
@@ -34,58 +33,47 @@ type offlineGuest struct {
 	facts domain.Facts
 }
 
-// runConvert prints the libvirt domain of a guest.
-func runConvert(_ context.Context, args []string, out io.Writer) error {
+// newConvert prints the libvirt domain of a guest.
+func newConvert() *cobra.Command {
 	o := &guestOptions{command: "convert"}
-	fs := flag.NewFlagSet("refdaemon convert", flag.ContinueOnError)
-	o.flags(fs)
-	fs.StringVar(&o.output, "o", "xml", "output `format`: xml")
-	return o.run(fs, args, out, convertUsage, o.convert)
+	cmd := o.offline(&cobra.Command{
+		Use: "convert -f FILE [-f FILE ...]", Short: "print the libvirt domain of a guest, from manifests", Long: convertText,
+		Example: `  refdaemon convert -f examples/convert/guest.yaml --facts examples/convert/facts.yaml
+  kubectl get vmi web -o yaml | refdaemon convert -f -`,
+	}, o.convert)
+	outputFlag(cmd.Flags(), &o.output, "xml", "xml")
+	return cmd
 }
 
-func (o *guestOptions) flags(fs *flag.FlagSet) {
-	fs.SetOutput(io.Discard) // errors are reported once, by main
-	o.manifests.flags(fs)
-	fs.StringVar(&o.facts, "facts", "", "`file` (YAML or JSON) with facts of the node that replace what is assumed, - for standard input")
-}
-
-// run parses arguments and writes the result of a command, whole or not at all.
-func (o *guestOptions) run(fs *flag.FlagSet, args []string, out io.Writer, usage string, result func(io.Writer, io.Reader) error) error {
-	err := fs.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		_, _ = fmt.Fprintln(out, usage+"\n\nFlags:")
-		fs.SetOutput(out)
-		fs.PrintDefaults()
+// offline lets a command read manifests and write a result, whole or not at all.
+func (o *guestOptions) offline(cmd *cobra.Command, result func(io.Writer, io.Reader) error) *cobra.Command {
+	o.manifests.flags(cmd.Flags())
+	cmd.Flags().StringVar(&o.facts, "facts", "", "`file` (YAML or JSON) with facts of the node that replace what is assumed, - for standard input")
+	cmd.Args = nothing
+	cmd.PreRunE = checked(func([]string) error { return o.check() })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var text bytes.Buffer
+		err := result(&text, os.Stdin)
+		if err != nil && !errors.Is(err, errDiffers) {
+			return err
+		}
+		if _, failed := cmd.OutOrStdout().Write(text.Bytes()); failed != nil {
+			return failed
+		}
 		return err
 	}
-	if err == nil {
-		err = o.check(fs)
-	}
-	if err != nil {
-		return usageError{fmt.Errorf("%s: %w; refdaemon %[1]s -h tells how", o.command, err)}
-	}
-	var text bytes.Buffer
-	err = result(&text, os.Stdin)
-	if err != nil && !errors.Is(err, errDiffers) {
-		return err
-	}
-	_, failed := out.Write(text.Bytes())
-	if failed != nil {
-		return failed
-	}
-	return err
+	return cmd
 }
 
 // check tells which flag is missing or wrong.
-func (o *guestOptions) check(fs *flag.FlagSet) error {
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
+func (o *guestOptions) check() error {
 	if o.command == "diff" && o.live == "" {
 		return errors.New("--live is required: name a file with the domain as it runs, or - for standard input")
 	}
-	if o.command == "convert" && o.output != "xml" {
-		return fmt.Errorf("-o %s is unknown; use xml", o.output)
+	if o.command == "convert" {
+		if err := known(o.output, "xml"); err != nil {
+			return err
+		}
 	}
 	return o.manifests.check(o.facts, o.live, o.applied)
 }
@@ -136,9 +124,7 @@ func (o *guestOptions) convert(out io.Writer, stdin io.Reader) error {
 	return err
 }
 
-const convertUsage = `Usage: refdaemon convert -f FILE [-f FILE ...] [flags]
-
-Prints the libvirt domain of a guest, from manifests and without a cluster or libvirt.
+const convertText = `Prints the libvirt domain of a guest, from manifests and without a cluster or libvirt.
 The node is assumed to have all the guest asks for, at the places where KubeVirt's
 launcher Pod has it; --facts says what is different. A KubeVirt object among the
 manifests gives the options of the cluster, claims their volume modes.

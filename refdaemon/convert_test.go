@@ -43,7 +43,7 @@ func TestConvert(t *testing.T) {
 		lacks string   // what stdout does not contain
 		err   string   // what stderr begins with, or all of it if that ends its line
 	}{
-		"help":               {args: []string{"-h"}, out: []string{"Usage: refdaemon convert -f FILE", "-facts", "domain.Facts", "Exit code 1 "}},
+		"help":               {args: []string{"-h"}, out: []string{"refdaemon convert -f FILE", "-facts", "domain.Facts", "Exit code 1 "}},
 		"the example":        {args: both, out: []string{"<domain type=\"kvm\">", "<name>default_web</name>", "bridge=\"br0\"", "guests/5b6c1a2e-0000-4000-8000-000000000001/root.qcow2", "/var/run/kubevirt-private/vmi-disks/data/disk.img"}},
 		"XML asked for":      {args: append([]string{"-o", "xml"}, both...), out: []string{"<domain type=\"kvm\">"}},
 		"standard input":     {args: []string{"-f", "-"}, stdin: small("", ""), out: []string{"<name>default_vm</name>", "<type arch=\"x86_64\" machine=\"q35\">"}},
@@ -59,7 +59,7 @@ func TestConvert(t *testing.T) {
 		"unknown format": {args: []string{"-f", "-", "-o", "json"}, code: 2, err: "refdaemon: convert: -o json is unknown; use xml; refdaemon convert -h tells how\n"},
 		"surplus":        {args: []string{"-f", "-", "surplus"}, code: 2, err: "refdaemon: convert: unexpected argument \"surplus\"; refdaemon convert -h tells how\n"},
 		"stdin twice":    {args: []string{"-f", "-", "--facts", "-"}, code: 2, err: "refdaemon: convert: standard input is named twice, but can be read once; refdaemon convert -h tells how\n"},
-		"flag of diff":   {args: []string{"-f", "-", "--live", "x"}, code: 2, err: "refdaemon: convert: flag provided but not defined: -live; refdaemon convert -h tells how\n"},
+		"flag of diff":   {args: []string{"-f", "-", "--live", "x"}, code: 2, err: "refdaemon: convert: unknown flag: --live; refdaemon convert -h tells how\n"},
 
 		"empty input":  {args: []string{"-f", "-"}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
 		"absent file":  {args: []string{"-f", "absent.yaml"}, code: 1, err: "refdaemon: convert: open absent.yaml: no such file or directory; name a file that can be read\n"},

@@ -3,12 +3,11 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
@@ -21,14 +20,17 @@ var errDiffers = errors.New("there are differences")
 // exitDiffers is neither a failure (1) nor a wrong argument (2).
 const exitDiffers = 3
 
-// runDiff prints how a running domain differs from what its guest asks for.
-func runDiff(_ context.Context, args []string, out io.Writer) error {
+// newDiff prints how a running domain differs from what its guest asks for.
+func newDiff() *cobra.Command {
 	o := &guestOptions{command: "diff"}
-	fs := flag.NewFlagSet("refdaemon diff", flag.ContinueOnError)
-	o.flags(fs)
-	fs.StringVar(&o.live, "live", "", "`file` with the XML of the domain as it runs (virsh dumpxml), - for standard input")
-	fs.StringVar(&o.applied, "applied", "", "`file` with the XML of the domain as it was last wished for; empty is what virtloom has noted in the\nrunning domain, if it has")
-	return o.run(fs, args, out, diffUsage, o.diff)
+	cmd := o.offline(&cobra.Command{
+		Use: "diff -f FILE [-f FILE ...] --live FILE", Short: "print how a running domain differs from its guest, from files", Long: diffText,
+		Example: `  refdaemon diff -f examples/convert/guest.yaml --facts examples/convert/facts.yaml --live examples/convert/live.xml
+  virsh dumpxml web | refdaemon diff -f guest.yaml --live -`,
+	}, o.diff)
+	cmd.Flags().StringVar(&o.live, "live", "", "`file` with the XML of the domain as it runs (virsh dumpxml), - for standard input")
+	cmd.Flags().StringVar(&o.applied, "applied", "", "`file` with the XML of the domain as it was last wished for; empty is what virtloom has noted in the running domain, if it has")
+	return cmd
 }
 
 func (o *guestOptions) diff(out io.Writer, stdin io.Reader) error {
@@ -95,9 +97,7 @@ func (o *guestOptions) domain(file string, stdin io.Reader) (*libvirtxml.Domain,
 	return d, nil
 }
 
-const diffUsage = `Usage: refdaemon diff -f FILE [-f FILE ...] --live FILE [flags]
-
-Prints how a running domain differs from what its guest asks for, from files alone: one line
+const diffText = `Prints how a running domain differs from what its guest asks for, from files alone: one line
 for each difference, with the field, both values, when it can go away (Live, NeedsMigration,
 NextBoot, NeedsRecreation) and why. Addresses of devices and software emulation are taken
 from the running domain; all else of the node is assumed as by refdaemon convert.

@@ -5,46 +5,47 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
 
-const explainUsage = `Usage: refdaemon explain migration NAMESPACE/NAME [flags]
-
-Tells where a migration stands: whose turn it is, what it waits for and what ends that, its
+const explainText = `Tells where a migration stands: whose turn it is, what it waits for and what ends that, its
 place in the queue, the limits in its way and who holds the slots, its deadline, its
 policy and options, where its guest could go, and the guest's other migrations.
 ` + observerRights
 
-// runExplain tells where a migration stands.
-func runExplain(ctx context.Context, args []string, out io.Writer) error {
+// newExplain tells where a migration stands.
+func newExplain() *cobra.Command {
 	o := &observer{command: "explain"}
-	fs := flag.NewFlagSet("refdaemon explain", flag.ContinueOnError)
-	o.flags(fs)
-	words, err := o.parse(fs, args, out, explainUsage)
-	if err != nil {
-		return err
-	}
-	key, err := migrationNamed(words)
-	if err != nil {
-		return o.wrong(err)
-	}
-	return o.look(ctx, func(ctx context.Context, r *migrationctrl.Reconciler) error {
-		e, err := r.Explain(ctx, key)
-		if err != nil {
+	var key types.NamespacedName
+	cmd := o.observes(&cobra.Command{
+		Use: "explain migration NAMESPACE/NAME", Short: "tell where a migration stands, from a cluster", Long: explainText,
+		Example: `  refdaemon explain migration shop/web --kubeconfig ~/.kube/config
+  refdaemon explain migration shop/web -o json`,
+		ValidArgs: []string{"migration"},
+		Args: checked(func(args []string) (err error) {
+			key, err = migrationNamed(args)
 			return err
-		}
-		if e == nil {
-			return fmt.Errorf("explain: there is no VirtualMachineInstanceMigration %s", key)
-		}
-		return o.print(out, e)
+		}),
 	})
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return o.look(cmd.Context(), func(ctx context.Context, r *migrationctrl.Reconciler) error {
+			e, err := r.Explain(ctx, key)
+			if err != nil {
+				return err
+			}
+			if e == nil {
+				return fmt.Errorf("explain: there is no VirtualMachineInstanceMigration %s", key)
+			}
+			return o.print(cmd.OutOrStdout(), e)
+		})
+	}
+	return cmd
 }
 
 // migrationNamed understands "migration NAMESPACE/NAME".

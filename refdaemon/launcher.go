@@ -5,22 +5,23 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	uberzap "go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 const (
@@ -39,35 +40,42 @@ type launcherOptions struct {
 	hypervisor string
 	libvirtd   string
 	config     string
-	verbose    bool
+	verbosity  int
 
 	guest launcher.Guest
 	log   logr.Logger
 }
 
-func runLauncher(ctx context.Context, args []string, _ io.Writer) error {
+func newLauncher() *cobra.Command {
 	var o launcherOptions
-	fs := flag.NewFlagSet("refdaemon launcher", flag.ContinueOnError)
+	cmd := &cobra.Command{
+		Use: "launcher --vmi NAMESPACE/NAME/UID", Short: "serve one guest in its Pod, beside a libvirt daemon of its own",
+		Long: `Serves one guest in its Pod, beside a libvirt daemon of its own: the agent of the node finds
+it by the socket in --socket-dir. It ends when the guest is undefined; upon SIGTERM it asks
+the guest to shut down, and ends when it has. As the first process of the Pod it also takes
+care of processes that nobody else does.`,
+		Example: `  refdaemon launcher --vmi default/web/0a1b2c3d-0000-4000-8000-000000000001 --libvirtd /usr/sbin/virtqemud
+  refdaemon launcher --vmi default/web/0a1b2c3d-0000-4000-8000-000000000001 --hypervisor memory: --socket-dir /run/web`,
+		Args: checked(o.check),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Getpid() == 1 {
+				return beInit(os.Args)
+			}
+			o.log = newLogger(uberzap.NewAtomicLevelAt(zapLevel(o.verbosity)))
+			return o.run(cmd.Context())
+		},
+	}
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+func (o *launcherOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.socketDir, "socket-dir", "/var/run/kubevirt/sockets", "`directory` that the Pod shares with its node: the command channel's socket, libvirt's and those of migrations")
 	fs.StringVar(&o.vmi, "vmi", "", "`namespace/name/uid` of the guest's VirtualMachineInstance (required)")
-	fs.StringVar(&o.hypervisor, "hypervisor", "", "libvirt connection `URI`, or "+memoryScheme+" for one that runs no real guests; empty is that of --libvirtd")
+	fs.StringVar(&o.hypervisor, "hypervisor", "", "libvirt connection `URI`, or "+configfile.MemoryScheme+" for one that runs no real guests; empty is that of --libvirtd")
 	fs.StringVar(&o.libvirtd, "libvirtd", "", "`program` of the libvirt daemon to run, libvirtd or virtqemud; empty runs none")
 	fs.StringVar(&o.config, "libvirtd-config", "/etc/libvirt/libvirtd.conf", "`file` with the daemon's configuration, if it is there; where the daemon listens is not taken from it")
-	fs.BoolVar(&o.verbose, "v", false, "log in detail")
-	if err := fs.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return err
-		}
-		return usageError{err}
-	}
-	if err := o.check(fs.Args()); err != nil {
-		return usageError{err}
-	}
-	if os.Getpid() == 1 {
-		return beInit(os.Args)
-	}
-	o.log = (&process{verbose: o.verbose}).logger()
-	return o.run(ctx)
+	configfile.VerbosityFlag(fs, &o.verbosity)
 }
 
 // check tells which flags are missing or wrong.
@@ -187,7 +195,7 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 // open connects to the hypervisor, which may have to be awaited.
 func (o *launcherOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	uri := o.uri()
-	if strings.HasPrefix(uri, memoryScheme) {
+	if strings.HasPrefix(uri, configfile.MemoryScheme) {
 		return domaintest.New(o.guest.Name), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
@@ -211,15 +219,6 @@ func (o *launcherOptions) uri() string {
 		return o.hypervisor
 	}
 	return "qemu+unix:///system?socket=" + o.daemonSocket()
-}
-
-// version is this program's.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return info.Main.Version
 }
 
 // daemon is the libvirt daemon to run; nil for none.

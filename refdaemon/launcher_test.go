@@ -19,6 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/launcher"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 func TestLauncherFlags(t *testing.T) {
@@ -31,10 +32,10 @@ func TestLauncherFlags(t *testing.T) {
 		"no hypervisor":       {"--vmi ns/name/uid", "--libvirtd or --hypervisor"},
 		"a relative folder":   {"--vmi ns/name/uid --hypervisor memory: --socket-dir sockets", "absolute"},
 		"a word too much":     {"--vmi ns/name/uid --hypervisor memory: now", "unexpected"},
-		"a flag of others":    {"--node-name x", "not defined"},
+		"a flag of others":    {"--node-name x", "unknown flag"},
 		"everything is wrong": {"--socket-dir x", "absolute"},
 	} {
-		err := runLauncher(t.Context(), strings.Fields(c.args), io.Discard)
+		err := run(t.Context(), append([]string{"launcher"}, strings.Fields(c.args)...), io.Discard)
 		if usage := (usageError{}); !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want a usage error that says %q", name, err, c.want)
 		}
@@ -79,7 +80,7 @@ func TestLauncherLivesForItsGuest(t *testing.T) {
 			defer cancel()
 			over := make(chan error, 1)
 			go func() {
-				over <- runLauncher(ctx, []string{"--vmi", "ns/guest/uid", "--hypervisor", memoryScheme, "--socket-dir", dir}, io.Discard)
+				over <- run(ctx, []string{"launcher", "--vmi", "ns/guest/uid", "--hypervisor", configfile.MemoryScheme, "--socket-dir", dir}, io.Discard)
 			}()
 			c := connected(t, filepath.Join(dir, launcher.ReadySocket), over)
 			if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}); err != nil {

@@ -27,6 +27,7 @@ import (
 	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/launcher"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 const (
@@ -51,7 +52,7 @@ func serveInContainer() error {
 	if err != nil {
 		return err
 	}
-	return runLauncher(context.Background(), []string{"--vmi", "ns/guest/" + guestUID, "--hypervisor", memoryScheme, "--socket-dir", emptyDir(pods, "sockets")}, io.Discard)
+	return run(context.Background(), []string{"launcher", "--vmi", "ns/guest/" + guestUID, "--hypervisor", configfile.MemoryScheme, "--socket-dir", emptyDir(pods, "sockets")}, io.Discard)
 }
 
 // TestAPluggedVolumeReachesTheLauncher has an agent and, in a container, the launcher of a
@@ -101,10 +102,10 @@ func TestAPluggedVolumeReachesTheLauncher(t *testing.T) {
 // plugAndUnplug gives the guest two volumes, a file and a device, and takes them away.
 func plugAndUnplug(t *testing.T, pods string) {
 	group := launcherIn(t, pods)
-	o := &nodeOptions{node: "node-a", stateDir: t.TempDir(), launchers: pods, cgroups: filepath.Dir(group)}
-	c := &launcher.Connector{Pods: pods, NodeName: o.node, Fleet: &domain.Fleet{}}
+	o := &node{config: &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: pods, Cgroups: filepath.Dir(group)}}
+	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Fleet: &domain.Fleet{}}
 	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
-	w := &domainctrl.Workspace{Root: o.stateDir}
+	w := &domainctrl.Workspace{Root: o.config.StateDir}
 	o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()})
 	vmi := pluggedGuest("file", "block")
 	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)

@@ -11,41 +11,26 @@
 //	refdaemon diff         prints how a running domain differs from what its guest asks for, from files
 //	refdaemon explain      tells where a migration stands, behind what, and what ends that, from a cluster
 //	refdaemon plan         tells what draining a node would do, from a cluster, and does nothing of it
+//	refdaemon config       prints the defaults of a configuration file, or checks one
+//	refdaemon version      tells what this program was built from
+//	refdaemon completion   prints what lets a shell complete all these
 //
 // It is wiring only; every behaviour is in a package that can be imported by
-// itself.
+// itself. What the daemons run with is package configfile.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
-
-// command is one of the daemon's subcommands.
-type command struct {
-	name, about string
-	run         func(ctx context.Context, args []string, out io.Writer) error
-}
-
-func commands() []command {
-	return []command{
-		{"controller", "run the controllers of the cluster", runController},
-		{"node", "run the agent of one node", runNode},
-		{"launcher", "serve one guest in its Pod, beside a libvirt daemon of its own", runLauncher},
-		{"render", "print a Pod of a guest, from manifests", runRender},
-		{"convert", "print the libvirt domain of a guest, from manifests", runConvert},
-		{"diff", "print how a running domain differs from its guest, from files", runDiff},
-		{"explain", "tell where a migration stands, from a cluster", runExplain},
-		{"plan", "tell what draining a node would do, from a cluster", runPlan},
-	}
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -60,10 +45,37 @@ type usageError struct{ error }
 // Unwrap returns the fault.
 func (e usageError) Unwrap() error { return e.error }
 
+// wrong says that an argument of a command is.
+func wrong(cmd *cobra.Command, err error) error {
+	name := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
+	if name == "" {
+		return usageError{fmt.Errorf("%w; %s -h lists the commands", err, cmd.CommandPath())}
+	}
+	return usageError{fmt.Errorf("%s: %w; %s -h tells how", name, err, cmd.CommandPath())}
+}
+
+// checked is a check of what is not a flag, or of all flags together.
+func checked(check func(args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(args); err != nil {
+			return wrong(cmd, err)
+		}
+		return nil
+	}
+}
+
+// nothing is for commands with flags only.
+var nothing = checked(func(args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unexpected argument %q", args[0])
+	}
+	return nil
+})
+
 // report writes an error, line by line, and returns the exit code: 1 for a failure, 2 for wrong arguments, 3 for differences
 // that "refdaemon diff" has found, which are no error.
 func report(err error, out io.Writer) int {
-	if err == nil || errors.Is(err, flag.ErrHelp) {
+	if err == nil {
 		return 0
 	}
 	if errors.Is(err, errDiffers) {
@@ -82,24 +94,74 @@ func report(err error, out io.Writer) int {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
-		usage(out)
-		return nil
-	}
-	for _, c := range commands() {
-		if c.name == args[0] {
-			return c.run(ctx, args[1:], out)
-		}
-	}
-	var help strings.Builder
-	usage(&help)
-	return usageError{fmt.Errorf("unknown command %q\n%s", args[0], help.String())}
+	root := newRoot()
+	root.SetOut(out)
+	root.SetErr(io.Discard) // errors are reported once, by main
+	root.SetArgs(doubled(root, args))
+	return root.ExecuteContext(ctx)
 }
 
-func usage(out io.Writer) {
-	_, _ = fmt.Fprintln(out, "Usage: refdaemon COMMAND [flags]\n\nCommands:")
-	for _, c := range commands() {
-		_, _ = fmt.Fprintf(out, "  %-12s %s\n", c.name, c.about)
+// helpWidth is how long the lines of flags in help are.
+const helpWidth = "110"
+
+// newRoot makes the program's commands.
+func newRoot() *cobra.Command {
+	root := group(&cobra.Command{
+		Use: "refdaemon", Short: "virtloom's packages composed: the control plane of virtual machines on Kubernetes",
+		Long: `refdaemon is virtloom's packages composed into daemons and tools: controller decides for a
+cluster, node serves one node, launcher one guest in its Pod. The others change nothing.
+Exit code 1 means a failure, 2 wrong arguments, 3 differences that diff has found.`,
+		Example:       "  refdaemon controller -h\n  refdaemon config print-defaults controller",
+		SilenceErrors: true, SilenceUsage: true,
+	})
+	root.SetFlagErrorFunc(wrong)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", "Flags.FlagUsagesWrapped "+helpWidth+" "))
+	root.AddCommand(newController(), newNode(), newLauncher(), newRender(), newConvert(), newDiff(), newExplain(), newPlan(), newConfig(), newVersion())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// group makes a command that only has others: alone it tells which.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		var names []string
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name())
+			}
+		}
+		return wrong(cmd, fmt.Errorf("unknown command %q; there are %s", args[0], strings.Join(names, ", ")))
 	}
-	_, _ = fmt.Fprintln(out, "\nrefdaemon COMMAND -h lists the flags of a command.")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return cmd
+}
+
+// doubled gives flags of one dash that have a long name a second one, and takes it from letters
+// that have two: both were taken once, as the standard library's package flag does.
+func doubled(root *cobra.Command, args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	cmd, _, err := root.Find(args[:1])
+	if err != nil || cmd == root {
+		return args
+	}
+	out := append([]string{}, args...)
+	for i, arg := range out {
+		if arg == "--" {
+			break
+		}
+		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		switch dashes := len(arg) - len(strings.TrimLeft(arg, "-")); {
+		case dashes == 1 && len(name) > 1 && cmd.Flags().Lookup(name) != nil:
+			out[i] = "-" + arg
+		case dashes == 2 && len(name) == 1 && cmd.Flags().ShorthandLookup(name) != nil:
+			out[i] = arg[1:]
+		}
+	}
+	return out
 }

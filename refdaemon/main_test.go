@@ -4,21 +4,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"flag"
 	"io"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 func TestRunTellsHowItIsUsed(t *testing.T) {
@@ -26,65 +24,62 @@ func TestRunTellsHowItIsUsed(t *testing.T) {
 		args []string
 		fail string
 	}{
-		"nothing":         {nil, ""},
-		"help":            {[]string{"help"}, ""},
-		"-h":              {[]string{"-h"}, ""},
-		"--help":          {[]string{"--help"}, ""},
-		"unknown command": {[]string{"nodes"}, `unknown command "nodes"`},
+		"nothing":          {nil, ""},
+		"help":             {[]string{"help"}, ""},
+		"-h":               {[]string{"-h"}, ""},
+		"--help":           {[]string{"--help"}, ""},
+		"unknown command":  {[]string{"nodes"}, `unknown command "nodes"`},
+		"unknown flag":     {[]string{"--nonsense"}, "unknown flag: --nonsense; refdaemon -h"},
+		"nothing of group": {[]string{"config", "x"}, `config: unknown command "x"; there are print-defaults, validate; refdaemon config -h`},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), tt.args, &out)
-		told := out.String()
-		if err != nil && tt.fail != "" {
-			if told != "" {
-				t.Errorf("%s: %q is no result", name, told)
+		if tt.fail != "" {
+			if out.Len() > 0 || err == nil || !strings.HasPrefix(err.Error(), tt.fail) || !errors.As(err, &usageError{}) {
+				t.Errorf("%s: error %v, want %q; %q is no result", name, err, tt.fail, out.String())
 			}
-			told = err.Error()
+			continue
 		}
-		if tt.fail == "" && err != nil || tt.fail != "" && !strings.HasPrefix(told, tt.fail) {
-			t.Errorf("%s: error %v, want %q", name, err, tt.fail)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
-		for _, c := range commands() {
-			if !strings.Contains(told, c.name) || !strings.Contains(told, c.about) {
-				t.Errorf("%s: usage does not tell of %s:\n%s", name, c.name, told)
+		for _, c := range newRoot().Commands() {
+			if c.IsAvailableCommand() && (!strings.Contains(out.String(), c.Name()) || !strings.Contains(out.String(), c.Short)) {
+				t.Errorf("%s: usage does not tell of %s:\n%s", name, c.Name(), out.String())
 			}
 		}
 	}
-}
-
-// parse gives the arguments to a daemon's flags without running it.
-func parse(t *testing.T, p *process, register func(*flag.FlagSet), args ...string) (*flag.FlagSet, string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	fs := flag.NewFlagSet("test", flag.ContinueOnError)
-	fs.SetOutput(&out)
-	p.flags(fs)
-	register(fs)
-	err := p.run(t.Context(), fs, args, func(context.Context, manager.Manager) error {
-		t.Error("a daemon was about to run")
-		return nil
-	})
-	return fs, out.String(), err
 }
 
 func TestWrongArgumentsAreNamed(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	absent := filepath.Join(t.TempDir(), "absent")
+	node := []string{"node", "--node-name", "a", "--address", "192.0.2.1", "--insecure-migration"}
 	for name, tt := range map[string]struct {
-		args []string
-		says []string
+		args  []string
+		says  []string
+		usage bool
 	}{
-		"unknown flag":     {[]string{"--nonsense"}, []string{"nonsense"}},
-		"wrong value":      {[]string{"--port", "many"}, []string{"port", "many"}},
-		"surplus argument": {[]string{"surplus"}, []string{"test", "unexpected argument", "surplus"}},
-		"no kubeconfig":    {nil, []string{"test", "give --kubeconfig"}},
-		"absent file":      {[]string{"--kubeconfig", absent}, []string{"test", absent}},
-		"no trace file":    {[]string{"--trace-file", filepath.Join(absent, "trace")}, []string{"test", "trace file", absent}},
+		"unknown flag":       {[]string{"controller", "--nonsense"}, []string{"controller: unknown flag: --nonsense; refdaemon controller -h"}, true},
+		"wrong value":        {[]string{"controller", "--migrations-lent", "many"}, []string{"--migrations-lent", "many", "write a whole number"}, true},
+		"surplus argument":   {[]string{"controller", "surplus"}, []string{`controller: unexpected argument "surplus"`}, true},
+		"negative time":      {[]string{"controller", "--node-silent-after", "-1s"}, []string{"--node-silent-after", "-1s"}, true},
+		"nothing of a node":  {[]string{"node"}, []string{"node: --node-name is required", "\n--address is required", "\n--migration-cert is required"}, true},
+		"no address":         {append(node[:3:3], "--address", "192.0.2.1:1"), []string{`--address "192.0.2.1:1" is not an IP address`}, true},
+		"no kubeconfig":      {[]string{"controller"}, []string{"controller", "give --kubeconfig"}, false},
+		"absent kubeconfig":  {append(node, "--kubeconfig", absent), []string{"node", absent}, false},
+		"no trace file":      {[]string{"controller", "--trace-file", filepath.Join(absent, "trace")}, []string{"controller", "trace file", absent}, false},
+		"absent file":        {[]string{"controller", "--config", absent}, []string{"controller: read the configuration", absent, "name a file"}, false},
+		"no daemon":          {[]string{"config", "print-defaults", "launcher"}, []string{"config print-defaults: say of which daemon"}, true},
+		"no file to check":   {[]string{"config", "validate"}, []string{"config validate: name one file; 0 are given"}, true},
+		"absent one":         {[]string{"config", "validate", absent}, []string{absent}, false},
+		"version as XML":     {[]string{"version", "-o", "xml"}, []string{"version: -o xml is unknown; use text or json"}, true},
+		"help of no command": {[]string{"controller", "--help=maybe"}, []string{"--help"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &process{name: "test"}
-			_, _, err := parse(t, p, func(fs *flag.FlagSet) { fs.Int("port", 0, "a `port`") }, tt.args...)
+			var out bytes.Buffer
+			err := run(t.Context(), tt.args, &out)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -93,101 +88,99 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, want)
 				}
 			}
+			if errors.As(err, &usageError{}) != tt.usage {
+				t.Errorf("of the arguments: %t", !tt.usage)
+			}
+			if out.Len() > 0 {
+				t.Errorf("%q is no result", out.String())
+			}
 		})
 	}
 }
 
-func TestHelpOfACommandIsNoFailure(t *testing.T) {
-	p := &process{name: "test"}
-	fs, out, err := parse(t, p, func(*flag.FlagSet) {}, "-h")
-	if !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("error %v, want flag.ErrHelp", err)
+// all are a command and those below it.
+func all(c *cobra.Command) []*cobra.Command {
+	found := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		found = append(found, all(sub)...)
 	}
-	fs.VisitAll(func(f *flag.Flag) {
-		if !strings.Contains(out, "-"+f.Name) {
-			t.Errorf("flag %s is not listed:\n%s", f.Name, out)
-		}
-	})
+	return found
 }
 
-// plainMigration is what a node says about migrations that has no certificates.
-var plainMigration = migrationOptions{insecure: true, dir: libvirt.DefaultMigrationDir}
-
-func TestANodeNeedsNameAndAddress(t *testing.T) {
-	for name, tt := range map[string]struct {
-		o       nodeOptions
-		missing []string
-	}{
-		"neither": {nodeOptions{}, []string{"--node-name", "--address"}},
-		"name":    {nodeOptions{address: "192.0.2.1"}, []string{"--node-name"}},
-		"address": {nodeOptions{node: "node-a"}, []string{"--address"}},
-	} {
-		tt.o.migration = plainMigration
-		err := tt.o.check()
-		if err == nil {
-			t.Errorf("%s: no error", name)
-			continue
+func TestHelpOfEachCommandHasExamplesThatParse(t *testing.T) {
+	t.Chdir("..") // where the files are that examples name
+	for _, c := range all(newRoot()) {
+		if c.Name() == "help" || strings.HasPrefix(c.CommandPath(), "refdaemon completion") {
+			continue // cobra's
 		}
-		for _, f := range []string{"--node-name", "--address"} {
-			if want := strings.Contains(strings.Join(tt.missing, " "), f); strings.Contains(err.Error(), f) != want {
-				t.Errorf("%s: error %q names %s: %v, want %v", name, err, f, !want, want)
+		path := strings.Fields(c.CommandPath())[1:]
+		var out bytes.Buffer
+		if err := run(t.Context(), append(path, "-h"), &out); err != nil {
+			t.Errorf("%s: %v", c.CommandPath(), err)
+		}
+		for _, want := range []string{c.Long, "Examples:\n" + c.Example} {
+			if strings.TrimSpace(want) == "" || !strings.Contains(out.String(), strings.TrimRight(want, "\n")) {
+				t.Errorf("%s: help lacks %q:\n%s", c.CommandPath(), want, out.String())
 			}
 		}
-	}
-	if err := (&nodeOptions{node: "node-a", address: "192.0.2.1", migration: plainMigration}).check(); err != nil {
-		t.Error(err)
-	}
-	// Told before the daemon looks for a cluster.
-	t.Setenv("KUBECONFIG", "")
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	if err := run(t.Context(), []string{"node"}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), "node: --node-name is required") {
-		t.Errorf("error %v", err)
-	}
-}
-
-func TestNodesKnowEachOtherByCertificates(t *testing.T) {
-	const dir = libvirt.DefaultMigrationDir
-	for name, tt := range map[string]struct {
-		o    migrationOptions
-		says []string
-	}{
-		"all three":         {migrationOptions{cert: "c", key: "k", ca: "a", dir: dir}, nil},
-		"none, and asked":   {migrationOptions{insecure: true, dir: dir}, nil},
-		"none":              {migrationOptions{dir: dir}, []string{"--migration-cert, --migration-key and --migration-ca are required", "--insecure-migration"}},
-		"no authority":      {migrationOptions{cert: "c", key: "k", dir: dir}, []string{"--migration-ca"}},
-		"no key":            {migrationOptions{cert: "c", ca: "a", dir: dir}, []string{"--migration-key"}},
-		"both":              {migrationOptions{cert: "c", key: "k", ca: "a", insecure: true, dir: dir}, []string{"--insecure-migration", "leave out"}},
-		"relative folder":   {migrationOptions{insecure: true, dir: "migrations"}, []string{"--migration-dir", "migrations"}},
-		"folder of no room": {migrationOptions{insecure: true, dir: "/" + strings.Repeat("a", 50)}, []string{"--migration-dir", "50 bytes"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := tt.o.check()
-			if (err == nil) != (tt.says == nil) {
-				t.Fatalf("error %v", err)
+		examples := 0
+		for line := range strings.Lines(strings.ReplaceAll(c.Example, "\\\n", "")) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "#") {
+				continue
 			}
-			for _, want := range tt.says {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+			examples++
+			for part := range strings.SplitSeq(line, " | ") {
+				if args, ours := strings.CutPrefix(strings.TrimSpace(part), "refdaemon "); ours {
+					args, _, _ = strings.Cut(args, " > ")
+					parses(t, strings.Fields(args))
 				}
 			}
-		})
-	}
-}
-
-func TestATimeMustNotBeNegative(t *testing.T) {
-	for command, flag := range map[string]string{"controller": "--node-silent-after", "node": "--heartbeat"} {
-		err := run(t.Context(), []string{command, flag, "-1s"}, io.Discard)
-		if err == nil || !strings.Contains(err.Error(), flag) {
-			t.Errorf("%s %s: error %v, want one that names the flag", command, flag, err)
+		}
+		if examples == 0 || strings.Count(c.Example, "refdaemon "+strings.Join(path, " ")) == 0 {
+			t.Errorf("%s has no example of itself:\n%s", c.CommandPath(), c.Example)
 		}
 	}
 }
 
-func TestAnAddressMustBeOne(t *testing.T) {
-	for _, address := range []string{"node-a.example.test", "192.0.2.1:16509"} {
-		err := (&nodeOptions{node: "node-a", address: address, migration: plainMigration}).check()
-		if err == nil || !strings.Contains(err.Error(), "--address") {
-			t.Errorf("address %s: error %v, want one that names the flag", address, err)
+// parses fails unless the arguments are sound, up to where a command would begin to do something.
+func parses(t *testing.T, args []string) {
+	t.Helper()
+	root := newRoot()
+	cmd, rest, err := root.Find(doubled(root, args))
+	if err != nil {
+		t.Errorf("%q: %v", args, err)
+		return
+	}
+	cmd.InitDefaultHelpFlag()
+	if err := cmd.ParseFlags(rest); err != nil {
+		t.Errorf("%q: %v", args, err)
+		return
+	}
+	if help, err := cmd.Flags().GetBool("help"); err == nil && help {
+		return
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+	if cmd.PreRunE == nil {
+		return
+	}
+	if err := cmd.PreRunE(cmd, cmd.Flags().Args()); err != nil {
+		t.Errorf("%q: %v", args, err)
+	}
+}
+
+func TestFlagsMayHaveOneDashOrTwo(t *testing.T) {
+	for name, tt := range map[string]struct{ args, want string }{
+		"long ones":           {"render -raw -image=mine --explain x launcher", "render --raw --image=mine --explain x launcher"},
+		"letters":             {"render --f x -f y -o json --o=json", "render -f x -f y -o json -o=json"},
+		"what is unknown":     {"render -rax --ra", "render -rax --ra"},
+		"after the last flag": {"render -- -raw", "render -- -raw"},
+		"no command":          {"-raw render", "-raw render"},
+		"a daemon":            {"launcher -vmi a/b/c -v", "launcher --vmi a/b/c -v"},
+	} {
+		if got := strings.Join(doubled(newRoot(), strings.Fields(tt.args)), " "); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }
@@ -214,7 +207,7 @@ func TestTheSchemeKnowsEveryKindInUse(t *testing.T) {
 }
 
 func TestTheMemoryHypervisorNeedsNoLibvirt(t *testing.T) {
-	hv, err := (&nodeOptions{node: "node-a", hypervisor: memoryScheme}).open(t.Context())
+	hv, err := (&node{config: &configfile.NodeConfiguration{NodeName: "node-a", Hypervisor: configfile.MemoryScheme}}).open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

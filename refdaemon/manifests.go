@@ -4,12 +4,13 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/virtloom/virtloom/template/offline"
 )
@@ -17,12 +18,28 @@ import (
 // words are the values of a flag that may be given several times.
 type words []string
 
-// String is part of flag.Value.
+// String is part of pflag.Value.
 func (w *words) String() string { return strings.Join(*w, ",") }
 
-// Set is part of flag.Value.
+// Set is part of pflag.Value.
 func (w *words) Set(word string) error {
 	*w = append(*w, word)
+	return nil
+}
+
+// Type is part of pflag.Value.
+func (*words) Type() string { return "words" }
+
+// outputFlag registers -o.
+func outputFlag(fs *pflag.FlagSet, to *string, usual, formats string) {
+	fs.StringVarP(to, "output", "o", usual, "output `format`: "+formats)
+}
+
+// known checks the value of -o.
+func known(output string, formats ...string) error {
+	if !slices.Contains(formats, output) {
+		return fmt.Errorf("-o %s is unknown; use %s", output, strings.Join(formats, " or "))
+	}
 	return nil
 }
 
@@ -32,8 +49,8 @@ type manifests struct {
 	raw   bool
 }
 
-func (m *manifests) flags(fs *flag.FlagSet) {
-	fs.Var(&m.files, "f", "`file` of manifests, - for standard input; may be given several times")
+func (m *manifests) flags(fs *pflag.FlagSet) {
+	fs.VarP(&m.files, "filename", "f", "`file` of manifests, - for standard input; may be given several times")
 	fs.BoolVar(&m.raw, "raw", false, "leave out the defaults that KubeVirt's webhooks give a new guest")
 }
 

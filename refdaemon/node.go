@@ -5,13 +5,12 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"net/netip"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -20,91 +19,56 @@ import (
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/domain/nodectrl"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
 )
-
-// memoryScheme names the in-memory hypervisor, which runs no real guests.
-const memoryScheme = "memory:"
-
-// nodeOptions are the flags of "refdaemon node".
-type nodeOptions struct {
-	process
-	node       string
-	hypervisor string
-	address    string
-	migration  migrationOptions
-	stateDir   string
-	images     string
-	bridge     string
-	launchers  string
-	cgroups    string
-	plugins    string
-	heartbeat  time.Duration
-	drain      time.Duration
-	progress   time.Duration
-}
 
 // endGrace is what the agent's parts may take to end beside its migrations: one call to the
 // hypervisor and the write that tells of its result.
 const endGrace = time.Minute
 
-func runNode(ctx context.Context, args []string, _ io.Writer) error {
-	o := nodeOptions{process: process{name: "node"}}
-	fs := flag.NewFlagSet("refdaemon node", flag.ContinueOnError)
-	o.flags(fs)
-	o.migration.flags(fs)
-	o.validate = o.check
-	o.grace = func() time.Duration { return o.drain + endGrace }
-	fs.StringVar(&o.node, "node-name", "", "`name` of the Kubernetes node this agent serves (required)")
-	fs.StringVar(&o.hypervisor, "hypervisor", "qemu:///system", "libvirt connection `URI`, or "+memoryScheme+" for one that runs no real guests")
-	fs.StringVar(&o.address, "address", "", "IP `address` at which other nodes' agents reach this one (required)")
-	fs.StringVar(&o.stateDir, "state-dir", "/var/lib/virtloom", "`directory` for guests' files, the same on every node and private to each")
-	fs.StringVar(&o.images, "images", "", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes")
-	fs.DurationVar(&o.heartbeat, "heartbeat", nodectrl.DefaultHeartbeat, "shortest `time` between two signs of life of this node")
-	fs.DurationVar(&o.progress, "progress-every", domainctrl.DefaultProgressEvery, "least `time` between two reports on how far a live migration has come")
-	fs.StringVar(&o.bridge, "bridge", "br0", "host `bridge` that guests' interfaces are plugged into; a guest waits until it is there and up, where this agent and libvirt see the same network")
-	o.launcherFlags(fs)
-	o.pluginFlag(fs)
-	fs.DurationVar(&o.drain, "drain", domainctrl.DefaultDrainWithin, "`time` for which an agent that is told to end carries on with migrations under way, before it aborts them; give the Pod a minute more")
-	return o.run(ctx, fs, args, o.add)
+// node is what "refdaemon node" runs.
+type node struct {
+	process
+	config *configfile.NodeConfiguration
+	source configfile.Source[*configfile.NodeConfiguration]
 }
 
-// check tells which flags are missing or wrong.
-func (o *nodeOptions) check() error {
-	var errs []error
-	if o.node == "" {
-		errs = append(errs, errors.New("--node-name is required: the name of the Kubernetes node this agent serves"))
-	}
-	switch _, err := netip.ParseAddr(o.address); {
-	case o.address == "":
-		errs = append(errs, errors.New("--address is required: the IP address at which other nodes' agents reach this one"))
-	case err != nil:
-		errs = append(errs, fmt.Errorf("--address %q is not an IP address; ports are chosen by the agents", o.address))
-	}
-	errs = append(errs, o.migration.check(), o.checkPlugins(), o.checkLaunchers())
-	if o.heartbeat < 0 {
-		errs = append(errs, fmt.Errorf("--heartbeat %s is not a time between two signs of life", o.heartbeat))
-	}
-	if o.drain < 0 {
-		errs = append(errs, fmt.Errorf("--drain %s is not a time to wait for migrations", o.drain))
-	}
-	if o.progress < 0 {
-		errs = append(errs, fmt.Errorf("--progress-every %s is not a time between two reports", o.progress))
-	}
-	return errors.Join(errs...)
+func newNode() *cobra.Command {
+	return asDaemon(&cobra.Command{
+		Use: "node", Short: "run the agent of one node",
+		Long: `Runs the agent of one node: it has the guests that are handed to the node run in the node's
+libvirt, or in the launchers of their Pods, tells of them in their status, and moves them to
+other nodes. Upon SIGTERM it takes no more guests, carries on with migrations under way for
+as long as --drain says, and ends; guests go on, and the next agent finds them.`,
+		Example: `  # In a Pod, with what all nodes have in common in a file:
+  refdaemon node --config examples/config/node.yaml --node-name node-a --address 192.0.2.11
+  # Guests in the node's own libvirt, moved over mutual TLS:
+  refdaemon node --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 \
+    --migration-cert /certs/tls.crt --migration-key /certs/tls.key --migration-ca /certs/ca.crt
+  # A try without libvirt, with guests that do not exist:
+  refdaemon node --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 --hypervisor memory: --insecure-migration`,
+	}, configfile.KindNode, configfile.NewNode, runNode)
+}
+
+func runNode(ctx context.Context, config *configfile.NodeConfiguration, source configfile.Source[*configfile.NodeConfiguration]) error {
+	o := &node{process: newProcess("node", &config.Daemon), config: config, source: source}
+	o.grace = ptr.To(config.Drain.Duration + endGrace)
+	return o.run(ctx, o.add)
 }
 
 // add registers the agent.
-func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
-	node, err := o.open(ctx)
+func (o *node) add(ctx context.Context, mgr manager.Manager) error {
+	host, err := o.open(ctx)
 	if err != nil {
 		return err
 	}
-	hv, launchers, err := o.guests(ctx, mgr, node)
+	hv, launchers, err := o.guests(ctx, mgr, host)
 	if err != nil {
 		return err
 	}
-	caches, err := domainctrl.NewCaches(mgr.GetConfig(), mgr.GetScheme(), o.node)
+	caches, err := domainctrl.NewCaches(mgr.GetConfig(), mgr.GetScheme(), o.config.NodeName)
 	if err != nil {
 		return err
 	}
@@ -113,9 +77,9 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 		return err
 	}
 	r := &domainctrl.Reconciler{
-		NodeName: o.node, Transport: transport, Hypervisor: hv, Workspace: o.workspace(mgr),
+		NodeName: o.config.NodeName, Transport: transport, Hypervisor: hv, Workspace: o.workspace(mgr),
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Caches: caches,
-		Recorder: mgr.GetEventRecorder("virtloom-node"), OnStep: onStep(o.node), DrainWithin: o.drain, ProgressEvery: o.progress,
+		Recorder: mgr.GetEventRecorder("virtloom-node"), OnStep: onStep(o.config.NodeName), DrainWithin: o.config.Drain.Duration, ProgressEvery: o.config.ProgressEvery.Duration,
 	}
 	if launchers != nil {
 		r.Connector = launchers
@@ -127,15 +91,33 @@ func (o *nodeOptions) add(ctx context.Context, mgr manager.Manager) error {
 	if err := metrics.Registry.Register(r.Metrics()); err != nil {
 		return fmt.Errorf("register the metrics of migrations: %w", err)
 	}
-	return o.addServices(mgr, node, r.Drained())
+	return errors.Join(o.addServices(mgr, host, r.Drained()), o.addHealth(mgr, host), follow(mgr, &configfile.Watcher[*configfile.NodeConfiguration]{
+		Source: o.source, Running: o.config, Apply: o.apply,
+	}))
+}
+
+// apply puts into force what takes effect while the agent runs.
+func (o *node) apply(_ context.Context, next *configfile.NodeConfiguration) error {
+	o.level.SetLevel(zapLevel(next.Log.Verbosity))
+	return nil
+}
+
+// addHealth lets the node's hypervisor be asked whether it answers, by a list as the heartbeat does.
+func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor) error {
+	pulse := &health.Pulse{Ask: func(ctx context.Context) error {
+		_, err := hv.List(ctx)
+		return err
+	}}
+	return errors.Join(mgr.Add(pulse), metrics.Registry.Register(pulse),
+		mgr.AddReadyzCheck("hypervisor", pulse.Ready), mgr.AddHealthzCheck("hypervisor", pulse.Alive))
 }
 
 // addServices registers what tells the cluster about the node, until the agent has drained. It is the
 // node's own hypervisor that tells what it can do, and whether it takes guests: launchers come and go.
-func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-chan struct{}) error {
+func (o *node) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-chan struct{}) error {
 	if c, able := hv.(domain.CapabilitiesReader); able {
 		l := &nodectrl.Labeller{
-			NodeName: o.node, Client: mgr.GetClient(), Node: mgr.GetAPIReader(), Capabilities: c, Recorder: mgr.GetEventRecorder("virtloom-node"),
+			NodeName: o.config.NodeName, Client: mgr.GetClient(), Node: mgr.GetAPIReader(), Capabilities: c, Recorder: mgr.GetEventRecorder("virtloom-node"),
 		}
 		if err := l.SetupWithManager(mgr); err != nil {
 			return err
@@ -146,25 +128,25 @@ func (o *nodeOptions) addServices(mgr manager.Manager, hv domain.Hypervisor, dra
 		return err
 	}
 	return mgr.Add(&nodectrl.Heartbeat{
-		NodeName: o.node, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.heartbeat, Drained: drained,
+		NodeName: o.config.NodeName, Client: mgr.GetClient(), Hypervisor: hv, Devices: devices, Every: o.config.Heartbeat.Duration, Drained: drained,
 	})
 }
 
-func (o *nodeOptions) open(ctx context.Context) (domain.Hypervisor, error) {
-	if strings.HasPrefix(o.hypervisor, memoryScheme) {
-		return domaintest.New(o.node), nil
+func (o *node) open(ctx context.Context) (domain.Hypervisor, error) {
+	if strings.HasPrefix(o.config.Hypervisor, configfile.MemoryScheme) {
+		return domaintest.New(o.config.NodeName), nil
 	}
-	hv, err := libvirt.Open(ctx, o.hypervisor, libvirt.Options{MigrationDir: o.migration.dir})
+	hv, err := libvirt.Open(ctx, o.config.Hypervisor, libvirt.Options{MigrationDir: o.config.Migration.Dir})
 	if err != nil {
-		return nil, fmt.Errorf("open hypervisor %q: %w", o.hypervisor, err)
+		return nil, fmt.Errorf("open hypervisor %q: %w", o.config.Hypervisor, err)
 	}
 	return hv, nil
 }
 
-func (o *nodeOptions) workspace(mgr manager.Manager) *domainctrl.Workspace {
+func (o *node) workspace(mgr manager.Manager) *domainctrl.Workspace {
 	settings := &domainctrl.ClusterSettings{Reader: mgr.GetAPIReader()}
 	w := &domainctrl.Workspace{
-		Root: o.stateDir, Bridge: o.bridge,
+		Root: o.config.StateDir, Bridge: o.config.Bridge,
 		Claims:         domainctrl.VolumeClaims{Reader: mgr.GetAPIReader()},
 		Objects:        domainctrl.ClusterObjects{Reader: mgr.GetAPIReader()},
 		AllowEmulation: settings.AllowEmulation, Settings: settings.KubeVirt,
@@ -172,8 +154,8 @@ func (o *nodeOptions) workspace(mgr manager.Manager) *domainctrl.Workspace {
 	if o.seesBridges() {
 		w.Networks = o.networks()
 	}
-	if o.images != "" {
-		w.Images = ocilayout.Store{Dir: o.images}
+	if o.config.Images != "" {
+		w.Images = ocilayout.Store{Dir: o.config.Images}
 	}
 	return w
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -16,31 +15,18 @@ import (
 
 	"github.com/virtloom/virtloom/domain/deviceplugin"
 	"github.com/virtloom/virtloom/domain/network"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
-
-// kubeletPlugins is where kubelets have the sockets of device plugins.
-const kubeletPlugins = "/var/lib/kubelet/device-plugins"
-
-func (o *nodeOptions) pluginFlag(fs *flag.FlagSet) {
-	fs.StringVar(&o.plugins, "device-plugins", "", "`directory` of the kubelet's device plugins, usually "+kubeletPlugins+": kvm, tun and vhost-net of devices.kubevirt.io are offered there, and the node takes no guests until the kubelet knows them; empty offers none")
-}
-
-func (o *nodeOptions) checkPlugins() error {
-	if o.plugins != "" && !filepath.IsAbs(o.plugins) {
-		return fmt.Errorf("--device-plugins %q is not an absolute path", o.plugins)
-	}
-	return nil
-}
 
 // devices offers the node's devices to its kubelet for as long as the manager runs. There
 // are none, and nothing to wait for, where there is no kubelet.
-func (o *nodeOptions) devices(mgr manager.Manager) (deviceplugin.Plugins, error) {
+func (o *node) devices(mgr manager.Manager) (deviceplugin.Plugins, error) {
 	var all deviceplugin.Plugins
-	if o.plugins == "" {
+	if o.config.DevicePlugins == "" {
 		return all, nil
 	}
 	for _, d := range deviceplugin.Permanent(deviceplugin.DefaultSlots) {
-		all = append(all, &deviceplugin.Plugin{Device: d, Folder: o.plugins})
+		all = append(all, &deviceplugin.Plugin{Device: d, Folder: o.config.DevicePlugins})
 	}
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		return all.Start(ctrl.LoggerInto(ctx, ctrl.Log.WithName("device-plugins")))
@@ -53,18 +39,18 @@ func (o *nodeOptions) devices(mgr manager.Manager) (deviceplugin.Plugins, error)
 
 // seesBridges tells whether the bridges that guests are plugged into are among the links
 // this process sees: a launcher has those of its Pod, and a daemon elsewhere its own.
-func (o *nodeOptions) seesBridges() bool {
-	if o.launchers != "" || strings.HasPrefix(o.hypervisor, memoryScheme) {
+func (o *node) seesBridges() bool {
+	if o.config.Launchers != "" || strings.HasPrefix(o.config.Hypervisor, configfile.MemoryScheme) {
 		return false
 	}
-	uri, err := url.Parse(o.hypervisor)
+	uri, err := url.Parse(o.config.Hypervisor)
 	return err == nil && uri.Host == ""
 }
 
 // networks makes guests wait for the bridge, into which libvirt plugs them by itself.
-func (o *nodeOptions) networks() *network.Bridges {
+func (o *node) networks() *network.Bridges {
 	return &network.Bridges{
-		Bridge:  func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return o.bridge, nil },
-		Records: filepath.Join(o.stateDir, "networks"),
+		Bridge:  func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return o.config.Bridge, nil },
+		Records: filepath.Join(o.config.StateDir, "networks"),
 	}
 }

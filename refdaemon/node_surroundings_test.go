@@ -17,6 +17,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/nodectrl"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 // added is a manager that notes what is to run in it.
@@ -37,7 +38,7 @@ func (*added) GetClient() client.Client { return nil }
 func TestTheNodeIsReportedUntilItsAgentHasDrained(t *testing.T) {
 	var mgr added
 	drained := make(chan struct{})
-	if err := (&nodeOptions{node: "node-a"}).addServices(&mgr, struct{ domain.Hypervisor }{}, drained); err != nil {
+	if err := (&node{config: &configfile.NodeConfiguration{NodeName: "node-a"}}).addServices(&mgr, struct{ domain.Hypervisor }{}, drained); err != nil {
 		t.Fatal(err)
 	}
 	if len(mgr.all) != 1 {
@@ -58,7 +59,7 @@ func TestDevicesAreOfferedWhereThereIsAKubelet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mgr added
-			all, err := (&nodeOptions{plugins: tc.folder}).devices(&mgr)
+			all, err := (&node{config: &configfile.NodeConfiguration{DevicePlugins: tc.folder}}).devices(&mgr)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,25 +87,21 @@ func TestDevicesAreOfferedWhereThereIsAKubelet(t *testing.T) {
 			}
 		})
 	}
-	err := (&nodeOptions{node: "node-a", address: "192.0.2.1", migration: plainMigration, plugins: "device-plugins"}).check()
-	if err == nil || !strings.Contains(err.Error(), "--device-plugins") {
-		t.Errorf("error %v, want one that names the flag", err)
-	}
 }
 
 func TestGuestsWaitForBridgesThatAreSeen(t *testing.T) {
 	for hypervisor, want := range map[string]bool{
 		"qemu:///system": true, "qemu+unix:///system?socket=/run/libvirt/libvirt-sock": true,
-		"qemu+tls://node-b.example.test/system": false, memoryScheme: false, ":": false,
+		"qemu+tls://node-b.example.test/system": false, configfile.MemoryScheme: false, ":": false,
 	} {
-		if got := (&nodeOptions{hypervisor: hypervisor}).seesBridges(); got != want {
+		if got := (&node{config: &configfile.NodeConfiguration{Hypervisor: hypervisor}}).seesBridges(); got != want {
 			t.Errorf("%s: %t", hypervisor, got)
 		}
-		if (&nodeOptions{hypervisor: hypervisor, launchers: "/pods"}).seesBridges() {
+		if (&node{config: &configfile.NodeConfiguration{Hypervisor: hypervisor, Launchers: "/pods"}}).seesBridges() {
 			t.Errorf("%s: guests of launchers have the bridges of their Pods", hypervisor)
 		}
 	}
-	o := &nodeOptions{bridge: "vl-nowhere", stateDir: t.TempDir()}
+	o := &node{config: &configfile.NodeConfiguration{Bridge: "vl-nowhere", StateDir: t.TempDir()}}
 	n := o.networks()
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.UID = "uid-1"
@@ -117,7 +114,7 @@ func TestGuestsWaitForBridgesThatAreSeen(t *testing.T) {
 	if links, err := n.Prepare(t.Context(), vmi); err != nil || len(links) != 0 {
 		t.Errorf("%v, %v", links, err)
 	}
-	if _, err := os.Stat(filepath.Join(o.stateDir, "networks")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(o.config.StateDir, "networks")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was written down of what was not made: %v", err)
 	}
 }

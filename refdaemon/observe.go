@@ -5,76 +5,59 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 	"unicode"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/rest"
+	"github.com/spf13/cobra"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 // observer holds what commands have in common that look at a cluster and change nothing.
 type observer struct {
-	process
-	migrations
-	command       string
-	output        string
-	launcherImage string
-	timeout       time.Duration
+	command string
+	config  *configfile.ControllerConfiguration
+	output  string
+	timeout time.Duration
+	// further checks flags of the command's own; nil if there are none.
+	further func() error
 }
 
-func (o *observer) flags(fs *flag.FlagSet) {
-	fs.SetOutput(io.Discard) // errors are reported once, by main
-	fs.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig `file`; empty uses the service account of the Pod")
-	fs.StringVar(&o.output, "o", "text", "output `format`: text or json")
-	fs.StringVar(&o.launcherImage, "launcher-image", defaultLauncherImage, "`image` of the guests' Pods, as the controller has it")
+// observes gives a command the configuration of the controller as far as it matters to it.
+func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
+	source := configfile.Source[*configfile.ControllerConfiguration]{New: configfile.NewController}
+	fs := cmd.Flags()
+	configfile.Flags(fs, configfile.NewController().Observed(), &source.Given)
+	fs.StringVar(&source.File, "config", "", fmt.Sprintf(configUsage, configfile.KindController))
+	outputFlag(fs, &o.output, "text", "text or json")
 	fs.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up")
-	o.migrations.flags(fs)
-}
-
-// parse reads flags and arguments, in any order, and returns the arguments.
-func (o *observer) parse(fs *flag.FlagSet, args []string, out io.Writer, usage string) ([]string, error) {
-	var words []string
-	for {
-		err := fs.Parse(args)
-		if errors.Is(err, flag.ErrHelp) {
-			_, _ = fmt.Fprintln(out, usage+"\n\nFlags:")
-			fs.SetOutput(out)
-			fs.PrintDefaults()
-			return nil, err
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := known(o.output, "text", "json")
+		if err == nil && o.timeout <= 0 {
+			err = fmt.Errorf("--timeout %s leaves no time", o.timeout)
 		}
 		if err != nil {
-			return nil, o.wrong(err)
+			return wrong(cmd, err)
 		}
-		if fs.NArg() == 0 {
-			break
+		if o.config, err = load(cmd, source); err != nil || o.further == nil {
+			return err
 		}
-		words, args = append(words, fs.Arg(0)), fs.Args()[1:]
+		if err := o.further(); err != nil {
+			return wrong(cmd, err)
+		}
+		return nil
 	}
-	if o.output != "text" && o.output != "json" {
-		return nil, o.wrong(fmt.Errorf("-o %s is unknown; use text or json", o.output))
-	}
-	if err := o.migrations.check(); err != nil {
-		return nil, o.wrong(err)
-	}
-	return words, nil
-}
-
-func (o *observer) wrong(err error) error {
-	return usageError{fmt.Errorf("%s: %w; refdaemon %[1]s -h tells how", o.command, err)}
+	return cmd
 }
 
 // look lets a function look at the cluster with caches that are filled when it asks.
@@ -82,8 +65,8 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *migration
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	o.name = o.command
-	config, err := o.process.config()
+	p := process{name: o.command, daemon: &o.config.Daemon}
+	config, err := p.connect()
 	if err != nil {
 		return err
 	}
@@ -106,7 +89,7 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *migration
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.command, err)
 	}
-	r, err := o.reconciler(config)
+	r, err := newReconciler(o.config, config)
 	if err != nil {
 		return err
 	}
@@ -126,24 +109,6 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *migration
 		err = failed.instead(err)
 	}
 	return errors.Join(err, <-ended)
-}
-
-// reconciler is the controller with the same settings, without clients.
-func (o *observer) reconciler(c *rest.Config) (*migrationctrl.Reconciler, error) {
-	backups, err := o.aborter(c)
-	if err != nil {
-		return nil, err
-	}
-	settings := o.migrations.config()
-	return &migrationctrl.Reconciler{
-		LauncherImage: o.launcherImage, Config: settings, Backups: backups,
-		Admission: migration.NewAdmission(settings.WithDefaults().Limits, o.queue()),
-	}, nil
-}
-
-// queue is how the flags tune the queue.
-func (o *migrations) queue() migration.QueueOptions {
-	return migration.QueueOptions{AgeAfter: o.ageAfter, Unfair: o.unfair, Weights: o.weights}
 }
 
 // firstError keeps why a cache could not be filled: whoever waits for it hears of it only
@@ -173,20 +138,12 @@ func (f *firstError) instead(err error) error {
 	return err
 }
 
-// writer is a result with a form for people.
-type writer interface{ Write(io.Writer) error }
-
 // print writes a result in the format asked for.
 func (o *observer) print(out io.Writer, result writer) error {
-	if o.output == "text" {
-		return result.Write(plain{out})
-	}
-	text, err := json.MarshalIndent(result, "", "  ")
-	if err != nil {
+	if err := show(out, o.output, result); err != nil {
 		return fmt.Errorf("%s: %w", o.command, err)
 	}
-	_, err = out.Write(append(text, '\n'))
-	return err
+	return nil
 }
 
 // plain writes text to a terminal. Users choose parts of it, such as values of selectors: what they write does not move
@@ -211,6 +168,6 @@ const observerRights = `It reads from a cluster and writes nothing. Needed are t
 virtualmachineinstances, virtualmachineinstancemigrations and kubevirts (kubevirt.io),
 migrationpolicies (migrations.kubevirt.io), pods, nodes, namespaces, persistentvolumeclaims and
 resourcequotas, which "refdaemon controller" has; to get configmaps and
-network-attachment-definitions, if guests refer to some. The flags --migrations-... are those of the
-controller: give them the values that it has.
+network-attachment-definitions, if guests refer to some. What is set of migrations is to be as the
+controller has it: give its file to --config, or its values to the flags --migrations-...
 Exit code 1 means that something was not found or could not be read, 2 that an argument is wrong.`

@@ -6,15 +6,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,7 +39,7 @@ func TestObserversNameWrongArguments(t *testing.T) {
 		"another kind":         {[]string{"explain", "guest", "ns/m"}, "migration NAMESPACE/NAME", true},
 		"no namespace":         {[]string{"explain", "migration", "m"}, `"m" is not NAMESPACE/NAME`, true},
 		"unknown format":       {[]string{"explain", "migration", "ns/m", "-o", "xml"}, "-o xml is unknown", true},
-		"a flag of no use":     {[]string{"plan", "drain", "a", "--evacuate=false"}, "-evacuate", true},
+		"a flag of no use":     {[]string{"plan", "drain", "a", "--evacuate=false"}, "--evacuate", true},
 		"unknown flag":         {[]string{"explain", "--nonsense"}, "nonsense", true},
 		"nothing to plan":      {[]string{"plan"}, "drain NODE", true},
 		"two nodes":            {[]string{"plan", "drain", "a", "b"}, "drain NODE", true},
@@ -61,29 +62,29 @@ func TestObserversNameWrongArguments(t *testing.T) {
 	}
 }
 
-func TestObserversKnowTheFlagsOfTheController(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args   []string
-		aborts bool
-		lent   int
-	}{
-		"none":                {nil, false, 0},
-		"backups are aborted": {[]string{"--migrations-abort-backups"}, true, 0},
-		"slots are not lent":  {[]string{"--migrations-lent", "-1"}, false, -1},
-	} {
-		o := &observer{command: "plan"}
-		fs := flag.NewFlagSet("plan", flag.ContinueOnError)
-		o.flags(fs)
-		if _, err := o.parse(fs, tt.args, io.Discard, ""); err != nil {
-			t.Fatal(err)
-		}
-		r, err := o.reconciler(&rest.Config{Host: "https://example.test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if aborts := r.Backups != nil; aborts != tt.aborts || r.Config.Limits.Lent != tt.lent {
-			t.Errorf("%s: backups are aborted: %t; %d slots are lent", name, aborts, r.Config.Limits.Lent)
-		}
+func TestObserversTakeWhatTheControllerHas(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "controller.yaml")
+	content := "apiVersion: config.virtloom.dev/v1alpha1\nkind: ControllerConfiguration\nlauncherImage: ours\nmigrations: {lent: -1, inboundPerNode: 7}\nevacuate: 1\n"
+	if err := os.WriteFile(file, []byte(strings.Replace(content, "evacuate: 1\n", "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := &observer{command: "plan"}
+	cmd := o.observes(&cobra.Command{Use: "plan"})
+	if err := cmd.ParseFlags([]string{"--config", file, "--migrations-inbound-per-node", "3", "--migrations-abort-backups"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.PreRunE(cmd, nil); err != nil {
+		t.Fatal(err)
+	}
+	m := o.config.Migrations
+	if m.Lent != -1 || m.InboundPerNode != 3 || !m.AbortBackups || o.config.LauncherImage != "ours" {
+		t.Errorf("settings are %+v", m)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.PreRunE(cmd, nil); err == nil || !strings.Contains(err.Error(), "controller.yaml:5: evacuate: is no field") {
+		t.Errorf("error %v", err)
 	}
 }
 

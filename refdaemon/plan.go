@@ -5,19 +5,16 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
 
-const planUsage = `Usage: refdaemon plan drain NODE [flags]
-
-Tells what would happen if the node were drained now: which guests leave, in which order,
+const planText = `Tells what would happen if the node were drained now: which guests leave, in which order,
 where they could go and how long it takes; which stay, and why. The same decisions are made as
 by the controller, about the cluster as it is, on a virtual clock; how fast memory moves and is
 written meanwhile has to be assumed.
@@ -30,37 +27,46 @@ type planOptions struct {
 	horizon           time.Duration
 }
 
-// runPlan tells what a drain would do.
-func runPlan(ctx context.Context, args []string, out io.Writer) error {
+// newPlan tells what a drain would do.
+func newPlan() *cobra.Command {
 	o := &planOptions{observer: observer{command: "plan"}}
-	fs := flag.NewFlagSet("refdaemon plan", flag.ContinueOnError)
-	o.flags(fs)
+	cmd := o.observes(&cobra.Command{
+		Use: "plan drain NODE", Short: "tell what draining a node would do, from a cluster", Long: planText,
+		Example: `  refdaemon plan drain node-1 --kubeconfig ~/.kube/config
+  refdaemon plan drain node-1 --rate 500M --dirty-rate 50M -o json
+  refdaemon plan drain node-1 --config examples/config/controller.yaml`,
+		ValidArgs: []string{"drain"},
+		Args: checked(func(args []string) error {
+			if len(args) != 2 || args[0] != "drain" || args[1] == "" {
+				return errors.New(`say what to plan: "drain NODE"`)
+			}
+			return nil
+		}),
+	})
+	fs := cmd.Flags()
 	fs.StringVar(&o.rate, "rate", "125M", "`quantity` of bytes per second that a migration moves where no policy bounds it more narrowly")
 	fs.StringVar(&o.link, "link", "0", "`quantity` of bytes per second that a node can send, and as many receive, for all its migrations; 0 is without bound")
 	fs.StringVar(&o.dirty, "dirty-rate", "0", "`quantity` of bytes of memory that a guest writes per second")
 	fs.DurationVar(&o.horizon, "horizon", 24*time.Hour, "`time` to look ahead")
-	words, err := o.parse(fs, args, out, planUsage)
-	if err != nil {
+	var a migrationctrl.Assumptions
+	o.further = func() (err error) {
+		a, err = o.assumptions()
 		return err
 	}
-	a, err := o.assumptions()
-	if err == nil && (len(words) != 2 || words[0] != "drain" || words[1] == "") {
-		err = errors.New(`say what to plan: "drain NODE"`)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return o.look(cmd.Context(), func(ctx context.Context, r *migrationctrl.Reconciler) error {
+			p, err := r.PlanDrain(ctx, args[1], a)
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), p)
+		})
 	}
-	if err != nil {
-		return o.wrong(err)
-	}
-	return o.look(ctx, func(ctx context.Context, r *migrationctrl.Reconciler) error {
-		p, err := r.PlanDrain(ctx, words[1], a)
-		if err != nil {
-			return err
-		}
-		return o.print(out, p)
-	})
+	return cmd
 }
 
 func (o *planOptions) assumptions() (migrationctrl.Assumptions, error) {
-	a := migrationctrl.Assumptions{Queue: o.queue(), Horizon: o.horizon}
+	a := migrationctrl.Assumptions{Queue: queue(&o.config.Migrations), Horizon: o.horizon}
 	for _, f := range []struct {
 		flag, text string
 		value      *float64

@@ -3,14 +3,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/go-logr/logr"
+	uberzap "go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -23,64 +25,42 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/tracing"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// clientQPS and clientBurst are KubeVirt's limits for its controllers.
-const (
-	clientQPS   = 200
-	clientBurst = 400
-)
-
-// process holds what both daemons have in common.
+// process is what both daemons have in common.
 type process struct {
-	name       string
-	kubeconfig string
-	metrics    string
-	health     string
-	traces     tracing.Options
-	leader     bool
-	leaderNS   string
-	verbose    bool
-	// grace is how long the parts may take to end, once the flags are read; nil for
-	// controller-runtime's default.
-	grace func() time.Duration
-	// validate looks at the flags before anything is begun; nil if any will do.
-	validate func() error
-	// webhooks serves what an API server asks, once the flags are read; nil for nobody.
-	webhooks func() webhook.Server
+	name   string
+	daemon *configfile.Daemon
+	level  uberzap.AtomicLevel
+	// election is nil for daemons of which each acts.
+	election *configfile.LeaderElection
+	// grace is how long the parts may take to end; nil for controller-runtime's default.
+	grace *time.Duration
+	// webhooks serves what an API server asks; nil for nobody.
+	webhooks webhook.Server
 }
 
-// flags registers the common flags.
-func (p *process) flags(fs *flag.FlagSet) {
-	fs.StringVar(&p.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig `file`; empty uses the service account of the Pod")
-	fs.StringVar(&p.metrics, "metrics-address", "0", "`address` to serve metrics at; 0 serves none")
-	fs.StringVar(&p.health, "health-address", "0", "`address` to serve /healthz and /readyz at; 0 serves none")
-	fs.StringVar(&p.traces.File, "trace-file", "", "`file` to append OpenTelemetry spans to, as JSON; empty records none")
-	fs.StringVar(&p.traces.Endpoint, "trace-endpoint", "", "`URL` of an OpenTelemetry collector that takes OTLP over HTTP, such as https://collector.monitoring:4318; empty sends none")
-	fs.Float64Var(&p.traces.Share, "trace-share", 1, "`part` of all starts and migrations to tell of, above 0 and at most 1; give all daemons the same")
-	fs.BoolVar(&p.verbose, "v", false, "log in detail")
+// newProcess is a daemon with its configuration.
+func newProcess(name string, daemon *configfile.Daemon) process {
+	return process{name: name, daemon: daemon, level: uberzap.NewAtomicLevelAt(zapLevel(daemon.Log.Verbosity))}
 }
 
-// run reads the arguments, makes a manager, lets add register what runs in it,
-// and runs it until ctx ends.
-func (p *process) run(ctx context.Context, fs *flag.FlagSet, args []string, add func(context.Context, manager.Manager) error) error {
-	if err := fs.Parse(args); err != nil {
-		return usageError{err}
-	}
-	if fs.NArg() > 0 {
-		return usageError{fmt.Errorf("%s: unexpected argument %q", p.name, fs.Arg(0))}
-	}
-	if p.validate != nil {
-		if err := p.validate(); err != nil {
-			return usageError{fmt.Errorf("%s: %w", p.name, err)}
-		}
-	}
-	ctrl.SetLogger(p.logger())
+// zapLevel is the level that shows V(verbosity).
+func zapLevel(verbosity int) zapcore.Level {
+	return zapcore.Level(-min(verbosity, 127)) //nolint:gosec // it is bounded
+}
+
+// run makes a manager, lets add register what runs in it, and runs it until ctx ends.
+func (p *process) run(ctx context.Context, add func(context.Context, manager.Manager) error) error {
+	ctrl.SetLogger(newLogger(p.level))
 	flush, err := p.tracing(ctx)
 	if err != nil {
 		return err
@@ -96,30 +76,31 @@ func (p *process) run(ctx context.Context, fs *flag.FlagSet, args []string, add 
 	return mgr.Start(ctx)
 }
 
-func (p *process) config() (*rest.Config, error) {
+// connect tells how the cluster is reached.
+func (p *process) connect() (*rest.Config, error) {
 	var (
 		c   *rest.Config
 		err error
 	)
-	if p.kubeconfig != "" {
-		c, err = clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+	if file := cmp.Or(p.daemon.Client.Kubeconfig, os.Getenv("KUBECONFIG")); file != "" {
+		c, err = clientcmd.BuildConfigFromFlags("", file)
 	} else {
 		c, err = rest.InClusterConfig()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: connect to the cluster (give --kubeconfig outside of a Pod): %w", p.name, err)
 	}
-	c.QPS, c.Burst, c.UserAgent = clientQPS, clientBurst, "virtloom-"+p.name
+	c.QPS, c.Burst, c.UserAgent = float32(p.daemon.Client.QPS), p.daemon.Client.Burst, "virtloom-"+p.name
 	return c, nil
 }
 
-func (p *process) logger() logr.Logger {
-	return zap.New(zap.UseDevMode(false), zap.ConsoleEncoder(), zap.Level(zapLevel(p.verbose)))
+func newLogger(level uberzap.AtomicLevel) logr.Logger {
+	return zap.New(zap.UseDevMode(false), zap.ConsoleEncoder(), zap.Level(level))
 }
 
 // manager returns a manager with the common settings.
 func (p *process) manager() (manager.Manager, error) {
-	c, err := p.config()
+	c, err := p.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -127,39 +108,64 @@ func (p *process) manager() (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	var grace *time.Duration
-	if p.grace != nil {
-		d := p.grace()
-		grace = &d
-	}
-	var server webhook.Server
-	if p.webhooks != nil {
-		server = p.webhooks()
-	}
-	mgr, err := ctrl.NewManager(c, ctrl.Options{
-		WebhookServer: server,
-		Scheme:        scheme, Logger: ctrl.Log, GracefulShutdownTimeout: grace,
-		Metrics:                       metricsserver.Options{BindAddress: p.metrics},
-		HealthProbeBindAddress:        p.health,
-		LeaderElection:                p.leader,
-		LeaderElectionID:              "virtloom-" + p.name,
-		LeaderElectionNamespace:       p.leaderNS,
-		LeaderElectionReleaseOnCancel: true,
+	o := ctrl.Options{
+		WebhookServer: p.webhooks,
+		Scheme:        scheme, Logger: ctrl.Log, GracefulShutdownTimeout: p.grace,
+		Metrics:                metricsOptions(p.daemon.Metrics),
+		HealthProbeBindAddress: served(p.daemon.Health.Address),
+		PprofBindAddress:       served(p.daemon.Profiling.Address),
 		// Nobody looks at who wrote which field, which is half of many objects.
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
-		// A replica that does not lead has its caches ready for when it does.
-		Controller: ctrlconfig.Controller{EnableWarmup: ptr.To(p.leader)},
-	})
+	}
+	lease := p.elect(&o, c)
+	mgr, err := ctrl.NewManager(c, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: make the manager: %w", p.name, err)
 	}
-	return mgr, errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", cachesSynced(mgr)))
+	err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", health.Caches(mgr.GetCache())))
+	if lease != nil {
+		err = errors.Join(err, mgr.AddReadyzCheck("lease", lease.Check))
+	}
+	return mgr, err
 }
+
+// elect lets one of several replicas act at a time, if that is asked for, and returns whether the
+// lease is within reach; nil if there is none. A replica that does not lead has its caches ready for
+// when it does.
+func (p *process) elect(o *ctrl.Options, c *rest.Config) *health.Contact {
+	if p.election == nil || !p.election.Enabled {
+		return nil
+	}
+	lease := &health.Contact{}
+	o.LeaderElectionConfig = rest.CopyConfig(c)
+	o.LeaderElectionConfig.Wrap(lease.Wrap)
+	o.LeaderElection = true
+	o.LeaderElectionID = "virtloom-" + p.name
+	o.LeaderElectionNamespace = p.election.Namespace
+	o.LeaderElectionReleaseOnCancel = true
+	o.Controller = ctrlconfig.Controller{EnableWarmup: ptr.To(true)}
+	return lease
+}
+
+// metricsOptions say how metrics are served: to anybody who reaches them, or over TLS to those whom
+// the API server knows and allows to get the path.
+func metricsOptions(m configfile.Metrics) metricsserver.Options {
+	o := metricsserver.Options{BindAddress: served(m.Address)}
+	if m.Secure {
+		o.SecureServing, o.CertDir, o.FilterProvider = true, m.CertDir, filters.WithAuthenticationAndAuthorization
+	}
+	return o
+}
+
+// served is an address as controller-runtime takes it, to whom an empty one is its default.
+func served(address string) string { return cmp.Or(address, "0") }
 
 // tracing has spans told of until the returned function is called.
 func (p *process) tracing(ctx context.Context) (func(), error) {
-	p.traces.Service = "virtloom-" + p.name
-	stop, err := tracing.Start(ctx, p.traces)
+	t := p.daemon.Tracing
+	stop, err := tracing.Start(ctx, tracing.Options{
+		Service: "virtloom-" + p.name, File: t.File, Endpoint: t.Endpoint, Share: t.Share,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}

@@ -5,10 +5,8 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +14,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -40,10 +40,13 @@ var podNames = []struct {
 // as no flag.
 type fieldPath string
 
-// String is part of flag.Value.
+// String is part of pflag.Value.
 func (p *fieldPath) String() string { return string(*p) }
 
-// Set is part of flag.Value.
+// Type is part of pflag.Value.
+func (*fieldPath) Type() string { return "path" }
+
+// Set is part of pflag.Value.
 func (p *fieldPath) Set(path string) error {
 	if path == "" {
 		return errors.New("it is empty; give the path of a field, or a dot for the whole Pod")
@@ -64,56 +67,49 @@ type renderOptions struct {
 	exporterImage string
 }
 
-// runRender renders one Pod from manifests. Nothing but the result is written to out.
-func runRender(_ context.Context, args []string, out io.Writer) error {
+// newRender renders one Pod from manifests. Nothing but the result is written to standard output.
+func newRender() *cobra.Command {
 	o := &renderOptions{}
-	fs := flag.NewFlagSet("refdaemon render", flag.ContinueOnError)
-	o.flags(fs)
-	err := o.parse(fs, args)
-	if errors.Is(err, flag.ErrHelp) {
-		renderUsage(fs, out)
-		return err
+	cmd := &cobra.Command{
+		Use: "render KIND -f FILE [-f FILE ...]", Short: "print a Pod of a guest, from manifests",
+		Long: renderText(),
+		Example: `  refdaemon render launcher -f examples/render/guest.yaml -f examples/render/claim.yaml -f examples/render/kubevirt.yaml
+  refdaemon render launcher -f examples/render/guest.yaml -f examples/render/claim.yaml --image mine \
+    --explain spec.containers[compute].image
+  kubectl get vmi web -o yaml | refdaemon render launcher -f - --image mine --explain-resources`,
+		ValidArgs: allPods(),
+		Args:      checked(o.parse),
+		PreRunE:   checked(func([]string) error { return o.check() }),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in, err := o.input(os.Stdin)
+			if err != nil {
+				return err
+			}
+			// The result is complete before any of it is written.
+			var text bytes.Buffer
+			if err := o.write(&text, in); err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text.Bytes())
+			return err
+		},
 	}
-	if err != nil {
-		return usageError{fmt.Errorf("render: %w; refdaemon render -h tells how", err)}
-	}
-	in, err := o.input(os.Stdin)
-	if err != nil {
-		return err
-	}
-	// The result is complete before any of it is written.
-	var text bytes.Buffer
-	if err := o.write(&text, in); err != nil {
-		return err
-	}
-	_, err = out.Write(text.Bytes())
-	return err
+	o.flags(cmd.Flags())
+	return cmd
 }
 
-func (o *renderOptions) flags(fs *flag.FlagSet) {
-	fs.SetOutput(io.Discard) // errors are reported once, by main
+func (o *renderOptions) flags(fs *pflag.FlagSet) {
 	o.manifests.flags(fs)
 	fs.Var(&o.volumes, "volume", "`name` of a volume to hotplug; may be given several times. None means all that are hotplugged")
-	fs.StringVar(&o.output, "o", "", "output `format`: yaml (the default) or json")
-	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as\n"+
-		"spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
+	outputFlag(fs, &o.output, "", "yaml (the default) or json")
+	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
 	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
 	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
 	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
 }
 
-// parse reads flags and the kind of Pod, in any order.
-func (o *renderOptions) parse(fs *flag.FlagSet, args []string) error {
-	var kinds []string
-	for {
-		if err := fs.Parse(args); err != nil {
-			return err
-		}
-		if fs.NArg() == 0 {
-			break
-		}
-		kinds, args = append(kinds, fs.Arg(0)), fs.Args()[1:]
-	}
+// parse reads the kind of Pod.
+func (o *renderOptions) parse(kinds []string) error {
 	if len(kinds) != 1 {
 		return fmt.Errorf("name one kind of Pod, of %s; %d are given", strings.Join(allPods(), ", "), len(kinds))
 	}
@@ -122,7 +118,7 @@ func (o *renderOptions) parse(fs *flag.FlagSet, args []string) error {
 		return fmt.Errorf("%q is no kind of Pod; name one of %s", kinds[0], strings.Join(allPods(), ", "))
 	}
 	o.kind = podNames[i].kind
-	return o.check()
+	return nil
 }
 
 func allPods() (names []string) {
@@ -138,11 +134,15 @@ func (o *renderOptions) check() error {
 		return err
 	}
 	explains := o.explain != "" || o.resources
+	if o.output != "" {
+		if err := known(o.output, "yaml", "json"); err != nil {
+			return err
+		}
+	}
 	for _, fault := range []struct {
 		there bool
 		says  string
 	}{
-		{!slices.Contains([]string{"", "yaml", "json"}, o.output), "-o " + o.output + " is unknown; use yaml or json"},
 		{o.explain != "" && o.resources, "--explain and --explain-resources exclude each other"},
 		{o.output != "" && explains, "-o is the format of a Pod, which --explain and --explain-resources do not print"},
 		{len(o.volumes) > 0 && o.kind&template.HotplugPods == 0, "--volume is for hotplug and trigger"},
@@ -248,14 +248,12 @@ func writeAmounts(out io.Writer, amounts []template.Amount) error {
 	return nil
 }
 
-func renderUsage(fs *flag.FlagSet, out io.Writer) {
-	_, _ = fmt.Fprintln(out, "Usage: refdaemon render KIND -f FILE [-f FILE ...] [flags]\n\n"+
-		"Prints a Pod as the controllers would create it, from manifests and without a cluster.\n"+
+func renderText() string {
+	var b strings.Builder
+	b.WriteString("Prints a Pod as the controllers would create it, from manifests and without a cluster.\n" +
 		"Exit code 1 means that a manifest is wrong or missing, 2 that an argument is.\n\nKinds:")
 	for _, p := range podNames {
-		_, _ = fmt.Fprintf(out, "  %-12s %s\n", p.name, p.about)
+		_, _ = fmt.Fprintf(&b, "\n  %-12s %s", p.name, p.about)
 	}
-	_, _ = fmt.Fprintln(out, "\nFlags:")
-	fs.SetOutput(out)
-	fs.PrintDefaults()
+	return b.String()
 }

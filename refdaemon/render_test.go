@@ -54,7 +54,7 @@ func TestRender(t *testing.T) {
 		out   []string // what stdout contains; nothing means that it is empty
 		err   string   // what stderr begins with, or all of it if that ends its line
 	}{
-		"help":                                   {args: []string{"-h"}, out: []string{"Usage: refdaemon render KIND -f FILE", "  launcher ", "  exporter ", "-explain-resources", "Exit code 1 "}},
+		"help":                                   {args: []string{"-h"}, out: []string{"refdaemon render KIND -f FILE", "  launcher ", "  exporter ", "-explain-resources", "Exit code 1 "}},
 		"YAML":                                   {args: []string{"launcher", "example"}, out: []string{"apiVersion: v1\nkind: Pod\n", "name: virt-launcher-web-", "image: quay.io/kubevirt/virt-launcher:v1.9.0\n", "memory: 8504Mi"}},
 		"YAML asked for":                         {args: []string{"launcher", "example", "-o", "yaml"}, out: []string{"apiVersion: v1\nkind: Pod\n"}},
 		"JSON":                                   {args: []string{"-o", "json", "launcher", "example"}, out: []string{"{\n  \"kind\": \"Pod\",\n", `"quay.io/kubevirt/virt-launcher:v1.9.0"`}},
@@ -66,13 +66,13 @@ func TestRender(t *testing.T) {
 		"no kind":              {code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 0 are given; refdaemon render -h tells how\n"},
 		"two kinds":            {args: []string{"launcher", "-f", "-", "hotplug"}, code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 2 are given; refdaemon render -h tells how\n"},
 		"unknown kind":         {args: []string{"pod", "-f", "-"}, code: 2, err: "refdaemon: render: \"pod\" is no kind of Pod; name one of launcher, temporary, migration, hotplug, trigger, exporter; refdaemon render -h tells how\n"},
-		"unknown flag":         {args: []string{"launcher", "--nonsense"}, code: 2, err: "refdaemon: render: flag provided but not defined: -nonsense; refdaemon render -h tells how\n"},
-		"flag no value":        {args: []string{"launcher", "-f"}, code: 2, err: "refdaemon: render: flag needs an argument: -f; refdaemon render -h tells how\n"},
+		"unknown flag":         {args: []string{"launcher", "--nonsense"}, code: 2, err: "refdaemon: render: unknown flag: --nonsense; refdaemon render -h tells how\n"},
+		"flag no value":        {args: []string{"launcher", "-f"}, code: 2, err: "refdaemon: render: flag needs an argument: 'f' in -f; refdaemon render -h tells how\n"},
 		"no file":              {args: []string{"launcher"}, code: 2, err: "refdaemon: render: -f is required: name a file of manifests, or - for standard input; refdaemon render -h tells how\n"},
 		"stdin twice":          {args: []string{"launcher", "-f", "-", "-f", "-"}, code: 2, err: "refdaemon: render: -f - is given twice, but standard input can be read once; refdaemon render -h tells how\n"},
 		"unknown format":       {args: []string{"launcher", "-f", "-", "-o", "xml"}, code: 2, err: "refdaemon: render: -o xml is unknown; use yaml or json; refdaemon render -h tells how\n"},
 		"both explain":         {args: []string{"launcher", "-f", "-", "--explain", "spec", "--explain-resources"}, code: 2, err: "refdaemon: render: --explain and --explain-resources exclude each other; refdaemon render -h tells how\n"},
-		"explain nothing":      {args: []string{"launcher", "-f", "-", "--explain", ""}, code: 2, err: "refdaemon: render: invalid value \"\" for flag -explain: it is empty; give the path of a field, or a dot for the whole Pod; refdaemon render -h tells how\n"},
+		"explain nothing":      {args: []string{"launcher", "-f", "-", "--explain", ""}, code: 2, err: "refdaemon: render: invalid argument \"\" for \"--explain\" flag: it is empty; give the path of a field, or a dot for the whole Pod; refdaemon render -h tells how\n"},
 		"explain as JSON":      {args: []string{"launcher", "-f", "-", "--explain", "spec", "-o", "json"}, code: 2, err: "refdaemon: render: -o is the format of a Pod, which --explain and --explain-resources do not print; refdaemon render -h tells how\n"},
 		"volume of a launcher": {args: []string{"launcher", "-f", "-", "--volume", "a"}, code: 2, err: "refdaemon: render: --volume is for hotplug and trigger; refdaemon render -h tells how\n"},
 

@@ -45,9 +45,12 @@ func (r *Reconciler) restore(ctx context.Context) error {
 			claims = append(claims, c)
 		}
 	}
-	now := r.Clock.Now()
-	r.wake(r.Admission.SetLimits(r.config(kv).Limits, now))
-	r.wake(r.Admission.Restore(claims, now))
+	woken, err := r.limit(ctx)
+	if err != nil {
+		return fmt.Errorf("migrationctrl: %w", err)
+	}
+	r.wake(woken)
+	r.wake(r.Admission.Restore(claims, r.Clock.Now()))
 	r.restored = true
 	return nil
 }

@@ -106,7 +106,7 @@ var relabelled = predicate.Funcs{
 
 // ofNode maps a node to the migrations that wait for one.
 func (r *Reconciler) ofNode(ctx context.Context, _ client.Object) []reconcile.Request {
-	if r.Config.AwaitNodes <= 0 {
+	if r.configured().AwaitNodes <= 0 {
 		return nil
 	}
 	return r.waiting(ctx, migration.ConditionNoNode)

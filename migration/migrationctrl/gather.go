@@ -81,7 +81,7 @@ func unsettled(v expectations.Verdict) string {
 
 // config is the configuration in force.
 func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
-	c := r.Config
+	c := r.configured()
 	c.AbortBackups = r.Backups != nil
 	c.Root = template.ConfigFrom(kv, r.LauncherImage).GateEnabled("Root")
 	c.Decentralized = c.Decentralized || decentralized(kv)

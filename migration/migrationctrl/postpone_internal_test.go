@@ -17,8 +17,6 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-type phase = v1.VirtualMachineInstanceMigrationPhase
-
 // passOf is a pass over a migration stored in one phase that leads to another.
 func passOf(from, to phase) (*gathered, migration.Plan) {
 	g := &gathered{key: types.NamespacedName{Namespace: "ns", Name: "move"}}

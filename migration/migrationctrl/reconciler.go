@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -88,6 +89,7 @@ type Reconciler struct {
 	Workers int
 	// Config is the administrator's. What the KubeVirt object says in
 	// spec.configuration.migrations wins over it and takes effect at once.
+	// Reconfigure replaces it once the controller runs.
 	Config migration.Config
 	// Backups ends backups that are in the way of critical migrations. Defaults to
 	// nobody: they wait then, as all others do.
@@ -113,6 +115,10 @@ type Reconciler struct {
 	untold sync.Map
 	// moves are the migrations under way, for their traces.
 	moves *tracecontext.Operations
+	// current replaces Config, if it is set; guarded by limiting is which limits Admission
+	// has, so that the last ones told are those that stay.
+	current  atomic.Pointer[migration.Config]
+	limiting sync.Mutex
 
 	restoring sync.Mutex
 	// restored, guarded by restoring, says that Admission knows what the API

@@ -182,11 +182,11 @@ func done(m *v1.VirtualMachineInstanceMigration) bool {
 // ofKubeVirt puts changed limits into force and maps to the migrations that may
 // proceed because of it.
 func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
-	kv, err := r.gatherer.KubeVirt(ctx)
+	woken, err := r.limit(ctx)
 	if err != nil {
 		return nil
 	}
-	return append(requests(r.Admission.SetLimits(r.config(kv).Limits, r.Clock.Now())), r.between(ctx)...)
+	return append(requests(woken), r.between(ctx)...)
 }
 
 func requests(keys []types.NamespacedName) []reconcile.Request {

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migration
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// SetQueueOptions changes in which order those are served that wait, and returns the keys of the
+// migrations that may proceed because of it. Nobody loses a slot or the time it has waited.
+// Namespaces are charged for those of theirs that act, as by [Admission.Restore]: turns begin
+// anew. Options that are the same change nothing, unless they have an Order, which cannot be
+// compared.
+func (a *Admission) SetQueueOptions(o QueueOptions, now time.Time) []types.NamespacedName {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next := newLine(o)
+	have := &a.line.opts
+	if have.Order == nil && o.Order == nil && have.AgeAfter == next.opts.AgeAfter && have.Unfair == next.opts.Unfair &&
+		maps.Equal(have.Weights, next.opts.Weights) {
+		return nil
+	}
+	all := slices.SortedFunc(maps.Values(a.claims), func(s, t *slot) int { return older(&s.node.Item, &t.node.Item) })
+	a.line = next
+	for _, s := range all {
+		if s.state == waits {
+			s.node = node{Item: s.claim.item()}
+			a.line.add(&s.node, now)
+			a.sources = append(a.sources, s.claim.SourceNode) // its lane may have to be closed
+		}
+	}
+	for _, s := range all {
+		if s.state != waits {
+			a.line.charge(s.claim.item(), now)
+		}
+	}
+	return a.lockedDispatch(types.NamespacedName{})
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
+)
+
+// asking is a daemon that is asked how it is.
+type asking struct {
+	*scene
+	metrics, health, profiles, file string
+	token                           string
+}
+
+// get asks at an address, and returns the status, 0 for no answer, and the answer.
+func (a *asking) get(ctx context.Context, url, token string) (int, string) {
+	c := http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // it vouches for itself
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// await waits until an address answers with a status and a text.
+func (a *asking) await(t *testing.T, url, token string, status int, says string) {
+	t.Helper()
+	var got int
+	var text string
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		got, text = a.get(ctx, url, token)
+		return got == status && strings.Contains(text, says), nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v; status %d, want %d and %q in\n%s", url, err, got, status, says, text)
+	}
+}
+
+// write replaces the file at once.
+func (a *asking) write(t *testing.T, migrations string) {
+	t.Helper()
+	content := "apiVersion: " + configfile.APIVersion + "\nkind: " + configfile.KindController +
+		"\nmetrics: {address: " + a.metrics + ", secure: true}\nhealth: {address: " + a.health + "}\nprofiling: {address: " + a.profiles + "}\n" +
+		"leaderElection: {namespace: virtloom-system}\nmigrations: " + migrations + "\n"
+	if err := os.WriteFile(a.file+".next", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(a.file+".next", a.file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// free is an address of loopback that nobody serves at.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// newAsking starts a controller with the rights it is to have, and those to ask about others.
+func newAsking(t *testing.T) *asking {
+	t.Helper()
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &asking{
+		scene:   &scene{Rig: rigtest.Start(t, rig.Options{})},
+		metrics: free(t), health: free(t), profiles: free(t), file: filepath.Join(t.TempDir(), "controller.yaml"),
+	}
+	if a.Client, err = client.New(a.Config(rig.UserAdmin), client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	a.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "asks"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: rig.UserController}},
+	})
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "watcher"}}
+	a.create(t, account)
+	request := &authenticationv1.TokenRequest{}
+	if err := a.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	a.token = request.Status.Token
+	a.write(t, "{inboundPerNode: 3}")
+	if _, err := a.Run("refdaemon-controller", exec.Command(build(t), "controller", "--kubeconfig", a.Kubeconfig(rig.UserController), "--config", a.file)); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestAControllerTellsHowItIs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a control plane")
+	}
+	a := newAsking(t)
+	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]lease ok")
+	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]caches ok")
+	a.await(t, "http://"+a.health+"/healthz", "", http.StatusOK, "ok")
+	a.await(t, "http://"+a.profiles+"/debug/pprof/cmdline", "", http.StatusOK, "controller")
+
+	metrics := "https://" + a.metrics + "/metrics"
+	a.await(t, metrics, "", http.StatusUnauthorized, "")
+	a.await(t, metrics, "nonsense", http.StatusInternalServerError, "Authentication failed") // as controller-runtime has it
+	a.await(t, metrics, a.token, http.StatusForbidden, "")
+	a.create(t, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	})
+	a.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "metrics"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "watcher"}},
+	})
+	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 1\n")
+
+	a.write(t, "{inboundPerNode: 0}")
+	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 0\n")
+	a.write(t, "{inboundPerNode: 5, evacuate: false}")
+	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_restart_required 1\n")
+	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 1\n")
+	a.await(t, "http://"+a.health+"/readyz", "", http.StatusOK, "ok")
+}
