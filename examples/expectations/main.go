@@ -58,9 +58,9 @@ func (p *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		p.gate.Forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	want, err := strconv.Atoi(pool.Annotations[workersAnnotation])
-	if err != nil || want < 0 {
-		return ctrl.Result{}, nil // no pool
+	want, isPool := workers(pool)
+	if !isPool {
+		return ctrl.Result{}, nil
 	}
 	owner := expectationsctrl.OwnerOf(pool)
 	verdict, err := p.gate.Check(ctx, owner) // expectations: does the cache show what was written?
@@ -68,6 +68,12 @@ func (p *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{RequeueAfter: verdict.RequeueAfter}, err
 	}
 	return ctrl.Result{}, scale(ctx, p.gate.For(owner), pool, want) // expectations: what this client writes is awaited
+}
+
+// workers is how many Pods the pool shall have, and whether it is one.
+func workers(pool *corev1.ConfigMap) (int, bool) {
+	n, err := strconv.Atoi(pool.Annotations[workersAnnotation])
+	return n, err == nil && n >= 0
 }
 
 // scale knows nothing of expectations; it could have been there before.

@@ -43,7 +43,7 @@ func TestTheRequestsOfTheExample(t *testing.T) {
 
 func TestNoMoreBuildsThanBuilders(t *testing.T) {
 	o := options{builders: 3}
-	q, err := read(strings.NewReader(strings.Repeat("a b c\n", 2)+"a c d\na d d\na e d\nb a d\nb b d\n"), o)
+	q, err := read(strings.NewReader(strings.Repeat("a one r\n", 2)+"a two r\na three r\na fails r\nb one r\nb two r\n"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestNoMoreBuildsThanBuilders(t *testing.T) {
 		case <-together:
 		case <-ctx.Done():
 		}
-		if it.Key.Name == "e" {
+		if it.Key.Name == "fails" {
 			return failing
 		}
 		return nil
@@ -72,8 +72,8 @@ func TestNoMoreBuildsThanBuilders(t *testing.T) {
 	if most.Load() != 3 || all.Load() != 6 || q.Len() != 0 {
 		t.Errorf("%d builds, %d at a time, %d wait; want 6, 3, 0", all.Load(), most.Load(), q.Len())
 	}
-	if !errors.Is(err, failing) || !strings.Contains(err.Error(), "build a/e") {
-		t.Errorf("error is %v, want the one of a/e", err)
+	if !errors.Is(err, failing) || !strings.Contains(err.Error(), "build a/fails") {
+		t.Errorf("error is %v, want the one of a/fails", err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestWrongInputIsNamed(t *testing.T) {
 func TestWhoStopsStopsItAll(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	o := options{builders: 1}
-	q, err := read(strings.NewReader("a a r\na b r\na c r\n"), o)
+	q, err := read(strings.NewReader("a one r\na two r\na three r\n"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
