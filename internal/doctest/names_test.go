@@ -214,9 +214,11 @@ func (k known) ask(t *testing.T) {
 		}
 		return string(out)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) `).FindAllStringSubmatch(help("help"), -1) {
+	_, list, _ := strings.Cut(help("help"), "Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) `).FindAllStringSubmatch(list, -1) {
 		k.flags[m[1]] = []string{"h"}
-		for _, f := range regexp.MustCompile(`(?m)^  -{1,2}([a-z][a-z0-9-]*)`).FindAllStringSubmatch(help(m[1], "-h"), -1) {
+		for _, f := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--?([a-z][a-z0-9-]*)`).FindAllStringSubmatch(help(m[1], "-h"), -1) {
 			k.flags[m[1]] = append(k.flags[m[1]], f[1])
 		}
 	}
