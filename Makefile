@@ -79,6 +79,10 @@ drains: ## drain 100 simulated nodes with 10,000 guests, and compare with what n
 migrations: setup ## all that can go wrong with a live migration: aborts, cut links, kills at every step; an hour
 	@go test -tags $(TAGS) ./refdaemon/e2e -run '^(TestAMigrationCanBeAbortedAtAnyPoint|TestAGuestThatWritesFasterThanTheLink|TestALinkThatIsCutCostsNoGuest|TestWhateverIsKilledAtAnyStepThereIsOneGuest)$$' -full -count 1 -v -timeout 180m
 
+.PHONY: docs
+docs: setup ## run the shell blocks of README.md and docs as they stand, those that need root or minutes as well
+	@go test ./internal/doctest -count 1 -all -timeout 60m
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh

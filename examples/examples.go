@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package examples holds the manifests that the README, the demo and the tests
-// share. Each folder is one scene.
+// share, and programs that use the packages. Each folder is one scene, or one program.
 package examples
 
 import "embed"

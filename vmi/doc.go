@@ -20,6 +20,39 @@
 // acting, package vmi/admit what a cluster without KubeVirt's webhooks asks about new
 // guests.
 //
+// # Phases
+//
+//	           ┌─▶ WaitingForSync ◀──┐ (to be received from another cluster)
+//	           │         │           │
+//	           │         ▼           │
+//	(none) ─▶ Pending ─▶ Scheduling ─▶ Scheduled ─▶ Running ─▶ Succeeded
+//	              └──────────┴─────────────┴───────────┴─────▶ Failed
+//
+// Who makes which change, and when. The controller's are decided here, the node's in
+// package domain:
+//
+//	(none)          ─▶ Pending         controller  the object is seen for the first time
+//	(none)          ─▶ Scheduling      controller  it has a Pod already
+//	(none)          ─▶ Scheduled       controller  its status was lost, and a node has it
+//	(none)          ─▶ WaitingForSync  controller  it is to be received, and nobody has said where
+//	(none)          ─▶ Failed          controller  its lease says that it has ended, or it is deleted, or an import failed
+//	Pending         ─▶ Scheduling      controller  it has a Pod
+//	Pending         ─▶ Scheduled       controller  its status was lost, and a node has it
+//	Pending         ─▶ WaitingForSync  controller  it is to be received, and nobody has said where
+//	Pending         ─▶ Failed          controller  deleted, or an import or the first consumer of its claims failed
+//	Scheduling      ─▶ Scheduled       controller  its Pod is ready: it is handed over to the node
+//	Scheduling      ─▶ WaitingForSync  controller  the Pod that was to receive it is gone
+//	Scheduling      ─▶ Failed          controller  its Pod ended before the hand-over
+//	Scheduled       ─▶ Running         node        the domain runs
+//	Scheduled       ─▶ Succeeded       node        the guest has ended before the node told that it ran
+//	Scheduled       ─▶ WaitingForSync  controller  the migration that was to bring it failed
+//	Scheduled       ─▶ Failed          controller  its Pod vanished, the node does not accept it or has died; or the node could not start it
+//	Running         ─▶ Succeeded       node        the guest has shut down, or has moved to another cluster
+//	Running         ─▶ Failed          node        the guest has crashed or was killed, or, by the controller, its node has died
+//	WaitingForSync  ─▶ Scheduling      controller  a Pod is there to receive it
+//
+// Succeeded and Failed are final.
+//
 // Phases, conditions, reasons and labels are KubeVirt's, so that a stock
 // virt-handler can take over from here. Some things are done differently on
 // purpose:

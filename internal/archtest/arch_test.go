@@ -79,7 +79,7 @@ var only = map[string][]string{
 	"k8s.io/client-go":                          {"/expectationsctrl", "/templatectrl", "/vmictrl", "/migrationctrl", "/domainctrl", "/nodectrl", "refdaemon", "internal/", "examples/"},
 	"google.golang.org/grpc":                    {"domain/launcher", "domain/deviceplugin", "refdaemon", "internal/"},
 	"libvirt.org/go/libvirt":                    {"domain/libvirt", "refdaemon", "internal/"},
-	"libvirt.org/go/libvirtxml":                 {"domain", "refdaemon", "internal/"},
+	"libvirt.org/go/libvirtxml":                 {"domain", "refdaemon", "internal/", "examples/"},
 	"github.com/google/go-containerregistry":    {"refdaemon", "internal/", "hack/"},
 	"go.opentelemetry.io/otel/sdk":              {"refdaemon", "internal/"},
 	"go.opentelemetry.io/otel/exporters":        {"refdaemon", "internal/"},

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/examples/hypervisor/mapdriver"
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
+)
+
+const (
+	patience = 2 * time.Minute // bounds waiting for what must happen
+	nodeName = "example"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until reads the guest until it is as it should be.
+func until(t *testing.T, c client.Client, vmi *v1.VirtualMachineInstance, what string, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(vmi), vmi)
+		return err == nil && is(), err
+	})
+	if err != nil {
+		t.Fatalf("wait until the guest %s: %v; it is %+v", what, err, vmi.Status)
+	}
+}
+
+// The agent as it is run, at a real API server: a guest that is offered to its node runs in the map, and ends there.
+func TestAGuestRunsInTheMap(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	r := rigtest.New(t)
+	a := agent{node: nodeName, stateDir: t.TempDir(), hypervisor: mapdriver.New(nodeName)}
+	mgr, err := a.manager(r.Config(rig.UserAdmin))
+	must(t, err)
+	c, err := client.New(r.Config(rig.UserAdmin), client.Options{Scheme: mgr.GetScheme()})
+	must(t, err)
+	must(t, c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() { stop(); must(t, <-ended) })
+
+	memory, grace := resource.MustParse("64Mi"), int64(1)
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "guest", Finalizers: []string{v1.VirtualMachineInstanceFinalizer},
+	}}
+	vmi.Spec.Domain.Memory, vmi.Spec.TerminationGracePeriodSeconds = &v1.Memory{Guest: &memory}, &grace
+	must(t, c.Create(t.Context(), vmi))
+
+	// What a controller would do: hand the guest to the node of its Pod.
+	lease, _, err := handoff.Step(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: nodeName}, time.Now())
+	must(t, err)
+	vmi.Status.Phase, vmi.Status.NodeName = v1.Scheduled, nodeName
+	must(t, handoff.Put(vmi, lease))
+	must(t, c.Update(t.Context(), vmi))
+	until(t, c, vmi, "runs", func() bool { return vmi.Status.Phase == v1.Running })
+	name := domain.Name(vmi.Namespace, vmi.Name)
+	if st, err := a.hypervisor.Get(t.Context(), name); err != nil || st.Status != domain.StatusRunning || st.Metadata.UID != vmi.UID {
+		t.Errorf("in the map is %+v, %v", st, err)
+	}
+	node := &corev1.Node{}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: nodeName}, node))
+	if node.Labels[v1.NodeSchedulable] != "true" {
+		t.Errorf("the node is labelled %v; want it to take guests", node.Labels)
+	}
+
+	must(t, c.Delete(t.Context(), vmi))
+	until(t, c, vmi, "has ended", vmi.IsFinal)
+	if _, err := a.hypervisor.Get(t.Context(), name); err == nil {
+		t.Error("the guest has ended, and is in the map still")
+	}
+}

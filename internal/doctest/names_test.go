@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// known is what may be mentioned.
+type known struct {
+	targets []string
+	// tests are functions of tests, fuzz those that fuzz; exported are names by package: domain.Hypervisor.
+	tests, fuzz, exported map[string]bool
+	// flags are those of refdaemon's commands.
+	flags map[string][]string
+}
+
+// mention is something that a document names and that has to exist.
+type mention struct{ what, name string }
+
+var (
+	span     = regexp.MustCompile("`([^`\n]+)`")
+	makes    = regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
+	function = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w+)`)
+	exported = regexp.MustCompile(`^([a-z][a-z0-9]*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?$`)
+	daemon   = regexp.MustCompile(`refdaemon ([a-z]+)\b([^\n|;&]*)`)
+	flagged  = regexp.MustCompile(`(?:^|[\s(])--?([a-z][a-z0-9-]*)`)
+	single   = regexp.MustCompile(`^--?([a-z][a-z0-9-]*)(?:[ =].*)?$`)
+	folder   = regexp.MustCompile(`^(?:\./)?((?:expectations|template|vmi|migration|handoff|domain|refdaemon|examples|internal|hack|docs|tools)(?:/[\w.-]+)+)/?$`)
+)
+
+// unknown is what a document mentions and nobody has.
+func (k known) unknown(d document) []mention {
+	var out []mention
+	check := func(ok bool, what, name string) {
+		if m := (mention{what, name}); !ok && !slices.Contains(out, m) {
+			out = append(out, m)
+		}
+	}
+	commands := func(text string) {
+		for _, m := range makes.FindAllStringSubmatch(text, -1) {
+			check(slices.Contains(k.targets, m[1]), "make target", m[1])
+		}
+		text = strings.ReplaceAll(text, "\\\n", " ")
+		for _, m := range daemon.FindAllStringSubmatch(text, -1) {
+			flags, found := k.flags[m[1]]
+			check(found, "command", m[1])
+			for _, f := range flagged.FindAllStringSubmatch(m[2], -1) {
+				check(!found || slices.Contains(flags, f[1]), "flag of "+m[1], f[1])
+			}
+		}
+	}
+	for _, b := range d.blocks {
+		if b.is("sh") {
+			commands(b.text)
+		}
+	}
+	for _, m := range span.FindAllStringSubmatch(d.prose, -1) {
+		text := m[1]
+		commands(text)
+		for _, f := range function.FindAllStringSubmatch(text, -1) {
+			check(k.tests[f[1]] || k.fuzz[f[1]], "test", f[1])
+		}
+		if e := exported.FindStringSubmatch(text); e != nil && k.exported[e[1]] {
+			name := e[1] + "." + e[2]
+			check(k.exported[name], "name", name)
+			check(e[3] == "" || !k.exported[name] || k.exported[name+"."+e[3]], "name", text)
+		}
+		if f := single.FindStringSubmatch(text); f != nil {
+			check(k.hasFlag(f[1]), "flag", f[1])
+		}
+		if f := folder.FindStringSubmatch(text); f != nil {
+			found, err := filepath.Glob(filepath.Join(root, f[1]))
+			check(err == nil && len(found) > 0, "path", f[1])
+		}
+	}
+	return out
+}
+
+func (k known) hasFlag(name string) bool {
+	for _, flags := range k.flags {
+		if slices.Contains(flags, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// exists reads what there is: the Makefile, the sources, and what refdaemon says of itself.
+func exists(t *testing.T) known {
+	t.Helper()
+	k := known{tests: map[string]bool{}, fuzz: map[string]bool{}, exported: map[string]bool{}, flags: map[string][]string{}}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(string(makefile), -1) {
+		k.targets = append(k.targets, m[1])
+	}
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && (e.Name() == "testdata" || e.Name() == "bin" || e.Name() == ".git" || e.Name() == "tools"):
+			return fs.SkipDir
+		case e.IsDir() || filepath.Ext(path) != ".go":
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		k.add(f, strings.HasSuffix(path, "_test.go"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.ask(t)
+	return k
+}
+
+// add takes in what a file declares.
+func (k known) add(f *ast.File, test bool) {
+	pkg := f.Name.Name
+	if !test {
+		k.exported[pkg] = true
+	}
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			switch {
+			case test && strings.HasPrefix(d.Name.Name, "Fuzz"):
+				k.fuzz[d.Name.Name] = true
+			case test:
+				k.tests[d.Name.Name] = true
+			case d.Recv == nil:
+				k.exported[pkg+"."+d.Name.Name] = true
+			default:
+				k.exported[pkg+"."+receiver(d.Recv.List[0].Type)+"."+d.Name.Name] = true
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if !test {
+					k.declare(pkg, s)
+				}
+			}
+		}
+	}
+}
+
+func receiver(e ast.Expr) string {
+	if s, ok := e.(*ast.StarExpr); ok {
+		e = s.X
+	}
+	if i, ok := e.(*ast.IndexExpr); ok {
+		e = i.X
+	}
+	if i, ok := e.(*ast.Ident); ok {
+		return i.Name
+	}
+	return ""
+}
+
+// declare takes in names of values, and types with their fields and methods.
+func (k known) declare(pkg string, s ast.Spec) {
+	switch s := s.(type) {
+	case *ast.ValueSpec:
+		for _, n := range s.Names {
+			k.exported[pkg+"."+n.Name] = true
+		}
+	case *ast.TypeSpec:
+		k.exported[pkg+"."+s.Name.Name] = true
+		var fields *ast.FieldList
+		switch t := s.Type.(type) {
+		case *ast.StructType:
+			fields = t.Fields
+		case *ast.InterfaceType:
+			fields = t.Methods
+		default:
+			return
+		}
+		for _, f := range fields.List {
+			for _, n := range f.Names {
+				k.exported[pkg+"."+s.Name.Name+"."+n.Name] = true
+			}
+		}
+	}
+}
+
+// ask has refdaemon tell its commands and their flags.
+func (k known) ask(t *testing.T) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "refdaemon")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./refdaemon")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	help := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("refdaemon %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	_, list, _ := strings.Cut(help("help"), "Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) `).FindAllStringSubmatch(list, -1) {
+		k.flags[m[1]] = []string{"h"}
+		for _, f := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--?([a-z][a-z0-9-]*)`).FindAllStringSubmatch(help(m[1], "-h"), -1) {
+			k.flags[m[1]] = append(k.flags[m[1]], f[1])
+		}
+	}
+	if len(k.flags) < 5 {
+		t.Fatalf("refdaemon tells of these commands only: %v", k.flags)
+	}
+}
