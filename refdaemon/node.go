@@ -108,7 +108,7 @@ func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor) error {
 		_, err := hv.List(ctx)
 		return err
 	}}
-	return errors.Join(mgr.Add(pulse), metrics.Registry.Register(pulse),
+	return errors.Join(mgr.Add(pulse), metrics.Registry.Register(pulse.Metrics()),
 		mgr.AddReadyzCheck("hypervisor", pulse.Ready), mgr.AddHealthzCheck("hypervisor", pulse.Alive))
 }
 

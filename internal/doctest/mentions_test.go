@@ -22,12 +22,14 @@ func TestWhatIsMentionedExists(t *testing.T) {
 	t.Run("what does not is found", func(t *testing.T) {
 		d := parse(t, "x.md", "Run `make nothing` or `make demo`, see `TestNothingAtAll` and `TestWhatIsMentionedExists`, "+
 			"`domain.Nothing`, `domain.Hypervisor`, `domain.Operation.Nothing`, `domain.Operation.Verb`, `net.Dial`, "+
-			"`internal/nothing`, `internal/doctest`, `vmi/*.go`, `--nothing`, `--drain`, `refdaemon nothing`.\n"+
-			"```sh run\nrefdaemon node --drain 5m --nowhere\nrefdaemon diff \\\n  --live x --dead y | grep --color x\nmake never\n```\n")
+			"`internal/nothing`, `internal/doctest`, `vmi/*.go`, `--nothing`, `--drain`, `-f`, `-z`, `-race`, `refdaemon nothing`, "+
+			"`refdaemon`, `refdaemon config`, `refdaemon config nothing`, `virtloom_nothing`, `virtloom_vmi_waiting{by=\"user\"}`, `kubevirt_`.\n"+
+			"```sh run\nrefdaemon node --drain 5m --nowhere\nrefdaemon diff \\\n  --live x --dead y -f z -q | grep --color x\nmake never\n```\n")
 		want := []mention{
 			{"make target", "never"}, {"flag of node", "nowhere"}, {"flag of diff", "dead"},
 			{"make target", "nothing"}, {"test", "TestNothingAtAll"}, {"name", "domain.Nothing"}, {"name", "domain.Operation.Nothing"},
-			{"path", "internal/nothing"}, {"flag", "nothing"}, {"command", "nothing"},
+			{"path", "internal/nothing"}, {"flag", "--nothing"}, {"flag", "-z"}, {"command", "nothing"},
+			{"flag of diff", "q"}, {"command", "config nothing"}, {"metric", "virtloom_nothing"},
 		}
 		got := k.unknown(d)
 		for _, m := range want {

@@ -8,21 +8,24 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/virtloom/virtloom/internal/metricsdoc"
 )
 
 // known is what may be mentioned.
 type known struct {
 	targets []string
-	// tests are functions of tests, fuzz those that fuzz; exported are names by package: domain.Hypervisor.
+	// tests are functions of tests, fuzz those that fuzz; exported are names by package, domain.Hypervisor, and text of
+	// that form, such as names of spans; metrics are those of docs/metrics.md, which another test keeps true.
 	tests, fuzz, exported map[string]bool
-	// flags are those of refdaemon's commands.
-	flags map[string][]string
+	metrics               map[string]bool
+	// commands are refdaemon's, by the words after its name.
+	commands map[string]command
 }
 
 // mention is something that a document names and that has to exist.
@@ -33,9 +36,8 @@ var (
 	makes    = regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
 	function = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w+)`)
 	exported = regexp.MustCompile(`^([a-z][a-z0-9]*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?$`)
-	daemon   = regexp.MustCompile(`refdaemon ([a-z]+)\b([^\n|;&]*)`)
-	flagged  = regexp.MustCompile(`(?:^|[\s(])--?([a-z][a-z0-9-]*)`)
-	single   = regexp.MustCompile(`^--?([a-z][a-z0-9-]*)(?:[ =].*)?$`)
+	metric   = regexp.MustCompile(`^((?:virtloom|kubevirt)_[a-z0-9_]+[a-z0-9])(?:\{.*)?$`)
+	dotted   = regexp.MustCompile(`^[a-z]+\.[A-Z]\w*$`)
 	folder   = regexp.MustCompile(`^(?:\./)?((?:expectations|template|vmi|migration|handoff|domain|refdaemon|examples|internal|hack|docs|tools)(?:/[\w.-]+)+)/?$`)
 )
 
@@ -51,13 +53,8 @@ func (k known) unknown(d document) []mention {
 		for _, m := range makes.FindAllStringSubmatch(text, -1) {
 			check(slices.Contains(k.targets, m[1]), "make target", m[1])
 		}
-		text = strings.ReplaceAll(text, "\\\n", " ")
-		for _, m := range daemon.FindAllStringSubmatch(text, -1) {
-			flags, found := k.flags[m[1]]
-			check(found, "command", m[1])
-			for _, f := range flagged.FindAllStringSubmatch(m[2], -1) {
-				check(!found || slices.Contains(flags, f[1]), "flag of "+m[1], f[1])
-			}
+		for _, m := range k.unknownCommands(text) {
+			check(false, m.what, m.name)
 		}
 	}
 	for _, b := range d.blocks {
@@ -77,7 +74,10 @@ func (k known) unknown(d document) []mention {
 			check(e[3] == "" || !k.exported[name] || k.exported[name+"."+e[3]], "name", text)
 		}
 		if f := single.FindStringSubmatch(text); f != nil {
-			check(k.hasFlag(f[1]), "flag", f[1])
+			check(k.hasFlag(f), "flag", text)
+		}
+		if m := metric.FindStringSubmatch(text); m != nil {
+			check(k.metrics[m[1]], "metric", m[1])
 		}
 		if f := folder.FindStringSubmatch(text); f != nil {
 			found, err := filepath.Glob(filepath.Join(root, f[1]))
@@ -87,19 +87,10 @@ func (k known) unknown(d document) []mention {
 	return out
 }
 
-func (k known) hasFlag(name string) bool {
-	for _, flags := range k.flags {
-		if slices.Contains(flags, name) {
-			return true
-		}
-	}
-	return false
-}
-
 // exists reads what there is: the Makefile, the sources, and what refdaemon says of itself.
 func exists(t *testing.T) known {
 	t.Helper()
-	k := known{tests: map[string]bool{}, fuzz: map[string]bool{}, exported: map[string]bool{}, flags: map[string][]string{}}
+	k := known{tests: map[string]bool{}, fuzz: map[string]bool{}, exported: map[string]bool{}, metrics: map[string]bool{}, commands: map[string]command{}}
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +116,11 @@ func exists(t *testing.T) known {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, source := range append(metricsdoc.All(), metricsdoc.Libraries()) {
+		for _, f := range source.Families {
+			k.metrics[f.Name] = true
+		}
 	}
 	k.ask(t)
 	return k
@@ -157,6 +153,15 @@ func (k known) add(f *ast.File, test bool) {
 			}
 		}
 	}
+	if test {
+		return
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING && dotted.MatchString(strings.Trim(l.Value, `"`)) {
+			k.exported[strings.Trim(l.Value, `"`)] = true
+		}
+		return true
+	})
 }
 
 func receiver(e ast.Expr) string {
@@ -195,34 +200,5 @@ func (k known) declare(pkg string, s ast.Spec) {
 				k.exported[pkg+"."+s.Name.Name+"."+n.Name] = true
 			}
 		}
-	}
-}
-
-// ask has refdaemon tell its commands and their flags.
-func (k known) ask(t *testing.T) {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "refdaemon")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./refdaemon")
-	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	help := func(args ...string) string {
-		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("refdaemon %q: %v\n%s", args, err, out)
-		}
-		return string(out)
-	}
-	_, list, _ := strings.Cut(help("help"), "Commands:\n")
-	list, _, _ = strings.Cut(list, "\n\n")
-	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) `).FindAllStringSubmatch(list, -1) {
-		k.flags[m[1]] = []string{"h"}
-		for _, f := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--?([a-z][a-z0-9-]*)`).FindAllStringSubmatch(help(m[1], "-h"), -1) {
-			k.flags[m[1]] = append(k.flags[m[1]], f[1])
-		}
-	}
-	if len(k.flags) < 5 {
-		t.Fatalf("refdaemon tells of these commands only: %v", k.flags)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/internal/measure"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -34,6 +36,8 @@ func All() []Source {
 		{Title: "Migrations and their slots", Process: "refdaemon controller", Package: "migration/migrationctrl", Families: migrationctrl.NewMetrics().Families()},
 		{Title: "Own writes", Process: "refdaemon controller", Package: "expectations/expectationsctrl", Families: expectationsctrl.NewMetrics("").Families()},
 		{Title: "Migrations under way", Process: "refdaemon node", Package: "domain/domainctrl", Families: (&domainctrl.Reconciler{}).Metrics().Families()},
+		{Title: "The hypervisor of a node", Process: "refdaemon node", Package: "refdaemon/health", Families: (&health.Pulse{}).Metrics().Families()},
+		{Title: "The configuration file", Process: "refdaemon controller and node", Package: "refdaemon/configfile", Families: configfile.NewReloads().Families()},
 	}
 }
 

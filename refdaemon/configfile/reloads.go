@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/virtloom/virtloom/internal/measure"
 )
 
 // Reloads tell how the last look at a changed file went. They are a collector of Prometheus:
@@ -16,42 +18,33 @@ import (
 //
 // The zero value is not usable; nil tells nothing.
 type Reloads struct {
-	good, at, restart prometheus.Gauge
+	measure.Set
+	good, at, restart *prometheus.GaugeVec
 }
 
 // NewReloads returns metrics to be registered.
 func NewReloads() *Reloads {
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "virtloom", Subsystem: "config", Name: name, Help: help})
+	m := &Reloads{}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return m.Gauge(measure.Family{Name: "virtloom_config_" + name, Help: help, Bound: "1"})
 	}
-	return &Reloads{
-		good:    gauge("last_reload_successful", "Whether the configuration file as it is now is sound and in force."),
-		at:      gauge("last_reload_success_timestamp_seconds", "When a configuration file was last found sound and put into force."),
-		restart: gauge("restart_required", "How many fields of the configuration file differ that take effect at the next start."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (m *Reloads) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-// Collect implements prometheus.Collector.
-func (m *Reloads) Collect(ch chan<- prometheus.Metric) {
-	for _, g := range []prometheus.Gauge{m.good, m.at, m.restart} {
-		g.Collect(ch)
-	}
+	m.good = gauge("last_reload_successful", "Whether the configuration file as it is now is sound and in force.")
+	m.at = gauge("last_reload_success_timestamp_seconds", "When a configuration file was last found sound and put into force, in seconds since 1970.")
+	m.restart = gauge("restart_required", "How many fields of the configuration file differ that take effect at the next start.")
+	return m
 }
 
 func (m *Reloads) succeeded(now time.Time, restart int) {
 	if m == nil {
 		return
 	}
-	m.good.Set(1)
-	m.at.Set(float64(now.UnixMilli()) / 1000)
-	m.restart.Set(float64(restart))
+	m.good.WithLabelValues().Set(1)
+	m.at.WithLabelValues().Set(float64(now.UnixMilli()) / 1000)
+	m.restart.WithLabelValues().Set(float64(restart))
 }
 
 func (m *Reloads) failed() {
 	if m != nil {
-		m.good.Set(0)
+		m.good.WithLabelValues().Set(0)
 	}
 }

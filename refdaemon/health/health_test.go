@@ -128,7 +128,7 @@ func newPatient(t *testing.T) *patient {
 func (p *patient) metrics(t *testing.T) (answers, last float64) {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	if err := r.Register(p); err != nil {
+	if err := r.Register(p.Metrics()); err != nil {
 		t.Fatal(err)
 	}
 	all, err := r.Gather()

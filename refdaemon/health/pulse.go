@@ -10,8 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
+
+	"github.com/virtloom/virtloom/internal/measure"
 )
 
 // Defaults of a [Pulse].
@@ -28,7 +29,7 @@ const (
 const askWithin = 30 * time.Second
 
 // Pulse asks something again and again whether it answers, such as a hypervisor. Add it to a
-// manager. It is a collector of Prometheus, too:
+// manager. Its metrics:
 //
 //	virtloom_node_hypervisor_answers                        1 if the last question was answered, else 0
 //	virtloom_node_hypervisor_last_answer_timestamp_seconds  when one was answered last
@@ -123,30 +124,34 @@ func or(d, usual time.Duration) time.Duration {
 	return usual
 }
 
-var (
-	answersDesc = prometheus.NewDesc("virtloom_node_hypervisor_answers",
-		"Whether the hypervisor has answered the last question.", nil, nil)
-	lastDesc = prometheus.NewDesc("virtloom_node_hypervisor_last_answer_timestamp_seconds",
-		"When the hypervisor has answered last; 0 if it has not yet.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (*Pulse) Describe(ch chan<- *prometheus.Desc) {
-	ch <- answersDesc
-	ch <- lastDesc
+// Metrics are what the last answer was, as a collector of Prometheus.
+func (p *Pulse) Metrics() *measure.Set {
+	s := &measure.Set{}
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_node_hypervisor_answers", Bound: "1", Help: "Whether the hypervisor has answered the last question.",
+	}, func(emit measure.Emit) {
+		answers, _ := p.last()
+		emit(answers)
+	})
+	s.ReadGauge(measure.Family{
+		Name: "virtloom_node_hypervisor_last_answer_timestamp_seconds", Bound: "1",
+		Help: "When the hypervisor has answered last, in seconds since 1970; 0 if it has not yet.",
+	}, func(emit measure.Emit) {
+		_, at := p.last()
+		emit(at)
+	})
+	return s
 }
 
-// Collect implements prometheus.Collector.
-func (p *Pulse) Collect(ch chan<- prometheus.Metric) {
+// last tells whether the last question was answered, 1 or 0, and when one was.
+func (p *Pulse) last() (answers, at float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	answers, last := 0.0, 0.0
-	if !p.answered.IsZero() {
-		last = float64(p.answered.UnixMilli()) / 1000
-		if p.err == nil {
-			answers = 1
-		}
+	if p.answered.IsZero() {
+		return 0, 0
 	}
-	ch <- prometheus.MustNewConstMetric(answersDesc, prometheus.GaugeValue, answers)
-	ch <- prometheus.MustNewConstMetric(lastDesc, prometheus.GaugeValue, last)
+	if p.err == nil {
+		answers = 1
+	}
+	return answers, float64(p.answered.UnixMilli()) / 1000
 }
