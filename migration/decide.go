@@ -255,13 +255,22 @@ func (d *decision) conclude() {
 		}
 		setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
 	}
-	if (st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && fresh(d.s.Migration)) && d.s.SourcePod != nil {
-		if st.MigrationState == nil {
-			st.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
-		}
-		st.MigrationState.SourcePod = d.s.SourcePod.Name
-		st.MigrationState.SourcePersistentStatePVCName, st.MigrationState.TargetPersistentStatePVCName = d.s.StateClaims()
+	if st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && fresh(d.s.Migration) {
+		d.noteSource()
 	}
+}
+
+// noteSource writes where the guest comes from into the status.
+func (d *decision) noteSource() {
+	st := &d.plan.Status
+	if d.s.SourcePod == nil {
+		return
+	}
+	if st.MigrationState == nil {
+		st.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
+	}
+	st.MigrationState.SourcePod = d.s.SourcePod.Name
+	st.MigrationState.SourcePersistentStatePVCName, st.MigrationState.TargetPersistentStatePVCName = d.s.StateClaims()
 }
 
 func (d *decision) synchronizeBound() time.Duration { return d.s.Config.Timeouts.Synchronize }

@@ -60,7 +60,7 @@ Exit code 0 means that it is sound, 1 that it is not or cannot be read, 2 that a
 			}
 			return nil
 		}),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(_ *cobra.Command, args []string) error {
 			content, name, err := readText("config validate", args[0], os.Stdin)
 			if err != nil {
 				return err

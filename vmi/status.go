@@ -48,16 +48,14 @@ func (d *decision) activePods() {
 	if d.VMI.Status.Phase == v1.Scheduling && d.plan.VMI.Status.Phase == v1.Scheduling && d.VMI.Status.ActivePods != nil {
 		return
 	}
+	was := d.VMI.Status.ActivePods
 	active := map[types.UID]string{}
 	for _, p := range d.Pods {
-		if _, known := d.VMI.Status.ActivePods[p.UID]; known || p.Spec.NodeName != "" || d.VMI.Status.Phase != v1.Running {
+		if _, known := was[p.UID]; known || p.Spec.NodeName != "" || d.VMI.Status.Phase != v1.Running {
 			active[p.UID] = p.Spec.NodeName
 		}
 	}
-	if len(active) == 0 && d.VMI.Status.ActivePods == nil {
-		return
-	}
-	if !maps.Equal(active, d.VMI.Status.ActivePods) {
+	if !maps.Equal(active, was) {
 		d.plan.VMI.Status.ActivePods = active
 	}
 }

@@ -44,7 +44,7 @@ func TestWatch(t *testing.T) {
 			path: "virtualmachineinstances", want: map[stage]string{handedOff: "uid-1", guestScheduled: "guest", guestRunning: "guest"},
 			object: `{"metadata":{"name":"guest"},"status":{"phase":"Running","migrationState":{"migrationUid":"uid-1","targetNode":"b"}}}`,
 		},
-		"one that ended": {path: "virtualmachineinstances", object: `{"metadata":{"name":"guest"},"status":{"phase":"Failed"}}`, fails: "guest guest ended in phase Failed"},
+		"one that ended": {path: "virtualmachineinstances", object: `{"metadata":{"name":"g"},"status":{"phase":"Failed"}}`, fails: "guest g ended in phase Failed"},
 		"a migration that waits": {
 			path: "virtualmachineinstancemigrations", want: map[stage]string{moveWaiting: "uid-1"},
 			object: `{"metadata":{"uid":"uid-1"},"status":{"phase":"Pending","conditions":[{"type":"migrationWaiting","reason":"WaitingForSlot"}]}}`,

@@ -84,10 +84,10 @@ func TestASeriesThatCannotBeToldIsAnError(t *testing.T) {
 
 func TestATallyForgetsWhatThereIsNoneOf(t *testing.T) {
 	var tally measure.Tally
-	tally.Add(1, "running", "n1")
-	tally.Add(2, "running", "n2")
-	tally.Add(-1, "running", "n1")
-	tally.Add(-1, "running", "n2")
+	tally.Add(1, measure.Labels{"running", "n1"})
+	tally.Add(2, measure.Labels{"running", "n2"})
+	tally.Add(-1, measure.Labels{"running", "n1"})
+	tally.Add(-1, measure.Labels{"running", "n2"})
 	got := map[string]float64{}
 	tally.Each(2, func(n float64, labels ...string) { got[strings.Join(labels, "/")] = n })
 	if diff := cmp.Diff(map[string]float64{"running/n2": 1}, got); diff != "" {

@@ -3,36 +3,30 @@
 package measure
 
 import (
-	"fmt"
 	"regexp"
 	"sync"
 )
 
-// tallyLabels is how many labels a [Tally] can have.
-const tallyLabels = 3
+// Labels are the values of a [Tally]'s labels. Those that it has not are empty.
+type Labels [3]string
 
 // Tally counts what there is at the moment, by labels. What there is none of any more is
 // forgotten, so that a node that is gone leaves no series behind. It is safe for
 // concurrent use; its zero value is empty.
 type Tally struct {
 	mu     sync.Mutex
-	counts map[[tallyLabels]string]int // guarded by mu
+	counts map[Labels]int // guarded by mu
 }
 
-// Add adds n, which may be negative, to the count under up to three labels.
-func (t *Tally) Add(n int, labels ...string) {
-	if len(labels) > tallyLabels {
-		panic(fmt.Sprintf("measure: %d labels of a tally; it has %d", len(labels), tallyLabels))
-	}
-	var key [tallyLabels]string
-	copy(key[:], labels)
+// Add adds n, which may be negative, to the count under the labels.
+func (t *Tally) Add(n int, l Labels) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.counts == nil {
-		t.counts = map[[tallyLabels]string]int{}
+		t.counts = map[Labels]int{}
 	}
-	if t.counts[key] += n; t.counts[key] == 0 {
-		delete(t.counts, key)
+	if t.counts[l] += n; t.counts[l] == 0 {
+		delete(t.counts, l)
 	}
 }
 

@@ -118,17 +118,23 @@ func (n *Nodes) left(vmi *v1.VirtualMachineInstance, lease handoff.Lease) time.D
 
 // advance does the next step of whichever node is to act, and returns its events.
 func (n *Nodes) advance(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []handoff.Event {
-	if lease.State == handoff.Offered && !n.holds(vmi, Accept) {
+	switch {
+	case lease.State == handoff.Offered && !n.holds(vmi, Accept):
 		vmi.Status.Phase, vmi.Status.SelinuxContext = v1.Running, "none"
 		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
 			Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		})
 		return []handoff.Event{{Kind: handoff.Accept, Node: lease.Holder}, {Kind: handoff.Started, Node: lease.Holder}}
+	case vmi.Status.MigrationState != nil:
+		return n.move(vmi, lease)
 	}
+	return nil
+}
+
+// move does the next step of a move.
+func (n *Nodes) move(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []handoff.Event {
 	m, now := vmi.Status.MigrationState, metav1.Now()
 	switch {
-	case m == nil:
-		return nil
 	case lease.State == handoff.Preparing && !n.holds(vmi, Ready):
 		m.TargetNodeAddress = "192.0.2.1"
 		m.TargetDirectMigrationNodePorts = map[string]int{"16509": 0}

@@ -206,8 +206,8 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migr
 // is as it was decided about: its object may say by now that it moves.
 func (a automatic) stillSo(ctx context.Context, m *v1.VirtualMachineInstanceMigration, was *v1.VirtualMachineInstance) error {
 	switch m.Status.Phase {
-	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling:
-		return nil
+	case v1.MigrationPhaseUnset, v1.MigrationPending:
+		return nil // in the next phase it may be handed over, and further, before that is stored
 	}
 	live := &v1.VirtualMachineInstance{}
 	if err := a.r.APIReader.Get(ctx, client.ObjectKeyFromObject(was), live); err != nil {

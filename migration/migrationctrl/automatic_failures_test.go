@@ -177,6 +177,8 @@ func TestNothingIsCalledOffByALateCache(t *testing.T) {
 		"with the nodes":       {v1.MigrationTargetReady, nil, false},
 		"begun, unseen":        {v1.MigrationTargetReady, moves, true},
 		"handed over, unseen":  {v1.MigrationScheduled, moves, true},
+		"begun, not stored":    {v1.MigrationScheduling, moves, true},
+		"its Pod is made":      {v1.MigrationScheduling, nil, false},
 		"a guest made anew":    {v1.MigrationScheduled, func(vmi *v1.VirtualMachineInstance) { vmi.UID = "other" }, true},
 		"only a label is late": {v1.MigrationScheduled, func(vmi *v1.VirtualMachineInstance) { vmi.Labels = map[string]string{"a": "b"} }, false},
 	} {

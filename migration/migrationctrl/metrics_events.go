@@ -102,7 +102,7 @@ func (m *Metrics) changed(was, is *v1.VirtualMachineInstanceMigration) {
 	m.count(is, 1)
 	m.note(was, is)
 	if was != nil && is != nil && was.UID == is.UID && was.Status.Phase != is.Status.Phase && m.leads() {
-		m.entered(was.Status.Phase, is)
+		m.entered(was, is)
 	}
 }
 
@@ -110,9 +110,9 @@ func (m *Metrics) count(o *v1.VirtualMachineInstanceMigration, n int) {
 	if o == nil {
 		return
 	}
-	m.phases.Add(n, string(o.Status.Phase))
+	m.phases.Add(n, measure.Labels{string(o.Status.Phase)})
 	if reason, waits := m.reason(o, migration.ConditionWaiting); waits && !o.IsFinal() {
-		m.waiting.Add(n, reason)
+		m.waiting.Add(n, measure.Labels{reason})
 	}
 }
 
@@ -169,27 +169,24 @@ func timesOf(o *v1.VirtualMachineInstanceMigration) times {
 	return t
 }
 
-// entered times that the migration went from the last phase to the one it is in.
-func (m *Metrics) entered(last v1.VirtualMachineInstanceMigrationPhase, is *v1.VirtualMachineInstanceMigration) {
-	phase := is.Status.Phase
-	switch phase {
+// entered times the phases that the migration went through since it was seen last, which
+// may be several: quick ones are stored together.
+func (m *Metrics) entered(was, is *v1.VirtualMachineInstanceMigration) {
+	switch is.Status.Phase {
 	case v1.MigrationSucceeded:
 		m.ended.WithLabelValues(succeeded, "").Inc()
 	case v1.MigrationFailed:
 		reason, _ := m.reason(is, migration.ConditionFailed)
 		m.ended.WithLabelValues(failed, reason).Inc()
 	}
-	at, known := enteredAt(is, phase)
-	if !known {
-		return
-	}
-	m.fromCreation.WithLabelValues(string(phase)).Observe(max(at.Sub(is.CreationTimestamp.Time).Seconds(), 0))
-	since, known := enteredAt(is, last)
-	if last == v1.MigrationPhaseUnset {
-		since, known = is.CreationTimestamp, true
-	}
-	if known {
-		m.durations.WithLabelValues(measure.Lower(string(last))).Observe(max(at.Sub(since.Time).Seconds(), 0))
+	last, since := v1.MigrationPhaseUnset, is.CreationTimestamp
+	for _, t := range is.Status.PhaseTransitionTimestamps {
+		at := t.PhaseTransitionTimestamp
+		if _, known := enteredAt(was, t.Phase); !known {
+			m.fromCreation.WithLabelValues(string(t.Phase)).Observe(max(at.Sub(is.CreationTimestamp.Time).Seconds(), 0))
+			m.durations.WithLabelValues(measure.Lower(string(last))).Observe(max(at.Sub(since.Time).Seconds(), 0))
+		}
+		last, since = t.Phase, at
 	}
 }
 

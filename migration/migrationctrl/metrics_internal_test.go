@@ -108,6 +108,17 @@ func TestMigrationsAreCountedByTheirEvents(t *testing.T) {
 			"virtloom_migrations_waiting reason=Moving": "1",
 			startOf: "1.767225602e+09"}},
 		"one between clusters runs": {events: []event{added(sync)}, want: map[string]string{"kubevirt_vmi_migrations_in_running_phase": "1"}},
+		"one whose quick steps are stored together": {
+			events: []event{added(pending), changed(pending, counted("a", v1.MigrationPending, v1.MigrationScheduling, v1.MigrationTargetReady, v1.MigrationRunning))},
+			want: map[string]string{
+				"kubevirt_vmi_migrations_in_running_phase": "1", startOf: "1.767225604e+09",
+				"kubevirt_vmi_migration_phase_transition_time_from_creation_seconds phase=Scheduling":  "1 in 2s",
+				"kubevirt_vmi_migration_phase_transition_time_from_creation_seconds phase=TargetReady": "1 in 3s",
+				"kubevirt_vmi_migration_phase_transition_time_from_creation_seconds phase=Running":     "1 in 4s",
+				"virtloom_migration_phase_duration_seconds phase=pending":                              "1 in 1s",
+				"virtloom_migration_phase_duration_seconds phase=scheduling":                           "1 in 1s",
+				"virtloom_migration_phase_duration_seconds phase=targetready":                          "1 in 1s",
+			}},
 		"one that succeeds": {events: []event{added(moving), changed(moving, done)}, want: map[string]string{
 			"kubevirt_vmi_migration_succeeded" + outcomeOf:                                       "1",
 			"kubevirt_vmi_migration_phase_transition_time_from_creation_seconds phase=Succeeded": "1 in 3s",

@@ -28,7 +28,10 @@ type untold struct {
 // has the times at which phases were entered, in whichever pass that was.
 func (r *Reconciler) postpone(g *gathered, plan *migration.Plan, actErr error) time.Duration {
 	if equality.Semantic.DeepEqual(g.Migration.Status, plan.Status) {
-		return 0 // there is nothing to store
+		if g.Unsettled == "" {
+			r.untold.Delete(g.key) // what was not stored is not so any more
+		}
+		return 0
 	}
 	now := r.Clock.Now()
 	u := untold{since: now, entered: map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time{}}
@@ -58,8 +61,8 @@ func (r *Reconciler) postpone(g *gathered, plan *migration.Plan, actErr error) t
 // Pod is stored, as the hand-over needs it to be, and so is all that ends.
 func passing(g *gathered, plan migration.Plan) bool {
 	m, next := g.Migration, plan.Status.Phase
-	if len(g.Claims) > 0 {
-		return false // what becomes of them is concluded from what is stored
+	if source, _ := g.StateClaims(); source != "" {
+		return false // what becomes of its claims is concluded from what is stored
 	}
 	if m.Status.Phase == next || m.DeletionTimestamp != nil || len(plan.Events) > 0 || plan.Release || m.IsDecentralized() {
 		return false

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -27,7 +26,7 @@ func passOf(from, to phase) (*gathered, migration.Plan) {
 
 func TestOnlyWhatIsSoonOutdatedIsPostponed(t *testing.T) {
 	claims := func(g *gathered, _ *migration.Plan) {
-		g.Claims = map[string]*corev1.PersistentVolumeClaim{"state": {}}
+		g.Migration.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourcePersistentStatePVCName: "state", TargetPersistentStatePVCName: "next"}
 	}
 	held := func(g *gathered, p *migration.Plan) {
 		g.Slot.Held, p.Actions = true, []migration.Action{{Kind: migration.CreateTarget}}
@@ -113,5 +112,39 @@ func TestNothingIsPostponedForLong(t *testing.T) {
 		if diff := cmp.Diff(step.at, at); diff != "" || left != step.left {
 			t.Errorf("after %s: postponed for %s, want %s; entered (-want +got):\n%s", step.after, left, step.left, diff)
 		}
+	}
+}
+
+// TestWhatIsNotSoAnyMoreIsNotToldLater comes back from a phase that was not stored, and enters it again long after.
+func TestWhatIsNotSoAnyMoreIsNotToldLater(t *testing.T) {
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		unsettled string
+		want      time.Duration
+		entered   time.Duration
+	}{
+		"the pass saw all":                        {"", brief, time.Minute},
+		"the pass saw less than what was written": {"a Pod", 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(start)
+			r := &Reconciler{Clock: clock}
+			pass := func(to phase, unsettled string) (time.Duration, migration.Plan) {
+				g, plan := passOf(v1.MigrationScheduling, to)
+				g.Unsettled = unsettled
+				if to != v1.MigrationScheduling {
+					plan.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
+						{Phase: to, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
+				}
+				return r.postpone(g, &plan, nil), plan
+			}
+			pass(v1.MigrationPreparingTarget, "")
+			pass(v1.MigrationScheduling, test.unsettled)
+			clock.SetTime(start.Add(time.Minute))
+			left, plan := pass(v1.MigrationPreparingTarget, "")
+			if at := plan.Status.PhaseTransitionTimestamps[0].PhaseTransitionTimestamp.Sub(start); left != test.want || at != test.entered {
+				t.Errorf("postponed for %s, entered after %s; want %s and %s", left, at, test.want, test.entered)
+			}
+		})
 	}
 }

@@ -39,12 +39,12 @@ func guestIn(o any) *v1.VirtualMachineInstance {
 func (m *Metrics) changed(was, is *v1.VirtualMachineInstance) {
 	m.lastEvent.Store(m.clock.Now().UnixNano())
 	if was != nil && m.scope.Has(was) {
-		m.guests.Add(-1, measure.Lower(string(was.Status.Phase)), was.Status.NodeName)
+		m.guests.Add(-1, measure.Labels{measure.Lower(string(was.Status.Phase)), was.Status.NodeName})
 	}
 	if is == nil || !m.scope.Has(is) {
 		return
 	}
-	m.guests.Add(1, measure.Lower(string(is.Status.Phase)), is.Status.NodeName)
+	m.guests.Add(1, measure.Labels{measure.Lower(string(is.Status.Phase)), is.Status.NodeName})
 	if was != nil && was.UID == is.UID && was.Status.Phase != is.Status.Phase && m.leads() {
 		m.entered(was.Status.Phase, is)
 	}
