@@ -83,6 +83,19 @@ migrations: setup ## all that can go wrong with a live migration: aborts, cut li
 docs: setup ## run the shell blocks of README.md and docs as they stand, those that need root or minutes as well
 	@go test ./internal/doctest -count 1 -all -timeout 60m
 
+.PHONY: verify
+verify: ## generated code and docs are fresh, modules tidy, licences allowed, lint: all that is no test of behaviour
+	@hack/tools.sh
+	@hack/verify.sh
+
+# How long each target is fuzzed, and which: a regular expression.
+FUZZTIME ?= 30s
+FUZZ ?= .
+
+.PHONY: fuzz
+fuzz: ## run all fuzz targets, one by one; FUZZTIME=30s each, FUZZ=PATTERN for some of them
+	@hack/fuzz.sh $(FUZZTIME) '$(FUZZ)'
+
 .PHONY: lint
 lint: ## golangci-lint, built when first used
 	@hack/lint.sh

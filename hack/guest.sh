@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds the guest that the demo and the tests run: a kernel of Debian's cloud image and a small
 # initramfs around busybox. Run it from anywhere; the result is in bin/guest:
 #

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/virtloom/virtloom/domain"
@@ -45,6 +46,31 @@ func TestTheBarStaysInTheLastLineOfATerminal(t *testing.T) {
 			s.draw("")
 			s.print("three")
 			if got := out.String(); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTheSummarySaysWhatWasSeenAndHowLongItTook(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ok   bool
+		want string
+	}{
+		"seen":     {true, "  ok      one guest\n  took    the start took 99.5 s\n"},
+		"not seen": {false, "  FAILED  one guest\n  took    the start took 99.5 s\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			s := &story{out: &out}
+			err := s.promise(tt.ok, "one guest")
+			if (err == nil) != tt.ok {
+				t.Errorf("the promise ends with %v", err)
+			}
+			s.measure("the start took %.1f s", 99.5)
+			out.Reset()
+			s.summary(errors.New("the end"))
+			if got := out.String(); got != "\n== Summary\n"+tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})

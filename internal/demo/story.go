@@ -24,10 +24,8 @@ import (
 
 const (
 	scene = "first-guest/"
-	// upWithin and gapWithin are what the demo promises.
-	upWithin  = 10 * time.Second
-	gapWithin = 2 * time.Second
-	// patience is how long the demo waits for anything else.
+	// patience is how long the demo waits for anything. How long a thing took is told and never judged: that is up to
+	// the machine.
 	patience = 2 * time.Minute
 	// pulseEvery is how often the heartbeat is looked at.
 	pulseEvery = 100 * time.Millisecond
@@ -49,8 +47,9 @@ type story struct {
 	mu    sync.Mutex
 	out   io.Writer
 	bar   string // what the last line of a terminal shows; empty for nothing
-	seen  []verdict
 	alive *refcluster.Cluster
+	// verdicts are what the summary tells.
+	verdicts []verdict
 
 	cluster *refcluster.Cluster
 	console *refcluster.Console
@@ -58,11 +57,17 @@ type story struct {
 	watches context.CancelFunc
 }
 
-// verdict is one thing the demo promised, and whether it was seen.
+// verdict is one thing the demo promised, and whether it was seen; or, with a mark of its own, how long it took.
 type verdict struct {
-	ok   bool
-	text string
+	mark, text string
 }
+
+// The marks of verdicts in the summary.
+const (
+	seen     = "ok    "
+	unseen   = "FAILED"
+	measured = "took  "
+)
 
 func (s *story) print(format string, args ...any) {
 	s.mu.Lock()
@@ -97,10 +102,11 @@ func (s *story) heading(title string) { s.print("\n== %s", title) }
 
 // promise records whether something promised was seen.
 func (s *story) promise(ok bool, format string, args ...any) error {
-	v := verdict{ok, fmt.Sprintf(format, args...)}
-	s.mu.Lock()
-	s.seen = append(s.seen, v)
-	s.mu.Unlock()
+	v := verdict{seen, fmt.Sprintf(format, args...)}
+	if !ok {
+		v.mark = unseen
+	}
+	s.judge(v)
 	if !ok {
 		return errors.New("not seen: " + v.text)
 	}
@@ -108,14 +114,23 @@ func (s *story) promise(ok bool, format string, args ...any) error {
 	return nil
 }
 
+// measure records how long something took.
+func (s *story) measure(format string, args ...any) {
+	v := verdict{measured, fmt.Sprintf(format, args...)}
+	s.judge(v)
+	s.tell("demo", "measured", v.text)
+}
+
+func (s *story) judge(v verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verdicts = append(s.verdicts, v)
+}
+
 func (s *story) summary(err error) {
 	s.print("\n== Summary")
-	for _, v := range s.seen {
-		mark := "ok    "
-		if !v.ok {
-			mark = "FAILED"
-		}
-		s.print("  %s  %s", mark, v.text)
+	for _, v := range s.verdicts {
+		s.print("  %s  %s", v.mark, v.text)
 	}
 	if err == nil {
 		s.print("Everything was seen, in %.1f seconds.", time.Since(s.began).Seconds())
@@ -178,9 +193,7 @@ func (s *story) start(ctx context.Context) (err error) {
 	if s.guest, err = s.cluster.AwaitPhase(ctx, guestKey, v1.Running, patience); err != nil {
 		return err
 	}
-	if err := s.promise(up <= upWithin, "the guest was up %.1f s after it was applied (at most %.0f s)", up.Seconds(), upWithin.Seconds()); err != nil {
-		return err
-	}
+	s.measure("the guest was up %.1f s after it was applied", up.Seconds())
 	return s.single(ctx, "before the migration")
 }
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The holder of a fabric: a network namespace with a bridge to which every node has a cable. It has
 # the namespace by being started in it, and holds it open by staying.
 #

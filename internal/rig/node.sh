@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The first process of a hypervisor node, started in network, mount, UTS, IPC and PID namespaces of
 # its own. It gives the node its face and then stays: when it is killed, the kernel kills whatever
 # runs in the node.

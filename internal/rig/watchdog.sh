@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The watchdog of a rig. It reads from its input, a line each:
 #
 #   mark NAME=VALUE    a process with this in its environment belongs to the rig

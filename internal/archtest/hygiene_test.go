@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archtest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// files lists what is or would be under version control.
+func files(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
+}
+
+// licensed tells whether a file has to say its licence: one of a kind that has comments, unless it is text for people, what a
+// test reads or expects, or what a tool keeps.
+func licensed(name string) bool {
+	if strings.Contains(name, "testdata/") {
+		return false
+	}
+	switch base := filepath.Base(name); base {
+	case "LICENSE", ".gitignore", ".editorconfig", "go.mod":
+		return false
+	}
+	switch filepath.Ext(name) {
+	case ".md", ".sum", ".json", ".xml", ".txt", ".png", ".svg":
+		return false
+	}
+	return true
+}
+
+func TestEveryFileSaysItsLicence(t *testing.T) {
+	const header = "SPDX-License-Identifier: Apache-2.0"
+	for _, name := range files(t) {
+		if !licensed(name) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A script says first what runs it, and generated code that it is.
+		head := strings.SplitN(string(text), "\n", 4)
+		if !strings.Contains(strings.Join(head[:min(3, len(head))], "\n"), header) {
+			t.Errorf("%s does not say %q in its first three lines", name, header)
+		}
+	}
+}
+
+// modfile is what "go mod edit -json" tells of a go.mod.
+type modfile struct {
+	Replace []struct {
+		Old, New struct{ Path, Version string }
+	}
+	Exclude []struct{ Path, Version string }
+	Retract []struct{ Low, High string }
+}
+
+// What a go.mod replaces holds for that module alone: whoever imports a package of ours would get something else than what was
+// tested. Kubernetes' own programs cannot be built without replacements, which are in a module that nobody imports.
+func TestNoVersionIsReplacedOrRetracted(t *testing.T) {
+	for _, name := range files(t) {
+		if filepath.Base(name) != "go.mod" {
+			continue
+		}
+		out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", filepath.Join(root, name)).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var m modfile
+		if err := json.Unmarshal(out, &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range m.Replace {
+			if name != "tools/go.mod" || r.New.Path != r.Old.Path || r.New.Version == "" {
+				t.Errorf("%s replaces %s by %s %s", name, r.Old.Path, r.New.Path, r.New.Version)
+			}
+		}
+		for _, e := range m.Exclude {
+			t.Errorf("%s excludes %s %s", name, e.Path, e.Version)
+		}
+		for _, r := range m.Retract {
+			t.Errorf("%s retracts %s to %s", name, r.Low, r.High)
+		}
+	}
+}
