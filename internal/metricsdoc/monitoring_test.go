@@ -3,7 +3,6 @@
 package metricsdoc_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"os"
@@ -176,19 +175,25 @@ type panel struct {
 	Targets    []struct{ RefID, Expr string }
 }
 
-type variable struct{ Name, Type, Query, Definition string }
+type variable struct{ Name, Type, Query string }
 
-// UnmarshalJSON leaves out the query of a variable that is an object.
+// UnmarshalJSON takes a query that is text, or the text in one that is an object.
 func (v *variable) UnmarshalJSON(text []byte) error {
 	var raw struct {
-		Name, Type, Definition string
-		Query                  json.RawMessage
+		Name, Type string
+		Query      json.RawMessage
 	}
 	if err := json.Unmarshal(text, &raw); err != nil {
 		return err
 	}
-	v.Name, v.Type, v.Definition, v.Query = raw.Name, raw.Type, raw.Definition, string(bytes.Trim(raw.Query, `"`))
-	return nil
+	v.Name, v.Type = raw.Name, raw.Type
+	if json.Unmarshal(raw.Query, &v.Query) == nil {
+		return nil
+	}
+	var query struct{ Query string }
+	err := json.Unmarshal(raw.Query, &query)
+	v.Query = query.Query
+	return err
 }
 
 func readDashboard(t *testing.T) dashboard {
@@ -251,8 +256,8 @@ func expressions(t *testing.T) map[string]string {
 		}
 	}
 	for _, v := range d.Templating.List {
-		if v.Definition != "" {
-			out["variable "+v.Name] = v.Definition
+		if v.Type == "query" {
+			out["variable "+v.Name] = v.Query
 		}
 	}
 	return out

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package promql holds the test that Prometheus itself understands every expression of
-// refdaemon/config/monitoring, and that they select by labels which the metrics have.
+// Package promql holds the tests that Prometheus itself understands every expression of
+// refdaemon/config/monitoring, that they select by labels which the metrics have, and that the
+// dashboard is one by Grafana's schema.
 package promql

@@ -1,4 +1,4 @@
-// The parser of Prometheus, for one test. It is a module of its own so that nobody else's
+// The parser of Prometheus and a judge of schemas, for two tests. It is a module of its own so that nobody else's
 // versions follow from it.
 module github.com/virtloom/virtloom/tools/promql
 
@@ -6,6 +6,7 @@ go 1.26.7
 
 require (
 	github.com/prometheus/prometheus v0.316.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	sigs.k8s.io/yaml v1.6.0
 )
 
