@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
@@ -95,52 +94,6 @@ func TestDiff(t *testing.T) {
 			t.Errorf("exit code %d, stderr %s, stdout\n%s", code, stderr, out)
 		}
 	})
-}
-
-// TestReadmeConverts: the commands of the README's section do what it says.
-func TestReadmeConverts(t *testing.T) {
-	program := build(t)
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(readme), "\n## Convert offline\n")
-	blocks := strings.Split(section, "```\n")
-	if len(blocks) < 6 {
-		t.Fatal("the README lacks commands or output")
-	}
-	run := func(block string) (string, int) {
-		_, args, _ := strings.Cut(block, "./refdaemon ")
-		out, stderr, code := runProgram(t, program, "", strings.Fields(strings.ReplaceAll(args, " examples/", " ../examples/")))
-		if stderr != "" {
-			t.Error(stderr)
-		}
-		return out, code
-	}
-	if out, code := run(blocks[1]); code != 0 || !strings.HasPrefix(out, "<domain type=\"kvm\">\n  <name>default_web</name>\n") {
-		t.Errorf("exit code %d: %s", code, out)
-	}
-	out, code := run(blocks[3])
-	if code != exitDiffers {
-		t.Errorf("exit code %d", code)
-	}
-	if diff := cmp.Diff(classes(blocks[5]), classes(out)); diff != "" {
-		t.Errorf("-README +got\n%s", diff)
-	}
-}
-
-// classes are the fields that differ, with the class of each.
-func classes(text string) map[string]string {
-	out := map[string]string{}
-	for line := range strings.Lines(text) {
-		field, rest, _ := strings.Cut(line, ": ")
-		for _, class := range []domain.Class{domain.Live, domain.NextBoot, domain.NeedsMigration, domain.NeedsRecreation} {
-			if strings.Contains(rest, ": "+string(class)+": ") {
-				out[field] = string(class)
-			}
-		}
-	}
-	return out
 }
 
 // stamped is the domain with the wish it was made from in its metadata.

@@ -139,25 +139,6 @@ func TestRender(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the README tells the truth", func(t *testing.T) {
-		readme, err := os.ReadFile("../README.md")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, section, _ := strings.Cut(string(readme), "\n## Render offline\n")
-		blocks := strings.Split(section, "```\n")
-		if len(blocks) < 4 {
-			t.Fatal("the README has no command and output")
-		}
-		_, args, _ := strings.Cut(strings.ReplaceAll(blocks[1], "\\\n", ""), "./refdaemon render ")
-		for i := range example {
-			args = strings.ReplaceAll(args, " "+strings.TrimPrefix(example[i], "../"), " "+example[i])
-		}
-		out, stderr, _ := execute(t, program, "", strings.Fields(args))
-		if diff := cmp.Diff(blocks[3], out); diff != "" || stderr != "" {
-			t.Errorf("-README +got\n%s%s", diff, stderr)
-		}
-	})
 	t.Run("YAML and JSON are the same Pod", func(t *testing.T) {
 		var fromYAML, fromJSON corev1.Pod
 		text, _, _ := execute(t, program, "", []string{"launcher", "example"})

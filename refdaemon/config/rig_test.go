@@ -269,7 +269,7 @@ func (w *world) run(t *testing.T, name string, pod *corev1.Pod, changes ...strin
 	for i, arg := range args {
 		args[i] = strings.NewReplacer("$(NODE_NAME)", pod.Spec.NodeName, "$(POD_IP)", "127.0.0.1").Replace(arg)
 	}
-	args = append(args, "--kubeconfig="+w.credentials(t, pod), "--health-address="+health, "--metrics-address=127.0.0.1:0")
+	args = append(args, "--kubeconfig="+w.credentials(t, pod), "--health-address="+health, "--metrics-address="+freeAddress(t))
 	p, err := w.Run(pod.Name, exec.Command(w.binary, append(args, changes...)...))
 	must(t, err)
 	for _, probe := range []*corev1.Probe{w.manifests[name].container().LivenessProbe, w.manifests[name].container().ReadinessProbe} {
