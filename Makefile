@@ -88,6 +88,12 @@ verify: ## generated code and docs are fresh, modules tidy, licences allowed, li
 	@hack/tools.sh
 	@hack/verify.sh
 
+.PHONY: api
+api: ## agree on the exported API as it is now, in api; what it lost has to be in CHANGELOG.md
+	@go test ./internal/apitest -run '^TestTheAPIIsAsAgreed$$' -count 1 -update
+	@go test ./internal/apitest
+	@git --no-pager diff --stat -- api
+
 # How long each target is fuzzed, and which: a regular expression.
 FUZZTIME ?= 30s
 FUZZ ?= .
