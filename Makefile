@@ -22,6 +22,12 @@ demo: setup ## run a guest, migrate it, delete it; KEEP=1 leaves it running to l
 	@go build -tags $(TAGS) -o bin/demo ./internal/demo
 	@exec bin/demo $(if $(KEEP),-keep)
 
+.PHONY: screenshots
+screenshots: setup build ## run the demo and draw what it prints into docs/images
+	@go build -tags $(TAGS) -o bin/demo ./internal/demo
+	@mkdir -p bin/.log && bin/demo | tee bin/.log/demo.log
+	@go run ./internal/screenshots
+
 .PHONY: test
 test: setup ## all checks and tests; ARGS go to "go test"
 	@hack/test.sh

@@ -32,6 +32,7 @@ demo() {
   mkdir -p "$bin/.log"
   "$bin/demo" >"$bin/.log/demo.log" 2>&1 || { cat "$bin/.log/demo.log"; die "the demo failed"; }
   sed -n '/^== Summary/,$p' "$bin/.log/demo.log"
+  go run ./internal/screenshots -check
 }
 
 # tests TIMEOUT WORD... runs "go test" with these arguments.
