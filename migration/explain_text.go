@@ -8,9 +8,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/plaintext"
 )
 
 // String returns the explanation as an operator reads it.
@@ -28,7 +29,7 @@ func (e Explanation) Write(w io.Writer) error {
 
 func (e Explanation) text(b *strings.Builder) {
 	line := func(label, format string, args ...any) {
-		putLine(b, "%-13s "+format, append([]any{label}, args...)...)
+		plaintext.Put(b, "%-13s "+format, append([]any{label}, args...)...)
 	}
 	line("Migration", "%s/%s of guest %s", e.Namespace, e.Migration, e.Guest)
 	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
@@ -81,27 +82,15 @@ func (e Explanation) lateEnd() string {
 	return "with " + string(e.Overdue)
 }
 
-// putLine adds a line, and takes care that it is one: much of what is told was written by
-// users and nodes, and is read on a terminal.
-func putLine(b *strings.Builder, format string, args ...any) {
-	b.WriteString(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, fmt.Sprintf(format, args...)))
-	b.WriteByte('\n')
-}
-
 func (e Explanation) checksText(b *strings.Builder) {
 	if len(e.Checks) == 0 {
 		return
 	}
 	if !slices.ContainsFunc(e.Checks, func(c CheckResult) bool { return c.Blocked }) {
-		putLine(b, "%-13s none objects", "Checks")
+		plaintext.Put(b, "%-13s none objects", "Checks")
 		return
 	}
-	putLine(b, "%-13s these object:", "Checks")
+	plaintext.Put(b, "%-13s these object:", "Checks")
 	for _, c := range e.Checks {
 		if !c.Blocked {
 			continue
@@ -117,7 +106,7 @@ func (e Explanation) checksText(b *strings.Builder) {
 		if c.Until != nil {
 			text += ", until " + clock(*c.Until)
 		}
-		putLine(b, "  %s: %s: %s: %s", c.Check, kind, c.Reason, text)
+		plaintext.Put(b, "  %s: %s: %s: %s", c.Check, kind, c.Reason, text)
 	}
 }
 
@@ -127,9 +116,9 @@ func (e Explanation) policyText(b *strings.Builder) {
 		if name == "" {
 			name = "none"
 		}
-		putLine(b, "%-13s %s: %s", "Policy", name, p.Why)
+		plaintext.Put(b, "%-13s %s: %s", "Policy", name, p.Why)
 		for _, l := range p.Losers {
-			putLine(b, "  not %s: %s", l.Name, l.Why)
+			plaintext.Put(b, "  not %s: %s", l.Name, l.Why)
 		}
 	}
 	for _, o := range e.Options {
@@ -137,7 +126,7 @@ func (e Explanation) policyText(b *strings.Builder) {
 		if def == "" {
 			def = "unset"
 		}
-		putLine(b, "%-13s %s = %s (default %s)", "Option", o.Name, o.Value, def)
+		plaintext.Put(b, "%-13s %s = %s (default %s)", "Option", o.Name, o.Value, def)
 	}
 }
 
@@ -155,7 +144,7 @@ func (e Explanation) attemptsText(b *strings.Builder) {
 		if why != "" {
 			why = ": " + why
 		}
-		putLine(b, "%-13s %s, %s%s: %s at %s%s", "Other", a.Name, by, path, phaseText(a.Phase), clock(a.At), why)
+		plaintext.Put(b, "%-13s %s, %s%s: %s at %s%s", "Other", a.Name, by, path, phaseText(a.Phase), clock(a.At), why)
 	}
 }
 

@@ -3,14 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -144,24 +142,6 @@ func (o *observer) print(out io.Writer, result writer) error {
 		return fmt.Errorf("%s: %w", o.command, err)
 	}
 	return nil
-}
-
-// plain writes text to a terminal. Users choose parts of it, such as values of selectors: what they write does not move
-// the cursor.
-type plain struct{ io.Writer }
-
-// Write is part of io.Writer.
-func (p plain) Write(text []byte) (int, error) {
-	visible := func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}
-	if _, err := p.Writer.Write(bytes.Map(visible, text)); err != nil {
-		return 0, err
-	}
-	return len(text), nil
 }
 
 const observerRights = `It reads from a cluster and writes nothing. Needed are the rights to list and watch

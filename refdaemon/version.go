@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/virtloom/virtloom/internal/plaintext"
 )
 
 // provenance is what this program was built from.
@@ -115,7 +117,7 @@ type writer interface{ Write(io.Writer) error }
 func show(out io.Writer, format string, result writer) error {
 	var text bytes.Buffer
 	if format == "text" {
-		if err := result.Write(plain{&text}); err != nil {
+		if err := result.Write(plaintext.Writer{To: &text}); err != nil {
 			return err
 		}
 	} else {

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/virtloom/virtloom/internal/plaintext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
 )
@@ -188,17 +189,18 @@ func (p *DrainPlan) move(g types.NamespacedName, runs []migrationsim.Migration, 
 // Write writes the plan as an operator reads it.
 func (p *DrainPlan) Write(out io.Writer) error {
 	var b strings.Builder
+	line := plaintext.Line // much of it was written by users
 	span := func(seconds float64) string { return (time.Duration(seconds) * time.Second).String() }
-	fmt.Fprintf(&b, "Node %s: %d guests, %d leave within %s, %d stay\n", p.Node, p.Guests, len(p.Moves), span(p.Makespan), len(p.Stays))
+	fmt.Fprintf(&b, "Node %s: %d guests, %d leave within %s, %d stay\n", line(p.Node), p.Guests, len(p.Moves), span(p.Makespan), len(p.Stays))
 	if p.Bound != "" {
-		fmt.Fprintf(&b, "It takes at least %s\n", p.Bound)
+		fmt.Fprintf(&b, "It takes at least %s\n", line(p.Bound))
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(p.Moves) > 0 {
 		_, _ = fmt.Fprintln(w, "\nSTARTS\tENDS\tGUEST\tCOULD GO TO\tGOES TO (SIMULATED)")
 	}
 	for _, m := range p.Moves {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\n", span(m.Starts), span(m.Ends), m.Namespace, m.Guest, few(m.Candidates), m.Target)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\n", span(m.Starts), span(m.Ends), line(m.Namespace), line(m.Guest), line(few(m.Candidates)), line(m.Target))
 	}
 	if len(p.Stays) > 0 {
 		_, _ = fmt.Fprintln(w, "\nSTAYS\tREASON\tWHY")
@@ -209,7 +211,7 @@ func (p *DrainPlan) Write(out io.Writer) error {
 		if s.Nodes != "" {
 			why += "; now " + s.Nodes
 		}
-		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", s.Namespace, s.Guest, s.Reason, why)
+		_, _ = fmt.Fprintf(w, "%s/%s\t%s\t%s\n", line(s.Namespace), line(s.Guest), line(string(s.Reason)), line(why))
 	}
 	if err := w.Flush(); err != nil {
 		return err

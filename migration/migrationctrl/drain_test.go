@@ -339,4 +339,21 @@ func TestADrainPlanHasOneLineForAGuest(t *testing.T) {
 	}
 }
 
+// Nothing of what users write moves the cursor, or begins a line or a column.
+func TestADrainPlanDoesNothingToATerminal(t *testing.T) {
+	const evil = "a\x1b[2J\t\u202eb\n"
+	p := &migrationctrl.DrainPlan{
+		Node: evil, Guests: 2, Bound: evil,
+		Moves: []migrationctrl.DrainMove{{Namespace: evil, Guest: evil, Target: evil, Candidates: []string{evil}}},
+		Stays: []migrationctrl.DrainStay{{Namespace: evil, Guest: evil, Reason: evil, Message: evil, Nodes: evil}},
+	}
+	var out strings.Builder
+	if err := p.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.ContainsAny(text, "\x1b\t\u202e") || strings.Count(text, "\n") != 8 {
+		t.Errorf("written is %q", text)
+	}
+}
+
 var update = flag.Bool("update", false, "rewrite the golden file")

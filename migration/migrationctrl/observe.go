@@ -135,10 +135,14 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanat
 		return nil
 	}
 	pod := g.TargetPod
+	if pod == nil && g.SourcePod == nil && !g.Migration.IsDecentralizedTarget() {
+		e.Targets = &migration.Targets{Candidates: []string{}, Summary: "unknown: the guest has no Pod, which its target Pod is made after"}
+		return nil
+	}
 	if pod == nil {
 		var err error
 		if pod, err = r.render(ctx, g); err != nil {
-			e.Targets = &migration.Targets{Summary: "unknown: " + err.Error()}
+			e.Targets = &migration.Targets{Candidates: []string{}, Summary: "unknown: " + err.Error()}
 			return nil //nolint:nilerr // it is part of the explanation
 		}
 	}
