@@ -8,16 +8,16 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/internal/readonly"
 	"github.com/virtloom/virtloom/migration"
 )
 
 // ErrReadOnly means that one who is to look only was about to write.
-var ErrReadOnly = errors.New("migrationctrl: an observer does not write")
+var ErrReadOnly = readonly.Err
 
 // Observe makes the Reconciler one that looks only, instead of SetupWithManager:
 // [Reconciler.Explain] and [Reconciler.PlanDrain] then tell what the controller with the same
@@ -27,79 +27,18 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	if err := r.complete(); err != nil {
 		return err
 	}
-	r.Client = observing{r.Client}
+	r.Client = readonly.Client{Source: r.Client}
 	if r.Backups != nil {
-		r.Backups = observing{} // that they would be aborted is part of what is told
+		r.Backups = idle{} // that they would be aborted is part of what is told
 	}
 	return index(ctx, ix)
 }
 
-// observing is a client that does not write.
-type observing struct{ client.Client }
+// idle is who aborts no backups.
+type idle struct{}
 
 // AbortBackup is part of BackupAborter.
-func (observing) AbortBackup(context.Context, *v1.VirtualMachineInstance, string) error {
-	return ErrReadOnly
-}
-
-// Create is part of client.Writer.
-func (observing) Create(context.Context, client.Object, ...client.CreateOption) error {
-	return ErrReadOnly
-}
-
-// Delete is part of client.Writer.
-func (observing) Delete(context.Context, client.Object, ...client.DeleteOption) error {
-	return ErrReadOnly
-}
-
-// Update is part of client.Writer.
-func (observing) Update(context.Context, client.Object, ...client.UpdateOption) error {
-	return ErrReadOnly
-}
-
-// Patch is part of client.Writer.
-func (observing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
-	return ErrReadOnly
-}
-
-// Apply is part of client.Writer.
-func (observing) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
-	return ErrReadOnly
-}
-
-// DeleteAllOf is part of client.Writer.
-func (observing) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
-	return ErrReadOnly
-}
-
-// Status is part of client.StatusClient.
-func (o observing) Status() client.SubResourceWriter { return o.SubResource("status") }
-
-// SubResource is part of client.SubResourceClientConstructor.
-func (o observing) SubResource(name string) client.SubResourceClient {
-	return observingPart{o.Client.SubResource(name)}
-}
-
-// observingPart is a client of a subresource that does not write.
-type observingPart struct{ client.SubResourceClient }
-
-// Create is part of client.SubResourceWriter.
-func (observingPart) Create(context.Context, client.Object, client.Object, ...client.SubResourceCreateOption) error {
-	return ErrReadOnly
-}
-
-// Update is part of client.SubResourceWriter.
-func (observingPart) Update(context.Context, client.Object, ...client.SubResourceUpdateOption) error {
-	return ErrReadOnly
-}
-
-// Patch is part of client.SubResourceWriter.
-func (observingPart) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-	return ErrReadOnly
-}
-
-// Apply is part of client.SubResourceWriter.
-func (observingPart) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
+func (idle) AbortBackup(context.Context, *v1.VirtualMachineInstance, string) error {
 	return ErrReadOnly
 }
 
@@ -134,17 +73,10 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanat
 	if g.VMI == nil || g.Migration.IsFinal() || g.State() != nil {
 		return nil
 	}
-	pod := g.TargetPod
-	if pod == nil && g.SourcePod == nil && !g.Migration.IsDecentralizedTarget() {
-		e.Targets = &migration.Targets{Candidates: []string{}, Summary: "unknown: the guest has no Pod, which its target Pod is made after"}
-		return nil
-	}
+	pod, why := r.aimed(ctx, g)
 	if pod == nil {
-		var err error
-		if pod, err = r.render(ctx, g); err != nil {
-			e.Targets = &migration.Targets{Candidates: []string{}, Summary: "unknown: " + err.Error()}
-			return nil //nolint:nilerr // it is part of the explanation
-		}
+		e.Targets = &migration.Targets{Candidates: []string{}, Summary: "unknown: " + why}
+		return nil
 	}
 	var nodes corev1.NodeList
 	var pods corev1.PodList
@@ -159,4 +91,20 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanat
 	}
 	e.Aim(migration.NewNodeUsage(others).Fit(pod, g.VMI.Status.NodeName, pointers(nodes.Items)))
 	return nil
+}
+
+// aimed returns the target Pod as it is, or would be; else why that is not known, which is part of
+// the explanation.
+func (r *Reconciler) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, why string) {
+	switch {
+	case g.TargetPod != nil:
+		return g.TargetPod, ""
+	case g.SourcePod == nil && !g.Migration.IsDecentralizedTarget():
+		return nil, "the guest has no Pod, which its target Pod is made after"
+	}
+	pod, err := r.render(ctx, g)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return pod, ""
 }

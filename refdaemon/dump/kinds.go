@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dump
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	v1 "kubevirt.io/api/core/v1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+)
+
+// source is a kind that is listed.
+type source struct {
+	schema.GroupVersionKind
+	// metadata says that no more than that is of interest.
+	metadata bool
+	// global says that objects have no namespace.
+	global bool
+}
+
+// sources are all kinds that are listed, in this order: what refers to others before them, so that
+// what came meanwhile is not missed by who refers to it.
+var sources = []source{
+	{GroupVersionKind: v1.VirtualMachineInstanceMigrationGroupVersionKind},
+	{GroupVersionKind: v1.VirtualMachineInstanceGroupVersionKind},
+	{GroupVersionKind: v1.VirtualMachineGroupVersionKind, metadata: true},
+	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Pod")},
+	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")},
+	{GroupVersionKind: cdiv1.SchemeGroupVersion.WithKind("DataVolume")},
+	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ResourceQuota")},
+	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), global: true},
+	{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Node"), global: true},
+	{GroupVersionKind: v1.KubeVirtGroupVersionKind},
+	{GroupVersionKind: migrationsv1.SchemeGroupVersion.WithKind("MigrationPolicy"), global: true},
+	{GroupVersionKind: storagev1.SchemeGroupVersion.WithKind("StorageClass"), global: true},
+	{GroupVersionKind: cdiv1.SchemeGroupVersion.WithKind("StorageProfile"), global: true},
+	{GroupVersionKind: cdiv1.SchemeGroupVersion.WithKind("CDI"), global: true},
+	{GroupVersionKind: cdiv1.SchemeGroupVersion.WithKind("CDIConfig"), global: true},
+}
+
+// Kind tells of one kind of object what there is of it.
+type Kind struct {
+	// APIVersion and Kind name it.
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Metadata says that there is no more than that, Named that there are only those objects that
+	// others name, Global that they have no namespace.
+	Metadata bool `json:"metadata,omitempty"`
+	Named    bool `json:"named,omitempty"`
+	Global   bool `json:"global,omitempty"`
+	// Objects is how many there are.
+	Objects int `json:"objects"`
+	// Missing is why they could not be read; empty if they were.
+	Missing string `json:"missing,omitempty"`
+}
+
+func (k *Kind) gvk() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(k.APIVersion, k.Kind)
+}
+
+func (k *Kind) scope() meta.RESTScope {
+	if k.Global {
+		return meta.RESTScopeRoot
+	}
+	return meta.RESTScopeNamespace
+}
+
+func kindOf(gvk schema.GroupVersionKind) Kind {
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	return Kind{APIVersion: apiVersion, Kind: kind}
+}
+
+// asMetadata is the metadata of an object.
+func asMetadata(o metav1.Object, gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	out := meta.AsPartialObjectMetadata(o)
+	out.SetGroupVersionKind(gvk)
+	return out
+}
