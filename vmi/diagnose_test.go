@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+var rewrite = flag.Bool("update", false, "rewrite the golden files")
+
+// diagnosed checks what holds of every diagnosis: it tells what is decided and all that is waited for, each with
+// the reason and the remedy.
+func diagnosed(t *testing.T, s vmi.Snapshot, plan vmi.Plan) {
+	t.Helper()
+	d := vmi.Diagnose(s, now)
+	if len(d.Next) != len(plan.Actions) || len(d.Checks) != len(plan.Checks) {
+		t.Errorf("it tells of %d writes and %d checks, decided are\n%s", len(d.Next), len(d.Checks), plan)
+	}
+	if next := plan.VMI.Status.Phase; d.Becomes != "" && d.Becomes != next || d.Becomes == "" && next != s.VMI.Status.Phase {
+		t.Errorf("it becomes %q by the diagnosis, %q by the plan", d.Becomes, next)
+	}
+	for _, w := range plan.Waits {
+		if !slices.ContainsFunc(d.Findings, func(f vmi.Finding) bool { return f.What == w.Message && f.Until == w.Until }) {
+			t.Errorf("nothing tells of the wait for %s: %s", w.Until, w.Message)
+		}
+	}
+	for _, f := range d.Findings {
+		if f.Kind == "" || f.What == "" || f.Why == "" || f.Remedy == "" || f.Object == "" {
+			t.Errorf("finding is not complete: %+v", f)
+		}
+	}
+	if text := d.String(); strings.Count(text, "\nFinding ") != len(d.Findings) {
+		t.Errorf("%d findings are told as\n%s", len(d.Findings), text)
+	}
+}
+
+// told adds a condition to the guest.
+func told(of v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason, message string) func(*v1.VirtualMachineInstance) {
+	return func(g *v1.VirtualMachineInstance) {
+		g.Status.Conditions = append(g.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: of, Status: status, Reason: reason, Message: message})
+	}
+}
+
+func unsynchronized(reason, message string) func(*v1.VirtualMachineInstance) {
+	return told(v1.VirtualMachineInstanceSynchronized, corev1.ConditionFalse, reason, message)
+}
+
+func named(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Name = name } }
+
+// onNode places a Pod.
+func onNode(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+
+func crashing(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "compute", RestartCount: 4, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137}}},
+		{Name: "guest-console-log", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+	}
+}
+
+func withDisk(g *v1.VirtualMachineInstance) {
+	g.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
+}
+
+// filling is storage of a claim that a DataVolume in a phase fills.
+func filling(phase cdiv1.DataVolumePhase, progress string) vmi.Storage {
+	yes := true
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root", UID: "dv"}}
+	dv.Status.Phase, dv.Status.Progress = phase, cdiv1.DataVolumeProgress(progress)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root", OwnerReferences: []metav1.OwnerReference{
+		{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: "root", UID: "dv", Controller: &yes}}}}
+	return vmi.Storage{
+		Claims:      map[string]*corev1.PersistentVolumeClaim{"root": claim},
+		DataVolumes: map[string]*cdiv1.DataVolume{"root": dv},
+	}
+}
+
+// diagnosis is a guest and what is found about it.
+type diagnosis struct {
+	s vmi.Snapshot
+	// want are the kinds of all findings, says is part of what is told.
+	want []vmi.FindingKind
+	says []string
+}
+
+func about(g *v1.VirtualMachineInstance, pods ...*corev1.Pod) vmi.Snapshot {
+	return vmi.Snapshot{VMI: g, Pods: pods}
+}
+
+func kinds(k ...vmi.FindingKind) []vmi.FindingKind { return k }
+
+var diagnoses = map[string]func() diagnosis{
+	"at rest": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: "node-a"})), pod("p")), nil, []string{"Owned, node node-a, epoch 3", "Findings      none"}}
+	},
+	"launcher missing, to be made": func() diagnosis {
+		return diagnosis{about(guest(v1.Pending)), kinds(vmi.LauncherMissing), []string{"Next write    CreateLauncher", "whether the controller runs"}}
+	},
+	"launcher missing, gone": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a"}))), kinds(vmi.LauncherMissing), []string{"becomes Failed", "who deleted the Pod"}}
+	},
+	"launcher ended": func() diagnosis {
+		return diagnosis{about(guest(v1.Running), pod("p", podPhase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "disk pressure" })),
+			kinds(vmi.LauncherMissing, vmi.Ending), []string{"Evicted: disk pressure", "kubectl logs --previous"}}
+	},
+	"its name is taken": func() diagnosis {
+		s := about(guest(v1.Pending))
+		s.Foreign = pod("virt-launcher-guest")
+		return diagnosis{s, kinds(vmi.LauncherMissing), []string{"belongs to something else", "rename what makes it"}}
+	},
+	"waiting on a claim": func() diagnosis {
+		return diagnosis{about(guest(v1.Pending, withDisk)), kinds(vmi.WaitingForStorage), []string{"ns/root", "create the claim or DataVolume"}}
+	},
+	"waiting on a DataVolume": func() diagnosis {
+		s := about(guest(v1.Pending, withDisk))
+		s.Storage = filling(cdiv1.ImportInProgress, "41.0%")
+		return diagnosis{s, kinds(vmi.WaitingForStorage), []string{"DataVolume ns/root is in phase ImportInProgress (41.0%)", "importer Pod", "by storage"}}
+	},
+	"networks that are not to be had": func() diagnosis {
+		s := about(guest(v1.Pending))
+		s.Config.SpecValidator = func(*v1.VirtualMachineInstance) []metav1.StatusCause {
+			return []metav1.StatusCause{{Field: "spec.networks[0]", Message: "no such binding"}}
+		}
+		return diagnosis{s, kinds(vmi.InvalidNetwork), []string{"spec.networks[0]: no such binding", "correct spec.networks"}}
+	},
+	"a migration is in the way": func() diagnosis {
+		s := about(guest(v1.Pending))
+		s.Migrations = []*v1.VirtualMachineInstanceMigration{{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Status: v1.VirtualMachineInstanceMigrationStatus{Phase: v1.MigrationRunning}}}
+		return diagnosis{s, kinds(vmi.WaitingForMigration), []string{"migration m is in phase Running", "refdaemon explain migration"}}
+	},
+	"the last try was refused": func() diagnosis {
+		return diagnosis{about(guest(v1.Pending, unsynchronized(vmi.ReasonFailedCreate, "exceeded quota: pods; raise the ResourceQuota"))),
+			kinds(vmi.LastWriteFailed), []string{"the last try failed: exceeded quota", "do as the message says"}}
+	},
+	"what was refused is known": func() diagnosis {
+		s := about(guest(v1.Pending, unsynchronized("Old", "of yesterday")))
+		s.Failure = &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "the network blue does not exist"}
+		return diagnosis{s, kinds(vmi.LastWriteFailed), []string{"network blue"}}
+	},
+	"unschedulable": func() diagnosis {
+		return diagnosis{about(guest(v1.Scheduling), pod("p", unscheduled)), kinds(vmi.Unschedulable), []string{"0/3 nodes", "free or add"}}
+	},
+	"image cannot be pulled": func() diagnosis {
+		return diagnosis{about(guest(v1.Scheduling), pod("p", waiting("compute", "ImagePullBackOff"))), kinds(vmi.PodNotReady), []string{"container compute: waiting: ImagePullBackOff: no such image", "credentials"}}
+	},
+	"containers crash": func() diagnosis {
+		return diagnosis{about(guest(v1.Scheduling), pod("p", crashing)), kinds(vmi.PodNotReady),
+			[]string{"CrashLoopBackOff: back-off 40s (restarted 4 times, last with exit code 137)", "guest-console-log: runs and is not ready"}}
+	},
+	"not handed over": func() diagnosis {
+		return diagnosis{about(guest(v1.Scheduling, func(g *v1.VirtualMachineInstance) {
+			yes := true
+			g.Spec.Domain.Devices.AutoattachVSOCK = &yes
+		}), pod("p")), kinds(vmi.WaitingForController), []string{"no address is reserved"}}
+	},
+	"not accepted": func() diagnosis {
+		deadline := metav1.NewTime(now.Add(time.Minute))
+		return diagnosis{about(guest(v1.Scheduled, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: &deadline})), pod("p")),
+			kinds(vmi.WaitingForNode), []string{"node node-a has not accepted the guest", "(in 1m0s)", "refdaemon explain node"}}
+	},
+	"not started, as the node says": func() diagnosis {
+		return diagnosis{about(guest(v1.Scheduled, unsynchronized("InvalidSpec", "spec.domain.machine: pc-9 is unknown"), lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), pod("p")),
+			kinds(vmi.InvalidSpec), []string{"pc-9 is unknown", "make the guest anew"}}
+	},
+	"node silent": func() diagnosis {
+		s := about(guest(v1.Running, lease(handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 1, Holder: "node-a"})), pod("p"))
+		s.Silent = map[string]time.Time{"node-a": now.Add(-time.Hour)}
+		return diagnosis{s, kinds(vmi.NodeSilent), []string{"bring the node back"}}
+	},
+	"own write unseen": func() diagnosis {
+		s := about(guest(v1.Pending))
+		s.Unseen = []string{"create of Pod ns/p, needs 7"}
+		return diagnosis{s, kinds(vmi.WriteUnseen), []string{"create of Pod ns/p", "virtloom_expectations_expired_total"}}
+	},
+	"not understood": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Annotations = map[string]string{handoff.Annotation: "{"} }), pod("p")),
+			kinds(vmi.NotUnderstood), []string{"Lease         cannot be read", "restore the annotation"}}
+	},
+	"a phase of nobody's": func() diagnosis {
+		return diagnosis{about(guest("Dancing")), kinds(vmi.NotUnderstood), []string{"correct status.phase"}}
+	},
+	"ending": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, deleting, lease(handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: "node-a"})), pod("p", terminating)),
+			kinds(vmi.Ending, vmi.Ending), []string{"has not reported the end", "finalizers of the Pod"}}
+	},
+	"running in a Pod that does not": func() diagnosis {
+		return diagnosis{about(guest(v1.Running), pod("p", crashing)), kinds(vmi.Disagreement), []string{"Running by its status", "CrashLoopBackOff"}}
+	},
+	"a Pod elsewhere": func() diagnosis {
+		return diagnosis{about(guest(v1.Running), pod("p"), pod("q", onNode("node-b"))), kinds(vmi.Disagreement), []string{"Pod ns/q is on node node-b", "virsh list"}}
+	},
+	"a target Pod elsewhere": func() diagnosis {
+		s := about(guest(v1.Running), pod("p"), pod("q", onNode("node-b"), func(p *corev1.Pod) { p.Labels[v1.MigrationJobLabel] = "m-uid" }))
+		s.Migrations = []*v1.VirtualMachineInstanceMigration{{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: types.UID("m-uid")}}}
+		return diagnosis{s, nil, nil}
+	},
+	"another holder": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 2, Holder: "node-b"}), on("node-a")), pod("p")), kinds(vmi.Disagreement), []string{"on node node-b by its lease"}}
+	},
+	"a move without a migration": func() diagnosis {
+		deadline := metav1.NewTime(now.Add(time.Minute))
+		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: "node-a", Target: "node-b", Tag: "gone", Deadline: &deadline})), pod("p")),
+			kinds(vmi.Disagreement), []string{"for a migration of UID gone"}}
+	},
+	"domain differs": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, unsynchronized("SyncFailed", "attach disk: busy")), pod("p")), kinds(vmi.Disagreement), []string{"the domain is not as the object asks: attach disk: busy"}}
+	},
+	"paused by a disk": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedIOError", "disk full")), pod("p")), kinds(vmi.Paused), []string{"look at the storage"}}
+	},
+	"paused by a migration": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedByMigrationMonitor", "")), pod("p")), kinds(vmi.Paused), []string{"converge"}}
+	},
+	"paused by a user": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedByUser", "")), pod("p")), kinds(vmi.Paused), []string{"virtctl unpause"}}
+	},
+	"update pending": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionTrue, "", "")), pod("p")), kinds(vmi.UpdatePending), []string{"MemoryChange", "migrate the guest"}}
+	},
+	"not leaving": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Status.EvacuationNodeName = "node-a" }), pod("p")), kinds(vmi.NotLeaving), []string{"refdaemon plan drain"}}
+	},
+	"not leaving, nor able to": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Status.EvacuationNodeName = "node-a" },
+			told(v1.VirtualMachineInstanceIsMigratable, corev1.ConditionFalse, "DisksNotLiveMigratable", "disk root is local")), pod("p")),
+			kinds(vmi.NotLeaving), []string{"cannot be migrated: disk root is local"}}
+	},
+	"words of others": func() diagnosis {
+		return diagnosis{about(guest(v1.Running, unsynchronized("SyncFailed", "a\nFinding\x1b[2J")), pod("p")), kinds(vmi.Disagreement), []string{"a Finding�[2J"}}
+	},
+}
+
+func TestDiagnose(t *testing.T) {
+	for name, make := range diagnoses {
+		t.Run(name, func(t *testing.T) {
+			tt := make()
+			before := tt.s.VMI.DeepCopy()
+			d := vmi.Diagnose(tt.s, now)
+			if diff := gocmp.Diff(before, tt.s.VMI); diff != "" {
+				t.Errorf("it changed its input:\n%s", diff)
+			}
+			var got []vmi.FindingKind
+			for _, f := range d.Findings {
+				got = append(got, f.Kind)
+			}
+			text := d.String()
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("found %v, want %v:\n%s", got, tt.want, text)
+			}
+			for _, s := range tt.says {
+				if !strings.Contains(text, s) {
+					t.Errorf("nothing says %q:\n%s", s, text)
+				}
+			}
+			if strings.Contains(text, "\x1b") {
+				t.Errorf("it moves the cursor: %q", text)
+			}
+			diagnosed(t, tt.s, vmi.Decide(tt.s, now))
+		})
+	}
+}
+
+// Every kind is found in one of the cases, so that none is a word only.
+func TestEveryKindOfFindingIsFound(t *testing.T) {
+	found := map[vmi.FindingKind]bool{}
+	for _, make := range diagnoses {
+		for _, k := range make().want {
+			found[k] = true
+		}
+	}
+	if len(found) != 18 {
+		t.Errorf("there are %d kinds in the cases: %v", len(found), found)
+	}
+}
+
+// Text and JSON are what people and programs read.
+func TestDiagnosesAreTold(t *testing.T) {
+	for name, file := range map[string]string{"waiting on a DataVolume": "datavolume", "not accepted": "offered", "containers crash": "crash"} {
+		t.Run(name, func(t *testing.T) {
+			d := vmi.Diagnose(diagnoses[name]().s, now)
+			var text strings.Builder
+			if err := d.Write(&text); err != nil {
+				t.Fatal(err)
+			}
+			form, err := json.MarshalIndent(d, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for ending, got := range map[string]string{".txt": text.String(), ".json": string(form) + "\n"} {
+				path := filepath.Join("testdata", "diagnose", file+ending)
+				if *rewrite {
+					if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := gocmp.Diff(string(want), got); diff != "" {
+					t.Errorf("%s (-want +got; -update rewrites it):\n%s", path, diff)
+				}
+			}
+			var back vmi.Diagnosis
+			if err := json.Unmarshal(form, &back); err != nil {
+				t.Fatal(err)
+			}
+			if diff := gocmp.Diff(d, back); diff != "" {
+				t.Errorf("what programs read (-told +read):\n%s", diff)
+			}
+		})
+	}
+}

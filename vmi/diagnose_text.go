@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/plaintext"
+)
+
+// String returns the diagnosis as an operator reads it.
+func (d Diagnosis) String() string {
+	var b strings.Builder
+	line := func(label, format string, args ...any) {
+		plaintext.Put(&b, "%-13s "+format, append([]any{label}, args...)...)
+	}
+	line("Guest", "%s/%s", d.Namespace, d.Guest)
+	line("Phase", "%s%s", cmp.Or(string(d.Phase), "(new)"), d.sinceText())
+	if d.Becomes != v1.VmPhaseUnset {
+		line("", "becomes %s with the next pass", d.Becomes)
+	}
+	line("Node", "%s", cmp.Or(d.Node, "none yet"))
+	line("Lease", "%s", d.Lease)
+	line("Pod", "%s", d.Pod.text())
+	for _, s := range d.Next {
+		line("Next write", "%s: %s", s.Verb, s.Why)
+	}
+	if len(d.Findings) == 0 {
+		line("Findings", "none")
+	}
+	for i := range d.Findings {
+		d.Findings[i].text(&b, d.At)
+	}
+	return b.String()
+}
+
+// Write writes the diagnosis as an operator reads it.
+func (d Diagnosis) Write(w io.Writer) error {
+	_, err := io.WriteString(w, d.String())
+	return err
+}
+
+func (d Diagnosis) sinceText() string {
+	if d.Since == nil {
+		return ""
+	}
+	return fmt.Sprintf(", since %s (%s)", d.Since.UTC().Format(time.RFC3339), d.At.Sub(*d.Since).Round(time.Second))
+}
+
+func (p *PodStanding) text() string {
+	if p == nil {
+		return "none"
+	}
+	is := "not ready"
+	switch {
+	case p.Ending:
+		is = "ending"
+	case p.Ready:
+		is = "ready"
+	}
+	return fmt.Sprintf("%s, %s, %s, %s", p.Name, cmp.Or(p.Phase, "new"), is, podText(p.Node))
+}
+
+// String returns the finding as an operator reads it: what, why and the remedy, a line each.
+func (f Finding) String() string {
+	var b strings.Builder
+	f.text(&b, time.Time{})
+	return b.String()
+}
+
+// text writes the finding as it is at a time.
+func (f Finding) text(b *strings.Builder, now time.Time) {
+	kind := string(f.Kind)
+	if f.Reason != "" && f.Reason != kind {
+		kind += " (" + f.Reason + ")"
+	}
+	plaintext.Put(b, "%-13s %s: %s", "Finding", kind, f.What)
+	for _, l := range f.Details {
+		plaintext.Put(b, "  %-11s %s", "", l)
+	}
+	plaintext.Put(b, "  %-11s %s", "why", f.Why)
+	if f.Until != "" {
+		until := fmt.Sprintf("%s, by %s", f.Until, cmp.Or(string(f.By), "nobody"))
+		if f.Deadline != nil {
+			until += ", at the latest " + f.Deadline.UTC().Format(time.RFC3339)
+			if !now.IsZero() {
+				until += fmt.Sprintf(" (in %s)", f.Deadline.Sub(now).Round(time.Second))
+			}
+		}
+		plaintext.Put(b, "  %-11s %s", "until", until)
+	}
+	plaintext.Put(b, "  %-11s %s", "remedy", f.Remedy)
+}
+
+func podStanding(p *corev1.Pod) *PodStanding {
+	if p == nil {
+		return nil
+	}
+	return &PodStanding{Name: p.Name, Node: p.Spec.NodeName, Phase: string(p.Status.Phase), Ready: PodReady(p), Ending: podGoingDown(p)}
+}
+
+// podEnd says how the Pod has ended.
+func podEnd(p *corev1.Pod) string {
+	text := string(p.Status.Phase)
+	for i := range p.Status.ContainerStatuses {
+		if c := &p.Status.ContainerStatuses[i]; c.Name == computeContainer && c.State.Terminated != nil {
+			text += fmt.Sprintf(", exit code %d", c.State.Terminated.ExitCode)
+		}
+	}
+	if p.Status.Reason != "" {
+		text += ", " + p.Status.Reason + ": " + p.Status.Message
+	}
+	return text
+}
+
+// Containers tells, a line each, of the Pod's containers that do not run as they should.
+func Containers(p *corev1.Pod) []string {
+	var lines []string
+	tell := func(all []corev1.ContainerStatus, initial bool) {
+		for i := range all {
+			if text := containerText(&all[i], initial); text != "" {
+				lines = append(lines, fmt.Sprintf("container %s: %s", all[i].Name, text))
+			}
+		}
+	}
+	tell(p.Status.InitContainerStatuses, true)
+	tell(p.Status.ContainerStatuses, false)
+	return lines
+}
+
+// containerText says what keeps a container from running; empty if nothing does.
+func containerText(c *corev1.ContainerStatus, initial bool) string {
+	text := ""
+	switch {
+	case c.State.Waiting != nil:
+		text = "waiting: " + strings.TrimSuffix(c.State.Waiting.Reason+": "+c.State.Waiting.Message, ": ")
+	case c.State.Terminated != nil && (!initial || c.State.Terminated.ExitCode != 0):
+		text = fmt.Sprintf("ended with exit code %d: %s", c.State.Terminated.ExitCode, strings.TrimSuffix(c.State.Terminated.Reason+": "+c.State.Terminated.Message, ": "))
+	case c.State.Running != nil && !c.Ready && !initial && c.Name != computeContainer:
+		text = "runs and is not ready"
+	}
+	if last := c.LastTerminationState.Terminated; text != "" && last != nil {
+		text += fmt.Sprintf(" (restarted %d times, last with exit code %d)", c.RestartCount, last.ExitCode)
+	}
+	return text
+}
