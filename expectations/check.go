@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Check tells whether the cache shows every write of the owner. It costs a few nanoseconds when nothing is outstanding.
@@ -21,6 +22,29 @@ func (t *Tracker) Check(o Owner) Verdict {
 		t.drop(&tok, Succeeded)
 	}
 	return t.verdict(t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }), now)
+}
+
+// Pending lists the outstanding writes of all owners of a key, the oldest first, for who looks on: nothing is dropped,
+// and nobody is told.
+func (t *Tracker) Pending(key types.NamespacedName) []Pending {
+	if t.idle(t.ownerHash(&key)) {
+		return nil
+	}
+	now := t.now()
+	var all []Pending
+	for _, tok := range t.writesOf(key, func(*entry) bool { return true }) {
+		ob, e := t.lock(&tok)
+		if e != nil {
+			p := e.pending()
+			if p.Problem == NoProblem && !now.Before(e.since.Add(e.due)) {
+				p.Problem = Overdue
+			}
+			all = append(all, p)
+		}
+		ob.mu.Unlock()
+	}
+	slices.SortStableFunc(all, func(a, b Pending) int { return a.Since.Compare(b.Since) })
+	return all
 }
 
 func (t *Tracker) verdict(writes []Token, now time.Time) Verdict {

@@ -305,3 +305,26 @@ func TestConcurrentOwnersEndSatisfied(t *testing.T) {
 		t.Error("nobody was woken")
 	}
 }
+
+// Who looks on changes nothing: not what is told to the observer, nor what the owner is told.
+func TestPendingOnlyLooks(t *testing.T) {
+	b := newBench(t)
+	if p := b.Pending(owner.Key); p != nil {
+		t.Errorf("without a write: %v", p)
+	}
+	b.ExpectCreate(owner, ref)
+	b.now = b.now.Add(time.Second)
+	other := owner
+	other.UID = "another"
+	b.ExpectUpdate(other, ref, "4", "6")
+	b.now = b.now.Add(time.Minute)
+	for range 2 {
+		p := b.Pending(owner.Key)
+		if len(p) != 2 || p[0].Verb != expectations.Create || p[1].Verb != expectations.Update || p[0].Problem != expectations.Overdue || p[1].Needs != "6" {
+			t.Fatalf("pending are %v", p)
+		}
+	}
+	if n := b.Outstanding(); n != 2 {
+		t.Errorf("%d writes are left", n)
+	}
+}

@@ -62,8 +62,6 @@ func unsynchronized(reason, message string) func(*v1.VirtualMachineInstance) {
 	return told(v1.VirtualMachineInstanceSynchronized, corev1.ConditionFalse, reason, message)
 }
 
-func named(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Name = name } }
-
 // onNode places a Pod.
 func onNode(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 

@@ -96,6 +96,9 @@ func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 // unseen asks whether the caches show this controller's own writes, and reads
 // live what they should have shown by now.
 func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
+	if r.observes && r.Gate == nil {
+		return nil
+	}
 	var err error
 	if g.verdict, err = r.Gate.Check(ctx, g.owner); err != nil {
 		return fmt.Errorf("vmictrl: %s: %w", g.owner.Key, err)
@@ -263,8 +266,8 @@ func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
 // address reserves an address on VSOCK for a guest that is to have one and is about
 // to be handed over.
 func (r *Reconciler) address(ctx context.Context, g *gathered) error {
-	wants := g.VMI.Spec.Domain.Devices.AutoattachVSOCK
-	if g.dry || wants == nil || !*wants || g.VMI.Status.VSOCKCID != nil || g.VMI.Status.Phase != v1.Scheduling {
+	// What an observer reserves is known to nobody else.
+	if g.dry && !r.observes || !wantsAddress(g.VMI) {
 		return nil
 	}
 	err := r.cids.do(func() error {

@@ -90,6 +90,9 @@ func (k *kinds) setup(mgr ctrl.Manager, name string) error {
 // know finds out what the cluster serves, once: a kind that is not known yet must not
 // look like one that has no objects.
 func (k *kinds) know(ctx context.Context) error {
+	if k.client == nil {
+		return nil // an observer knows from the beginning
+	}
 	return k.known.do(func() error {
 		for _, of := range k.all {
 			if err := k.look(ctx, of); err != nil {

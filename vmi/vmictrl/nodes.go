@@ -39,6 +39,8 @@ type nodes struct {
 	// guests lists those of a node.
 	guests func(ctx context.Context, node string) []reconcile.Request
 	queue  *guestQueue
+	// believes says that the time in a heartbeat counts, for who has not seen it come.
+	believes bool
 
 	mu    sync.Mutex
 	beats map[string]beat // guarded by mu
@@ -100,6 +102,9 @@ func (n *nodes) note(name, heartbeat string) time.Time {
 	b, known := n.beats[name]
 	if !known || heartbeat != "" && heartbeat != b.value {
 		b = beat{value: heartbeat, seen: n.clock.Now()}
+		if at, said := beaten(heartbeat, b.seen); said && n.believes {
+			b.seen = at
+		}
 		n.beats[name] = b
 	}
 	return b.seen

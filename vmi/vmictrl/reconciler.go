@@ -129,6 +129,8 @@ type Reconciler struct {
 	told sync.Map
 	// starts are the starts of guests under way, for their traces.
 	starts *tracecontext.Operations
+	// observes says that it looks only.
+	observes bool
 	// cids is done once the allocator knows the CIDs of all guests.
 	cids once
 }
