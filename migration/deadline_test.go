@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -106,4 +107,36 @@ func unschedulablePod(w *world) {
 	w.pods["dst"].Status.Conditions = []corev1.PodCondition{{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes are available",
 	}}
+}
+
+// TestAPhaseIsEnteredOnce: what is stored late has the times, and the deadlines, of when it came to be so.
+func TestAPhaseIsEnteredOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
+		want    time.Duration // after start
+	}{
+		"now":                         {nil, time.Minute},
+		"before":                      {map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time{v1.MigrationPreparingTarget: metav1.NewTime(start.Add(50 * time.Second))}, 50 * time.Second},
+		"by a clock that went faster": {map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time{v1.MigrationPreparingTarget: metav1.NewTime(start.Add(time.Hour))}, time.Minute},
+		"another phase was":           {map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time{v1.MigrationTargetReady: metav1.NewTime(start)}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until(v1.MigrationScheduling)
+			w.podBecomesReady(targetNode)
+			stored := w.migration.Status.DeepCopy()
+			w.until(v1.MigrationPreparingTarget) // the guest says so
+			w.migration.Status, w.now = *stored, start.Add(time.Minute)
+			s := w.snapshot()
+			s.Entered = tc.entered
+			p := Decide(s, w.now)
+			last := p.Status.PhaseTransitionTimestamps[len(p.Status.PhaseTransitionTimestamps)-1]
+			if last.Phase != v1.MigrationPreparingTarget || !last.PhaseTransitionTimestamp.Equal(&metav1.Time{Time: start.Add(tc.want)}) {
+				t.Errorf("entered %+v, want %s after the start", last, tc.want)
+			}
+			if want := start.Add(tc.want + w.config.Timeouts.Prepare); !p.Deadline.Equal(want) {
+				t.Errorf("deadline %v, want %v", p.Deadline, want)
+			}
+		})
+	}
 }

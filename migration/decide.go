@@ -203,8 +203,12 @@ func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
 			return
 		}
 	}
+	at := d.stamp()
+	if first, before := d.s.Entered[phase]; before && first.Before(&at) {
+		at = first
+	}
 	d.plan.Status.PhaseTransitionTimestamps = append(d.plan.Status.PhaseTransitionTimestamps,
-		v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: d.stamp()})
+		v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: at})
 }
 
 // stamp is the time as the API stores it.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
@@ -54,6 +55,9 @@ type Snapshot struct {
 	// Now is the time of the decision. [Decide] fills it in, for [Snapshot.Claim] it has to
 	// be there.
 	Now time.Time
+	// Entered is when phases were entered that the status does not have, as it was not stored
+	// since; it may be nil.
+	Entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
 	// Targets are the other migrations of the guest that own a target Pod, by UID, see
 	// [TargetOwners].
 	Targets []types.UID

@@ -135,18 +135,19 @@ func calledOff(t *testing.T, c *cluster) {
 	ns := c.namespace(t)
 	kv := c.kubevirt(t, ns, func(*v1.KubeVirtSpec) {})
 	vmi := c.movable(t, ns, "guest", nil)
-	c.holdAt(t, vmi, holdTakeOver)
+	c.holdAt(t, vmi, holdBegin)
 	migratable := vmi.Status.Conditions
 	c.change(t, vmi, func() {
 		vmi.Status.Conditions = append(migratable, v1.VirtualMachineInstanceCondition{
 			Type: v1.VirtualMachineInstanceVolumesChange, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		})
 	})
+	c.waitOutdated(t, kv, 1)
+	c.holdAt(t, vmi, holdTakeOver)
 	all := c.await(t, "the update to run", ns, are(1, inPhase(v1.MigrationRunning)))
 	if m := all[0]; *m.Spec.Priority != v1.PriorityUserTriggered || m.Labels[v1.VolumesUpdateMigration] != "guest" {
 		t.Errorf("migration %+v", m.ObjectMeta)
 	}
-	c.waitOutdated(t, kv, 1)
 	c.change(t, vmi, func() { vmi.Status.Conditions = migratable })
 	c.await(t, "the update to be called off", ns, are(0, whatever))
 	c.onlyPodOn(t, vmi, "sim-0")

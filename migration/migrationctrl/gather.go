@@ -52,7 +52,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 		return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
-	g.Migration, g.Config, g.Now = m, r.config(kv), r.Clock.Now()
+	g.Migration, g.Config, g.Now, g.Entered = m, r.config(kv), r.Clock.Now(), r.entered(key)
 	if r.gate != nil { // one that only looks writes nothing
 		if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
 			return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)

@@ -3,10 +3,12 @@
 package migrationctrl
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
@@ -24,9 +26,8 @@ type untold struct {
 	entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
 }
 
-// postpone returns for how long the status of the plan need not be stored, zero if it is to be stored now. It then
-// has the times at which phases were entered, in whichever pass that was.
-func (r *Reconciler) postpone(g *gathered, plan *migration.Plan, actErr error) time.Duration {
+// postpone returns for how long the status of the plan need not be stored, zero if it is to be stored now.
+func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) time.Duration {
 	if equality.Semantic.DeepEqual(g.Migration.Status, plan.Status) {
 		if g.Unsettled == "" {
 			r.untold.Delete(g.key) // what was not stored is not so any more
@@ -38,22 +39,26 @@ func (r *Reconciler) postpone(g *gathered, plan *migration.Plan, actErr error) t
 	if before, known := r.untold.Load(g.key); known {
 		u = before.(untold)
 	}
-	stamps := plan.Status.PhaseTransitionTimestamps
-	for i := range stamps {
-		if first, known := u.entered[stamps[i].Phase]; known && first.Before(&stamps[i].PhaseTransitionTimestamp) {
-			stamps[i].PhaseTransitionTimestamp = first
-		}
-	}
 	left := u.since.Add(brief).Sub(now)
-	if actErr != nil || left <= 0 || !passing(g, *plan) {
+	if actErr != nil || left <= 0 || !passing(g, plan) {
 		r.untold.Delete(g.key)
 		return 0
 	}
-	for _, s := range stamps {
-		u.entered[s.Phase] = s.PhaseTransitionTimestamp
+	entered := maps.Clone(u.entered)
+	for _, s := range plan.Status.PhaseTransitionTimestamps {
+		entered[s.Phase] = s.PhaseTransitionTimestamp
 	}
-	r.untold.Store(g.key, u)
+	r.untold.Store(g.key, untold{since: u.since, entered: entered})
 	return left
+}
+
+// entered is when the migration entered phases of which nothing is stored.
+func (r *Reconciler) entered(key types.NamespacedName) map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time {
+	u, known := r.untold.Load(key)
+	if !known {
+		return nil
+	}
+	return u.(untold).entered
 }
 
 // passing reports whether the plan enters a phase that is likely to be left soon, and that only tells: before a

@@ -69,7 +69,7 @@ func TestOnlyWhatIsSoonOutdatedIsPostponed(t *testing.T) {
 			if test.edit != nil {
 				test.edit(g, &plan)
 			}
-			if got := r.postpone(g, &plan, test.failed); got != test.want {
+			if got := r.postpone(g, plan, test.failed); got != test.want {
 				t.Errorf("postponed for %s, want %s", got, test.want)
 			}
 		})
@@ -77,73 +77,59 @@ func TestOnlyWhatIsSoonOutdatedIsPostponed(t *testing.T) {
 }
 
 // TestNothingIsPostponedForLong makes passes that lead from phase to phase: what they enter is stored together, no
-// later than a moment after the first, with the time of each.
+// later than a moment after the first, and the times are known until then.
 func TestNothingIsPostponedForLong(t *testing.T) {
+	const since = v1.MigrationScheduling
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	clock := clocktesting.NewFakePassiveClock(start)
-	r := &Reconciler{Clock: clock}
-	pass := func(phases ...phase) (time.Duration, []string) {
-		g, plan := passOf(v1.MigrationScheduling, phases[len(phases)-1])
-		for _, p := range phases {
-			plan.Status.PhaseTransitionTimestamps = append(plan.Status.PhaseTransitionTimestamps,
-				v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())})
-		}
-		left := r.postpone(g, &plan, nil)
-		var at []string
-		for _, s := range plan.Status.PhaseTransitionTimestamps {
-			at = append(at, string(s.Phase)+" "+s.PhaseTransitionTimestamp.Sub(start).String())
-		}
-		return left, at
-	}
-	for _, step := range []struct {
-		after  time.Duration
-		phases []phase
-		left   time.Duration
-		at     []string
-	}{
-		{0, []phase{v1.MigrationPreparingTarget}, time.Second, []string{"PreparingTarget 0s"}},
-		{400 * time.Millisecond, []phase{v1.MigrationPreparingTarget, v1.MigrationTargetReady}, 600 * time.Millisecond, []string{"PreparingTarget 0s", "TargetReady 400ms"}},
-		{time.Second, []phase{v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning}, 0, []string{"PreparingTarget 0s", "TargetReady 400ms", "Running 1s"}},
-		// That was stored. What comes then begins anew.
-		{3 * time.Second, []phase{v1.MigrationPreparingTarget}, time.Second, []string{"PreparingTarget 3s"}},
-	} {
-		clock.SetTime(start.Add(step.after))
-		left, at := pass(step.phases...)
-		if diff := cmp.Diff(step.at, at); diff != "" || left != step.left {
-			t.Errorf("after %s: postponed for %s, want %s; entered (-want +got):\n%s", step.after, left, step.left, diff)
-		}
-	}
-}
-
-// TestWhatIsNotSoAnyMoreIsNotToldLater comes back from a phase that was not stored, and enters it again long after.
-func TestWhatIsNotSoAnyMoreIsNotToldLater(t *testing.T) {
-	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for name, test := range map[string]struct {
+	type pass struct {
+		after     time.Duration
+		to        phase
 		unsettled string
-		want      time.Duration
-		entered   time.Duration
-	}{
-		"the pass saw all":                        {"", brief, time.Minute},
-		"the pass saw less than what was written": {"a Pod", 0, 0},
+		left      time.Duration
+		entered   map[phase]time.Duration // not stored
+	}
+	for name, passes := range map[string][]pass{
+		"quick steps": {
+			{to: v1.MigrationPreparingTarget, left: brief, entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 0}},
+			{after: 400 * time.Millisecond, to: v1.MigrationTargetReady, left: brief - 400*time.Millisecond,
+				entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 0, v1.MigrationTargetReady: 400 * time.Millisecond}},
+			{after: brief, to: v1.MigrationRunning},
+			// That was stored. What comes then begins anew.
+			{after: 3 * time.Second, to: v1.MigrationPreparingTarget, left: brief, entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 3 * time.Second}},
+		},
+		"what is not so any more": {
+			{to: v1.MigrationPreparingTarget, left: brief, entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 0}},
+			{after: time.Millisecond, to: since},
+			{after: time.Minute, to: v1.MigrationPreparingTarget, left: brief, entered: map[phase]time.Duration{v1.MigrationPreparingTarget: time.Minute}},
+		},
+		"a pass that sees less than what was written": {
+			{to: v1.MigrationPreparingTarget, left: brief, entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 0}},
+			{after: time.Millisecond, to: since, unsettled: "a Pod", entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 0}},
+			{after: time.Minute, to: v1.MigrationPreparingTarget},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(start)
 			r := &Reconciler{Clock: clock}
-			pass := func(to phase, unsettled string) (time.Duration, migration.Plan) {
-				g, plan := passOf(v1.MigrationScheduling, to)
-				g.Unsettled = unsettled
-				if to != v1.MigrationScheduling {
+			for i, p := range passes {
+				clock.SetTime(start.Add(p.after))
+				g, plan := passOf(since, p.to)
+				g.Unsettled = p.unsettled
+				if p.to != since {
 					plan.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
-						{Phase: to, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
+						{Phase: p.to, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
 				}
-				return r.postpone(g, &plan, nil), plan
-			}
-			pass(v1.MigrationPreparingTarget, "")
-			pass(v1.MigrationScheduling, test.unsettled)
-			clock.SetTime(start.Add(time.Minute))
-			left, plan := pass(v1.MigrationPreparingTarget, "")
-			if at := plan.Status.PhaseTransitionTimestamps[0].PhaseTransitionTimestamp.Sub(start); left != test.want || at != test.entered {
-				t.Errorf("postponed for %s, entered after %s; want %s and %s", left, at, test.want, test.entered)
+				left := r.postpone(g, plan, nil)
+				var entered map[phase]time.Duration
+				for of, at := range r.entered(g.key) {
+					if entered == nil {
+						entered = map[phase]time.Duration{}
+					}
+					entered[of] = at.Sub(start)
+				}
+				if diff := cmp.Diff(p.entered, entered); diff != "" || left != p.left {
+					t.Errorf("pass %d: postponed for %s, want %s; entered (-want +got):\n%s", i, left, p.left, diff)
+				}
 			}
 		})
 	}

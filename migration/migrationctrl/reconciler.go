@@ -221,7 +221,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		attribute.String("phase", string(plan.Status.Phase)), attribute.String("reason", string(plan.Reason)),
 		attribute.String("owner", string(plan.Owner)),
 	)
-	if left := r.postpone(g, &plan, actErr); left > 0 {
+	if left := r.postpone(g, plan, actErr); left > 0 {
 		r.waits(ctx, req.NamespacedName, plan)
 		return sooner(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline), left), nil
 	}
