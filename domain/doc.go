@@ -28,6 +28,31 @@
 //     VirtualMachineInstance, by [Phase], [Interfaces], [VolumeStatus],
 //     [LiveMigratable] and others that can be called alone.
 //
+// What a node is to a guest follows from the lease alone ([RoleOf]; blank is [RoleNone]), and what it does from its
+// role and from what its hypervisor has:
+//
+//	lease      holder   target  others
+//	Unclaimed
+//	Claimed
+//	Offered    offered                  accepts the guest and starts it, or says why not
+//	Owned      holder                   keeps the domain as the object wants it, and tells its status
+//	Preparing  holder   target          the target makes ready to receive
+//	Prepared   holder   target          the holder begins to move the guest
+//	Moving     holder   target          the holder moves it, aborts if asked; the target receives it
+//	Arrived    holder                   the holder, which was the target, settles what the move has changed
+//	Releasing  holder                   ends the guest, in the time it is given
+//	Released
+//	Lost       holder   target          the holder comes back, and says so first; a target, if it was lost in a move, may have the guest
+//	Fenced              target          as above, without the holder
+//
+// A pass is the same for all of them, and is safe to break off anywhere: what a task needs after a crash is stored
+// before the task begins.
+//
+//	events, listings ─▶ Informer ─▶ State ─┐
+//	VirtualMachineInstance, lease ─────────┴▶ Sight ─▶ Decide ─▶ Plan ─▶ one patch of the object ─▶ Tasks ─▶ Hypervisor
+//	                                            ▲                                                              │
+//	                                            └───────────────────────── what it shows ◀────────────────────┘
+//
 // The package has no cgo and knows no cluster: the driver for libvirt is
 // domain/libvirt, the controller that gathers facts and carries out plans is
 // domain/domainctrl, an in-memory hypervisor and the suite every driver has to

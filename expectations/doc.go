@@ -21,6 +21,17 @@
 //	answer   t.Answer(pending, live)                  the live read that an Expired verdict asks for
 //	forget   t.ForgetKey(key)                         the owner is gone
 //
+// The life of a write, and what Check says of an owner that has no other:
+//
+//	           Accepted ─▶ Confirm ─┐
+//	Expect… ─▶ Exists   ─▶ Exists  ─┼─▶ Waiting ──evidence──▶ Satisfied
+//	           Ambiguous ───────────┘      │ TTL                  ▲
+//	           Refused  ─▶ Cancel ─────────┼──────────────────────┤
+//	                                       ▼                      │ settled: shown, disproved
+//	                                    Expired ─▶ live read ─▶ Answer
+//	                                       ▲                      │ not yet: cache behind, server behind, unordered
+//	                                       └──────── TTL ─────────┘
+//
 // Classify tells from the error of a write which of the replies it is. Package expectationsctrl does all of this for
 // controller-runtime; the Example with informers shows how little it takes with client-go alone.
 //

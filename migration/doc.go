@@ -27,6 +27,19 @@
 //	                               ▼                                                  ▼ of the nodes
 //	                             Failed ◀─────────────────────────────────────────────┘
 //
+// Who has to act in each phase, and the reason with which the migration ends if that takes too long; without a
+// reason, what takes too long is told by what is waited for, as a Pod that cannot be scheduled:
+//
+//	                  local                             sender                            receiver
+//	Synchronizing     -                                 other cluster SynchronizeTimeout  -
+//	WaitingForSync    -                                 -                                 other cluster SynchronizeTimeout
+//	Pending           controller    PendingTimeout      controller    PendingTimeout      controller    PendingTimeout
+//	Scheduling        scheduler                         other cluster ReceiverTimeout     scheduler
+//	Scheduled         controller    HandOffTimeout      other cluster HandOffTimeout      controller    HandOffTimeout
+//	PreparingTarget   target node   PrepareTimeout      other cluster PrepareTimeout      target node   PrepareTimeout
+//	TargetReady       source node   BeginTimeout        source node   BeginTimeout        other cluster BeginTimeout
+//	Running           source node   MoveTimeout         source node   MoveTimeout         other cluster MoveTimeout
+//
 // Every phase has an owner, a deadline and a typed reason, told in the
 // condition [ConditionWaiting] of the migration. Until the source node has begun
 // to move the guest (handoff.Moving) the controller can call a migration off by

@@ -9,6 +9,17 @@
 //
 //	pod, err := template.Default().Launcher(template.Input{VMI: vmi, Config: config, Facts: facts})
 //
+//	Input ─▶ Draft ─▶ stage ─▶ stage ─▶ … ─▶ checks of owners and of what the API server would refuse ─▶ Pod, Explanation
+//
+// The stages of Default in their order; a stage may be for some Pods alone (Stage.Pods):
+//
+//	validate ▶ network-spec ▶ supported ▶ hooks ▶ metadata ▶ pod ▶ security ▶ compute ▶ console-log ▶ resources
+//	▶ devices ▶ host-devices ▶ network-devices ▶ runtime-dirs ▶ config-volumes ▶ volumes ▶ cloud-init
+//	▶ access-credentials ▶ backend-storage ▶ images ▶ container-disks ▶ hook-sockets ▶ hugepages ▶ hotplug-dir
+//	▶ network-info ▶ virtiofs ▶ sidecars ▶ probes ▶ node-selector ▶ affinity ▶ reservations ▶ scheduling ▶ network
+//	▶ service-mesh ▶ storage ▶ temporary ▶ hotplug-pod ▶ attachment ▶ trigger ▶ migration ▶ migration-cpu
+//	▶ migration-selinux ▶ selinux-workaround ▶ exporter ▶ export-server
+//
 // Every field of a Pod has one owner, the stage that set it. A stage that sets a field of another stage is refused with an
 // Error that names both, unless it declares the field in Stage.Overrides. Explain returns the Pod together with these
 // owners, the field of the VMI or the fact that each value follows from, and the terms of amounts. Parts of stock stages are
