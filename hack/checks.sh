@@ -31,6 +31,10 @@ main() {
   say "== expressions of dashboard and alerts"
   go -C tools/promql test ./...
 
+  say "== licences"
+  go -C tools/release test ./...
+  go -C tools/release run ./licences -C "$root"
+
   say "== lint"
   hack/lint.sh
 }

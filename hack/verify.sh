@@ -7,5 +7,5 @@ source "$(dirname "$0")/lib.sh"
 hack/checks.sh
 say "== documents, tables, manifests, layers, headers, API"
 go test -tags libvirt_dlopen ./internal/apitest ./internal/archtest ./internal/metricsdoc
-go test ./internal/doctest -skip 'RunAsTheyStand$'
-go test ./refdaemon/config -skip '^TestACluster$'
+go test -tags libvirt_dlopen ./internal/doctest -skip 'RunAsTheyStand$'
+go test -tags libvirt_dlopen ./refdaemon/config -skip '^TestACluster$'
