@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Puts together what refdaemon/Containerfile makes images of: controller/ and node/ below the folder given, by default
-# bin/images, each a complete file system and nothing more than its program needs. No container engine is needed.
+# bin/images, each a complete file system and nothing more than its program needs. Then makes the images, in oci/ beside them: a
+# layout as the OCI defines it, which "skopeo copy oci:bin/images/oci:localhost/virtloom-node:dev ..." and others take. No
+# container engine is needed for any of that.
 #
 # The controller is one static program. The agent of a node loads libvirt's client library when it runs and calls
 # qemu-img; these, and all they are linked with, are taken from the packages of this machine (Debian 12, as "make setup"
@@ -9,14 +11,6 @@
 #
 # Two builds of one commit on machines with the same packages are the same, byte by byte.
 source "$(dirname "$0")/lib.sh"
-
-# build OUT [FLAG...]
-build() {
-  local out=$1
-  shift
-  mkdir -p "$(dirname "$out")"
-  go build -trimpath -buildvcs=true -ldflags '-s -w -buildid=' "$@" -o "$out" ./refdaemon
-}
 
 # accounts ROOT: libvirt's library asks for the name of whoever it runs as, and looks for its socket below /var/run.
 accounts() {
@@ -57,7 +51,7 @@ node() {
   # The Go binding loads the first three: all of them, whether guests need them or not.
   wanted=("$(library libvirt.so.0)" "$(library libvirt-qemu.so.0)" "$(library libvirt-admin.so.0)" "$(type -P qemu-img || true)")
   [ -n "${wanted[3]}" ] || die "qemu-img is not installed: run make setup"
-  build "$root/usr/bin/refdaemon" -tags libvirt_dlopen
+  release_build "$root/usr/bin/refdaemon" -tags libvirt_dlopen
   for file in "${wanted[@]}" $(linked "$root/usr/bin/refdaemon" "${wanted[@]}"); do
     take "$root" "$file"
   done
@@ -66,22 +60,32 @@ node() {
   rm "$root/packages"
 }
 
+# texts ROOT: the licences of what refdaemon is built from are passed on with it. Those of Debian's files are beside them.
+texts() {
+  install -D -m 644 LICENSE "$1/usr/share/doc/virtloom/LICENSE"
+  go -C tools/release run ./licences -C "$root" -notices "$1/usr/share/doc/virtloom/THIRD-PARTY-LICENSES.txt"
+}
+
 main() {
-  local to=${1:-bin/images} name epoch
-  epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-  for name in controller node; do
+  local to=${1:-bin/images} name
+  SOURCE_DATE_EPOCH=$(epoch)
+  export SOURCE_DATE_EPOCH
+  for name in controller node oci; do
     rm -rf "${to:?}/$name"
-    mkdir -p "$to/$name"
-    to=$(realpath "$to")
-    accounts "$to/$name"
   done
-  CGO_ENABLED=0 build "$to/controller/usr/bin/refdaemon"
+  mkdir -p "$to/controller" "$to/node"
+  to=$(realpath "$to")
+  accounts "$to/controller"
+  accounts "$to/node"
+  CGO_ENABLED=0 release_build "$to/controller/usr/bin/refdaemon"
   CGO_ENABLED=1 node "$to/node"
   for name in controller node; do
-    install -D -m 644 LICENSE "$to/$name/usr/share/doc/virtloom/LICENSE"
-    find "$to/$name" -exec touch -h -d "@$epoch" {} +
+    texts "$to/$name"
+    find "$to/$name" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
     say "$to/$name: $(du -sh "$to/$name" | cut -f 1)"
   done
+  go run ./hack/ociimages -f refdaemon/Containerfile -layout "$to/oci" "$to"
+  hack/image-verify.sh "$to"
 }
 
 main "$@"

@@ -69,4 +69,19 @@ stamp() { printf '%s\n' "$2" >"$bin/.stamp-$1"; }
 # module_version DIR MODULE prints the version that the go.mod of DIR requires.
 module_version() { awk -v m="$2" '$1 == m && $2 ~ /^v/ {print $2; exit}' "$1/go.mod"; }
 
+# release_build OUT FLAG... builds refdaemon as it is released: nothing in it depends on the folder that it was built in, and
+# it says which commit it is.
+release_build() {
+  local out=$1
+  shift
+  mkdir -p "$(dirname "$out")"
+  go build -trimpath -buildvcs=true -ldflags '-s -w -buildid=' "$@" -o "$out" ./refdaemon
+}
+
+# sbom PROGRAM FILE writes what a program consists of.
+sbom() { go -C tools/release run ./sbom -C "$root" -o "$(realpath "$2")" "$(realpath "$1")"; }
+
+# epoch is the time of everything that is released: that of the commit, unless somebody says something else.
+epoch() { printf '%s' "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"; }
+
 command -v go >/dev/null || die "Go is not installed; this module needs the version named in go.mod (https://go.dev/dl)"
