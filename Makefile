@@ -125,6 +125,22 @@ vet: ## go vet, with libvirt and without a C compiler
 build: ## build refdaemon into bin
 	@go build -tags $(TAGS) -o bin/refdaemon ./refdaemon
 
+.PHONY: sbom
+sbom: build ## write what bin/refdaemon consists of to bin/refdaemon.cdx.json (CycloneDX)
+	@source hack/lib.sh; SOURCE_DATE_EPOCH=$$(epoch) sbom bin/refdaemon bin/refdaemon.cdx.json
+
+.PHONY: release
+release: ## make the release of the commit that is checked out, in dist: programs, their parts, manifests, licences, checksums
+	@hack/release.sh
+
+.PHONY: images
+images: ## make the images of refdaemon/Containerfile as an OCI layout, in bin/images/oci; needs no container engine
+	@hack/image.sh
+
+.PHONY: verify-release
+verify-release: ## make release and images twice, in two places, and fail unless they are the same, byte by byte; ten minutes
+	@hack/verify-release.sh
+
 .PHONY: generate
 generate: ## generate definitions of KubeVirt's objects and the launcher's protocol
 	@hack/tools.sh
