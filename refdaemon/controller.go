@@ -7,12 +7,16 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -25,6 +29,8 @@ type controller struct {
 	source configfile.Source[*configfile.ControllerConfiguration]
 	// reconciler is the controller of migrations, on which others rely; set by addMigration.
 	reconciler *migrationctrl.Reconciler
+	// guests is the controller of guests; set by addVMI.
+	guests *vmictrl.Reconciler
 }
 
 func newController() *cobra.Command {
@@ -66,6 +72,7 @@ func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 		o.addAdmission,
 		o.addEvictions,
 		o.addConfiguration,
+		o.addSight,
 	} {
 		if err := add(ctx, mgr); err != nil {
 			return err
@@ -76,6 +83,16 @@ func (o *controller) add(ctx context.Context, mgr ctrl.Manager) error {
 
 func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error {
 	return follow(mgr, &configfile.Watcher[*configfile.ControllerConfiguration]{Source: o.source, Running: o.config, Apply: o.apply})
+}
+
+// addSight lets the controller be asked what it sees, where its metrics are served.
+func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
+	return mgr.AddMetricsServerExtraHandler(sight.Path, &sight.Handler{
+		Cache: mgr.GetCache(), Elected: mgr.Elected(), Clock: clock.RealClock{},
+		Unseen: map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
+			sight.Guest: o.guests.Unseen, sight.Migration: o.reconciler.Unseen,
+		},
+	})
 }
 
 // apply puts into force what takes effect while the controller runs.
@@ -90,6 +107,16 @@ func writes(controller string) (*expectationsctrl.Metrics, error) {
 	return m, metrics.Registry.Register(m)
 }
 
+// newGuests is the controller of guests with a configuration, without clients.
+func newGuests(config *configfile.ControllerConfiguration) *vmictrl.Reconciler {
+	return &vmictrl.Reconciler{
+		LauncherImage: config.LauncherImage, SilentAfter: config.NodeSilentAfter.Duration,
+		Config: vmi.Config{
+			SyncLabels: config.AdditionalLauncherLabelsSync, SyncAnnotations: config.AdditionalLauncherAnnotationsSync,
+		},
+	}
+}
+
 func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	own, err := writes("vmi")
 	if err != nil {
@@ -99,13 +126,9 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	if err := metrics.Registry.Register(guests); err != nil {
 		return fmt.Errorf("register the metrics of guests: %w", err)
 	}
-	r := &vmictrl.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(),
-		LauncherImage: o.config.LauncherImage, SilentAfter: o.config.NodeSilentAfter.Duration, Observer: own, Metrics: guests,
-		Recorder: mgr.GetEventRecorder("virtualmachine-controller"),
-		Config: vmi.Config{
-			SyncLabels: o.config.AdditionalLauncherLabelsSync, SyncAnnotations: o.config.AdditionalLauncherAnnotationsSync,
-		},
-	}
+	r := newGuests(o.config)
+	r.Client, r.APIReader, r.Observer, r.Metrics = mgr.GetClient(), mgr.GetAPIReader(), own, guests
+	r.Recorder = mgr.GetEventRecorder("virtualmachine-controller")
+	o.guests = r
 	return r.SetupWithManager(ctx, mgr)
 }

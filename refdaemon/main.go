@@ -9,8 +9,9 @@
 //	refdaemon render       prints the Pods of a guest, from manifests and without a cluster
 //	refdaemon convert      prints the libvirt domain of a guest, from manifests
 //	refdaemon diff         prints how a running domain differs from what its guest asks for, from files
-//	refdaemon explain      tells where a migration stands, behind what, and what ends that, from a cluster
-//	refdaemon plan         tells what draining a node would do, from a cluster, and does nothing of it
+//	refdaemon explain      tells where a guest, a migration or a node stands, why, and what mends that
+//	refdaemon plan         tells what draining a node would do, and does nothing of it
+//	refdaemon dump         writes a cluster into a file, without secrets, for explain and plan
 //	refdaemon config       prints the defaults of a configuration file, or checks one
 //	refdaemon version      tells what this program was built from
 //	refdaemon completion   prints what lets a shell complete all these
@@ -116,7 +117,7 @@ Exit code 1 means a failure, 2 wrong arguments, 3 differences that diff has foun
 	})
 	root.SetFlagErrorFunc(wrong)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", "Flags.FlagUsagesWrapped "+helpWidth+" "))
-	root.AddCommand(newController(), newNode(), newLauncher(), newRender(), newConvert(), newDiff(), newExplain(), newPlan(), newConfig(), newVersion())
+	root.AddCommand(newController(), newNode(), newLauncher(), newRender(), newConvert(), newDiff(), newExplain(), newPlan(), newDump(), newConfig(), newVersion())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	return root

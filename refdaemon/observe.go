@@ -6,19 +6,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	toolscache "k8s.io/client-go/tools/cache"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/diagnosis"
+	"github.com/virtloom/virtloom/refdaemon/dump"
+	"github.com/virtloom/virtloom/refdaemon/sight"
 )
 
 // observer holds what commands have in common that look at a cluster and change nothing.
@@ -27,6 +27,10 @@ type observer struct {
 	config  *configfile.ControllerConfiguration
 	output  string
 	timeout time.Duration
+	// dump is the file to look at instead of a cluster; empty for the cluster.
+	dump string
+	// controller is whom to ask what only a controller knows; its URL is empty for nobody.
+	controller sight.Client
 	// further checks flags of the command's own; nil if there are none.
 	further func() error
 }
@@ -58,96 +62,94 @@ func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// look lets a function look at the cluster with caches that are filled when it asks.
-func (o *observer) look(ctx context.Context, do func(context.Context, *migrationctrl.Reconciler) error) error {
+// dumps lets a command look at a dump as well.
+func (o *observer) dumps(fs *pflag.FlagSet) {
+	fs.StringVar(&o.dump, "dump", "", "`file` of refdaemon dump to look at instead of a cluster")
+}
+
+// look lets a function look at a cluster, or at a dump of one, as it is at one moment.
+func (o *observer) look(ctx context.Context, do func(context.Context, *diagnosis.Cluster) error) error {
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	p := process{name: o.command, daemon: &o.config.Daemon}
-	config, err := p.connect()
+	d, err := o.picture(ctx)
 	if err != nil {
 		return err
 	}
-	scheme, err := newScheme()
-	if err != nil {
-		return err
-	}
-	failed := &firstError{cancel: cancel}
-	c, err := cache.New(config, cache.Options{
-		Scheme: scheme, DefaultTransform: cache.TransformStripManagedFields(), DefaultWatchErrorHandler: failed.note,
-	})
+	c, err := o.observing(ctx, d)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.command, err)
 	}
-	cached, err := client.New(config, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: c}})
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.command, err)
-	}
-	live, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.command, err)
-	}
-	r, err := newReconciler(o.config, config)
-	if err != nil {
-		return err
-	}
-	r.Client, r.APIReader = cached, live
-	if err := r.Observe(ctx, c); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Start(ctx) }()
-	if !c.WaitForCacheSync(ctx) {
-		err = fmt.Errorf("%s: the cluster could not be read within %s", o.command, o.timeout)
-	} else {
-		err = do(ctx, r)
-	}
-	cancel()
-	if err != nil {
-		err = failed.instead(err)
-	}
-	return errors.Join(err, <-ended)
-}
-
-// firstError keeps why a cache could not be filled: whoever waits for it hears of it only
-// by waiting in vain.
-type firstError struct {
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	err    error
-}
-
-func (f *firstError) note(_ context.Context, _ *toolscache.Reflector, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = err
-		f.cancel()
-	}
-}
-
-// instead returns the cause, if there is one, instead of what came of it.
-func (f *firstError) instead(err error) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return fmt.Errorf("read the cluster: %w", f.err)
-	}
-	return err
-}
-
-// print writes a result in the format asked for.
-func (o *observer) print(out io.Writer, result writer) error {
-	if err := show(out, o.output, result); err != nil {
+	if err := do(ctx, c); err != nil {
 		return fmt.Errorf("%s: %w", o.command, err)
 	}
 	return nil
 }
 
-const observerRights = `It reads from a cluster and writes nothing. Needed are the rights to list and watch
-virtualmachineinstances, virtualmachineinstancemigrations and kubevirts (kubevirt.io),
-migrationpolicies (migrations.kubevirt.io), pods, nodes, namespaces, persistentvolumeclaims and
-resourcequotas, which "refdaemon controller" has; to get configmaps and
-network-attachment-definitions, if guests refer to some. What is set of migrations is to be as the
+// picture reads a cluster, or the dump of one.
+func (o *observer) picture(ctx context.Context) (*dump.Dump, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	if o.dump != "" {
+		d, err := dump.ReadFile(o.dump, scheme)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.command, err)
+		}
+		return d, nil
+	}
+	p := process{name: o.command, daemon: &o.config.Daemon}
+	config, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	live, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.command, err)
+	}
+	d, err := dump.Take(ctx, dump.Cluster{Client: live, Now: time.Now()})
+	if err != nil {
+		return nil, fmt.Errorf("%s: read the cluster: %w", o.command, err)
+	}
+	return d, nil
+}
+
+// observing sets up the controllers' own code over what was read, at the time when it was.
+func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Cluster, error) {
+	now := moment(d.TakenAt)
+	moves, err := newReconciler(o.config, &rest.Config{}) // it asks nobody
+	if err != nil {
+		return nil, err
+	}
+	guests := newGuests(o.config)
+	moves.Client, moves.APIReader, moves.Clock = d.Client(), d, now
+	guests.Client, guests.APIReader, guests.Clock = d.Client(), d, now
+	if err := errors.Join(guests.Observe(ctx, d), moves.Observe(ctx, d)); err != nil {
+		return nil, err
+	}
+	c := &diagnosis.Cluster{Guests: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration}
+	if o.controller.URL != "" {
+		c.Ask = o.controller.Ask
+	}
+	return c, nil
+}
+
+// moment is a clock that stands still.
+type moment time.Time
+
+// Now is part of clock.PassiveClock.
+func (m moment) Now() time.Time { return time.Time(m) }
+
+// Since is part of clock.PassiveClock.
+func (m moment) Since(t time.Time) time.Duration { return time.Time(m).Sub(t) }
+
+const observerRights = `It reads from a cluster, or with --dump from a file of "refdaemon dump", and writes nothing. Needed are
+the rights to list virtualmachineinstances, virtualmachineinstancemigrations and kubevirts
+(kubevirt.io), migrationpolicies (migrations.kubevirt.io), pods, nodes, namespaces,
+persistentvolumeclaims, resourcequotas, storageclasses and, where the cluster has them,
+virtualmachines and what CDI has; to get configmaps and network-attachment-definitions, if guests
+refer to some; all of which "refdaemon controller" has. What is set of migrations is to be as the
 controller has it: give its file to --config, or its values to the flags --migrations-...
-Exit code 1 means that something was not found or could not be read, 2 that an argument is wrong.`
+Exit code 0 means that it could be told, whatever was found; 1 that something does not exist or could
+not be read, 2 that an argument is wrong.`

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 	"github.com/virtloom/virtloom/template"
 )
 
@@ -35,21 +37,32 @@ func TestObserversNameWrongArguments(t *testing.T) {
 		says  string
 		usage bool
 	}{
-		"nothing to explain":   {[]string{"explain"}, "migration NAMESPACE/NAME", true},
-		"another kind":         {[]string{"explain", "guest", "ns/m"}, "migration NAMESPACE/NAME", true},
-		"no namespace":         {[]string{"explain", "migration", "m"}, `"m" is not NAMESPACE/NAME`, true},
-		"unknown format":       {[]string{"explain", "migration", "ns/m", "-o", "xml"}, "-o xml is unknown", true},
-		"a flag of no use":     {[]string{"plan", "drain", "a", "--evacuate=false"}, "--evacuate", true},
-		"unknown flag":         {[]string{"explain", "--nonsense"}, "nonsense", true},
-		"nothing to plan":      {[]string{"plan"}, "drain NODE", true},
-		"two nodes":            {[]string{"plan", "drain", "a", "b"}, "drain NODE", true},
-		"no rate":              {[]string{"plan", "drain", "a", "--rate", "0"}, "--rate 0 is too small", true},
-		"a rate of words":      {[]string{"plan", "--link", "fast", "drain", "a"}, `--link "fast"`, true},
-		"a horizon gone by":    {[]string{"plan", "drain", "a", "--horizon=-1h"}, "--horizon", true},
-		"a limit of no use":    {[]string{"plan", "drain", "a", "--migrations-inbound-per-node", "0"}, "--migrations-inbound-per-node", true},
-		"no cluster":           {[]string{"explain", "migration", "ns/m"}, "--kubeconfig", false},
-		"no cluster to plan":   {[]string{"plan", "drain", "a"}, "--kubeconfig", false},
-		"a kubeconfig of none": {[]string{"plan", "drain", "a", "--kubeconfig", "/nowhere"}, "/nowhere", false},
+		"nothing to explain":    {[]string{"explain"}, "migration NAMESPACE/NAME", true},
+		"another kind":          {[]string{"explain", "guest", "ns/m"}, "migration NAMESPACE/NAME", true},
+		"no namespace":          {[]string{"explain", "migration", "m"}, `"m" is not NAMESPACE/NAME`, true},
+		"unknown format":        {[]string{"explain", "migration", "ns/m", "-o", "xml"}, "-o xml is unknown", true},
+		"a flag of no use":      {[]string{"plan", "drain", "a", "--evacuate=false"}, "--evacuate", true},
+		"unknown flag":          {[]string{"explain", "--nonsense"}, "nonsense", true},
+		"nothing to plan":       {[]string{"plan"}, "drain NODE", true},
+		"two nodes":             {[]string{"plan", "drain", "a", "b"}, "drain NODE", true},
+		"no rate":               {[]string{"plan", "drain", "a", "--rate", "0"}, "--rate 0 is too small", true},
+		"a rate of words":       {[]string{"plan", "--link", "fast", "drain", "a"}, `--link "fast"`, true},
+		"a horizon gone by":     {[]string{"plan", "drain", "a", "--horizon=-1h"}, "--horizon", true},
+		"a limit of no use":     {[]string{"plan", "drain", "a", "--migrations-inbound-per-node", "0"}, "--migrations-inbound-per-node", true},
+		"a node of a namespace": {[]string{"explain", "node", "ns/a"}, `"ns/a" is not the NAME of a node`, true},
+		"a guest without one":   {[]string{"explain", "vmi", "web"}, `"web" is not NAMESPACE/NAME`, true},
+		"a token for nobody":    {[]string{"explain", "node", "a", "--controller-token-file", "t"}, "are for --controller", true},
+		"a dump and its author": {[]string{"explain", "node", "a", "--dump", "d", "--controller", "http://c"}, "one of --dump and --controller", true},
+		"no token":              {[]string{"explain", "node", "a", "--controller", "http://c", "--controller-token-file", "/nowhere"}, "/nowhere", false},
+		"no certificate":        {[]string{"explain", "node", "a", "--controller", "https://c", "--controller-ca-file", "main.go"}, "has no certificate", false},
+		"a dump of nowhere":     {[]string{"explain", "node", "a", "--dump", "/nowhere"}, "/nowhere", false},
+		"a dump that is none":   {[]string{"plan", "drain", "a", "--dump", "main.go"}, "not a dump", false},
+		"no file to write":      {[]string{"dump"}, "name the FILE", true},
+		"two files to write":    {[]string{"dump", "a", "b"}, "name the FILE", true},
+		"nothing to dump":       {[]string{"dump", "a"}, "--kubeconfig", false},
+		"no cluster":            {[]string{"explain", "migration", "ns/m"}, "--kubeconfig", false},
+		"no cluster to plan":    {[]string{"plan", "drain", "a"}, "--kubeconfig", false},
+		"a kubeconfig of none":  {[]string{"plan", "drain", "a", "--kubeconfig", "/nowhere"}, "/nowhere", false},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), tt.args, &out)
@@ -102,9 +115,8 @@ func TestWhatUsersWriteDoesNotMoveTheCursor(t *testing.T) {
 		"escape sequences": {"lacks label a=\x1b[2J\x1b]0;x\x07\n", "lacks label a=�[2J�]0;x�\n"},
 		"of eight bits":    {"a=\u009b2J\r\n", "a=�2J�\n"},
 	} {
-		o := &observer{output: "text"}
 		var out bytes.Buffer
-		if err := o.print(&out, said(tt.text)); err != nil || out.String() != tt.want {
+		if err := show(&out, "text", said(tt.text)); err != nil || out.String() != tt.want {
 			t.Errorf("%s: error %v, printed %q, want %q", name, err, out.String(), tt.want)
 		}
 	}
@@ -204,10 +216,16 @@ func TestObserversOnARealControlPlane(t *testing.T) {
 	s := newScene(t)
 	t.Run("a migration is explained", func(t *testing.T) { explains(t, s) })
 	t.Run("a drain is planned", func(t *testing.T) { plans(t, s) })
+	t.Run("a guest is explained", func(t *testing.T) { explainsGuest(t, s) })
+	t.Run("a node is explained", func(t *testing.T) { explainsNode(t, s) })
+	t.Run("a dump tells what the cluster does", func(t *testing.T) { dumps(t, s) })
 	t.Run("what is not there is said", func(t *testing.T) {
 		for want, args := range map[string][]string{
 			"there is no VirtualMachineInstanceMigration default/none": {"explain", "migration", "default/none"},
 			`there is no such Node: "nowhere"`:                         {"plan", "drain", "nowhere"},
+			"there are in namespace default: moves, stays, waits":      {"explain", "vmi", "default/none"},
+			"there is none in namespace nowhere":                       {"explain", "vmi", "nowhere/none"},
+			"there are: sim-0, sim-1, sim-2":                           {"explain", "node", "nowhere"},
 		} {
 			if out, err := s.as(t, rig.UserController, args...); err == nil || !strings.Contains(err.Error(), want) || len(out) > 0 {
 				t.Errorf("error %v, want %q; printed %s", err, want, out)
@@ -254,6 +272,68 @@ func explains(t *testing.T, s *scene) {
 	if err != nil || !strings.Contains(string(text), "Migration     default/moves of guest moves") {
 		t.Errorf("error %v, printed %s", err, text)
 	}
+}
+
+func explainsGuest(t *testing.T, s *scene) {
+	text, err := s.as(t, rig.UserController, "explain", "vmi", "default/waits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Guest         default/waits\n", "Lease         Owned, node sim-0, epoch 1\n", "Migration     waits: ", "migrations leaving node sim-0", "--controller asks it"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("nothing says %q:\n%s", want, text)
+		}
+	}
+}
+
+func explainsNode(t *testing.T, s *scene) {
+	text, err := s.as(t, rig.UserController, "explain", "node", "sim-0", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n diagnosis.Node
+	if err := json.Unmarshal(text, &n); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if len(n.Guests) != 1 || n.Guests[0].Guests != 3 || n.Outbound != (diagnosis.Slots{Used: 1, Limit: 1}) {
+		t.Errorf("explained as %s", text)
+	}
+}
+
+// dumps compares what is told of a dump with what is told of the cluster. Only the time is another.
+func dumps(t *testing.T, s *scene) {
+	file := filepath.Join(t.TempDir(), "cluster.dump.gz")
+	text, err := s.as(t, rig.UserController, "dump", file)
+	if err != nil || !strings.Contains(string(text), "3  VirtualMachineInstance\n") {
+		t.Fatalf("error %v, printed %s", err, text)
+	}
+	for _, args := range [][]string{
+		{"explain", "vmi", "default/moves"}, {"explain", "vmi", "default/waits"}, {"explain", "vmi", "default/stays"},
+		{"explain", "migration", "default/moves"}, {"explain", "migration", "default/waits"}, {"explain", "node", "sim-0"}, {"plan", "drain", "sim-0"},
+	} {
+		live, err := s.as(t, rig.UserController, append(args, "-o", "json")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read bytes.Buffer
+		if err := run(t.Context(), append(args, "-o", "json", "--dump", file), &read); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(timeless(t, live), timeless(t, read.Bytes())); diff != "" {
+			t.Errorf("%q (-cluster +dump):\n%s", args, diff)
+		}
+	}
+}
+
+// timeless is a result without the time at which it was found.
+func timeless(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	var result map[string]any
+	if err := json.Unmarshal(text, &result); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	delete(result, "at")
+	return result
 }
 
 func plans(t *testing.T, s *scene) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 )
 
 const planText = `Tells what would happen if the node were drained now: which guests leave, in which order,
@@ -34,7 +35,8 @@ func newPlan() *cobra.Command {
 		Use: "plan drain NODE", Short: "tell what draining a node would do, from a cluster", Long: planText,
 		Example: `  refdaemon plan drain node-1 --kubeconfig ~/.kube/config
   refdaemon plan drain node-1 --rate 500M --dirty-rate 50M -o json
-  refdaemon plan drain node-1 --config examples/config/controller.yaml`,
+  refdaemon plan drain node-1 --config examples/config/controller.yaml
+  refdaemon plan drain node-1 --dump cluster.dump.gz`,
 		ValidArgs: []string{"drain"},
 		Args: checked(func(args []string) error {
 			if len(args) != 2 || args[0] != "drain" || args[1] == "" {
@@ -44,6 +46,7 @@ func newPlan() *cobra.Command {
 		}),
 	})
 	fs := cmd.Flags()
+	o.dumps(fs)
 	fs.StringVar(&o.rate, "rate", "125M", "`quantity` of bytes per second that a migration moves where no policy bounds it more narrowly")
 	fs.StringVar(&o.link, "link", "0", "`quantity` of bytes per second that a node can send, and as many receive, for all its migrations; 0 is without bound")
 	fs.StringVar(&o.dirty, "dirty-rate", "0", "`quantity` of bytes of memory that a guest writes per second")
@@ -54,12 +57,12 @@ func newPlan() *cobra.Command {
 		return err
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return o.look(cmd.Context(), func(ctx context.Context, r *migrationctrl.Reconciler) error {
-			p, err := r.PlanDrain(ctx, args[1], a)
+		return o.look(cmd.Context(), func(ctx context.Context, c *diagnosis.Cluster) error {
+			p, err := c.Migrations.PlanDrain(ctx, args[1], a)
 			if err != nil {
 				return err
 			}
-			return o.print(cmd.OutOrStdout(), p)
+			return show(cmd.OutOrStdout(), o.output, p)
 		})
 	}
 	return cmd

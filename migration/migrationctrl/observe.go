@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/internal/readonly"
 	"github.com/virtloom/virtloom/migration"
 )
@@ -107,4 +108,20 @@ func (r *Reconciler) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, w
 		return nil, err.Error()
 	}
 	return pod, ""
+}
+
+// Usage tells which slots of migrations are in use, as [Reconciler.Explain] tells of the queue.
+func (r *Reconciler) Usage(ctx context.Context) (migration.Usage, error) {
+	if err := r.restore(ctx); err != nil {
+		return migration.Usage{}, err
+	}
+	return r.Admission.Usage(), nil
+}
+
+// Unseen tells which writes for a migration the caches do not show yet, the oldest first.
+func (r *Reconciler) Unseen(key types.NamespacedName) []expectations.Pending {
+	if r.gate == nil {
+		return nil
+	}
+	return r.gate.Tracker().Pending(key)
 }

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diagnosis answers what operators ask first, of a guest, a migration and a node: where does it
+// stand, what is in its way, why, and what mends that. What a controller would do is not guessed: its own
+// code is asked, over a cluster as it is or over a dump of one.
+//
+// What only the controller knows, whether its caches lag and which of its writes it has not seen, it can be
+// asked for (package sight); a diagnosis without says so.
+package diagnosis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/internal/plaintext"
+	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/vmi"
+	"github.com/virtloom/virtloom/vmi/vmictrl"
+)
+
+// ErrUnknown means that there is nothing of the name.
+var ErrUnknown = errors.New("not found")
+
+// Cluster is what is looked at. All fields but Ask are required.
+type Cluster struct {
+	// Guests and Migrations decide; both are observers.
+	Guests     *vmictrl.Reconciler
+	Migrations *migrationctrl.Reconciler
+	// Reader reads from what they read from.
+	Reader client.Reader
+	// Now is the time.
+	Now time.Time
+	// SilentAfter is after which time without a sign of life a node counts as silent.
+	SilentAfter time.Duration
+	// Ask asks the controller what it sees; nil if it is not asked.
+	Ask func(context.Context, sight.Question) (*sight.Sight, error)
+}
+
+// Guest is the diagnosis of a guest.
+type Guest struct {
+	vmi.Diagnosis
+	// Migrations are those of the guest that have not ended.
+	Migrations []Move `json:"migrations,omitempty"`
+	// Controller is what the controller says that it sees.
+	Controller Controller `json:"controller"`
+}
+
+// Move is a migration of a guest, in short.
+type Move struct {
+	// Name is the migration's, Phase its phase.
+	Name  string                                  `json:"name"`
+	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
+	// Owner has to act next, Reason and Message say on what, Unblock ends that.
+	Owner   migration.Owner  `json:"owner"`
+	Reason  migration.Reason `json:"reason,omitempty"`
+	Message string           `json:"message,omitempty"`
+	Unblock string           `json:"unblock,omitempty"`
+}
+
+// Migration is the diagnosis of a migration.
+type Migration struct {
+	migration.Explanation
+	// Controller is what the controller says that it sees.
+	Controller Controller `json:"controller"`
+}
+
+// Guest tells where a guest stands.
+func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, error) {
+	d, err := c.Guests.Explain(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if d == nil {
+		return nil, c.unknown(ctx, v1.VirtualMachineInstanceGroupVersionKind.Kind, key, &v1.VirtualMachineInstanceList{})
+	}
+	g := &Guest{Diagnosis: *d}
+	if err := c.place(ctx, g); err != nil {
+		return nil, err
+	}
+	var all v1.VirtualMachineInstanceMigrationList
+	if err := c.Reader.List(ctx, &all, client.InNamespace(key.Namespace)); err != nil {
+		return nil, fmt.Errorf("list the migrations of namespace %s: %w", key.Namespace, err)
+	}
+	for i := range all.Items {
+		m := &all.Items[i]
+		if m.Spec.VMIName != key.Name || m.IsFinal() {
+			continue
+		}
+		e, err := c.Migrations.Explain(ctx, client.ObjectKeyFromObject(m))
+		if err != nil {
+			return nil, err
+		}
+		if e != nil {
+			g.Migrations = append(g.Migrations, Move{Name: e.Migration, Phase: e.Phase, Owner: e.Owner, Reason: e.Reason, Message: e.Message, Unblock: e.Unblock})
+		}
+	}
+	g.Controller = c.sees(ctx, sight.Question{Kind: sight.Guest, NamespacedName: key})
+	return g, nil
+}
+
+// place tells, of a Pod that no node takes, what keeps it from each.
+func (c *Cluster) place(ctx context.Context, g *Guest) error {
+	i := slices.IndexFunc(g.Findings, func(f vmi.Finding) bool { return f.Kind == vmi.Unschedulable })
+	if i < 0 || g.Pod == nil {
+		return nil
+	}
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	if err := errors.Join(c.Reader.List(ctx, &nodes), c.Reader.List(ctx, &pods)); err != nil {
+		return fmt.Errorf("list Nodes and Pods: %w", err)
+	}
+	var pod *corev1.Pod
+	var others []*corev1.Pod
+	for i := range pods.Items {
+		if p := &pods.Items[i]; p.Namespace == g.Namespace && p.Name == g.Pod.Name {
+			pod = p
+		} else {
+			others = append(others, p)
+		}
+	}
+	if pod == nil {
+		return nil
+	}
+	all := make([]*corev1.Node, len(nodes.Items))
+	for i := range nodes.Items {
+		all[i] = &nodes.Items[i]
+	}
+	fit := migration.NewNodeUsage(others).Fit(pod, "", all)
+	f := &g.Findings[i]
+	f.Details = append(f.Details, "nodes: "+fit.Text())
+	if len(fit.Candidates) > 0 {
+		f.Details = append(f.Details, "could go to "+few(fit.Candidates)+", as far as labels, taints and room tell")
+		return nil
+	}
+	for _, r := range fit.Remedies() {
+		f.Details = append(f.Details, "remedy: "+r)
+	}
+	return nil
+}
+
+// Migration tells where a migration stands.
+func (c *Cluster) Migration(ctx context.Context, key types.NamespacedName) (*Migration, error) {
+	e, err := c.Migrations.Explain(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return nil, c.unknown(ctx, v1.VirtualMachineInstanceMigrationGroupVersionKind.Kind, key, &v1.VirtualMachineInstanceMigrationList{})
+	}
+	return &Migration{Explanation: *e, Controller: c.sees(ctx, sight.Question{Kind: sight.Migration, NamespacedName: key})}, nil
+}
+
+// unknown says that there is nothing of the name, and what there is.
+func (c *Cluster) unknown(ctx context.Context, kind string, key types.NamespacedName, list client.ObjectList) error {
+	name := key.String()
+	var where []client.ListOption
+	in := ""
+	if key.Namespace == "" {
+		name = key.Name
+	} else {
+		where, in = append(where, client.InNamespace(key.Namespace)), " in namespace "+key.Namespace
+	}
+	if err := c.Reader.List(ctx, list, where...); err != nil {
+		return fmt.Errorf("there is no %s %s: %w", kind, name, ErrUnknown)
+	}
+	var names []string
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		a, err := meta.Accessor(o)
+		if err == nil {
+			names = append(names, a.GetName())
+		}
+		return err
+	})
+	if err != nil || len(names) == 0 {
+		return fmt.Errorf("there is no %s %s: %w; there is none%s: name another namespace, or look whether it was deleted", kind, name, ErrUnknown, in)
+	}
+	return fmt.Errorf("there is no %s %s: %w; name one of those that there are%s: %s", kind, name, ErrUnknown, in, few(names))
+}
+
+// few names a few and counts the others.
+func few(names []string) string {
+	if n := len(names); n > 8 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:8], ", "), n-8)
+	}
+	return strings.Join(names, ", ")
+}
+
+// line adds a line of the form that diagnoses have.
+func line(b *strings.Builder, label, format string, args ...any) {
+	plaintext.Put(b, "%-13s "+format, append([]any{label}, args...)...)
+}

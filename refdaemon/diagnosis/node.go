@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// The kinds of findings about nodes, beside those about guests.
+const (
+	// NodeNotReady: its kubelet is not, or is under pressure.
+	NodeNotReady vmi.FindingKind = "NodeNotReady"
+	// NotSchedulable: its agent says that no guests can be placed there.
+	NotSchedulable vmi.FindingKind = "NotSchedulable"
+	// NoAgent: no agent has ever given a sign of life.
+	NoAgent vmi.FindingKind = "NoAgent"
+	// Draining: it is cordoned or tainted, and guests are on it.
+	Draining vmi.FindingKind = "Draining"
+	// SlotsTaken: all of its slots for migrations are in use.
+	SlotsTaken vmi.FindingKind = "SlotsTaken"
+	// PodOfNobody: a guest's Pod is there whose guest is not.
+	PodOfNobody vmi.FindingKind = "PodOfNobody"
+)
+
+// Node is the diagnosis of a node.
+type Node struct {
+	// Name is the node's, At the time of the diagnosis.
+	Name string    `json:"name"`
+	At   time.Time `json:"at"`
+	// Ready is what the kubelet says of it: ready, not ready or unknown.
+	Ready string `json:"ready"`
+	// Heartbeat is the last sign of life of its agent, by its own clock; nil if there was none. Silent says that it is
+	// too long ago.
+	Heartbeat *time.Time `json:"heartbeat,omitempty"`
+	Silent    bool       `json:"silent,omitempty"`
+	// Schedulable is what its agent says, Cordoned what an operator has said; Taints are all that it has.
+	Schedulable bool     `json:"schedulable"`
+	Cordoned    bool     `json:"cordoned,omitempty"`
+	Taints      []string `json:"taints,omitempty"`
+	// Guests counts the guests on it by phase, those that have ended left out.
+	Guests []PhaseCount `json:"guests,omitempty"`
+	// Outbound and Inbound are its slots for migrations, Cluster those of all; Leaving and Entering the guests that are
+	// on their way by their leases.
+	Outbound Slots    `json:"outbound"`
+	Inbound  Slots    `json:"inbound"`
+	Cluster  Slots    `json:"cluster"`
+	Leaving  []string `json:"leaving,omitempty"`
+	Entering []string `json:"entering,omitempty"`
+	// Findings are what is in the way or does not fit together.
+	Findings []vmi.Finding `json:"findings"`
+	// Controller is what the controller says that it sees.
+	Controller Controller `json:"controller"`
+}
+
+// PhaseCount is how many guests are in a phase.
+type PhaseCount struct {
+	Phase  v1.VirtualMachineInstancePhase `json:"phase"`
+	Guests int                            `json:"guests"`
+}
+
+// Slots are slots for migrations.
+type Slots struct {
+	Used  int `json:"used"`
+	Limit int `json:"limit"`
+}
+
+// Node tells how a node stands.
+func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
+	node := &corev1.Node{}
+	switch err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, node); {
+	case apierrors.IsNotFound(err):
+		return nil, c.unknown(ctx, "Node", types.NamespacedName{Name: name}, &corev1.NodeList{})
+	case err != nil:
+		return nil, fmt.Errorf("read Node %s: %w", name, err)
+	}
+	n := &Node{Name: name, At: c.Now, Findings: []vmi.Finding{}}
+	n.own(node, c.SilentAfter)
+	for _, look := range []func(context.Context, *Node) error{c.slots, c.guestsOf, c.podsOf} {
+		if err := look(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	taint, err := c.drainTaint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.draining(node, taint)
+	n.Controller = c.sees(ctx, sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: name}})
+	return n, nil
+}
+
+// find adds a finding about the node itself.
+func (n *Node) find(kind vmi.FindingKind, what, why, remedy string) *vmi.Finding {
+	n.Findings = append(n.Findings, vmi.Finding{Kind: kind, What: what, Why: why, Remedy: remedy, Object: "Node " + n.Name})
+	return &n.Findings[len(n.Findings)-1]
+}
+
+// own tells what the Node object says.
+func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
+	n.Schedulable, n.Cordoned = node.Labels[v1.NodeSchedulable] == "true", node.Spec.Unschedulable
+	for i := range node.Spec.Taints {
+		n.Taints = append(n.Taints, node.Spec.Taints[i].ToString())
+	}
+	n.conditions(node)
+	if at, err := time.Parse(time.RFC3339, node.Annotations[v1.VirtHandlerHeartbeat]); err == nil {
+		n.Heartbeat = &at
+		n.Silent = n.At.Sub(at) >= silentAfter
+	}
+	const agent = "the agent runs the node's guests and tells how they are"
+	switch {
+	case n.Heartbeat == nil:
+		n.find(NoAgent, "no agent has given a sign of life on the node", agent,
+			"look whether the node agent is to run there (DaemonSet, node selector, taints), and at its log")
+	case n.Silent:
+		n.find(vmi.NodeSilent, fmt.Sprintf("its agent has given no sign of life for %s", n.At.Sub(*n.Heartbeat).Round(time.Second)),
+			"guests of a silent node are lost until it returns, or is known to be gone; nothing is moved there",
+			"look whether the node is up and its agent runs; if the node is gone for good, make sure that it is off and delete its Node object")
+	case !n.Schedulable:
+		n.find(NotSchedulable, "its agent says that guests cannot be placed there (label kubevirt.io/schedulable)", "the hypervisor or the devices are not ready, or the agent is on its way out",
+			"look at the agent's log and its probe /readyz, and at libvirt on the node")
+	}
+}
+
+// conditions tells what the kubelet says.
+func (n *Node) conditions(node *corev1.Node) {
+	n.Ready = "unknown"
+	for i := range node.Status.Conditions {
+		t := &node.Status.Conditions[i]
+		switch {
+		case t.Type == corev1.NodeReady && t.Status == corev1.ConditionTrue:
+			n.Ready = "ready"
+		case t.Type == corev1.NodeReady:
+			n.Ready = "not ready"
+			n.find(NodeNotReady, "its kubelet is not ready: "+t.Message, "Pods are not started there, and are evicted after a while", "look at the kubelet's log on the node, and at its network").Reason = t.Reason
+		case t.Status == corev1.ConditionTrue:
+			n.find(NodeNotReady, string(t.Type)+": "+t.Message, "the kubelet evicts Pods, guests' among them, when it runs short", "free what it runs short of, or drain the node").Reason = t.Reason
+		}
+	}
+}
+
+// slots tells which of its slots are in use.
+func (c *Cluster) slots(ctx context.Context, n *Node) error {
+	u, err := c.Migrations.Usage(ctx)
+	if err != nil {
+		return err
+	}
+	n.Cluster = Slots{u.Cluster, u.Limits.Cluster}
+	n.Outbound = Slots{u.Outbound[n.Name], u.Limits.Outbound}
+	n.Inbound = Slots{u.Inbound[n.Name], u.Limits.Inbound}
+	const why = "migrations wait for slots, so that they do not slow each other down"
+	if n.Outbound.full() {
+		n.find(SlotsTaken, "all of its slots for guests that leave are in use: "+n.Outbound.text(), why, "wait for one to end, or raise parallelOutboundMigrationsPerNode of the KubeVirt object")
+	}
+	if n.Inbound.full() {
+		n.find(SlotsTaken, "all of its slots for guests that enter are in use: "+n.Inbound.text(), why, "wait for one to end, or raise migrations.inboundPerNode of the controller")
+	}
+	return nil
+}
+
+func (s Slots) full() bool { return s.Used > 0 && s.Used >= s.Limit }
+
+// amiss are the kinds of findings about a guest that are told of its node as well.
+var amiss = map[vmi.FindingKind]bool{
+	vmi.Disagreement: true, vmi.LauncherMissing: true, vmi.NotLeaving: true, vmi.NotUnderstood: true, vmi.PodNotReady: true, vmi.NodeSilent: true,
+}
+
+// guestsOf tells of the guests on the node and on their way.
+func (c *Cluster) guestsOf(ctx context.Context, n *Node) error {
+	var all v1.VirtualMachineInstanceList
+	if err := c.Reader.List(ctx, &all); err != nil {
+		return fmt.Errorf("list the guests: %w", err)
+	}
+	counts := map[v1.VirtualMachineInstancePhase]int{}
+	for i := range all.Items {
+		g := &all.Items[i]
+		lease, err := handoff.Of(g)
+		if err != nil {
+			lease = handoff.Lease{}
+		}
+		on := g.Status.NodeName == n.Name
+		if on && !g.IsFinal() {
+			counts[g.Status.Phase]++
+		}
+		name := g.Namespace + "/" + g.Name
+		if lease.InMove() || lease.Switching() {
+			if lease.Holder == n.Name {
+				n.Leaving = append(n.Leaving, name)
+			}
+			if lease.Target == n.Name {
+				n.Entering = append(n.Entering, name)
+			}
+		}
+		if !on && lease.Holder != n.Name || g.IsFinal() {
+			continue
+		}
+		if err := c.amiss(ctx, n, client.ObjectKeyFromObject(g)); err != nil {
+			return err
+		}
+	}
+	for phase, count := range counts {
+		n.Guests = append(n.Guests, PhaseCount{phase, count})
+	}
+	slices.SortFunc(n.Guests, func(a, b PhaseCount) int { return cmp.Compare(a.Phase, b.Phase) })
+	return nil
+}
+
+// amiss tells what is amiss with a guest of the node.
+func (c *Cluster) amiss(ctx context.Context, n *Node, guest types.NamespacedName) error {
+	d, err := c.Guests.Explain(ctx, guest)
+	if err != nil || d == nil {
+		return err
+	}
+	for _, f := range d.Findings {
+		if amiss[f.Kind] {
+			f.What = "guest " + guest.String() + ": " + f.What
+			n.Findings = append(n.Findings, f)
+		}
+	}
+	return nil
+}
+
+// podsOf tells of guests' Pods on the node that no guest has.
+func (c *Cluster) podsOf(ctx context.Context, n *Node) error {
+	var pods corev1.PodList
+	var guests v1.VirtualMachineInstanceList
+	if err := errors.Join(c.Reader.List(ctx, &pods, client.HasLabels{v1.CreatedByLabel}), c.Reader.List(ctx, &guests)); err != nil {
+		return fmt.Errorf("list the guests' Pods: %w", err)
+	}
+	known := map[string]bool{}
+	for i := range guests.Items {
+		known[string(guests.Items[i].UID)] = true
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Spec.NodeName != n.Name || known[p.Labels[v1.CreatedByLabel]] || vmi.PodDown(p) {
+			continue
+		}
+		n.find(PodOfNobody, fmt.Sprintf("Pod %s/%s is there for a guest that does not exist (UID %s)", p.Namespace, p.Name, p.Labels[v1.CreatedByLabel]),
+			"a Pod goes with its guest; one that stays holds resources, and may hold the guest's domain",
+			"look whether a domain runs in it (virsh list), then delete the Pod, and look at its finalizers").Object = "Pod " + p.Namespace + "/" + p.Name
+	}
+	return nil
+}
+
+// drainTaint is the key of the taint upon which nodes are evacuated.
+func (c *Cluster) drainTaint(ctx context.Context) (string, error) {
+	var all v1.KubeVirtList
+	if err := c.Reader.List(ctx, &all); err != nil {
+		return "", fmt.Errorf("read KubeVirt's configuration: %w", err)
+	}
+	for i := range all.Items {
+		if m := all.Items[i].Spec.Configuration.MigrationConfiguration; m != nil && m.NodeDrainTaintKey != nil {
+			return *m.NodeDrainTaintKey, nil
+		}
+	}
+	return "kubevirt.io/drain", nil
+}
+
+// draining tells of guests that are on a node that takes none any more.
+func (n *Node) draining(node *corev1.Node, taint string) {
+	count := 0
+	for _, g := range n.Guests {
+		count += g.Guests
+	}
+	tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taint })
+	if count == 0 || !n.Cordoned && !tainted {
+		return
+	}
+	n.find(Draining, fmt.Sprintf("it takes no guests any more, and has %d", count), "a cordon alone moves nobody: guests leave when they are evicted, or the controller evacuates nodes with the drain taint",
+		"refdaemon plan drain "+n.Name+" tells who leaves, in which order, and who stays; kubectl drain evicts them")
+}

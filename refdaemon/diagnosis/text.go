@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// String returns the diagnosis as an operator reads it.
+func (g *Guest) String() string {
+	var b strings.Builder
+	b.WriteString(g.Diagnosis.String())
+	for _, m := range g.Migrations {
+		line(&b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
+		line(&b, "", "waits for %s: %s", m.Owner, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
+		if m.Unblock != "" {
+			line(&b, "", "goes on when %s", m.Unblock)
+		}
+	}
+	g.Controller.text(&b)
+	return b.String()
+}
+
+// Write writes the diagnosis as an operator reads it.
+func (g *Guest) Write(w io.Writer) error {
+	_, err := io.WriteString(w, g.String())
+	return err
+}
+
+// String returns the diagnosis as an operator reads it.
+func (m *Migration) String() string {
+	var b strings.Builder
+	b.WriteString(m.Explanation.String())
+	m.Controller.text(&b)
+	return b.String()
+}
+
+// Write writes the diagnosis as an operator reads it.
+func (m *Migration) Write(w io.Writer) error {
+	_, err := io.WriteString(w, m.String())
+	return err
+}
+
+// String returns the diagnosis as an operator reads it.
+func (n *Node) String() string {
+	var b strings.Builder
+	line(&b, "Node", "%s, %s", n.Name, n.Ready)
+	switch {
+	case n.Heartbeat == nil:
+		line(&b, "Heartbeat", "none")
+	case n.Silent:
+		line(&b, "Heartbeat", "%s (%s ago): silent", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
+	default:
+		line(&b, "Heartbeat", "%s (%s ago)", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
+	}
+	takes := "yes"
+	switch {
+	case n.Cordoned:
+		takes = "no, it is cordoned"
+	case !n.Schedulable:
+		takes = "no, by its label kubevirt.io/schedulable"
+	}
+	line(&b, "Takes guests", "%s", takes)
+	for _, t := range n.Taints {
+		line(&b, "Taint", "%s", t)
+	}
+	counts := make([]string, 0, len(n.Guests))
+	for _, g := range n.Guests {
+		counts = append(counts, fmt.Sprintf("%d %s", g.Guests, g.Phase))
+	}
+	line(&b, "Guests", "%s", cmp.Or(strings.Join(counts, ", "), "none"))
+	line(&b, "Leaving", "%s: %s", n.Outbound.text(), cmp.Or(few(n.Leaving), "nobody"))
+	line(&b, "Entering", "%s: %s", n.Inbound.text(), cmp.Or(few(n.Entering), "nobody"))
+	line(&b, "Cluster", "%s", n.Cluster.text())
+	if len(n.Findings) == 0 {
+		line(&b, "Findings", "none")
+	}
+	for i := range n.Findings {
+		b.WriteString(n.Findings[i].String())
+	}
+	n.Controller.text(&b)
+	return b.String()
+}
+
+// Write writes the diagnosis as an operator reads it.
+func (n *Node) Write(w io.Writer) error {
+	_, err := io.WriteString(w, n.String())
+	return err
+}
+
+func (s Slots) text() string { return fmt.Sprintf("%d of %d slots in use", s.Used, s.Limit) }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/virtloom/virtloom/refdaemon/dump"
+)
+
+const dumpText = `Writes what the controllers decide by into one file, so that somebody else can explain it, or later:
+refdaemon explain and refdaemon plan read it with --dump. It is compressed if its name ends in .gz.
+
+In it are guests, migrations, migration policies, KubeVirt's configuration, Pods, nodes, namespaces, claims, quotas,
+storage classes, DataVolumes, and the metadata of virtual machines, and of the ConfigMaps and
+NetworkAttachmentDefinitions that guests name. Never in it are Secrets and the data of ConfigMaps, which
+are not read at all; user data and network data of cloud-init; environment, commands, arguments and
+probes of containers; where disks are imported from; values of annotations that nothing depends on,
+with tokens and kubectl's copies of objects; users, passwords and queries of URLs. A mark stands for what was
+taken out, which says no more than whether two values of the file are the same. It does have names, labels,
+addresses and messages: look through it before you give it away.
+` + observerRights
+
+// newDump writes a cluster into a file.
+func newDump() *cobra.Command {
+	o := &observer{command: "dump"}
+	cmd := o.observes(&cobra.Command{
+		Use: "dump FILE", Short: "write what controllers decide by into a file, without secrets", Long: dumpText,
+		Example: `  refdaemon dump cluster.dump.gz --kubeconfig ~/.kube/config
+  refdaemon explain vmi shop/web --dump cluster.dump.gz`,
+		Args: checked(func(args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return errors.New("name the FILE to write")
+			}
+			return nil
+		}),
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
+		defer cancel()
+		d, err := o.picture(ctx)
+		if err == nil {
+			err = d.Complete(ctx)
+		}
+		if err == nil {
+			err = d.WriteFile(args[0])
+		}
+		if err != nil {
+			return err
+		}
+		return show(cmd.OutOrStdout(), o.output, &dumped{File: args[0], TakenAt: d.TakenAt.UTC(), Kinds: d.Kinds()})
+	}
+	return cmd
+}
+
+// dumped tells what is in a file.
+type dumped struct {
+	File    string      `json:"file"`
+	TakenAt time.Time   `json:"takenAt"`
+	Kinds   []dump.Kind `json:"kinds"`
+}
+
+// Write is what people read of it.
+func (d *dumped) Write(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(w, "Wrote %s, as of %s\n", d.File, d.TakenAt.Format(time.RFC3339))
+	for _, k := range d.Kinds {
+		what := ""
+		switch {
+		case k.Missing != "":
+			what = "  not read: " + k.Missing
+		case k.Metadata:
+			what = "  metadata only"
+		}
+		_, _ = fmt.Fprintf(w, "%6d\t%s%s\n", k.Objects, k.Kind, what)
+	}
+	return w.Flush()
+}

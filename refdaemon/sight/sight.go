@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sight lets a controller tell what it sees of an object: which version its cache has, and which of
+// its own writes that does not show yet. Nobody else knows that, and it is what explains a controller that
+// does nothing.
+//
+// A [Handler] is served with the controller's metrics, to those who may read them; [Client.Ask] asks it.
+package sight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/expectations"
+)
+
+// Path is where a Handler is served.
+const Path = "/debug/sight"
+
+// Kind is a kind of object that can be asked about.
+type Kind string
+
+// The kinds.
+const (
+	Guest     Kind = "vmi"
+	Migration Kind = "migration"
+	Node      Kind = "node"
+)
+
+// Question asks about an object.
+type Question struct {
+	// Kind is its kind; NamespacedName names it.
+	Kind Kind
+	types.NamespacedName
+}
+
+// Sight is what a controller sees.
+type Sight struct {
+	// At is the time of the controller, Leads says that it is the one that acts.
+	At    time.Time `json:"at"`
+	Leads bool      `json:"leads"`
+	// Objects are that which is asked about and what is its own, as the cache has them.
+	Objects []Object `json:"objects,omitempty"`
+	// Unseen are writes that the cache does not show yet, the oldest first.
+	Unseen []Write `json:"unseen,omitempty"`
+}
+
+// Object is an object in a cache.
+type Object struct {
+	// Kind and Name name it, the latter with its namespace.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// ResourceVersion is the version.
+	ResourceVersion string `json:"resourceVersion"`
+}
+
+// Write is a write that is not seen yet.
+type Write struct {
+	// Text says what was written, and what is missed; Since when.
+	Text  string    `json:"text"`
+	Since time.Time `json:"since"`
+	// Problem is why waiting longer is no use; empty if it may be.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Handler tells what a controller sees.
+type Handler struct {
+	// Cache is the controller's.
+	Cache client.Reader
+	// Elected is closed once it leads.
+	Elected <-chan struct{}
+	// Unseen tells of the writes for objects of a kind.
+	Unseen map[Kind]func(types.NamespacedName) []expectations.Pending
+	// Clock tells the time.
+	Clock clock.PassiveClock
+}
+
+// ServeHTTP answers GET with the parameters kind, namespace and name.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet {
+		http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
+		return
+	}
+	p := req.URL.Query()
+	q := Question{Kind: Kind(p.Get("kind")), NamespacedName: types.NamespacedName{Namespace: p.Get("namespace"), Name: p.Get("name")}}
+	if err := q.validate(); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s := Sight{At: h.Clock.Now().UTC()}
+	select {
+	case <-h.Elected:
+		s.Leads = true
+	default:
+	}
+	if unseen := h.Unseen[q.Kind]; unseen != nil {
+		for _, u := range unseen(q.NamespacedName) {
+			s.Unseen = append(s.Unseen, Write{Text: u.String(), Since: u.Since.UTC(), Problem: string(u.Problem)})
+		}
+	}
+	var err error
+	if s.Objects, err = Versions(req.Context(), h.Cache, q); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(s) // who has gone does not want to know
+}
+
+func (q Question) validate() error {
+	switch {
+	case q.Kind != Guest && q.Kind != Migration && q.Kind != Node:
+		return fmt.Errorf("kind %q is unknown; there are %s, %s, %s", q.Kind, Guest, Migration, Node)
+	case q.Name == "":
+		return errors.New("name is required")
+	case (q.Kind == Node) != (q.Namespace == ""):
+		return errors.New("guests and migrations have a namespace, nodes have none")
+	}
+	return nil
+}
+
+// Versions are those of the object that is asked about, and of the Pods of a guest. What does not exist has none.
+func Versions(ctx context.Context, c client.Reader, q Question) ([]Object, error) {
+	switch q.Kind {
+	case Node:
+		// By metadata alone, as the controller of guests watches them.
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		return versions(ctx, c, q, o)
+	case Migration:
+		return versions(ctx, c, q, &v1.VirtualMachineInstanceMigration{})
+	}
+	g := &v1.VirtualMachineInstance{}
+	all, err := versions(ctx, c, q, g)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(q.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(g.UID)}); err != nil {
+		return nil, fmt.Errorf("list the Pods of %s: %w", q.NamespacedName, err)
+	}
+	for i := range pods.Items {
+		all = append(all, object("Pod", &pods.Items[i]))
+	}
+	return all, nil
+}
+
+func versions(ctx context.Context, c client.Reader, q Question, o client.Object) ([]Object, error) {
+	switch err := c.Get(ctx, q.NamespacedName, o); {
+	case client.IgnoreNotFound(err) != nil:
+		return nil, fmt.Errorf("read %s %s: %w", q.Kind, strings.TrimPrefix(q.String(), "/"), err)
+	case err != nil:
+		return nil, nil
+	}
+	kind := map[Kind]string{Guest: "VirtualMachineInstance", Migration: "VirtualMachineInstanceMigration", Node: "Node"}[q.Kind]
+	return []Object{object(kind, o)}, nil
+}
+
+func object(kind string, o client.Object) Object {
+	return Object{Kind: kind, Name: strings.TrimPrefix(client.ObjectKeyFromObject(o).String(), "/"), ResourceVersion: o.GetResourceVersion()}
+}
+
+// String names the object.
+func (q Question) String() string { return q.NamespacedName.String() }
+
+// Client asks a controller.
+type Client struct {
+	// HTTP carries the question; URL is where the controller serves its metrics, with or without their path.
+	HTTP *http.Client
+	URL  string
+	// Token is shown to a controller that wants to know who asks; empty shows none.
+	Token string
+}
+
+// most is how much of an answer is read, and shown how much of one that is no sight is told.
+const (
+	most  = 1 << 20
+	shown = 200
+)
+
+// Ask asks what the controller sees.
+func (c *Client) Ask(ctx context.Context, q Question) (*Sight, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q is no URL of a controller, such as http://localhost:8080", c.URL)
+	}
+	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/metrics"), "/") + Path
+	u.RawQuery = url.Values{"kind": {string(q.Kind)}, "namespace": {q.Namespace}, "name": {q.Name}}.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s: %s", u.Host, resp.Status, strings.TrimSpace(string(text[:min(len(text), shown)])))
+	}
+	s := &Sight{}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("%s answers with what is no sight: %w", u.Host, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sight_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/refdaemon/sight"
+)
+
+var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+var guest = sight.Question{Kind: sight.Guest, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "guest"}}
+
+// controller serves what it sees, to who has the token.
+func controller(t *testing.T, elected chan struct{}) *httptest.Server {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), v1.AddToScheme(s)); err != nil {
+		t.Fatal(err)
+	}
+	meta := func(namespace, name, version string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: version, UID: types.UID("uid-" + name)}
+	}
+	pod := &corev1.Pod{ObjectMeta: meta("ns", "pod", "8")}
+	pod.Labels = map[string]string{v1.CreatedByLabel: "uid-guest"}
+	objects := []client.Object{
+		&v1.VirtualMachineInstance{ObjectMeta: meta("ns", "guest", "7")}, pod, &corev1.Pod{ObjectMeta: meta("ns", "other", "9")},
+		&v1.VirtualMachineInstanceMigration{ObjectMeta: meta("ns", "move", "5")}, &corev1.Node{ObjectMeta: meta("", "node", "3")},
+	}
+	h := &sight.Handler{
+		Cache: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build(), Elected: elected, Clock: clocktesting.NewFakePassiveClock(at),
+		Unseen: map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
+			sight.Guest: func(key types.NamespacedName) []expectations.Pending {
+				if key.Name != "guest" {
+					return nil
+				}
+				ref := expectations.Ref{Kind: schema.GroupKind{Kind: "Pod"}, Namespace: "ns", Name: "pod"}
+				return []expectations.Pending{{Ref: ref, Verb: expectations.Create, Since: at, Needs: "9", Problem: expectations.Overdue}}
+			},
+		},
+	}
+	mux := http.NewServeMux()
+	mux.Handle(sight.Path, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Header.Get("Authorization") != "Bearer token" {
+			http.Error(w, "who is it?", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, req)
+	}))
+	mux.HandleFunc("/odd"+sight.Path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) })
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestAControllerTellsWhatItSees(t *testing.T) {
+	elected := make(chan struct{})
+	close(elected)
+	s := controller(t, elected)
+	for name, tt := range map[string]struct {
+		q    sight.Question
+		path string
+		want sight.Sight
+	}{
+		"a guest and its Pods": {guest, "", sight.Sight{At: at, Leads: true, Unseen: []sight.Write{{Text: "create of Pod ns/pod, needs 9, overdue", Since: at, Problem: "overdue"}}, Objects: []sight.Object{
+			{Kind: "VirtualMachineInstance", Name: "ns/guest", ResourceVersion: "7"}, {Kind: "Pod", Name: "ns/pod", ResourceVersion: "8"}}}},
+		"a migration": {sight.Question{Kind: sight.Migration, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "move"}}, "/metrics",
+			sight.Sight{At: at, Leads: true, Objects: []sight.Object{{Kind: "VirtualMachineInstanceMigration", Name: "ns/move", ResourceVersion: "5"}}}},
+		"a node": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "node"}}, "/",
+			sight.Sight{At: at, Leads: true, Objects: []sight.Object{{Kind: "Node", Name: "node", ResourceVersion: "3"}}}},
+		"what is not there": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "none"}}, "", sight.Sight{At: at, Leads: true}},
+	} {
+		c := sight.Client{HTTP: s.Client(), URL: s.URL + tt.path, Token: "token"}
+		got, err := c.Ask(t.Context(), tt.q)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(&tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	other := controller(t, make(chan struct{}))
+	if got, err := (&sight.Client{HTTP: other.Client(), URL: other.URL, Token: "token"}).Ask(t.Context(), guest); err != nil || got.Leads {
+		t.Errorf("one that does not lead says %+v, error %v", got, err)
+	}
+}
+
+func TestWhoAsksBadlyIsTold(t *testing.T) {
+	s := controller(t, nil)
+	ask := func(kind sight.Kind, namespace, name string) sight.Question {
+		return sight.Question{Kind: kind, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+	}
+	for name, tt := range map[string]struct {
+		url, token string
+		q          sight.Question
+		says       string
+	}{
+		"no URL":             {"localhost:8080", "token", guest, "no URL of a controller"},
+		"another scheme":     {"file:///etc", "token", guest, "no URL of a controller"},
+		"not a URL":          {"http://[", "token", guest, "no URL of a controller"},
+		"nobody there":       {"http://127.0.0.1:1", "token", guest, "refused"},
+		"no rights":          {s.URL, "", guest, "401 Unauthorized: who is it?"},
+		"another path":       {s.URL + "/x", "token", guest, "404"},
+		"no controller":      {s.URL + "/odd", "token", guest, "no sight"},
+		"an unknown kind":    {s.URL, "token", ask("pod", "ns", "p"), `kind "pod" is unknown; there are vmi`},
+		"no name":            {s.URL, "token", ask(sight.Guest, "ns", ""), "name is required"},
+		"no namespace":       {s.URL, "token", ask(sight.Guest, "", "guest"), "have a namespace"},
+		"a node's namespace": {s.URL, "token", ask(sight.Node, "ns", "node"), "nodes have none"},
+	} {
+		c := sight.Client{HTTP: s.Client(), URL: tt.url, Token: tt.token}
+		if _, err := c.Ask(t.Context(), tt.q); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: error %v, want %q", name, err, tt.says)
+		}
+	}
+	w := httptest.NewRecorder()
+	(&sight.Handler{}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, sight.Path, http.NoBody))
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("a POST is answered with %d", w.Code)
+	}
+}
+
+func TestVersionsThatCannotBeReadAreAnError(t *testing.T) {
+	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
+	for _, k := range []sight.Kind{sight.Guest, sight.Migration} {
+		if _, err := sight.Versions(t.Context(), c, sight.Question{Kind: k, NamespacedName: guest.NamespacedName}); err == nil {
+			t.Errorf("%s: there is no such kind in the scheme", k)
+		}
+	}
+}
