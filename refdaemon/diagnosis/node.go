@@ -185,38 +185,47 @@ func (c *Cluster) guestsOf(ctx context.Context, n *Node) error {
 	if err := c.Reader.List(ctx, &all); err != nil {
 		return fmt.Errorf("list the guests: %w", err)
 	}
-	counts := map[v1.VirtualMachineInstancePhase]int{}
 	for i := range all.Items {
 		g := &all.Items[i]
-		lease, err := handoff.Of(g)
-		if err != nil {
-			lease = handoff.Lease{}
-		}
-		on := g.Status.NodeName == n.Name
-		if on && !g.IsFinal() {
-			counts[g.Status.Phase]++
-		}
-		name := g.Namespace + "/" + g.Name
-		if lease.InMove() || lease.Switching() {
-			if lease.Holder == n.Name {
-				n.Leaving = append(n.Leaving, name)
-			}
-			if lease.Target == n.Name {
-				n.Entering = append(n.Entering, name)
-			}
-		}
-		if !on && lease.Holder != n.Name || g.IsFinal() {
+		if !n.count(g) {
 			continue
 		}
 		if err := c.amiss(ctx, n, client.ObjectKeyFromObject(g)); err != nil {
 			return err
 		}
 	}
-	for phase, count := range counts {
-		n.Guests = append(n.Guests, PhaseCount{phase, count})
-	}
 	slices.SortFunc(n.Guests, func(a, b PhaseCount) int { return cmp.Compare(a.Phase, b.Phase) })
 	return nil
+}
+
+// count adds a guest, and tells whether it is on the node by its status or its lease.
+func (n *Node) count(g *v1.VirtualMachineInstance) bool {
+	if g.IsFinal() {
+		return false
+	}
+	lease, err := handoff.Of(g)
+	if err != nil {
+		lease = handoff.Lease{} // that is told of the guest
+	}
+	if lease.InMove() || lease.Switching() {
+		name := g.Namespace + "/" + g.Name
+		if lease.Holder == n.Name {
+			n.Leaving = append(n.Leaving, name)
+		}
+		if lease.Target == n.Name {
+			n.Entering = append(n.Entering, name)
+		}
+	}
+	if g.Status.NodeName != n.Name {
+		return lease.Holder == n.Name
+	}
+	at := slices.IndexFunc(n.Guests, func(p PhaseCount) bool { return p.Phase == g.Status.Phase })
+	if at < 0 {
+		at = len(n.Guests)
+		n.Guests = append(n.Guests, PhaseCount{Phase: g.Status.Phase})
+	}
+	n.Guests[at].Guests++
+	return true
 }
 
 // amiss tells what is amiss with a guest of the node.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -161,10 +162,10 @@ func Versions(ctx context.Context, c client.Reader, q Question) ([]Object, error
 
 func versions(ctx context.Context, c client.Reader, q Question, o client.Object) ([]Object, error) {
 	switch err := c.Get(ctx, q.NamespacedName, o); {
-	case client.IgnoreNotFound(err) != nil:
-		return nil, fmt.Errorf("read %s %s: %w", q.Kind, strings.TrimPrefix(q.String(), "/"), err)
-	case err != nil:
+	case apierrors.IsNotFound(err):
 		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %s: %w", q.Kind, strings.TrimPrefix(q.String(), "/"), err)
 	}
 	kind := map[Kind]string{Guest: "VirtualMachineInstance", Migration: "VirtualMachineInstanceMigration", Node: "Node"}[q.Kind]
 	return []Object{object(kind, o)}, nil
