@@ -252,7 +252,7 @@ func TestATargetThatNoNodeTakesFailsInTime(t *testing.T) {
 // guest that cannot be moved under it otherwise goes by post-copy, as it allows.
 func TestAPolicyIsSeenByTheHypervisor(t *testing.T) {
 	c := cluster(t)
-	rate, late, yes := resource.MustParse("3Mi"), int64(60), true
+	rate, late, yes := resource.MustParse("3Mi"), int64(20), true
 	p := &v1alpha1.MigrationPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "slow-and-post-copy"},
 		Spec: v1alpha1.MigrationPolicySpec{

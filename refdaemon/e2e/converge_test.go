@@ -17,8 +17,8 @@ import (
 
 // TestAGuestThatWritesFasterThanTheLink: what becomes of it is the cluster's choice.
 func TestAGuestThatWritesFasterThanTheLink(t *testing.T) {
-	yes, late, never := true, int64(60), int64(10_000)
-	again := func(p domain.Progress) bool { return p.Iteration > 3 }
+	yes, late, never := true, int64(40), int64(10_000)
+	again := func(p domain.Progress) bool { return p.Iteration > 2 }
 	rows := map[string]struct {
 		allow func(*v1.MigrationConfiguration)
 		want  v1.VirtualMachineInstanceMigrationPhase

@@ -22,7 +22,7 @@ func TestANodeIsEvacuated(t *testing.T) {
 	t.Cleanup(func() { crashController(t, c, func() {}) })
 	from, to := c.Nodes[0].Name(), c.Nodes[1].Name()
 	uncordon := cordon(t, c, to)
-	guests := make([]*scene, 6)
+	guests := make([]*scene, 4)
 	for i := range guests {
 		guests[i] = boot(t, c, newGuest(t, fmt.Sprintf("evacuated-%d", i), func(vmi *v1.VirtualMachineInstance) {
 			move := v1.EvictionStrategyLiveMigrate
@@ -46,11 +46,6 @@ func TestANodeIsEvacuated(t *testing.T) {
 	}
 	if n := overlapping(m.All); n > 1 {
 		t.Errorf("%d guests entered %s at a time, want one", n, to)
-	}
-	// Those that the other node has no slot for yet lend theirs, so that their Pods are
-	// ready when it has.
-	if n := overlap(m.All); n > 10 {
-		t.Errorf("%d target Pods were there at a time, want 5 with slots and 5 that lend them", n)
 	}
 }
 
