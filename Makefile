@@ -138,7 +138,7 @@ images: ## make the images of refdaemon/Containerfile as an OCI layout, in bin/i
 	@hack/image.sh
 
 .PHONY: verify-release
-verify-release: ## make release and images twice, in two places, and fail unless they are the same, byte by byte; ten minutes
+verify-release: ## make release and images twice, in two places, and fail unless they are the same, byte by byte; compiles everything twice
 	@hack/verify-release.sh
 
 .PHONY: generate
