@@ -51,8 +51,10 @@ func newExplain() *cobra.Command {
 		Example: `  refdaemon explain vmi shop/web --kubeconfig ~/.kube/config
   refdaemon explain migration shop/web -o json
   refdaemon explain node node-1 --dump cluster.dump.gz
-  # With what the controller sees, by "kubectl port-forward -n virtloom-system deploy/virtloom-controller 8443":
-  refdaemon explain vmi shop/web --controller https://localhost:8443 --controller-token-file token --controller-ca-file ca.crt`,
+  # With what the controller sees, by "kubectl port-forward -n virtloom-system POD 8080":
+  refdaemon explain vmi shop/web --controller http://localhost:8080
+  # The same where its metrics are secured:
+  refdaemon explain vmi shop/web --controller https://metrics.example --controller-token-file token --controller-ca-file ca.crt`,
 		ValidArgs: []string{"vmi", "migration", "node"},
 		Args: checked(func(args []string) (err error) {
 			tell, err = explained(args)
