@@ -71,4 +71,5 @@ func TestBlocksForAClusterRunAsTheyStand(t *testing.T) {
 	bin, err := rig.BinDir()
 	must(t, err)
 	runBlocks(t, "cluster", "HOME="+home, "PATH="+filepath.Join(home, "bin")+":"+bin+":"+os.Getenv("PATH"))
+	t.Run("metrics for those who may see them", func(t *testing.T) { testSecureMetrics(t, r, filepath.Join(home, "bin", "refdaemon")) })
 }

@@ -91,7 +91,7 @@ func parse(t *testing.T, name, text string) document {
 func documents(t *testing.T) []document {
 	t.Helper()
 	var names []string
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "refdaemon/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
