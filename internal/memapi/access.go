@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// Fate is what becomes of a request. The zero value lets it be carried out and answered at once.
+type Fate struct {
+	// After delays the request, and with it the answer.
+	After time.Duration
+	// Refuse fails it with this status before it is carried out; zero does not.
+	Refuse int
+	// Lose breaks the connection before it is carried out, LoseAnswer after that.
+	Lose, LoseAnswer bool
+	// Late carries a lost request out after this time; zero does not carry it out at all.
+	Late time.Duration
+}
+
+// Faults decide what goes wrong between a client and the server. Fields that are nil let nothing go wrong. The
+// functions may be called from many goroutines.
+type Faults struct {
+	// Request decides about a request, by its verb as in a rule of rights, and its resource.
+	Request func(verb, resource string) Fate
+	// Event decides how late a watch tells of a change, and whether the watch breaks instead.
+	Event func() (late time.Duration, lost bool)
+}
+
+func (f *Faults) event() (time.Duration, bool) {
+	if f == nil || f.Event == nil {
+		return 0, false
+	}
+	return f.Event()
+}
+
+func (f *Faults) request(verb, resource string) Fate {
+	if f == nil || f.Request == nil {
+		return Fate{}
+	}
+	return f.Request(verb, resource)
+}
+
+// errCut is what a client learns that is cut off, errLost what it learns of a connection that broke.
+var (
+	errCut  = errors.New("memapi: the API server cannot be reached")
+	errLost = errors.New("memapi: the connection broke")
+)
+
+// Access is a client's way to the server. It is an http.RoundTripper.
+type Access struct {
+	server *Server
+	name   string
+
+	mu    sync.Mutex
+	wrong *Faults // guarded by mu
+	cut   bool    // guarded by mu
+}
+
+// Access returns a way to the server for a client of that name.
+func (s *Server) Access(name string) *Access { return &Access{server: s, name: name} }
+
+// Config is for clients that use this way.
+func (a *Access) Config() *rest.Config {
+	return &rest.Config{
+		Host: "http://memory", Transport: a, UserAgent: a.name, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+	}
+}
+
+// SetFaults replaces what goes wrong from now on; nil is nothing.
+func (a *Access) SetFaults(f *Faults) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wrong = f
+}
+
+func (a *Access) faults() *Faults {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.wrong
+}
+
+// Cut lets nothing through any more, or everything again. Watches break.
+func (a *Access) Cut(cut bool) {
+	a.mu.Lock()
+	a.cut = cut
+	a.mu.Unlock()
+	if cut {
+		a.BreakWatches()
+	}
+}
+
+// BreakWatches ends all watches of the client; what they had not told yet is lost.
+func (a *Access) BreakWatches() {
+	a.server.mu.Lock()
+	defer a.server.mu.Unlock()
+	for w := range a.server.watches {
+		if w.access == a {
+			w.close()
+		}
+	}
+}
+
+func (a *Access) isCut() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cut
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *Access) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
+	if req.Body != nil {
+		var err error
+		body, err = io.ReadAll(req.Body)
+		if err = errors.Join(err, req.Body.Close()); err != nil {
+			return nil, err
+		}
+	}
+	c := &call{Access: a, req: req, body: body}
+	if err := c.parse(); err != nil {
+		return c.failed(err), nil
+	}
+	a.server.requests.Add(1)
+	var fate Fate
+	if !c.discovery { // clients hold locks over it, under which a bubble's time does not pass
+		fate = a.faults().request(c.verb, c.resource)
+	}
+	if err := pause(req.Context(), fate.After); err != nil {
+		return nil, err
+	}
+	switch {
+	case a.isCut():
+		return nil, errCut
+	case fate.Refuse != 0:
+		return c.failed(apierrors.NewGenericServerResponse(fate.Refuse, c.verb, schema.GroupResource{Resource: c.resource}, "", "by chance", 0, false)), nil
+	case fate.Lose && fate.Late > 0 && c.verb != "watch":
+		late := *c
+		late.req = req.WithContext(context.WithoutCancel(req.Context()))
+		time.AfterFunc(fate.Late, func() { late.carryOut() })
+		return nil, errLost
+	case fate.Lose:
+		return nil, errLost
+	}
+	answer := c.carryOut()
+	if fate.LoseAnswer || a.isCut() {
+		return nil, errors.Join(errLost, answer.Body.Close())
+	}
+	return answer, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// call is one request under way.
+type call struct {
+	*Access
+	req            *http.Request
+	body           []byte
+	verb, resource string
+	discovery      bool
+	request
+}
+
+// parse understands the address.
+func (c *call) parse() error {
+	words := strings.Split(strings.Trim(c.req.URL.Path, "/"), "/")
+	c.verb = strings.ToLower(c.req.Method)
+	group, rest := words[:1], words[1:]
+	n := 1 // of words that name the version
+	if group[0] == "apis" {
+		n = 2
+	}
+	if len(rest) <= n {
+		c.discovery, c.resource = true, strings.Join(words, "/")
+		return nil
+	}
+	gv := schema.GroupVersion{Version: rest[n-1]}
+	if n == 2 {
+		gv.Group = rest[0]
+	}
+	rest = rest[n:]
+	if rest[0] == "namespaces" && len(rest) > 2 {
+		c.key.namespace, rest = rest[1], rest[2:]
+	}
+	c.resource = rest[0]
+	if c.table = c.server.tables[gv.WithResource(rest[0])]; c.table == nil {
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, c.verb, schema.GroupResource{Group: gv.Group, Resource: rest[0]}, "", "no such kind", 0, true)
+	}
+	if len(rest) > 1 {
+		c.key.name = rest[1]
+	}
+	if len(rest) > 2 {
+		c.part = rest[2]
+	}
+	c.by, c.request.body = c.name, c.body
+	c.media, _, _ = strings.Cut(c.req.Header.Get("Content-Type"), ";")
+	c.verb = c.verbOf()
+	return nil
+}
+
+func (c *call) verbOf() string {
+	switch c.req.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	}
+	if c.key.name != "" {
+		return "get"
+	}
+	if w := c.req.URL.Query().Get("watch"); w == "true" || w == "1" {
+		return "watch"
+	}
+	return "list"
+}
+
+// carryOut does what is asked.
+func (c *call) carryOut() *http.Response {
+	if c.discovery {
+		return c.discover()
+	}
+	sel, err := c.selection()
+	if err != nil {
+		return c.failed(err)
+	}
+	if c.part != "" && (c.part != "status" || !c.table.kind.Status) {
+		return c.failed(apierrors.NewNotFound(c.groupResource(), c.key.name))
+	}
+	switch c.verb {
+	case "list":
+		return c.answer(http.StatusOK, c.server.list(sel))
+	case "watch":
+		return c.watch(sel)
+	}
+	o, err := c.one()
+	if err != nil {
+		return c.failed(err)
+	}
+	status := http.StatusOK
+	if c.verb == "create" {
+		status = http.StatusCreated
+	}
+	return c.answer(status, sel.text(o))
+}
+
+// one does what concerns one object.
+func (c *call) one() (*stored, error) {
+	switch c.verb {
+	case "create":
+		return c.server.create(&c.request)
+	case "update":
+		return c.server.update(&c.request, c.replacing())
+	case "patch":
+		return c.server.update(&c.request, c.patching())
+	case "delete":
+		return c.server.remove(&c.request)
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.server.lockedGet(&c.request)
+}
+
+func (c *call) selection() (selection, error) {
+	q := c.req.URL.Query()
+	s := selection{table: c.table, namespace: c.key.namespace, brief: strings.Contains(c.req.Header.Get("Accept"), "as=PartialObjectMetadata")}
+	var err error
+	if s.labels, err = labels.Parse(q.Get("labelSelector")); err != nil {
+		return s, apierrors.NewBadRequest(err.Error())
+	}
+	if s.fields, err = fields.ParseSelector(q.Get("fieldSelector")); err != nil {
+		return s, apierrors.NewBadRequest(err.Error())
+	}
+	return s, nil
+}
+
+func (c *call) watch(sel selection) *http.Response {
+	q := c.req.URL.Query()
+	seconds, _ := strconv.Atoi(q.Get("timeoutSeconds")) // none: no end
+	body, err := c.server.open(c.req.Context(), c.Access, sel, watchOptions{
+		from: q.Get("resourceVersion"), initial: q.Get("sendInitialEvents") == "true", within: time.Duration(seconds) * time.Second,
+	})
+	if err != nil {
+		return c.failed(err)
+	}
+	return c.response(http.StatusOK, body)
+}
+
+// failed is the answer that says what went wrong.
+func (c *call) failed(err error) *http.Response {
+	status := apierrors.NewInternalError(err).Status()
+	if s := apierrors.APIStatus(nil); errors.As(err, &s) {
+		status = s.Status()
+	}
+	status.APIVersion, status.Kind = "v1", "Status"
+	text, _ := json.Marshal(status) // strings and numbers alone: never fails
+	return c.answer(int(status.Code), text)
+}
+
+func (c *call) answer(status int, text []byte) *http.Response {
+	return c.response(status, io.NopCloser(bytes.NewReader(text)))
+}
+
+func (c *call) response(status int, body io.ReadCloser) *http.Response {
+	return &http.Response{
+		Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: body, ContentLength: -1, Request: c.req,
+	}
+}
+
+// discover tells which kinds there are.
+func (c *call) discover() *http.Response {
+	switch words := strings.Split(c.resource, "/"); {
+	case c.resource == "api":
+		return c.json(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+	case c.resource == "apis":
+		return c.json(c.server.groups())
+	case words[0] == "api":
+		return c.resources(schema.GroupVersion{Version: words[1]})
+	case len(words) == 3:
+		return c.resources(schema.GroupVersion{Group: words[1], Version: words[2]})
+	default:
+		all := c.server.groups().Groups
+		if i := slices.IndexFunc(all, func(g metav1.APIGroup) bool { return g.Name == words[1] }); i >= 0 {
+			return c.json(all[i])
+		}
+		return c.failed(apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, c.resource, "no such group", 0, true))
+	}
+}
+
+func (c *call) json(o any) *http.Response {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return c.failed(err)
+	}
+	return c.answer(http.StatusOK, text)
+}
+
+func (s *Server) groups() *metav1.APIGroupList {
+	out := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	for gvr := range s.tables {
+		v := metav1.GroupVersionForDiscovery{GroupVersion: gvr.GroupVersion().String(), Version: gvr.Version}
+		if gvr.Group == "" || slices.ContainsFunc(out.Groups, func(g metav1.APIGroup) bool { return g.Name == gvr.Group }) {
+			continue
+		}
+		out.Groups = append(out.Groups, metav1.APIGroup{
+			TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: gvr.Group,
+			Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v,
+		})
+	}
+	return out
+}
+
+func (c *call) resources(gv schema.GroupVersion) *http.Response {
+	out := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for gvr, t := range c.server.tables {
+		if gvr.GroupVersion() == gv {
+			out.APIResources = append(out.APIResources, metav1.APIResource{
+				Name: gvr.Resource, Kind: t.kind.Kind, Namespaced: !t.kind.Cluster,
+				Verbs: metav1.Verbs{"get", "list", "watch", "create", "update", "patch", "delete"},
+			})
+		}
+	}
+	if len(out.APIResources) == 0 {
+		return c.failed(apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, gv.String(), "no such group", 0, true))
+	}
+	return c.json(out)
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// remembered is how many changes a watch may be behind before it has to list again.
+const remembered = 1000
+
+// Change is what a server tells of a write that it has carried out.
+type Change struct {
+	// By is who wrote.
+	By string
+	// Verb is create, update or delete.
+	Verb string
+	Kind schema.GroupKind
+	// Name is the object's, with its namespace.
+	Name types.NamespacedName
+	// Was and Is are the object before and after, nil if there is none. They must not be changed.
+	Was, Is map[string]any
+}
+
+// Server is an API server. Make one with [New]; its methods may be called from many goroutines.
+type Server struct {
+	mu      sync.Mutex
+	version uint64
+	tables  map[schema.GroupVersionResource]*table
+	// history has the last changes, the oldest of which follows version dropped.
+	history []change
+	dropped uint64
+	watches map[*watch]struct{}
+	// told hears of every write, in order, with mu held.
+	told func(Change)
+
+	requests atomic.Int64
+}
+
+// New returns a server without objects. If told is set it hears of every write, in their order; it must not call the
+// server.
+func New(kinds []Kind, told func(Change)) *Server {
+	s := &Server{tables: map[schema.GroupVersionResource]*table{}, watches: map[*watch]struct{}{}, told: told}
+	for i := range kinds {
+		k := &kinds[i]
+		s.tables[k.resource()] = &table{kind: k, objects: map[key]*stored{}}
+	}
+	if s.told == nil {
+		s.told = func(Change) {}
+	}
+	return s
+}
+
+// Objects calls visit for every object of the kind, which must not be changed, until visit returns false.
+func (s *Server) Objects(kind schema.GroupKind, visit func(map[string]any) bool) {
+	s.mu.Lock()
+	var all []map[string]any
+	for _, t := range s.tables {
+		if t.kind.GroupKind() != kind {
+			continue
+		}
+		for _, o := range t.objects {
+			all = append(all, o.object)
+		}
+	}
+	s.mu.Unlock()
+	for _, o := range all {
+		if !visit(o) {
+			return
+		}
+	}
+}
+
+// Watches is how many watches are open.
+func (s *Server) Watches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watches)
+}
+
+// Count is how many objects there are.
+func (s *Server) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, t := range s.tables {
+		n += len(t.objects)
+	}
+	return n
+}
+
+// Requests is how many requests there were.
+func (s *Server) Requests() int64 { return s.requests.Load() }
+
+// request is what a client asks for, understood.
+type request struct {
+	by    string
+	table *table
+	key   key
+	// part is a subresource, empty for the object itself.
+	part string
+	body []byte
+	// media is the type of the body.
+	media string
+}
+
+func (r *request) groupResource() schema.GroupResource {
+	return r.table.kind.resource().GroupResource()
+}
+
+// edit makes the next version of an object out of the present one.
+type edit func(was map[string]any) (map[string]any, error)
+
+func (s *Server) lockedGet(r *request) (*stored, error) {
+	o := r.table.objects[r.key]
+	if o == nil {
+		return nil, apierrors.NewNotFound(r.groupResource(), r.key.name)
+	}
+	return o, nil
+}
+
+// create stores a new object.
+func (s *Server) create(r *request) (*stored, error) {
+	o, err := decode(r.body)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := unstructured.Unstructured{Object: o}
+	if u.GetName() == "" && u.GetGenerateName() != "" {
+		u.SetName(u.GetGenerateName() + strconv.FormatUint(s.version, 36))
+	}
+	r.key.name = u.GetName()
+	if r.key.name == "" {
+		return nil, apierrors.NewBadRequest("an object needs a name")
+	}
+	if r.table.objects[r.key] != nil {
+		return nil, apierrors.NewAlreadyExists(r.groupResource(), r.key.name)
+	}
+	if r.table.kind.Status {
+		delete(o, "status")
+	}
+	u.SetNamespace(r.key.namespace)
+	u.SetUID(uuid.NewUUID())
+	u.SetGeneration(1)
+	unstructured.RemoveNestedField(o, "metadata", "deletionTimestamp")
+	if err := unstructured.SetNestedField(o, time.Now().UTC().Format(time.RFC3339), "metadata", "creationTimestamp"); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return s.lockedStore(r, "create", nil, o)
+}
+
+// update changes an object, and lets it go if it is being deleted and nothing holds it any more.
+func (s *Server) update(r *request, e edit) (*stored, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, err := s.lockedGet(r)
+	if err != nil {
+		return nil, err
+	}
+	next, err := e(runtime.DeepCopyJSON(was.object))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.keep(was.object, next); err != nil {
+		return nil, err
+	}
+	u := unstructured.Unstructured{Object: next}
+	if v := u.GetResourceVersion(); v != "" && v != strconv.FormatUint(was.version, 10) {
+		return nil, apierrors.NewConflict(r.groupResource(), r.key.name, errors.New("the object has been modified"))
+	}
+	if same(was.object, next) {
+		return was, nil
+	}
+	if u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 && !r.table.kind.Graceful {
+		return s.lockedRemove(r, was)
+	}
+	return s.lockedStore(r, "update", was, next)
+}
+
+// keep puts back what a request of this kind cannot change.
+func (r *request) keep(was, next map[string]any) error {
+	wasMeta, _ := was["metadata"].(map[string]any)
+	meta, ok := next["metadata"].(map[string]any)
+	if !ok {
+		return apierrors.NewBadRequest("an object needs metadata")
+	}
+	if uid, given := meta["uid"]; given && uid != wasMeta["uid"] {
+		return apierrors.NewConflict(r.groupResource(), r.key.name, errors.New("the UID in the precondition is another"))
+	}
+	for _, f := range []string{"name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"} {
+		put(meta, f, wasMeta[f])
+	}
+	put(next, "apiVersion", was["apiVersion"])
+	put(next, "kind", was["kind"])
+	switch {
+	case r.part == "status":
+		put(next, "spec", was["spec"])
+	case r.table.kind.Status:
+		put(next, "status", was["status"])
+	}
+	if !same(was["spec"], next["spec"]) {
+		if g, counted := wasMeta["generation"].(int64); counted {
+			meta["generation"] = g + 1
+		}
+	}
+	return nil
+}
+
+func put(o map[string]any, field string, value any) {
+	if value == nil {
+		delete(o, field)
+		return
+	}
+	o[field] = value
+}
+
+// remove deletes an object, or notes that it is to go.
+func (s *Server) remove(r *request) (*stored, error) {
+	var o struct {
+		GracePeriodSeconds *int64
+		Preconditions      *struct {
+			UID             *types.UID
+			ResourceVersion *string
+		}
+	}
+	if len(r.body) > 0 {
+		if err := json.Unmarshal(r.body, &o); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, err := s.lockedGet(r)
+	if err != nil {
+		return nil, err
+	}
+	u := unstructured.Unstructured{Object: was.object}
+	if p := o.Preconditions; p != nil &&
+		(p.UID != nil && *p.UID != u.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != u.GetResourceVersion()) {
+		return nil, apierrors.NewConflict(r.groupResource(), r.key.name, errors.New("a precondition failed"))
+	}
+	node, _, _ := unstructured.NestedString(was.object, "spec", "nodeName")
+	lingers := r.table.kind.Graceful && node != "" && (o.GracePeriodSeconds == nil || *o.GracePeriodSeconds > 0)
+	if !lingers && len(u.GetFinalizers()) == 0 {
+		return s.lockedRemove(r, was)
+	}
+	if u.GetDeletionTimestamp() != nil {
+		return was, nil
+	}
+	next := unstructured.Unstructured{Object: runtime.DeepCopyJSON(was.object)}
+	grace := int64(30)
+	if o.GracePeriodSeconds != nil {
+		grace = *o.GracePeriodSeconds
+	}
+	next.SetDeletionGracePeriodSeconds(&grace)
+	err = unstructured.SetNestedField(next.Object, time.Now().UTC().Format(time.RFC3339), "metadata", "deletionTimestamp")
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return s.lockedStore(r, "delete", was, next.Object)
+}
+
+// lockedStore stores the next version of an object and tells of it.
+func (s *Server) lockedStore(r *request, verb string, was *stored, next map[string]any) (*stored, error) {
+	u := unstructured.Unstructured{Object: next}
+	s.version++
+	u.SetResourceVersion(strconv.FormatUint(s.version, 10))
+	u.SetManagedFields(nil)
+	is, err := seal(next, s.version)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	r.table.objects[r.key] = is
+	s.lockedTell(r, verb, change{version: s.version, kind: r.table.kind, key: r.key, was: was, is: is})
+	return is, nil
+}
+
+// lockedRemove takes an object away and tells of it. What it returns is its last version.
+func (s *Server) lockedRemove(r *request, was *stored) (*stored, error) {
+	s.version++
+	u := unstructured.Unstructured{Object: runtime.DeepCopyJSON(was.object)}
+	u.SetResourceVersion(strconv.FormatUint(s.version, 10))
+	last, err := seal(u.Object, s.version)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	delete(r.table.objects, r.key)
+	s.lockedTell(r, "delete", change{version: s.version, kind: r.table.kind, key: r.key, was: last})
+	return last, nil
+}
+
+func (s *Server) lockedTell(r *request, verb string, c change) {
+	s.history = append(s.history, c)
+	if len(s.history) > 2*remembered {
+		s.dropped = s.history[remembered-1].version
+		s.history = append([]change(nil), s.history[remembered:]...)
+	}
+	for w := range s.watches {
+		w.offer(c)
+	}
+	told := Change{By: r.by, Verb: verb, Kind: c.kind.GroupKind(), Name: types.NamespacedName{Namespace: c.key.namespace, Name: c.key.name}}
+	if c.was != nil {
+		told.Was = c.was.object
+	}
+	if c.is != nil {
+		told.Is = c.is.object
+	}
+	s.told(told)
+}
+
+// seal makes a version of an object, whose content must not be changed any more.
+func seal(o map[string]any, version uint64) (*stored, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("memapi: %w", err)
+	}
+	brief, err := json.Marshal(map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": o["metadata"]})
+	if err != nil {
+		return nil, fmt.Errorf("memapi: %w", err)
+	}
+	return &stored{version: version, object: o, text: text, brief: brief, labels: (&unstructured.Unstructured{Object: o}).GetLabels()}, nil
+}
