@@ -65,6 +65,20 @@ bench-scale: setup build ## N guests at once, then M migrations, beside stock Ku
 	@go build -o bin/benchscale ./internal/benchscale
 	@exec bin/benchscale -n $(N) -m $(M) $(if $(WAITING),-waiting $(WAITING)) $(if $(CACHED),-cached $(CACHED)) $(if $(CHECK),-check) $(ARGS)
 
+# How long is soaked: SPAN of simulated time, DURATION of real time; SEED says what happens.
+SPAN ?= 24h
+DURATION ?= 1h
+SEED ?= 1
+
+.PHONY: soak
+soak: ## a day of random operations and faults in simulated time, real controllers and agents, and what is left of it; minutes
+	@go test ./internal/soak -run '^TestSoak$$' -span $(SPAN) -seed $(SEED) -count 1 -v -timeout 2h | grep -v '^==='
+
+.PHONY: soak-real
+soak-real: setup build ## the same for an hour of real time with the daemon as a process; DURATION, SEED, ARGS
+	@go build -o bin/soakreal ./internal/soakreal
+	@exec bin/soakreal -duration $(DURATION) -seed $(SEED) $(ARGS)
+
 .PHONY: waiting
 waiting: setup ## 1,000 migrations wait for five slots: what that asks of the API server, who goes when, and how long a slot is free
 	@go test ./migration/migrationctrl -run '^TestManyWait$$' -pending 1000 -move 1s -idle 1m -count 1 -v -timeout 60m | grep 'scale_test.go\|^---\|^ok\|^FAIL\|^panic'
@@ -153,7 +167,7 @@ verify-generate: ## fail if "make generate" would change a file
 
 .PHONY: clean
 clean: ## remove what was built from this module, keep programs and guest image
-	@rm -f bin/refdaemon bin/demo bin/testsummary bin/benchscale
+	@rm -f bin/refdaemon bin/demo bin/testsummary bin/benchscale bin/soakreal
 
 .PHONY: undo
 undo: ## remove all that setup made here (bin); Debian packages stay

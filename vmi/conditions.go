@@ -4,6 +4,7 @@ package vmi
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -179,6 +180,8 @@ func (d *decision) isSynchronized() conditionChange {
 		return drop(of) // what the node finds there from now on is its own word
 	case d.VMI.Status.Reason == ReasonNodeUnresponsive && d.Failure == nil:
 		return leave // why it failed stays to be read
+	case d.VMI.IsFinal() && d.lease.Epoch > 0 && d.byNode():
+		return leave // it would say so again at once
 	}
 	switch reason, message := d.obstacle(); {
 	case reason != "":
@@ -192,6 +195,19 @@ func (d *decision) isSynchronized() conditionChange {
 	default:
 		return drop(of)
 	}
+}
+
+// own are this controller's reasons for a guest that has ended.
+var own = []string{
+	ReasonFailedCreate, ReasonFailedDelete, ReasonFailedPodPatch, ReasonFailedHotplugSync, ReasonNodeUnresponsive,
+	ReasonBackendStorageCreate, ReasonBackendStorageProbe, ReasonBackendStorageNotReady, ReasonBackendStorageDelete,
+}
+
+// byNode tells whether the node's agent says what stands in the way: a hypervisor that does not answer keeps it from
+// taking away what is left of a guest that has ended.
+func (d *decision) byNode() bool {
+	c := d.synchronizedNow()
+	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(own, c.Reason)
 }
 
 // isScheduled tells of a Pod that cannot be placed, or not even made.

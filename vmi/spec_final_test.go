@@ -48,6 +48,17 @@ func specFinal() specRows {
 		"74 (better: while its node has it nothing is taken away)": {
 			given: given(of(v1.Failed, owned)), phase: v1.Failed, conditions: noPodYet, waits: "GuestEnding", settled: true},
 	}
+	says := func(reason string) func(*v1.VirtualMachineInstance) {
+		return func(g *v1.VirtualMachineInstance) {
+			g.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason}}
+		}
+	}
+	rows["76 (better: what its node says of one that has ended stays, or both would write without end)"] = specCase{
+		given: given(of(v1.Failed, says("GuestUnresponsive"), released, finalizers())), phase: v1.Failed, conditions: noPodYet + " Synchronized=False/GuestUnresponsive", settled: true}
+	rows["76 what was in this controller's own way is taken away"] = specCase{
+		given: given(of(v1.Failed, says(vmi.ReasonFailedDelete), released, finalizers())), phase: v1.Failed, conditions: noPodYet, settled: true}
+	rows["76 so is what was said of one that was never handed over"] = specCase{
+		given: given(of(v1.Failed, says("ErrImagePull"), finalizers())), phase: v1.Failed, conditions: noPodYet, settled: true}
 	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Succeeded, v1.Failed} {
 		for name, change := range map[string]func(*v1.VirtualMachineInstance){"of virtloom": released, "of KubeVirt": on("node-a")} {
 			rows[fmt.Sprintf("74 %s, without Pods, by a node agent %s", phase, name)] = specCase{

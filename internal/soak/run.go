@@ -39,7 +39,7 @@ var Bounds = []Bound{
 	{Name: valueHeap, Most: -1, Share: 0.1, Slack: 2048},
 	{Name: valueWatches, Most: -1, Slack: 2},
 	{Name: valueObjects, Most: -1, Slack: 0.5},
-	{Name: valueRequests, Most: 3000},
+	{Name: valueRequests, Most: 6000},
 	{Name: valueWrites, Most: 60},
 	{Name: valueEvents, Most: 30},
 }
@@ -55,7 +55,10 @@ type later struct {
 func (w *World) Run(ctx context.Context, span, window time.Duration) (Report, error) {
 	r := Report{Seed: w.o.Seed, Span: span}
 	var err error
-	if _, err = w.window(ctx, 2*time.Minute); err == nil { // everything is made that is made when first used
+	if window < span { // everything is made that is made when first used
+		_, err = w.window(ctx, 2*time.Minute)
+	}
+	if err == nil {
 		for time.Since(w.begun) < span && err == nil {
 			var s Sample
 			if s, err = w.window(ctx, window); err == nil {

@@ -18,8 +18,11 @@ import (
 	"github.com/virtloom/virtloom/internal/soak"
 )
 
+// window is for how long there are operations and faults until everything has to come to rest.
+const window = 30 * time.Minute
+
 var (
-	span  = flag.Duration("span", 40*time.Minute, "how much time is simulated")
+	span  = flag.Duration("span", 6*time.Minute, "how much time is simulated")
 	seed  = flag.Uint64("seed", 1, "what happens")
 	steps = flag.Bool("steps", false, "tell every step")
 )
@@ -46,7 +49,7 @@ func TestSoak(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err = w.Run(t.Context(), *span, 30*time.Minute)
+		r, err = w.Run(t.Context(), *span, min(*span, window))
 		if err != nil {
 			t.Errorf("%v\nthe last steps:\n  %s", err, strings.Join(w.Steps(), "\n  "))
 		}
