@@ -10,14 +10,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -128,13 +126,9 @@ func (a *Access) isCut() bool {
 
 // RoundTrip implements http.RoundTripper.
 func (a *Access) RoundTrip(req *http.Request) (*http.Response, error) {
-	var body []byte
-	if req.Body != nil {
-		var err error
-		body, err = io.ReadAll(req.Body)
-		if err = errors.Join(err, req.Body.Close()); err != nil {
-			return nil, err
-		}
+	body, err := bodyOf(req)
+	if err != nil {
+		return nil, err
 	}
 	c := &call{Access: a, req: req, body: body}
 	if err := c.parse(); err != nil {
@@ -153,12 +147,8 @@ func (a *Access) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errCut
 	case fate.Refuse != 0:
 		return c.failed(apierrors.NewGenericServerResponse(fate.Refuse, c.verb, schema.GroupResource{Resource: c.resource}, "", "by chance", 0, false)), nil
-	case fate.Lose && fate.Late > 0 && c.verb != "watch":
-		late := *c
-		late.req = req.WithContext(context.WithoutCancel(req.Context()))
-		time.AfterFunc(fate.Late, func() { late.carryOut() })
-		return nil, errLost
 	case fate.Lose:
+		c.later(fate.Late)
 		return nil, errLost
 	}
 	answer := c.carryOut()
@@ -166,6 +156,24 @@ func (a *Access) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.Join(errLost, answer.Body.Close())
 	}
 	return answer, nil
+}
+
+func bodyOf(req *http.Request) ([]byte, error) {
+	if req.Body == nil {
+		return nil, nil
+	}
+	body, err := io.ReadAll(req.Body)
+	return body, errors.Join(err, req.Body.Close())
+}
+
+// later carries out a request that its sender has given up; with no time it is not.
+func (c *call) later(after time.Duration) {
+	if after <= 0 || c.verb == "watch" {
+		return
+	}
+	late := *c
+	late.req = c.req.WithContext(context.WithoutCancel(c.req.Context()))
+	time.AfterFunc(after, func() { _ = late.carryOut().Body.Close() }) // of what is in memory
 }
 
 func pause(ctx context.Context, d time.Duration) error {
@@ -340,63 +348,4 @@ func (c *call) response(status int, body io.ReadCloser) *http.Response {
 		Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: body, ContentLength: -1, Request: c.req,
 	}
-}
-
-// discover tells which kinds there are.
-func (c *call) discover() *http.Response {
-	switch words := strings.Split(c.resource, "/"); {
-	case c.resource == "api":
-		return c.json(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
-	case c.resource == "apis":
-		return c.json(c.server.groups())
-	case words[0] == "api":
-		return c.resources(schema.GroupVersion{Version: words[1]})
-	case len(words) == 3:
-		return c.resources(schema.GroupVersion{Group: words[1], Version: words[2]})
-	default:
-		all := c.server.groups().Groups
-		if i := slices.IndexFunc(all, func(g metav1.APIGroup) bool { return g.Name == words[1] }); i >= 0 {
-			return c.json(all[i])
-		}
-		return c.failed(apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, c.resource, "no such group", 0, true))
-	}
-}
-
-func (c *call) json(o any) *http.Response {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return c.failed(err)
-	}
-	return c.answer(http.StatusOK, text)
-}
-
-func (s *Server) groups() *metav1.APIGroupList {
-	out := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-	for gvr := range s.tables {
-		v := metav1.GroupVersionForDiscovery{GroupVersion: gvr.GroupVersion().String(), Version: gvr.Version}
-		if gvr.Group == "" || slices.ContainsFunc(out.Groups, func(g metav1.APIGroup) bool { return g.Name == gvr.Group }) {
-			continue
-		}
-		out.Groups = append(out.Groups, metav1.APIGroup{
-			TypeMeta: metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}, Name: gvr.Group,
-			Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v,
-		})
-	}
-	return out
-}
-
-func (c *call) resources(gv schema.GroupVersion) *http.Response {
-	out := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
-	for gvr, t := range c.server.tables {
-		if gvr.GroupVersion() == gv {
-			out.APIResources = append(out.APIResources, metav1.APIResource{
-				Name: gvr.Resource, Kind: t.kind.Kind, Namespaced: !t.kind.Cluster,
-				Verbs: metav1.Verbs{"get", "list", "watch", "create", "update", "patch", "delete"},
-			})
-		}
-	}
-	if len(out.APIResources) == 0 {
-		return c.failed(apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, gv.String(), "no such group", 0, true))
-	}
-	return c.json(out)
 }

@@ -229,17 +229,32 @@ func put(o map[string]any, field string, value any) {
 	o[field] = value
 }
 
+// deletion is what a request says of a deletion.
+type deletion struct {
+	GracePeriodSeconds *int64
+	Preconditions      struct {
+		UID             *types.UID
+		ResourceVersion *string
+	}
+}
+
+// forbids tells whether the object is not the one that is to be deleted.
+func (d *deletion) forbids(u *unstructured.Unstructured) bool {
+	p := d.Preconditions
+	return p.UID != nil && *p.UID != u.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != u.GetResourceVersion()
+}
+
+// lingers tells whether somebody has to confirm the deletion: a Pod's node.
+func (d *deletion) lingers(k *Kind, o map[string]any) bool {
+	node, _, _ := unstructured.NestedString(o, "spec", "nodeName")
+	return k.Graceful && node != "" && (d.GracePeriodSeconds == nil || *d.GracePeriodSeconds > 0)
+}
+
 // remove deletes an object, or notes that it is to go.
 func (s *Server) remove(r *request) (*stored, error) {
-	var o struct {
-		GracePeriodSeconds *int64
-		Preconditions      *struct {
-			UID             *types.UID
-			ResourceVersion *string
-		}
-	}
+	var d deletion
 	if len(r.body) > 0 {
-		if err := json.Unmarshal(r.body, &o); err != nil {
+		if err := json.Unmarshal(r.body, &d); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
@@ -250,22 +265,18 @@ func (s *Server) remove(r *request) (*stored, error) {
 		return nil, err
 	}
 	u := unstructured.Unstructured{Object: was.object}
-	if p := o.Preconditions; p != nil &&
-		(p.UID != nil && *p.UID != u.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != u.GetResourceVersion()) {
+	switch {
+	case d.forbids(&u):
 		return nil, apierrors.NewConflict(r.groupResource(), r.key.name, errors.New("a precondition failed"))
-	}
-	node, _, _ := unstructured.NestedString(was.object, "spec", "nodeName")
-	lingers := r.table.kind.Graceful && node != "" && (o.GracePeriodSeconds == nil || *o.GracePeriodSeconds > 0)
-	if !lingers && len(u.GetFinalizers()) == 0 {
+	case !d.lingers(r.table.kind, was.object) && len(u.GetFinalizers()) == 0:
 		return s.lockedRemove(r, was)
-	}
-	if u.GetDeletionTimestamp() != nil {
+	case u.GetDeletionTimestamp() != nil:
 		return was, nil
 	}
 	next := unstructured.Unstructured{Object: runtime.DeepCopyJSON(was.object)}
 	grace := int64(30)
-	if o.GracePeriodSeconds != nil {
-		grace = *o.GracePeriodSeconds
+	if d.GracePeriodSeconds != nil {
+		grace = *d.GracePeriodSeconds
 	}
 	next.SetDeletionGracePeriodSeconds(&grace)
 	err = unstructured.SetNestedField(next.Object, time.Now().UTC().Format(time.RFC3339), "metadata", "deletionTimestamp")

@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -153,8 +154,11 @@ func (r *Real) breakLink(context.Context) (time.Duration, func(context.Context) 
 func (r *Real) endGuest(ctx context.Context) (time.Duration, func(context.Context) error, error) {
 	n := r.nodes[r.rnd.IntN(len(r.nodes))]
 	all, err := n.hypervisor.List(ctx)
-	if err != nil || len(all) == 0 {
-		return 0, nil, nil // it is disconnected
+	if errors.Is(err, domain.ErrDisconnected) || len(all) == 0 {
+		return 0, nil, nil
+	}
+	if err != nil {
+		return 0, nil, err
 	}
 	err = n.hypervisor.Apply(ctx, domain.Operation{Verb: domain.Shutdown, Domain: all[r.rnd.IntN(len(all))].Name})
 	if err != nil {

@@ -82,50 +82,63 @@ func (w *World) look(ctx context.Context) (*sight, error) {
 
 // wrong says what must not be so when everything has come to rest.
 func (s *sight) wrong() []string {
-	var wrong []string
-	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	known := map[types.UID]bool{}
-	byName := map[string]*v1.VirtualMachineInstance{}
+	wrong := s.wrongObjects()
+	known, byName := map[types.UID]bool{}, map[string]bool{}
 	for i := range s.guests {
 		g := &s.guests[i]
-		known[g.UID], byName[domain.Name(g.Namespace, g.Name)] = true, g
-		for _, what := range s.wrongWith(g) {
-			add("guest %s: %s", g.Name, what)
+		known[g.UID], byName[domain.Name(g.Namespace, g.Name)] = true, true
+	}
+	wrong = append(wrong, s.leftOf(known)...)
+	for n, all := range s.domains {
+		for _, st := range all {
+			if !byName[st.Name] {
+				wrong = append(wrong, fmt.Sprintf("domain %s is left on %s", st.Name, n))
+			}
+		}
+	}
+	if s.outstanding != 0 {
+		wrong = append(wrong, fmt.Sprintf("%g expectations are outstanding", s.outstanding))
+	}
+	if s.slots != 0 && len(wrong) == 0 {
+		wrong = append(wrong, fmt.Sprintf("%g slots are taken and no migration is under way", s.slots))
+	}
+	return wrong
+}
+
+// wrongObjects says what is wrong with guests and migrations.
+func (s *sight) wrongObjects() []string {
+	var wrong []string
+	for i := range s.guests {
+		for _, what := range s.wrongWith(&s.guests[i]) {
+			wrong = append(wrong, fmt.Sprintf("guest %s: %s", s.guests[i].Name, what))
 		}
 	}
 	for i := range s.moves {
 		if m := &s.moves[i]; !m.IsFinal() || m.DeletionTimestamp != nil {
-			add("migration %s of %s is %q, conditions %+v", m.Name, m.Spec.VMIName, m.Status.Phase, m.Status.Conditions)
+			wrong = append(wrong, fmt.Sprintf("migration %s of %s is %q, conditions %+v", m.Name, m.Spec.VMIName, m.Status.Phase, m.Status.Conditions))
 		}
 	}
+	return wrong
+}
+
+// leftOf says what is left of guests that are not known any more.
+func (s *sight) leftOf(known map[types.UID]bool) []string {
+	var wrong []string
 	for i := range s.pods {
 		p := &s.pods[i]
 		if uid := types.UID(p.Labels[v1.CreatedByLabel]); uid != "" && !known[uid] {
-			add("Pod %s is left of guest %s", p.Name, uid)
+			wrong = append(wrong, fmt.Sprintf("Pod %s is left of guest %s", p.Name, uid))
 		}
 		if p.DeletionTimestamp != nil {
-			add("Pod %s has yet to go", p.Name)
-		}
-	}
-	for n, all := range s.domains {
-		for _, st := range all {
-			if byName[st.Name] == nil {
-				add("domain %s is left on %s", st.Name, n)
-			}
+			wrong = append(wrong, fmt.Sprintf("Pod %s has yet to go", p.Name))
 		}
 	}
 	for n, all := range s.files {
 		for uid, name := range all {
 			if !known[uid] {
-				add("files of %s are left on %s", name, n)
+				wrong = append(wrong, fmt.Sprintf("files of %s are left on %s", name, n))
 			}
 		}
-	}
-	if s.outstanding != 0 {
-		add("%g expectations are outstanding", s.outstanding)
-	}
-	if s.slots != 0 && len(wrong) == 0 {
-		add("%g slots are taken and no migration is under way", s.slots)
 	}
 	return wrong
 }

@@ -54,17 +54,23 @@ func parse(args []string, errOut io.Writer) (o soak.RealOptions, output string, 
 	if o.Window == 0 {
 		o.Window = o.Duration / 20
 	}
-	switch {
-	case fs.NArg() > 0:
+	if fs.NArg() > 0 {
 		return o, output, fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	case output != "text" && output != "json":
-		return o, output, fmt.Errorf("-o %q is neither text nor json", output)
-	case o.Duration <= 0 || o.Window <= 0 || o.Pause <= 0 || o.FaultPause <= 0:
-		return o, output, errors.New("times have to be above 0")
-	case o.Nodes < 2 || o.Guests < 1:
-		return o, output, errors.New("it takes two nodes and a guest")
 	}
-	return o, output, nil
+	return o, output, validate(o, output)
+}
+
+// validate tells which argument is wrong.
+func validate(o soak.RealOptions, output string) error {
+	switch {
+	case output != "text" && output != "json":
+		return fmt.Errorf("-o %q is neither text nor json", output)
+	case min(o.Duration, o.Window, o.Pause, o.FaultPause) <= 0:
+		return errors.New("times have to be above 0")
+	case o.Nodes < 2 || o.Guests < 1:
+		return errors.New("it takes two nodes and a guest")
+	}
+	return nil
 }
 
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
