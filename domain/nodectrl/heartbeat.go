@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
@@ -87,10 +88,11 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 	begun := h.Clock.Now()
 	for {
 		ready, silent := h.ready(), h.ask(ctx)
-		if err := errors.Join(silent, h.report(ctx, silent == nil && ready)); err != nil && ctx.Err() == nil {
+		told := h.report(ctx, silent == nil && ready)
+		if err := errors.Join(silent, told); err != nil && ctx.Err() == nil {
 			complain(ctx, err)
 		}
-		next := h.Clock.Now().Add(jittered(h.Every, h.Random))
+		next := h.Clock.Now().Add(h.pause(told))
 		if silent != nil && h.awaitHypervisor(ctx, next) || !ready && h.awaitDevices(ctx, begun.Add(devicesWithin)) {
 			next = h.Clock.Now()
 		}
@@ -100,6 +102,16 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 		case <-h.Clock.After(next.Sub(h.Clock.Now())):
 		}
 	}
+}
+
+// pause is the time until the next report. One that was not answered is soon repeated: the agent may reach the API
+// server again before the next one is due, and would take back the guests of a node that counts as silent still, one
+// write of either side after the other.
+func (h *Heartbeat) pause(told error) time.Duration {
+	if told == nil || apierrors.IsNotFound(told) || apierrors.IsForbidden(told) {
+		return jittered(h.Every, h.Random)
+	}
+	return askAgain
 }
 
 func complain(ctx context.Context, err error) {

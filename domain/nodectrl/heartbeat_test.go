@@ -4,6 +4,7 @@ package nodectrl_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -249,6 +250,29 @@ func TestAHeartbeatThatCannotBeWrittenIsRepeated(t *testing.T) {
 		if got := h.node().Labels[v1.NodeSchedulable]; got != "true" {
 			t.Errorf("schedulable %q", got)
 		}
+		must(t, h.stop())
+	})
+}
+
+// TestANodeThatReachesTheServerAgainSaysSoAtOnce: its guests would count as lost until then, though it has them.
+func TestANodeThatReachesTheServerAgainSaysSoAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cut atomic.Bool
+		h := start(t, func(h *nodectrl.Heartbeat) {
+			h.Client = interceptor.NewClient(h.Client.(client.WithWatch), interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+					if cut.Load() {
+						return errors.New("no route to host")
+					}
+					return c.Patch(ctx, o, p, opts...)
+				},
+			})
+		})
+		cut.Store(true)
+		h.pass(5*time.Minute + 500*time.Millisecond)
+		cut.Store(false)
+		h.pass(90 * time.Second)
+		h.want(report{0, "true"}, report{5*time.Minute + time.Second, "true"}, report{6*time.Minute + time.Second, "true"})
 		must(t, h.stop())
 	})
 }
