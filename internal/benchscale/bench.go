@@ -157,7 +157,9 @@ type meter struct {
 	b                  *bench
 	begun              time.Time
 	controller, server time.Duration
-	stop               func() []string
+	// plane is what all of the control plane had used, the controller included.
+	plane time.Duration
+	stop  func() []string
 }
 
 // begin starts to measure a phase.
@@ -166,7 +168,7 @@ func (b *bench) begin(ctx context.Context, phase string) (m meter, err error) {
 	if m.controller, err = busy(b.daemon.program.Pid()); err != nil {
 		return m, err
 	}
-	if m.server, err = busy(b.rig.ProcessID("kube-apiserver")); err != nil {
+	if m.server, m.plane, err = b.spent(); err != nil {
 		return m, err
 	}
 	// Forgets the peak of the phase before.
@@ -188,7 +190,7 @@ func (m meter) end(ctx context.Context, p *Phase) error {
 	if err != nil {
 		return err
 	}
-	server, err := busy(m.b.rig.ProcessID("kube-apiserver"))
+	server, plane, err := m.b.spent()
 	if err != nil {
 		return err
 	}
@@ -203,6 +205,7 @@ func (m meter) end(ctx context.Context, p *Phase) error {
 	p.wrote(writesOf(requests, window{user: rig.UserController, from: m.begun}, p.N))
 	p.add(controllerCPU, (controller - m.controller).Seconds(), "s")
 	p.add(serverCPU, (server - m.server).Seconds(), "s")
+	p.add(planeCPU, (plane - m.plane).Seconds(), "s")
 	p.add(peakMemory, used.peak, "MiB")
 	return nil
 }

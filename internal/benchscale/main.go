@@ -28,7 +28,7 @@ type options struct {
 	guests, moves, waiting, cached, nodes int
 	idle, within                          time.Duration
 	output, profiles, daemon              string
-	check, verbose, keep                  bool
+	floor, check, verbose, keep           bool
 	// daemonArgs are further arguments of the controller.
 	daemonArgs []string
 }
@@ -64,6 +64,7 @@ func parse(args []string) (o options, err error) {
 	fs.StringVar(&o.output, "o", "text", "`format` of the report: text or json")
 	fs.StringVar(&o.profiles, "profiles", "", "`folder` for profiles of the controller; empty takes none")
 	fs.StringVar(&o.daemon, "daemon", "", "`path` of refdaemon; empty is the one in the folder of programs")
+	fs.BoolVar(&o.floor, "floor", false, "measure first, on a cluster of its own, how fast -n guests could be by somebody who decides nothing")
 	fs.BoolVar(&o.check, "check", false, "fail if a figure is above its limit")
 	fs.BoolVar(&o.keep, "keep", false, "leave the logs behind, with the bodies of what was written in audit.log, which costs the API server time")
 	fs.BoolVar(&o.verbose, "v", false, "tell what is being done")
@@ -132,6 +133,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // measure runs the phases, those that have guests in common on one control plane.
 func measure(ctx context.Context, o options, out io.Writer, r *Report) error {
+	if o.floor {
+		err := on(ctx, o, out, func(ctx context.Context, b *bench) error {
+			p, err := b.floor(ctx, o.guests)
+			return b.tell(r, p, err)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if o.guests > 0 {
 		if err := on(ctx, o, out, func(ctx context.Context, b *bench) error { return b.load(ctx, r) }); err != nil {
 			return err

@@ -36,6 +36,8 @@ type recorder struct {
 	at      map[stage]map[string]time.Time
 	waiting []await
 	failed  error
+	// hooks are told of objects that reach a stage.
+	hooks map[stage]func(object string)
 }
 
 // await is somebody who waits until so many objects have reached a stage.
@@ -45,7 +47,9 @@ type await struct {
 	done  chan struct{}
 }
 
-func newRecorder() *recorder { return &recorder{at: map[stage]map[string]time.Time{}} }
+func newRecorder() *recorder {
+	return &recorder{at: map[stage]map[string]time.Time{}, hooks: map[stage]func(string){}}
+}
 
 // note keeps the first time at which the object was at the stage.
 func (r *recorder) note(s stage, object string, at time.Time) {
@@ -60,7 +64,17 @@ func (r *recorder) note(s stage, object string, at time.Time) {
 		return
 	}
 	m[object] = at
+	if hook := r.hooks[s]; hook != nil {
+		hook(object)
+	}
 	r.lockedWake()
+}
+
+// hook has do called with each object that reaches the stage from now on. It must not block, nor call the recorder.
+func (r *recorder) hook(s stage, do func(object string)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hooks[s] = do
 }
 
 // fail ends all waiting, now and from now on.

@@ -8,6 +8,7 @@ const (
 	phaseMoves   = "migrations"
 	phaseWaiting = "waiting"
 	phaseCached  = "cached"
+	phaseFloor   = "floor"
 )
 
 // Names of figures.
@@ -31,6 +32,7 @@ const (
 	controllerCPU  = "controller CPU"
 	peakMemory     = "controller peak RSS"
 	serverCPU      = "API server CPU"
+	planeCPU       = "CPU of the whole control plane"
 	idleCore       = "controller while all wait"
 	heapEach       = "controller heap per guest"
 	residentEach   = "controller RSS per guest"
@@ -46,7 +48,12 @@ var stock = map[string]map[int]map[string]float64{
 		10:   {allPods: .11, allScheduled: .39, scheduledP50: .4, scheduledP99: .4, controllerCPU: .2, peakMemory: 87, serverCPU: .8},
 		100:  {allPods: 3.6, allScheduled: 4.32, scheduledP50: 3.7, scheduledP99: 4.2, controllerCPU: 1.4, peakMemory: 105, serverCPU: 5.8, writesEach: 6, withEvents: 7},
 		500:  {allPods: 16.4, allScheduled: 19, scheduledP50: 17, scheduledP99: 19, controllerCPU: 6.9, peakMemory: 171, serverCPU: 22, writesEach: 6, withEvents: 7},
-		1000: {allPods: 39, allScheduled: 45, scheduledP50: 41, scheduledP99: 45, controllerCPU: 16, peakMemory: 246, serverCPU: 53, writesEach: 6, withEvents: 7},
+		1000: {allPods: 39, allScheduled: 45, scheduledP50: 41, scheduledP99: 45, controllerCPU: 16, peakMemory: 246, serverCPU: 53, planeCPU: 96, writesEach: 6, withEvents: 7},
+	},
+	// The least that any controller could do: a Pod and one write of each guest.
+	phaseFloor: {
+		100:  {allScheduled: 1.75},
+		1000: {allScheduled: 17.3, serverCPU: 21.4, planeCPU: 35.6},
 	},
 	phaseMoves: {
 		50:  {allTargets: 5.1, allHandedOff: 5.3, allSucceeded: 7, controllerCPU: 1.7, serverCPU: 7, writesEach: 19.6, withEvents: 22.6, rejectedEach: 3.4},

@@ -142,10 +142,16 @@ func (r *Rig) start(ctx context.Context) error {
 		return err
 	}
 	err = together(ctx,
-		r.startControllers,
 		r.startScheduler,
 		r.startKwok,
-		func(ctx context.Context) error { return r.installDefinitions(ctx, definitions) },
+		func(ctx context.Context) error {
+			// The garbage collector looks for kinds when it starts, and then every 30 seconds. An owner of a
+			// kind that it does not know it asks for, again and again.
+			if err := r.installDefinitions(ctx, definitions); err != nil {
+				return err
+			}
+			return r.startControllers(ctx)
+		},
 		r.installPermissions,
 	)
 	if err != nil {

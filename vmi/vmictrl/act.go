@@ -111,6 +111,9 @@ func plugging(g *gathered, a vmi.Action) template.Input {
 // plan's events. See the package comment on what the patch is refused for.
 func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) error {
 	was, want := g.VMI, plan.VMI
+	if g.stored != nil {
+		was = g.stored
+	}
 	if equality.Semantic.DeepEqual(was, want) {
 		return nil // what is to be told goes with a change
 	}

@@ -25,6 +25,8 @@ import (
 // gathered is a snapshot and what acting on it needs beside.
 type gathered struct {
 	vmi.Snapshot
+	// stored is the object that is stored, where the snapshot's has a status that was postponed.
+	stored  *v1.VirtualMachineInstance
 	owner   expectations.Owner
 	verdict expectations.Verdict
 	// outdated says that the cache does not show yet what this controller last
@@ -87,6 +89,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *
 func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
 	r.told.Delete(key)
+	r.postponed.done(key)
 	r.Metrics.forget(key)
 	if gone {
 		r.CIDs.Release(key)
@@ -296,7 +299,7 @@ func (r *Reconciler) address(ctx context.Context, g *gathered) error {
 // facts reads what a Pod of the guest is rendered from, as long as there may be one
 // to be made.
 func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
-	if len(g.Unseen) > 0 || !waiting(g.VMI) && !pluggable(g) {
+	if len(g.Unseen) > 0 || !(waiting(g.VMI) && g.Launcher() == nil) && !pluggable(g) {
 		return nil
 	}
 	var err error

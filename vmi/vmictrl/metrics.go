@@ -160,6 +160,8 @@ const (
 	passGone   = "gone"
 	passOutrun = "outrun"
 	passFailed = "failed"
+	// passPostponed has written nothing, as others waited.
+	passPostponed = "postponed"
 )
 
 // passed counts a pass; an error is its outcome, whatever else it did.

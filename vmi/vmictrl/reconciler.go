@@ -125,6 +125,8 @@ type Reconciler struct {
 	queue guestQueue
 	// kinds tells which kinds the cluster serves of those it need not.
 	kinds *kinds
+	// postponed are the guests of which something was not written, as others waited.
+	postponed postponed
 	// told is the last failure that was told of each running guest.
 	told sync.Map
 	// starts are the starts of guests under way, for their traces.
@@ -258,11 +260,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		outcome = passHeld
 		return r.result(g, vmi.Plan{}, nil)
 	}
-	plan := vmi.Decide(g.Snapshot, r.Clock.Now())
-	actErr := r.act(ctx, g, plan)
-	if len(plan.Actions) > 0 {
-		outcome = passActed
-		plan = vmi.Decide(g.Snapshot, r.Clock.Now())
+	plan, late, actErr := r.step(ctx, g, &outcome)
+	if actErr == nil && g.Failure == nil {
+		leaps, err := r.leap(ctx, g, &plan)
+		switch {
+		case err != nil:
+			return reconcile.Result{}, err
+		case leaps && g.stored == nil:
+			outcome = passPostponed
+			result, err := r.result(g, plan, nil)
+			return later(result), err
+		case leaps:
+			plan, late, actErr = r.step(ctx, g, &outcome)
+		}
 	}
 	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
 	r.Metrics.planned(req.NamespacedName, plan)
@@ -274,5 +284,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		return reconcile.Result{}, errors.Join(actErr, err)
 	}
 	r.waits(ctx, req.NamespacedName, plan)
-	return r.result(g, plan, actErr)
+	result, err := r.result(g, plan, actErr)
+	if late {
+		return later(result), err
+	}
+	r.postponed.done(req.NamespacedName)
+	return result, err
+}
+
+// step decides, acts, and decides on what came of it. It is late if some of the actions have to wait for others'.
+func (r *Reconciler) step(ctx context.Context, g *gathered, outcome *string) (plan vmi.Plan, late bool, err error) {
+	plan = vmi.Decide(g.Snapshot, r.Clock.Now())
+	late = r.leavePod(g, &plan)
+	err = r.act(ctx, g, plan)
+	if len(plan.Actions) > 0 {
+		*outcome = passActed
+		plan = vmi.Decide(g.Snapshot, r.Clock.Now())
+	}
+	return plan, late, err
 }
