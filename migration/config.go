@@ -75,6 +75,9 @@ type Config struct {
 	Limits Limits
 	// Timeouts bound the phases.
 	Timeouts Timeouts
+	// PodsFollowGuests says that somebody keeps the annotations of guests' Pods, as package vmi/vmictrl does, and tells
+	// the network where a guest is. Default false: then each target Pod is told when its guest is there.
+	PodsFollowGuests bool
 	// KeepFinished is how many finished migrations of one guest are kept;
 	// older ones are deleted. Default 5, negative keeps all.
 	KeepFinished int

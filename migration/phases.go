@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
@@ -158,7 +159,7 @@ func (d *decision) scheduled() phase {
 // handOff writes everything the nodes need in one change of the guest.
 func (d *decision) handOff(target string) {
 	c := &VMIChange{
-		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(),
+		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(), ActivePods: map[types.UID]string{d.s.TargetPod.UID: target},
 		State: &v1.VirtualMachineInstanceMigrationState{
 			MigrationUID: d.s.UID(), SourceNode: d.s.VMI.Status.NodeName, TargetNode: target,
 			TargetPod: d.s.TargetPod.Name, TargetAttachmentPodUID: d.s.attachmentUID(),
@@ -243,9 +244,10 @@ func (d *decision) complete() phase {
 }
 
 // announce tells the network, by an annotation of the target Pod, that the guest's
-// addresses have moved there.
+// addresses have moved there. Nodes that go by the lease tell it with the change of node,
+// and who keeps the Pods then may do it.
 func (d *decision) announce() {
-	if d.ms == nil || d.ms.TargetNodeDomainReadyTimestamp == nil {
+	if d.ms == nil || d.ms.TargetNodeDomainReadyTimestamp == nil || d.leased && d.s.Config.PodsFollowGuests {
 		return
 	}
 	p, at := d.s.TargetPod, d.ms.TargetNodeDomainReadyTimestamp

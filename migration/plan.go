@@ -110,6 +110,8 @@ type VMIChange struct {
 	User *uint64
 	// Labels are set on the guest, beside those that it has.
 	Labels map[string]string
+	// ActivePods are added to status.activePods: the node of each Pod, by its UID.
+	ActivePods map[types.UID]string
 	// Volumes replaces status.migratedVolumes; nil leaves it.
 	Volumes *[]v1.StorageMigratedVolumeInfo
 	// Phase ends the guest at the time At; empty leaves it.
@@ -134,6 +136,12 @@ func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 	}
 	for key, value := range c.Labels {
 		metav1.SetMetaDataLabel(&vmi.ObjectMeta, key, value)
+	}
+	for pod, node := range c.ActivePods {
+		if vmi.Status.ActivePods == nil {
+			vmi.Status.ActivePods = map[types.UID]string{}
+		}
+		vmi.Status.ActivePods[pod] = node
 	}
 	if c.Volumes != nil {
 		vmi.Status.MigratedVolumes = slices.Clone(*c.Volumes)

@@ -370,6 +370,38 @@ func TestS14_32TheTargetPodSaysThatTheGuestIsThere(t *testing.T) {
 	}
 }
 
+// Who keeps the guests' Pods has it from the same change by which the guest has moved.
+func TestThatTheGuestIsThereIsLeftToWhoKeepsItsPods(t *testing.T) {
+	for name, leased := range map[string]bool{"nodes that go by the lease": true, "stock nodes, which tell it before": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.until(v1.MigrationRunning)
+			if leased {
+				w.step(handoff.Event{Kind: handoff.TakeOver, Node: targetNode})
+			} else {
+				delete(w.vmi.Annotations, handoff.Annotation)
+			}
+			at := metav1.NewTime(w.now)
+			w.vmi.Status.MigrationState.TargetNodeDomainReadyTimestamp = &at
+			s := w.snapshot()
+			s.Config.PodsFollowGuests = true
+			told := slices.ContainsFunc(Decide(s, w.now).Actions, func(a Action) bool { return a.Kind == AnnotatePod })
+			if told == leased {
+				t.Errorf("the Pod is told: %v", told)
+			}
+		})
+	}
+}
+
+// The nodes find a guest's Pods by what is recorded of them, and the target's is recorded with the move.
+func TestTheHandOverRecordsTheTargetPod(t *testing.T) {
+	w := newWorld(t)
+	w.until(v1.MigrationPreparingTarget)
+	if got := w.vmi.Status.ActivePods[w.pods["dst"].UID]; got != targetNode {
+		t.Errorf("activePods are %v, want %s on %s", w.vmi.Status.ActivePods, w.pods["dst"].UID, targetNode)
+	}
+}
+
 func TestThePodAGuestLeftGoesAlsoWhenTheGuestHasComeBack(t *testing.T) {
 	for name, tc := range map[string]struct {
 		last v1.VirtualMachineInstanceMigrationState

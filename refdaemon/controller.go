@@ -7,9 +7,12 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/virtloom/virtloom/expectations"
@@ -17,6 +20,7 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/sight"
+	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
@@ -59,6 +63,7 @@ func runController(ctx context.Context, config *configfile.ControllerConfigurati
 		process: newProcess("controller", &config.Daemon), config: config, source: source, admission: admission{webhooks: config.Webhooks},
 	}
 	o.process.election, o.process.webhooks = &config.LeaderElection, o.server()
+	o.process.cached = map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: templatectrl.TrimPod}}
 	return o.run(ctx, o.add)
 }
 

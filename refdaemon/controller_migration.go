@@ -18,9 +18,9 @@ import (
 // settings are what a configuration says of migrations.
 func settings(m *configfile.Migrations) migration.Config {
 	return migration.Config{
-		Limits:     migration.Limits{Inbound: m.InboundPerNode, Lent: m.Lent, Bandwidth: m.BandwidthPerNode.Value()},
-		Timeouts:   migration.Timeouts{Pending: m.PendingTimeout.Duration},
-		AwaitNodes: m.AwaitNodes.Duration, Cooldown: m.Cooldown.Duration,
+		Limits:           migration.Limits{Inbound: m.InboundPerNode, Lent: m.Lent, Bandwidth: m.BandwidthPerNode.Value()},
+		Timeouts:         migration.Timeouts{Pending: m.PendingTimeout.Duration},
+		PodsFollowGuests: true, AwaitNodes: m.AwaitNodes.Duration, Cooldown: m.Cooldown.Duration,
 	}
 }
 

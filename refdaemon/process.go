@@ -21,6 +21,7 @@ import (
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -46,6 +47,8 @@ type process struct {
 	grace *time.Duration
 	// webhooks serves what an API server asks; nil for nobody.
 	webhooks webhook.Server
+	// cached is what is special about the caches of some kinds.
+	cached map[client.Object]cache.ByObject
 }
 
 // newProcess is a daemon with its configuration.
@@ -115,7 +118,7 @@ func (p *process) manager() (manager.Manager, error) {
 		HealthProbeBindAddress: served(p.daemon.Health.Address),
 		PprofBindAddress:       served(p.daemon.Profiling.Address),
 		// Nobody looks at who wrote which field, which is half of many objects.
-		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: p.cached},
 	}
 	lease := p.elect(&o, c)
 	mgr, err := ctrl.NewManager(c, o)

@@ -68,8 +68,13 @@ func TestAGateThatIsBeingOpenedIsNoNews(t *testing.T) {
 	}
 }
 
-// TestATargetIsRecordedWithItsNode looks at what is recorded of the Pod that a running guest is to move to.
-func TestATargetIsRecordedWithItsNode(t *testing.T) {
+// moving has the guest move to the Pod of target.
+func moving(s *vmi.Snapshot) {
+	s.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "job"}
+}
+
+// TestATargetIsRecordedWithItsMove looks at what is recorded of the Pod that a running guest is to move to.
+func TestATargetIsRecordedWithItsMove(t *testing.T) {
 	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
 	known := func(pods map[types.UID]string) func(*v1.VirtualMachineInstance) {
 		return func(g *v1.VirtualMachineInstance) { g.Status.ActivePods = pods }
@@ -78,15 +83,22 @@ func TestATargetIsRecordedWithItsNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		known map[types.UID]string
 		pod   *corev1.Pod
+		move  types.UID
 		want  map[types.UID]string
 	}{
-		"not placed yet":                        {alone, pod("t", target, unscheduled), alone},
-		"placed":                                {alone, pod("t", target), map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}},
-		"recorded before it was placed":         {map[types.UID]string{"uid-p": "node-a", "uid-t": ""}, pod("t", target, unscheduled), map[types.UID]string{"uid-p": "node-a", "uid-t": ""}},
-		"recorded before, and placed meanwhile": {map[types.UID]string{"uid-p": "node-a", "uid-t": ""}, pod("t", target), map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}},
+		"not placed yet":                        {alone, pod("t", target, unscheduled), "", alone},
+		"placed, and the move is not begun":     {alone, pod("t", target), "", alone},
+		"placed, and another move was the last": {alone, pod("t", target), "other", alone},
+		"placed, and stock KubeVirt moves":      {alone, pod("t", target), "job", map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}},
+		"recorded before it was placed":         {map[types.UID]string{"uid-p": "node-a", "uid-t": ""}, pod("t", target, unscheduled), "", map[types.UID]string{"uid-p": "node-a", "uid-t": ""}},
+		"recorded before, and placed meanwhile": {map[types.UID]string{"uid-p": "node-a", "uid-t": ""}, pod("t", target), "", map[types.UID]string{"uid-p": "node-a", "uid-t": "node-b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running, owned, known(test.known)), Pods: []*corev1.Pod{pod("p"), test.pod}}, now)
+			g := guest(v1.Running, owned, known(test.known))
+			if test.move != "" {
+				g.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: test.move}
+			}
+			plan := vmi.Decide(vmi.Snapshot{VMI: g, Pods: []*corev1.Pod{pod("p"), test.pod}}, now)
 			if got := plan.VMI.Status.ActivePods; !maps.Equal(got, test.want) {
 				t.Errorf("activePods %v, want %v", got, test.want)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -57,6 +58,8 @@ type PodKeys struct {
 //   - A ready Pod gets descheduler.alpha.kubernetes.io/request-evict-only, and
 //     eviction-in-progress as long as the guest is asked to leave the Pod's node
 //     (status.evacuationNodeName).
+//   - A ready Pod that the guest has moved to gets kubevirt.io/migration-target-ready-timestamp, by which the
+//     network learns that the guest's addresses are there.
 func PodMetadata(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, keys PodKeys) (labels, annotations map[string]*string) {
 	l := metadataChange{has: pod.Labels}
 	l.follow(vmi.Labels, append([]string{v1.NodeNameLabel, v1.OutdatedLauncherImageLabel}, keys.Labels...))
@@ -73,11 +76,23 @@ func PodMetadata(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, keys PodKeys) 
 	if PodReady(pod) {
 		a.mark(annotationEvictOnly, "", true)
 		a.mark(annotationEvicting, "true", leaving(vmi, pod))
+		if at := arrived(vmi, pod); at != nil && pod.Annotations[v1.MigrationTargetReadyTimestamp] == "" {
+			a.set(v1.MigrationTargetReadyTimestamp, at.String())
+		}
 		for key, value := range keys.NetworkAnnotations {
 			a.set(key, value)
 		}
 	}
 	return l.result(), a.result()
+}
+
+// arrived is when the guest was at a Pod that was made for it to move to; nil if it was not.
+func arrived(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *metav1.Time {
+	m := vmi.Status.MigrationState
+	if m == nil || m.MigrationUID == "" || pod.Labels[v1.MigrationJobLabel] != string(m.MigrationUID) {
+		return nil
+	}
+	return m.TargetNodeDomainReadyTimestamp
 }
 
 // leaving tells whether the guest was asked to leave the node of the Pod.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/vmi"
@@ -36,6 +37,38 @@ func values(change map[string]*string) texts {
 		}
 	}
 	return out
+}
+
+// The network is told where a guest is that has moved, once, by the Pod that was made for the move.
+func TestPodMetadataOfAGuestThatHasMoved(t *testing.T) {
+	at := metav1.NewTime(now)
+	arrived := &v1.VirtualMachineInstanceMigrationState{MigrationUID: "job", TargetNodeDomainReadyTimestamp: &at}
+	for name, tt := range map[string]struct {
+		move *v1.VirtualMachineInstanceMigrationState
+		edit func(*corev1.Pod)
+		want string
+	}{
+		"it is there":                 {arrived, target, at.String()},
+		"it was told before":          {arrived, func(p *corev1.Pod) { target(p); p.Annotations = texts{v1.MigrationTargetReadyTimestamp: "before"} }, ""},
+		"it is not there yet":         {&v1.VirtualMachineInstanceMigrationState{MigrationUID: "job"}, target, ""},
+		"the Pod is of another move":  {&v1.VirtualMachineInstanceMigrationState{MigrationUID: "other", TargetNodeDomainReadyTimestamp: &at}, target, ""},
+		"the Pod was made for none":   {arrived, func(*corev1.Pod) {}, ""},
+		"the guest has never moved":   {nil, target, ""},
+		"the Pod is not ready by now": {arrived, func(p *corev1.Pod) { target(p); p.Status.Phase = corev1.PodPending }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := guest(v1.Running)
+			g.Status.MigrationState = tt.move
+			_, notes := vmi.PodMetadata(g, pod("p", tt.edit), vmi.PodKeys{})
+			got := ""
+			if v := notes[v1.MigrationTargetReadyTimestamp]; v != nil {
+				got = *v
+			}
+			if got != tt.want {
+				t.Errorf("the annotation is %q, want %q", got, tt.want)
+			}
+		})
+	}
 }
 
 func TestPodMetadata(t *testing.T) {

@@ -75,8 +75,8 @@ func specRunning() specRows {
 		"55 its Pod is on its way out": {given: given(owned, with(pod("p", terminating))), phase: v1.Running, conditions: terminatingPod,
 			waits: "PodTerminating", settled: true},
 		"55 its Pod says nothing":     is("Ready=False/PodConditionMissing", nil, owned, with(pod("p", bare))),
-		"56 the Pods and their nodes": is(runs, texts{"status activePods": `{"uid-p":"node-a","uid-t":"node-b"}`}, owned, with(pod("p"), pod("t", target))),
-		"56 also one that has ended":  is(runs, texts{"status activePods": `{"uid-o":"node-b","uid-p":"node-a"}`}, owned, with(pod("p"), pod("o", target, podPhase(corev1.PodFailed)))),
+		"56 the Pods and their nodes": is(runs, texts{"status activePods": `{"uid-p":"node-a","uid-t":"node-b"}`}, owned, moving, with(pod("p"), pod("t", target))),
+		"56 also one that has ended":  is(runs, texts{"status activePods": `{"uid-o":"node-b","uid-p":"node-a"}`}, owned, moving, with(pod("p"), pod("o", target, podPhase(corev1.PodFailed)))),
 		"58 its Pod has another image than it would have now": {
 			given: given(owned, with(pod("p")), image("launcher:2")), phase: v1.Running, conditions: runs,
 			do: "PatchPod p labels[kubevirt.io/outdatedLauncherImage=]", fields: texts{"status launcherContainerImageVersion": "launcher:1",

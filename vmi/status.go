@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
@@ -40,7 +41,7 @@ func (d *decision) status() {
 
 // activePods records on which node each Pod of the guest is. While the Pod is
 // being placed nobody asks: that waits for the write that hands the guest over. So does
-// a Pod that a guest is to move to for its node.
+// a Pod that a guest is to move to: it is recorded with the move, by who begins that.
 func (d *decision) activePods() {
 	if d.pod == nil && len(d.Unseen) > 0 {
 		return
@@ -51,13 +52,21 @@ func (d *decision) activePods() {
 	was := d.VMI.Status.ActivePods
 	active := map[types.UID]string{}
 	for _, p := range d.Pods {
-		if _, known := was[p.UID]; known || p.Spec.NodeName != "" || d.VMI.Status.Phase != v1.Running {
+		if _, known := was[p.UID]; known || d.VMI.Status.Phase != v1.Running || d.concerns(p) {
 			active[p.UID] = p.Spec.NodeName
 		}
 	}
 	if !maps.Equal(active, was) {
 		d.plan.VMI.Status.ActivePods = active
 	}
+}
+
+// concerns tells whether a Pod beside those that are known has a node and, if it was made for a move, that this is
+// the one.
+func (d *decision) concerns(p *corev1.Pod) bool {
+	m := d.VMI.Status.MigrationState
+	move, moves := p.Labels[v1.MigrationJobLabel]
+	return p.Spec.NodeName != "" && (!moves || m != nil && string(m.MigrationUID) == move)
 }
 
 // handedOver tells whether the guest is, or is now being, handed over to its node

@@ -22,6 +22,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -32,6 +33,7 @@ import (
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
 const (
@@ -93,6 +95,7 @@ func (c *cluster) manager(t *testing.T, user string) ctrl.Manager {
 	mgr, err := ctrl.NewManager(c.Config(user), ctrl.Options{
 		Scheme: c.scheme, Logger: quietLogger(t), Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &skip},
+		Cache:      cache.Options{DefaultTransform: templatectrl.TrimPod},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -92,8 +92,8 @@ func NewMetrics() *Metrics {
 	})
 	m.waits.declare(s, m)
 	m.passes = s.Counter(measure.Family{
-		Name: "virtloom_vmi_passes_total", Labels: []string{"outcome"}, Bound: "6 outcomes",
-		Help: "Passes over guests by what came of them: idle, acted, held (own writes are not seen yet), gone, outrun (another write came first), failed.",
+		Name: "virtloom_vmi_passes_total", Labels: []string{"outcome"}, Bound: "7 outcomes",
+		Help: "Passes over guests by what came of them: idle, acted, held (own writes are not seen yet), gone, outrun (another write came first), postponed (others waited), failed.",
 	})
 	m.writes = s.Counter(measure.Family{
 		Name: "virtloom_vmi_writes_total", Labels: []string{"action", "result"}, Bound: "9 actions by 7 results",

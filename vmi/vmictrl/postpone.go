@@ -112,7 +112,7 @@ func (r *Reconciler) leap(ctx context.Context, g *gathered, plan *vmi.Plan) (yes
 	if !vmi.PodReady(g.Launcher()) {
 		return true, nil
 	}
-	g.stored, g.VMI = g.VMI, plan.VMI
+	g.stored, g.VMI, g.input.VMI = g.VMI, plan.VMI, plan.VMI
 	for _, read := range []func(context.Context, *gathered) error{r.address, r.facts, r.annotations} {
 		if err := read(ctx, g); err != nil {
 			return true, err

@@ -31,6 +31,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
+	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
@@ -79,7 +80,7 @@ func newController(cfg *rest.Config, s *runtime.Scheme, l logr.Logger, namespace
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: s, Logger: l, Metrics: server.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: &skip},
-		Cache:      cache.Options{DefaultNamespaces: only},
+		Cache:      cache.Options{DefaultNamespaces: only, DefaultTransform: templatectrl.TrimPod},
 	})
 	if err != nil {
 		return nil, nil, err

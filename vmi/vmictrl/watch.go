@@ -75,7 +75,11 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByClaim, func(o client.Object) []string {
 			g := o.(*v1.VirtualMachineInstance)
-			return append(templatectrl.ClaimNames(g), vmi.StateClaimName(g))
+			names := templatectrl.ClaimNames(g)
+			if vmi.KeepsState(g) { // else a claim of before is found by its label
+				names = append(names, vmi.StateClaimName(g))
+			}
+			return names
 		}},
 		{&v1.VirtualMachineInstance{}, vmiByNode, leasedTo},
 		{&v1.VirtualMachineInstance{}, vmiTimed, func(o client.Object) []string {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package templatectrl
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// computeContainer is the container that stands for the guest.
+const computeContainer = "compute"
+
+// lastApplied is the annotation in which kubectl repeats the whole object.
+const lastApplied = corev1.LastAppliedConfigAnnotation
+
+// TrimPod is a transform for the Pods of a cache (cache.Options.ByObject, or DefaultTransform: it passes on what is no
+// Pod). It drops in place what no controller of this module reads of a Pod that is there, which is most of it: what its
+// containers execute, see and mount, the sources of volumes that are no claims and no images, who wrote which field. What
+// decides over where the Pod may be stays, and so does what another Pod is rendered from (Migration.SourcePod,
+// Hotplug.Owner). A trimmed Pod may be patched, as the difference of two of them says nothing of what was dropped; it
+// must not be updated or created. It never returns an error.
+func TrimPod(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	p.ManagedFields = nil
+	delete(p.Annotations, lastApplied)
+	p.Labels, p.Annotations = ones(p.Labels), ones(p.Annotations)
+	s := &p.Spec
+	s.InitContainers, s.Containers = mapped(s.InitContainers, trimContainer), mapped(s.Containers, trimContainer)
+	s.EphemeralContainers, s.ImagePullSecrets, s.HostAliases = nil, nil, nil
+	s.SecurityContext, s.DNSConfig, s.ReadinessGates = nil, nil, nil
+	s.Volumes = slices.Clone(slices.DeleteFunc(s.Volumes, unread))
+	st := &p.Status
+	st.InitContainerStatuses, st.ContainerStatuses = mapped(st.InitContainerStatuses, trimStatus), mapped(st.ContainerStatuses, trimStatus)
+	st.Conditions = slices.Clone(st.Conditions)
+	st.EphemeralContainerStatuses, st.PodIPs, st.HostIPs = nil, nil, nil
+	return p, nil
+}
+
+// mapped is a list with no room for more, so that what is dropped takes none.
+func mapped[T any](list []T, to func(T) T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]T, len(list))
+	for i := range list {
+		out[i] = to(list[i])
+	}
+	return out
+}
+
+// trimContainer keeps what a container is called, needs and runs from.
+func trimContainer(c corev1.Container) corev1.Container {
+	var taken []corev1.ContainerPort
+	for _, p := range c.Ports {
+		if p.HostPort != 0 {
+			taken = append(taken, p)
+		}
+	}
+	r := corev1.ResourceRequirements{Requests: shared(c.Resources.Requests), Claims: c.Resources.Claims}
+	if c.Name == computeContainer {
+		r.Limits = shared(c.Resources.Limits)
+	}
+	return corev1.Container{Name: one(c.Name), Image: one(c.Image), Ports: taken, Resources: r, RestartPolicy: c.RestartPolicy}
+}
+
+// unread reports whether nobody looks at the volume: it is neither a claim nor an image.
+func unread(v corev1.Volume) bool {
+	return v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.Image == nil
+}
+
+func trimStatus(s corev1.ContainerStatus) corev1.ContainerStatus {
+	return corev1.ContainerStatus{
+		Name: one(s.Name), State: s.State, Ready: s.Ready, RestartCount: s.RestartCount, Image: one(s.Image), ImageID: one(s.ImageID), Started: s.Started,
+	}
+}
