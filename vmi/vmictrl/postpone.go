@@ -62,13 +62,13 @@ func (p *postponed) done(guest types.NamespacedName) {
 	delete(p.guests, guest)
 }
 
-// outdone reports whether more guests wait for this controller than those that only have something postponed, and
-// since when this one has.
+// outdone reports whether so many guests wait for this controller, beside those that only have something postponed,
+// that all workers have something else to do, and since when this one has.
 func (r *Reconciler) outdone(guest types.NamespacedName) (since time.Time, yes bool) {
 	now := r.Clock.Now()
 	since, others := r.postponed.since(guest, now)
 	q := r.queue.get()
-	return since, q != nil && q.Len() > others && now.Before(since.Add(patience))
+	return since, q != nil && q.Len()-others > r.Workers && now.Before(since.Add(patience))
 }
 
 // later is the result of a pass that postponed something: it goes on when nobody else waits.

@@ -32,7 +32,7 @@ var postponeEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // postponing is a controller with a queue in which so many wait, and a pass over a guest with a Pod.
 func postponing(waiting int, edit func(*v1.VirtualMachineInstance, *corev1.Pod)) (*Reconciler, *clocktesting.FakePassiveClock, *gathered) {
 	c := clocktesting.NewFakePassiveClock(postponeEpoch)
-	r := &Reconciler{Clock: c}
+	r := &Reconciler{Clock: c, Workers: 4}
 	r.parts()
 	r.queue.q = &long{waiting: waiting}
 	g := &gathered{owner: expectations.Owner{Key: types.NamespacedName{Namespace: "ns", Name: "web"}}}
@@ -119,6 +119,7 @@ func TestThePodOfAGuestThatDoesNotRunYetWaits(t *testing.T) {
 	}{
 		"others wait":                          {5, 0, v1.Scheduled, []vmi.Verb{vmi.PatchPod}, true},
 		"only those wait that do the same":     {5, 5, v1.Scheduled, []vmi.Verb{vmi.PatchPod}, false},
+		"there are workers enough":             {4, 0, v1.Scheduled, []vmi.Verb{vmi.PatchPod}, false},
 		"nobody waits":                         {0, 0, v1.Scheduled, []vmi.Verb{vmi.PatchPod}, false},
 		"the guest runs":                       {5, 0, v1.Running, []vmi.Verb{vmi.PatchPod}, false},
 		"there is more to be done for the Pod": {5, 0, v1.Scheduled, []vmi.Verb{vmi.PatchPod, vmi.CreateAttachment}, false},
