@@ -5,6 +5,7 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -137,12 +138,7 @@ func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 	for key, value := range c.Labels {
 		metav1.SetMetaDataLabel(&vmi.ObjectMeta, key, value)
 	}
-	for pod, node := range c.ActivePods {
-		if vmi.Status.ActivePods == nil {
-			vmi.Status.ActivePods = map[types.UID]string{}
-		}
-		vmi.Status.ActivePods[pod] = node
-	}
+	c.record(vmi)
 	if c.Volumes != nil {
 		vmi.Status.MigratedVolumes = slices.Clone(*c.Volumes)
 	}
@@ -162,6 +158,14 @@ func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 		return fmt.Errorf("migration: change VirtualMachineInstance %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
 	return nil
+}
+
+// record adds to status.activePods.
+func (c VMIChange) record(vmi *v1.VirtualMachineInstance) {
+	if len(c.ActivePods) > 0 && vmi.Status.ActivePods == nil {
+		vmi.Status.ActivePods = map[types.UID]string{}
+	}
+	maps.Copy(vmi.Status.ActivePods, c.ActivePods)
 }
 
 // Event is a Kubernetes event to emit.

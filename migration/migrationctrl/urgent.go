@@ -53,16 +53,20 @@ type firstQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
 }
 
+// Add implements workqueue.TypedInterface.
 func (q firstQueue) Add(item reconcile.Request) { q.AddWithOpts(priorityqueue.AddOpts{}, item) }
 
+// AddAfter implements workqueue.TypedDelayingInterface.
 func (q firstQueue) AddAfter(item reconcile.Request, after time.Duration) {
 	q.AddWithOpts(priorityqueue.AddOpts{After: after}, item)
 }
 
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
 func (q firstQueue) AddRateLimited(item reconcile.Request) {
 	q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true}, item)
 }
 
+// AddWithOpts implements priorityqueue.PriorityQueue.
 func (q firstQueue) AddWithOpts(o priorityqueue.AddOpts, items ...reconcile.Request) {
 	if o.Priority == nil {
 		o.Priority = new(urgentPriority)

@@ -260,36 +260,42 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		outcome = passHeld
 		return r.result(g, vmi.Plan{}, nil)
 	}
-	plan, late, actErr := r.step(ctx, g, &outcome)
+	result, plan, err := r.pass(ctx, g, &outcome)
+	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
+	return result, err
+}
+
+// pass decides, acts and stores, or postpones what can be, and says when to look again.
+func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (result reconcile.Result, plan vmi.Plan, err error) {
+	plan, late, actErr := r.step(ctx, g, outcome)
 	if actErr == nil && g.Failure == nil {
 		leaps, err := r.leap(ctx, g, &plan)
 		switch {
 		case err != nil:
-			return reconcile.Result{}, err
+			return result, plan, err
 		case leaps && g.stored == nil:
-			outcome = passPostponed
-			result, err := r.result(g, plan, nil)
-			return later(result), err
+			*outcome = passPostponed
+			result, err = r.result(g, plan, nil)
+			return later(result), plan, err
 		case leaps:
-			plan, late, actErr = r.step(ctx, g, &outcome)
+			plan, late, actErr = r.step(ctx, g, outcome)
 		}
 	}
-	span.SetAttributes(attribute.String("phase", string(plan.VMI.Status.Phase)))
-	r.Metrics.planned(req.NamespacedName, plan)
+	r.Metrics.planned(g.owner.Key, plan)
 	switch err := r.store(ctx, g, plan); {
 	case outrun(err):
-		outcome = passOutrun
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
+		*outcome = passOutrun
+		return reconcile.Result{RequeueAfter: conflictRetry}, plan, nil
 	case err != nil:
-		return reconcile.Result{}, errors.Join(actErr, err)
+		return result, plan, errors.Join(actErr, err)
 	}
-	r.waits(ctx, req.NamespacedName, plan)
-	result, err := r.result(g, plan, actErr)
+	r.waits(ctx, g.owner.Key, plan)
+	result, err = r.result(g, plan, actErr)
 	if late {
-		return later(result), err
+		return later(result), plan, err
 	}
-	r.postponed.done(req.NamespacedName)
-	return result, err
+	r.postponed.done(g.owner.Key)
+	return result, plan, err
 }
 
 // step decides, acts, and decides on what came of it. It is late if some of the actions have to wait for others'.
