@@ -16,8 +16,8 @@ import (
 // urgentPriority goes before that of migrations that were just made, of which there may be a thousand.
 const urgentPriority = 10
 
-// urgent has what a handler enqueues go before other migrations: what has happened to a guest and its Pods concerns
-// above all those that move, and they hold slots for which others wait.
+// urgent has what a handler enqueues go before other migrations: a target Pod that runs has taken a slot and room on a
+// node, and waits for nothing but the hand-over.
 type urgent struct{ handler.EventHandler }
 
 // Create implements handler.EventHandler.

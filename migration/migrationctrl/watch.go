@@ -86,7 +86,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
 		For(&v1.VirtualMachineInstanceMigration{}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
-		Watches(&v1.VirtualMachineInstance{}, urgent{handler.EnqueueRequestsFromMapFunc(r.ofGuest)}).
+		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofGuest)).
 		Watches(&corev1.Pod{}, urgent{handler.EnqueueRequestsFromMapFunc(r.ofPod)}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
