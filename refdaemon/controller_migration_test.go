@@ -23,7 +23,7 @@ func TestSettingsOfMigrations(t *testing.T) {
 		"none": {
 			content: "{}",
 			want: migration.Config{
-				Limits: migration.Limits{Inbound: 2}, Timeouts: migration.Timeouts{Pending: 24 * time.Hour}, Cooldown: 5 * time.Minute,
+				Limits: migration.Limits{Inbound: 2}, Timeouts: migration.Timeouts{Pending: 24 * time.Hour}, PodsFollowGuests: true, Cooldown: 5 * time.Minute,
 			},
 			queue: migration.QueueOptions{AgeAfter: 10 * time.Minute},
 		},
@@ -32,7 +32,7 @@ func TestSettingsOfMigrations(t *testing.T) {
 				"ageAfter: -1s, unfair: true, namespaceWeights: {a: 2, b: 0.5}, abortBackups: true}",
 			want: migration.Config{
 				Limits:   migration.Limits{Inbound: 1, Lent: -1, Bandwidth: 1 << 20},
-				Timeouts: migration.Timeouts{Pending: -time.Second}, AwaitNodes: time.Minute, Cooldown: time.Hour,
+				Timeouts: migration.Timeouts{Pending: -time.Second}, PodsFollowGuests: true, AwaitNodes: time.Minute, Cooldown: time.Hour,
 			},
 			queue:  migration.QueueOptions{AgeAfter: -time.Second, Unfair: true, Weights: map[string]float64{"a": 2, "b": 0.5}},
 			aborts: true,

@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -217,10 +218,22 @@ func (w *world) testBudget(t *testing.T) {
 	evict := func(p *corev1.Pod) error {
 		return w.SubResource("eviction").Create(t.Context(), p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
 	}
+	// As before a drain. What takes the place of the first finds no node, else the second might go with right.
+	for i := range pods {
+		w.cordon(t, pods[i].Spec.NodeName, true)
+		defer w.cordon(t, pods[i].Spec.NodeName, false)
+	}
 	must(t, evict(&pods[0]))
 	if err := evict(&pods[1]); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("the second replica is evicted after the first: %v", err)
 	}
+}
+
+func (w *world) cordon(t *testing.T, node string, on bool) {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
+	must(t, w.Patch(context.WithoutCancel(t.Context()), n, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // removable has the API server check the removal of everything.
