@@ -248,6 +248,13 @@ func firstConsumer(w *world) {
 func firstConsumerFailed(w *world) {
 	w.start(onlyWatches)
 	g, _, pod := w.consuming()
+	// What simulates its node writes that it runs, whatever stands there.
+	w.eventually(func() string {
+		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(&pod), &pod); err != nil || pod.Status.Phase != corev1.PodRunning {
+			return fmt.Sprintf("the Pod is %s: %v", pod.Status.Phase, err)
+		}
+		return ""
+	})
 	w.podStatus(&pod, `{"status":{"phase":"Failed"}}`)
 	w.await(g, "the end", func() bool { return g.Status.Phase == v1.Failed })
 	if l := w.lease(g); l.State != handoff.Released {
