@@ -118,7 +118,7 @@ func (c *cluster) lookAt(ctx context.Context, p *corev1.Pod, owners map[types.UI
 	case p.DeletionTimestamp != nil:
 		return c.vanish(ctx, p)
 	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
-		return nil
+		return c.endWith(ctx, p) // nothing can be started in it, either
 	case p.Status.StartTime != nil && p.Status.StartTime.Time.Before(n.booted.Truncate(time.Second)):
 		return c.fail(ctx, p)
 	}

@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -190,7 +191,11 @@ func (n *node) die(ctx context.Context) error {
 	}
 	for _, st := range all {
 		for _, verb := range []domain.Verb{domain.Destroy, domain.Undefine} {
-			if err := n.hypervisor.Apply(ctx, domain.Operation{Verb: verb, Domain: st.Name}); err != nil {
+			err := errByChance
+			for errors.Is(err, errByChance) { // it is no call that could fail; what may fail a few times is asked again
+				err = n.hypervisor.Apply(ctx, domain.Operation{Verb: verb, Domain: st.Name})
+			}
+			if err != nil {
 				return err
 			}
 		}
