@@ -119,7 +119,7 @@ func (w *World) misfortune(ctx context.Context) (after time.Duration, undo func(
 
 // live is a node with power, whose agent is not down for another reason; nil if there is none.
 func (w *World) live() *node {
-	up := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.up || n.agent == nil })
+	up := slices.DeleteFunc(slices.Clone(w.nodes), func(n *node) bool { return !n.up || n.agent == nil || !n.agent.started() })
 	if len(up) == 0 {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (w *World) live() *node {
 }
 
 func (w *World) killController(context.Context) (string, time.Duration, func(context.Context) error) {
-	if w.ctl == nil {
+	if w.ctl == nil || !w.ctl.started() {
 		return "", 0, nil
 	}
 	w.ctl.kill()

@@ -41,12 +41,25 @@ type process struct {
 	// ended is closed when it has ended, err is then why.
 	ended chan struct{}
 	err   error
+	// up is closed when its caches are filled.
+	up <-chan struct{}
+}
+
+// started tells whether the process is up. One that is not must not be ended: controller-runtime waits in a busy loop
+// then for caches that will not be filled, and time does not pass.
+func (p *process) started() bool {
+	select {
+	case <-p.up:
+		return true
+	default:
+		return false
+	}
 }
 
 // begin runs a manager as a process.
 func begin(access *memapi.Access, mgr ctrl.Manager) *process {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{access: access, cancel: cancel, ended: make(chan struct{})}
+	p := &process{access: access, cancel: cancel, ended: make(chan struct{}), up: mgr.Elected()}
 	go func() {
 		p.err = mgr.Start(ctx)
 		close(p.ended)
