@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/events"
 	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/tracing"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
@@ -69,7 +70,9 @@ func (p *process) run(ctx context.Context, add func(context.Context, manager.Man
 		return err
 	}
 	defer flush()
-	mgr, err := p.manager()
+	telling, stop := context.WithCancel(context.WithoutCancel(ctx)) // what happens while parts end is told too
+	defer stop()
+	mgr, err := p.manager(telling)
 	if err != nil {
 		return err
 	}
@@ -102,7 +105,7 @@ func newLogger(level uberzap.AtomicLevel) logr.Logger {
 }
 
 // manager returns a manager with the common settings.
-func (p *process) manager() (manager.Manager, error) {
+func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 	c, err := p.connect()
 	if err != nil {
 		return nil, err
@@ -129,7 +132,14 @@ func (p *process) manager() (manager.Manager, error) {
 	if lease != nil {
 		err = errors.Join(err, mgr.AddReadyzCheck("lease", lease.Check))
 	}
-	return mgr, err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
+	told, err := events.Start(logr.NewContext(ctx, ctrl.Log), c, events.Rate{QPS: float32(p.daemon.Events.QPS), Burst: p.daemon.Events.Burst})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name, err)
+	}
+	return events.Manager{Manager: mgr, Events: told}, nil
 }
 
 // elect lets one of several replicas act at a time, if that is asked for, and returns whether the

@@ -127,11 +127,12 @@ func get(ctx context.Context, url string) ([]byte, error) {
 // stop ends the controller.
 func (d *daemon) stop() error { return d.program.Stop(stopGrace) }
 
-// rests waits until the controller has had nothing to do for a while.
+// rests waits until the controller has had nothing to do for a while: it hardly computes, and asks for nothing, as it
+// does for events whose turn is late.
 func (d *daemon) rests(ctx context.Context) error {
 	const look, enough, little = 500 * time.Millisecond, 4, 2 * clockTick
-	last, quiet := time.Duration(-1), 0
-	return wait.PollUntilContextCancel(ctx, look, true, func(context.Context) (bool, error) {
+	last, quiet, asked := time.Duration(-1), 0, -1.
+	return wait.PollUntilContextCancel(ctx, look, true, func(ctx context.Context) (bool, error) {
 		now, err := busy(d.program.Pid())
 		if err != nil {
 			return false, err
@@ -142,7 +143,13 @@ func (d *daemon) rests(ctx context.Context) error {
 			quiet = 0
 		}
 		last = now
-		return quiet >= enough, nil
+		if quiet < enough {
+			return false, nil
+		}
+		quiet = 0
+		before := asked
+		asked, err = d.metric(ctx, "rest_client_requests_total")
+		return asked == before, err
 	})
 }
 
@@ -180,15 +187,25 @@ func (d *daemon) metric(ctx context.Context, name string) (float64, error) {
 	return metric(string(text), name)
 }
 
-// metric is the value of a metric without labels.
-func metric(text, name string) (float64, error) {
+// metric is the sum of a metric over its labels.
+func metric(text, name string) (sum float64, err error) {
+	found := false
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
-		if value, found := strings.CutPrefix(lines.Text(), name+" "); found {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		rest, is := strings.CutPrefix(lines.Text(), name)
+		if !is || !strings.HasPrefix(rest, " ") && !strings.HasPrefix(rest, "{") {
+			continue
 		}
+		one, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("read the metric %s of the controller: %w", name, err)
+		}
+		sum, found = sum+one, true
 	}
-	return 0, fmt.Errorf("the controller has no metric %s", name)
+	if !found {
+		return 0, fmt.Errorf("the controller has no metric %s", name)
+	}
+	return sum, nil
 }
 
 // profile takes CPU profiles until the returned function is called, which also takes one of the heap

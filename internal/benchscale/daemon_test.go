@@ -5,14 +5,15 @@ package main
 import "testing"
 
 func TestMetric(t *testing.T) {
-	const text = "# HELP live_bytes x\nlive_bytes_total 7\nlive_bytes 1.5e+06\nlabelled{a=\"b\"} 3\nbad one\n"
+	const text = "# HELP live_bytes x\nlive_bytes_total 7\nlive_bytes 1.5e+06\nlabelled{a=\"b\"} 3\nlabelled{a=\"c d\"} 4\nbad one\nworse{a=\"b\"} two\n"
 	for name, test := range map[string]struct {
 		want float64
 		bad  bool
 	}{
 		"live_bytes": {1.5e6, false},
 		"live":       {0, true},
-		"labelled":   {0, true},
+		"labelled":   {7, false},
+		"worse":      {0, true},
 		"bad":        {0, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -15,7 +16,9 @@ const longestRequest = 16 << 20
 
 // Request is what the audit log tells of a request to the API server.
 type Request struct {
-	Verb      string `json:"verb"`
+	Verb string `json:"verb"`
+	// URI is the path and what is asked beside it.
+	URI       string `json:"requestURI"`
 	ObjectRef struct {
 		Resource, Subresource, Namespace, Name string
 	} `json:"objectRef"`
@@ -35,8 +38,11 @@ type Request struct {
 	RequestObject, ResponseObject json.RawMessage
 }
 
-// Accepted tells whether the API server did what it was asked for.
-func (q Request) Accepted() bool { return q.ResponseStatus.Code < 300 }
+// Accepted tells whether the API server did what it was asked for. It does nothing for who only wants to know whether it
+// would.
+func (q Request) Accepted() bool {
+	return q.ResponseStatus.Code < 300 && !strings.Contains(q.URI, "dryRun=")
+}
 
 // What is the verb and the kind of object: "create pods", "patch pods/status".
 func (q Request) What() string {

@@ -86,6 +86,6 @@ func (r *Reconciler) settle(g *gathered) {
 // forget drops all memory of a migration that does not exist any more.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.gate.Forget(key)
-	r.untold.Delete(key)
+	r.keepNothing(key)
 	r.wake(r.Admission.Release(key, r.Clock.Now()))
 }

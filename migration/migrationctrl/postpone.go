@@ -11,11 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/backlog"
 	"github.com/virtloom/virtloom/migration"
 )
 
 // brief is for how long a status is not stored that only tells of a step whose successor is on its way. Quick
-// steps are then told in one write. Nothing depends on them: what they are concluded from is stored, in the guest
+// steps are then told in one write. While more migrations wait than there are workers it may take longer. Nothing depends on them: what they are concluded from is stored, in the guest
 // and its Pods, and a process that dies before it stores a status comes to the same conclusions again.
 const brief = time.Second
 
@@ -30,7 +31,7 @@ type untold struct {
 func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) time.Duration {
 	if equality.Semantic.DeepEqual(g.Migration.Status, plan.Status) {
 		if g.Unsettled == "" {
-			r.untold.Delete(g.key) // what was not stored is not so any more
+			r.keepNothing(g.key) // what was not stored is not so any more
 		}
 		return 0
 	}
@@ -40,8 +41,11 @@ func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) ti
 		u = before.(untold)
 	}
 	left := u.since.Add(brief).Sub(now)
+	if _, yes := r.backlog.Outdone(g.key, r.Workers, now); yes {
+		left = max(left, backlog.Again)
+	}
 	if actErr != nil || left <= 0 || !passing(g, plan) {
-		r.untold.Delete(g.key)
+		r.keepNothing(g.key)
 		return 0
 	}
 	entered := maps.Clone(u.entered)
@@ -49,7 +53,14 @@ func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) ti
 		entered[s.Phase] = s.PhaseTransitionTimestamp
 	}
 	r.untold.Store(g.key, untold{since: u.since, entered: entered})
+	r.backlog.Put(g.key, u.since)
 	return left
+}
+
+// keepNothing drops what was not stored of a migration.
+func (r *Reconciler) keepNothing(key types.NamespacedName) {
+	r.untold.Delete(key)
+	r.backlog.Done(key)
 }
 
 // entered is when the migration entered phases of which nothing is stored.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/backlog"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
@@ -111,8 +112,10 @@ type Reconciler struct {
 	// policies are those of the cluster.
 	policies policies
 
-	// untold has what is about to be outdated and was not stored, by migration.
-	untold sync.Map
+	// backlog has the queue of the migrations and those of which something was not stored, and untold what that was,
+	// by migration.
+	backlog backlog.Backlog
+	untold  sync.Map
 	// moves are the migrations under way, for their traces.
 	moves *tracecontext.Operations
 	// current replaces Config, if it is set; guarded by limiting is which limits Admission
@@ -179,7 +182,7 @@ func (r *Reconciler) complete() error {
 }
 
 // Reconcile makes one pass over one migration.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	var m *v1.VirtualMachineInstanceMigration
 	if err = r.restore(ctx); err == nil {
 		m, err = r.read(ctx, req.NamespacedName)
@@ -197,6 +200,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		}
 		span.End()
 		r.Metrics.passed(outcome, cmp.Or(failure, err))
+		backlog.Usual(&result)
 	}()
 
 	g, err := r.gather(ctx, req.NamespacedName, m)
@@ -223,7 +227,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 	)
 	if left := r.postpone(g, plan, actErr); left > 0 {
 		r.waits(ctx, req.NamespacedName, plan)
-		return sooner(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline), left), nil
+		return backlog.Later(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline), left), nil
 	}
 	if err := r.store(ctx, g, plan); err != nil {
 		failure = errors.Join(actErr, err)

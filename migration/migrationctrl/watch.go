@@ -11,14 +11,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/internal/backlog"
 )
 
 // Indexes of the caches this controller reads by. Values are UIDs and spec
@@ -84,10 +86,12 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 // watch declares every kind of object that can change a decision.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
-		For(&v1.VirtualMachineInstanceMigration{}).
+		WatchesRawSource(r.backlog.Source()).
+		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(nobody)). // names the controller; see the next
+		Watches(&v1.VirtualMachineInstanceMigration{}, ranked{&handler.EnqueueRequestForObject{}, r.rankOfMigration}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
-		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.ofGuest)).
-		Watches(&corev1.Pod{}, urgent{handler.EnqueueRequestsFromMapFunc(r.ofPod)}).
+		Watches(&v1.VirtualMachineInstance{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofGuest), r.rankOfGuest}).
+		Watches(&corev1.Pod{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofPod), r.rankOfPod}).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.ofQuota)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(relabelled)).
@@ -97,7 +101,10 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1alpha1.MigrationPolicy{}, r.whenOptionsChange(policySpec))
 }
 
-type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// nobody is enqueued.
+var nobody = predicate.NewPredicateFuncs(func(client.Object) bool { return false })
+
+type requestQueue = backlog.Queue
 
 // siblings enqueues the other migrations of a guest when one of them ends or
 // vanishes: they may have waited for it.

@@ -19,6 +19,12 @@ const (
 	DefaultBurst = 400
 )
 
+// Limits of events, which are for people: far less than of other requests.
+const (
+	DefaultEventsQPS   = 10
+	DefaultEventsBurst = 50
+)
+
 // off is an address at which nothing is served.
 const off = "0"
 
@@ -26,6 +32,8 @@ const off = "0"
 type Daemon struct {
 	// Client is how the daemon reaches the API server.
 	Client Client `json:"client"`
+	// Events is how it tells events.
+	Events Events `json:"events"`
 	// Log is what it logs.
 	Log Log `json:"log"`
 	// Metrics is where its metrics are.
@@ -48,6 +56,17 @@ type Client struct {
 	// Takes effect at the next start.
 	QPS float64 `json:"qps"`
 	// Burst is how many requests it may make at once. Default 400, as KubeVirt's.
+	// Takes effect at the next start.
+	Burst int `json:"burst"`
+}
+
+// Events is how a daemon tells the API server of events. They have a rate of their own, so that nobody waits behind
+// what is only told.
+type Events struct {
+	// QPS is how many it tells per second in the long run. Default 10.
+	// Takes effect at the next start.
+	QPS float64 `json:"qps"`
+	// Burst is how many it tells at once. Default 50.
 	// Takes effect at the next start.
 	Burst int `json:"burst"`
 }
@@ -107,6 +126,7 @@ type Tracing struct {
 func newDaemon() Daemon {
 	return Daemon{
 		Client:  Client{QPS: DefaultQPS, Burst: DefaultBurst},
+		Events:  Events{QPS: DefaultEventsQPS, Burst: DefaultEventsBurst},
 		Metrics: Metrics{Address: off}, Health: Health{Address: off}, Profiling: Profiling{Address: off},
 		Tracing: Tracing{Share: 1},
 	}
@@ -117,6 +137,8 @@ func (d *Daemon) options() []Option {
 		option("client.kubeconfig", "kubeconfig", "kubeconfig `file`; empty is that of the environment's KUBECONFIG, and without one the service account of the Pod", text(&d.Client.Kubeconfig)),
 		option("client.qps", "client-qps", "`requests` to the API server per second, in the long run", number(&d.Client.QPS)),
 		option("client.burst", "client-burst", "`requests` to the API server at once", integer(&d.Client.Burst)),
+		option("events.qps", "events-qps", "`events` told per second, in the long run", number(&d.Events.QPS)),
+		option("events.burst", "events-burst", "`events` told at once", integer(&d.Events.Burst)),
 		verboseOption(&d.Log.Verbosity),
 		option("metrics.address", "metrics-address", "`address` to serve metrics at; 0 serves none", text(&d.Metrics.Address)),
 		option("metrics.secure", "metrics-secure", "serve metrics over TLS, to those only who may get /metrics by the API server's word", boolean(&d.Metrics.Secure)),
@@ -140,11 +162,17 @@ func VerbosityFlag(fs *pflag.FlagSet, to *int) { Flags(fs, []Option{verboseOptio
 
 func (d *Daemon) validate() field.ErrorList {
 	var errs field.ErrorList
-	if !(d.Client.QPS > 0) {
-		errs = append(errs, field.Invalid(field.NewPath("client", "qps"), d.Client.QPS, "lets no request through; give a number above 0"))
-	}
-	if d.Client.Burst < 1 {
-		errs = append(errs, field.Invalid(field.NewPath("client", "burst"), d.Client.Burst, "lets no request through; give 1 or more"))
+	for _, r := range []struct {
+		section, what string
+		qps           float64
+		burst         int
+	}{{"client", "request", d.Client.QPS, d.Client.Burst}, {"events", "event", d.Events.QPS, d.Events.Burst}} {
+		if !(r.qps > 0) {
+			errs = append(errs, field.Invalid(field.NewPath(r.section, "qps"), r.qps, "lets no "+r.what+" through; give a number above 0"))
+		}
+		if r.burst < 1 {
+			errs = append(errs, field.Invalid(field.NewPath(r.section, "burst"), r.burst, "lets no "+r.what+" through; give 1 or more"))
+		}
 	}
 	if d.Log.Verbosity < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("log", "verbosity"), d.Log.Verbosity, "is less than nothing; give 0 or more"))

@@ -4,13 +4,14 @@ package vmictrl
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -118,15 +119,19 @@ func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConf
 // the status of a Pod is written with its metadata. The write is noted: until the
 // cache shows it, it would be repeated.
 func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
-	pod := a.Pod.DeepCopy()
-	pod.Labels, pod.Annotations = changed(pod.Labels, a.Labels), changed(pod.Annotations, a.Annotations)
-	patch := client.StrategicMergeFrom(a.Pod)
-	var err error
+	patch := podPatch{Metadata: podMetadata{Labels: a.Labels, Annotations: a.Annotations}}
+	if a.Unpaused != nil {
+		patch.Status = &podStatus{Conditions: []corev1.PodCondition{r.gateCondition(*a.Unpaused)}}
+	}
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("patch Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
+	}
+	pod, raw := a.Pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, body)
 	if a.Unpaused == nil {
-		err = r.Gate.For(g.owner).Patch(ctx, pod, patch)
+		err = r.Gate.For(g.owner).Patch(ctx, pod, raw)
 	} else {
-		r.setGate(pod, *a.Unpaused)
-		err = r.Gate.For(g.owner).Status().Patch(ctx, pod, patch)
+		err = r.Gate.For(g.owner).Status().Patch(ctx, pod, raw)
 	}
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patch Pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -134,8 +139,23 @@ func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) er
 	return nil
 }
 
-// setGate writes the readiness gate of a guest's Pod.
-func (r *Reconciler) setGate(pod *corev1.Pod, unpaused bool) {
+// podPatch is a strategic merge patch of a Pod: a key whose value is null goes, a condition replaces that of its type.
+type podPatch struct {
+	Metadata podMetadata `json:"metadata,omitzero"`
+	Status   *podStatus  `json:"status,omitempty"`
+}
+
+type podMetadata struct {
+	Labels      map[string]*string `json:"labels,omitempty"`
+	Annotations map[string]*string `json:"annotations,omitempty"`
+}
+
+type podStatus struct {
+	Conditions []corev1.PodCondition `json:"conditions"`
+}
+
+// gateCondition is what the readiness gate of a guest's Pod says.
+func (r *Reconciler) gateCondition(unpaused bool) corev1.PodCondition {
 	c := corev1.PodCondition{
 		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
@@ -143,23 +163,7 @@ func (r *Reconciler) setGate(pod *corev1.Pod, unpaused bool) {
 	if unpaused {
 		c.Status, c.Reason = corev1.ConditionTrue, "NotPaused"
 	}
-	pod.Status.Conditions = slices.DeleteFunc(pod.Status.Conditions, func(have corev1.PodCondition) bool { return have.Type == c.Type })
-	pod.Status.Conditions = append(pod.Status.Conditions, c)
-}
-
-// changed applies a change to labels or annotations.
-func changed(m map[string]string, change map[string]*string) map[string]string {
-	for key, value := range change {
-		switch {
-		case value == nil:
-			delete(m, key)
-		case m == nil:
-			m = map[string]string{key: *value}
-		default:
-			m[key] = *value
-		}
-	}
-	return m
+	return c
 }
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create

@@ -89,7 +89,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *
 func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
 	r.told.Delete(key)
-	r.postponed.done(key)
+	r.backlog.Done(key)
 	r.Metrics.forget(key)
 	if gone {
 		r.CIDs.Release(key)

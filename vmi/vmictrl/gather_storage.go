@@ -59,7 +59,7 @@ func (r *Reconciler) optional() []optionalKind {
 
 // unserved wakes all guests, as one may depend on what is not served any more.
 func (r *Reconciler) unserved(ctx context.Context) {
-	if q := r.queue.get(); q != nil {
+	if q := r.backlog.Queue(); q != nil {
 		r.wakeAll(ctx, q)
 	}
 }

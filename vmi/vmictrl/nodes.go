@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/backlog"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -38,7 +39,7 @@ type nodes struct {
 	after  time.Duration
 	// guests lists those of a node.
 	guests func(ctx context.Context, node string) []reconcile.Request
-	queue  *guestQueue
+	queue  *backlog.Backlog
 	// believes says that the time in a heartbeat counts, for who has not seen it come.
 	believes bool
 
@@ -73,7 +74,7 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	if left := n.note(req.Name, heartbeat).Add(n.after).Sub(n.clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	if q := n.queue.get(); q != nil {
+	if q := n.queue.Queue(); q != nil {
 		for _, g := range n.guests(ctx, req.Name) {
 			q.Add(g)
 		}

@@ -39,7 +39,7 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 	}
 	r.Client = readonly.Client{Source: r.Client}
 	r.observes = true
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.queue, beats: map[string]beat{}, believes: true}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.backlog, beats: map[string]beat{}, believes: true}
 	r.kinds = &kinds{served: map[schema.GroupVersionKind]bool{}}
 	for _, of := range r.optional() {
 		switch _, err := r.Client.RESTMapper().RESTMapping(of.kind.GroupKind(), of.kind.Version); {

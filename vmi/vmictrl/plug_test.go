@@ -184,7 +184,6 @@ func triggered(w *world) {
 	class := w.class(storagev1.VolumeBindingWaitForFirstConsumer)
 	dv := w.importing("disk", cdiv1.WaitForFirstConsumer, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "disk"}}
-	w.awaitClaim(claim, corev1.ClaimPending)
 	g := w.plugReady()
 	launcher := w.awaitPods(1)[0]
 	w.change(g, withDataVolume("disk"))

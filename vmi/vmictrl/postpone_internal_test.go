@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/expectations"
+	"github.com/virtloom/virtloom/internal/backlog"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -34,7 +34,7 @@ func postponing(waiting int, edit func(*v1.VirtualMachineInstance, *corev1.Pod))
 	c := clocktesting.NewFakePassiveClock(postponeEpoch)
 	r := &Reconciler{Clock: c, Workers: 4}
 	r.parts()
-	r.queue.q = &long{waiting: waiting}
+	r.backlog.Use(&long{waiting: waiting})
 	g := &gathered{owner: expectations.Owner{Key: types.NamespacedName{Namespace: "ns", Name: "web"}}}
 	g.VMI = &v1.VirtualMachineInstance{}
 	g.VMI.Namespace, g.VMI.Name, g.VMI.UID = "ns", "web", "web-uid"
@@ -67,8 +67,8 @@ func TestWhatIsSoonOutdatedIsNotStoredWhileOthersWait(t *testing.T) {
 		"others wait, and the Pod starts":   {5, starting, 0, true, v1.Scheduling},
 		"others wait, and the Pod is ready": {5, ready, 0, true, v1.Scheduled},
 		"nobody waits":                      {0, starting, 0, false, v1.Scheduling},
-		"others have waited for too long":   {5, starting, patience, false, v1.Scheduling},
-		"others wait, for a shorter while":  {5, starting, patience - time.Second, true, v1.Scheduling},
+		"others have waited for too long":   {5, starting, backlog.Patience, false, v1.Scheduling},
+		"others wait, for a shorter while":  {5, starting, backlog.Patience - time.Second, true, v1.Scheduling},
 		"the phase is stored already":       {5, func(g *v1.VirtualMachineInstance, _ *corev1.Pod) { g.Status.Phase = v1.Scheduling }, 0, false, v1.Scheduling},
 		"the guest is to be received": {5, func(g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 			g.Annotations = map[string]string{v1.CreateMigrationTarget: "true"}
@@ -79,7 +79,7 @@ func TestWhatIsSoonOutdatedIsNotStoredWhileOthersWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, clock, g := postponing(test.waiting, test.edit)
-			r.postponed.put(g.owner.Key, postponeEpoch)
+			r.backlog.Put(g.owner.Key, postponeEpoch)
 			clock.SetTime(postponeEpoch.Add(test.after))
 			stored := g.VMI
 			outcome := ""
@@ -128,7 +128,7 @@ func TestThePodOfAGuestThatDoesNotRunYetWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _, g := postponing(test.waiting, ready)
 			for i := range test.others {
-				r.postponed.put(types.NamespacedName{Name: string(rune('a' + i))}, postponeEpoch)
+				r.backlog.Put(types.NamespacedName{Name: string(rune('a' + i))}, postponeEpoch)
 			}
 			plan := vmi.Plan{VMI: g.VMI}
 			plan.VMI.Status.Phase = test.phase
@@ -139,40 +139,5 @@ func TestThePodOfAGuestThatDoesNotRunYetWaits(t *testing.T) {
 				t.Errorf("late is %v with %d actions left, want %v", late, len(plan.Actions), test.late)
 			}
 		})
-	}
-}
-
-func TestLaterGoesOnWhenNobodyElseWaits(t *testing.T) {
-	for name, test := range map[string]struct {
-		after, want time.Duration
-		low         bool
-	}{
-		"nothing else is due":   {0, tellAgain, true},
-		"something is due soon": {time.Millisecond, time.Millisecond, false},
-		"something is due late": {time.Hour, tellAgain, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := later(reconcile.Result{RequeueAfter: test.after})
-			low := got.Priority != nil && *got.Priority == handler.LowPriority
-			if got.RequeueAfter != test.want || low != test.low {
-				t.Errorf("after %s, low %v; want %s, %v", got.RequeueAfter, low, test.want, test.low)
-			}
-		})
-	}
-}
-
-func TestPostponedForgets(t *testing.T) {
-	var p postponed
-	a, b := types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
-	p.put(a, postponeEpoch)
-	if since, others := p.since(a, postponeEpoch.Add(time.Minute)); !since.Equal(postponeEpoch) || others != 0 {
-		t.Errorf("since %s with %d others", since, others)
-	}
-	if since, others := p.since(b, postponeEpoch.Add(time.Minute)); !since.Equal(postponeEpoch.Add(time.Minute)) || others != 1 {
-		t.Errorf("since %s with %d others", since, others)
-	}
-	p.done(a)
-	if _, others := p.since(b, postponeEpoch); others != 0 {
-		t.Errorf("%d others", others)
 	}
 }

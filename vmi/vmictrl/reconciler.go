@@ -25,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/backlog"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
@@ -121,12 +122,11 @@ type Reconciler struct {
 	gatherer templatectrl.Gatherer
 	// nodes tells which nodes are silent.
 	nodes *nodes
-	// queue is that of the guests, for those who wake them.
-	queue guestQueue
+	// backlog has the queue of the guests, for those who wake them, and those of which something was not written,
+	// as others waited.
+	backlog backlog.Backlog
 	// kinds tells which kinds the cluster serves of those it need not.
 	kinds *kinds
-	// postponed are the guests of which something was not written, as others waited.
-	postponed postponed
 	// told is the last failure that was told of each running guest.
 	told sync.Map
 	// starts are the starts of guests under way, for their traces.
@@ -159,7 +159,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.queue}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.backlog}
 	c, err := r.watch(b).Build(r)
 	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)
@@ -234,7 +234,7 @@ func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi
 }
 
 // Reconcile makes one pass over one VirtualMachineInstance.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	obj, err := r.read(ctx, req.NamespacedName)
 	if err != nil {
 		r.Metrics.passed(passFailed, err)
@@ -249,6 +249,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (_ re
 		}
 		span.End()
 		r.Metrics.passed(outcome, err)
+		backlog.Usual(&result)
 	}()
 
 	g, err := r.gather(ctx, req.NamespacedName, obj, false)
@@ -276,7 +277,7 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 		case leaps && g.stored == nil:
 			*outcome = passPostponed
 			result, err = r.result(g, plan, nil)
-			return later(result), plan, err
+			return backlog.Later(result, backlog.Again), plan, err
 		case leaps:
 			plan, late, actErr = r.step(ctx, g, outcome)
 		}
@@ -292,9 +293,9 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 	r.waits(ctx, g.owner.Key, plan)
 	result, err = r.result(g, plan, actErr)
 	if late {
-		return later(result), plan, err
+		return backlog.Later(result, backlog.Again), plan, err
 	}
-	r.postponed.done(g.owner.Key)
+	r.backlog.Done(g.owner.Key)
 	return result, plan, err
 }
 

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/internal/backlog"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi"
@@ -139,7 +140,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.KubeVirt{}, r.spread(), builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesMetadata(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.allTimed), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		WatchesRawSource(r.queue.source())
+		WatchesRawSource(r.backlog.Source())
 }
 
 // relief passes changes of a ResourceQuota after which it may let a Pod through
@@ -244,13 +245,13 @@ func (r *Reconciler) allTimed(ctx context.Context, _ client.Object) []reconcile.
 // spread maps the cluster's configuration to all guests.
 func (r *Reconciler) spread() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q backlog.Queue) {
 			if !e.IsInInitialList {
 				r.wakeAll(ctx, q) // else every guest is looked at anyway
 			}
 		},
-		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { r.wakeAll(ctx, q) },
-		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { r.wakeAll(ctx, q) },
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q backlog.Queue) { r.wakeAll(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q backlog.Queue) { r.wakeAll(ctx, q) },
 	}
 }
 

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package migrationctrl
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// urgentPriority goes before that of migrations that were just made, of which there may be a thousand: for what
+	// others wait for.
+	urgentPriority = 10
+	// endedPriority goes after them, and before what is only told.
+	endedPriority = -urgentPriority
+)
+
+// ranked has what a handler enqueues go before or after other migrations.
+type ranked struct {
+	handler.EventHandler
+	rank func(context.Context, client.Object) int
+}
+
+// Create implements handler.EventHandler.
+func (r ranked) Create(ctx context.Context, e event.CreateEvent, q requestQueue) {
+	r.EventHandler.Create(ctx, e, atPriority(q, r.rank(ctx, e.Object)))
+}
+
+// Update implements handler.EventHandler.
+func (r ranked) Update(ctx context.Context, e event.UpdateEvent, q requestQueue) {
+	r.EventHandler.Update(ctx, e, atPriority(q, r.rank(ctx, e.ObjectNew)))
+}
+
+// Delete implements handler.EventHandler.
+func (r ranked) Delete(ctx context.Context, e event.DeleteEvent, q requestQueue) {
+	r.EventHandler.Delete(ctx, e, atPriority(q, r.rank(ctx, e.Object)))
+}
+
+// Generic implements handler.EventHandler.
+func (r ranked) Generic(ctx context.Context, e event.TypedGenericEvent[client.Object], q requestQueue) {
+	r.EventHandler.Generic(ctx, e, atPriority(q, r.rank(ctx, e.Object)))
+}
+
+// rankOfPod is urgent: a target Pod that runs has taken a slot and room on a node, and waits for nothing but the
+// hand-over. What becomes of the Pods of a guest that has moved is not.
+func (r *Reconciler) rankOfPod(ctx context.Context, o client.Object) int {
+	name := o.GetAnnotations()[ownerName]
+	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
+		name = c.Name
+	}
+	var guest v1.VirtualMachineInstance
+	if r.Client.Get(ctx, types.NamespacedName{Namespace: o.GetNamespace(), Name: name}, &guest) != nil {
+		return urgentPriority
+	}
+	ms := guest.Status.MigrationState
+	if ms == nil || ms.SourcePod != o.GetName() && string(ms.MigrationUID) != o.GetLabels()[v1.MigrationJobLabel] {
+		return urgentPriority
+	}
+	return cmp.Or(r.rankOfGuest(ctx, &guest), urgentPriority)
+}
+
+// rankOfGuest is that of others, but for a guest that has moved.
+func (r *Reconciler) rankOfGuest(_ context.Context, o client.Object) int {
+	guest, is := o.(*v1.VirtualMachineInstance)
+	if !is || guest.Status.MigrationState == nil || !guest.Status.MigrationState.Completed {
+		return 0
+	}
+	return r.rankOfEnded()
+}
+
+// rankOfMigration is urgent while there is a target Pod and no hand-over.
+func (r *Reconciler) rankOfMigration(_ context.Context, o client.Object) int {
+	m, is := o.(*v1.VirtualMachineInstanceMigration)
+	switch {
+	case !is:
+		return 0
+	case m.Status.Phase == v1.MigrationScheduling || m.Status.Phase == v1.MigrationScheduled:
+		return urgentPriority
+	case m.IsFinal():
+		return r.rankOfEnded()
+	}
+	return 0
+}
+
+// rankOfEnded is last, as nobody waits for what is left to be done, unless for the slot.
+func (r *Reconciler) rankOfEnded() int {
+	if len(r.Admission.Waiting()) > 0 {
+		return urgentPriority
+	}
+	return endedPriority
+}
+
+// atPriority is the queue with another default of the priority, if it knows priorities.
+func atPriority(q requestQueue, priority int) requestQueue {
+	if p, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		return rankedQueue{p, priority}
+	}
+	return q
+}
+
+// rankedQueue adds with its priority what is added with none.
+type rankedQueue struct {
+	priorityqueue.PriorityQueue[reconcile.Request]
+	priority int
+}
+
+// Add implements workqueue.TypedInterface.
+func (q rankedQueue) Add(item reconcile.Request) { q.AddWithOpts(priorityqueue.AddOpts{}, item) }
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q rankedQueue) AddAfter(item reconcile.Request, after time.Duration) {
+	q.AddWithOpts(priorityqueue.AddOpts{After: after}, item)
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q rankedQueue) AddRateLimited(item reconcile.Request) {
+	q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true}, item)
+}
+
+// AddWithOpts implements priorityqueue.PriorityQueue.
+func (q rankedQueue) AddWithOpts(o priorityqueue.AddOpts, items ...reconcile.Request) {
+	if o.Priority == nil {
+		o.Priority = new(q.priority)
+	}
+	q.PriorityQueue.AddWithOpts(o, items...)
+}
