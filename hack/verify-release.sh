@@ -24,7 +24,7 @@ main() {
   GOCACHE=$cache release "$second"
   [ "$(grep -c dist/refdaemon <(made "$first"))" -eq 6 ] || die "the release is not complete"
   diff <(made "$first") <(made "$second") || die "two builds of one commit differ"
-  say "two builds of $(git rev-parse --short HEAD) are the same: $(made "$first" | wc -l) files"
+  say "two builds of $(git -C "$work/$first" rev-parse --short HEAD) are the same: $(made "$first" | wc -l) files"
 }
 
 release() {

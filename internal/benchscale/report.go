@@ -24,6 +24,8 @@ type Phase struct {
 	Figures []Figure `json:"figures"`
 	Steps   []Step   `json:"steps,omitempty"`
 	Writes  *Writes  `json:"writes,omitempty"`
+	// Load is who used the processor until the phase was over, and so what limits it next.
+	Load *Load `json:"load,omitempty"`
 	// Profiles are files with profiles of the controller, taken in this phase.
 	Profiles []string `json:"profiles,omitempty"`
 }
@@ -116,6 +118,9 @@ func (p *Phase) table(out io.Writer) error {
 	if p.Writes != nil {
 		fmt.Fprintf(out, "  writes each: %s\n", p.Writes.kindsText())
 		fmt.Fprintf(out, "  refusals: %v, reads: %d\n", p.Writes.Codes, p.Writes.Reads)
+	}
+	if p.Load != nil {
+		fmt.Fprintf(out, "  %s\n", p.Load.text())
 	}
 	for _, f := range p.Profiles {
 		fmt.Fprintf(out, "  profile: %s\n", f)

@@ -63,6 +63,7 @@ func TestReport(t *testing.T) {
 	p.wrote(Writes{Each: 9.5, Events: 3, Rejected: .05, Kinds: map[string]float64{"create pods": 1, "patch pods": 2}, Codes: map[string]int{"409": 10}})
 	p.add(controllerCPU, 3.85, "s")
 	p.Profiles = []string{"cpu.pprof"}
+	p.Load = &Load{Cores: 1.834, Of: 2, Server: .6, Controller: .15}
 	p.compare()
 	r := Report{Phases: []Phase{p}}
 
@@ -84,6 +85,7 @@ func TestReport(t *testing.T) {
 	for _, line := range []string{
 		"writes each, without events 9.5 19.5 0.49 9 MISSED", "rejected writes each 0.05 3.2 0.02 0.1 ok",
 		"controller CPU 3.85 s 7.7 s 0.50", "writes each: patch pods 2.00, create pods 1.00", "refusals: map[409:10], reads: 0", "profile: cpu.pprof",
+		"what limits next: 1.83 of 2 cores in use, of that by the API server 60 %, by the controller 15 %, by others 25 %",
 	} {
 		if !lines[line] {
 			t.Errorf("no line %q in\n%s", line, table.String())
