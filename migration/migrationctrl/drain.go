@@ -103,7 +103,7 @@ func (r *Reconciler) PlanDrain(ctx context.Context, node string, a Assumptions) 
 // drain lets the node be drained in the simulation, and tells what came of it.
 func (c *picture) drain(sim *migrationsim.Sim, node string, a Assumptions) (*DrainPlan, error) {
 	begin := sim.Now()
-	p := &DrainPlan{Node: node}
+	p := &DrainPlan{Node: node, Moves: []DrainMove{}}
 	before := map[types.NamespacedName]migration.Fitness{}
 	guests := sim.Guests(node)
 	for _, g := range guests {
