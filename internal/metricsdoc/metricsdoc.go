@@ -66,7 +66,8 @@ const head = `<!-- Made by: go test ./internal/metricsdoc -update -->
 All metrics of virtloom. Those whose names begin with ` + "`kubevirt_`" + ` mean what KubeVirt's of that
 name do, so that its dashboards go on working; the others are virtloom's own. Histograms are native
 ones for a server that asks for those (Prometheus: ` + "`scrape_native_histograms`" + `), and have classic
-buckets for one that does not.
+buckets for one that does not. The dashboard and the alerts ask for classic buckets: a server that
+scrapes native ones needs ` + "`always_scrape_classic_histograms`" + ` beside it.
 
 The last column says how many series there are at most in one process. No label holds a UID or text
 that somebody may choose at will: of reasons that other programs write the first so many are told
