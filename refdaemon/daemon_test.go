@@ -137,7 +137,7 @@ func TestAControllerTellsHowItIs(t *testing.T) {
 	a := newAsking(t)
 	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]lease ok")
 	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]caches ok")
-	a.await(t, "http://"+a.health+"/healthz", "", http.StatusOK, "ok")
+	a.await(t, "http://"+a.health+"/healthz?verbose", "", http.StatusOK, "[+]workers ok")
 	a.await(t, "http://"+a.profiles+"/debug/pprof/cmdline", "", http.StatusOK, "controller")
 
 	metrics := "https://" + a.metrics + "/metrics"

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
@@ -128,11 +129,7 @@ func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: make the manager: %w", p.name, err)
 	}
-	err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("caches", health.Caches(mgr.GetCache())))
-	if lease != nil {
-		err = errors.Join(err, mgr.AddReadyzCheck("lease", lease.Check))
-	}
-	if err != nil {
+	if err := addHealth(mgr, lease); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
 	told, err := events.Start(logr.NewContext(ctx, ctrl.Log), c, events.Rate{QPS: float32(p.daemon.Events.QPS), Burst: p.daemon.Events.Burst})
@@ -140,6 +137,21 @@ func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
 	return events.Manager{Manager: mgr, Events: told}, nil
+}
+
+// addHealth has the manager tell whether it lives and is ready; lease is nil if there is none.
+func addHealth(mgr manager.Manager, lease *health.Contact) error {
+	passes, err := health.Passes(metrics.Registry)
+	if err != nil {
+		return err
+	}
+	workers := &health.Workers{Passes: passes, Log: ctrl.Log.WithName("health")}
+	err = errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("workers", workers.Alive),
+		mgr.AddReadyzCheck("caches", health.Caches(mgr.GetCache())))
+	if lease != nil {
+		err = errors.Join(err, mgr.AddReadyzCheck("lease", lease.Check))
+	}
+	return err
 }
 
 // elect lets one of several replicas act at a time, if that is asked for, and returns whether the

@@ -50,6 +50,7 @@ func Libraries() Source {
 	return Source{Title: "Libraries", Process: "both", Families: []measure.Family{
 		family("workqueue_depth", measure.Gauge, "Objects that wait for a worker.", "name", "controller", "priority"),
 		family("workqueue_queue_duration_seconds", measure.Histogram, "For how long objects wait for a worker.", "name", "controller"),
+		family("workqueue_longest_running_processor_seconds", measure.Gauge, "How long the oldest pass under way has been running; `/healthz` looks at it.", "name", "controller"),
 		family("controller_runtime_reconcile_errors_total", measure.Counter, "Passes that failed.", "controller"),
 		family("controller_runtime_reconcile_time_seconds", measure.Histogram, "How long passes take.", "controller"),
 		family("rest_client_requests_total", measure.Counter, "Requests to the API server by their status.", "code", "method", "host"),
@@ -91,7 +92,7 @@ func Markdown() string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("## Libraries\n\nOf controller-runtime, client-go and Go, as far as the dashboard and the alerts use them:\n\n")
+	b.WriteString("## Libraries\n\nOf controller-runtime, client-go and Go, as far as the dashboard, the alerts and `/healthz` use them:\n\n")
 	b.WriteString("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, f := range Libraries().Families {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels(f), escape(f.Help))
