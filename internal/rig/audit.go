@@ -27,6 +27,10 @@ type Request struct {
 	} `json:"responseStatus"`
 	User struct {
 		Username string `json:"username"`
+		Extra    struct {
+			// Pods names the Pod that the token of a service account is bound to; empty for other users.
+			Pods []string `json:"authentication.kubernetes.io/pod-name"`
+		} `json:"extra"`
 	} `json:"user"`
 	// Received is when the API server got the request. Requests of which one waited for
 	// the answer to the other are received in that order, whatever the order of the log.

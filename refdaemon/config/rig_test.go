@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -114,6 +115,7 @@ func TestACluster(t *testing.T) {
 	t.Run("with webhooks", w.testComplete)
 	t.Run("no Pod beside has privileges", w.testStranger)
 	t.Run("no account has a token of its own", w.testAccounts)
+	t.Run("one replica leads, the other takes over", w.testElection)
 	t.Run("the daemons have all their rights", w.testRights)
 	t.Run("a drained node leaves one replica", w.testBudget)
 	t.Run("it can be removed", func(t *testing.T) { w.removable(t, flat) })
@@ -277,7 +279,12 @@ func freeAddress(t *testing.T) string {
 // run runs a daemon as its Pod would, but for where it listens and what changes say; later flags win.
 func (w *world) run(t *testing.T, name string, pod *corev1.Pod, changes ...string) *rig.Program {
 	t.Helper()
-	health := freeAddress(t)
+	return w.runAt(t, freeAddress(t), name, pod, changes...)
+}
+
+// runAt is run with the address at which the daemon tells how it is.
+func (w *world) runAt(t *testing.T, health, name string, pod *corev1.Pod, changes ...string) *rig.Program {
+	t.Helper()
 	args := slices.Clone(w.manifests[name].container().Args)
 	for i, arg := range args {
 		args[i] = strings.NewReplacer("$(NODE_NAME)", pod.Spec.NodeName, "$(POD_IP)", "127.0.0.1").Replace(arg)
@@ -292,20 +299,27 @@ func (w *world) run(t *testing.T, name string, pod *corev1.Pod, changes ...strin
 				t.Fatal(p.Ended())
 			default:
 			}
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+probe.HTTPGet.Path, nil)
-			if err != nil {
-				return err
-			}
-			answer, err := http.DefaultClient.Do(request)
-			if err != nil {
-				return err
-			}
-			defer answer.Body.Close()
-			if answer.StatusCode != http.StatusOK {
-				return errors.New(answer.Status)
-			}
-			return nil
+			_, err := get(ctx, "http://"+health+probe.HTTPGet.Path)
+			return err
 		})
 	}
 	return p
+}
+
+// get asks for url and expects 200.
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s\n%s", url, answer.Status, text)
+	}
+	return string(text), err
 }
