@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -113,11 +114,13 @@ func Judge(samples []Sample, bounds []Bound) []string {
 }
 
 // Storms counts writes of each object and finds those that are written without end. The zero value is not ready; use
-// [NewStorms].
+// [NewStorms]. Its methods are safe for concurrent use.
 type Storms struct {
 	// within and most say how many writes of one object within which time are a storm.
 	within time.Duration
 	most   int
+
+	mu     sync.Mutex // guards what follows
 	recent map[string][]time.Time
 	// worst is the most that was seen, whose is the object.
 	worst  int
@@ -133,6 +136,8 @@ func NewStorms(within time.Duration, most int) *Storms {
 
 // Wrote notes a write, and tells whether it is part of a storm. They have to come in the order of their times.
 func (s *Storms) Wrote(object string, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.total++
 	all := append(s.recent[object], at)
 	from := slices.IndexFunc(all, func(t time.Time) bool { return at.Sub(t) < s.within })
@@ -149,17 +154,29 @@ func (s *Storms) Wrote(object string, at time.Time) bool {
 
 // Forget drops what is known of objects that were not written for a while.
 func (s *Storms) Forget(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	maps.DeleteFunc(s.recent, func(_ string, all []time.Time) bool { return now.Sub(all[len(all)-1]) >= s.within })
 }
 
 // Total is how many writes there were, Worst the most of one object within the time, and whose.
-func (s *Storms) Total() int { return s.total }
+func (s *Storms) Total() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total
+}
 
 // Worst is the most writes of one object within the time, and which object that was.
-func (s *Storms) Worst() (int, string) { return s.worst, s.whose }
+func (s *Storms) Worst() (int, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.worst, s.whose
+}
 
 // Wrong says which objects were written too often.
 func (s *Storms) Wrong() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var wrong []string
 	for _, o := range slices.Sorted(maps.Keys(s.storms)) {
 		wrong = append(wrong, fmt.Sprintf("storm: %d writes of %s within %s, at most %d are right", s.storms[o], o, s.within, s.most))

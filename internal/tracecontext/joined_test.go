@@ -149,10 +149,30 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
+// ended tells whether the trace of the root of that name is whole: a pass ends after what it did, which may be after the
+// root.
 func (w *world) ended(name string) func() bool {
 	return func() bool {
-		return slices.ContainsFunc(w.spans.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name == name })
+		if !slices.ContainsFunc(w.spans.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name == name }) {
+			return false
+		}
+		return len(orphans(w.ofRoot(name))) == 0
 	}
+}
+
+// orphans are the spans that hang under none of the others.
+func orphans(root tracetest.SpanStub, spans []tracetest.SpanStub) []string {
+	ids := map[trace.SpanID]bool{root.SpanContext.SpanID(): true}
+	for _, s := range spans {
+		ids[s.SpanContext.SpanID()] = true
+	}
+	var out []string
+	for _, s := range spans {
+		if !ids[s.Parent.SpanID()] {
+			out = append(out, s.Name)
+		}
+	}
+	return out
 }
 
 // ofRoot are the root of that name and all other spans of its trace.
@@ -208,14 +228,8 @@ func (w *world) expect(root tracetest.SpanStub, spans []tracetest.SpanStub, want
 			w.t.Errorf("%s has no span %s, but %v", root.Name, name, have)
 		}
 	}
-	ids := map[trace.SpanID]bool{root.SpanContext.SpanID(): true}
-	for _, s := range spans {
-		ids[s.SpanContext.SpanID()] = true
-	}
-	for _, s := range spans {
-		if !ids[s.Parent.SpanID()] {
-			w.t.Errorf("%s of %s hangs under nothing", s.Name, root.Name)
-		}
+	if lost := orphans(root, spans); len(lost) > 0 {
+		w.t.Errorf("%s of %s hang under nothing", lost, root.Name)
 	}
 	if got := covered(root, spans); got < share {
 		w.t.Errorf("%.1f %% of %s is in spans, want %.0f %%", 100*got, root.Name, 100*share)
