@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,12 +37,31 @@ type Backlog struct {
 	since map[types.NamespacedName]time.Time
 }
 
-// Source is watched by the controller whose queue it is.
+// Source is watched by the controller whose queue it is. Until its context ends, what has been patient for long enough
+// is enqueued as all else is, as what waits with a low priority may never come to its turn.
 func (b *Backlog) Source() source.Source {
-	return source.Func(func(_ context.Context, q Queue) error {
+	return source.Func(func(ctx context.Context, q Queue) error {
 		b.Use(q)
+		go wait.UntilWithContext(ctx, func(context.Context) {
+			for _, key := range b.impatient(time.Now()) {
+				q.Add(reconcile.Request{NamespacedName: key})
+			}
+		}, Again)
 		return nil
 	})
+}
+
+// impatient are the objects of which something has been postponed for too long.
+func (b *Backlog) impatient(now time.Time) []types.NamespacedName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []types.NamespacedName
+	for key, since := range b.since {
+		if !now.Before(since.Add(Patience)) {
+			out = append(out, key)
+		}
+	}
+	return out
 }
 
 // Use has q be the queue.

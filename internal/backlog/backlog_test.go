@@ -3,7 +3,9 @@
 package backlog_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -70,6 +72,32 @@ func TestWhatIsDoneIsForgotten(t *testing.T) {
 	if since, yes := b.Outdone(key("own"), 4, epoch); !yes || !since.Equal(epoch) {
 		t.Errorf("outdone %v since %s, want it to be from now on", yes, since)
 	}
+}
+
+// What waits behind all else is told when it has waited for long enough.
+func TestTheImpatientAreEnqueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b backlog.Backlog
+		b.Put(key("patient"), time.Now().Add(backlog.Again))
+		b.Put(key("impatient"), time.Now().Add(-backlog.Again))
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		ctx, stop := context.WithCancel(t.Context())
+		defer q.ShutDown()
+		defer stop()
+		if err := b.Source().Start(ctx, q); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		first, _ := q.Get()
+		if took := time.Since(begun); first.Name != "impatient" || took >= backlog.Patience || took < backlog.Patience-backlog.Again {
+			t.Errorf("%s was enqueued after %s", first.Name, took)
+		}
+		b.Done(key("impatient"))
+		q.Done(first)
+		if second, _ := q.Get(); second.Name != "patient" {
+			t.Errorf("then %s was enqueued", second.Name)
+		}
+	})
 }
 
 func TestPriorities(t *testing.T) {

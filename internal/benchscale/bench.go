@@ -181,12 +181,11 @@ func (b *bench) begin(ctx context.Context, phase string) (m meter, err error) {
 
 // end waits until the controller rests, and adds to the phase what was used and written, for each of n.
 func (m meter) end(ctx context.Context, p *Phase) error {
-	p.Profiles = m.stop()
 	load, err := m.load()
 	if err != nil {
 		return err
 	}
-	p.Load = load
+	p.Load, p.Profiles = load, m.stop()
 	if err := m.b.daemon.rests(ctx); err != nil {
 		return err
 	}

@@ -42,11 +42,11 @@ type Request struct {
 	RequestObject, ResponseObject json.RawMessage
 }
 
-// Accepted tells whether the API server did what it was asked for. It does nothing for who only wants to know whether it
-// would.
-func (q Request) Accepted() bool {
-	return q.ResponseStatus.Code < 300 && !strings.Contains(q.URI, "dryRun=")
-}
+// Accepted tells whether the API server did what it was asked for.
+func (q Request) Accepted() bool { return q.ResponseStatus.Code < 300 }
+
+// DryRun tells whether nothing was to be done: somebody only wanted to know whether it would.
+func (q Request) DryRun() bool { return strings.Contains(q.URI, "dryRun=") }
 
 // What is the verb and the kind of object: "create pods", "patch pods/status".
 func (q Request) What() string {

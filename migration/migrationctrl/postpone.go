@@ -45,7 +45,6 @@ func (r *Reconciler) postpone(g *gathered, plan migration.Plan, actErr error) ti
 		left = max(left, backlog.Again)
 	}
 	if actErr != nil || left <= 0 || !passing(g, plan) {
-		r.keepNothing(g.key)
 		return 0
 	}
 	entered := maps.Clone(u.entered)

@@ -120,6 +120,12 @@ func TestNothingIsPostponedForLong(t *testing.T) {
 						{Phase: p.to, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}
 				}
 				left := r.postpone(g, plan, nil)
+				if left == 0 && p.to != since {
+					if got := r.entered(g.key); i > 0 && len(got) == 0 {
+						t.Errorf("pass %d: what is about to be stored is forgotten, and it may fail", i)
+					}
+					r.keepNothing(g.key) // as it is stored
+				}
 				var entered map[phase]time.Duration
 				for of, at := range r.entered(g.key) {
 					if entered == nil {

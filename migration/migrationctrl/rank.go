@@ -33,22 +33,22 @@ type ranked struct {
 
 // Create implements handler.EventHandler.
 func (r ranked) Create(ctx context.Context, e event.CreateEvent, q requestQueue) {
-	r.EventHandler.Create(ctx, e, atPriority(q, r.rank(ctx, e.Object)))
+	r.EventHandler.Create(ctx, e, r.queue(ctx, q, e.Object))
 }
 
 // Update implements handler.EventHandler.
 func (r ranked) Update(ctx context.Context, e event.UpdateEvent, q requestQueue) {
-	r.EventHandler.Update(ctx, e, atPriority(q, r.rank(ctx, e.ObjectNew)))
+	r.EventHandler.Update(ctx, e, r.queue(ctx, q, e.ObjectNew))
 }
 
 // Delete implements handler.EventHandler.
 func (r ranked) Delete(ctx context.Context, e event.DeleteEvent, q requestQueue) {
-	r.EventHandler.Delete(ctx, e, atPriority(q, r.rank(ctx, e.Object)))
+	r.EventHandler.Delete(ctx, e, r.queue(ctx, q, e.Object))
 }
 
 // Generic implements handler.EventHandler.
 func (r ranked) Generic(ctx context.Context, e event.TypedGenericEvent[client.Object], q requestQueue) {
-	r.EventHandler.Generic(ctx, e, atPriority(q, r.rank(ctx, e.Object)))
+	r.EventHandler.Generic(ctx, e, r.queue(ctx, q, e.Object))
 }
 
 // rankOfPod is urgent: a target Pod that runs has taken a slot and room on a node, and waits for nothing but the
@@ -100,18 +100,18 @@ func (r *Reconciler) rankOfEnded() int {
 	return endedPriority
 }
 
-// atPriority is the queue with another default of the priority, if it knows priorities.
-func atPriority(q requestQueue, priority int) requestQueue {
+// queue is the queue with another default of the priority, if it knows priorities.
+func (r ranked) queue(ctx context.Context, q requestQueue, o client.Object) requestQueue {
 	if p, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		return rankedQueue{p, priority}
+		return rankedQueue{p, func() int { return r.rank(ctx, o) }}
 	}
 	return q
 }
 
-// rankedQueue adds with its priority what is added with none.
+// rankedQueue adds with the rank what is added with no priority.
 type rankedQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
-	priority int
+	rank func() int
 }
 
 // Add implements workqueue.TypedInterface.
@@ -130,7 +130,7 @@ func (q rankedQueue) AddRateLimited(item reconcile.Request) {
 // AddWithOpts implements priorityqueue.PriorityQueue.
 func (q rankedQueue) AddWithOpts(o priorityqueue.AddOpts, items ...reconcile.Request) {
 	if o.Priority == nil {
-		o.Priority = new(q.priority)
+		o.Priority = new(q.rank())
 	}
 	q.PriorityQueue.AddWithOpts(o, items...)
 }

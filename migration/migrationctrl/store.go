@@ -76,6 +76,7 @@ func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migratio
 		ctrl.LoggerFrom(ctx).Info("Migration entered a phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
 	}
 	g.Migration = next
+	r.keepNothing(g.key) // all is told
 	return nil
 }
 

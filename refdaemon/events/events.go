@@ -12,11 +12,12 @@ import (
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 )
@@ -31,19 +32,20 @@ type Rate struct {
 	Burst int
 }
 
-// Start begins to tell events at that rate, with c else, until ctx ends. What waits then is not told any more.
+// Start begins to tell events at that rate, with c else, until ctx ends. What waits then is not told any more. Warnings
+// have the same rate once more: nobody looks for trouble behind a thousand good news.
 func Start(ctx context.Context, c *rest.Config, rate Rate) (events.EventBroadcaster, error) {
 	c = rest.CopyConfig(c)
-	c.QPS, c.Burst, c.RateLimiter = rate.QPS, rate.Burst, nil
+	c.QPS, c.RateLimiter = -1, nil // the sink has limits
 	client, err := eventsclient.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("make the client of events: %w", err)
 	}
-	return start(ctx, &events.EventSinkImpl{Interface: client})
+	return start(ctx, &events.EventSinkImpl{Interface: client}, rate)
 }
 
-func start(ctx context.Context, to events.EventSink) (events.EventBroadcaster, error) {
-	b := events.NewBroadcaster(&bounded{EventSink: to})
+func start(ctx context.Context, to events.EventSink, rate Rate) (events.EventBroadcaster, error) {
+	b := events.NewBroadcaster(newPaced(logr.FromContextOrDiscard(ctx), to, rate))
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start to tell events: %w", err)
 	}
@@ -53,28 +55,50 @@ func start(ctx context.Context, to events.EventSink) (events.EventBroadcaster, e
 	return b, nil
 }
 
-// bounded refuses events when too many wait.
-type bounded struct {
+// paced is a sink with a rate. An event that it does not tell counts as told: who asks has nothing else to do about it.
+type paced struct {
 	events.EventSink
-	waiting atomic.Int64
+	log              logr.Logger
+	normal, warnings flowcontrol.RateLimiter
+	waiting          atomic.Int64
 }
 
-// Create implements events.EventSink.
-func (b *bounded) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	return b.admit(func() (*eventsv1.Event, error) { return b.EventSink.Create(ctx, e) })
-}
-
-// Patch implements events.EventSink.
-func (b *bounded) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
-	return b.admit(func() (*eventsv1.Event, error) { return b.EventSink.Patch(ctx, e, data) })
-}
-
-func (b *bounded) admit(write func() (*eventsv1.Event, error)) (*eventsv1.Event, error) {
-	defer b.waiting.Add(-1)
-	if b.waiting.Add(1) > Waiting {
-		return nil, apierrors.NewTooManyRequestsError(fmt.Sprintf("%d events wait already; raise events.qps", Waiting))
+func newPaced(log logr.Logger, to events.EventSink, rate Rate) *paced {
+	return &paced{
+		EventSink: to, log: log,
+		normal:   flowcontrol.NewTokenBucketRateLimiter(rate.QPS, rate.Burst),
+		warnings: flowcontrol.NewTokenBucketRateLimiter(rate.QPS, rate.Burst),
 	}
-	return write()
+}
+
+func (p *paced) limiter(e *eventsv1.Event) flowcontrol.RateLimiter {
+	if e.Type == corev1.EventTypeWarning {
+		return p.warnings
+	}
+	return p.normal
+}
+
+// Create implements events.EventSink: it waits for its turn.
+func (p *paced) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > Waiting {
+		p.log.Info("An event is told here alone, as too many wait; raise events.qps", "type", e.Type, "reason", e.Reason,
+			"kind", e.Regarding.Kind, "namespace", e.Regarding.Namespace, "name", e.Regarding.Name, "note", e.Note)
+		return e, nil
+	}
+	if p.limiter(e).Wait(ctx) != nil {
+		return e, nil // the process ends
+	}
+	return p.EventSink.Create(ctx, e)
+}
+
+// Patch implements events.EventSink: it tells that an event happened again, now or not at all, as the broadcaster lets
+// nobody else in meanwhile.
+func (p *paced) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	if !p.limiter(e).TryAccept() {
+		return e, nil
+	}
+	return p.EventSink.Patch(ctx, e, data)
 }
 
 // Manager is a manager whose recorders tell events by another broadcaster.

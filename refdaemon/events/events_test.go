@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -97,29 +99,51 @@ func (s *stuck) Patch(ctx context.Context, e *eventsv1.Event, _ []byte) (*events
 
 func TestNoMoreEventsWaitThanThereIsRoomFor(t *testing.T) {
 	to := &stuck{in: make(chan struct{}, Waiting+3), free: make(chan struct{})}
-	b := &bounded{EventSink: to}
+	var logged atomic.Int64
+	log := funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{})
+	p := newPaced(log, to, Rate{QPS: 1, Burst: Waiting + 3})
 	var all sync.WaitGroup
+	create := func() {
+		if _, err := p.Create(t.Context(), &eventsv1.Event{}); err != nil {
+			t.Error(err)
+		}
+	}
 	for range Waiting {
-		all.Go(func() {
-			if _, err := b.Create(t.Context(), &eventsv1.Event{}); err != nil {
-				t.Error(err)
-			}
-		})
+		all.Go(create)
 	}
 	for range Waiting {
 		<-to.in
 	}
-	for name, write := range map[string]func() (*eventsv1.Event, error){
-		"create": func() (*eventsv1.Event, error) { return b.Create(t.Context(), &eventsv1.Event{}) },
-		"patch":  func() (*eventsv1.Event, error) { return b.Patch(t.Context(), &eventsv1.Event{}, nil) },
-	} {
-		if _, err := write(); !apierrors.IsTooManyRequests(err) {
-			t.Errorf("%s: %v, want it to be refused", name, err)
-		}
+	if create(); logged.Load() != 1 || len(to.in) != 0 {
+		t.Errorf("%d are told in the log, %d beyond the limit to the server", logged.Load(), len(to.in))
 	}
 	close(to.free)
 	all.Wait()
-	if _, err := b.Create(t.Context(), &eventsv1.Event{}); err != nil {
-		t.Errorf("nothing waits any more: %v", err)
+	if create(); logged.Load() != 1 || len(to.in) != 1 {
+		t.Error("nothing waits any more, and an event is not told")
+	}
+}
+
+// Warnings do not wait behind what is normal, a repetition waits for nothing, and an end ends all waiting.
+func TestWhoWaitsForWhom(t *testing.T) {
+	to := &stuck{in: make(chan struct{}, 9), free: make(chan struct{})}
+	close(to.free)
+	p := newPaced(logr.Discard(), to, Rate{QPS: 1. / 86400, Burst: 1})
+	normal, warning := &eventsv1.Event{Type: corev1.EventTypeNormal}, &eventsv1.Event{Type: corev1.EventTypeWarning}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, step := range []struct {
+		what  string
+		write func() (*eventsv1.Event, error)
+		told  int
+	}{
+		{"the first", func() (*eventsv1.Event, error) { return p.Create(t.Context(), normal) }, 1},
+		{"a repetition that would wait", func() (*eventsv1.Event, error) { return p.Patch(t.Context(), normal, nil) }, 1},
+		{"one that would wait, at the end", func() (*eventsv1.Event, error) { return p.Create(ended, normal) }, 1},
+		{"a repeated warning", func() (*eventsv1.Event, error) { return p.Patch(t.Context(), warning, nil) }, 2},
+	} {
+		if _, err := step.write(); err != nil || len(to.in) != step.told {
+			t.Errorf("%s: %d are told, want %d (%v)", step.what, len(to.in), step.told, err)
+		}
 	}
 }

@@ -121,7 +121,7 @@ func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConf
 func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
 	patch := podPatch{Metadata: podMetadata{Labels: a.Labels, Annotations: a.Annotations}}
 	if a.Unpaused != nil {
-		patch.Status = &podStatus{Conditions: []corev1.PodCondition{r.gateCondition(*a.Unpaused)}}
+		patch.Status = &podStatus{Conditions: []podCondition{r.gateCondition(*a.Unpaused)}}
 	}
 	body, err := json.Marshal(patch)
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) er
 	return nil
 }
 
-// podPatch is a strategic merge patch of a Pod: a key whose value is null goes, a condition replaces that of its type.
+// podPatch is a strategic merge patch of a Pod: a key whose value is null goes, a condition is merged into that of its type.
 type podPatch struct {
 	Metadata podMetadata `json:"metadata,omitzero"`
 	Status   *podStatus  `json:"status,omitempty"`
@@ -151,12 +151,21 @@ type podMetadata struct {
 }
 
 type podStatus struct {
-	Conditions []corev1.PodCondition `json:"conditions"`
+	Conditions []podCondition `json:"conditions"`
+}
+
+// podCondition has all that a condition tells: what a patch leaves out would stay as somebody else wrote it.
+type podCondition struct {
+	Type               corev1.PodConditionType `json:"type"`
+	Status             corev1.ConditionStatus  `json:"status"`
+	Reason             string                  `json:"reason"`
+	Message            string                  `json:"message"`
+	LastTransitionTime metav1.Time             `json:"lastTransitionTime"`
 }
 
 // gateCondition is what the readiness gate of a guest's Pod says.
-func (r *Reconciler) gateCondition(unpaused bool) corev1.PodCondition {
-	c := corev1.PodCondition{
+func (r *Reconciler) gateCondition(unpaused bool) podCondition {
+	c := podCondition{
 		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	}
