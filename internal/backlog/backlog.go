@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -39,11 +40,11 @@ type Backlog struct {
 
 // Source is watched by the controller whose queue it is. Until its context ends, what has been patient for long enough
 // is enqueued as all else is, as what waits with a low priority may never come to its turn.
-func (b *Backlog) Source() source.Source {
+func (b *Backlog) Source(now clock.PassiveClock) source.Source {
 	return source.Func(func(ctx context.Context, q Queue) error {
 		b.Use(q)
 		go wait.UntilWithContext(ctx, func(context.Context) {
-			for _, key := range b.impatient(time.Now()) {
+			for _, key := range b.impatient(now.Now()) {
 				q.Add(reconcile.Request{NamespacedName: key})
 			}
 		}, Again)

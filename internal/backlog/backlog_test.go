@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -84,7 +85,7 @@ func TestTheImpatientAreEnqueued(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer q.ShutDown()
 		defer stop()
-		if err := b.Source().Start(ctx, q); err != nil {
+		if err := b.Source(clock.RealClock{}).Start(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()

@@ -86,7 +86,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 // watch declares every kind of object that can change a decision.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
-		WatchesRawSource(r.backlog.Source()).
+		WatchesRawSource(r.backlog.Source(r.Clock)).
 		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(nobody)). // names the controller; see the next
 		Watches(&v1.VirtualMachineInstanceMigration{}, ranked{&handler.EnqueueRequestForObject{}, r.rankOfMigration}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).

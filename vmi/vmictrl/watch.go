@@ -140,7 +140,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.KubeVirt{}, r.spread(), builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesMetadata(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.allTimed), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		WatchesRawSource(r.backlog.Source())
+		WatchesRawSource(r.backlog.Source(r.Clock))
 }
 
 // relief passes changes of a ResourceQuota after which it may let a Pod through
