@@ -69,7 +69,7 @@ type Server struct {
 	// Clock paces the progress of migrations. Default: the real one.
 	Clock clock.WithTicker
 	// Undefined is told when the guest's domain was undefined over the channel, which
-	// is the end of a launcher. Default: nobody.
+	// is the end of a launcher, once the answer is on its way. Default: nobody.
 	Undefined func()
 
 	once       sync.Once
@@ -87,7 +87,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage), grpc.MaxSendMsgSize(MaxMessage),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: quickestProbe, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream), grpc.StatsHandler(afterwards{}),
 	)
 	launcherpb.RegisterLauncherServer(g, s)
 	served := make(chan error, 1)

@@ -60,7 +60,7 @@ func (s *Server) Undefine(ctx context.Context, in *launcherpb.DomainRequest) (*l
 	_, before := s.Hypervisor.Get(ctx, in.Domain)
 	out, err := s.apply(ctx, domain.Undefine, in)
 	if err == nil && before == nil && in.Domain == s.Guest.Domain() {
-		s.Undefined()
+		later(ctx, s.Undefined)
 	}
 	return out, err
 }

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launcher
+
+import (
+	"context"
+
+	"google.golang.org/grpc/stats"
+)
+
+// afterwards does what a call leaves to be done once its answer is on its way: a server that a call ends closes the
+// connection, and whoever called would never know.
+type afterwards struct{}
+
+type deedKey struct{}
+
+// deed is what a call leaves to be done; it belongs to the call's goroutine.
+type deed struct{ do func() }
+
+// later has do called when the call of ctx is answered, or at once without a call.
+func later(ctx context.Context, do func()) {
+	if d, ok := ctx.Value(deedKey{}).(*deed); ok {
+		d.do = do
+		return
+	}
+	do()
+}
+
+// TagRPC implements stats.Handler.
+func (afterwards) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, deedKey{}, &deed{})
+}
+
+// HandleRPC implements stats.Handler.
+func (afterwards) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, answered := s.(*stats.End); !answered {
+		return
+	}
+	if d, ok := ctx.Value(deedKey{}).(*deed); ok && d.do != nil {
+		d.do()
+	}
+}
+
+// TagConn implements stats.Handler.
+func (afterwards) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (afterwards) HandleConn(context.Context, stats.ConnStats) {}
