@@ -20,8 +20,8 @@ paths=(
 )
 
 # What acts as the controller, and what as the agent of a node: their markers (+kubebuilder:rbac) are their rights.
-controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon)
-node=(./domain/...)
+controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded)
+node=(./domain/... ./refdaemon/guarded)
 
 # roles DIR
 roles() {

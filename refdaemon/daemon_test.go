@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +100,7 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// newAsking starts a controller with the rights it is to have, and those to ask about others.
+// newAsking starts a controller with the rights it is to have.
 func newAsking(t *testing.T) *asking {
 	t.Helper()
 	scheme, err := newScheme()
@@ -112,10 +114,6 @@ func newAsking(t *testing.T) *asking {
 	if a.Client, err = client.New(a.Config(rig.UserAdmin), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	a.create(t, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "asks"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: rig.UserController}},
-	})
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "watcher"}}
 	a.create(t, account)
 	request := &authenticationv1.TokenRequest{}
@@ -156,6 +154,7 @@ func TestAControllerTellsHowItIs(t *testing.T) {
 	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 1\n")
 
 	a.await(t, sees, a.token, http.StatusOK, `"leads":true}`)
+	a.testExplained(t)
 
 	a.write(t, "{inboundPerNode: 0}")
 	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 0\n")
@@ -163,4 +162,31 @@ func TestAControllerTellsHowItIs(t *testing.T) {
 	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_restart_required 1\n")
 	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 1\n")
 	a.await(t, "http://"+a.health+"/readyz", "", http.StatusOK, "ok")
+}
+
+// testExplained has "refdaemon explain" ask the controller, which vouches for itself.
+func (a *asking) testExplained(t *testing.T) {
+	t.Helper()
+	a.create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(a.token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{
+		"explain", "node", "node-a", "--kubeconfig", a.Kubeconfig(rig.UserAdmin), "--controller", "https://" + a.metrics, "--controller-token-file", token,
+	}
+	for says, more := range map[string][]string{
+		"leads, sees what is stored":   {"--controller-insecure-skip-tls-verify"},
+		"failed to verify certificate": nil,
+	} {
+		var out bytes.Buffer
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			out.Reset()
+			err := run(ctx, append(slices.Clone(args), more...), &out)
+			return strings.Contains(out.String(), says), err
+		})
+		if err != nil {
+			t.Errorf("explain %v: %v, want %q in\n%s", more, err, says, out.String())
+		}
+	}
 }

@@ -40,6 +40,7 @@ virtloom_expectations_settle_duration_seconds tell it for all guests together.
 type explainOptions struct {
 	observer
 	tokenFile, caFile string
+	unverified        bool
 }
 
 // newExplain tells where a guest, a migration or a node stands.
@@ -51,8 +52,8 @@ func newExplain() *cobra.Command {
 		Example: `  refdaemon explain vmi shop/web --kubeconfig ~/.kube/config
   refdaemon explain migration shop/web -o json
   refdaemon explain node node-1 --dump cluster.dump.gz
-  # With what the controller sees, by "kubectl port-forward -n virtloom-system POD 8080":
-  refdaemon explain vmi shop/web --controller http://localhost:8080
+  # With what the controller sees, by "kubectl port-forward -n virtloom-system POD 8443":
+  refdaemon explain vmi shop/web --controller https://localhost:8443 --controller-token-file token --controller-insecure-skip-tls-verify
   # The same where its metrics are secured:
   refdaemon explain vmi shop/web --controller https://metrics.example --controller-token-file token --controller-ca-file ca.crt`,
 		ValidArgs: []string{"vmi", "migration", "node"},
@@ -65,6 +66,7 @@ func newExplain() *cobra.Command {
 	o.dumps(fs)
 	fs.StringVar(&o.controller.URL, "controller", "", "`URL` where the controller that leads serves its metrics: it is asked what it sees")
 	fs.StringVar(&o.tokenFile, "controller-token-file", "", "`file` with the token that is shown to the controller, where its metrics are for those only who may get their path")
+	fs.BoolVar(&o.unverified, "controller-insecure-skip-tls-verify", false, "do not check who answers as the controller, which is shown the token: for one that made its certificate itself, on a way that is safe")
 	fs.StringVar(&o.caFile, "controller-ca-file", "", "`file` with the certificate authorities by which the controller is believed; without, those of the system")
 	o.further = o.asks
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -85,8 +87,10 @@ func newExplain() *cobra.Command {
 // asks checks whom to ask.
 func (o *explainOptions) asks() error {
 	switch {
-	case o.controller.URL == "" && (o.tokenFile != "" || o.caFile != ""):
-		return errors.New("--controller-token-file and --controller-ca-file are for --controller")
+	case o.controller.URL == "" && (o.tokenFile != "" || o.caFile != "" || o.unverified):
+		return errors.New("--controller-token-file, --controller-ca-file and --controller-insecure-skip-tls-verify are for --controller")
+	case o.caFile != "" && o.unverified:
+		return errors.New("--controller-ca-file says whom to believe, --controller-insecure-skip-tls-verify to believe everybody: give one")
 	case o.controller.URL != "" && o.dump != "":
 		return errors.New("--controller knows nothing of the time of a dump: give one of --dump and --controller")
 	}
@@ -98,7 +102,7 @@ func (o *explainOptions) reach() error {
 	if o.controller.URL == "" {
 		return nil
 	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.unverified} //nolint:gosec // asked for by its name
 	if o.caFile != "" {
 		text, err := os.ReadFile(filepath.Clean(o.caFile))
 		if err != nil {

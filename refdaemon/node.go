@@ -91,7 +91,7 @@ func (o *node) add(ctx context.Context, mgr manager.Manager) error {
 	if err := metrics.Registry.Register(r.Metrics()); err != nil {
 		return fmt.Errorf("register the metrics of migrations: %w", err)
 	}
-	return errors.Join(o.addServices(mgr, host, r.Drained()), o.addHealth(mgr, host), follow(mgr, &configfile.Watcher[*configfile.NodeConfiguration]{
+	return errors.Join(o.addServices(mgr, host, r.Drained()), o.addHealth(mgr, host, caches), follow(mgr, &configfile.Watcher[*configfile.NodeConfiguration]{
 		Source: o.source, Running: o.config, Apply: o.apply,
 	}))
 }
@@ -102,13 +102,15 @@ func (o *node) apply(_ context.Context, next *configfile.NodeConfiguration) erro
 	return nil
 }
 
-// addHealth lets the node's hypervisor be asked whether it answers, by a list as the heartbeat does.
-func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor) error {
+// addHealth lets the node's hypervisor be asked whether it answers, by a list as the heartbeat does, and tells whether the guests
+// that are here, or on their way, are known.
+func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor, guests *domainctrl.Caches) error {
 	pulse := &health.Pulse{Ask: func(ctx context.Context) error {
 		_, err := hv.List(ctx)
 		return err
 	}}
 	return errors.Join(mgr.Add(pulse), metrics.Registry.Register(pulse.Metrics()),
+		mgr.AddReadyzCheck("owned", health.Caches(guests.Owned)), mgr.AddReadyzCheck("incoming", health.Caches(guests.Incoming)),
 		mgr.AddReadyzCheck("hypervisor", pulse.Ready), mgr.AddHealthzCheck("hypervisor", pulse.Alive))
 }
 

@@ -52,6 +52,8 @@ func TestObserversNameWrongArguments(t *testing.T) {
 		"a node of a namespace": {[]string{"explain", "node", "ns/a"}, `"ns/a" is not the NAME of a node`, true},
 		"a guest without one":   {[]string{"explain", "vmi", "web"}, `"web" is not NAMESPACE/NAME`, true},
 		"a token for nobody":    {[]string{"explain", "node", "a", "--controller-token-file", "t"}, "are for --controller", true},
+		"nobody to believe":     {[]string{"explain", "node", "a", "--controller-insecure-skip-tls-verify"}, "are for --controller", true},
+		"all and some believed": {[]string{"explain", "node", "a", "--controller", "https://c", "--controller-ca-file", "f", "--controller-insecure-skip-tls-verify"}, "give one", true},
 		"a dump and its author": {[]string{"explain", "node", "a", "--dump", "d", "--controller", "http://c"}, "one of --dump and --controller", true},
 		"no token":              {[]string{"explain", "node", "a", "--controller", "http://c", "--controller-token-file", "/nowhere"}, "/nowhere", false},
 		"no certificate":        {[]string{"explain", "node", "a", "--controller", "https://c", "--controller-ca-file", "main.go"}, "has no certificate", false},

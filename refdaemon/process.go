@@ -27,12 +27,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/refdaemon/events"
+	"github.com/virtloom/virtloom/refdaemon/guarded"
 	"github.com/virtloom/virtloom/refdaemon/health"
 	"github.com/virtloom/virtloom/refdaemon/tracing"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
@@ -118,9 +117,9 @@ func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 	o := ctrl.Options{
 		WebhookServer: p.webhooks,
 		Scheme:        scheme, Logger: ctrl.Log, GracefulShutdownTimeout: p.grace,
-		Metrics:                metricsOptions(p.daemon.Metrics),
-		HealthProbeBindAddress: served(p.daemon.Health.Address),
-		PprofBindAddress:       served(p.daemon.Profiling.Address),
+		Metrics:                guarded.Metrics(p.daemon.Metrics),
+		HealthProbeBindAddress: guarded.Address(p.daemon.Health.Address),
+		PprofBindAddress:       guarded.Address(p.daemon.Profiling.Address),
 		// Nobody looks at who wrote which field, which is half of many objects.
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: p.cached},
 	}
@@ -171,19 +170,6 @@ func (p *process) elect(o *ctrl.Options, c *rest.Config) *health.Contact {
 	o.Controller = ctrlconfig.Controller{EnableWarmup: ptr.To(true)}
 	return lease
 }
-
-// metricsOptions say how metrics are served: to anybody who reaches them, or over TLS to those whom
-// the API server knows and allows to get the path.
-func metricsOptions(m configfile.Metrics) metricsserver.Options {
-	o := metricsserver.Options{BindAddress: served(m.Address)}
-	if m.Secure {
-		o.SecureServing, o.CertDir, o.FilterProvider = true, m.CertDir, filters.WithAuthenticationAndAuthorization
-	}
-	return o
-}
-
-// served is an address as controller-runtime takes it, to whom an empty one is its default.
-func served(address string) string { return cmp.Or(address, "0") }
 
 // tracing has spans told of until the returned function is called.
 func (p *process) tracing(ctx context.Context) (func(), error) {

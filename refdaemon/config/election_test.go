@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -23,7 +24,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
@@ -33,10 +33,10 @@ const lease = "virtloom-controller"
 // leads is the metric of a replica that says whether it does.
 const leads = "leader_election_master_status"
 
-// replica is one of several controllers.
+// replica is one of several controllers; token is shown for its metrics.
 type replica struct {
-	*rig.Program
-	pod, health, metrics string
+	*daemon
+	token string
 }
 
 // election is what two replicas are about.
@@ -121,9 +121,8 @@ func (e *election) testWarm(t *testing.T) {
 		t.Errorf("a replica that does not lead has looked at %v objects", done)
 	}
 	for _, r := range []*replica{e.leader, e.standby} {
-		text, err := get(t.Context(), "http://"+r.health+"/readyz?verbose")
-		if err != nil || !strings.Contains(text, "[+]caches ok") || !strings.Contains(text, "[+]lease ok") {
-			t.Errorf("%s: %v\n%s", r.pod, err, text)
+		if err := (&question{url: r.health + "/readyz?verbose"}).want(t.Context(), http.StatusOK, "[+]caches ok", "[+]lease ok"); err != nil {
+			t.Errorf("%s: %v", r.pod, err)
 		}
 	}
 }
@@ -157,8 +156,7 @@ func (e *election) testSuccession(t *testing.T) {
 // replica runs a controller that others run beside.
 func (w *world) replica(t *testing.T, pod *corev1.Pod) *replica {
 	t.Helper()
-	r := &replica{pod: pod.Name, health: freeAddress(t), metrics: freeAddress(t)}
-	r.Program = w.runAt(t, r.health, "controller", pod, "--leader-elect", "--leader-elect-namespace="+pod.Namespace, "--metrics-address="+r.metrics)
+	r := &replica{token: w.scraper, daemon: w.run(t, "controller", pod, "--leader-elect", "--leader-elect-namespace="+pod.Namespace)}
 	t.Cleanup(func() {
 		if err := r.Stop(patience); err != nil {
 			t.Error(err)
@@ -169,9 +167,9 @@ func (w *world) replica(t *testing.T, pod *corev1.Pod) *replica {
 
 // metric is the sum of a metric over its labels.
 func (r *replica) metric(ctx context.Context, name string) (sum float64, err error) {
-	text, err := get(ctx, "http://"+r.metrics+"/metrics")
-	if err != nil {
-		return 0, err
+	text, status, err := (&question{r.metrics, r.token}).ask(ctx)
+	if err != nil || status != http.StatusOK {
+		return 0, fmt.Errorf("%s: status %d %w", r.metrics, status, err)
 	}
 	for line := range strings.Lines(text) {
 		if rest, is := strings.CutPrefix(line, name+"{"); is {
@@ -270,7 +268,9 @@ func (e *election) makers(t *testing.T) map[string][]string {
 	made := map[string][]string{}
 	for i := range requests {
 		q := &requests[i]
-		if len(q.User.Extra.Pods) != 1 || q.ObjectRef.Resource == "events" || q.Verb == "get" || q.Verb == "list" {
+		// Who asks whether somebody may see metrics writes nothing.
+		reads := q.Verb == "get" || q.Verb == "list" || q.ObjectRef.Resource == "tokenreviews" || q.ObjectRef.Resource == "subjectaccessreviews"
+		if len(q.User.Extra.Pods) != 1 || q.ObjectRef.Resource == "events" || reads {
 			continue
 		}
 		who := q.User.Extra.Pods[0]

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -54,6 +53,8 @@ type world struct {
 	clientset kubernetes.Interface
 	manifests map[string]*workload
 	binary    string
+	// scraper is a token that may be shown for metrics.
+	scraper string
 }
 
 func newWorld(t *testing.T) *world {
@@ -111,6 +112,7 @@ func TestACluster(t *testing.T) {
 	if !t.Run("every Pod is admitted", w.testPods) {
 		t.FailNow()
 	}
+	w.scraper = w.account(t, "scraper", "virtloom-metrics-reader")
 	t.Run("twice is once", func(t *testing.T) { w.apply(t, flat) })
 	t.Run("with webhooks", w.testComplete)
 	t.Run("no Pod beside has privileges", w.testStranger)
@@ -276,22 +278,24 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// run runs a daemon as its Pod would, but for where it listens and what changes say; later flags win.
-func (w *world) run(t *testing.T, name string, pod *corev1.Pod, changes ...string) *rig.Program {
-	t.Helper()
-	return w.runAt(t, freeAddress(t), name, pod, changes...)
+// daemon is one that runs as its Pod would.
+type daemon struct {
+	*rig.Program
+	pod, health, metrics string
 }
 
-// runAt is run with the address at which the daemon tells how it is.
-func (w *world) runAt(t *testing.T, health, name string, pod *corev1.Pod, changes ...string) *rig.Program {
+// run runs a daemon as its Pod would, but for where it listens and what changes say; later flags win.
+func (w *world) run(t *testing.T, name string, pod *corev1.Pod, changes ...string) *daemon {
 	t.Helper()
+	health, metrics := freeAddress(t), freeAddress(t)
 	args := slices.Clone(w.manifests[name].container().Args)
 	for i, arg := range args {
 		args[i] = strings.NewReplacer("$(NODE_NAME)", pod.Spec.NodeName, "$(POD_IP)", "127.0.0.1").Replace(arg)
 	}
-	args = append(args, "--kubeconfig="+w.credentials(t, pod), "--health-address="+health, "--metrics-address="+freeAddress(t))
+	args = append(args, "--kubeconfig="+w.credentials(t, pod), "--health-address="+health, "--metrics-address="+metrics)
 	p, err := w.Run(pod.Name, exec.Command(w.binary, append(args, changes...)...))
 	must(t, err)
+	d := &daemon{Program: p, pod: pod.Name, health: "http://" + health, metrics: "https://" + metrics + "/metrics"}
 	for _, probe := range []*corev1.Probe{w.manifests[name].container().LivenessProbe, w.manifests[name].container().ReadinessProbe} {
 		w.await(t, name+" to answer "+probe.HTTPGet.Path, func(ctx context.Context) error {
 			select {
@@ -299,27 +303,8 @@ func (w *world) runAt(t *testing.T, health, name string, pod *corev1.Pod, change
 				t.Fatal(p.Ended())
 			default:
 			}
-			_, err := get(ctx, "http://"+health+probe.HTTPGet.Path)
-			return err
+			return (&question{url: d.health + probe.HTTPGet.Path}).want(ctx, http.StatusOK)
 		})
 	}
-	return p
-}
-
-// get asks for url and expects 200.
-func get(ctx context.Context, url string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s\n%s", url, answer.Status, text)
-	}
-	return string(text), err
+	return d
 }

@@ -23,8 +23,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/virtloom/virtloom/internal/rig"
 )
 
 // account begins the user names of service accounts.
@@ -35,6 +33,7 @@ const account = "system:serviceaccount:"
 func (w *world) testRights(t *testing.T) {
 	w.testPods(t)
 	programs := w.daemons(t)
+	t.Run("metrics are for those who may see them", func(t *testing.T) { w.testMetrics(t, programs) })
 	w.cluster(t)
 	t.Run("a guest with volumes", w.testVolumes)
 	t.Run("a guest that keeps state", w.testState)
@@ -64,6 +63,8 @@ func (w *world) testRights(t *testing.T) {
 		"virtloom-system:virtloom-controller patch virtualmachineinstancemigrations/status", "virtloom-system:virtloom-controller create events",
 		"virtloom-node:virtloom-node patch virtualmachineinstances", "virtloom-node:virtloom-node patch nodes", "virtloom-node:virtloom-node get secrets",
 		"virtloom-node:virtloom-node get configmaps", "virtloom-node:virtloom-node get persistentvolumes",
+		"virtloom-system:virtloom-controller create tokenreviews", "virtloom-system:virtloom-controller create subjectaccessreviews",
+		"virtloom-node:virtloom-node create tokenreviews", "virtloom-node:virtloom-node create subjectaccessreviews",
 	} {
 		if allowed[what] == 0 {
 			t.Errorf("nobody asked for: %s", what)
@@ -73,11 +74,11 @@ func (w *world) testRights(t *testing.T) {
 }
 
 // daemons runs a controller and the agents of both nodes.
-func (w *world) daemons(t *testing.T) []*rig.Program {
+func (w *world) daemons(t *testing.T) []*daemon {
 	t.Helper()
 	pods, err := w.pods(t.Context(), "controller")
 	must(t, err)
-	programs := []*rig.Program{w.run(t, "controller", &pods[0], "--leader-elect-namespace="+pods[0].Namespace)}
+	programs := []*daemon{w.run(t, "controller", &pods[0], "--leader-elect-namespace="+pods[0].Namespace)}
 	pods, err = w.pods(t.Context(), "node")
 	must(t, err)
 	for i := range pods {

@@ -84,8 +84,8 @@ type Metrics struct {
 	// Takes effect at the next start.
 	Address string `json:"address"`
 	// Secure serves them over TLS, and to those only whose token the API server accepts (TokenReview)
-	// and who may get the path /metrics (SubjectAccessReview); the daemon has to have the ClusterRole
-	// system:auth-delegator to ask. Answers are kept, for 30 seconds and more. Default false.
+	// and who may get the path /metrics (SubjectAccessReview), which the roles in
+	// refdaemon/config/rbac let the daemons ask. Answers are kept, for 30 seconds and more. Default false.
 	// Takes effect at the next start.
 	Secure bool `json:"secure"`
 	// CertDir is a folder with tls.crt and tls.key, read again when they change. Defaults to a

@@ -9,7 +9,7 @@
 //
 // The rules of the roles stand beside the code that needs them, as markers (+kubebuilder:rbac), from which
 // "make generate" makes controller_role.yaml and node_role.yaml. Those of the packages domainctrl and nodectrl
-// are the agents', all others the controller's. A right is taken away by deleting the code that needs it.
+// are the agents', those of refdaemon/guarded are both's, all others the controller's. A right is taken away by deleting the code that needs it.
 //
 // # Identities
 //
@@ -27,6 +27,11 @@
 // namespace kubevirt and for the group system:masters. The priorities user-triggered and
 // system-maintenance are for everybody who may create migrations: users need one that is of use to them.
 // Whoever restores migrations from a backup has to leave out these annotations, or be one of the above.
+//
+// # Who may see metrics
+//
+// Whoever is bound to the ClusterRole virtloom-metrics-reader, or virtloom-sight-reader for what
+// "refdaemon explain --controller" asks. Both come without a binding.
 //
 // # What an agent may write
 //
@@ -78,7 +83,7 @@ var files embed.FS
 
 // order puts what others refer to first.
 var order = []string{
-	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "node-policy.yaml", "migration-policy.yaml",
+	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "node-policy.yaml", "migration-policy.yaml", "metrics.yaml",
 }
 
 // longestPrefix is how far a decoder looks for what tells YAML from JSON.
