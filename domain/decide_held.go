@@ -30,13 +30,13 @@ import (
 // holds tells whether the guest is to be held.
 func (d *decision) holds(r MigrationRequest) bool {
 	ours := d.lease.Cause == handoff.CauseTargetReady && !d.VMI.IsMigrationSource()
-	return ours && !r.Paused && !r.PostCopy && !locked(d.State.Domain, r.CopyDisks)
+	return ours && !r.Paused && !r.PostCopy && !ImageLocked(d.State.Domain, r.CopyDisks)
 }
 
-// locked tells whether a disk that stays where it is can be written by one QEMU only:
-// it locks image files, as far as the file system that both sides share does, but not
-// block devices across nodes (qemu(1), -blockdev locking).
-func locked(def *libvirtxml.Domain, copied []string) bool {
+// ImageLocked tells whether a guest that moves, with copies of some of its disks (by their targets), has another
+// disk that one QEMU only can write, so that it cannot run on both sides: QEMU locks image files, as far as the file
+// system that both sides share does, but not block devices across nodes (qemu(1), -blockdev locking).
+func ImageLocked(def *libvirtxml.Domain, copied []string) bool {
 	if def == nil || def.Devices == nil {
 		return false
 	}

@@ -104,6 +104,9 @@ func (o *owners) lockedRead(root string) error {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(root, ownersDir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // an agent that is about to end has forgotten it meanwhile
+		}
 		if err != nil {
 			return fmt.Errorf("domainctrl: read which guests have files: %w", err)
 		}

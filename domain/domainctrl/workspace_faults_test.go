@@ -160,6 +160,10 @@ func TestARestartedAgentKnowsWhoseFilesAreThere(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.Root, "owners", "uid-3.json.new"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// As is one that is removed while the folder is read.
+	if err := os.Symlink("nowhere", filepath.Join(w.Root, "owners", "uid-4.json")); err != nil {
+		t.Fatal(err)
+	}
 	got, err := (&domainctrl.Workspace{Root: w.Root}).Owners()
 	if err != nil {
 		t.Fatal(err)

@@ -116,7 +116,8 @@ func (l *Link) CutAtSwitch(arrived bool) {
 
 // LoseAnswer breaks the link, once, when a guest has come to the other end, and the
 // source, which has not heard of that, lets the guest run on, as libvirt does: it runs
-// twice, unless it arrived paused ([domain.MigrationRequest.Paused]).
+// twice, unless it arrived paused ([domain.MigrationRequest.Paused]), or the target has
+// locked a disk ([domain.ImageLocked]), so that the source stands still.
 func (l *Link) LoseAnswer() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()

@@ -27,9 +27,6 @@ func TestALinkBreaks(t *testing.T) {
 		"at the switch, when the guest runs there": {func(p *pair) { p.link.CutAtSwitch(true) }, func(p *pair) {
 			p.states(domain.StatusPaused, domain.ReasonMigration, domain.StatusRunning, domain.ReasonUnknown)
 		}},
-		"at the switch, and the source does not hear that the guest runs there": {func(p *pair) { p.link.LoseAnswer() }, func(p *pair) {
-			p.states(domain.StatusRunning, domain.ReasonUnknown, domain.StatusRunning, domain.ReasonUnknown)
-		}},
 		"after the switch to post-copy": {func(p *pair) {
 			p.is(p.here.SwitchToPostCopy(p.Context(), "g"), nil)
 			p.link.Cut()
@@ -51,6 +48,37 @@ func TestALinkBreaks(t *testing.T) {
 					t.Error("another one went over the broken link")
 				}
 				tt.check(p)
+			})
+		})
+	}
+}
+
+func TestAnAnswerIsLost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change            func(*domain.MigrationRequest)
+		here, there       domain.Status
+		hereWhy, thereWhy domain.Reason
+	}{
+		"a disk is locked": {
+			func(*domain.MigrationRequest) {}, domain.StatusPaused, domain.StatusRunning, domain.ReasonMigration, domain.ReasonUnknown,
+		},
+		"the disk is copied, and nothing keeps the guest from running twice": {
+			func(r *domain.MigrationRequest) { r.CopyDisks = []string{"vda"} },
+			domain.StatusRunning, domain.StatusRunning, domain.ReasonUnknown, domain.ReasonUnknown,
+		},
+		"it arrives paused, and locks nothing": {
+			func(r *domain.MigrationRequest) { r.Paused = true },
+			domain.StatusRunning, domain.StatusPaused, domain.ReasonUnknown, domain.ReasonUser,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t, 50)
+				p.link.LoseAnswer()
+				if err := <-p.migrate(t.Context(), tt.change); err == nil || errors.Is(err, domain.ErrMigrationAborted) {
+					t.Errorf("it ended with %v", err)
+				}
+				p.states(tt.here, tt.hereWhy, tt.there, tt.thereWhy)
 			})
 		})
 	}

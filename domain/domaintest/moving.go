@@ -184,7 +184,7 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 	}
 	l := g.lockedPack(j)
 	if fault := j.link.atSwitch; fault != noFault {
-		h.lockedLoseTouch(g, j, fault)
+		h.lockedLoseTouch(g, j, fault, l)
 		h.mu.Unlock()
 		if fault != breaksBefore {
 			j.peer.arrive(j, l)
@@ -200,9 +200,10 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 }
 
 // lockedLoseTouch breaks the link at the switch.
-func (h *Hypervisor) lockedLoseTouch(g *guest, j *job, fault switchFault) {
+func (h *Hypervisor) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
 	j.link.cut, j.link.atSwitch = true, noFault
-	if fault != losesAnswer {
+	runsOn := fault == losesAnswer && (l.paused || !domain.ImageLocked(g.def, j.req.CopyDisks))
+	if !runsOn {
 		g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
 		h.lockedTell(j.req.Domain, "Suspended")
 	}

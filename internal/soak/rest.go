@@ -264,6 +264,7 @@ func (w *World) sample(requests float64, writes, events, ops int) Sample {
 	w.steps = nil
 	w.mu.Unlock()
 	clear(w.watch.history)
+	w.api.Compact()
 	w.watch.writes.Forget(time.Now())
 	w.watch.events.Forget(time.Now())
 	var m runtime.MemStats
