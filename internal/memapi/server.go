@@ -91,6 +91,13 @@ func (s *Server) Watches() int {
 	return len(s.watches)
 }
 
+// Compact forgets how the objects came to be as they are: watches that are behind have to list again.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history, s.dropped = nil, s.version
+}
+
 // Count is how many objects there are.
 func (s *Server) Count() int {
 	s.mu.Lock()

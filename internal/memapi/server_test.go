@@ -209,6 +209,28 @@ func TestWatches(t *testing.T) {
 	})
 }
 
+func TestWhoIsBehindAfterCompactionListsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ctx := newScene(t), t.Context()
+		p := s.pod("a")
+		from := func(version string) error {
+			w, err := s.Watch(ctx, &corev1.PodList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+			if err == nil {
+				w.Stop()
+				synctest.Wait()
+			}
+			return err
+		}
+		s.pod("b")
+		s.must(from(p.ResourceVersion))
+		s.server.Compact()
+		if err := from(p.ResourceVersion); !apierrors.IsResourceExpired(err) {
+			t.Errorf("a watch from before: %v, want that it has expired", err)
+		}
+		s.must(from(s.pod("c").ResourceVersion))
+	})
+}
+
 func TestFaults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fate          memapi.Fate
