@@ -259,5 +259,15 @@ func (a automatic) at(ctx context.Context, key types.NamespacedName, all []migra
 			at = d
 		}
 	}
+	// A guest that needs nothing any more is in no standing, and nobody would ask what became of a write for it: this drops
+	// such writes once they are old enough.
+	_, err := a.gate.Check(ctx, expectations.Owner{Key: key})
+	errs = append(errs, err)
+	if look := a.r.Clock.Now().Add(unaskedLook); len(a.gate.Tracker().Pending(key)) > 0 && (at.IsZero() || look.Before(at)) {
+		at = look
+	}
 	return at, errors.Join(errs...)
 }
+
+// unaskedLook is how often writes for guests that nobody looks after any more are looked for.
+const unaskedLook = time.Minute

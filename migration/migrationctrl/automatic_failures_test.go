@@ -203,3 +203,27 @@ func TestNothingIsCalledOffByALateCache(t *testing.T) {
 		})
 	}
 }
+
+// TestAWriteForWhoIsGoneIsForgotten has a guest go whose Pod was evicted, so that nobody asks what became of that.
+func TestAWriteForWhoIsGoneIsForgotten(t *testing.T) {
+	s := newScene(t, interceptor.Funcs{})
+	tracker := s.automatic.gate.Tracker()
+	pod := expectations.Ref{Kind: corev1.SchemeGroupVersion.WithKind(podKind).GroupKind(), Namespace: "ns", Name: "p"}
+	tracker.Confirm(tracker.ExpectDelete(owner(workloads, leaving("gone", "n")), pod, "uid", "1"), nil)
+	for _, step := range []struct {
+		after, looks time.Duration
+		left         int
+	}{
+		{0, unaskedLook, 1}, {expectations.DefaultTTL - 1, unaskedLook, 1}, {1, 0, 0},
+	} {
+		s.clock.SetTime(s.clock.Now().Add(step.after))
+		r, err := s.automatic.conclude(t.Context(), workloads, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.RequeueAfter.Truncate(time.Second); got != step.looks || tracker.Outstanding() != step.left {
+			t.Errorf("after %s it looks again in %s, with %d writes outstanding; want %s and %d",
+				s.clock.Now().Sub(start), r.RequeueAfter, tracker.Outstanding(), step.looks, step.left)
+		}
+	}
+}
