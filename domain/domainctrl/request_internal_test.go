@@ -51,7 +51,10 @@ func TestRequestsOnLanes(t *testing.T) {
 			began := time.Now()
 			var all sync.WaitGroup
 			all.Go(func() {
-				err := c.serve(c.Context(), "a", func(context.Context) error { served = time.Since(began); return nil })
+				err := c.serve(c.Context(), "a", func(ctx context.Context) error {
+					served = time.Since(began)
+					return sleeps(ctx) // the workers hear of the pass asked for meanwhile
+				})
 				if err != nil {
 					c.Error(err)
 				}
