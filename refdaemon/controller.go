@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,7 +64,10 @@ func runController(ctx context.Context, config *configfile.ControllerConfigurati
 		process: newProcess("controller", &config.Daemon), config: config, source: source, admission: admission{webhooks: config.Webhooks},
 	}
 	o.process.election, o.process.webhooks = &config.LeaderElection, o.server()
-	o.process.cached = map[client.Object]cache.ByObject{&corev1.Pod{}: {Transform: templatectrl.TrimPod}}
+	o.process.cached = map[client.Object]cache.ByObject{
+		&corev1.Pod{}:                {Transform: templatectrl.TrimPod},
+		&v1.VirtualMachineInstance{}: {Transform: templatectrl.TrimVMI},
+	}
 	return o.run(ctx, o.add)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
 )
 
 // computeContainer is the container that stands for the guest.
@@ -16,28 +17,39 @@ const lastApplied = corev1.LastAppliedConfigAnnotation
 
 // TrimPod is a transform for the Pods of a cache (cache.Options.ByObject, or DefaultTransform: it passes on what is no
 // Pod). It drops in place what no controller of this module reads of a Pod that is there, which is most of it: what its
-// containers execute, see and mount, the sources of volumes that are no claims and no images, who wrote which field. What
-// decides over where the Pod may be stays, and so does what another Pod is rendered from (Migration.SourcePod,
-// Hotplug.Owner). A trimmed Pod may be patched, as the difference of two of them says nothing of what was dropped; it
-// must not be updated or created. It never returns an error.
+// containers execute, see and mount, the sources of volumes that are no claims and no images, conditions that decide over
+// nothing, who wrote which field. What decides over where the Pod may be stays, and so does what another Pod is rendered
+// from (Migration.SourcePod, Hotplug.Owner). Pods that say the same of their containers have them in common, so what is in
+// the cache must not be changed in place. A trimmed Pod may be patched, as the difference of two of them says nothing of
+// what was dropped; it must not be updated or created. It never returns an error.
 func TrimPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
-	p.ManagedFields = nil
 	delete(p.Annotations, lastApplied)
-	p.Labels, p.Annotations = ones(p.Labels), ones(p.Annotations)
-	s := &p.Spec
-	s.InitContainers, s.Containers = mapped(s.InitContainers, trimContainer), mapped(s.Containers, trimContainer)
-	s.EphemeralContainers, s.ImagePullSecrets, s.HostAliases = nil, nil, nil
-	s.SecurityContext, s.DNSConfig, s.ReadinessGates = nil, nil, nil
-	s.Volumes = slices.Clone(slices.DeleteFunc(s.Volumes, unread))
+	trimMeta(&p.ObjectMeta)
+	trimSpec(&p.Spec)
 	st := &p.Status
 	st.InitContainerStatuses, st.ContainerStatuses = mapped(st.InitContainerStatuses, trimStatus), mapped(st.ContainerStatuses, trimStatus)
-	st.Conditions = slices.Clone(st.Conditions)
+	st.Conditions = slices.Clone(slices.DeleteFunc(st.Conditions, idle))
 	st.EphemeralContainerStatuses, st.PodIPs, st.HostIPs = nil, nil, nil
 	return p, nil
+}
+
+func trimSpec(s *corev1.PodSpec) {
+	s.InitContainers = share(&sharedContainers, mapped(s.InitContainers, trimContainer))
+	s.Containers = share(&sharedContainers, mapped(s.Containers, trimContainer))
+	s.EphemeralContainers, s.ImagePullSecrets, s.HostAliases = nil, nil, nil
+	s.SecurityContext, s.DNSConfig, s.ReadinessGates = nil, nil, nil
+	s.DNSPolicy, s.DeprecatedServiceAccount = "", ""
+	s.NodeName, s.ServiceAccountName, s.SchedulerName = one(s.NodeName), one(s.ServiceAccountName), one(s.SchedulerName)
+	s.Tolerations = share(&sharedTolerations, s.Tolerations)
+	s.Affinity = shareAffinity(s.Affinity)
+	s.Volumes = slices.Clone(slices.DeleteFunc(s.Volumes, unread))
+	if !slices.ContainsFunc(s.Volumes, claims) { // they are their guest's own
+		s.Volumes = share(&sharedVolumes, s.Volumes)
+	}
 }
 
 // mapped is a list with no room for more, so that what is dropped takes none.
@@ -60,17 +72,33 @@ func trimContainer(c corev1.Container) corev1.Container {
 			taken = append(taken, p)
 		}
 	}
-	r := corev1.ResourceRequirements{Requests: shared(c.Resources.Requests), Claims: c.Resources.Claims}
+	r := corev1.ResourceRequirements{Requests: c.Resources.Requests}
 	if c.Name == computeContainer {
-		r.Limits = shared(c.Resources.Limits)
+		r.Limits = c.Resources.Limits
 	}
+	if key, err := r.Marshal(); err == nil {
+		r = sharedResources.of(string(key), r)
+	}
+	r.Claims = c.Resources.Claims
 	return corev1.Container{Name: one(c.Name), Image: one(c.Image), Ports: taken, Resources: r, RestartPolicy: c.RestartPolicy}
 }
 
-// unread reports whether nobody looks at the volume: it is neither a claim nor an image.
-func unread(v corev1.Volume) bool {
-	return v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.Image == nil
+// idle reports whether nobody looks at the condition: a Pod that is scheduled says so by its node.
+func idle(c corev1.PodCondition) bool {
+	switch c.Type {
+	case corev1.PodReady, v1.VirtualMachineUnpaused:
+		return false
+	case corev1.PodScheduled:
+		return c.Status != corev1.ConditionFalse
+	default:
+		return true
+	}
 }
+
+// unread reports whether nobody looks at the volume: it is neither a claim nor an image.
+func unread(v corev1.Volume) bool { return !claims(v) && v.Image == nil }
+
+func claims(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
 func trimStatus(s corev1.ContainerStatus) corev1.ContainerStatus {
 	return corev1.ContainerStatus{
