@@ -10,7 +10,12 @@
 // text and what they mean. A [Connector] finds the sockets of a node's Pods by the
 // Pods' UIDs and keeps a [domain.Fleet] of clients complete.
 //
+//	agent on the node                             launcher in the Pod
+//	Connector ─▶ Fleet ─▶ Client ══ launcher-sock ══▶ Server ─▶ domain.Hypervisor ─▶ the guest
+//
 // # The socket
+//
+//	launcher-init-sock ──the guest can be served──▶ launcher-sock ──its domain is undefined, the answer sent──▶ Server.Undefined
 //
 // It is called launcher-init-sock while the launcher boots and is renamed to
 // launcher-sock when guests can be served, by KubeVirt's names and in KubeVirt's place

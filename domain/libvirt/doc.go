@@ -23,6 +23,9 @@
 // A list is one call of the daemon, and statistics are another, however many
 // domains there are.
 //
+//	Open ─▶ connected ◀──events registered, watchers list again── disconnected ─▶ Close
+//	            └──────────the daemon is gone, watchers told──────────▶┘
+//
 // When the daemon goes away the watchers are told, calls fail with
 // [domain.ErrDisconnected], and the driver tries again until it is closed. After
 // the reconnect, events are registered anew and the watchers list again: a guest

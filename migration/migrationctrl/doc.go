@@ -5,11 +5,14 @@
 // hand-off, follows the nodes while they move the guest, and tidies up.
 //
 // [Reconciler] runs in any controller-runtime manager, beside other controllers.
-// A pass gathers a migration.Snapshot from caches, claims capacity, lets
-// migration.Decide decide, acts, lets migration.Decide say what the results mean,
-// and stores that in one patch of the migration's status. Own writes are noted in
-// an expectations.Tracker before they are sent; until the caches show them nothing
-// is decided.
+// A pass over a migration is:
+//
+//	own writes are seen ─▶ gather ─▶ migration.Snapshot ─▶ claim capacity ─▶ migration.Decide ─▶ act
+//	                                                                                              │
+//	                  one patch of the status ◀─ migration.Decide with what came of it ◀──────────┘
+//
+// Own writes are noted in an expectations.Tracker before they are sent; until the caches show them nothing is decided. What
+// becomes of a migration, phase by phase, is in the documentation of package migration.
 //
 // It writes: the migration's status, selector label and finalizer; the target
 // Pod; and of the guest status.migrationState, the label
