@@ -119,5 +119,5 @@ func parsed(dom *virt.Domain, flags virt.DomainXMLFlags) (*libvirtxml.Domain, er
 	if err := d.Unmarshal(xml); err != nil {
 		return nil, fmt.Errorf("parse domain: %w", err)
 	}
-	return d, nil
+	return d, countHeld(d, xml)
 }
