@@ -11,7 +11,7 @@ main() {
   local unformatted module
   say "== format"
   unformatted=$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 gofmt -l)
-  [ -z "$unformatted" ] || die "not formatted (run: make fmt): $unformatted"
+  [ -z "$unformatted" ] || die "not formatted (run: gofmt -w): $unformatted"
 
   say "== modules are tidy"
   for module in $(modules); do

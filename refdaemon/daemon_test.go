@@ -129,9 +129,6 @@ func newAsking(t *testing.T) *asking {
 }
 
 func TestAControllerTellsHowItIs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane")
-	}
 	a := newAsking(t)
 	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]lease ok")
 	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]caches ok")

@@ -19,12 +19,14 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"libvirt.org/go/libvirtxml"
 )
 
 // TestLauncherRunsARealGuest has a guest of QEMU in a Pod with a libvirt of its own, over
 // the command channel alone.
 func TestLauncherRunsARealGuest(t *testing.T) {
+	rigtest.Need(t)
 	image, err := rig.FindGuestImage()
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)

@@ -212,9 +212,6 @@ func (s *scene) as(t *testing.T, user string, args ...string) ([]byte, error) {
 }
 
 func TestObserversOnARealControlPlane(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane")
-	}
 	s := newScene(t)
 	t.Run("a migration is explained", func(t *testing.T) { explains(t, s) })
 	t.Run("a drain is planned", func(t *testing.T) { plans(t, s) })

@@ -151,9 +151,6 @@ type apiServer struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs a control plane")
-	}
 	c, err := kubernetes.NewForConfig(rigtest.New(t).Config("template-test"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// chaosEnv asks for as many rounds as it takes to be sure: make chaos.
+// chaosEnv asks for as many rounds as it takes to be sure: make nightly ONLY=chaos.
 const chaosEnv = "VIRTLOOM_CHAOS"
 
 // rounds of a test that kills daemons and guests.

@@ -18,6 +18,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/internal/refguest"
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	golibvirt "libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
 )
@@ -125,6 +126,7 @@ func onThisMachine(d *libvirtxml.Domain) {
 // schema and a real libvirt: it accepts the definition, and what it made of it does
 // not differ from what was meant.
 func TestCorpusIsAccepted(t *testing.T) {
+	rigtest.Need(t)
 	domains := corpusDomains(t)
 	invalid := validate(t, domains)
 	conn := corpusNode(t)

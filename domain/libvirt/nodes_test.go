@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,9 +35,10 @@ type nodes struct {
 	made map[string]bool
 }
 
-// startNodes needs root, libvirtd, QEMU and the guest image; without it fails.
+// startNodes needs root, libvirtd, QEMU and the guest image.
 func startNodes(t testing.TB) *nodes {
 	t.Helper()
+	rigtest.Need(t)
 	image, err := rig.FindGuestImage()
 	if err != nil {
 		t.Fatalf("%v: run make setup", err)

@@ -5,6 +5,7 @@ package mounts_test
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -47,6 +48,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	default:
+		if flag.Parse(); testing.Short() {
+			os.Exit(m.Run())
+		}
 		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.Env = append(os.Environ(), inside+"=1")
@@ -176,6 +180,9 @@ var guest = mounts.Guest{UID: guestUID, Pod: podUID}
 
 func newNode(t *testing.T) node {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	dir := t.TempDir()
 	n := node{t: t, Mounter: &mounts.Mounter{Pods: filepath.Join(dir, "pods"), Records: filepath.Join(dir, "records")}}
 	n.mkdir(n.folder("container-disks"), n.folder("hotplug-disks"), n.carried("volumes"), n.carried("volumeDevices"))

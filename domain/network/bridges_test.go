@@ -29,6 +29,9 @@ type space struct {
 
 func newSpace(t *testing.T) space {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "cat")
 	in, err := cmd.StdinPipe()
 	if err != nil {

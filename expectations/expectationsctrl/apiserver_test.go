@@ -155,9 +155,6 @@ func poke(t *testing.T, c client.Client, cm *corev1.ConfigMap, value string) {
 }
 
 func TestOnARealAPIServer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane")
-	}
 	ctrl.SetLogger(logr.Discard())
 	config := rigtest.New(t).Config("expectations-test")
 	for name, test := range map[string]func(*testing.T, *rest.Config){

@@ -48,7 +48,7 @@ func TestTheAPIIsAsAgreed(t *testing.T) {
 		t.Errorf("compatible: new is %s", c)
 	}
 	if t.Failed() {
-		t.Error("if this is meant, run: make api")
+		t.Error("if this is meant, run: go test ./internal/apitest -update")
 	}
 }
 

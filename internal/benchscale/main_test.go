@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 func TestParse(t *testing.T) {
@@ -58,6 +60,7 @@ func TestParse(t *testing.T) {
 
 // TestSmall measures with few guests, to see that it measures at all: no time is judged.
 func TestSmall(t *testing.T) {
+	rigtest.Need(t)
 	daemon := filepath.Join(t.TempDir(), "refdaemon")
 	if text, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "libvirt_dlopen", "-o", daemon, "github.com/virtloom/virtloom/refdaemon").CombinedOutput(); err != nil {
 		t.Fatalf("build refdaemon: %v\n%s", err, text)

@@ -161,6 +161,9 @@ func runBlocks(t *testing.T, need string, env ...string) {
 }
 
 func TestShellBlocksRunAsTheyStand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles everything once more, without cgo: run it without -short")
+	}
 	runBlocks(t, "run")
 	if *all {
 		runBlocks(t, "slow")

@@ -33,7 +33,7 @@ type mention struct{ what, name string }
 
 var (
 	span     = regexp.MustCompile("`([^`\n]+)`")
-	makes    = regexp.MustCompile(`\bmake ([a-z][a-z-]*)`)
+	makes    = regexp.MustCompile(`\bmake ([a-z][a-z0-9-]*)`)
 	function = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w+)`)
 	exported = regexp.MustCompile(`^([a-z][a-z0-9]*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?$`)
 	metric   = regexp.MustCompile(`^((?:virtloom|kubevirt)_[a-z0-9_]+[a-z0-9])(?:\{.*)?$`)
@@ -95,7 +95,7 @@ func exists(t *testing.T) known {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(string(makefile), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9-]+):.*## `).FindAllStringSubmatch(string(makefile), -1) {
 		k.targets = append(k.targets, m[1])
 	}
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {

@@ -42,8 +42,8 @@ func BinDir() (string, error) {
 	}
 }
 
-// findPrograms is BinDir, once it is known that the programs of the control plane are there.
-func findPrograms() (string, error) {
+// FindPrograms is BinDir, once it is known that the programs of the control plane are there; else it returns ErrNoPrograms.
+func FindPrograms() (string, error) {
 	dir, err := BinDir()
 	if err != nil {
 		return "", err

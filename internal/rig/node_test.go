@@ -31,6 +31,7 @@ func startFabric(t *testing.T, dir string) *rig.Fabric {
 
 func startFabricWith(t *testing.T, o rig.FabricOptions) *rig.Fabric {
 	t.Helper()
+	rigtest.Need(t)
 	f, err := rig.NewFabric(t.Context(), o)
 	if errors.Is(err, rig.ErrNeedsRoot) {
 		t.Skip(err)

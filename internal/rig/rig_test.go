@@ -206,6 +206,7 @@ func offersDevices(t *testing.T, c kubernetes.Interface) {
 }
 
 func TestStopRemovesEverything(t *testing.T) {
+	rigtest.Need(t)
 	parent := t.TempDir()
 	r, err := rig.Start(t.Context(), rig.Options{Dir: parent})
 	if err != nil {
@@ -280,6 +281,7 @@ func TestStartTriesOtherPortsWhenOneIsTaken(t *testing.T) {
 }
 
 func TestStartThatIsInterruptedLeavesNothing(t *testing.T) {
+	rigtest.Need(t)
 	parent := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := rig.Start(ctx, rig.Options{Dir: parent, Log: func(string, ...any) { cancel() }})

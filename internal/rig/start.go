@@ -39,7 +39,7 @@ const memoryDir = "/dev/shm"
 //
 // The rig outlives ctx: it runs until Stop, or until this process ends.
 func Start(ctx context.Context, o Options) (*Rig, error) {
-	bin, err := findPrograms()
+	bin, err := FindPrograms()
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 // ownerVariable makes the test binary start a rig, in the folder it names, and wait to be killed.
@@ -42,6 +43,7 @@ func own(dir string) {
 }
 
 func TestNothingOutlivesItsOwner(t *testing.T) {
+	rigtest.Need(t)
 	for name, signal := range map[string]syscall.Signal{
 		"killed":      syscall.SIGKILL,
 		"interrupted": syscall.SIGINT,

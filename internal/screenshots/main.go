@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command screenshots draws what "make demo" prints as pictures for the documentation, one for each of its acts that is
-// shown there, or tells whether the pictures that are there show what the demo prints now. "make screenshots" runs the demo
-// and then this; "make test", which runs the demo as well, has it check.
+// shown there, or tells whether the pictures that are there show what the demo prints now. The demo that
+// "make test" runs leaves what it prints in bin/.log/demo.log, which is what this reads.
 package main
 
 import (
@@ -71,7 +71,7 @@ func shows(path string, lines []string) error {
 		err = compare(shown, lines)
 	}
 	if err != nil {
-		return fmt.Errorf("%s (make screenshots draws it anew): %w", path, err)
+		return fmt.Errorf("%s (go run ./internal/screenshots draws it anew): %w", path, err)
 	}
 	return nil
 }

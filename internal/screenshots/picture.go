@@ -59,7 +59,7 @@ func draw(lines []string) []byte {
 	w, h := int(float64(columns)*charWidth)+2*margin, len(lines)*lineHeight+2*margin+titleHeight
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">
-<!-- SPDX-License-Identifier: Apache-2.0. Made by: make screenshots -->
+<!-- SPDX-License-Identifier: Apache-2.0. Made by: go run ./internal/screenshots -->
 <title>make demo</title>
 <style>%s</style>
 <rect width="100%%" height="100%%" rx="8" fill="#161b22"/>

@@ -151,7 +151,7 @@ func TestTheCommandDrawsAndChecks(t *testing.T) {
 	if err := os.WriteFile(demo, []byte(strings.ReplaceAll(printed, "moved from", "walked from")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := run([]string{"-demo", demo, "-dir", dir, "-check"}, &out); err == nil || !strings.Contains(err.Error(), "make screenshots") {
+	if err := run([]string{"-demo", demo, "-dir", dir, "-check"}, &out); err == nil || !strings.Contains(err.Error(), "go run ./internal/screenshots") {
 		t.Errorf("error %v of a picture that is old", err)
 	}
 	if err := run([]string{"-demo", filepath.Join(dir, "no.log")}, &out); err == nil {

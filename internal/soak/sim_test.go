@@ -92,6 +92,6 @@ func TestSoak(t *testing.T) {
 	}
 	t.Logf("%s took %s:\n%s", r.Span, time.Since(begun).Round(time.Second/10), text)
 	if t.Failed() {
-		t.Logf("to run it again: make soak SEED=%d SPAN=%s", *seed, *span)
+		t.Logf("to run it again: -seed %d -span %s", *seed, *span)
 	}
 }

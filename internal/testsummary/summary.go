@@ -55,13 +55,14 @@ type summary struct {
 	failed  []test
 	ends    map[test]string // the last lines of the output of failed tests
 	skipped []skip
+	may     allowed
 	broken  map[string]int // failed tests by package, to notice a package that failed without one
 }
 
-// summarize copies the essence of a stream of events to out. It tells whether tests ran and none of
-// them failed.
-func summarize(in io.Reader, out io.Writer) (ok bool, err error) {
-	s := &summary{out: out, output: map[test][]string{}, ends: map[test]string{}, builds: map[string][]string{}, broken: map[string]int{}}
+// summarize copies the essence of a stream of events to out. It reports whether tests ran, none of
+// them failed, and those that were skipped may be.
+func summarize(in io.Reader, out io.Writer, may allowed) (ok bool, err error) {
+	s := &summary{out: out, may: may, output: map[test][]string{}, ends: map[test]string{}, builds: map[string][]string{}, broken: map[string]int{}}
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
@@ -158,6 +159,7 @@ func (s *summary) unended(pkg string) []test {
 func (s *summary) finish() (ok bool) {
 	fmt.Fprintln(s.out)
 	s.tellSkipped()
+	unexpected := s.unexpected()
 	for _, t := range s.failed {
 		fmt.Fprintf(s.out, "FAILED   %s\n%s", t, s.ends[t])
 	}
@@ -165,7 +167,19 @@ func (s *summary) finish() (ok bool) {
 		fmt.Fprintln(s.out, "FAILED   no test ran")
 	}
 	fmt.Fprintf(s.out, "%d passed, %d failed, %d skipped\n", s.passed, len(s.failed), len(s.skipped))
-	return len(s.failed) == 0 && s.passed > 0
+	return len(s.failed) == 0 && s.passed > 0 && !unexpected
+}
+
+// unexpected prints the tests that were skipped and may not be, and reports whether there are any.
+func (s *summary) unexpected() bool {
+	found := false
+	for _, sk := range s.skipped {
+		if !s.may.has(sk) {
+			found = true
+			fmt.Fprintf(s.out, "FAILED   %s was skipped, which the list of skips does not allow: %s\n", sk.test, sk.reason)
+		}
+	}
+	return found
 }
 
 // tellSkipped prints what was skipped and why; parts of a test with the same reason share a line.

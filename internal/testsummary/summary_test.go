@@ -117,7 +117,7 @@ func TestSummary(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			ok, err := summarize(strings.NewReader(strings.Join(tc.events, "\n")), &out)
+			ok, err := summarize(strings.NewReader(strings.Join(tc.events, "\n")), &out, nil)
 			if err != nil || ok != tc.wantOK {
 				t.Errorf("ok %v, error %v; want ok %v", ok, err, tc.wantOK)
 			}
@@ -142,7 +142,7 @@ func TestSummary(t *testing.T) {
 
 func TestSummaryOfAStreamThatBreaksIsAnError(t *testing.T) {
 	broken := errors.New("broken")
-	ok, err := summarize(iotest.ErrReader(broken), io.Discard)
+	ok, err := summarize(iotest.ErrReader(broken), io.Discard, nil)
 	if ok || !errors.Is(err, broken) {
 		t.Errorf("ok %v, error %v; want %v", ok, err, broken)
 	}

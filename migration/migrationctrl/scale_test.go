@@ -23,7 +23,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// "make waiting" lets 1,000 migrations wait and watches a minute of idleness.
+// "make nightly ONLY=waiting" lets 1,000 migrations wait and watches a minute of idleness.
 var (
 	scalePending = flag.Int("pending", 60, "how many migrations wait for slots")
 	scaleMove    = flag.Duration("move", 0, "how long guests move, on average")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/refdaemon/config"
 )
 
@@ -34,6 +35,7 @@ var variants = []string{"default", "complete"}
 // built is what kustomize makes of a folder.
 func built(t *testing.T, folder string) []byte {
 	t.Helper()
+	rigtest.Need(t)
 	bin, err := rig.BinDir()
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "kubectl"), "kustomize", folder)
@@ -177,6 +179,7 @@ func flag(t *testing.T, w *workload, name string) string {
 // refdaemon builds the daemon, without libvirt.
 func refdaemon(t *testing.T) string {
 	t.Helper()
+	rigtest.Need(t)
 	binary := filepath.Join(t.TempDir(), "refdaemon")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

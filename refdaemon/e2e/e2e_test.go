@@ -22,6 +22,7 @@ import (
 	"github.com/virtloom/virtloom/examples"
 	"github.com/virtloom/virtloom/internal/refcluster"
 	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 // patience is how long a test waits for what must happen. It bounds a failure,
@@ -59,6 +60,7 @@ func TestMain(m *testing.M) {
 // cluster returns the shared cluster with every daemon running.
 func cluster(t *testing.T) *refcluster.Cluster {
 	t.Helper()
+	rigtest.Need(t)
 	shared.Do(func() { shared.err = start() })
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	// full runs the tables of which continuous integration runs a part: "make migrations".
+	// full runs the tables of which continuous integration runs a part: "make nightly ONLY=migrations".
 	full = flag.Bool("full", false, "run all rows about live migration, which takes half an hour")
-	// launchers is set in "make launchers". roundTrips is 50 there and in "make roundtrips".
+	// launchers is set in "make e2e" and "make nightly ONLY=launchers"; roundTrips is 50 there.
 	launchers  = flag.Bool("launchers", false, "run each guest in a Pod with a libvirt of its own")
 	roundTrips = flag.Int("roundtrips", 1, "how often a guest moves there and back")
 )

@@ -87,9 +87,6 @@ func manager(t *testing.T, r *rig.Rig, seen *requests) ctrl.Manager {
 }
 
 func TestAManagerCachesNoConfigMaps(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a control plane")
-	}
 	r := rigtest.New(t)
 	seen := &requests{watched: map[string]bool{}, read: map[string]bool{}}
 	mgr := manager(t, r, seen)

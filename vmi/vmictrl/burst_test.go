@@ -22,7 +22,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// "make burst" creates 200 guests and watches ten minutes of idleness.
+// "make nightly ONLY=burst" creates 200 guests and watches ten minutes of idleness.
 var (
 	burstSize = flag.Int("burst", 40, "how many guests are created at once")
 	burstIdle = flag.Duration("idle", 20*time.Second, "for how long nobody may write when all guests have their nodes")

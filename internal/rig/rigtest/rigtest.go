@@ -5,6 +5,7 @@ package rigtest
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -14,9 +15,26 @@ import (
 // stopTimeout bounds the clean-up of a test.
 const stopTimeout = time.Minute
 
+// Need keeps what needs the programs of "make setup", root or libvirt out of unit tests: it skips the
+// test in short mode, and where the programs are not there. In continuous integration, where the
+// environment variable CI is set, a missing program fails the test.
+func Need(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("an integration test: run it without -short")
+	}
+	switch _, err := rig.FindPrograms(); {
+	case err == nil:
+	case os.Getenv("CI") == "":
+		t.Skip(err)
+	default:
+		t.Fatal(err)
+	}
+}
+
 // New starts a rig without nodes for the test and stops it when the test is over. When the test has
-// failed by then, the logs of the rig stay and the test says where. A rig that cannot be started
-// fails the test, also on a machine that lacks its programs: "make setup" builds them.
+// failed by then, the logs of the rig stay and the test says where. Where there can be no rig, Need
+// says what becomes of the test; a rig that does not start fails it.
 func New(t testing.TB) *rig.Rig {
 	t.Helper()
 	return Start(t, rig.Options{})
@@ -25,6 +43,7 @@ func New(t testing.TB) *rig.Rig {
 // Start is New with options. Options.Log is the test's log unless set.
 func Start(t testing.TB, o rig.Options) *rig.Rig {
 	t.Helper()
+	Need(t)
 	if o.Log == nil {
 		o.Log = t.Logf
 	}
