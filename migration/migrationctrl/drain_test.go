@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -48,7 +49,7 @@ type land struct {
 func newLand(nodes ...string) *land {
 	l := &land{configure: func(*migrationctrl.Reconciler) {}}
 	ns := &corev1.Namespace{}
-	ns.Name = "ns"
+	ns.Name, ns.Labels = "ns", map[string]string{"team": "shop"}
 	l.objects = append(l.objects, ns)
 	for _, n := range nodes {
 		node := migrationsim.NewNode(n, "16", "64Gi")
@@ -197,6 +198,19 @@ var inTheWay = map[string]struct {
 			l.objects = append(l.objects, pods(1, 2))
 		},
 	},
+	"a policy that is refused": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", nil)
+			l.objects = append(l.objects, policy("-5Mi"))
+		},
+		want: told{migration.ReasonPolicyInvalid, "spec.bandwidthPerMigration"},
+	},
+	"a policy": {
+		arrange: func(t *testing.T, l *land) {
+			l.guest(t, "guest", nil)
+			l.objects = append(l.objects, policy("500Mi"))
+		},
+	},
 	"a backup": {
 		arrange: func(t *testing.T, l *land) { l.guest(t, "guest", backup) },
 		want:    told{migration.ReasonBackup, `backup "nightly" of the guest is in progress`},
@@ -217,6 +231,15 @@ var inTheWay = map[string]struct {
 			})
 		},
 	},
+}
+
+// policy applies to every VMI of the namespace.
+func policy(bandwidth string) *v1alpha1.MigrationPolicy {
+	q := resource.MustParse(bandwidth)
+	p := &v1alpha1.MigrationPolicy{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}
+	p.Spec.Selectors = &v1alpha1.Selectors{NamespaceSelector: v1alpha1.LabelSelector{"team": "shop"}}
+	p.Spec.BandwidthPerMigration = &q
+	return p
 }
 
 // backup has a backup of the guest go on.

@@ -48,7 +48,7 @@ func (b Bound) String() string {
 }
 
 // Bound returns the bound for migrations of these guests, each from the node it is on now.
-// Guests that do not converge, or do not exist, are left out.
+// Guests that do not converge, whose policy is refused, or that do not exist, are left out.
 func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 	b := Bound{First: s.first()}
 	limits := s.o.Config.Limits
@@ -105,8 +105,12 @@ func (g *guest) underWay() bool {
 	return slices.ContainsFunc(g.jobs, func(j *job) bool { return j.holding })
 }
 
-// alone is how many seconds the guest's transfer takes with nobody else on the links.
+// alone is how many seconds the guest's transfer takes with nobody else on the links. A guest whose policy is
+// refused never begins one.
 func (s *Sim) alone(g *guest) float64 {
+	if s.resolve(g).Err != nil {
+		return math.Inf(1)
+	}
 	rate := s.cap(g)
 	if s.o.Link > 0 {
 		rate = min(rate, s.o.Link)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
 )
 
 // transfer is memory on its way between two nodes. What is left shrinks by the rate less
@@ -151,12 +153,17 @@ func (s *Sim) impatient(g *guest) {
 	s.changed(g)
 }
 
-// options are those of the guest's migration, resolved.
+// options are those of the guest's migration: what its handoff stored, else what its policy resolves to, else,
+// where that policy is refused, the cluster's. They are never nil.
 func (s *Sim) options(g *guest) *v1.VMIMConfigurationOptions {
 	if ms := g.VMI.Status.MigrationState; ms != nil && ms.VMIMConfigurationOptions != nil && !ms.Completed {
 		return ms.VMIMConfigurationOptions
 	}
-	return s.resolve(g).Options
+	if o := s.resolve(g).Options; o != nil {
+		return o
+	}
+	r, _ := migration.Resolve(migration.Match{}, s.o.Config.Cluster) // fails for a policy only
+	return r.Options
 }
 
 // cap is the rate that the guest's migration may have where nobody is in its way.
