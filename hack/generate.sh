@@ -10,13 +10,7 @@ source "$(dirname "$0")/lib.sh"
 # One version of each group: the one that KubeVirt stores.
 paths=(
   core/v1
-  backup/v1alpha1
-  clone/v1beta1
-  export/v1
-  instancetype/v1beta1
   migrations/v1alpha1
-  pool/v1beta1
-  snapshot/v1beta1
 )
 
 # What acts as the controller, and what as the agent of a node: their markers (+kubebuilder:rbac) are their rights.
@@ -59,7 +53,7 @@ main() {
   trap "rm -rf '$work'" EXIT
   to=$(realpath "$to")
   # The types have a floating point field, hence the dangerous types.
-  (cd tools && "$bin/controller-gen" crd:crdVersions=v1,allowDangerousTypes=true,maxDescLen=0 \
+  (cd tools && "$bin/controller-gen" crd:crdVersions=v1,allowDangerousTypes=true \
     "${paths[@]/#/paths=kubevirt.io/api/}" output:crd:dir="$work")
   go -C tools run ./crdfinish "$work" "$to"
   code=$(realpath "$code")

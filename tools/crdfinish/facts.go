@@ -10,7 +10,6 @@ import (
 type fact struct {
 	cluster    bool     // cluster scope instead of namespaced
 	status     bool     // status is a subresource; if not, it is written with the object
-	scale      bool     // spec.replicas and status.replicas are behind the scale subresource
 	shortNames []string // for kubectl
 	hidden     bool     // not part of "kubectl get all"
 	columns    []column // what "kubectl get" prints
@@ -33,7 +32,8 @@ func condition(heading, conditionType string, wide bool) column {
 	return column{name: heading, path: ".status.conditions[?(@.type=='" + conditionType + "')].status", wide: wide}
 }
 
-// facts by name of the definition. The status of a VirtualMachineInstance is no subresource: its
+// facts by name of the definition, of those kinds that virtloom reconciles or reads: an object of any other kind would
+// be accepted by the API server and then ignored. The status of a VirtualMachineInstance is no subresource: its
 // writers update object and status in one request, and rely on it.
 var facts = map[string]fact{
 	"virtualmachineinstances.kubevirt.io": {
@@ -48,16 +48,6 @@ var facts = map[string]fact{
 			condition("Paused", "Paused", true),
 		},
 	},
-	"virtualmachines.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vm", "vms"},
-		columns:    []column{ageColumn, {name: "Status", path: ".status.printableStatus"}, readyColumn},
-	},
-	"virtualmachineinstancereplicasets.kubevirt.io": {
-		status: true, scale: true,
-		shortNames: []string{"vmirs", "vmirss"},
-		columns:    replicaColumns,
-	},
 	"virtualmachineinstancemigrations.kubevirt.io": {
 		status:     true,
 		shortNames: []string{"vmim", "vmims"},
@@ -69,101 +59,6 @@ var facts = map[string]fact{
 		columns:    []column{ageColumn, phaseColumn},
 	},
 	"migrationpolicies.migrations.kubevirt.io": {cluster: true, status: true, hidden: true},
-	"virtualmachinepools.pool.kubevirt.io": {
-		status: true, scale: true,
-		shortNames: []string{"vmpool", "vmpools"},
-		columns:    replicaColumns,
-	},
-	"virtualmachinesnapshots.snapshot.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmsnapshot", "vmsnapshots"},
-		columns: []column{
-			{name: "SourceKind", path: ".spec.source.kind"},
-			{name: "SourceName", path: ".spec.source.name"},
-			phaseColumn,
-			{name: "ReadyToUse", path: ".status.readyToUse", kind: "boolean"},
-			{name: "CreationTime", path: ".status.creationTime", kind: "date"},
-			{name: "Error", path: ".status.error.message"},
-		},
-	},
-	"virtualmachinesnapshotcontents.snapshot.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmsnapshotcontent", "vmsnapshotcontents"},
-		columns: []column{
-			{name: "ReadyToUse", path: ".status.readyToUse", kind: "boolean"},
-			{name: "CreationTime", path: ".status.creationTime", kind: "date"},
-			{name: "Error", path: ".status.error.message"},
-		},
-	},
-	"virtualmachinerestores.snapshot.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmrestore", "vmrestores"},
-		columns: []column{
-			{name: "TargetKind", path: ".spec.target.kind"},
-			{name: "TargetName", path: ".spec.target.name"},
-			{name: "Complete", path: ".status.complete", kind: "boolean"},
-			{name: "RestoreTime", path: ".status.restoreTime", kind: "date"},
-		},
-	},
-	"virtualmachineexports.export.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmexport", "vmexports"},
-		columns: []column{
-			{name: "SourceKind", path: ".spec.source.kind"},
-			{name: "SourceName", path: ".spec.source.name"},
-			phaseColumn,
-		},
-	},
-	"virtualmachineclones.clone.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmclone", "vmclones"},
-		columns: []column{
-			phaseColumn,
-			{name: "SourceVirtualMachine", path: ".spec.source.name"},
-			{name: "TargetVirtualMachine", path: ".spec.target.name"},
-		},
-	},
-	"virtualmachinebackups.backup.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmbackup", "vmbackups"},
-		columns: []column{
-			{name: "SourceKind", path: ".spec.source.kind"},
-			{name: "SourceName", path: ".spec.source.name"},
-			{name: "Type", path: ".status.type"},
-			{name: "CheckpointName", path: ".status.checkpointName"},
-		},
-	},
-	"virtualmachinebackuptrackers.backup.kubevirt.io": {
-		status:     true,
-		shortNames: []string{"vmbackuptracker", "vmbackuptrackers"},
-		columns: []column{
-			{name: "SourceKind", path: ".spec.source.kind"},
-			{name: "SourceName", path: ".spec.source.name"},
-			{name: "LatestCheckpoint", path: ".status.latestCheckpoint.name"},
-			{name: "CheckpointTime", path: ".status.latestCheckpoint.creationTime", kind: "date"},
-		},
-	},
-	"virtualmachineinstancetypes.instancetype.kubevirt.io": {
-		shortNames: []string{"vminstancetype", "vminstancetypes", "vmf", "vmfs"},
-	},
-	"virtualmachineclusterinstancetypes.instancetype.kubevirt.io": {
-		cluster: true, hidden: true,
-		shortNames: []string{"vmclusterinstancetype", "vmclusterinstancetypes", "vmcf", "vmcfs"},
-	},
-	"virtualmachinepreferences.instancetype.kubevirt.io": {
-		shortNames: []string{"vmpref", "vmprefs", "vmp", "vmps"},
-	},
-	"virtualmachineclusterpreferences.instancetype.kubevirt.io": {
-		cluster: true, hidden: true,
-		shortNames: []string{"vmcp", "vmcps"},
-	},
-}
-
-var replicaColumns = []column{
-	{name: "Desired", path: ".spec.replicas", kind: "integer"},
-	{name: "Current", path: ".status.replicas", kind: "integer"},
-	{name: "Ready", path: ".status.readyReplicas", kind: "integer"},
-	ageColumn,
 }
 
 // apply completes a definition of one version.
@@ -185,22 +80,10 @@ func (f fact) apply(definition *apiextensionsv1.CustomResourceDefinition) {
 }
 
 func (f fact) subresources() *apiextensionsv1.CustomResourceSubresources {
-	if !f.status && !f.scale {
+	if !f.status {
 		return nil
 	}
-	s := &apiextensionsv1.CustomResourceSubresources{}
-	if f.status {
-		s.Status = &apiextensionsv1.CustomResourceSubresourceStatus{}
-	}
-	if f.scale {
-		selector := ".status.labelSelector"
-		s.Scale = &apiextensionsv1.CustomResourceSubresourceScale{
-			SpecReplicasPath:   ".spec.replicas",
-			StatusReplicasPath: ".status.replicas",
-			LabelSelectorPath:  &selector,
-		}
-	}
-	return s
+	return &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
 }
 
 func (c column) definition() apiextensionsv1.CustomResourceColumnDefinition {

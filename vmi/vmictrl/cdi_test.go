@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
@@ -49,34 +50,46 @@ func TestWithCDI(t *testing.T) {
 	}
 }
 
-// definitions are stand-ins for those of CDI: they take everything.
+// definitions are stand-ins for those of CDI.
 func definitions() []*apiextensionsv1.CustomResourceDefinition {
-	var all []*apiextensionsv1.CustomResourceDefinition
-	for _, kind := range []struct {
-		plural, kind string
-		scope        apiextensionsv1.ResourceScope
-	}{
-		{"datavolumes", "DataVolume", apiextensionsv1.NamespaceScoped},
-		{"storageprofiles", "StorageProfile", apiextensionsv1.ClusterScoped},
-		{"cdis", "CDI", apiextensionsv1.ClusterScoped},
-		{"cdiconfigs", "CDIConfig", apiextensionsv1.ClusterScoped},
-	} {
-		gv := cdiv1.SchemeGroupVersion
-		all = append(all, &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{Name: kind.plural + "." + gv.Group},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: gv.Group, Scope: kind.scope,
-				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: kind.plural, Singular: strings.ToLower(kind.kind), Kind: kind.kind, ListKind: kind.kind + "List"},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-					Name: gv.Version, Served: true, Storage: true,
-					Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-						Type: "object", XPreserveUnknownFields: ptr.To(true),
-					}},
-				}},
-			},
-		})
+	gv, names, cluster := cdiv1.SchemeGroupVersion, apiextensionsv1.NamespaceScoped, apiextensionsv1.ClusterScoped
+	return []*apiextensionsv1.CustomResourceDefinition{
+		open(gv.WithKind("DataVolume"), "datavolumes", names),
+		open(gv.WithKind("StorageProfile"), "storageprofiles", cluster),
+		open(gv.WithKind("CDI"), "cdis", cluster),
+		open(gv.WithKind("CDIConfig"), "cdiconfigs", cluster),
 	}
-	return all
+}
+
+// open is a definition that takes everything.
+func open(kind schema.GroupVersionKind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + kind.Group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: kind.Group, Scope: scope,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind.Kind), Kind: kind.Kind, ListKind: kind.Kind + "List"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: kind.Version, Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: ptr.To(true),
+				}},
+			}},
+		},
+	}
+}
+
+// definer returns a client for definitions.
+func definer(t *testing.T, r *rig.Rig) client.Client {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(r.Config(rig.UserAdmin), client.Options{Scheme: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // cdi is what CDI serves, which a test installs and removes.
@@ -87,15 +100,7 @@ type cdi struct {
 
 func newCDI(w *world) *cdi {
 	w.t.Helper()
-	s := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(s); err != nil {
-		w.t.Fatal(err)
-	}
-	c, err := client.New(w.Config(rig.UserAdmin), client.Options{Scheme: s})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return &cdi{w, c}
+	return &cdi{w, definer(w.t, w.Rig)}
 }
 
 // install returns when everything is served.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crd holds the definitions of KubeVirt's objects, for clusters on which KubeVirt itself is
-// not installed. The YAML files are generated from the types of kubevirt.io/api ("make generate"),
-// without descriptions, and serve the version that KubeVirt stores; scope, subresources, short names
-// and printer columns are KubeVirt's.
+// Package crd holds the definitions of those of KubeVirt's objects that virtloom reconciles or reads, for clusters on
+// which KubeVirt itself is not installed. An object of another kind is refused by such a cluster instead of ignored.
+// The YAML files are generated from the types of kubevirt.io/api ("make generate"), with the descriptions that
+// "kubectl explain" prints, and serve the version that KubeVirt stores; scope, subresources, short names and printer
+// columns are KubeVirt's.
 package crd
 
 import (
