@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,8 @@ type controller struct {
 	reconciler *migrationctrl.Reconciler
 	// guests is the controller of guests; set by addVMI.
 	guests *vmictrl.Reconciler
+	// decisive are the settings in force by which the controllers decide, by flag.
+	decisive atomic.Pointer[map[string]string]
 }
 
 func newController() *cobra.Command {
@@ -63,6 +66,7 @@ func runController(ctx context.Context, config *configfile.ControllerConfigurati
 	o := &controller{
 		process: newProcess("controller", &config.Daemon), config: config, source: source, admission: admission{webhooks: config.Webhooks},
 	}
+	o.decides(config)
 	o.process.election, o.process.webhooks = &config.LeaderElection, o.server()
 	o.process.cached = map[client.Object]cache.ByObject{
 		&corev1.Pod{}:                {Transform: templatectrl.TrimPod},
@@ -98,6 +102,7 @@ func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error
 func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
 	return mgr.AddMetricsServerExtraHandler(sight.Path, &sight.Handler{
 		Cache: mgr.GetCache(), Elected: mgr.Elected(), Clock: clock.RealClock{},
+		Settings: func() map[string]string { return *o.decisive.Load() },
 		Unseen: map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
 			sight.Guest: o.guests.Unseen, sight.Migration: o.reconciler.Unseen,
 		},
@@ -107,7 +112,22 @@ func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
 // apply puts into force what takes effect while the controller runs.
 func (o *controller) apply(ctx context.Context, next *configfile.ControllerConfiguration) error {
 	o.level.SetLevel(zapLevel(next.Log.Verbosity))
-	return o.reconciler.Reconfigure(ctx, settings(&next.Migrations), queue(&next.Migrations))
+	if err := o.reconciler.Reconfigure(ctx, settings(&next.Migrations), queue(&next.Migrations)); err != nil {
+		return err
+	}
+	o.decides(next)
+	return nil
+}
+
+// decides notes the settings in force: those of the start, and of the configuration those that take effect at once.
+func (o *controller) decides(config *configfile.ControllerConfiguration) {
+	decisive := o.config.Decisive()
+	for _, option := range config.Observed() {
+		if option.Live {
+			decisive[option.Flag] = option.Value.String()
+		}
+	}
+	o.decisive.Store(&decisive)
 }
 
 // writes returns the metrics of a controller's own writes, served with all others.

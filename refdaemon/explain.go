@@ -56,7 +56,7 @@ func newExplain() *cobra.Command {
   refdaemon explain vmi shop/web --controller https://localhost:8443 --controller-token-file token --controller-insecure-skip-tls-verify
   # The same where its metrics are secured:
   refdaemon explain vmi shop/web --controller https://metrics.example --controller-token-file token --controller-ca-file ca.crt`,
-		ValidArgs: []string{"vmi", "migration", "node"},
+		ValidArgsFunction: o.complete("vmi", "migration", "node"),
 		Args: checked(func(args []string) (err error) {
 			tell, err = explained(args)
 			return err

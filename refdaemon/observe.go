@@ -24,6 +24,7 @@ import (
 // observer holds what commands have in common that look at a cluster and change nothing.
 type observer struct {
 	command string
+	source  configfile.Source[*configfile.ControllerConfiguration]
 	config  *configfile.ControllerConfiguration
 	output  string
 	timeout time.Duration
@@ -37,10 +38,10 @@ type observer struct {
 
 // observes gives a command the configuration of the controller as far as it matters to it.
 func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
-	source := configfile.Source[*configfile.ControllerConfiguration]{New: configfile.NewController}
+	o.source.New = configfile.NewController
 	fs := cmd.Flags()
-	configfile.Flags(fs, configfile.NewController().Observed(), &source.Given)
-	fs.StringVar(&source.File, "config", "", fmt.Sprintf(configUsage, configfile.KindController))
+	configfile.Flags(fs, configfile.NewController().Observed(), &o.source.Given)
+	fs.StringVar(&o.source.File, "config", "", fmt.Sprintf(configUsage, configfile.KindController))
 	outputFlag(fs, &o.output, "text", "text or json")
 	fs.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to give up")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +52,7 @@ func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
 		if err != nil {
 			return wrong(cmd, err)
 		}
-		if o.config, err = load(cmd, source); err != nil || o.further == nil {
+		if o.config, err = load(cmd, o.source); err != nil || o.further == nil {
 			return err
 		}
 		if err := o.further(); err != nil {
@@ -88,31 +89,49 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *diagnosis
 
 // picture reads a cluster, or the dump of one.
 func (o *observer) picture(ctx context.Context) (*dump.Dump, error) {
-	scheme, err := newScheme()
-	if err != nil {
-		return nil, err
-	}
 	if o.dump != "" {
-		d, err := dump.ReadFile(o.dump, scheme)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.command, err)
-		}
-		return d, nil
+		return o.file()
 	}
-	p := process{name: o.command, daemon: &o.config.Daemon}
-	config, err := p.connect()
+	live, err := o.live()
 	if err != nil {
 		return nil, err
-	}
-	live, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.command, err)
 	}
 	d, err := dump.Take(ctx, dump.Cluster{Client: live, Now: time.Now()})
 	if err != nil {
 		return nil, fmt.Errorf("%s: read the cluster: %w", o.command, err)
 	}
 	return d, nil
+}
+
+// file reads the dump of a cluster.
+func (o *observer) file() (*dump.Dump, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	d, err := dump.ReadFile(o.dump, scheme)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.command, err)
+	}
+	return d, nil
+}
+
+// live reads from the cluster.
+func (o *observer) live() (client.Client, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	p := process{name: o.command, daemon: &o.config.Daemon}
+	config, err := p.connect()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.command, err)
+	}
+	return c, nil
 }
 
 // observing sets up the controllers' own code over what was read, at the time when it was.
@@ -128,7 +147,7 @@ func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Clus
 	if err := errors.Join(guests.Observe(ctx, d), moves.Observe(ctx, d)); err != nil {
 		return nil, err
 	}
-	c := &diagnosis.Cluster{Guests: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration}
+	c := &diagnosis.Cluster{Guests: guests, Migrations: moves, Reader: d, Now: d.TakenAt, SilentAfter: o.config.NodeSilentAfter.Duration, Settings: o.config.Decisive()}
 	if o.controller.URL != "" {
 		c.Ask = o.controller.Ask
 	}

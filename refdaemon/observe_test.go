@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -215,6 +216,7 @@ func TestObserversOnARealControlPlane(t *testing.T) {
 	s := newScene(t)
 	t.Run("a migration is explained", func(t *testing.T) { explains(t, s) })
 	t.Run("a drain is planned", func(t *testing.T) { plans(t, s) })
+	t.Run("names are completed", func(t *testing.T) { completes(t, s) })
 	t.Run("a guest is explained", func(t *testing.T) { explainsGuest(t, s) })
 	t.Run("a node is explained", func(t *testing.T) { explainsNode(t, s) })
 	t.Run("a dump tells what the cluster does", func(t *testing.T) { dumps(t, s) })
@@ -320,6 +322,43 @@ func dumps(t *testing.T, s *scene) {
 		}
 		if diff := cmp.Diff(timeless(t, live), timeless(t, read.Bytes())); diff != "" {
 			t.Errorf("%q (-cluster +dump):\n%s", args, diff)
+		}
+	}
+}
+
+// completes compares what the shell is offered of a dump and of the cluster.
+func completes(t *testing.T, s *scene) {
+	file := filepath.Join(t.TempDir(), "cluster.dump.gz")
+	if text, err := s.as(t, rig.UserController, "dump", file); err != nil {
+		t.Fatalf("error %v, printed %s", err, text)
+	}
+	offered := func(of string, words []string) string {
+		var out bytes.Buffer
+		if err := run(t.Context(), slices.Concat([]string{cobra.ShellCompNoDescRequestCmd}, words, []string{of, ""}), &out); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	for _, tt := range []struct{ words, want []string }{
+		{[]string{"explain"}, []string{"vmi", "migration", "node"}},
+		{[]string{"explain", "vmi"}, []string{"default/moves", "default/stays", "default/waits"}},
+		{[]string{"explain", "migration"}, []string{"default/moves", "default/waits"}},
+		{[]string{"explain", "node"}, []string{"sim-0"}},
+		{[]string{"plan", "drain"}, []string{"sim-0"}},
+		{[]string{"explain", "vmi", "default/moves"}, nil},
+	} {
+		read, live := offered("--dump="+file, tt.words), offered("--kubeconfig="+s.Kubeconfig(rig.UserController), tt.words)
+		lines := strings.Split(strings.TrimSpace(read), "\n")
+		for _, want := range tt.want {
+			if !slices.Contains(lines, want) {
+				t.Errorf("%q is completed by %q, want %q too", tt.words, lines, want)
+			}
+		}
+		if lines[len(lines)-1] != ":4" || len(tt.want) == 0 && len(lines) > 1 { // 4: no names of files
+			t.Errorf("%q is completed by %q", tt.words, lines)
+		}
+		if diff := cmp.Diff(read, live); diff != "" {
+			t.Errorf("completion of %q (-dump +cluster):\n%s", tt.words, diff)
 		}
 	}
 }

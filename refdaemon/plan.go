@@ -37,7 +37,7 @@ func newPlan() *cobra.Command {
   refdaemon plan drain node-1 --rate 500M --dirty-rate 50M -o json
   refdaemon plan drain node-1 --config examples/config/controller.yaml
   refdaemon plan drain node-1 --dump cluster.dump.gz`,
-		ValidArgs: []string{"drain"},
+		ValidArgsFunction: o.complete("drain"),
 		Args: checked(func(args []string) error {
 			if len(args) != 2 || args[0] != "drain" || args[1] == "" {
 				return errors.New(`say what to plan: "drain NODE"`)

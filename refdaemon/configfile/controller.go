@@ -161,11 +161,23 @@ func (c *ControllerConfiguration) Options() []Option {
 }
 
 // Observed are the options that also matter to whoever looks at what a controller
-// does: how to reach the cluster, and what of migrations is decided by them.
+// does: how to reach the cluster, and what of VMIs and migrations is decided by them.
 func (c *ControllerConfiguration) Observed() []Option {
-	return append(only(c.Options(), "kubeconfig", "launcher-image"), only(c.Migrations.options(),
+	return append(only(c.Options(), "kubeconfig", "launcher-image", "node-silent-after",
+		"additional-launcher-labels-sync", "additional-launcher-annotations-sync"), only(c.Migrations.options(),
 		"migrations-inbound-per-node", "migrations-lent", "migrations-bandwidth-per-node", "migrations-age-after", "migrations-unfair",
 		"migrations-namespace-weights", "migrations-pending-timeout", "migrations-await-nodes", "migrations-cooldown", "migrations-abort-backups")...)
+}
+
+// Decisive returns the texts of those of the observed options by which a controller decides, by flag.
+func (c *ControllerConfiguration) Decisive() map[string]string {
+	out := map[string]string{}
+	for _, o := range c.Observed() {
+		if o.Flag != "kubeconfig" {
+			out[o.Flag] = o.Value.String()
+		}
+	}
+	return out
 }
 
 func (m *Migrations) options() []Option {

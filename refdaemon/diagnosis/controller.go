@@ -4,6 +4,8 @@ package diagnosis
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,9 +14,12 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/sight"
 )
 
-// unasked says, of what only a controller knows, where it is told.
-const unasked = "not asked: whether its cache lags, or a write of its own is not seen yet, it knows alone; --controller asks it, " +
-	"and its metrics virtloom_expectations_outstanding and virtloom_expectations_settle_duration_seconds tell it for all guests"
+// unasked says, of what only a controller knows, where it is told; unequal what that means for the next writes.
+const (
+	unasked = "not asked: whether its cache lags, or a write of its own is not seen yet, it knows alone; --controller asks it, " +
+		"and its metrics virtloom_expectations_outstanding and virtloom_expectations_settle_duration_seconds tell it for all guests"
+	unequal = "its settings may differ from those given here, by which the next writes above were decided: give its file to --config, or let --controller compare"
+)
 
 // Controller is what a controller sees of an object.
 type Controller struct {
@@ -25,10 +30,21 @@ type Controller struct {
 	Leads bool `json:"leads,omitempty"`
 	// Unseen are its writes that its cache does not show yet.
 	Unseen []sight.Write `json:"unseen,omitempty"`
+	// Settings are those by which the controller decides otherwise than this diagnosis.
+	Settings []Setting `json:"settings,omitempty"`
 	// Lags are the objects that it sees as they were before, or not at all.
 	Lags []Lag `json:"lags,omitempty"`
 	// At is when it answered; nil if it did not.
 	At *time.Time `json:"at,omitempty"`
+}
+
+// Setting is a value by which the controller decides and that differs from the one of the diagnosis.
+type Setting struct {
+	// Flag is its flag, without dashes.
+	Flag string `json:"flag"`
+	// Controller is the value at the controller, Here that of the diagnosis.
+	Controller string `json:"controller"`
+	Here       string `json:"here"`
 }
 
 // Lag is an object that the cache of a controller shows as it was.
@@ -49,7 +65,7 @@ func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
 	if err != nil {
 		return Controller{Asked: true, Error: err.Error()}
 	}
-	out := Controller{Asked: true, Leads: s.Leads, Unseen: s.Unseen, At: &s.At}
+	out := Controller{Asked: true, Leads: s.Leads, Unseen: s.Unseen, At: &s.At, Settings: c.differ(s.Settings)}
 	cached := map[string]string{}
 	for _, o := range s.Objects {
 		cached[o.Kind+" "+o.Name] = o.ResourceVersion
@@ -68,6 +84,18 @@ func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
 	return out
 }
 
+// differ compares the settings of the controller with those of the diagnosis, ordered by flag. What one of them does not
+// know, being of another version, is left out.
+func (c *Cluster) differ(theirs map[string]string) []Setting {
+	var out []Setting
+	for _, flag := range slices.Sorted(maps.Keys(theirs)) {
+		if here, known := c.Settings[flag]; known && here != theirs[flag] {
+			out = append(out, Setting{Flag: flag, Controller: theirs[flag], Here: here})
+		}
+	}
+	return out
+}
+
 // behind tells whether a cached version is older than the stored one.
 func behind(cached, stored string) bool {
 	if cached == "" {
@@ -77,10 +105,14 @@ func behind(cached, stored string) bool {
 	return err == nil && order < 0
 }
 
-func (c Controller) text(b *strings.Builder) {
+// text writes what the controller sees. With next there are writes above that depend on settings.
+func (c Controller) text(b *strings.Builder, next bool) {
 	switch {
 	case !c.Asked:
 		line(b, "Controller", "%s", unasked)
+		if next {
+			line(b, "", "%s", unequal)
+		}
 		return
 	case c.Error != "":
 		line(b, "Controller", "does not tell what it sees: %s", c.Error)
@@ -92,6 +124,10 @@ func (c Controller) text(b *strings.Builder) {
 	for _, w := range c.Unseen {
 		line(b, "Controller", "expects to see: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
 		line(b, "", "until then it creates and deletes nothing for the guest; it reads live what it has not seen after half a minute")
+	}
+	for _, s := range c.Settings {
+		line(b, "Controller", "runs with --%s=%q, this diagnosis was made with %q: it decides otherwise than is said above", s.Flag, s.Controller, s.Here)
+		line(b, "", "remedy: give the controller's file to --config, or its value to --%s", s.Flag)
 	}
 	for _, l := range c.Lags {
 		have := "does not have it"

@@ -34,7 +34,7 @@ import (
 // ErrUnknown means that there is nothing of the name.
 var ErrUnknown = errors.New("not found")
 
-// Cluster is what is looked at. All fields but Ask are required.
+// Cluster is what is looked at. All fields but Settings and Ask are required.
 type Cluster struct {
 	// Guests and Migrations decide; both are observers.
 	Guests     *vmictrl.Reconciler
@@ -45,6 +45,8 @@ type Cluster struct {
 	Now time.Time
 	// SilentAfter is after which time without a sign of life a node counts as silent.
 	SilentAfter time.Duration
+	// Settings are the values by which Guests and Migrations decide, by flag, to be compared with those of the controller.
+	Settings map[string]string
 	// Ask asks the controller what it sees; nil if it is not asked.
 	Ask func(context.Context, sight.Question) (*sight.Sight, error)
 }

@@ -21,7 +21,7 @@ func (g *Guest) String() string {
 			line(&b, "", "goes on when %s", m.Unblock)
 		}
 	}
-	g.Controller.text(&b)
+	g.Controller.text(&b, len(g.Next) > 0)
 	return b.String()
 }
 
@@ -35,7 +35,7 @@ func (g *Guest) Write(w io.Writer) error {
 func (m *Migration) String() string {
 	var b strings.Builder
 	b.WriteString(m.Explanation.String())
-	m.Controller.text(&b)
+	m.Controller.text(&b, false)
 	return b.String()
 }
 
@@ -82,7 +82,7 @@ func (n *Node) String() string {
 	for i := range n.Findings {
 		b.WriteString(n.Findings[i].String())
 	}
-	n.Controller.text(&b)
+	n.Controller.text(&b, false)
 	return b.String()
 }
 

@@ -58,6 +58,8 @@ type Sight struct {
 	Objects []Object `json:"objects,omitempty"`
 	// Unseen are writes that the cache does not show yet, the oldest first.
 	Unseen []Write `json:"unseen,omitempty"`
+	// Settings are the values by which the controller decides, by flag.
+	Settings map[string]string `json:"settings,omitempty"`
 }
 
 // Object is an object in a cache.
@@ -86,6 +88,8 @@ type Handler struct {
 	Elected <-chan struct{}
 	// Unseen tells of the writes for objects of a kind.
 	Unseen map[Kind]func(types.NamespacedName) []expectations.Pending
+	// Settings returns the values in force by which the controller decides, by flag; nil if there are none.
+	Settings func() map[string]string
 	// Clock tells the time.
 	Clock clock.PassiveClock
 }
@@ -112,6 +116,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		for _, u := range unseen(q.NamespacedName) {
 			s.Unseen = append(s.Unseen, Write{Text: u.String(), Since: u.Since.UTC(), Problem: string(u.Problem)})
 		}
+	}
+	if h.Settings != nil {
+		s.Settings = h.Settings()
 	}
 	var err error
 	if s.Objects, err = Versions(req.Context(), h.Cache, q); err != nil {

@@ -29,6 +29,8 @@ var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var guest = sight.Question{Kind: sight.Guest, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "guest"}}
 
+var settings = map[string]string{"launcher-image": "example.test/launcher:1"}
+
 // controller serves what it sees, to who has the token.
 func controller(t *testing.T, elected chan struct{}) *httptest.Server {
 	t.Helper()
@@ -47,6 +49,7 @@ func controller(t *testing.T, elected chan struct{}) *httptest.Server {
 	}
 	h := &sight.Handler{
 		Cache: fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build(), Elected: elected, Clock: clocktesting.NewFakePassiveClock(at),
+		Settings: func() map[string]string { return settings },
 		Unseen: map[sight.Kind]func(types.NamespacedName) []expectations.Pending{
 			sight.Guest: func(key types.NamespacedName) []expectations.Pending {
 				if key.Name != "guest" {
@@ -80,13 +83,13 @@ func TestAControllerTellsWhatItSees(t *testing.T) {
 		path string
 		want sight.Sight
 	}{
-		"a guest and its Pods": {guest, "", sight.Sight{At: at, Leads: true, Unseen: []sight.Write{{Text: "create of Pod ns/pod, needs 9, overdue", Since: at, Problem: "overdue"}}, Objects: []sight.Object{
+		"a guest and its Pods": {guest, "", sight.Sight{At: at, Leads: true, Settings: settings, Unseen: []sight.Write{{Text: "create of Pod ns/pod, needs 9, overdue", Since: at, Problem: "overdue"}}, Objects: []sight.Object{
 			{Kind: "VirtualMachineInstance", Name: "ns/guest", ResourceVersion: "7"}, {Kind: "Pod", Name: "ns/pod", ResourceVersion: "8"}}}},
 		"a migration": {sight.Question{Kind: sight.Migration, NamespacedName: types.NamespacedName{Namespace: "ns", Name: "move"}}, "/metrics",
-			sight.Sight{At: at, Leads: true, Objects: []sight.Object{{Kind: "VirtualMachineInstanceMigration", Name: "ns/move", ResourceVersion: "5"}}}},
+			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "VirtualMachineInstanceMigration", Name: "ns/move", ResourceVersion: "5"}}}},
 		"a node": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "node"}}, "/",
-			sight.Sight{At: at, Leads: true, Objects: []sight.Object{{Kind: "Node", Name: "node", ResourceVersion: "3"}}}},
-		"what is not there": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "none"}}, "", sight.Sight{At: at, Leads: true}},
+			sight.Sight{At: at, Leads: true, Settings: settings, Objects: []sight.Object{{Kind: "Node", Name: "node", ResourceVersion: "3"}}}},
+		"what is not there": {sight.Question{Kind: sight.Node, NamespacedName: types.NamespacedName{Name: "none"}}, "", sight.Sight{At: at, Leads: true, Settings: settings}},
 	} {
 		c := sight.Client{HTTP: s.Client(), URL: s.URL + tt.path, Token: "token"}
 		got, err := c.Ask(t.Context(), tt.q)
