@@ -322,11 +322,11 @@ func TestWhatTheControllerSeesIsTold(t *testing.T) {
 		err  error
 		says []string
 	}{
-		"all":           {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}}, nil, []string{"leads, sees what is stored"}},
-		"newer":         {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "1000"), pod7}}, nil, []string{"leads, sees what is stored"}},
-		"older":         {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "5"), pod7}}, nil, []string{"its cache lags: of VirtualMachineInstance ns/web it has version 5, stored is 999", "watches that fail"}},
-		"no Pod":        {sight.Sight{Leads: true, Objects: []sight.Object{vmi7}}, nil, []string{"of Pod ns/virt-launcher-web-k66kn5t2a7 it does not have it, stored is 999"}},
-		"a write":       {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Unseen: []sight.Write{{Text: "create of Pod ns/p", Since: now}}}, nil, []string{"expects to see: create of Pod ns/p, since 2026-01-02T03:04:05Z"}},
+		"all":     {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}}, nil, []string{"leads, sees what is stored"}},
+		"newer":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "1000"), pod7}}, nil, []string{"leads, sees what is stored"}},
+		"older":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "5"), pod7}}, nil, []string{"its cache lags: of VirtualMachineInstance ns/web it has version 5, stored is 999", "watches that fail"}},
+		"no Pod":  {sight.Sight{Leads: true, Objects: []sight.Object{vmi7}}, nil, []string{"of Pod ns/virt-launcher-web-k66kn5t2a7 it does not have it, stored is 999"}},
+		"a write": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Unseen: []sight.Write{{Text: "create of Pod ns/p", Since: now}}}, nil, []string{"expects to see: create of Pod ns/p, since 2026-01-02T03:04:05Z"}},
 		"other settings": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Settings: map[string]string{"launcher-image": "theirs", "unheard-of": "x", "same": "s"}}, nil,
 			[]string{`runs with --launcher-image="theirs", this diagnosis was made with "ours"`, "remedy: give the controller's file to --config, or its value to --launcher-image"}},
 		"not its turn":  {sight.Sight{Objects: []sight.Object{vmi7, pod7}}, nil, []string{"does not lead: another decides"}},
