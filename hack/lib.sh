@@ -24,7 +24,8 @@ elapsed() {
 
 # with_progress WHAT LOG COMMAND... runs a command with its output in LOG and says how long it has
 # been at it and what it said last: in place on a terminal, else as a line now and then. If the
-# command fails, its output is shown.
+# command fails, its output is shown. With parts="NUMBER WORD" before the call it says how many of those are done, for a command
+# that prints a line for each; a part that is there already has no line, so that there are that many at most.
 with_progress() {
   local what=$1 log=$2 begin=$SECONDS last=0 note pid rc=0
   shift 2
@@ -38,7 +39,7 @@ with_progress() {
   [ -t 1 ] || say "$what"
   while kill -0 "$pid" 2>/dev/null; do
     note=$(tail -n 1 "$log" | tr -d '\r\033' | cut -c 1-60)
-    note="$(wc -l <"$log") lines, ${note:-starting}"
+    note="$(wc -l <"$log") ${parts:+of }${parts:-lines}, ${note:-starting}"
     if [ -t 1 ]; then
       printf '\r\033[K%s: %s (%s)' "$what" "$(elapsed $((SECONDS - begin)))" "$note"
     elif [ $((SECONDS - begin - last)) -ge 20 ]; then

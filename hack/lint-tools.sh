@@ -8,7 +8,8 @@ print=$(fingerprint tools/lint/go.mod tools/lint/go.sum hack/lint-tools.sh)
 if stamped lint "$print" && [ -x "$bin/golangci-lint" ]; then
   exit 0
 fi
-with_progress "building golangci-lint (2 minutes the first time on two cores)" "$bin/.log/lint.log" \
+parts="$(go -C tools/lint list -deps $module/cmd/golangci-lint | wc -l) packages" \
+  with_progress "building golangci-lint (2 minutes the first time on two cores)" "$bin/.log/lint.log" \
   go -C tools/lint build -v -trimpath \
   -ldflags "-s -w -X main.version=$(module_version tools/lint $module)" -o "$bin/golangci-lint" $module/cmd/golangci-lint
 stamp lint "$print"

@@ -61,10 +61,11 @@ func (s *story) tellProgress(vmi *v1.VirtualMachineInstance, last string) string
 	return text
 }
 
-// bar draws how far a migration has come.
+// bar draws how far a migration has come. Disks are copied first, and until memory follows, in the first iteration, the total
+// is that of the disks alone, nearly all of which is done: no share of the whole.
 func bar(p domain.Progress) string {
 	share := 0.0
-	if p.Total > 0 {
+	if p.Total > 0 && p.Iteration > 0 {
 		share = 1 - float64(min(p.Remaining, p.Total))/float64(p.Total)
 	}
 	done := int(share * barWidth)

@@ -18,8 +18,11 @@ func TestBarShowsHowFarAMigrationHasCome(t *testing.T) {
 		"nothing known": {domain.Progress{}, "[..............................]   0 %  0 of 0 MiB remain"},
 		"half": {domain.Progress{Total: 128 * mebi, Remaining: 64 * mebi, BytesPerSecond: 32 * mebi, Iteration: 2},
 			"[###############...............]  50 %  64 of 128 MiB remain, 32 MiB/s, iteration 2"},
-		"done":             {domain.Progress{Total: 128 * mebi}, "[##############################] 100 %  0 of 128 MiB remain"},
-		"more than in all": {domain.Progress{Total: mebi, Remaining: 2 * mebi}, "[..............................]   0 %  2 of 1 MiB remain"},
+		"done": {domain.Progress{Total: 128 * mebi, Iteration: 3}, "[##############################] 100 %  0 of 128 MiB remain, iteration 3"},
+		"only disks yet, nearly copied": {domain.Progress{Total: mebi, Remaining: mebi / 16, Processed: mebi},
+			"[..............................]   0 %  0 of 1 MiB remain"},
+		"only disks yet, copied": {domain.Progress{Total: mebi}, "[..............................]   0 %  0 of 1 MiB remain"},
+		"more than in all":       {domain.Progress{Total: mebi, Remaining: 2 * mebi, Iteration: 1}, "[..............................]   0 %  2 of 1 MiB remain, iteration 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := bar(tt.p); got != tt.want {
