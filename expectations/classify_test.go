@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/virtloom/virtloom/expectations"
@@ -43,5 +44,16 @@ func TestClassify(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestClassify_ABareRequestTimeout: a proxy that gives up says 408 and no reason; what it
+// has passed on may still arrive.
+func TestClassify_ABareRequestTimeout(t *testing.T) {
+	for code, want := range map[int32]expectations.Outcome{408: expectations.Ambiguous, 409: expectations.Refused, 403: expectations.Refused, 502: expectations.Ambiguous} {
+		err := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code}}
+		if got := expectations.Classify(expectations.Update, err); got != want {
+			t.Errorf("a bare %d: got %v, want %v", code, got, want)
+		}
 	}
 }

@@ -3,7 +3,9 @@
 package handoff_test
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/virtloom/virtloom/handoff"
 )
@@ -44,6 +46,50 @@ func TestWhoHoldsAndWhoMayRun(t *testing.T) {
 				t.Error("nobody may do something")
 			}
 		})
+	}
+}
+
+// TestMayStart_OnlyAsItsOwner looks at a start that was not reported done when the state
+// changed: from the guest's end on, and while its node is silent, it is carried out no more.
+func TestMayStart_OnlyAsItsOwner(t *testing.T) {
+	accepted := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA), ev(handoff.Accept, nodeA))
+	if !accepted.MayStart(nodeA) {
+		t.Fatal("the owner may not start the guest")
+	}
+	for _, s := range []handoff.State{
+		handoff.Offered, handoff.Preparing, handoff.Prepared, handoff.Moving, handoff.Arrived, handoff.Releasing, handoff.Lost, handoff.Fenced, handoff.Released,
+	} {
+		l := accepted
+		if l.State = s; l.MayStart(nodeA) {
+			t.Errorf("in state %s the guest may be started", s)
+		}
+	}
+}
+
+// TestOverdue_NeedsADeadline: nobody is late who was given no time.
+func TestOverdue_NeedsADeadline(t *testing.T) {
+	if l := owned(t); l.Deadline != nil || l.Overdue(time.Now().Add(999*time.Hour)) {
+		t.Errorf("a lease with deadline %v is overdue", l.Deadline)
+	}
+	l := lead(t, owned(t), ev(handoff.Suspect, nodeA))
+	for _, tt := range []struct {
+		at   time.Duration
+		want bool
+	}{{-time.Second, false}, {0, true}, {time.Second, true}} {
+		if got := l.Overdue(l.Deadline.Add(tt.at)); got != tt.want {
+			t.Errorf("%s from the deadline: overdue is %t, want %t", tt.at, got, tt.want)
+		}
+	}
+}
+
+// TestRelease_NotWhileTheTargetMayHaveTheGuest: a holder that returns from silence cannot
+// say that a guest has ended which it was moving.
+func TestRelease_NotWhileTheTargetMayHaveTheGuest(t *testing.T) {
+	adrift := lead(t, moving(t), ev(handoff.Suspect, nodeA))
+	e := ev(handoff.Release, nodeA)
+	e.Epoch = adrift.Epoch
+	if _, _, err := handoff.Step(adrift, e, time.Now()); !errors.Is(err, handoff.ErrRefused) {
+		t.Errorf("got %v, want ErrRefused", err)
 	}
 }
 

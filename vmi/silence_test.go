@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -109,6 +110,37 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 				t.Errorf("people are told: %t, want %t", told, news)
 			}
 		})
+	}
+}
+
+// TestSilence_OfASourceThatHasStalled: whether the guest lives is for the target to say. The
+// silence of the source changes nothing, and is nothing that the object tells.
+func TestSilence_OfASourceThatHasStalled(t *testing.T) {
+	stalled := handoff.Lease{State: handoff.Moving, Stalled: true, Epoch: 4, Holder: "node-a", Target: "node-b", Tag: "m", Deadline: until(now.Add(time.Minute))}
+	s := vmi.Snapshot{
+		VMI: guest(v1.Running, lease(stalled)), Pods: []*corev1.Pod{pod("launcher")},
+		Silent: map[string]time.Time{"node-a": now.Add(-time.Hour)},
+	}
+	spoken := s
+	spoken.Silent = nil
+	got, want := vmi.Decide(s, now), vmi.Decide(spoken, now)
+	if d := cmp.Diff(want.VMI, got.VMI); d != "" {
+		t.Errorf("the object tells of the silence (-want +got):\n%s", d)
+	}
+}
+
+// TestDecide_NoPodWhileOwnWritesAreUnseen: that a guest which was handed over has no Pod is
+// no conclusion from a cache that does not show what was written.
+func TestDecide_NoPodWhileOwnWritesAreUnseen(t *testing.T) {
+	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
+		s := vmi.Snapshot{VMI: guest(phase, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: until(now.Add(time.Minute))}))}
+		if got := vmi.Decide(s, now).VMI.Status.Phase; got != v1.Failed {
+			t.Errorf("%s without a Pod: phase %s, want Failed", phase, got)
+		}
+		s.Unseen = []string{"create of Pod ns/launcher"}
+		if got := vmi.Decide(s, now).VMI.Status.Phase; got != phase {
+			t.Errorf("%s while own writes are unseen: phase %s", phase, got)
+		}
 	}
 }
 

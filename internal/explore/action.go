@@ -150,10 +150,10 @@ func (m *machine) applyToProcess(w *world, a action) {
 	pr := &w.procs[p]
 	switch a.does {
 	case sees:
-		m.see(w, p, slot(a.what))
+		m.deliver(w, p, slot(a.what))
 	case works:
 		if p < agentA {
-			m.ctrlWork(w, p)
+			m.ctrlWork(w, p, slot(a.what))
 		} else {
 			m.agentWork(w, p)
 		}
@@ -187,8 +187,8 @@ func (m *machine) upset(w *world, p int, d does) {
 	}
 }
 
-// see delivers the next event of an object to a process.
-func (m *machine) see(w *world, p int, s slot) {
+// deliver delivers the next event of an object to a process.
+func (m *machine) deliver(w *world, p int, s slot) {
 	pr := &w.procs[p]
 	o := pr.take(s)
 	event := expectations.Updated
@@ -200,7 +200,7 @@ func (m *machine) see(w *world, p int, s slot) {
 		event, pr.sees[s] = expectations.Deleted, nil
 	}
 	if p < agentA {
-		m.note(w, p, note{kind: noteObserve, obj: o, event: event})
+		m.observe(w, p, note{kind: noteObserve, slot: o.slot, obj: o, event: event})
 	}
 }
 
@@ -213,7 +213,7 @@ func (m *machine) hurry(w *world) {
 	for p := range w.procs {
 		for s := range slotCount {
 			for w.procs[p].waiting(s) > m.lag {
-				m.see(w, p, s)
+				m.deliver(w, p, s)
 			}
 		}
 	}
@@ -237,9 +237,9 @@ func (m *machine) list(w *world, p int, from *[slotCount]*object) {
 		switch {
 		case p >= agentA:
 		case is != nil:
-			m.note(w, p, note{kind: noteObserve, obj: is, event: expectations.Updated})
+			m.observe(w, p, note{kind: noteObserve, slot: is.slot, obj: is, event: expectations.Updated})
 		case was != nil:
-			m.note(w, p, note{kind: noteObserve, obj: was, event: expectations.DeletedUnknown})
+			m.observe(w, p, note{kind: noteObserve, slot: was.slot, obj: was, event: expectations.DeletedUnknown})
 		}
 		m.catchUp(w, p, s)
 	}
@@ -287,7 +287,7 @@ func (m *machine) applyToHypervisor(w *world, a action) {
 	case moveBreaks:
 		w.moveBreak(n)
 	case cleans:
-		node.domain, node.epoch = noDomain, 0
+		node.domain, node.mark = noDomain, mark{}
 	case guestEnds:
 		node.domain = ended
 		if w.past.seat == n {
@@ -307,7 +307,7 @@ func (m *machine) applyToCluster(w *world, a action) {
 		w.remove(w.api[a.what])
 	case asks:
 		w.uids[a.what]++
-		w.store(object{slot: slot(a.what), uid: w.uids[a.what], born: w.now}.sealed())
+		w.store(object{slot: slot(a.what), uid: w.uids[a.what], move: w.known.movement(asked(slot(a.what), w.now))}.sealed())
 	case fallsBehind:
 		old := w.api
 		w.old = &old
@@ -345,6 +345,9 @@ func (w *world) tick() {
 	for n := nodeA; n <= nodeB; n++ {
 		if w.reachable(n) && w.procs[agentOf(n)].up {
 			w.nodes[n].beat = w.now
+		}
+		if pr := &w.procs[agentOf(n)]; pr.ended == justNow {
+			pr.ended = before
 		}
 	}
 }

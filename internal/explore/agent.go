@@ -3,273 +3,358 @@
 package explore
 
 import (
-	v1 "kubevirt.io/api/core/v1"
+	"fmt"
+	"maps"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	v1 "kubevirt.io/api/core/v1"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// agent is one pass of a node's agent: what it sees of the object and of its
-// hypervisor, and when.
-type agent struct {
-	m    *machine
-	n    place
-	name string
-	now  int8
-	// o is the object, nil if it is certain not to exist.
-	o *object
-	l handoff.Lease
-	// domain and epoch are the domain here; busy says that its hypervisor moves
-	// it, from or to here.
-	domain domainState
-	epoch  uint8
-	busy   bool
-	// holding says that moves let the guest arrive held.
-	holding bool
+// mark is what a domain carries: the object it is of, the epoch it was made or taken over
+// under, the migration that brings or takes it, and whether that lets it arrive held.
+type mark struct {
+	uid, epoch uint8
+	move       slot
+	held       bool
 }
 
-// plan is what a pass comes to: a write, then a task. A task without a write needs
-// the API server's word that the object is as it was seen.
-type plan struct {
-	write   *guest
-	task    task
+// metadata is the mark as package domain has it.
+func (k mark) metadata() domain.Metadata {
+	m := domain.Metadata{
+		Namespace: namespace, Name: slotVMI.String(), UID: fullUID(slotVMI, k.uid), Epoch: uint64(k.epoch), Held: k.held, GracePeriod: new(noGrace),
+	}
+	if k.move.isMove() {
+		m.MigrationUID = k.move.tag()
+	}
+	return m
+}
+
+const noGrace = 0 * tick
+
+func markOf(m domain.Metadata, uid uint8) mark {
+	k := mark{uid: uid, epoch: uint8(m.Epoch), held: m.Held}
+	if m.MigrationUID != "" {
+		k.move = slotOf(string(m.MigrationUID))
+	}
+	return k
+}
+
+// recency is when this process's last migration has ended.
+type recency uint8
+
+const (
+	never recency = iota
+	justNow
+	before
+)
+
+// sight is what decides what an agent does. It can be compared.
+type sight struct {
+	g        *guest // nil: it is certain not to exist
+	uid      uint8
+	deleting bool
+	node     place
+	domain   domainState
+	mark     mark
+	// active says that the hypervisor is busy with a move, moving that this process
+	// carries it out; ended is when the last one was over, and why without success.
+	active, moving bool
+	ended          recency
+	failed         bool
+	holding        bool
+	now            int8
+}
+
+// sighted is what package domain says to it.
+type sighted struct {
+	// write is nil if the object is as it shall be.
+	write  *guest
+	guards guards
+	tasks  []task
+	// touches says that something is done to the guest.
+	touches bool
+	// waits says that the agent looks again by itself.
+	waits, stranger bool
+	err             error
+}
+
+// task is what an agent does at its hypervisor.
+type task struct {
+	verb    verbAt
+	mark    mark
+	to      place
+	held    bool
+	touches bool
 	command handoff.Command
 }
 
-// agentDecide returns what the agent of the node would do that sees the object so.
-func (m *machine) agentDecide(w *world, n place, o *object) plan {
-	node := &w.nodes[n]
-	a := &agent{m: m, n: n, name: n.String(), now: w.now, o: o, domain: node.domain, epoch: node.epoch, busy: w.busy(n), holding: w.holding}
-	if o == nil {
-		return a.foreign()
+// verbAt is what a hypervisor is asked for.
+type verbAt uint8
+
+const (
+	noTask verbAt = iota
+	taskStart
+	taskDestroy
+	taskUndefine
+	taskResume
+	taskMark
+	taskMigrate
+	taskAbort
+)
+
+// sight is what the agent of the node sees that has the object so.
+func (w *world) sight(n place, o *object) sight {
+	node, pr := &w.nodes[n], &w.procs[agentOf(n)]
+	s := sight{
+		node: n, domain: node.domain, mark: node.mark, active: w.busy(n), moving: pr.moving && node.job != noJob,
+		ended: pr.ended, failed: pr.failed, holding: w.holding, now: w.now,
 	}
-	if o.vmi.err != nil {
-		return plan{}
+	if o != nil {
+		s.g, s.uid, s.deleting = o.vmi, o.uid, o.deleting
 	}
-	a.l = o.vmi.lease
-	return a.byRole()
+	return s
 }
 
-func (a *agent) byRole() plan {
-	holds, receives := a.l.Holder == a.name, a.l.Target == a.name
-	switch {
-	case a.l.State == handoff.Offered && holds:
-		return a.offered()
-	case a.l.State == handoff.Lost && holds:
-		return a.back()
-	case a.l.Switching() && receives:
-		return a.receive()
-	case a.l.State == handoff.Preparing && receives:
-		return a.prepare()
-	case a.l.Holds(a.name):
-		return a.holder()
+// statuses are how hypervisors tell of domains.
+var statuses = [...]struct {
+	status domain.Status
+	reason domain.Reason
+}{
+	running:  {domain.StatusRunning, domain.ReasonUnknown},
+	incoming: {domain.StatusPaused, domain.ReasonMigration},
+	paused:   {domain.StatusPaused, domain.ReasonMigration},
+	ended:    {domain.StatusShutoff, domain.ReasonShutdown},
+	held:     {domain.StatusPaused, domain.ReasonUser},
+	left:     {domain.StatusShutoff, domain.ReasonMigrated},
+}
+
+// definition is what guests are. That of one which is not held when it moves has a disk
+// whose image QEMU locks.
+func definition(locked bool) *libvirtxml.Domain {
+	def := &libvirtxml.Domain{Type: "kvm", Name: domain.Name(namespace, slotVMI.String()), Devices: &libvirtxml.DomainDeviceList{}}
+	if locked {
+		def.Devices.Disks = []libvirtxml.DomainDisk{{
+			Device: "disk", Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: "/disk.img"}},
+			Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
+		}}
+	}
+	return def
+}
+
+// listening is where targets take guests.
+var listening = domain.Listening{Address: "192.0.2.1", Ports: map[string]int{"49152": domain.ChannelControl}}
+
+// aSecond for each GiB, and without progress, is what a move may take: as little as can
+// be. The controller asks for its end a tick later, its node gives it up after six.
+var aSecond = int64(1)
+
+// input makes what package domain asks for.
+func (s sight) input() domain.Sight {
+	out := domain.Sight{
+		Node: s.node.String(), Listening: listening, MoveActive: s.active, Moving: s.moving,
+		Migrations: &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &aSecond, ProgressTimeout: &aSecond},
+	}
+	if s.g != nil {
+		out.VMI = s.g.instance(s.uid, s.deleting)
+	}
+	switch s.ended {
+	case justNow:
+		out.MoveEnded = clockAt(s.now)
+	case before:
+		out.MoveEnded = clockAt(s.now - 1)
+	}
+	if s.failed {
+		out.MoveFailure = "the hypervisor has failed to move the guest"
+	}
+	if s.domain == noDomain || s.domain == ended {
+		out.Desired = definition(!s.holding)
+	}
+	if s.domain != noDomain {
+		at := statuses[s.domain]
+		out.State = &domain.State{
+			Name: domain.Name(namespace, slotVMI.String()), Status: at.status, Reason: at.reason,
+			Metadata: s.mark.metadata(), Domain: definition(!s.holding),
+		}
+	}
+	return out
+}
+
+// look asks the real domain.Decide.
+func (m *machine) look(s sight) sighted {
+	return m.known.sights.of(s, func() sighted {
+		in := s.input()
+		plan, err := domain.Decide(in, clockAt(s.now))
+		if err != nil {
+			return sighted{err: err}
+		}
+		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == domain.RoleNone || plan.Role == ""}
+		for _, t := range plan.Tasks {
+			out.touches = out.touches || t.TouchesGuest()
+			if did := s.task(t, plan.VMI); did.verb != noTask {
+				out.tasks = append(out.tasks, did)
+			}
+		}
+		if len(out.tasks) == 0 {
+			out.touches = false // files are not modelled
+		}
+		if plan.VMI == nil {
+			return out
+		}
+		if g := m.known.guest(plan.VMI); g != s.g {
+			out.write, out.guards = g, byReport
+			if out.touches || binding(in.VMI, plan.VMI) {
+				out.guards = byVersion
+			}
+		}
+		return out
+	})
+}
+
+// binding tells whether an agent's plan does more than to report, as package domainctrl
+// has it.
+func binding(was, want *v1.VirtualMachineInstance) bool {
+	return was.Annotations[handoff.Annotation] != want.Annotations[handoff.Annotation] ||
+		!maps.Equal(was.Labels, want.Labels) || was.Status.NodeName != want.Status.NodeName ||
+		!equality.Semantic.DeepEqual(was.Status.MigrationState, want.Status.MigrationState)
+}
+
+// task is what a task of a plan is to the model's hypervisor.
+func (s sight) task(t domain.Task, vmi *v1.VirtualMachineInstance) task {
+	out := task{touches: t.TouchesGuest(), command: t.Command}
+	switch t.Verb {
+	case domain.TaskMigrate:
+		out.verb, out.held, out.to = taskMigrate, t.Request.Paused, placeOf(vmi.Labels[v1.MigrationTargetNodeNameLabel])
+		return out
+	case domain.TaskAbort:
+		out.verb = taskAbort
+		return out
+	case domain.TaskCleanup, domain.TaskSyncTime:
+		return out
+	case domain.TaskApply:
 	default:
-		return a.foreign()
+		panic(fmt.Sprintf("explore: task %s is not modelled", t))
 	}
+	verb, known := verbs[t.Operation.Verb]
+	if !known {
+		panic(fmt.Sprintf("explore: operation %s is not modelled", t.Operation))
+	}
+	out.verb = verb
+	switch verb {
+	case taskStart:
+		md, _, err := domain.MetadataOf(t.Operation.Definition)
+		if err != nil {
+			panic(fmt.Sprintf("explore: %v", err))
+		}
+		out.mark = markOf(md, s.uid)
+	case taskMark:
+		out.mark = markOf(t.Operation.Metadata, s.mark.uid)
+	}
+	return out
 }
 
-func (a *agent) holder() plan {
-	switch a.l.State {
-	case handoff.Moving:
-		return a.moving()
-	case handoff.Releasing:
-		return a.releasing()
+var verbs = map[domain.Verb]verbAt{
+	domain.Start: taskStart, domain.Destroy: taskDestroy, domain.Undefine: taskUndefine, domain.Resume: taskResume, domain.SetMetadata: taskMark,
+}
+
+// agentWork is a pass of an agent, as package domainctrl makes it: on its cache first;
+// what is done to a guest without a write that proves the cache to be current is decided
+// again on the API server's word, and what the cache lacks is looked up there.
+func (m *machine) agentWork(w *world, p int) {
+	n, pr := nodeOf(p), &w.procs[p]
+	o := pr.sees[slotVMI]
+	if o == nil && w.nodes[n].domain == noDomain && !pr.live {
+		return // there is nothing to find out
 	}
-	start, starts := a.l.Command(handoff.CommandStart)
+	if pr.live || o == nil {
+		m.agentWorkLive(w, p)
+		return
+	}
+	plan := m.look(w.sight(n, o))
+	if plan.write == nil && plan.touches {
+		m.agentWorkLive(w, p)
+		return
+	}
+	m.agentAct(w, p, o, plan)
+}
+
+// agentWorkLive is a pass on the API server's own word, if that can be had.
+func (m *machine) agentWorkLive(w *world, p int) {
+	n := nodeOf(p)
+	if !w.reachable(n) {
+		return
+	}
+	w.procs[p].live = false
+	o := w.api[slotVMI]
+	m.agentAct(w, p, o, m.look(w.sight(n, o)))
+}
+
+func (m *machine) agentAct(w *world, p int, o *object, plan sighted) {
+	pr := &w.procs[p]
+	// One that finds a move going on looks after it from then on.
+	pr.moving = w.nodes[nodeOf(p)].job != noJob
+	if plan.stranger {
+		pr.ended, pr.failed = never, false
+	}
+	if plan.err != nil {
+		return
+	}
+	d := doing{tasks: plan.tasks, confirmed: w.now}
 	switch {
-	case starts:
-		return a.start(start)
-	case a.domain == noDomain || a.domain.over():
-		return a.release()
+	case plan.write != nil:
+		d.stage, d.req = asking, request{
+			verb: update, slot: slotVMI, uid: o.uid, base: o.rv, by: int8(p), guards: plan.guards, from: o,
+			want: o.with(func(o *object) { o.vmi = plan.write }),
+		}
+	case len(plan.tasks) > 0:
+		d.stage = ready
+		if o != nil {
+			d.by = o.vmi
+		}
+	default:
+		return
 	}
-	return a.withGuest()
+	pr.doing = d
 }
 
-// withGuest looks after a guest that is here and not on its way.
-func (a *agent) withGuest() plan {
+// begin lets an agent call its hypervisor, if it still may. Otherwise it looks again, at
+// what is stored.
+func (m *machine) begin(w *world, p int) {
+	n, pr := nodeOf(p), &w.procs[p]
+	d := pr.doing
+	if t := d.tasks[0]; m.authorize(d, t, w.now) != nil {
+		pr.doing, pr.live = doing{}, true
+		return
+	}
+	w.nodes[n].call = call{task: d.tasks[0], begun: w.now}
+	pr.doing.stage = calling
+}
+
+// authorize asks the real Lease.Authorize, or for a task that no command asks for
+// whether what it follows from was confirmed in time.
+func (m *machine) authorize(d doing, t task, now int8) error {
+	if !t.touches {
+		return nil
+	}
+	if err := handoff.Confirmed(clockAt(d.confirmed), clockAt(now)); err != nil || t.command == (handoff.Command{}) {
+		return err
+	}
+	return d.by.lease.Authorize(t.command, clockAt(d.confirmed), clockAt(now))
+}
+
+// agentRespond lets an agent learn what came of its write.
+func (m *machine) agentRespond(w *world, p int, a answer, o *object) {
+	pr := &w.procs[p]
+	d := pr.doing
+	pr.doing = doing{}
 	switch {
-	case a.l.State == handoff.Arrived && a.o.deleting:
-		return a.step(wish{kind: handoff.Stop, within: tick}, a.complete)
-	case a.l.State == handoff.Arrived:
-		return a.finalize()
-	case a.o.deleting && a.l.InMove():
-		return a.step(wish{kind: handoff.Revert}, moveFailed)
-	case a.o.deleting:
-		return a.step(wish{kind: handoff.Stop, within: tick}, nil)
-	case a.domain == paused && !a.busy:
-		return plan{task: taskResume}
-	case a.l.State == handoff.Prepared:
-		return a.begin()
+	case a != accepted:
+		pr.live = a == conflict
+	case len(d.tasks) > 0:
+		d.stage, d.req, d.by = ready, request{}, o.vmi
+		pr.doing = d
 	}
-	return plan{}
-}
-
-// finalize lets a guest go that is held, and ends the move.
-func (a *agent) finalize() plan {
-	if a.domain == held {
-		return plan{task: taskResume}
-	}
-	return a.step(wish{kind: handoff.Finalize}, a.complete)
-}
-
-// offered takes the guest over.
-func (a *agent) offered() plan {
-	switch {
-	case a.domain != noDomain:
-		return a.foreign()
-	case a.o.deleting:
-		return plan{}
-	}
-	p := a.step(wish{kind: handoff.Accept}, nil)
-	return a.after(p, taskStart, handoff.CommandStart)
-}
-
-// after adds the task for the command that the write issues.
-func (a *agent) after(p plan, t task, k handoff.CommandKind) plan {
-	if p.write == nil {
-		return p
-	}
-	if c, open := p.write.lease.Command(k); open {
-		p.task, p.command = t, c
-	}
-	return p
-}
-
-// start carries out an open start, unless that has happened.
-func (a *agent) start(c handoff.Command) plan {
-	mine := uint64(a.epoch) == c.Epoch
-	switch {
-	case a.domain == running && mine:
-		return a.step(wish{kind: handoff.Started}, func(n *content) { n.phase = v1.Running })
-	case a.domain.over() && mine:
-		return a.release()
-	case a.domain != noDomain:
-		return a.foreign()
-	case a.o.deleting:
-		return a.release()
-	}
-	return plan{task: taskStart, command: c}
-}
-
-func (a *agent) release() plan {
-	return a.step(wish{kind: handoff.Release}, func(n *content) {
-		n.phase = v1.Failed
-		a.complete(n)
-	})
-}
-
-// complete says that the move that brought the guest needs nothing more.
-func (a *agent) complete(n *content) {
-	if a.l.State == handoff.Arrived {
-		n.move.completed = true
-	}
-}
-
-// releasing stops the guest.
-func (a *agent) releasing() plan {
-	if a.domain == noDomain || a.domain.over() {
-		return a.release()
-	}
-	c, open := a.l.Command(handoff.CommandStop)
-	if !open || a.busy {
-		return plan{}
-	}
-	return plan{task: taskDestroy, command: c}
-}
-
-// back returns from silence. A guest that is gone is told of as ended, unless the
-// target may have it.
-func (a *agent) back() plan {
-	gone := a.domain == noDomain || a.domain.over()
-	if gone && !a.l.Switching() && !isOpen(a.l, handoff.CommandStart) {
-		return a.release()
-	}
-	return a.step(wish{kind: handoff.Return}, nil)
-}
-
-// foreign ends a domain that is not to be here.
-func (a *agent) foreign() plan {
-	if a.domain == noDomain || a.busy {
-		return plan{}
-	}
-	return plan{task: taskDestroy}
-}
-
-func (a *agent) step(e wish, edit func(*content)) plan {
-	e.node = a.name
-	g, err := a.m.step(a.o.vmi, e, a.now, edit)
-	if err != nil || g == a.o.vmi {
-		return plan{}
-	}
-	return plan{write: g}
-}
-
-// prepare says that the node is ready to receive the guest.
-func (a *agent) prepare() plan {
-	switch {
-	case a.domain != noDomain:
-		return a.foreign()
-	case a.o.deleting:
-		return plan{}
-	}
-	return a.step(wish{kind: handoff.Ready, within: stepWithin}, func(n *content) { n.move.address = "192.0.2.1" })
-}
-
-// begin stores that the guest starts to move, then lets it.
-func (a *agent) begin() plan {
-	p := a.step(wish{kind: handoff.Begin, within: stepWithin}, func(n *content) { n.move.started = true })
-	return a.after(p, taskMigrate, handoff.CommandMigrateOut)
-}
-
-// moving looks after a guest that is being moved away.
-func (a *agent) moving() plan {
-	abort, asked := a.l.Command(handoff.CommandAbort)
-	switch {
-	case a.busy && asked:
-		return plan{task: taskAbort, command: abort}
-	case a.busy && a.o.deleting:
-		return plan{task: taskAbort}
-	case a.busy, a.l.Stalled:
-		return plan{}
-	case a.domain == running, a.holding && a.domain == ended:
-		return a.step(wish{kind: handoff.Revert}, moveFailed)
-	}
-	return a.step(wish{kind: handoff.Stall, within: stepWithin}, nil)
-}
-
-// receive takes the guest over that has arrived, or says that it has not.
-func (a *agent) receive() plan {
-	switch {
-	case a.busy || a.domain == incoming, a.waits():
-		return plan{}
-	case a.domain == held:
-		return a.takeHeld()
-	case a.domain == running || a.domain.over():
-		return a.takeOver()
-	case a.l.Stalled || a.l.State == handoff.Fenced:
-		return a.step(wish{kind: handoff.Decline}, moveFailed)
-	}
-	return plan{}
-}
-
-func (a *agent) takeOver() plan {
-	return a.step(wish{kind: handoff.TakeOver}, func(n *content) {
-		n.phase, n.move.ended = v1.Running, true
-	})
-}
-
-// takeHeld takes a guest over that is held and lets it go, if its source has left it.
-func (a *agent) takeHeld() plan {
-	p, then := a.takeOver(), taskResume
-	if !a.l.Stalled && !a.m.bugs.haste {
-		p, then = a.step(wish{kind: handoff.Decline}, moveFailed), taskDestroy
-	}
-	if p.write != nil {
-		p.task = then
-	}
-	return p
-}
-
-// waits tells whether the guest is held here and its source may still have it.
-func (a *agent) waits() bool {
-	return a.domain == held && !a.l.Stalled && a.l.State != handoff.Fenced && !a.m.bugs.haste
 }

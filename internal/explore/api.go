@@ -42,17 +42,43 @@ func (w *world) commit(r request) (answer, *object) {
 		return accepted, w.store(r.want.with(func(o *object) { o.uid = w.uids[r.slot] }))
 	case have == nil:
 		return missing, nil
-	case have.uid != r.uid, r.verb == update && have.rv != r.base:
+	case have.uid != r.uid:
 		return conflict, nil
 	case r.verb == remove:
 		w.remove(have)
 		return accepted, nil
 	}
 	n := r.want.with(func(o *object) { o.uid, o.deleting = have.uid, have.deleting })
-	if n.slot == slotVMI && n.deleting && !n.vmi.finalizer {
+	if have.rv != r.base {
+		g := w.known.changed(r, have)
+		if g == nil {
+			return conflict, nil
+		}
+		n = n.with(func(o *object) { o.vmi = g })
+	}
+	if n.sum == have.sum {
+		return accepted, have // the API server stores nothing that is as it was
+	}
+	if n.deleting && !n.held() {
 		return accepted, w.vanish(n)
 	}
 	return accepted, w.store(n)
+}
+
+// changed is what a change comes to that was made from an earlier version; nil if it is
+// refused.
+func (k *memory) changed(r request, have *object) *guest {
+	if r.slot != slotVMI || r.from == nil {
+		return nil
+	}
+	return k.patched(patchKey{
+		from: r.from.vmi, want: r.want.vmi, have: have.vmi, wasDeleting: r.from.deleting, deleting: have.deleting, guards: r.guards,
+	})
+}
+
+// held tells whether a finalizer keeps the object.
+func (o *object) held() bool {
+	return o.vmi != nil && o.vmi.finalizer || o.move != nil && o.move.finalizer
 }
 
 // store makes o the newest version and tells the watches.
@@ -70,7 +96,7 @@ func (w *world) store(o *object) *object {
 func (w *world) remove(o *object) {
 	switch {
 	case o.deleting:
-	case o.slot == slotVMI && o.vmi.finalizer, o.slot.isPod() && o.node != nowhere, o.slot.isMove() && o.final == unfinished:
+	case o.held(), o.slot.isPod() && o.node != nowhere:
 		w.store(o.with(func(o *object) { o.deleting = true }))
 	default:
 		w.vanish(o)

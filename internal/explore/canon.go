@@ -98,7 +98,7 @@ func packed(bs []uint8) uint64 {
 }
 
 func (c *canon) proc(p *proc) {
-	c.put(uint64(bit(p.up) | bit(p.leads)<<1 | bit(p.live)<<2 | byte(p.doing.stage)<<3))
+	c.put(uint64(bit(p.up)|bit(p.leads)<<1|bit(p.live)<<2|byte(p.doing.stage)<<3) | uint64(bit(p.moving)|byte(p.ended)<<1|bit(p.failed)<<3)<<8)
 	if !p.up {
 		return
 	}
@@ -112,13 +112,15 @@ func (c *canon) proc(p *proc) {
 		}
 	}
 	c.put(^uint64(0))
-	for i := range p.notes {
-		n := &p.notes[i]
-		c.put(uint64(n.kind) | uint64(n.verb)<<8 | uint64(n.event)<<16 | uint64(n.slot)<<24 | uint64(n.uid)<<32 | uint64(uint8(n.at))<<40)
-		c.version(n.base, 2)
-		c.object(n.obj)
+	for _, notes := range p.notes {
+		for i := range notes {
+			n := &notes[i]
+			c.put(uint64(n.kind) | uint64(n.verb)<<8 | uint64(n.event)<<16 | uint64(n.slot)<<24 | uint64(n.uid)<<32 | uint64(uint8(n.at))<<40)
+			c.version(n.base, 2)
+			c.object(n.obj)
+		}
+		c.put(^uint64(0))
 	}
-	c.put(^uint64(0))
 	c.doing(&p.doing)
 }
 
@@ -129,21 +131,49 @@ func (c *canon) doing(d *doing) {
 	if d.stage == asking {
 		c.request(&d.req)
 	}
-	var h hash
-	h.text(d.command.ID)
-	x, _ := h.sum()
-	c.put(x)
-	c.put(uint64(d.task) | uint64(uint8(d.confirmed))<<8 | uint64(bit(d.then != nil))<<16)
+	c.put(uint64(len(d.tasks)) | uint64(uint8(d.confirmed))<<8)
+	for i := range d.tasks {
+		c.task(&d.tasks[i])
+	}
 	if d.by != nil {
 		c.put(d.by.sum)
 	}
-	if d.then != nil {
-		c.request(d.then)
+	if d.pass != nil {
+		c.pass(d.pass)
+		c.put(sumOf(d.act.fault) + uint64(bit(d.act.untold)))
 	}
 }
 
+func (c *canon) task(t *task) {
+	c.put(uint64(t.verb) | uint64(t.mark.uid)<<8 | uint64(t.mark.epoch)<<16 | uint64(t.mark.move)<<24 |
+		uint64(bit(t.mark.held)|bit(t.held)<<1|bit(t.touches)<<2)<<32 | uint64(t.to)<<40)
+	c.put(sumOf(t.command.ID))
+}
+
+func (c *canon) pass(p *pass) {
+	c.objects(&p.snap)
+	for i := range p.acts {
+		a := &p.acts[i]
+		c.put(uint64(a.verb) | uint64(a.slot)<<8 | uint64(a.uid)<<16 | uint64(a.guards)<<24)
+		if a.guest != nil {
+			c.put(a.guest.sum)
+		}
+		if a.move != nil {
+			c.put(a.move.sum)
+		}
+	}
+	if p.release != nil {
+		c.put(p.release.sum)
+	}
+	c.put(sumOf(p.fault + "/" + string(p.evidence)))
+	c.put(uint64(p.owner) | uint64(bit(p.unseen)|bit(p.storing)<<1|bit(p.silent[nodeA])<<2|bit(p.silent[nodeB])<<3)<<8)
+}
+
 func (c *canon) request(r *request) {
-	c.version(r.base, uint64(r.verb)|uint64(r.slot)<<8|uint64(r.uid)<<16|uint64(r.by)<<24|uint64(bit(r.orphan))<<32)
+	c.version(r.base, uint64(r.verb)|uint64(r.slot)<<8|uint64(r.uid)<<16|uint64(uint8(r.by))<<24|uint64(bit(r.orphan)|byte(r.guards)<<1)<<32)
+	if r.from != nil {
+		c.put(r.from.sum)
+	}
 	if r.want != nil {
 		c.put(r.want.sum)
 	}
@@ -151,6 +181,9 @@ func (c *canon) request(r *request) {
 
 func (c *canon) node(n *machineState) {
 	c.put(uint64(bit(n.dead)|bit(n.gone)<<1|bit(n.fenced)<<2|bit(n.cut)<<3|bit(n.deaf)<<4) |
-		uint64(uint8(n.beat))<<8 | uint64(n.domain)<<16 | uint64(n.epoch)<<24 | uint64(n.job)<<32 | uint64(n.jobTo)<<40)
-	c.put(uint64(n.call.task) | uint64(n.call.epoch)<<8 | uint64(n.call.to)<<16 | uint64(uint8(n.call.begun))<<24)
+		uint64(uint8(n.beat))<<8 | uint64(n.domain)<<16 | uint64(n.job)<<32 | uint64(n.jobTo)<<40 | uint64(bit(n.jobHeld))<<48)
+	c.put(uint64(n.mark.uid) | uint64(n.mark.epoch)<<8 | uint64(n.mark.move)<<16 | uint64(bit(n.mark.held))<<24 | uint64(uint8(n.call.begun))<<32)
+	if n.call.task.verb != noTask {
+		c.task(&n.call.task)
+	}
 }

@@ -3,126 +3,195 @@
 package explore
 
 import (
-	v1 "kubevirt.io/api/core/v1"
+	"slices"
+	"time"
 
-	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
 )
 
-// stepWithin bounds every step of a lease.
-const stepWithin = 2 * tick
-
-// controller is one pass of a controller: what it sees, and when. It makes at most
-// one write; what else there is to do comes with the next pass.
-type controller struct {
-	m *machine
-	// w is for live reads and for the nodes' signs of life.
-	w    *world
-	now  int8
-	sees *[slotCount]*object
-	v    *object
-	l    handoff.Lease
+// pass is what a controller remembers between two writes of a pass over one object.
+type pass struct {
+	// owner is the object: the guest, or a migration of it.
+	owner slot
+	// snap are the objects as they were gathered, with what this pass has made of them.
+	snap [slotCount]*object
+	// acts are yet to be carried out.
+	acts []act
+	// fault is why the last action that failed did.
+	fault string
+	// unseen, silent and evidence were found when the pass began.
+	unseen   bool
+	silent   [3]bool
+	evidence handoff.EvidenceKind
+	// storing says that the actions are over, release is what is written after the
+	// status: the migration without its finalizer.
+	storing bool
+	release *movement
 }
 
-// ctrlWork is a pass of the controller p.
-func (m *machine) ctrlWork(w *world, p int) {
-	switch m.check(w, p) {
-	case expectations.Waiting:
-		return
-	case expectations.Expired:
-		m.readLive(w, p)
-		return
-	}
-	if r := m.ctrlDecide(w, m.clockOf(w, p), &w.procs[p].sees); r.verb != 0 {
-		m.send(w, p, r)
-	}
+// act is one write of a plan.
+type act struct {
+	verb   verb
+	slot   slot
+	uid    uint8
+	guest  *guest
+	move   *movement
+	guards guards
+	// fault names the failure.
+	fault string
+	// unversioned says that the deletion is expected without a version, untold that it
+	// is not expected at all.
+	unversioned, untold bool
 }
 
-// ctrlDecide returns what a controller that sees this would write, a request
-// without a verb if nothing.
-func (m *machine) ctrlDecide(w *world, now int8, sees *[slotCount]*object) request {
-	c := &controller{m: m, w: w, now: now, sees: sees, v: sees[slotVMI]}
-	if c.v == nil || c.v.vmi.err != nil {
-		return request{}
-	}
-	c.l = c.v.vmi.lease
-	for _, part := range []func() request{c.silence, c.own, c.move, c.tidy} {
-		if r := part(); r.verb != 0 {
-			return r
+// vmiKey is what decides what vmi.Decide says. It can be compared.
+type vmiKey struct {
+	g        *guest
+	uid      uint8
+	deleting bool
+	pods     podKeys
+	moves    [2]moving
+	unseen   bool
+	fault    string
+	silent   [3]bool
+	evidence handoff.EvidenceKind
+	now      int8
+}
+
+// vmiPlan is what it says.
+type vmiPlan struct {
+	acts   []act
+	write  *guest
+	guards guards
+	waits  bool
+}
+
+// vmiNeeds is what has to be read from the API server itself.
+type vmiNeeds struct {
+	proof bool
+	about place
+}
+
+// acceptWithin bounds an offer.
+const acceptWithin = 2 * tick
+
+// snapshot makes what package vmi asks for.
+func (k vmiKey) snapshot() vmi.Snapshot {
+	s := vmi.Snapshot{VMI: k.g.instance(k.uid, k.deleting), Config: vmi.Config{AcceptWithin: acceptWithin, PodHoldsGuest: true}}
+	s.Pods = k.pods.pods(s.VMI)
+	for _, m := range k.moves {
+		if m.movement != nil && m.final == unfinished {
+			s.Migrations = append(s.Migrations, m.migration())
 		}
 	}
-	return request{}
-}
-
-// step is the write that moves the lease.
-func (c *controller) step(e wish, edit func(*content)) request {
-	g, err := c.m.step(c.v.vmi, e, c.now, edit)
-	if err != nil || g == c.v.vmi {
-		return request{}
+	if k.unseen {
+		s.Unseen = []string{"a write"}
 	}
-	return c.store(g)
-}
-
-func (c *controller) store(g *guest) request {
-	return request{
-		verb: update, slot: slotVMI, uid: c.v.uid, base: c.v.rv,
-		want: c.v.with(func(o *object) { o.vmi = g }),
+	if k.fault != "" {
+		s.Failure = &vmi.Failure{Reason: k.fault, Message: "it failed"}
 	}
-}
-
-// isOpen tells whether the lease has an open command of the kind.
-func isOpen(l handoff.Lease, k handoff.CommandKind) bool { _, open := l.Command(k); return open }
-
-func (c *controller) overdue() bool { return c.l.Overdue(clockAt(c.now)) }
-
-// silence looks after nodes that give no sign of life.
-func (c *controller) silence() request {
-	holder := placeOf(c.l.Holder)
-	switch c.l.State {
-	case handoff.Owned, handoff.Arrived, handoff.Releasing, handoff.Moving:
-		if c.l.Stalled && c.overdue() {
-			return c.fence(placeOf(c.l.Target))
-		}
-		if c.w.silent(holder) {
-			return c.step(wish{kind: handoff.Suspect, node: c.l.Holder}, nil)
-		}
-	case handoff.Preparing, handoff.Prepared:
-		if c.w.silent(holder) {
-			return c.step(wish{kind: handoff.Cancel, tag: c.l.Tag}, moveFailed)
-		}
-	case handoff.Lost:
-		return c.fence(holder)
-	case handoff.Fenced:
-		if c.l.Target != "" {
-			return c.fence(placeOf(c.l.Target))
+	s.Silent = map[string]time.Time{}
+	for n := nodeA; n <= nodeB; n++ {
+		if k.silent[n] {
+			s.Silent[n.String()] = epochOfTime
 		}
 	}
-	return request{}
+	if k.evidence != "" {
+		s.Evidence = map[string]handoff.Evidence{}
+		for _, n := range s.NeedsEvidence() {
+			s.Evidence[n] = handoff.Evidence{Kind: k.evidence}
+		}
+	}
+	return s
 }
 
-// fence looks for evidence that the guest is not on the node.
-func (c *controller) fence(n place) request {
-	if !c.overdue() && !c.w.nodes[n].fenced {
-		return request{}
-	}
-	evidence := c.evidence(n)
-	if evidence == "" {
-		return request{}
-	}
-	return c.step(wish{kind: handoff.Fence, node: n.String(), evidence: evidence}, nil)
+// planVMI asks the real vmi.Decide.
+func (m *machine) planVMI(k vmiKey) vmiPlan {
+	return m.known.passes.of(k, func() vmiPlan {
+		s := k.snapshot()
+		plan := vmi.Decide(s, clockAt(k.now))
+		out := vmiPlan{waits: plan.RequeueAt != nil}
+		for _, a := range plan.Actions {
+			switch a.Verb {
+			case vmi.CreateLauncher:
+				out.acts = append(out.acts, act{verb: create, slot: slotLauncher, fault: a.Fault})
+			case vmi.DeletePod:
+				at := slotOf(a.Pod.Name)
+				out.acts = append(out.acts, act{verb: remove, slot: at, uid: k.pods[at].uid, fault: a.Fault})
+			case vmi.PatchPod: // labels and annotations of Pods are not modelled
+			default:
+				panic("explore: action " + a.String() + " is not modelled")
+			}
+		}
+		if g := m.known.guest(plan.VMI); g != k.g {
+			out.write, out.guards = g, guardsOf(k.g, g)
+		}
+		return out
+	})
 }
 
-func (c *controller) evidence(n place) handoff.EvidenceKind {
-	pods := &c.w.api // the API server's own word
-	if c.m.bugs.tombstones {
-		pods = c.sees
+// guardsOf are the guards of a change of a guest, as package vmictrl has them.
+func guardsOf(was, want *guest) guards {
+	if was.obj.Annotations[handoff.Annotation] == want.obj.Annotations[handoff.Annotation] &&
+		was.obj.Status.Phase == want.obj.Status.Phase && slices.Equal(was.obj.Finalizers, want.obj.Finalizers) {
+		return byNothing
 	}
-	switch node := &c.w.nodes[n]; {
+	return byGuest
+}
+
+// vmiKeyOf is the question that a pass asks now.
+func (ps *pass) vmiKeyOf(now int8) vmiKey {
+	v := ps.snap[slotVMI]
+	return vmiKey{
+		g: v.vmi, uid: v.uid, deleting: v.deleting, pods: podsOf(&ps.snap),
+		moves:  [2]moving{movingOf(ps.snap[slotMove1]), movingOf(ps.snap[slotMove2])},
+		unseen: ps.unseen, fault: ps.fault, silent: ps.silent, evidence: ps.evidence, now: now,
+	}
+}
+
+// gatherVMI is what a pass over the guest begins with; nil if there is nothing to decide.
+func (m *machine) gatherVMI(w *world, now int8, sees *[slotCount]*object, unseen bool) *pass {
+	if sees[slotVMI] == nil {
+		return nil
+	}
+	ps := &pass{owner: slotVMI, snap: *sees, unseen: unseen}
+	for n := nodeA; n <= nodeB; n++ {
+		ps.silent[n] = w.silent(n)
+	}
+	k := ps.vmiKeyOf(now)
+	needs := m.known.needs.of(k, func() vmiNeeds {
+		s := k.snapshot()
+		out := vmiNeeds{proof: s.NeedsProof()}
+		for _, n := range s.NeedsEvidence() {
+			out.about = placeOf(n)
+		}
+		return out
+	})
+	if needs.proof {
+		for s, o := range w.api {
+			if slot(s).isPod() {
+				ps.snap[s] = o
+			}
+		}
+	}
+	if needs.about != nowhere {
+		ps.evidence = m.evidence(w, ps.snap[slotVMI].vmi.lease, needs.about, now)
+	}
+	return ps
+}
+
+// evidence is what there is to find out about a node, as package vmictrl asks: from the
+// API server itself, and not before the lease's time is up; a fencing device at once.
+func (m *machine) evidence(w *world, l handoff.Lease, n place, now int8) handoff.EvidenceKind {
+	switch node := &w.nodes[n]; {
 	case node.fenced:
 		return handoff.FenceConfirmed
+	case !l.Overdue(clockAt(now)):
+		return ""
 	case node.gone:
 		return handoff.NodeGone
-	case !anyPod(pods, func(p *object) bool { return p.node == n }):
+	case !anyPod(&w.api, func(p *object) bool { return p.node == n }):
 		return handoff.PodGone
 	}
 	return ""
@@ -142,139 +211,174 @@ func podWhere(objects *[slotCount]*object, match func(*object) bool) *object {
 	return nil
 }
 
-// own takes the guest to a node, and to its end.
-func (c *controller) own() request {
-	if c.v.deleting {
-		return c.end()
+// ctrlWork is a pass of the controller p over an object, up to its first write.
+func (m *machine) ctrlWork(w *world, p int, of slot) {
+	v := m.check(w, p, of)
+	if len(v.problems) > 0 {
+		m.readLive(w, p, of, v.problems)
+		v = m.check(w, p, of)
 	}
-	switch c.l.State {
-	case handoff.Unclaimed:
-		return c.step(wish{kind: handoff.Claim, within: stepWithin}, func(n *content) {
-			n.finalizer, n.phase = true, v1.Pending
-		})
-	case handoff.Claimed:
-		return c.claimed()
-	case handoff.Offered:
-		if c.overdue() {
-			return c.step(wish{kind: handoff.Withdraw}, func(n *content) { n.phase = v1.Pending })
-		}
-	case handoff.Fenced:
-		return c.fenced()
-	case handoff.Released:
-		return c.empty()
-	}
-	return request{}
-}
-
-// empty deletes the Pods of a guest that has ended. Nothing leads out of that state,
-// so that a late look is as good.
-func (c *controller) empty() request {
-	if p := podWhere(c.sees, func(p *object) bool { return !p.deleting }); p != nil {
-		return c.delete(p)
-	}
-	return request{}
-}
-
-// claimed brings the guest to a node, or gives it up.
-func (c *controller) claimed() request {
-	if r := c.place(); r.verb != 0 || !c.overdue() {
-		return r
-	}
-	if p := c.launcher(); p != nil && c.w.silent(p.node) {
-		return c.release()
-	}
-	return c.step(wish{kind: handoff.Claim, within: stepWithin}, nil)
-}
-
-// fenced starts the guest anew elsewhere, or gives it up.
-func (c *controller) fenced() request {
+	pr := &w.procs[p]
+	now := m.clockOf(w, p)
 	switch {
-	case c.l.Target != "":
-		return request{}
-	case c.overdue() || !c.m.restart:
-		return c.release()
+	case of != slotVMI:
+		if ps := gatherMove(of, &pr.sees, v.open); ps != nil {
+			ps.acts = m.planMove(ps.moveKeyOf(now)).acts
+			m.proceed(w, p, ps)
+		}
+	case !v.outdated:
+		if ps := m.gatherVMI(w, now, &pr.sees, v.open); ps != nil && ps.snap[slotVMI].vmi.err == nil {
+			ps.acts = m.planVMI(ps.vmiKeyOf(now)).acts
+			m.proceed(w, p, ps)
+		}
 	}
-	lost := func(p *object) bool {
-		n := &c.w.nodes[p.node]
-		return !p.deleting && (n.gone || n.fenced)
-	}
-	if p := podWhere(c.sees, lost); p != nil {
-		return c.delete(p)
-	}
-	return c.place()
 }
 
-func (c *controller) launcher() *object {
-	return podWhere(c.sees, func(p *object) bool { return p.slot.isLauncher() })
+// proceed sends the next write of a pass, if there is one: its actions, then what has
+// become of them.
+func (m *machine) proceed(w *world, p int, ps *pass) {
+	if len(ps.acts) > 0 {
+		next := *ps
+		a := ps.acts[0]
+		next.acts = ps.acts[1:]
+		m.send(w, p, &next, a)
+		return
+	}
+	if ps.storing {
+		if ps.release != nil {
+			next := *ps
+			next.release = nil
+			m.send(w, p, &next, act{verb: update, slot: ps.owner, uid: ps.snap[ps.owner].uid, move: ps.release})
+		}
+		return
+	}
+	next := *ps
+	next.storing = true
+	now := m.clockOf(w, p)
+	if ps.owner != slotVMI {
+		plan := m.planMove(ps.moveKeyOf(now))
+		next.release = plan.release
+		if plan.write == nil {
+			m.proceed(w, p, &next)
+			return
+		}
+		m.send(w, p, &next, act{verb: update, slot: ps.owner, uid: ps.snap[ps.owner].uid, move: plan.write})
+		return
+	}
+	if plan := m.planVMI(ps.vmiKeyOf(now)); plan.write != nil {
+		m.send(w, p, &next, act{verb: update, slot: slotVMI, uid: ps.snap[slotVMI].uid, guest: plan.write, guards: plan.guards})
+	}
 }
 
-// place sees to it that the guest has a Pod, and offers it to the Pod's node. It
-// deletes none: what it sees may be old, and the guest may live in the Pod by now.
-func (c *controller) place() request {
-	p := c.launcher()
+// send lets a write leave the process, noted as package expectationsctrl notes it.
+func (m *machine) send(w *world, p int, ps *pass, a act) {
+	r := request{verb: a.verb, slot: a.slot, uid: a.uid, by: int8(p), guards: a.guards}
+	was := ps.snap[a.slot]
+	switch a.verb {
+	case create:
+		if m.randomNames && a.slot == slotLauncher {
+			r.slot = slotExtra1 + slot(w.names)
+			if r.slot >= slotCount {
+				return
+			}
+			w.names++
+		}
+		r.want = object{slot: r.slot}.sealed()
+		r.orphan = w.api[r.slot] != nil
+	case update:
+		r.base, r.from = was.rv, was
+		r.want = was.with(func(o *object) { o.vmi, o.move = a.guest, a.move })
+	case remove:
+		if was != nil && !a.unversioned {
+			r.base = was.rv
+		}
+	}
+	m.judgeLetGo(w, r)
+	if !a.untold {
+		m.note(w, p, ps.owner, note{kind: noteExpect, verb: r.verb, slot: r.slot, uid: r.uid, base: r.base})
+	}
+	w.procs[p].doing = doing{stage: asking, req: r, pass: ps, act: a}
+}
+
+// ctrlRespond lets a controller learn what came of its write.
+func (m *machine) ctrlRespond(w *world, p int, a answer, o *object) {
+	d := w.procs[p].doing
+	w.procs[p].doing = doing{pass: d.pass}
+	at := d.req.slot
+	if !d.act.untold {
+		m.settleNote(w, p, d, a, o)
+	}
+	w.procs[p].doing = doing{}
+	ps := *d.pass
 	switch {
-	case p == nil:
-		return c.createLauncher()
-	case p.deleting || !p.ready || c.w.silent(p.node):
-		return request{}
+	case a == exists:
+		ps.snap[at] = w.api[at] // read live
+	case a == accepted && d.req.verb == remove:
+		m.forget(&ps, at)
+	case a == accepted && o != nil && !o.gone:
+		ps.snap[at] = o
+	case a == accepted:
+		return // the object is gone
+	case d.req.verb == remove:
+		m.forget(&ps, at) // that it is gone is as good
+	case ps.storing:
+		return
+	case a == conflict && ps.owner == slotVMI:
+		// It says nothing but to try again.
+	default:
+		m.fails(w, p, &ps, d.act)
+		return
 	}
-	return c.step(wish{kind: handoff.Offer, node: p.node.String(), within: stepWithin}, func(n *content) {
-		n.phase = v1.Scheduled
-	})
+	m.proceed(w, p, &ps)
 }
 
-// createLauncher makes the guest's Pod, whose name says what it is for: there
-// cannot be a second one.
-func (c *controller) createLauncher() request {
-	s := slotLauncher
-	if c.m.bugs.names {
-		if s = slotExtra1 + slot(c.w.names); s >= slotCount {
-			return request{}
-		}
+// forget drops a Pod that was deleted from what a pass goes by, as package
+// migrationctrl does.
+func (m *machine) forget(ps *pass, at slot) {
+	if ps.owner != slotVMI && at.isPod() {
+		ps.snap[at] = nil
 	}
-	return request{verb: create, slot: s, want: object{slot: s}.sealed()}
 }
 
-func (c *controller) delete(p *object) request {
-	return request{verb: remove, slot: p.slot, uid: p.uid, base: p.rv}
+// settleNote tells a controller's expectations the answer to a write.
+func (m *machine) settleNote(w *world, p int, d doing, a answer, o *object) {
+	owner := d.pass.owner
+	switch {
+	case a == accepted && d.req.verb == remove:
+		m.note(w, p, owner, note{kind: noteConfirm, slot: d.req.slot})
+		m.seen(w, p, owner, d.req.slot)
+	case a == accepted:
+		m.note(w, p, owner, note{kind: noteConfirm, slot: d.req.slot, obj: o})
+		m.seen(w, p, owner, d.req.slot)
+	case a == exists:
+		m.taken(w, p, owner, d.req.slot)
+	default:
+		m.note(w, p, owner, note{kind: noteRefuse, slot: d.req.slot})
+	}
 }
 
-func (c *controller) release() request {
-	return c.step(wish{kind: handoff.Release}, func(n *content) { n.phase = v1.Failed })
+// ctrlFault lets a controller learn nothing but that its write failed.
+func (m *machine) ctrlFault(w *world, p int) {
+	d := w.procs[p].doing
+	w.procs[p].doing = doing{}
+	if m.credulous {
+		m.note(w, p, d.pass.owner, note{kind: noteRefuse, slot: d.req.slot})
+	}
+	m.settle(w, p, d.pass.owner)
+	if !d.pass.storing {
+		ps := *d.pass
+		m.fails(w, p, &ps, d.act)
+	}
 }
 
-// end brings a guest that is being deleted to its end, as far as that is not for its
-// node to do.
-func (c *controller) end() request {
-	switch c.l.State {
-	case handoff.Unclaimed, handoff.Claimed, handoff.Offered:
-		return c.release()
-	case handoff.Moving:
-		return c.step(wish{kind: handoff.Abort, tag: c.l.Tag}, nil)
-	case handoff.Fenced:
-		if c.l.Target == "" {
-			return c.release()
-		}
-	case handoff.Released:
-		return c.letGo()
+// fails goes on after an action that failed: package vmictrl with the other actions,
+// package migrationctrl with none.
+func (m *machine) fails(w *world, p int, ps *pass, a act) {
+	if ps.owner != slotVMI {
+		ps.acts = nil
 	}
-	return request{}
-}
-
-// letGo removes what is left of the guest, and then the finalizer: not before the
-// API server itself says that no Pod is left.
-func (c *controller) letGo() request {
-	pods := c.sees
-	if !c.m.bugs.tombstones && !anyPod(pods, func(*object) bool { return true }) {
-		pods = &c.w.api
+	if ps.fault == "" {
+		ps.fault = a.fault
 	}
-	if p := podWhere(pods, func(p *object) bool { return !p.deleting }); p != nil {
-		return c.delete(p)
-	}
-	if !c.v.vmi.finalizer || anyPod(pods, func(*object) bool { return true }) {
-		return request{}
-	}
-	n := c.v.vmi.content
-	n.finalizer = false
-	return c.store(c.m.guests.of(n))
+	m.proceed(w, p, ps)
 }

@@ -3,143 +3,163 @@
 package explore
 
 import (
-	"github.com/virtloom/virtloom/handoff"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubevirt "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration"
 )
 
-// pendingWithin bounds, in ticks, how long a migration may wait to be handed over.
-const pendingWithin = 4
-
-// moveFailed marks KubeVirt's own migration state as failed.
-func moveFailed(n *content) {
-	if n.move.uid != "" {
-		n.move.ended, n.move.failed, n.move.completed = true, true, true
-	}
+// moveKey is what decides what migration.Decide says. It can be compared.
+type moveKey struct {
+	slot      slot
+	me, other moving
+	g         *guest
+	uid       uint8
+	deleting  bool
+	pods      podKeys
+	unseen    bool
+	fault     string
+	now       int8
 }
 
-// move takes the first unfinished migration of the guest a step further.
-func (c *controller) move() request {
-	for s := slotMove1; s <= slotMove2; s++ {
-		if m := c.sees[s]; m != nil && m.final == unfinished {
-			return c.further(m)
-		}
-	}
-	return request{}
+// movePlan is what it says. The status is written first, and then, where nothing else is
+// left, the finalizer goes.
+type movePlan struct {
+	acts           []act
+	write, release *movement
+	waits          bool
 }
 
-func (c *controller) further(m *object) request {
-	tag := m.slot.tag()
-	if o, ended := c.l.MoveOutcome(tag); ended {
-		if o.Result == handoff.ResultMoved {
-			return c.finish(m, succeeded)
+// moveConfig bounds the phases of migrations.
+var moveConfig = migration.Config{
+	KeepFinished: -1, PodsFollowGuests: true,
+	Timeouts: migration.Timeouts{
+		Pending: 4 * tick, Unschedulable: 3 * tick, TargetPod: 3 * tick, HandOff: 2 * tick, Prepare: 2 * tick, Begin: 2 * tick, Complete: 2 * tick,
+	},
+	Cluster: &kubevirt.MigrationConfiguration{CompletionTimeoutPerGiB: &aSecond, ProgressTimeout: &aSecond},
+}.WithDefaults()
+
+// errFailed is why an action failed of which nothing more is known.
+var errFailed = errors.New("it failed")
+
+// snapshot makes what package migration asks for, as package migrationctrl gathers it.
+func (k moveKey) snapshot() migration.Snapshot {
+	s := migration.Snapshot{Migration: k.me.migration(), Config: moveConfig, Now: clockAt(k.now)}
+	if k.other.movement != nil {
+		s.Others = append(s.Others, k.other.migration())
+	}
+	if k.unseen {
+		s.Unsettled = "a write"
+	}
+	if k.fault != "" {
+		s.Failures = map[migration.ActionKind]error{migration.ActionKind(k.fault): errFailed}
+	}
+	if k.g != nil {
+		s.VMI = migration.GuestOf(s.Migration, k.g.instance(k.uid, k.deleting))
+	}
+	if s.VMI == nil {
+		return s
+	}
+	recorded := ""
+	if p := s.Migration.Status.Phase; p != kubevirt.MigrationPhaseUnset && p != kubevirt.MigrationPending {
+		recorded = s.SourcePodName()
+	}
+	s.Launchers = k.pods.pods(s.VMI)
+	for _, p := range s.Launchers {
+		if p.Name == recorded {
+			s.SourcePod = p
 		}
-		return c.finish(m, failed)
 	}
-	switch {
-	case c.l.Tag == tag:
-		return c.during(m)
-	case c.v.deleting, c.l.State == handoff.Released:
-		return c.finish(m, failed)
-	case c.l.State != handoff.Owned || isOpen(c.l, handoff.CommandStart):
-		return request{}
-	case m.deleting, c.now >= m.born+pendingWithin:
-		return c.callOff(m)
+	s.TargetPod, s.Targets = migration.TargetPod(s.Launchers, s.Migration.UID), migration.TargetOwners(s.Launchers, s.Migration.UID)
+	if recorded == "" {
+		s.SourcePod = migration.CurrentPod(s.VMI, s.Launchers, s.Migration.UID)
 	}
-	return c.handOver(m)
+	s.Resolution, _ = migration.Resolve(migration.Match{}, s.Config.Cluster)
+	if _, wanted := s.Claim(); wanted && !k.unseen {
+		s.Slot = migration.Verdict{Asked: true, Held: true, Inbound: true} // there is room for two
+	}
+	return s
 }
 
-// handOver asks the node of the target Pod to get ready.
-func (c *controller) handOver(m *object) request {
-	p := c.sees[m.slot.target()]
-	switch {
-	case p == nil:
-		s := m.slot.target()
-		return request{verb: create, slot: s, want: object{slot: s}.sealed()}
-	case p.deleting:
-		return c.callOff(m)
-	case c.v.vmi.move.uid == m.slot.tag():
-		return c.callOff(m) // which was begun before
-	case !p.ready:
-		return request{}
-	case p.node.String() == c.l.Holder:
-		// handoff.Step refuses the node that runs the guest already.
-		return c.callOff(m)
-	}
-	return c.step(wish{kind: handoff.Prepare, node: p.node.String(), tag: m.slot.tag(), within: stepWithin}, func(n *content) {
-		n.move = moveStatus{uid: m.slot.tag(), source: c.l.Holder, target: p.node.String()}
-		if from := podWhere(c.sees, func(s *object) bool { return s.node.String() == c.l.Holder }); from != nil {
-			n.move.sourcePod, n.move.sourceUID = from.slot, from.uid
+// planMove asks the real migration.Decide.
+func (m *machine) planMove(k moveKey) movePlan {
+	return m.known.moves.of(k, func() movePlan {
+		s := k.snapshot()
+		plan := migration.Decide(s, clockAt(k.now))
+		out := movePlan{waits: !plan.Deadline.IsZero() || !plan.Wake.IsZero()}
+		for i := range plan.Actions {
+			out.acts = append(out.acts, m.actOf(k, &s, &plan.Actions[i]))
 		}
+		stored := s.Migration.DeepCopy()
+		stored.Status = *plan.Status.DeepCopy()
+		was := m.known.movement(s.Migration)
+		now := m.known.movement(stored)
+		if now != was {
+			out.write = now
+		}
+		if plan.Release && now.finalizer && k.fault == "" {
+			stored.Finalizers = slices.DeleteFunc(stored.Finalizers, func(f string) bool {
+				return f == kubevirt.VirtualMachineInstanceMigrationFinalizer
+			})
+			out.release = m.known.movement(stored)
+		}
+		return out
 	})
 }
 
-// during calls a move off that is not wanted any more, or takes too long.
-func (c *controller) during(m *object) request {
-	pod := c.sees[m.slot.target()]
-	unwanted := m.deleting || c.overdue() || pod != nil && pod.deleting
-	switch {
-	case !unwanted:
-	case c.l.State == handoff.Preparing || c.l.State == handoff.Prepared:
-		return c.step(wish{kind: handoff.Cancel, tag: m.slot.tag()}, moveFailed)
-	case c.l.State == handoff.Moving && !c.l.Stalled:
-		return c.step(wish{kind: handoff.Abort, tag: m.slot.tag()}, nil)
-	}
-	return request{}
-}
-
-// finish stores how a migration ended.
-func (c *controller) finish(m *object, v verdict) request {
-	want := m.with(func(o *object) {
-		o.final = v
-		if st := c.v.vmi.move; v == succeeded && st.uid == m.slot.tag() {
-			o.source, o.sourceUID = st.sourcePod, st.sourceUID
+// actOf is what an action writes.
+func (m *machine) actOf(k moveKey, s *migration.Snapshot, a *migration.Action) act {
+	out := act{fault: string(a.Kind)}
+	switch a.Kind {
+	case migration.Adopt:
+		next := s.Migration.DeepCopy()
+		next.Finalizers = append(next.Finalizers, kubevirt.VirtualMachineInstanceMigrationFinalizer)
+		v1.SetMetaDataLabel(&next.ObjectMeta, kubevirt.MigrationSelectorLabel, next.Spec.VMIName)
+		if s.VMI != nil {
+			v1.SetMetaDataAnnotation(&next.ObjectMeta, migration.GuestUID, string(s.VMI.UID))
 		}
-	})
-	return request{verb: update, slot: m.slot, uid: m.uid, base: m.rv, want: want}
-}
-
-// callOff ends a migration that was not handed over. It says so on the guest first:
-// an earlier request to hand it over, of which nobody knows any more, then finds
-// another version and is refused.
-func (c *controller) callOff(m *object) request {
-	n := c.v.vmi.content
-	if n.move.uid == m.slot.tag() {
-		return c.finish(m, failed)
-	}
-	n.move = moveStatus{uid: m.slot.tag()}
-	moveFailed(&n)
-	return c.store(c.m.guests.of(n))
-}
-
-// tidy deletes the Pod that a finished migration has left empty: of a failed one
-// its own, of another the one the guest has left.
-func (c *controller) tidy() request {
-	for s := slotMove1; s <= slotMove2; s++ {
-		m := c.sees[s]
-		if m == nil || m.final == unfinished {
-			continue
+		out.verb, out.slot, out.uid, out.move = update, k.slot, 1, m.known.movement(next)
+	case migration.CreateTarget:
+		out.verb, out.slot = create, k.slot.target()
+	case migration.DeletePod:
+		at := slotOf(a.Pod.Name)
+		out.verb, out.slot, out.uid, out.unversioned = remove, at, k.pods[at].uid, true
+		if fullUID(at, out.uid) != a.Pod.UID {
+			panic("explore: " + a.Pod.Name + " is deleted by another UID than it has")
 		}
-		if r := c.tidyAfter(m); r.verb != 0 {
-			return r
+	case migration.ChangeVMI:
+		next := s.VMI.DeepCopy()
+		if err := a.Change.Apply(next); err != nil {
+			panic("explore: " + err.Error())
 		}
+		out.verb, out.slot, out.uid, out.guest, out.guards = update, slotVMI, k.uid, m.known.guest(next), byMove
+	case migration.Collect:
+		out.verb, out.slot, out.uid, out.untold = remove, slotOf(a.Name), 1, true
+	default:
+		panic("explore: action " + string(a.Kind) + " is not modelled")
 	}
-	return request{}
+	return out
 }
 
-func (c *controller) tidyAfter(m *object) request {
-	p := c.sees[m.slot.target()]
-	if m.final == succeeded {
-		p = c.sees[m.source]
-		if p == nil || p.uid != m.sourceUID || !c.left(p.node) {
-			return request{}
-		}
+// moveKeyOf is the question that a pass over a migration asks now.
+func (ps *pass) moveKeyOf(now int8) moveKey {
+	k := moveKey{
+		slot: ps.owner, me: movingOf(ps.snap[ps.owner]), other: movingOf(ps.snap[slotMove1+slotMove2-ps.owner]),
+		pods: podsOf(&ps.snap), unseen: ps.unseen, fault: ps.fault, now: now,
 	}
-	if p == nil || !p.slot.isPod() || p.deleting {
-		return request{}
+	if v := ps.snap[slotVMI]; v != nil {
+		k.g, k.uid, k.deleting = v.vmi, v.uid, v.deleting
 	}
-	return c.delete(p)
+	return k
 }
 
-// left tells whether the guest is known to run elsewhere.
-func (c *controller) left(n place) bool {
-	return c.l.Holder != n.String() && c.l.MayRun(c.l.Holder) && !c.l.MayRun(n.String())
+// gatherMove is what a pass over a migration begins with; nil if there is none.
+func gatherMove(of slot, sees *[slotCount]*object, unseen bool) *pass {
+	if sees[of] == nil {
+		return nil
+	}
+	return &pass{owner: of, snap: *sees, unseen: unseen}
 }

@@ -56,13 +56,27 @@ func (e *enabler) process(p uint8) {
 	}
 	switch pr.doing.stage {
 	case idle:
-		e.add(works, p, 0)
+		e.works(p, pr)
 	case asking:
 		e.asking(p, connected)
 	case ready:
 		e.add(calls, p, 0)
 	}
 	e.upsets(p, connected)
+}
+
+// works are the passes that a process may make: an agent has one guest to look after, a
+// controller the guest and its migrations.
+func (e *enabler) works(p uint8, pr *proc) {
+	e.add(works, p, uint8(slotVMI))
+	if p >= uint8(agentA) {
+		return
+	}
+	for s := slotMove1; s <= slotMove2; s++ {
+		if pr.sees[s] != nil {
+			e.add(works, p, uint8(s))
+		}
+	}
 }
 
 func (e *enabler) asking(p uint8, connected bool) {
@@ -103,7 +117,7 @@ func (e *enabler) down(p uint8) {
 		if p == ctrl2 || e.w.procs[ctrl2].up {
 			return
 		}
-	case !e.w.reachable(n), e.w.nodes[n].call.task != noTask:
+	case !e.w.reachable(n), e.w.nodes[n].call.task.verb != noTask:
 		return
 	}
 	e.add(restarts, p, 0)
@@ -125,7 +139,7 @@ func (e *enabler) hypervisor(n place) {
 	if node.dead {
 		return
 	}
-	if node.call.task != noTask {
+	if node.call.task.verb != noTask {
 		e.add(callEnds, who, 0)
 		if !e.w.procs[agentOf(n)].up {
 			e.add(callFades, who, 0)
@@ -133,7 +147,7 @@ func (e *enabler) hypervisor(n place) {
 	}
 	if node.job != noJob {
 		e.add(movesOn, who, 0)
-		if node.job != jobResumed || e.w.holding {
+		if node.job != jobResumed || node.jobHeld {
 			e.add(moveFails, who, 0)
 		}
 		e.add(moveBreaks, who, 0)
@@ -245,7 +259,7 @@ func (e *enabler) user() {
 				e.add(asks, 0, uint8(s))
 				return
 			}
-		case m.final == unfinished:
+		case m.final() == unfinished:
 			if !m.deleting {
 				e.add(cancels, 0, uint8(s))
 			}
@@ -264,7 +278,7 @@ func (e *enabler) clock() {
 		return
 	}
 	for n := nodeA; n <= nodeB; n++ {
-		if c := w.nodes[n].call; c.task != noTask && c.begun < w.now {
+		if c := w.nodes[n].call; c.task.verb != noTask && c.begun < w.now {
 			return
 		}
 	}

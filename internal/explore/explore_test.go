@@ -25,11 +25,11 @@ func show(t *testing.T, format string, args ...any) {
 }
 
 func TestExplore(t *testing.T) {
-	limits := Limits{States: 8_000, Settle: 200, Workers: 2}
-	walks := Walks{Count: 40, Length: 400, Workers: 2, Seed: 1}
+	limits := Limits{States: 20_000, Settle: 400, Workers: 2}
+	walks := Walks{Count: 40, Length: 1000, Workers: 2, Seed: 1}
 	if *full {
 		began := time.Now()
-		limits.States, limits.Settle = 700_000, 100
+		limits.States, limits.Settle = 300_000, 400
 		walks.Count = 3000
 		limits.Stop = func() bool { return time.Since(began) > fullTime }
 		walks.Stop = limits.Stop

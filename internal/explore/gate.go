@@ -22,6 +22,7 @@ const (
 	noteExists
 	noteSeen
 	noteAnswer
+	noteLook
 	noteObserve
 )
 
@@ -41,30 +42,40 @@ type note struct {
 	at    int8
 }
 
-// gate is what a controller asks before it acts. There is at most one write
-// outstanding, for the controllers here do one thing at a time.
-type gate interface {
-	// reset forgets everything.
-	reset()
-	// take is told one thing.
-	take(n note)
-	// check tells whether the cache shows the write.
-	check(now time.Time) expectations.State
+// outlook is what a controller's expectations say of an object.
+type outlook struct {
+	// open says that something is not seen yet, outdated that this is a change of the
+	// guest of which more is known than that it was sent.
+	open, outdated bool
+	// problems are the objects that must be read live, unseen all that are waited for, as
+	// far as that is known.
+	problems, unseen []slot
 }
 
-var owner = expectations.Owner{Key: types.NamespacedName{Namespace: namespace, Name: slotVMI.String()}, UID: "vmi-1"}
+// gate is what a controller asks before it acts.
+type gate interface {
+	// reset forgets everything and turns to the writes made for the object.
+	reset(owner slot)
+	// take is told one thing.
+	take(n note)
+	// check tells whether the cache shows the writes.
+	check(now time.Time) outlook
+}
+
+func ownerOf(s slot) expectations.Owner {
+	return expectations.Owner{Key: types.NamespacedName{Namespace: namespace, Name: s.String()}, UID: fullUID(s, 1)}
+}
 
 // trackerGate is the real Tracker.
 type trackerGate struct {
 	tracker *expectations.Tracker
 	token   expectations.Token
 	now     time.Time
-	// credulous makes a tombstone a deletion: the planted bug.
-	credulous bool
+	owner   expectations.Owner
 }
 
-func newTrackerGate(credulous bool) (*trackerGate, error) {
-	g := &trackerGate{credulous: credulous}
+func newTrackerGate() (*trackerGate, error) {
+	g := &trackerGate{}
 	t, err := expectations.New(expectations.Options{Now: func() time.Time { return g.now }, TTL: tick})
 	if err != nil {
 		return nil, fmt.Errorf("explore: %w", err)
@@ -73,8 +84,9 @@ func newTrackerGate(credulous bool) (*trackerGate, error) {
 	return g, nil
 }
 
-func (g *trackerGate) reset() {
-	g.tracker.ForgetKey(owner.Key)
+func (g *trackerGate) reset(owner slot) {
+	g.owner = ownerOf(owner)
+	g.tracker.ForgetKey(g.owner.Key)
 	g.token = expectations.Token{}
 }
 
@@ -89,103 +101,150 @@ func (g *trackerGate) take(n note) {
 			return
 		}
 		g.tracker.Confirm(g.token, n.obj.meta())
-	case noteRefuse:
-		g.tracker.Cancel(g.token)
 	case noteExists:
 		g.tracker.Exists(g.token)
 	case noteSeen:
 		g.tracker.Seen(g.token, n.obj.meta())
-	case noteAnswer:
-		g.answer(n.obj)
+	case noteAnswer, noteLook:
+		g.answer(n)
 	case noteObserve:
-		event := n.event
-		if g.credulous && event == expectations.DeletedUnknown {
-			event = expectations.Deleted
-		}
-		g.tracker.Observe(n.obj.slot.kind(), n.obj.meta(), event)
+		g.tracker.Observe(n.obj.slot.kind(), n.obj.meta(), n.event)
 	}
 }
 
 func (g *trackerGate) expect(n note) {
 	switch n.verb {
 	case create:
-		g.token = g.tracker.ExpectCreate(owner, n.slot.ref())
+		g.token = g.tracker.ExpectCreate(g.owner, n.slot.ref())
 	case update:
-		g.token = g.tracker.ExpectUpdate(owner, n.slot.ref(), version(n.base), "")
+		g.token = g.tracker.ExpectUpdate(g.owner, n.slot.ref(), version(n.base), "")
 	case remove:
-		g.token = g.tracker.ExpectDelete(owner, n.slot.ref(), fullUID(n.slot, n.uid), version(n.base))
+		g.token = g.tracker.ExpectDelete(g.owner, n.slot.ref(), fullUID(n.slot, n.uid), version(n.base))
 	}
 }
 
-func (g *trackerGate) check(now time.Time) expectations.State {
+func (g *trackerGate) check(now time.Time) outlook {
 	g.now = now
-	return g.tracker.Check(owner).State
+	v := g.tracker.Check(g.owner)
+	out := outlook{open: !v.Satisfied()}
+	for _, p := range v.Pending {
+		out.unseen = append(out.unseen, slotOf(p.Name))
+		if p.Problem != expectations.NoProblem {
+			out.problems = append(out.problems, slotOf(p.Name))
+		} else if p.Kind == vmiKind && p.Needs != "" {
+			out.outdated = true
+		}
+	}
+	return out
 }
 
-// answer feeds a live reading back.
-func (g *trackerGate) answer(live *object) {
-	for _, p := range g.tracker.Check(owner).Pending {
-		if live == nil {
+// answer feeds a live reading of an object back, or, after that, what the cache has.
+func (g *trackerGate) answer(n note) {
+	for _, p := range g.tracker.Check(g.owner).Pending {
+		switch {
+		case p.Ref != n.slot.ref():
+		case n.kind == noteLook:
+			g.tracker.Seen(p.Token(), n.obj.meta())
+		case p.Problem == expectations.NoProblem:
+		case n.obj == nil:
 			g.tracker.Answer(p, nil)
-		} else {
-			g.tracker.Answer(p, live.meta())
+		default:
+			g.tracker.Answer(p, n.obj.meta())
 		}
 	}
 }
 
-// note tells a controller's expectations something.
-func (m *machine) note(w *world, p int, n note) {
-	pr := &w.procs[p]
-	if n.kind == noteExpect {
-		pr.notes = nil
-	} else if len(pr.notes) == 0 || n.kind == noteObserve && n.obj.slot != pr.notes[0].slot {
+// note tells a controller's expectations something about a write for the object.
+func (m *machine) note(w *world, p int, owner slot, n note) {
+	notes := &w.procs[p].notes[owner.owner()]
+	if len(*notes) == 0 && n.kind != noteExpect {
 		return // nothing is outstanding that this could be about
 	}
 	n.at = w.now
-	pr.notes = append(slices.Clip(pr.notes), n)
-	if pr.doing.stage != asking && n.kind != noteExpect && m.check(w, p) == expectations.Satisfied {
-		pr.notes = nil
+	if n.kind == noteRefuse {
+		*notes = withoutLast(*notes, n.slot) // it is as if it had never been sent
+	} else {
+		*notes = append(slices.Clip(*notes), n)
+	}
+	if n.kind != noteExpect {
+		m.settle(w, p, owner)
+	}
+}
+
+// observe tells them an event.
+func (m *machine) observe(w *world, p int, n note) {
+	for _, owner := range [...]slot{slotVMI, slotMove1, slotMove2} {
+		about := slices.ContainsFunc(w.procs[p].notes[owner.owner()], func(e note) bool { return e.kind == noteExpect && e.slot == n.slot })
+		if about {
+			m.note(w, p, owner, n)
+		}
 	}
 }
 
 // check asks a controller's expectations.
-func (m *machine) check(w *world, p int) expectations.State {
-	notes := w.procs[p].notes
+func (m *machine) check(w *world, p int, owner slot) outlook {
+	notes := w.procs[p].notes[owner.owner()]
 	if len(notes) == 0 {
-		return expectations.Satisfied
+		return outlook{}
 	}
-	m.gate.reset()
+	m.gate.reset(owner)
 	for _, n := range notes {
 		m.gate.take(n)
 	}
 	return m.gate.check(clockAt(w.now))
 }
 
-// readLive reads what a controller waits for from the API server.
-func (m *machine) readLive(w *world, p int) {
-	m.note(w, p, note{kind: noteAnswer, obj: w.api[w.procs[p].notes[0].slot]})
+// settle drops notes about writes that the cache shows by now, unless an answer is
+// awaited that may tell more.
+func (m *machine) settle(w *world, p int, owner slot) {
+	pr := &w.procs[p]
+	if d := &pr.doing; d.stage == asking && d.pass != nil && d.pass.owner == owner {
+		return
+	}
+	switch o := m.check(w, p, owner); {
+	case !o.open:
+		pr.notes[owner.owner()] = nil
+	case o.unseen != nil:
+		pr.notes[owner.owner()] = slices.DeleteFunc(slices.Clone(pr.notes[owner.owner()]), func(n note) bool { return !slices.Contains(o.unseen, n.slot) })
+	}
+}
+
+// withoutLast leaves out the last write to the object that was noted.
+func withoutLast(notes []note, s slot) []note {
+	for i, n := range slices.Backward(notes) {
+		if n.kind == noteExpect && n.slot == s {
+			return slices.Concat(notes[:i], notes[i+1:])
+		}
+	}
+	return notes
+}
+
+// readLive reads what a controller waits for from the API server, and then from its cache.
+func (m *machine) readLive(w *world, p int, owner slot, of []slot) {
+	for _, s := range of {
+		m.note(w, p, owner, note{kind: noteAnswer, slot: s, obj: w.api[s]})
+		if seen := w.procs[p].sees[s]; seen != nil {
+			m.note(w, p, owner, note{kind: noteLook, slot: s, obj: seen})
+		}
+	}
 }
 
 // seen feeds what the cache has of the object that was written, as after a write
 // that may have caused no event.
-func (m *machine) seen(w *world, p int) {
-	pr := &w.procs[p]
-	if len(pr.notes) == 0 {
-		return
-	}
-	if o := pr.sees[pr.notes[0].slot]; o != nil {
-		m.note(w, p, note{kind: noteSeen, obj: o})
+func (m *machine) seen(w *world, p int, owner, s slot) {
+	if o := w.procs[p].sees[s]; o != nil {
+		m.note(w, p, owner, note{kind: noteSeen, slot: s, obj: o})
 	}
 }
 
 // taken is for a creation that was refused because of an object in its place: that
 // is what the cache has to show. If it is gone by now there is nothing to wait for.
-func (m *machine) taken(w *world, p int, s slot) {
-	m.note(w, p, note{kind: noteExists})
+func (m *machine) taken(w *world, p int, owner, s slot) {
+	m.note(w, p, owner, note{kind: noteExists, slot: s})
 	if live := w.api[s]; live != nil {
-		m.note(w, p, note{kind: noteConfirm, obj: live})
-		m.seen(w, p)
+		m.note(w, p, owner, note{kind: noteConfirm, slot: s, obj: live})
+		m.seen(w, p, owner, s)
 		return
 	}
-	m.note(w, p, note{kind: noteRefuse})
+	m.note(w, p, owner, note{kind: noteRefuse, slot: s})
 }

@@ -16,22 +16,39 @@ func (m *machine) land(w *world, n place) {
 	node := &w.nodes[n]
 	c := node.call
 	node.call = call{}
-	switch c.task {
+	switch t := c.task; t.verb {
 	case taskStart:
-		m.start(w, n, c)
+		m.start(w, n, t)
 	case taskDestroy:
-		m.destroy(w, n, c)
+		m.destroy(w, n)
+	case taskUndefine:
+		if node.domain.over() {
+			node.domain, node.mark = noDomain, mark{}
+		}
+	case taskMark:
+		if node.domain != noDomain {
+			node.mark = t.mark
+		}
 	case taskMigrate:
-		m.migrate(w, n, c)
+		m.migrate(w, n, t)
 	case taskAbort:
 		if node.job == jobAsked || node.job == jobCopying {
 			w.dropIncoming(node)
-			node.job, node.jobTo = noJob, nowhere
+			w.jobOver(n, true)
 		}
 	case taskResume:
 		m.resume(w, n)
 	}
 	w.returned(n)
+}
+
+// jobOver ends what the node's hypervisor knows of a move. Who carries it out learns how.
+func (w *world) jobOver(n place, failed bool) {
+	node, pr := &w.nodes[n], &w.procs[agentOf(n)]
+	node.job, node.jobTo, node.jobHeld = noJob, nowhere, false
+	if pr.up && pr.moving {
+		pr.moving, pr.ended, pr.failed = false, justNow, failed
+	}
 }
 
 // returned lets the agent go on after its call.
@@ -40,26 +57,26 @@ func (w *world) returned(n place) {
 	if pr.doing.stage != calling {
 		return
 	}
-	d := doing{}
-	if pr.doing.then != nil {
-		d = doing{stage: asking, req: *pr.doing.then}
+	if pr.doing.tasks = pr.doing.tasks[1:]; len(pr.doing.tasks) == 0 {
+		pr.doing = doing{}
+		return
 	}
-	pr.doing = d
+	pr.doing.stage = ready
 }
 
-func (m *machine) start(w *world, n place, c call) {
+func (m *machine) start(w *world, n place, t task) {
 	node := &w.nodes[n]
 	if node.domain != noDomain {
 		return // the hypervisor refuses: there is one of that name
 	}
-	if w.past.started&(1<<c.epoch) != 0 {
+	if w.past.started&(1<<t.mark.epoch) != 0 {
 		m.breaks("a start is carried out twice")
 	}
 	if w.past.seat != nowhere {
 		m.breaks("the guest is started on " + n.String() + " while it lives on " + w.past.seat.String())
 	}
-	w.past.started |= 1 << c.epoch
-	node.domain, node.epoch = running, c.epoch
+	w.past.started |= 1 << t.mark.epoch
+	node.domain, node.mark = running, t.mark
 	w.past.seat, w.past.excused = n, false
 	w.past.pod, w.past.podUID = slotCount, 0
 	if p := podWhere(&w.api, func(p *object) bool { return p.node == n && p.slot.isLauncher() }); p != nil {
@@ -100,7 +117,7 @@ func (m *machine) revive(w *world, n place) {
 	}
 }
 
-func (m *machine) destroy(w *world, n place, c call) {
+func (m *machine) destroy(w *world, n place) {
 	node := &w.nodes[n]
 	v := w.api[slotVMI]
 	wanted := v != nil && !v.deleting && !w.past.excused
@@ -112,31 +129,33 @@ func (m *machine) destroy(w *world, n place, c call) {
 	}
 	if node.job != noJob {
 		w.dropIncoming(node)
-		node.job, node.jobTo = noJob, nowhere
+		w.jobOver(n, true)
 	}
-	if c.epoch == 0 || node.domain == noDomain {
-		node.domain, node.epoch = noDomain, 0
-		return
+	if node.domain != noDomain {
+		node.domain = ended
 	}
-	node.domain = ended
 }
 
-func (m *machine) migrate(w *world, n place, c call) {
-	node := &w.nodes[n]
-	if node.domain != running || node.job != noJob || c.to == nowhere {
+func (m *machine) migrate(w *world, n place, t task) {
+	node, pr := &w.nodes[n], &w.procs[agentOf(n)]
+	if pr.doing.stage == calling {
+		pr.moving, pr.ended, pr.failed = true, never, false
+	}
+	if node.domain != running || node.job != noJob || t.to == nowhere {
+		w.jobOver(n, true)
 		return
 	}
-	if w.past.moved&(1<<c.epoch) != 0 {
+	if w.past.moved&(1<<t.command.Epoch) != 0 {
 		m.breaks("a move is attempted twice")
 	}
-	w.past.moved |= 1 << c.epoch
-	node.job, node.jobTo = jobAsked, c.to
+	w.past.moved |= 1 << t.command.Epoch
+	node.job, node.jobTo, node.jobHeld = jobAsked, t.to, t.held
 }
 
 // dropIncoming ends what the target has of a move that will not come to an end.
 func (w *world) dropIncoming(source *machineState) {
 	if t := &w.nodes[source.jobTo]; t.domain == incoming {
-		t.domain, t.epoch = noDomain, 0
+		t.domain, t.mark = noDomain, mark{}
 	}
 }
 
@@ -147,11 +166,11 @@ func (m *machine) moveOn(w *world, n place) {
 	switch node.job {
 	case jobAsked:
 		if t.dead || t.domain != noDomain && !t.domain.over() {
-			node.job, node.jobTo = noJob, nowhere
+			w.jobOver(n, true)
 			return
 		}
 		node.job = jobCopying
-		t.domain, t.epoch = incoming, node.epoch
+		t.domain, t.mark = incoming, node.mark
 	case jobCopying:
 		node.job, node.domain = jobPaused, paused
 	case jobPaused:
@@ -160,12 +179,13 @@ func (m *machine) moveOn(w *world, n place) {
 			return
 		}
 		node.job = jobResumed
-		if t.domain = held; !w.holding {
+		if t.domain = held; !node.jobHeld {
 			t.domain = running
 			w.sit(node.jobTo)
 		}
 	case jobResumed:
-		node.job, node.jobTo, node.domain = noJob, nowhere, left
+		node.domain = left
+		w.jobOver(n, false)
 	}
 }
 
@@ -187,11 +207,11 @@ func (w *world) sit(n place) {
 // which has not heard of that, runs on.
 func (m *machine) moveFail(w *world, n place) {
 	node := &w.nodes[n]
-	if node.job == jobResumed && !w.holding {
+	if node.job == jobResumed && !node.jobHeld {
 		return
 	}
 	w.dropIncoming(node)
-	node.job, node.jobTo = noJob, nowhere
+	w.jobOver(n, true)
 	if node.domain == paused {
 		node.domain = running
 		m.revive(w, n)
@@ -200,9 +220,7 @@ func (m *machine) moveFail(w *world, n place) {
 
 // moveBreak lets the source's hypervisor forget the move, as when it is restarted
 // in the middle: the domains stay as they are.
-func (w *world) moveBreak(n place) {
-	w.nodes[n].job, w.nodes[n].jobTo = noJob, nowhere
-}
+func (w *world) moveBreak(n place) { w.jobOver(n, true) }
 
 // die ends a node for good.
 func (w *world) die(n place) {
@@ -218,7 +236,7 @@ func (w *world) die(n place) {
 	other := &w.nodes[n.other()]
 	if other.jobTo == n && other.job == jobResumed {
 		// The source learns nothing: it stays as it is.
-		other.job, other.jobTo = noJob, nowhere
+		w.jobOver(n.other(), true)
 	}
 	p := &w.procs[agentOf(n)]
 	if p.up {

@@ -28,10 +28,8 @@ func (m *machine) judge(w *world) {
 	if launchers > 1 {
 		m.breaks("there are two launcher Pods")
 	}
-	if !m.harmOnly {
-		m.judgeLease(w)
-		m.judgeTurn(w)
-	}
+	m.judgeLease(w)
+	m.judgeTurn(w)
 }
 
 // excuse notes whether the guest may be lost from now on.
@@ -45,6 +43,9 @@ func (w *world) excuse(old, now handoff.Lease) {
 			w.past.excused = false // whatever happened, it is where it belongs
 		}
 	case handoff.Released:
+		if old.Switching() {
+			w.giveUp(old) // in the write that says that the target was fenced
+		}
 		w.past.excused = true // it has ended, or was given up before it ran
 	case handoff.Fenced:
 		w.excuseFence(old, now)
@@ -130,7 +131,7 @@ func (w *world) underWay() bool {
 		}
 	}
 	for n := nodeA; n <= nodeB; n++ {
-		if d := &w.nodes[n]; d.job != noJob || d.call.task != noTask || d.domain == incoming {
+		if d := &w.nodes[n]; d.job != noJob || d.call.task.verb != noTask || d.domain == incoming {
 			return true
 		}
 	}
@@ -140,14 +141,14 @@ func (w *world) underWay() bool {
 // canGoOn tells whether a controller or an agent that knew everything would act, or
 // whether word of a silent node is awaited.
 func (m *machine) canGoOn(w *world, v *object) bool {
-	if m.ctrlDecide(w, w.now, &w.api).verb != 0 {
+	if m.controllersGoOn(w) {
 		return true
 	}
 	for n := nodeA; n <= nodeB; n++ {
 		if w.nodes[n].dead {
 			continue
 		}
-		if p := m.agentDecide(w, n, v); p.write != nil || p.task != noTask {
+		if p := m.look(w.sight(n, v)); p.write != nil || len(p.tasks) > 0 || p.waits {
 			return true
 		}
 	}
@@ -158,6 +159,24 @@ func (m *machine) canGoOn(w *world, v *object) bool {
 		return w.silent(placeOf(l.Target))
 	case l.State == handoff.Claimed:
 		return true // the scheduler has its own time
+	}
+	return false
+}
+
+// controllersGoOn tells whether a controller that knew everything would write, or look
+// again by itself.
+func (m *machine) controllersGoOn(w *world) bool {
+	if ps := m.gatherVMI(w, w.now, &w.api, false); ps != nil {
+		if p := m.planVMI(ps.vmiKeyOf(w.now)); p.write != nil || len(p.acts) > 0 || p.waits {
+			return true
+		}
+	}
+	for s := slotMove1; s <= slotMove2; s++ {
+		if ps := gatherMove(s, &w.api, false); ps != nil {
+			if p := m.planMove(ps.moveKeyOf(w.now)); p.write != nil || len(p.acts) > 0 || p.release != nil || p.waits {
+				return true
+			}
+		}
 	}
 	return false
 }
@@ -175,7 +194,7 @@ func (m *machine) judgeRemoval(w *world, pod *object) {
 // can know; the garbage collector finds it.
 func (m *machine) judgeLetGo(w *world, r request) {
 	v := w.api[slotVMI]
-	if r.slot != slotVMI || r.want.vmi.finalizer || v == nil || !v.vmi.finalizer {
+	if r.slot != slotVMI || r.verb != update || r.want.vmi.finalizer || r.from.vmi == nil || !r.from.vmi.finalizer || v == nil || !v.vmi.finalizer {
 		return
 	}
 	if anyPod(&w.api, func(*object) bool { return true }) {

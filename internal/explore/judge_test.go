@@ -14,10 +14,15 @@ import (
 )
 
 // say makes the object in the world say something else.
-func say(m *machine, w *world, change func(*content)) {
-	c := w.api[slotVMI].vmi.content
-	change(&c)
-	w.store(w.api[slotVMI].with(func(o *object) { o.vmi = m.guests.of(c) }))
+func say(m *machine, w *world, change func(*v1.VirtualMachineInstance)) {
+	vmi := w.api[slotVMI].vmi.obj.DeepCopy()
+	change(vmi)
+	w.store(w.api[slotVMI].with(func(o *object) { o.vmi = m.known.guest(vmi) }))
+}
+
+// leased makes an object carry the text as its lease.
+func leased(text string) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[handoff.Annotation] = text }
 }
 
 // TestRulesCanBeBroken puts worlds before the judge in which something is wrong.
@@ -39,13 +44,13 @@ func TestRulesCanBeBroken(t *testing.T) {
 		"released while it runs": {
 			script: "settle", rule: "the lease is Released while the guest lives on a",
 			spoil: func(_ *testing.T, m *machine, w *world) {
-				say(m, w, func(c *content) { c.annotation = `{"version":1,"state":"Released","epoch":2}` })
+				say(m, w, leased(`{"version":1,"state":"Released","epoch":2}`))
 			},
 		},
 		"fenced while it runs": {
 			script: "settle", rule: "the lease is Fenced while the guest lives on a",
 			spoil: func(_ *testing.T, m *machine, w *world) {
-				say(m, w, func(c *content) { c.annotation = `{"version":1,"state":"Fenced","epoch":2}` })
+				say(m, w, leased(`{"version":1,"state":"Fenced","epoch":2}`))
 			},
 		},
 		"gone while it runs": {
@@ -55,9 +60,7 @@ func TestRulesCanBeBroken(t *testing.T) {
 		"a wait without end": {
 			script: "settle\nnode b dies\nnode b is deleted\na minute passes", rule: "nobody can go on",
 			spoil: func(_ *testing.T, m *machine, w *world) {
-				say(m, w, func(c *content) {
-					c.annotation = `{"version":1,"state":"Preparing","epoch":2,"holder":"a","target":"b","tag":"m1"}`
-				})
+				say(m, w, leased(`{"version":1,"state":"Preparing","epoch":1,"holder":"a","target":"b","tag":"m1"}`))
 			},
 		},
 	} {
@@ -87,32 +90,34 @@ func TestDeedsCanBeWrong(t *testing.T) {
 	}{
 		"started while it lives elsewhere": {
 			script: "settle", rule: "started on b while it lives on a",
-			do: func(m *machine, w *world) { m.start(w, nodeB, call{task: taskStart, epoch: 9}) },
+			do: func(m *machine, w *world) { m.start(w, nodeB, task{verb: taskStart, mark: mark{epoch: 9}}) },
 		},
 		"started twice": {
-			script: "settle\nguest ends on a\n" + "a works\na is answered", rule: "a start is carried out twice",
+			script: "settle\nguest ends on a\n" + "a works on vmi\na is answered", rule: "a start is carried out twice",
 			do: func(m *machine, w *world) {
 				w.nodes[nodeA].domain = noDomain
-				m.start(w, nodeA, call{task: taskStart, epoch: 1})
+				m.start(w, nodeA, task{verb: taskStart, mark: mark{epoch: 1}})
 			},
 		},
 		"moved twice": {
 			script: begins + "hypervisor a fails to move the guest", rule: "a move is attempted twice",
-			do: func(m *machine, w *world) { m.migrate(w, nodeA, call{task: taskMigrate, epoch: 2, to: nodeB}) },
+			do: func(m *machine, w *world) {
+				m.migrate(w, nodeA, task{verb: taskMigrate, command: handoff.Command{Epoch: 2}, to: nodeB})
+			},
 		},
 		"destroyed": {
 			script: "settle", rule: "destroyed on a although nobody asked",
-			do: func(m *machine, w *world) { m.destroy(w, nodeA, call{task: taskDestroy}) },
+			do: func(m *machine, w *world) { m.destroy(w, nodeA) },
 		},
 		"destroyed on demand": {
 			script: "settle\nuser deletes vmi",
-			do:     func(m *machine, w *world) { m.destroy(w, nodeA, call{task: taskDestroy}) },
+			do:     func(m *machine, w *world) { m.destroy(w, nodeA) },
 		},
 		"resumed after it moved": {
 			script: begins + "hypervisor a moves the guest on\nhypervisor a moves the guest on\nhypervisor a forgets the move",
 			rule:   "what the guest was before it moved runs again on a",
 			do: func(m *machine, w *world) {
-				w.nodes[nodeA].call = call{task: taskResume}
+				w.nodes[nodeA].call = call{task: task{verb: taskResume}}
 				m.land(w, nodeA)
 			},
 		},
@@ -126,11 +131,11 @@ func TestDeedsCanBeWrong(t *testing.T) {
 			script: "settle", rule: "the lease cannot be read",
 			do: func(m *machine, w *world) {
 				v := w.api[slotVMI]
-				c := v.vmi.content
-				c.annotation = "{"
+				vmi := v.vmi.obj.DeepCopy()
+				leased("{")(vmi)
 				m.carry(w, request{
-					verb: update, slot: slotVMI, uid: v.uid, base: v.rv,
-					want: v.with(func(o *object) { o.vmi = m.guests.of(c) }),
+					verb: update, slot: slotVMI, uid: v.uid, base: v.rv, from: v,
+					want: v.with(func(o *object) { o.vmi = m.known.guest(vmi) }),
 				})
 			},
 		},
@@ -155,15 +160,20 @@ func TestRestIsJudged(t *testing.T) {
 		spoil func(*machine, *world)
 		want  string
 	}{
-		"all is well":        {spoil: func(*machine, *world) {}},
-		"a stray domain":     {func(_ *machine, w *world) { w.nodes[nodeB].domain = incoming }, "a domain is left incoming on b"},
-		"no Pod":             {func(_ *machine, w *world) { w.vanish(w.api[slotLauncher]) }, "the guest has 0 Pods"},
-		"a Pod elsewhere":    {func(_ *machine, w *world) { w.store(object{slot: slotTarget1, uid: 1, node: nodeB}.sealed()) }, "left on \"b\""},
-		"an endless request": {func(_ *machine, w *world) { w.store(object{slot: slotMove1, uid: 1}.sealed()) }, "migration m1 does not end"},
-		"it does not run":    {func(_ *machine, w *world) { w.nodes[nodeA].domain = noDomain }, "does not run where the lease is"},
+		"all is well":     {spoil: func(*machine, *world) {}},
+		"a stray domain":  {func(_ *machine, w *world) { w.nodes[nodeB].domain = incoming }, "a domain is left incoming on b"},
+		"no Pod":          {func(_ *machine, w *world) { w.vanish(w.api[slotLauncher]) }, "the guest has 0 Pods"},
+		"a Pod elsewhere": {func(_ *machine, w *world) { w.store(object{slot: slotTarget1, uid: 1, node: nodeB}.sealed()) }, "left on \"b\""},
+		"an endless request": {func(m *machine, w *world) {
+			w.store(object{slot: slotMove1, uid: 1, move: m.known.movement(asked(slotMove1, 0))}.sealed())
+		}, "migration m1 does not end"},
+		"it does not run": {func(_ *machine, w *world) { w.nodes[nodeA].domain = noDomain }, "does not run where the lease is"},
 		"given up for no reason": {func(m *machine, w *world) {
 			w.nodes[nodeA].domain = noDomain
-			say(m, w, func(c *content) { c.annotation, c.phase = `{"version":1,"state":"Released","epoch":2}`, v1.Failed })
+			say(m, w, func(vmi *v1.VirtualMachineInstance) {
+				leased(`{"version":1,"state":"Released","epoch":2}`)(vmi)
+				vmi.Status.Phase = v1.Failed
+			})
 		}, "the guest does not come to run"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -211,24 +221,31 @@ func TestSearchAndWalkAreRepeatable(t *testing.T) {
 
 func TestAuthorizeIsAskedAtTheLastMoment(t *testing.T) {
 	m := &machine{}
-	c := content{annotation: `{"version":1,"state":"Owned","epoch":1,"holder":"a","open":[{"id":"start/1","kind":"start","epoch":1,"node":"a"}]}`}
-	g := newGuests().of(c)
+	vmi := wanted()
+	vmi.Annotations = map[string]string{
+		handoff.Annotation: `{"version":1,"state":"Owned","epoch":1,"holder":"a","open":[{"id":"start/1","kind":"start","epoch":1,"node":"a"}]}`,
+	}
+	g := new(memory).guest(vmi)
 	if g.err != nil {
 		t.Fatal(g.err)
 	}
 	command, _ := g.lease.Command(handoff.CommandStart)
+	start := task{verb: taskStart, touches: true, command: command}
+	other, bare := start, task{verb: taskDestroy, touches: true}
+	other.command = handoff.Command{ID: "start/7"}
 	for name, tc := range map[string]struct {
-		d    doing
+		t    task
 		now  int8
 		want error
 	}{
-		"at once":                  {doing{command: command, by: g, confirmed: 3}, 3, nil},
-		"a minute later":           {doing{command: command, by: g, confirmed: 3}, 4, handoff.ErrUnconfirmed},
-		"no such command":          {doing{command: handoff.Command{ID: "start/7"}, by: g, confirmed: 3}, 3, handoff.ErrFenced},
-		"without command":          {doing{confirmed: 3}, 3, nil},
-		"without command, too old": {doing{confirmed: 3}, 5, handoff.ErrUnconfirmed},
+		"at once":                  {start, 3, nil},
+		"a minute later":           {start, 4, handoff.ErrUnconfirmed},
+		"no such command":          {other, 3, handoff.ErrFenced},
+		"without command":          {bare, 3, nil},
+		"without command, too old": {bare, 5, handoff.ErrUnconfirmed},
+		"nothing of the guest's":   {task{verb: taskMark}, 9, nil},
 	} {
-		if err := m.authorize(tc.d, tc.now); !errors.Is(err, tc.want) {
+		if err := m.authorize(doing{by: g, confirmed: 3}, tc.t, tc.now); !errors.Is(err, tc.want) {
 			t.Errorf("%s: got %v, want %v", name, err, tc.want)
 		}
 	}

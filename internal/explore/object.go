@@ -73,6 +73,15 @@ func (s slot) isLauncher() bool { return s == slotLauncher || s >= slotExtra1 }
 // tag is the UID of a migration.
 func (s slot) tag() types.UID { return types.UID(s.String()) }
 
+// owner is the number of the object among those whose writes are noted apart: the guest
+// and its migrations.
+func (s slot) owner() int {
+	if s.isMove() {
+		return int(s-slotMove1) + 1
+	}
+	return 0
+}
+
 // target is the name of a migration's Pod.
 func (s slot) target() slot { return s - slotMove1 + slotTarget1 }
 
@@ -124,12 +133,8 @@ type object struct {
 	node  place
 	ready bool
 
-	// final and born, a time, are for migrations; source is the Pod that one which
-	// succeeded left.
-	final     verdict
-	born      int8
-	source    slot
-	sourceUID uint8
+	// move is for migrations.
+	move *movement
 
 	sum uint64 // of everything but rv
 }
@@ -137,9 +142,12 @@ type object struct {
 // sealed returns the object with its checksum.
 func (o object) sealed() *object {
 	h := newHash()
-	h.bytes(byte(o.slot), o.uid, bit(o.deleting)|bit(o.gone)<<1|bit(o.ready)<<2, byte(o.node), byte(o.final), byte(o.born), byte(o.source), o.sourceUID)
+	h.bytes(byte(o.slot), o.uid, bit(o.deleting)|bit(o.gone)<<1|bit(o.ready)<<2, byte(o.node))
 	if o.vmi != nil {
 		h.word(o.vmi.sum)
+	}
+	if o.move != nil {
+		h.word(o.move.sum)
 	}
 	o.sum, _ = h.sum()
 	return &o
@@ -193,4 +201,12 @@ func bit(b bool) byte {
 		return 1
 	}
 	return 0
+}
+
+// final is how a migration has ended.
+func (o *object) final() verdict {
+	if o.move == nil {
+		return unfinished
+	}
+	return o.move.final
 }

@@ -12,7 +12,9 @@ import (
 // comment:
 //
 //	settle                   the world goes on without faults until it rests
+//	until NAME=VALUE ...     the same until these facts hold
 //	WHO sees everything      all that the process's watches have for it
+//	WHO finishes its pass    all that it writes is answered
 //	expect NAME=VALUE ...    facts, all of which must hold
 //	never ACTION             the action is not possible
 type replay struct {
@@ -39,11 +41,17 @@ func (r *replay) line(text string) error {
 	if text == "settle" {
 		return r.settle()
 	}
+	if what, is := strings.CutPrefix(text, "until "); is {
+		return r.until(what)
+	}
 	if what, is := strings.CutPrefix(text, "expect "); is {
 		return r.expect(what)
 	}
 	if who, is := strings.CutSuffix(text, " sees everything"); is {
 		return r.everything(slices.Index(procNames[:], who))
+	}
+	if who, is := strings.CutSuffix(text, " finishes its pass"); is {
+		return r.finish(slices.Index(procNames[:], who))
 	}
 	text, never := strings.CutPrefix(text, "never ")
 	a, ok := parseAction(text)
@@ -83,7 +91,28 @@ func (r *replay) everything(p int) error {
 	return nil
 }
 
-func (r *replay) settle() error { return r.m.settleDown(&r.w) }
+// finish answers what a process writes, until its pass is over.
+func (r *replay) finish(p int) error {
+	if p < 0 {
+		return fmt.Errorf("there is no such process")
+	}
+	for r.w.procs[p].doing.stage == asking {
+		if err := r.act(action{does: answered, who: uint8(p)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *replay) settle() error { return r.m.settleDown(&r.w, nil) }
+
+// until lets the world go on until facts hold, however often time passes.
+func (r *replay) until(what string) error {
+	if err := r.m.settleDown(&r.w, func(*world) bool { return r.expect(what) == nil }); err != nil {
+		return err
+	}
+	return r.expect(what)
+}
 
 // expect compares facts: words name=value, all of which must hold.
 func (r *replay) expect(what string) error {
@@ -133,8 +162,8 @@ func (o *object) fact() string {
 	switch {
 	case o == nil:
 		return "none"
-	case o.final != unfinished:
-		return [...]string{succeeded: "succeeded", failed: "failed"}[o.final]
+	case o.final() != unfinished:
+		return [...]string{succeeded: "succeeded", failed: "failed"}[o.final()]
 	case o.deleting:
 		return "deleting"
 	case o.slot.isPod() && o.node != nowhere:

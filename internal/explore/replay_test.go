@@ -12,8 +12,8 @@ import (
 // play runs a script in a world of our own protocol.
 func play(t *testing.T, script string) (*replay, error) {
 	t.Helper()
-	s := Scenario{restart: true}
-	m, err := s.newMachine(newGuests())
+	s := Scenario{}
+	m, err := s.newMachine(&memory{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestReplayTellsWhatIsWrong(t *testing.T) {
 	for name, tc := range map[string]struct{ script, want string }{
 		"no such line":        {"c1 dances", "line 1: c1 dances: there is no such line"},
 		"not possible":        {"settle\nkubelet removes launcher", "line 2"},
-		"possible after all":  {"never c1 works", "that this is possible is true"},
+		"possible after all":  {"never c1 works on vmi", "that this is possible is true"},
 		"wrong expectation":   {"settle\nexpect a=none", `a is "running", want "none"`},
 		"no such fact":        {"expect moon=full", `there is no fact "moon"`},
 		"no such process":     {"d sees everything", "there is no such process"},

@@ -19,9 +19,6 @@ type Scenario struct {
 	// settle, if it is set, is out of how many states one is let settle, instead of what
 	// the limits say.
 	settle int
-	// restart: a guest whose node was fenced is started again elsewhere, instead
-	// of being released.
-	restart bool
 	// holding: a guest that moves arrives held, and the source's hypervisor may lose
 	// the answer that says so.
 	holding bool
@@ -30,10 +27,8 @@ type Scenario struct {
 	// lag is how many versions of an object a process may lag behind; zero means any
 	// number.
 	lag int
-	// bugs are planted, and harmOnly leaves out the rules that say what the lease
-	// must tell.
-	bugs     bugs
-	harmOnly bool
+	// randomNames and credulous are those of a machine.
+	randomNames, credulous bool
 	// gate makes the controllers' expectations; nil means the real ones.
 	gate func() gate
 }
@@ -46,14 +41,14 @@ func (s *Scenario) budget() budget {
 }
 
 // newMachine returns a machine for the scenario that shares what it understood
-// of guests with others.
-func (s *Scenario) newMachine(known *guests) (*machine, error) {
-	m := &machine{bugs: s.bugs, restart: s.restart, skew: s.skew, lag: s.lag, harmOnly: s.harmOnly, guests: known, steps: map[stepKey]stepped{}}
+// with others.
+func (s *Scenario) newMachine(known *memory) (*machine, error) {
+	m := &machine{randomNames: s.randomNames, credulous: s.credulous, skew: s.skew, lag: s.lag, known: known}
 	if s.gate != nil {
 		m.gate = s.gate()
 		return m, nil
 	}
-	g, err := newTrackerGate(s.bugs.tombstones)
+	g, err := newTrackerGate()
 	m.gate = g
 	return m, err
 }
@@ -61,9 +56,9 @@ func (s *Scenario) newMachine(known *guests) (*machine, error) {
 // first is the first state of the scenario: one controller, two agents, and a
 // guest that was just asked for, then what Start says.
 func (s *Scenario) first(m *machine) (world, error) {
-	w := world{focus: -1, holding: s.holding}
+	w := world{focus: -1, holding: s.holding, known: m.known}
 	w.uids[slotVMI] = 1
-	w.store(object{slot: slotVMI, uid: 1, vmi: m.guests.of(content{})}.sealed())
+	w.store(object{slot: slotVMI, uid: 1, vmi: m.known.guest(wanted())}.sealed())
 	for _, p := range []int{ctrl1, agentA, agentB} {
 		m.list(&w, p, &w.api)
 	}

@@ -10,7 +10,7 @@ import (
 // phrases are how scripts spell actions. WHO is a process or node, WHAT an object
 // or the number of a late request.
 var phrases = [doesCount]string{
-	sees: "WHO sees WHAT", works: "WHO works", answered: "WHO is answered", answerLost: "WHO loses the answer",
+	sees: "WHO sees WHAT", works: "WHO works on WHAT", answered: "WHO is answered", answerLost: "WHO loses the answer",
 	requestLost: "WHO loses the request", requestLate: "WHO gives up a request that is late", timesOut: "WHO times out",
 	calls: "WHO makes the call", crashes: "WHO crashes", restarts: "WHO starts", restartsOld: "WHO starts from an old list",
 	relists: "WHO lists anew", relistsOld: "WHO lists anew from an old list", leads: "WHO becomes the leader", stepsDown: "WHO steps down",

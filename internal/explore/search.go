@@ -96,7 +96,7 @@ const (
 // give the same report.
 func Search(s *Scenario, l Limits) (Report, error) {
 	workers := max(l.Workers, 1)
-	known := newGuests()
+	known := &memory{}
 	machines := make([]*machine, workers)
 	for i := range machines {
 		m, err := s.newMachine(known)
@@ -205,7 +205,7 @@ func (x *search) expand(nodes []node, m *machine) part {
 
 // rests lets a copy of the world come to rest and tells what is wrong with it then.
 func (m *machine) rests(w world) error {
-	err := m.settleDown(&w)
+	err := m.settleDown(&w, nil)
 	if err == nil {
 		err = w.right()
 	}

@@ -12,26 +12,34 @@ import (
 // settleSteps bounds how many actions a world may take to come to rest.
 const settleSteps = 4000
 
+// quietTicks is for how long nothing may change but the time, before a world counts as at
+// rest: longer than any deadline is away.
+const quietTicks = 8
+
 // ErrRestless means that a world did not come to rest although nothing went wrong
 // any more.
 var ErrRestless = errors.New("the world does not come to rest")
 
 // settleDown lets a world go on without any fault until it rests: partitions heal,
 // processes start, the Node objects of dead nodes are deleted, everything is
-// delivered, time passes. What is broken on the way is an error.
-func (m *machine) settleDown(w *world) error {
+// delivered, time passes. What is broken on the way is an error. It stops when it is
+// enough, if that is not nil.
+func (m *machine) settleDown(w *world, enough func(*world) bool) error {
 	w.focus = -1
 	saved := w.left
 	w.left = budget{}
 	defer func() { w.left = saved }()
 	quiet := 0
 	for turn := range settleSteps {
+		if enough != nil && enough(w) {
+			return nil
+		}
 		a, found := m.calm(w, turn)
 		if found {
 			quiet = 0
 		} else {
 			// Nothing but time can change anything.
-			if quiet++; quiet > 8 {
+			if quiet++; quiet > quietTicks {
 				return nil
 			}
 			a = action{does: ticks}
@@ -132,7 +140,7 @@ func (w *world) runsOn() (place, error) {
 // tidied tells whether nothing is left of migrations of a guest that runs.
 func (w *world) tidied(runs place) error {
 	for s := slotMove1; s <= slotMove2; s++ {
-		if o := w.api[s]; o != nil && o.final == unfinished {
+		if o := w.api[s]; o != nil && o.final() == unfinished {
 			return fmt.Errorf("migration %s does not end", s)
 		}
 	}

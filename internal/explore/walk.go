@@ -49,14 +49,14 @@ type walked struct {
 // Walk takes random walks through the scenario, far longer than a search can reach,
 // each of which ends by letting the world come to rest. It is deterministic.
 func Walk(s *Scenario, l Walks) (WalkReport, error) {
-	workers := max(l.Workers, 1)
+	workers, known := max(l.Workers, 1), &memory{}
 	var r WalkReport
 	seen := map[key]struct{}{}
 	for next := 0; next < l.Count && (l.Stop == nil || !l.Stop()); next += workers {
 		found := make([]walked, min(workers, l.Count-next))
 		var wait sync.WaitGroup
 		for i := range found {
-			wait.Go(func() { found[i] = s.walk(l.Seed+uint64(next+i), l.Length) })
+			wait.Go(func() { found[i] = s.walk(known, l.Seed+uint64(next+i), l.Length) })
 		}
 		wait.Wait()
 		for i := range found {
@@ -79,8 +79,8 @@ func Walk(s *Scenario, l Walks) (WalkReport, error) {
 }
 
 // walk takes one walk.
-func (s *Scenario) walk(seed uint64, length int) (out walked) {
-	m, err := s.newMachine(newGuests())
+func (s *Scenario) walk(known *memory, seed uint64, length int) (out walked) {
+	m, err := s.newMachine(known)
 	if err != nil {
 		return walked{err: err}
 	}

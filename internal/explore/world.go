@@ -2,11 +2,7 @@
 
 package explore
 
-import (
-	"slices"
-
-	"github.com/virtloom/virtloom/handoff"
-)
+import "slices"
 
 // The processes: two controllers and the agent of either node.
 const (
@@ -52,8 +48,10 @@ type world struct {
 	names uint8
 	// pushed says that something was pushed by the current action.
 	pushed bool
-	// holding says that moves let the guest arrive held. It never changes.
+	// holding says that moves let the guest arrive held, known is what was understood of
+	// contents. They never change.
 	holding bool
+	known   *memory
 }
 
 // proc is the memory of a process.
@@ -69,9 +67,14 @@ type proc struct {
 	// in their order, of different objects in any.
 	queue []*object
 	// notes are what the process's expectations were told since they last were
-	// satisfied.
-	notes []note
+	// satisfied, for the guest and for each migration.
+	notes [3][]note
 	doing doing
+	// moving says that an agent carries out a migration, or looks after one; ended
+	// is when the last one was over, and failed that it did not move the guest.
+	moving bool
+	ended  recency
+	failed bool
 }
 
 // stage is where a process is in its pass.
@@ -92,15 +95,14 @@ const (
 type doing struct {
 	stage stage
 	req   request
-	// task is what to do at the hypervisor, after the answer to req if there is
-	// one, under the command, as the lease of by says, which was confirmed then.
-	task      task
-	command   handoff.Command
+	// pass is what a controller goes by, and act what it has asked for.
+	pass *pass
+	act  act
+	// tasks are what an agent is to do at the hypervisor, after the answer to req if
+	// there is one, as the lease of by says, which was confirmed then.
+	tasks     []task
 	by        *guest
 	confirmed int8
-	// then is written after the task; only agents that act before they persist
-	// have it.
-	then *request
 }
 
 // verb is what a request asks of the API server.
@@ -119,25 +121,16 @@ type request struct {
 	// uid and base are the preconditions: which object, at which version.
 	uid  uint8
 	base uint16
-	want *object
-	by   int8
+	// from is what a change was made from, if it has other guards than the version.
+	from   *object
+	want   *object
+	guards guards
+	by     int8
 	// orphan says that nobody can be blamed for it: the process that sent it has
 	// lost its memory, or it asks for a name that was taken meanwhile, so that the
 	// process may take the other object for its own.
 	orphan bool
 }
-
-// task is what an agent does at its hypervisor.
-type task uint8
-
-const (
-	noTask task = iota
-	taskStart
-	taskDestroy
-	taskMigrate
-	taskAbort
-	taskResume
-)
 
 // domainState is what a node's hypervisor has of the guest.
 type domainState uint8
@@ -176,8 +169,6 @@ const (
 // call is a call to a hypervisor that has not ended.
 type call struct {
 	task  task
-	epoch uint8
-	to    place
 	begun int8
 }
 
@@ -194,11 +185,13 @@ type machineState struct {
 	// beat is when the agent last gave a sign of life.
 	beat   int8
 	domain domainState
-	// epoch is that of the command that made the domain.
-	epoch uint8
+	// mark is what the domain carries.
+	mark  mark
 	job   jobPhase
 	jobTo place
-	call  call
+	// jobHeld says that the guest is to arrive held.
+	jobHeld bool
+	call    call
 }
 
 // past is what must be remembered of the past to judge the present.

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mutation
+
+// nodes are bugs of package domain.
+var nodes = []Plant{
+	{
+		Name: "a domain of an earlier object counts as the guest", File: "domain/decide.go", Package: "domain", Run: "^TestAHeldGuestWaitsForItsSource$",
+		Old: "earlier := d.State != nil && d.State.Metadata.UID != d.VMI.UID", New: "earlier := d.State != nil && d.State.Metadata.UID == \"\"",
+	},
+	{
+		Name: "somebody else's domain counts as the guest", File: "domain/decide.go", Package: "domain", Run: "^TestADomainThatIsNotOursIsInTheWayAndLeftAlone$",
+		Old: "if d.State == nil || d.State.Ours() {\n\t\treturn", New: "if d.State == nil || d.State.Name != \"\" {\n\t\treturn",
+	},
+	{
+		Name: "a domain of the epoch before counts as begun", File: "domain/decide.go", Package: "domain", Run: "^TestDecide_ADomainOfTheHandOverBefore$",
+		Old: "d.State.Metadata.Epoch >= epoch", New: "d.State.Metadata.Epoch+1 >= epoch",
+	},
+	{
+		Name: "files of a guest that may run on them are removed", File: "domain/decide.go", Package: "domain", Run: "^TestADomainWithoutMetadataAndObjectIsKnownByItsFiles$",
+		Old: "|| d.State != nil && d.State.Metadata.UID == uid {", New: "{",
+	},
+	{
+		Name: "a guest that two nodes claim is ended", File: "domain/decide.go", Package: "domain", Run: "^TestTheOwnerByLabelsAlone$",
+		Old: "if d.disputed() {", New: "if d.disputed() && d.State == nil {",
+	},
+	{
+		Name: "a guest that may run elsewhere is asked to shut down", File: "domain/decide.go", Package: "domain", Run: "^TestAHeldGuestWaitsForItsSource$",
+		Old: "|| d.handingOver() || d.State.held() {", New: "{",
+	},
+	{
+		Name: "starts without the lease's leave", File: "domain/decide_holder.go", Package: "domain", Run: "^TestTheEndIsStoredBeforeItBegins$",
+		Old: "|| !d.lease.MayStart(d.Node) {", New: "{",
+	},
+	{
+		Name: "starts again a guest that has ended", File: "domain/decide_holder.go", Package: "domain", Run: "^TestAStartIsCarriedOutOnce$",
+		Old: "case ReasonUnknown, ReasonFailed, \"\":\n\t\treturn true\n\t}\n\treturn false", New: "case ReasonUnknown, ReasonFailed, \"\":\n\t\treturn true\n\t}\n\treturn d.State.Reason != ReasonMigrated",
+	},
+	{
+		Name: "a source that ran on gives the guest away", File: "domain/decide_holder.go", Package: "domain", Run: "^TestAHeldGuestWaitsForItsSource$",
+		Old: "if d.ranOn() {", New: "if d.ranOn() && d.now.IsZero() {",
+	},
+	{
+		Name: "stopped for the switch and resumed during it", File: "domain/decide_pause.go", Package: "domain", Run: "^TestDecide_StoppedForASwitchThatIsNotOver$",
+		Old: "d.State.Reason == ReasonMigration &&\n\t\t!d.Moving && !d.MoveActive && !d.meta.Paused", New: "d.State.Reason == ReasonMigration &&\n\t\t!d.meta.Paused",
+	},
+	{
+		Name: "the source runs on while the target is to answer", File: "domain/decide_source.go", Package: "domain", Run: "^TestAStalledHolderWaitsForTheTargetWhateverItSees$",
+		Old: "case d.lease.Stalled:\n\t\treturn d.rejoin()", New: "case d.lease.Stalled && d.torn():\n\t\treturn d.rejoin()",
+	},
+	{
+		Name: "a move is tried twice", File: "domain/decide_source.go", Package: "domain", Run: "^TestNothingSeenInAMoveHarmsTheGuest$",
+		Old: "known || d.lease.Tag != \"\" && d.meta.MigrationUID == d.lease.Tag {", New: "known {",
+	},
+	{
+		Name: "the abort is not passed on", File: "domain/decide_source.go", Package: "domain", Run: "^TestAMoveThatIsNotWantedIsAborted$",
+		Old: "case abort || d.abortRequested():", New: "case abort && d.abortRequested():",
+	},
+	{
+		Name: "a held guest is let go before its source has left it", File: "domain/decide_target.go", Package: "domain", Run: "^TestAHeldGuestWaitsForItsSource$",
+		Old: "return !d.mayBeHeld() || d.lease.Stalled", New: "return true",
+	},
+	{
+		Name: "a held guest is kept although its source is gone", File: "domain/decide_target.go", Package: "domain", Run: "^TestAHeldGuestWaitsForItsSource$",
+		Old: "case d.mayBeHeld() && !d.lease.Stalled:\n", New: "case d.mayBeHeld() && d.lease.Stalled && d.now.IsZero():\n",
+	},
+	{
+		Name: "the target takes over before it has arrived", File: "domain/decide_target.go", Package: "domain", Run: "^TestDecide_ATargetWaitsForTheEndOfTheSwitch$",
+		Old: "if d.State == nil || d.MoveActive {\n\t\treturn false", New: "if d.State == nil {\n\t\treturn false",
+	},
+	{
+		Name: "some tasks need no word from the API server", File: "domain/plan.go", Package: "domain", Run: "^TestAStartIsCarriedOutOnce$",
+		Old: "return t.Verb != TaskApply || t.Operation.Verb != SetMetadata", New: "return t.Verb != TaskApply",
+	},
+	{
+		Name: "the target is a target in no state", File: "domain/plan.go", Package: "domain", Run: "^TestTheDocumentedRolesAreThoseOfTheCode$",
+		Old: "case l.Target == node && (l.InMove() || l.Switching()):", New: "case l.Target == node && l.InMove():",
+	},
+}
