@@ -37,6 +37,10 @@ test: setup ## all of it: checks, demo, every test; what CI runs
 nightly: setup ## what takes hours: every test with the race detector, long runs, fuzzing, reproducible releases; ONLY=PATTERN for some of it
 	@hack/nightly.sh '$(or $(ONLY),.)'
 
+.PHONY: mutate
+mutate: ## plant bugs in the shipped code, one at a time: a test must notice each
+	@go test -tags $(TAGS) ./internal/mutation -mutate -count 1 -timeout 90m | grep -v '^=== '
+
 .PHONY: demo
 demo: setup ## run a guest, migrate it, delete it; KEEP=1 leaves it running to look around
 	@go build -tags $(TAGS) -o bin/ ./refdaemon ./internal/demo

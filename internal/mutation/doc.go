@@ -7,11 +7,7 @@
 // it is: go test compiles the changed copy in its place (-overlay). What is planted is
 // therefore the code that is shipped, and neither a switch in it nor a model of it.
 //
-// [Sites] are mechanical: a condition negated, < for <=, a statement left out, a result
-// returned as zero, in the functions that "never two, never none" rests on. All mutants of
-// a package are compiled into one test binary, which is told which of them is in force.
-//
-// make mutate runs both and prints what was killed and what has survived. Without its
+// make mutate runs them and prints what was killed and what has survived. Without its
 // flag the tests of this package only see to it that the table fits the code: an old text
 // that is not there exactly once fails at once, and not in the night.
 package mutation
