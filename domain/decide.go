@@ -5,6 +5,7 @@ package domain
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,7 +59,7 @@ func (d *decision) decide() error {
 	earlier := d.State != nil && d.State.Metadata.UID != d.VMI.UID
 	if earlier && d.SilentSince.IsZero() {
 		d.orphan("the domain belongs to an earlier object of this name")
-		return nil
+		return d.earlier()
 	}
 	lease, err := handoff.Of(d.VMI)
 	if err != nil {
@@ -74,11 +75,28 @@ func (d *decision) decide() error {
 	return d.byRole()
 }
 
+// earlier says of a guest that shall start here that an earlier one of its name has not
+// ended, so that its offer is not taken for one that passes unheard. The two may have the
+// same disks.
+func (d *decision) earlier() error {
+	lease, err := handoff.Of(d.VMI)
+	if err != nil || RoleOf(lease, d.Node) != RoleOffered || d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() {
+		return nil //nolint:nilerr // an earlier guest ends whatever the lease says
+	}
+	d.outOfSync(ReasonNotReady, fmt.Sprintf("VirtualMachineInstance %s/%s: the guest of an earlier object of this name (UID %s) still runs on node %s, and is being ended",
+		d.VMI.Namespace, d.VMI.Name, d.State.Metadata.UID, d.Node))
+	d.again(obstacleRetry)
+	return nil
+}
+
 // recognize takes a domain of the guest's name for the guest only if it is: one
 // that somebody else defined is left alone and in the way. One that has lost its
 // metadata is known by its UUID.
 func (d *decision) recognize() {
-	if d.State == nil || d.State.Ours() {
+	if d.State == nil {
+		return
+	}
+	if m := d.State.Metadata; d.State.Ours() && Name(m.Namespace, m.Name) == d.State.Name {
 		return
 	}
 	if uid, ours := d.byUUID(); ours {
@@ -155,6 +173,7 @@ func (d *decision) offered() error {
 		return nil
 	}
 	d.notReceived()
+	d.prove()
 	if !d.hopeless() && d.hindered(d.State == nil) {
 		return nil
 	}
@@ -229,9 +248,17 @@ func (d *decision) clear(why string) {
 			d.apply(Destroy, why)
 		}
 		d.apply(Undefine, why)
-		d.do(Task{Verb: TaskCleanup, UID: d.State.Metadata.UID, Why: why})
+		d.cleanup(d.State.Metadata.UID, why)
 	case d.VMI != nil:
 		d.do(Task{Verb: TaskCleanup, UID: d.VMI.UID, Why: why})
+	}
+}
+
+// cleanup removes the files of a guest of this name. What a domain says of itself can be
+// a lie of its launcher: it opens no way to the files of another guest.
+func (d *decision) cleanup(uid types.UID, why string) {
+	if d.VMI != nil && d.VMI.UID == uid || slices.Contains(d.Leftovers, uid) {
+		d.do(Task{Verb: TaskCleanup, UID: uid, Why: why})
 	}
 }
 

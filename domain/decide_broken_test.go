@@ -35,7 +35,7 @@ func TestS8AHalfMadeNetworkFailsAGuestThatIsToStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.sight.Node = here
-			plan, err := domain.Decide(tt.sight, decideNow)
+			plan, err := domain.Decide(proven(tt.sight), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestS8AHalfMadeNetworkFailsAGuestThatIsToStart(t *testing.T) {
 func TestAGuestThatIsToBeReceivedIsNotStarted(t *testing.T) {
 	g := placed(v1.Scheduled, handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: here})
 	g.Annotations[v1.CreateMigrationTarget] = "true"
-	plan, err := domain.Decide(domain.Sight{Node: here, VMI: g, Desired: &libvirtxml.Domain{Name: "ns_guest"}}, decideNow)
+	plan, err := domain.Decide(proven(domain.Sight{Node: here, VMI: g, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
 	if err != nil {
 		t.Fatal(err)
 	}

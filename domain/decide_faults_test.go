@@ -21,7 +21,7 @@ import (
 func decide(t *testing.T, s domain.Sight) (domain.Plan, handoff.Lease) {
 	t.Helper()
 	s.Node, s.Listening = here, listening
-	plan, err := domain.Decide(s, decideNow)
+	plan, err := domain.Decide(proven(s), decideNow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestAGuestGivenUpBeforeItWasSeenToStartCannotStartLater(t *testing.T) {
 func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
 	l := leased(offerHere, acceptHere)
 	s := domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Desired: &libvirtxml.Domain{Name: "ns_guest"}, Troubles: []domain.Trouble{{Err: errors.New("no memory left")}}}
-	plan, err := domain.Decide(s, decideNow)
+	plan, err := domain.Decide(proven(s), decideNow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestAFailedTaskIsToldUntilItSucceeds(t *testing.T) {
 		t.Errorf("tasks %q, want another start", got)
 	}
 	s.VMI, s.Troubles, s.State = plan.VMI, nil, runs(domain.StatusRunning, "")
-	if plan, err = domain.Decide(s, decideNow); err != nil {
+	if plan, err = domain.Decide(proven(s), decideNow); err != nil {
 		t.Fatal(err)
 	}
 	if c := plan.VMI.Status.Conditions; len(c) != 0 {
@@ -307,7 +307,7 @@ func TestBeginRefusesADestinationThatIsNone(t *testing.T) {
 			l := handoff.Lease{State: handoff.Prepared, Epoch: 1, Holder: here, Target: there, Tag: job}
 			vmi := placed(v1.Running, l)
 			spoil(vmi.Status.MigrationState)
-			plan, err := domain.Decide(domain.Sight{Node: here, VMI: vmi, State: runs(domain.StatusRunning, "")}, decideNow)
+			plan, err := domain.Decide(proven(domain.Sight{Node: here, VMI: vmi, State: runs(domain.StatusRunning, "")}), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}

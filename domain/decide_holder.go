@@ -119,6 +119,7 @@ func (d *decision) holderWithoutGuest() error {
 	}
 	d.complete()
 	if d.startable() {
+		d.prove()
 		if !d.hopeless() {
 			if d.hindered(true) {
 				return nil

@@ -120,7 +120,7 @@ func TestNothingSeenInAMoveHarmsTheGuest(t *testing.T) {
 // harm says what is wrong with what is decided for the sight, empty if nothing is.
 func harm(s domain.Sight, l handoff.Lease) string {
 	before := s.VMI.DeepCopy()
-	plan, err := domain.Decide(s, decideNow)
+	plan, err := domain.Decide(proven(s), decideNow)
 	if err != nil {
 		return "it cannot decide: " + err.Error()
 	}
@@ -291,7 +291,7 @@ func TestATargetSaysWhereItListensNow(t *testing.T) {
 		"it is complete there": {moved(there, here, handoff.TakeOver), nil, listening, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := domain.Decide(domain.Sight{Node: here, VMI: placed(v1.Running, tt.lease), Obstacle: tt.obstacle, Listening: tt.listening, State: nil}, decideNow)
+			plan, err := domain.Decide(proven(domain.Sight{Node: here, VMI: placed(v1.Running, tt.lease), Obstacle: tt.obstacle, Listening: tt.listening, State: nil}), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,6 +21,9 @@ const (
 	ReasonSyncFailed = "SyncFailed"
 	// ReasonNotReady: something the guest needs on the node is missing.
 	ReasonNotReady = "NodeNotReady"
+	// ReasonUnproven: no launcher Pod on the node shows that a controller meant the
+	// guest for it; see [Sight.Proof].
+	ReasonUnproven = "NoLauncherPod"
 	// ReasonUnresponsive: the hypervisor does not answer about the guest.
 	ReasonUnresponsive = "GuestUnresponsive"
 )
@@ -59,7 +62,10 @@ func (d *decision) synchronized() {
 	d.again(obstacleRetry)
 	reason := ReasonNotReady
 	var spec *Error
-	if errors.As(d.Obstacle, &spec) && spec.Field != "" {
+	switch {
+	case errors.Is(d.Obstacle, ErrUnproven):
+		reason = ReasonUnproven
+	case errors.As(d.Obstacle, &spec) && spec.Field != "":
 		reason = ReasonInvalidSpec
 	}
 	d.outOfSync(reason, d.Obstacle.Error())

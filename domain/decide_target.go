@@ -31,6 +31,7 @@ func (d *decision) prepare() error {
 	if d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() || d.abortRequested() {
 		return nil
 	}
+	d.prove()
 	if d.Obstacle != nil {
 		d.again(obstacleRetry)
 		if m := d.plan.VMI.Status.MigrationState; m != nil {

@@ -4,11 +4,13 @@ package domain_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -70,6 +72,36 @@ func placed(phase v1.VirtualMachineInstancePhase, l handoff.Lease, change ...fun
 		c(vmi)
 	}
 	return vmi
+}
+
+// proven adds the launcher Pod that a controller would have made for what comes next on
+// this node, and notes whose files a domain here came with.
+func proven(s domain.Sight) domain.Sight {
+	if st := s.State; st != nil && st.Ours() && (s.VMI == nil || s.VMI.UID != st.Metadata.UID) && !slices.Contains(s.Leftovers, st.Metadata.UID) {
+		s.Leftovers = append(slices.Clone(s.Leftovers), st.Metadata.UID) // whatever has a domain has files
+	}
+	if s.VMI == nil {
+		return s
+	}
+	p := launcherPod(s.VMI)
+	if l, err := handoff.Of(s.VMI); err == nil && domain.RoleOf(l, here) == domain.RoleTarget && l.Tag != "" {
+		p.Labels[v1.MigrationJobLabel] = string(l.Tag)
+	}
+	s.Pods = []*corev1.Pod{p}
+	return s
+}
+
+// launcherPod is the Pod that the controller makes of the guest, bound to this node.
+func launcherPod(vmi *v1.VirtualMachineInstance) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, Name: "virt-launcher-" + vmi.Name, UID: "pod-1",
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(vmi.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec:   corev1.PodSpec{NodeName: here},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
 }
 
 func beingDeleted(vmi *v1.VirtualMachineInstance) {
@@ -254,7 +286,7 @@ func TestDecideOnTheNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tt.s.Node, tt.s.Listening = here, listening
 			before := tt.s.VMI.DeepCopy()
-			plan, err := domain.Decide(tt.s, decideNow)
+			plan, err := domain.Decide(proven(tt.s), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,7 +361,7 @@ func TestDecideEndsADomainWithoutObject(t *testing.T) {
 			if tt.state != nil && tt.state.UUID == "uid-1" {
 				s.Leftovers = []types.UID{"uid-1"} // its files are what tells whose it is
 			}
-			plan, err := domain.Decide(s, decideNow)
+			plan, err := domain.Decide(proven(s), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -342,7 +374,7 @@ func TestDecideEndsADomainWithoutObject(t *testing.T) {
 
 func TestATakeOverMovesTheGuestInOneWrite(t *testing.T) {
 	l := handoff.Lease{State: handoff.Moving, Epoch: 4, Holder: there, Target: here, Tag: job}
-	plan, err := domain.Decide(domain.Sight{Node: here, VMI: placed(v1.Running, l), State: runs(domain.StatusRunning, "")}, decideNow)
+	plan, err := domain.Decide(proven(domain.Sight{Node: here, VMI: placed(v1.Running, l), State: runs(domain.StatusRunning, "")}), decideNow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +405,7 @@ func TestAnImpossibleSpecIsToldWithFieldAndRemedy(t *testing.T) {
 		"node": {errors.New("disk full"), domain.ReasonNotReady, []string{"disk full"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := domain.Decide(domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Obstacle: tt.err}, decideNow)
+			plan, err := domain.Decide(proven(domain.Sight{Node: here, VMI: placed(v1.Scheduled, l), Obstacle: tt.err}), decideNow)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
@@ -26,6 +27,9 @@ type Sight struct {
 	// VMI is the object, read live when the cache did not have it; nil means
 	// that it is certain not to exist.
 	VMI *v1.VirtualMachineInstance
+	// Pods are those on this node that VMI controls, by its UID, as the API server has
+	// them; see [Sight.Proof].
+	Pods []*corev1.Pod
 	// State is the domain here, with its live XML; nil when there is none.
 	State *State
 	// Desired is the domain to start, from [Convert]; nil while it is not needed.

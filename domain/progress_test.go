@@ -148,7 +148,7 @@ func TestTheStatusTellsTheProgressOfAMoveUntilItsEnd(t *testing.T) {
 		"another node has no say in it": {sight("node-c", func(s *domain.Sight) { told(s); s.State = nil }), "total=1Mi", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan, err := domain.Decide(test.sight, progressNow)
+			plan, err := domain.Decide(proven(test.sight), progressNow)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,7 +63,7 @@ func TestErrorsOfADiskAreRetriedLessAndLess(t *testing.T) {
 	last := now
 	for range 8 {
 		for {
-			plan, err := domain.Decide(domain.Sight{Node: here, VMI: placed(v1.Running, owned), State: state}, now)
+			plan, err := domain.Decide(proven(domain.Sight{Node: here, VMI: placed(v1.Running, owned), State: state}), now)
 			if err != nil {
 				t.Fatal(err)
 			}

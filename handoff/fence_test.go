@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -191,4 +193,29 @@ func ExampleFencer() {
 	lease, _, err = handoff.Step(lease, handoff.Event{Kind: handoff.Fence, Epoch: 4, Node: "node-a", Evidence: evidence}, now)
 	printLease(lease, err)
 	// Output: Fenced epoch=5 turn=controller cause=FenceConfirmed
+}
+
+func TestOverdue_NotWithoutADeadline(t *testing.T) {
+	gone := &handoff.Evidence{Kind: handoff.NodeGone}
+	for name, deadline := range map[string]*metav1.Time{"none": nil, "the zero time": {}} {
+		l := handoff.Lease{State: handoff.Lost, Epoch: 2, Holder: nodeA, Was: handoff.Owned, Cause: handoff.CauseSilent, Deadline: deadline}
+		raw, err := l.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, read := range []bool{false, true} {
+			if read { // as the annotation gives it back
+				if err := l.UnmarshalJSON(raw); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if l.Overdue(now.Add(1000 * time.Hour)) {
+				t.Errorf("%s, read: %t: the lease is overdue", name, read)
+			}
+			fence := handoff.Event{Kind: handoff.Fence, Epoch: 2, Node: nodeA, Evidence: gone}
+			if after, _, err := handoff.Step(l, fence, now.Add(1000*time.Hour)); !errors.Is(err, handoff.ErrTooEarly) || after.State != handoff.Lost {
+				t.Errorf("%s, read: %t: the fence leads to %s, %v; want it to be too early", name, read, after.State, err)
+			}
+		}
+	}
 }

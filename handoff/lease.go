@@ -201,9 +201,11 @@ func (l Lease) Holds(node string) bool {
 	return node != "" && l.Holder == node && l.State != Offered && l.State != Released && l.State != Fenced
 }
 
-// Overdue reports whether the current step passed its deadline.
+// Overdue reports whether the current step passed its deadline. A step without one never
+// does: that nothing says when is no sign that it is late, and what is overdue may be
+// fenced.
 func (l Lease) Overdue(now time.Time) bool {
-	return l.Deadline != nil && !now.Before(l.Deadline.Time)
+	return !l.Deadline.IsZero() && !now.Before(l.Deadline.Time)
 }
 
 // Party is one of those who take part in a hand-over.

@@ -24,12 +24,13 @@ const qemuUser = 107
 
 // guests returns the hypervisor that runs the node's guests, and what connects single
 // guests to theirs, nil unless each has one.
-func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hypervisor) (domain.Hypervisor, *launcher.Connector, error) {
+func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hypervisor, caches *domainctrl.Caches) (domain.Hypervisor, *launcher.Connector, error) {
 	if o.config.Launchers == "" {
 		return host, nil, nil
 	}
+	pods := domainctrl.NodePods{NodeName: o.config.NodeName, Cache: caches.Pods, Reader: mgr.GetAPIReader()}
 	c := &launcher.Connector{
-		Pods: o.config.Launchers, NodeName: o.config.NodeName, Fleet: &domain.Fleet{Node: host}, Log: ctrl.Log.WithName("launchers"),
+		Pods: o.config.Launchers, NodeName: o.config.NodeName, Find: pods.Pod, Fleet: &domain.Fleet{Node: host}, Log: ctrl.Log.WithName("launchers"),
 	}
 	// Guests that run already have to be known before anybody asks what runs here.
 	if err := c.Discover(ctx); err != nil {

@@ -103,11 +103,16 @@ func TestAPluggedVolumeReachesTheLauncher(t *testing.T) {
 func plugAndUnplug(t *testing.T, pods string) {
 	group := launcherIn(t, pods)
 	o := &node{config: &configfile.NodeConfiguration{NodeName: "node-a", StateDir: t.TempDir(), Launchers: pods, Cgroups: filepath.Dir(group)}}
-	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Fleet: &domain.Fleet{}}
+	vmi := pluggedGuest("file", "block")
+	find := func(_ context.Context, uid types.UID) (*corev1.Pod, error) {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, UID: uid, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		}}, nil
+	}
+	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &domain.Fleet{}}
 	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
 	w := &domainctrl.Workspace{Root: o.config.StateDir}
 	o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()})
-	vmi := pluggedGuest("file", "block")
 	connected(t, filepath.Join(emptyDir(pods, "sockets"), launcher.ReadySocket), nil)
 	if _, err := c.Connect(t.Context(), vmi, nil); err != nil {
 		t.Fatal(err)

@@ -64,11 +64,11 @@ func (o *node) add(ctx context.Context, mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	hv, launchers, err := o.guests(ctx, mgr, host)
+	caches, err := domainctrl.NewCaches(mgr.GetConfig(), mgr.GetScheme(), o.config.NodeName)
 	if err != nil {
 		return err
 	}
-	caches, err := domainctrl.NewCaches(mgr.GetConfig(), mgr.GetScheme(), o.config.NodeName)
+	hv, launchers, err := o.guests(ctx, mgr, host, caches)
 	if err != nil {
 		return err
 	}
@@ -111,6 +111,7 @@ func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor, guests *domain
 	}}
 	return errors.Join(mgr.Add(pulse), metrics.Registry.Register(pulse.Metrics()),
 		mgr.AddReadyzCheck("owned", health.Caches(guests.Owned)), mgr.AddReadyzCheck("incoming", health.Caches(guests.Incoming)),
+		mgr.AddReadyzCheck("pods", health.Caches(guests.Pods)),
 		mgr.AddReadyzCheck("hypervisor", pulse.Ready), mgr.AddHealthzCheck("hypervisor", pulse.Alive))
 }
 

@@ -3,25 +3,40 @@
 package domainctrl
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-// Caches hold the VirtualMachineInstances of one node. They are two because a
-// label selector cannot say "either": a node serves the guests it owns and
+// Caches hold the VirtualMachineInstances of one node, and its Pods. Those of guests are
+// two because a label selector cannot say "either": a node serves the guests it owns and
 // those that are about to come.
 type Caches struct {
 	// Owned holds the objects labelled kubevirt.io/nodeName=<node>.
 	Owned cache.Cache
 	// Incoming holds those labelled kubevirt.io/migrationTargetNodeName=<node>.
 	Incoming cache.Cache
+	// Pods holds the Pods of the node (spec.nodeName), which are what shows that a
+	// controller meant a guest for it, with the indexes that [NewCaches] makes.
+	Pods cache.Cache
 }
+
+// The indexes of Pods: by the UID of the guest that controls one, and by its own.
+const (
+	podByGuest = "domainctrl.podByGuest"
+	podByUID   = "domainctrl.podByUID"
+)
 
 // By label, kubevirt.io/nodeName or kubevirt.io/migrationTargetNodeName, which rights cannot say.
 //
@@ -50,5 +65,38 @@ func NewCaches(config *rest.Config, scheme *runtime.Scheme, node string) (*Cache
 	if err != nil {
 		return nil, err
 	}
-	return &Caches{Owned: owned, Incoming: incoming}, nil
+	pods, err := nodePods(config, scheme, node)
+	if err != nil {
+		return nil, err
+	}
+	return &Caches{Owned: owned, Incoming: incoming, Pods: pods}, nil
 }
+
+// nodePods is the cache of the node's Pods.
+func nodePods(config *rest.Config, scheme *runtime.Scheme, node string) (cache.Cache, error) {
+	c, err := cache.New(config, cache.Options{
+		Scheme: scheme,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Field: onNode(node), Transform: cache.TransformStripManagedFields()},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("domainctrl: cache of the Pods of the node: %w", err)
+	}
+	byGuest := func(o client.Object) []string {
+		if _, uid, launches := domain.GuestOf(o.(*corev1.Pod)); launches {
+			return []string{string(uid)}
+		}
+		return nil
+	}
+	byUID := func(o client.Object) []string { return []string{string(o.GetUID())} }
+	// Nothing is indexed before the cache runs, so no context matters.
+	ctx := context.Background()
+	if err := errors.Join(c.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest), c.IndexField(ctx, &corev1.Pod{}, podByUID, byUID)); err != nil {
+		return nil, fmt.Errorf("domainctrl: index the Pods of the node: %w", err)
+	}
+	return c, nil
+}
+
+// onNode selects the Pods of a node.
+func onNode(node string) fields.Selector { return fields.OneTermEqualSelector("spec.nodeName", node) }

@@ -28,7 +28,7 @@ func (r *Reconciler) connect(ctx context.Context, s *domain.Sight) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
-	_, err = r.Connector.Connect(ctx, s.VMI, nil)
+	_, err = r.Connector.Connect(ctx, s.VMI, s.Launcher())
 	if errors.Is(err, domain.ErrNotReady) {
 		wanted, unreadable := r.needsFiles(s.VMI)
 		if wanted != domain.RoleNone {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/handoff"
@@ -55,6 +56,7 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 				r := &Reconciler{
 					NodeName: here, Hypervisor: &domain.Fleet{}, Connector: failing{fmt.Errorf("dial: %w", answer)}, Informer: &domain.Informer{},
 					Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
+					Caches: &Caches{Pods: &informertest.FakeInformers{}},
 				}
 				r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
 				key := types.NamespacedName{Namespace: "ns", Name: "guest"}

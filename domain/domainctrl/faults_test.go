@@ -81,7 +81,7 @@ func (f frozen) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 func (n *node) passes(t *testing.T, at *v1.VirtualMachineInstance) {
 	t.Helper()
 	_, r := n.agent(t)
-	r.Caches = &domainctrl.Caches{Owned: frozen{r.Caches.Owned, at}, Incoming: frozen{r.Caches.Incoming, at}}
+	r.Caches = &domainctrl.Caches{Owned: frozen{r.Caches.Owned, at}, Incoming: frozen{r.Caches.Incoming, at}, Pods: r.Caches.Pods}
 	for range 3 {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(at)})
 		if err != nil {
@@ -133,7 +133,7 @@ func kindNotServed(t *testing.T, p *pair) {
 	stop()
 	_, r := p.a.agent(t)
 	r.APIReader = unserved{r.APIReader}
-	r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}}
+	r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}, Pods: r.Caches.Pods}
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vmi)}); err == nil {
 		t.Error("it took the answer for the guest's end")
 	}
@@ -276,10 +276,12 @@ func stockController(t *testing.T, p *pair) {
 			return nil
 		})
 	}
+	p.launcherPod(t, vmi, p.a.name, "")
 	noLease(func(vmi *v1.VirtualMachineInstance) { placeOn(vmi, p.a) })
 	p.runsOn(t, vmi, p.a)
 	for i, to := range []*node{p.b, p.a} {
 		uid := types.UID([]string{"there", "back"}[i])
+		p.launcherPod(t, vmi, to.name, uid)
 		noLease(func(vmi *v1.VirtualMachineInstance) { askToMove(vmi, to, uid) })
 		p.runsOn(t, vmi, to)
 	}

@@ -37,6 +37,9 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
 		return s, err
 	}
+	if err = r.proofs(ctx, &s); err != nil {
+		return s, err
+	}
 	if err = r.connect(ctx, &s); err == nil {
 		s.Progress, err = r.progress(ctx, name)
 	}
@@ -134,6 +137,12 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 	if err != nil || role == domain.RoleNone || s.Obstacle != nil {
 		return err
 	}
+	if !here(s) {
+		// Nothing is made for a guest of which nothing but its object says that it is to come.
+		if _, s.Obstacle = s.Proof(); s.Obstacle != nil {
+			return nil
+		}
+	}
 	host, err := r.host(ctx)
 	if err != nil {
 		return err
@@ -154,6 +163,12 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 	}
 	travels(s)
 	return ctx.Err()
+}
+
+// here tells whether the guest, and not an earlier one of its name, runs on this node. A
+// domain that has lost its metadata may be the guest's.
+func here(s *domain.Sight) bool {
+	return s.State != nil && s.State.Alive() && (!s.State.Ours() || s.State.Metadata.UID == s.VMI.UID)
 }
 
 // convert fills in what the cluster says of migrations, and the domain to be, whose

@@ -113,7 +113,7 @@ func (n *node) slow(t *testing.T, edit func(r *domainctrl.Reconciler, pause func
 	now := clocktesting.NewFakePassiveClock(time.Now())
 	n.edit = func(r *domainctrl.Reconciler) {
 		r.Clock = now
-		r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}}
+		r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}, Pods: r.Caches.Pods}
 		edit(r, func() { now.SetTime(now.Now().Add(handoff.ActWithin)) })
 	}
 	_, r := n.agent(t)

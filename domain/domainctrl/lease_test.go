@@ -186,7 +186,7 @@ func endsAtOnce(t *testing.T, p *pair) {
 	stop()
 	p.step(t, vmi, handoff.Event{Kind: handoff.Stop}, func(*v1.VirtualMachineInstance) {})
 	_, r := p.a.agent(t)
-	r.Caches = &domainctrl.Caches{Owned: frozen{r.Caches.Owned, vmi.DeepCopy()}, Incoming: empty{r.Caches.Incoming}}
+	r.Caches = &domainctrl.Caches{Owned: frozen{r.Caches.Owned, vmi.DeepCopy()}, Incoming: empty{r.Caches.Incoming}, Pods: r.Caches.Pods}
 	pass(t, r, vmi)
 	if p.a.running(vmi) || p.a.Calls("Shutdown") != 1 {
 		t.Errorf("the guest was asked %d times and is %+v", p.a.Calls("Shutdown"), p.a.state(vmi))
@@ -206,7 +206,7 @@ func callsEnd(t *testing.T, p *pair) {
 			until, has := ctx.Deadline()
 			bounded = has && op.Verb == domain.Start && time.Until(until) <= handoff.ActWithin-passed
 		}}
-		r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}}
+		r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}, Pods: r.Caches.Pods}
 	}
 	_, r := p.a.agent(t)
 	pass(t, r, vmi)
@@ -366,7 +366,7 @@ func toldOnce(t *testing.T, p *pair) {
 	told := &recorder{notes: make(chan string, 100)}
 	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = told }
 	_, r := p.a.agent(t)
-	r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}}
+	r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}, Pods: r.Caches.Pods}
 	vmi := p.create(t, "guest")
 	spoil := func(raw string) {
 		p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, _ handoff.Lease) error {

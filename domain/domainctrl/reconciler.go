@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -136,6 +137,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		b = b.WatchesRawSource(source.Kind(c, &v1.VirtualMachineInstance{},
 			&handler.TypedEnqueueRequestForObject[*v1.VirtualMachineInstance]{}))
 	}
+	if err := mgr.Add(r.Caches.Pods); err != nil {
+		return fmt.Errorf("domainctrl: add a cache to the manager: %w", err)
+	}
+	b = b.WatchesRawSource(source.Kind(r.Caches.Pods, &corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(ofPod)))
 	return b.Complete(r)
 }
 
@@ -180,6 +185,7 @@ func (r *Reconciler) complete() error {
 	need(r.Client != nil, "Client")
 	need(r.APIReader != nil, "APIReader")
 	need(r.Caches != nil, "Caches")
+	need(r.Caches == nil || r.Caches.Pods != nil, "Caches.Pods")
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}

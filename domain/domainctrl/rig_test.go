@@ -234,6 +234,12 @@ func (p *pair) change(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*v
 // step changes the lease by an event of the controller.
 func (p *pair) step(t *testing.T, vmi *v1.VirtualMachineInstance, e handoff.Event, edit func(*v1.VirtualMachineInstance)) {
 	t.Helper()
+	switch e.Kind {
+	case handoff.Offer:
+		p.launcherPod(t, vmi, e.Node, "")
+	case handoff.Prepare:
+		p.launcherPod(t, vmi, e.Node, e.Tag)
+	}
 	p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, l handoff.Lease) error {
 		e.Epoch = l.Epoch
 		l, _, err := handoff.Step(l, e, time.Now())
@@ -246,6 +252,25 @@ func (p *pair) step(t *testing.T, vmi *v1.VirtualMachineInstance, e handoff.Even
 		edit(vmi)
 		return handoff.Put(vmi, l)
 	})
+}
+
+// launcherPod makes the guest's Pod on a node, as the controller does for its start or a
+// migration; of one kind there is one at a time.
+func (p *pair) launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance, node string, job types.UID) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, GenerateName: "virt-launcher-" + vmi.Name + "-",
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(vmi.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "compute", Image: "none"}}},
+	}
+	if job != "" {
+		pod.Labels[v1.MigrationJobLabel] = string(job)
+	}
+	must(t, p.Client.Create(t.Context(), pod))
+	return pod
 }
 
 // offer hands the guest over to the node.

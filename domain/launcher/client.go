@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -43,6 +44,8 @@ const (
 	probeAfter, probeTimeout = 10 * time.Second, 5 * time.Second
 	// Pauses between attempts to reconnect double from the first to the second.
 	firstPause, longestPause = 50 * time.Millisecond, 2 * time.Second
+	// Events are heard as fast as they come up to eventBurst, then one each eventEvery.
+	eventBurst, eventEvery = 100, 50 * time.Millisecond
 )
 
 // Options configure a [Client]. The zero value is good.
@@ -212,7 +215,7 @@ func dialOptions(raw net.Conn) []grpc.DialOption {
 		}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout, PermitWithoutStream: true}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(MaxMessage), grpc.ForceCodecV2(codec{})),
 	}
 }
 
@@ -252,12 +255,30 @@ func (c *Client) follow(s *session) error {
 		case <-ended:
 		}
 	})
+	pace := rate.NewLimiter(rate.Every(eventEvery), eventBurst)
 	for {
 		e, err := s.events.Recv()
 		if err != nil {
 			return err
 		}
 		c.hints.Tell(eventFromWire(e))
+		c.rest(pace)
+	}
+}
+
+// rest keeps a launcher from having its guest looked at all the time: what it says beyond
+// the rate waits unread, and is merged on its side.
+func (c *Client) rest(pace *rate.Limiter) {
+	now := c.opts.Clock.Now()
+	wait := pace.ReserveN(now, 1).DelayFrom(now)
+	if wait <= 0 {
+		return
+	}
+	t := c.opts.Clock.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C():
+	case <-c.done:
 	}
 }
 

@@ -39,6 +39,10 @@ type Connector struct {
 	Pods string
 	// NodeName is the node's, as status.activePods has it.
 	NodeName string
+	// Find returns the Pod of that UID on this node as the API server has it; nil if there
+	// is none. Whose guest a launcher is for, its Pod's controller says, and neither the
+	// launcher nor what a user may write.
+	Find func(ctx context.Context, uid types.UID) (*corev1.Pod, error)
 	// Fleet gets a member for every launcher that is found.
 	Fleet *domain.Fleet
 	// Clock paces scans and reconnects. Default: the real one.
@@ -49,6 +53,7 @@ type Connector struct {
 	mu   sync.Mutex
 	pods map[types.UID]*launched
 	by   map[string]types.UID // the Pod of a domain
+	bad  map[types.UID]bool   // Pods that were refused, which is logged once
 }
 
 var _ domain.Connector = (*Connector)(nil)
@@ -57,7 +62,7 @@ var _ domain.Connector = (*Connector)(nil)
 // connected to; none that is held delays another Pod.
 type launched struct {
 	mu     sync.Mutex
-	client *Client // nil before
+	client *bounded // nil before
 }
 
 // Connect implements domain.Connector. The Pod is the one given, or the one in the VMI's
@@ -74,8 +79,7 @@ func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	}
 	want := Guest{Namespace: vmi.Namespace, Name: vmi.Name, UID: vmi.UID}
 	if got := client.Guest(); got != want {
-		return nil, fmt.Errorf("launcher: connect %s/%s: the launcher of pod %s is for %s/%s with UID %s: %w",
-			vmi.Namespace, vmi.Name, uid, got.Namespace, got.Name, got.UID, domain.ErrInvalid)
+		return nil, fmt.Errorf("launcher: connect %s/%s: the launcher of pod %s is for %s: %w", vmi.Namespace, vmi.Name, uid, got, domain.ErrInvalid)
 	}
 	c.join(ctx, uid, client)
 	return client, nil
@@ -199,8 +203,12 @@ func (c *Connector) root() string {
 }
 
 // open connects to a Pod's launcher, or returns the connection there is.
-func (c *Connector) open(ctx context.Context, uid types.UID) (*Client, error) {
+func (c *Connector) open(ctx context.Context, uid types.UID) (*bounded, error) {
 	path, err := socketOf(uid)
+	if err != nil {
+		return nil, err
+	}
+	whose, err := c.whose(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -228,12 +236,39 @@ func (c *Connector) open(ctx context.Context, uid types.UID) (*Client, error) {
 	if c.Clock != nil {
 		o.Clock = c.Clock
 	}
-	l.client, err = Dial(ctx, filepath.Join(c.root(), path), o)
-	return l.client, err
+	client, err := Dial(ctx, filepath.Join(c.root(), path), o)
+	if err != nil {
+		return nil, err
+	}
+	if got := client.Guest(); got != whose {
+		_ = client.Close() // it cannot fail
+		return nil, fmt.Errorf("it says that it is for %s, and its Pod was made for %s: %w", got, whose, domain.ErrInvalid)
+	}
+	l.client = newBounded(client, c.logger())
+	return l.client, nil
+}
+
+// whose is the guest that the controller made a Pod for. A Pod that it made for none is
+// [domain.ErrInvalid], whatever sockets are in it; one that the API server does not have,
+// or not yet, is [domain.ErrNotReady].
+func (c *Connector) whose(ctx context.Context, uid types.UID) (Guest, error) {
+	pod, err := c.Find(ctx, uid)
+	switch {
+	case err != nil:
+		return Guest{}, fmt.Errorf("whose pod it is: %w", err)
+	case pod == nil:
+		return Guest{}, fmt.Errorf("the API server has no such pod on node %s: %w", c.NodeName, domain.ErrNotReady)
+	}
+	key, of, launches := domain.GuestOf(pod)
+	if !launches {
+		return Guest{}, fmt.Errorf("pod %s/%s is controlled by no VirtualMachineInstance, so that its sockets are no launcher's: %w",
+			pod.Namespace, pod.Name, domain.ErrInvalid)
+	}
+	return Guest{Namespace: key.Namespace, Name: key.Name, UID: of}, nil
 }
 
 // join makes the launcher that of its guest, instead of another one.
-func (c *Connector) join(ctx context.Context, uid types.UID, client *Client) {
+func (c *Connector) join(ctx context.Context, uid types.UID, client *bounded) {
 	name := client.Guest().Domain()
 	c.mu.Lock()
 	if c.by == nil {
@@ -298,6 +333,9 @@ func (c *Connector) Discover(ctx context.Context) error {
 			c.forget(uid)
 		}
 	}
+	c.mu.Lock()
+	maps.DeleteFunc(c.bad, func(uid types.UID, _ bool) bool { return !there[uid] })
+	c.mu.Unlock()
 	errs := make([]error, len(entries))
 	var all sync.WaitGroup
 	for i, e := range entries {
@@ -317,6 +355,10 @@ func (c *Connector) discover(ctx context.Context, uid types.UID) error {
 	if errors.Is(err, domain.ErrNotReady) {
 		return nil
 	}
+	if errors.Is(err, domain.ErrInvalid) {
+		c.refuse(uid, err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("launcher: pod %s: %w", uid, err)
 	}
@@ -329,6 +371,20 @@ func (c *Connector) discover(ctx context.Context, uid types.UID) error {
 	}
 	c.join(ctx, uid, client)
 	return nil
+}
+
+// refuse logs, once, that a Pod has what it should not.
+func (c *Connector) refuse(uid types.UID, why error) {
+	c.mu.Lock()
+	known := c.bad[uid]
+	if c.bad == nil {
+		c.bad = map[types.UID]bool{}
+	}
+	c.bad[uid] = true
+	c.mu.Unlock()
+	if !known {
+		c.logger().Info("A Pod is not believed to have a launcher", "pod", uid, "cause", why.Error())
+	}
 }
 
 // Close ends all connections; guests go on.

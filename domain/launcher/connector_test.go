@@ -27,6 +27,7 @@ type kubelet struct {
 	root  string
 	fleet *domain.Fleet
 	conn  *launcher.Connector
+	made  map[types.UID]launcher.Guest // what the API server says each Pod was made for
 }
 
 func newKubelet(t testing.TB) *kubelet {
@@ -39,14 +40,24 @@ func newKubelet(t testing.TB) *kubelet {
 			t.Error(err)
 		}
 	})
-	k := &kubelet{TB: t, root: root, fleet: &domain.Fleet{}}
-	k.conn = &launcher.Connector{Pods: k.root, NodeName: "here", Fleet: k.fleet}
+	k := &kubelet{TB: t, root: root, fleet: &domain.Fleet{}, made: map[types.UID]launcher.Guest{}}
+	k.conn = &launcher.Connector{Pods: k.root, NodeName: "here", Find: k.find, Fleet: k.fleet}
 	t.Cleanup(func() {
 		if err := errors.Join(k.conn.Close(), k.fleet.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	return k
+}
+
+// find is the Pod as the API server has it: without a guest it is a tenant's own.
+func (k *kubelet) find(_ context.Context, uid types.UID) (*corev1.Pod, error) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "pod-" + string(uid), UID: uid}}
+	if g, made := k.made[uid]; made {
+		owner := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: g.UID}}
+		pod.Namespace, pod.OwnerReferences = g.Namespace, []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.VirtualMachineInstanceGroupVersionKind)}
+	}
+	return pod, nil
 }
 
 // sockets makes the folder of a Pod's sockets.
@@ -63,6 +74,7 @@ func (k *kubelet) sockets(uid string) string {
 func (k *kubelet) run(uid string, g launcher.Guest) *pod {
 	k.Helper()
 	h := domaintest.New(uid)
+	k.made[types.UID(uid)] = g
 	return newPodOf(k, k.sockets(uid), func() *launcher.Server { return &launcher.Server{Hypervisor: h, Guest: g} })
 }
 
@@ -93,7 +105,11 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"its Pod has ended":                      {prepare: func(k *kubelet) { k.run("p1", guest) }, vmi: vmi(), pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p1"}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, want: domain.ErrNotReady},
 		"a launcher that boots is not there yet": {prepare: func(k *kubelet) { listen(k, filepath.Join(k.sockets("p1"), launcher.BootingSocket)) }, vmi: vmi("p1"), want: domain.ErrNotReady},
 		"beside a Pod whose launcher was killed": {
-			prepare: func(k *kubelet) { k.run("p1", guest); abandon(k, filepath.Join(k.sockets("p0"), launcher.ReadySocket)) }, vmi: vmi("p0", "p1"),
+			prepare: func(k *kubelet) {
+				k.run("p1", guest)
+				k.made["p0"] = guest
+				abandon(k, filepath.Join(k.sockets("p0"), launcher.ReadySocket))
+			}, vmi: vmi("p0", "p1"),
 		},
 		"two sockets": {
 			prepare: func(k *kubelet) { k.run("p1", guest); k.run("p2", guest) },
@@ -107,6 +123,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"a symbolic link instead of the socket": {
 			prepare: func(k *kubelet) {
 				k.run("p2", guest)
+				k.made["p1"] = guest
 				link(k, "p2", filepath.Join(k.sockets("p1"), launcher.ReadySocket))
 			},
 			vmi: vmi("p1"), want: domain.ErrInvalid, says: []string{"symbolic link"},
@@ -114,6 +131,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"a symbolic link instead of a folder": {
 			prepare: func(k *kubelet) {
 				k.run("p2", guest)
+				k.made["p1"] = guest
 				if err := os.Remove(k.sockets("p1")); err != nil {
 					k.Fatal(err)
 				}
@@ -125,6 +143,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		},
 		"a file instead of the socket": {
 			prepare: func(k *kubelet) {
+				k.made["p1"] = guest
 				if err := os.WriteFile(filepath.Join(k.sockets("p1"), launcher.ReadySocket), nil, 0o600); err != nil {
 					k.Fatal(err)
 				}
@@ -133,6 +152,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		},
 		"a socket that nobody serves": {
 			prepare: func(k *kubelet) {
+				k.made["p1"] = guest
 				l := listen(k, filepath.Join(k.sockets("p1"), launcher.ReadySocket))
 				l.SetUnlinkOnClose(false)
 				l.Close()

@@ -45,6 +45,11 @@ type Guest struct {
 	UID             types.UID
 }
 
+// String names the guest.
+func (g Guest) String() string {
+	return fmt.Sprintf("%s/%s with UID %s", g.Namespace, g.Name, g.UID)
+}
+
 // Domain is the name of the guest's domain.
 func (g Guest) Domain() string { return domain.Name(g.Namespace, g.Name) }
 

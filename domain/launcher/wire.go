@@ -13,6 +13,24 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
+// longest and most bound what a launcher says that nothing else does: a text in bytes, a
+// list in elements. They end up in the status of its guest.
+const (
+	longest = 1 << 10
+	most    = 1 << 10
+)
+
+// short is a text within the bound.
+func short(s string) string {
+	if len(s) <= longest {
+		return s
+	}
+	return strings.ToValidUTF8(s[:longest], "") + "…"
+}
+
+// few is the beginning of a list within the bound.
+func few[T any](in []T) []T { return in[:min(len(in), most)] }
+
 // each converts the elements of a list; no list stays none.
 func each[A, B any](in []A, convert func(A) B) []B {
 	if in == nil {
@@ -105,12 +123,18 @@ func stateFromWire(s *launcherpb.State) (domain.State, error) {
 		return out, nil
 	}
 	out.Domain = &libvirtxml.Domain{}
-	if err := out.Domain.Unmarshal(s.Definition); err != nil {
-		return out, fmt.Errorf("definition of %s: %w", s.Name, err)
+	err := domain.CheckXML(s.Definition)
+	if err == nil {
+		err = out.Domain.Unmarshal(s.Definition)
 	}
-	var err error
-	if out.Metadata, _, err = domain.MetadataOf(out.Domain); err != nil {
-		return out, fmt.Errorf("definition of %s: %w", s.Name, err)
+	if err == nil {
+		out.Metadata, _, err = domain.MetadataOf(out.Domain)
+	}
+	if err == nil { // it is read as a definition as well
+		err = domain.CheckXML(out.Metadata.LastApplied)
+	}
+	if err != nil {
+		return domain.State{}, fmt.Errorf("definition of %.128s: %w: %w", s.Name, domain.ErrInvalid, err)
 	}
 	return out, nil
 }

@@ -13,6 +13,8 @@ import (
 
 func texts(in []string) []string { return each(in, text) }
 
+func shorts(in []string) []string { return each(few(in), short) }
+
 func guestToWire(g domain.GuestInfo) *launcherpb.GuestInfoResponse {
 	return &launcherpb.GuestInfoResponse{
 		AgentVersion: text(g.AgentVersion), Commands: texts(g.Commands), Hostname: text(g.Hostname), Timezone: text(g.Timezone),
@@ -36,24 +38,27 @@ func guestToWire(g domain.GuestInfo) *launcherpb.GuestInfoResponse {
 	}
 }
 
+// guestFromWire bounds what the guest, or its launcher, tells.
 func guestFromWire(g *launcherpb.GuestInfoResponse) domain.GuestInfo {
 	os := g.GetOs()
 	return domain.GuestInfo{
-		AgentVersion: g.AgentVersion, Commands: g.Commands, Hostname: g.Hostname, Timezone: g.Timezone,
+		AgentVersion: short(g.AgentVersion), Commands: shorts(g.Commands), Hostname: short(g.Hostname), Timezone: short(g.Timezone),
 		OS: domain.GuestOS{
-			Name: os.GetName(), ID: os.GetId(), PrettyName: os.GetPrettyName(), Version: os.GetVersion(), VersionID: os.GetVersionId(),
-			KernelRelease: os.GetKernelRelease(), KernelVersion: os.GetKernelVersion(), Machine: os.GetMachine(),
+			Name: short(os.GetName()), ID: short(os.GetId()), PrettyName: short(os.GetPrettyName()), Version: short(os.GetVersion()),
+			VersionID: short(os.GetVersionId()), KernelRelease: short(os.GetKernelRelease()), KernelVersion: short(os.GetKernelVersion()),
+			Machine: short(os.GetMachine()),
 		},
-		Users: each(g.Users, func(u *launcherpb.GuestUser) domain.GuestUser {
-			return domain.GuestUser{Name: u.Name, Domain: u.Domain, LoginTime: fromNanos(u.LoginTime)}
+		Users: each(few(g.Users), func(u *launcherpb.GuestUser) domain.GuestUser {
+			return domain.GuestUser{Name: short(u.Name), Domain: short(u.Domain), LoginTime: fromNanos(u.LoginTime)}
 		}),
-		Filesystems: each(g.Filesystems, func(f *launcherpb.GuestFilesystem) domain.GuestFilesystem {
+		Filesystems: each(few(g.Filesystems), func(f *launcherpb.GuestFilesystem) domain.GuestFilesystem {
 			return domain.GuestFilesystem{
-				Name: f.Name, Mountpoint: f.Mountpoint, Type: f.Type, UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes, Disks: f.Disks,
+				Name: short(f.Name), Mountpoint: short(f.Mountpoint), Type: short(f.Type), UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes,
+				Disks: shorts(f.Disks),
 			}
 		}),
-		Interfaces: each(g.Interfaces, func(i *launcherpb.GuestInterface) domain.GuestInterface {
-			return domain.GuestInterface{Name: i.Name, MAC: i.Mac, IPs: i.Ips}
+		Interfaces: each(few(g.Interfaces), func(i *launcherpb.GuestInterface) domain.GuestInterface {
+			return domain.GuestInterface{Name: short(i.Name), MAC: short(i.Mac), IPs: shorts(i.Ips)}
 		}),
 		Frozen: g.Frozen,
 	}

@@ -67,10 +67,22 @@ func keep(t *testing.T, ns *nodes, name string, change func(*v1.VirtualMachineIn
 func (k *keeper) name() string   { return domain.Name(k.vmi.Namespace, k.vmi.Name) }
 func (k *keeper) now() time.Time { return time.Now().Add(k.ahead) }
 
+// pod is what a controller made for the guest.
+func (k *keeper) pod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: k.vmi.Namespace, Name: "virt-launcher-" + k.vmi.Name,
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(k.vmi.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k.vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec: corev1.PodSpec{NodeName: k.n.Name()},
+	}
+}
+
 // look is what the node sees of the guest.
 func (k *keeper) look() domain.Sight {
 	k.t.Helper()
-	s := domain.Sight{Node: k.n.Name(), VMI: k.vmi.DeepCopy(), Facts: k.facts, Troubles: k.troubles}
+	s := domain.Sight{Node: k.n.Name(), VMI: k.vmi.DeepCopy(), Pods: []*corev1.Pod{k.pod()}, Facts: k.facts, Troubles: k.troubles}
 	st, err := k.h.Get(k.t.Context(), k.name())
 	switch {
 	case errors.Is(err, domain.ErrNotFound):

@@ -70,7 +70,15 @@ func TestAGuestRunsInTheMap(t *testing.T) {
 	vmi.Spec.Domain.Memory, vmi.Spec.TerminationGracePeriodSeconds = &v1.Memory{Guest: &memory}, &grace
 	must(t, c.Create(t.Context(), vmi))
 
-	// What a controller would do: hand the guest to the node of its Pod.
+	// What a controller would do: make a Pod, and hand the guest to the node of it.
+	must(t, c.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vmi.Namespace, Name: "virt-launcher-" + vmi.Name,
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(vmi.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "compute", Image: "none"}}},
+	}))
 	lease, _, err := handoff.Step(handoff.Lease{}, handoff.Event{Kind: handoff.Offer, Node: nodeName}, time.Now())
 	must(t, err)
 	vmi.Status.Phase, vmi.Status.NodeName = v1.Scheduled, nodeName

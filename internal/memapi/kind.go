@@ -36,6 +36,8 @@ type stored struct {
 	// text is the object in JSON, brief its metadata alone.
 	text, brief []byte
 	labels      map[string]string
+	// node is spec.nodeName, by which Pods can be selected.
+	node string
 }
 
 // change is one step of the history: what was and what is; one of them may be nil.

@@ -351,5 +351,6 @@ func seal(o map[string]any, version uint64) (*stored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memapi: %w", err)
 	}
-	return &stored{version: version, object: o, text: text, brief: brief, labels: (&unstructured.Unstructured{Object: o}).GetLabels()}, nil
+	node, _, _ := unstructured.NestedString(o, "spec", "nodeName") // other kinds have none
+	return &stored{version: version, object: o, text: text, brief: brief, labels: (&unstructured.Unstructured{Object: o}).GetLabels(), node: node}, nil
 }

@@ -29,7 +29,7 @@ type selection struct {
 
 func (s *selection) selects(k key, o *stored) bool {
 	return o != nil && (s.namespace == "" || s.namespace == k.namespace) && s.labels.Matches(labels.Set(o.labels)) &&
-		s.fields.Matches(fields.Set{"metadata.name": k.name, "metadata.namespace": k.namespace})
+		s.fields.Matches(fields.Set{"metadata.name": k.name, "metadata.namespace": k.namespace, "spec.nodeName": o.node})
 }
 
 func (s *selection) text(o *stored) []byte {

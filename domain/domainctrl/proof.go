@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// Of its own node only: a selector of fields, which rights cannot say.
+//
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+
+// proofs fills in the Pods of the guest on this node. Where one is needed and the cache
+// has none, the API server is asked, once: when it has been stored that there is none,
+// the cache says when that changes.
+func (r *Reconciler) proofs(ctx context.Context, s *domain.Sight) error {
+	if s.VMI == nil {
+		return nil
+	}
+	var err error
+	var early *cache.ErrCacheNotStarted
+	s.Pods, err = guestPods(ctx, r.Caches.Pods, s.VMI, client.MatchingFields{podByGuest: string(s.VMI.UID)})
+	switch {
+	case errors.As(err, &early): // a cache that does not run shows nothing
+	case err != nil:
+		return err
+	case !s.NeedsProof():
+		return nil
+	default:
+		if _, why := s.Proof(); why == nil || saidUnproven(s.VMI, why) {
+			return nil
+		}
+	}
+	s.Pods, err = guestPods(ctx, r.APIReader, s.VMI, client.MatchingFieldsSelector{Selector: onNode(r.NodeName)})
+	return err
+}
+
+// guestPods lists the Pods that the guest controls, of those that the reader selects.
+func guestPods(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance, which client.ListOption) ([]*corev1.Pod, error) {
+	var all corev1.PodList
+	if err := from.List(ctx, &all, client.InNamespace(vmi.Namespace), which); err != nil {
+		return nil, fmt.Errorf("domainctrl: list the Pods of %s/%s: %w", vmi.Namespace, vmi.Name, err)
+	}
+	var out []*corev1.Pod
+	for i := range all.Items {
+		if _, uid, launches := domain.GuestOf(&all.Items[i]); launches && uid == vmi.UID {
+			out = append(out, &all.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// saidUnproven tells whether the object says already that it lacks a launcher Pod, and why.
+func saidUnproven(vmi *v1.VirtualMachineInstance, why error) bool {
+	m := vmi.Status.MigrationState
+	return outOfSync(vmi) == why.Error() || m != nil && strings.HasSuffix(m.FailureReason, why.Error())
+}
+
+// proven makes sure, before the guest is started or awaited, that the API server itself
+// has the Pod that the plan goes by, as the cache has it: so a Pod that is gone starts
+// nothing.
+func (r *Reconciler) proven(ctx context.Context, v *view) error {
+	if !v.relies() {
+		return nil
+	}
+	pod, err := v.sight.Proof()
+	if err != nil {
+		return err // the plan would not go on without one
+	}
+	live := &corev1.Pod{}
+	switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); {
+	case apierrors.IsNotFound(err):
+		live = nil
+	case err != nil:
+		return fmt.Errorf("domainctrl: read Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	v.sight.Pods = slices.DeleteFunc(slices.Clone(v.sight.Pods), func(p *corev1.Pod) bool { return p == pod })
+	if live != nil {
+		v.sight.Pods = append(v.sight.Pods, live)
+	}
+	v.plan, err = domain.Decide(v.sight, r.Clock.Now())
+	return err
+}
+
+// relies tells whether the plan takes the guest over, starts it or gets ready to receive
+// it.
+func (v view) relies() bool {
+	if v.plan.VMI == nil || !v.sight.NeedsProof() {
+		return false
+	}
+	starts := slices.ContainsFunc(v.plan.Tasks, func(t domain.Task) bool {
+		return t.Verb == domain.TaskApply && t.Operation.Verb == domain.Start
+	})
+	return starts || v.vmi.Annotations[handoff.Annotation] != v.plan.VMI.Annotations[handoff.Annotation] && v.plan.Role != domain.RoleHolder
+}
+
+// NodePods finds Pods of a node by UID, as the API server has them: what a launcher is
+// for is what its Pod was made for.
+type NodePods struct {
+	// NodeName is the name of the node.
+	NodeName string
+	// Cache is that of [Caches]; Reader is asked for what it does not have, and while it
+	// does not run.
+	Cache  cache.Cache
+	Reader client.Reader
+}
+
+// Pod returns the Pod of that UID on the node; nil if the API server has none.
+func (n NodePods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
+	var found corev1.PodList
+	var early *cache.ErrCacheNotStarted
+	err := n.Cache.List(ctx, &found, client.MatchingFields{podByUID: string(uid)})
+	if err == nil && len(found.Items) == 0 || errors.As(err, &early) {
+		err = n.Reader.List(ctx, &found, client.MatchingFieldsSelector{Selector: onNode(n.NodeName)})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("domainctrl: list the Pods of node %s: %w", n.NodeName, err)
+	}
+	for i := range found.Items {
+		if found.Items[i].UID == uid {
+			return &found.Items[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // absence is an answer
+}
+
+// ofPod asks for a pass over the guest that a Pod was made for.
+func ofPod(_ context.Context, pod *corev1.Pod) []reconcile.Request {
+	if key, _, launches := domain.GuestOf(pod); launches {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
+}
