@@ -35,6 +35,9 @@ var checks = []check{
 	// A Pod that a migration made may have the guest, also when the object has
 	// lost all that was written about it.
 	{"elsewhere", nowhereElse},
+	// An object that is gone, because a user took its finalizer away, may have left its
+	// guest behind, with the same disks.
+	{"earlier", earlierEnded},
 	// Names are intents: with the name taken there is no Pod to be had.
 	{"name", nameFree},
 }
@@ -189,6 +192,21 @@ func nowhereElse(s Snapshot) *Wait {
 				Message: object + ", made for a migration, may have the guest; delete it if it does not",
 				Object:  object, Until: "that Pod has ended", By: ByUser,
 			}
+		}
+	}
+	return nil
+}
+
+// earlierEnded waits for the Pods of earlier objects of the name.
+func earlierEnded(s Snapshot) *Wait {
+	for _, p := range s.Earlier {
+		if p.Spec.NodeName == "" || PodDown(p) {
+			continue
+		}
+		object := podObject(p)
+		return &Wait{
+			Reason: reasonPodTerminating, Message: object + " of an earlier object of this name, which is gone, may still have its guest",
+			Object: object, Until: "that Pod has ended", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return nil

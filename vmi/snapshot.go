@@ -109,6 +109,9 @@ type Snapshot struct {
 	// Foreign is a Pod that has the name of the guest's Pod and is not the
 	// guest's; nil if there is none.
 	Foreign *corev1.Pod
+	// Earlier are the Pods whose controller is an earlier object of the guest's name, and
+	// that have not ended; needed while the guest has no Pod.
+	Earlier []*corev1.Pod
 	// Migrations are the unfinished migrations that name the VMI.
 	Migrations []*v1.VirtualMachineInstanceMigration
 	// Storage is what the cluster says of the guest's volumes.

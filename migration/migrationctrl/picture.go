@@ -66,7 +66,7 @@ func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
 	}
 	for i := range c.pods.Items {
 		p := &c.pods.Items[i]
-		if uid := types.UID(p.Labels[v1.CreatedByLabel]); uid != "" {
+		if uid := controlling(p); uid != "" {
 			c.byGuest[uid] = append(c.byGuest[uid], p)
 		}
 	}

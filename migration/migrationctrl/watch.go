@@ -58,8 +58,8 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		return fmt.Errorf("migrationctrl: index %s: %w", mindful, err)
 	}
 	byGuest := func(o client.Object) []string {
-		if uid := o.GetLabels()[v1.CreatedByLabel]; uid != "" {
-			return []string{uid}
+		if uid := controlling(o); uid != "" {
+			return []string{string(uid)}
 		}
 		return nil
 	}
@@ -76,6 +76,15 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		return fmt.Errorf("migrationctrl: index %s: %w", podByPod, err)
 	}
 	return nil
+}
+
+// controlling is the UID of the guest that controls a Pod, empty if none does. Its labels, which
+// users may change, are not asked.
+func controlling(pod metav1.Object) types.UID {
+	if c := metav1.GetControllerOf(pod); c != nil && c.Kind == v1.VirtualMachineInstanceGroupVersionKind.Kind {
+		return c.UID
+	}
+	return ""
 }
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances;virtualmachineinstancemigrations;kubevirts,verbs=list;watch

@@ -178,14 +178,43 @@ func (r *Reconciler) controlled(ctx context.Context, g *gathered, by client.Obje
 }
 
 // livePods reads the guest's Pods from the API server.
-func (r *Reconciler) livePods(ctx context.Context, g *gathered) error {
-	var pods corev1.PodList
-	err := r.APIReader.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(g.VMI.UID)})
-	if err != nil {
-		return fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+func (r *Reconciler) livePods(ctx context.Context, g *gathered) (err error) {
+	g.Pods, err = r.controlledLive(ctx, g)
+	return err
+}
+
+// livePage bounds how much of a namespace is read at once.
+const livePage = 500
+
+// controlledLive reads the Pods that the guest controls from the API server. It selects by
+// the controller's UID alone, of the metadata of all Pods: labels are for users to change,
+// and a Pod that runs must not seem to be gone because of that.
+func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1.Pod, error) {
+	var owned []*corev1.Pod
+	all := &metav1.PartialObjectMetadataList{}
+	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	for {
+		err := r.APIReader.List(ctx, all, client.InNamespace(g.VMI.Namespace), client.Limit(livePage), client.Continue(all.Continue))
+		if err != nil {
+			return nil, fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+		}
+		for i := range all.Items {
+			if !metav1.IsControlledBy(&all.Items[i], g.VMI) {
+				continue
+			}
+			pod := &corev1.Pod{}
+			switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(&all.Items[i]), pod); {
+			case apierrors.IsNotFound(err): // it has gone since
+			case err != nil:
+				return nil, fmt.Errorf("vmictrl: read Pod %s/%s at the API server: %w", all.Items[i].Namespace, all.Items[i].Name, err)
+			case metav1.IsControlledBy(pod, g.VMI):
+				owned = append(owned, pod)
+			}
+		}
+		if all.Continue == "" {
+			return owned, nil
+		}
 	}
-	g.Pods = vmi.OwnedPods(g.VMI, pods.Items)
-	return nil
 }
 
 // foreign looks whether another Pod has the name of the one a guest waits for.
@@ -197,11 +226,25 @@ func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: template.LauncherName(g.VMI)}, pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
 	case err != nil:
 		return fmt.Errorf("vmictrl: read the Pod in the place of that of %s: %w", g.owner.Key, err)
 	case !metav1.IsControlledBy(pod, g.VMI):
 		g.Foreign = pod
+	}
+	return r.earlier(ctx, g)
+}
+
+// earlier reads the Pods of earlier objects of the guest's name.
+func (r *Reconciler) earlier(ctx context.Context, g *gathered) error {
+	var pods corev1.PodList
+	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByGuestName: g.VMI.Name})
+	if err != nil {
+		return fmt.Errorf("vmictrl: list the Pods of earlier objects of %s: %w", g.owner.Key, err)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; !metav1.IsControlledBy(p, g.VMI) && !vmi.PodDown(p) {
+			g.Earlier = append(g.Earlier, p)
+		}
 	}
 	return nil
 }

@@ -192,12 +192,11 @@ func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease,
 // podsGone tells whether the API server knows of no Pod of the guest on the node that
 // has not ended.
 func (r *Reconciler) podsGone(ctx context.Context, g *gathered, node string) (*handoff.Evidence, error) {
-	var pods corev1.PodList
-	err := r.APIReader.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingLabels{v1.CreatedByLabel: string(g.VMI.UID)})
+	pods, err := r.controlledLive(ctx, g)
 	if err != nil {
-		return nil, fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+		return nil, err
 	}
-	for _, p := range vmi.OwnedPods(g.VMI, pods.Items) {
+	for _, p := range pods {
 		if p.Spec.NodeName == node && !vmi.PodDown(p) {
 			return nil, nil //nolint:nilnil // none is an answer
 		}

@@ -30,6 +30,7 @@ import (
 // Indexes of the caches this controller reads by.
 const (
 	podByController = "vmictrl.podByController"
+	podByGuestName  = "vmictrl.podByGuestName"
 	migrationByVMI  = "vmictrl.migrationByVMI"
 	vmiByClaim      = "vmictrl.vmiByClaim"
 	// claimByState has every claim under the guest whose state it keeps.
@@ -62,6 +63,12 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		{&corev1.Pod{}, podByController, func(o client.Object) []string {
 			if c := metav1.GetControllerOf(o); c != nil && (c.Kind == vmiKind || c.Kind == podKind) {
 				return []string{string(c.UID)}
+			}
+			return nil
+		}},
+		{&corev1.Pod{}, podByGuestName, func(o client.Object) []string {
+			if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
+				return []string{c.Name}
 			}
 			return nil
 		}},

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmi_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// forgedLeases are those that a user may write into an object: one of each state, as a
+// node's that exists or of none.
+func forgedLeases() map[string]*handoff.Lease {
+	late := metav1.NewTime(now.Add(-time.Hour))
+	out := map[string]*handoff.Lease{"none": nil, "unclaimed": {}, "claimed": {State: handoff.Claimed}, "released": {State: handoff.Released, Epoch: 1}}
+	start := []handoff.Command{{ID: "start/1", Kind: handoff.CommandStart, Epoch: 1, Node: "node-a"}}
+	for _, s := range []handoff.State{handoff.Offered, handoff.Owned, handoff.Arrived, handoff.Releasing} {
+		out[string(s)] = &handoff.Lease{State: s, Epoch: 1, Holder: "node-a"}
+		out[string(s)+", late"] = &handoff.Lease{State: s, Epoch: 1 << 60, Holder: "node-a", Deadline: &late}
+	}
+	out["to be started"] = &handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a", Open: start}
+	for _, s := range []handoff.State{handoff.Preparing, handoff.Prepared, handoff.Moving} {
+		out[string(s)] = &handoff.Lease{State: s, Epoch: 1, Holder: "node-a", Target: "node-b", Tag: "forged", Deadline: &late}
+	}
+	out["lost"] = &handoff.Lease{State: handoff.Lost, Epoch: 1, Holder: "node-a", Was: handoff.Owned, Deadline: &late}
+	out["fenced"] = &handoff.Lease{State: handoff.Fenced, Epoch: 1, Deadline: &late}
+	out["fenced in a move"] = &handoff.Lease{State: handoff.Fenced, Epoch: 1, Target: "node-b", Tag: "forged", Deadline: &late}
+	return out
+}
+
+// TestForged_StatusOfAFreshObject has everything that a user may write into an object of
+// which there is nothing yet, in all combinations: none makes a Pod that the object does
+// not ask for, and each ends, goes on as a new guest, or says what is awaited.
+func TestForged_StatusOfAFreshObject(t *testing.T) {
+	for _, phase := range []v1.VirtualMachineInstancePhase{
+		v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed, v1.WaitingForSync, v1.Unknown, "Forged",
+	} {
+		for _, node := range []string{"", "node-a"} {
+			for name, l := range forgedLeases() {
+				t.Run(fmt.Sprintf("phase %q, label %q, lease %s", phase, node, name), func(t *testing.T) {
+					g := guest(phase)
+					g.Labels, g.Status.NodeName = map[string]string{}, node
+					if l != nil {
+						if err := handoff.Put(g, *l); err != nil {
+							t.Fatal(err)
+						}
+					} else if node != "" {
+						g.Labels[v1.NodeNameLabel] = node
+					}
+					forgedEnds(t, g)
+				})
+			}
+		}
+	}
+}
+
+// forgedEnds decides until nothing changes.
+func forgedEnds(t *testing.T, g *v1.VirtualMachineInstance) {
+	t.Helper()
+	var plan vmi.Plan
+	for range 8 {
+		lease, err := handoff.Of(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan = vmi.Decide(vmi.Snapshot{VMI: g, Silent: map[string]time.Time{}}, now)
+		makes := slices.ContainsFunc(plan.Actions, func(a vmi.Action) bool { return a.Verb == vmi.CreateLauncher })
+		fresh := (g.Status.Phase == v1.VmPhaseUnset || g.Status.Phase == v1.Pending) && (lease.State == handoff.Unclaimed || lease.State == handoff.Claimed)
+		if makes != fresh {
+			t.Errorf("phase %q, lease %q: a Pod is made: %t", g.Status.Phase, lease.State, makes)
+		}
+		after, err := handoff.Of(plan.VMI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after.State == handoff.Offered && lease.State != handoff.Offered {
+			t.Errorf("it is offered to %s without a Pod", after.Holder)
+		}
+		if makes {
+			return // it goes on as any new guest
+		}
+		g = plan.VMI
+	}
+	said := slices.ContainsFunc(g.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Status == corev1.ConditionFalse && c.Message != ""
+	})
+	if !g.IsFinal() && len(plan.Waits) == 0 && !said {
+		t.Errorf("it stays in phase %q, and nothing says why: %+v", g.Status.Phase, g.Status.Conditions)
+	}
+}
+
+// TestEarlier_GuestOfTheNameEndsFirst has a guest whose earlier object a user has removed
+// while it ran.
+func TestEarlier_GuestOfTheNameEndsFirst(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edit  func(*corev1.Pod)
+		waits bool
+	}{
+		"its Pod runs":           {func(*corev1.Pod) {}, true},
+		"its Pod is terminating": {func(p *corev1.Pod) { at := metav1.NewTime(now); p.DeletionTimestamp = &at }, true},
+		"its Pod has ended":      {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
+		"it never was on a node": {func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
+	} {
+		p := pod("earlier")
+		tt.edit(p)
+		plan := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Pending), Earlier: []*corev1.Pod{p}}, now)
+		made := slices.ContainsFunc(plan.Actions, func(a vmi.Action) bool { return a.Verb == vmi.CreateLauncher })
+		w := plan.Blocked()
+		if made == tt.waits || tt.waits && (w == nil || !strings.Contains(w.Message, "earlier")) {
+			t.Errorf("%s: a Pod is made: %t, waits %+v", name, made, w)
+		}
+	}
+}
