@@ -200,7 +200,7 @@ func (d *decision) notReceived() {
 		Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
 		Field:  "metadata.annotations[" + v1.CreateMigrationTarget + "]",
 		Reason: fmt.Sprintf("the guest is to be received from another cluster, which node %s cannot do", d.Node),
-		Remedy: "receive it on a node with virt-handler; or remove the annotation to start the guest here, once it runs nowhere else",
+		Remedy: "receive it on a node with virt-handler; or create it anew without the annotation, once it runs nowhere else",
 		Err:    ErrUnsupported,
 	}
 }

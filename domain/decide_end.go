@@ -83,11 +83,17 @@ func (d *decision) torn() bool {
 // ended, once its time is up; all else waits.
 func (d *decision) silent() error {
 	d.again(obstacleRetry)
-	if d.plan.Role != RoleHolder || d.lease.State == handoff.Lost || d.State == nil {
+	if d.plan.Role != RoleHolder && d.plan.Role != RoleOffered || d.lease.State == handoff.Lost {
 		return nil
 	}
-	d.outOfSync(ReasonUnresponsive, fmt.Sprintf("the hypervisor of node %s does not answer about the guest since %s",
-		d.Node, d.SilentSince.UTC().Format(time.RFC3339)))
+	why := fmt.Sprintf("the hypervisor of node %s does not answer about the guest since %s", d.Node, d.SilentSince.UTC().Format(time.RFC3339))
+	if d.Obstacle != nil {
+		why += ": " + d.Obstacle.Error()
+	}
+	d.outOfSync(ReasonUnresponsive, why)
+	if d.State == nil {
+		return nil
+	}
 	unwanted := d.VMI.IsFinal() || d.VMI.DeletionTimestamp != nil
 	switch {
 	case d.lease.State == handoff.Releasing && d.lease.Overdue(d.now):

@@ -4,7 +4,9 @@ package domainctrl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,7 +54,7 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 			if err := handoff.Put(vmi, tt.lease); err != nil {
 				t.Fatal(err)
 			}
-			for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, domain.ErrUnsupported} {
+			for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, domain.ErrUnsupported, domain.ErrInvalid} {
 				r := &Reconciler{
 					NodeName: here, Hypervisor: &domain.Fleet{}, Connector: failing{fmt.Errorf("dial: %w", answer)}, Informer: &domain.Informer{},
 					Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
@@ -77,6 +79,10 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 				}
 				for _, task := range plan.Tasks {
 					t.Errorf("%v: %s", answer, task)
+				}
+				// One that lies, or says what cannot be understood, costs its own guest only, whose object says so.
+				if says := outOfSync(plan.VMI); errors.Is(answer, domain.ErrInvalid) && domain.RoleOf(tt.lease, here) == domain.RoleHolder && !strings.Contains(says, "dial") {
+					t.Errorf("the object says %q", says)
 				}
 			}
 		})

@@ -60,12 +60,16 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 // a guest that is this node's: with what was known of its domain, and since when that
 // may be wrong. Of others nothing can be said.
 func (r *Reconciler) silent(s *domain.Sight, name string, err error) error {
-	if s.VMI == nil || !errors.Is(err, domain.ErrTimeout) && !errors.Is(err, domain.ErrDisconnected) {
+	lies := errors.Is(err, domain.ErrInvalid) && r.Connector != nil
+	if s.VMI == nil || !lies && !errors.Is(err, domain.ErrTimeout) && !errors.Is(err, domain.ErrDisconnected) {
 		return err
 	}
 	lease, leaseErr := handoff.Of(s.VMI)
 	if leaseErr != nil || domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
 		return errors.Join(err, leaseErr)
+	}
+	if lies { // what it says of the guest is no word about it
+		s.Obstacle = err
 	}
 	since := r.Clock.Now()
 	if c := r.Informer.Connection(); !c.Up && !c.Since.IsZero() {
