@@ -63,7 +63,7 @@ func (d *decision) synchronized() {
 	reason := ReasonNotReady
 	var spec *Error
 	switch {
-	case errors.Is(d.Obstacle, ErrUnproven):
+	case errors.Is(d.Obstacle, errUnproven):
 		reason = ReasonUnproven
 	case errors.As(d.Obstacle, &spec) && spec.Field != "":
 		reason = ReasonInvalidSpec

@@ -22,9 +22,8 @@ import (
 // a guest that is to come, without the Pod that was made for this UID. A guest that runs
 // is never ended for the lack of it.
 
-// ErrUnproven: no launcher Pod on the node shows that a controller meant the guest for
-// it.
-var ErrUnproven = errors.New("no launcher Pod")
+// errUnproven is what the error of [Sight.Proof] wraps.
+var errUnproven = errors.New("no launcher Pod")
 
 // launcherApp is the value of the label kubevirt.io of launcher Pods; compute the
 // container in them that stands for the guest.
@@ -51,10 +50,10 @@ func GuestOf(pod *corev1.Pod) (types.NamespacedName, types.UID, bool) {
 // Proof returns the Pod that shows that a controller meant the guest for this node, as
 // the lease has it: the target Pod of the migration where the guest is to come, the
 // launcher Pod that was made for its start where it is to start. Otherwise the error is an
-// [*Error] that wraps [ErrUnproven] and says what is missing.
+// [*Error] that says what is missing.
 func (s Sight) Proof() (*corev1.Pod, error) {
 	if s.VMI == nil {
-		return nil, ErrUnproven
+		return nil, errUnproven
 	}
 	lease, err := handoff.Of(s.VMI)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s Sight) Proof() (*corev1.Pod, error) {
 		Object: "VirtualMachineInstance " + s.VMI.Namespace + "/" + s.VMI.Name,
 		Reason: fmt.Sprintf("no launcher Pod on node %s shows that it is to run there: %s", s.Node, why),
 		Remedy: "labels, status and lease alone start nothing; create the object anew, without them, and have the controller place it",
-		Err:    ErrUnproven,
+		Err:    errUnproven,
 	}
 }
 

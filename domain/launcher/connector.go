@@ -146,7 +146,7 @@ func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 		}
 	}
 	if len(ready) > 1 {
-		ready = c.served(ctx, ready)
+		ready = c.served(ctx, ready, Guest{Namespace: vmi.Namespace, Name: vmi.Name, UID: vmi.UID})
 	}
 	switch {
 	case len(ready) == 1:
@@ -160,12 +160,13 @@ func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	return "", fmt.Errorf("status.activePods has no pod on node %s yet: %w", c.NodeName, domain.ErrNotReady)
 }
 
-// served are those of the Pods whose sockets somebody serves, as far as that is known: a
-// launcher that was killed has left its own behind, until its Pod is removed.
-func (c *Connector) served(ctx context.Context, pods []types.UID) []types.UID {
+// served are those of the Pods whose sockets a launcher of the guest serves, as far as that
+// is known: one that was killed has left its own behind, until its Pod is removed, and the
+// status may name Pods of others.
+func (c *Connector) served(ctx context.Context, pods []types.UID, want Guest) []types.UID {
 	return slices.DeleteFunc(pods, func(uid types.UID) bool {
-		_, err := c.open(ctx, uid)
-		return errors.Is(err, domain.ErrNotReady)
+		client, err := c.open(ctx, uid)
+		return errors.Is(err, domain.ErrNotReady) || errors.Is(err, domain.ErrInvalid) || err == nil && client.Guest() != want
 	})
 }
 
@@ -246,25 +247,6 @@ func (c *Connector) open(ctx context.Context, uid types.UID) (*bounded, error) {
 	}
 	l.client = newBounded(client, c.logger())
 	return l.client, nil
-}
-
-// whose is the guest that the controller made a Pod for. A Pod that it made for none is
-// [domain.ErrInvalid], whatever sockets are in it; one that the API server does not have,
-// or not yet, is [domain.ErrNotReady].
-func (c *Connector) whose(ctx context.Context, uid types.UID) (Guest, error) {
-	pod, err := c.Find(ctx, uid)
-	switch {
-	case err != nil:
-		return Guest{}, fmt.Errorf("whose pod it is: %w", err)
-	case pod == nil:
-		return Guest{}, fmt.Errorf("the API server has no such pod on node %s: %w", c.NodeName, domain.ErrNotReady)
-	}
-	key, of, launches := domain.GuestOf(pod)
-	if !launches {
-		return Guest{}, fmt.Errorf("pod %s/%s is controlled by no VirtualMachineInstance, so that its sockets are no launcher's: %w",
-			pod.Namespace, pod.Name, domain.ErrInvalid)
-	}
-	return Guest{Namespace: key.Namespace, Name: key.Name, UID: of}, nil
 }
 
 // join makes the launcher that of its guest, instead of another one.
@@ -371,20 +353,6 @@ func (c *Connector) discover(ctx context.Context, uid types.UID) error {
 	}
 	c.join(ctx, uid, client)
 	return nil
-}
-
-// refuse logs, once, that a Pod has what it should not.
-func (c *Connector) refuse(uid types.UID, why error) {
-	c.mu.Lock()
-	known := c.bad[uid]
-	if c.bad == nil {
-		c.bad = map[types.UID]bool{}
-	}
-	c.bad[uid] = true
-	c.mu.Unlock()
-	if !known {
-		c.logger().Info("A Pod is not believed to have a launcher", "pod", uid, "cause", why.Error())
-	}
 }
 
 // Close ends all connections; guests go on.
