@@ -90,7 +90,9 @@ type afterGet struct {
 
 func (r afterGet) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	err := r.Reader.Get(ctx, key, o, opts...)
-	r.do()
+	if _, guest := o.(*v1.VirtualMachineInstance); guest {
+		r.do()
+	}
 	return err
 }
 

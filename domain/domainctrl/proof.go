@@ -18,16 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/handoff"
 )
 
 // Of its own node only: a selector of fields, which rights cannot say.
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
 
-// proofs fills in the Pods of the guest on this node. Where one is needed and the cache
-// has none, the API server is asked, once: when it has been stored that there is none,
-// the cache says when that changes.
+// proofs fills in the Pods of the guest on this node. What needs one goes by the API
+// server's own word. Where the cache has none, the API server is asked once: when it has
+// been stored that there is none, the cache says when that changes.
 func (r *Reconciler) proofs(ctx context.Context, s *domain.Sight) error {
 	if s.VMI == nil {
 		return nil
@@ -42,7 +41,10 @@ func (r *Reconciler) proofs(ctx context.Context, s *domain.Sight) error {
 	case !s.NeedsProof():
 		return nil
 	default:
-		if _, why := s.Proof(); why == nil || saidUnproven(s.VMI, why) {
+		switch pod, why := s.Proof(); {
+		case why == nil:
+			return r.confirmed(ctx, s, pod)
+		case saidUnproven(s.VMI, why):
 			return nil
 		}
 	}
@@ -71,17 +73,9 @@ func saidUnproven(vmi *v1.VirtualMachineInstance, why error) bool {
 	return outOfSync(vmi) == why.Error() || m != nil && strings.HasSuffix(m.FailureReason, why.Error())
 }
 
-// proven makes sure, before the guest is started or awaited, that the API server itself
-// has the Pod that the plan goes by, as the cache has it: so a Pod that is gone starts
-// nothing.
-func (r *Reconciler) proven(ctx context.Context, v *view) error {
-	if !v.relies() {
-		return nil
-	}
-	pod, err := v.sight.Proof()
-	if err != nil {
-		return err // the plan would not go on without one
-	}
+// confirmed has the API server itself say how the Pod is that the guest's start, or its
+// coming, relies on: one that is gone starts nothing, and has no files made.
+func (r *Reconciler) confirmed(ctx context.Context, s *domain.Sight, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); {
 	case apierrors.IsNotFound(err):
@@ -89,24 +83,11 @@ func (r *Reconciler) proven(ctx context.Context, v *view) error {
 	case err != nil:
 		return fmt.Errorf("domainctrl: read Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	v.sight.Pods = slices.DeleteFunc(slices.Clone(v.sight.Pods), func(p *corev1.Pod) bool { return p == pod })
+	s.Pods = slices.DeleteFunc(s.Pods, func(p *corev1.Pod) bool { return p == pod })
 	if live != nil {
-		v.sight.Pods = append(v.sight.Pods, live)
+		s.Pods = append(s.Pods, live)
 	}
-	v.plan, err = domain.Decide(v.sight, r.Clock.Now())
-	return err
-}
-
-// relies tells whether the plan takes the guest over, starts it or gets ready to receive
-// it.
-func (v view) relies() bool {
-	if v.plan.VMI == nil || !v.sight.NeedsProof() {
-		return false
-	}
-	starts := slices.ContainsFunc(v.plan.Tasks, func(t domain.Task) bool {
-		return t.Verb == domain.TaskApply && t.Operation.Verb == domain.Start
-	})
-	return starts || v.vmi.Annotations[handoff.Annotation] != v.plan.VMI.Annotations[handoff.Annotation] && v.plan.Role != domain.RoleHolder
+	return nil
 }
 
 // NodePods finds Pods of a node by UID, as the API server has them: what a launcher is

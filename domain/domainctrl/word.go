@@ -95,9 +95,6 @@ func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w wor
 	if v.sight, err = r.look(ctx, key, w.vmi); err == nil {
 		v.plan, err = domain.Decide(v.sight, r.Clock.Now())
 	}
-	if err == nil {
-		err = r.proven(ctx, &v)
-	}
 	unreadable := ""
 	if errors.Is(err, handoff.ErrNotALease) {
 		unreadable = err.Error()
