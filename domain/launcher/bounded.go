@@ -33,6 +33,13 @@ func (b *bounded) leave(what string) {
 	}
 }
 
+// sum logs how much was left out in all.
+func (b *bounded) sum() {
+	if n := b.left.Load(); n > 0 {
+		b.log.Info("A launcher that said what is not its own to say is gone", "times", n)
+	}
+}
+
 // List implements domain.Hypervisor.
 func (b *bounded) List(ctx context.Context) ([]domain.State, error) {
 	all, err := b.Client.List(ctx)

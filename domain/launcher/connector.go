@@ -291,6 +291,7 @@ func (l *launched) close() {
 	defer l.mu.Unlock()
 	if l.client != nil {
 		_ = l.client.Close() // it cannot fail
+		l.client.sum()
 	}
 }
 

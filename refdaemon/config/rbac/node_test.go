@@ -91,11 +91,12 @@ func (w *world) testRoles(t *testing.T) {
 		true: {
 			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "list kubevirt.io/kubevirts", "get,patch /nodes",
 			"get /secrets", "get /configmaps", "get /persistentvolumeclaims", "get /persistentvolumes", "create,patch events.k8s.io/events",
+			"get,list,watch /pods",
 		},
 		false: {
 			"create,update,delete,deletecollection kubevirt.io/virtualmachineinstances", "patch,update kubevirt.io/virtualmachineinstances/status",
 			"get,list,patch kubevirt.io/virtualmachineinstancemigrations", "patch,update kubevirt.io/kubevirts",
-			"list,watch,create,update,delete /nodes", "patch,update /nodes/status", "get,list,watch,create,patch,update,delete /pods", "create /pods/exec",
+			"list,watch,create,update,delete /nodes", "patch,update /nodes/status", "create,patch,update,delete /pods", "create /pods/exec",
 			"list,watch,create,patch,update,delete /secrets", "list,watch,create,patch,update /configmaps", "list,patch /persistentvolumeclaims",
 			"list,patch,create /persistentvolumes", "list /namespaces", "create /serviceaccounts/token", "get,create,update coordination.k8s.io/leases",
 			"patch admissionregistration.k8s.io/validatingadmissionpolicies", "patch rbac.authorization.k8s.io/clusterroles",
