@@ -12,12 +12,16 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
@@ -92,8 +96,28 @@ func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 		NodeName: "node-a", Hypervisor: hv, Informer: &domain.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 		Workspace: &Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil }},
 	}
+	guest := wanting(t)
+	r.Caches = &Caches{Pods: launchers{Cache: &informertest.FakeInformers{}, pod: corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: guest.Namespace, Name: "virt-launcher-guest",
+			Labels:          map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(guest.UID)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(guest, v1.VirtualMachineInstanceGroupVersionKind)},
+		},
+		Spec: corev1.PodSpec{NodeName: "node-a"},
+	}}}
 	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(hv, r.Informer)
 	return r
+}
+
+// launchers is a cache with the Pod of a guest.
+type launchers struct {
+	cache.Cache
+	pod corev1.Pod
+}
+
+func (l launchers) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*corev1.PodList).Items = []corev1.Pod{l.pod}
+	return nil
 }
 
 func TestWhatIsNeitherWantedNorUsedIsTakenAway(t *testing.T) {
