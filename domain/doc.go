@@ -48,6 +48,10 @@
 // A pass is the same for all of them, and is safe to break off anywhere: what a task needs after a crash is stored
 // before the task begins.
 //
+// A lease is a user's to write where nothing keeps him from it. So a node accepts, starts or makes ready to receive a
+// guest only together with the launcher Pod that a controller made for its UID on this node ([Sight.Proof]); a guest
+// that runs is not ended for the lack of one.
+//
 //	events, listings ─▶ Informer ─▶ State ─┐
 //	VirtualMachineInstance, lease ─────────┴▶ Sight ─▶ Decide ─▶ Plan ─▶ one patch of the object ─▶ Tasks ─▶ Hypervisor
 //	                                            ▲                                                              │

@@ -5,8 +5,8 @@
 // are handed to it, and reports back.
 //
 // [Reconciler] runs in any controller-runtime manager. It watches the objects
-// labelled with its node, as owner or as target of a migration (two caches, see
-// [NewCaches]), and the domains. A pass is gather, prepare, Decide
+// labelled with its node, as owner or as target of a migration, and the node's Pods
+// (three caches, see [NewCaches]), and the domains. A pass is gather, prepare, Decide
 // (package domain, pure), store, act:
 //
 //	VMI, domain ─▶ Sight ─▶ domain.Decide ─▶ one patch of the VMI ─▶ tasks at the hypervisor
@@ -25,6 +25,10 @@
 // disk took its time or the process was paused, does nothing and looks again. So a
 // node that has lost the API server has stopped to act when its guest may be declared
 // gone.
+//
+// What a user can write starts nothing: beside the object stands the launcher Pod that a
+// controller made for it (domain.Sight.Proof), from the cache of the node's Pods, and read
+// live before anything is made for a guest that is to start or to come.
 //
 // What runs is never judged by silence. A domain without our metadata is left
 // alone, an API server that does not serve the kind says nothing about a guest,

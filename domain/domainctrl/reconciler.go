@@ -75,7 +75,7 @@ type Reconciler struct {
 	// Client writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
-	// Caches hold the VirtualMachineInstances of this node.
+	// Caches hold the VirtualMachineInstances of this node, and its Pods.
 	Caches *Caches
 	// Recorder tells events of the guests. Defaults to none.
 	Recorder events.EventRecorder

@@ -19,9 +19,14 @@
 //
 // It is called launcher-init-sock while the launcher boots and is renamed to
 // launcher-sock when guests can be served, by KubeVirt's names and in KubeVirt's place
-// in the Pod's folder on the node. A Pod is not to be trusted: symbolic links and
-// whatever is no socket are refused, and what a launcher says of guests other than its
-// own is left out.
+// in the Pod's folder on the node.
+//
+// A Pod is not to be trusted. Whose launcher is in it, its controller reference says, as
+// the API server has it ([Connector].Find); any Pod can have a folder and a socket of
+// these names. Symbolic links and whatever is no socket are refused. What a launcher says
+// of guests other than its own is left out. Answers are measured before they are read:
+// bytes, fields, elements of XML and how deep they are nested; events are heard at a
+// bounded rate.
 //
 // Sockets of migrations are in a folder beside it. So the agent needs no access to the
 // Pod's processes, whose /proc would have been the other way to see them.
