@@ -3,6 +3,7 @@
 package expectations_test
 
 import (
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,5 +125,83 @@ func (w *worker) uidTrackingCycle(b *testing.B, c *classic) {
 	c.deleted(key, string(s.uid))
 	if !c.satisfied(key) {
 		b.Error("not satisfied")
+	}
+}
+
+// consistency is how controllers of Kubernetes 1.37 await their writes (pkg/controller/util/consistency), for scale: the newest
+// version written for each owner, which the version that the whole informer has reached must not be older than. It knows no
+// objects, and a write counts from its answer on.
+type consistency struct {
+	read atomic.Uint64 // the version of the informer
+
+	mu     sync.RWMutex
+	writes map[types.NamespacedName]*written
+}
+
+type written struct {
+	uid types.UID
+
+	mu      sync.Mutex
+	version map[string]string // by resource
+}
+
+func newConsistency() *consistency {
+	return &consistency{writes: map[types.NamespacedName]*written{}}
+}
+
+func (c *consistency) wroteAt(key types.NamespacedName, uid types.UID, version string) {
+	c.mu.RLock()
+	w := c.writes[key]
+	c.mu.RUnlock()
+	if w == nil || w.uid != uid {
+		w = &written{uid: uid, version: map[string]string{}}
+		c.mu.Lock()
+		c.writes[key] = w
+		c.mu.Unlock()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version["pods"] = version
+}
+
+func (c *consistency) ready(key types.NamespacedName) bool {
+	c.mu.RLock()
+	w := c.writes[key]
+	c.mu.RUnlock()
+	if w == nil {
+		return true
+	}
+	w.mu.Lock()
+	version, err := strconv.ParseUint(w.version["pods"], 10, 64)
+	w.mu.Unlock()
+	if err == nil && version > c.read.Load() {
+		return false
+	}
+	c.mu.Lock()
+	delete(c.writes, key)
+	c.mu.Unlock()
+	return true
+}
+
+// Writes are told apart by version.
+func BenchmarkPeerConsistencyStoreCycle(b *testing.B) {
+	c, w := newConsistency(), newWorker(subjects(), 0, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.consistencyCycle(b, c)
+	}
+}
+
+func BenchmarkPeerConsistencyStoreCycleParallel(b *testing.B) {
+	c := newConsistency()
+	parallel(b, func(w *worker) { w.consistencyCycle(b, c) })
+}
+
+func (w *worker) consistencyCycle(b *testing.B, c *consistency) {
+	s := w.next()
+	c.wroteAt(s.owner.Key, s.owner.UID, "5")
+	c.read.Store(5)
+	if !c.ready(s.owner.Key) {
+		b.Error("not ready")
 	}
 }

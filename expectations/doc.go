@@ -76,6 +76,32 @@
 //
 // Writes of one owner are expected to be made by one worker at a time, as work queues guarantee.
 //
+// # Beside other guards
+//
+// controller-runtime v0.25 has the option EnableReadYourWritesConsistency of its client, and controllers of Kubernetes 1.37 have
+// a consistency store (pkg/controller/util/consistency of k8s.io/kubernetes). Whoever creates objects whose names follow from
+// their owner, and can let a worker wait, does well with the first. What differs:
+//
+//	                        read your writes            consistency store        Tracker
+//	is awaited              the newest version written  the newest version       each write, by its
+//	                        to an object, a UID that    written for an owner     object: UID and version
+//	                        is deleted
+//	from                    the answer on               the answer on            before it is sent
+//	an answer is lost       nothing is awaited          nothing is awaited       Ambiguous: awaited, and
+//	                                                                             settled by a live read
+//	who waits               whoever reads, in its       the owner, by an error   the owner, and is woken
+//	                        worker; a list, for the     and its back-off         by the event
+//	                        writes of all workers
+//	for how long            until its context ends      without end              for the TTL, then a
+//	                                                                             live read
+//	several namespaces      not told apart              not told apart           told apart
+//	with a watch each
+//	a version that is no    the write reports an error  is not awaited           Expired: a live read
+//	number                  after it was made
+//
+// The test "beside a client that reads its writes" of package expectationsctrl shows the third and the fourth line on a real API
+// server. A write from note to evidence and check, by BenchmarkExpectCycle and its peers on one machine: Tracker 0.56 µs, 24 B; consistency store 0.53 µs, 368 B; classical counts 0.23 µs, 64 B; classical UIDs 0.84 µs, 321 B.
+//
 // # Cost
 //
 // A write costs one small allocation from note to evidence, and a Check of an owner that waits for nothing costs none and

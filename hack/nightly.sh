@@ -18,6 +18,9 @@ race() { long 90m -race ./...; }
 # No state that can be reached breaks "never two, never none".
 explore() { long 60m ./internal/explore -full; }
 
+# Bugs that are planted in the shipped code: a test must notice each.
+mutate() { long 90m ./internal/mutation -mutate; }
+
 # Each guest of the corpus 10,000 times, and the same bytes.
 determinism() { long 30m ./template -run '^TestRenderingIsDeterministic$' -renders 10000; }
 
@@ -66,7 +69,7 @@ fuzz() { hack/fuzz.sh 5m; }
 # Release and images, made twice, are the same byte by byte.
 reproducible() { hack/verify-release.sh; }
 
-jobs=(race explore determinism queues steady chaos burst waiting drains roundtrips launchers migrations soak soakreal documents fuzz reproducible)
+jobs=(race explore mutate determinism queues steady chaos burst waiting drains roundtrips launchers migrations soak soakreal documents fuzz reproducible)
 
 main() {
   local only=$1 job begin log failed=() count=0

@@ -17,23 +17,34 @@ rigged() {
   git grep -lE --untracked 'rigtest\.|testing\.Short\(\)' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v '^refdaemon/e2e$' | sed 's|^|./|'
 }
 
-# concurrent are the packages that start goroutines, themselves or in their tests. The race detector has nothing to find in the others.
+# longest are the packages that take minutes, most of them waiting for guests and for processes that are started again. They
+# begin first, so that the others fill what they leave of the machine.
+longest=(./refdaemon/e2e ./domain/libvirt ./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl)
+
+# pure are packages that mostly compute, for which the race detector takes ten times as long: it sees the tests of files that start
+# goroutines.
+pure=(domain migration)
+
+# goroutine is how one starts.
+goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
+
+# concurrent are the packages that start goroutines, themselves or in their tests, the longest first. The race detector has nothing
+# to find in the others, and little in programs that only measure, show or search: "make nightly" runs it over all.
 concurrent() {
-  git grep -lE --untracked '^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.|\bt\.Parallel\(\)' -- '*.go' | xargs -n 1 dirname | sort -u |
-    grep -vE '^(refdaemon/e2e|tools/.*)$' | sed 's|^|./|'
+  printf '%s\n' "${longest[@]}"
+  git grep -lE --untracked "$goroutine" -- '*.go' | xargs -n 1 dirname | sort -u |
+    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|refcluster|rig)|$(IFS='|' && echo "${pure[*]}"))$" | sed 's|^|./|' |
+    grep -vxF -f <(printf '%s\n' "${longest[@]}")
 }
 
-# others PACKAGE... are all packages but these and refdaemon/e2e.
-others() {
-  go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | grep -vxF -e ./refdaemon/e2e -f <(printf '%s\n' "$@")
-}
+# others PACKAGE... are all packages but these.
+others() { go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | grep -vxF -f <(printf '%s\n' "$@"); }
 
-# tests TIMEOUT WORD... runs "go test" with these arguments.
+# tests WORD... runs "go test" with these arguments. Much of it waits, so there are more packages and tests at a time than
+# processors. What vet finds is found by hack/checks.sh.
 tests() {
-  local within=$1
-  shift
   # shellcheck disable=SC2086 # arguments are words
-  go test -json -shuffle on -tags libvirt_dlopen -timeout "$within" ${ARGS:-} "$@"
+  go test -json -shuffle on -vet off -p 3 -parallel 4 -tags libvirt_dlopen -timeout 60m ${ARGS:-} "$@"
 }
 
 # summed COMMAND... shows the essence of what "go test -json" writes.
@@ -51,29 +62,46 @@ unit() {
 integration() {
   local packages raced plain status=0
   mapfile -t packages < <(rigged)
-  mapfile -t raced < <(printf '%s\n' "${packages[@]}" | grep -xF -f <(concurrent))
+  mapfile -t raced < <(concurrent | grep -xF -f <(printf '%s\n' "${packages[@]}"))
   mapfile -t plain < <(printf '%s\n' "${packages[@]}" | grep -vxF -f <(concurrent))
-  tests 30m -race "${raced[@]}" || status=$?
-  tests 30m "${plain[@]}" || status=$?
+  tests -race "${raced[@]}" || status=$?
+  tests "${plain[@]}" || status=$?
   return $status
 }
 
 e2e() {
   local status=0
-  tests 60m ./refdaemon/e2e || status=$?
-  # Once more what differs when each guest has a libvirt of its own.
-  [ -n "${ARGS:-}" ] || tests 30m ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -launchers || status=$?
+  tests -race ./refdaemon/e2e || status=$?
+  [ -n "${ARGS:-}" ] || launchers || status=$?
   return $status
 }
 
+# threaded is a pattern of the tests of the pure packages in files that start goroutines.
+threaded() {
+  git grep -lE --untracked "$goroutine" -- "${pure[@]/%//*_test.go}" | grep -E "^($(IFS='|' && echo "${pure[*]}"))/[^/]*$" |
+    xargs grep -hoE '^func Test[A-Za-z0-9_]*' | sed 's/^func //' | paste -s -d '|'
+}
+
+# launchers runs once more what differs when each guest has a libvirt of its own.
+launchers() { tests -race ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -launchers; }
+
 everything() {
-  local raced plain status=0
+  local raced plain beside pid status=0
   mapfile -t raced < <(concurrent)
   mapfile -t plain < <(others "${raced[@]}")
-  tests 30m "${plain[@]}" || status=$?
-  tests 30m -race "${raced[@]}" || status=$?
-  # Emulated guests get the machine for themselves.
-  e2e || status=$?
+  tests -race "${raced[@]}" || status=$?
+  if [ -n "${ARGS:-}" ]; then
+    tests "${plain[@]}" || status=$?
+    return $status
+  fi
+  tests -race -run "^($(threaded))$" "${pure[@]/#/./}" || status=$?
+  beside=$(mktemp)
+  launchers >"$beside" &
+  pid=$!
+  tests "${plain[@]}" || status=$?
+  wait $pid || status=$?
+  cat "$beside"
+  rm "$beside"
   return $status
 }
 

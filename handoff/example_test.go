@@ -4,12 +4,16 @@ package handoff_test
 
 import (
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
 )
+
+// at is when what the examples show happens.
+var at = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func printLease(l handoff.Lease, err error) {
 	if err != nil {
@@ -34,7 +38,7 @@ func ExampleStep() {
 		{Kind: handoff.TakeOver, Node: "node-b", Epoch: 2},
 		{Kind: handoff.Finalize, Node: "node-b", Epoch: 3},
 	} {
-		next, commands, err := handoff.Step(lease, e, now)
+		next, commands, err := handoff.Step(lease, e, at)
 		if err != nil {
 			fmt.Printf("%s by %s is refused\n", e.Kind, e.Node)
 			continue
@@ -70,7 +74,7 @@ func ExampleOf() {
 	lease, err := handoff.Of(vmi)
 	printLease(lease, err)
 
-	lease, commands, err := handoff.Step(lease, handoff.Event{Kind: handoff.Accept, Node: "node-a", Epoch: lease.Epoch}, now)
+	lease, commands, err := handoff.Step(lease, handoff.Event{Kind: handoff.Accept, Node: "node-a", Epoch: lease.Epoch}, at)
 	printLease(lease, err)
 	if err := handoff.Put(vmi, lease); err != nil {
 		fmt.Println(err)

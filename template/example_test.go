@@ -6,15 +6,27 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/template"
 )
 
-func Example() {
-	pod, err := template.Default().Launcher(template.Input{
-		VMI:    newVMI(guest("1Gi")),
+// of1Gi is a guest with that much memory, and what is known of the cluster.
+func of1Gi() template.Input {
+	memory := resource.MustParse("1Gi")
+	return template.Input{
+		VMI: &v1.VirtualMachineInstance{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "testvmi", UID: "1234"},
+			Spec:       v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{Memory: &v1.Memory{Guest: &memory}}},
+		},
 		Config: template.Config{LauncherImage: "example.com/virt-launcher:v1"},
-	})
+	}
+}
+
+func Example() {
+	pod, err := template.Default().Launcher(of1Gi())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -36,7 +48,7 @@ func ExampleRenderer_After() {
 		fmt.Println(err)
 		return
 	}
-	pod, err := renderer.Launcher(input(newVMI()))
+	pod, err := renderer.Launcher(of1Gi())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -52,7 +64,7 @@ func ExampleStage() {
 		d.Set("spec.runtimeClassName", func(p *corev1.Pod) { p.Spec.RuntimeClassName = &class })
 		return nil
 	}}
-	in := input(newVMI())
+	in := of1Gi()
 	in.Config.DefaultRuntimeClass = "runc"
 	for _, overrides := range [][]string{nil, {"spec.runtimeClassName"}} {
 		kata.Overrides = overrides
@@ -74,7 +86,7 @@ func ExampleStage() {
 }
 
 func ExampleRenderer_Explain() {
-	e, err := template.Default().Explain(template.LauncherPod, input(newVMI(cores(4), requests("memory", "8Gi"))))
+	e, err := template.Default().Explain(template.LauncherPod, of1Gi())
 	if err != nil {
 		fmt.Println(err)
 		return

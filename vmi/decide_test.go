@@ -3,7 +3,6 @@
 package vmi_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -330,22 +329,4 @@ func TestWhatCannotBeUnderstoodIsToldAndLetAlone(t *testing.T) {
 			t.Errorf("%s: it is told again: %v %s", reason, again.Events, diff)
 		}
 	}
-}
-
-func ExampleDecide() {
-	fmt.Println(vmi.Decide(vmi.Snapshot{VMI: guest(v1.Pending)}, now))
-	// Output:
-	// phase=Pending
-	//   do CreateLauncher (the guest has no Pod)
-}
-
-func ExampleExplain() {
-	g := guest(v1.Pending)
-	g.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
-	for _, w := range vmi.Explain(vmi.Snapshot{VMI: g}, now) {
-		fmt.Printf("%s: %s\nuntil %s, by the %s\n", w.Reason, w.Message, w.Until, w.By)
-	}
-	// Output:
-	// FailedPvcNotFound: spec.volumes[0].dataVolume.name: neither PersistentVolumeClaim ns/root nor a DataVolume of that name exists; create the DataVolume or correct the name
-	// until the claim is created, by the user
 }

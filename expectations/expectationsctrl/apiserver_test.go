@@ -164,6 +164,7 @@ func TestOnARealAPIServer(t *testing.T) {
 		"a pod outside of the cache, by every verb":           unseen,
 		"a namespace that lags behind another":                namespaces,
 		"each write, before caches of each form, and no wait": withForms,
+		"beside a client that reads its writes":               beside,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,8 +7,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -42,6 +45,19 @@ func (r *gated) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	return ctrl.Result{}, launch(ctx, r.gate.For(owner), vm) // every write through this client is awaited
 }
 
+// standIn takes the place of the manager, and its cache shows nothing.
+type standIn struct{ client.Client }
+
+func (s standIn) GetClient() client.Client    { return s.Client }
+func (s standIn) GetAPIReader() client.Reader { return s.Client }
+func (s standIn) GetCache() cache.Cache       { return nothing{} }
+
+type nothing struct{ cache.Cache }
+
+func (nothing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
+}
+
 // launch creates the Pod of vm unless the cache shows it.
 func launch(ctx context.Context, c client.Client, vm *corev1.ConfigMap) error {
 	launcher := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "virt-launcher-" + vm.Name}}
@@ -56,7 +72,7 @@ func Example() {
 	ctx := context.Background()
 	vm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "vm", UID: "7f2c"}}
 	server := fake.NewClientBuilder().WithObjects(vm).Build()
-	gate, err := expectationsctrl.NewGate(cluster{server: server}, expectationsctrl.Options{})
+	gate, err := expectationsctrl.NewGate(standIn{server}, expectationsctrl.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -4,28 +4,44 @@ package offline_test
 
 import (
 	"fmt"
-	"os"
+	"strings"
 
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// A launcher Pod from the manifests that lie in a folder.
+// manifests are those of a guest and of the claim that it boots from.
+const manifests = `apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: web, namespace: default}
+spec:
+  domain:
+    cpu: {cores: 4}
+    memory: {guest: 8Gi}
+    devices:
+      disks: [{name: root, disk: {bus: virtio}}]
+  volumes: [{name: root, persistentVolumeClaim: {claimName: web}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: web, namespace: default}
+spec:
+  accessModes: [ReadWriteMany]
+  volumeMode: Block
+  resources: {requests: {storage: 20Gi}}
+---
+apiVersion: kubevirt.io/v1
+kind: KubeVirt
+metadata: {name: kubevirt, namespace: kubevirt}
+spec: {imageRegistry: quay.io/kubevirt, imageTag: v1.9.0}
+`
+
+// A launcher Pod from manifests.
 func Example() {
-	var objects []offline.Object
-	for _, name := range []string{"guest.yaml", "claim.yaml", "kubevirt.yaml"} {
-		f, err := os.Open("../../examples/render/" + name)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		more, err := offline.Read(name, f)
-		f.Close()
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		objects = append(objects, more...)
+	objects, err := offline.Read("web.yaml", strings.NewReader(manifests))
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
 	cluster, err := offline.New(objects...)
 	if err != nil {
@@ -47,23 +63,35 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	requests := pod.Spec.Containers[0].Resources.Requests
-	fmt.Println(pod.Name, pod.Spec.NodeSelector["kubernetes.io/arch"], requests.Cpu(), requests.Memory())
-	// Output: virt-launcher-web-7ggmepwd4m amd64 500m 8504Mi
+	compute := pod.Spec.Containers[0]
+	fmt.Println(pod.Spec.NodeSelector["kubernetes.io/arch"], compute.Resources.Requests.Memory(), compute.VolumeDevices[0].DevicePath)
+	// Output: amd64 8504Mi /dev/root
 }
 
 // Faults name file, document, object, field and remedy.
 func ExampleRead() {
-	f, err := os.Open("testdata/wrong.yaml")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer f.Close()
-	_, err = offline.Read("wrong.yaml", f)
+	_, err := offline.Read("wrong.yaml", strings.NewReader(`# Three faults.
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: web, namespace: default}
+spec:
+  domain:
+    cpu: {cores: two}
+    devices: {}
+  volumes:
+    - name: a
+      emptyDisk: {capacity: 1Gi}
+    - name: b
+      containerdisk: {image: "quay.io/containerdisks/debian:12"}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: web, namespace: default}
+spec: {}
+`))
 	fmt.Println(err)
 	// Output:
 	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.domain.cpu.cores: "two" is not a whole number of 32 bits that is not negative; correct the value
 	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.volumes[1].containerdisk: is no field of VirtualMachineInstance; correct its name, upper and lower case included, or its place, or remove it
-	// wrong.yaml: document 2 (line 18): VirtualMachine default/web: kind: a VirtualMachine is not rendered itself; give its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a manifest of its own
+	// wrong.yaml: document 2 (line 15): VirtualMachine default/web: kind: a VirtualMachine is not rendered itself; give its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a manifest of its own
 }

@@ -4,11 +4,13 @@ package templatectrl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -34,24 +36,31 @@ func launcher(ctx context.Context, cached, live client.Reader, vmi *v1.VirtualMa
 
 // Whether a disk is a file system or a block device is up to its claim, and that limits are needed up to a quota.
 func Example() {
-	scheme, err := newScheme()
-	if err != nil {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		fmt.Println(err)
 		return
 	}
 	block := corev1.PersistentVolumeBlock
-	disk := pvc("ns", "disk", nil)
-	disk.Spec.VolumeMode = &block
+	disk := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
+		Spec:       corev1.PersistentVolumeClaimSpec{VolumeMode: &block},
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "quota"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("8Gi")}},
 	}
-	cluster := fake.NewClientBuilder().WithScheme(scheme).WithObjects(namespace("ns", nil), disk, quota).Build()
+	cluster := fake.NewClientBuilder().WithScheme(scheme).WithObjects(namespace, disk, quota).Build()
 	memory := resource.MustParse("1Gi")
-	vmi := guest(volume("root", claimed("disk")), func(g *v1.VirtualMachineInstance) {
-		g.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
-		g.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}}
-	})
+	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"}}
+	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
+	vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "root"}}
+	vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"},
+		},
+	}}}
 
 	pod, err := launcher(context.Background(), cluster, cluster, vmi)
 	if err != nil {
