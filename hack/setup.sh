@@ -74,10 +74,18 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 main() {
   local begin=$SECONDS
   [ "$(uname -s)/$(uname -m)" = Linux/x86_64 ] || die "the rig needs Linux on x86_64, this is $(uname -s) on $(uname -m)"
-  mkdir -p "$bin"
+  mkdir -p "$bin/.log"
   install_packages
+  # Downloading goes on while the programs are compiled.
+  local log=$bin/.log/unpacked.log beside
+  unpacked >"$log" 2>&1 </dev/null &
+  beside=$!
+  # shellcheck disable=SC2064 # the process of now is meant
+  trap "kill $beside 2>/dev/null || true" EXIT
   hack/tools.sh
-  unpacked
+  wait "$beside" || { cat "$log" >&2 && die "guest image and emulators could not be made; what was said is above"; }
+  trap - EXIT
+  cat "$log"
   say "setup: done in $(elapsed $((SECONDS - begin)))"
 }
 
