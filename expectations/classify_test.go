@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,8 @@ func TestClassify(t *testing.T) {
 		"throttled":           {expectations.Create, apierrors.NewTooManyRequestsError("later"), expectations.Refused},
 		"server timeout":      {expectations.Create, apierrors.NewServerTimeout(gr, "create", 1), expectations.Ambiguous},
 		"request timeout":     {expectations.Create, apierrors.NewTimeoutError("slow", 1), expectations.Ambiguous},
+		"bare 408":            {expectations.Create, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusRequestTimeout}}, expectations.Ambiguous},
+		"bare 400":            {expectations.Create, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusBadRequest}}, expectations.Refused},
 		"internal error":      {expectations.Create, apierrors.NewInternalError(errors.New("x")), expectations.Ambiguous},
 		"service unavailable": {expectations.Update, apierrors.NewServiceUnavailable("x"), expectations.Ambiguous},
 		"deadline":            {expectations.Update, context.DeadlineExceeded, expectations.Ambiguous},

@@ -23,12 +23,20 @@
 //	the last finalizer           the removal of the object
 //	delete                       the object of that UID terminating or gone
 //	delete of what terminates    the version that the server then has, told by a live read
-//	outcome unknown              any of these, or a live read after the TTL
+//	create, outcome unknown      a live read by the next Check: it can be repeated at once if nothing is found
+//	other outcome unknown        any of these, or a live read after the TTL
 //	refused, dry run             nothing
 //
 // A write to an object that the cache leaves out, by its selectors or namespaces, is seen by no event: it waits for the
 // TTL and is then settled by a live read, or at once if Options.Hidden tells. Writes that nobody could recognise are
 // not sent: creations with a generated name, deletions without a UID, deletions of collections.
+//
+// # Creations that arrive late
+//
+// A creation that was answered by a 5xx status, or by nothing, may be carried out after a live read found nothing. Names
+// are intents, so repeating it is safe: of two creations under a name one is refused. What is not safe is to conclude
+// that the object does not exist, as nobody would look after it when it appears: [Gate.Late] lists such creations until
+// their TTL has passed, for who is about to release the owner.
 //
 // # What can be seen of it
 //

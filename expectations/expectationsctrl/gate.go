@@ -60,6 +60,9 @@ type Gate struct {
 	reads   LiveReads // may be nil
 	kinds   *kinds
 	wakes   *wakes
+	doubts  doubts
+	now     func() time.Time
+	ttl     time.Duration
 }
 
 // ErrUnresolved is returned when a live read could not settle an expectation because the versions cannot be compared.
@@ -76,12 +79,15 @@ func NewGate(c Cluster, o Options) (*Gate, error) {
 	if o.APIReader == nil {
 		o.APIReader = c.GetAPIReader()
 	}
+	if o.TTL == 0 {
+		o.TTL = expectations.DefaultTTL
+	}
 	if o.Hidden == nil {
 		o.Hidden = func(schema.GroupKind, metav1.Object) bool { return false }
 	}
 	g := &Gate{
 		client: o.Client, cache: c.GetCache(), live: o.APIReader, hidden: o.Hidden,
-		kinds: &kinds{scheme: o.Client.Scheme()}, wakes: &wakes{},
+		kinds: &kinds{scheme: o.Client.Scheme()}, wakes: &wakes{}, now: o.Clock.Now, ttl: o.TTL,
 	}
 	g.reads, _ = o.Observer.(LiveReads)
 	var err error
@@ -104,49 +110,58 @@ func OwnerOf(obj client.Object) expectations.Owner {
 	return expectations.Owner{Key: client.ObjectKeyFromObject(obj), UID: obj.GetUID()}
 }
 
-// Check tells whether the cache shows every write of the owner. If one has been unseen for too long it reads the object
-// live, metadata only, and returns the verdict that then holds. Objects that could not be read or compared are
-// reported in one error; their writes stay expired. A verdict that holds the owner back, and every live read, is an
-// event on the context's OpenTelemetry span.
+// Check tells whether the cache shows every write of the owner. If one has been unseen for too long, or is a creation
+// whose outcome is unknown, it reads the object live, metadata only, and returns the verdict that then holds; see Late on
+// creations that were not found. Objects that could not be read or compared are reported in one error; their writes stay
+// outstanding. A verdict that holds the owner back, and every live read, is an event on the context's OpenTelemetry span.
 func (g *Gate) Check(ctx context.Context, o expectations.Owner) (expectations.Verdict, error) {
 	v := g.tracker.Check(o)
+	g.doubts.keep(o, v.Pending, g.now(), g.ttl)
 	var errs []error
-	if v.State == expectations.Expired {
-		for _, p := range v.Pending {
-			if err := g.resolve(ctx, p); err != nil {
-				errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
-			}
+	asked := false
+	for _, p := range v.Pending {
+		var err error
+		switch {
+		case g.doubts.has(o, p.Token()):
+			err = g.settleDoubt(ctx, o, p)
+		case p.Problem != expectations.NoProblem:
+			_, err = g.resolve(ctx, p)
+		default:
+			continue
 		}
+		asked = true
+		if err != nil {
+			errs = append(errs, fmt.Errorf("resolve %s: %w", p, err))
+		}
+	}
+	if asked {
 		v = g.tracker.Check(o)
 	}
 	traceVerdict(ctx, v)
 	return v, errors.Join(errs...)
 }
 
-// resolve reads live what became of a write, if it needs that. What the server has, the cache may show by now.
-func (g *Gate) resolve(ctx context.Context, p expectations.Pending) error {
-	if p.Problem == expectations.NoProblem {
-		return nil
-	}
+// resolve reads live what became of a write. What the server has, the cache may show by now.
+func (g *Gate) resolve(ctx context.Context, p expectations.Pending) (expectations.Finding, error) {
 	live, err := g.readLive(ctx, p.Ref)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	found := g.tracker.Answer(p, live)
 	if found.Settled() {
-		return nil
+		return found, nil
 	}
 	cached := g.readCached(ctx, p.Ref)
 	if cached != nil && g.tracker.Seen(p.Token(), cached) {
-		return nil
+		return found, nil
 	}
 	switch {
 	case cached == nil && g.hidden(p.Kind, live), found == expectations.Unordered && same(cached, live):
 		g.tracker.Cancel(p.Token())
 	case found == expectations.Unordered:
-		return ErrUnresolved
+		return found, ErrUnresolved
 	}
-	return nil
+	return found, nil
 }
 
 // same reports whether the cache shows the current state of the server: versions without an order can be equal.
@@ -186,7 +201,10 @@ func (g *Gate) readCached(ctx context.Context, ref expectations.Ref) client.Obje
 }
 
 // Forget drops the writes of every owner that had this key. Call it when the owner is not found.
-func (g *Gate) Forget(key types.NamespacedName) { g.tracker.ForgetKey(key) }
+func (g *Gate) Forget(key types.NamespacedName) {
+	g.tracker.ForgetKey(key)
+	g.doubts.forget(key)
+}
 
 // Wake enqueues an owner for a reason of the caller's own.
 func (g *Gate) Wake(key types.NamespacedName) { g.wakes.wake(expectations.Owner{Key: key}) }

@@ -178,6 +178,9 @@ func (c *ownedClient) settle(ctx context.Context, w write, err error) {
 	case expectations.Accepted:
 		c.accepted(ctx, w)
 	case expectations.Ambiguous:
+		if w.verb == expectations.Create {
+			c.gate.doubts.add(c.owner, w.token, c.gate.now())
+		}
 	}
 }
 
