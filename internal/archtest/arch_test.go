@@ -57,7 +57,7 @@ func (p pkg) name() string {
 var layers = map[string]float64{
 	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0, "internal/vmipatch": 0, "internal/plaintext": 0,
 	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
-	"internal/measure": 1.4, "internal/tracecontext": 1.4, "internal/readonly": 1.4, "internal/backlog": 1.4,
+	"internal/measure": 1.4, "internal/tracecontext": 1.4, "internal/readonly": 1.4, "internal/backlog": 1.4, "internal/retold": 1.4,
 	"vmi/admit": 1.1, "template/offline": 1.2, "migration/migrationsim": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
 	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2, "domain/nodectrl": 2,
 	"domain/migrationproxy": 2, "domain/deviceplugin": 2, "domain/cgroup": 2, "domain/mounts": 2, "domain/network": 2,
