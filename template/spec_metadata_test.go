@@ -104,6 +104,7 @@ func TestSpecAnnotations(t *testing.T) {
 		absent    bool
 	}{
 		"7: kubectl's own":              {[]change{annotate("kubectl.kubernetes.io/last-applied-configuration", "open")}, "kubectl.kubernetes.io/last-applied-configuration", "", true},
+		"7: the lease of the guest":     {[]change{annotate("virtloom.dev/handoff", `{"state":"Claimed"}`)}, "virtloom.dev/handoff", "", true},
 		"8: latest observed version":    {[]change{annotate("kubevirt.io/latest-observed-api-version", "v1")}, "kubevirt.io/latest-observed-api-version", "", true},
 		"8: stored version":             {[]change{annotate("kubevirt.io/storage-observed-api-version", "v1")}, "kubevirt.io/storage-observed-api-version", "", true},
 		"9: domain is the VMI's":        {[]change{annotate("kubevirt.io/domain", "fedora")}, "kubevirt.io/domain", "fedora", false},

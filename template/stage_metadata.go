@@ -51,9 +51,11 @@ func metadata(d *Draft) error {
 	return nil
 }
 
-// private tells which annotations of a VMI describe the VMI alone.
+// private tells which annotations of a VMI describe the VMI alone. Those of virtloom say who has the guest: a copy is
+// outdated at once, and misleads.
 func private(key string) bool {
 	return strings.HasPrefix(key, "kubectl.kubernetes.io") ||
+		strings.HasPrefix(key, "virtloom.dev/") ||
 		strings.HasPrefix(key, v1.ControllerAPIStorageVersionObservedAnnotation) ||
 		strings.HasPrefix(key, v1.ControllerAPILatestVersionObservedAnnotation)
 }
