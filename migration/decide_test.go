@@ -160,6 +160,23 @@ func TestAbortIsValidInEveryPhase(t *testing.T) {
 	}
 }
 
+// As in KubeVirt: what is aborted before the hand-off has failed, which alerts are built on.
+func TestAbort_BeforeTheHandOffIsAWarning(t *testing.T) {
+	for _, ph := range unfinished {
+		t.Run("from "+string(ph), func(t *testing.T) {
+			w := newWorld(t)
+			w.until(ph)
+			w.events = nil
+			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
+			w.passes()
+			early := ph == v1.MigrationPhaseUnset || ph == v1.MigrationPending || ph == v1.MigrationScheduling || ph == v1.MigrationScheduled
+			if warned := hasEvent(EventFailed, true)(w) == nil; warned != early {
+				t.Errorf("warned of the failure: %v, want %v (%+v)", warned, early, w.events)
+			}
+		})
+	}
+}
+
 func TestAbortThatComesTooLateLetsTheMigrationSucceed(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationRunning)

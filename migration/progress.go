@@ -10,8 +10,11 @@ import (
 // ConditionProgress tells how far the migration has come. It repeats, word for word, what the node
 // that moves the guest says in the guest's condition of the same type: the reason is the mode
 // (PreCopy, PostCopy, Paused), the message has the numbers. It is True while the guest is being moved.
-// A finished migration keeps what was said last, as False.
+// A failed migration keeps what was said last, as False; of one that has succeeded nothing remains, and it says so.
 const ConditionProgress v1.VirtualMachineInstanceMigrationConditionType = "virtloom.dev/MigrationProgress"
+
+// progressDone is what ConditionProgress says in the end.
+const progressDone = "the guest has moved"
 
 // mirror keeps ConditionProgress. A pass is made when the guest changes, so it is written no more
 // often than the node writes.
@@ -21,6 +24,9 @@ func (d *decision) mirror() {
 		if c := Condition(*st, ConditionProgress); c != nil && c.Status == corev1.ConditionTrue {
 			ended := *c
 			ended.Status = corev1.ConditionFalse
+			if st.Phase == v1.MigrationSucceeded {
+				ended.Message = progressDone
+			}
 			setCondition(st, ended, d.stamp())
 		}
 		return

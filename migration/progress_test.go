@@ -82,14 +82,15 @@ func TestAMigrationShowsHowFarItHasCome(t *testing.T) {
 	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
 }
 
-func TestAMigrationThatHasEndedKeepsWhatWasSaidLast(t *testing.T) {
+func TestProgress_OfAMigrationThatHasEndedIsFinal(t *testing.T) {
 	const last = "processed=120Mi remaining=8Mi total=128Mi"
 	for name, tt := range map[string]struct {
-		end  func(*world)
-		want v1.VirtualMachineInstanceMigrationPhase
+		end   func(*world)
+		want  v1.VirtualMachineInstanceMigrationPhase
+		shows string
 	}{
-		"it moved":  {func(w *world) { w.targetTakesOver() }, v1.MigrationSucceeded},
-		"it failed": {func(w *world) { w.sourceReverts("the link broke") }, v1.MigrationFailed},
+		"it moved":  {func(w *world) { w.targetTakesOver() }, v1.MigrationSucceeded, "the guest has moved"},
+		"it failed": {func(w *world) { w.sourceReverts("the link broke") }, v1.MigrationFailed, last},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := moving(t)
@@ -102,7 +103,7 @@ func TestAMigrationThatHasEndedKeepsWhatWasSaidLast(t *testing.T) {
 			if w.migration.Status.Phase != tt.want {
 				t.Fatalf("phase is %s, want %s", w.migration.Status.Phase, tt.want)
 			}
-			w.shows(progressAt(w.now, corev1.ConditionFalse, "PreCopy", last))
+			w.shows(progressAt(w.now, corev1.ConditionFalse, "PreCopy", tt.shows))
 		})
 	}
 }

@@ -349,12 +349,22 @@ func (d *decision) closed(ms *v1.VirtualMachineInstanceMigrationState, text stri
 	return out
 }
 
+// early reports whether the guest was not handed over yet when the pass began.
+func (d *decision) early() bool {
+	switch d.s.Migration.Status.Phase {
+	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling, v1.MigrationScheduled:
+		return true
+	default:
+		return false
+	}
+}
+
 // fail ends the migration without success.
 func (d *decision) fail(c cause) phase {
 	d.enter(v1.MigrationFailed)
 	setCondition(&d.plan.Status, isTrue(ConditionFailed, c.reason, c.message), d.stamp())
 	e := Event{Warning: true, Reason: EventFailed, Message: string(c.reason) + ": " + c.message}
-	if c.reason == ReasonAborted {
+	if c.reason == ReasonAborted && !d.early() { // else KubeVirt warns, and alerts count on it
 		e = Event{Reason: EventAborted, Message: c.message}
 	}
 	d.tell(e)
