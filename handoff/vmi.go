@@ -19,6 +19,11 @@ const Annotation = "virtloom.dev/handoff"
 // status.migrationState.targetState.
 const Elsewhere = "another_cluster"
 
+// HeartbeatAnnotation is on a Node whose agent accepts leases. Its value is that of KubeVirt's annotation
+// kubevirt.io/heartbeat, and is written with it: where that differs, KubeVirt's own agent has reported since, which
+// knows no lease.
+const HeartbeatAnnotation = "virtloom.dev/heartbeat"
+
 // Of returns the lease of the VirtualMachineInstance. Without the annotation
 // it is understood from what a stock virt-controller and virt-handler write
 // (see the specification of the hand-over labels), with epoch zero. The error is

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/handoff"
 )
 
 const (
@@ -51,7 +52,7 @@ type Readiness interface {
 }
 
 // Heartbeat keeps the node's labels kubevirt.io/schedulable and kubevirt.io/cpumanager (and
-// cpumanager) and its annotation kubevirt.io/heartbeat current. The node is schedulable while its
+// cpumanager) and its annotation kubevirt.io/heartbeat current, and beside that handoff.HeartbeatAnnotation. The node is schedulable while its
 // hypervisor answers and its devices are ready. Add it to a manager. When that ends the node is marked
 // unschedulable.
 type Heartbeat struct {
@@ -206,11 +207,12 @@ func (h *Heartbeat) lastReport(ctx context.Context) error {
 
 func (h *Heartbeat) report(ctx context.Context, schedulable bool) error {
 	manager := strconv.FormatBool(staticPolicy(h.CPUManagerState))
+	now := h.Clock.Now().UTC().Format(time.RFC3339)
 	return patchNode(ctx, h.Client, h.NodeName, metadata{
 		Labels: map[string]*string{
 			v1.NodeSchedulable: new(strconv.FormatBool(schedulable)), v1.CPUManager: &manager, v1.DeprecatedCPUManager: &manager,
 		},
-		Annotations: map[string]*string{v1.VirtHandlerHeartbeat: new(h.Clock.Now().UTC().Format(time.RFC3339))},
+		Annotations: map[string]*string{v1.VirtHandlerHeartbeat: &now, handoff.HeartbeatAnnotation: &now},
 	})
 }
 
