@@ -236,8 +236,9 @@ func (d *decision) stay(o Owner, r Reason, message string) v1.VirtualMachineInst
 // migration state tells into the status.
 func (d *decision) conclude() {
 	st := &d.plan.Status
-	// What is to be done comes first: who carries it out decides again afterwards.
-	d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0
+	// What is to be done comes first: who carries it out decides again afterwards. A Pod or claim that arrives after
+	// the finalizer is gone would stay for ever.
+	d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0 && d.s.Late == ""
 	if d.s.Migration.DeletionTimestamp != nil && st.Phase != v1.MigrationSucceeded {
 		setCondition(st, isTrue(v1.VirtualMachineInstanceMigrationAbortRequested, "", "the migration was deleted"), d.stamp())
 	}

@@ -66,6 +66,9 @@ type Snapshot struct {
 	// Unsettled tells which own writes the caches do not show yet; empty when
 	// they show all of them.
 	Unsettled string
+	// Late tells which own creations may still be carried out, though the API server had not done so when it was
+	// asked; empty when there are none. They are repeated, as their names are the same; the finalizer stays meanwhile.
+	Late string
 	// Failures holds the errors of actions tried in this pass, by kind.
 	Failures map[ActionKind]error
 }

@@ -37,6 +37,9 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan migration.Plan) 
 			r.emit(g, *a.Event)
 		}
 	}
+	if len(plan.Actions) > 0 {
+		r.told.Over(g.key)
+	}
 	return nil
 }
 
@@ -115,7 +118,7 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.
 		return fmt.Errorf("%w: %w", migration.ErrQuota, err)
 	}
 	if err != nil {
-		r.emit(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create migration target Pod: " + err.Error()})
+		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create migration target Pod: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Created the target Pod", "pod", pod.Name)

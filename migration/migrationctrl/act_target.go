@@ -28,7 +28,7 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.A
 		return fmt.Errorf("%w: %w", migration.ErrQuota, err)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		r.emit(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create the claim for the guest's state at the migration target: " + err.Error()})
+		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create the claim for the guest's state at the migration target: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Created a claim for the state of the guest", "claim", claim.Name)
@@ -90,7 +90,7 @@ func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migrat
 	}
 	err = r.gate.For(g.owner).Create(ctx, pod)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		r.emit(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create attachment Pod of the migration target: " + err.Error()})
+		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create attachment Pod of the migration target: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("Created an attachment Pod beside the target", "pod", pod.Name)

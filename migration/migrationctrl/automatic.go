@@ -22,6 +22,7 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/migration"
 )
 
@@ -41,6 +42,8 @@ type automatic struct {
 	nodes *fleet
 	// retries tells when a key is looked at again of which something has failed.
 	retries workqueue.TypedRateLimiter[types.NamespacedName]
+	// faults has in which words failures were told of each guest.
+	faults *retold.Failures
 }
 
 // Keys of which something has failed are looked at again after firstRetry, then after twice as long, no
@@ -62,7 +65,7 @@ func newAutomatic(c expectationsctrl.Cluster, r *Reconciler, o expectations.Obse
 	gate, err := expectationsctrl.NewGate(c, expectationsctrl.Options{
 		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: o,
 	})
-	return automatic{r: r, gate: gate, nodes: &fleet{}, retries: newRetries()}, err
+	return automatic{r: r, gate: gate, nodes: &fleet{}, retries: newRetries(), faults: &retold.Failures{}}, err
 }
 
 // owner is the guest among what a key is about.
@@ -156,9 +159,10 @@ func (a automatic) create(ctx context.Context, key types.NamespacedName, s *migr
 	case apierrors.IsAlreadyExists(err):
 		return a.recognise(ctx, s)
 	case err != nil:
-		a.tell(s.Guest, migration.Event{Warning: true, Reason: migration.EventCreateFailed, Message: "create migration " + m.Name + ": " + err.Error()})
+		a.fault(s.Guest, migration.Event{Warning: true, Reason: migration.EventCreateFailed, Message: "create migration " + m.Name + ": " + err.Error()})
 		return fmt.Errorf("migrationctrl: create migration %s/%s: %w", m.Namespace, m.Name, err)
 	}
+	a.faults.Over(client.ObjectKeyFromObject(s.Guest))
 	ctrl.LoggerFrom(ctx).Info("Created a migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
 	a.tell(s.Guest, migration.Event{Reason: migration.EventCreated, Message: "created migration " + m.Name + ": " + s.Message})
 	return nil
@@ -217,6 +221,15 @@ func (a automatic) stillSo(ctx context.Context, m *v1.VirtualMachineInstanceMigr
 		return apierrors.NewConflict(v1.Resource("virtualmachineinstances"), was.Name, errors.New("it has changed since it was decided about"))
 	}
 	return nil
+}
+
+// fault tells that something about a guest has failed, once for as long as it goes on failing.
+func (a automatic) fault(vmi *v1.VirtualMachineInstance, e migration.Event) {
+	text := retold.Text{Reason: e.Reason, Message: e.Message}
+	if words, news := a.faults.Tell(client.ObjectKeyFromObject(vmi), text, a.r.Clock.Now()); news {
+		e.Message = words.Message
+		a.tell(vmi, e)
+	}
 }
 
 func (a automatic) tell(vmi *v1.VirtualMachineInstance, e migration.Event) {

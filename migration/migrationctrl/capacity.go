@@ -87,5 +87,6 @@ func (r *Reconciler) settle(g *gathered) {
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.gate.Forget(key)
 	r.keepNothing(key)
+	r.told.Over(key)
 	r.wake(r.Admission.Release(key, r.Clock.Now()))
 }

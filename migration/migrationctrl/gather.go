@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,8 @@ type gathered struct {
 	verdict expectations.Verdict
 	// kubeVirt is the cluster's KubeVirt object, nil if there is none.
 	kubeVirt *v1.KubeVirt
+	// lateUntil is when the first of the creations is too late that may still be carried out.
+	lateUntil time.Time
 }
 
 // read reads the migration from the cache; nil if there is none.
@@ -59,6 +62,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 		}
 	}
 	g.Unsettled = unsettled(g.verdict)
+	r.late(g)
 	if err := r.related(ctx, &g.Snapshot); err != nil {
 		return nil, err
 	}
@@ -69,6 +73,21 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 		return nil, err
 	}
 	return g, nil
+}
+
+// late notes the creations that may still be carried out, and until when.
+func (r *Reconciler) late(g *gathered) {
+	if r.gate == nil {
+		return
+	}
+	var texts []string
+	for _, l := range r.gate.Late(g.owner) {
+		texts = append(texts, l.String())
+		if g.lateUntil.IsZero() || l.Until.Before(g.lateUntil) {
+			g.lateUntil = l.Until
+		}
+	}
+	g.Late = strings.Join(texts, "; ")
 }
 
 func unsettled(v expectations.Verdict) string {

@@ -27,6 +27,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/internal/backlog"
+	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
@@ -116,6 +117,8 @@ type Reconciler struct {
 	// by migration.
 	backlog backlog.Backlog
 	untold  sync.Map
+	// told is in which words the failures of each migration's actions were told.
+	told retold.Failures
 	// moves are the migrations under way, for their traces.
 	moves *tracecontext.Operations
 	// current replaces Config, if it is set; guarded by limiting is which limits Admission
@@ -227,7 +230,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	)
 	if left := r.postpone(g, plan, actErr); left > 0 {
 		r.waits(ctx, req.NamespacedName, plan)
-		return backlog.Later(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline), left), nil
+		return backlog.Later(at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil), left), nil
 	}
 	if err := r.store(ctx, g, plan); err != nil {
 		failure = errors.Join(actErr, err)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/template"
@@ -92,7 +93,7 @@ func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.V
 
 // result says when to look again. What only an event can change is not retried.
 func (r *Reconciler) result(ctx context.Context, g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
-	next := at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline)
+	next := at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil)
 	switch {
 	case actErr == nil || awaitsEvent(actErr):
 		return next, nil
@@ -181,6 +182,14 @@ func quiet(err error) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, err
+}
+
+// fault records that an action has failed, once for as long as it goes on failing.
+func (r *Reconciler) fault(g *gathered, e migration.Event) {
+	if words, news := r.told.Tell(g.key, retold.Text{Reason: e.Reason, Message: e.Message}, r.Clock.Now()); news {
+		e.Message = words.Message
+		r.emit(g, e)
+	}
 }
 
 // emit records an event.

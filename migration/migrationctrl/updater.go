@@ -209,10 +209,11 @@ func (u *Updater) evict(ctx context.Context, s *migration.Standing) error {
 		u.gate.Tracker().Cancel(noted)
 	}
 	if err == nil || apierrors.IsNotFound(err) {
+		u.faults.Over(client.ObjectKeyFromObject(s.Guest))
 		u.tell(s.Guest, migration.Event{Reason: eventEvicted, Message: "evicted Pod " + s.Pod.Name + ": " + s.Message})
 		return nil
 	}
-	u.tell(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evict Pod " + s.Pod.Name + ": " + err.Error()})
+	u.fault(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evict Pod " + s.Pod.Name + ": " + err.Error()})
 	if apierrors.IsTooManyRequests(err) {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
