@@ -158,6 +158,9 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	r := newGuests(o.config)
 	r.Client, r.APIReader, r.Observer, r.Metrics = mgr.GetClient(), mgr.GetAPIReader(), own, guests
 	r.Recorder = mgr.GetEventRecorder("virtualmachine-controller")
+	if o.config.OutOfServiceTaint {
+		r.Fencer = vmictrl.OutOfService{Reader: mgr.GetAPIReader()}
+	}
 	o.guests = r
 	return r.SetupWithManager(ctx, mgr)
 }

@@ -133,10 +133,14 @@ func (d *decision) start() {
 func (d *decision) tend() {
 	d.do(staleTemporaries(d.Snapshot)...)
 	if name := lacksVirtiofs(d.VMI, d.pod); name != "" && !podGoingDown(d.pod) {
+		message := fmt.Sprintf("%s lacks container %s, which shares a volume of its own paths with the guest; nothing is plugged into the guest until it is made anew",
+			podObject(d.pod), name)
 		d.wait(Wait{
-			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the guest is made anew",
-			Message: fmt.Sprintf("%s lacks container %s, which shares a volume of its own paths with the guest", podObject(d.pod), name),
+			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the guest is made anew", Message: message,
 		})
+		if p := d.VMI.Status.Phase; p == v1.Scheduled || p == v1.Running {
+			d.plan.Trouble = &Failure{Reason: ReasonMissingVirtiofsContainers, Message: message}
+		}
 		return
 	}
 	d.plug()
@@ -150,11 +154,12 @@ func (d *decision) deletePods() {
 	}
 }
 
-// deletePod deletes a Pod with its own grace period while its guest may run. One
+// deletePod deletes a Pod with its own grace period while its guest may run, or may be booted by an agent that
+// knows no lease. One
 // whose guest has ended has nothing to be patient for: it is hurried, also if it
 // is terminating already.
 func (d *decision) deletePod(p *corev1.Pod, why string) {
-	ended := unheld(d.lease)
+	ended := unheld(d.lease) && !d.stockAgent(d.lease)
 	a := Action{Verb: DeletePod, Pod: p, Fault: ReasonFailedDelete, Why: why}
 	if ended {
 		a.GraceSeconds = ptr.To[int64](endedGrace)

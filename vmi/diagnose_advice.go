@@ -78,7 +78,7 @@ var byReason = map[string]advice{
 	ReasonFailedPodPatch:            {LastWriteFailed, "labels, annotations or the gate of the Pod are not as they should be", "do as the message says; it is tried again"},
 	ReasonFailedHotplugSync:         {LastWriteFailed, "what is to be plugged in or out waits for it", "do as the message says; it is tried again"},
 	ReasonBackendStorageDelete:      {LastWriteFailed, "the claim of state that is kept no more could not be deleted", "do as the message says; it is tried again"},
-	ReasonNodeUnresponsive:          {NodeSilent, "the guest stays its node's until that node returns, or is known to be gone: it must not run twice", "bring the node back, or make sure that it is off and delete its Node object; with a fencer that happens by itself"},
+	ReasonNodeUnresponsive:          {NodeSilent, "the guest stays its node's until that node returns, or is known to be gone: it must not run twice", "bring the node back, or make sure that it is off and taint it node.kubernetes.io/out-of-service, or delete its Node object"},
 	"GuestEnding":                   {Ending, "only the node knows that a guest has ended", askAgent},
 	reasonPodTerminating:            {Ending, "a Pod is gone when the kubelet of its node says so", "look at the node's kubelet, and at finalizers of the Pod"},
 	"Finalizers":                    {Ending, "an object goes when nobody keeps it", "look what those are that keep it; take a finalizer away only if nobody is left to do so"},

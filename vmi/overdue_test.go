@@ -3,6 +3,7 @@
 package vmi_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,8 @@ func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), synchronizedFalse("InvalidSpec", "x")), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"a stock node runs the guest": {
 			vmi.Snapshot{VMI: guest(v1.Running, offered(past)), Pods: ready}, v1.Running, handoff.Owned, time.Time{}},
+		"KubeVirt's own agent reports for the node": {
+			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past)), Pods: ready, Stock: map[string]bool{"node-a": true}}, v1.Scheduled, handoff.Offered, now.Add(time.Minute)},
 		"being deleted": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), deleting), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"own writes are not seen yet": {
@@ -199,5 +202,38 @@ func TestPodsOfTheSameSecondHaveAnOrder(t *testing.T) {
 		if got := (vmi.Snapshot{VMI: guest(v1.Running), Pods: pods}).Launcher(); got != b {
 			t.Errorf("of %s and %s it is %s, want b", pods[0].Name, pods[1].Name, got.Name)
 		}
+	}
+}
+
+// What explain promises comes true: a node that says why it cannot accept, and one that accepts nothing, have no deadline.
+func TestExplain_DeadlineOfAnOfferIsOneThatComes(t *testing.T) {
+	past, future := now.Add(-time.Second), now.Add(time.Minute)
+	silent := map[string]time.Time{"node-a": now.Add(-time.Hour)}
+	hindered := synchronizedFalse("InvalidSpec", "x")
+	for name, tt := range map[string]struct {
+		vmi      *v1.VirtualMachineInstance
+		silent   map[string]time.Time
+		stock    map[string]bool
+		deadline bool
+		says     string
+	}{
+		"in time":                           {vmi: guest(v1.Scheduled, offered(future)), deadline: true, says: "has not accepted"},
+		"the node says why it cannot":       {vmi: guest(v1.Scheduled, offered(future), hindered), says: "x"},
+		"it has said why, and is silent":    {vmi: guest(v1.Scheduled, offered(future), hindered), silent: silent, deadline: true, says: "x"},
+		"it says why, after the deadline":   {vmi: guest(v1.Scheduled, offered(past), hindered), says: "x"},
+		"KubeVirt's own agent reports":      {vmi: guest(v1.Scheduled, offered(future)), stock: map[string]bool{"node-a": true}, says: "without bound"},
+		"a stock controller handed it over": {vmi: guest(v1.Scheduled), says: "without bound"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := vmi.Snapshot{VMI: tt.vmi, Pods: []*corev1.Pod{pod("p")}, Silent: tt.silent, Stock: tt.stock}
+			waits := vmi.Explain(s, now)
+			i := slices.IndexFunc(waits, func(w vmi.Wait) bool { return strings.Contains(w.Message, tt.says) && w.By == vmi.ByNode })
+			if i < 0 {
+				t.Fatalf("nothing says %q: %+v", tt.says, waits)
+			}
+			if has := waits[i].Deadline != nil; has != tt.deadline {
+				t.Errorf("a deadline: %v, want %v (%+v)", has, tt.deadline, waits[i])
+			}
+		})
 	}
 }

@@ -202,7 +202,8 @@ func (d *decision) received() bool {
 }
 
 // overdue tells whether the node let an offer pass. A node that has told what keeps
-// it from accepting tries again by itself, as long as it is alive.
+// it from accepting tries again by itself, as long as it is alive. A stock one accepts nothing: like KubeVirt, this
+// controller waits for it without bound.
 func (d *decision) overdue() bool {
 	if d.lease.State != handoff.Offered || d.lease.Deadline == nil || d.VMI.DeletionTimestamp != nil {
 		return false
@@ -211,8 +212,17 @@ func (d *decision) overdue() bool {
 		d.requeue(d.lease.Deadline.Time)
 		return false
 	}
+	if d.stockAgent(d.lease) {
+		d.requeue(d.now.Add(askAgain)) // another agent may report by then
+		return false
+	}
+	return !d.hindered() || d.silent(d.lease.Holder)
+}
+
+// hindered tells whether the node has told what keeps it from accepting.
+func (d *decision) hindered() bool {
 	c := d.synchronizedNow()
-	return c == nil || c.Status != corev1.ConditionFalse || d.silent(d.lease.Holder)
+	return c != nil && c.Status == corev1.ConditionFalse
 }
 
 // withdraw takes an offer back. That is safe: the node starts nothing before its

@@ -178,6 +178,9 @@ type Plan struct {
 	// Waits are all that has to happen before the guest gets on, the most telling
 	// first.
 	Waits []Wait
+	// Trouble is what stands in the way of a guest that was handed over, whose condition Synchronized is its node's: it
+	// is told in an event. Nil if there is nothing.
+	Trouble *Failure
 	// RequeueAt is when to look again without an event; nil means never.
 	RequeueAt *time.Time
 }

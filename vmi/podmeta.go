@@ -29,6 +29,9 @@ var identityKeys = map[string]bool{
 	annotationEvictOnly: true, annotationEvicting: true,
 }
 
+// controlPrefix begins the annotations by which virtloom's halves tell each other of a guest; no Pod has a copy.
+const controlPrefix = "virtloom.dev/"
+
 // PodKeys says which labels and annotations of a guest its Pod follows while it
 // runs, beside those that it always does. The zero value adds none.
 type PodKeys struct {
@@ -163,7 +166,7 @@ func (c *metadataChange) follow(from map[string]string, patterns []string) {
 			keys = slices.Concat(withPrefix(from, prefix), withPrefix(c.has, prefix))
 		}
 		for _, key := range keys {
-			if !identityKeys[key] {
+			if !identityKeys[key] && !strings.HasPrefix(key, controlPrefix) {
 				c.take(from, key)
 			}
 		}

@@ -29,7 +29,32 @@ func (s Snapshot) NeedsEvidence() []string {
 	if node := doubted(l); s.silent(node) {
 		return []string{node}
 	}
+	if s.stockAgent(l) && s.silent(l.Holder) {
+		return []string{l.Holder}
+	}
 	return nil
+}
+
+// StockAgent reports whether the guest was handed over to KubeVirt's own agent, or one that may be: what that does is
+// told in KubeVirt's own fields alone. It may boot a guest that has accepted nothing, so no deadline ends its wait, and
+// it ends with its Pod: that no Pod of it is left on a silent node is evidence, as it is for KubeVirt.
+func (s Snapshot) StockAgent() bool {
+	l, err := handoff.Of(s.VMI)
+	return err == nil && s.stockAgent(l)
+}
+
+func (s Snapshot) stockAgent(l handoff.Lease) bool {
+	if p := s.VMI.Status.Phase; p != v1.Scheduled && p != v1.Running {
+		return false
+	}
+	switch l.State {
+	case handoff.Offered:
+		return l.Cause == handoff.CauseStock || s.Stock[l.Holder]
+	case handoff.Owned:
+		return l.Cause == handoff.CauseStock
+	default:
+		return false
+	}
 }
 
 // doubted is the node that a lease cannot go on without a word from, or evidence
@@ -53,11 +78,13 @@ func (s Snapshot) silent(node string) bool {
 }
 
 // silence deals with a guest whose node says nothing any more, and reports whether
-// it did: then the rest of the status waits. A guest that a stock node agent runs is
-// left to KubeVirt, as such an agent cannot say that it is back.
+// it did: then the rest of the status waits. A guest that a stock node agent runs is never Lost, as such an agent
+// cannot say that it is back.
 func (d *decision) silence() (bool, error) {
 	l := d.lease
 	switch {
+	case d.stockAgent(d.lease):
+		return d.stockGone()
 	case l.Cause == handoff.CauseStock:
 		return false, nil
 	case l.State == handoff.Fenced && l.Target == "":
@@ -68,6 +95,30 @@ func (d *decision) silence() (bool, error) {
 		return d.suspect()
 	}
 	return false, nil
+}
+
+// stockGone ends the guest of a stock node that is silent and has no live Pod of it any more, as KubeVirt does.
+func (d *decision) stockGone() (bool, error) {
+	node := d.lease.Holder
+	if !d.silent(node) {
+		return false, nil
+	}
+	e, found := d.Evidence[node]
+	if !found || e.Kind == handoff.NodeGone { // a machine may outlive its Node object, and the guest is in its Pod
+		d.requeue(d.now.Add(askAgain))
+		return false, nil
+	}
+	why := fmt.Sprintf("node %s gives no sign of life since %s, and does not run the guest: %s, %s",
+		node, d.Silent[node].UTC().Format(time.RFC3339), e.Kind, e.Detail)
+	if d.lease.State == handoff.Offered && d.lease.Cause != handoff.CauseStock {
+		if err := d.step(handoff.Event{Kind: handoff.Release, Message: why}); err != nil {
+			return false, err
+		}
+	}
+	d.setPhase(v1.Failed)
+	d.plan.VMI.Status.Reason = ReasonNodeUnresponsive
+	d.complain(ReasonNodeUnresponsive, why)
+	return true, nil
 }
 
 // suspect marks the guest of a silent holder as lost. A move that has not begun is

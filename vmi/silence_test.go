@@ -70,7 +70,8 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 		"another node is silent":            {lease: owned, silent: silent("node-b"), want: handoff.Owned, phase: v1.Running},
 		"a silent node":                     {lease: owned, silent: silent("node-a"), want: handoff.Lost, phase: v1.Running, requeue: handoff.FenceAfter},
 		"a silent node, gone":               {lease: owned, silent: silent("node-a"), evidence: gone("node-a"), want: handoff.Lost, phase: v1.Running, requeue: handoff.FenceAfter},
-		"a silent node of stock KubeVirt":   {lease: stock, silent: silent("node-a"), want: handoff.Owned, phase: v1.Running},
+		"a silent node of stock KubeVirt":   {lease: stock, silent: silent("node-a"), want: handoff.Owned, phase: v1.Running, asks: "node-a", requeue: time.Minute},
+		"a stock node without Node object":  {lease: stock, silent: silent("node-a"), evidence: gone("node-a"), want: handoff.Owned, phase: v1.Running, asks: "node-a", requeue: time.Minute},
 		"lost, no evidence":                 {lease: lost(past), silent: silent("node-a"), want: handoff.Lost, phase: v1.Running, asks: "node-a", requeue: time.Minute},
 		"lost, and the node speaks":         {lease: lost(past), evidence: gone("node-a"), want: handoff.Lost, phase: v1.Running},
 		"lost, evidence too early":          {lease: lost(future), silent: silent("node-a"), evidence: gone("node-a"), want: handoff.Lost, phase: v1.Running, asks: "node-a", requeue: time.Minute},
@@ -89,7 +90,7 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 		"stalled, target gone":              {lease: stalled, silent: silent("node-b"), evidence: gone("node-b"), want: handoff.Released, phase: v1.Failed, asks: "node-b"},
 		"source fenced, target speaks":      {lease: atTarget, want: handoff.Fenced, phase: v1.Running},
 		"source fenced, target gone":        {lease: atTarget, silent: silent("node-b"), evidence: gone("node-b"), want: handoff.Released, phase: v1.Failed, asks: "node-b"},
-		"an offer to a silent node":         {lease: offered, silent: silent("node-a"), want: handoff.Owned, phase: v1.Running}, // phase Running: a stock agent took it
+		"an offer to a silent node":         {lease: offered, silent: silent("node-a"), want: handoff.Owned, phase: v1.Running, asks: "node-a", requeue: time.Minute}, // phase Running: a stock agent took it
 		"a guest that is ending, node lost": {lease: handoff.Lease{State: handoff.Releasing, Epoch: 4, Holder: "node-a", Deadline: future}, silent: silent("node-a"), want: handoff.Lost, phase: v1.Running, requeue: handoff.FenceAfter},
 	} {
 		t.Run(name, func(t *testing.T) {

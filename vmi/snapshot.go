@@ -119,6 +119,9 @@ type Snapshot struct {
 	// Unseen lists own writes the caches have not shown yet; while there is
 	// one, nothing is created or deleted.
 	Unseen []string
+	// Late lists own creations that may still be carried out, though the API server had not done so when it was asked.
+	// They are repeated, as their names are the same; while there is one, the object is not let go.
+	Late []string
 	// VMExists says that the VirtualMachine that controls the object exists; then
 	// its own finalizer is its own to take away.
 	VMExists bool
@@ -135,6 +138,8 @@ type Snapshot struct {
 	// Silent are those of the guest's nodes that give no sign of life, and since
 	// when they do not.
 	Silent map[string]time.Time
+	// Stock are those of the guest's nodes that KubeVirt's own agent reports for, which accepts no lease.
+	Stock map[string]bool
 	// Evidence is why the guest is known not to run on a node; see NeedsEvidence.
 	Evidence map[string]handoff.Evidence
 	// Config is the configuration in force.
@@ -207,7 +212,7 @@ func (s Snapshot) ended() bool {
 // leaves reports whether the object still has the finalizer and nothing that the
 // snapshot shows is left to be done under it.
 func (s Snapshot) leaves() bool {
-	if !s.ended() || len(s.Pods) > 0 || len(s.Unseen) > 0 || !slices.ContainsFunc(s.VMI.Finalizers, ours) {
+	if !s.ended() || len(s.Pods) > 0 || s.unsure() || !slices.ContainsFunc(s.VMI.Finalizers, ours) {
 		return false
 	}
 	lease, err := handoff.Of(s.VMI)
@@ -217,6 +222,9 @@ func (s Snapshot) leaves() bool {
 	// Nobody accepted what was to be received and has not been.
 	return unheld(lease) || s.VMI.Status.Phase == v1.WaitingForSync && lease.Cause == handoff.CauseStock
 }
+
+// unsure reports whether a Pod may be there, or appear, that the snapshot does not show.
+func (s Snapshot) unsure() bool { return len(s.Unseen) > 0 || len(s.Late) > 0 }
 
 // unheld tells whether no node may run the guest by its lease.
 func unheld(l handoff.Lease) bool {

@@ -95,8 +95,13 @@ func specSilence() specRows {
 		"101 that its Pods are gone is no evidence by itself (better: where the guest lives outside of its Pod)": {
 			given: given(of(v1.Running, lost), silent), phase: v1.Running, conditions: noPodYet,
 			waits: "NodeUnresponsive", requeue: time.Minute},
-		"101 a guest of a node agent of KubeVirt is left to KubeVirt's node controller": {
-			given: given(of(v1.Running, on("node-a")), running, silent, proven), phase: v1.Running, conditions: runs, settled: true},
+		"101 a guest of a node agent of KubeVirt stays as long as a Pod of it may live": {
+			given: given(of(v1.Running, on("node-a")), running, silent, proven), phase: v1.Running, conditions: runs,
+			waits: "NodeUnresponsive", requeue: time.Minute, settled: true},
+		"101 a guest of a node agent of KubeVirt without a live Pod has failed": {
+			given: given(of(v1.Running, on("node-a")), running, silent, func(s *vmi.Snapshot) {
+				s.Evidence = map[string]handoff.Evidence{"node-a": {Kind: handoff.PodGone, Detail: "no Pod of the guest is left there"}}
+			}), phase: v1.Failed, conditions: told, events: "Warning/NodeUnresponsive", fields: texts{"status reason": "NodeUnresponsive"}},
 		"101 another node is silent": {
 			given: given(of(v1.Running, owned), running, func(s *vmi.Snapshot) { s.Silent = map[string]time.Time{"node-b": now} }),
 			phase: v1.Running, conditions: runs, settled: true},

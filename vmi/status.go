@@ -184,7 +184,7 @@ func (d *decision) gate() *bool {
 // any more to take it away.
 func (d *decision) finalizers() {
 	vmi, leaves := d.plan.VMI, d.leaves()
-	if d.ended() && len(d.Pods) == 0 && len(d.Unseen) == 0 && !d.VMExists && (leaves || !slices.ContainsFunc(vmi.Finalizers, ours)) {
+	if d.ended() && len(d.Pods) == 0 && !d.unsure() && !d.VMExists && (leaves || !slices.ContainsFunc(vmi.Finalizers, ours)) {
 		vmi.Finalizers = slices.DeleteFunc(vmi.Finalizers, func(f string) bool { return f == v1.VirtualMachineControllerFinalizer })
 	}
 	if !leaves {

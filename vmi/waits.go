@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -50,6 +51,12 @@ func (d *decision) wait(w Wait) { d.plan.Waits = append(d.plan.Waits, w) }
 // waitForNode tells of a node that owes a word.
 func (d *decision) waitForNode() {
 	l := d.next
+	if d.stockAgent(d.lease) && d.silent(l.Holder) && !d.plan.VMI.IsFinal() {
+		d.wait(Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + l.Holder, By: ByNode,
+			Message: fmt.Sprintf("node %s gives no sign of life since %s", l.Holder, d.Silent[l.Holder].UTC().Format(time.RFC3339)),
+			Until:   "the node gives a sign of life, or no Pod of the guest is left there"})
+		return
+	}
 	if node := doubted(l); node != "" {
 		w := Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + node, By: ByNode,
 			Message: fmt.Sprintf("whether node %s runs the guest is not known", node),
@@ -69,6 +76,10 @@ func (d *decision) waitForEnd() {
 	}
 	if d.VMI.DeletionTimestamp == nil {
 		return
+	}
+	for _, late := range d.Late {
+		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a creation of unknown outcome may still be carried out: " + late,
+			Object: vmiObject(d.VMI), Until: "it is too late for that", By: ByController})
 	}
 	for _, p := range d.Pods {
 		d.wait(Wait{Reason: reasonPodTerminating, Object: podObject(p), By: ByKubelet,
@@ -153,12 +164,21 @@ func (d *decision) waitForStart() {
 	node := d.plan.VMI.Status.NodeName
 	w := Wait{Reason: reasonGuestNotRunning, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
 		Message: fmt.Sprintf("node %s has not reported the guest as running", node), Until: "the node reports it"}
-	if l := d.next; l.State == handoff.Offered && l.Deadline != nil {
-		w.Deadline = &l.Deadline.Time
+	l, hindrance := d.next, conditionOf(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
+	hindered := hindrance != nil && hindrance.Status == corev1.ConditionFalse
+	switch {
+	case l.State != handoff.Offered:
+	case d.stockAgent(d.lease):
+		w.Message = fmt.Sprintf("node %s, which KubeVirt's own agent reports for, has not reported the guest as running; it is waited for without bound", node)
+	case l.Deadline != nil:
 		w.Message = fmt.Sprintf("node %s has not accepted the guest", node)
+		if !hindered || d.silent(l.Holder) { // one that says why it cannot tries again for as long as it is alive
+			w.Deadline = &l.Deadline.Time
+		}
 	}
-	if c := conditionOf(d.plan.VMI, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
-		w.Reason, w.Message, w.Condition = c.Reason, c.Message, ""
+	if hindered {
+		w.Reason, w.Message, w.Condition = hindrance.Reason, hindrance.Message, ""
+		w.Until = "the node gets over it, which it tries without bound, or the guest is deleted"
 	}
 	d.wait(w)
 }

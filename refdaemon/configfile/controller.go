@@ -35,6 +35,10 @@ type ControllerConfiguration struct {
 	// Default 5m, as KubeVirt's.
 	// Takes effect at the next start.
 	NodeSilentAfter metav1.Duration `json:"nodeSilentAfter"`
+	// OutOfServiceTaint lets the taint node.kubernetes.io/out-of-service on a silent Node that is not
+	// ready confirm that the machine is off: its guests then end. Default true.
+	// Takes effect at the next start.
+	OutOfServiceTaint bool `json:"outOfServiceTaint"`
 	// AdditionalLauncherLabelsSync are keys of labels that a guest's Pod gets when the guest does; a
 	// key may end in *. Default none. KubeVirt's option of that name.
 	// Takes effect at the next start.
@@ -131,8 +135,9 @@ type Migrations struct {
 func NewController() *ControllerConfiguration {
 	c := &ControllerConfiguration{
 		Daemon: newDaemon(), LeaderElection: LeaderElection{Enabled: true}, LauncherImage: DefaultLauncherImage,
-		NodeSilentAfter: metav1.Duration{Duration: vmi.DefaultSilentAfter},
-		Webhooks:        Webhooks{Address: off},
+		NodeSilentAfter:   metav1.Duration{Duration: vmi.DefaultSilentAfter},
+		OutOfServiceTaint: true,
+		Webhooks:          Webhooks{Address: off},
 		Migrations: Migrations{
 			InboundPerNode: 2, AgeAfter: metav1.Duration{Duration: 10 * time.Minute}, PendingTimeout: metav1.Duration{Duration: 24 * time.Hour},
 			Cooldown: metav1.Duration{Duration: 5 * time.Minute}, Evacuate: true, UpdateWorkloads: true,
@@ -152,6 +157,7 @@ func (c *ControllerConfiguration) Options() []Option {
 		option("leaderElection.namespace", "leader-elect-namespace", "`namespace` of the lease; empty is the Pod's own", text(&c.LeaderElection.Namespace)),
 		option("launcherImage", "launcher-image", "`image` of the guests' Pods", text(&c.LauncherImage)),
 		option("nodeSilentAfter", "node-silent-after", "`time` without a heartbeat after which the guests of a node count as lost", duration(&c.NodeSilentAfter)),
+		option("outOfServiceTaint", "out-of-service-taint", "let the taint node.kubernetes.io/out-of-service on a silent Node that is not ready confirm that the machine is off, which ends its guests", boolean(&c.OutOfServiceTaint)),
 		option("additionalLauncherLabelsSync", "additional-launcher-labels-sync", "`keys` of labels, by commas, that a guest's Pod gets when the guest does; a key may end in *", &list{to: &c.AdditionalLauncherLabelsSync, commas: true}),
 		option("additionalLauncherAnnotationsSync", "additional-launcher-annotations-sync", "the same `keys` of annotations", &list{to: &c.AdditionalLauncherAnnotationsSync, commas: true}),
 		option("webhooks.address", "webhook-address", "`address` at which the API server has new guests filled in and checked, and evictions of their Pods judged; 0 leaves that to others", text(&w.Address)),

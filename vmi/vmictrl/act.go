@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/vmi"
@@ -45,23 +46,31 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error 
 			break
 		}
 	}
-	r.complain(g)
+	r.complain(g, plan.Trouble)
 	return errors.Join(failed...)
 }
 
-// complain tells of a failure in an event where the condition is the node agent's. It is
-// told once, until it is another or is over.
-func (r *Reconciler) complain(g *gathered) {
-	p := g.VMI.Status.Phase
-	if g.Failure == nil || p != v1.Scheduled && p != v1.Running {
-		r.told.Delete(g.owner.Key)
+// complain puts a failure, or else what the plan says is in the way, into the words in which it was told before, as long as it goes on, and tells of it in an
+// event where the condition is the node agent's. A pass that tried nothing, as own writes are unseen, says nothing
+// about it.
+func (r *Reconciler) complain(g *gathered, trouble *vmi.Failure) {
+	failed := g.Failure != nil
+	if failed {
+		trouble = g.Failure
+	}
+	if trouble == nil {
+		if len(g.Unseen) == 0 {
+			r.told.Over(g.owner.Key)
+		}
 		return
 	}
-	was, _ := r.told.Swap(g.owner.Key, *g.Failure)
-	if last, known := was.(vmi.Failure); known && last.Reason == g.Failure.Reason && vmi.SameButNumbers(last.Message, g.Failure.Message) {
-		return
+	words, news := r.told.Tell(g.owner.Key, retold.Text{Reason: trouble.Reason, Message: trouble.Message}, r.Clock.Now())
+	if failed {
+		g.Failure = &vmi.Failure{Reason: words.Reason, Message: words.Message}
 	}
-	r.event(g.VMI, corev1.EventTypeWarning, g.Failure.Reason, "Reconcile", g.Failure.Message)
+	if p := g.VMI.Status.Phase; news && (p == v1.Scheduled || p == v1.Running) {
+		r.event(g.VMI, corev1.EventTypeWarning, words.Reason, "Reconcile", words.Message)
+	}
 }
 
 func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err error) {

@@ -49,6 +49,13 @@
 // patch of its readiness gate and labels, and three patches of the guest: scheduling,
 // handed over, ready.
 //
+// An action that fails is repeated with the back-off of errors, and told in the words of its first failure as long as
+// it goes on: a text that is new at each attempt would be a write, whose event repeats the pass at once. So is a creation
+// that was answered by a 5xx status: a live read tells whether there is an object, and if not the creation is repeated
+// under the same name; until the first request is too late to be carried out, the guest keeps its finalizer.
+//
+// The label kubevirt.io/schedulable of a Node is written, to false, when its agent has been silent for three minutes.
+//
 // Two halves write one object, which has no status subresource and whose lists are
 // atomic. The patch therefore is a JSON Patch of the entries that change, each tested
 // to be as it was, and without a resourceVersion (see package internal/vmipatch): it

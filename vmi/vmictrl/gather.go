@@ -88,7 +88,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *
 // forget drops what is kept of a guest that is gone, or only out of scope.
 func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
-	r.told.Delete(key)
+	r.told.Over(key)
 	r.backlog.Done(key)
 	r.Metrics.forget(key)
 	if gone {
@@ -111,6 +111,10 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 			g.outdated = true
 		}
 		g.Unseen = append(g.Unseen, p.String())
+	}
+	for _, l := range r.Gate.Late(g.owner) {
+		g.Late = append(g.Late, l.String())
+		g.lookAt(l.Until)
 	}
 	return r.again(ctx, g)
 }

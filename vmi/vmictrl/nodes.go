@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -42,6 +43,10 @@ type nodes struct {
 	queue  *backlog.Backlog
 	// believes says that the time in a heartbeat counts, for who has not seen it come.
 	believes bool
+	// closes is after what time without a sign of life a node gets no more guests; zero closes none.
+	closes time.Duration
+	// recorder is told of nodes that are closed; it may be nil.
+	recorder events.EventRecorder
 
 	mu    sync.Mutex
 	beats map[string]beat // guarded by mu
@@ -57,7 +62,8 @@ type beat struct {
 func (n *nodes) setup(mgr ctrl.Manager, name string) error {
 	n.beats = map[string]beat{}
 	err := ctrl.NewControllerManagedBy(mgr).Named(name+"-nodes").
-		For(&corev1.Node{}, builder.OnlyMetadata, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		For(&corev1.Node{}, builder.OnlyMetadata, builder.WithPredicates(predicate.Or(
+			predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Complete(n)
 	if err != nil {
 		return fmt.Errorf("vmictrl: watch nodes: %w", err)
@@ -67,11 +73,18 @@ func (n *nodes) setup(mgr ctrl.Manager, name string) error {
 
 // Reconcile looks at one node, and again when its next sign of life is overdue.
 func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	heartbeat, _, err := n.heartbeat(ctx, req.Name)
+	node, err := n.read(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if left := n.note(req.Name, heartbeat).Add(n.after).Sub(n.clock.Now()); left > 0 {
+	soon, failed := n.close(ctx, node)
+	left := n.note(req.Name, beatOf(node)).Add(n.after).Sub(n.clock.Now())
+	switch {
+	case left > 0 && failed != nil:
+		return reconcile.Result{}, failed
+	case left > 0 && soon > 0:
+		return reconcile.Result{RequeueAfter: min(left, soon)}, nil
+	case left > 0:
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	if q := n.queue.Queue(); q != nil {
@@ -79,21 +92,38 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 			q.Add(g)
 		}
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, failed
 }
 
-// heartbeat reads the node's last sign of life from the cache; one that does not
-// exist gives none.
-func (n *nodes) heartbeat(ctx context.Context, name string) (value string, exists bool, err error) {
+// read reads the node's metadata from the cache; nil if there is no such node.
+func (n *nodes) read(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+	return readNode(ctx, n.client, name)
+}
+
+func readNode(ctx context.Context, c client.Reader, name string) (*metav1.PartialObjectMetadata, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	switch err := n.client.Get(ctx, types.NamespacedName{Name: name}, node); {
+	switch err := c.Get(ctx, types.NamespacedName{Name: name}, node); {
 	case apierrors.IsNotFound(err):
-		return "", false, nil
+		return nil, nil //nolint:nilnil // absence is an answer
 	case err != nil:
-		return "", false, fmt.Errorf("vmictrl: read Node %s: %w", name, err)
+		return nil, fmt.Errorf("vmictrl: read Node %s: %w", name, err)
 	}
-	return node.Annotations[v1.VirtHandlerHeartbeat], true, nil
+	return node, nil
+}
+
+// beatOf is the node's last sign of life; one that does not exist gives none.
+func beatOf(node *metav1.PartialObjectMetadata) string {
+	if node == nil {
+		return ""
+	}
+	return node.Annotations[v1.VirtHandlerHeartbeat]
+}
+
+// stock reports whether KubeVirt's own agent was the last to report for the node.
+func stock(node *metav1.PartialObjectMetadata) bool {
+	beat := beatOf(node)
+	return beat != "" && node.Annotations[handoff.HeartbeatAnnotation] != beat
 }
 
 // note remembers a sign of life and returns when it was first seen.
@@ -114,17 +144,13 @@ func (n *nodes) note(name, heartbeat string) time.Time {
 // silent reports whether the node gives no sign of life, and since when. For a node
 // that is not silent yet and of which no event will come, because it does not exist,
 // due is when it will be.
-func (n *nodes) silent(ctx context.Context, name string) (silent bool, since, due time.Time, err error) {
-	heartbeat, exists, err := n.heartbeat(ctx, name)
-	if err != nil {
-		return false, since, due, err
-	}
-	since = n.note(name, heartbeat)
+func (n *nodes) silent(name string, node *metav1.PartialObjectMetadata) (silent bool, since, due time.Time) {
+	since = n.note(name, beatOf(node))
 	at := since.Add(n.after)
-	if silent = !at.After(n.clock.Now()); !silent && !exists {
+	if silent = !at.After(n.clock.Now()); !silent && node == nil {
 		due = at
 	}
-	return silent, since, due, nil
+	return silent, since, due
 }
 
 // look adds to the snapshot what is known of the nodes of the guest's lease.
@@ -133,17 +159,21 @@ func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 	if err != nil {
 		return nil //nolint:nilerr // Decide tells it
 	}
-	g.Silent = map[string]time.Time{}
-	for _, node := range nodesOf(lease) {
-		silent, since, due, err := r.nodes.silent(ctx, node)
+	g.Silent, g.Stock = map[string]time.Time{}, map[string]bool{}
+	for _, name := range nodesOf(lease) {
+		node, err := r.nodes.read(ctx, name)
 		if err != nil {
 			return err
 		}
+		silent, since, due := r.nodes.silent(name, node)
 		if silent {
-			g.Silent[node] = since
+			g.Silent[name] = since
 		}
 		if !due.IsZero() {
 			g.lookAt(due)
+		}
+		if g.Stock[name], err = r.stock(ctx, lease, name, node); err != nil {
+			return err
 		}
 	}
 	g.Evidence = map[string]handoff.Evidence{}
@@ -159,11 +189,24 @@ func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 	return nil
 }
 
+// stock reports whether KubeVirt's own agent reports for the node. Before an offer is taken back for which that counts,
+// the API server is asked: by the cache the node may have had another agent.
+func (r *Reconciler) stock(ctx context.Context, l handoff.Lease, name string, node *metav1.PartialObjectMetadata) (bool, error) {
+	if l.State != handoff.Offered || l.Deadline == nil || !l.Overdue(r.Clock.Now()) || stock(node) {
+		return stock(node), nil
+	}
+	live, err := readNode(ctx, r.APIReader, name)
+	return stock(live), err
+}
+
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
 // evidence looks for proof that the guest does not run on the silent node: what the
 // Fencer says, and what the API server itself says once the lease's time is up.
 func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease, node string) (*handoff.Evidence, error) {
+	if g.StockAgent() {
+		return r.podsGone(ctx, g, node)
+	}
 	if r.Fencer != nil && !g.dry {
 		guest := handoff.Guest{NamespacedName: g.owner.Key, UID: g.VMI.UID, Epoch: l.Epoch}
 		e, err := r.Fencer.Fence(ctx, guest, node)
@@ -176,13 +219,11 @@ func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease,
 	if !l.Overdue(r.Clock.Now()) {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	switch err := r.APIReader.Get(ctx, types.NamespacedName{Name: node}, found); {
-	case apierrors.IsNotFound(err):
-		return &handoff.Evidence{Kind: handoff.NodeGone, Detail: "its Node object does not exist"}, nil
+	switch live, err := readNode(ctx, r.APIReader, node); {
 	case err != nil:
-		return nil, fmt.Errorf("vmictrl: read Node %s at the API server: %w", node, err)
+		return nil, err // that it cannot be read says nothing about it
+	case live == nil:
+		return &handoff.Evidence{Kind: handoff.NodeGone, Detail: "its Node object does not exist"}, nil
 	case !r.Config.PodHoldsGuest:
 		return nil, nil //nolint:nilnil // none is an answer
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -26,6 +25,7 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/backlog"
+	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
@@ -112,7 +112,7 @@ type Reconciler struct {
 	// SilentAfter is how long a node may give no sign of life before its guests count
 	// as lost. Defaults to vmi.DefaultSilentAfter.
 	SilentAfter time.Duration
-	// Fencer is asked about silent nodes. Defaults to none: then only that the Node
+	// Fencer is asked about silent nodes; OutOfService is one. Defaults to none: then only that the Node
 	// object is gone ends a guest that was lost with its node.
 	Fencer handoff.Fencer
 
@@ -127,8 +127,8 @@ type Reconciler struct {
 	backlog backlog.Backlog
 	// kinds tells which kinds the cluster serves of those it need not.
 	kinds *kinds
-	// told is the last failure that was told of each running guest.
-	told sync.Map
+	// told is in which words the failure of each guest was told.
+	told retold.Failures
 	// starts are the starts of guests under way, for their traces.
 	starts *tracecontext.Operations
 	// observes says that it looks only.
@@ -159,7 +159,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		MaxConcurrentReconciles: r.Workers,
 		RateLimiter:             r.limiter,
 	})
-	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.backlog}
+	r.nodes = &nodes{client: r.Client, clock: r.Clock, after: r.SilentAfter, guests: r.onNode, queue: &r.backlog, closes: min(closeAfter, r.SilentAfter), recorder: r.Recorder}
 	c, err := r.watch(b).Build(r)
 	if err != nil {
 		return fmt.Errorf("vmictrl: %w", err)

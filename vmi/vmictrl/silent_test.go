@@ -129,6 +129,58 @@ func silentNodeFenced(w *world) {
 	}
 }
 
+// silentNodeTainted: an operator's taint counts while the node is not ready.
+func silentNodeTainted(w *world) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	w.start(setup{edit: func(r *vmictrl.Reconciler) {
+		r.Clock, r.Fencer = clock, vmictrl.OutOfService{Reader: r.APIReader}
+	}})
+	g := w.running("guest")
+	n := w.silentNode(g)
+	w.awaitState(g, handoff.Owned)
+	clock.SetTime(clock.Now().Add(vmi.DefaultSilentAfter))
+	w.awaitState(g, handoff.Lost)
+	status := func(ready corev1.ConditionStatus) {
+		patch := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, ready)
+		if err := w.Status().Patch(w.t.Context(), n, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	taint := []byte(`{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`)
+	if err := w.Patch(w.t.Context(), n, client.RawPatch("application/merge-patch+json", taint)); err != nil {
+		w.t.Fatal(err)
+	}
+	status(corev1.ConditionTrue)
+	w.awaitState(g, handoff.Lost)
+	status(corev1.ConditionUnknown)
+	w.awaitState(g, handoff.Released)
+	if c := condition(g, v1.VirtualMachineInstanceSynchronized); g.Status.Phase != v1.Failed || !strings.Contains(c.Message, corev1.TaintNodeOutOfService) {
+		w.t.Errorf("phase %s, condition %+v", g.Status.Phase, c)
+	}
+}
+
+// silentNodeClosed: a node whose agent is silent is marked unschedulable, with the rights that the controller has.
+func silentNodeClosed(w *world) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "closed-of-" + w.ns, Labels: map[string]string{v1.NodeSchedulable: "true"},
+		Annotations: map[string]string{v1.VirtHandlerHeartbeat: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}}}
+	w.create(n)
+	w.t.Cleanup(func() {
+		if err := w.Delete(context.Background(), n); err != nil {
+			w.t.Error(err)
+		}
+	})
+	w.start(setup{})
+	w.eventually(func() string {
+		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+			return err.Error()
+		}
+		if got := n.Labels[v1.NodeSchedulable]; got != "false" {
+			return "schedulable is " + got
+		}
+		return ""
+	})
+}
+
 // silentNodeBack: a node that returns keeps its guest.
 func silentNodeBack(w *world) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())

@@ -61,6 +61,8 @@ func TestController(t *testing.T) {
 		"two controllers at once":                                    rivals,
 		"a silent node that is gone":                                 silentNodeGone,
 		"a silent node that is fenced":                               silentNodeFenced,
+		"a silent node that is tainted":                              silentNodeTainted,
+		"a silent node takes no guests":                              silentNodeClosed,
 		"a silent node that returns":                                 silentNodeBack,
 		"a node that falls silent wakes its guests":                  silentNodeWakes,
 		"32, 34: the claim of the guest's state is made and awaited": stateBound,

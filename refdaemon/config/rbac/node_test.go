@@ -30,6 +30,7 @@ func TestDaemonsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
 	w := newWorld(t)
 	t.Run("guests", w.testGuests)
 	t.Run("nodes", w.testNodes)
+	t.Run("nodes, by the controller", w.testController)
 	t.Run("migrations", w.testMigrations)
 	t.Run("roles", w.testRoles)
 	t.Run("strangers", w.testStrangers)
@@ -43,7 +44,7 @@ func (w *world) testNodes(t *testing.T) {
 	for name, r := range map[string]struct {
 		by, node, patch, denied string
 	}{
-		"its heartbeat":             {patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"true"},"annotations":{"kubevirt.io/heartbeat":"2026-01-02T03:04:05Z"}}}`},
+		"its heartbeat":             {patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"true"},"annotations":{"kubevirt.io/heartbeat":"2026-01-02T03:04:05Z","virtloom.dev/heartbeat":"2026-01-02T03:04:05Z"}}}`},
 		"its Pod's heartbeat":       {by: podOnA, patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`},
 		"what CPUs it has":          {patch: `{"metadata":{"labels":{"cpu-model.node.kubevirt.io/Penryn":"true","cpu-feature.node.kubevirt.io/aes":"true","kubevirt.io/cpumanager":"false","cpumanager":"false"}}}`},
 		"all that a real node can":  {patch: string(everything)},
@@ -65,6 +66,25 @@ func (w *world) testNodes(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(r.node, nodeA)}}
 			c := w.as(t, w.agents[cmp.Or(r.by, nodeA)])
 			check(t, c.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(r.patch))), r.denied)
+		})
+	}
+}
+
+// testController has the controller write to Nodes.
+func (w *world) testController(t *testing.T) {
+	const noLabel = "no label of a Node but"
+	for name, r := range map[string]struct{ patch, denied string }{
+		"that it takes no guests": {patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"false"}}}`},
+		"that it takes guests":    {patch: `{"metadata":{"labels":{"kubevirt.io/schedulable":"true"}}}`, denied: noLabel},
+		"another label":           {patch: `{"metadata":{"labels":{"topology.kubernetes.io/zone":"a"}}}`, denied: noLabel},
+		"a label removed":         {patch: `{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`, denied: noLabel},
+		"a taint":                 {patch: `{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","effect":"NoExecute"}]}}`, denied: "but a label"},
+		"a heartbeat":             {patch: `{"metadata":{"annotations":{"kubevirt.io/heartbeat":"2026-01-02T03:04:05Z"}}}`, denied: "but a label"},
+		"a finalizer":             {patch: `{"metadata":{"finalizers":["example.com/stay"]}}`, denied: "but a label"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeB}}
+			check(t, w.as(t, w.Config(rig.UserController)).Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(r.patch))), r.denied)
 		})
 	}
 }
@@ -107,11 +127,11 @@ func (w *world) testRoles(t *testing.T) {
 		true: {
 			"get,list,watch,patch kubevirt.io/virtualmachineinstances", "get,list,watch,create,patch,delete kubevirt.io/virtualmachineinstancemigrations",
 			"patch kubevirt.io/virtualmachineinstancemigrations/status", "patch kubevirt.io/kubevirts/status", "create /pods/eviction", "list,watch migrations.kubevirt.io/migrationpolicies",
-			"get,list,watch,create,delete /pods", "patch /pods/status", "get,list,watch /nodes", "get /configmaps",
+			"get,list,watch,create,delete /pods", "patch /pods/status", "get,list,watch,patch /nodes", "get /configmaps",
 			"create,patch events.k8s.io/events", "get,update coordination.k8s.io/leases virtloom-system/virtloom-controller",
 		},
 		false: {
-			"create,update,delete kubevirt.io/virtualmachineinstances", "get,list /secrets", "list /configmaps", "patch,update,delete /nodes", "patch /nodes/status",
+			"create,update,delete kubevirt.io/virtualmachineinstances", "get,list /secrets", "list /configmaps", "create,update,delete /nodes", "patch /nodes/status",
 			"update coordination.k8s.io/leases virtloom-system/other", "create coordination.k8s.io/leases kube-system/x",
 			"create /pods/exec", "patch,update kubevirt.io/kubevirts", "patch rbac.authorization.k8s.io/clusterroles", "impersonate /users",
 		},

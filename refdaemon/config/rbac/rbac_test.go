@@ -42,7 +42,7 @@ func TestWhatIsReferredToComesFirst(t *testing.T) {
 	for _, want := range []string{
 		"ClusterRoleBinding/virtloom-controller", "RoleBinding/virtloom-controller", "ClusterRoleBinding/virtloom-node",
 		"ValidatingAdmissionPolicyBinding/virtloom-node-guests", "ValidatingAdmissionPolicyBinding/virtloom-node-self",
-		"ValidatingAdmissionPolicyBinding/virtloom-migrations",
+		"ValidatingAdmissionPolicyBinding/virtloom-migrations", "ValidatingAdmissionPolicyBinding/virtloom-controller-nodes",
 	} {
 		if !seen[want] {
 			t.Errorf("there is no %s", want)

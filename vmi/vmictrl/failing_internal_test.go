@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+	"github.com/virtloom/virtloom/template"
+	"github.com/virtloom/virtloom/vmi"
+)
+
+// failing refuses all writes of Pods and claims, with a text that is never the same.
+type failing struct {
+	tries int
+	// words are letters alone; else the text differs in numbers and times.
+	words bool
+	// ambiguous leaves open whether a creation was carried out; nothing else fails then.
+	ambiguous bool
+}
+
+func (f *failing) err(o client.Object) error {
+	switch o.(type) {
+	case *corev1.Pod, *corev1.PersistentVolumeClaim:
+	default:
+		return nil
+	}
+	f.tries++
+	text := fmt.Sprintf("webhook at 10.0.0.%d:%d, %s: try %d failed after %dms", f.tries%250, 40000+f.tries,
+		postponeEpoch.Add(time.Duration(f.tries)*time.Second).Format(time.RFC3339Nano), f.tries, f.tries*7)
+	if f.words {
+		text = "webhook " + string(rune('g'+f.tries%19)) + string(rune('g'+f.tries/19%19)) + " failed"
+	}
+	if f.ambiguous {
+		return apierrors.NewInternalError(errors.New(text))
+	}
+	return apierrors.NewForbidden(corev1.Resource("any"), o.GetName(), errors.New(text))
+}
+
+func (f *failing) faults() interceptor.Funcs {
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if err := f.err(o); err != nil {
+				return err
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if err := f.err(o); err != nil {
+				return err
+			}
+			return c.Delete(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if f.ambiguous {
+				return c.Patch(ctx, o, p, opts...)
+			}
+			if err := f.err(o); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			if f.ambiguous {
+				return c.SubResource(sub).Patch(ctx, o, p, opts...)
+			}
+			if err := f.err(o); err != nil {
+				return err
+			}
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		},
+	}
+}
+
+// plain renders Pods of their names alone: what is in them is not what fails.
+type plain struct{}
+
+func plainPod(in template.Input, name string) (*corev1.Pod, error) {
+	p := scenePod(in.VMI)
+	p.Name, p.UID, p.Status = name, "", corev1.PodStatus{}
+	return p, nil
+}
+
+func (plain) Launcher(in template.Input) (*corev1.Pod, error) {
+	return plainPod(in, "virt-launcher-web")
+}
+func (plain) Temporary(in template.Input) (*corev1.Pod, error)         { return plainPod(in, "temporary-web") }
+func (plain) HotplugAttachment(in template.Input) (*corev1.Pod, error) { return plainPod(in, "hp-web") }
+func (plain) HotplugTrigger(in template.Input) (*corev1.Pod, error) {
+	return plainPod(in, "trigger-web")
+}
+
+func claimOf(name string, edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "claim-uid"}}
+	c.Spec.StorageClassName, c.Spec.VolumeMode = ptr.To("class"), ptr.To(corev1.PersistentVolumeFilesystem)
+	for _, e := range edit {
+		e(c)
+	}
+	return c
+}
+
+func classOf(mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
+	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "class",
+		Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, VolumeBindingMode: &mode, Provisioner: "test"}
+}
+
+func bound(c *corev1.PersistentVolumeClaim) {
+	c.Status.Phase, c.Spec.VolumeName = corev1.ClaimBound, "pv"
+}
+
+func diskOf(claim string, hotplugged bool) func(*v1.VirtualMachineInstance) {
+	return func(g *v1.VirtualMachineInstance) {
+		g.Spec.Domain.Devices.Disks = append(g.Spec.Domain.Devices.Disks, v1.Disk{Name: "disk"})
+		g.Spec.Volumes = append(g.Spec.Volumes, v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: hotplugged,
+				PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}},
+		}})
+	}
+}
+
+func keepsState(g *v1.VirtualMachineInstance) {
+	g.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: ptr.To(true)}
+}
+
+func deleted(g *v1.VirtualMachineInstance) {
+	g.DeletionTimestamp = ptr.To(metav1.NewTime(postponeEpoch))
+}
+
+// fails is a scene for each of the controller's verbs in which it fails.
+var fails = map[vmi.Verb]func() []client.Object{
+	vmi.CreateLauncher: func() []client.Object { return []client.Object{sceneVMI(v1.Pending)} },
+	vmi.CreateTemporary: func() []client.Object {
+		return []client.Object{sceneVMI(v1.Pending, diskOf("data", false)), claimOf("data"), classOf(storagev1.VolumeBindingWaitForFirstConsumer)}
+	},
+	vmi.CreateAttachment: func() []client.Object {
+		g := sceneVMI(v1.Running, diskOf("data", true))
+		return []client.Object{g, scenePod(g), claimOf("data", bound), classOf(storagev1.VolumeBindingImmediate)}
+	},
+	vmi.CreateTrigger: func() []client.Object {
+		g := sceneVMI(v1.Running, diskOf("data", true))
+		return []client.Object{g, scenePod(g), claimOf("data"), classOf(storagev1.VolumeBindingWaitForFirstConsumer)}
+	},
+	vmi.DeletePod: func() []client.Object {
+		g := sceneVMI(v1.Scheduling, deleted)
+		return []client.Object{g, scenePod(g)}
+	},
+	vmi.PatchPod: func() []client.Object {
+		g := sceneVMI(v1.Running)
+		return []client.Object{g, scenePod(g)}
+	},
+	vmi.CreateClaim: func() []client.Object {
+		return []client.Object{sceneVMI(v1.Pending, keepsState), classOf(storagev1.VolumeBindingImmediate)}
+	},
+	vmi.DeleteClaim: func() []client.Object {
+		g := sceneVMI(v1.Pending)
+		return []client.Object{g, classOf(storagev1.VolumeBindingImmediate), claimOf("state", bound, func(c *corev1.PersistentVolumeClaim) {
+			c.Labels = map[string]string{"persistent-state-for": g.Name}
+			c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(g, v1.VirtualMachineInstanceGroupVersionKind)}
+		})}
+	},
+}
+
+// An action that fails is tried with the back-off of its errors, whatever the words of those, and told once.
+func TestAction_FailureWhoseTextChangesKeepsItsBackOff(t *testing.T) {
+	for verb, objects := range fails {
+		for _, words := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, words %v", verb, words), func(t *testing.T) {
+				f := &failing{words: words}
+				s := newScene(t, f.faults(), objects()...)
+				s.r.Renderer = plain{}
+				const most = 400
+				passes := s.run(t, 5*time.Minute, most)
+				if f.tries == 0 {
+					t.Fatalf("the action was not tried in %d passes, the last error is %v", passes, s.err)
+				}
+				// From 5 ms, doubling, up to a minute: 14 in the first minute, and 4 more. Words that are new each time
+				// are told a few times, and each telling is an event.
+				limit, news := 20, 1
+				if words {
+					limit, news = 40, 12
+				}
+				told := s.events()
+				if passes >= most || f.tries > limit || len(told) > news {
+					t.Errorf("%d passes, %d tries (want %d at most), told %d times (want %d): %q", passes, f.tries, limit, len(told), news, told)
+				}
+			})
+		}
+	}
+}
+
+// An answer 5xx leaves open whether the Pod was created. Its name is the same at each try, so that the next one comes
+// with the back-off of any other error.
+func TestCreate_AnswerThatLeavesTheOutcomeOpenIsTriedAgainWithTheUsualBackOff(t *testing.T) {
+	for _, verb := range []vmi.Verb{vmi.CreateLauncher, vmi.CreateTemporary, vmi.CreateAttachment, vmi.CreateTrigger, vmi.CreateClaim} {
+		t.Run(string(verb), func(t *testing.T) {
+			f := &failing{ambiguous: true}
+			s := newScene(t, f.faults(), fails[verb]()...)
+			s.r.Renderer = plain{}
+			for passes := 0; f.tries == 0 && passes < 100; passes++ { // what is plugged waits for more to be plugged
+				s.run(t, 100*time.Millisecond, 1)
+			}
+			s.run(t, time.Second, 100)
+			if f.tries < 7 || f.tries > 10 {
+				t.Errorf("%d tries within a second; want those of a delay that doubles from %s; the last error is %v", f.tries, firstRetry, s.err)
+			}
+			if late := s.r.Gate.Late(expectationsctrl.OwnerOf(s.guest(t))); len(late) != 1 {
+				t.Errorf("late are %v, want the one object", late)
+			}
+		})
+	}
+}
+
+// A guest that is deleted after such an answer is let go when the Pod cannot arrive any more.
+func TestCreate_GuestIsNotLetGoWhileItsPodMayArriveLate(t *testing.T) {
+	f := &failing{ambiguous: true}
+	s := newScene(t, f.faults(), sceneVMI(v1.Pending))
+	s.r.Renderer = plain{}
+	s.run(t, 10*time.Millisecond, 10)
+	if err := s.Delete(t.Context(), s.guest(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t, 20*time.Second, 100)
+	if g := s.guest(t); g.Status.Phase != v1.Failed || len(g.Finalizers) == 0 {
+		t.Fatalf("phase %s, finalizers %v; want one that has ended and is kept", g.Status.Phase, g.Finalizers)
+	}
+	for range 20 {
+		s.clock.SetTime(s.clock.Now().Add(time.Second))
+		if _, err := s.r.Reconcile(t.Context(), request(sceneGuest.Namespace, sceneGuest.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Get(t.Context(), sceneGuest, &v1.VirtualMachineInstance{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the guest is kept: %v", err)
+	}
+}

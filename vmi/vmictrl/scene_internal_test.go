@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmictrl
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/virtloom/virtloom/expectations/expectationsctrl"
+)
+
+// scene is a controller with a server, which its caches show at once, and a clock that stands.
+type scene struct {
+	client.Client
+	r     *Reconciler
+	clock *clocktesting.FakePassiveClock
+	told  *events.FakeRecorder
+	// err is that of the last pass.
+	err error
+}
+
+// GetClient is part of expectationsctrl.Cluster, as are the next two.
+func (s *scene) GetClient() client.Client    { return s.Client }
+func (s *scene) GetAPIReader() client.Reader { return s.Client }
+func (s *scene) GetCache() cache.Cache       { return cached{client: s.Client} }
+
+// cached is the part of a cache that a gate reads.
+type cached struct {
+	cache.Cache
+	client client.Client
+}
+
+func (c cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return c.client.Get(ctx, key, o, opts...)
+}
+
+// indexer gives a client under construction its indexes.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, by client.IndexerFunc) error {
+	i.WithIndex(o, field, by)
+	return nil
+}
+
+var sceneGuest = types.NamespacedName{Namespace: "ns", Name: "web"}
+
+// newScene has a server with objects, and with faults.
+func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) *scene {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: sceneGuest.Namespace}})
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1.GroupVersion, corev1.SchemeGroupVersion})
+	for _, kind := range []schema.GroupVersionKind{
+		v1.VirtualMachineInstanceGroupVersionKind, corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"),
+	} {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper).WithObjects(objects...).WithInterceptorFuncs(faults)
+	if err := index(t.Context(), indexer{b}); err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{Client: b.Build(), clock: clocktesting.NewFakePassiveClock(postponeEpoch), told: events.NewFakeRecorder(10000)}
+	s.r = &Reconciler{Client: s.Client, APIReader: s.Client, LauncherImage: "image", Clock: s.clock, Recorder: s.told}
+	if err := s.r.complete(); err != nil {
+		t.Fatal(err)
+	}
+	s.r.kinds = &kinds{served: map[schema.GroupVersionKind]bool{}}
+	s.r.nodes = &nodes{client: s.Client, clock: s.clock, after: s.r.SilentAfter, guests: s.r.onNode, queue: &s.r.backlog, beats: map[string]beat{}}
+	var err error
+	if s.r.Gate, err = expectationsctrl.NewGate(s, expectationsctrl.Options{Clock: s.clock}); err != nil {
+		t.Fatal(err)
+	}
+	for _, seen := range []client.Object{&v1.VirtualMachineInstance{}, &corev1.Pod{}, &corev1.PersistentVolumeClaim{}} {
+		s.r.Gate.Observing().Create(event.CreateEvent{Object: seen})
+	}
+	return s
+}
+
+// sceneVMI is a guest in a phase, on node-1 if it was handed over.
+func sceneVMI(phase v1.VirtualMachineInstancePhase, edit ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
+	g := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
+		Namespace: sceneGuest.Namespace, Name: sceneGuest.Name, UID: "web-uid", Finalizers: []string{v1.VirtualMachineInstanceFinalizer},
+	}}
+	g.Status.Phase, g.Status.RuntimeUser = phase, 107
+	if phase == v1.Scheduled || phase == v1.Running {
+		g.Labels, g.Status.NodeName = map[string]string{v1.NodeNameLabel: "node-1"}, "node-1"
+	}
+	for _, e := range edit {
+		e(g)
+	}
+	return g
+}
+
+// scenePod is the running Pod of the guest on node-1.
+func scenePod(g *v1.VirtualMachineInstance) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: g.Namespace, Name: "virt-launcher-web", UID: "pod-uid",
+		Labels:          map[string]string{v1.CreatedByLabel: string(g.UID), v1.AppLabel: "virt-launcher"},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1.VirtualMachineInstanceGroupVersionKind)},
+	}}
+	p.Spec.Containers = []corev1.Container{{Name: "compute"}}
+	ready(g, p)
+	return p
+}
+
+func (s *scene) guest(t *testing.T) *v1.VirtualMachineInstance {
+	t.Helper()
+	g := &v1.VirtualMachineInstance{}
+	if err := s.Get(t.Context(), sceneGuest, g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (s *scene) events() []string {
+	var all []string
+	for {
+		select {
+		case e := <-s.told.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// run lets the controller's queue work for as long as it says: a pass follows at once upon a change of the guest, which
+// is an event, and else after the back-off of an error or when the pass asked for it. It gives up after so many passes.
+func (s *scene) run(t *testing.T, during time.Duration, most int) (passes int) {
+	t.Helper()
+	end := s.clock.Now().Add(during)
+	request := reconcile.Request{NamespacedName: sceneGuest}
+	for passes = 0; passes < most; passes++ {
+		before := s.guest(t).ResourceVersion
+		result, err := s.r.Reconcile(t.Context(), request)
+		s.err = err
+		var after time.Duration
+		switch {
+		case err != nil:
+			after = s.r.limiter.When(request)
+		case result.RequeueAfter > 0:
+			s.r.limiter.Forget(request)
+			after = result.RequeueAfter
+		default:
+			s.r.limiter.Forget(request)
+			after = during
+		}
+		if s.guest(t).ResourceVersion != before {
+			continue
+		}
+		next := s.clock.Now().Add(after)
+		if next.After(end) {
+			s.clock.SetTime(end)
+			return passes + 1
+		}
+		s.clock.SetTime(next)
+	}
+	return passes
+}
