@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -23,19 +26,19 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// failing refuses all writes of Pods and claims, with a text that is never the same.
+// failing refuses one kind of write of one object, with a text that is never the same.
 type failing struct {
-	tries int
+	// write is what fails, and of is how the object's name begins.
+	write, of string
+	tries     int
 	// words are letters alone; else the text differs in numbers and times.
 	words bool
-	// ambiguous leaves open whether a creation was carried out; nothing else fails then.
+	// ambiguous leaves open whether the write was carried out.
 	ambiguous bool
 }
 
-func (f *failing) err(o client.Object) error {
-	switch o.(type) {
-	case *corev1.Pod, *corev1.PersistentVolumeClaim:
-	default:
+func (f *failing) err(write string, o client.Object) error {
+	if write != f.write || !strings.HasPrefix(o.GetName(), f.of) {
 		return nil
 	}
 	f.tries++
@@ -53,31 +56,25 @@ func (f *failing) err(o client.Object) error {
 func (f *failing) faults() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			if err := f.err(o); err != nil {
+			if err := f.err("create", o); err != nil {
 				return err
 			}
 			return c.Create(ctx, o, opts...)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := f.err(o); err != nil {
+			if err := f.err("delete", o); err != nil {
 				return err
 			}
 			return c.Delete(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if f.ambiguous {
-				return c.Patch(ctx, o, p, opts...)
-			}
-			if err := f.err(o); err != nil {
+			if err := f.err("patch", o); err != nil {
 				return err
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			if f.ambiguous {
-				return c.SubResource(sub).Patch(ctx, o, p, opts...)
-			}
-			if err := f.err(o); err != nil {
+			if err := f.err("patch", o); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
@@ -139,48 +136,73 @@ func deleted(g *v1.VirtualMachineInstance) {
 	g.DeletionTimestamp = ptr.To(metav1.NewTime(postponeEpoch))
 }
 
-// fails is a scene for each of the controller's verbs in which it fails.
-var fails = map[vmi.Verb]func() []client.Object{
-	vmi.CreateLauncher: func() []client.Object { return []client.Object{sceneVMI(v1.Pending)} },
-	vmi.CreateTemporary: func() []client.Object {
-		return []client.Object{sceneVMI(v1.Pending, diskOf("data", false)), claimOf("data"), classOf(storagev1.VolumeBindingWaitForFirstConsumer)}
-	},
-	vmi.CreateAttachment: func() []client.Object {
-		g := sceneVMI(v1.Running, diskOf("data", true))
+// awaiting is a DataVolume that waits for a Pod with its claim, and the claim.
+func awaiting() []client.Object {
+	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "dv-uid"}}
+	dv.Status.Phase = cdiv1.WaitForFirstConsumer
+	claim := claimOf("data", func(c *corev1.PersistentVolumeClaim) {
+		c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, dvKind)}
+	})
+	return []client.Object{dv, claim, classOf(storagev1.VolumeBindingWaitForFirstConsumer)}
+}
+
+// reported is what the node has said of the guest, without which nothing is plugged.
+func reported(g *v1.VirtualMachineInstance) { g.Status.SelinuxContext = "none" }
+
+// fails is, for each of the controller's verbs, the write that fails and a scene in which it is tried.
+var fails = map[vmi.Verb]struct {
+	write, of string
+	objects   func() []client.Object
+}{
+	vmi.CreateLauncher: {"create", "virt-launcher-web", func() []client.Object { return []client.Object{sceneVMI(v1.Pending)} }},
+	vmi.CreateTemporary: {"create", "temporary-web", func() []client.Object {
+		return append(awaiting(), sceneVMI(v1.Pending, diskOf("data", false)))
+	}},
+	vmi.CreateAttachment: {"create", "hp-web", func() []client.Object {
+		g := sceneVMI(v1.Running, diskOf("data", true), reported)
 		return []client.Object{g, scenePod(g), claimOf("data", bound), classOf(storagev1.VolumeBindingImmediate)}
-	},
-	vmi.CreateTrigger: func() []client.Object {
-		g := sceneVMI(v1.Running, diskOf("data", true))
-		return []client.Object{g, scenePod(g), claimOf("data"), classOf(storagev1.VolumeBindingWaitForFirstConsumer)}
-	},
-	vmi.DeletePod: func() []client.Object {
+	}},
+	vmi.CreateTrigger: {"create", "trigger-web", func() []client.Object {
+		g := sceneVMI(v1.Running, diskOf("data", true), reported)
+		return append(awaiting(), g, scenePod(g))
+	}},
+	vmi.DeletePod: {"delete", "virt-launcher-web", func() []client.Object {
 		g := sceneVMI(v1.Scheduling, deleted)
 		return []client.Object{g, scenePod(g)}
-	},
-	vmi.PatchPod: func() []client.Object {
+	}},
+	vmi.PatchPod: {"patch", "virt-launcher-web", func() []client.Object {
 		g := sceneVMI(v1.Running)
 		return []client.Object{g, scenePod(g)}
-	},
-	vmi.CreateClaim: func() []client.Object {
+	}},
+	vmi.CreateClaim: {"create", "persistent-state-for-web", func() []client.Object {
 		return []client.Object{sceneVMI(v1.Pending, keepsState), classOf(storagev1.VolumeBindingImmediate)}
-	},
-	vmi.DeleteClaim: func() []client.Object {
+	}},
+	vmi.DeleteClaim: {"delete", "state", func() []client.Object {
 		g := sceneVMI(v1.Pending)
 		return []client.Object{g, classOf(storagev1.VolumeBindingImmediate), claimOf("state", bound, func(c *corev1.PersistentVolumeClaim) {
 			c.Labels = map[string]string{"persistent-state-for": g.Name}
 			c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(g, v1.VirtualMachineInstanceGroupVersionKind)}
 		})}
-	},
+	}},
+}
+
+// failingAt has the write of a verb fail.
+func failingAt(t *testing.T, verb vmi.Verb, f *failing) *scene {
+	t.Helper()
+	f.write, f.of = fails[verb].write, fails[verb].of
+	s := newScene(t, f.faults(), fails[verb].objects()...)
+	s.r.Renderer = plain{}
+	s.r.kinds.served[dvKind] = true
+	return s
 }
 
 // An action that fails is tried with the back-off of its errors, whatever the words of those, and told once.
 func TestAction_FailureWhoseTextChangesKeepsItsBackOff(t *testing.T) {
-	for verb, objects := range fails {
+	for verb := range fails {
 		for _, words := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, words %v", verb, words), func(t *testing.T) {
 				f := &failing{words: words}
-				s := newScene(t, f.faults(), objects()...)
-				s.r.Renderer = plain{}
+				s := failingAt(t, verb, f)
 				const most = 400
 				passes := s.run(t, 5*time.Minute, most)
 				if f.tries == 0 {
@@ -193,6 +215,7 @@ func TestAction_FailureWhoseTextChangesKeepsItsBackOff(t *testing.T) {
 					limit, news = 40, 12
 				}
 				told := s.events()
+				told = slices.DeleteFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal") })
 				if passes >= most || f.tries > limit || len(told) > news {
 					t.Errorf("%d passes, %d tries (want %d at most), told %d times (want %d): %q", passes, f.tries, limit, len(told), news, told)
 				}
@@ -207,8 +230,7 @@ func TestCreate_AnswerThatLeavesTheOutcomeOpenIsTriedAgainWithTheUsualBackOff(t 
 	for _, verb := range []vmi.Verb{vmi.CreateLauncher, vmi.CreateTemporary, vmi.CreateAttachment, vmi.CreateTrigger, vmi.CreateClaim} {
 		t.Run(string(verb), func(t *testing.T) {
 			f := &failing{ambiguous: true}
-			s := newScene(t, f.faults(), fails[verb]()...)
-			s.r.Renderer = plain{}
+			s := failingAt(t, verb, f)
 			for passes := 0; f.tries == 0 && passes < 100; passes++ { // what is plugged waits for more to be plugged
 				s.run(t, 100*time.Millisecond, 1)
 			}
@@ -226,8 +248,7 @@ func TestCreate_AnswerThatLeavesTheOutcomeOpenIsTriedAgainWithTheUsualBackOff(t 
 // A guest that is deleted after such an answer is let go when the Pod cannot arrive any more.
 func TestCreate_GuestIsNotLetGoWhileItsPodMayArriveLate(t *testing.T) {
 	f := &failing{ambiguous: true}
-	s := newScene(t, f.faults(), sceneVMI(v1.Pending))
-	s.r.Renderer = plain{}
+	s := failingAt(t, vmi.CreateLauncher, f)
 	s.run(t, 10*time.Millisecond, 10)
 	if err := s.Delete(t.Context(), s.guest(t)); err != nil {
 		t.Fatal(err)

@@ -83,7 +83,7 @@ var files embed.FS
 
 // order puts what others refer to first.
 var order = []string{
-	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "node-policy.yaml", "migration-policy.yaml", "metrics.yaml",
+	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "node-policy.yaml", "controller-policy.yaml", "migration-policy.yaml", "metrics.yaml",
 }
 
 // longestPrefix is how far a decoder looks for what tells YAML from JSON.
