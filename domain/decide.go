@@ -136,6 +136,10 @@ func (d *decision) leftovers() {
 	if !d.SilentSince.IsZero() {
 		return
 	}
+	if d.Unseen != nil {
+		d.again(obstacleRetry)
+		return
+	}
 	for _, uid := range d.Leftovers {
 		if d.VMI != nil && d.VMI.UID == uid || d.State != nil && d.State.Metadata.UID == uid {
 			continue
@@ -147,6 +151,9 @@ func (d *decision) leftovers() {
 func (d *decision) byRole() error {
 	if !d.SilentSince.IsZero() && d.plan.Role != RoleNone {
 		return d.silent()
+	}
+	if d.unseen() {
+		return d.awaitEvidence()
 	}
 	switch d.plan.Role {
 	case RoleOffered:

@@ -29,11 +29,14 @@ const (
 )
 
 // ending brings a guest that is not wanted any more to its end. That it shall end
-// is stored first, and from then on not taken back.
+// is stored first, and from then on not taken back. One whose object is being deleted is
+// asked to shut down even if the object is final, as in KubeVirt: its disks are as much in
+// use as those of any other. One that has lost its memory cannot be asked.
 func (d *decision) ending() error {
 	why, left := "the lease says so", d.grace()
+	atOnce := d.VMI.IsFinal() && (d.VMI.DeletionTimestamp == nil || d.torn())
 	switch {
-	case d.VMI.IsFinal():
+	case atOnce:
 		why, left = "the VirtualMachineInstance is final", 0
 	case d.VMI.DeletionTimestamp != nil:
 		why = "the VirtualMachineInstance is being deleted"
@@ -47,7 +50,7 @@ func (d *decision) ending() error {
 			return err
 		}
 	}
-	if d.VMI.IsFinal() || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
+	if atOnce || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
 		d.destroy(why)
 		return nil
 	}

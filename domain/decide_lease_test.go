@@ -232,6 +232,9 @@ func TestTheEndIsStoredBeforeItBegins(t *testing.T) {
 	runRows(t, v1.Running, map[string]row{
 		"deleted":                        {owned, with(domain.StatusRunning, ""), beingDeleted, "SetMetadata, Shutdown", "Releasing 1", ""},
 		"final":                          {owned, with(domain.StatusRunning, ""), final, "Destroy", "Releasing 1", v1.Failed},
+		"final and deleted":              {owned, with(domain.StatusRunning, ""), edits(final, beingDeleted), "SetMetadata, Shutdown", "Releasing 1", v1.Failed},
+		"final, deleted and out of time": {late(stopped), with(domain.StatusRunning, ""), edits(final, beingDeleted), "Destroy", "Releasing 1", v1.Failed},
+		"final, deleted and torn":        {owned, with(domain.StatusPaused, domain.ReasonPostcopyFailed), edits(final, beingDeleted), "Destroy", "Releasing 1", v1.Failed},
 		"asked for by the controller":    {stopped, with(domain.StatusRunning, ""), nil, "SetMetadata, Shutdown", "Releasing 1", ""},
 		"overdue":                        {late(stopped), with(domain.StatusRunning, ""), beingDeleted, "Destroy", "Releasing 1", ""},
 		"overdue, and nobody deleted it": {late(stopped), with(domain.StatusRunning, "", graceUntil(decideNow.Add(time.Second)), askedAt(decideNow)), nil, "Destroy", "Releasing 1", ""},
@@ -255,7 +258,7 @@ func TestAStopHasTheGracePeriodAndACallToTheHypervisor(t *testing.T) {
 	}{
 		"default": {func(*v1.VirtualMachineInstance) {}, domain.DefaultGrace + 30*time.Second},
 		"its own": {func(vmi *v1.VirtualMachineInstance) { vmi.Spec.TerminationGracePeriodSeconds = new(int64(300)) }, 330 * time.Second},
-		"final":   {func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Succeeded }, 30 * time.Second},
+		"final":   {func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Succeeded }, domain.DefaultGrace + 30*time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, l := decide(t, domain.Sight{VMI: placed(v1.Running, leased(offerHere, acceptHere, startedHere), beingDeleted, tt.edit), State: runs(domain.StatusRunning, "")})

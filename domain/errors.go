@@ -13,6 +13,9 @@ var (
 	// ErrNotFound: there is no domain of that name, no device of that alias, no
 	// snapshot of that name.
 	ErrNotFound = errors.New("not found")
+	// ErrNoHypervisor: no hypervisor is known that serves the domain, so that nothing is
+	// known of it either: it may run. Errors that wrap it wrap ErrNotFound as well.
+	ErrNoHypervisor = errors.New("no hypervisor serves it")
 	// ErrDisconnected: the hypervisor cannot be reached at the moment; what was
 	// asked may or may not have happened. The driver reconnects by itself.
 	ErrDisconnected = errors.New("hypervisor disconnected")

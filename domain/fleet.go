@@ -21,7 +21,8 @@ const DefaultPatience = 2 * time.Second
 // Fleet is many hypervisors, each of which runs one guest, as one [Hypervisor] with all
 // abilities. What is about a guest goes to its member, found by the domain's name; an
 // ability that a member lacks is [ErrUnsupported]. Without a member, a guest cannot be
-// started yet ([ErrNotReady]) and does not exist ([ErrNotFound]).
+// started yet ([ErrNotReady]) and is not found ([ErrNotFound]); as nobody was asked, that is
+// no evidence that it does not run ([ErrNoHypervisor]).
 //
 // A member speaks for its guest only: what it says of others is left out.
 //
@@ -88,7 +89,8 @@ func (f *Fleet) Join(ctx context.Context, name string, h Hypervisor) {
 	f.hints.Tell(Event{Kind: Changed, Domain: name, Why: "Joined"})
 }
 
-// Leave makes the guest of that name one that does not exist. Unknown: nothing happens.
+// Leave makes the guest of that name one of which nothing is known ([ErrNoHypervisor]).
+// Unknown: nothing happens.
 func (f *Fleet) Leave(name string) {
 	f.mu.Lock()
 	m := f.members[name]
@@ -230,7 +232,7 @@ func reach[A any](ctx context.Context, f *Fleet, what, name string) (A, error) {
 	}
 	h, found := f.Member(name)
 	if !found {
-		return none, fmt.Errorf("%s %s: no hypervisor runs it: %w", what, name, ErrNotFound)
+		return none, fmt.Errorf("%s %s: %w: %w", what, name, ErrNoHypervisor, ErrNotFound)
 	}
 	a, able := h.(A)
 	if !able {

@@ -32,6 +32,9 @@ type Sight struct {
 	Pods []*corev1.Pod
 	// State is the domain here, with its live XML; nil when there is none.
 	State *State
+	// Unseen is why it is not known whether there is a domain here; nil if it is known.
+	// State is nil then, which says nothing.
+	Unseen error
 	// Desired is the domain to start, from [Convert]; nil while it is not needed.
 	Desired *libvirtxml.Domain
 	// CopyDisks are the targets of the disks that must travel with the guest.

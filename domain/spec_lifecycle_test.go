@@ -114,6 +114,9 @@ var lifecycleRows = map[string]lifecycleRow{
 	"R14: the guest of a final object is killed before its domain goes": {
 		sight: with(domain.StatusRunning, ""), phase: v1.Succeeded, lease: owned,
 		tasks: "Destroy", wantPhase: v1.Succeeded, requeue: time.Second},
+	"R14: that of one that is being deleted as well is asked to shut down first": {
+		sight: with(domain.StatusRunning, "", grantedGrace(4*time.Second)), phase: v1.Succeeded, lease: owned, edit: beingDeleted,
+		tasks: "SetMetadata, Shutdown", wantPhase: v1.Succeeded, requeue: 4 * time.Second},
 	// There is no launcher to be asked: the hypervisor itself knows whether the old guest runs.
 	"R16: the guest of an earlier object of the name ends first, with the grace it carries": {
 		sight: with(domain.StatusRunning, "", grantedGrace(4*time.Second), func(s *domain.State) { s.Metadata.UID = "older" }),

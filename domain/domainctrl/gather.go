@@ -47,6 +47,9 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 		s.MoveActive = s.Progress != nil
 		s.State, err = r.inspect(ctx, name)
 	}
+	if errors.Is(err, domain.ErrNoHypervisor) {
+		err = r.unseen(ctx, key, &s)
+	}
 	if err != nil {
 		err = r.silent(&s, name, err)
 	} else {
@@ -98,13 +101,14 @@ func (r *Reconciler) leftovers(key types.NamespacedName, vmi *v1.VirtualMachineI
 	return out, nil
 }
 
-// inspect returns the domain, nil if there is none.
+// inspect returns the domain, nil if there is none. Where nobody could be asked the error
+// wraps domain.ErrNoHypervisor.
 func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	st, err := r.Hypervisor.Get(ctx, name)
 	switch {
-	case errors.Is(err, domain.ErrNotFound):
+	case errors.Is(err, domain.ErrNotFound) && !errors.Is(err, domain.ErrNoHypervisor):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("domainctrl: look at domain %s: %w", name, err)

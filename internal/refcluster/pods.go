@@ -156,17 +156,32 @@ func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, p *rig.Pod) {
 	case <-ctx.Done():
 		return
 	}
+	// What was reported of its containers since it was started has to be known to be replaced.
+	if err := k.c.Client.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
+		if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+			k.failed(fmt.Errorf("refcluster: pod %s: %w", pod.Name, err))
+		}
+		k.removed(p)
+		return
+	}
 	base := pod.DeepCopy()
-	pod = pod.DeepCopy()
 	pod.Status.Phase = corev1.PodFailed
 	var exit *exec.ExitError
 	if err := p.Ended(); !errors.As(err, &exit) {
 		pod.Status.Phase = corev1.PodSucceeded
 	}
+	for i := range pod.Status.ContainerStatuses {
+		pod.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	}
 	err := k.c.Client.Status().Patch(ctx, pod, client.MergeFrom(base))
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
 		k.failed(fmt.Errorf("refcluster: pod %s: %w", pod.Name, err))
 	}
+	k.removed(p)
+}
+
+// removed takes away what a Pod that has ended has left on its node.
+func (k *kubelet) removed(p *rig.Pod) {
 	if err := p.Remove(); err != nil {
 		k.failed(err)
 	}
