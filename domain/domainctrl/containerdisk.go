@@ -23,10 +23,16 @@ func (w *Workspace) containerDisk(ctx context.Context, v volume) (domain.DiskSou
 		return domain.DiskSource{}, err
 	}
 	base.ReadOnly = true
-	if base.Format, err = imageFormat(base.Path); err != nil {
+	f, err := openDisk(base.Path)
+	if err != nil {
 		return domain.DiskSource{}, v.badImage("the image's disk cannot be read", err)
 	}
-	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", base.Format, "-b", base.Path); err != nil {
+	defer f.Close()
+	bytes := int64(0)
+	if base.Format, bytes, err = imageFormat(f); err != nil {
+		return domain.DiskSource{}, v.badImage("the image's disk cannot be read", err)
+	}
+	if err := overlayOf(ctx, overlay, base, bytes); err != nil {
 		return domain.DiskSource{}, v.badImage("no overlay can be made for the image's disk", err)
 	}
 	return domain.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil

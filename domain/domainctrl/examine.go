@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -80,19 +79,34 @@ func (v volume) note(all []finding) error {
 
 // look finds out what an image can do. What cannot be found out it cannot do.
 func look(ctx context.Context, src *domain.DiskSource) finding {
-	f := finding{Path: src.Path, DirectIO: opensDirectly(src.Path)}
-	if src.Block {
-		f.Sector = deviceSectors(src.Path)
-		return f
+	out := finding{Path: src.Path}
+	f, err := openSource(src)
+	if err != nil {
+		return out
 	}
-	f.Sector = fileSectors(src.Path)
-	f.Preallocated = isAllocated(ctx, src)
-	return f
+	defer f.Close()
+	out.DirectIO = opensDirectly(f)
+	if src.Block {
+		out.Sector = deviceSectors(int(f.Fd()))
+		return out
+	}
+	out.Sector = fileSectors(f)
+	out.Preallocated = isAllocated(ctx, f, src.Format)
+	return out
+}
+
+// openSource opens an image or a device. Only what a launcher's Pod has in its folders has
+// another path inside.
+func openSource(src *domain.DiskSource) (*os.File, error) {
+	if src.Block {
+		return openDevice(src.Path, src.Inside != "")
+	}
+	return openDisk(src.Path)
 }
 
 // opensDirectly tries O_DIRECT, which some file systems refuse.
-func opensDirectly(path string) bool {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
+func opensDirectly(f *os.File) bool {
+	fd, err := unix.Open(itself(f), unix.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
@@ -103,13 +117,13 @@ func opensDirectly(path string) bool {
 const blockUnit = 512
 
 // isAllocated tells whether an image takes all the space it may need.
-func isAllocated(ctx context.Context, src *domain.DiskSource) bool {
-	if src.Format == "qcow2" {
-		info, err := qemuImgInfo(ctx, src.Path, src.Format)
+func isAllocated(ctx context.Context, f *os.File, format string) bool {
+	if format == "qcow2" {
+		info, err := qemuImgInfo(ctx, f, format)
 		return err == nil && info.VirtualSize <= info.ActualSize
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(src.Path, &st); err != nil {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return false
 	}
 	return st.Size > 0 && st.Size <= st.Blocks*blockUnit
@@ -117,9 +131,9 @@ func isAllocated(ctx context.Context, src *domain.DiskSource) bool {
 
 // fileSectors are the block size of the file system, which knows no other; nil if it
 // cannot be asked.
-func fileSectors(path string) *domain.SectorSize {
+func fileSectors(f *os.File) *domain.SectorSize {
 	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil || st.Bsize <= 0 {
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || st.Bsize <= 0 {
 		return nil
 	}
 	n := uint(st.Bsize)
@@ -127,12 +141,7 @@ func fileSectors(path string) *domain.SectorSize {
 }
 
 // deviceSectors are the block sizes of a device; nil if it cannot be asked.
-func deviceSectors(path string) *domain.SectorSize {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = unix.Close(fd) }()
+func deviceSectors(fd int) *domain.SectorSize {
 	logical, err := unix.IoctlGetInt(fd, unix.BLKSSZGET)
 	if err != nil {
 		return nil
@@ -161,18 +170,4 @@ func discardGranularity(fd int) uint {
 		}
 	}
 	return 0
-}
-
-// deviceBytes is the size of a block device.
-func deviceBytes(path string) (int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, fmt.Errorf("domainctrl: size of a device: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	n, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, fmt.Errorf("domainctrl: size of device %s: %w", path, err)
-	}
-	return n, nil
 }

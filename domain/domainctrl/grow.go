@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -22,12 +21,17 @@ const mebibyte = 1 << 20
 // before the guest is started for the first time here; the disk of a running guest is
 // for the hypervisor to resize. A disk that other guests may have open is left alone.
 func (v volume) grow(ctx context.Context, field, path string, capacity int64) (int64, error) {
-	var st unix.Stat_t
-	var fs unix.Statfs_t
-	if err := unix.Stat(path, &st); err != nil {
+	disk, err := openDisk(path)
+	if err != nil {
 		return 0, v.fault(field, "the disk cannot be looked at", "check its directory on the node", err)
 	}
-	if err := unix.Statfs(filepath.Dir(path), &fs); err != nil {
+	defer disk.Close()
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	if err := unix.Fstat(int(disk.Fd()), &st); err != nil {
+		return 0, v.fault(field, "the disk cannot be looked at", "check its directory on the node", err)
+	}
+	if err := unix.Fstatfs(int(disk.Fd()), &fs); err != nil {
 		return 0, v.fault(field, "the file system of the disk cannot be looked at", "check its directory on the node", err)
 	}
 	room := int64(math.MaxInt64)
@@ -45,7 +49,7 @@ func (v volume) grow(ctx context.Context, field, path string, capacity int64) (i
 	if info := v.claimInfo(); info != nil && info.Preallocated {
 		args = append(args, "--preallocation=falloc")
 	}
-	if _, err := qemuImg(ctx, append(args, path, strconv.FormatInt(bytes, 10))...); err != nil {
+	if _, err := qemuImg(ctx, disk, append(args, inherited, strconv.FormatInt(bytes, 10))...); err != nil {
 		return 0, v.fault(field, fmt.Sprintf("the disk cannot grow to %d bytes", bytes), "check the space on the node, and that nothing else uses the disk", err)
 	}
 	return bytes, nil

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 
 	"github.com/virtloom/virtloom/domain"
 )
@@ -25,6 +27,7 @@ var qcow2Magic = []byte{'Q', 'F', 'I', 0xfb}
 const (
 	qcow2Version      = 4
 	qcow2BackingFile  = 8
+	qcow2VirtualSize  = 24
 	qcow2Incompatible = 72
 	qcow2Header       = 80
 	// qcow2ExternalData is the incompatible feature bit of data in another file.
@@ -37,31 +40,37 @@ var errOtherFiles = errors.New("the image refers to another file (backing file o
 
 // imageFormat tells qcow2 from raw by the header alone. It never asks a tool
 // to guess: a raw disk's content is the guest's. A qcow2 image that is not
-// complete in itself is an error.
-func imageFormat(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
+// complete in itself is an error. size is how large the disk is that the guest sees.
+func imageFormat(f *os.File) (format string, size int64, err error) {
 	head := make([]byte, qcow2Header)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
-		return "", err
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", 0, err
 	}
 	if !bytes.HasPrefix(head[:n], qcow2Magic) {
-		return "raw", nil
+		size, err = lengthOf(f)
+		return "raw", size, err
 	}
 	if n < len(head) {
-		return "", errors.New("the qcow2 header is cut off")
+		return "", 0, errors.New("the qcow2 header is cut off")
 	}
 	if binary.BigEndian.Uint64(head[qcow2BackingFile:]) != 0 {
-		return "", errOtherFiles
+		return "", 0, errOtherFiles
 	}
 	if binary.BigEndian.Uint32(head[qcow2Version:]) > 2 && binary.BigEndian.Uint64(head[qcow2Incompatible:])&qcow2ExternalData != 0 {
-		return "", errOtherFiles
+		return "", 0, errOtherFiles
 	}
-	return "qcow2", nil
+	virtual := binary.BigEndian.Uint64(head[qcow2VirtualSize:])
+	if virtual > math.MaxInt64 {
+		return "", 0, fmt.Errorf("the image says that it is %d bytes large", virtual)
+	}
+	return "qcow2", int64(virtual), nil
+}
+
+// overlayOf makes a writable image over another one where there is none yet. The one below,
+// which a tenant may replace, is not opened for that: its size is given.
+func overlayOf(ctx context.Context, overlay string, base domain.DiskSource, length int64) error {
+	return qemuImgCreate(ctx, overlay, "-f", "qcow2", "-u", "-F", base.Format, "-b", base.Path, "", strconv.FormatInt(length, 10))
 }
 
 // qemuImgCreate makes an image where there is none yet, whole or not at all.
@@ -82,15 +91,22 @@ func qemuImgCreate(ctx context.Context, path string, args ...string) error {
 	if !placed {
 		argv = append(argv, tmp)
 	}
-	if _, err := qemuImg(ctx, argv...); err != nil {
+	if _, err := qemuImg(ctx, nil, argv...); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)
 }
 
-// qemuImg runs qemu-img and returns what it says; its complaint is part of the error.
-func qemuImg(ctx context.Context, args ...string) ([]byte, error) {
+// inherited is the file that qemu-img is given, as one of its arguments.
+const inherited = "/proc/self/fd/3"
+
+// qemuImg runs qemu-img, on an open file if one is given, and returns what it says; its
+// complaint is part of the error.
+func qemuImg(ctx context.Context, on *os.File, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "qemu-img", args...)
+	if on != nil {
+		cmd.ExtraFiles = []*os.File{on}
+	}
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
@@ -108,9 +124,9 @@ type imageInfo struct {
 }
 
 // qemuImgInfo asks about an image of that format, in use or not.
-func qemuImgInfo(ctx context.Context, path, format string) (imageInfo, error) {
+func qemuImgInfo(ctx context.Context, f *os.File, format string) (imageInfo, error) {
 	var info imageInfo
-	out, err := qemuImg(ctx, "info", "--output=json", "--force-share", "-f", format, path)
+	out, err := qemuImg(ctx, f, "info", "--output=json", "--force-share", "-f", format, inherited)
 	if err == nil {
 		err = json.Unmarshal(out, &info)
 	}
@@ -123,7 +139,7 @@ func size(images []domain.DiskSource) int64 {
 	var sum int64
 	for i := range images {
 		for at := &images[i]; at != nil; at = at.Backing {
-			st, err := os.Stat(at.Path)
+			st, err := os.Lstat(at.Path)
 			if err != nil || !st.Mode().IsRegular() {
 				return 0
 			}

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -80,12 +80,12 @@ func (v volume) ran() bool {
 // size if there is none yet. A link is not followed: who may write beside the
 // disk could let it lead to any file of the node.
 func (v volume) image(field, path string, bytes int64, shared bool) error {
-	st, err := os.Lstat(path)
+	f, err := openDisk(path)
 	switch {
-	case err == nil && !st.Mode().IsRegular():
+	case errors.Is(err, errNotRegular):
 		return v.fault(field, fmt.Sprintf("%q is not a regular file", path), "put the disk itself there", nil)
 	case err == nil:
-		return nil
+		return f.Close()
 	case !errors.Is(err, fs.ErrNotExist):
 		return v.fault(field, "the disk cannot be looked at", "check its directory on the node", err)
 	case shared && v.ran():
@@ -209,10 +209,10 @@ func (w *Workspace) arrived(ctx context.Context, v volume) domain.DiskSource {
 	switch {
 	case err != nil:
 	case c.Block:
-		err = v.device("", src.Path)
+		_, err = v.device("", src.Path)
 	default:
 		src.Path = filepath.Join(c.Path, diskImage)
-		err = v.present("", src.Path)
+		_, err = v.present("", src.Path)
 	}
 	if err != nil {
 		return domain.DiskSource{}
@@ -262,10 +262,7 @@ func (w *Workspace) claim(ctx context.Context, v volume, field, name string) (do
 	}
 	src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared}
 	if c.Block {
-		if err := v.device(field, c.Path); err != nil {
-			return src, err
-		}
-		src.Bytes, err = deviceBytes(c.Path)
+		src.Bytes, err = v.device(field, c.Path)
 		return src, err
 	}
 	src.Path = filepath.Join(c.Path, diskImage)
@@ -287,41 +284,44 @@ func (w *Workspace) ephemeral(ctx context.Context, v volume) (domain.DiskSource,
 		return domain.DiskSource{}, err
 	}
 	base := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, ReadOnly: true, Shared: c.Shared}
+	var bytes int64
 	if c.Block {
-		err = v.device(field, base.Path)
+		bytes, err = v.device(field, base.Path)
 	} else {
 		base.Path = filepath.Join(c.Path, diskImage)
-		err = v.present(field, base.Path)
+		bytes, err = v.present(field, base.Path)
 	}
 	if err != nil {
 		return domain.DiskSource{}, err
 	}
 	overlay := v.file(".qcow2")
-	if err := qemuImgCreate(ctx, overlay, "-f", "qcow2", "-F", base.Format, "-b", base.Path); err != nil {
+	if err := overlayOf(ctx, overlay, base, bytes); err != nil {
 		return domain.DiskSource{}, v.fault(field, "no overlay can be made for the claim's disk", "check the space on the node", err)
 	}
 	return domain.DiskSource{Path: overlay, Format: "qcow2", Backing: &base}, nil
 }
 
-// present makes sure that there is a disk.
-func (v volume) present(field, path string) error {
-	st, err := os.Lstat(path)
+// present makes sure that there is a disk, and returns how large it is.
+func (v volume) present(field, path string) (int64, error) {
+	f, err := openDisk(path)
 	switch {
+	case errors.Is(err, errNotRegular):
+		return 0, v.fault(field, fmt.Sprintf("%q is not a regular file", path), "put the disk itself there", nil)
 	case err != nil:
-		return v.fault(field, fmt.Sprintf("%q cannot be looked at", path), "put a disk into the claim first", err)
-	case !st.Mode().IsRegular():
-		return v.fault(field, fmt.Sprintf("%q is not a regular file", path), "put the disk itself there", nil)
+		return 0, v.fault(field, fmt.Sprintf("%q cannot be looked at", path), "put a disk into the claim first", err)
 	}
-	return nil
+	defer f.Close()
+	return lengthOf(f)
 }
 
-// device makes sure that there is a block device.
-func (v volume) device(field, path string) error {
-	st, err := os.Stat(path)
-	if err == nil && st.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice {
-		return nil
+// device makes sure that there is a block device, and returns how large it is.
+func (v volume) device(field, path string) (int64, error) {
+	f, err := openDevice(path, false)
+	if err != nil {
+		return 0, v.fault(field, fmt.Sprintf("%q is not a block device", path), "attach the volume to the node", err)
 	}
-	return v.fault(field, fmt.Sprintf("%q is not a block device", path), "attach the volume to the node", err)
+	defer f.Close()
+	return lengthOf(f)
 }
 
 func (w *Workspace) emptyDisk(ctx context.Context, v volume) (domain.DiskSource, error) {
@@ -338,25 +338,32 @@ func (w *Workspace) emptyDisk(ctx context.Context, v volume) (domain.DiskSource,
 
 // sparse makes a raw disk of that size where there is none yet. It appears
 // under its name as a whole, so that a crash leaves no half-made disk; what it
-// leaves of the maker's is used again.
+// leaves of the maker's is replaced. What others put in the place of either name
+// meanwhile is neither written to nor linked.
 func sparse(path string, bytes int64, maker string) error {
 	if bytes <= 0 {
 		return errors.New("the size of the disk is not known")
 	}
-	tmp := filepath.Join(filepath.Dir(path), ".new-disk-"+maker)
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	folder, err := openFolder(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp) }()
-	if err := errors.Join(f.Truncate(bytes), f.Close()); err != nil {
+	defer folder.Close()
+	dir, tmp := int(folder.Fd()), ".new-disk-"+maker
+	if err := unix.Unlinkat(dir, tmp, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := openIn(folder, tmp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(f.Close(), unix.Unlinkat(dir, tmp, 0)) }()
+	if err := f.Truncate(bytes); err != nil {
 		return err
 	}
 	// A link, unlike a rename, never replaces a disk somebody made meanwhile.
-	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = unix.Linkat(unix.AT_FDCWD, itself(f), dir, filepath.Base(path), unix.AT_SYMLINK_FOLLOW)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// What lies in a claim, or in a folder of a launcher's Pod, is its tenant's to replace at any
+// moment: by a link to a file of the node for example. The agent, which is root, therefore
+// opens it once, without following a link, looks at what it has opened, and uses that: never
+// the name again.
+
+// errNotRegular is what is said of a disk that is something else than a file, links included.
+var errNotRegular = errors.New("it is not a regular file")
+
+// errNotBlock likewise, of a device.
+var errNotBlock = errors.New("it is not a block device")
+
+// openFolder opens the folder of a file. The folder itself, and what is above, are the
+// administrator's or the kubelet's.
+func openFolder(path string) (*os.File, error) {
+	return os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// openIn opens what has that name in a folder and nothing else: no link is followed, and
+// nothing that waits for another process.
+func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if flags&unix.O_CREAT != 0 {
+		how.Mode = 0o600
+	}
+	for {
+		fd, err := unix.Openat2(int(folder.Fd()), name, &how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), filepath.Join(folder.Name(), name)), nil
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // something was renamed meanwhile
+			continue
+		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
+			err = errNotRegular
+		}
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(folder.Name(), name), Err: err}
+	}
+}
+
+// openDisk opens an image that its tenant may replace, for reading: a regular file.
+func openDisk(path string) (*os.File, error) {
+	f, err := openTenants(path)
+	if err != nil {
+		return nil, err
+	}
+	return isType(f, unix.S_IFREG, errNotRegular)
+}
+
+// openDevice opens a block device for reading: one that lies in a folder of a launcher's
+// Pod, or one whose path is the administrator's and may lead over links.
+func openDevice(path string, tenants bool) (f *os.File, err error) {
+	if tenants {
+		f, err = openTenants(path)
+	} else {
+		f, err = os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return isType(f, unix.S_IFBLK, errNotBlock)
+}
+
+// openTenants opens what a tenant may replace, for reading.
+func openTenants(path string) (*os.File, error) {
+	folder, err := openFolder(path)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	return openIn(folder, filepath.Base(path), unix.O_RDONLY)
+}
+
+// isType returns the file if it is of that type, and closes it otherwise.
+func isType(f *os.File, kind uint32, otherwise error) (*os.File, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &st)
+	if err == nil && st.Mode&unix.S_IFMT != kind {
+		err = otherwise
+	}
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "open", Path: f.Name(), Err: err}, f.Close())
+	}
+	return f, nil
+}
+
+// itself is a path of an open file that means the file, whatever its name leads to by now.
+func itself(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// lengthOf is how much a file or a device holds.
+func lengthOf(f *os.File) (int64, error) {
+	n, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, fmt.Errorf("domainctrl: size of %s: %w", f.Name(), err)
+	}
+	return n, nil
+}
