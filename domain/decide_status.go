@@ -99,6 +99,9 @@ func (d *decision) ready() bool {
 }
 
 func (d *decision) outOfSync(reason, message string) {
+	if c := conditionOf(d.VMI, v1.VirtualMachineInstanceSynchronized); c != nil && c.Reason == reason {
+		message = steady(c.Message, message)
+	}
 	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceSynchronized, Status: corev1.ConditionFalse, Reason: reason, Message: message,
 	}, d.now)

@@ -35,7 +35,7 @@ func (d *decision) prepare() error {
 	if d.Obstacle != nil {
 		d.again(obstacleRetry)
 		if m := d.plan.VMI.Status.MigrationState; m != nil {
-			m.FailureReason = "target not ready: " + d.Obstacle.Error()
+			m.FailureReason = steady(m.FailureReason, "target not ready: "+d.Obstacle.Error())
 		}
 		return nil
 	}

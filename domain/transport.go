@@ -130,6 +130,9 @@ type Sockets struct {
 	// Outside is the folder for the sockets of migrations as this process sees it,
 	// Inside the same as the hypervisor sees it.
 	Outside, Inside string
+	// Own says that the hypervisor behind Control runs that one guest and is confined with
+	// it, as in a launcher's Pod: whoever reaches Control has power over that guest alone.
+	Own bool
 }
 
 // SocketMigrator is the ability of a [Migrator] to be reached by sockets of the node, so

@@ -16,7 +16,8 @@ import (
 // transport carries migrations between this node and others for as long as the manager runs.
 func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (domain.Transport, error) {
 	p := migrationproxy.Options{
-		Address: o.config.Address, NodeName: o.config.NodeName, Insecure: o.config.Migration.Insecure, Drain: o.config.Drain.Duration,
+		Address: o.config.Address, NodeName: o.config.NodeName, Insecure: o.config.Migration.Insecure,
+		InsecureSharedHypervisor: o.config.Migration.InsecureSharedHypervisor, Drain: o.config.Drain.Duration,
 		Sockets: migrationSockets(hv), Log: ctrl.Log.WithName("migration-proxy"),
 	}
 	if !o.config.Migration.Insecure {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -26,7 +27,8 @@ func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
 	if was.Status.NodeName != "" && was.Status.NodeName != want.Status.NodeName {
 		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest runs on node %s now", r.NodeName)
 	}
-	if why := outOfSync(want); why != "" && why != outOfSync(was) {
+	// A task that failed was told when it did.
+	if why := outOfSync(want); why != "" && why != outOfSync(was) && !saysTaskFailed(want) {
 		r.Recorder.Eventf(want, nil, corev1.EventTypeWarning, string(v1.SyncFailed), "Sync", "%s", why)
 	}
 	switch {
@@ -63,28 +65,48 @@ func outOfSync(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// act carries out the tasks in order and returns those that failed. It stops at the
-// first that others build on, or that must not be begun any more.
-func (r *Reconciler) act(ctx context.Context, v view) []domain.Trouble {
-	var failed []domain.Trouble
+// saysTaskFailed reports whether it is a task that failed that keeps the object out of sync.
+func saysTaskFailed(vmi *v1.VirtualMachineInstance) bool {
+	return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+		return c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse && c.Reason == domain.ReasonSyncFailed
+	})
+}
+
+// act carries out the tasks in order and returns those that failed, or have to wait after
+// they had; tried is whether one failed now. It stops at the first that others build on, or
+// that must not be begun any more.
+func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v view) (failed []domain.Trouble, tried bool) {
 	for _, t := range v.plan.Tasks {
+		if before := r.troubles.waits(key, t, r.Clock.Now()); before != nil {
+			failed = append(failed, *before)
+			if !t.Independent() {
+				break
+			}
+			continue
+		}
 		err := r.task(ctx, v, t)
 		if err != nil && t.Optional() {
 			logger(ctx).Info("Leaving out what the guest can do without", "task", t.String(), "cause", err.Error())
 			continue
 		}
 		if err == nil {
+			r.troubles.done(key, t)
 			continue
 		}
-		failed = append(failed, domain.Trouble{Task: t, Err: err})
-		if r.Recorder != nil && v.plan.VMI != nil && !outdated(err) {
+		tried = true
+		if outdated(err) {
+			return append(failed, domain.Trouble{Task: t, Err: err}), tried
+		}
+		told, news := r.troubles.failed(key, domain.Trouble{Task: t, Err: err}, r.Clock.Now())
+		failed = append(failed, told)
+		if news && r.Recorder != nil && v.plan.VMI != nil {
 			r.Recorder.Eventf(v.plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
 		}
-		if outdated(err) || !t.Independent() {
+		if !t.Independent() {
 			break
 		}
 	}
-	return failed
+	return failed, tried
 }
 
 func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error) {

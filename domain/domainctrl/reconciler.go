@@ -266,13 +266,16 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	closes := r.release(key, v, was, want)
 	r.adopt(ctx, key, v, want)
 	r.follow(key, v, want)
-	failed := r.act(ctx, v)
+	failed, tried := r.act(ctx, key, v)
 	if err = causes(failed); outdated(err) {
 		return reconcile.Result{}, err
 	}
-	r.troubles.note(key, failed)
+	r.troubles.note(key, failed, r.Clock.Now())
+	if err != nil && tried && plan.RequeueAt == nil {
+		return reconcile.Result{}, err
+	}
 	if err != nil {
-		return r.failed(ctx, plan, err)
+		return r.failed(ctx, key, plan, err), nil
 	}
 	if plan.Role == domain.RoleNone || plan.Role == "" {
 		r.moves.forget(key)
@@ -292,14 +295,16 @@ func causes(failed []domain.Trouble) error {
 // conflictRetry is how soon a lost write is tried again.
 const conflictRetry = 50 * time.Millisecond
 
-// failed says when to look again after a task has failed: later and later,
-// unless the plan has a time that must not be missed.
-func (r *Reconciler) failed(ctx context.Context, plan domain.Plan, err error) (reconcile.Result, error) {
-	if plan.RequeueAt == nil {
-		return reconcile.Result{}, err
-	}
+// failed says when to look again after a task has failed: when it may be tried again, or
+// sooner if the plan has a time that must not be missed.
+func (r *Reconciler) failed(ctx context.Context, key types.NamespacedName, plan domain.Plan, err error) reconcile.Result {
 	logger(ctx).Error(err, "A task has failed")
-	return reconcile.Result{RequeueAfter: max(plan.RequeueAt.Sub(r.Clock.Now()), failedRetry)}, nil
+	now := r.Clock.Now()
+	after := r.troubles.next(key).Sub(now)
+	if plan.RequeueAt != nil {
+		after = min(after, max(plan.RequeueAt.Sub(now), failedRetry))
+	}
+	return reconcile.Result{RequeueAfter: max(after, time.Millisecond)}
 }
 
 // failedRetry is the least time between attempts at a task that fails.

@@ -3,6 +3,7 @@
 package domainctrl
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -11,32 +12,141 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
+// Pauses before a task that has failed is tried again double from the first to the longest
+// one, which is shorter for what lets a guest end or go on. What has not been tried for
+// retryForget counts as new.
+const (
+	retryMost   = time.Minute
+	retryUrgent = 5 * time.Second
+	retryForget = 10 * time.Minute
+)
+
 // troubles remembers, for each guest, which of its last tasks failed, so that the
-// next pass can tell. The zero value is ready; safe for concurrent use.
+// next pass can tell, and when they may be tried again. That goes by the task, not by
+// how its failure reads: a text that is another one each time must not beat the pause.
+// The zero value is ready; safe for concurrent use.
 type troubles struct {
 	mu    sync.Mutex
-	known map[types.NamespacedName][]domain.Trouble
+	known map[types.NamespacedName]*trials
 }
 
-// note stores how the tasks of a pass went; none forgets what was before.
-func (t *troubles) note(key types.NamespacedName, failed []domain.Trouble) {
+// trials are those of one guest.
+type trials struct {
+	last  []domain.Trouble
+	tasks map[string]*trial
+}
+
+// trial is a task that has failed, so many times in a row.
+type trial struct {
+	domain.Trouble
+	times int
+	next  time.Time
+}
+
+// note stores which tasks of a pass failed, or had to wait after they had.
+func (t *troubles) note(key types.NamespacedName, failed []domain.Trouble, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(failed) == 0 {
+	all := t.known[key]
+	if all == nil {
+		return // nothing has failed
+	}
+	all.last = failed
+	maps.DeleteFunc(all.tasks, func(_ string, l *trial) bool { return now.Sub(l.next) > retryForget })
+	if len(all.last) == 0 && len(all.tasks) == 0 {
 		delete(t.known, key)
-		return
 	}
-	if t.known == nil {
-		t.known = map[types.NamespacedName][]domain.Trouble{}
-	}
-	t.known[key] = failed
 }
 
 // of returns the tasks of the guest's last pass that failed.
 func (t *troubles) of(key types.NamespacedName) []domain.Trouble {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.known[key]
+	if all := t.known[key]; all != nil {
+		return all.last
+	}
+	return nil
+}
+
+// waits returns the failure after which the task has to wait; nil if it may be tried.
+func (t *troubles) waits(key types.NamespacedName, task domain.Task, now time.Time) *domain.Trouble {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.known[key]
+	if all == nil {
+		return nil
+	}
+	l := all.tasks[task.Key()]
+	if l == nil || !now.Before(l.next) {
+		return nil
+	}
+	return &l.Trouble
+}
+
+// failed notes that a task was tried in vain, and returns how that is to be told: as before
+// if it is the same cause. news is whether it is another one.
+func (t *troubles) failed(key types.NamespacedName, f domain.Trouble, now time.Time) (told domain.Trouble, news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known == nil {
+		t.known = map[types.NamespacedName]*trials{}
+	}
+	all := t.known[key]
+	if all == nil {
+		all = &trials{tasks: map[string]*trial{}}
+		t.known[key] = all
+	}
+	l := all.tasks[f.Task.Key()]
+	if l == nil {
+		l = &trial{}
+		all.tasks[f.Task.Key()] = l
+	}
+	news = l.times == 0 || !l.SameCause(f)
+	if news {
+		l.Trouble = f
+	}
+	most := retryMost
+	if urgent(f.Task) {
+		most = retryUrgent
+	}
+	l.next = now.Add(min(failedRetry<<min(l.times, 10), most))
+	l.times++
+	return l.Trouble, news
+}
+
+// urgent reports whether a guest waits for the task to end or to go on.
+func urgent(t domain.Task) bool {
+	switch t.Operation.Verb {
+	case domain.Destroy, domain.Shutdown, domain.Undefine, domain.Resume:
+		return true
+	}
+	return t.Verb != domain.TaskApply
+}
+
+// done notes that a task was carried out.
+func (t *troubles) done(key types.NamespacedName, task domain.Task) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if all := t.known[key]; all != nil {
+		delete(all.tasks, task.Key())
+	}
+}
+
+// next is when the first of the tasks that failed may be tried again; zero if none did.
+func (t *troubles) next(key types.NamespacedName) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var at time.Time
+	all := t.known[key]
+	if all == nil {
+		return at
+	}
+	for _, f := range all.last {
+		if l := all.tasks[f.Task.Key()]; l != nil && (at.IsZero() || l.next.Before(at)) {
+			at = l.next
+		}
+	}
+	return at
 }
 
 // notices remembers what was last told of each guest, so that it is told once. The

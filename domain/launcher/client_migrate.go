@@ -136,7 +136,7 @@ func (c *Client) MigrationSockets(ctx context.Context, name string) (domain.Sock
 	if err != nil {
 		return domain.Sockets{}, err
 	}
-	out := domain.Sockets{Inside: m.Folder}
+	out := domain.Sockets{Inside: m.Folder, Own: true}
 	if out.Control, err = c.seen(m.Shared, m.Control, 2); err != nil {
 		return domain.Sockets{}, fmt.Errorf("launcher: migration sockets %s: %w", name, err)
 	}

@@ -139,7 +139,7 @@ func BenchmarkMigration(b *testing.B) {
 		g.drivers[i] = ns.open(b, n)
 		var err error
 		g.proxies[i], err = migrationproxy.New(migrationproxy.Options{
-			Address: "127.0.0.1", NodeName: n.Name(), Certificates: certificates,
+			Address: "127.0.0.1", NodeName: n.Name(), Certificates: certificates, InsecureSharedHypervisor: true,
 			Sockets: func(ctx context.Context, name string) (domain.Sockets, error) {
 				return g.drivers[i].MigrationSockets(ctx, name)
 			},

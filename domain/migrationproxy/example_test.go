@@ -22,7 +22,7 @@ func Example() {
 	proxy, err := migrationproxy.New(migrationproxy.Options{
 		Address: "192.0.2.7", NodeName: "node-a", Certificates: certificates,
 		Sockets: func(context.Context, string) (domain.Sockets, error) {
-			return domain.Sockets{Control: "/run/libvirt/libvirt-sock", Outside: "/run/agent/migrations", Inside: "/run/agent/migrations"}, nil
+			return domain.Sockets{Own: true, Control: "/run/libvirt/libvirt-sock", Outside: "/run/agent/migrations", Inside: "/run/agent/migrations"}, nil
 		},
 	})
 	if err != nil {

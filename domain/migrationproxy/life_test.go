@@ -328,6 +328,38 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// TestListen_SharedHypervisor: what a peer sends does not come to the control socket of a
+// hypervisor that runs all guests of a node, unless that is asked for.
+func TestListen_SharedHypervisor(t *testing.T) {
+	ca := newAuthority(t)
+	shared := func(o *migrationproxy.Options) {
+		at := o.Sockets
+		o.Sockets = func(ctx context.Context, name string) (domain.Sockets, error) {
+			s, err := at(ctx, name)
+			s.Own = false
+			return s, err
+		}
+	}
+	for asked, change := range map[bool]func(*migrationproxy.Options){
+		false: shared,
+		true: func(o *migrationproxy.Options) {
+			shared(o)
+			o.InsecureSharedHypervisor = true
+		},
+	} {
+		n := newNode(t, "node-a", ca, change)
+		at, err := n.proxy.Listen(t.Context(), passage("node-b"))
+		switch {
+		case asked && (err != nil || len(at.Ports) == 0):
+			t.Errorf("asked for: ports %v, %v", at.Ports, err)
+		case !asked && (!errors.Is(err, migrationproxy.ErrSharedHypervisor) || len(at.Ports) > 0):
+			t.Errorf("not asked for: ports %v, %v", at.Ports, err)
+		case !asked && !strings.Contains(err.Error(), "--launchers"):
+			t.Errorf("%v: names no remedy", err)
+		}
+	}
+}
+
 func TestSocketsThatCannotBeFoundAreTheCallersTrouble(t *testing.T) {
 	n := newNode(t, "node-a", newAuthority(t), func(o *migrationproxy.Options) {
 		o.Sockets = func(context.Context, string) (domain.Sockets, error) { return domain.Sockets{}, domain.ErrNotReady }

@@ -18,6 +18,11 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
+// ErrSharedHypervisor refuses a migration to this node.
+var ErrSharedHypervisor = errors.New("this node's hypervisor runs all its guests, and a peer that migrates to it would get at its control socket, " +
+	"and be root on this node; let each guest run in its launcher (refdaemon node --launchers), " +
+	"or, in tests and where all nodes trust each other with everything, set Options.InsecureSharedHypervisor (--insecure-shared-hypervisor)")
+
 // target is the end of a migration at its target.
 type target struct {
 	*passage
@@ -47,6 +52,9 @@ func (p *Proxy) listen(ctx context.Context, d domain.Passage) (domain.Listening,
 	sockets, err := p.o.Sockets(ctx, d.Domain)
 	if err != nil {
 		return domain.Listening{}, err
+	}
+	if !sockets.Own && !p.o.InsecureSharedHypervisor {
+		return domain.Listening{}, ErrSharedHypervisor
 	}
 	p.opening.Lock()
 	defer p.opening.Unlock()

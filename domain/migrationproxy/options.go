@@ -55,6 +55,12 @@ type Options struct {
 	// Insecure is for networks that protect their traffic by themselves: plain TCP,
 	// and no check of who connects (KubeVirt: migrations.disableTLS).
 	Insecure bool
+	// InsecureSharedHypervisor lets the streams of peers into the control socket of a
+	// hypervisor that is not one guest's own ([domain.Sockets.Own]). Through that socket a
+	// peer can do what this node's agent can: define a guest with any file or device of
+	// the node, and so be root here. It is for tests, and for nodes that trust each other
+	// with everything.
+	InsecureSharedHypervisor bool
 	// Sockets returns where the sockets of a domain's migration are. Required; see
 	// [domain.SocketMigrator].
 	Sockets func(ctx context.Context, domain string) (domain.Sockets, error)

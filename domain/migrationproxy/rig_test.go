@@ -127,7 +127,7 @@ func newNode(t testing.TB, name string, ca *authority, change ...func(*migration
 	t.Helper()
 	sockets := shortDir(t)
 	n := &node{t: t, name: name, dir: t.TempDir()}
-	n.sockets = domain.Sockets{Control: filepath.Join(sockets, "libvirt-sock"), Outside: sockets, Inside: sockets}
+	n.sockets = domain.Sockets{Own: true, Control: filepath.Join(sockets, "libvirt-sock"), Outside: sockets, Inside: sockets}
 	ca.write(n.dir, leaf(name), ca)
 	n.options = migrationproxy.Options{
 		Address: "127.0.0.1", NodeName: name, Certificates: readFiles(t, n.dir),

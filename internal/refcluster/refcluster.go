@@ -172,6 +172,8 @@ func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Progr
 		"--images", c.images, "--trace-file", filepath.Join(c.Rig.Dir(), n.Name()+".spans")}
 	if c.kubelet != nil {
 		args = append(args, "--launchers", PodsDir(n))
+	} else {
+		args = append(args, "--insecure-shared-hypervisor")
 	}
 	cmd := exec.Command(c.binary, append(args, flags...)...)
 	cmd.Env = c.environment()

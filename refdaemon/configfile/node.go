@@ -100,6 +100,11 @@ type NodeMigration struct {
 	// Default false.
 	// Takes effect at the next start.
 	Insecure bool `json:"insecure"`
+	// InsecureSharedHypervisor takes guests of other nodes into the node's own libvirt, where there
+	// are no launchers: whoever controls another node can then become root on this one. It is for
+	// tests, and for nodes that trust each other with everything. Default false.
+	// Takes effect at the next start.
+	InsecureSharedHypervisor bool `json:"insecureSharedHypervisor"`
 	// Dir is the folder for the sockets of migrations, the same on every node and private to each;
 	// an absolute path of 50 bytes at most. Default /var/run/kubevirt/migrationproxy, as KubeVirt's.
 	// Takes effect at the next start.
@@ -141,6 +146,7 @@ func (c *NodeConfiguration) Options() []Option {
 		option("migration.key", "migration-key", "`file` with its private key", text(&m.Key)),
 		option("migration.ca", "migration-ca", "`file` with the certificates of the authorities that certify other nodes", text(&m.CA)),
 		option("migration.insecure", "insecure-migration", "move guests over plain TCP, for a network that protects its traffic by itself", boolean(&m.Insecure)),
+		option("migration.insecureSharedHypervisor", "insecure-shared-hypervisor", "without --launchers: take guests of other nodes into this node's own libvirt, by which whoever controls another node can become root on this one; for tests", boolean(&m.InsecureSharedHypervisor)),
 		option("migration.dir", "migration-dir", "`directory` for the sockets of migrations, the same on every node and private to each; it is made for the user that QEMU runs as, to whom one that is there already has to belong; its path may have 50 bytes", text(&m.Dir)),
 	)
 }
