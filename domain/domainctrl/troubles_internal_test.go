@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -66,10 +68,16 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 	start := domain.Task{Verb: domain.TaskApply, Command: command, Operation: domain.Operation{
 		Verb: domain.Start, Domain: "ns_guest", Definition: &libvirtxml.Domain{Name: "ns_guest"},
 	}}
+	pod := launcherPod(corev1.PodRunning, corev1.ContainerState{}, func(p *corev1.Pod) {
+		p.Labels = map[string]string{v1.AppLabel: "virt-launcher", v1.CreatedByLabel: string(vmi.UID)}
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}
+	})
 	writes, until := 0, clock.Now().Add(time.Hour)
 	for clock.Now().Before(until) {
 		// What the pass before has stored, with what it knows of the tasks that failed.
-		plan, err := domain.Decide(domain.Sight{Node: "node-a", VMI: vmi, Troubles: r.troubles.of(key), Obstacle: nil, Desired: start.Operation.Definition}, clock.Now())
+		plan, err := domain.Decide(domain.Sight{
+			Node: "node-a", VMI: vmi, Pods: []*corev1.Pod{pod}, Troubles: r.troubles.of(key), Desired: start.Operation.Definition,
+		}, clock.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

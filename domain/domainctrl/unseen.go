@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,8 +17,6 @@ import (
 
 // launcherContainer is the container in which a guest's hypervisor runs (KubeVirt's name).
 const launcherContainer = "compute"
-
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 
 // unseen fills in why it is not known whether a guest runs for which no hypervisor was
 // found. That it does not needs positive evidence: each of its Pods on this node has ended,
@@ -65,8 +62,8 @@ func runsGuestOf(p *corev1.Pod, s *domain.Sight) bool {
 			return true
 		}
 	}
-	owner := metav1.GetControllerOf(p)
-	return owner != nil && (s.VMI != nil && owner.UID == s.VMI.UID || slices.Contains(s.Leftovers, owner.UID))
+	_, uid, launches := domain.GuestOf(p)
+	return launches && (s.VMI != nil && uid == s.VMI.UID || slices.Contains(s.Leftovers, uid))
 }
 
 // hasEnded reports whether the kubelet has reported the end of the Pod's launcher. The phase

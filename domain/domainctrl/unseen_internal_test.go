@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -44,7 +45,7 @@ func unseenBy(t *testing.T, pods ...client.Object) *Reconciler {
 	r := &Reconciler{
 		NodeName: "node-a", Hypervisor: &domain.Fleet{}, Informer: &domain.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 		Connector: failing{fmt.Errorf("no launcher's socket in pod pod-1 yet: %w", domain.ErrNotReady)},
-		Workspace: &Workspace{Root: t.TempDir()},
+		Workspace: &Workspace{Root: t.TempDir()}, Caches: &Caches{Pods: &informertest.FakeInformers{}},
 		APIReader: fake.NewClientBuilder().WithObjects(pods...).WithIndex(&corev1.Pod{}, "spec.nodeName", byNode).Build(),
 	}
 	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
@@ -58,7 +59,7 @@ func TestDomainGone_LauncherNotFound(t *testing.T) {
 	running, terminated := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 	owned := func(p *corev1.Pod) {
 		p.UID = "pod-2"
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineInstance", Name: "guest", UID: "uid-1", Controller: ptr.To(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "guest", UID: "uid-1", Controller: ptr.To(true)}}
 	}
 	elsewhere := func(p *corev1.Pod) { p.Spec.NodeName = "node-b" }
 	here := handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"}
@@ -138,7 +139,7 @@ func TestDomainGone_ObjectDeleted(t *testing.T) {
 		{Terminated: &corev1.ContainerStateTerminated{}}: true,
 	} {
 		r := unseenBy(t, launcherPod(corev1.PodRunning, state, func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineInstance", Name: vmi.Name, UID: vmi.UID, Controller: ptr.To(true)}}
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: vmi.Name, UID: vmi.UID, Controller: ptr.To(true)}}
 		}))
 		if err := r.Workspace.owners.note(r.Workspace.Root, vmi); err != nil {
 			t.Fatal(err)
