@@ -44,8 +44,8 @@ other nodes. Upon SIGTERM it takes no more guests, carries on with migrations un
 as long as --drain says, and ends; guests go on, and the next agent finds them.`,
 		Example: `  # In a Pod, with what all nodes have in common in a file:
   refdaemon node --config examples/config/node.yaml --node-name node-a --address 192.0.2.11
-  # Guests in the node's own libvirt, moved over mutual TLS:
-  refdaemon node --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 \
+  # Guests in the node's own libvirt, moved between nodes that trust each other with everything:
+  refdaemon node --insecure-shared-hypervisor --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 \
     --migration-cert /certs/tls.crt --migration-key /certs/tls.key --migration-ca /certs/ca.crt
   # A try without libvirt, with guests that do not exist:
   refdaemon node --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 --hypervisor memory: --insecure-migration`,
