@@ -279,6 +279,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	}
 	if plan.Role == domain.RoleNone || plan.Role == "" {
 		r.moves.forget(key)
+		r.troubles.forget(key)
 	}
 	return r.result(plan, stored, closes), nil
 }

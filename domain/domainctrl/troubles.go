@@ -114,10 +114,11 @@ func (t *troubles) failed(key types.NamespacedName, f domain.Trouble, now time.T
 	return l.Trouble, news
 }
 
-// urgent reports whether a guest waits for the task to end or to go on.
+// urgent reports whether a guest waits for the task to end or to go on, or what it needs for
+// that is noted by it.
 func urgent(t domain.Task) bool {
 	switch t.Operation.Verb {
-	case domain.Destroy, domain.Shutdown, domain.Undefine, domain.Resume:
+	case domain.Destroy, domain.Shutdown, domain.Undefine, domain.Resume, domain.SetMetadata:
 		return true
 	}
 	return t.Verb != domain.TaskApply
@@ -130,6 +131,13 @@ func (t *troubles) done(key types.NamespacedName, task domain.Task) {
 	if all := t.known[key]; all != nil {
 		delete(all.tasks, task.Key())
 	}
+}
+
+// forget drops what is remembered of a guest that is nothing to this node.
+func (t *troubles) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, key)
 }
 
 // next is when the first of the tasks that failed may be tried again; zero if none did.
