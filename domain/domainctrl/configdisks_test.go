@@ -16,6 +16,7 @@ import (
 	"github.com/diskfs/go-diskfs/filesystem/iso9660"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
@@ -225,6 +226,31 @@ func TestDisksThatCannotBeMadeOfObjectsAreRefused(t *testing.T) {
 func TestWithoutAccessToObjectsTheirDisksAreRefused(t *testing.T) {
 	_, err := workspace(t).Prepare(t.Context(), guest("uid-1", configMapVolume(v1.ConfigMapVolumeSource{Optional: yes()})), kvmHost)
 	says(t, err, "ns/guest", "configMap.name", "configure")
+}
+
+// TestWorkspace_SecretThatAgentsMayNotRead: the guest says what is to be done, in the same words each time, also if it could
+// do without the Secret.
+func TestWorkspace_SecretThatAgentsMayNotRead(t *testing.T) {
+	w := workspace(t)
+	w.Objects = domainctrl.ClusterObjects{Reader: interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("request 17"))
+		},
+	})}
+	for name, source := range map[string]v1.VolumeSource{
+		"cloud-init":      {CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataSecretRef: &corev1.LocalObjectReference{Name: "s"}}},
+		"a disk":          {Secret: &v1.SecretVolumeSource{SecretName: "s"}},
+		"an optional one": {Secret: &v1.SecretVolumeSource{SecretName: "s", Optional: yes()}},
+		"answers":         {Sysprep: &v1.SysprepSource{Secret: &corev1.LocalObjectReference{Name: "s"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.Prepare(t.Context(), guest("uid-1", volumeOf(source)), kvmHost)
+			says(t, err, "ns/guest", `agents may not read Secret "s"`, "bind ClusterRole virtloom-node-secrets to them in namespace ns")
+			if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "request 17") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }
 
 func TestVolumesThatAreNoDiskNeedNoFile(t *testing.T) {

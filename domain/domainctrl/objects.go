@@ -23,7 +23,8 @@ import (
 // mounted.
 type Objects interface {
 	// ConfigMap returns the files of a ConfigMap by name. One that does not exist is
-	// an error that wraps fs.ErrNotExist.
+	// an error that wraps fs.ErrNotExist, and one that the node may not read an error
+	// that wraps fs.ErrPermission.
 	ConfigMap(ctx context.Context, namespace, name string) (map[string][]byte, error)
 	// Secret returns the files of a Secret by name, likewise.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
@@ -61,20 +62,27 @@ func (o ClusterObjects) Secret(ctx context.Context, namespace, name string) (map
 	return s.Data, nil
 }
 
-// By name, never listed.
+// ConfigMaps by name, never listed. Secrets only in the namespaces where the
+// ClusterRole secretsRole is bound to the agents.
 //
-// +kubebuilder:rbac:groups="",resources=configmaps;secrets,verbs=get
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 
 func (o ClusterObjects) get(ctx context.Context, key types.NamespacedName, obj client.Object, kind string) error {
 	err := o.Reader.Get(ctx, key, obj)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s %s: %w", kind, key, fs.ErrNotExist)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s %s: %w", kind, key, fs.ErrPermission)
 	case err != nil:
 		return fmt.Errorf("read %s %s: %w", kind, key, err)
 	}
 	return nil
 }
+
+// secretsRole lets agents read Secrets by name, in the namespaces where it is bound to
+// them: refdaemon/config/rbac/secrets.yaml.
+const secretsRole = "virtloom-node-secrets"
 
 // objectRef names a ConfigMap or a Secret.
 type objectRef struct {
@@ -99,6 +107,10 @@ func (w *Workspace) configFiles(ctx context.Context, namespace string, ref objec
 	data, err := read(ctx, namespace, ref.name)
 	if ref.optional && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fault(fmt.Sprintf("agents may not read %s %q", kind, ref.name), "bind ClusterRole "+secretsRole+
+			" to them in namespace "+namespace+", or put the data into a ConfigMap or the spec", fs.ErrPermission)
 	}
 	if err != nil {
 		return nil, fault(fmt.Sprintf("%s %q cannot be read", kind, ref.name), "create it, or correct the name", err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,6 +24,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
 // account begins the user names of service accounts.
@@ -153,6 +156,11 @@ func (w *world) cluster(t *testing.T) {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: kv.Namespace}}, kv, policy,
 		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "kubernetes.io/no-provisioner"}, volume, claim,
 		&corev1.Secret{ObjectMeta: named("user-data"), Data: map[string][]byte{"userdata": []byte("#cloud-config\n")}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: named("virtloom-node-secrets"),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "virtloom-node-secrets"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: rbac.NodeNamespace, Name: "virtloom-node"}},
+		},
 		&corev1.ConfigMap{ObjectMeta: named("files"), Data: map[string]string{"a": "b"}},
 	} {
 		must(t, w.Create(t.Context(), o))

@@ -48,3 +48,13 @@ func ExampleValidate() {
 	// spec.domain.devices.disks[0].name: Invalid value: "root": is no volume (add it to spec.volumes, or remove the disk)
 	// spec.hostname: Invalid value: "Web_1": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (use at most 63 lower case letters, digits and dashes)
 }
+
+// A webhook for other objects, or a policy, asks for the keys that users leave alone.
+func ExampleReservedOfGuests() {
+	reserved := admit.ReservedOfGuests()
+	fmt.Println(reserved.Annotations)
+	fmt.Println(admit.ReservedPrefix)
+	// Output:
+	// [kubevirt.io/create-migration-target kubevirt.io/eviction-source]
+	// virtloom.dev/
+}

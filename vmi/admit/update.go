@@ -3,6 +3,7 @@
 package admit
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +19,7 @@ var updateRules = []struct {
 	{"spec-unchanged", checkSpecUnchanged},
 	{"labels-kept", checkLabelsKept},
 	{"annotations-kept", checkAnnotationsKept},
+	{"finalizers-kept", checkFinalizersKept},
 	{"plugged-volumes", checkPluggedVolumes},
 }
 
@@ -39,11 +41,23 @@ func checkSpecUnchanged(k *checker, old *v1.VirtualMachineInstance) {
 }
 
 func checkLabelsKept(k *checker, old *v1.VirtualMachineInstance) {
-	k.kept(atLabels, reservedLabels, old.Labels, k.vmi.Labels)
+	k.kept(atLabels, ReservedOfGuests().Labels, old.Labels, k.vmi.Labels)
 }
 
 func checkAnnotationsKept(k *checker, old *v1.VirtualMachineInstance) {
-	k.kept(atAnnotations, k.config.ReservedAnnotations, old.Annotations, k.vmi.Annotations)
+	k.kept(atAnnotations, k.reservedAnnotations(), old.Annotations, k.vmi.Annotations)
+}
+
+// checkFinalizersKept finds whether a user lets go of an object whose guest may run.
+func checkFinalizersKept(k *checker, old *v1.VirtualMachineInstance) {
+	if k.config.Request.Privileged {
+		return
+	}
+	for _, f := range ReservedOfGuests().Finalizers {
+		if slices.Contains(old.Finalizers, f) && !slices.Contains(k.vmi.Finalizers, f) {
+			k.forbidden(atFinalizers, f+" "+reservedReason, "leave it: it goes once the guest has ended")
+		}
+	}
 }
 
 // kept reports what a user has changed, added or removed of what is reserved.
@@ -51,10 +65,13 @@ func (k *checker) kept(at *field.Path, reserved []string, old, updated map[strin
 	if k.config.Request.Privileged {
 		return
 	}
-	for _, key := range reserved {
+	all := map[string]string{}
+	maps.Copy(all, old)
+	maps.Copy(all, updated)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
 		was, before := old[key]
 		is, after := updated[key]
-		if was != is || before != after {
+		if reserves(reserved, key) && (was != is || before != after) {
 			k.forbidden(at.Key(key), reservedReason, "leave it as it is")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/vmi/admit"
@@ -27,6 +28,10 @@ func TestValidateUpdate(t *testing.T) {
 		"a user takes the node away":   {edit: "{metadata: {labels: null}}", want: "metadata.labels[kubevirt.io/nodeName]"},
 		"a user's target":              {edit: "{metadata: {labels: {kubevirt.io/migrationTargetNodeName: ''}}}", want: "metadata.labels[kubevirt.io/migrationTargetNodeName]"},
 		"a user's lease":               {edit: "{metadata: {annotations: {example.com/lease: y}}}", want: "metadata.annotations[example.com/lease]"},
+		"a user's trace":               {edit: "{metadata: {annotations: {virtloom.dev/traceparent: x}}}", want: "metadata.annotations[virtloom.dev/traceparent]"},
+		"a user asks for a receiver":   {edit: "{metadata: {annotations: {kubevirt.io/create-migration-target: 'true'}}}", want: "metadata.annotations[kubevirt.io/create-migration-target]"},
+		"a user asks to leave":         {edit: "{metadata: {annotations: {kubevirt.io/eviction-source: api}}}", want: "metadata.annotations[kubevirt.io/eviction-source]"},
+		"a label of ours":              {edit: "{metadata: {labels: {virtloom.dev/any: x}}}", want: "metadata.labels[virtloom.dev/any]"},
 		"a controller's spec":          {edit: "{metadata: {labels: {kubevirt.io/nodeName: n2}}, spec: {hostname: other}}", privileged: true},
 		"a controller plugs a claim":   {edit: volumes("{name: a, dataVolume: {name: x, hotpluggable: true}}, {name: b, memoryDump: {claimName: x}}"), privileged: true},
 		"a controller plugs something": {edit: volumes("{name: a, containerDisk: {image: x}}, {name: b, dataVolume: {name: x}}"), privileged: true, want: "spec.volumes[0] spec.volumes[1]"},
@@ -42,6 +47,30 @@ func TestValidateUpdate(t *testing.T) {
 			}
 			if diff := cmp.Diff(strings.Fields(tt.want), fields, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestValidateUpdate_FinalizerOfAGuest: a user keeps it, and adds and removes others.
+func TestValidateUpdate_FinalizerOfAGuest(t *testing.T) {
+	guest := func(finalizers ...string) *v1.VirtualMachineInstance {
+		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Finalizers: finalizers}}
+	}
+	for name, tt := range map[string]struct {
+		old, updated []string
+		privileged   bool
+		refused      bool
+	}{
+		"removed":              {old: []string{v1.VirtualMachineInstanceFinalizer}, refused: true},
+		"of before, removed":   {old: []string{v1.DeprecatedVirtualMachineInstanceFinalizer}, refused: true},
+		"removed by a control": {old: []string{v1.VirtualMachineInstanceFinalizer}, privileged: true},
+		"another's removed":    {old: []string{"a.b/c", v1.VirtualMachineInstanceFinalizer}, updated: []string{v1.VirtualMachineInstanceFinalizer}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			errs := admit.ValidateUpdate(guest(tt.old...), guest(tt.updated...), admit.Config{Request: admit.Request{Privileged: tt.privileged}})
+			if refused := len(errs) > 0; refused != tt.refused || refused && errs[0].Field != "metadata.finalizers" {
+				t.Errorf("%v, want refused %t", errs, tt.refused)
 			}
 		})
 	}

@@ -51,6 +51,7 @@ var (
 	atVolumes     = atSpec.Child("volumes")
 	atNetworks    = atSpec.Child("networks")
 	atLabels      = field.NewPath("metadata", "labels")
+	atFinalizers  = field.NewPath("metadata", "finalizers")
 	atAnnotations = field.NewPath("metadata", "annotations")
 )
 

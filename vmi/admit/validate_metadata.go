@@ -24,12 +24,6 @@ var metadataRules = []rule{
 	{"new-status", checkNewStatus},
 }
 
-// reservedLabels say where a guest is and whose Pods are its own.
-var reservedLabels = []string{
-	v1.NodeNameLabel, v1.MigrationTargetNodeNameLabel, v1.OutdatedLauncherImageLabel, v1.CreatedByLabel, v1.MigrationJobLabel,
-	v1.NodeSchedulable, v1.InstallStrategyLabel, v1.VirtualMachinePodCPULimitsLabel, v1.VirtualMachinePodMemoryRequestsLabel,
-}
-
 const (
 	istioInject    = "sidecar.istio.io/inject"
 	hookSidecars   = "hooks.kubevirt.io/hookSidecars"
@@ -37,23 +31,26 @@ const (
 )
 
 func checkReservedLabels(k *checker) {
-	if k.config.Request.Privileged {
-		return
-	}
-	for _, key := range reservedLabels {
-		if _, there := k.vmi.Labels[key]; there {
-			k.forbidden(atLabels.Key(key), reservedReason, "remove the label")
-		}
-	}
+	k.unreserved(atLabels, k.vmi.Labels, ReservedOfGuests().Labels, "remove the label")
 }
 
 func checkReservedAnnotations(k *checker) {
+	k.unreserved(atAnnotations, k.vmi.Annotations, k.reservedAnnotations(), "remove the annotation")
+}
+
+// reservedAnnotations are those of every cluster, and of this one.
+func (k *checker) reservedAnnotations() []string {
+	return append(ReservedOfGuests().Annotations, k.config.ReservedAnnotations...)
+}
+
+// unreserved reports what a user gives a new guest of what is reserved.
+func (k *checker) unreserved(at *field.Path, has map[string]string, reserved []string, remedy string) {
 	if k.config.Request.Privileged {
 		return
 	}
-	for _, key := range k.config.ReservedAnnotations {
-		if _, there := k.vmi.Annotations[key]; there {
-			k.forbidden(atAnnotations.Key(key), reservedReason, "remove the annotation")
+	for _, key := range slices.Sorted(maps.Keys(has)) {
+		if reserves(reserved, key) {
+			k.forbidden(at.Key(key), reservedReason, remedy)
 		}
 	}
 }

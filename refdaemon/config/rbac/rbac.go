@@ -2,8 +2,8 @@
 
 // Package rbac holds what the daemons may do in a cluster, as manifests for "kubectl apply -f" and for
 // programs: roles and their bindings for the controller and for the node agents, and the
-// ValidatingAdmissionPolicies that keep an agent to the guests of its node, and a migration what it
-// was created as.
+// ValidatingAdmissionPolicies that keep an agent to the guests of its node, users from what says who has a guest, and a
+// migration what it was created as.
 //
 // # Where rights come from
 //
@@ -19,11 +19,19 @@
 // authentication.kubernetes.io/node-name that the API server puts into the token of a Pod. An agent
 // whose identity names no Node may write nothing but events.
 //
+// # What no user may write
+//
+// Status, reserved labels and annotations (package vmi/admit) and the finalizer of guests and migrations; reserved labels
+// and annotations in what guests are made from (VirtualMachines, replica sets, pools, instance types, preferences); and what makes a Pod
+// that of a guest: labels, annotations, and a guest as its controller. Whoever may do everything in a namespace may not
+// do that there: it is for the controller, for agents as far as they may, for KubeVirt's service accounts by name, and for
+// the group system:masters.
+//
 // # Who may migrate how
 //
 // A migration with priority system-critical goes before all others; one with the annotation
 // kubevirt.io/evacuationMigration or kubevirt.io/workloadUpdateMigration is taken for one that a
-// controller made, which may delete it. Both are for the controller, for KubeVirt's service accounts in
+// controller made, which may delete it, and so for all annotations that begin with virtloom.dev/. They are for the controller, for KubeVirt's service accounts in
 // namespace kubevirt and for the group system:masters. The priorities user-triggered and
 // system-maintenance are for everybody who may create migrations: users need one that is of use to them.
 // Whoever restores migrations from a backup has to leave out these annotations, or be one of the above.
@@ -32,6 +40,11 @@
 //
 // Whoever is bound to the ClusterRole virtloom-metrics-reader, or virtloom-sight-reader for what
 // "refdaemon explain --controller" asks. Both come without a binding.
+//
+// # Which Secrets an agent may read
+//
+// None, unless the ClusterRole virtloom-node-secrets is bound to the agents in a namespace, which comes without a binding: for
+// guests whose cloud-init data, answer files or disks are Secrets that no kubelet mounts for the agent.
 //
 // # What an agent may write
 //
@@ -83,7 +96,8 @@ var files embed.FS
 
 // order puts what others refer to first.
 var order = []string{
-	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "node-policy.yaml", "controller-policy.yaml", "migration-policy.yaml", "metrics.yaml",
+	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "secrets.yaml", "node-policy.yaml",
+	"controller-policy.yaml", "guest-policy.yaml", "migration-policy.yaml", "metrics.yaml",
 }
 
 // longestPrefix is how far a decoder looks for what tells YAML from JSON.

@@ -42,7 +42,9 @@ func TestWhatIsReferredToComesFirst(t *testing.T) {
 	for _, want := range []string{
 		"ClusterRoleBinding/virtloom-controller", "RoleBinding/virtloom-controller", "ClusterRoleBinding/virtloom-node",
 		"ValidatingAdmissionPolicyBinding/virtloom-node-guests", "ValidatingAdmissionPolicyBinding/virtloom-node-self",
-		"ValidatingAdmissionPolicyBinding/virtloom-migrations", "ValidatingAdmissionPolicyBinding/virtloom-controller-nodes",
+		"ValidatingAdmissionPolicyBinding/virtloom-controller-nodes",
+		"ValidatingAdmissionPolicyBinding/virtloom-migrations", "ValidatingAdmissionPolicyBinding/virtloom-guests",
+		"ValidatingAdmissionPolicyBinding/virtloom-guest-templates", "ValidatingAdmissionPolicyBinding/virtloom-guest-pods",
 	} {
 		if !seen[want] {
 			t.Errorf("there is no %s", want)

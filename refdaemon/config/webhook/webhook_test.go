@@ -3,6 +3,7 @@
 package webhook_test
 
 import (
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -106,5 +107,21 @@ func TestPodsOfGuestsStayWhileNobodyIsAsked(t *testing.T) {
 	}
 	if len(h.Rules) != 1 || h.Rules[0].Resources[0] != "pods/eviction" || h.NamespaceSelector != nil || h.ObjectSelector != nil {
 		t.Errorf("rules %v", h.Rules)
+	}
+}
+
+// TestWebhooks_ExemptNamedAccounts: in kubevirt and kube-system others run as well, whose changes are looked at.
+func TestWebhooks_ExemptNamedAccounts(t *testing.T) {
+	condition := mutating(t, webhook.Endpoint{}).MatchConditions[0].Expression
+	for _, exempt := range []string{
+		"'virtloom-controller'", "'system:serviceaccount:virtloom-system:virtloom-controller'", "'system:serviceaccount:virtloom-node:virtloom-node'",
+		"'system:serviceaccount:kubevirt:kubevirt-controller'", "'system:serviceaccount:kube-system:generic-garbage-collector'",
+	} {
+		if !strings.Contains(condition, exempt) {
+			t.Errorf("%s is not exempt: %s", exempt, condition)
+		}
+	}
+	if strings.Contains(condition, "system:serviceaccounts") {
+		t.Errorf("all accounts of a namespace are exempt: %s", condition)
 	}
 }
