@@ -172,6 +172,8 @@ func launcher(p *corev1.Pod) {
 
 // testForgedPodChanges has a user change Pods into those of guests, and those of guests into others.
 func (w *world) testForgedPodChanges(t *testing.T) {
+	guest := bare("g") // a Pod whose owner is not there is collected
+	w.create(t, guest)
 	for name, tt := range map[string]struct {
 		was           func(*corev1.Pod)
 		patch, denied string
@@ -186,16 +188,20 @@ func (w *world) testForgedPodChanges(t *testing.T) {
 		"of another domain":                   {was: launcher, patch: `{"metadata":{"annotations":{"kubevirt.io/domain":"h"}}}`, denied: "metadata.annotations: kubevirt.io/domain"},
 		"with devices of networks":            {was: launcher, patch: `{"metadata":{"annotations":{"kubevirt.io/network-info":"{}"}}}`, denied: "kubevirt.io/network-info"},
 		"without owner":                       {was: launcher, patch: `{"metadata":{"ownerReferences":null}}`, denied: ownerDenied},
-		"not controlled":                      {was: launcher, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"g","uid":"u"}]}}`, denied: ownerDenied},
+		"not controlled":                      {was: launcher, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"g","uid":"UID"}]}}`, denied: ownerDenied},
 		"owned by another guest":              {was: launcher, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"h","uid":"v","controller":true}]}}`, denied: ownerDenied},
-		"which no longer keeps its owner":     {was: launcher, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"g","uid":"u","controller":true,"blockOwnerDeletion":false}]}}`},
+		"which no longer keeps its owner":     {was: launcher, patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"g","uid":"UID","controller":true,"blockOwnerDeletion":false}]}}`},
 		"a plain one becomes a launcher":      {was: podLabel("a", "b"), patch: `{"metadata":{"labels":{"kubevirt.io":"virt-launcher"}}}`, denied: "metadata.labels: kubevirt.io: "},
-		"a plain one becomes a guest's":       {was: podLabel("a", "b"), patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"g","uid":"u","controller":true}]}}`, denied: ownerDenied},
+		"a plain one becomes a guest's":       {was: podLabel("a", "b"), patch: `{"metadata":{"ownerReferences":[{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","name":"g","uid":"UID","controller":true}]}}`, denied: ownerDenied},
 		"a plain one gets labels of its own":  {was: podLabel("a", "b"), patch: `{"metadata":{"labels":{"kubevirt.io":"mine"}}}`},
 		"a part of KubeVirt is called others": {was: podLabel(v1.AppLabel, "virt-api"), patch: `{"metadata":{"labels":{"kubevirt.io":null}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod("changed", tt.was)
+			for i := range p.OwnerReferences {
+				p.OwnerReferences[i].UID = guest.UID
+			}
+			tt.patch = strings.ReplaceAll(tt.patch, `"uid":"UID"`, `"uid":"`+string(guest.UID)+`"`)
 			w.create(t, p)
 			for who, denied := range map[string]string{person: tt.denied, collector: tt.denied, virtHandler: tt.denied, virtController: "", rig.UserAdmin: "", rig.UserController: ""} {
 				patch := client.RawPatch(types.MergePatchType, []byte(tt.patch))
