@@ -197,7 +197,8 @@ func (w *world) testForgedPodChanges(t *testing.T) {
 		"a part of KubeVirt is called others": {was: podLabel(v1.AppLabel, "virt-api"), patch: `{"metadata":{"labels":{"kubevirt.io":null}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := pod("changed", tt.was)
+			// A name of its own: whoever plays the kubelet may be late, and go by it.
+			p := pod("changed-"+strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(name, "'", "")), " ", "-"), tt.was)
 			for i := range p.OwnerReferences {
 				p.OwnerReferences[i].UID = guest.UID
 			}
