@@ -14,7 +14,7 @@ paths=(
 )
 
 # What acts as the controller, and what as the agent of a node: their markers (+kubebuilder:rbac) are their rights.
-controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded)
+controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert)
 node=(./domain/... ./refdaemon/guarded)
 
 # roles DIR

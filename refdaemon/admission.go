@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -25,6 +26,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
+	"github.com/virtloom/virtloom/refdaemon/servingcert"
 	"github.com/virtloom/virtloom/template/templatectrl"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
@@ -35,6 +37,8 @@ const groupPrefix = "group:"
 // admission serves package admit to the API server, if an address is given.
 type admission struct {
 	webhooks configfile.Webhooks
+	// certificate is what is served, if it is not in files; nil if it is.
+	certificate *servingcert.Keeper
 	// cluster reads the KubeVirt object; set by addAdmission.
 	cluster templatectrl.Gatherer
 }
@@ -47,7 +51,14 @@ func (a *admission) server() webhook.Server {
 	if !a.enabled() || err != nil {
 		return nil
 	}
-	return webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: a.webhooks.CertDir})
+	o := webhook.Options{Host: host, Port: port, CertDir: a.webhooks.CertDir}
+	if namespace, name, found := strings.Cut(a.webhooks.CertSecret, "/"); found {
+		a.certificate = &servingcert.Keeper{
+			Secret: types.NamespacedName{Namespace: namespace, Name: name}, Lifetime: a.webhooks.CertLifetime.Duration,
+		}
+		o.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = a.certificate.GetCertificate }}
+	}
+	return webhook.NewServer(o)
 }
 
 // addAdmission registers the paths of refdaemon/config/webhook.
@@ -56,6 +67,12 @@ func (a *admission) addAdmission(_ context.Context, mgr ctrl.Manager) error {
 		return nil
 	}
 	a.cluster = templatectrl.Gatherer{Client: mgr.GetClient()}
+	if a.certificate != nil {
+		a.certificate.Reader, a.certificate.Writer = mgr.GetAPIReader(), mgr.GetClient()
+		if err := mgr.Add(a.certificate); err != nil {
+			return fmt.Errorf("look after the certificate of the webhooks: %w", err)
+		}
+	}
 	server := mgr.GetWebhookServer()
 	server.Register("/mutate-vmi", webhookadmission.WithDefaulter(mgr.GetScheme(), a))
 	server.Register("/validate-vmi", webhookadmission.WithValidator(mgr.GetScheme(), a))

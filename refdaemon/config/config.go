@@ -7,10 +7,10 @@
 //	rbac          namespaces, accounts, roles and the policies that narrow them
 //	controller    the Deployment of "refdaemon controller", its disruption budget, priority and network policies
 //	node          the DaemonSet of "refdaemon node", its priority and network policies
-//	default       all of the above; virtloom.yaml is that as one file
 //	webhook       a component: the controller fills in and checks guests, and judges evictions of their Pods
-//	certificates  a component: cert-manager makes the certificate for that
-//	complete      the default with both components
+//	default       all of the above; virtloom.yaml is that as one file
+//	certificates  a component: cert-manager makes the certificate for that instead of the controller
+//	complete      the default with that
 //
 // README.md says how to install, and what a cluster has to have.
 package config

@@ -282,6 +282,8 @@ func freeAddress(t *testing.T) string {
 type daemon struct {
 	*rig.Program
 	pod, health, metrics string
+	// webhooks is where the API server may ask a controller.
+	webhooks string
 }
 
 // run runs a daemon as its Pod would, but for where it listens and what changes say; later flags win.
@@ -292,10 +294,15 @@ func (w *world) run(t *testing.T, name string, pod *corev1.Pod, changes ...strin
 	for i, arg := range args {
 		args[i] = strings.NewReplacer("$(NODE_NAME)", pod.Spec.NodeName, "$(POD_IP)", "127.0.0.1").Replace(arg)
 	}
+	address := ""
+	if name == "controller" {
+		address = freeAddress(t)
+		args = append(args, "--webhook-address="+address)
+	}
 	args = append(args, "--kubeconfig="+w.credentials(t, pod), "--health-address="+health, "--metrics-address="+metrics)
 	p, err := w.Run(pod.Name, exec.Command(w.binary, append(args, changes...)...))
 	must(t, err)
-	d := &daemon{Program: p, pod: pod.Name, health: "http://" + health, metrics: "https://" + metrics + "/metrics"}
+	d := &daemon{Program: p, pod: pod.Name, health: "http://" + health, metrics: "https://" + metrics + "/metrics", webhooks: address}
 	for _, probe := range []*corev1.Probe{w.manifests[name].container().LivenessProbe, w.manifests[name].container().ReadinessProbe} {
 		w.await(t, name+" to answer "+probe.HTTPGet.Path, func(ctx context.Context) error {
 			select {

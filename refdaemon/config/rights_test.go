@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -36,6 +37,7 @@ const account = "system:serviceaccount:"
 func (w *world) testRights(t *testing.T) {
 	w.testPods(t)
 	programs := w.daemons(t)
+	w.ask(t, programs[0].webhooks)
 	t.Run("metrics are for those who may see them", func(t *testing.T) { w.testMetrics(t, programs) })
 	w.cluster(t)
 	t.Run("a guest with volumes", w.testVolumes)
@@ -67,6 +69,8 @@ func (w *world) testRights(t *testing.T) {
 		"virtloom-node:virtloom-node patch virtualmachineinstances", "virtloom-node:virtloom-node patch nodes", "virtloom-node:virtloom-node get secrets",
 		"virtloom-node:virtloom-node get configmaps", "virtloom-node:virtloom-node get persistentvolumes",
 		"virtloom-system:virtloom-controller create tokenreviews", "virtloom-system:virtloom-controller create subjectaccessreviews",
+		"virtloom-system:virtloom-controller update secrets", "virtloom-system:virtloom-controller patch mutatingwebhookconfigurations",
+		"virtloom-system:virtloom-controller patch validatingwebhookconfigurations",
 		"virtloom-node:virtloom-node create tokenreviews", "virtloom-node:virtloom-node create subjectaccessreviews",
 	} {
 		if allowed[what] == 0 {
@@ -94,6 +98,36 @@ func (w *world) daemons(t *testing.T) []*daemon {
 			"--insecure-migration", "--migration-cert=", "--migration-key=", "--migration-ca="))
 	}
 	return programs
+}
+
+// ask has the API server ask a controller here: no Service reaches it. It has a certificate for that before it is asked.
+func (w *world) ask(t *testing.T, address string) {
+	t.Helper()
+	for _, kind := range []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"} {
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion("admissionregistration.k8s.io/v1")
+		o.SetKind(kind)
+		w.await(t, kind+" to be changed", func(ctx context.Context) error {
+			if err := w.Get(ctx, client.ObjectKey{Name: "virtloom"}, o); err != nil {
+				return err
+			}
+			hooks, _, err := unstructured.NestedSlice(o.Object, "webhooks")
+			if err != nil {
+				return err
+			}
+			for _, h := range hooks {
+				path, _, err := unstructured.NestedString(h.(map[string]any), "clientConfig", "service", "path")
+				if err != nil {
+					return err
+				}
+				h.(map[string]any)["clientConfig"] = map[string]any{"url": "https://" + address + path}
+			}
+			return errors.Join(unstructured.SetNestedSlice(o.Object, hooks, "webhooks"), w.Update(ctx, o))
+		})
+	}
+	w.await(t, "the controller to be asked", func(ctx context.Context) error {
+		return w.Create(ctx, guest("asked"), client.DryRunAll)
+	})
 }
 
 // answers are the requests of the daemons' accounts that were forbidden, and how many of each kind were not.

@@ -63,21 +63,6 @@ type LeaderElection struct {
 	Namespace string `json:"namespace"`
 }
 
-// Webhooks is what the API server may ask: to fill in and check new guests, and
-// to judge evictions of their Pods.
-type Webhooks struct {
-	// Address is HOST:PORT or :PORT to be asked at over TLS; the default, 0, leaves it to others.
-	// Takes effect at the next start.
-	Address string `json:"address"`
-	// CertDir is a folder with tls.crt and tls.key, read again when they change; required with an address.
-	// Takes effect at the next start.
-	CertDir string `json:"certDir"`
-	// Trust are users, or groups as group:NAME, who may write what is the control plane's of a guest,
-	// besides virtloom's and KubeVirt's own. Default none.
-	// Takes effect at the next start.
-	Trust []string `json:"trust"`
-}
-
 // Migrations is what can be set of migrations that KubeVirt's configuration, which
 // has the limits of the cluster and of leaving a node, has no field for.
 type Migrations struct {
@@ -137,7 +122,7 @@ func NewController() *ControllerConfiguration {
 		Daemon: newDaemon(), LeaderElection: LeaderElection{Enabled: true}, LauncherImage: DefaultLauncherImage,
 		NodeSilentAfter:   metav1.Duration{Duration: vmi.DefaultSilentAfter},
 		OutOfServiceTaint: true,
-		Webhooks:          Webhooks{Address: off},
+		Webhooks:          Webhooks{Address: off, CertLifetime: metav1.Duration{Duration: defaultCertLifetime}},
 		Migrations: Migrations{
 			InboundPerNode: 2, AgeAfter: metav1.Duration{Duration: 10 * time.Minute}, PendingTimeout: metav1.Duration{Duration: 24 * time.Hour},
 			Cooldown: metav1.Duration{Duration: 5 * time.Minute}, Evacuate: true, UpdateWorkloads: true,
@@ -162,6 +147,8 @@ func (c *ControllerConfiguration) Options() []Option {
 		option("additionalLauncherAnnotationsSync", "additional-launcher-annotations-sync", "the same `keys` of annotations", &list{to: &c.AdditionalLauncherAnnotationsSync, commas: true}),
 		option("webhooks.address", "webhook-address", "`address` at which the API server has new guests filled in and checked, and evictions of their Pods judged; 0 leaves that to others", text(&w.Address)),
 		option("webhooks.certDir", "webhook-cert-dir", "`folder` of tls.crt and tls.key for --webhook-address; read again when they change", text(&w.CertDir)),
+		option("webhooks.certSecret", "webhook-cert-secret", "`NAMESPACE/NAME` of the Secret in which a certificate for --webhook-address is kept, which is made, given to the API server and replaced without --webhook-cert-dir", text(&w.CertSecret)),
+		option("webhooks.certLifetime", "webhook-cert-lifetime", "`time` for which certificates in --webhook-cert-secret are valid; they are replaced when a third of it is left", duration(&w.CertLifetime)),
 		option("webhooks.trust", "webhook-trust", "`user`, or group:NAME, who may write what is the control plane's of a guest, besides virtloom's and KubeVirt's own; may be given several times", &list{to: &w.Trust}),
 	), c.Migrations.options()...)
 }
@@ -226,26 +213,6 @@ func keys(at *field.Path, all []string) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-func (w *Webhooks) validate(at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if !Serves(w.Address) {
-		if w.CertDir != "" {
-			errs = append(errs, field.Forbidden(at.Child("certDir"), "has no meaning without webhooks.address (--webhook-address)"))
-		}
-		if len(w.Trust) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("trust"), "has no meaning without webhooks.address (--webhook-address)"))
-		}
-		return errs
-	}
-	if _, _, err := HostPort(w.Address); err != nil {
-		errs = append(errs, notAnAddress(at.Child("address"), w.Address, err))
-	}
-	if w.CertDir == "" {
-		errs = append(errs, field.Required(at.Child("certDir"), "API servers ask over TLS only; name the folder of tls.crt and tls.key"))
-	}
-	return append(errs, keys(at.Child("trust"), w.Trust)...)
 }
 
 func (m *Migrations) validate(at *field.Path) field.ErrorList {

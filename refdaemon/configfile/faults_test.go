@@ -131,10 +131,13 @@ func TestWhatCannotBeIsToldWhereItWasSaid(t *testing.T) {
 			want: "--migrations-inbound-per-node -7 lets no migration ever enter a node; give 1 or more\n" +
 				"FILE:5: migrations.bandwidthPerNode: \"-1\" is not a quantity above 0, such as 500Mi, or 0 for no budget",
 		},
-		"a flag mends the file":  {file: "migrations: {inboundPerNode: 0}", flags: []string{"--migrations-inbound-per-node=1"}},
-		"a port nobody is told":  {file: "health: {address: ':0'}", want: "FILE:3: health.address: \":0\" is no address: port 0 is not one that anybody could be told; use HOST:PORT or :PORT"},
-		"a port that is a name":  {flags: []string{"--health-address=:http"}, ofFlags: true, want: "--health-address \":http\" is no address: strconv.ParseUint: parsing \"http\": invalid syntax; use HOST:PORT or :PORT"},
-		"webhooks without proof": {file: "webhooks: {address: ':9443'}", want: "FILE:3: webhooks.certDir: is required: API servers ask over TLS only; name the folder of tls.crt and tls.key"},
+		"a flag mends the file":     {file: "migrations: {inboundPerNode: 0}", flags: []string{"--migrations-inbound-per-node=1"}},
+		"a port nobody is told":     {file: "health: {address: ':0'}", want: "FILE:3: health.address: \":0\" is no address: port 0 is not one that anybody could be told; use HOST:PORT or :PORT"},
+		"a port that is a name":     {flags: []string{"--health-address=:http"}, ofFlags: true, want: "--health-address \":http\" is no address: strconv.ParseUint: parsing \"http\": invalid syntax; use HOST:PORT or :PORT"},
+		"webhooks without proof":    {file: "webhooks: {address: ':9443'}", want: "FILE:3: webhooks.certDir: is required: API servers ask over TLS only; name the folder of tls.crt and tls.key, or give webhooks.certSecret (--webhook-cert-secret)"},
+		"webhooks with both proofs": {file: "webhooks: {address: ':9443', certDir: /c, certSecret: a/b}", want: "FILE:3: webhooks.certSecret: has no meaning beside webhooks.certDir (--webhook-cert-dir); give one of both"},
+		"webhooks of no Secret":     {file: "webhooks: {address: ':9443', certSecret: b}", want: "FILE:3: webhooks.certSecret: \"b\" is no NAMESPACE/NAME of a Secret"},
+		"webhooks of a moment":      {flags: []string{"--webhook-address=:9443", "--webhook-cert-secret=a/b", "--webhook-cert-lifetime=1s"}, ofFlags: true, want: "--webhook-cert-lifetime \"1s\" is too short for API servers to follow; give 15s or more"},
 		"webhooks of nowhere": {
 			flags: []string{"--webhook-cert-dir=/c", "--webhook-trust=me"}, ofFlags: true,
 			want: "--webhook-cert-dir has no meaning without webhooks.address (--webhook-address)\n--webhook-trust has no meaning without webhooks.address (--webhook-address)",

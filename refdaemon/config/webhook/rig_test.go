@@ -58,12 +58,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 2})}
 	w.Client, w.controller = w.as(t, rig.UserAdmin), w.as(t, rig.UserController)
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "refdaemon")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/virtloom/virtloom/refdaemon")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build refdaemon: %v\n%s", err, out)
-	}
+	binary := build(t, dir)
 	authority, address := certificate(t, dir), freeAddress(t)
 	_, err := w.Run("refdaemon-controller", exec.Command(binary, "controller",
 		"--kubeconfig", w.Kubeconfig(rig.UserController), "--leader-elect=false", "--webhook-address", address, "--webhook-cert-dir", dir))
