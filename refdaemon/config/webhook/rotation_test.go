@@ -45,7 +45,7 @@ func TestServingCertificate_Rotation(t *testing.T) {
 	}
 	w.awaitWebhooks(t)
 	for _, address := range addresses {
-		w.await(t, address+" to serve", func(ctx context.Context) error { return w.handshake(ctx, address) })
+		w.await(t, address+" to serve", func(ctx context.Context) (bool, error) { return w.handshake(ctx, address) == nil, nil })
 	}
 	seen := map[string]bool{}
 	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
@@ -100,16 +100,4 @@ func (w *world) handshake(ctx context.Context, address string) error {
 		}
 	}
 	return nil
-}
-
-func (w *world) await(t *testing.T, what string, ok func(context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = ok(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting for %s: %v", what, last)
-	}
 }
