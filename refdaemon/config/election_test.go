@@ -51,6 +51,7 @@ type election struct {
 // testElection runs two replicas, each with the token of its Pod, and ends the one that leads while guests are made.
 func (w *world) testElection(t *testing.T) {
 	w.testPods(t)
+	w.unasked(t)
 	e := w.elect(t)
 	before := w.guests(t, "before")
 	w.served(t, before)

@@ -100,8 +100,30 @@ func (w *world) daemons(t *testing.T) []*daemon {
 	return programs
 }
 
-// ask has the API server ask a controller here: no Service reaches it. It has a certificate for that before it is asked.
+// unasked lets guests be made while the API server reaches no controller: there is no Service here.
+func (w *world) unasked(t *testing.T) {
+	t.Helper()
+	w.webhooks(t, func(hook map[string]any) error {
+		hook["failurePolicy"] = "Ignore"
+		return nil
+	})
+}
+
+// ask has the API server ask a controller here, which makes a certificate for that, and refuse what it cannot ask about.
 func (w *world) ask(t *testing.T, address string) {
+	t.Helper()
+	w.webhooks(t, func(hook map[string]any) error {
+		path, _, err := unstructured.NestedString(hook, "clientConfig", "service", "path")
+		hook["clientConfig"], hook["failurePolicy"] = map[string]any{"url": "https://" + address + path}, "Fail"
+		return err
+	})
+	w.await(t, "the controller to be asked", func(ctx context.Context) error {
+		return w.Create(ctx, guest("asked"), client.DryRunAll)
+	})
+}
+
+// webhooks changes all of both configurations.
+func (w *world) webhooks(t *testing.T, edit func(map[string]any) error) {
 	t.Helper()
 	for _, kind := range []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"} {
 		o := &unstructured.Unstructured{}
@@ -116,18 +138,13 @@ func (w *world) ask(t *testing.T, address string) {
 				return err
 			}
 			for _, h := range hooks {
-				path, _, err := unstructured.NestedString(h.(map[string]any), "clientConfig", "service", "path")
-				if err != nil {
+				if err := edit(h.(map[string]any)); err != nil {
 					return err
 				}
-				h.(map[string]any)["clientConfig"] = map[string]any{"url": "https://" + address + path}
 			}
 			return errors.Join(unstructured.SetNestedSlice(o.Object, hooks, "webhooks"), w.Update(ctx, o))
 		})
 	}
-	w.await(t, "the controller to be asked", func(ctx context.Context) error {
-		return w.Create(ctx, guest("asked"), client.DryRunAll)
-	})
 }
 
 // answers are the requests of the daemons' accounts that were forbidden, and how many of each kind were not.
@@ -276,6 +293,7 @@ func (w *world) testState(t *testing.T) {
 // testMoves has a guest leave its node, as far as agents whose guests are nowhere but in their memory can do that.
 func (w *world) testMoves(t *testing.T) {
 	vmi := guest("moves")
+	vmi.Spec.Domain.CPU = &v1.CPU{Model: v1.CPUModeHostPassthrough} // no node here says which model it has
 	must(t, w.Create(t.Context(), vmi))
 	w.phase(t, vmi, v1.Running)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vmi.Status.NodeName}}
