@@ -8,6 +8,8 @@ import (
 	"path"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // Directories of KubeVirt's launcher Pod.
@@ -16,7 +18,8 @@ const (
 	sharedDir  = "/var/run/kubevirt"
 )
 
-// AssumeFacts returns the facts of a node that has all the guest asks for, at the
+// AssumeFacts returns the facts of a node that has all the guest asks for, in a cluster
+// with the feature gates that it needs, at the
 // places where KubeVirt's launcher Pod has them. Nothing is looked at: it is for
 // offline tools and tests, which overlay what they know better.
 func AssumeFacts(vmi *v1.VirtualMachineInstance) Facts {
@@ -32,6 +35,7 @@ func AssumeFacts(vmi *v1.VirtualMachineInstance) Facts {
 			f.Arch = arch
 		}
 	}
+	f.Cluster.FeatureGates = vmirules.Needed(vmi)
 	a := assumption{vmi: vmi, Facts: &f}
 	a.firmware()
 	a.host()

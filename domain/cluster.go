@@ -44,6 +44,7 @@ func ClusterFrom(kv *v1.KubeVirt) (Cluster, *SMBIOS) {
 		on := func(gate string) bool { return slices.Contains(dev.FeatureGates, gate) }
 		c.FirmwareAutoSelection, c.MigratableVGPU = on(gateFirmwareAutoSelection), on(gateVGPULiveMigration)
 		c.NUMAAlignedPCI = on(gatePCINUMAAware)
+		c.FeatureGates, c.DisabledFeatureGates = slices.Clone(dev.FeatureGates), slices.Clone(dev.DisabledFeatureGates)
 		c.FirmwareLog = dev.LogVerbosity != nil && dev.LogVerbosity.VirtLauncher > extendedVerbosity
 	}
 	if n := config.NetworkConfiguration; n != nil {

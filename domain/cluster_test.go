@@ -34,7 +34,8 @@ func TestClusterFrom(t *testing.T) {
 		},
 		"feature gates": {
 			developer(v1.DeveloperConfiguration{FeatureGates: []string{"FirmwareAutoSelection", "VGPULiveMigration", "PCINUMAAwareTopology"}}),
-			Cluster{BochsForEFI: true, FirmwareAutoSelection: true, MigratableVGPU: true, NUMAAlignedPCI: true}, nil,
+			Cluster{BochsForEFI: true, FirmwareAutoSelection: true, MigratableVGPU: true, NUMAAlignedPCI: true,
+				FeatureGates: []string{"FirmwareAutoSelection", "VGPULiveMigration", "PCINUMAAwareTopology"}}, nil,
 		},
 		"binding plugins": {
 			configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{Binding: map[string]v1.InterfaceBindingPlugin{

@@ -7,6 +7,8 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // Name returns the name of the domain of a VirtualMachineInstance.
@@ -41,6 +43,10 @@ type Conversion struct {
 
 	arch    traits
 	foreign bool // of another architecture than the node
+	// volumes and networks are those of the spec by name, ownThreads the disks that have an
+	// I/O thread of their own; see nameParts.
+	volumes              map[string]*v1.Volume
+	networks, ownThreads map[string]bool
 }
 
 // Passes returns the stock passes in order. The slice is the caller's: insert,
@@ -92,6 +98,9 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 		Facts:  f,
 		Domain: &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}},
 	}
+	if err := Allowed(vmi, f.Cluster); err != nil {
+		return nil, err
+	}
 	if err := c.chooseArchitecture(); err != nil {
 		return nil, err
 	}
@@ -101,6 +110,24 @@ func ConvertWith(vmi *v1.VirtualMachineInstance, f Facts, passes []Pass) (*libvi
 		}
 	}
 	return c.Domain, nil
+}
+
+// Allowed returns an [*Error] for what no guest may ask for in a cluster, whatever the
+// node could do: a field whose feature gate is off ([ErrUnsupported]), more than a guest
+// can have, an amount or a path that is none ([ErrInvalid]). Convert asks it first. A
+// node asks before it touches a file for the guest: an object may have been written
+// where no webhook looked at it.
+func Allowed(vmi *v1.VirtualMachineInstance, c Cluster) error {
+	faults := vmirules.Check(vmi, vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates})
+	if len(faults) == 0 {
+		return nil
+	}
+	f := faults[0]
+	err := &Error{Object: objectOf(vmi), Field: f.Field, Reason: f.Text(), Remedy: f.Remedy, Err: ErrInvalid}
+	if f.Kind == vmirules.Gated {
+		err.Err = ErrUnsupported
+	}
+	return err
 }
 
 // Invalid returns the error for a field with an impossible value.
@@ -114,8 +141,10 @@ func (c *Conversion) Unsupported(field, remedy string) error {
 	return &Error{Object: c.object(), Field: field, Reason: "not supported yet", Remedy: remedy, Err: ErrUnsupported}
 }
 
-func (c *Conversion) object() string {
-	return fmt.Sprintf("VirtualMachineInstance %s/%s", c.VMI.Namespace, c.VMI.Name)
+func (c *Conversion) object() string { return objectOf(c.VMI) }
+
+func objectOf(vmi *v1.VirtualMachineInstance) string {
+	return fmt.Sprintf("VirtualMachineInstance %s/%s", vmi.Namespace, vmi.Name)
 }
 
 // Spec paths that several passes and errors use.

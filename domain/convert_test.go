@@ -14,14 +14,25 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+// everyGate are the gates that a guest may need.
+func everyGate() []string {
+	return []string{
+		vmirules.Sidecar, vmirules.Ignition, vmirules.HostDisk, vmirules.HostDevices, vmirules.DownwardMetrics, vmirules.SEV, vmirules.TDX,
+		vmirules.VSOCK, vmirules.VirtiofsStorage, vmirules.UtilityVolumes, vmirules.ContainerPaths, vmirules.NetworksWithDRA, vmirules.PersistentReservation,
+	}
+}
+
 // testFacts is a node with files for every volume of the golden objects.
 func testFacts() Facts {
 	return Facts{
-		Dir: "/var/lib/virtloom/guests/5b6c1a2e", Emulation: true, Epoch: 7,
+		Cluster: Cluster{FeatureGates: everyGate()},
+		Dir:     "/var/lib/virtloom/guests/5b6c1a2e", Emulation: true, Epoch: 7,
 		Bridges: map[string]string{"default": "br0", "storage": "br1"},
 		Disks: map[string]DiskSource{
 			"root":      {Path: "/srv/shared/root.img", Shared: true},

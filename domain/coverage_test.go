@@ -273,6 +273,9 @@ func (m *mutation) note(path string) {
 		if m.tried[path]++; m.tried[path] > enough {
 			return
 		}
+		if domain.Allowed(m.vmi, m.facts.Cluster) != nil {
+			return // what is refused whatever is converted, is not read
+		}
 	}
 	if reflect.DeepEqual(m.convert(), m.before) {
 		return

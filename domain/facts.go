@@ -157,6 +157,10 @@ type Cluster struct {
 	// NUMAAlignedPCI puts host devices of guests with dedicated CPUs behind an
 	// expander bus of their NUMA node.
 	NUMAAlignedPCI bool `json:"numaAlignedPCI"`
+	// FeatureGates and DisabledFeatureGates are those of the cluster
+	// (developerConfiguration). A guest with a field whose gate is off is not converted.
+	FeatureGates         []string `json:"featureGates"`
+	DisabledFeatureGates []string `json:"disabledFeatureGates"`
 }
 
 // Services is what a node does for guests beside running them. None of it is in the

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 )
 
@@ -173,16 +172,5 @@ func (p *diskPass) discards() bool {
 	if p.vol == nil || p.vol.Ephemeral != nil || p.vol.EmptyDisk != nil || p.vol.ContainerDisk != nil {
 		return true
 	}
-	return p.out.Device != deviceCDROM && !preallocated(p.VMI, p.vol.Name)
-}
-
-// preallocated tells whether the claim of a volume was asked to keep all its space.
-func preallocated(vmi *v1.VirtualMachineInstance, volume string) bool {
-	for i := range vmi.Status.VolumeStatus {
-		s := &vmi.Status.VolumeStatus[i]
-		if s.Name == volume && s.PersistentVolumeClaimInfo != nil {
-			return s.PersistentVolumeClaimInfo.Preallocated
-		}
-	}
-	return false
+	return p.out.Device != deviceCDROM && !p.reports.preallocated[p.vol.Name]
 }

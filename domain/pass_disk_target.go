@@ -40,10 +40,12 @@ var targetForm = regexp.MustCompile(`^(vd|sd)[a-z]{1,3}$`)
 type targetNames struct {
 	kept map[string]string // volume → name
 	used map[string]bool
+	// from is where to look for the next free name, by prefix: names are never given back.
+	from map[string]uint
 }
 
 func newTargetNames(vmi *v1.VirtualMachineInstance, layout Layout) *targetNames {
-	t := &targetNames{kept: map[string]string{}, used: map[string]bool{}}
+	t := &targetNames{kept: map[string]string{}, used: map[string]bool{}, from: map[string]uint{}}
 	for _, volume := range slices.Sorted(maps.Keys(layout.Targets)) {
 		t.keep(volume, layout.Targets[volume])
 	}
@@ -69,8 +71,8 @@ func (t *targetNames) next(volume, bus string) string {
 	if name := t.kept[volume]; strings.HasPrefix(name, prefix) {
 		return name
 	}
-	for i := uint(0); ; i++ {
-		if name := prefix + letters(i); !t.used[name] {
+	for ; ; t.from[prefix]++ {
+		if name := prefix + letters(t.from[prefix]); !t.used[name] {
 			t.used[name] = true
 			return name
 		}

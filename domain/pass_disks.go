@@ -25,11 +25,11 @@ func disks(c *Conversion) error {
 	for i := range c.VMI.Spec.Volumes {
 		vols[c.VMI.Spec.Volumes[i].Name] = &c.VMI.Spec.Volumes[i]
 	}
-	names := newTargetNames(c.VMI, c.Facts.Layout)
+	names, reports := newTargetNames(c.VMI, c.Facts.Layout), reportsOf(c.VMI)
 	seen := map[string]bool{}
 	for i := range c.VMI.Spec.Domain.Devices.Disks {
 		in := &c.VMI.Spec.Domain.Devices.Disks[i]
-		p := diskPass{Conversion: c, in: in, field: fmt.Sprintf("%sdisks[%d]", specDevices, i), vol: vols[in.Name]}
+		p := diskPass{Conversion: c, in: in, field: fmt.Sprintf("%sdisks[%d]", specDevices, i), vol: vols[in.Name], reports: reports}
 		if err := c.checkName(p.field+".name", in.Name); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func disks(c *Conversion) error {
 			return c.Invalid(p.field+".name", fmt.Sprintf("%q occurs twice", in.Name), "give every disk a name of its own")
 		}
 		seen[in.Name] = true
-		if p.vol != nil && !Plugged(c.VMI, p.vol) {
+		if p.vol != nil && !reports.plugged(p.vol) {
 			if in.CDRom == nil {
 				continue
 			}
@@ -56,21 +56,45 @@ func disks(c *Conversion) error {
 // (status.volumeStatus, field hotplugVolume). A volume whose status is missing belongs
 // to the start, unless it can be added later and the statuses of others are there.
 func Plugged(vmi *v1.VirtualMachineInstance, vol *v1.Volume) bool {
-	permanent := false
+	return reportsOf(vmi).plugged(vol)
+}
+
+// volumeReports is what the status says about volumes.
+type volumeReports struct {
+	of map[string]*v1.VolumeStatus
+	// permanent says that there is a status of a volume that is there from the start.
+	permanent bool
+	// preallocated are those whose claim was asked to keep all its space.
+	preallocated map[string]bool
+}
+
+func reportsOf(vmi *v1.VirtualMachineInstance) volumeReports {
+	r := volumeReports{of: make(map[string]*v1.VolumeStatus, len(vmi.Status.VolumeStatus)), preallocated: map[string]bool{}}
 	for i := range vmi.Status.VolumeStatus {
 		s := &vmi.Status.VolumeStatus[i]
-		switch {
-		case s.Name != vol.Name:
-			permanent = permanent || s.HotplugVolume == nil
-		case s.HotplugVolume == nil:
-			return true
-		default:
-			return s.Phase == v1.HotplugVolumeMounted || s.Phase == v1.VolumeReady
+		r.permanent = r.permanent || s.HotplugVolume == nil
+		if r.of[s.Name] == nil {
+			r.of[s.Name] = s
+		}
+		if _, noted := r.preallocated[s.Name]; !noted && s.PersistentVolumeClaimInfo != nil {
+			r.preallocated[s.Name] = s.PersistentVolumeClaimInfo.Preallocated
 		}
 	}
-	hotpluggable := vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.Hotpluggable ||
-		vol.DataVolume != nil && vol.DataVolume.Hotpluggable
-	return !permanent || !hotpluggable
+	return r
+}
+
+// plugged is [Plugged].
+func (r volumeReports) plugged(vol *v1.Volume) bool {
+	switch s := r.of[vol.Name]; {
+	case s == nil:
+		hotpluggable := vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.Hotpluggable ||
+			vol.DataVolume != nil && vol.DataVolume.Hotpluggable
+		return !r.permanent || !hotpluggable
+	case s.HotplugVolume == nil:
+		return true
+	default:
+		return s.Phase == v1.HotplugVolumeMounted || s.Phase == v1.VolumeReady
+	}
 }
 
 // diskPass converts one disk.
@@ -78,11 +102,13 @@ type diskPass struct {
 	*Conversion
 	in    *v1.Disk
 	field string
-	vol   *v1.Volume  // nil: a drive without a disc
-	src   *DiskSource // what the facts say about vol; nil as well then
-	out   libvirtxml.DomainDisk
-	bus   string
-	ro    bool
+	vol   *v1.Volume // nil: a drive without a disc
+	// reports is what the status says about all volumes.
+	reports volumeReports
+	src     *DiskSource // what the facts say about vol; nil as well then
+	out     libvirtxml.DomainDisk
+	bus     string
+	ro      bool
 }
 
 func (p *diskPass) convert(names *targetNames) error {

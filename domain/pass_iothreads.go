@@ -100,13 +100,9 @@ func (c *Conversion) supplementalPool() (threadPlan, error) {
 
 // hotpluggable tells whether a disk's volume comes and goes while the guest lives.
 func (c *Conversion) hotpluggable(disk string) bool {
-	for i := range c.VMI.Spec.Volumes {
-		v := &c.VMI.Spec.Volumes[i]
-		if v.Name == disk {
-			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable
-		}
-	}
-	return false
+	c.nameParts()
+	v := c.volumes[disk]
+	return v != nil && (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable || v.DataVolume != nil && v.DataVolume.Hotpluggable)
 }
 
 // ioThreads tells each virtio disk its thread: those with one of their own in the
@@ -169,5 +165,27 @@ func (c *Conversion) threadedDisks() []*libvirtxml.DomainDisk {
 
 // ownThread tells whether the spec gives a disk an I/O thread of its own.
 func (c *Conversion) ownThread(disk string) bool {
-	return slices.ContainsFunc(c.VMI.Spec.Domain.Devices.Disks, func(d v1.Disk) bool { return d.Name == disk && isTrue(d.DedicatedIOThread) })
+	c.nameParts()
+	return c.ownThreads[disk]
+}
+
+// nameParts notes volumes and networks by name, and which disks have a thread of their own.
+func (c *Conversion) nameParts() {
+	if c.volumes != nil {
+		return
+	}
+	c.volumes, c.networks, c.ownThreads = make(map[string]*v1.Volume, len(c.VMI.Spec.Volumes)), map[string]bool{}, map[string]bool{}
+	for i := range c.VMI.Spec.Networks {
+		c.networks[c.VMI.Spec.Networks[i].Name] = true
+	}
+	for i := range c.VMI.Spec.Volumes {
+		if v := &c.VMI.Spec.Volumes[i]; c.volumes[v.Name] == nil {
+			c.volumes[v.Name] = v
+		}
+	}
+	for i := range c.VMI.Spec.Domain.Devices.Disks {
+		if d := &c.VMI.Spec.Domain.Devices.Disks[i]; isTrue(d.DedicatedIOThread) {
+			c.ownThreads[d.Name] = true
+		}
+	}
 }

@@ -194,8 +194,7 @@ func (c *Conversion) checkBinding(field string, in *v1.Interface) error {
 			Remedy: remedyBinding, Err: ErrUnsupported,
 		}
 	}
-	known := slices.ContainsFunc(c.VMI.Spec.Networks, func(n v1.Network) bool { return n.Name == in.Name })
-	if !known {
+	if c.nameParts(); !c.networks[in.Name] {
 		return c.Invalid(field+".name", fmt.Sprintf("no network %q", in.Name), "add a network of that name to spec.networks")
 	}
 	return nil

@@ -55,7 +55,9 @@ type seating struct {
 	seats []seat
 	// taken holds the key of the device at each place.
 	taken map[Place]string
-	lay   plan
+	// wanted are the keys of all seats.
+	wanted map[string]bool
+	lay    plan
 }
 
 // plan is how devices are placed on one kind of machine.
@@ -102,10 +104,10 @@ func (g *seating) claim(p Place, s *seat) error {
 // known leaves devices where they are. Places of others in the running guest are
 // not free, whoever they belong to.
 func (g *seating) known() error {
-	keys := map[string]bool{}
+	g.wanted = make(map[string]bool, len(g.seats))
 	for i := range g.seats {
 		s := &g.seats[i]
-		keys[s.key] = true
+		g.wanted[s.key] = true
 		p, ok := g.Facts.Layout.Places[s.key]
 		other := g.taken[p]
 		switch {
@@ -121,7 +123,7 @@ func (g *seating) known() error {
 		}
 	}
 	for key, p := range g.Facts.Layout.Places {
-		if !keys[key] && g.taken[p] == "" {
+		if !g.wanted[key] && g.taken[p] == "" {
 			g.taken[p] = key
 		}
 	}
@@ -161,7 +163,7 @@ func (g *seating) fresh() error {
 func (g *seating) departed(fits func(Place) bool) (Place, bool) {
 	best, found := Place{}, false
 	for p, key := range g.taken {
-		if !strings.HasPrefix(key, AliasPrefix) || strings.HasPrefix(key, memoryDevice) || !fits(p) || g.wanted(key) {
+		if !strings.HasPrefix(key, AliasPrefix) || strings.HasPrefix(key, memoryDevice) || !fits(p) || g.wanted[key] {
 			continue
 		}
 		if !found || before(p, best) {
@@ -169,15 +171,6 @@ func (g *seating) departed(fits func(Place) bool) (Place, bool) {
 		}
 	}
 	return best, found
-}
-
-func (g *seating) wanted(key string) bool {
-	for i := range g.seats {
-		if g.seats[i].key == key {
-			return true
-		}
-	}
-	return false
 }
 
 // before orders places, so that a choice among several does not depend on chance.

@@ -44,6 +44,12 @@ type ports struct {
 	bridge uint
 	// skipped says that the ports left free for cards have been passed.
 	skipped bool
+	// byNumber are the buses by their index, and leading the ports that a controller is
+	// behind; both are noted when the first port is looked for.
+	byNumber map[uint]Bus
+	leading  map[uint]bool
+	// full is how many of the buses at the beginning have no free port: ports fill up.
+	full int
 	// aligned holds the place of host devices on their NUMA node, by key.
 	aligned map[string]Place
 }
@@ -207,30 +213,39 @@ func (p *ports) place(s *seat) (Place, bool) {
 // freePort finds a root port with nothing behind it. One that is off can take
 // nothing while the guest runs.
 func (p *ports) freePort(s *seat) (Place, bool) {
+	p.noteBuses()
 	usable := func(place Place) bool {
-		for _, b := range p.buses {
-			if b.Index == place.Bus && place.Slot == 0 && place.Domain == 0 {
-				return b.Model == pcieRootPort && !(b.Fixed && s.plugged)
-			}
-		}
-		return false
+		b, there := p.byNumber[place.Bus]
+		return there && place.Slot == 0 && place.Domain == 0 && b.Model == pcieRootPort && !(b.Fixed && s.plugged)
 	}
-	for _, b := range p.buses {
-		if place := (Place{Bus: b.Index}); b.Model == pcieRootPort && p.taken[place] == "" && usable(place) && !p.leads(b.Index) {
+	empty := func(b Bus) bool {
+		return b.Model == pcieRootPort && p.taken[Place{Bus: b.Index}] == "" && !p.leading[b.Index]
+	}
+	for p.full < len(p.buses) && !empty(p.buses[p.full]) {
+		p.full++
+	}
+	for _, b := range p.buses[p.full:] {
+		if place := (Place{Bus: b.Index}); empty(b) && usable(place) {
 			return place, true
 		}
 	}
 	return p.departed(usable)
 }
 
-// leads tells whether a controller is behind the port.
-func (p *ports) leads(port uint) bool {
+// noteBuses notes which buses there are, and behind which ports other controllers are.
+func (p *ports) noteBuses() {
+	if p.byNumber != nil {
+		return
+	}
+	p.byNumber, p.leading = make(map[uint]Bus, len(p.buses)), map[uint]bool{}
 	for _, b := range p.buses {
-		if b.Index != 0 && b.Place.Bus == port {
-			return true
+		if _, twice := p.byNumber[b.Index]; !twice {
+			p.byNumber[b.Index] = b
+		}
+		if b.Index != 0 {
+			p.leading[b.Place.Bus] = true
 		}
 	}
-	return false
 }
 
 // bridgeSlot finds a slot of the bridge; slot 0 is its hotplug controller's.

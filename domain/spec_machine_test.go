@@ -307,7 +307,6 @@ func TestSpecMemory(t *testing.T) {
 			change: changes(noMemory, resourcesOf(nil, memoryAmount("1Gi"))), element: "memory", want: `<memory unit="b">1073741824</memory>`,
 		},
 		"memory: a huge page if there is nothing else": {change: changes(noMemory, huge("1Gi")), element: "memory", want: `<memory unit="b">1073741824</memory>`},
-		"memory: fractions of a byte are dropped":      {change: giveMemory("4194304500m", ""), element: "memory", want: `<memory unit="b">4194304</memory>`},
 		"memory: room for more": {
 			change: giveMemory("1Gi", "4Gi"), element: "maxMemory", want: `<maxMemory unit="b" slots="16">4294967296</maxMemory>`,
 		},

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/template"
 )
 
@@ -104,7 +105,7 @@ func (o *renderOptions) flags(fs *pflag.FlagSet) {
 	outputFlag(fs, &o.output, "", "yaml (the default) or json")
 	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
 	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
-	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
+	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest, and without one the default of refdaemon controller, "+configfile.DefaultLauncherImage)
 	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
 }
 
@@ -161,6 +162,7 @@ func (o *renderOptions) input(stdin io.Reader) (template.Input, error) {
 		return template.Input{}, err
 	}
 	c.LauncherImage, c.ExporterImage, c.Volumes = o.launcherImage, o.exporterImage, o.volumes
+	c.FallbackLauncherImage = configfile.DefaultLauncherImage
 	return c.Input(o.kind)
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 // Manifests that are written to standard input.
@@ -59,8 +61,9 @@ func TestRender(t *testing.T) {
 		"JSON":                                   {args: []string{"-o", "json", "launcher", "example"}, out: []string{"{\n  \"kind\": \"Pod\",\n", `"quay.io/kubevirt/virt-launcher:v1.9.0"`}},
 		"temporary":                              {args: []string{"temporary", "example"}, out: []string{"kubevirt.io/ephemeral-provisioning: \"true\"\n"}},
 		"standard input":                         {args: []string{"launcher", "-f", "-", "--image", "mine"}, stdin: bareGuest, out: []string{"image: mine\n", "runAsUser: 107\n", "kubernetes.io/arch: amd64\n"}},
-		"raw":                                    {args: []string{"launcher", "-f", "-", "--image", "mine", "--raw"}, stdin: bareGuest, out: []string{"runAsUser: 0\n"}},
-		"flags of one dash, and before the kind": {args: []string{"-raw", "-image", "mine", "-f", "-", "launcher"}, stdin: bareGuest, out: []string{"runAsUser: 0\n"}},
+		"raw":                                    {args: []string{"launcher", "-f", "-", "--image", "mine", "--raw"}, stdin: bareGuest, out: []string{"runAsUser: 107\n"}},
+		"no image":                               {args: []string{"launcher", "-f", "-"}, stdin: bareGuest, out: []string{"image: " + configfile.DefaultLauncherImage + "\n"}},
+		"flags of one dash, and before the kind": {args: []string{"-raw", "-image", "mine", "-f", "-", "launcher"}, stdin: bareGuest, out: []string{"runAsUser: 107\n"}},
 
 		"no kind":              {code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 0 are given; refdaemon render -h tells how\n"},
 		"two kinds":            {args: []string{"launcher", "-f", "-", "hotplug"}, code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 2 are given; refdaemon render -h tells how\n"},
@@ -78,7 +81,6 @@ func TestRender(t *testing.T) {
 		"absent file":  {args: []string{"launcher", "-f", "absent.yaml"}, code: 1, err: "refdaemon: render: open absent.yaml: no such file or directory; name a file that can be read\n"},
 		"a folder":     {args: []string{"launcher", "-f", "../examples"}, code: 1, err: "refdaemon: ../examples: cannot be read: read ../examples: is a directory; give a file with manifests\n"},
 		"empty input":  {args: []string{"launcher", "-f", "-"}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
-		"no image":     {args: []string{"launcher", "-f", "-"}, stdin: bareGuest, code: 1, err: "refdaemon: the image of the launcher is not known; give --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag\n"},
 		"no claim":     {args: []string{"launcher", "-f", "../examples/render/guest.yaml", "--image", "mine"}, code: 1, err: "refdaemon: render VirtualMachineInstance default/web: stage volumes: spec.volumes[1].persistentVolumeClaim.claimName: claim \"web-data\" is not known (missing fact); create the PersistentVolumeClaim in the namespace of the guest\n"},
 		"object twice": {args: []string{"launcher", "example", "-f", "-"}, stdin: "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: web-data}}", code: 1, err: "refdaemon: standard input: document 1 (line 1): PersistentVolumeClaim default/web-data: metadata.name: is there twice: also in ../examples/render/claim.yaml: document 1 (line 2); keep one of the two\n"},
 		"every fault is told, each in its line": {

@@ -6,7 +6,7 @@ package template
 const (
 	StageValidate     = "validate"           // refuses a VMI that no Pod can be rendered from
 	StageNetworkSpec  = "network-spec"       // asks the NetworkSpecValidators
-	StageSupported    = "supported"          // refuses what no stage renders
+	StageSupported    = "supported"          // refuses what the feature gates do not let guests have
 	StageHooks        = "hooks"              // asks the SidecarCreators
 	StageMetadata     = "metadata"           // name, labels, annotations, owner
 	StagePod          = "pod"                // hostname, DNS, priority, service account, grace period
@@ -53,7 +53,15 @@ const (
 
 // Default returns the renderer with the stock stages. Each is in a file of its own.
 func Default() *Renderer {
-	return &Renderer{stages: []Stage{
+	r := &Renderer{stages: stockStages(), stock: map[string]bool{}}
+	for _, s := range r.stages {
+		r.stock[s.Name] = true
+	}
+	return r
+}
+
+func stockStages() []Stage {
+	return []Stage{
 		{Name: StageValidate, Apply: validate},
 		NetworkSpecStage(NetworkRules{}),
 		{Name: StageSupported, Apply: supported},
@@ -105,5 +113,5 @@ func Default() *Renderer {
 		{Name: StageMCS, Apply: selinuxWorkaround, Overrides: []string{"spec.containers[*"}},
 		{Name: StageExporter, Pods: ExporterPod, Apply: exporter},
 		{Name: StageExportServer, Pods: ExporterPod, Apply: exportServer, Overrides: []string{"metadata.labels[*"}},
-	}}
+	}
 }

@@ -51,6 +51,11 @@ type rendering struct {
 	stage    *Stage
 	ledger   *ledger
 	conflict error
+	places   places
+	// plugged are the names of the volumes that the guest's status says to be hotplugged.
+	plugged map[string]bool
+	// stock are the names of the stages that are not held to what they say they write.
+	stock map[string]bool
 }
 
 // stageInput stands for the stage in errors about the input of all stages.
@@ -77,16 +82,25 @@ func newRendering(kind PodKind, in Input) (*rendering, error) {
 		d.vmi, d.migration, d.export = nil, nil, in.Export.Object
 	case LauncherPod, TemporaryPod, TriggerPod:
 		d.migration = nil
-	case TargetPod:
-		// A target is always given the user that new launchers run as, so that a guest started as root can leave it.
-		d.vmi.Status.RuntimeUser = uint64(qemuUser)
-		if d.config.GateEnabled(gateRoot) {
-			d.vmi.Status.RuntimeUser = 0
-		}
 	}
+	d.chooseUser()
+	d.plugged = pluggedNames(d.vmi)
 	// What stages and extensions are given to read agrees with what is rendered.
 	d.input.VMI, d.input.Migration = d.vmi, d.migration
 	return d, nil
+}
+
+// chooseUser makes status.runtimeUser what it may be. Users write it too, and where there is no webhook it is empty: root is a
+// launcher's user only where the cluster has gate Root. A target is always given the user that new launchers run as, so that a
+// guest started as root can leave it.
+func (d *rendering) chooseUser() {
+	switch root := d.config.GateEnabled(gateRoot); {
+	case d.vmi == nil:
+	case !root:
+		d.vmi.Status.RuntimeUser = uint64(qemuUser)
+	case d.kind == TargetPod:
+		d.vmi.Status.RuntimeUser = 0
+	}
 }
 
 // VMI returns the guest, nil for an exporter. It is a copy of the input that lives as long as the Draft; parts of it may
@@ -109,8 +123,8 @@ func (d *rendering) Facts() Facts { return d.facts }
 // must not be changed.
 func (d *rendering) Migration() *Migration { return d.migration }
 
-// Pod returns the Pod as far as it is rendered, for reading. Write through the setters.
-func (d *rendering) Pod() *corev1.Pod { return d.pod }
+// Pod returns the Pod as far as it is rendered, for reading. It is a copy; write through the setters.
+func (d *rendering) Pod() *corev1.Pod { return d.pod.DeepCopy() }
 
 // Sidecars returns the sidecars that stage hooks asked for, in order. They must not be changed.
 func (d *rendering) Sidecars() []Sidecar { return d.sidecars }

@@ -34,3 +34,6 @@ func StageByStage(kind PodKind, in Input, visit func(stage string, before, after
 	}
 	return nil
 }
+
+// HeldToTheirWord are the stock stages as if they were a caller's own.
+func HeldToTheirWord() *Renderer { return &Renderer{stages: stockStages()} }

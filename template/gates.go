@@ -2,7 +2,7 @@
 
 package template
 
-import "slices"
+import "github.com/virtloom/virtloom/internal/vmirules"
 
 // Feature gates that change a rendered Pod.
 const (
@@ -11,7 +11,7 @@ const (
 	gateVGPULiveMigration = "VGPULiveMigration"
 	gateVMStatsCollector  = "VMStatsCollector"
 	gateFirmwareSelection = "FirmwareAutoSelection"
-	gateRoot              = "Root"
+	gateRoot              = vmirules.Root
 	gateHypervisor        = "ConfigurableHypervisor"
 	gateExternalNetInject = "ExternalNetResourceInjection"
 	gateGPUsWithDRA       = "GPUsWithDRA"
@@ -22,19 +22,14 @@ const (
 	gateIOMMUFD           = "IOMMUFD"
 	gatePlugins           = "Plugins"
 	gateMCSWorkaround     = "DockerSELinuxMCSWorkaround"
-	gateContainerPaths    = "ContainerPathVolumes"
 )
-
-// gatesOn are the beta gates that are on unless disabled.
-var gatesOn = []string{
-	gateImageVolume, gateSecondaryNaming, gateExternalNetInject, gateGPUsWithDRA, gateHostDevicesDRA,
-}
 
 // GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by
 // default.
 func (c Config) GateEnabled(name string) bool {
-	if slices.Contains(c.FeatureGates, name) {
-		return true
-	}
-	return !slices.Contains(c.DisabledFeatureGates, name) && slices.Contains(gatesOn, name)
+	return c.gates().Enabled(name)
+}
+
+func (c Config) gates() vmirules.Gates {
+	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
 }

@@ -17,6 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template"
 )
 
@@ -33,7 +34,28 @@ func newVMI(changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInsta
 	return vmi
 }
 
+// input is what a guest is rendered from in a cluster that lets it have what it asks for, and runs it as the user that its
+// status says.
 func input(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input)) template.Input {
+	in := closed(vmi, changes...)
+	permit(&in)
+	return in
+}
+
+// permit switches on the gates of what guests ask for, and of the user that the status says.
+func permit(in *template.Input) {
+	gates := []string{
+		vmirules.Sidecar, vmirules.Ignition, vmirules.HostDisk, vmirules.HostDevices, vmirules.DownwardMetrics, vmirules.SEV, vmirules.TDX,
+		vmirules.VSOCK, vmirules.VirtiofsStorage, vmirules.UtilityVolumes, vmirules.PersistentReservation,
+	}
+	if in.VMI != nil && in.VMI.Status.RuntimeUser == 0 && in.Migration == nil {
+		gates = append(gates, vmirules.Root)
+	}
+	in.Config.FeatureGates = append(gates, in.Config.FeatureGates...)
+}
+
+// closed is input in a cluster with no feature gates but those that a change adds.
+func closed(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input)) template.Input {
 	in := template.Input{VMI: vmi, Config: template.Config{LauncherImage: "example.com/virt-launcher:v1"}}
 	for _, change := range changes {
 		change(&in)

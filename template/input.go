@@ -15,7 +15,7 @@ import (
 // Input is everything a Pod is rendered from.
 type Input struct {
 	// VMI is the guest. Required except for an exporter, with name, namespace and UID. Fields that KubeVirt's webhooks
-	// default are taken as they are.
+	// default are taken as they are, but for status.runtimeUser: that is root's only with feature gate Root.
 	VMI *v1.VirtualMachineInstance
 	// Config is the cluster's configuration. Config.LauncherImage is required.
 	Config Config

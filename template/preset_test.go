@@ -45,6 +45,7 @@ func presetInput(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input
 	for _, change := range changes {
 		change(&in)
 	}
+	permit(&in)
 	return in
 }
 

@@ -5,6 +5,7 @@ package template
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,13 +20,15 @@ type Stage struct {
 	// Overrides are the fields the stage may take over from the stage that owns them: a path as in Explanation.Fields, or
 	// a path ending in * for all that begin so.
 	Overrides []string
-	// Apply does the step. An error ends rendering; one that is not an *Error is wrapped into one.
+	// Apply does the step. What it writes by Draft.Set may be nothing but the field that it names. An error ends rendering; one that is not an *Error is wrapped into one.
 	Apply func(*Draft) error
 }
 
 // Renderer renders Pods by applying its stages in order. It is immutable and safe for concurrent use.
 type Renderer struct {
 	stages []Stage
+	// stock are the names of those that came with Default.
+	stock map[string]bool
 }
 
 // New returns a Renderer of the given stages. Names must be unique and not empty.
@@ -76,7 +79,15 @@ func (r *Renderer) splice(name string, offset, drop int, stages []Stage) (*Rende
 		return nil, fmt.Errorf("template: stage %q of %v: %w", name, r.Stages(), ErrStage)
 	}
 	i += offset
-	return New(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
+	spliced, err := New(slices.Concat(r.stages[:i], stages, r.stages[i+drop:])...)
+	if err != nil {
+		return nil, err
+	}
+	spliced.stock = maps.Clone(r.stock)
+	for _, s := range r.stages[i : i+drop] {
+		delete(spliced.stock, s.Name)
+	}
+	return spliced, nil
 }
 
 // Render renders a Pod of one kind.
@@ -94,6 +105,7 @@ func (r *Renderer) render(kind PodKind, in Input) (*rendering, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.stock = r.stock
 	draft := new(Draft)
 	for i := range r.stages {
 		s := &r.stages[i]
@@ -108,7 +120,33 @@ func (r *Renderer) render(kind PodKind, in Input) (*rendering, error) {
 			return nil, err
 		}
 	}
+	if err := tooLong(d); err != nil {
+		d.ledger.release()
+		return nil, err
+	}
 	return d, nil
+}
+
+// maxAnnotations is how many bytes of annotations the API server lets an object have (apimachinery:
+// TotalAnnotationSizeLimitB).
+const maxAnnotations = 256 << 10
+
+// tooLong refuses a Pod that the API server would not take because of its annotations, which have many authors.
+func tooLong(d *rendering) error {
+	total, longest := 0, ""
+	for key, value := range d.pod.Annotations {
+		total += len(key) + len(value)
+		if n := len(value) - len(d.pod.Annotations[longest]); longest == "" || n > 0 || n == 0 && key < longest {
+			longest = key
+		}
+	}
+	if total <= maxAnnotations {
+		return nil
+	}
+	e := invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest of annotations of %d bytes in all, and a Pod may have %d", total, maxAnnotations),
+		"give the guest shorter annotations, or fewer networks")
+	e.Stage, e.Object = "result", d.input.object(d.kind)
+	return e
 }
 
 func (s *Stage) appliesTo(kind PodKind) bool {

@@ -12,12 +12,22 @@ import (
 )
 
 // Set writes a field for which there is no other setter. path is the field's path in the Pod, such as
-// spec.runtimeClassName or spec.containers[compute].image; write is called if the stage may own the field and all parts
-// of it, and must change nothing else. A path into an element of a list, other than a container, stands for the element.
+// spec.runtimeClassName or spec.containers[compute].image; write is called if Pods have such a field and the stage may own
+// it and all parts of it. A write that changes anything else is an error and changes nothing. A path into an element of a
+// list, other than a container, stands for the element.
 func (d Draft) Set(path string, write func(*corev1.Pod)) {
 	f, ok := d.parse(path)
-	if ok && d.claimWhole(f.atomic()) {
+	switch {
+	case !ok:
+	case !f.exists():
+		d.fail(invalid(path, fmt.Sprintf("stage %q writes it, and Pods have no such field", d.stage.Name), "correct the path"))
+	case !d.claimWhole(f.atomic()):
+	case d.stock[d.stage.Name]:
+		d.places = nil
 		write(d.pod)
+	default:
+		d.places = nil
+		d.writeAlone(path, f.atomic(), write)
 	}
 }
 
@@ -153,11 +163,8 @@ func setItem[T any](d Draft, list *[]T, at field, value T, key func(*T) string) 
 	if at.item != "" {
 		wanted = at.item
 	}
-	for i := range *list {
+	if i := find(d.rendering, *list, at.list(), wanted, key); i >= 0 {
 		old := &(*list)[i]
-		if key(old) != wanted {
-			continue
-		}
 		switch {
 		case equality.Semantic.DeepEqual(*old, value):
 			return true
@@ -175,5 +182,6 @@ func setItem[T any](d Draft, list *[]T, at field, value T, key func(*T) string) 
 		return false
 	}
 	*list = append(*list, value)
+	d.places.added(at.list(), wanted, len(*list))
 	return true
 }

@@ -34,7 +34,7 @@ func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Cont
 		return
 	}
 	var parts []field
-	if i := slices.IndexFunc(*list, func(o corev1.Container) bool { return o.Name == c.Name }); i >= 0 {
+	if i := find(d.rendering, *list, at.list(), c.Name, containerKey); i >= 0 {
 		parts = d.ledger.inside(at, d.stage.Name)
 		if equality.Semantic.DeepEqual((*list)[i], c) || !d.mayReplace(parts) {
 			return
@@ -179,18 +179,20 @@ func (d Draft) Claim(container string, use corev1.ResourceClaim) {
 	}
 }
 
+// containerOf is a container that Draft.container has found, in the Pod that a stage is given to write.
+func containerOf(p *corev1.Pod, name string) *corev1.Container {
+	i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+	return &p.Spec.Containers[i]
+}
+
 // container finds a container or init container by name, and the path of one of its parts. A stage that names one which is
 // not there ends with an error.
 func (d Draft) container(name, sub, item string) (*corev1.Container, field) {
-	for i := range d.pod.Spec.Containers {
-		if d.pod.Spec.Containers[i].Name == name {
-			return &d.pod.Spec.Containers[i], field{fieldContainers, name, sub, item}
-		}
+	if i := find(d.rendering, d.pod.Spec.Containers, field{base: fieldContainers}, name, containerKey); i >= 0 {
+		return &d.pod.Spec.Containers[i], field{fieldContainers, name, sub, item}
 	}
-	for i := range d.pod.Spec.InitContainers {
-		if d.pod.Spec.InitContainers[i].Name == name {
-			return &d.pod.Spec.InitContainers[i], field{fieldInitContainers, name, sub, item}
-		}
+	if i := find(d.rendering, d.pod.Spec.InitContainers, field{base: fieldInitContainers}, name, containerKey); i >= 0 {
+		return &d.pod.Spec.InitContainers[i], field{fieldInitContainers, name, sub, item}
 	}
 	d.fail(invalid("spec.containers["+name+"]", fmt.Sprintf("stage %q needs a container that is not there", d.stage.Name),
 		"put the stage after the one that adds the container"))

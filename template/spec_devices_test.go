@@ -176,9 +176,6 @@ func TestSpecClaims(t *testing.T) {
 			"c/r", "c"},
 		"82: GPUs before other devices": {changes(resourceClaim("c"), resourceClaim("b"), claimedDevice("h", "c", "r"), claimedGPU("g", "b", "r")), nil,
 			"b/r c/r", "c b"},
-		"81: gate of GPUs off": {changes(resourceClaim("c"), claimedGPU("g", "c", "r"), claimedDevice("h", "c", "s")), gatesOff("GPUsWithDRA"), "c/s", "c"},
-		"81: gate of devices off": {changes(resourceClaim("c"), claimedGPU("g", "c", "r"), claimedDevice("h", "c", "s")),
-			gatesOff("HostDevicesWithDRA"), "c/r", "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := presetInput(newVMI(tc.vmi))
@@ -212,10 +209,6 @@ func TestDevicesThatCannotBeHadAreRefused(t *testing.T) {
 			}
 		}
 	}
-	both := func(in *template.Input) {
-		permit()(in)
-		gatesOff("GPUsWithDRA")(in)
-	}
 	name, other := "x", "Not A Name"
 	for row, tc := range map[string]struct {
 		vmi    change
@@ -223,17 +216,16 @@ func TestDevicesThatCannotBeHadAreRefused(t *testing.T) {
 		field  string
 		text   string
 	}{
-		"80: not permitted":          {hostDevice("h", "vendor.com/dev_name"), permit("vendor.com/gpu"), "spec.domain.devices.hostDevices[0].deviceName", "HostDevice vendor.com/dev_name is not permitted"},
-		"80: GPU not permitted":      {gpus("vendor.com/gpu", "vendor.com/gpu_name"), permit("vendor.com/gpu"), "spec.domain.devices.gpus[1].deviceName", "GPU vendor.com/gpu_name is not permitted"},
-		"81: claims off, list there": {changes(resourceClaim("c"), claimedGPU("g", "c", "r")), both, "spec.domain.devices.gpus[0]", "GPU g is not permitted"},
-		"neither name nor claim":     {gpus(""), nil, "spec.domain.devices.gpus[0].deviceName", "no claim"},
-		"name and claim":             {changes(resourceClaim("c"), claimedGPU("g", "c", "r"), devices(func(d *v1.Devices) { d.GPUs[0].DeviceName = "x.com/y" })), nil, "spec.domain.devices.gpus[0].deviceName", "beside a claim"},
-		"claim that is not there":    {claimedDevice("h", "c", "r"), nil, "spec.domain.devices.hostDevices[0].claimName", `no resource claim "c"`},
-		"claim without request":      {changes(resourceClaim("c"), claimedDevice("h", "c", "")), nil, "spec.domain.devices.hostDevices[0].requestName", ""},
-		"device that is CPU":         {gpus("cpu"), nil, "spec.domain.devices.gpus[0].deviceName", "no resource of a device plugin"},
-		"device of the launcher":     {hostDevice("h", "devices.kubevirt.io/kvm"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
-		"device of Kubernetes":       {hostDevice("h", "kubernetes.io/x"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
-		"device with a broken name":  {hostDevice("h", "x.com/a b"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
+		"80: not permitted":         {hostDevice("h", "vendor.com/dev_name"), permit("vendor.com/gpu"), "spec.domain.devices.hostDevices[0].deviceName", "HostDevice vendor.com/dev_name is not permitted"},
+		"80: GPU not permitted":     {gpus("vendor.com/gpu", "vendor.com/gpu_name"), permit("vendor.com/gpu"), "spec.domain.devices.gpus[1].deviceName", "GPU vendor.com/gpu_name is not permitted"},
+		"neither name nor claim":    {gpus(""), nil, "spec.domain.devices.gpus[0].deviceName", "no claim"},
+		"name and claim":            {changes(resourceClaim("c"), claimedGPU("g", "c", "r"), devices(func(d *v1.Devices) { d.GPUs[0].DeviceName = "x.com/y" })), nil, "spec.domain.devices.gpus[0].deviceName", "beside a claim"},
+		"claim that is not there":   {claimedDevice("h", "c", "r"), nil, "spec.domain.devices.hostDevices[0].claimName", `no resource claim "c"`},
+		"claim without request":     {changes(resourceClaim("c"), claimedDevice("h", "c", "")), nil, "spec.domain.devices.hostDevices[0].requestName", ""},
+		"device that is CPU":        {gpus("cpu"), nil, "spec.domain.devices.gpus[0].deviceName", "no resource of a device plugin"},
+		"device of the launcher":    {hostDevice("h", "devices.kubevirt.io/kvm"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
+		"device of Kubernetes":      {hostDevice("h", "kubernetes.io/x"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
+		"device with a broken name": {hostDevice("h", "x.com/a b"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
 		"claim with a broken name": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: other, ResourceClaimName: &name}}
 		}, nil, "spec.resourceClaims[0].name", other},

@@ -47,12 +47,11 @@ func exportServer(d *Draft) error {
 	if s.ManifestConfigMap != "" {
 		exportManifests(d, s.ManifestConfigMap)
 	}
-	server, _ := d.container(exporterContainer, "", "")
-	if server == nil {
+	if server, _ := d.container(exporterContainer, "", ""); server == nil {
 		return nil // container has noted that
 	}
-	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(*corev1.Pod) {
-		server.ReadinessProbe = &corev1.Probe{
+	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(p *corev1.Pod) {
+		containerOf(p, exporterContainer).ReadinessProbe = &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 				Scheme: corev1.URISchemeHTTPS, Path: "/exportready", Port: intstr.FromInt32(exportPort),
 			}},

@@ -18,7 +18,8 @@ const (
 )
 
 // HookAnnotation creates the sidecars of the annotation hooks.kubevirt.io/hookSidecars, a JSON list of Sidecars in the order
-// in which they are rendered. Whether a cluster lets its users ask for sidecars is for admission to decide.
+// in which they are rendered. Whether a cluster lets its users ask for sidecars, by feature gate Sidecar, is for stage
+// supported to decide.
 type HookAnnotation struct{}
 
 // Sidecars implements SidecarCreator. Text that is not such a list, or has fields that Sidecar does not have, is an error

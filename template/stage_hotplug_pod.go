@@ -110,11 +110,11 @@ func guestSELinuxLevel(d *Draft) error {
 // setSELinuxOption sets one SELinux option of the container that holds the volumes. Stages of others may have added
 // containers before it.
 func setSELinuxOption(d Draft, option string, write func(*corev1.SELinuxOptions)) {
-	c, _ := d.container(hotplugContainer, "", "")
-	if c == nil {
+	if c, _ := d.container(hotplugContainer, "", ""); c == nil {
 		return // container has noted that
 	}
-	d.Set(hotplugSecurity+".seLinuxOptions."+option, func(*corev1.Pod) {
+	d.Set(hotplugSecurity+".seLinuxOptions."+option, func(p *corev1.Pod) {
+		c := containerOf(p, hotplugContainer)
 		if c.SecurityContext == nil {
 			c.SecurityContext = &corev1.SecurityContext{}
 		}

@@ -17,23 +17,21 @@ const (
 
 // probes turns the VMI's probes into probes of the compute container that ask the guest.
 func probes(d *Draft) error {
+	if d.vmi.Spec.ReadinessProbe == nil && d.vmi.Spec.LivenessProbe == nil {
+		return nil
+	}
+	if c, _ := d.container(computeContainer, "", ""); c == nil {
+		return nil // container has noted that
+	}
 	if p := d.vmi.Spec.ReadinessProbe; p != nil {
 		probe := renderProbe(d.vmi, p)
-		d.From("spec.readinessProbe").Set("spec.containers[compute].readinessProbe", func(*corev1.Pod) { d.compute().ReadinessProbe = probe })
+		d.From("spec.readinessProbe").Set("spec.containers[compute].readinessProbe", func(p *corev1.Pod) { containerOf(p, computeContainer).ReadinessProbe = probe })
 	}
 	if p := d.vmi.Spec.LivenessProbe; p != nil {
 		probe := renderProbe(d.vmi, p)
-		d.From("spec.livenessProbe").Set("spec.containers[compute].livenessProbe", func(*corev1.Pod) { d.compute().LivenessProbe = probe })
+		d.From("spec.livenessProbe").Set("spec.containers[compute].livenessProbe", func(p *corev1.Pod) { containerOf(p, computeContainer).LivenessProbe = probe })
 	}
 	return nil
-}
-
-// compute returns the compute container, or a scrap one after noting that it is not there.
-func (d Draft) compute() *corev1.Container {
-	if c, _ := d.container(computeContainer, "", ""); c != nil {
-		return c
-	}
-	return &corev1.Container{}
 }
 
 func renderProbe(vmi *v1.VirtualMachineInstance, p *v1.Probe) *corev1.Probe {

@@ -11,12 +11,13 @@ func selinuxWorkaround(d *Draft) error {
 		return nil
 	}
 	for i := range d.pod.Spec.Containers {
-		c := &d.pod.Spec.Containers[i]
-		if c.Name == computeContainer {
+		name := d.pod.Spec.Containers[i].Name
+		if name == computeContainer {
 			continue
 		}
 		d.From("Config.FeatureGates, Config.SELinuxLauncherType").Set(
-			fieldContainers+"["+c.Name+"].securityContext.seLinuxOptions", func(*corev1.Pod) {
+			fieldContainers+"["+name+"].securityContext.seLinuxOptions", func(p *corev1.Pod) {
+				c := containerOf(p, name)
 				security := &corev1.SecurityContext{}
 				if c.SecurityContext != nil {
 					security = c.SecurityContext.DeepCopy()

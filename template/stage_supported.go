@@ -2,21 +2,28 @@
 
 package template
 
-import "errors"
+import (
+	"errors"
 
-// supported refuses what no stage renders with the given feature gates, so that no Pod silently lacks something its guest
-// was promised.
+	"github.com/virtloom/virtloom/internal/vmirules"
+)
+
+// supported refuses what the cluster's feature gates do not let guests have, where no webhook has. Nothing of it is left out
+// of the Pod without a word, and nothing reaches it.
 func supported(d *Draft) error {
-	var errs []error
-	for i := range d.vmi.Spec.Volumes {
-		if d.vmi.Spec.Volumes[i].ContainerPath != nil && !d.config.GateEnabled(gateContainerPaths) {
-			errs = append(errs, &Error{
-				Field: elementOf(vmiVolumes, i) + ".containerPath", Reason: "needs feature gate " + gateContainerPaths,
-				Remedy: "add it to developerConfiguration.featureGates, or remove the volume", Err: ErrUnsupported,
-			})
+	return errors.Join(refused(vmirules.Closed(d.vmi, d.config.gates()))...)
+}
+
+// refused are the errors of what a guest may not ask for.
+func refused(faults []vmirules.Fault) (errs []error) {
+	for _, f := range faults {
+		e := invalid(f.Field, f.Text(), f.Remedy)
+		if f.Kind == vmirules.Gated {
+			e.Err = ErrUnsupported
 		}
+		errs = append(errs, e)
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }

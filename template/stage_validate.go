@@ -5,7 +5,6 @@ package template
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -113,7 +112,7 @@ func checkSource(at string, s *v1.VolumeSource) []error {
 		return []error{invalid(at+"."+field, "is empty", "name what the volume is made from")}
 	}
 	switch {
-	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.Sign() <= 0:
+	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.IsZero():
 		return []error{invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" is not a positive size", "give a size such as 1Gi")}
 	case s.HostDisk != nil:
 		return checkHostDisk(at+".hostDisk", s.HostDisk)
@@ -142,14 +141,10 @@ func emptySource(s *v1.VolumeSource) string {
 }
 
 func checkHostDisk(at string, h *v1.HostDisk) (errs []error) {
-	if !path.IsAbs(h.Path) || path.Clean(h.Path) != h.Path || path.Dir(h.Path) == "/" {
-		errs = append(errs, invalid(at+".path", fmt.Sprintf("%q is no clean absolute path of a file in a folder", h.Path),
-			"use a path like /srv/disks/vm.img"))
-	}
 	if !slices.Contains([]v1.HostDiskType{"", v1.HostDiskExists, v1.HostDiskExistsOrCreate}, h.Type) {
 		errs = append(errs, invalid(at+".type", fmt.Sprintf("%q is unknown", h.Type), "use Disk or DiskOrCreate"))
 	}
-	if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
+	if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.IsZero() {
 		errs = append(errs, invalid(at+".capacity", "must be a positive size when the disk may be created", "give a size such as 1Gi"))
 	}
 	return errs

@@ -11,15 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 const (
-	// No machine addresses as much (52 bits, 4Pi), and sums of a few such amounts still fit into 64 bits.
-	maxBytes     = 1 << 60
+	maxBytes     = vmirules.MaxBytes
 	maxBytesText = "1Ei"
-	// A hundred times what hypervisors run, and 64 bits still hold a billionth of a CPU for each.
-	maxCPUs     = 1 << 20
-	maxCPUsText = "1048576"
+	maxCPUs      = vmirules.MaxCPUs
+	maxCPUsText  = "1048576"
 
 	fieldRequests      = "spec.domain.resources.requests"
 	fieldLimits        = "spec.domain.resources.limits"
@@ -43,30 +43,24 @@ func resourceField(list string, name corev1.ResourceName) string {
 // checkMemory refuses sizes of memory that are none, and lists of resources that no container can have.
 func checkMemory(domain *v1.DomainSpec) (errs []error) {
 	if m := domain.Memory; m != nil {
-		if m.Guest != nil && m.Guest.Sign() <= 0 {
+		if m.Guest != nil && m.Guest.IsZero() {
 			errs = append(errs, invalid(fieldGuest, m.Guest.String()+" is not a positive size", "give the guest memory, for example 1Gi"))
 		}
-		if m.Guest != nil {
-			errs = append(errs, checkSize(fieldGuest, corev1.ResourceMemory, m.Guest)...)
-		}
 		if m.Hugepages != nil {
-			errs = append(errs, checkHugepages(m.Hugepages)...)
-		}
-		if r := m.ReservedOverhead; r != nil && r.AddedOverhead != nil {
-			errs = append(errs, checkAsked(fieldReserved, corev1.ResourceMemory, r.AddedOverhead)...)
+			// The text becomes part of a resource's name.
+			errs = append(errs, checkAsked(fieldPage, corev1.ResourceName(corev1.ResourceHugePagesPrefix+m.Hugepages.PageSize))...)
 		}
 	}
 	asked := &domain.Resources
 	for _, name := range sortedKeys(asked.Requests) {
 		q := asked.Requests[name]
-		errs = append(errs, checkAsked(requestField(name), name, &q)...)
+		errs = append(errs, checkAsked(requestField(name), name)...)
 		if limit := asked.Limits[name]; !limit.IsZero() && q.Cmp(limit) > 0 {
 			errs = append(errs, invalid(requestField(name), q.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
 		}
 	}
 	for _, name := range sortedKeys(asked.Limits) {
-		q := asked.Limits[name]
-		errs = append(errs, checkAsked(limitField(name), name, &q)...)
+		errs = append(errs, checkAsked(limitField(name), name)...)
 	}
 	return append(errs, checkFixed(asked)...)
 }
@@ -96,8 +90,8 @@ func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 	return errs
 }
 
-// checkAsked refuses an amount that nobody can have.
-func checkAsked(field string, name corev1.ResourceName, q *resource.Quantity) (errs []error) {
+// checkAsked refuses a resource that no container can have.
+func checkAsked(field string, name corev1.ResourceName) (errs []error) {
 	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 	if !standard {
 		if problems := labelKey(string(name)); len(problems) > 0 {
@@ -106,18 +100,7 @@ func checkAsked(field string, name corev1.ResourceName, q *resource.Quantity) (e
 			errs = append(errs, invalid(field, fmt.Sprintf("%q is no resource of a container", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
 		}
 	}
-	if q.Sign() < 0 {
-		errs = append(errs, invalid(field, q.String()+" is negative", "use a positive amount"))
-	}
-	return append(errs, checkSize(field, name, q)...)
-}
-
-// checkSize refuses amounts that are too large to be calculated with.
-func checkSize(field string, name corev1.ResourceName, q *resource.Quantity) []error {
-	if most, text := largest(name); q.CmpInt64(most) > 0 {
-		return []error{invalid(field, q.String()+" is above "+text, "lower it to what a node can have")}
-	}
-	return nil
+	return errs
 }
 
 // largest is the largest amount of a resource, and how to write it.
@@ -126,16 +109,6 @@ func largest(name corev1.ResourceName) (int64, string) {
 		return maxCPUs, maxCPUsText
 	}
 	return maxBytes, maxBytesText
-}
-
-func checkHugepages(h *v1.Hugepages) []error {
-	size, err := resource.ParseQuantity(h.PageSize)
-	if err != nil || size.Sign() <= 0 {
-		return []error{invalid(fieldPage, fmt.Sprintf("%q is not a positive size", h.PageSize),
-			"use a page size the nodes offer, such as 2Mi or 1Gi")}
-	}
-	// The text becomes part of a resource's name.
-	return checkAsked(fieldPage, corev1.ResourceName(corev1.ResourceHugePagesPrefix+h.PageSize), &size)
 }
 
 // checkCPU refuses CPUs that no container can have.

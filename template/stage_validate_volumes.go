@@ -184,7 +184,7 @@ var foldersOfImage = []string{
 }
 
 func checkFilesystems(f *faults, vmi *v1.VirtualMachineInstance) {
-	volumes, seen := map[string]*v1.Volume{}, map[string]int{}
+	volumes, seen, plugged := map[string]*v1.Volume{}, map[string]int{}, pluggedNames(vmi)
 	for i := range vmi.Spec.Volumes {
 		volumes[vmi.Spec.Volumes[i].Name] = &vmi.Spec.Volumes[i]
 	}
@@ -200,18 +200,18 @@ func checkFilesystems(f *faults, vmi *v1.VirtualMachineInstance) {
 		if v := volumes[fs.Name]; v == nil {
 			f.add(at+".name", fmt.Sprintf("there is no volume %q", fs.Name), "add the volume to spec.volumes or remove the file system")
 		} else {
-			checkShared(f, at+".name", vmi, v)
+			checkShared(f, at+".name", plugged, v)
 		}
 	}
 }
 
 // checkShared finds volumes that have no files which could be shared.
-func checkShared(f *faults, at string, vmi *v1.VirtualMachineInstance, v *v1.Volume) {
+func checkShared(f *faults, at string, plugged map[string]bool, v *v1.Volume) {
 	checkLength(f, at, "container", virtiofsPrefix+v.Name)
 	_, config := configSource(v)
 	claimed := v.PersistentVolumeClaim != nil || v.DataVolume != nil
 	switch {
-	case hotplugged(vmi, v):
+	case hotplugged(plugged, v):
 		f.add(at, fmt.Sprintf("volume %q is plugged into the running guest", v.Name), "share volumes that are there from the start")
 	case !claimed && config == "" && v.ServiceAccount == nil && v.ContainerPath == nil:
 		f.add(at, fmt.Sprintf("volume %q has no files to share", v.Name),

@@ -17,7 +17,7 @@ import (
 func volumes(d *Draft) error {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]
-		if hotplugged(d.vmi, v) {
+		if hotplugged(d.plugged, v) {
 			continue
 		}
 		at := elementOf(vmiVolumes, i)
@@ -28,13 +28,23 @@ func volumes(d *Draft) error {
 	return nil
 }
 
-func hotplugged(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
-	if (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable) || (v.DataVolume != nil && v.DataVolume.Hotpluggable) {
-		return true
+func hotplugged(plugged map[string]bool, v *v1.Volume) bool {
+	return (v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.Hotpluggable) || (v.DataVolume != nil && v.DataVolume.Hotpluggable) ||
+		plugged[v.Name]
+}
+
+// pluggedNames are the names of the volumes that the status says to be hotplugged.
+func pluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
+	if vmi == nil || len(vmi.Status.VolumeStatus) == 0 {
+		return nil
 	}
-	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
-		return s.Name == v.Name && s.HotplugVolume != nil
-	})
+	names := make(map[string]bool, len(vmi.Status.VolumeStatus))
+	for i := range vmi.Status.VolumeStatus {
+		if s := &vmi.Status.VolumeStatus[i]; s.HotplugVolume != nil {
+			names[s.Name] = true
+		}
+	}
+	return names
 }
 
 func addVolume(d Draft, v *v1.Volume, at string) error {
@@ -105,7 +115,7 @@ func sharedPaths(d *Draft) (paths []string) {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]
 		source, _ := claimOf(v)
-		if source == nil || hotplugged(d.vmi, v) {
+		if source == nil || hotplugged(d.plugged, v) {
 			continue
 		}
 		claim := d.facts.Claims[source.ClaimName]

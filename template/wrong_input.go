@@ -11,18 +11,26 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // wrongInput finds what no Pod of any kind can be made of, whatever stages a Renderer has: what Config and Migration put
 // into Pods, and, for Pods that no stage of the guest's validates, what the VMI does.
 func wrongInput(kind PodKind, in Input) error {
 	var f faults
+	if in.VMI != nil && kind != ExporterPod {
+		f = append(f, refused(vmirules.Bounds(in.VMI))...)
+	}
+	if in.VMI != nil && kind&GuestPods != 0 && len(f) == 0 {
+		f = append(f, refused(vmirules.Values(in.VMI))...)
+	}
 	checkConfig(&f, kind, &in.Config)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
 		f.text("Input.Migration.UID", string(m.UID), labelValue, "take it from an object read from the API server")
 		checkLabels(&f, "Input.Migration.AddedNodeSelector", m.AddedNodeSelector)
 	}
-	if kind&HotplugPods != 0 {
+	if kind&HotplugPods != 0 && len(f) == 0 {
 		checkMetadata(&f, in.VMI)
 		if class := in.VMI.Spec.PriorityClassName; class != "" {
 			f.text("spec.priorityClassName", class, validation.IsDNS1123Subdomain, useDNSName)

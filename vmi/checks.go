@@ -8,7 +8,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // check is one condition that must hold before the guest's Pod is created. It
@@ -21,6 +24,9 @@ type check struct {
 // checks are made in this order; the order is policy. What a user has to mend comes
 // before what only takes its time.
 var checks = []check{
+	// What no guest may ask for is refused before anything is done for it. Webhooks
+	// refuse it as well, where there are any.
+	{"allowed", allowed},
 	// A claim that does not exist would leave the Pod unschedulable for ever.
 	{"claims", claimsExist},
 	// What is received from another cluster gets its Pod from its migration.
@@ -58,6 +64,38 @@ func evaluate(s Snapshot, checks []check) []Check {
 		}
 	}
 	return out
+}
+
+// allowed refuses what the cluster's feature gates do not let guests have, and more
+// than a guest can have. Volumes of the Pod's own paths have a check of their own, as
+// KubeVirt's controller has a reason of its own for them.
+func allowed(s Snapshot) *Wait {
+	gates := vmirules.Gates{On: append(slices.Clone(s.Config.FeatureGates), vmirules.ContainerPaths), Off: s.Config.DisabledFeatureGates}
+	w := refused(s, vmirules.Check(s.VMI, gates), func(f vmirules.Fault) string { return f.Field + ": " + f.Text() + " (" + f.Remedy + ")" })
+	if w != nil {
+		w.Until = "the guest is made anew, or the cluster allows what it asks for"
+	}
+	return w
+}
+
+// refused is the wait for a guest that is made otherwise; nil if nothing is wrong with
+// this one. It names the first of what is wrong: a condition is read by people.
+func refused[T any](s Snapshot, wrong []T, text func(T) string) *Wait {
+	if len(wrong) == 0 {
+		return nil
+	}
+	const most = 8
+	var all []string
+	for _, w := range wrong[:min(len(wrong), most)] {
+		all = append(all, text(w))
+	}
+	if more := len(wrong) - len(all); more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return &Wait{
+		Reason: ReasonFailedCreateValidation, Message: "failed create validation: " + strings.Join(all, "; "),
+		Object: vmiObject(s.VMI), Until: "the guest is made anew", By: ByUser,
+	}
 }
 
 // notReceived lets nobody start what is to be received.
@@ -154,18 +192,7 @@ func lacksVirtiofs(vmi *v1.VirtualMachineInstance, p *corev1.Pod) string {
 
 // specValid asks the validator.
 func specValid(s Snapshot) *Wait {
-	causes := s.Config.SpecValidator(s.VMI)
-	if len(causes) == 0 {
-		return nil
-	}
-	var all []string
-	for _, c := range causes {
-		all = append(all, c.Field+": "+c.Message)
-	}
-	return &Wait{
-		Reason: ReasonFailedCreateValidation, Message: "failed create validation: " + strings.Join(all, "; "),
-		Object: vmiObject(s.VMI), Until: "the guest is made anew", By: ByUser,
-	}
+	return refused(s, s.Config.SpecValidator(s.VMI), func(c metav1.StatusCause) string { return c.Field + ": " + c.Message })
 }
 
 // nameFree requires that no other Pod has the name of the guest's.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // The feature gates that decisions depend on.
@@ -33,8 +35,17 @@ func (c Config) With(kv *v1.KubeVirt) Config {
 		}
 		c.ReportOverhead = gated(c.ReportOverhead, d, gateReportOverhead)
 		c.ContainerPaths = gated(c.ContainerPaths, d, gateContainerPaths)
+		c.FeatureGates, c.DisabledFeatureGates = d.FeatureGates, d.DisabledFeatureGates
 	}
 	return c
+}
+
+// qemuUser is the user that guests' launchers run as: QEMU's, in the launcher's image.
+const qemuUser = 107
+
+// root reports whether guests' launchers run as root.
+func (c Config) root() bool {
+	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(vmirules.Root)
 }
 
 // gated is what a feature gate is when the object has its say; to disable wins.

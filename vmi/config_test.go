@@ -23,10 +23,12 @@ func TestTheClusterHasItsSay(t *testing.T) {
 		"all": {&v1.KubeVirtConfiguration{
 			VMStateStorageClass: "fast", AdditionalGuestMemoryOverheadRatio: &ratio,
 			DeveloperConfiguration: &v1.DeveloperConfiguration{MinimumClusterTSCFrequency: &hertz, FeatureGates: []string{"VmiMemoryOverheadReport"}},
-		}, vmi.Config{LauncherImage: "launcher:1", StateClass: "fast", MemoryRatio: "1.5", MinimumTSC: &hertz, ReportOverhead: true, ContainerPaths: true}},
+		}, vmi.Config{LauncherImage: "launcher:1", StateClass: "fast", MemoryRatio: "1.5", MinimumTSC: &hertz, ReportOverhead: true, ContainerPaths: true,
+			FeatureGates: []string{"VmiMemoryOverheadReport"}}},
 		"a gate that is disabled is off": {&v1.KubeVirtConfiguration{DeveloperConfiguration: &v1.DeveloperConfiguration{
 			FeatureGates: []string{"ContainerPathVolumes"}, DisabledFeatureGates: []string{"ContainerPathVolumes"}}},
-			vmi.Config{LauncherImage: "launcher:1", StateClass: "own", MinimumTSC: &own}},
+			vmi.Config{LauncherImage: "launcher:1", StateClass: "own", MinimumTSC: &own,
+				FeatureGates: []string{"ContainerPathVolumes"}, DisabledFeatureGates: []string{"ContainerPathVolumes"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kv *v1.KubeVirt

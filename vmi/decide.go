@@ -71,6 +71,9 @@ func (d *decision) claim() {
 	if vmi.Status.Phase == v1.VmPhaseUnset {
 		d.setPhase(v1.Pending)
 	}
+	if unprocessed(vmi) && vmi.Status.RuntimeUser == 0 && !d.Config.root() {
+		vmi.Status.RuntimeUser = qemuUser
+	}
 	if unprocessed(vmi) && vmi.Annotations[v1.ControllerAPILatestVersionObservedAnnotation] != v1.ApiLatestVersion {
 		annotate(vmi, v1.ControllerAPILatestVersionObservedAnnotation, v1.ApiLatestVersion)
 		annotate(vmi, v1.ControllerAPIStorageVersionObservedAnnotation, v1.ApiStorageVersion)

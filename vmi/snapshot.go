@@ -45,6 +45,10 @@ type Config struct {
 	// ContainerPaths lets guests have volumes of their Pod's own paths. (KubeVirt:
 	// feature gate ContainerPathVolumes)
 	ContainerPaths bool
+	// FeatureGates and DisabledFeatureGates are those of the cluster. A guest with a field
+	// that needs another one gets no Pod, and one is made a root's guest only with gate
+	// Root. (KubeVirt: developerConfiguration)
+	FeatureGates, DisabledFeatureGates []string
 	// HotplugBatch is how long changes of what is plugged are gathered before Pods are
 	// replaced; zero means DefaultHotplugBatch.
 	HotplugBatch time.Duration

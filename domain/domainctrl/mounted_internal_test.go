@@ -94,7 +94,12 @@ func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 	}
 	r := &Reconciler{
 		NodeName: "node-a", Hypervisor: hv, Informer: &domain.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
-		Workspace: &Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil }},
+		Workspace: &Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil },
+			Settings: func(context.Context) (*v1.KubeVirt, error) {
+				kv := &v1.KubeVirt{}
+				kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{FeatureGates: []string{"HostDisk"}}
+				return kv, nil
+			}},
 	}
 	guest := wanting(t)
 	r.Caches = &Caches{Pods: launchers{Cache: &informertest.FakeInformers{}, pod: corev1.Pod{

@@ -128,6 +128,10 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := w.describe(ctx, vmi, host, &f); err != nil {
 		return f, err
 	}
+	// Before anything is looked for at a path that the guest's author chose.
+	if err := domain.Allowed(vmi, f.Cluster); err != nil {
+		return f, err
+	}
 	if err := w.owners.note(w.Root, vmi); err != nil {
 		return f, err
 	}

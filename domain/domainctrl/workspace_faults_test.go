@@ -82,7 +82,7 @@ func TestADiskThatIsNotTheDiskItselfIsRefused(t *testing.T) {
 		"link in a claim": {claimed("c"), []string{"persistentVolumeClaim.claimName", "not a regular file"}},
 		"host link":       {hostDisk(filepath.Join(dir, "link"), v1.HostDiskExists), []string{"hostDisk.path", "not a regular file"}},
 		"host directory":  {hostDisk(filepath.Join(dir, "dir"), v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "not a regular file"}},
-		"host, upwards":   {hostDisk(dir+"/../x", v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "clean path"}},
+		"host, upwards":   {hostDisk(dir+"/../x", v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "no clean absolute path"}},
 		"host, relative":  {hostDisk("x", v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "absolute"}},
 		"host, missing":   {hostDisk(filepath.Join(dir, "none"), v1.HostDiskExists), []string{"hostDisk.path", "does not exist"}},
 		"no device":       {claimed("block"), []string{"persistentVolumeClaim.claimName", "not a block device"}},

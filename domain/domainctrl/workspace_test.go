@@ -62,7 +62,7 @@ func (c claims) Locate(_ context.Context, _, name string) (domainctrl.Claim, err
 
 func workspace(t *testing.T) *domainctrl.Workspace {
 	t.Helper()
-	return &domainctrl.Workspace{Root: t.TempDir(), Bridge: "br0", Claims: claims{}, Images: images{}}
+	return &domainctrl.Workspace{Root: t.TempDir(), Bridge: "br0", Claims: claims{}, Images: images{}, Settings: gatesOn}
 }
 
 // guest is an object with these volumes.
@@ -89,6 +89,15 @@ func claimed(name string) v1.Volume {
 	v := v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
 	v.PersistentVolumeClaim.ClaimName = name
 	return v
+}
+
+// gatesOn is a cluster that lets guests have what the tests here are about.
+func gatesOn(context.Context) (*v1.KubeVirt, error) {
+	kv := &v1.KubeVirt{}
+	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{
+		FeatureGates: []string{"HostDisk", "DownwardMetrics", "ExperimentalIgnitionSupport", "EnableVirtioFsStorageVolumes", "HostDevices"},
+	}
+	return kv, nil
 }
 
 func hostDisk(path string, kind v1.HostDiskType) v1.Volume {

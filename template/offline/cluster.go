@@ -22,6 +22,8 @@ type Cluster struct {
 	KubeVirt *v1.KubeVirt
 	// LauncherImage is the image of virt-launcher. Empty means the one that KubeVirt's registry and version name.
 	LauncherImage string
+	// FallbackLauncherImage is the image of virt-launcher where neither LauncherImage nor a KubeVirt object names one.
+	FallbackLauncherImage string
 	// ExporterImage is the image of exporter Pods. Empty means the one that KubeVirt's registry and version name.
 	ExporterImage string
 	// Volumes are the names of the volumes to hotplug. Empty means all of the guest that are hotplugged.

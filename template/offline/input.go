@@ -18,7 +18,7 @@ import (
 // A hotplug attachment is beside the Pod that the guest runs in; or, if there is a migration that is not finished and its
 // target Pod, beside the latter.
 func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
-	in := template.Input{Config: template.ConfigFrom(c.KubeVirt, cmp.Or(c.LauncherImage, c.image("virt-launcher")))}
+	in := template.Input{Config: template.ConfigFrom(c.KubeVirt, cmp.Or(c.LauncherImage, c.image("virt-launcher"), c.FallbackLauncherImage))}
 	in.Config.ExporterImage = cmp.Or(c.ExporterImage, c.image("virt-exportserver"))
 	if kind == template.ExporterPod {
 		export, err := c.export()

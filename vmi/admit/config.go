@@ -3,12 +3,12 @@
 package admit
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // Config is what defaults and checks depend on besides the guest. The zero Config is a cluster with KubeVirt's defaults,
@@ -57,35 +57,16 @@ type Request struct {
 	Privileged bool
 }
 
-// Feature gates of KubeVirt that a field or an annotation of a guest needs.
-const (
-	gateSidecar         = "Sidecar"
-	gateIgnition        = "ExperimentalIgnitionSupport"
-	gateHostDisk        = "HostDisk"
-	gateDownwardMetrics = "DownwardMetrics"
-	gateSEV             = "WorkloadEncryptionSEV"
-	gateTDX             = "WorkloadEncryptionTDX"
-	gateVSOCK           = "VSOCK"
-	gateVirtiofsStorage = "EnableVirtioFsStorageVolumes"
-	gateUtilityVolumes  = "UtilityVolumes"
-	gateContainerPaths  = "ContainerPathVolumes"
-	gateGPUsWithDRA     = "GPUsWithDRA"
-	gateHostDevicesDRA  = "HostDevicesWithDRA"
-	gateNetworkDRA      = "NetworkDevicesWithDRA"
-	gateAlignCPUs       = "AlignCPUs"
-	gateRoot            = "Root"
-)
-
-// gatesOn are on unless disabled.
-var gatesOn = []string{gateGPUsWithDRA, gateHostDevicesDRA}
+const gateAlignCPUs = "AlignCPUs"
 
 // GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by
 // default.
 func (c Config) GateEnabled(name string) bool {
-	if slices.Contains(c.FeatureGates, name) {
-		return true
-	}
-	return !slices.Contains(c.DisabledFeatureGates, name) && slices.Contains(gatesOn, name)
+	return c.gates().Enabled(name)
+}
+
+func (c Config) gates() vmirules.Gates {
+	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
 }
 
 const usualQGSSocket = "/var/run/tdx-qgs/qgs.socket" // of KubeVirt's definition

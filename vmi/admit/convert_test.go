@@ -3,7 +3,6 @@
 package admit_test
 
 import (
-	"slices"
 	"testing"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -27,7 +26,6 @@ func TestWhatIsAcceptedCanBeConverted(t *testing.T) {
 			}
 			c := s.config()
 			c.Request.Privileged = true
-			c.FeatureGates = append(slices.Clone(c.FeatureGates), gatesOff[s.name])
 			vmi := s.cluster.VMI.DeepCopy()
 			admit.Default(vmi, c)
 			accepted := len(admit.Validate(vmi, c)) == 0

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"github.com/virtloom/virtloom/internal/vmirules"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/vmi/admit"
@@ -80,18 +81,6 @@ func (s sample) config() admit.Config {
 	return c
 }
 
-// gatesOff are the feature gates that files use and do not switch on, as no Pod depends on them.
-var gatesOff = map[string]string{
-	"downward-metrics": "DownwardMetrics",
-	"host-disk":        "HostDisk",
-	"sev":              "WorkloadEncryptionSEV",
-	"sev-es":           "WorkloadEncryptionSEV",
-	"sev-snp":          "WorkloadEncryptionSEV",
-	"tdx":              "WorkloadEncryptionTDX",
-	"utility-volumes":  "UtilityVolumes",
-	"virtiofs-claims":  "EnableVirtioFsStorageVolumes",
-}
-
 // inTheCluster are guests of which files tell what has become of them: a status that only the control plane writes.
 var inTheCluster = []string{
 	"changed-blocks", "cpu-model", "hotplug", "hotplug-migration", "memory-dump", "migration", "migration-copies",
@@ -110,11 +99,13 @@ func TestTheCorpusIsAccepted(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
 			c := s.config()
-			if gate := gatesOff[s.name]; gate != "" {
-				if len(admit.Validate(s.cluster.VMI, c)) == 0 {
+			for _, gate := range vmirules.Needed(s.cluster.VMI) {
+				closed := c
+				closed.FeatureGates = slices.DeleteFunc(slices.Clone(c.FeatureGates), func(on string) bool { return on == gate })
+				closed.DisabledFeatureGates = []string{gate}
+				if len(admit.Validate(s.cluster.VMI, closed)) == 0 {
 					t.Errorf("is accepted without %s", gate)
 				}
-				c.FeatureGates = append(slices.Clone(c.FeatureGates), gate)
 			}
 			if slices.Contains(inTheCluster, s.name) {
 				if len(admit.Validate(s.cluster.VMI, c)) == 0 {

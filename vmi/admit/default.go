@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // defaulting is a guest that gets its defaults.
@@ -129,7 +131,7 @@ func defaultStatus(d *defaulting) {
 }
 
 func defaultRuntimeUser(d *defaulting) {
-	if d.vmi.Status.RuntimeUser == 0 && !d.config.GateEnabled(gateRoot) {
+	if d.vmi.Status.RuntimeUser == 0 && !d.config.GateEnabled(vmirules.Root) {
 		d.vmi.Status.RuntimeUser = runtimeUser
 	}
 }

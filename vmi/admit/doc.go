@@ -2,8 +2,9 @@
 
 // Package admit fills in and checks VirtualMachineInstances as they are created, where KubeVirt's webhooks do not: [Default],
 // [Validate] and [ValidateUpdate]. They are pure. What they depend on besides the guest is a [Config], of which [ConfigFrom]
-// reads the cluster's part from the KubeVirt object. The controller of package vmi does without; admission tells a user at
-// once what would otherwise be a condition on the guest later.
+// reads the cluster's part from the KubeVirt object. Nothing depends on admission: what a cluster's feature gates do not let
+// guests have, and more than a guest can have, the controller, the renderer and the node refuse as well, by the same rules.
+// Admission tells a user at once what would otherwise be a condition on the guest later.
 //
 // # What is filled in
 //

@@ -23,11 +23,14 @@ func Steps() (all []string) {
 	return all
 }
 
-// Check applies one rule.
+// Check applies one rule, and what holds for whoever looks at a guest.
 func Check(name string, vmi *v1.VirtualMachineInstance, c Config) field.ErrorList {
 	for i, r := range rules {
 		if r.name == name {
-			return check(vmi, c, rules[i:i+1])
+			if r.name == "common" {
+				return check(vmi, c, rules[i:i+1])
+			}
+			return check(vmi, c, []rule{r, {"common", checkCommon}})
 		}
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 // rule is one of the checks.
@@ -18,7 +20,7 @@ type rule struct {
 }
 
 // rules are all checks of a new guest, by topic. They do not depend on their order, which is that of the errors.
-var rules = slices.Concat(metadataRules, machineRules, resourceRules, firmwareRules, featureRules,
+var rules = slices.Concat([]rule{{"common", checkCommon}}, metadataRules, machineRules, resourceRules, firmwareRules, featureRules,
 	diskRules, volumeRules, networkRules, deviceRules, podRules, schedulingRules)
 
 // Validate finds all that is wrong with a guest that is about to be created, before or after [Default]. Each error names the
@@ -28,6 +30,9 @@ func Validate(vmi *v1.VirtualMachineInstance, c Config) field.ErrorList {
 }
 
 func check(vmi *v1.VirtualMachineInstance, c Config, rules []rule) field.ErrorList {
+	if len(vmirules.Bounds(vmi)) > 0 {
+		rules = []rule{{"common", checkCommon}} // its lists are not worth looking at
+	}
 	k := &checker{vmi: vmi, spec: &vmi.Spec, domain: &vmi.Spec.Domain, devices: &vmi.Spec.Domain.Devices, config: &c,
 		arch: c.architecture(&vmi.Spec)}
 	for _, r := range rules {
@@ -81,10 +86,14 @@ func (k *checker) forbidden(at *field.Path, reason, remedy string) {
 	k.errs = append(k.errs, field.Forbidden(at, reason+" ("+remedy+")"))
 }
 
-// gate reports a field that is there though its feature gate is off.
-func (k *checker) gate(at *field.Path, there bool, name string) {
-	if there && !k.config.GateEnabled(name) {
-		k.forbidden(at, "needs the feature gate "+name, "add it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object, or remove the field")
+// checkCommon reports what no guest may ask for, whoever looks at it.
+func checkCommon(k *checker) {
+	for _, f := range vmirules.Check(k.vmi, k.config.gates()) {
+		e := &field.Error{Type: field.ErrorTypeInvalid, Field: f.Field, BadValue: f.Value, Detail: f.Reason + " (" + f.Remedy + ")"}
+		if f.Kind == vmirules.Gated {
+			e.Type, e.BadValue = field.ErrorTypeForbidden, ""
+		}
+		k.errs = append(k.errs, e)
 	}
 }
 

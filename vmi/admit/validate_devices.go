@@ -21,7 +21,6 @@ var deviceRules = []rule{
 	{"sound", checkSound},
 	{"tpm", checkTPM},
 	{"usb", checkUSB},
-	{"vsock", checkVSOCK},
 	{"access-credentials", checkAccessCredentials},
 }
 
@@ -31,17 +30,16 @@ type passedThrough struct {
 	name   string
 	device string
 	claim  *v1.ClaimRequest
-	gate   string // for claims of this kind
 }
 
 func (k *checker) passedThrough() (all []passedThrough) {
 	for i := range k.devices.GPUs {
 		g := &k.devices.GPUs[i]
-		all = append(all, passedThrough{atDevices.Child("gpus").Index(i), g.Name, g.DeviceName, g.ClaimRequest, gateGPUsWithDRA})
+		all = append(all, passedThrough{atDevices.Child("gpus").Index(i), g.Name, g.DeviceName, g.ClaimRequest})
 	}
 	for i := range k.devices.HostDevices {
 		h := &k.devices.HostDevices[i]
-		all = append(all, passedThrough{atDevices.Child("hostDevices").Index(i), h.Name, h.DeviceName, h.ClaimRequest, gateHostDevicesDRA})
+		all = append(all, passedThrough{atDevices.Child("hostDevices").Index(i), h.Name, h.DeviceName, h.ClaimRequest})
 	}
 	return all
 }
@@ -58,7 +56,6 @@ func checkPassedThrough(k *checker) {
 			k.text(p.at.Child("deviceName"), p.device, validation.IsQualifiedName, "name a resource of nodes, such as example.com/card")
 		}
 		if p.claim != nil {
-			k.gate(p.at.Child("claimName"), true, p.gate)
 			k.claim(p.at, p.claim)
 		}
 	}
@@ -196,10 +193,6 @@ func checkUSB(k *checker) {
 	if k.devices.ClientPassthrough != nil && traitsOf(k.arch).noUSB {
 		k.invalid(atDevices.Child("clientPassthrough"), "{}", "guests of "+k.arch+" have no USB", "remove it")
 	}
-}
-
-func checkVSOCK(k *checker) {
-	k.gate(atDevices.Child("autoattachVSOCK"), isTrue(k.devices.AutoattachVSOCK), gateVSOCK)
 }
 
 func checkAccessCredentials(k *checker) {

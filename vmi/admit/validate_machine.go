@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -73,20 +72,6 @@ func checkTopology(k *checker) {
 	if count > maxCPUs {
 		k.invalid(atCPU, fmt.Sprintf("%d sockets of %d cores of %d threads", cpu.Sockets, cpu.Cores, cpu.Threads),
 			fmt.Sprintf("are more than %d CPUs", maxCPUs), "use a smaller topology")
-	}
-	if count > 0 {
-		return
-	}
-	for _, l := range []struct {
-		at    *field.Path
-		value int64
-	}{
-		{atResources.Child("limits", "cpu"), k.domain.Resources.Limits.Cpu().Value()},
-		{atResources.Child("requests", "cpu"), k.domain.Resources.Requests.Cpu().Value()},
-	} {
-		if l.value > maxCPUs {
-			k.invalid(l.at, l.value, fmt.Sprintf("are more than %d CPUs", maxCPUs), "use fewer")
-		}
 	}
 }
 

@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 var metadataRules = []rule{
 	{"reserved-labels", checkReservedLabels},
 	{"reserved-annotations", checkReservedAnnotations},
 	{"hook-sidecars", checkHookSidecars},
-	{"ignition", checkIgnition},
 	{"log-filters", checkLogFilters},
 	{"mesh", checkMesh},
 	{"new-status", checkNewStatus},
@@ -61,16 +62,10 @@ func checkHookSidecars(k *checker) {
 		return
 	}
 	at := atAnnotations.Key(hookSidecars)
-	k.gate(at, true, gateSidecar)
 	var list []map[string]any
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		k.invalid(at, text, "is no JSON list of objects: "+err.Error(), `write one such as [{"image": "registry.example/hook:1"}]`)
 	}
-}
-
-func checkIgnition(k *checker) {
-	_, there := k.vmi.Annotations[v1.IgnitionAnnotation]
-	k.gate(atAnnotations.Key(v1.IgnitionAnnotation), there, gateIgnition)
 }
 
 // checkLogFilters keeps the launcher's arguments what they are.
@@ -101,7 +96,7 @@ func checkNewStatus(k *checker) {
 			k.invalid(at.Child("phaseTransitionTimestamps").Index(i).Child("phase"), t.Phase, "is no phase of a new guest", "leave the status out")
 		}
 	}
-	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.GateEnabled(gateRoot)) {
+	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.GateEnabled(vmirules.Root)) {
 		k.invalid(at.Child("runtimeUser"), u, "is not the user of guests in this cluster", "leave the status out")
 	}
 	rest.Phase, rest.PhaseTransitionTimestamps, rest.RuntimeUser = "", nil, 0

@@ -80,7 +80,6 @@ func checkNetworkSources(k *checker) {
 		case n.Multus != nil:
 			k.attachment(at.Child("multus", "networkName"), n.Multus.NetworkName)
 		case n.ResourceClaim != nil:
-			k.gate(at.Child("resourceClaim"), true, gateNetworkDRA)
 			k.claim(at.Child("resourceClaim"), n.ResourceClaim)
 		}
 	}

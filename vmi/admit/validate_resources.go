@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
 var resourceRules = []rule{
@@ -24,19 +26,13 @@ var resourceRules = []rule{
 	{"extended-resources", checkExtendedResources},
 }
 
-// minMemory is the least that libvirt gives a guest; no machine addresses more than maxBytes.
-const (
-	minMemory = 1 << 20
-	maxBytes  = 1 << 60
-)
+// minMemory is the least that libvirt gives a guest.
+const minMemory = 1 << 20
 
-// size reports an amount of memory that no guest can have.
-func (k *checker) size(at *field.Path, q *resource.Quantity, least int64) {
-	switch {
-	case q.CmpInt64(least) < 0:
-		k.invalid(at, q.String(), "is too little", fmt.Sprintf("give it %s at least", resource.NewQuantity(least, resource.BinarySI)))
-	case q.CmpInt64(maxBytes) > 0:
-		k.invalid(at, q.String(), "is more than a node can have", "lower it")
+// size reports an amount of memory with which no guest can be started.
+func (k *checker) size(at *field.Path, q *resource.Quantity) {
+	if q.Sign() >= 0 && q.CmpInt64(minMemory) < 0 {
+		k.invalid(at, q.String(), "is too little", fmt.Sprintf("give it %s at least", resource.NewQuantity(minMemory, resource.BinarySI)))
 	}
 }
 
@@ -60,7 +56,7 @@ func checkMemory(k *checker) {
 		k.required(atMemory.Child("guest"), "the guest has no memory", "set it, or "+atResources.Child("requests", "memory").String())
 		return
 	}
-	k.size(k.memoryPath(), guest, minMemory)
+	k.size(k.memoryPath(), guest)
 	if limit := k.domain.Resources.Limits.Memory(); !limit.IsZero() && guest.Cmp(*limit) > 0 {
 		k.invalid(k.memoryPath(), guest.String(), "is above the memory limit of "+limit.String(), "raise the limit, or lower it")
 	}
@@ -73,9 +69,8 @@ func checkHugepages(k *checker) {
 	at, text := atMemory.Child("hugepages", "pageSize"), k.domain.Memory.Hugepages.PageSize
 	const remedy = "use a size the nodes have, such as 2Mi or 1Gi"
 	page, err := resource.ParseQuantity(text)
-	if err != nil || page.Sign() <= 0 || page.CmpInt64(maxBytes) > 0 || page.Value() <= 0 {
-		k.invalid(at, text, "is no size of a page", remedy)
-		return
+	if err != nil || page.Sign() <= 0 || page.CmpInt64(vmirules.MaxBytes) > 0 {
+		return // a rule of all
 	}
 	k.text(at, corev1.ResourceHugePagesPrefix+text, validation.IsQualifiedName, remedy)
 	guest := memoryOf(k.domain)
@@ -94,7 +89,7 @@ func checkMaxGuest(k *checker) {
 		return
 	}
 	most, at := k.domain.Memory.MaxGuest, atMemory.Child("maxGuest")
-	k.size(at, most, minMemory)
+	k.size(at, most)
 	if most.Cmp(*guest) < 0 {
 		k.invalid(at, most.String(), "is below the guest's memory of "+guest.String(), "raise it, or leave it out")
 	}
@@ -105,9 +100,6 @@ func checkReservedOverhead(k *checker) {
 		return
 	}
 	r, at := k.domain.Memory.ReservedOverhead, atMemory.Child("reservedOverhead")
-	if r.AddedOverhead != nil {
-		k.size(at.Child("addedOverhead"), r.AddedOverhead, 0)
-	}
 	if r.MemLock != nil {
 		oneOf(k, at.Child("memLock"), *r.MemLock, v1.MemLockRequired, v1.MemLockNotRequired)
 	}
@@ -135,23 +127,8 @@ func standard(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 }
 
-// amounts reports those that no node can have.
-func (k *checker) amounts(list string, amounts corev1.ResourceList) {
-	for _, name := range sortedNames(amounts) {
-		q, most := amounts[name], int64(maxBytes)
-		if name == corev1.ResourceCPU {
-			most = maxCPUs
-		}
-		if q.Sign() < 0 || q.CmpInt64(most) > 0 {
-			k.invalid(atResource(list, name), q.String(), "is no amount that a node can have", "use a positive one that a node has")
-		}
-	}
-}
-
 func checkRequestsAndLimits(k *checker) {
 	r := &k.domain.Resources
-	k.amounts("requests", r.Requests)
-	k.amounts("limits", r.Limits)
 	for _, name := range sortedNames(r.Requests) {
 		request, limit := r.Requests[name], r.Limits[name]
 		if standard(name) && !limit.IsZero() && request.Cmp(limit) > 0 {

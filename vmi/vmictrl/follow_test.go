@@ -125,6 +125,7 @@ func (b bare) Launcher(in template.Input) (*corev1.Pod, error) {
 func addressed(w *world) {
 	onDevices := setup{edit: func(r *vmictrl.Reconciler) { r.Renderer = bare{template.Default()}; r.NeverRetry() }}
 	vsock := func(g *v1.VirtualMachineInstance) { g.Spec.Domain.Devices.AutoattachVSOCK = ptr.To(true) }
+	w.configure(gates("VSOCK"))
 	stop := w.start(onDevices)
 	all := map[uint32]string{}
 	stored := func(name string) uint32 {
@@ -228,6 +229,13 @@ func clocked(w *world) {
 	w.onePodEach(2)
 }
 
+// gates switches feature gates on.
+func gates(names ...string) func(*v1.KubeVirt) {
+	return func(kv *v1.KubeVirt) {
+		kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{FeatureGates: names}
+	}
+}
+
 // gateOpened: a feature gate wakes the guest that needs it.
 func gateOpened(w *world) {
 	w.start(onlyWatches)
@@ -236,9 +244,7 @@ func gateOpened(w *world) {
 		g.Spec.Volumes = []v1.Volume{{Name: "share", VolumeSource: v1.VolumeSource{ContainerPath: &v1.ContainerPathVolumeSource{Path: "/var/run/kubevirt"}}}}
 	})
 	w.awaitTrouble(g, vmi.ReasonContainerPathVolumesDisabled, "ContainerPathVolumes")
-	w.configure(func(kv *v1.KubeVirt) {
-		kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{FeatureGates: []string{"ContainerPathVolumes"}}
-	})
+	w.configure(gates("ContainerPathVolumes"))
 	w.awaitPhase(g, v1.Scheduling)
 	w.onePodEach(1)
 }

@@ -31,6 +31,7 @@ func (d demanding) Launcher(in template.Input) (*corev1.Pod, error) {
 
 // configMapMissing lets a guest ask for an object that nobody watches.
 func configMapMissing(w *world) {
+	w.configure(gates("Sidecar"))
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.Renderer = demanding{template.Default(), "hooks", func(f template.Facts) bool { return !f.ConfigMaps["hook"] }}
 	}})

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vmirules
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// MaxBytes is more memory than any machine addresses (52 bits, 4Pi), and sums of a few such amounts still fit into 64 bits.
+	MaxBytes     = 1 << 60
+	maxBytesText = "1Ei"
+	// MaxCPUs is a hundred times what hypervisors run, and 64 bits still hold a billionth of a CPU for each.
+	MaxCPUs = 1 << 20
+)
+
+// Values returns the amounts of a guest that cannot be calculated with, and the paths that are none. It expects a guest
+// within bounds.
+func Values(vmi *v1.VirtualMachineInstance) []Fault {
+	v := values{}
+	v.memory(&vmi.Spec.Domain)
+	v.resources("spec.domain.resources.requests", vmi.Spec.Domain.Resources.Requests)
+	v.resources("spec.domain.resources.limits", vmi.Spec.Domain.Resources.Limits)
+	for i := range vmi.Spec.Volumes {
+		v.volume(i, &vmi.Spec.Volumes[i].VolumeSource)
+	}
+	v.kernel(vmi.Spec.Domain.Firmware)
+	if socket, there := vmi.Annotations[v1.QGSSocketPathAnnotation]; there {
+		v.absolute("metadata.annotations["+v1.QGSSocketPathAnnotation+"]", socket, "/var/run/tdx-qgs/qgs.socket")
+	}
+	return v.faults
+}
+
+type values struct{ faults []Fault }
+
+func (v *values) add(field, value, reason, remedy string) {
+	v.faults = append(v.faults, Fault{Kind: Impossible, Field: field, Value: value, Reason: reason, Remedy: remedy})
+}
+
+// bytes refuses an amount of memory or of a disk that cannot be calculated with. What is too little for a purpose is for
+// those to say who know it.
+func (v *values) bytes(field string, q *resource.Quantity) {
+	switch {
+	case q == nil:
+	case q.Sign() < 0:
+		v.add(field, q.String(), "is negative", "use a positive amount")
+	case q.CmpInt64(MaxBytes) > 0:
+		v.add(field, q.String(), "is above "+maxBytesText, "lower it to what a node can have")
+	case q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0:
+		v.add(field, q.String(), "is no whole number of bytes", "use a whole number, such as "+resource.NewQuantity(q.Value(), q.Format).String())
+	}
+}
+
+func (v *values) memory(d *v1.DomainSpec) {
+	m := d.Memory
+	if m == nil {
+		return
+	}
+	v.bytes("spec.domain.memory.guest", m.Guest)
+	v.bytes("spec.domain.memory.maxGuest", m.MaxGuest)
+	if r := m.ReservedOverhead; r != nil {
+		v.bytes("spec.domain.memory.reservedOverhead.addedOverhead", r.AddedOverhead)
+	}
+	if h := m.Hugepages; h != nil {
+		const field = "spec.domain.memory.hugepages.pageSize"
+		size, err := resource.ParseQuantity(h.PageSize)
+		if err != nil || size.Sign() <= 0 {
+			v.add(field, brief(h.PageSize), "is not a positive size", "use a page size the nodes offer, such as 2Mi or 1Gi")
+			return
+		}
+		v.bytes(field, &size)
+	}
+}
+
+func (v *values) resources(field string, list corev1.ResourceList) {
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		q, at := list[name], field+"["+string(name)+"]"
+		switch name {
+		case corev1.ResourceMemory:
+			at = field + "." + string(name) // parts of a byte are Kubernetes' to round
+		}
+		most, text := int64(MaxBytes), maxBytesText
+		if name == corev1.ResourceCPU {
+			at, most, text = field+"."+string(name), MaxCPUs, strconv.Itoa(MaxCPUs)
+		}
+		switch {
+		case q.Sign() < 0:
+			v.add(at, q.String(), "is negative", "use a positive amount")
+		case q.CmpInt64(most) > 0:
+			v.add(at, q.String(), "is above "+text, "lower it to what a node can have")
+		}
+	}
+}
+
+func (v *values) volume(i int, s *v1.VolumeSource) {
+	at := func(part string) string { return fmt.Sprintf("spec.volumes[%d].%s", i, part) }
+	switch {
+	case s.EmptyDisk != nil:
+		v.bytes(at("emptyDisk.capacity"), &s.EmptyDisk.Capacity)
+	case s.HostDisk != nil:
+		v.bytes(at("hostDisk.capacity"), &s.HostDisk.Capacity)
+	}
+	if h := s.HostDisk; h != nil && (!absolute(h.Path) || path.Dir(h.Path) == "/") {
+		v.add(at("hostDisk.path"), brief(h.Path), "is no clean absolute path of a file in a folder", "use a path like /srv/disks/vm.img")
+	}
+	if c := s.ContainerDisk; c != nil {
+		v.image(at("containerDisk.image"), c.Image)
+		if c.Path != "" {
+			v.absolute(at("containerDisk.path"), c.Path, "/disk/guest.qcow2")
+		}
+	}
+	if c := s.ContainerPath; c != nil {
+		v.absolute(at("containerPath.path"), c.Path, "/etc/podinfo")
+	}
+	if d := s.DownwardAPI; d != nil {
+		for j := range d.Fields {
+			if p := d.Fields[j].Path; !relative(p) {
+				v.add(at(fmt.Sprintf("downwardAPI.fields[%d].path", j)), brief(p), "is no clean relative path", "name a file in the volume, such as labels")
+			}
+		}
+	}
+}
+
+func (v *values) kernel(fw *v1.Firmware) {
+	if fw == nil || fw.KernelBoot == nil {
+		return
+	}
+	const at = "spec.domain.firmware.kernelBoot."
+	if n := len(fw.KernelBoot.KernelArgs); n > maxKernelArgs {
+		v.add(at+"kernelArgs", fmt.Sprintf("%d bytes", n), fmt.Sprintf("are more than the %d that kernels take", maxKernelArgs), "use fewer")
+	}
+	c := fw.KernelBoot.Container
+	if c == nil {
+		return
+	}
+	v.image(at+"container.image", c.Image)
+	if c.KernelPath != "" {
+		v.absolute(at+"container.kernelPath", c.KernelPath, "/boot/vmlinuz")
+	}
+	if c.InitrdPath != "" {
+		v.absolute(at+"container.initrdPath", c.InitrdPath, "/boot/initrd.img")
+	}
+}
+
+func (v *values) image(field, reference string) {
+	if n := len(reference); n > maxImage {
+		v.add(field, fmt.Sprintf("%d characters", n), fmt.Sprintf("are more than %d", maxImage), "name the image by a shorter reference")
+	}
+}
+
+// absolute refuses what is no clean path of a file from the root of its file system.
+func (v *values) absolute(field, p, example string) {
+	if !absolute(p) {
+		v.add(field, brief(p), "is no clean absolute path", "use one such as "+example)
+	}
+}
+
+func absolute(p string) bool { return path.IsAbs(p) && p != "/" && clean(p) }
+
+// relative reports whether a path is that of a file below the folder it is meant for.
+func relative(p string) bool {
+	return p != "" && p != "." && !path.IsAbs(p) && clean(p) && p != ".." && !strings.HasPrefix(p, "../")
+}
+
+func clean(p string) bool {
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	return len(p) <= maxPath && path.Clean(p) == p && !strings.ContainsFunc(p, control)
+}
