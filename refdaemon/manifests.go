@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/virtloom/virtloom/refdaemon/configfile"
 	"github.com/virtloom/virtloom/template/offline"
 )
 
@@ -88,6 +89,7 @@ func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, []o
 	if err != nil {
 		return nil, nil, err
 	}
+	c.FallbackLauncherImage = configfile.DefaultLauncherImage
 	if c.VMI != nil && !m.raw {
 		if c.VMI, err = offline.Default(c.VMI, c.KubeVirt); err != nil {
 			return nil, nil, err

@@ -105,7 +105,7 @@ func (o *renderOptions) flags(fs *pflag.FlagSet) {
 	outputFlag(fs, &o.output, "", "yaml (the default) or json")
 	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
 	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
-	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest, and without one the default of refdaemon controller, "+configfile.DefaultLauncherImage)
+	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
 	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
 }
 
@@ -162,7 +162,6 @@ func (o *renderOptions) input(stdin io.Reader) (template.Input, error) {
 		return template.Input{}, err
 	}
 	c.LauncherImage, c.ExporterImage, c.Volumes = o.launcherImage, o.exporterImage, o.volumes
-	c.FallbackLauncherImage = configfile.DefaultLauncherImage
 	return c.Input(o.kind)
 }
 
@@ -253,6 +252,8 @@ func writeAmounts(out io.Writer, amounts []template.Amount) error {
 func renderText() string {
 	var b strings.Builder
 	b.WriteString("Prints a Pod as the controllers would create it, from manifests and without a cluster.\n" +
+		"Without --image and KubeVirt manifest the launcher's image is the default of refdaemon controller,\n" +
+		configfile.DefaultLauncherImage + ".\n" +
 		"Exit code 1 means that a manifest is wrong or missing, 2 that an argument is.\n\nKinds:")
 	for _, p := range podNames {
 		_, _ = fmt.Fprintf(&b, "\n  %-12s %s", p.name, p.about)
