@@ -105,6 +105,10 @@ func TestConversionReadsEveryField(t *testing.T) {
 	declareFields(reflect.TypeFor[v1.VirtualMachineInstanceSpec](), "spec", known, nil)
 	guests := corpus(t)
 	guests["hotplug-later"] = hotplugged(guests["hotplug"].DeepCopy())
+	for _, name := range []string{"hugepages", "memory-limit-only"} { // as they are before their defaults
+		guests[name+"-bare"] = guests[name].DeepCopy()
+		guests[name+"-bare"].Spec.Domain.Memory.Guest = nil
+	}
 	for _, name := range slices.Sorted(maps.Keys(guests)) {
 		vmi := guests[name].DeepCopy()
 		m := mutation{vmi: vmi, facts: domain.AssumeFacts(vmi), read: read, tried: tried}

@@ -11,8 +11,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// maxVCPUs is what QEMU's q35 machine takes without further devices.
-const maxVCPUs = 288
+// maxVCPUs is the number of CPUs up to which KubeVirt's defaulting leaves room for
+// more. How many a machine takes depends on the version of QEMU, which says so itself.
+const maxVCPUs = 512
 
 // topology is the guest's CPUs as the spec asks for them.
 type topology struct{ sockets, cores, threads, maxSockets uint32 }

@@ -20,6 +20,9 @@ import (
 //   - CPU request: the CPU limit; else the cluster's cpuRequest, if that is not 100m and the guest has no dedicated CPUs
 //   - CPU topology, where none is set: one core and thread, as many sockets as the CPU limit, else the CPU request, rounded
 //     up, else one
+//   - memory of the guest, where it is not set: the memory request, else the limit, else one huge page
+//   - room for CPUs and memory that are plugged while the guest runs, as the package comment of vmi/admit has it; that changes
+//     no Pod, but what the guest is converted to
 //   - pull policy of container disks: Always for the tag latest or none, else IfNotPresent. The colon of a registry's port
 //     counts as a tag's, as in KubeVirt.
 //   - Pod network with an interface, where there are neither networks nor interfaces and autoattachPodInterface is not
@@ -31,7 +34,7 @@ import (
 //   - annotation kubevirt.io/pci-topology-version: v3 for the machines q35 and virt of amd64 and arm64
 //   - annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity, if the KubeVirt object has it, feature gate AlignCPUs
 //     is on and the guest isolates its emulator thread
-//   - annotation kubevirt.io/qgs-socket-path for TDX guests, if the cluster attests them
+//   - annotation kubevirt.io/qgs-socket-path for TDX guests
 //   - status.runtimeUser: 107, unless feature gate Root is on
 //
 // A guest that has a phase has passed the webhooks already and is copied as it is. A guest that the webhooks would refuse,

@@ -37,8 +37,13 @@ type Config struct {
 	PermittedHostDevices *v1.PermittedHostDevices
 	// EmulatorThreadParity rounds CPUs up to an even number where an emulator thread is isolated.
 	EmulatorThreadParity bool
-	// QGSSocket is where TDX guests ask for quotes; empty if they are not attested.
+	// QGSSocket is where TDX guests ask for quotes; empty is KubeVirt's /var/run/tdx-qgs/qgs.socket.
 	QGSSocket string
+	// LiveUpdate bounds the room that guests get for CPUs and memory that are plugged while they run; nil is KubeVirt's: four
+	// times what they start with.
+	LiveUpdate *v1.LiveUpdateConfiguration
+	// NoLiveUpdate gives guests no such room, since changes of them wait for a restart (vmRolloutStrategy: Stage).
+	NoLiveUpdate bool
 	// FeatureGates that are switched on, and DisabledFeatureGates that are switched off if they are not on.
 	FeatureGates, DisabledFeatureGates []string
 	// ReservedAnnotations are keys that only the control plane may write, besides those of KubeVirt.
@@ -92,12 +97,11 @@ func ConfigFrom(kv *v1.KubeVirt) Config {
 	}
 	_, parity := kv.Annotations[v1.EmulatorThreadCompleteToEvenParity]
 	c.EmulatorThreadParity = parity && c.GateEnabled(gateAlignCPUs)
-	if cc := spec.ConfidentialCompute; cc != nil && cc.TDX != nil && cc.TDX.Attestation != nil {
-		c.QGSSocket = usualQGSSocket
-		if socket := cc.TDX.Attestation.QgsSocketPath; socket != nil {
-			c.QGSSocket = *socket
-		}
+	if cc := spec.ConfidentialCompute; cc != nil && cc.TDX != nil && cc.TDX.Attestation != nil && cc.TDX.Attestation.QgsSocketPath != nil {
+		c.QGSSocket = *cc.TDX.Attestation.QgsSocketPath
 	}
+	c.LiveUpdate = spec.LiveUpdateConfiguration
+	c.NoLiveUpdate = spec.VMRolloutStrategy != nil && *spec.VMRolloutStrategy != v1.VMRolloutStrategyLiveUpdate
 	return c
 }
 

@@ -3,6 +3,7 @@
 package admit
 
 import (
+	"cmp"
 	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -33,7 +34,7 @@ var steps = []step{
 	{"cpu-request", defaultCPURequest, true},
 	{"cpu-topology", defaultTopology, true}, // counts the CPUs requested
 	{"cpu-model", defaultCPUModel, true},
-	{"guest-memory", defaultMemory, false},
+	{"guest-memory", defaultMemory, true},
 	{"pull-policies", defaultPullPolicies, true},
 	{"pod-network", defaultNetwork, true},
 	{"bindings", defaultBindings, false},
@@ -43,7 +44,8 @@ var steps = []step{
 	{"acpi", defaultACPI, false}, // before the API's, which turns it on
 	{"watchdog", defaultWatchdog, false},
 	{"api", defaultAPI, false},
-	{"hyperv", defaultHyperv, false}, // looks at what the API has enabled
+	{"hyperv", defaultHyperv, false},         // looks at what the API has enabled
+	{"live-update", defaultLiveUpdate, true}, // counts the CPUs and the memory from above
 	{"versions", defaultVersions, false},
 	{"annotations", defaultAnnotations, true},
 	{"finalizer", defaultFinalizer, false},
@@ -91,8 +93,8 @@ func defaultAnnotations(d *defaulting) {
 	if d.config.EmulatorThreadParity && d.spec.Domain.CPU.IsolateEmulatorThread {
 		d.annotate(v1.EmulatorThreadCompleteToEvenParity, "")
 	}
-	if s := d.spec.Domain.LaunchSecurity; s != nil && s.TDX != nil && d.config.QGSSocket != "" {
-		d.annotate(v1.QGSSocketPathAnnotation, d.config.QGSSocket)
+	if s := d.spec.Domain.LaunchSecurity; s != nil && s.TDX != nil {
+		d.annotate(v1.QGSSocketPathAnnotation, cmp.Or(d.config.QGSSocket, usualQGSSocket))
 	}
 }
 

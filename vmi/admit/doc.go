@@ -32,14 +32,21 @@
 //   - timers, features, kinds of disks, drives, inputs and probes (SetObjectDefaults_VirtualMachineInstance of
 //     kubevirt.io/api); and firmware.uuid, which is not drawn there but taken from the Config
 //   - features of Hyper-V that others depend on, and the CPU feature vmx for evmcs (KubeVirt's webhook)
+//   - room for CPUs and memory that are plugged while the guest runs, unless the cluster's vmRolloutStrategy is Stage: maxSockets
+//     are the cluster's maxCpuSockets, else four times the sockets that are named, or the cluster's maxHotplugRatio, up to 512
+//     CPUs; maxGuest
+//     is the cluster's, else the memory times that ratio. Not on arm64; memory on amd64 alone, in whole blocks of 2Mi (of 1Gi
+//     with huge pages of 1Gi), and not for guests that are encrypted, run in real time or have the NUMA topology of their host
+//     (KubeVirt's webhook)
 //   - annotations: kubevirt.io/latest-observed-api-version and kubevirt.io/storage-observed-api-version, which the controller
 //     would write with a request of its own; kubevirt.io/pci-topology-version for q35 and virt machines; parity of emulator
-//     threads and the socket for TDX quotes as the cluster is configured (KubeVirt's webhook)
+//     threads as the cluster is configured, and the socket for quotes of TDX guests (KubeVirt's webhook)
 //   - the finalizer kubevirt.io/foregroundDeleteVirtualMachine, phase Pending with its time, and status.runtimeUser 107
 //     unless the feature gate Root is on (KubeVirt's webhook)
 //
 // The eviction strategy of the cluster is not filled in: it is looked up when a guest is to be evicted, and so follows the
-// cluster.
+// cluster. Nor are the CPUs and the memory in the status, which KubeVirt's webhook notes: a user may not write them, and the
+// controllers do before the guest runs.
 //
 // # What is refused
 //

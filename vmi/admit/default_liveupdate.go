@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admit
+
+import (
+	"cmp"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+const (
+	// hotplugRatio is how much more a guest can be given than it starts with.
+	hotplugRatio = 4
+	// maxHotplugCPUs bounds the CPUs that room is kept for where the guest and the cluster say nothing.
+	maxHotplugCPUs = 512
+	// memoryBlock is the unit in which memory is plugged, that of huge pages of 1Gi where a guest has those.
+	memoryBlock, largeMemoryBlock = 2 << 20, 1 << 30
+)
+
+// defaultLiveUpdate leaves room for CPUs and memory that are plugged while the guest runs. On arm64 nothing can be plugged.
+func defaultLiveUpdate(d *defaulting) {
+	if d.config.NoLiveUpdate || d.arch == arm64 {
+		return
+	}
+	room := d.config.LiveUpdate
+	if room == nil {
+		room = &v1.LiveUpdateConfiguration{}
+	}
+	ratio := cmp.Or(room.MaxHotplugRatio, hotplugRatio)
+	if cpu := d.spec.Domain.CPU; cpu.MaxSockets == 0 {
+		cpu.MaxSockets = maxSockets(cpu, room.MaxCpuSockets, ratio)
+	}
+	if m := d.spec.Domain.Memory; m != nil && m.MaxGuest == nil {
+		m.MaxGuest = maxGuest(d.spec, room.MaxGuest, ratio)
+	}
+}
+
+// maxSockets is what the cluster says, else the ratio, within the bound; never less than the guest has. A guest that counts
+// its CPUs in cores or threads alone has no sockets to add to unless the cluster says so.
+func maxSockets(cpu *v1.CPU, cluster *uint32, ratio uint32) uint32 {
+	if cluster != nil && *cluster > 0 {
+		return max(*cluster, cpu.Sockets)
+	}
+	perSocket := uint64(max(cpu.Cores, 1)) * uint64(max(cpu.Threads, 1))
+	most := min(uint64(cpu.Sockets)*uint64(ratio), maxHotplugCPUs/perSocket)
+	return max(uint32(most), cpu.Sockets)
+}
+
+// maxGuest is what the cluster says, else the ratio; nil where no memory can be plugged into the guest.
+func maxGuest(spec *v1.VirtualMachineInstanceSpec, cluster *resource.Quantity, ratio uint32) *resource.Quantity {
+	guest := spec.Domain.Memory.Guest
+	if guest == nil || guest.Sign() <= 0 || !plugsMemory(spec) {
+		return nil
+	}
+	var most *resource.Quantity
+	switch bytes := guest.Value(); {
+	case cluster != nil:
+		copied := cluster.DeepCopy()
+		most = &copied
+	case bytes > math.MaxInt64/int64(ratio):
+		return nil
+	default:
+		most = resource.NewQuantity(bytes*int64(ratio), resource.BinarySI)
+	}
+	block := int64(memoryBlock)
+	if h := spec.Domain.Memory.Hugepages; h != nil && h.PageSize == "1Gi" {
+		block = largeMemoryBlock
+	}
+	if guest.Cmp(*most) > 0 || guest.Value()%block != 0 || most.Value()%block != 0 {
+		return nil
+	}
+	return most
+}
+
+// plugsMemory reports whether the guest is of a kind that memory can be plugged into.
+func plugsMemory(spec *v1.VirtualMachineInstanceSpec) bool {
+	cpu := spec.Domain.CPU
+	mapped := cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil
+	return spec.Architecture == amd64 && cpu.Realtime == nil && !mapped && spec.Domain.LaunchSecurity == nil
+}
