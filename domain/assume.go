@@ -14,8 +14,10 @@ import (
 
 // Directories of KubeVirt's launcher Pod.
 const (
-	privateDir = "/var/run/kubevirt-private"
-	sharedDir  = "/var/run/kubevirt"
+	privateDir   = "/var/run/kubevirt-private"
+	sharedDir    = "/var/run/kubevirt"
+	ephemeralDir = "/var/run/kubevirt-ephemeral-disks"
+	emptyDiskDir = "/var/run/libvirt/empty-disks"
 )
 
 // AssumeFacts returns the facts of a node that has all the guest asks for, in a cluster

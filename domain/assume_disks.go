@@ -32,7 +32,7 @@ func (a assumption) volumes() {
 		}
 	}
 	if a.vmi.Annotations[v1.IgnitionAnnotation] != "" {
-		a.Ignition = path.Join(sharedDir, "ignition", "data.ign")
+		a.Ignition = path.Join(ephemeralDir, "ignition-data", a.vmi.Namespace, a.vmi.Name, "data.ign")
 	}
 }
 
@@ -53,14 +53,14 @@ var assumedPlaces = []struct {
 		return DiskSource{Path: path.Join(privateDir, "vmi-disks", v.Name, path.Base(v.HostDisk.Path)), DirectIO: true, Sector: fileSectors()}
 	}},
 	{func(v *v1.Volume) bool { return v.ContainerDisk != nil }, func(v assumedVolume) DiskSource {
-		return v.overlay("container-disk-data", fmt.Sprintf("%s/container-disks/disk_%d.img", sharedDir, v.index))
+		return v.overlay(DiskSource{Path: fmt.Sprintf("%s/container-disks/disk_%d.img", sharedDir, v.index)})
 	}},
 	{func(v *v1.Volume) bool { return v.Ephemeral != nil }, func(v assumedVolume) DiskSource {
-		return v.overlay("ephemeral-disks", path.Join(privateDir, "vmi-disks", v.Name, "disk.img"))
+		return v.overlay(DiskSource{Path: v.claimPath(), Block: v.block()})
 	}},
 	{func(v *v1.Volume) bool { return v.EmptyDisk != nil }, func(v assumedVolume) DiskSource {
 		return DiskSource{
-			Path:   path.Join(sharedDir, "libvirt/empty-disks", v.Name+".qcow2"),
+			Path:   path.Join(emptyDiskDir, v.Name+".qcow2"),
 			Format: formatQcow2, DirectIO: true, Sector: fileSectors(),
 		}
 	}},
@@ -100,17 +100,25 @@ func (v assumedVolume) private(dir, name string) DiskSource {
 }
 
 func (v assumedVolume) cloudInit(name string) DiskSource {
-	const dir = "/var/run/kubevirt-ephemeral-disks/cloud-init-data"
-	return DiskSource{Path: path.Join(dir, v.vmi.Namespace, v.vmi.Name, name), DirectIO: true, Sector: fileSectors()}
+	return DiskSource{Path: path.Join(ephemeralDir, "cloud-init-data", v.vmi.Namespace, v.vmi.Name, name), DirectIO: true, Sector: fileSectors()}
 }
 
 // overlay is a writable image over one that stays as it is.
-func (v assumedVolume) overlay(dir, below string) DiskSource {
+func (v assumedVolume) overlay(below DiskSource) DiskSource {
+	below.ReadOnly, below.DirectIO = true, true
 	return DiskSource{
-		Path:   path.Join(sharedDir, dir, v.Name, "disk.qcow2"),
+		Path:   path.Join(ephemeralDir, "disk-data", v.Name, "disk.qcow2"),
 		Format: formatQcow2, DirectIO: true, Sector: fileSectors(),
-		Backing: &DiskSource{Path: below, ReadOnly: true, DirectIO: true},
+		Backing: &below,
 	}
+}
+
+// claimPath is where the launcher's Pod has the claim's data from its start.
+func (v assumedVolume) claimPath() string {
+	if v.block() {
+		return path.Join("/dev", v.Name)
+	}
+	return path.Join(privateDir, "vmi-disks", v.Name, "disk.img")
 }
 
 // claim is the data of a PersistentVolumeClaim. With changed block tracking it lies
@@ -129,10 +137,8 @@ func (v assumedVolume) claim() DiskSource {
 		data.Path = path.Join(sharedDir, "hotplug-disks", v.Name)
 	case hotplugged:
 		data.Path = path.Join(sharedDir, "hotplug-disks", v.Name+".img")
-	case data.Block:
-		data.Path = path.Join("/dev", v.Name)
 	default:
-		data.Path = path.Join(privateDir, "vmi-disks", v.Name, "disk.img")
+		data.Path = v.claimPath()
 	}
 	if data.Block {
 		data.Sector = &SectorSize{Logical: 512, Physical: 4096, DiscardGranularity: 4096}

@@ -56,10 +56,13 @@ func ClusterFrom(kv *v1.KubeVirt) (Cluster, *SMBIOS) {
 	return c, nil
 }
 
-// bindings notes which network binding plugins let guests migrate, and what they need
-// then, in the order of their names.
+// bindings notes which network binding plugins have a tap device, which let guests
+// migrate, and what they need then, in the order of their names.
 func (c *Cluster) bindings(all map[string]v1.InterfaceBindingPlugin) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if a := all[name].DomainAttachmentType; a == v1.Tap || a == v1.ManagedTap {
+			c.TapBindings = append(c.TapBindings, name)
+		}
 		m := all[name].Migration
 		if m == nil {
 			continue

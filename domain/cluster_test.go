@@ -39,9 +39,9 @@ func TestClusterFrom(t *testing.T) {
 		},
 		"binding plugins": {
 			configured(v1.KubeVirtConfiguration{NetworkConfiguration: &v1.NetworkConfiguration{Binding: map[string]v1.InterfaceBindingPlugin{
-				"stays": {}, "moves": {Migration: &v1.InterfaceBindingMigration{}},
-				"asks": {Migration: &v1.InterfaceBindingMigration{Method: v1.LinkRefresh}},
-			}}}), Cluster{BochsForEFI: true, MigratableBindings: []string{"asks", "moves"}, RefreshedBindings: []string{"asks"}}, nil,
+				"stays": {}, "moves": {Migration: &v1.InterfaceBindingMigration{}, DomainAttachmentType: v1.Tap},
+				"asks": {Migration: &v1.InterfaceBindingMigration{Method: v1.LinkRefresh}, DomainAttachmentType: v1.ManagedTap},
+			}}}), Cluster{BochsForEFI: true, TapBindings: []string{"asks", "moves"}, MigratableBindings: []string{"asks", "moves"}, RefreshedBindings: []string{"asks"}}, nil,
 		},
 		"verbosity 5": {developer(v1.DeveloperConfiguration{LogVerbosity: &v1.LogVerbosity{VirtLauncher: 5}}), Cluster{BochsForEFI: true}, nil},
 		"verbosity 6": {developer(v1.DeveloperConfiguration{LogVerbosity: &v1.LogVerbosity{VirtLauncher: 6}}), Cluster{BochsForEFI: true, FirmwareLog: true}, nil},

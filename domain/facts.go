@@ -147,6 +147,10 @@ type Cluster struct {
 	FirmwareLog bool `json:"firmwareLog"`
 	// MigratableVGPU lets a guest with one mediated GPU migrate.
 	MigratableVGPU bool `json:"migratableVGPU"`
+	// TapBindings are the network binding plugins whose cards the domain plugs into a
+	// tap device (KubeVirt: spec.configuration.network.binding[].domainAttachmentType
+	// tap or managedTap). The card of any other plugin is added by its sidecar.
+	TapBindings []string `json:"tapBindings"`
 	// MigratableBindings are the network binding plugins that let the guest migrate
 	// (KubeVirt: spec.configuration.network.binding[].migration).
 	MigratableBindings []string `json:"migratableBindings"`

@@ -57,6 +57,12 @@ func interfaces(c *Conversion) error {
 		if in.SRIOV != nil {
 			continue
 		}
+		if in.Binding != nil && !slices.Contains(c.Facts.Cluster.TapBindings, in.Binding.Name) {
+			if err := c.leftToSidecar(field, in); err != nil {
+				return err
+			}
+			continue
+		}
 		out, err := c.networkInterface(field, in)
 		if err != nil {
 			return err
@@ -64,6 +70,19 @@ func interfaces(c *Conversion) error {
 		c.Domain.Devices.Interfaces = append(c.Domain.Devices.Interfaces, *out)
 	}
 	return nil
+}
+
+// leftToSidecar refuses the card of a binding plugin that no tap device stands for,
+// unless the plugin's sidecar is asked to add it.
+func (c *Conversion) leftToSidecar(field string, in *v1.Interface) error {
+	if c.Facts.Services.Hooks {
+		return nil
+	}
+	return &Error{
+		Object: c.object(), Field: field + ".binding", Err: ErrUnsupported,
+		Reason: fmt.Sprintf("the card of binding plugin %q is added by its sidecar, which the node does not call", in.Binding.Name),
+		Remedy: "use a plugin whose domainAttachmentType is tap, or masquerade or bridge",
+	}
 }
 
 func interfaceField(i int) string { return fmt.Sprintf("%sinterfaces[%d]", specDevices, i) }
@@ -103,7 +122,8 @@ func (c *Conversion) bootAndLink(in *v1.Interface, out *libvirtxml.DomainInterfa
 		out.Boot = &libvirtxml.DomainDeviceBoot{Order: *in.BootOrder}
 	}
 	// The ROM only serves to boot from the network, and does not know encrypted memory.
-	if c.arch.romOff && (in.BootOrder == nil || c.encrypted()) {
+	// KubeVirt leaves it to cards of passt.
+	if c.arch.romOff && in.PasstBinding == nil && (in.BootOrder == nil || c.encrypted()) {
 		out.ROM = &libvirtxml.DomainROM{Enabled: "no"}
 	}
 	if in.State == v1.InterfaceStateLinkDown {

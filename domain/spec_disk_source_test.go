@@ -199,7 +199,8 @@ func TestVolumesAreAssumedWhereKubeVirtHasThem(t *testing.T) {
 			Spec:       v1.VirtualMachineInstanceSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: source}}},
 		}
 	}
-	const private, shared, cloud = "/var/run/kubevirt-private/", "/var/run/kubevirt/", "/var/run/kubevirt-ephemeral-disks/cloud-init-data/ns/n/"
+	const private, shared, ephemeral = "/var/run/kubevirt-private/", "/var/run/kubevirt/", "/var/run/kubevirt-ephemeral-disks/"
+	const cloud = ephemeral + "cloud-init-data/ns/n/"
 	for name, row := range map[string]struct {
 		source v1.VolumeSource
 		want   string
@@ -207,9 +208,9 @@ func TestVolumesAreAssumedWhereKubeVirtHasThem(t *testing.T) {
 		"claim":           {claimSource(false), "raw " + private + "vmi-disks/v/disk.img"},
 		"hostDisk":        {v1.VolumeSource{HostDisk: &v1.HostDisk{Path: "/srv/x.img"}}, "raw " + private + "vmi-disks/v/x.img"},
 		"dataVolume":      {v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "d"}}, "raw " + private + "vmi-disks/v/disk.img"},
-		"containerDisk":   {v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}, "qcow2 " + shared + "container-disk-data/v/disk.qcow2; raw " + shared + "container-disks/disk_0.img; end"},
-		"ephemeral":       {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, "qcow2 " + shared + "ephemeral-disks/v/disk.qcow2; raw " + private + "vmi-disks/v/disk.img; end"},
-		"emptyDisk":       {v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}, "qcow2 " + shared + "libvirt/empty-disks/v.qcow2; end"},
+		"containerDisk":   {v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{}}, "qcow2 " + ephemeral + "disk-data/v/disk.qcow2; raw " + shared + "container-disks/disk_0.img; end"},
+		"ephemeral":       {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, "qcow2 " + ephemeral + "disk-data/v/disk.qcow2; raw " + private + "vmi-disks/v/disk.img; end"},
+		"emptyDisk":       {v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}}, "qcow2 /var/run/libvirt/empty-disks/v.qcow2; end"},
 		"noCloud":         {v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{}}, "raw " + cloud + "noCloud.iso"},
 		"configDrive":     {v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{}}, "raw " + cloud + "configdrive.iso"},
 		"configMap":       {v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, "raw " + private + "config-map-disks/v.iso"},

@@ -120,7 +120,7 @@ func TestSpecPasst(t *testing.T) {
 		}
 	}
 	want := func(forward string) string {
-		return card("vhostuser", `<source dev="eth0"/>`+forward, modern, `<backend type="passt" logFile="/g/passt-default.log"/>`+romOff)
+		return card("vhostuser", `<source dev="eth0"/>`+forward, modern, `<backend type="passt" logFile="/g/passt-default.log"/>`)
 	}
 	const proxy = `<range start="15000" exclude="yes"/><range start="15001" exclude="yes"/><range start="15004" exclude="yes"/>` +
 		`<range start="15006" exclude="yes"/><range start="15008" exclude="yes"/><range start="15009" exclude="yes"/>` +
@@ -181,7 +181,11 @@ func TestSpecNetworkErrors(t *testing.T) {
 		},
 		"a plugin without a tap device": {change: func(v *v1.VirtualMachineInstance, f *Facts) {
 			firstCard(v).Masquerade, firstCard(v).Binding = nil, &v1.PluginBinding{Name: "mine"}
-			f.Links = nil
+			f.Cluster.TapBindings, f.Links = []string{"mine"}, nil
+		}, field: cardXML + ".binding", err: ErrUnsupported},
+		"a plugin whose sidecar is not called": {change: func(v *v1.VirtualMachineInstance, f *Facts) {
+			firstCard(v).Masquerade, firstCard(v).Binding = nil, &v1.PluginBinding{Name: "mine"}
+			f.Cluster.TapBindings, f.Services.Hooks = []string{"other"}, false
 		}, field: cardXML + ".binding", err: ErrUnsupported},
 		"neither tap device nor bridge": {change: func(_ *v1.VirtualMachineInstance, f *Facts) { f.Links, f.Bridges = nil, nil }, field: "spec.networks[default]", err: ErrNotFound},
 		"model":                         {change: set(func(i *v1.Interface) { i.Model = "virtio-net" }), field: cardXML + ".model", err: ErrInvalid},
@@ -227,5 +231,22 @@ func TestSpecDerivedAddressesDependOnTheNameOnly(t *testing.T) {
 	mac := func(d *libvirtxml.Domain, i int) string { return d.Devices.Interfaces[i].MAC.Address }
 	if mac(before, 0) != mac(after, 1) || mac(after, 0) == mac(after, 1) {
 		t.Errorf("addresses were %s, are %s and %s", mac(before, 0), mac(after, 0), mac(after, 1))
+	}
+}
+
+// The card of a binding plugin without domainAttachmentType is added by the plugin's sidecar, and is not there before.
+func TestBindingPlugin_WithoutAttachmentIsLeftToItsSidecar(t *testing.T) {
+	v, f := small(), testFacts()
+	firstCard(v).Masquerade, firstCard(v).Binding = nil, &v1.PluginBinding{Name: "mine"}
+	f.Services.Hooks, f.Links = true, map[string]Link{"default": {Tap: "tap0"}}
+	for name, want := range map[string]int{"mine": 1, "other": 0} {
+		f.Cluster.TapBindings = []string{name}
+		d, err := Convert(v, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(d.Devices.Interfaces); got != want {
+			t.Errorf("%d cards while %s has a tap device, want %d", got, name, want)
+		}
 	}
 }

@@ -41,6 +41,8 @@ func claimOf(v *v1.Volume, namespace string, objects []offline.Object) *corev1.P
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		name = v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil && v.Ephemeral.PersistentVolumeClaim != nil:
+		name = v.Ephemeral.PersistentVolumeClaim.ClaimName
 	case v.DataVolume != nil:
 		name = v.DataVolume.Name // the claim has its name
 	}
@@ -55,10 +57,12 @@ func claimOf(v *v1.Volume, namespace string, objects []offline.Object) *corev1.P
 // onClaim is where a launcher has the data of a claim: /dev/VOLUME if it is a block device, or the device beside the files
 // of hotplugged volumes.
 func onClaim(src domain.DiskSource, volume string, claim *corev1.PersistentVolumeClaim) domain.DiskSource {
-	if src.DataStore != nil {
-		store := onClaim(*src.DataStore, volume, claim)
-		src.DataStore = &store
-		return src
+	for _, below := range []**domain.DiskSource{&src.DataStore, &src.Backing} {
+		if *below != nil { // the claim is not what the guest writes to
+			data := onClaim(**below, volume, claim)
+			*below = &data
+			return src
+		}
 	}
 	src.Shared = slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany)
 	if claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode != corev1.PersistentVolumeBlock {
