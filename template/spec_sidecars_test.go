@@ -97,7 +97,7 @@ func TestSpecSidecarContainer(t *testing.T) {
 			Env:          []corev1.EnvVar{name, {Name: "NETWORK_BINDING_PLUGIN_NAME", Value: "p"}}}},
 	} {
 		t.Run(label, func(t *testing.T) {
-			tc.want.Name = "hook-sidecar-0"
+			tc.want.Name, tc.want.TerminationMessagePolicy = "hook-sidecar-0", corev1.TerminationMessageFallbackToLogsOnError
 			got := container(t, launcher(t, input(newVMI(tc.vmi...), tc.in...)), "hook-sidecar-0")
 			if !equality.Semantic.DeepEqual(got, tc.want) {
 				t.Error(cmp.Diff(tc.want, got))

@@ -65,6 +65,9 @@ func binaryContainer(d *Draft) corev1.Container {
 		SecurityContext: binarySecurity(d.vmi),
 		Resources:       supportResources(d, v1.ContainerDisk, request, limit),
 		VolumeMounts:    []corev1.VolumeMount{{Name: launcherBinaries, MountPath: "/init/usr/bin"}},
+		Env:             homeEnv(d.vmi),
+
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }
 

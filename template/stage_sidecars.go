@@ -73,6 +73,7 @@ func addSidecar(d Draft, index int, s *Sidecar) error {
 		Name: name, Image: image, ImagePullPolicy: s.PullPolicy,
 		Command: slices.Clone(s.Command), Args: slices.Clone(s.Args), Env: sidecarEnv(d, name, s),
 		SecurityContext: sidecarSecurity(d.vmi), Resources: sidecarResources(d), VolumeMounts: mounts,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	})
 	return nil
 }
@@ -111,17 +112,21 @@ func shareWithCompute(d Draft, at, volume, path string) error {
 }
 
 func sidecarEnv(d Draft, name string, s *Sidecar) (env []corev1.EnvVar) {
-	if nonRoot(d.vmi) {
-		env = append(env,
-			corev1.EnvVar{Name: "XDG_CACHE_HOME", Value: privateDir},
-			corev1.EnvVar{Name: "XDG_CONFIG_HOME", Value: privateDir},
-			corev1.EnvVar{Name: "XDG_RUNTIME_DIR", Value: "/var/run"})
-	}
-	env = append(env, corev1.EnvVar{Name: "CONTAINER_NAME", Value: name})
+	env = append(homeEnv(d.vmi), corev1.EnvVar{Name: "CONTAINER_NAME", Value: name})
 	if s.Plugin != "" {
 		env = append(env, corev1.EnvVar{Name: "NETWORK_BINDING_PLUGIN_NAME", Value: s.Plugin})
 	}
 	return env
+}
+
+// homeEnv tells programs of the launcher's user where its files are.
+func homeEnv(vmi *v1.VirtualMachineInstance) []corev1.EnvVar {
+	if !nonRoot(vmi) {
+		return nil
+	}
+	return []corev1.EnvVar{
+		{Name: "XDG_CACHE_HOME", Value: privateDir}, {Name: "XDG_CONFIG_HOME", Value: privateDir}, {Name: "XDG_RUNTIME_DIR", Value: "/var/run"},
+	}
 }
 
 // sidecarSecurity gives sidecars the user of the launcher, because they share sockets with it.
