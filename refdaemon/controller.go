@@ -139,7 +139,7 @@ func writes(controller string) (*expectationsctrl.Metrics, error) {
 // newGuests is the controller of guests with a configuration, without clients.
 func newGuests(config *configfile.ControllerConfiguration) *vmictrl.Reconciler {
 	return &vmictrl.Reconciler{
-		LauncherImage: config.LauncherImage, SilentAfter: config.NodeSilentAfter.Duration,
+		LauncherImage: config.LauncherImage, SidecarShimImage: config.SidecarShimImage, SilentAfter: config.NodeSilentAfter.Duration,
 		Config: vmi.Config{
 			SyncLabels: config.AdditionalLauncherLabelsSync, SyncAnnotations: config.AdditionalLauncherAnnotationsSync,
 		},

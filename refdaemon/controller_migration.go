@@ -45,7 +45,7 @@ func newReconciler(config *configfile.ControllerConfiguration, c *rest.Config) (
 	}
 	s := settings(&config.Migrations)
 	return &migrationctrl.Reconciler{
-		LauncherImage: config.LauncherImage, Config: s, Backups: backups,
+		LauncherImage: config.LauncherImage, SidecarShimImage: config.SidecarShimImage, Config: s, Backups: backups,
 		Admission: migration.NewAdmission(s.WithDefaults().Limits, queue(&config.Migrations)),
 	}, nil
 }

@@ -63,3 +63,19 @@ func TestSettingsOfMigrations(t *testing.T) {
 		})
 	}
 }
+
+// The image of sidecars that name none reaches both controllers that render Pods.
+func TestSidecarShimImage_OfTheConfigurationIsRendered(t *testing.T) {
+	c, err := configfile.Read("f", []byte("apiVersion: "+configfile.APIVersion+"\nkind: ControllerConfiguration\nsidecarShimImage: mine/shim:v1\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := c.(*configfile.ControllerConfiguration)
+	moves, err := newReconciler(config, &rest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if guests := newGuests(config); guests.SidecarShimImage != "mine/shim:v1" || moves.SidecarShimImage != "mine/shim:v1" {
+		t.Errorf("%q of guests, %q of migrations", guests.SidecarShimImage, moves.SidecarShimImage)
+	}
+}

@@ -66,6 +66,7 @@ type renderOptions struct {
 	resources     bool
 	launcherImage string
 	exporterImage string
+	shimImage     string
 }
 
 // newRender renders one Pod from manifests. Nothing but the result is written to standard output.
@@ -106,6 +107,7 @@ func (o *renderOptions) flags(fs *pflag.FlagSet) {
 	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
 	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
 	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
+	fs.StringVar(&o.shimImage, "sidecar-shim-image", "", "`image` of hook sidecars that name none; empty is that of the KubeVirt manifest, else the one beside the launcher's")
 	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
 }
 
@@ -162,6 +164,7 @@ func (o *renderOptions) input(stdin io.Reader) (template.Input, error) {
 		return template.Input{}, err
 	}
 	c.LauncherImage, c.ExporterImage, c.Volumes = o.launcherImage, o.exporterImage, o.volumes
+	c.SidecarShimImage = o.shimImage
 	return c.Input(o.kind)
 }
 

@@ -42,6 +42,16 @@ const (
 	exporting = "{apiVersion: export.kubevirt.io/v1beta1, kind: VirtualMachineExport, metadata: {name: e}, spec: {source: {apiGroup: '', kind: PersistentVolumeClaim, name: c}}}\n"
 )
 
+// hooked is a guest with a hook sidecar whose script is in a ConfigMap, and which names no image.
+const hooked = `{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: vm, annotations:
+	{hooks.kubevirt.io/hookSidecars: '[{"args": ["--version", "v1alpha2"], "configMap": {"name": "script", "key": "a.sh", "hookPath": "/usr/bin/onDefineDomain"}}]'}},
+	spec: {domain: {devices: {}, memory: {guest: 1Gi}}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: script}, data: {a.sh: x}}
+---
+{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: kubevirt}, spec: {configuration: {developerConfiguration: {featureGates: [Sidecar]}}}}
+`
+
 // example are the arguments that name all manifests of examples/render.
 var example = []string{"-f", "../examples/render/guest.yaml", "-f", "../examples/render/claim.yaml", "-f", "../examples/render/kubevirt.yaml"}
 
@@ -57,6 +67,9 @@ func TestRender(t *testing.T) {
 	}{
 		"help":                                   {args: []string{"-h"}, out: []string{"refdaemon render KIND -f FILE", "  launcher ", "  exporter ", "-explain-resources", "Exit code 1 "}},
 		"YAML":                                   {args: []string{"launcher", "example"}, out: []string{"apiVersion: v1\nkind: Pod\n", "name: virt-launcher-web-", "image: quay.io/kubevirt/virt-launcher:v1.9.0\n", "memory: 8504Mi"}},
+		"sidecar shim beside the launcher":       {args: []string{"launcher", "-f", "-", "--image", "registry:5000/x/virt-launcher:v2"}, stdin: hooked, out: []string{"image: registry:5000/x/sidecar-shim:v2\n"}},
+		"sidecar shim of KubeVirt's registry":    {args: []string{"launcher", "-f", "-", "--image", "mine"}, stdin: strings.Replace(hooked, "spec: {configuration:", "spec: {imageRegistry: reg, imageTag: t, configuration:", 1), out: []string{"image: reg/sidecar-shim:t\n"}},
+		"sidecar shim asked for":                 {args: []string{"launcher", "-f", "-", "--image", "a/virt-launcher:v2", "--sidecar-shim-image", "b/shim"}, stdin: hooked, out: []string{"image: b/shim\n"}},
 		"YAML asked for":                         {args: []string{"launcher", "example", "-o", "yaml"}, out: []string{"apiVersion: v1\nkind: Pod\n"}},
 		"JSON":                                   {args: []string{"-o", "json", "launcher", "example"}, out: []string{"{\n  \"kind\": \"Pod\",\n", `"quay.io/kubevirt/virt-launcher:v1.9.0"`}},
 		"temporary":                              {args: []string{"temporary", "example"}, out: []string{"kubevirt.io/ephemeral-provisioning: \"true\"\n"}},

@@ -4,14 +4,17 @@ package template
 
 import (
 	"strconv"
+	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
 )
 
 // ConfigFrom reads the cluster's configuration from the KubeVirt object; nil stands for a cluster without one, which has
-// KubeVirt's defaults. The result shares maps, slices and pointers with the object.
+// KubeVirt's defaults. The result shares maps, slices and pointers with the object. The image of hook sidecars that name none
+// is the sidecar-shim beside the launcher's, as KubeVirt's operator has it: of the same registry, prefix and tag. A launcher
+// image that is not called virt-launcher, or is named by digest, has none beside it.
 func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
-	c := Config{LauncherImage: launcherImage}
+	c := Config{LauncherImage: launcherImage, SidecarShimImage: shimBeside(launcherImage)}
 	if kv == nil {
 		return c
 	}
@@ -49,6 +52,21 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	}
 	c.developer(spec.DeveloperConfiguration)
 	return c
+}
+
+// shimBeside is the sidecar-shim of the release that a launcher image is of; empty if the image does not tell.
+func shimBeside(launcherImage string) string {
+	const launcher, shim = "virt-launcher", "sidecar-shim"
+	at := strings.LastIndex(launcherImage, "/") + 1
+	name, tag, _ := strings.Cut(launcherImage[at:], ":")
+	prefix, ok := strings.CutSuffix(name, launcher)
+	if !ok || strings.Contains(launcherImage, digestMark) {
+		return ""
+	}
+	if tag != "" {
+		tag = ":" + tag
+	}
+	return launcherImage[:at] + prefix + shim + tag
 }
 
 func (c *Config) developer(d *v1.DeveloperConfiguration) {

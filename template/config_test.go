@@ -49,3 +49,24 @@ func TestConfigFromReadsTheKubeVirtObject(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// The shim is of the launcher's release: KubeVirt's operator names all images alike.
+func TestSidecarShimImage_FollowsTheLauncher(t *testing.T) {
+	for launcher, want := range map[string]string{
+		"quay.io/kubevirt/virt-launcher:v1.9.0":         "quay.io/kubevirt/sidecar-shim:v1.9.0",
+		"registry:5000/kubevirt/virt-launcher":          "registry:5000/kubevirt/sidecar-shim",
+		"registry:5000/x/my-virt-launcher:devel":        "registry:5000/x/my-sidecar-shim:devel",
+		"virt-launcher:v1":                              "sidecar-shim:v1",
+		"quay.io/kubevirt/launcher:v1":                  "",
+		"quay.io/virt-launcher/other:v1":                "",
+		"quay.io/kubevirt/virt-launcher@sha256:0123":    "",
+		"quay.io/kubevirt/virt-launcher:v1@sha256:0123": "",
+		"": "",
+	} {
+		for _, kv := range []*v1.KubeVirt{nil, {}} {
+			if got := template.ConfigFrom(kv, launcher).SidecarShimImage; got != want {
+				t.Errorf("beside %q: %q, want %q", launcher, got, want)
+			}
+		}
+	}
+}

@@ -137,7 +137,8 @@ type Config struct {
 	Hypervisor string
 	// NetworkBindings are the registered network binding plugins by name.
 	NetworkBindings map[string]v1.InterfaceBindingPlugin
-	// SidecarShimImage is the image of hook sidecars that name none. Defaults to none: such a sidecar is then an error.
+	// SidecarShimImage is the image of hook sidecars that name none. Without it such a sidecar is an error. [ConfigFrom] sets it
+	// to the one beside LauncherImage.
 	SidecarShimImage string
 	// ExporterImage is the image of exporter Pods. Required by Exporter.
 	ExporterImage string

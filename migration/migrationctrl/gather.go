@@ -3,6 +3,7 @@
 package migrationctrl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -222,6 +223,7 @@ func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, er
 			Receives: g.Migration.IsDecentralizedTarget(),
 		},
 	}
+	in.Config.SidecarShimImage = cmp.Or(r.SidecarShimImage, in.Config.SidecarShimImage)
 	_, in.Migration.StateClaim = g.StateClaims()
 	var err error
 	if in.Facts, err = r.gatherer.TargetFacts(ctx, g.VMI, in.Config, *in.Migration); err != nil {

@@ -76,6 +76,9 @@ type Reconciler struct {
 	APIReader client.Reader
 	// LauncherImage is the image of the guests' Pods.
 	LauncherImage string
+	// SidecarShimImage is the image of hook sidecars that name none. Defaults to the one
+	// beside LauncherImage.
+	SidecarShimImage string
 	// Renderer defaults to template.Default().
 	Renderer Renderer
 	// Recorder tells events of migrations and guests. Defaults to none.

@@ -31,6 +31,10 @@ type ControllerConfiguration struct {
 	// API virtloom is built with.
 	// Takes effect at the next start.
 	LauncherImage string `json:"launcherImage"`
+	// SidecarShimImage is the image of hook sidecars that name none, such as those with a script from
+	// a ConfigMap. Default: sidecar-shim of the launcher image's registry, prefix and tag.
+	// Takes effect at the next start.
+	SidecarShimImage string `json:"sidecarShimImage"`
 	// NodeSilentAfter is the time without a heartbeat after which the guests of a node count as lost.
 	// Default 5m, as KubeVirt's.
 	// Takes effect at the next start.
@@ -141,6 +145,7 @@ func (c *ControllerConfiguration) Options() []Option {
 		option("leaderElection.enabled", "leader-elect", "let one of several replicas act at a time", boolean(&c.LeaderElection.Enabled)),
 		option("leaderElection.namespace", "leader-elect-namespace", "`namespace` of the lease; empty is the Pod's own", text(&c.LeaderElection.Namespace)),
 		option("launcherImage", "launcher-image", "`image` of the guests' Pods", text(&c.LauncherImage)),
+		option("sidecarShimImage", "sidecar-shim-image", "`image` of hook sidecars that name none; empty is sidecar-shim beside the launcher's", text(&c.SidecarShimImage)),
 		option("nodeSilentAfter", "node-silent-after", "`time` without a heartbeat after which the guests of a node count as lost", duration(&c.NodeSilentAfter)),
 		option("outOfServiceTaint", "out-of-service-taint", "let the taint node.kubernetes.io/out-of-service on a silent Node that is not ready confirm that the machine is off, which ends its guests", boolean(&c.OutOfServiceTaint)),
 		option("additionalLauncherLabelsSync", "additional-launcher-labels-sync", "`keys` of labels, by commas, that a guest's Pod gets when the guest does; a key may end in *", &list{to: &c.AdditionalLauncherLabelsSync, commas: true}),
@@ -156,7 +161,7 @@ func (c *ControllerConfiguration) Options() []Option {
 // Observed are the options that also matter to whoever looks at what a controller
 // does: how to reach the cluster, and what of VMIs and migrations is decided by them.
 func (c *ControllerConfiguration) Observed() []Option {
-	return append(only(c.Options(), "kubeconfig", "launcher-image", "node-silent-after",
+	return append(only(c.Options(), "kubeconfig", "launcher-image", "sidecar-shim-image", "node-silent-after",
 		"additional-launcher-labels-sync", "additional-launcher-annotations-sync"), only(c.Migrations.options(),
 		"migrations-inbound-per-node", "migrations-lent", "migrations-bandwidth-per-node", "migrations-age-after", "migrations-unfair",
 		"migrations-namespace-weights", "migrations-pending-timeout", "migrations-await-nodes", "migrations-cooldown", "migrations-abort-backups")...)

@@ -26,6 +26,9 @@ type Cluster struct {
 	FallbackLauncherImage string
 	// ExporterImage is the image of exporter Pods. Empty means the one that KubeVirt's registry and version name.
 	ExporterImage string
+	// SidecarShimImage is the image of hook sidecars that name none. Empty means the one that KubeVirt's registry and
+	// version name, else the one beside the launcher's.
+	SidecarShimImage string
 	// Volumes are the names of the volumes to hotplug. Empty means all of the guest that are hotplugged.
 	Volumes []string
 

@@ -20,6 +20,7 @@ import (
 func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
 	in := template.Input{Config: template.ConfigFrom(c.KubeVirt, cmp.Or(c.LauncherImage, c.image("virt-launcher"), c.FallbackLauncherImage))}
 	in.Config.ExporterImage = cmp.Or(c.ExporterImage, c.image("virt-exportserver"))
+	in.Config.SidecarShimImage = cmp.Or(c.SidecarShimImage, c.image("sidecar-shim"), in.Config.SidecarShimImage)
 	if kind == template.ExporterPod {
 		export, err := c.export()
 		if err != nil {

@@ -3,6 +3,7 @@
 package vmictrl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,7 @@ func (r *Reconciler) config(ctx context.Context, g *gathered) error {
 	}
 	g.Config = r.Config.With(kv)
 	g.input = template.Input{VMI: g.VMI, Config: template.ConfigFrom(kv, r.LauncherImage)}
+	g.input.Config.SidecarShimImage = cmp.Or(r.SidecarShimImage, g.input.Config.SidecarShimImage)
 	return nil
 }
 

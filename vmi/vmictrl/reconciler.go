@@ -74,6 +74,9 @@ type Reconciler struct {
 	APIReader client.Reader
 	// LauncherImage is the image of the guests' Pods.
 	LauncherImage string
+	// SidecarShimImage is the image of hook sidecars that name none. Defaults to the one
+	// beside LauncherImage.
+	SidecarShimImage string
 	// Scope is which guests there are to look after. Defaults to all.
 	Scope Scope
 	// Name is that of the controller. Defaults to vmi. A manager has one Reconciler, as it
