@@ -136,6 +136,7 @@ func TestSpecContainerOfAnImage(t *testing.T) {
 		Resources: corev1.ResourceRequirements{
 			Requests: list("cpu", "10m", "memory", "1M"), Limits: list("cpu", "100m", "memory", "40M"),
 		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 	if diff := cmp.Diff(binary, container(t, pod, "container-disk-binary")); diff != "" {
 		t.Error(diff)
