@@ -71,8 +71,9 @@ func TestSpecNetworkCards(t *testing.T) {
 			pick:   pickInterfaces, want: card("bridge", `<source bridge="br0"/>`, modern, romOff),
 		},
 		"plugin: one that makes a tap device is like any other": {
-			change: func(v *v1.VirtualMachineInstance, _ *Facts) {
+			change: func(v *v1.VirtualMachineInstance, f *Facts) {
 				firstCard(v).Masquerade, firstCard(v).Binding = nil, &v1.PluginBinding{Name: "mine"}
+				f.Cluster.TapBindings = []string{"mine"}
 			}, pick: pickInterfaces, want: card("ethernet", tap0, modern, romOff),
 		},
 		"multiqueue: a queue per present CPU, not per possible one": {
