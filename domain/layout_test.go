@@ -220,7 +220,7 @@ func TestAddressesOfTheSpecAndOfTheRunningGuest(t *testing.T) {
 	}
 
 	// It cannot be another device's.
-	moved.Spec.Domain.Devices.Disks[0].Disk.PciAddress = "0000:07:00.0"
+	moved.Spec.Domain.Devices.Disks[0].Disk.PciAddress = "0000:08:00.0"
 	_, err = Convert(moved, f)
 	wantError(t, err, specDevices+"balloon", ErrInvalid)
 

@@ -22,7 +22,9 @@ import (
 // guest with ports can be used as well, but for what the chipset needs.
 //
 // KubeVirt defines the domain and reads back what libvirt has chosen; computing it
-// makes the result known before there is a domain, the same on every node.
+// makes the result known before there is a domain, the same on every node. What a new
+// guest gets is what libvirt chooses, but for the bridge of conventional devices and
+// controllers that libvirt adds by itself.
 func pciAddresses(c *Conversion) error {
 	s := &seating{Conversion: c, seats: seatsOf(c.Domain.Devices), taken: map[Place]string{}}
 	switch {

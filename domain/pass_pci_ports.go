@@ -197,7 +197,7 @@ func (p *ports) place(s *seat) (Place, bool) {
 	if p.running() {
 		return p.freePort(s)
 	}
-	if !s.card && !p.skipped {
+	if !s.early && !p.skipped {
 		p.skipped = true
 		p.next += p.cardReserve()
 	}

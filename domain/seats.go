@@ -34,8 +34,8 @@ type seat struct {
 	// slot is the one on bus 0 that q35 keeps for such a device; 0 if none.
 	slot uint
 	// card says that it is a network card; plugged that it may come and go while
-	// the guest runs.
-	card, plugged bool
+	// the guest runs; early that it is placed before what is left free for cards.
+	card, plugged, early bool
 	// host is the device of the host that stands behind it; nil for others.
 	host *libvirtxml.DomainHostdev
 }
@@ -53,21 +53,20 @@ const virtualFunction = AliasPrefix + prefixSRIOV
 // seats is a list under way.
 type seats struct{ all []seat }
 
-// seatsOf lists all devices in the order in which a new guest's are placed:
-// network cards first and disks last, since guests name cards by their address,
-// and disks come and go most often.
+// seatsOf lists all devices in the order in which a new guest's are placed: that in
+// which libvirt would, which is how those of KubeVirt got their addresses. A guest that
+// changes from one to the other finds its devices where they were.
 func seatsOf(d *libvirtxml.DomainDeviceList) []seat {
 	l := &seats{all: make([]seat, 0, 16+len(d.Controllers)+len(d.Disks))}
-	l.cards(d)
-	l.controllers(d)
-	l.display(d)
-	l.machine(d)
-	l.virtioOnly(d)
-	for i := range d.Hostdevs {
-		if h := &d.Hostdevs[i]; !isVirtualFunction(h) {
-			l.hostDevice(h, i)
-		}
+	for _, list := range []func(*libvirtxml.DomainDeviceList){
+		l.filesystems, l.cards, l.sounds, l.controllers, l.disks, l.hostDevices, l.balloon, l.watchdogs, l.videos, l.inputs, l.others,
+	} {
+		list(d)
 	}
+	return l.all
+}
+
+func (l *seats) disks(d *libvirtxml.DomainDeviceList) {
 	for i := range d.Disks {
 		disk := &d.Disks[i]
 		s := l.add(disk.Alias, "disk", i, &disk.Address)
@@ -76,7 +75,30 @@ func seatsOf(d *libvirtxml.DomainDeviceList) []seat {
 			s.bus(disk.Model)
 		}
 	}
-	return l.all
+}
+
+// filesystems come before the network cards, and so before the places that are left
+// free for more of those.
+func (l *seats) filesystems(d *libvirtxml.DomainDeviceList) {
+	for i := range d.Filesystems {
+		f := &d.Filesystems[i]
+		s := l.add(f.Alias, "filesystem", i, &f.Address)
+		s.bus(f.Model)
+		s.early = true
+	}
+}
+
+// hostDevices lists those of the host, virtual functions that are network cards among
+// them.
+func (l *seats) hostDevices(d *libvirtxml.DomainDeviceList) {
+	for i := range d.Hostdevs {
+		h := &d.Hostdevs[i]
+		s := l.hostDevice(h, i)
+		if isVirtualFunction(h) {
+			s.card, s.plugged = true, true
+			s.field = specDevices + "interfaces[" + strings.TrimPrefix(h.Alias.Name, virtualFunction) + "]"
+		}
+	}
 }
 
 // add appends a device that is on no bus yet.
@@ -113,12 +135,12 @@ func (s *seat) bus(model string) {
 	}
 }
 
-// cards lists network cards, those of the host included.
+// cards lists network cards but for those of the host.
 func (l *seats) cards(d *libvirtxml.DomainDeviceList) {
 	for i := range d.Interfaces {
 		in := &d.Interfaces[i]
 		s := l.add(in.Alias, "interface", i, &in.Address)
-		s.card, s.plugged = true, true
+		s.card, s.plugged, s.early = true, true, true
 		model := ""
 		if in.Model != nil {
 			model = in.Model.Type
@@ -130,13 +152,6 @@ func (l *seats) cards(d *libvirtxml.DomainDeviceList) {
 			s.plug = express
 		case model != "usb-net":
 			s.plug = conventional
-		}
-	}
-	for i := range d.Hostdevs {
-		if h := &d.Hostdevs[i]; isVirtualFunction(h) {
-			s := l.hostDevice(h, i)
-			s.card, s.plugged = true, true
-			s.field = specDevices + "interfaces[" + strings.TrimPrefix(h.Alias.Name, virtualFunction) + "]"
 		}
 	}
 }
@@ -178,8 +193,8 @@ func (l *seats) controllers(d *libvirtxml.DomainDeviceList) {
 	}
 }
 
-// display lists what is seen and heard.
-func (l *seats) display(d *libvirtxml.DomainDeviceList) {
+// videos lists what is seen.
+func (l *seats) videos(d *libvirtxml.DomainDeviceList) {
 	for i := range d.Videos {
 		v := &d.Videos[i]
 		s := l.add(v.Alias, "video", i, &v.Address)
@@ -197,6 +212,10 @@ func (l *seats) display(d *libvirtxml.DomainDeviceList) {
 			s.slot = slotVideo
 		}
 	}
+}
+
+// sounds lists what is heard.
+func (l *seats) sounds(d *libvirtxml.DomainDeviceList) {
 	for i := range d.Sounds {
 		so := &d.Sounds[i]
 		s := l.add(so.Alias, "sound", i, &so.Address)
@@ -214,19 +233,20 @@ func (l *seats) display(d *libvirtxml.DomainDeviceList) {
 	}
 }
 
-// machine lists other devices that are virtio or something older.
-func (l *seats) machine(d *libvirtxml.DomainDeviceList) {
+// watchdogs lists those that are devices of their own.
+func (l *seats) watchdogs(d *libvirtxml.DomainDeviceList) {
 	for i := range d.Watchdogs {
 		s := l.add(d.Watchdogs[i].Alias, "watchdog", i, &d.Watchdogs[i].Address)
 		if d.Watchdogs[i].Model == "i6300esb" {
 			s.plug = conventional
 		}
 	}
-	for i := range d.Panics {
-		s := l.add(d.Panics[i].Alias, "panic", i, &d.Panics[i].Address)
-		if d.Panics[i].Model == "pvpanic" {
-			s.plug = express
-		}
+}
+
+// inputs lists shared memory, input devices and serial ports.
+func (l *seats) inputs(d *libvirtxml.DomainDeviceList) {
+	for i := range d.Shmems {
+		l.add(d.Shmems[i].Alias, "shmem", i, &d.Shmems[i].Address).plug = conventional
 	}
 	for i := range d.Inputs {
 		in := &d.Inputs[i]
@@ -239,40 +259,43 @@ func (l *seats) machine(d *libvirtxml.DomainDeviceList) {
 	}
 }
 
-// virtioOnly lists devices of which there is no other kind.
-func (l *seats) virtioOnly(d *libvirtxml.DomainDeviceList) {
+// balloon lists the balloon and the sources of random numbers.
+func (l *seats) balloon(d *libvirtxml.DomainDeviceList) {
 	if b := d.MemBalloon; b != nil {
 		s := l.only(b.Alias, "balloon", &b.Address)
 		if b.Model != "none" {
 			s.bus(b.Model)
 		}
 	}
-	if v := d.VSock; v != nil {
-		l.only(v.Alias, "vsock", &v.Address).bus(v.Model)
-	}
 	for i := range d.RNGs {
 		l.add(d.RNGs[i].Alias, "rng", i, &d.RNGs[i].Address).bus(d.RNGs[i].Model)
 	}
-	for i := range d.Filesystems {
-		f := &d.Filesystems[i]
-		l.add(f.Alias, "filesystem", i, &f.Address).bus(f.Model)
-	}
-	for i := range d.Crypto {
-		l.add(d.Crypto[i].Alias, "crypto", i, &d.Crypto[i].Address).bus(d.Crypto[i].Model)
-	}
-	for i := range d.Shmems {
-		l.add(d.Shmems[i].Alias, "shmem", i, &d.Shmems[i].Address).plug = conventional
-	}
-	for i := range d.IOMMUs {
-		if s := l.add(nil, "iommu", i, &d.IOMMUs[i].Address); d.IOMMUs[i].Model == busVirtio {
-			s.plug = express
-		}
+}
+
+// others lists what is left.
+func (l *seats) others(d *libvirtxml.DomainDeviceList) {
+	if v := d.VSock; v != nil {
+		l.only(v.Alias, "vsock", &v.Address).bus(v.Model)
 	}
 	for i := range d.Memorydevs {
 		m := &d.Memorydevs[i]
 		if s := l.add(m.Alias, "memory", i, &m.Address); strings.HasPrefix(m.Model, busVirtio) {
 			s.bus("")
 			s.plugged = true
+		}
+	}
+	for i := range d.Crypto {
+		l.add(d.Crypto[i].Alias, "crypto", i, &d.Crypto[i].Address).bus(d.Crypto[i].Model)
+	}
+	for i := range d.Panics {
+		s := l.add(d.Panics[i].Alias, "panic", i, &d.Panics[i].Address)
+		if d.Panics[i].Model == "pvpanic" {
+			s.plug = express
+		}
+	}
+	for i := range d.IOMMUs {
+		if s := l.add(nil, "iommu", i, &d.IOMMUs[i].Address); d.IOMMUs[i].Model == busVirtio {
+			s.plug = express
 		}
 	}
 }

@@ -142,7 +142,7 @@ source dev="/dev/root"
 backingStore
 target dev="vda" bus="virtio"
 alias name="ua-root"
-address type="pci" domain="0x0000" bus="0x08" slot="0x00" function="0x0"`,
+address type="pci" domain="0x0000" bus="0x07" slot="0x00" function="0x0"`,
 		},
 	})
 }

@@ -180,15 +180,15 @@ func TestSpecAddresses(t *testing.T) {
 		change func(*v1.VirtualMachineInstance, *Facts)
 		want   map[string]string
 	}{
-		"pci: cards, ports for cards, buses, balloon, disks": {want: map[string]string{
+		"pci: cards, ports for cards, buses, disks, balloon": {want: map[string]string{
 			"ua-default": "01:00.0", "controller/scsi/0": "05:00.0", "controller/virtio-serial/0": "06:00.0",
-			"balloon": "07:00.0", "ua-root": "08:00.0",
+			"balloon": "08:00.0", "ua-root": "07:00.0",
 		}},
 		"C74: slots of bus 0 in order": {
 			change: func(v *v1.VirtualMachineInstance, _ *Facts) { annotate(v, v1.PlacePCIDevicesOnRootComplex, "true") },
 			want: map[string]string{
 				"ua-default": "00:02.0", "controller/scsi/0": "00:03.0", "controller/virtio-serial/0": "00:04.0",
-				"balloon": "00:05.0", "ua-root": "00:06.0",
+				"balloon": "00:06.0", "ua-root": "00:05.0",
 			},
 		},
 		"pci: q35 has a slot for the first video card": {
@@ -196,7 +196,7 @@ func TestSpecAddresses(t *testing.T) {
 				v.Spec.Domain.Devices.AutoattachGraphicsDevice, v.Spec.Domain.Devices.DisableHotplug = ptr(true), true
 			},
 			want: map[string]string{
-				"ua-default": "01:00.0", "controller/virtio-serial/0": "02:00.0", "video0": "00:01.0", "balloon": "03:00.0", "ua-root": "04:00.0",
+				"ua-default": "01:00.0", "controller/virtio-serial/0": "02:00.0", "video0": "00:01.0", "balloon": "04:00.0", "ua-root": "03:00.0",
 			},
 		},
 		"pci: the watchdog is conventional": {
@@ -205,7 +205,7 @@ func TestSpecAddresses(t *testing.T) {
 				v.Spec.Domain.Devices.DisableHotplug = true
 			},
 			want: map[string]string{
-				"ua-default": "01:00.0", "controller/virtio-serial/0": "02:00.0", "balloon": "03:00.0", "ua-root": "04:00.0", "ua-dog": "06:01.0",
+				"ua-default": "01:00.0", "controller/virtio-serial/0": "02:00.0", "balloon": "04:00.0", "ua-root": "03:00.0", "ua-dog": "06:01.0",
 			},
 		},
 		"pci: transitional devices are conventional": {
@@ -213,7 +213,7 @@ func TestSpecAddresses(t *testing.T) {
 				v.Spec.Domain.Devices.UseVirtioTransitional, v.Spec.Domain.Devices.DisableHotplug = ptr(true), true
 			},
 			want: map[string]string{
-				"ua-default": "02:01.0", "controller/virtio-serial/0": "02:02.0", "balloon": "02:03.0", "ua-root": "02:04.0",
+				"ua-default": "02:01.0", "controller/virtio-serial/0": "02:02.0", "balloon": "02:04.0", "ua-root": "02:03.0",
 			},
 		},
 		"pci: an address of the spec stays": {
@@ -233,13 +233,13 @@ func TestSpecAddresses(t *testing.T) {
 		"pci: machine pc has one bus": {
 			change: func(v *v1.VirtualMachineInstance, _ *Facts) { v.Spec.Domain.Machine = &v1.Machine{Type: "pc"} },
 			want: map[string]string{
-				"ua-default": "00:03.0", "controller/scsi/0": "00:04.0", "controller/virtio-serial/0": "00:05.0", "balloon": "00:06.0", "ua-root": "00:07.0",
+				"ua-default": "00:03.0", "controller/scsi/0": "00:04.0", "controller/virtio-serial/0": "00:05.0", "balloon": "00:07.0", "ua-root": "00:06.0",
 			},
 		},
 		"pci: s390x has channels": {
 			change: func(v *v1.VirtualMachineInstance, f *Facts) { v.Spec.Architecture, f.Arch = "s390x", archS390X },
 			want: map[string]string{
-				"ua-default": "0000", "controller/scsi/0": "0004", "controller/virtio-serial/0": "0005", "balloon": "0006", "ua-root": "0007",
+				"ua-default": "0000", "controller/scsi/0": "0004", "controller/virtio-serial/0": "0005", "balloon": "0007", "ua-root": "0006",
 			},
 		},
 	}
@@ -310,7 +310,7 @@ func TestSpecAddressConflicts(t *testing.T) {
 		"pci: the same address twice":   {disk: "0000:03:00.0", card: "0000:03:00.0", field: "disks[root].pciAddress"},
 		"pci: the chipset's address":    {disk: "0000:00:1f.0", field: "disks[root].pciAddress"},
 		"pci: the host bridge's":        {card: "0000:00:00.0", field: "interfaces[default].pciAddress"},
-		"C74: bus 0 has no slot left":   {slots: 40, field: "disks[disk24]"},
+		"C74: bus 0 has no slot left":   {slots: 40, field: "disks[disk25]"},
 		"C74: bus 0 has slots up to 1e": {slots: 24},
 	}
 	for name, row := range rows {
