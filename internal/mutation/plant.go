@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,9 @@ type Plant struct {
 	// Package and Run are the tests that must fail: a package of the module, and a pattern
 	// as of go test -run.
 	Package, Run string
+
+	// at is the offset of Old; where it is zero, Old is searched for.
+	at int
 }
 
 // mutated returns the file as the plant has it.
@@ -37,10 +41,14 @@ func (p Plant) mutated(root string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mutation: %s: %w", p.Name, err)
 	}
-	if n := bytes.Count(src, []byte(p.Old)); n != 1 {
-		return nil, fmt.Errorf("mutation: %s: %q occurs %d times in %s, want once: adapt the table to the code", p.Name, p.Old, n, p.File)
+	at := p.at
+	if at == 0 {
+		if n := bytes.Count(src, []byte(p.Old)); n != 1 {
+			return nil, fmt.Errorf("mutation: %s: %q occurs %d times in %s, want once: adapt the table to the code", p.Name, p.Old, n, p.File)
+		}
+		at = bytes.Index(src, []byte(p.Old))
 	}
-	out := bytes.Replace(src, []byte(p.Old), []byte(p.New), 1)
+	out := slices.Concat(src[:at], []byte(p.New), src[at+len(p.Old):])
 	if _, err := parser.ParseFile(token.NewFileSet(), path, out, 0); err != nil {
 		return nil, fmt.Errorf("mutation: %s: %w", p.Name, err)
 	}
@@ -77,7 +85,7 @@ func (p Plant) try(ctx context.Context, root, dir string) (Verdict, error) {
 
 // goTest runs go test without vet, which would refuse some mutants.
 func goTest(ctx context.Context, root string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "libvirt_dlopen", "-vet", "off", "-count", "1"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "libvirt_dlopen", "-vet", "off", "-count", "1", "-failfast", "-timeout", "5m"}, args...)...)
 	cmd.Dir = root
 	return cmd.CombinedOutput()
 }

@@ -49,9 +49,28 @@ func TestPlants_AreCaught(t *testing.T) {
 	}
 	root := rootOf(t)
 	sound(t, root)
+	caught, plants := 0, Plants()
+	each(t, plants, func(p Plant, v Verdict, err error) {
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", p.Name, err)
+		case !v.Killed:
+			fmt.Printf("SURVIVED  %-58s %s\n", p.Name, p.File)
+			t.Errorf("%s: %s in %s does not notice", p.Name, p.Run, p.Package)
+		default:
+			caught++
+			fmt.Printf("killed    %-58s %-28s by %s in %s\n", p.Name, p.File, v.By, p.Package)
+		}
+	})
+	fmt.Printf("planted bugs: %d of %d caught\n", caught, len(plants))
+}
+
+// each tries plants side by side, and calls back one at a time.
+func each(t *testing.T, plants []Plant, then func(Plant, Verdict, error)) {
+	t.Helper()
+	root := rootOf(t)
 	var wait sync.WaitGroup
 	var mu sync.Mutex
-	caught, plants := 0, Plants()
 	turn := make(chan struct{}, atOnce)
 	for _, p := range plants {
 		dir := t.TempDir()
@@ -61,20 +80,64 @@ func TestPlants_AreCaught(t *testing.T) {
 			v, err := p.try(t.Context(), root, dir)
 			mu.Lock()
 			defer mu.Unlock()
-			switch {
-			case err != nil:
-				t.Errorf("%s: %v", p.Name, err)
-			case !v.Killed:
-				fmt.Printf("SURVIVED  %-58s %s\n", p.Name, p.File)
-				t.Errorf("%s: %s in %s does not notice", p.Name, p.Run, p.Package)
-			default:
-				caught++
-				fmt.Printf("killed    %-58s %-28s by %s in %s\n", p.Name, p.File, v.By, p.Package)
-			}
+			then(p, v, err)
 		})
 	}
 	wait.Wait()
-	fmt.Printf("planted bugs: %d of %d caught\n", caught, len(plants))
+}
+
+func TestGeneric_ChangesWhatItSays(t *testing.T) {
+	root := rootOf(t)
+	plants, err := generic(root, core)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, p := range plants {
+		if _, err := p.mutated(root); err != nil {
+			t.Error(err)
+		}
+		if names[p.Name] || p.Old == p.New {
+			t.Errorf("%q is there twice, or changes nothing", p.Name)
+		}
+		names[p.Name] = true
+	}
+	for name := range explained {
+		if !names[name] {
+			t.Errorf("what is explained is no change any more: %q", name)
+		}
+	}
+}
+
+// TestGeneric_IsCaught allows one in twenty to survive unexplained.
+func TestGeneric_IsCaught(t *testing.T) {
+	if !*run {
+		t.Skip("run by make mutate")
+	}
+	plants, err := generic(rootOf(t), core)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried, killed := 0, 0
+	each(t, plants, func(p Plant, v Verdict, err error) {
+		switch why, known := explained[p.Name]; {
+		case err != nil: // most do not compile
+			return
+		case v.Killed:
+			killed++
+		case known:
+			fmt.Printf("explained %s: %s\n", p.Name, why)
+			return
+		default:
+			fmt.Printf("SURVIVED  %s\n", p.Name)
+		}
+		tried++
+	})
+	fmt.Printf("changes of the safety core: %d of %d caught, %d explained, %d do not compile or change nothing\n",
+		killed, tried, len(explained), len(plants)-tried-len(explained))
+	if 20*(tried-killed) > tried {
+		t.Errorf("%d of %d survive", tried-killed, tried)
+	}
 }
 
 // sound runs the tests that catch on the code as it is.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package domainctrl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/virtloom/virtloom/domain"
+)
+
+// refusing answers every operation with an error.
+type refusing struct {
+	domain.Hypervisor
+	err error
+}
+
+func (h refusing) Apply(context.Context, domain.Operation) error {
+	return fmt.Errorf("call: %w", h.err)
+}
+
+// An operation of which it is not known whether it was carried out has failed: what others build on does not follow.
+func TestApply_UnknownOutcomeIsAnError(t *testing.T) {
+	for _, verb := range []domain.Verb{domain.Start, domain.Shutdown, domain.Destroy, domain.Undefine, domain.Resume} {
+		for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, context.DeadlineExceeded, domain.ErrNotFound} {
+			r := &Reconciler{Hypervisor: refusing{err: answer}}
+			err := r.apply(t.Context(), domain.Operation{Verb: verb, Domain: "ns_guest"})
+			if gone := errors.Is(answer, domain.ErrNotFound) && verb != domain.Start; gone != (err == nil) {
+				t.Errorf("%s is answered by %q: error %v", verb, answer, err)
+			}
+		}
+	}
+}
+
+// leaving has a domain whose migration ends between the first question about it and the second.
+type leaving struct {
+	domain.Hypervisor
+	domain.Migrator
+	asked int
+}
+
+func (h *leaving) there() bool {
+	h.asked++
+	return h.asked == 1
+}
+
+func (h *leaving) Get(_ context.Context, name string) (domain.State, error) {
+	if !h.there() {
+		return domain.State{}, domain.ErrNotFound
+	}
+	return domain.State{Name: name, Status: domain.StatusRunning}, nil
+}
+
+func (h *leaving) MigrationProgress(context.Context, string) (domain.Progress, error) {
+	return domain.Progress{Active: h.there()}, nil
+}
+
+func TestSee_MigrationEndsMeanwhile(t *testing.T) {
+	r := &Reconciler{NodeName: "node-a", Hypervisor: &leaving{}, Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
+	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, &domain.Informer{})
+	s, err := r.see(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.State != nil && s.State.Alive() && !s.MoveActive {
+		t.Error("the domain of a migration that moved it is seen as running, with no migration under way")
+	}
+}
