@@ -142,6 +142,9 @@ func TestADeviceThatCannotBeFoundIsNeverLeftOut(t *testing.T) {
 }
 
 func TestDeviceNodesAreThoseTheProcessSees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	dir := t.TempDir()
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(dir, "file"), nil, 0o600),

@@ -60,6 +60,9 @@ func TestS8ABlockVolumeIsAllowedWhileTheGuestHasIt(t *testing.T) {
 }
 
 func TestOnlyTheContainerOfALauncherIsFiltered(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	gone := errors.New("no launcher")
 	for name, tt := range map[string]struct {
 		pid  int

@@ -65,6 +65,9 @@ func TestADamagedRecordIsSaidSoAndKept(t *testing.T) {
 // An agent that ends between the record and the mount, or between the mount and its
 // answer, is followed by one that finds both.
 func TestAMountIsWrittenDownBeforeItIsMade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	dir := t.TempDir()
 	m := &Mounter{Pods: filepath.Join(dir, "pods"), Records: filepath.Join(dir, "records")}
 	g := Guest{UID: "uid", Pod: "pod"}
@@ -106,6 +109,9 @@ func TestAMountIsWrittenDownBeforeItIsMade(t *testing.T) {
 }
 
 func TestOlderKernelsMountByName(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	dir, err := os.OpenFile(t.TempDir(), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		t.Fatal(err)

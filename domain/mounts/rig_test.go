@@ -118,6 +118,9 @@ type container struct {
 
 func startContainer(t *testing.T, root string, binds ...string) *container {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs root: run it without -short")
+	}
 	c := &container{t: t, root: root, cmd: exec.CommandContext(t.Context(), "/proc/self/exe")}
 	c.cmd.Env = []string{containerAt + "=" + strings.Join(append([]string{root}, binds...), "|")}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
