@@ -252,3 +252,30 @@ func TestProof_ADomainSpeaksForItsNameOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestProof_ControlAnnotationsStartAndEndNothing sets on a guest what only controllers set.
+func TestProof_ControlAnnotationsStartAndEndNothing(t *testing.T) {
+	eachForged(t, func(t *testing.T, vmi *v1.VirtualMachineInstance) {
+		for _, state := range []*domain.State{nil, runs(domain.StatusRunning, "")} {
+			plain, err := domain.Decide(proven(domain.Sight{Node: here, Listening: listening, VMI: vmi, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range []string{v1.CreateMigrationTarget, v1.EvictionSourceAnnotation, "virtloom.dev/guest-uid", "virtloom.dev/update", "virtloom.dev/anything"} {
+				marked := vmi.DeepCopy()
+				if marked.Annotations == nil {
+					marked.Annotations = map[string]string{}
+				}
+				marked.Annotations[key] = "true"
+				plan, err := domain.Decide(proven(domain.Sight{Node: here, Listening: listening, VMI: marked, State: state, Desired: &libvirtxml.Domain{Name: "ns_guest"}}), decideNow)
+				if err != nil {
+					t.Fatal(err)
+				}
+				waits := key == v1.CreateMigrationTarget && slices.ContainsFunc(plain.Tasks, starts) && !slices.ContainsFunc(plan.Tasks, starts)
+				if got, want := verbs(plan), verbs(plain); got != want && !waits {
+					t.Errorf("%s: %q instead of %q", key, got, want)
+				}
+			}
+		}
+	})
+}

@@ -129,6 +129,11 @@
 //   - a lease that left Unclaimed never names nobody until the guest has ended
 //     (Released) or is known to run nowhere (Fenced).
 //
+// All this holds for leases that controllers and nodes write. Whoever may write the
+// object can write its lease as well: a node believes one that tells it to start, or to
+// await, a guest only together with the launcher Pod that a controller made for it
+// (domain.Sight.Proof).
+//
 // # Beside stock KubeVirt
 //
 // A VirtualMachineInstance without the annotation was placed by a stock

@@ -121,3 +121,37 @@ func TestEarlier_GuestOfTheNameEndsFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestForged_ControlAnnotations sets what only controllers set on an object.
+func TestForged_ControlAnnotations(t *testing.T) {
+	verbs := func(p vmi.Plan) (out []vmi.Verb) {
+		for _, a := range p.Actions {
+			out = append(out, a.Verb)
+		}
+		return out
+	}
+	for _, phase := range []v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed} {
+		for _, pods := range [][]*corev1.Pod{nil, {pod("p")}} {
+			plain := vmi.Decide(vmi.Snapshot{VMI: guest(phase), Pods: pods}, now)
+			for _, key := range []string{v1.EvictionSourceAnnotation, "virtloom.dev/guest-uid", "virtloom.dev/update", "virtloom.dev/circumstances", "virtloom.dev/anything"} {
+				g := guest(phase)
+				g.Annotations = map[string]string{key: "true"}
+				plan := vmi.Decide(vmi.Snapshot{VMI: g, Pods: pods}, now)
+				if !slices.Equal(verbs(plan), verbs(plain)) || plan.VMI.Status.Phase != plain.VMI.Status.Phase {
+					t.Errorf("%s in phase %q changes what is done: %v, %s; want %v, %s", key, phase,
+						verbs(plan), plan.VMI.Status.Phase, verbs(plain), plain.VMI.Status.Phase)
+				}
+			}
+			for _, to := range []string{"", "node-a"} {
+				g := guest(phase)
+				g.Annotations = map[string]string{v1.CreateMigrationTarget: "true"}
+				g.Labels = map[string]string{v1.MigrationTargetNodeNameLabel: to}
+				plan := vmi.Decide(vmi.Snapshot{VMI: g, Pods: pods}, now)
+				l, err := handoff.Of(plan.VMI)
+				if made := slices.Contains(verbs(plan), vmi.CreateLauncher); made || err != nil || plan.VMI.Annotations[handoff.Annotation] != "" && l.State == handoff.Offered {
+					t.Errorf("a guest to be received, in phase %q: a Pod is made: %t; lease %+v, %v", phase, made, l, err)
+				}
+			}
+		}
+	}
+}
