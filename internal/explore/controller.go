@@ -304,28 +304,25 @@ func (m *machine) send(w *world, p int, ps *pass, a act) {
 func (m *machine) ctrlRespond(w *world, p int, a answer, o *object) {
 	d := w.procs[p].doing
 	w.procs[p].doing = doing{pass: d.pass}
-	at := d.req.slot
 	if !d.act.untold {
 		m.settleNote(w, p, d, a, o)
 	}
 	w.procs[p].doing = doing{}
 	ps := *d.pass
+	at := d.req.slot
 	switch {
+	case d.req.verb == remove && (a == accepted || a == missing || a == conflict):
+		m.forget(&ps, at) // that it is gone, or another's by now, is as good
 	case a == exists:
 		ps.snap[at] = w.api[at] // read live
-	case a == accepted && d.req.verb == remove:
-		m.forget(&ps, at)
-	case a == accepted && o != nil && !o.gone:
-		ps.snap[at] = o
 	case a == accepted:
-		return // the object is gone
-	case d.req.verb == remove:
-		m.forget(&ps, at) // that it is gone is as good
+		if o == nil || o.gone {
+			return // the object went with its last finalizer
+		}
+		ps.snap[at] = o
 	case ps.storing:
 		return
-	case a == conflict && ps.owner == slotVMI:
-		// It says nothing but to try again.
-	default:
+	case ps.owner != slotVMI: // conflict, or it is gone
 		m.fails(w, p, &ps, d.act)
 		return
 	}

@@ -106,10 +106,11 @@
 // Within a scenario every placement of the stated number of faults is tried, at any
 // point and with any interleaving, with processes that lag behind by at most the
 // stated number of versions of each object. Where the report says complete, all of
-// that was seen; elsewhere all up to its depth, which is a small part: a start of a guest
-// takes some 25 steps, a migration some 60, and the default run looks at all that is
-// within 5 to 20 steps of where a scenario starts. What lies deeper only the random walks
-// and the samples that are let settle reach. Delivering an event is followed by a
+// that was seen; elsewhere all up to its depth, which is a small part: the start of a guest
+// without any fault is over after 27 steps at the latest, a migration takes more, and the
+// default run looks at all that is within 5 to 25 steps of where a scenario starts. What
+// lies deeper only the random walks and the samples that are let settle reach. The state
+// of real objects is larger than one made up for the purpose, so that fewer are seen. Delivering an event is followed by a
 // step of the process that got it: delivering earlier would make no difference, for
 // nobody else sees what a process has in its caches. States that differ only in the
 // numbers of resourceVersions, not in their order, are one.

@@ -26,7 +26,7 @@ func show(t *testing.T, format string, args ...any) {
 
 func TestExplore(t *testing.T) {
 	limits := Limits{States: 20_000, Settle: 400, Workers: 2}
-	walks := Walks{Count: 40, Length: 1000, Workers: 2, Seed: 1}
+	walks := Walks{Count: 150, Length: 1000, Workers: 2, Seed: 1}
 	if *full {
 		began := time.Now()
 		limits.States, limits.Settle = 300_000, 400

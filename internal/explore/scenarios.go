@@ -67,14 +67,14 @@ func Scenarios() []Scenario {
 	})
 }
 
-// Wild is the scenario of random walks: everything may happen, again and again. With
-// holding, guests that move arrive held.
+// Wild is the scenario of random walks: everything may happen, again and again, to a guest
+// that has begun to move. With holding, guests that move arrive held.
 func Wild(holding bool) Scenario {
 	all := messages.plus(leaderChange, deafness, cut, death, moveFailure, moveBreak, guestEnd, misplacement, cancellation, deletion)
 	for _, f := range []fault{crash, answerLoss, requestLoss, delay, relist, deafness, cut, moveFailure, moveBreak, misplacement, leaderChange} {
 		all[f] = wildly
 	}
-	return Scenario{Name: "everything", Start: runs, Faults: wildly, holding: holding, skew: 1, allow: all.many(timePassing, wildly).many(moveWish, 2)}
+	return Scenario{Name: "everything", Start: begins, Faults: wildly, holding: holding, skew: 1, allow: all.many(timePassing, wildly).many(moveWish, 2)}
 }
 
 // wildly is how often in a walk what may happen again and again does at most.

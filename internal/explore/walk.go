@@ -117,6 +117,12 @@ func (s *Scenario) walk(known *memory, seed uint64, length int) (out walked) {
 	return out
 }
 
+// endings is how much rarer than others the faults are after which little can happen.
+const endings = 8
+
+// ends tells whether a fault leaves little to happen.
+func (f fault) ends() bool { return f == death || f == deletion || f == guestEnd }
+
 // choose picks an action: faults and time rarely, so that something happens between
 // them.
 func choose(random *rand.Rand, actions []action) action {
@@ -124,7 +130,7 @@ func choose(random *rand.Rand, actions []action) action {
 	for range 8 {
 		a := actions[random.IntN(len(actions))]
 		f := costs[a.does]
-		if rare == (f != noFault) {
+		if rare == (f != noFault) && (!f.ends() || random.IntN(endings) == 0) {
 			return a
 		}
 	}
