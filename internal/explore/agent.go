@@ -60,6 +60,9 @@ type sight struct {
 	node     place
 	domain   domainState
 	mark     mark
+	// pods are the guest's on the node, where one has to show that the guest is to run
+	// there: by the API server's own word.
+	pods podKeys
 	// active says that the hypervisor is busy with a move, moving that this process
 	// carries it out; ended is when the last one was over, and why without success.
 	active, moving bool
@@ -107,7 +110,7 @@ const (
 )
 
 // sight is what the agent of the node sees that has the object so.
-func (w *world) sight(n place, o *object) sight {
+func (m *machine) sight(w *world, n place, o *object) sight {
 	node, pr := &w.nodes[n], &w.procs[agentOf(n)]
 	s := sight{
 		node: n, domain: node.domain, mark: node.mark, active: w.busy(n), moving: pr.moving && node.job != noJob,
@@ -116,7 +119,31 @@ func (w *world) sight(n place, o *object) sight {
 	if o != nil {
 		s.g, s.uid, s.deleting = o.vmi, o.uid, o.deleting
 	}
+	if m.needsProof(s) {
+		s.pods = podsOf(&w.api)
+		for i := range s.pods {
+			if s.pods[i].node != n {
+				s.pods[i] = podKey{}
+			}
+		}
+	}
 	return s
+}
+
+// needsProof asks whether what comes next needs a Pod to be read from the API server.
+func (m *machine) needsProof(s sight) bool {
+	if s.g == nil {
+		return false
+	}
+	return m.known.proofs.of(proofKey{s.g, s.node}, func() bool {
+		return domain.Sight{Node: s.node.String(), VMI: s.g.instance(s.uid, s.deleting)}.NeedsProof()
+	})
+}
+
+// proofKey is what that depends on.
+type proofKey struct {
+	g    *guest
+	node place
 }
 
 // statuses are how hypervisors tell of domains.
@@ -160,6 +187,7 @@ func (s sight) input() domain.Sight {
 	}
 	if s.g != nil {
 		out.VMI = s.g.instance(s.uid, s.deleting)
+		out.Pods = s.pods.pods(out.VMI)
 	}
 	switch s.ended {
 	case justNow:
@@ -273,7 +301,11 @@ func (m *machine) agentWork(w *world, p int) {
 		m.agentWorkLive(w, p)
 		return
 	}
-	plan := m.look(w.sight(n, o))
+	s := m.sight(w, n, o)
+	if m.needsProof(s) && !w.reachable(n) {
+		return // the Pod cannot be read
+	}
+	plan := m.look(s)
 	if plan.write == nil && plan.touches {
 		m.agentWorkLive(w, p)
 		return
@@ -289,7 +321,7 @@ func (m *machine) agentWorkLive(w *world, p int) {
 	}
 	w.procs[p].live = false
 	o := w.api[slotVMI]
-	m.agentAct(w, p, o, m.look(w.sight(n, o)))
+	m.agentAct(w, p, o, m.look(m.sight(w, n, o)))
 }
 
 func (m *machine) agentAct(w *world, p int, o *object, plan sighted) {

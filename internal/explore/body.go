@@ -47,6 +47,7 @@ type memory struct {
 	guests    memo[string, *guest]
 	movements memo[string, *movement]
 	sights    memo[sight, sighted]
+	proofs    memo[proofKey, bool]
 	passes    memo[vmiKey, vmiPlan]
 	needs     memo[vmiKey, vmiNeeds]
 	moves     memo[moveKey, movePlan]

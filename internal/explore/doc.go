@@ -25,8 +25,9 @@
 //
 // The drivers (agent.go, controller.go, controller_move.go) are not the shipped
 // reconcilers: in which order those gather, act and store, which guards their patches
-// have, and that they read live what vmi.NeedsProof and NeedsEvidence name, is restated
-// here. Tests of vmictrl, migrationctrl and domainctrl, and internal/soak, run those.
+// have, and that they read live what Snapshot.NeedsProof and NeedsEvidence of package vmi
+// and Sight.NeedsProof of package domain name, is restated here. Tests of vmictrl,
+// migrationctrl and domainctrl, and internal/soak, run those.
 //
 // # The model
 //
@@ -120,9 +121,4 @@
 // What is found is printed as a script, one line for each step, which can be replayed.
 // The named replays in testdata are scripts as well: how known troubles of KubeVirt
 // come about, and what becomes of them here.
-//
-// # Planted bugs
-//
-// internal/mutation changes the shipped code in one place and expects that a test fails;
-// for some of the bugs that is TestSmall here.
 package explore

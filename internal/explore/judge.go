@@ -148,7 +148,7 @@ func (m *machine) canGoOn(w *world, v *object) bool {
 		if w.nodes[n].dead {
 			continue
 		}
-		if p := m.look(w.sight(n, v)); p.write != nil || len(p.tasks) > 0 || p.waits {
+		if p := m.look(m.sight(w, n, v)); p.write != nil || len(p.tasks) > 0 || p.waits {
 			return true
 		}
 	}

@@ -4,8 +4,8 @@ package explore
 
 import "testing"
 
-// small are scenarios that are explored completely, or as far as states say, in seconds:
-// what catches a bug that is planted in the shipped code.
+// small are scenarios that are explored completely, or as far as states say, in seconds,
+// by all kinds of faults.
 var small = []struct {
 	name   string
 	states int

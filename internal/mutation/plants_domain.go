@@ -10,7 +10,7 @@ var nodes = []Plant{
 	},
 	{
 		Name: "somebody else's domain counts as the guest", File: "domain/decide.go", Package: "domain", Run: "^TestADomainThatIsNotOursIsInTheWayAndLeftAlone$",
-		Old: "if d.State == nil || d.State.Ours() {\n\t\treturn", New: "if d.State == nil || d.State.Name != \"\" {\n\t\treturn",
+		Old: "if m := d.State.Metadata; d.State.Ours() && Name(m.Namespace, m.Name) == d.State.Name {", New: "if d.State.Name != \"\" {",
 	},
 	{
 		Name: "a domain of the epoch before counts as begun", File: "domain/decide.go", Package: "domain", Run: "^TestDecide_ADomainOfTheHandOverBefore$",

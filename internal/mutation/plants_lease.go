@@ -51,7 +51,7 @@ var leases = []Plant{
 	},
 	{
 		Name: "a lease without deadline counts as overdue", File: "handoff/lease.go", Package: "handoff", Run: "^TestOverdue_NeedsADeadline$",
-		Old: "return l.Deadline != nil && !now.Before(l.Deadline.Time)", New: "return l.Deadline == nil || !now.Before(l.Deadline.Time)",
+		Old: "return !l.Deadline.IsZero() && !now.Before(l.Deadline.Time)", New: "return l.Deadline.IsZero() || !now.Before(l.Deadline.Time)",
 	},
 	{
 		Name: "overdue a moment after the deadline, not at it", File: "handoff/lease.go", Package: "handoff", Run: "^TestASilentNodeKeepsItsGuestUntilThereIsEvidence$",
