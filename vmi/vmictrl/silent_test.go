@@ -146,11 +146,11 @@ func silentNodeTainted(w *world) {
 			w.t.Fatal(err)
 		}
 	}
+	status(corev1.ConditionTrue)
 	taint := []byte(`{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`)
 	if err := w.Patch(w.t.Context(), n, client.RawPatch("application/merge-patch+json", taint)); err != nil {
 		w.t.Fatal(err)
 	}
-	status(corev1.ConditionTrue)
 	w.awaitState(g, handoff.Lost)
 	status(corev1.ConditionUnknown)
 	w.awaitState(g, handoff.Released)
