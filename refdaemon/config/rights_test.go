@@ -293,12 +293,12 @@ func (w *world) testState(t *testing.T) {
 // testMoves has a guest leave its node, as far as agents whose guests are nowhere but in their memory can do that.
 func (w *world) testMoves(t *testing.T) {
 	vmi := guest("moves")
-	vmi.Spec.Domain.CPU = &v1.CPU{Model: v1.CPUModeHostPassthrough} // no node here says which model it has
 	must(t, w.Create(t.Context(), vmi))
 	w.phase(t, vmi, v1.Running)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vmi.Status.NodeName}}
 	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(node), node))
 	was := node.DeepCopy()
+	metav1.SetMetaDataLabel(&node.ObjectMeta, v1.HostModelCPULabel+"Penryn", "true") // which the agent of a real node would find
 	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "kubevirt.io/drain", Effect: corev1.TaintEffectNoSchedule})
 	must(t, w.Patch(t.Context(), node, client.MergeFrom(was)))
 	var made v1.VirtualMachineInstanceMigrationList
