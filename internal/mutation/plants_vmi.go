@@ -10,11 +10,11 @@ var guests = []Plant{
 	},
 	{
 		Name: "finalizer goes before the Pods", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestDecide$",
-		Old: "if !s.ended() || len(s.Pods) > 0 || len(s.Unseen) > 0 ||", New: "if !s.ended() || len(s.Unseen) > 0 ||",
+		Old: "if !s.ended() || len(s.Pods) > 0 || s.unsure() ||", New: "if !s.ended() || s.unsure() ||",
 	},
 	{
 		Name: "finalizer goes while own writes are unseen", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestAnAbsentPodNeedsProofWhereTheGuestWouldFailOrGo$",
-		Old: "if !s.ended() || len(s.Pods) > 0 || len(s.Unseen) > 0 ||", New: "if !s.ended() || len(s.Pods) > 0 ||",
+		Old: "if !s.ended() || len(s.Pods) > 0 || s.unsure() ||", New: "if !s.ended() || len(s.Pods) > 0 ||",
 	},
 	{
 		Name: "a fenced guest counts as held by nobody", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestDecide$",
