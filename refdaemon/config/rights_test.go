@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -292,13 +293,18 @@ func (w *world) testState(t *testing.T) {
 
 // testMoves has a guest leave its node, as far as agents whose guests are nowhere but in their memory can do that.
 func (w *world) testMoves(t *testing.T) {
+	// The agents of real nodes find which models these have: without, no guest of the host's model moves.
+	model := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true",%q:"true"}}}`,
+		v1.HostModelCPULabel+"Penryn", v1.SupportedHostModelMigrationCPU+"Penryn"))
+	for i := range nodes {
+		must(t, w.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("sim-%d", i)}}, model))
+	}
 	vmi := guest("moves")
 	must(t, w.Create(t.Context(), vmi))
 	w.phase(t, vmi, v1.Running)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vmi.Status.NodeName}}
 	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(node), node))
 	was := node.DeepCopy()
-	metav1.SetMetaDataLabel(&node.ObjectMeta, v1.HostModelCPULabel+"Penryn", "true") // which the agent of a real node would find
 	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "kubevirt.io/drain", Effect: corev1.TaintEffectNoSchedule})
 	must(t, w.Patch(t.Context(), node, client.MergeFrom(was)))
 	var made v1.VirtualMachineInstanceMigrationList
