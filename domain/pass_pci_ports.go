@@ -218,18 +218,20 @@ func (p *ports) freePort(s *seat) (Place, bool) {
 		b, there := p.byNumber[place.Bus]
 		return there && place.Slot == 0 && place.Domain == 0 && b.Model == pcieRootPort && !(b.Fixed && s.plugged)
 	}
-	empty := func(b Bus) bool {
-		return b.Model == pcieRootPort && p.taken[Place{Bus: b.Index}] == "" && !p.leading[b.Index]
-	}
-	for p.full < len(p.buses) && !empty(p.buses[p.full]) {
+	for p.full < len(p.buses) && !p.empty(p.buses[p.full]) {
 		p.full++
 	}
 	for _, b := range p.buses[p.full:] {
-		if place := (Place{Bus: b.Index}); empty(b) && usable(place) {
+		if place := (Place{Bus: b.Index}); p.empty(b) && usable(place) {
 			return place, true
 		}
 	}
 	return p.departed(usable)
+}
+
+// empty reports whether a bus is that of a root port with nothing behind it.
+func (p *ports) empty(b Bus) bool {
+	return b.Model == pcieRootPort && p.taken[Place{Bus: b.Index}] == "" && !p.leading[b.Index]
 }
 
 // noteBuses notes which buses there are, and behind which ports other controllers are.

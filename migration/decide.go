@@ -253,16 +253,23 @@ func (d *decision) conclude() {
 		}
 		return
 	}
-	if d.plan.Reason != "" {
-		text := d.plan.Message
-		if !d.plan.Deadline.IsZero() && st.Phase != v1.MigrationPending {
-			text += "; " + string(d.plan.Owner) + " has until " + d.plan.Deadline.UTC().Format(time.RFC3339)
-		}
-		setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
-	}
+	d.waits()
 	if st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && fresh(d.s.Migration) {
 		d.noteSource()
 	}
+}
+
+// waits writes what the migration waits for, and until when, into its condition.
+func (d *decision) waits() {
+	st := &d.plan.Status
+	if d.plan.Reason == "" {
+		return
+	}
+	text := d.plan.Message
+	if !d.plan.Deadline.IsZero() && st.Phase != v1.MigrationPending {
+		text += "; " + string(d.plan.Owner) + " has until " + d.plan.Deadline.UTC().Format(time.RFC3339)
+	}
+	setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
 }
 
 // noteSource writes where the guest comes from into the status.

@@ -182,15 +182,21 @@ func stepInto(t reflect.Type, s step) reflect.Type {
 		return nil
 	}
 	for i := range t.NumField() {
-		name, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		switch {
-		case name == s.name && name != "":
-			return t.Field(i).Type
-		case name == "" && (t.Field(i).Anonymous || strings.Contains(options, "inline")):
-			if found := stepInto(t.Field(i).Type, s); found != nil {
-				return found
-			}
+		if found := stepIntoField(t.Field(i), s); found != nil {
+			return found
 		}
+	}
+	return nil
+}
+
+// stepIntoField is the type of the field if it is the part, or has it inline; nil if neither.
+func stepIntoField(field reflect.StructField, s step) reflect.Type {
+	name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+	switch {
+	case name == s.name && name != "":
+		return field.Type
+	case name == "" && (field.Anonymous || strings.Contains(options, "inline")):
+		return stepInto(field.Type, s)
 	}
 	return nil
 }

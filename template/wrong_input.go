@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
@@ -18,13 +19,7 @@ import (
 // wrongInput finds what no Pod of any kind can be made of, whatever stages a Renderer has: what Config and Migration put
 // into Pods, and, for Pods that no stage of the guest's validates, what the VMI does.
 func wrongInput(kind PodKind, in Input) error {
-	var f faults
-	if in.VMI != nil && kind != ExporterPod {
-		f = append(f, refused(vmirules.Bounds(in.VMI))...)
-	}
-	if in.VMI != nil && kind&GuestPods != 0 && len(f) == 0 {
-		f = append(f, refused(vmirules.Values(in.VMI))...)
-	}
+	f := wrongVMI(kind, in.VMI)
 	checkConfig(&f, kind, &in.Config)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
 		f.text("Input.Migration.UID", string(m.UID), labelValue, "take it from an object read from the API server")
@@ -43,6 +38,18 @@ func wrongInput(kind PodKind, in Input) error {
 		}
 	}
 	return errors.Join(f...)
+}
+
+// wrongVMI finds what no Pod of a VMI can be made of: too much of it, and impossible values.
+func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) faults {
+	var f faults
+	if vmi != nil && kind != ExporterPod {
+		f = append(f, refused(vmirules.Bounds(vmi))...)
+	}
+	if vmi != nil && kind&GuestPods != 0 && len(f) == 0 {
+		f = append(f, refused(vmirules.Values(vmi))...)
+	}
+	return f
 }
 
 func checkConfig(f *faults, kind PodKind, c *Config) {

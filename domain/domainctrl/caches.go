@@ -90,8 +90,7 @@ func nodePods(config *rest.Config, scheme *runtime.Scheme, node string) (cache.C
 		return nil
 	}
 	byUID := func(o client.Object) []string { return []string{string(o.GetUID())} }
-	// Nothing is indexed before the cache runs, so no context matters.
-	ctx := context.Background()
+	ctx := context.Background() //nolint:forbidigo // it is not used before the cache runs
 	if err := errors.Join(c.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest), c.IndexField(ctx, &corev1.Pod{}, podByUID, byUID)); err != nil {
 		return nil, fmt.Errorf("domainctrl: index the Pods of the node: %w", err)
 	}

@@ -28,7 +28,7 @@ func (w *Workspace) containerDisk(ctx context.Context, v volume) (domain.DiskSou
 		return domain.DiskSource{}, v.badImage("the image's disk cannot be read", err)
 	}
 	defer f.Close()
-	bytes := int64(0)
+	var bytes int64
 	if base.Format, bytes, err = imageFormat(f); err != nil {
 		return domain.DiskSource{}, v.badImage("the image's disk cannot be read", err)
 	}

@@ -148,7 +148,7 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 	if !here(s) {
 		// Nothing is made for a guest of which nothing but its object says that it is to come.
 		if _, s.Obstacle = s.Proof(); s.Obstacle != nil {
-			return nil
+			return nil //nolint:nilerr // it is part of what is seen
 		}
 	}
 	host, err := r.host(ctx)

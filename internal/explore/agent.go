@@ -3,7 +3,6 @@
 package explore
 
 import (
-	"fmt"
 	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -264,18 +263,18 @@ func (s sight) task(t domain.Task, vmi *v1.VirtualMachineInstance) task {
 		return out
 	case domain.TaskApply:
 	default:
-		panic(fmt.Sprintf("explore: task %s is not modelled", t))
+		cannot("task %s is not modelled", t)
 	}
 	verb, known := verbs[t.Operation.Verb]
 	if !known {
-		panic(fmt.Sprintf("explore: operation %s is not modelled", t.Operation))
+		cannot("operation %s is not modelled", t.Operation)
 	}
 	out.verb = verb
 	switch verb {
 	case taskStart:
 		md, _, err := domain.MetadataOf(t.Operation.Definition)
 		if err != nil {
-			panic(fmt.Sprintf("explore: %v", err))
+			cannot("the definition has no metadata: %v", err)
 		}
 		out.mark = markOf(md, s.uid)
 	case taskMark:

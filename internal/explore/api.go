@@ -2,8 +2,6 @@
 
 package explore
 
-import "github.com/virtloom/virtloom/expectations"
-
 // answer is what the API server says to a request.
 type answer uint8
 
@@ -17,29 +15,13 @@ const (
 	missing
 )
 
-// outcome is what package expectations calls the answer.
-func (a answer) outcome() expectations.Outcome {
-	switch a {
-	case accepted:
-		return expectations.Accepted
-	case exists:
-		return expectations.Exists
-	default:
-		return expectations.Refused
-	}
-}
-
 // commit carries a request out at the API server and returns the object as it is
 // then; that is nil for a removal.
 func (w *world) commit(r request) (answer, *object) {
 	have := w.api[r.slot]
 	switch {
-	case r.verb == create && have != nil:
-		return exists, nil
 	case r.verb == create:
-		w.uids[r.slot]++
-		w.orphan(func(late request) bool { return late.verb == create && late.slot == r.slot })
-		return accepted, w.store(r.want.with(func(o *object) { o.uid = w.uids[r.slot] }))
+		return w.created(r)
 	case have == nil:
 		return missing, nil
 	case have.uid != r.uid:
@@ -63,6 +45,16 @@ func (w *world) commit(r request) (answer, *object) {
 		return accepted, w.vanish(n)
 	}
 	return accepted, w.store(n)
+}
+
+// created carries a creation out.
+func (w *world) created(r request) (answer, *object) {
+	if w.api[r.slot] != nil {
+		return exists, nil
+	}
+	w.uids[r.slot]++
+	w.orphan(func(late request) bool { return late.verb == create && late.slot == r.slot })
+	return accepted, w.store(r.want.with(func(o *object) { o.uid = w.uids[r.slot] }))
 }
 
 // changed is what a change comes to that was made from an earlier version; nil if it is

@@ -130,11 +130,16 @@ func (k *memory) movement(vmim *v1.VirtualMachineInstanceMigration) *movement {
 	})
 }
 
+// cannot ends the search: what it would go on with is not what the shipped code does.
+func cannot(format string, args ...any) {
+	panic("explore: " + fmt.Sprintf(format, args...)) //nolint:forbidigo // no caller could go on
+}
+
 // encode is the canonical form of an object: as it is stored.
 func encode(o any) string {
 	text, err := json.Marshal(o)
 	if err != nil {
-		panic(fmt.Sprintf("explore: encode %T: %v", o, err)) // they hold nothing that cannot be
+		cannot("%T is not encoded: %v", o, err)
 	}
 	return string(text)
 }
@@ -161,14 +166,6 @@ func asked(s slot, now int8) *v1.VirtualMachineInstanceMigration {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.String(), UID: s.tag(), CreationTimestamp: metav1.NewTime(clockAt(now))},
 		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: slotVMI.String()},
 	}
-}
-
-// instance is the version as a client reads it.
-func (o *object) instance() *v1.VirtualMachineInstance {
-	if o == nil || o.gone {
-		return nil
-	}
-	return o.vmi.instance(o.uid, o.deleting)
 }
 
 // instance is the object of that UID. Which version it has decides nothing.

@@ -121,7 +121,7 @@ func (m *machine) planVMI(k vmiKey) vmiPlan {
 				out.acts = append(out.acts, act{verb: remove, slot: at, uid: k.pods[at].uid, fault: a.Fault})
 			case vmi.PatchPod: // labels and annotations of Pods are not modelled
 			default:
-				panic("explore: action " + a.String() + " is not modelled")
+				cannot("action %s is not modelled", a)
 			}
 		}
 		if g := m.known.guest(plan.VMI); g != k.g {

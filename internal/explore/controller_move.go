@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubevirt "kubevirt.io/api/core/v1"
 
@@ -63,25 +64,31 @@ func (k moveKey) snapshot() migration.Snapshot {
 	if s.VMI == nil {
 		return s
 	}
-	recorded := ""
-	if p := s.Migration.Status.Phase; p != kubevirt.MigrationPhaseUnset && p != kubevirt.MigrationPending {
-		recorded = s.SourcePodName()
-	}
 	s.Launchers = k.pods.pods(s.VMI)
-	for _, p := range s.Launchers {
-		if p.Name == recorded {
-			s.SourcePod = p
-		}
-	}
 	s.TargetPod, s.Targets = migration.TargetPod(s.Launchers, s.Migration.UID), migration.TargetOwners(s.Launchers, s.Migration.UID)
-	if recorded == "" {
-		s.SourcePod = migration.CurrentPod(s.VMI, s.Launchers, s.Migration.UID)
-	}
+	s.SourcePod = sourcePod(s)
 	s.Resolution, _ = migration.Resolve(migration.Match{}, s.Config.Cluster)
 	if _, wanted := s.Claim(); wanted && !k.unseen {
 		s.Slot = migration.Verdict{Asked: true, Held: true, Inbound: true} // there is room for two
 	}
 	return s
+}
+
+// sourcePod is the Pod that the migration has recorded as its source, or that the guest is in before it has.
+func sourcePod(s migration.Snapshot) *corev1.Pod {
+	recorded := ""
+	if p := s.Migration.Status.Phase; p != kubevirt.MigrationPhaseUnset && p != kubevirt.MigrationPending {
+		recorded = s.SourcePodName()
+	}
+	if recorded == "" {
+		return migration.CurrentPod(s.VMI, s.Launchers, s.Migration.UID)
+	}
+	for _, p := range s.Launchers {
+		if p.Name == recorded {
+			return p
+		}
+	}
+	return nil
 }
 
 // planMove asks the real migration.Decide.
@@ -128,18 +135,18 @@ func (m *machine) actOf(k moveKey, s *migration.Snapshot, a *migration.Action) a
 		at := slotOf(a.Pod.Name)
 		out.verb, out.slot, out.uid, out.unversioned = remove, at, k.pods[at].uid, true
 		if fullUID(at, out.uid) != a.Pod.UID {
-			panic("explore: " + a.Pod.Name + " is deleted by another UID than it has")
+			cannot("%s is deleted by another UID than it has", a.Pod.Name)
 		}
 	case migration.ChangeVMI:
 		next := s.VMI.DeepCopy()
 		if err := a.Change.Apply(next); err != nil {
-			panic("explore: " + err.Error())
+			cannot("a change does not apply: %v", err)
 		}
 		out.verb, out.slot, out.uid, out.guest, out.guards = update, slotVMI, k.uid, m.known.guest(next), byMove
 	case migration.Collect:
 		out.verb, out.slot, out.uid, out.untold = remove, slotOf(a.Name), 1, true
 	default:
-		panic("explore: action " + string(a.Kind) + " is not modelled")
+		cannot("action %s is not modelled", a.Kind)
 	}
 	return out
 }

@@ -53,6 +53,22 @@ const (
 
 var vmiGroupKind = schema.GroupKind{Group: v1.GroupVersion.Group, Kind: vmiKind}
 
+// controllerUID is the index function of podByController.
+func controllerUID(o client.Object) []string {
+	if c := metav1.GetControllerOf(o); c != nil && (c.Kind == vmiKind || c.Kind == podKind) {
+		return []string{string(c.UID)}
+	}
+	return nil
+}
+
+// guestName is the index function of podByGuestName.
+func guestName(o client.Object) []string {
+	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
+		return []string{c.Name}
+	}
+	return nil
+}
+
 // index registers the indexes.
 func index(ctx context.Context, ix client.FieldIndexer) error {
 	for _, i := range []struct {
@@ -60,18 +76,8 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		name string
 		keys client.IndexerFunc
 	}{
-		{&corev1.Pod{}, podByController, func(o client.Object) []string {
-			if c := metav1.GetControllerOf(o); c != nil && (c.Kind == vmiKind || c.Kind == podKind) {
-				return []string{string(c.UID)}
-			}
-			return nil
-		}},
-		{&corev1.Pod{}, podByGuestName, func(o client.Object) []string {
-			if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
-				return []string{c.Name}
-			}
-			return nil
-		}},
+		{&corev1.Pod{}, podByController, controllerUID},
+		{&corev1.Pod{}, podByGuestName, guestName},
 		{&corev1.PersistentVolumeClaim{}, claimByState, func(o client.Object) []string {
 			if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
 				return []string{name}
