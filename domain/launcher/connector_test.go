@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,7 +28,15 @@ type kubelet struct {
 	root  string
 	fleet *domain.Fleet
 	conn  *launcher.Connector
-	made  map[types.UID]launcher.Guest // what the API server says each Pod was made for
+	mu    sync.Mutex
+	made  map[types.UID]launcher.Guest // guarded by mu; what the API server says each Pod was made for
+}
+
+// makeFor has the API server say what a Pod was made for.
+func (k *kubelet) makeFor(uid types.UID, g launcher.Guest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.made[uid] = g
 }
 
 func newKubelet(t testing.TB) *kubelet {
@@ -53,7 +62,10 @@ func newKubelet(t testing.TB) *kubelet {
 // find is the Pod as the API server has it: without a guest it is a tenant's own.
 func (k *kubelet) find(_ context.Context, uid types.UID) (*corev1.Pod, error) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "pod-" + string(uid), UID: uid}}
-	if g, made := k.made[uid]; made {
+	k.mu.Lock()
+	g, made := k.made[uid]
+	k.mu.Unlock()
+	if made {
 		owner := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: g.UID}}
 		pod.Namespace, pod.OwnerReferences = g.Namespace, []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1.VirtualMachineInstanceGroupVersionKind)}
 	}
@@ -74,7 +86,7 @@ func (k *kubelet) sockets(uid string) string {
 func (k *kubelet) run(uid string, g launcher.Guest) *pod {
 	k.Helper()
 	h := domaintest.New(uid)
-	k.made[types.UID(uid)] = g
+	k.makeFor(types.UID(uid), g)
 	return newPodOf(k, k.sockets(uid), func() *launcher.Server { return &launcher.Server{Hypervisor: h, Guest: g} })
 }
 
@@ -107,7 +119,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"beside a Pod whose launcher was killed": {
 			prepare: func(k *kubelet) {
 				k.run("p1", guest)
-				k.made["p0"] = guest
+				k.makeFor("p0", guest)
 				abandon(k, filepath.Join(k.sockets("p0"), launcher.ReadySocket))
 			}, vmi: vmi("p0", "p1"),
 		},
@@ -123,7 +135,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"a symbolic link instead of the socket": {
 			prepare: func(k *kubelet) {
 				k.run("p2", guest)
-				k.made["p1"] = guest
+				k.makeFor("p1", guest)
 				link(k, "p2", filepath.Join(k.sockets("p1"), launcher.ReadySocket))
 			},
 			vmi: vmi("p1"), want: domain.ErrInvalid, says: []string{"symbolic link"},
@@ -131,7 +143,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		"a symbolic link instead of a folder": {
 			prepare: func(k *kubelet) {
 				k.run("p2", guest)
-				k.made["p1"] = guest
+				k.makeFor("p1", guest)
 				if err := os.Remove(k.sockets("p1")); err != nil {
 					k.Fatal(err)
 				}
@@ -143,7 +155,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		},
 		"a file instead of the socket": {
 			prepare: func(k *kubelet) {
-				k.made["p1"] = guest
+				k.makeFor("p1", guest)
 				if err := os.WriteFile(filepath.Join(k.sockets("p1"), launcher.ReadySocket), nil, 0o600); err != nil {
 					k.Fatal(err)
 				}
@@ -152,7 +164,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 		},
 		"a socket that nobody serves": {
 			prepare: func(k *kubelet) {
-				k.made["p1"] = guest
+				k.makeFor("p1", guest)
 				l := listen(k, filepath.Join(k.sockets("p1"), launcher.ReadySocket))
 				l.SetUnlinkOnClose(false)
 				l.Close()

@@ -66,7 +66,7 @@ func (h *hostile) GuestInfo(context.Context, *launcherpb.DomainRequest) (*launch
 func (k *kubelet) hostile(uid types.UID, made launcher.Guest, h *hostile) string {
 	k.Helper()
 	if made != (launcher.Guest{}) {
-		k.made[uid] = made
+		k.makeFor(uid, made)
 	}
 	path := filepath.Join(k.sockets(string(uid)), launcher.ReadySocket)
 	server := grpc.NewServer(grpc.MaxSendMsgSize(1 << 30))

@@ -184,7 +184,7 @@ func progress(t *testing.T, c *cluster) {
 	}
 	c.holdAt(t, vmi, "")
 	c.waitPhase(t, m, v1.MigrationSucceeded)
-	if p := migration.Condition(m.Status, migration.ConditionProgress); p == nil || p.Status != corev1.ConditionFalse || p.Message != "90 %" {
+	if p := migration.Condition(m.Status, migration.ConditionProgress); p == nil || p.Status != corev1.ConditionFalse || p.Message != "the guest has moved" {
 		t.Errorf("at the end the progress is %+v", p)
 	}
 }
