@@ -150,7 +150,7 @@ func TestAControllerTellsHowItIs(t *testing.T) {
 	})
 	a.await(t, metrics, a.token, http.StatusOK, "\nvirtloom_config_last_reload_successful 1\n")
 
-	a.await(t, sees, a.token, http.StatusOK, `"leads":true}`)
+	a.await(t, sees, a.token, http.StatusOK, `"leads":true,"settings":{`)
 	a.testExplained(t)
 
 	a.write(t, "{inboundPerNode: 0}")
