@@ -47,7 +47,7 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 		s.MoveActive = s.Progress != nil
 		s.State, err = r.inspect(ctx, name)
 	}
-	if errors.Is(err, domain.ErrNoHypervisor) {
+	if r.unheard(&s, err) {
 		err = r.unseen(ctx, key, &s)
 	}
 	if err != nil {
@@ -57,6 +57,15 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 	}
 	s.Guest = r.agents.of(name, s.State)
 	return s, err
+}
+
+// unheard reports whether an error means that its Pods have to tell what has become of a guest: no hypervisor serves it,
+// or, of one whose object is gone, its launcher is not there any more. A folder that a launcher has left behind says nothing.
+func (r *Reconciler) unheard(s *domain.Sight, err error) bool {
+	if errors.Is(err, domain.ErrNoHypervisor) {
+		return true
+	}
+	return r.Connector != nil && s.VMI == nil && (errors.Is(err, domain.ErrDisconnected) || errors.Is(err, domain.ErrNotReady))
 }
 
 // silent makes an error of a hypervisor that does not answer part of what is seen of

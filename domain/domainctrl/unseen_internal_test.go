@@ -3,6 +3,7 @@
 package domainctrl
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -151,6 +152,30 @@ func TestDomainGone_ObjectDeleted(t *testing.T) {
 		plan, err := domain.Decide(s, time.Now())
 		if err != nil || (len(plan.Tasks) > 0) != cleared {
 			t.Errorf("%+v: tasks %v, %v", state, plan.Tasks, err)
+		}
+	}
+}
+
+// unreachable is a launcher that has left its socket behind.
+type unreachable struct {
+	domain.Hypervisor
+	answer error
+}
+
+func (h unreachable) Get(context.Context, string) (domain.State, error) {
+	return domain.State{}, h.answer
+}
+
+// TestDomainGone_LauncherDoesNotServe: of a guest whose object is gone, and whose launcher has left a socket behind that
+// is not served, the Pods tell. One that only does not answer may run it.
+func TestDomainGone_LauncherDoesNotServe(t *testing.T) {
+	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
+	for answer, told := range map[error]bool{domain.ErrDisconnected: true, domain.ErrNotReady: true, domain.ErrTimeout: false} {
+		r := unseenBy(t)
+		r.Hypervisor = unreachable{answer: fmt.Errorf("dial: %w", answer)}
+		s, err := r.look(t.Context(), key, nil)
+		if (err == nil) != told || s.Unseen != nil {
+			t.Errorf("%v, and no Pod of it is left: error %v, %v", answer, err, s.Unseen)
 		}
 	}
 }
