@@ -237,7 +237,7 @@ func (c *ownedClient) catchUp(ctx context.Context, w write) {
 	seen := c.gate.readCached(ctx, w.ref)
 	switch {
 	case seen != nil && w.verb == expectations.Delete && seen.GetUID() == w.uid && seen.GetDeletionTimestamp() != nil:
-		c.deletedAgain(ctx, w, seen)
+		c.deletedAgain(ctx, w)
 	case seen != nil:
 		c.gate.tracker.Seen(w.token, seen)
 	// Without a version the object is a stub: it has a UID, and not what a selector asks for.
@@ -249,14 +249,21 @@ func (c *ownedClient) catchUp(ctx context.Context, w write) {
 // deletedAgain is for the deletion of an object that the cache shows terminating. It changed the object, by a shorter
 // period of grace, or it did not: a live read tells the version to wait for. If the object is gone by now, or
 // cannot be read, the wait for its removal remains.
-func (c *ownedClient) deletedAgain(ctx context.Context, w write, seen client.Object) {
+//
+// The wait for that version is noted before the read, and the cache is read once more after it: the object may be
+// removed at any moment, and an event that comes while nobody waits for it is lost.
+func (c *ownedClient) deletedAgain(ctx context.Context, w write) {
+	tok := c.gate.tracker.ExpectUpdate(c.owner, w.ref, "", "")
 	live, err := c.gate.readLive(ctx, w.ref)
 	if err != nil || live == nil || live.GetUID() != w.uid {
+		c.gate.tracker.Cancel(tok)
 		return
 	}
-	tok := c.gate.tracker.ExpectUpdate(c.owner, w.ref, "", "")
 	c.gate.tracker.Cancel(w.token)
-	if !c.gate.tracker.Confirm(tok, live) {
+	if c.gate.tracker.Confirm(tok, live) {
+		return
+	}
+	if seen := c.gate.readCached(ctx, w.ref); seen != nil {
 		c.gate.tracker.Seen(tok, seen)
 	}
 }

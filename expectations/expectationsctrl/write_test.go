@@ -15,6 +15,7 @@ import (
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
@@ -182,6 +183,50 @@ func TestWritesWithoutAnEventAreLookedUpInTheCache(t *testing.T) {
 			}
 			if n := s.queue.Len(); n > 0 {
 				t.Error("the owner is enqueued by its own write, which it would repeat for ever")
+			}
+		})
+	}
+}
+
+// TestDelete_WhatTerminatesIsRemovedMeanwhile: of an object that terminates already and is deleted once more, the removal
+// arrives while the API server is asked for its version. Nothing comes after that, so nothing may be waited for.
+func TestDelete_WhatTerminatesIsRemovedMeanwhile(t *testing.T) {
+	for name, meanwhile := range map[string]func(s *scene, live *corev1.Pod){
+		"its removal": func(s *scene, live *corev1.Pod) {
+			delete(s.cache.pods, live.Name)
+			s.gate.Observing().Delete(event.DeleteEvent{Object: live})
+		},
+		"its last version": func(s *scene, live *corev1.Pod) {
+			s.cache.pods[live.Name] = live
+			s.gate.Observing().Update(event.UpdateEvent{ObjectOld: live, ObjectNew: live})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s *scene
+			s = newScene(t, setup{faults: interceptor.Funcs{
+				Delete: deletesOnce,
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+					err := c.Get(ctx, key, obj, opts...)
+					if _, stub := obj.(*metav1.PartialObjectMetadata); stub && err == nil {
+						live := &corev1.Pod{}
+						err = c.Get(ctx, key, live)
+						meanwhile(s, live)
+					}
+					return err
+				},
+			}})
+			p := s.live(t, "there")
+			p.Finalizers = []string{"example.test/stay"}
+			if err := errors.Join(s.server.Update(t.Context(), p), s.server.Delete(t.Context(), p)); err != nil {
+				t.Fatal(err)
+			}
+			s.catchUp(t, "there")
+			age(t, s)
+			if err := s.writes.Delete(t.Context(), pod("there")); err != nil {
+				t.Fatal(err)
+			}
+			if v := s.tracker.Check(owner); v.State != expectations.Satisfied {
+				t.Errorf("got %s %v, want it satisfied", v.State, v.Pending)
 			}
 		})
 	}
