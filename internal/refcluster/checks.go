@@ -26,8 +26,11 @@ func (c *Cluster) AwaitAgents(ctx context.Context, within time.Duration) error {
 			if err := c.Client.Get(ctx, types.NamespacedName{Name: n.Name()}, node); err != nil {
 				return err
 			}
-			if node.Annotations[v1.VirtHandlerHeartbeat] == "" {
+			switch {
+			case node.Annotations[v1.VirtHandlerHeartbeat] == "":
 				return fmt.Errorf("%s has not reported", n.Name())
+			case node.Labels[v1.NodeSchedulable] != "true":
+				return fmt.Errorf("%s takes no guests", n.Name())
 			}
 		}
 		return nil

@@ -119,7 +119,7 @@ func (k *kubelet) run(ctx context.Context, pod *corev1.Pod) error {
 	}
 	guest := strings.Join([]string{pod.Namespace, pod.Annotations[v1.DomainAnnotation], pod.Labels[v1.CreatedByLabel]}, "/")
 	p, err := node.RunPod(pod.Name, string(pod.UID), sockets,
-		exec.Command(k.c.binary, "launcher", "--socket-dir", rig.PodSockets, "--vmi", guest, "--libvirtd", "libvirtd"))
+		exec.Command("nice", append(rig.Undisturbed(), k.c.binary, "launcher", "--socket-dir", rig.PodSockets, "--vmi", guest, "--libvirtd", "libvirtd")...))
 	if err != nil {
 		return fmt.Errorf("refcluster: pod %s: %w", pod.Name, err)
 	}

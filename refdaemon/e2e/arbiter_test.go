@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,7 +148,8 @@ func TestAMigrationCanBeAbortedInEveryPhase(t *testing.T) {
 		},
 	} {
 		t.Run(string(name), func(t *testing.T) {
-			undo := stay()
+			undo := sync.OnceFunc(stay())
+			t.Cleanup(undo)
 			m := s.migrate("abort-" + strings.ToLower(string(name)))
 			s.awaitMigration(m, name)
 			must(t, c.Client.Delete(t.Context(), m.DeepCopy()))

@@ -169,6 +169,9 @@ func TestAGuestOfASilentNodeStaysItsOwn(t *testing.T) {
 		s.beats(node.Name(), 5)
 		crashController(t, c, func() {}) // one that is patient, before the node speaks again
 	})
+	// The impatient one has closed both nodes. An agent opens its node again with its next report, and begins with one.
+	crashAgent(t, c, s.other(node.Name()), func() {})
+	must(t, c.AwaitAgents(t.Context(), patience))
 	s.awaitLease(handoff.Owned)
 	s.beats(node.Name(), 5)
 	after, err := node.QEMUs()
