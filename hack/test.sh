@@ -14,13 +14,19 @@ source "$(dirname "$0")/lib.sh"
 # rigged are the packages with tests that are more than unit tests: they ask for the programs of the rig, or whether they
 # are run in short mode.
 rigged() {
-  git grep -lE --untracked 'rigtest\.|testing\.Short\(\)' -- '*_test.go' | xargs -n 1 dirname | sort -u | grep -v '^refdaemon/e2e$' | sed 's|^|./|'
+  git grep -lE --untracked 'rigtest\.|testing\.Short\(\)' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|' | unemulated
 }
 
-# longest are the packages that take minutes, most of them waiting for guests and for processes that are started again. They
-# begin first, so that the others fill what they leave of the machine. refdaemon/e2e is not among them: its guests have the machine
-# for themselves, as beside other tests one may not boot within the time that its test has.
-longest=(./domain/libvirt ./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl)
+# unemulated leaves the packages out that emulate guests.
+unemulated() { grep -vxF -f <(printf '%s\n' "${emulated[@]}"); }
+
+# emulated are the packages whose tests run guests for minutes. Their guests do not run beside each other, and everything else is
+# tested beside them with what they leave of the machine: a guest is ahead of all, and its test ahead of the other tests, as one
+# that has to wait may not boot within the time that its test has, and see rig.Undisturbed.
+emulated=(./domain/libvirt ./refdaemon/e2e)
+
+# longest are the other packages that take minutes, most of them waiting for processes that are started again. They begin first.
+longest=(./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl)
 
 # pure are packages that mostly compute, for which the race detector takes ten times as long: it sees the tests of files that start
 # goroutines.
@@ -34,19 +40,26 @@ goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 concurrent() {
   printf '%s\n' "${longest[@]}"
   git grep -lE --untracked "$goroutine" -- '*.go' | xargs -n 1 dirname | sort -u |
-    grep -vE "^(tools/.*|examples/.*|refdaemon/e2e|internal/(benchscale|demo|explore|mutation|refcluster|rig)|$(IFS='|' && echo "${pure[*]}"))$" | sed 's|^|./|' |
-    grep -vxF -f <(printf '%s\n' "${longest[@]}")
+    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|refcluster|rig)|$(IFS='|' && echo "${pure[*]}"))$" | sed 's|^|./|' |
+    grep -vxF -f <(printf '%s\n' "${longest[@]}") | unemulated
 }
 
-# others PACKAGE... are all packages but these and refdaemon/e2e.
-others() { go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | grep -vxF -e ./refdaemon/e2e -f <(printf '%s\n' "$@"); }
+# others PACKAGE... are all packages but these and those that emulate guests.
+others() { go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | unemulated | grep -vxF -f <(printf '%s\n' "$@"); }
 
 # tests WORD... runs "go test" with these arguments. Much of it waits, so there are more packages and tests at a time than
-# processors. What vet finds is found by hack/checks.sh.
+# processors. What vet finds is found by hack/checks.sh, and nobody debugs these programs, so they are linked without what a debugger
+# needs.
 tests() {
   # shellcheck disable=SC2086 # arguments are words
-  go test -json -shuffle on -vet off -p 3 -parallel 4 -tags libvirt_dlopen -timeout 60m ${ARGS:-} "$@"
+  go test -json -shuffle on -vet off -ldflags=-w -p 3 -parallel 4 -tags libvirt_dlopen -timeout 60m ${ARGS:-} "$@"
 }
+
+# guests PACKAGE... runs the tests of emulated guests, one package after the other.
+guests() { tests -race -p 1 "$@"; }
+
+# launchers runs once more what differs when each guest has a libvirt of its own.
+launchers() { tests -race ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -launchers; }
 
 # summed COMMAND... shows the essence of what "go test -json" writes.
 summed() {
@@ -67,12 +80,13 @@ integration() {
   mapfile -t plain < <(printf '%s\n' "${packages[@]}" | grep -vxF -f <(concurrent))
   tests -race "${raced[@]}" || status=$?
   tests "${plain[@]}" || status=$?
+  guests ./domain/libvirt || status=$?
   return $status
 }
 
 e2e() {
   local status=0
-  tests -race ./refdaemon/e2e || status=$?
+  guests ./refdaemon/e2e || status=$?
   [ -n "${ARGS:-}" ] || launchers || status=$?
   return $status
 }
@@ -83,17 +97,28 @@ threaded() {
     xargs grep -hoE '^func Test[A-Za-z0-9_]*' | sed 's/^func //' | paste -s -d '|'
 }
 
-# launchers runs once more what differs when each guest has a libvirt of its own.
-launchers() { tests -race ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -launchers; }
+emulated() {
+  local status=0
+  guests ./domain/libvirt || status=$?
+  e2e || status=$?
+  return $status
+}
 
+# everything runs the tests of guests beside all others.
 everything() {
-  local raced plain status=0
+  local raced plain beside status=0
+  emulated >"$bin/.log/guests.json" &
+  beside=$!
+  # shellcheck disable=SC2064 # the process of now is meant
+  trap "kill $beside 2>/dev/null; exit 130" INT TERM
   mapfile -t raced < <(concurrent)
   mapfile -t plain < <(others "${raced[@]}")
+  renice -n 15 $BASHPID >/dev/null
   tests -race "${raced[@]}" || status=$?
   tests "${plain[@]}" || status=$?
   [ -n "${ARGS:-}" ] || tests -race -run "^($(threaded))$" "${pure[@]/#/./}" || status=$?
-  e2e || status=$?
+  wait "$beside" || status=$?
+  cat "$bin/.log/guests.json"
   return $status
 }
 
