@@ -97,7 +97,7 @@ threaded() {
     xargs grep -hoE '^func Test[A-Za-z0-9_]*' | sed 's/^func //' | paste -s -d '|'
 }
 
-emulated() {
+emulate() {
   local status=0
   guests ./domain/libvirt || status=$?
   e2e || status=$?
@@ -107,7 +107,7 @@ emulated() {
 # everything runs the tests of guests beside all others.
 everything() {
   local raced plain beside status=0
-  emulated >"$bin/.log/guests.json" &
+  emulate >"$bin/.log/guests.json" &
   beside=$!
   # shellcheck disable=SC2064 # the process of now is meant
   trap "kill $beside 2>/dev/null; exit 130" INT TERM
