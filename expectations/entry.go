@@ -146,9 +146,6 @@ func (e *entry) read(cached metav1.Object) bool {
 	if version := cached.GetResourceVersion(); e.seen == "" || isOlder(e.seen, version) {
 		e.seen = version
 	}
-	if settled {
-		e.seenUID, e.removed = cached.GetUID(), false
-	}
 	return settled
 }
 
