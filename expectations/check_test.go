@@ -84,3 +84,29 @@ func TestCheck_ExpiredHasNoDeadline(t *testing.T) {
 		t.Errorf("%s until %s, again after %s, pending %v", v.State, v.Deadline, v.RequeueAfter, v.Pending)
 	}
 }
+
+// onTrouble is an observer that does something when a write is in trouble.
+type onTrouble struct {
+	recorder
+	do func()
+}
+
+func (o *onTrouble) Troubled(expectations.Write, expectations.Problem) { o.do() }
+
+// TestCheck_WriteThatEndsMeanwhile: Check is told of the writes of an owner before it looks at each of them; one that has
+// ended in between is not awaited, and nothing stays locked.
+func TestCheck_WriteThatEndsMeanwhile(t *testing.T) {
+	told := &onTrouble{}
+	b := newBenchFor(t, told)
+	first := b.ExpectCreate(owner, ref)
+	second := b.ExpectUpdate(owner, ref, "5", "9")
+	told.do = func() { b.Cancel(second) }
+	b.now = b.now.Add(time.Minute)
+	if v := b.Check(owner); v.State != expectations.Expired || len(v.Pending) != 1 || v.Pending[0].Verb != expectations.Create {
+		t.Errorf("%s, pending %v; want the creation alone", v.State, v.Pending)
+	}
+	b.Cancel(first)
+	if v := b.Check(owner); !v.Satisfied() {
+		t.Errorf("%s, pending %v", v.State, v.Pending)
+	}
+}
