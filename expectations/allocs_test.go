@@ -35,6 +35,13 @@ func TestAllocations(t *testing.T) {
 			b.Check(owner)
 			b.woken = b.woken[:0]
 		}, 1},
+		"cycle of a write that its reply settles": {func() {
+			b.Confirm(b.ExpectUpdate(owner, ref, "5", ""), obj)
+		}, 1},
+		"cycle of a write that a live read settles": {func() {
+			b.ExpectDelete(owner, ref, "u1", "4")
+			b.Answer(b.Check(owner).Pending[0], nil)
+		}, 3},
 		"check of a satisfied owner":         {func() { b.Check(owner) }, 0},
 		"event that nobody waits for":        {func() { b.Observe(pods, obj, expectations.Updated) }, 0},
 		"bookmark with nothing to settle":    {func() { b.ObserveBookmark(pods, "", "9") }, 0},

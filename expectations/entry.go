@@ -43,11 +43,8 @@ type state struct {
 // order compares two versions. ok is false if either is missing or not well formed, unless they are identical, which
 // the API conventions allow to be tested for any version.
 func order(a, b string) (cmp int, ok bool) {
-	if a == "" || b == "" || a == "0" || b == "0" {
-		return 0, false
-	}
 	if a == b {
-		return 0, true
+		return 0, a != "" && a != "0"
 	}
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return c, err == nil
@@ -148,9 +145,6 @@ func (e *entry) read(cached metav1.Object) bool {
 	settled, _ := e.shows(cached, false)
 	if version := cached.GetResourceVersion(); e.seen == "" || isOlder(e.seen, version) {
 		e.seen = version
-	}
-	if settled {
-		e.seenUID, e.removed = cached.GetUID(), false
 	}
 	return settled
 }

@@ -101,13 +101,10 @@ func Confirmed(then, now time.Time) error {
 	return nil
 }
 
-// issue opens a command under the lease's epoch.
+// issue opens a command under the lease's epoch, and under its tag, which a lease has in a
+// move only.
 func (l *Lease) issue(k CommandKind, node string) {
-	c := Command{ID: k.id(l.Epoch), Kind: k, Epoch: l.Epoch, Node: node, Tag: l.Tag}
-	if k == CommandStart || k == CommandStop {
-		c.Tag = ""
-	}
-	l.Open = append(slices.Clip(l.Open), c)
+	l.Open = append(slices.Clip(l.Open), Command{ID: k.id(l.Epoch), Kind: k, Epoch: l.Epoch, Node: node, Tag: l.Tag})
 }
 
 // conclude ends the open commands of the kinds, all of them if none is named.

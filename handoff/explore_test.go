@@ -148,6 +148,8 @@ func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Leas
 		t.Fatalf("%+v after %+v is nobody's turn", next, e)
 	case next.Deadline == nil && !ended && next.State != handoff.Owned:
 		t.Fatalf("%+v after %+v has no deadline", next, e)
+	case next.Target == "" && next.Tag != "":
+		t.Fatalf("%+v after %+v names a migration outside of a move", next, e)
 	case next.Cause == handoff.CauseNone && l.State != next.State:
 		t.Fatalf("%+v after %+v has no cause", next, e)
 	}
@@ -173,6 +175,9 @@ func checkCommands(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.
 	for _, c := range commands {
 		if _, ended := l.Outcome(c.ID); ended || !ids[c.ID] || c.Epoch != next.Epoch {
 			t.Fatalf("%+v after %+v issues %+v", next, e, c)
+		}
+		if ofMove := c.Kind != handoff.CommandStart && c.Kind != handoff.CommandStop; ofMove != (c.Tag == tag) || !ofMove && c.Tag != "" {
+			t.Fatalf("%+v after %+v issues %+v under the wrong tag", next, e, c)
 		}
 	}
 	for _, c := range l.Open {

@@ -219,3 +219,25 @@ func TestOverdue_NotWithoutADeadline(t *testing.T) {
 		}
 	}
 }
+
+// TestFence_OfOneWhoIsNotTheTarget: evidence about a node that may not have the guest says nothing about it, and about no
+// node there is none.
+func TestFence_OfOneWhoIsNotTheTarget(t *testing.T) {
+	awaited := lead(t, moving(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
+	nowhere := lead(t, awaited, ev(handoff.Decline, nodeB))
+	for name, tt := range map[string]struct {
+		lease handoff.Lease
+		node  string
+	}{
+		"another node, the target is to answer": {awaited, "c"},
+		"no node, the target is to answer":      {awaited, ""},
+		"the target that has answered":          {nowhere, nodeB},
+		"no node, there is no target":           {nowhere, ""},
+	} {
+		e := fence(tt.node, handoff.FenceConfirmed)
+		e.Epoch = tt.lease.Epoch
+		if got, _, err := handoff.Step(tt.lease, e, now); !errors.Is(err, handoff.ErrRefused) || !got.Equal(tt.lease) {
+			t.Errorf("%s: %+v, %v; want it to be refused", name, got, err)
+		}
+	}
+}

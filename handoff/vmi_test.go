@@ -149,3 +149,35 @@ func reachedAt(address string) *v1.VirtualMachineInstanceMigrationTargetState {
 	t.SyncAddress = &address
 	return t
 }
+
+// TestOf_WhatSaysNothingOfThisMove leaves the stored lease as it is.
+func TestOf_WhatSaysNothingOfThisMove(t *testing.T) {
+	preparing := lead(t, owned(t), ev(handoff.Prepare, nodeB))
+	another, unnamed := migrating(v1.VirtualMachineInstanceMigrationState{Failed: true}), migrating(v1.VirtualMachineInstanceMigrationState{})
+	another.MigrationState.MigrationUID, unnamed.MigrationState.MigrationUID = "other", ""
+	for name, tt := range map[string]struct {
+		lease  handoff.Lease
+		status v1.VirtualMachineInstanceStatus
+	}{
+		"never migrated":                 {owned(t), v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: nodeA}},
+		"a migration without a name":     {owned(t), unnamed},
+		"the migration is under way":     {preparing, migrating(v1.VirtualMachineInstanceMigrationState{})},
+		"another migration has failed":   {preparing, another},
+		"another one, target is ready":   {lead(t, preparing, ev(handoff.Ready, nodeB)), another},
+		"asked for, a node has answered": {owned(t), migrating(v1.VirtualMachineInstanceMigrationState{TargetNodeAddress: "10.0.0.2"})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := &v1.VirtualMachineInstance{Status: tt.status}
+			if err := handoff.Put(vmi, tt.lease); err != nil {
+				t.Fatal(err)
+			}
+			got, err := handoff.Of(vmi)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.lease, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

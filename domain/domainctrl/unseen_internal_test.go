@@ -180,6 +180,23 @@ func TestDomainGone_LauncherDoesNotServe(t *testing.T) {
 	}
 }
 
+// TestDomainGone_NotForALauncherThatDoesNotAnswer: as long as there is the object, a launcher that was there and does not
+// serve may come back with the guest in it, whatever is known of its Pods.
+func TestDomainGone_NotForALauncherThatDoesNotAnswer(t *testing.T) {
+	for answer, silent := range map[error]bool{domain.ErrDisconnected: true, domain.ErrTimeout: true, domain.ErrNotReady: false} {
+		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"}}
+		if err := handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"}); err != nil {
+			t.Fatal(err)
+		}
+		r := unseenBy(t)
+		r.Hypervisor = unreachable{answer: fmt.Errorf("dial: %w", answer)}
+		s, err := r.look(t.Context(), client.ObjectKeyFromObject(vmi), vmi)
+		if silent && (err != nil || s.SilentSince.IsZero()) || !silent && !errors.Is(err, answer) {
+			t.Errorf("%v: silent since %s, error %v", answer, s.SilentSince, err)
+		}
+	}
+}
+
 // TestFleet_DomainOfNobody: no member is no evidence.
 func TestFleet_DomainOfNobody(t *testing.T) {
 	if _, err := new(domain.Fleet).Get(t.Context(), "ns_guest"); !errors.Is(err, domain.ErrNoHypervisor) || !errors.Is(err, domain.ErrNotFound) {

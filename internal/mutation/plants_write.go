@@ -17,7 +17,7 @@ var writes = []Plant{
 		Old: "case s.Code == http.StatusRequestTimeout:", New: "case s.Code == http.StatusRequestTimeout && s.Reason != \"\":",
 	},
 	{
-		Name: "< for <= in what shows a version", File: "expectations/entry.go", Package: "expectations", Run: "^TestAllocations$",
+		Name: "< for <= in what shows a version", File: "expectations/entry.go", Package: "expectations", Run: "^TestEvidence$",
 		Old: "return ok && c >= 0, ok\n", New: "return ok && c > 0, ok\n",
 	},
 	{

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handoff_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// stepAt applies the event at that time, under the epoch of the lease.
+func stepAt(t *testing.T, l handoff.Lease, e handoff.Event, at time.Time) handoff.Lease {
+	t.Helper()
+	e.Epoch = l.Epoch
+	next, _, err := handoff.Step(l, e, at)
+	if err != nil {
+		t.Fatalf("%s: %v", e.Kind, err)
+	}
+	return next
+}
+
+// TestDeadline_IsThatOfTheStep: an event that begins no step leaves the deadline alone. A controller that aborts a move
+// would otherwise give a silent holder the whole time again.
+func TestDeadline_IsThatOfTheStep(t *testing.T) {
+	later := now.Add(time.Minute)
+	abort := ev(handoff.Abort, "")
+	if got := stepAt(t, moving(t), abort, later); !got.Deadline.Equal(due(handoff.DefaultMoveWithin)) {
+		t.Errorf("after an abort the deadline is %s, want that of the move", got.Deadline)
+	}
+	abort.Within = time.Hour
+	if got := stepAt(t, moving(t), abort, later); !got.Deadline.Equal(due(time.Minute + time.Hour)) {
+		t.Errorf("after an abort that names a time the deadline is %s, want that time", got.Deadline)
+	}
+	stall := ev(handoff.Stall, nodeA)
+	if got := stepAt(t, moving(t), stall, later); !got.Deadline.Equal(due(time.Minute + handoff.FenceAfter)) {
+		t.Errorf("after a stall the deadline is %s, want that of the target's word", got.Deadline)
+	}
+	fenced := lead(t, moving(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
+	if got := stepAt(t, fenced, ev(handoff.Decline, nodeB), later); !got.Deadline.Equal(due(time.Minute + handoff.DefaultReleaseWithin)) {
+		t.Errorf("after the target has declined the deadline is %s, want that of what follows", got.Deadline)
+	}
+}
+
+// TestDeadline_NotWhereNobodyWaits: a guest that has ended, or is asked of nobody, is never late, whatever time the event
+// names.
+func TestDeadline_NotWhereNobodyWaits(t *testing.T) {
+	for _, tt := range []struct {
+		lease handoff.Lease
+		event handoff.Event
+	}{
+		{owned(t), handoff.Event{Kind: handoff.Release, Node: nodeA, Within: time.Hour}},
+		{lead(t, handoff.Lease{}, ev(handoff.Claim, "")), handoff.Event{Kind: handoff.Withdraw, Within: time.Hour}},
+	} {
+		if got := lead(t, tt.lease, tt.event); got.Deadline != nil {
+			t.Errorf("in state %q the deadline is %s, want none", got.State, got.Deadline)
+		}
+	}
+}
+
+// TestClaim_RepeatedRenewsTheDeadline: the Pod takes longer than expected, and is waited for.
+func TestClaim_RepeatedRenewsTheDeadline(t *testing.T) {
+	claimed := lead(t, handoff.Lease{}, ev(handoff.Claim, ""))
+	if got := stepAt(t, claimed, ev(handoff.Claim, ""), now.Add(time.Minute)); !got.Deadline.Equal(due(time.Minute + handoff.DefaultClaimWithin)) {
+		t.Errorf("the deadline is %s", got.Deadline)
+	}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handoff_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/virtloom/virtloom/handoff"
+)
+
+// TestRepeated_IsAdmittedAfterWhatFollowed: whoever lost the answer to a request repeats it when others have gone on
+// already, and is told that it is done.
+func TestRepeated_IsAdmittedAfterWhatFollowed(t *testing.T) {
+	offered := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))
+	own, begun := owned(t), moving(t)
+	prepare, begin, takeOver := ev(handoff.Prepare, nodeB), ev(handoff.Begin, nodeA), ev(handoff.TakeOver, nodeB)
+	for name, tt := range map[string]struct {
+		before handoff.Lease
+		event  handoff.Event
+		then   []handoff.Event
+	}{
+		"Accept, started":     {offered, ev(handoff.Accept, nodeA), []handoff.Event{ev(handoff.Started, nodeA)}},
+		"Prepare, ready":      {own, prepare, []handoff.Event{ev(handoff.Ready, nodeB)}},
+		"Prepare, begun":      {own, prepare, []handoff.Event{ev(handoff.Ready, nodeB), begin}},
+		"Prepare, aborting":   {own, prepare, []handoff.Event{ev(handoff.Ready, nodeB), begin, ev(handoff.Abort, "")}},
+		"Prepare, stalled":    {own, prepare, []handoff.Event{ev(handoff.Ready, nodeB), begin, ev(handoff.Stall, nodeA)}},
+		"Begin, aborting":     {prepared(t), begin, []handoff.Event{ev(handoff.Abort, "")}},
+		"Begin, stalled":      {prepared(t), begin, []handoff.Event{ev(handoff.Stall, nodeA)}},
+		"TakeOver, finalized": {begun, takeOver, []handoff.Event{ev(handoff.Finalize, nodeB)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := lead(t, lead(t, tt.before, tt.event), tt.then...)
+			again := tt.event
+			again.Epoch = tt.before.Epoch
+			got, commands, err := handoff.Step(l, again, now.Add(time.Minute))
+			if err != nil || !got.Equal(l) || len(commands) > 0 {
+				t.Errorf("%+v, commands %v, %v; want it to change nothing", got, commands, err)
+			}
+		})
+	}
+}
+
+// TestRepeated_FenceIsRefused: the lease does not keep which node was fenced, so nobody is told that it was theirs. That
+// holds for a lease as well that does not say what led to its state.
+func TestRepeated_FenceIsRefused(t *testing.T) {
+	fenced := lead(t, owned(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
+	untold := fenced
+	untold.Cause = handoff.CauseNone
+	for _, l := range []handoff.Lease{fenced, untold} {
+		for epoch, want := range map[uint64]error{l.Epoch - 1: handoff.ErrFenced, l.Epoch: handoff.ErrRefused} {
+			e := fence(nodeA, handoff.FenceConfirmed)
+			e.Epoch = epoch
+			if got, _, err := handoff.Step(l, e, now); !errors.Is(err, want) || !got.Equal(l) {
+				t.Errorf("at epoch %d of %d: %+v, %v; want %v", epoch, l.Epoch, got, err, want)
+			}
+		}
+	}
+}
+
+// TestAbort_OfAnotherMigrationWhileOneIsOpen: that the move is being aborted already is no word about another one.
+func TestAbort_OfAnotherMigrationWhileOneIsOpen(t *testing.T) {
+	l := lead(t, moving(t), ev(handoff.Abort, ""))
+	for tag, want := range map[string]error{string(tag): nil, "other": handoff.ErrRefused} {
+		e := handoff.Event{Kind: handoff.Abort, Epoch: l.Epoch, Tag: types.UID(tag)}
+		if got, commands, err := handoff.Step(l, e, now); !errors.Is(err, want) || !got.Equal(l) || len(commands) > 0 {
+			t.Errorf("of %s: %+v, commands %v, %v; want %v", tag, got, commands, err, want)
+		}
+	}
+}
