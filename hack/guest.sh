@@ -3,14 +3,15 @@
 # Builds the guest that the demo and the tests run: a kernel of Debian's cloud image and a small
 # initramfs around busybox. Run it from anywhere; the result is in bin/guest:
 #
-#   vmlinuz  the kernel as Debian ships it
+#   vmlinuz  the kernel as Debian ships it, which UEFI firmware can start
+#   vmlinux  the same, unpacked: an emulated guest takes more than a second for that
 #   initrd   the initramfs; hack/guest/init says what it does
 #   initrd-agent
 #            the same with QEMU's guest agent and more drivers, see hack/guest/agent
 #   oci      an OCI image layout with the images that a VirtualMachineInstance can name,
 #            see hack/guest/ociimage
 #
-# It needs apt-get and dpkg-deb (nothing is installed), busybox-static and cpio. A second run does
+# It needs apt-get and dpkg-deb (nothing is installed), busybox-static, cpio and lz4. A second run does
 # nothing unless what it is made from (this script, hack/guest, Debian's kernel and guest agent,
 # busybox) has changed.
 set -eu
@@ -51,7 +52,7 @@ if [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ]; then
 fi
 [ -n "$package" ] || fail "the guest has to be rebuilt, but apt has no package lists; run 'apt-get update' as root"
 
-for program in apt-get dpkg-deb cpio go; do
+for program in apt-get dpkg-deb cpio lz4 go; do
   command -v "$program" >/dev/null || fail "$program is missing; 'make setup' installs it"
 done
 if ldd "$busybox" >/dev/null 2>&1; then
@@ -72,6 +73,12 @@ say "unpacking the kernel"
 dpkg-deb --fsys-tarfile "$work"/deb/linux-image-*.deb | tar -x -C "$work" ./boot ./lib/modules
 dpkg-deb --fsys-tarfile "$work/deb/$agent"_*.deb | tar -x -C "$work" ./usr/sbin/qemu-ga
 cp "$work"/boot/vmlinuz-* "$work/vmlinuz"
+# number OFFSET TYPE prints a number of the kernel's header, which Linux' Documentation/arch/x86/boot.rst describes.
+number() { od -A n -j "$1" -N "${2#u}" -t "$2" "$work/vmlinuz" | tr -d ' '; }
+begin=$((($(number 497 u1) + 1) * 512 + $(number 584 u4)))
+# The last four bytes say how large it is unpacked.
+tail -c "+$((begin + 1))" "$work/vmlinuz" | head -c "$(($(number 588 u4) - 4))" | lz4 -dc >"$work/vmlinux" ||
+  fail "the kernel of $package is not packed with lz4"
 
 # pack TREE prints an archive of a tree. It is not compressed: under emulation the guest would take
 # longer to unpack it than QEMU to read it.
@@ -128,11 +135,11 @@ pack "$more" | cat "$work/initrd" - >"$work/initrd-agent"
 
 say "writing the OCI images"
 rm -rf "$out/stamp" "$out/oci"
-for file in vmlinuz initrd initrd-agent; do
+for file in vmlinuz vmlinux initrd initrd-agent; do
   chmod 644 "$work/$file"
   mv "$work/$file" "$out/$file"
 done
-(cd "$root" && go run ./hack/guest/ociimage -kernel "$out/vmlinuz" -initrd "$out/initrd" -layout "$out/oci")
+(cd "$root" && go run ./hack/guest/ociimage -kernel "$out/vmlinux" -initrd "$out/initrd" -layout "$out/oci")
 
 printf '%s\n' "$stamp" >"$out/stamp"
 say "done: $(du -sh "$out" | cut -f 1) in bin/guest"

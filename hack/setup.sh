@@ -17,6 +17,7 @@ packages=(
   "libvirt-daemon /usr/sbin/libvirtd"
   "libvirt-daemon-driver-qemu /usr/lib/$(uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so"
   "libxml2-utils /usr/bin/xmllint" # checks definitions against libvirt's schema
+  "lz4 /usr/bin/lz4" # unpacks the guest's kernel
   "ovmf /usr/share/OVMF/OVMF_CODE_4M.fd" # UEFI of guests
   "qemu-system-x86 /usr/bin/qemu-system-x86_64"
   "qemu-utils /usr/bin/qemu-img"

@@ -337,6 +337,7 @@ func testFirmware(t *testing.T, ns *nodes) {
 		memory := resource.MustParse("256Mi")
 		vmi.Spec.Domain.Memory.Guest = &memory
 	})
+	k.facts.Kernel = ns.image.KernelUEFI
 	k.facts.Firmware.Plain = domain.FirmwareImage{Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Vars: "/usr/share/OVMF/OVMF_VARS_4M.fd"}
 	k.booted()
 	s := openShell(t, k.n, k.facts)

@@ -111,7 +111,7 @@ func guest(name string) *v1.VirtualMachineInstance {
 				Memory: &v1.Memory{Guest: &memory},
 				Firmware: &v1.Firmware{KernelBoot: &v1.KernelBoot{
 					KernelArgs: "console=ttyS0 hb=0.1",
-					Container:  &v1.KernelBootContainer{Image: rig.KernelImage, KernelPath: "/boot/vmlinuz", InitrdPath: "/boot/initrd"},
+					Container:  &v1.KernelBootContainer{Image: rig.KernelImage, KernelPath: "/boot/vmlinux", InitrdPath: "/boot/initrd"},
 				}},
 				Devices: v1.Devices{
 					AutoattachGraphicsDevice: new(bool),

@@ -3,7 +3,7 @@
 // Command ociimage writes the images of the demo and the tests into an OCI image layout, which
 // stands in for a registry:
 //
-//	virtloom.test/guest-kernel:1  /boot/vmlinuz and /boot/initrd, for kernelBoot
+//	virtloom.test/guest-kernel:1  /boot/vmlinux and /boot/initrd, for kernelBoot
 //	virtloom.test/guest-disk:1    /disk/disk.img, for a containerDisk
 //
 // The same input gives the same layout, byte for byte.
@@ -66,7 +66,7 @@ func run(kernel, initrd, dir string) error {
 	}
 	var boot []entry
 	for _, f := range []struct{ name, source string }{
-		{"boot/initrd", initrd}, {"boot/vmlinuz", kernel},
+		{"boot/initrd", initrd}, {"boot/vmlinux", kernel},
 	} {
 		data, err := os.ReadFile(f.source)
 		if err != nil {
