@@ -18,12 +18,12 @@
 //   - [github.com/virtloom/virtloom/handoff] says who owns the guest, and is the
 //     only way in which that changes.
 //   - [github.com/virtloom/virtloom/domain] turns the object into a libvirt
-//     domain, tells what differs and what to do about it; domain/domainctrl is
+//     domain, says what differs and what to do about it; domain/domainctrl is
 //     the node's controller, domain/libvirt the driver, domain/domaintest an
 //     in-memory hypervisor and the suite every driver passes. Beside them are the
 //     parts of a node agent: domain/migrationproxy carries migrations between
 //     nodes, domain/launcher reaches a hypervisor in a guest's Pod, domain/nodectrl
-//     tells what the node is, domain/deviceplugin, domain/cgroup, domain/mounts and
+//     says what the node is, domain/deviceplugin, domain/cgroup, domain/mounts and
 //     domain/network get ready what guests need.
 //   - [github.com/virtloom/virtloom/migration] decides which live migration may
 //     start, in which order, and what is next; migration/migrationctrl is its

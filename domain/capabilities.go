@@ -2,25 +2,25 @@
 
 package domain
 
-import "context"
+import (
+	"context"
+)
 
-// CapabilitiesReader is the ability of a [Hypervisor] to describe what its guests can be
-// given. Found by type assertion.
+// CapabilitiesReader is the ability of a [Hypervisor] to describe the devices and features
+// that its domains can have. Found by type assertion.
 type CapabilitiesReader interface {
 	// Capabilities asks the hypervisor.
 	Capabilities(ctx context.Context) (Capabilities, error)
 }
 
-// Capabilities are a hypervisor's own descriptions, in XML: each is the text of one
-// answer.
+// Capabilities are a hypervisor's own descriptions, in XML; each field is one document.
 type Capabilities struct {
-	// Host are the host's CPU and the machine types of guests (libvirt: capabilities).
+	// Host describes the host's CPU and the machine types (libvirt: capabilities).
 	Host string
-	// Domain is what a guest of the usual kind can have (domainCapabilities): of the
-	// host's architecture, with KVM where there is KVM, and the machine type that guests
-	// have by default.
+	// Domain describes the default kind of domain (domainCapabilities): of the host's
+	// architecture, with KVM if the host has it, and the default machine type.
 	Domain string
-	// CPU is the widest CPU of such a guest with all of its features listed (cpu); empty
-	// where the hypervisor does not tell.
+	// CPU is the host-model CPU of such a domain with all of its features expanded (cpu);
+	// empty if the hypervisor does not report it.
 	CPU string
 }

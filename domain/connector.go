@@ -9,18 +9,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Connector finds the hypervisor of a guest: the node's own, or one that serves this
-// guest alone, in its launcher Pod.
+// Connector finds the hypervisor of a VMI: the node's own, or one that serves this VMI
+// alone in its launcher Pod.
 type Connector interface {
-	// Connect returns the hypervisor that runs the guest, or shall. pod is the guest's
-	// Pod on this node; nil if it is not known. A hypervisor that is not there yet is an
-	// error that wraps [ErrNotReady], and asking again later is all a caller does.
-	// What it returns for a guest is the same for as long as it lives; it may be called
-	// from many goroutines.
+	// Connect returns the hypervisor that runs the VMI or is to start it. pod is the VMI's
+	// Pod on this node; nil if it is not known. If the hypervisor is not ready yet, the
+	// error wraps [ErrNotReady] and the caller retries later. The hypervisor of a VMI does
+	// not change while the VMI exists. Connect is safe for concurrent use.
 	Connect(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Hypervisor, error)
 }
 
-// NodeHypervisor returns a connector for a node whose own hypervisor runs all guests.
+// NodeHypervisor returns a connector for a node whose own hypervisor runs all VMIs.
 func NodeHypervisor(h Hypervisor) Connector { return oneHypervisor{h} }
 
 type oneHypervisor struct{ Hypervisor }

@@ -8,10 +8,16 @@ import (
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
-// DeviceAlias returns the alias of a device, by which it is known; for those who
-// write a driver. A device without one is [ErrInvalid].
+// AliasPrefix begins the aliases of devices that come from the spec, not from libvirt: the disk "root" has the alias
+// ua-root.
+const AliasPrefix = xmlspec.AliasPrefix
+
+// DeviceAlias returns the alias that identifies a device, with [AliasPrefix]; it is for
+// authors of drivers. A device without one is [ErrInvalid].
 func DeviceAlias(d Device) (string, error) {
 	s, err := d.Marshal()
 	if err != nil {
@@ -31,43 +37,16 @@ func DeviceAlias(d Device) (string, error) {
 	return x.Alias.Name, nil
 }
 
-// HasDevice tells whether a domain has a device with that alias; for those who
-// write a driver.
+// HasDevice reports whether a domain has a device with that alias; it is for authors of
+// drivers.
 func HasDevice(d *libvirtxml.Domain, name string) bool {
 	if d == nil || d.Devices == nil {
 		return false
 	}
-	for _, a := range aliases(d.Devices) {
+	for _, a := range xmlspec.Aliases(d.Devices) {
 		if a != nil && a.Name == name {
 			return true
 		}
 	}
 	return false
-}
-
-// aliases lists the aliases of the devices that can come and go.
-func aliases(l *libvirtxml.DomainDeviceList) []*libvirtxml.DomainAlias {
-	var out []*libvirtxml.DomainAlias
-	for i := range l.Disks {
-		out = append(out, l.Disks[i].Alias)
-	}
-	for i := range l.Interfaces {
-		out = append(out, l.Interfaces[i].Alias)
-	}
-	for i := range l.Hostdevs {
-		out = append(out, l.Hostdevs[i].Alias)
-	}
-	for i := range l.Memorydevs {
-		out = append(out, l.Memorydevs[i].Alias)
-	}
-	for i := range l.Inputs {
-		out = append(out, l.Inputs[i].Alias)
-	}
-	for i := range l.Watchdogs {
-		out = append(out, l.Watchdogs[i].Alias)
-	}
-	for i := range l.Serials {
-		out = append(out, l.Serials[i].Alias)
-	}
-	return out
 }

@@ -7,53 +7,53 @@ import (
 	"strings"
 )
 
-// What may go wrong at a [Hypervisor]. Drivers wrap these, so that a caller
-// decides by errors.Is and never by text.
+// The errors of a [Hypervisor]. Drivers wrap them, so that callers decide by errors.Is and
+// never by text.
 var (
 	// ErrNotFound: there is no domain of that name, no device of that alias, no
 	// snapshot of that name.
 	ErrNotFound = errors.New("not found")
-	// ErrNoHypervisor: no hypervisor is known that serves the domain, so that nothing is
-	// known of it either: it may run. Errors that wrap it wrap ErrNotFound as well.
-	ErrNoHypervisor = errors.New("no hypervisor serves it")
-	// ErrDisconnected: the hypervisor cannot be reached at the moment; what was
-	// asked may or may not have happened. The driver reconnects by itself.
+	// ErrNoHypervisor: no known hypervisor serves the domain, so its state is unknown: it
+	// may run. Errors that wrap it wrap ErrNotFound as well.
+	ErrNoHypervisor = errors.New("no hypervisor serves the domain")
+	// ErrDisconnected: the hypervisor is unreachable at the moment; the requested operation
+	// may or may not have happened. The driver reconnects by itself.
 	ErrDisconnected = errors.New("hypervisor disconnected")
-	// ErrUnsupported: this hypervisor, or this version, cannot do it.
+	// ErrUnsupported: this hypervisor, or this version of it, does not support the operation.
 	ErrUnsupported = errors.New("not supported")
-	// ErrInvalidState: the domain is in a state that does not allow it.
+	// ErrInvalidState: the state of the domain does not allow the operation.
 	ErrInvalidState = errors.New("invalid state for the operation")
-	// ErrInvalid: the request itself is wrong; repeating it cannot help.
+	// ErrInvalid: the request itself is invalid; a retry cannot succeed.
 	ErrInvalid = errors.New("invalid request")
-	// ErrTimeout: the deadline passed; what was asked may still happen.
+	// ErrTimeout: the deadline passed; the requested operation may still happen.
 	ErrTimeout = errors.New("timed out")
 	// ErrNoAgent: no guest agent answers in the domain, or it does not know the
 	// command.
 	ErrNoAgent = errors.New("guest agent does not answer")
-	// ErrMigrationAborted: the migration was cancelled; the guest runs on at
-	// the source.
+	// ErrMigrationAborted: the migration was canceled; the domain still runs at the source.
 	ErrMigrationAborted = errors.New("migration aborted")
-	// ErrNotReady: what shall run the guest is not there yet; it comes by itself.
+	// ErrNotReady: the hypervisor or a resource of the VMI is not ready yet; it becomes
+	// ready without any action of the caller.
 	ErrNotReady = errors.New("not ready")
-	// ErrBroken: what was begun for the guest on this node was not finished, and nobody
-	// knows how far it came. It does not come right by itself.
+	// ErrBroken: an operation for the VMI on this node was interrupted at an unknown point.
+	// A retry does not repair it.
 	ErrBroken = errors.New("broken")
-	// ErrMigrationUnsafe: the hypervisor refuses because it does not know the
-	// disks to be shared; see [MigrationRequest.Unsafe].
+	// ErrMigrationUnsafe: the hypervisor rejected the migration because it does not know
+	// that the disks are shared; see [MigrationRequest.Unsafe].
 	ErrMigrationUnsafe = errors.New("migration considered unsafe")
 )
 
-// Error is something in a spec, or on a node, that cannot be turned into a
-// domain. It tells the owner of the object what to change.
+// Error is a defect of a spec, or of a node, that prevents a domain. It names the change
+// that its owner has to make.
 type Error struct {
-	// Object names what is wrong: "VirtualMachineInstance ns/name".
+	// Object names the defective object: "VirtualMachineInstance ns/name".
 	Object string
-	// Field is the path in the object, spec.domain.devices.disks[0].disk.bus;
-	// empty if no single field is to blame.
+	// Field is the path in the object, spec.domain.devices.disks[0].disk.bus; empty if
+	// the cause is not a single field.
 	Field string
-	// Reason tells what is wrong with it.
+	// Reason is the defect.
 	Reason string
-	// Remedy tells what to do about it; may be empty.
+	// Remedy is the change that repairs it; may be empty.
 	Remedy string
 	// Err is the cause, or a sentinel such as ErrUnsupported; may be nil.
 	Err error

@@ -8,20 +8,49 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/domaintest"
 )
 
-// onePerGuest is a domain.Connector: every guest has a hypervisor of its own, as long as its Pod runs.
+func connectorVMI() *v1.VirtualMachineInstance {
+	memory := resource.MustParse("64Mi")
+	return &v1.VirtualMachineInstance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "5b6c1a2e-0000-4000-8000-000000000001"},
+		Spec: v1.VirtualMachineInstanceSpec{
+			Domain: v1.DomainSpec{
+				Memory: &v1.Memory{Guest: &memory},
+				Devices: v1.Devices{
+					Disks: []v1.Disk{{Name: "root", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}}},
+				},
+			},
+			Volumes: []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{},
+			}}},
+		},
+	}
+}
+
+func connectorFacts() convert.Facts {
+	return convert.Facts{
+		Dir:   "/var/lib/virtloom/guests/web",
+		Disks: map[string]convert.DiskSource{"root": {Path: "/srv/volumes/root.img", Shared: true}},
+	}
+}
+
+// onePerGuest is a domain.Connector: each VMI has a hypervisor of its own while its Pod runs.
 type onePerGuest struct {
 	mu   sync.Mutex
 	pods map[types.UID]*domaintest.Hypervisor // by the UID of the Pod
 }
 
-// Connect returns the hypervisor in the guest's Pod.
+// Connect returns the hypervisor in the VMI's Pod.
 func (o *onePerGuest) Connect(_ context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (domain.Hypervisor, error) {
 	if pod == nil || pod.Status.Phase != corev1.PodRunning {
 		return nil, fmt.Errorf("the Pod of %s/%s does not run: %w", vmi.Namespace, vmi.Name, domain.ErrNotReady)
@@ -36,24 +65,24 @@ func (o *onePerGuest) Connect(_ context.Context, vmi *v1.VirtualMachineInstance,
 	return h, nil
 }
 
-// A connector decides which hypervisor runs a guest: the node's, or one that the guest has for itself.
+// A connector decides which hypervisor runs a VMI: that of the node, or one for this VMI alone.
 func ExampleConnector() {
 	ctx := context.Background()
 	var connector domain.Connector = &onePerGuest{pods: map[types.UID]*domaintest.Hypervisor{}}
 
-	// Before its Pod runs a guest has no hypervisor, which passes.
-	_, err := connector.Connect(ctx, exampleVMI(), nil)
+	// Before its Pod runs a VMI has no hypervisor: not ready.
+	_, err := connector.Connect(ctx, connectorVMI(), nil)
 	fmt.Println(err, errors.Is(err, domain.ErrNotReady))
 
 	for name, uid := range map[string]types.UID{"web": "5b6c1a2e-0000-4000-8000-000000000001", "db": "5b6c1a2e-0000-4000-8000-000000000002"} {
-		vmi, pod := exampleVMI(), &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+		vmi, pod := connectorVMI(), &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 		vmi.Name, vmi.UID, pod.UID = name, uid, types.UID("pod-"+name)
 		h, err := connector.Connect(ctx, vmi, pod)
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		d, err := domain.Convert(vmi, exampleFacts())
+		d, err := convert.Convert(vmi, connectorFacts())
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -66,9 +95,9 @@ func ExampleConnector() {
 		fmt.Println(len(states), states[0].Name, err)
 	}
 
-	// Where the node's own hypervisor runs all guests, this is all there is to it.
+	// A node whose own hypervisor runs all VMIs needs no connector of its own.
 	node := domain.NodeHypervisor(domaintest.New("node-1"))
-	a, _ := node.Connect(ctx, exampleVMI(), nil)
+	a, _ := node.Connect(ctx, connectorVMI(), nil)
 	b, err := node.Connect(ctx, &v1.VirtualMachineInstance{}, nil)
 	fmt.Println(a == b, err)
 	// Unordered output:

@@ -5,18 +5,21 @@ package domain
 import (
 	"context"
 	"sync"
+
+	"github.com/virtloom/virtloom/domain/internal/relay"
 )
 
-// Hints carries events from a driver to its watchers, for those who write a
-// driver: it keeps the promises of [Hypervisor.Watch]. Telling never blocks; what
-// a slow watcher has not fetched is merged per domain. The zero value is ready.
+// Hints carries events from a driver to its watchers and keeps the promises of
+// [Hypervisor.Watch]; it is for authors of drivers. [Hints.Tell] never blocks: events that
+// a slow watcher has not received are merged per domain. The zero value is ready to use;
+// methods are safe for concurrent use.
 type Hints struct {
 	mu       sync.Mutex
 	watchers map[*watcher]struct{}
 	closed   bool
 }
 
-// watcher is what waits for one receiver.
+// watcher holds the events that wait for one receiver.
 type watcher struct {
 	wake chan struct{} // holds one token while there may be work
 
@@ -29,8 +32,8 @@ type watcher struct {
 	closed  bool
 }
 
-// Watch returns a channel that begins with a Resync and is closed when ctx ends
-// or Close is called.
+// Watch returns a channel of events. The first is a Resync; it is closed when ctx ends, or
+// after Close once the waiting events have been received.
 func (h *Hints) Watch(ctx context.Context) <-chan Event {
 	w := &watcher{wake: make(chan struct{}, 1), changed: map[string]string{}}
 	h.mu.Lock()
@@ -48,12 +51,12 @@ func (h *Hints) Watch(ctx context.Context) <-chan Event {
 	go func() {
 		defer close(out)
 		defer h.forget(w)
-		deliver(ctx, out, w.wake, w.next)
+		relay.Deliver(ctx, out, w.wake, w.next)
 	}()
 	return out
 }
 
-// Tell passes an event on to all watchers.
+// Tell sends an event to all watchers.
 func (h *Hints) Tell(e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +65,7 @@ func (h *Hints) Tell(e Event) {
 	}
 }
 
-// Close ends all watches, after what they still have to deliver.
+// Close ends all watches once they have delivered the events that wait.
 func (h *Hints) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,9 +81,8 @@ func (h *Hints) forget(w *watcher) {
 	delete(h.watchers, w)
 }
 
-// add merges an event into what waits. Whoever lists again needs no hint about
-// single domains, and whoever has lost the connection none to list, nor to be told
-// once more that it is lost.
+// add merges an event into those that wait. A Resync replaces hints about single domains,
+// and Lost replaces both; a second Lost without a Resync between them is dropped.
 func (w *watcher) add(e Event) {
 	w.mu.Lock()
 	switch e.Kind {
@@ -122,7 +124,7 @@ func (w *watcher) signal() {
 	}
 }
 
-// next takes the first event that waits.
+// next removes the first event that waits and returns it.
 func (w *watcher) next() (e Event, ok, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,28 +142,4 @@ func (w *watcher) next() (e Event, ok, closed bool) {
 		return Event{}, false, w.closed
 	}
 	return e, true, false
-}
-
-// deliver sends what waits, one after the other, until ctx ends or there is nothing
-// more to come; wake tells that there may be something.
-func deliver[T any](ctx context.Context, out chan<- T, wake <-chan struct{}, next func() (v T, ok, closed bool)) {
-	for {
-		v, ok, closed := next()
-		if closed {
-			return
-		}
-		if !ok {
-			select {
-			case <-wake:
-			case <-ctx.Done():
-				return
-			}
-			continue
-		}
-		select {
-		case out <- v:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

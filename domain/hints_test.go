@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// drain takes what a watcher has for us.
+// drain receives the events that wait for a watcher.
 func drain(ch <-chan Event) []string {
 	var out []string
 	for {
@@ -31,11 +31,11 @@ func drain(ch <-chan Event) []string {
 
 func changed(name, why string) Event { return Event{Kind: Changed, Domain: name, Why: why} }
 
-func TestHintsAreMergedNotLost(t *testing.T) {
+func TestHints_Merge(t *testing.T) {
 	lost := Event{Kind: Lost, Err: errors.New("x")}
-	// The stream has offered its first Resync already when these are told.
+	// The stream has offered its first Resync already when these are sent.
 	for name, row := range map[string]struct {
-		tell []Event
+		send []Event
 		want []string
 	}{
 		"nothing":           {nil, []string{"Resync  "}},
@@ -50,7 +50,7 @@ func TestHintsAreMergedNotLost(t *testing.T) {
 				var h Hints
 				ch := h.Watch(t.Context())
 				synctest.Wait()
-				for _, e := range row.tell {
+				for _, e := range row.send {
 					h.Tell(e)
 				}
 				if diff := cmp.Diff(row.want, drain(ch)); diff != "" {
@@ -61,15 +61,15 @@ func TestHintsAreMergedNotLost(t *testing.T) {
 	}
 }
 
-// TestALossIsToldOnce until a Resync has told that it is over.
-func TestALossIsToldOnce(t *testing.T) {
+// TestHints_LostOnce expects one Lost event until the next Resync.
+func TestHints_LostOnce(t *testing.T) {
 	lost, back := Event{Kind: Lost, Err: errors.New("x")}, Event{Kind: Resync}
 	synctest.Test(t, func(t *testing.T) {
 		var h Hints
 		ch := h.Watch(t.Context())
 		drain(ch)
 		for i, step := range []struct {
-			tell Event
+			send Event
 			want []string
 		}{
 			{lost, []string{"Lost  "}},
@@ -78,7 +78,7 @@ func TestALossIsToldOnce(t *testing.T) {
 			{back, []string{"Resync  "}},
 			{lost, []string{"Lost  "}},
 		} {
-			h.Tell(step.tell)
+			h.Tell(step.send)
 			if diff := cmp.Diff(step.want, drain(ch)); diff != "" {
 				t.Errorf("step %d: events (-want +got):\n%s", i, diff)
 			}
@@ -86,7 +86,7 @@ func TestALossIsToldOnce(t *testing.T) {
 	})
 }
 
-func TestWatchesEnd(t *testing.T) {
+func TestHintsWatch_End(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Hints
 		ctx, cancel := context.WithCancel(t.Context())

@@ -11,60 +11,59 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
-// MetadataNamespace is the XML namespace of what we store in a domain;
-// MetadataPrefix and MetadataElement are the prefix and the element name used.
+// MetadataNamespace is the XML namespace of the stored [Metadata]; MetadataPrefix and
+// MetadataElement are its prefix and the name of its element.
 const (
 	MetadataNamespace = "https://virtloom.dev/domain/v1"
 	MetadataPrefix    = "virtloom"
 	MetadataElement   = "guest"
 )
 
-// Metadata is what has to survive a restart of the node agent. It is stored in
-// the domain's own metadata, so it lives exactly as long as the domain and
-// moves with it.
+// Metadata is the state that has to survive a restart of the node agent. It is stored in
+// the domain's own metadata, so it exists exactly as long as the domain and migrates with
+// it. Times have a precision of a microsecond.
 type Metadata struct {
-	// Namespace, Name and UID say which VirtualMachineInstance this is.
+	// Namespace, Name and UID identify the VirtualMachineInstance.
 	Namespace, Name string
 	UID             types.UID
-	// Epoch is the handoff epoch under which the domain was started or taken
-	// over.
+	// Epoch is the handoff epoch under which the domain was started or taken over.
 	Epoch uint64
-	// GraceDeadline is when a shutdown that was asked for turns into a kill; nil
-	// if none was asked for. Whole microseconds are kept.
+	// GraceDeadline is when a requested shutdown turns into a force-stop; nil if no
+	// shutdown was requested.
 	GraceDeadline *time.Time
-	// ShutdownAt is when the guest was last asked to shut down, so that it is
-	// asked again in time and not at every look. Whole microseconds are kept.
+	// ShutdownAt is when a shutdown was last requested, so that the request is repeated
+	// after a while and not in every pass.
 	ShutdownAt *time.Time
-	// GracePeriod is how long the guest was granted to shut down when it was started,
-	// for when its object is gone; nil if that is not known. Whole nanoseconds.
+	// GracePeriod is the grace period with which the domain was started, for a domain whose
+	// object is gone; nil if unknown.
 	GracePeriod *time.Duration
-	// MigrationUID is the migration that brings or takes this guest; empty if
-	// there is none.
+	// MigrationUID is the UID of the migration to or from this domain; empty if there is
+	// none.
 	MigrationUID types.UID
-	// Held says that the migration that brings or takes this guest lets it arrive with
-	// its CPUs stopped, until its source has stored that it has left; see
+	// Held says that the migration to or from this domain lets it arrive with its CPUs
+	// stopped until its source has stored that the domain has left; see
 	// [MigrationRequest.Paused].
 	Held bool
-	// Paused says that the guest stands still because a user asked for it.
+	// Paused says that a user has paused the VMI.
 	Paused bool
-	// ResumedAt is when the guest was last resumed after an error of a disk, and
-	// ResumeDelay how long after that it is resumed again at the earliest; nil and
-	// zero once it has run for a while. Whole microseconds are kept.
+	// ResumedAt is when the domain was last resumed after a disk error, and ResumeDelay the
+	// least time from then to the next attempt; nil and zero once it has run for a while.
 	ResumedAt   *time.Time
 	ResumeDelay time.Duration
-	// ThawAt is when the guest's file systems are to be thawed if nobody has done so
-	// before; nil if they were not frozen, or without a limit. Whole microseconds.
+	// ThawAt is when the guest's file systems are to be thawed at the latest; nil if they
+	// were not frozen, or were frozen without a limit.
 	ThawAt *time.Time
-	// DiskBytes is how large each disk was known to be, by the name of the volume.
+	// DiskBytes is the last known size of each disk, by the name of the volume.
 	DiskBytes map[string]int64
-	// LastApplied is the definition last brought to the domain, as XML; see
-	// [Diff]. May be empty.
+	// LastApplied is the definition last applied to the domain, as XML; see [diff.Compare].
+	// May be empty.
 	LastApplied string
 }
 
@@ -73,7 +72,7 @@ func (m Metadata) Of() types.NamespacedName {
 	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 }
 
-// metadataXML is the stored form; metadataFields what is in it.
+// metadataXML is the stored form of Metadata, metadataFields its content.
 type metadataXML struct {
 	XMLName xml.Name `xml:"https://virtloom.dev/domain/v1 guest"`
 	metadataFields
@@ -103,8 +102,8 @@ type diskXML struct {
 	Bytes int64  `xml:"bytes,attr"`
 }
 
-// XML returns the stored form: one element in [MetadataNamespace]. Characters
-// XML cannot hold are an error, never dropped.
+// XML returns the stored form: one element in [MetadataNamespace]. A character that XML
+// cannot hold is [ErrInvalid].
 func (m Metadata) XML() (string, error) {
 	x := metadataFields{
 		Namespace: m.Namespace, Name: m.Name, UID: string(m.UID), Epoch: m.Epoch,
@@ -124,8 +123,8 @@ func (m Metadata) XML() (string, error) {
 		texts = append(texts, name)
 	}
 	for _, s := range texts {
-		if r, bad := unfitForXML(s); bad {
-			return "", fmt.Errorf("metadata of %s: character %U does not fit into XML: %w", m.Of(), r, ErrInvalid)
+		if r, bad := xmlspec.UnfitForXML(s); bad {
+			return "", fmt.Errorf("metadata of %s: character %U is not allowed in XML: %w", m.Of(), r, ErrInvalid)
 		}
 	}
 	b, err := xml.Marshal(metadataXML{metadataFields: x})
@@ -135,15 +134,15 @@ func (m Metadata) XML() (string, error) {
 	return string(b), nil
 }
 
-// ParseMetadata reads our element out of the content of a metadata element, or
-// out of the element alone, whatever else is beside it and whatever prefix it
-// has. false: there is nothing of ours.
+// ParseMetadata finds and parses the element of [MetadataNamespace] in the content of a
+// domain's metadata element, or alone, whatever its prefix and its siblings. It returns
+// false if there is no such element.
 func ParseMetadata(s string) (Metadata, bool, error) {
 	return parseMetadata(s, func(n xml.Name) bool { return n.Space == MetadataNamespace && n.Local == MetadataElement })
 }
 
-// ParseMetadataElement is [ParseMetadata] for an element that a hypervisor has
-// found by its namespace already, and may have returned without one.
+// ParseMetadataElement is like [ParseMetadata], for an element that a hypervisor has looked
+// up by its namespace and may have returned without it.
 func ParseMetadataElement(s string) (Metadata, bool, error) {
 	return parseMetadata(s, func(n xml.Name) bool { return n.Local == MetadataElement })
 }
@@ -211,13 +210,13 @@ func decodeTimes(m *Metadata, x metadataFields) error {
 	return errors.Join(bad[:]...)
 }
 
-// clone copies the metadata, so that a change of the copy is none of the original.
-func (m Metadata) clone() Metadata {
+// Clone returns a copy whose map can be changed without changing m.
+func (m Metadata) Clone() Metadata {
 	m.DiskBytes = maps.Clone(m.DiskBytes)
 	return m
 }
 
-// stamp and unstamp store a time; no time is the empty string.
+// stamp and unstamp convert a time to its stored form and back; nil is the empty string.
 func stamp(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -233,7 +232,7 @@ func unstamp(s string) (*time.Time, error) {
 	return &t, err
 }
 
-// MetadataOf reads our metadata from a domain. false: there is none.
+// MetadataOf parses the metadata of a domain; false if it has none of [MetadataNamespace].
 func MetadataOf(d *libvirtxml.Domain) (Metadata, bool, error) {
 	if d == nil || d.Metadata == nil {
 		return Metadata{}, false, nil
@@ -241,7 +240,7 @@ func MetadataOf(d *libvirtxml.Domain) (Metadata, bool, error) {
 	return ParseMetadata(d.Metadata.XML)
 }
 
-// PutMetadata replaces what the domain carries as metadata by m alone.
+// PutMetadata replaces all metadata of the domain by m.
 func PutMetadata(d *libvirtxml.Domain, m Metadata) error {
 	s, err := m.XML()
 	if err != nil {
@@ -249,23 +248,4 @@ func PutMetadata(d *libvirtxml.Domain, m Metadata) error {
 	}
 	d.Metadata = &libvirtxml.DomainMetadata{XML: s}
 	return nil
-}
-
-// unfitForXML finds the first character that XML 1.0 cannot hold.
-func unfitForXML(s string) (rune, bool) {
-	for i, r := range s {
-		if r == 0xFFFD && !strings.HasPrefix(s[i:], "\uFFFD") {
-			return r, true
-		}
-		if !unicode.Is(xmlCharacters, r) {
-			return r, true
-		}
-	}
-	return 0, false
-}
-
-// xmlCharacters are those XML 1.0 has (production Char).
-var xmlCharacters = &unicode.RangeTable{
-	R16: []unicode.Range16{{Lo: 0x9, Hi: 0xA, Stride: 1}, {Lo: 0xD, Hi: 0xD, Stride: 1}, {Lo: 0x20, Hi: 0xD7FF, Stride: 1}, {Lo: 0xE000, Hi: 0xFFFD, Stride: 1}},
-	R32: []unicode.Range32{{Lo: 0x10000, Hi: 0x10FFFF, Stride: 1}},
 }

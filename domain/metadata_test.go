@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain/internal/domainfixture"
 )
 
-func TestMetadataRoundTrips(t *testing.T) {
+func TestMetadata_RoundTrip(t *testing.T) {
 	deadline := time.Date(2031, 2, 3, 4, 5, 6, 7000, time.UTC)
 	for name, m := range map[string]Metadata{
 		"least": {Namespace: "n", Name: "n", UID: "u"},
 		"all": {
 			Namespace: "<n>", Name: `"&'`, UID: "u", Epoch: 1<<64 - 1, GraceDeadline: &deadline, ShutdownAt: &deadline, MigrationUID: "m", Paused: true,
-			GracePeriod: ptr(90 * time.Second), ResumedAt: &deadline, ResumeDelay: 20 * time.Second, ThawAt: &deadline,
+			GracePeriod: new(90 * time.Second), ResumedAt: &deadline, ResumeDelay: 20 * time.Second, ThawAt: &deadline,
 			DiskBytes:   map[string]int64{"root": 1 << 40, "<\"": 0},
 			LastApplied: "<domain>\n\t<name>]]></name></domain>",
 		},
@@ -30,7 +31,7 @@ func TestMetadataRoundTrips(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := &libvirtxml.Domain{}
-			if err := again.Unmarshal(marshal(t, d)); err != nil {
+			if err := again.Unmarshal(domainfixture.Marshal(t, d)); err != nil {
 				t.Fatal(err)
 			}
 			got, ok, err := MetadataOf(again)
@@ -44,7 +45,7 @@ func TestMetadataRoundTrips(t *testing.T) {
 	}
 }
 
-func TestMetadataIsFoundAmongOthers(t *testing.T) {
+func TestParseMetadata_OtherElements(t *testing.T) {
 	const ours = `<v:guest xmlns:v="https://virtloom.dev/domain/v1"><v:namespace>a</v:namespace><v:name>b</v:name><v:uid>c</v:uid><v:epoch>4</v:epoch></v:guest>`
 	want := Metadata{Namespace: "a", Name: "b", UID: "c", Epoch: 4}
 	for name, row := range map[string]struct {
@@ -73,7 +74,7 @@ func TestMetadataIsFoundAmongOthers(t *testing.T) {
 	}
 }
 
-func TestBrokenMetadataIsAnError(t *testing.T) {
+func TestParseMetadata_Invalid(t *testing.T) {
 	for name, s := range map[string]string{
 		"not closed": `<guest xmlns="https://virtloom.dev/domain/v1">`,
 		"epoch":      `<guest xmlns="https://virtloom.dev/domain/v1"><epoch>-1</epoch></guest>`,
@@ -88,32 +89,5 @@ func TestBrokenMetadataIsAnError(t *testing.T) {
 	}
 	if _, err := (Metadata{Name: "a\x01"}).XML(); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a character XML has not: %v", err)
-	}
-}
-
-func TestStampIsReadBack(t *testing.T) {
-	d, err := Convert(small(), testFacts())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := Stamp(d); err != nil {
-		t.Fatal(err)
-	}
-	m, _, err := MetadataOf(d)
-	if err != nil || m.UID != types.UID("5b6c1a2e-0000-4000-8000-00000000000a") {
-		t.Fatalf("metadata is %+v, %v", m, err)
-	}
-	last, err := LastApplied(m)
-	if err != nil || last == nil || last.Metadata != nil || last.Name != d.Name {
-		t.Fatalf("last applied is %+v, %v", last, err)
-	}
-	if none, err := LastApplied(Metadata{}); none != nil || err != nil {
-		t.Errorf("without a stamp: %v, %v", none, err)
-	}
-	if _, err := LastApplied(Metadata{LastApplied: "<"}); err == nil {
-		t.Error("a broken stamp is no error")
-	}
-	if err := Stamp(&libvirtxml.Domain{Name: "x"}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("stamp without metadata: %v", err)
 	}
 }

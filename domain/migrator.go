@@ -10,91 +10,89 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Migrator is the ability of a [Hypervisor] to move a running guest to another
-// one. Found by type assertion.
+// Migrator is the ability of a [Hypervisor] to migrate a running domain to another one.
+// Found by type assertion.
 type Migrator interface {
-	// Migrate moves a running guest and returns when it runs at the target and
-	// has stopped here, or when it is certain that it still runs here. The
-	// domain stays defined here as Shutoff/Migrated until it is undefined. A
-	// cancelled context aborts the migration: Migrate then waits until the
-	// hypervisor has confirmed, and returns an error that wraps
-	// [ErrMigrationAborted], or nil if the guest had moved already. The same
-	// error tells that AbortMigration was called. If the connection is lost
-	// meanwhile ([ErrDisconnected]) the migration goes on, and its outcome is open: ask
-	// both sides. With any other error the state of the domain tells what is certain:
-	// Paused/PostcopyFailed is a guest that runs, or waits, at the target without some
-	// of its memory, and can only be resumed ([MigrationRequest.Resume]);
-	// Paused/Migration is one whose switch the target has not confirmed, so that both
-	// sides have to be asked; in all others the guest is here and nowhere else, unless
-	// the answer of the destination was lost: then it may run there too, if the request
-	// was not Paused.
+	// Migrate migrates a running domain and returns when it runs at the target and has
+	// stopped here, or when it is certain that it still runs here. The domain stays defined
+	// here as Shutoff/Migrated until it is undefined. The end of the context aborts the
+	// migration: Migrate then waits for the hypervisor's confirmation, and returns an error
+	// that wraps [ErrMigrationAborted], or nil if the migration was complete already. A call
+	// of AbortMigration yields the same error. If the connection is lost meanwhile
+	// ([ErrDisconnected]) the migration continues with an open outcome: ask both sides. After
+	// any other error the state of the domain shows what is certain. Paused/PostcopyFailed: the
+	// domain runs, or waits, at the target without some of its memory, and the migration can
+	// only be resumed ([MigrationRequest.Resume]). Paused/Migration: the target has not
+	// confirmed the switch, so both sides have to be asked. In all other states the domain is
+	// here alone, unless the answer of the destination was lost: then it may run there too, if
+	// the request was not Paused.
 	Migrate(ctx context.Context, req MigrationRequest) error
 
-	// MigrationProgress returns how far the migration of that domain has come;
-	// Active is false if there is none, and the rest then tells, at either end, how its
-	// last one ended, if the hypervisor knows. Unknown domain: [ErrNotFound].
+	// MigrationProgress returns the progress of the domain's migration. If there is none,
+	// Active is false and the rest, at either end, describes the last one, if the hypervisor
+	// knows it. Unknown domain: [ErrNotFound].
 	MigrationProgress(ctx context.Context, name string) (Progress, error)
 
-	// AbortMigration cancels a migration, also one that was asked for here and has not
-	// begun; that it has ended is seen by Migrate's return. None running: success. A
-	// guest that runs at the target by post-copy cannot come back: [ErrInvalidState].
+	// AbortMigration cancels a migration, including one that was requested here and has not
+	// started; Migrate returns when it has ended. No migration: success. A domain that runs
+	// at the target by post-copy cannot return: [ErrInvalidState].
 	AbortMigration(ctx context.Context, name string) error
 }
 
-// MigrationRequest asks for one live migration. The zero value of an option
-// leaves the hypervisor's default.
+// MigrationRequest describes one live migration. The zero value of an option stands for the
+// hypervisor's default.
 type MigrationRequest struct {
-	// Migration is the migration's UID: a hypervisor that remembers it does not begin it
-	// twice. Empty for one that may be begun whenever it is asked for.
+	// Migration is the UID of the migration: a hypervisor that remembers it does not start it
+	// twice. Empty for one that may be started with each request.
 	Migration types.UID
 	// Domain is the name of the running domain.
 	Domain string
-	// DestinationURI is how the hypervisor here reaches the one there:
+	// DestinationURI is the URI of the destination's hypervisor as this hypervisor reaches it:
 	// qemu+tcp://192.0.2.7/system.
 	DestinationURI string
-	// MigrateURI is where the guest's memory goes, tcp://192.0.2.7 or
-	// unix:///path; empty lets the destination choose. DisksURI is the same for disks
-	// that are copied; empty is where the memory goes, and a unix MigrateURI needs one.
+	// MigrateURI is the destination of the memory, tcp://192.0.2.7 or unix:///path; empty lets
+	// the destination choose. DisksURI is the destination of copied disks; empty is that of the
+	// memory. A unix MigrateURI requires a DisksURI.
 	MigrateURI, DisksURI string
-	// Definition is the domain as it shall be at the destination; nil for as it
-	// is. Only what the guest cannot see may differ.
+	// Definition is the definition of the domain at the destination; nil for the present one.
+	// It may differ only in parts that the guest cannot see.
 	Definition *libvirtxml.Domain
-	// CopyDisks are the targets (vda) of the disks whose content has to travel
-	// as well; see [CopyDisks]. The destination needs a file of the same size.
+	// CopyDisks are the targets (vda) of the disks whose content is copied as well; see
+	// [status.CopyDisks]. The destination needs a file of the same size.
 	CopyDisks []string
-	// Unsafe vouches for the disks that are not copied: both sides see the same
-	// data, whatever the hypervisor thinks of the file system.
+	// Unsafe asserts that both sides see the same data on the disks that are not copied,
+	// whatever the hypervisor concludes from the file system.
 	Unsafe bool
 	// BandwidthMiB limits the rate in MiB/s; 0: no limit.
 	BandwidthMiB uint64
-	// MaxDowntime is how long the guest may stand still at the switch, up to
-	// [MaxDowntimeCeiling]; zero is the hypervisor's default (QEMU: 300 ms).
+	// MaxDowntime is the longest standstill at the switch, up to [migrate.MaxDowntimeCeiling];
+	// zero is the hypervisor's default (QEMU: 300 ms).
 	MaxDowntime time.Duration
-	// AutoConverge slows the guest down if it writes faster than is copied.
+	// AutoConverge throttles a guest that writes memory faster than it is copied.
 	AutoConverge bool
 	// PostCopy allows a switch to post-copy later on.
 	PostCopy bool
-	// Parallel is the number of connections; 0 or 1: one. With PostCopy it is one in any
-	// case: not every QEMU has both. Compression is how memory is compressed on
-	// them: empty for not, or zstd; where there is one connection, or the hypervisor
-	// cannot do it, the migration is refused as [ErrUnsupported].
+	// Parallel is the number of connections; 0 or 1: one. With PostCopy it is one in any case,
+	// since not every QEMU supports both. Compression is the method by which memory is
+	// compressed on them: empty for none, or zstd; with one connection, or a hypervisor without
+	// the method, the migration is rejected with [ErrUnsupported].
 	Parallel    int
 	Compression string
-	// Resume goes on with a migration whose connection broke after the switch to
-	// post-copy, when neither side can run the guest alone. The rest of the request is
-	// that of the migration. One that breaks off again, or that the hypervisor finishes
-	// by itself, is an error; the state of the domain tells which.
+	// Resume continues a migration whose connection was lost after the switch to post-copy,
+	// when neither side can run the domain alone. The rest of the request is that of the
+	// migration. Another loss of the connection, and a migration that the hypervisor completes
+	// by itself, are errors; the state of the domain shows which.
 	Resume bool
-	// Paused lets the guest arrive with its CPUs stopped. That is also how a guest is
-	// kept from running twice where the hypervisor here lets it run on when it has not
-	// heard that it runs there (libvirt: the answer to Finish is lost): whoever asked for
-	// it resumes it at the destination, once it is known to have stopped here.
+	// Paused lets the domain arrive with its CPUs stopped. This also prevents that the domain
+	// runs twice where the source's hypervisor lets it continue when it misses the confirmation
+	// of the destination (libvirt: the answer to Finish is lost): the caller resumes the domain
+	// at the destination once it is known to have stopped here.
 	Paused bool
 }
 
-// Progress tells how far a migration has come.
+// Progress is how far a migration has come.
 type Progress struct {
-	// Active says that a migration is going on.
+	// Active says that a migration is in progress.
 	Active bool
 	// Elapsed is the time since its start.
 	Elapsed time.Duration
@@ -104,38 +102,41 @@ type Progress struct {
 	Iteration uint64
 	// Downtime is the expected, or the measured, standstill at the switch.
 	Downtime time.Duration
-	// BytesPerSecond is the rate of the memory copy, DirtyBytesPerSecond the rate at
-	// which the guest rewrites its memory; zero if not known.
+	// BytesPerSecond is the rate of the memory copy, DirtyBytesPerSecond the rate at which the
+	// guest rewrites its memory; zero if unknown.
 	BytesPerSecond, DirtyBytesPerSecond uint64
-	// Throttle is by how many percent the guest is slowed down (auto-converge).
+	// Throttle is the throttling of the guest in percent (auto-converge).
 	Throttle int
-	// PostCopy says that the guest runs at the destination already.
+	// PostCopy says that the domain runs at the destination already.
 	PostCopy bool
 }
 
-// PostCopier is the ability to finish a running migration, requested with
-// MigrationRequest.PostCopy, by letting the guest run at the destination before
-// all of its memory is there. Found by type assertion.
+// PostCopier is the ability to switch a running migration, requested with
+// MigrationRequest.PostCopy, to post-copy: the domain runs at the destination before all of
+// its memory has arrived. Found by type assertion.
 type PostCopier interface {
-	// SwitchToPostCopy returns when the switch has been accepted. No such
-	// migration running: ErrInvalidState.
+	// SwitchToPostCopy returns when the switch has been accepted. No such migration:
+	// [ErrInvalidState].
 	SwitchToPostCopy(ctx context.Context, name string) error
 }
 
-// Left is how long the rest takes at the present rates; false if it will never be done
-// at them, or they are not known.
+// maxLeft bounds [Progress.Left], in seconds: a year, so that no rate, however low, overflows a time.Duration.
+const maxLeft = 365 * 24 * 60 * 60
+
+// Left returns the remaining time at the present rates, a year at most; false if the
+// migration cannot complete at these rates, or they are unknown.
 func (p Progress) Left() (time.Duration, bool) {
 	if p.BytesPerSecond <= p.DirtyBytesPerSecond {
 		return 0, false
 	}
 	seconds := float64(p.Remaining) / float64(p.BytesPerSecond-p.DirtyBytesPerSecond)
-	return time.Duration(min(seconds, maxMove) * float64(time.Second)), true
+	return time.Duration(min(seconds, maxLeft) * float64(time.Second)), true
 }
 
-// MigrationTuner is the ability to change a migration that is running. Found by type
-// assertion. None running: [ErrInvalidState].
+// MigrationTuner is the ability to change a running migration. Found by type assertion.
+// Without one its methods return [ErrInvalidState].
 type MigrationTuner interface {
-	// SetMaxDowntime sets how long the guest may stand still at the switch.
+	// SetMaxDowntime sets the longest standstill at the switch.
 	SetMaxDowntime(ctx context.Context, name string, d time.Duration) error
 	// SetMigrationBandwidth limits the rate in MiB/s; 0: no limit.
 	SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error

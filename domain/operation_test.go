@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-func TestValidateTellsWhatIsMissing(t *testing.T) {
+func TestOperationValidate_Missing(t *testing.T) {
 	disk := &libvirtxml.DomainDisk{}
 	for name, tc := range map[string]struct {
 		op    domain.Operation

@@ -7,61 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	v1 "kubevirt.io/api/core/v1"
-
-	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/internal/vmistatus"
 )
-
-// MigrationProgress is the type of the condition that says how far the guest's live
-// migration has come: its reason is the mode (status.migrationState.mode), its message
-// what [Progress.String] writes. It is there while the guest moves.
-const MigrationProgress v1.VirtualMachineInstanceConditionType = "virtloom.dev/MigrationProgress"
-
-// tellProgress keeps the condition [MigrationProgress] and the mode of a guest that
-// moves, and removes the condition with the end of the move. From post-copy there is no
-// way back.
-func (d *decision) tellProgress() {
-	vmi, node := d.plan.VMI, d.Node
-	switch {
-	case vmi == nil, d.next.State == handoff.Lost:
-		return
-	case d.next.Holder != node && d.next.State == d.lease.State:
-		return // it is the holder's to say
-	case d.next.State != handoff.Moving:
-		vmistatus.RemoveCondition(vmi, MigrationProgress)
-		return
-	case d.Shown == nil:
-		return
-	}
-	mode := d.MoveMode
-	if m := vmi.Status.MigrationState; m != nil {
-		if mode == "" || m.Mode == v1.MigrationPostCopy {
-			mode = m.Mode
-		}
-		m.Mode = mode
-	}
-	if mode == "" {
-		mode = v1.MigrationPreCopy
-	}
-	vmistatus.SetCondition(vmi, v1.VirtualMachineInstanceCondition{
-		Type: MigrationProgress, Status: corev1.ConditionTrue, Reason: string(mode), Message: d.Shown.String(),
-	}, d.now)
-}
-
-// ProgressOf reads the condition [MigrationProgress]; false if there is none, or one
-// that makes no sense.
-func ProgressOf(vmi *v1.VirtualMachineInstance) (Progress, bool) {
-	c := conditionOf(vmi, MigrationProgress)
-	if c == nil {
-		return Progress{}, false
-	}
-	p, err := ParseProgress(c.Message)
-	p.PostCopy = c.Reason == string(v1.MigrationPostCopy)
-	return p, err == nil
-}
 
 // The keys of the text, in its order.
 const (
@@ -76,14 +22,13 @@ const (
 	keyETA       = "eta"
 )
 
-// String writes the progress on one line, as
+// String returns the progress on one line, such as
 //
 //	processed=142Mi remaining=114Mi total=256Mi rate=34Mi/s dirty=12Mi/s downtime=120ms iteration=2 throttle=20% eta=6s
 //
-// Bytes are whole MiB, or the next smaller unit where that would be none, and rounded
-// down; the downtime is in milliseconds. What is not known, or zero, is left out but for
-// bytes. eta is [Progress.Left] of the numbers written, in seconds rounded up. [ParseProgress]
-// reads it.
+// Bytes are rounded down to whole MiB, or to the next smaller unit below one; the downtime
+// is in milliseconds. Zero values other than bytes are omitted. eta is [Progress.Left] of
+// the rounded numbers, in seconds, rounded up. [ParseProgress] parses it.
 func (p Progress) String() string {
 	p = p.rounded()
 	var b strings.Builder
@@ -119,7 +64,7 @@ func (p Progress) String() string {
 
 const perSecond = "/s"
 
-// rounded is the progress as far as its text tells it.
+// rounded returns the progress with the precision of its text.
 func (p Progress) rounded() Progress {
 	for _, n := range []*uint64{&p.Processed, &p.Remaining, &p.Total, &p.BytesPerSecond, &p.DirtyBytesPerSecond} {
 		_, unit := unitOf(*n)
@@ -129,7 +74,7 @@ func (p Progress) rounded() Progress {
 	return p
 }
 
-// unitOf is the unit a number of bytes is written in.
+// unitOf returns the unit in which a number of bytes is written.
 func unitOf(n uint64) (name string, bytes uint64) {
 	switch {
 	case n >= 1<<20:
@@ -145,9 +90,9 @@ func bytesText(n uint64) string {
 	return strconv.FormatUint(n/unit, 10) + name
 }
 
-// ParseProgress reads what [Progress.String] has written: the progress of a migration
-// that is active, with numbers as round as the text. Keys that it does not know are left
-// out. The error names the key that makes no sense.
+// ParseProgress parses the text of [Progress.String]: the progress of an active migration,
+// with the precision of the text. Unknown keys are ignored. The error names the key with
+// the invalid value and wraps [ErrInvalid] or the error of the standard library.
 func ParseProgress(text string) (Progress, error) {
 	p := Progress{Active: true}
 	for _, field := range strings.Fields(text) {
@@ -163,7 +108,7 @@ func ParseProgress(text string) (Progress, error) {
 	return p, nil
 }
 
-// progressKeys tell how the value of each key is read.
+// progressKeys holds the parser of each key.
 var progressKeys = map[string]func(*Progress, string) error{
 	keyProcessed: func(p *Progress, v string) (err error) { p.Processed, err = parseBytes(v, ""); return err },
 	keyRemaining: func(p *Progress, v string) (err error) { p.Remaining, err = parseBytes(v, ""); return err },
@@ -181,11 +126,11 @@ var progressKeys = map[string]func(*Progress, string) error{
 	},
 }
 
-// parseBytes reads a number of bytes that has that end.
-func parseBytes(v, end string) (uint64, error) {
-	number, found := strings.CutSuffix(v, end)
+// parseBytes parses a number of bytes with that suffix.
+func parseBytes(v, suffix string) (uint64, error) {
+	number, found := strings.CutSuffix(v, suffix)
 	if !found {
-		return 0, fmt.Errorf("%q does not end in %s: %w", v, end, ErrInvalid)
+		return 0, fmt.Errorf("%q has no suffix %s: %w", v, suffix, ErrInvalid)
 	}
 	unit := uint64(1)
 	for _, u := range []struct {
@@ -198,7 +143,7 @@ func parseBytes(v, end string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 64)
 	if err == nil && n > (1<<64-1)/unit {
-		err = fmt.Errorf("%q is more than can be: %w", v, ErrInvalid)
+		err = fmt.Errorf("%q is out of range: %w", v, ErrInvalid)
 	}
 	return n * unit, err
 }

@@ -8,7 +8,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Status is the life cycle status of a domain, by KubeVirt's names.
+// Status is the life cycle status of a domain, with KubeVirt's names.
 type Status string
 
 // The statuses a hypervisor reports.
@@ -23,8 +23,8 @@ const (
 	StatusPMSuspended  Status = "PMSuspended"
 )
 
-// Reason tells how a domain came into its status, by KubeVirt's names. Which
-// reasons occur with which status is what libvirt defines (virDomain*Reason).
+// Reason is why a domain is in its status, with KubeVirt's names. libvirt defines the reasons
+// of each status (virDomain*Reason).
 type Reason string
 
 // The reasons a hypervisor reports. Some occur with more than one status.
@@ -47,37 +47,36 @@ const (
 	ReasonShuttingDown Reason = "ShuttingDown"
 	ReasonSnapshot     Reason = "Snapshot"
 	ReasonStartingUp   Reason = "StartingUp"
-	// ReasonPostcopy goes with a migration after the switch to post-copy: Paused at the
-	// source, and Running at the target, where the guest is ahead of its memory.
-	// ReasonPostcopyFailed is the same on either side once the connection has broken.
+	// ReasonPostcopy is that of a migration after the switch to post-copy: Paused at the
+	// source, and Running at the target, where the domain runs before all of its memory has
+	// arrived. ReasonPostcopyFailed is the same on either side once the connection is lost.
 	ReasonPostcopy       Reason = "Postcopy"
 	ReasonPostcopyFailed Reason = "PostcopyFailed"
 )
 
-// State is what a hypervisor knows about one domain at one moment.
+// State is the state of one domain at one moment, as its hypervisor reports it.
 type State struct {
 	// Name is the domain's name, <namespace>_<name> for ours; see [Name].
 	Name string
 	// UUID is the domain's UUID in lower case with hyphens.
 	UUID string
-	// Status and Reason tell what the domain does and why.
+	// Status and Reason are the life cycle status of the domain and its cause.
 	Status Status
 	Reason Reason
-	// Metadata is what we stored in the domain; the zero value if there is
-	// nothing of ours in it (Metadata.UID is then empty). Get fills it, List does
-	// not.
+	// Metadata is the metadata stored in the domain; the zero value, with an empty UID, if
+	// there is none of [MetadataNamespace]. Get sets it, List does not.
 	Metadata Metadata
-	// Domain is the live XML, with what the hypervisor added. Get fills it,
-	// List leaves it nil.
+	// Domain is the live XML, including the additions of the hypervisor. Get sets it, List
+	// does not.
 	Domain *libvirtxml.Domain
-	// Stale is since when the hypervisor owes an answer about the domain: Status and
-	// Reason are then by the last listing, the rest is what was known before. Only
-	// an [Informer] and a [Fleet] set it; the zero value is a state answered in full.
+	// Stale is the time since which the hypervisor has not answered about the domain:
+	// Status and Reason are then those of the last listing, the rest is from before. Only
+	// an [informer.Informer] and a [fleet.Fleet] set it; it is zero for a complete answer.
 	Stale time.Time
 }
 
-// Alive tells whether there is, or may be, a process that runs the guest: every
-// status but Shutoff, Crashed and the empty one.
+// Alive reports whether a process runs the domain, or may run it: in every status except
+// Shutoff, Crashed and the empty one.
 func (s *State) Alive() bool {
 	switch s.Status {
 	case "", StatusShutoff, StatusCrashed:
@@ -86,5 +85,21 @@ func (s *State) Alive() bool {
 	return true
 }
 
-// Ours tells whether the domain carries our metadata.
+// Ours reports whether the domain carries [Metadata].
 func (s *State) Ours() bool { return s.Metadata.UID != "" }
+
+// Held reports whether the domain has arrived by a migration and waits, with its CPUs stopped, until its source has
+// stored that it has left; see [Metadata.Held].
+func (s *State) Held() bool {
+	return s.Status == StatusPaused && s.Reason == ReasonUser && s.Metadata.Held
+}
+
+// Busy reports whether an operation under way, such as a snapshot or the end of a migration, has stopped the domain's
+// CPUs, so that resuming them would interfere.
+func (s *State) Busy() bool {
+	switch s.Reason {
+	case ReasonPostcopy, ReasonPostcopyFailed, ReasonStartingUp, ReasonSave, ReasonDump, ReasonSnapshot, ReasonShuttingDown:
+		return true
+	}
+	return false
+}

@@ -24,22 +24,22 @@ const (
 	ChannelDisks = 49153
 )
 
-// Passage is one migration, seen from one of its two nodes.
+// Passage is one migration, as one of its two nodes sees it.
 type Passage struct {
-	// Key names it on both nodes; see [PassageKey].
+	// Key names the passage on both nodes; see [PassageKey].
 	Key types.UID
-	// Migration is the migration's UID. What another migration has left under the same
-	// key gives way to it.
+	// Migration is the UID of the migration. It replaces a passage that another
+	// migration has left under the same key.
 	Migration types.UID
 	// Domain is the domain's name on this node.
 	Domain string
 	// Peer is the name of the node at the other end.
 	Peer string
-	// CopyDisks says that disks travel too.
+	// CopyDisks says that disks are copied as well.
 	CopyDisks bool
 }
 
-// Channels are those the passage needs, in ascending order.
+// Channels returns the channels that the passage needs, in ascending order.
 func (p Passage) Channels() []int {
 	if p.CopyDisks {
 		return []int{ChannelControl, ChannelMemory, ChannelDisks}
@@ -47,37 +47,36 @@ func (p Passage) Channels() []int {
 	return []int{ChannelControl, ChannelMemory}
 }
 
-// Listening is where a target takes a migration.
+// Listening is the endpoint at which the target of a migration listens.
 type Listening struct {
 	// Address is an IP address.
 	Address string
-	// Ports gives, by port in decimal, the channel it leads to, as KubeVirt publishes
-	// them.
+	// Ports maps a port, in decimal, to its channel, as KubeVirt publishes them.
 	Ports map[string]int
 }
 
-// Route is how the hypervisor of the source reaches that of the target; see the fields
+// Route is the way from the hypervisor of the source to that of the target; see the fields
 // of the same names in [MigrationRequest].
 type Route struct {
 	DestinationURI, MigrateURI, DisksURI string
 }
 
-// Transport carries migrations between two nodes. All methods may be called from many
-// goroutines, repeated, and given up with their contexts.
+// Transport carries migrations between two nodes. All methods are idempotent and safe for
+// concurrent use, and return when their context ends.
 type Transport interface {
 	// Listen makes the target's hypervisor reachable for the passage, from its peer
-	// only. Called again it returns the same, unless a restart came between.
+	// only. Called again it returns the same endpoint, unless the process was restarted.
 	Listen(ctx context.Context, p Passage) (Listening, error)
-	// Dial gives the source's hypervisor a way to the target, at which to listens.
+	// Dial opens a route for the source's hypervisor to the endpoint of the target.
 	Dial(ctx context.Context, p Passage, to Listening) (Route, error)
-	// Close ends what Listen and Dial have opened for the key, streams that flow
-	// included. Nothing open: nothing happens.
+	// Close closes the sockets and streams that Listen and Dial have opened for the key.
+	// Without any it does nothing.
 	Close(key types.UID)
 }
 
-// PassageKey names a guest's migration on both of its nodes, as KubeVirt names its
-// sockets: by the UID of the guest, and for one that comes from another cluster over
-// unix sockets by the UID that it has there.
+// PassageKey returns the key of a VMI's migration on both of its nodes, as KubeVirt names
+// its sockets: the UID of the VMI, or the UID in the source cluster if the migration comes
+// from another cluster over unix sockets.
 func PassageKey(vmi *v1.VirtualMachineInstance) types.UID {
 	m := vmi.Status.MigrationState
 	if vmi.Status.MigrationTransport == v1.MigrationTransportUnix && decentralized(m) {
@@ -88,9 +87,8 @@ func PassageKey(vmi *v1.VirtualMachineInstance) types.UID {
 	return vmi.UID
 }
 
-// PassageOf returns the guest's migration as that node sees it; the zero value if there
-// is none. Disks are copied where the guest's migration method says so
-// (status.migrationMethod).
+// PassageOf returns the VMI's migration as that node sees it; the zero value if there is
+// none. CopyDisks follows status.migrationMethod.
 func PassageOf(vmi *v1.VirtualMachineInstance, node string) Passage {
 	m := vmi.Status.MigrationState
 	if m == nil {
@@ -104,8 +102,8 @@ func PassageOf(vmi *v1.VirtualMachineInstance, node string) Passage {
 	return p
 }
 
-// decentralized tells whether a migration goes to another cluster or namespace, as
-// KubeVirt tells it.
+// decentralized reports whether a migration goes to another cluster or namespace, by
+// KubeVirt's criterion.
 func decentralized(m *v1.VirtualMachineInstanceMigrationState) bool {
 	if m == nil || m.SourceState == nil || m.TargetState == nil {
 		return false
@@ -113,7 +111,7 @@ func decentralized(m *v1.VirtualMachineInstanceMigrationState) bool {
 	return (m.SourceState.SyncAddress == nil) != (m.TargetState.SyncAddress == nil)
 }
 
-// SocketName is the file name of the source's socket for a channel, by KubeVirt's
+// SocketName returns the file name of the source's socket for a channel, by KubeVirt's
 // convention.
 func SocketName(key types.UID, channel int) string {
 	if channel == ChannelControl {
@@ -122,55 +120,54 @@ func SocketName(key types.UID, channel int) string {
 	return fmt.Sprintf("%s-%d-source.sock", key, channel)
 }
 
-// Sockets tell where the sockets of migrations are. A hypervisor may be in another mount
-// namespace than this process, so that the two see them at different places.
+// Sockets are the paths of the sockets for migrations. The hypervisor may run in another
+// mount namespace than this process and see them at other paths.
 type Sockets struct {
 	// Control is the hypervisor's own socket, as this process sees it.
 	Control string
-	// Outside is the folder for the sockets of migrations as this process sees it,
-	// Inside the same as the hypervisor sees it.
+	// Outside is the directory for the sockets of migrations as this process sees it,
+	// Inside the same directory as the hypervisor sees it.
 	Outside, Inside string
-	// Own says that the hypervisor behind Control runs that one guest and is confined with
-	// it, as in a launcher's Pod: whoever reaches Control has power over that guest alone.
+	// Own says that the hypervisor behind Control runs that one domain and is confined with
+	// it, as in a launcher Pod: access to Control gives power over that domain alone.
 	Own bool
 }
 
-// SocketMigrator is the ability of a [Migrator] to be reached by sockets of the node, so
-// that it need not listen on any network. Found by type assertion.
+// SocketMigrator is the ability of a [Migrator] to be reached by unix sockets of the node,
+// so that it need not listen on any network. Found by type assertion.
 type SocketMigrator interface {
-	// MigrationSockets returns where they are for a domain of that name, which need
-	// not exist yet. The folder exists.
+	// MigrationSockets returns the paths for a domain of that name, which need not exist
+	// yet. The directory exists.
 	MigrationSockets(ctx context.Context, name string) (Sockets, error)
 }
 
-// DirectTransport is a [Transport] over a network that is trusted: the hypervisors
-// talk to each other over TCP, unprotected, and choose ports by themselves. It is for
-// tests and for networks that protect their traffic.
+// DirectTransport is a [Transport] over a trusted network: the hypervisors connect to each
+// other over TCP, without encryption or authentication, and choose ports by themselves. It
+// is for tests and for networks that protect their traffic.
 type DirectTransport struct {
-	// Address is the IP address at which others reach this node's hypervisor, Port the
-	// port there.
+	// Address and Port are the IP address and the port of this node's hypervisor.
 	Address string
 	Port    int
 }
 
-// Listen returns the address; there is nothing to open.
+// Listen returns the address and the port. It opens nothing.
 func (t DirectTransport) Listen(context.Context, Passage) (Listening, error) {
 	return Listening{Address: t.Address, Ports: map[string]int{strconv.Itoa(t.Port): ChannelControl}}, nil
 }
 
-// Dial names the hypervisor at the target.
+// Dial returns the URI of the target's hypervisor.
 func (t DirectTransport) Dial(_ context.Context, p Passage, to Listening) (Route, error) {
 	port, found := to.Port(ChannelControl)
 	if !found {
-		return Route{}, fmt.Errorf("migrate %s: node %s names no port of its hypervisor", p.Domain, p.Peer)
+		return Route{}, fmt.Errorf("migrate %s: node %s publishes no port for its hypervisor", p.Domain, p.Peer)
 	}
 	return Route{DestinationURI: "qemu+tcp://" + net.JoinHostPort(to.Address, port) + "/system"}, nil
 }
 
-// Close has nothing to close.
+// Close does nothing.
 func (t DirectTransport) Close(types.UID) {}
 
-// Port returns the port that leads to the channel; of several the first.
+// Port returns the port of the channel, the first if there are several; false without one.
 func (l Listening) Port(channel int) (string, bool) {
 	found := ""
 	for port, to := range l.Ports {
@@ -181,20 +178,20 @@ func (l Listening) Port(channel int) (string, bool) {
 	return found, found != ""
 }
 
-// Check tells what is wrong with a place that another node has published; the error names
-// the field of status.migrationState.
+// Check validates an endpoint that another node has published, with ports for the channels.
+// The error names the field of status.migrationState.
 func (l Listening) Check(channels ...int) error {
 	if net.ParseIP(l.Address) == nil {
-		return fmt.Errorf("status.migrationState.targetNodeAddress: %q is not an IP address", l.Address)
+		return fmt.Errorf("status.migrationState.targetNodeAddress: Invalid value: %q: must be an IP address", l.Address)
 	}
 	for port := range l.Ports {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("status.migrationState.targetDirectMigrationNodePorts: %q is not a port", port)
+			return fmt.Errorf("status.migrationState.targetDirectMigrationNodePorts: Invalid value: %q: must be a port number", port)
 		}
 	}
 	for _, c := range channels {
 		if _, found := l.Port(c); !found {
-			return fmt.Errorf("status.migrationState.targetDirectMigrationNodePorts names no port for channel %d", c)
+			return fmt.Errorf("status.migrationState.targetDirectMigrationNodePorts: Required value: no port for channel %d", c)
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 // longest is how many lines a file of an example may have: it is to be read at once.
 const longest = 150
 
-func TestProgramsAreShortAndSayHowToRunThem(t *testing.T) {
+func TestPrograms_ShortAndDocumented(t *testing.T) {
 	files, err := filepath.Glob("*/*.go")
 	if err != nil {
 		t.Fatal(err)

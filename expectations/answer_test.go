@@ -109,8 +109,8 @@ func (b *bench) answer(t *testing.T, p expectations.Pending, live metav1.Object,
 	}
 }
 
-// The server's store was set back: versions go back with it and the one written is never reached.
-func TestAServerSetBackIsBelievedTheSecondTime(t *testing.T) {
+// The server's store was reset: its versions restart lower and the one written is never reached.
+func TestAnswer_ServerStoreReset(t *testing.T) {
 	b := newBench(t)
 	b.ExpectUpdate(owner, ref, "900", "1000")
 	b.now = b.now.Add(time.Minute)
@@ -129,7 +129,7 @@ func TestAServerSetBackIsBelievedTheSecondTime(t *testing.T) {
 	}
 }
 
-func TestAStaleReadingIsOutdoneByALaterOne(t *testing.T) {
+func TestAnswer_StaleReadingThenLaterOne(t *testing.T) {
 	for name, evidence := range map[string]func(*testing.T, *bench){
 		"an event": func(_ *testing.T, b *bench) { b.Observe(pods, object("u1", "1001"), expectations.Updated) },
 		"a reading": func(t *testing.T, b *bench) {
@@ -150,8 +150,8 @@ func TestAStaleReadingIsOutdoneByALaterOne(t *testing.T) {
 	}
 }
 
-// What cannot be compared stays expired for as long as it takes, and says what to do.
-func TestTheWayOutOfVersionsWithoutOrder(t *testing.T) {
+// A write whose versions cannot be compared stays expired indefinitely, and its text names the remedy.
+func TestAnswer_UnorderedVersions(t *testing.T) {
 	for name, out := range map[string]func(*bench, expectations.Pending){
 		"cancel the write":       func(b *bench, p expectations.Pending) { b.Cancel(p.Token()) },
 		"forget the owner":       func(b *bench, _ expectations.Pending) { b.Forget(owner) },
@@ -172,7 +172,7 @@ func TestTheWayOutOfVersionsWithoutOrder(t *testing.T) {
 			}
 			p := b.expired(t, expectations.Incomparable)
 			if text := p.String(); !strings.Contains(text, "incomparable") || !strings.Contains(text, "cancel") {
-				t.Errorf("%q does not tell problem and remedy", text)
+				t.Errorf("%q does not name problem and remedy", text)
 			}
 			out(b, p)
 			if v := b.Check(owner); !v.Satisfied() {
@@ -182,8 +182,8 @@ func TestTheWayOutOfVersionsWithoutOrder(t *testing.T) {
 	}
 }
 
-// A relist answered from the past drops the object from the cache. The server has it, so the cache will again.
-func TestACacheThatLostTheObjectHasTimeToShowItAgain(t *testing.T) {
+// A relist answered from stale state drops the object from the cache. The server has it, so the cache will show it again.
+func TestAnswer_CacheLostObject(t *testing.T) {
 	for name, tc := range map[string]struct {
 		after time.Duration
 		event bool
@@ -209,7 +209,7 @@ func TestACacheThatLostTheObjectHasTimeToShowItAgain(t *testing.T) {
 	}
 }
 
-func TestAnUnknownOutcomeIsSettledByWhatTheReadingTaught(t *testing.T) {
+func TestAnswer_UnknownOutcome(t *testing.T) {
 	for name, tc := range map[string]struct {
 		verb  expectations.Verb
 		event *metav1.PartialObjectMetadata
@@ -239,18 +239,18 @@ func TestAnUnknownOutcomeIsSettledByWhatTheReadingTaught(t *testing.T) {
 			if tc.want == expectations.Satisfied {
 				return
 			}
-			b.now = b.now.Add(time.Minute) // outside of the cache, perhaps
+			b.now = b.now.Add(time.Minute) // may be outside the cache's scope
 			b.answer(t, b.expired(t, expectations.Overdue), object("u1", "6"), expectations.Shown)
 		})
 	}
 }
 
-func TestAnswerIsAboutItsOwnWriteOnly(t *testing.T) {
+func TestAnswer_OwnWriteOnly(t *testing.T) {
 	b := newBench(t)
 	b.ExpectCreate(owner, ref)
 	b.now = b.now.Add(time.Minute)
 	v := b.Check(owner)
-	b.ExpectCreate(owner, ref) // noted after the reading was asked for
+	b.ExpectCreate(owner, ref) // noted after the live read was requested
 	b.Answer(v.Pending[0], nil)
 	if got := len(b.Check(owner).Pending); got != 1 {
 		t.Errorf("%d pending, want the later write", got)
@@ -260,7 +260,7 @@ func TestAnswerIsAboutItsOwnWriteOnly(t *testing.T) {
 	}
 }
 
-func TestFindingsHaveNames(t *testing.T) {
+func TestFinding_String(t *testing.T) {
 	for found, want := range map[expectations.Finding]string{
 		expectations.Shown: "shown", expectations.Disproved: "disproved", expectations.CacheBehind: "cache behind",
 		expectations.ServerBehind: "server behind", expectations.Unordered: "unordered", 9: "finding(9)",

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// classic is the classical way to expect, for scale: a number of additions and removals for each owner's key, and the
-// UIDs of what is being deleted, each behind one lock for all owners. It knows neither names nor versions, keeps one
-// expectation per key, and opens when its TTL is over.
+// classic is the classical form of expectations, for scale: a number of additions and removals for each owner's key, and
+// the UIDs of the objects being deleted, each behind one lock for all owners. It knows neither names nor versions, keeps one
+// expectation per key, and opens after its TTL.
 type classic struct {
 	now func() time.Time
 	ttl time.Duration
@@ -95,7 +95,7 @@ func BenchmarkPeerCountingCycle(b *testing.B) {
 	}
 }
 
-// Deletions are told apart by UID.
+// Deletions are distinguished by UID.
 func BenchmarkPeerUIDTrackingCycle(b *testing.B) {
 	c, w := newClassic(), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()
@@ -183,7 +183,7 @@ func (c *consistency) ready(key types.NamespacedName) bool {
 	return true
 }
 
-// Writes are told apart by version.
+// Writes are distinguished by version.
 func BenchmarkPeerConsistencyStoreCycle(b *testing.B) {
 	c, w := newConsistency(), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()

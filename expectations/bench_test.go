@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// benchOwners is how many owners a benchmark goes round, as many as a large cluster has guests.
+// benchOwners is how many owners a benchmark cycles through, as many as a large cluster has VMIs.
 const benchOwners = 10_000
 
 type subject struct {
@@ -47,7 +47,7 @@ func benchTracker(b *testing.B) *expectations.Tracker {
 	return t
 }
 
-// worker goes round its own part of the owners.
+// worker cycles through its own part of the owners.
 type worker struct {
 	part []subject
 	obj  *metav1.PartialObjectMetadata
@@ -132,7 +132,7 @@ func BenchmarkCheckSatisfied(b *testing.B) {
 	}
 }
 
-// Most events are about objects that nobody waits for.
+// Most events are about objects that no owner waits for.
 func BenchmarkObserveNothingExpected(b *testing.B) {
 	t, w := benchTracker(b), newWorker(subjects(), 0, 1)
 	b.ReportAllocs()

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Check tells whether the cache shows every write of the owner. It costs a few nanoseconds when nothing is outstanding.
+// Check reports whether the cache shows every write of the owner. It costs a few nanoseconds when no write is outstanding.
 //
-// It also drops the overdue writes of other owners that had the key before: they are gone, nobody will ask for them.
+// It also drops the overdue writes of previous owners of the key: they are deleted, and no caller will check for them.
 func (t *Tracker) Check(o Owner) Verdict {
 	if t.idle(t.ownerHash(&o.Key)) {
 		return Verdict{}
@@ -24,8 +24,8 @@ func (t *Tracker) Check(o Owner) Verdict {
 	return t.verdict(t.writesOf(o.Key, func(e *entry) bool { return e.owner.UID == o.UID }), now)
 }
 
-// Pending lists the outstanding writes of all owners of a key, the oldest first, for who looks on: nothing is dropped,
-// and nobody is told.
+// Pending returns the outstanding writes of all owners of a key, oldest first, for diagnosis: it drops no write and does
+// not call the Observer.
 func (t *Tracker) Pending(key types.NamespacedName) []Pending {
 	if t.idle(t.ownerHash(&key)) {
 		return nil
@@ -74,7 +74,7 @@ func (t *Tracker) verdict(writes []Token, now time.Time) Verdict {
 	return v
 }
 
-// pending describes a write if it is outstanding.
+// pending returns the description of a write; open reports whether it is outstanding.
 func (t *Tracker) pending(tok *Token, now time.Time) (p Pending, due time.Time, open bool) {
 	ob, e := t.lock(tok)
 	if e == nil {
@@ -89,7 +89,7 @@ func (t *Tracker) pending(tok *Token, now time.Time) (p Pending, due time.Time, 
 	}
 	ob.mu.Unlock()
 	if first {
-		t.tellTroubled(p.token.write(p.Verb), Overdue)
+		t.reportTroubled(p.token.write(p.Verb), Overdue)
 	}
 	return p, due, true
 }
@@ -105,10 +105,10 @@ func (e *entry) pending() Pending {
 	return p
 }
 
-// Answer feeds back the live read of one pending write, made after the Check that reported it and answered by the
-// server's current state: a read without resourceVersion. live is nil when the server says that the object does not
-// exist. The finding tells what became of the write; if it is not settled, the next Check tells how long to wait. A
-// reading that nobody asked for is taken as well. Answer does not wake the owner: its own pass is what reads.
+// Answer evaluates the live read of one pending write. The read must follow the Check that reported the write and return
+// the server's current state: a read without resourceVersion. live is nil when the server reports that the object does
+// not exist. The finding is the result for the write; if it is not settled, the next Check returns how long to wait. A
+// live read that was not requested is accepted too. Answer does not wake the owner, because the owner's own pass reads.
 func (t *Tracker) Answer(p Pending, live metav1.Object) Finding {
 	if p.token.handle == nil {
 		return Shown
@@ -132,10 +132,10 @@ func (t *Tracker) Answer(p Pending, live metav1.Object) Finding {
 		if found == Disproved {
 			by = ByDisproof
 		}
-		t.tellSettled(e, by)
+		t.reportSettled(e, by)
 		t.spare.Put(e)
 	case alarm:
-		t.tellTroubled(p.token.write(p.Verb), Incomparable)
+		t.reportTroubled(p.token.write(p.Verb), Incomparable)
 	}
 	return found
 }

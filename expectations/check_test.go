@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// TestPending_ProblemIsThatOfCheck: who looks on is told of each write what its owner will be told.
+// TestPending_ProblemIsThatOfCheck: Pending reports the same problem of each write as the Check of its owner.
 func TestPending_ProblemIsThatOfCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		event []expectations.EventKind
@@ -46,7 +46,7 @@ func TestCheck_OldestFirst(t *testing.T) {
 	b.Observe(pods, object("u1", "5"), expectations.Updated)
 	b.now = b.now.Add(time.Second)
 	b.ExpectUpdate(owner, ref, "5", "99")
-	b.Confirm(created, object("u2", "9")) // what was seen was its predecessor
+	b.Confirm(created, object("u2", "9")) // the object seen was its predecessor
 	for name, pending := range map[string][]expectations.Pending{"Check": b.Check(owner).Pending, "Pending": b.Pending(owner.Key)} {
 		var verbs []expectations.Verb
 		for _, p := range pending {
@@ -93,14 +93,14 @@ type onTrouble struct {
 
 func (o *onTrouble) Troubled(expectations.Write, expectations.Problem) { o.do() }
 
-// TestCheck_WriteThatEndsMeanwhile: Check is told of the writes of an owner before it looks at each of them; one that has
-// ended in between is not awaited, and nothing stays locked.
+// TestCheck_WriteThatEndsMeanwhile: Check lists the writes of an owner before it inspects each of them; one that has
+// ended in between is not awaited, and no lock is left held.
 func TestCheck_WriteThatEndsMeanwhile(t *testing.T) {
-	told := &onTrouble{}
-	b := newBenchFor(t, told)
+	reported := &onTrouble{}
+	b := newBenchFor(t, reported)
 	first := b.ExpectCreate(owner, ref)
 	second := b.ExpectUpdate(owner, ref, "5", "9")
-	told.do = func() { b.Cancel(second) }
+	reported.do = func() { b.Cancel(second) }
 	b.now = b.now.Add(time.Minute)
 	if v := b.Check(owner); v.State != expectations.Expired || len(v.Pending) != 1 || v.Pending[0].Verb != expectations.Create {
 		t.Errorf("%s, pending %v; want the creation alone", v.State, v.Pending)

@@ -10,25 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Outcome is what an error of a write says about the write.
+// Outcome is the effect of a write on the server, as far as its error shows.
 type Outcome int
 
 // The outcomes of a write.
 const (
-	// Accepted means that the server did it: there was no error.
+	// Accepted means that the server carried out the write: there was no error.
 	Accepted Outcome = iota
-	// Refused means that the server definitely did not do it and will not.
+	// Refused means that the server definitely did not carry out the write and will not.
 	Refused
-	// Exists means that a creation was refused because an object of that name is there; when names are intents, it is
-	// the very object wanted, and the cache has yet to show it.
+	// Exists means that a creation was refused because an object of that name exists; when names are intents, it is the
+	// intended object, and the cache has yet to show it.
 	Exists
-	// Ambiguous means that the server may have done it or may still do it.
+	// Ambiguous means that the server may have carried out the write or may still do so.
 	Ambiguous
 )
 
-// Classify tells what an error returned by a write means for its expectation. Only a 4xx status sent by the API server is
-// a definite refusal; request timeouts (408), timeouts told by the server, 5xx, broken connections and
-// expired contexts are ambiguous, and so is every error that Classify does not know.
+// Classify returns the outcome of a write from the error that it returned. Only a 4xx status sent by the API server is
+// a definite refusal; request timeouts (408), timeouts reported by the server, 5xx, broken connections and expired
+// contexts are ambiguous, and so is every error that Classify does not know.
 func Classify(verb Verb, err error) Outcome {
 	if err == nil {
 		return Accepted

@@ -50,9 +50,9 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestClassify_ABareRequestTimeout: a proxy that gives up says 408 and no reason; what it
+// TestClassify_BareRequestTimeout: a proxy that gives up says 408 and no reason; what it
 // has passed on may still arrive.
-func TestClassify_ABareRequestTimeout(t *testing.T) {
+func TestClassify_BareRequestTimeout(t *testing.T) {
 	for code, want := range map[int32]expectations.Outcome{408: expectations.Ambiguous, 409: expectations.Refused, 403: expectations.Refused, 502: expectations.Ambiguous} {
 		err := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code}}
 		if got := expectations.Classify(expectations.Update, err); got != want {

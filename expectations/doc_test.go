@@ -11,14 +11,14 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// The life of a write goes as doc.go draws it.
-func TestTheDocumentedLifeOfAWrite(t *testing.T) {
+// The life of a write follows the drawing in doc.go.
+func TestDoc_LifeOfWrite(t *testing.T) {
 	raw, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, drawing, _ := strings.Cut(string(raw), "// The life of a write")
-	drawing, _, found := strings.Cut(drawing, "// Classify tells")
+	drawing, _, found := strings.Cut(drawing, "// Classify returns")
 	if !found {
 		t.Fatal("doc.go does not draw the life of a write")
 	}

@@ -25,13 +25,13 @@ type entry struct {
 	links  [2]links  // by side
 }
 
-// state is what is known of a write.
+// state is the knowledge about a write.
 type state struct {
 	problem Problem
-	exists  bool // create: refused, because something of that name is there
+	exists  bool // create: refused, because an object of that name exists
 	removed bool // the last event seen was the removal of seenUID
 	older   bool // a live read showed a version older than the write
-	told    bool // the observer knows that it is overdue
+	told    bool // Overdue was reported to the observer
 
 	uid     types.UID // create, update: known once answered; delete: the target
 	base    string    // update: version before the write; delete: newest version known of the target
@@ -40,8 +40,8 @@ type state struct {
 	seenUID types.UID // UID of the last object observed under the name
 }
 
-// order compares two versions. ok is false if either is missing or not well formed, unless they are identical, which
-// the API conventions allow to be tested for any version.
+// order compares two versions. ok is false if either is missing or malformed, unless they are identical, as the API
+// conventions allow any versions to be tested for equality.
 func order(a, b string) (cmp int, ok bool) {
 	if a == b {
 		return 0, a != "" && a != "0"
@@ -60,10 +60,10 @@ func isOlder(have, need string) bool {
 	return ok && c < 0
 }
 
-// observe takes a watch event in and reports whether it settles the entry.
+// observe applies a watch event and reports whether it settles the entry.
 func (e *entry) observe(obj metav1.Object, kind EventKind) bool {
 	if kind == DeletedUnknown {
-		// What a tombstone carries may be old, and that the object is gone is hearsay: a list from an API server that
+		// The object in a tombstone may be stale, and the removal itself is unconfirmed: a list from an API server that
 		// lags behind looks the same.
 		e.problem = Tombstone
 		return false
@@ -76,8 +76,8 @@ func (e *entry) observe(obj metav1.Object, kind EventKind) bool {
 	return settled
 }
 
-// shows reports whether an object in the cache, or its removal from it, shows the write. ordered is false if that cannot
-// be told because its version has no order against the one needed.
+// shows reports whether an object in the cache, or its removal from it, shows the write. ordered is false if that
+// is undecidable because its version has no order against the one needed.
 func (e *entry) shows(obj metav1.Object, removal bool) (settled, ordered bool) {
 	same := e.uid != "" && obj.GetUID() == e.uid
 	switch e.verb {
@@ -96,12 +96,12 @@ func (e *entry) shows(obj metav1.Object, removal bool) (settled, ordered bool) {
 func (e *entry) showsCreate(obj metav1.Object, same, removal bool) (settled, ordered bool) {
 	switch {
 	case e.uid == "" && e.needs == "":
-		// A removal is perhaps that of a predecessor; Confirm can tell. If the name was taken, it is free now.
+		// The removal may be that of a predecessor; Confirm decides. If the name was taken, it is free now.
 		return !removal || e.exists, true
 	case same:
 		return true, true
 	default:
-		return passes(obj.GetResourceVersion(), e.needs) // perhaps ours is gone again already
+		return passes(obj.GetResourceVersion(), e.needs) // the created object may be deleted again already
 	}
 }
 
@@ -109,8 +109,9 @@ func (e *entry) showsDelete(obj metav1.Object, same, removal bool) (settled, ord
 	if same {
 		return removal || obj.GetDeletionTimestamp() != nil, true
 	}
-	// A name belongs to one object at a time. Another one at a version newer than one known of ours means that ours is
-	// gone; at an older one it is a predecessor in a late event. Without a version known it may be either.
+	// A name belongs to one object at a time. Another object at a version newer than a known version of the target means
+	// that the target is gone; at an older version it is a predecessor in a late event. Without a known version it may
+	// be either.
 	version := obj.GetResourceVersion()
 	if version == e.base {
 		return false, true
@@ -118,7 +119,7 @@ func (e *entry) showsDelete(obj metav1.Object, same, removal bool) (settled, ord
 	return passes(version, e.base)
 }
 
-// passes reports whether a version has reached the one needed. Nothing reaches one that is not known.
+// passes reports whether a version has reached the one needed. No version reaches an unknown one.
 func passes(version, needs string) (settled, ordered bool) {
 	if needs == "" {
 		return false, true
@@ -127,7 +128,8 @@ func passes(version, needs string) (settled, ordered bool) {
 	return ok && c >= 0, ok
 }
 
-// noteSeen remembers what an event showed. For a deletion, base is the newest that is known of the target.
+// noteSeen records the UID and version that an event showed. For a deletion, base is the newest known version of the
+// target.
 func (e *entry) noteSeen(obj metav1.Object, removal bool) {
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
 	e.seenUID, e.removed = uid, removal
@@ -139,8 +141,8 @@ func (e *entry) noteSeen(obj metav1.Object, removal bool) {
 	}
 }
 
-// read takes a reading of the cache in and reports whether it settles the entry. Unlike an event it raises no problem and
-// never takes the place of one, as it may be older than what the events have shown.
+// read applies a reading of the cache and reports whether it settles the entry. Unlike an event it raises no problem and
+// replaces none, as it may be older than the objects that the events have shown.
 func (e *entry) read(cached metav1.Object) bool {
 	settled, _ := e.shows(cached, false)
 	if version := cached.GetResourceVersion(); e.seen == "" || isOlder(e.seen, version) {
@@ -149,8 +151,8 @@ func (e *entry) read(cached metav1.Object) bool {
 	return settled
 }
 
-// taken notes that a creation was refused because something of that name is there, and reports whether the removal of
-// something of that name was seen since.
+// taken records that a creation was refused because an object of that name exists, and reports whether the removal of an
+// object of that name was seen since.
 func (e *entry) taken() bool {
 	if e.verb != Create || e.uid != "" {
 		return false
@@ -159,7 +161,7 @@ func (e *entry) taken() bool {
 	return e.removed
 }
 
-// bookmark takes in that the cache is complete up to a version and reports whether it must have seen the write.
+// bookmark records that the cache is complete up to a version and reports whether the cache must have seen the write.
 func (e *entry) bookmark(version string) bool {
 	if e.verb == Delete {
 		return false
@@ -170,16 +172,16 @@ func (e *entry) bookmark(version string) bool {
 	return reached(version, e.needs)
 }
 
-// confirmation is what the server's answer does to an entry.
+// confirmation is the effect of the server's answer on an entry.
 type confirmation int
 
 const (
 	stillOpen  confirmation = iota // evidence is yet to come
-	alarming                       // the evidence that had come cannot be compared
-	settledNow                     // evidence had come before the answer, or none is needed
+	alarming                       // the evidence seen before cannot be compared
+	settledNow                     // evidence was seen before the answer, or none is needed
 )
 
-// confirm takes the server's answer in.
+// confirm applies the server's answer.
 func (e *entry) confirm(obj metav1.Object) confirmation {
 	switch {
 	case obj == nil || e.verb == Delete:

@@ -24,7 +24,7 @@ import (
 
 var podKind = schema.GroupKind{Kind: "Pod"}
 
-// observing tells a tracker about every event of an informer. With it, the informers of client-go are all that is needed.
+// observing passes every event of an informer to a tracker. With it, the informers of client-go are sufficient.
 func observing(t *expectations.Tracker, kind schema.GroupKind) cache.ResourceEventHandler {
 	see := func(obj any, event expectations.EventKind) {
 		if o, ok := obj.(metav1.Object); ok {
@@ -56,7 +56,7 @@ type controller struct {
 	client  kubernetes.Interface
 }
 
-// reconcile acts for a machine, unless the cache does not show yet what an earlier pass did.
+// reconcile acts for a machine once the cache shows the writes of earlier passes.
 func (c *controller) reconcile(ctx context.Context, vm expectations.Owner) (after time.Duration, err error) {
 	verdict := c.tracker.Check(vm)
 	if verdict.State == expectations.Expired {
@@ -91,7 +91,7 @@ func (c *controller) reconcile(ctx context.Context, vm expectations.Owner) (afte
 	return 0, err
 }
 
-// ask reads live what the cache should have shown by now.
+// ask reads live an object that the cache should have shown by now.
 func (c *controller) ask(ctx context.Context, v expectations.Verdict) error {
 	for _, p := range v.Pending {
 		if p.Problem == expectations.NoProblem {
@@ -144,7 +144,7 @@ func Example_informer() {
 	}
 	queue.Add(vm)
 	pass()
-	queue.Add(vm) // something else happens to the machine before the watch has delivered the Pod
+	queue.Add(vm) // another event of the machine arrives before the watch has delivered the Pod
 	pass()
 	created, err := c.client.CoreV1().Pods("default").Get(ctx, "launcher-of-vm", metav1.GetOptions{})
 	if err != nil {

@@ -45,8 +45,8 @@ func Example() {
 	// satisfied
 }
 
-// A connection breaks while a Pod is created. Nothing tells whether the server has made it, so the creation stays
-// expected, and in the end a live read tells.
+// A connection breaks while a Pod is created. Whether the server has made it is unknown, so the creation stays expected
+// until a live read settles it.
 func ExampleTracker_Answer() {
 	now := time.Unix(0, 0)
 	tracker, err := expectations.New(expectations.Options{Now: func() time.Time { return now }})
@@ -65,7 +65,7 @@ func ExampleTracker_Answer() {
 	verdict := tracker.Check(vm)
 	fmt.Println(verdict.State, verdict.Pending)
 
-	fmt.Println(tracker.Answer(verdict.Pending[0], nil)) // the server says that there is no such Pod
+	fmt.Println(tracker.Answer(verdict.Pending[0], nil)) // the server reports that no such Pod exists
 	fmt.Println(tracker.Check(vm).State)
 	// Output:
 	// true

@@ -12,10 +12,10 @@ import (
 )
 
 // Every entry is in two indexes, by its object and by its owner. An index is split into shards, far more of them than
-// there are workers, so that two of those rarely meet.
+// there are workers, so that two workers rarely contend.
 const shardCount = 256
 
-// side tells the two indexes apart.
+// side identifies one of the two indexes.
 type side uint8
 
 const (
@@ -31,7 +31,7 @@ const smallTable = 2
 // allocates nothing. The table grows with the number of entries and shrinks with it.
 type shard struct {
 	mu    sync.Mutex
-	count atomic.Int32 // written under mu; read without it by those who come for nothing
+	count atomic.Int32 // written under mu; read without it to skip empty shards
 	side  side
 	table []*entry // guarded by mu, as are the links of the entries in it; its length is a power of two
 	small [smallTable]*entry
@@ -54,7 +54,7 @@ func newShards() *[2][shardCount]shard {
 	return both
 }
 
-// head returns the first entry of the list in which those of this hash are, among others.
+// head returns the first entry of the list that holds the entries of this hash, among others.
 func (s *shard) head(hash uint32) *entry {
 	return *s.list(hash)
 }
@@ -64,7 +64,7 @@ func (s *shard) list(hash uint32) **entry {
 	return &s.table[int(hash/shardCount)&(len(s.table)-1)]
 }
 
-// links returns the place of an entry in this index. The mask tells the compiler what is known anyway.
+// links returns the place of an entry in this index. The mask lets the compiler omit the bounds check.
 func (s *shard) links(e *entry) *links { return &e.links[s.side&1] }
 
 // after returns the next entry of the list that e is in.
@@ -115,8 +115,8 @@ func (s *shard) remove(e *entry) {
 	}
 }
 
-// resize moves the entries to a table of another size. Those that were in one list stay in their order, so that whoever
-// follows one may go on.
+// resize moves the entries to a table of another size. Entries of one list keep their order, so that an
+// iteration over it may continue.
 func (s *shard) resize(size int) {
 	old := s.table
 	if s.table = s.small[:]; size > smallTable {
@@ -169,14 +169,14 @@ func (t *Tracker) unlink(ob *shard, e *entry) (last bool) {
 	return last
 }
 
-// idle reports, without a lock, that no owner of the shard has a write outstanding. It is what Check comes down to as a
-// rule.
+// idle reports, without a lock, that no owner of the shard has a write outstanding. It is the usual cost of
+// Check.
 func (t *Tracker) idle(ownerHash uint32) bool {
 	return t.owners[ownerHash%shardCount].count.Load() == 0
 }
 
 // writesOf returns the outstanding writes of a key that match, oldest first. They may end at any time. match is called
-// with a lock held and may look at what never changes.
+// with a lock held and may read only fields that never change.
 func (t *Tracker) writesOf(key types.NamespacedName, match func(*entry) bool) []Token {
 	hash := t.ownerHash(&key)
 	if t.idle(hash) {

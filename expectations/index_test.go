@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-func TestAShardFillsOneCacheLine(t *testing.T) {
+func TestShard_FillsCacheLine(t *testing.T) {
 	const line = 64
 	if got := unsafe.Sizeof(shard{}); unsafe.Sizeof(uintptr(0)) == 8 && got != line {
 		t.Errorf("a shard has %d bytes, want %d", got, line)
@@ -20,8 +20,8 @@ func TestAShardFillsOneCacheLine(t *testing.T) {
 	}
 }
 
-// Tables grow and shrink with what is in them; whoever follows a list meanwhile misses nothing that is in it.
-func TestTablesFollowTheirEntries(t *testing.T) {
+// Tables grow and shrink with their entries; an iteration over a list meanwhile misses no entry of it.
+func TestShard_TableSize(t *testing.T) {
 	const crowd = 1000
 	s := &newShards()[byObject][0]
 	entries := make([]*entry, crowd)

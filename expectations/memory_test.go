@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// heap returns the bytes in use once everything that can go has gone.
+// heap returns the bytes in use after garbage collection.
 func heap() int64 {
 	for range 3 { // what a sync.Pool holds goes with the second
 		runtime.GC()
@@ -23,9 +23,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A million owners, or a tenth of that under the race detector, come, wait, many at a time, and go by different ways.
-// Nothing may stay of them.
-func TestNothingStaysOfOwnersThatAreGone(t *testing.T) {
+// A million owners, or a tenth of that under the race detector, wait, many at a time, and end in different ways. They
+// must leave no memory behind.
+func TestTracker_MemoryReleased(t *testing.T) {
 	const waves, allowed = 10, 1 << 18
 	now := time.Unix(1000, 0)
 	tracker, err := expectations.New(expectations.Options{Now: func() time.Time { return now }})

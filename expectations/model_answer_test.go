@@ -4,7 +4,7 @@ package expectations_test
 
 import "github.com/virtloom/virtloom/expectations"
 
-// answer takes a live read in.
+// answer evaluates a live read.
 func (m *model) answer(w *modelWrite, live *view) expectations.Finding {
 	if !w.open {
 		return expectations.Shown
@@ -108,7 +108,7 @@ func (m *model) learn(w *modelWrite, live view) expectations.Finding {
 	return expectations.CacheBehind
 }
 
-// behind: the reading is older than the write. The second such reading, a TTL after the first, is believed.
+// behind: the reading is older than the write. The second such reading, a TTL after the first, is trusted.
 func (m *model) behind(w *modelWrite) expectations.Finding {
 	if w.older && !m.now.Before(w.due) {
 		return expectations.Disproved

@@ -15,13 +15,13 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// model is what the documentation promises, in the simplest form: one list of writes, looked through from end to end.
+// model implements the documented promises in the simplest form: one list of writes, looked through from end to end.
 type model struct {
-	now    time.Time
-	ttl    time.Duration
-	writes []*modelWrite // every write ever noted, oldest first
-	woken  []expectations.Owner
-	told   []report
+	now      time.Time
+	ttl      time.Duration
+	writes   []*modelWrite // every write ever noted, oldest first
+	woken    []expectations.Owner
+	reported []report
 }
 
 // report is one call to an Observer.
@@ -42,8 +42,8 @@ type modelWrite struct {
 	due     time.Time
 	problem expectations.Problem
 
-	uid, base, needs    string // what is known of the write
-	seenUID, seen       string // what the cache has shown
+	uid, base, needs    string // the knowledge about the write
+	seenUID, seen       string // the newest object that the cache has shown
 	seenGone            bool
 	exists, older       bool
 	overdueTold         bool
@@ -82,25 +82,25 @@ func (m *model) note(w *modelWrite) *modelWrite {
 	w.open, w.due = true, m.now.Add(m.ttl)
 	w.Since = m.now
 	m.writes = append(m.writes, w)
-	m.tell("noted", "", w)
+	m.emit("noted", "", w)
 	return w
 }
 
-func (m *model) tell(what, detail string, w *modelWrite) {
-	m.told = append(m.told, report{what: what, detail: detail, write: w.Write})
+func (m *model) emit(what, detail string, w *modelWrite) {
+	m.reported = append(m.reported, report{what: what, detail: detail, write: w.Write})
 }
 
 func (m *model) settle(w *modelWrite, by expectations.Evidence) {
 	w.open = false
-	m.told = append(m.told, report{what: "settled", detail: string(by), write: w.Write, age: m.now.Sub(w.Since)})
+	m.reported = append(m.reported, report{what: "settled", detail: string(by), write: w.Write, age: m.now.Sub(w.Since)})
 }
 
 func (m *model) drop(w *modelWrite, why expectations.DropReason) {
 	w.open = false
-	m.tell("dropped", string(why), w)
+	m.emit("dropped", string(why), w)
 }
 
-func (m *model) trouble(w *modelWrite, p expectations.Problem) { m.tell("troubled", string(p), w) }
+func (m *model) trouble(w *modelWrite, p expectations.Problem) { m.emit("troubled", string(p), w) }
 
 func (m *model) wake(o expectations.Owner) { m.woken = append(m.woken, o) }
 
@@ -122,7 +122,7 @@ func (m *model) confirm(w *modelWrite, reply *view) bool {
 		*w = modelWrite{Write: w.Write, open: true, due: w.Since.Add(m.ttl), uid: reply.uid, needs: reply.version}
 		// Among writes of one age it is the newest now.
 		m.writes = append(slices.DeleteFunc(m.writes, func(other *modelWrite) bool { return other == w }), w)
-		m.tell("noted", "", w)
+		m.emit("noted", "", w)
 		return false
 	case !w.open:
 		return true
@@ -160,7 +160,7 @@ func (m *model) exists(w *modelWrite) bool {
 	return !w.open
 }
 
-// shows tells whether the cache shows the write by an object, or by its removal; maybe that this cannot be told.
+// shows reports whether the cache shows the write by an object, or by its removal; maybe that this is undecidable.
 func (w *modelWrite) shows(v view, removal bool) (shown, maybe bool) {
 	ours := w.uid != "" && v.uid == w.uid
 	needs := w.needs
@@ -235,7 +235,7 @@ func (m *model) observe(ref expectations.Ref, v view, kind expectations.EventKin
 	m.wakeIdle(owners)
 }
 
-// look remembers what an event showed.
+// look records the object that an event showed.
 func (w *modelWrite) look(v view, removal bool) {
 	w.seenUID, w.seenGone = v.uid, removal
 	if !less(v.version, w.seen) {

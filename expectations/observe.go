@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// settled is an entry that an observation has ended.
+// settled is an entry that an observation has settled.
 type settled struct {
 	*entry
-	last bool // the owner waits for nothing else
+	last bool // the owner has no other outstanding write
 }
 
-// Observe feeds one watch event. Owners whose last outstanding write it settles, and those that need a live read because
-// of it, are woken. gk is the group and kind of obj, which must not be changed afterwards, as is the rule for what
-// informers hand out.
+// Observe applies one watch event. It wakes the owners whose last outstanding write it settles, and those that need a
+// live read because of it. gk is the group and kind of obj, which must not be changed afterwards, as is the rule for
+// objects from informers.
 func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind) {
 	ref := Ref{Kind: gk, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	hash := t.objectHash(&ref)
@@ -46,16 +46,16 @@ func (t *Tracker) Observe(gk schema.GroupKind, obj metav1.Object, kind EventKind
 	t.spread(did, ByEvent)
 	for _, w := range alarmed {
 		if kind == DeletedUnknown {
-			t.tellTroubled(w, Tombstone)
+			t.reportTroubled(w, Tombstone)
 		} else {
-			t.tellTroubled(w, Incomparable)
+			t.reportTroubled(w, Incomparable)
 		}
 		t.wake(w.Owner)
 	}
 }
 
-// ObserveBookmark tells that the cache has seen everything of this kind up to resourceVersion, in one namespace or, with
-// "", in all. It settles writes whose version is known and not newer, and wakes owners as Observe does.
+// ObserveBookmark records that the cache is complete for this kind up to resourceVersion, in one namespace or, with "",
+// in all. It settles writes whose version is known and not newer, and wakes owners as Observe does.
 func (t *Tracker) ObserveBookmark(gk schema.GroupKind, namespace, resourceVersion string) {
 	matches := func(r Ref) bool { return r.Kind == gk && (namespace == "" || r.Namespace == namespace) }
 	var did []settled
@@ -75,10 +75,10 @@ func (t *Tracker) ObserveBookmark(gk schema.GroupKind, namespace, resourceVersio
 	t.spread(did, ByBookmark)
 }
 
-// spread tells the observer and the owners, and gives the entries back.
+// spread notifies the observer and the owners, and releases the entries.
 func (t *Tracker) spread(did []settled, by Evidence) {
 	for _, s := range did {
-		t.tellSettled(s.entry, by)
+		t.reportSettled(s.entry, by)
 	}
 	for _, s := range did {
 		if s.last {

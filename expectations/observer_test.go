@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// recorder writes down what an Observer is told.
+// recorder records the calls to an Observer.
 type recorder struct{ lines []string }
 
 func (r *recorder) add(format string, args ...any) {
@@ -54,7 +54,7 @@ func TestObserver(t *testing.T) {
 		}, []string{"noted update of Pod ns/a", "settled update of Pod ns/a by bookmark after 0s"}},
 		"cache": {func(b *bench) { b.Seen(b.ExpectDelete(owner, ref, "u1", ""), terminating("u1", "5")) },
 			[]string{"noted delete of Pod ns/a", "settled delete of Pod ns/a by cache after 0s"}},
-		"overdue is told once, then a live read": {func(b *bench) {
+		"overdue is reported once, then a live read": {func(b *bench) {
 			b.ExpectDelete(owner, ref, "u1", "")
 			b.now = b.now.Add(time.Minute)
 			b.Check(owner)
@@ -83,10 +83,10 @@ func TestObserver(t *testing.T) {
 			[]string{"noted create of Pod ns/a", "dropped create of Pod ns/a: succeeded"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told recorder
-			b := newBenchFor(t, &told)
+			var reported recorder
+			b := newBenchFor(t, &reported)
 			tc.do(b)
-			if diff := cmp.Diff(tc.want, told.lines); diff != "" {
+			if diff := cmp.Diff(tc.want, reported.lines); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -109,20 +109,20 @@ func (c *curious) Troubled(w expectations.Write, _ expectations.Problem) {
 	c.add("troubled, %s", c.tracker.Check(w.Owner).State)
 }
 
-func TestObserverMayUseTheTracker(t *testing.T) {
-	told := &curious{}
-	b := newBenchFor(t, told)
-	told.tracker = b.Tracker
+func TestObserver_MayUseTracker(t *testing.T) {
+	reported := &curious{}
+	b := newBenchFor(t, reported)
+	reported.tracker = b.Tracker
 	b.ExpectCreate(owner, ref)
 	b.Observe(pods, object("u1", "5"), expectations.DeletedUnknown)
 	b.Observe(pods, object("u1", "5"), expectations.Added)
-	if diff := cmp.Diff([]string{"troubled, expired", "settled, satisfied"}, told.lines); diff != "" {
+	if diff := cmp.Diff([]string{"troubled, expired", "settled, satisfied"}, reported.lines); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// ledger counts the beginnings and ends of every write by when it was noted, which the test makes unique. A write that
-// begins again may be told so before its first end is.
+// ledger counts the beginnings and ends of every write by the time it was noted, which the test makes unique. A second
+// beginning of a write may be reported before its first end.
 type ledger struct {
 	mu   sync.Mutex
 	open map[time.Time]int
@@ -145,7 +145,7 @@ func (l *ledger) Dropped(w expectations.Write, _ expectations.DropReason) { l.tu
 func (l *ledger) Troubled(expectations.Write, expectations.Problem)       {}
 
 // However events, answers and cancellations race for a write, it ends once.
-func TestEveryWriteEndsOnce(t *testing.T) {
+func TestObserver_OneEndPerWrite(t *testing.T) {
 	var mu sync.Mutex
 	now := time.Unix(1000, 0)
 	book := &ledger{open: map[time.Time]int{}}

@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Confirm reports that the server accepted the write and replied with obj. The evidence needed becomes exact: the UID of a
+// Confirm records that the server accepted the write and replied with obj. The evidence needed becomes exact: the UID of a
 // created object, the version of an updated one. Evidence seen in the meantime counts; evidence about another object of
-// the same name, which had settled the creation, is taken back. obj may be nil when the reply carries no object, as for
-// deletions. Confirm reports whether nothing is awaited any more. It wakes the owner only if what was seen in the
-// meantime cannot be compared with the reply, which takes a live read.
+// the same name, which had settled the creation, is discarded. obj may be nil when the reply carries no object, as for
+// deletions. Confirm reports whether the write is settled. It wakes the owner only if a version seen in the meantime
+// cannot be compared with the reply, which takes a live read.
 //
-// An object whose event came while the creation counted as settled by another one is known to the cache alone: giving what
-// the cache has to Seen after a Confirm that returns false spares the owner the wait for the TTL in this rare case.
+// An object whose event came while the creation counted as settled by another one is known to the cache alone: passing the
+// cached object to Seen after a Confirm that returns false spares the owner the wait for the TTL in this rare case.
 func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 	if tok.handle == nil {
 		return true
@@ -35,54 +35,54 @@ func (t *Tracker) Confirm(tok Token, obj metav1.Object) (settled bool) {
 	ob.mu.Unlock()
 	switch is {
 	case settledNow:
-		t.tellSettled(e, ByReply)
+		t.reportSettled(e, ByReply)
 		t.spare.Put(e)
 	case alarming:
-		t.tellTroubled(tok.write(Update), Incomparable)
+		t.reportTroubled(tok.write(Update), Incomparable)
 		t.wake(tok.owner)
 	}
 	return is == settledNow
 }
 
-// reopen notes a creation again that had been settled by another object than the one created.
+// reopen notes a creation again that was settled by a different object than the one created.
 func (t *Tracker) reopen(tok Token, answer metav1.Object) {
 	e := t.entry(&tok.owner, &tok.ref)
 	e.verb, e.since = Create, tok.since
 	e.uid, e.needs = answer.GetUID(), answer.GetResourceVersion()
 	e.handle = tok.handle
-	t.tellNoted(e)
+	t.reportNoted(e)
 	ob, _ := t.lock(&tok)
 	tok.handle.entry = e
 	t.link(ob, e)
 	ob.mu.Unlock()
 }
 
-// Exists reports that the server refused the creation because an object of that name is there. If names are intents, it
-// is the very object wanted, made by an earlier attempt. The creation then waits until the cache shows the object, or
-// shows that it has gone, which leaves the name free for another attempt. Exists reports whether nothing is awaited any
-// more, as a removal was seen since the write was noted. It never wakes the owner.
+// Exists records that the server refused the creation because an object of that name exists. If names are intents, it
+// is the intended object, made by an earlier attempt. The creation then waits until the cache shows the object, or its
+// removal, which leaves the name free for another attempt. Exists reports whether the write is settled, because a
+// removal was seen since the write was noted. It never wakes the owner.
 //
-// The object may have been in the cache all along, with no further event to come: pass what the cache has to Seen next.
+// The object may have been in the cache all along, with no further event to come: pass the cached object to Seen next.
 func (t *Tracker) Exists(tok Token) (settled bool) {
 	return t.settle(tok, (*entry).taken, ByReply)
 }
 
-// Seen feeds a reading of the cache, which is evidence for this write like an event, but does not wake the owner: its own
-// pass is what reads. Use it after a write that may have caused no event: a creation of what Exists, an update that
-// changed nothing, a deletion of an object that was terminating. A nil reading, a cache miss, proves nothing and changes
-// nothing. Seen reports whether nothing is awaited any more.
+// Seen applies a reading of the cache, which is evidence for this write like an event, but does not wake the owner, whose
+// own pass reads. Use it after a write that may have caused no event: a creation that found the object existing, an
+// update that changed nothing, a deletion of an object that was terminating. A nil reading, a cache miss, proves nothing
+// and changes nothing. Seen reports whether the write is settled.
 func (t *Tracker) Seen(tok Token, cached metav1.Object) (settled bool) {
 	return t.settle(tok, func(e *entry) bool {
 		shown := cached != nil && e.read(cached)
 		if shown {
-			// The caller may change what it has read; what it is stays.
+			// The caller may change the object; its UID and version are copied.
 			e.keepEarly(&metav1.ObjectMeta{UID: cached.GetUID(), ResourceVersion: cached.GetResourceVersion()})
 		}
 		return shown
 	}, ByCache)
 }
 
-// settle ends the write, without waking its owner, if the given evidence says so.
+// settle ends the write, without waking its owner, if the given evidence is sufficient.
 func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (settled bool) {
 	if tok.handle == nil {
 		return true
@@ -98,15 +98,15 @@ func (t *Tracker) settle(tok Token, evidence func(*entry) bool, by Evidence) (se
 	}
 	ob.mu.Unlock()
 	if settled {
-		t.tellSettled(e, by)
+		t.reportSettled(e, by)
 		t.spare.Put(e)
 	}
 	return settled
 }
 
 // Cancel takes a noted write back, because the server definitely refused it or, with the Token of a Pending, because the
-// caller gives up on it. Cancelling twice, or after evidence came, does nothing. Never cancel on an error for which
-// Classify says Ambiguous: a live read, fed to Answer, settles it.
+// caller abandons it. Canceling twice, or after evidence came, does nothing. Never cancel on an error for which
+// Classify returns Ambiguous: a live read, passed to Answer, settles it.
 func (t *Tracker) Cancel(tok Token) {
 	if tok.handle != nil {
 		t.drop(&tok, Cancelled)
@@ -136,6 +136,6 @@ func (t *Tracker) drop(tok *Token, why DropReason) {
 	}
 	t.unlink(ob, e)
 	ob.mu.Unlock()
-	t.tellDropped(e, why)
+	t.reportDropped(e, why)
 	t.spare.Put(e)
 }

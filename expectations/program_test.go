@@ -28,11 +28,11 @@ func parse(data []byte) []op {
 	return ops
 }
 
-// world is what a program may speak of. It is small, so that things meet.
+// world is the vocabulary of a program. It is small, so that operations collide.
 type world struct {
 	owners []expectations.Owner
 	refs   []expectations.Ref
-	clock  bool // whether the program may move the clock
+	clock  bool // whether the program may advance the clock
 }
 
 var (
@@ -65,7 +65,7 @@ func newWorld(namespaces ...string) world {
 	return w
 }
 
-// run is a program under way, on a tracker and on the model.
+// run is a program in execution, on a tracker and on the model.
 type run struct {
 	world
 	tracker *expectations.Tracker
@@ -74,13 +74,13 @@ type run struct {
 	shared  bool // the tracker is shared with other runs
 	wordy   bool // write the script
 
-	tokens  []expectations.Token
-	writes  []*modelWrite
-	pending []expectations.Pending
-	asked   []*modelWrite // the same in the model
-	woken   []expectations.Owner
-	told    []report
-	script  []string
+	tokens   []expectations.Token
+	writes   []*modelWrite
+	pending  []expectations.Pending
+	asked    []*modelWrite // the same in the model
+	woken    []expectations.Owner
+	reported []report
+	script   []string
 }
 
 func newRun(w world, every, wordy bool) *run {
@@ -96,21 +96,23 @@ func newRun(w world, every, wordy bool) *run {
 	return r
 }
 
-func (r *run) Noted(w expectations.Write) { r.told = append(r.told, report{what: "noted", write: w}) }
+func (r *run) Noted(w expectations.Write) {
+	r.reported = append(r.reported, report{what: "noted", write: w})
+}
 
 func (r *run) Settled(w expectations.Write, by expectations.Evidence, age time.Duration) {
-	r.told = append(r.told, report{what: "settled", detail: string(by), write: w, age: age})
+	r.reported = append(r.reported, report{what: "settled", detail: string(by), write: w, age: age})
 }
 
 func (r *run) Dropped(w expectations.Write, why expectations.DropReason) {
-	r.told = append(r.told, report{what: "dropped", detail: string(why), write: w})
+	r.reported = append(r.reported, report{what: "dropped", detail: string(why), write: w})
 }
 
 func (r *run) Troubled(w expectations.Write, p expectations.Problem) {
-	r.told = append(r.told, report{what: "troubled", detail: string(p), write: w})
+	r.reported = append(r.reported, report{what: "troubled", detail: string(p), write: w})
 }
 
-// execute runs the program and returns what differs first, "" if nothing does.
+// execute runs the program and returns the first difference, "" if there is none.
 func (r *run) execute(ops []op) string {
 	for _, o := range ops {
 		if diff := r.step(o); diff != "" {
@@ -128,7 +130,7 @@ func (r *run) say(format string, args ...any) {
 func pick[T any](from []T, b byte) T { return from[int(b)%len(from)] }
 
 func (r *run) step(o op) string {
-	r.woken, r.told, r.model.woken, r.model.told = nil, nil, nil, nil
+	r.woken, r.reported, r.model.woken, r.model.reported = nil, nil, nil, nil
 	got, want := r.do(o)
 	if got != want {
 		return fmt.Sprintf("result: got %s, want %s", got, want)
@@ -143,8 +145,8 @@ func (r *run) step(o op) string {
 	if !sameElements(r.woken, r.model.woken) {
 		return fmt.Sprintf("woken:\n got  %v\n want %v", r.woken, r.model.woken)
 	}
-	if !sameElements(r.told, r.model.told) {
-		return fmt.Sprintf("told to the observer:\n got  %v\n want %v", r.told, r.model.told)
+	if !sameElements(r.reported, r.model.reported) {
+		return fmt.Sprintf("reported to the observer:\n got  %v\n want %v", r.reported, r.model.reported)
 	}
 	if got, want := r.tracker.Outstanding(), r.model.outstanding(); got != want && !r.shared {
 		return fmt.Sprintf("outstanding: got %d, want %d", got, want)
@@ -208,7 +210,7 @@ func (r *run) do(o op) (got, want string) {
 	return "", ""
 }
 
-// doToken does what takes a token.
+// doToken executes the operations that take a token.
 func (r *run) doToken(o op) (got, want string) {
 	if len(r.tokens) == 0 {
 		return "", ""
@@ -237,7 +239,7 @@ func (r *run) doToken(o op) (got, want string) {
 	}
 }
 
-// doOwner does what is about an owner, and moves the clock.
+// doOwner executes the operations on an owner, and advances the clock.
 func (r *run) doOwner(o op, owner expectations.Owner) (got, want string) {
 	switch {
 	case o[0]%16 == 12:

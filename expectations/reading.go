@@ -9,33 +9,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Finding is what a live read found about a pending write.
+// Finding is the result of a live read for a pending write.
 type Finding int
 
 // The findings of Answer. The first two settle the write, the others leave it outstanding.
 const (
-	// Shown means that the server has the write, or what came after it.
+	// Shown means that the server has the write, or a later one.
 	Shown Finding = iota
 	// Disproved means that the write is not in effect: it was never made, was undone by others or by a restore of the
 	// server's store from a backup, or its object was replaced.
 	Disproved
 	// CacheBehind means that the server has the write but the cache does not show it and still has time to: an event
-	// that does settles it, and so does a live read that finds it again once it is overdue.
+	// that shows the write settles it, and so does a live read that finds it again once it is overdue.
 	CacheBehind
 	// ServerBehind means that the reading is older than the write: it was not answered from the server's current state,
-	// or the server's store was set back. The write waits for a further TTL; if the live read asked for then is older
-	// as well, it is disproved.
+	// or the server's store was reset. The write waits for a further TTL; if the live read requested then is older too,
+	// the write is disproved.
 	ServerBehind
 	// Unordered means that the version read cannot be compared with the one written. The write stays expired until an
-	// event or a reading that can be compared settles it. The way out is the caller's: one that knows its cache to be
-	// current gives the write up with Cancel(pending.Token()) or the owner's writes with Forget.
+	// event or a reading that can be compared settles it. The caller must decide: once it knows its cache to be
+	// current, it abandons the write with Cancel(pending.Token()) or the owner's writes with Forget.
 	Unordered
 )
 
 // Settled reports whether the write is no longer outstanding.
 func (f Finding) Settled() bool { return f == Shown || f == Disproved }
 
-// String returns the finding in words.
+// String returns the name of the finding in lower case.
 func (f Finding) String() string {
 	switch f {
 	case Shown:
@@ -53,10 +53,10 @@ func (f Finding) String() string {
 	}
 }
 
-// at is when a live reading is taken in: the age of the entry then, and the time that it is given to become visible.
+// at is when a live read is evaluated: the age of the entry then, and the time that it has to become visible.
 type at struct{ age, ttl time.Duration }
 
-// answer takes a live reading in; nil means that the object does not exist.
+// answer evaluates a live read; nil means that the object does not exist.
 func (e *entry) answer(live metav1.Object, now at) Finding {
 	switch {
 	case live == nil && e.verb == Delete:
@@ -75,7 +75,7 @@ func (e *entry) answer(live metav1.Object, now at) Finding {
 func (e *entry) answerCreate(live metav1.Object, now at) Finding {
 	switch {
 	case e.exists:
-		return Shown // the creation itself was refused; who has the name is known now
+		return Shown // the creation itself was refused; the object of that name is known now
 	case e.uid == "" && e.needs == "":
 		return e.learn(live, now)
 	case live.GetUID() == e.uid:
@@ -83,7 +83,7 @@ func (e *entry) answerCreate(live metav1.Object, now at) Finding {
 	case isOlder(live.GetResourceVersion(), e.needs):
 		return e.serverBehind(now)
 	default:
-		return Disproved // gone again, and its name is another's
+		return Disproved // deleted again, and its name taken by another object
 	}
 }
 
@@ -125,8 +125,8 @@ func (e *entry) answerDelete(live metav1.Object, now at) Finding {
 	}
 }
 
-// learn takes in the first thing known about a write whose outcome was unknown. The object read has the write or does not
-// have it; either way the cache must show as much.
+// learn records the first knowledge about a write whose outcome was unknown. The object read has the write or does not
+// have it; either way the cache must show that version.
 func (e *entry) learn(live metav1.Object, now at) Finding {
 	e.uid, e.needs, e.older, e.problem = live.GetUID(), live.GetResourceVersion(), false, NoProblem
 	if e.needs == "" || reached(e.seen, e.needs) {
@@ -136,8 +136,8 @@ func (e *entry) learn(live metav1.Object, now at) Finding {
 	return CacheBehind
 }
 
-// inEffect tells what to do about a write that the server has. A cache that only just lost the object, by a relist that
-// may have been answered from the past, has the rest of the TTL to show it again.
+// inEffect returns the finding for a write that the server has. A cache that has just lost the object, by a relist that
+// may have been answered from stale state, has the rest of the TTL to show it again.
 func (e *entry) inEffect(now at) Finding {
 	if e.problem == Tombstone && now.age < e.due {
 		e.problem = NoProblem
@@ -146,7 +146,7 @@ func (e *entry) inEffect(now at) Finding {
 	return Shown
 }
 
-// serverBehind tells what to do about a reading older than the write: ask again one TTL later, then believe it.
+// serverBehind returns the finding for a live read older than the write: it is repeated one TTL later, then trusted.
 func (e *entry) serverBehind(now at) Finding {
 	if e.older && now.age >= e.due {
 		return Disproved

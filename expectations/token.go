@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Token identifies one noted write towards Confirm, Exists, Seen and Cancel. The zero Token is valid and stands for
-// nothing.
+// Token identifies one noted write for Confirm, Exists, Seen and Cancel. The zero Token is valid and stands for no
+// write.
 type Token struct {
 	handle *handle
 	hash   uint32 // of the object
@@ -26,12 +26,12 @@ func (k *Token) write(v Verb) Write {
 	return Write{Owner: k.owner, Ref: k.ref, Verb: v, Since: k.since}
 }
 
-// handle is what lasts of a write for as long as somebody has its Token. Entries are used again, handles never: one
-// leads to its entry as long as the write is outstanding and to nothing afterwards. It is guarded by the shard of the
-// object. It is all that a write leaves to the garbage collector, so it is small.
+// handle outlives its write for as long as a caller holds the Token. Entries are reused, handles never: a handle points
+// to its entry while the write is outstanding and to nothing afterwards. It is guarded by the shard of the object. It is
+// the only garbage of a write, so it is small.
 type handle struct {
 	entry *entry // nil when the write is not outstanding
-	// early is the object that settled a creation before its answer came; an answer about another one takes that back.
+	// early is the object that settled a creation before its answer came; an answer about another one reverts that.
 	early metav1.Object
 }
 
@@ -42,7 +42,7 @@ func (t *Tracker) lock(k *Token) (*shard, *entry) {
 	return ob, k.handle.entry
 }
 
-// keepEarly remembers what settles the entry if its answer may take that back. It comes before unlink.
+// keepEarly records the object that settles the entry if the server's answer may revert that. Call it before unlink.
 func (e *entry) keepEarly(obj metav1.Object) {
 	if e.verb == Create && e.uid == "" {
 		e.handle.early = obj
@@ -50,7 +50,7 @@ func (e *entry) keepEarly(obj metav1.Object) {
 }
 
 // refuted reports, once, whether the answer to a creation is about another object than the one that had settled it, and
-// not about one that went before it.
+// not about a predecessor of it.
 func (h *handle) refuted(answer metav1.Object) bool {
 	early := h.early
 	h.early = nil

@@ -11,21 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultTTL is how long a write may stay unseen before a live read is asked for. Watch delivery takes milliseconds;
+// DefaultTTL is how long a write may stay unseen before a live read is requested. Watch delivery takes milliseconds;
 // longer than this means a lost event, an object outside the cache, or an API server in trouble.
 const DefaultTTL = 30 * time.Second
 
 // Options configure a Tracker.
 type Options struct {
-	// Now tells the time. Required.
+	// Now returns the current time. Required.
 	Now func() time.Time
 	// TTL is the age from which an unseen write needs a live read. Defaults to DefaultTTL.
 	TTL time.Duration
 	// Wake is called, without any lock held and on the goroutine that brings the evidence, when an event or a bookmark
 	// settles the last outstanding write of an owner, or when one of its writes turns out to need a live read for another
-	// reason than its age. It must not block. Defaults to nothing.
+	// reason than its age. It must not block. Defaults to a no-op.
 	Wake func(Owner)
-	// Observer is told what becomes of every write. Defaults to nobody.
+	// Observer records the life of every write. Defaults to none.
 	Observer Observer
 }
 
@@ -37,11 +37,11 @@ type Tracker struct {
 	observer Observer
 	seed     maphash.Seed
 
-	// What is outstanding. The state of an entry is guarded by the shard of its object. An entry is in both indexes or in
-	// none: whoever changes that holds the lock of the object's shard and, inside it, that of the owner's.
+	// The outstanding entries. The state of an entry is guarded by the shard of its object. An entry is in both indexes or
+	// in none: changing that takes the lock of the object's shard and, inside it, that of the owner's.
 	objects *[shardCount]shard
 	owners  *[shardCount]shard
-	// spare holds entries that were taken out of both indexes and will be used again.
+	// spare holds entries that were removed from both indexes, for reuse.
 	spare sync.Pool
 }
 
@@ -77,8 +77,8 @@ func (t *Tracker) ExpectCreate(o Owner, ref Ref) Token {
 }
 
 // ExpectUpdate notes a write that leads to the given resourceVersion. Before the request is sent the version is not
-// known: pass "" and tell it with Confirm. base is the version that the write starts from, "" if unknown; when the
-// answer carries the same one the write changed nothing and nothing is awaited.
+// known: pass "" and supply it with Confirm. base is the version that the write starts from, "" if unknown; when
+// the answer carries the same version, the write changed nothing and nothing is awaited.
 func (t *Tracker) ExpectUpdate(o Owner, ref Ref, base, resourceVersion string) Token {
 	e := t.entry(&o, &ref)
 	e.verb, e.base, e.needs = Update, base, resourceVersion
@@ -88,7 +88,7 @@ func (t *Tracker) ExpectUpdate(o Owner, ref Ref, base, resourceVersion string) T
 }
 
 // ExpectDelete notes that the object of this UID is about to be deleted. seen is the newest resourceVersion known of it,
-// "" if none: with it, a successor under the same name is recognised as proof of removal.
+// "" if none: with it, a successor under the same name is recognized as proof of removal.
 func (t *Tracker) ExpectDelete(o Owner, ref Ref, uid types.UID, seen string) Token {
 	e := t.entry(&o, &ref)
 	e.verb, e.uid, e.base = Delete, uid, seen
@@ -97,7 +97,7 @@ func (t *Tracker) ExpectDelete(o Owner, ref Ref, uid types.UID, seen string) Tok
 	return tok
 }
 
-// entry returns an entry that knows no more than whose write it is and where it goes.
+// entry returns an entry with no more than the owner and the object of the write.
 func (t *Tracker) entry(o *Owner, ref *Ref) *entry {
 	e, ok := t.spare.Get().(*entry)
 	if !ok {
@@ -111,9 +111,9 @@ func (t *Tracker) entry(o *Owner, ref *Ref) *entry {
 	return e
 }
 
-// open makes the entry known. From then on others may end it.
+// open publishes the entry. From then on other goroutines may end it.
 func (t *Tracker) open(e *entry) {
-	t.tellNoted(e)
+	t.reportNoted(e)
 	ob := &t.objects[e.hash[byObject]%shardCount]
 	ob.mu.Lock()
 	t.link(ob, e)

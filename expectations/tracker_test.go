@@ -59,13 +59,13 @@ func newBenchFor(t testing.TB, observer expectations.Observer) *bench {
 	return b
 }
 
-func TestNewNeedsAClock(t *testing.T) {
+func TestNew_RequiresClock(t *testing.T) {
 	if _, err := expectations.New(expectations.Options{}); !errors.Is(err, expectations.ErrNoClock) {
 		t.Fatalf("got error %v, want ErrNoClock", err)
 	}
 }
 
-func TestCheckTellsWhatIsMissing(t *testing.T) {
+func TestCheck_ReportsMissingEvidence(t *testing.T) {
 	b := newBench(t)
 	other := ref
 	other.Name = "b"
@@ -91,7 +91,7 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestNoWriteReplacesAnother(t *testing.T) {
+func TestTracker_WritesDoNotReplace(t *testing.T) {
 	b := newBench(t)
 	b.ExpectUpdate(owner, ref, "", "5")
 	b.ExpectUpdate(owner, ref, "", "9")
@@ -109,7 +109,7 @@ func TestNoWriteReplacesAnother(t *testing.T) {
 	}
 }
 
-func TestOwnersOfOneNameAreTwo(t *testing.T) {
+func TestOwner_DistinguishedByUID(t *testing.T) {
 	b := newBench(t)
 	successor := owner
 	successor.UID = "owner-2"
@@ -129,7 +129,7 @@ func TestOwnersOfOneNameAreTwo(t *testing.T) {
 	}
 }
 
-func TestSuccessorDropsOverdueWritesOfItsPredecessor(t *testing.T) {
+func TestCheck_DropsOverdueWritesOfPredecessor(t *testing.T) {
 	b := newBench(t)
 	b.ExpectCreate(owner, ref)
 	b.now = b.now.Add(time.Minute)
@@ -143,7 +143,7 @@ func TestSuccessorDropsOverdueWritesOfItsPredecessor(t *testing.T) {
 	}
 }
 
-func TestWakeComesWithTheLastEvidence(t *testing.T) {
+func TestWake_OnLastEvidence(t *testing.T) {
 	b := newBench(t)
 	b.ExpectUpdate(owner, ref, "", "5")
 	b.ExpectUpdate(owner, ref, "", "9")
@@ -157,7 +157,7 @@ func TestWakeComesWithTheLastEvidence(t *testing.T) {
 	}
 }
 
-func TestWakeComesWhenALiveReadIsNeeded(t *testing.T) {
+func TestWake_OnLiveReadNeeded(t *testing.T) {
 	b := newBench(t)
 	b.ExpectDelete(owner, ref, "u1", "")
 	b.Observe(pods, object("u1", "6"), expectations.DeletedUnknown)
@@ -167,8 +167,8 @@ func TestWakeComesWhenALiveReadIsNeeded(t *testing.T) {
 	}
 }
 
-// An owner's own pass is what confirms and reads: waking it for that would run it again and again.
-func TestOwnReadingsDoNotWake(t *testing.T) {
+// The owner's own pass confirms and reads: waking it for that would run it again and again.
+func TestWake_NotByOwnReadings(t *testing.T) {
 	for name, settle := range map[string]func(*bench) bool{
 		"Confirm": func(b *bench) bool {
 			tok := b.ExpectUpdate(owner, ref, "4", "")
@@ -199,7 +199,7 @@ func TestOwnReadingsDoNotWake(t *testing.T) {
 	}
 }
 
-func TestWakeComesWhenAnAnswerCannotBeCompared(t *testing.T) {
+func TestWake_OnIncomparableAnswer(t *testing.T) {
 	b := newBench(t)
 	tok := b.ExpectUpdate(owner, ref, "", "")
 	b.Observe(pods, object("u1", "x7"), expectations.Updated)
@@ -213,7 +213,7 @@ func TestWakeComesWhenAnAnswerCannotBeCompared(t *testing.T) {
 	}
 }
 
-func TestBookmarksAreOfANamespace(t *testing.T) {
+func TestObserveBookmark_Namespace(t *testing.T) {
 	b := newBench(t)
 	for _, ns := range []string{"a", "b", ""} {
 		b.ExpectUpdate(owner, expectations.Ref{Kind: pods, Namespace: ns, Name: "x"}, "", "9")
@@ -232,7 +232,7 @@ func TestBookmarksAreOfANamespace(t *testing.T) {
 	}
 }
 
-func TestWakeMayUseTheTracker(t *testing.T) {
+func TestWake_MayUseTracker(t *testing.T) {
 	var tracker *expectations.Tracker
 	var seen expectations.Verdict
 	tracker, err := expectations.New(expectations.Options{
@@ -255,7 +255,7 @@ func TestWakeMayUseTheTracker(t *testing.T) {
 	}
 }
 
-func TestZeroTokenIsHarmless(t *testing.T) {
+func TestToken_Zero(t *testing.T) {
 	b := newBench(t)
 	b.Cancel(expectations.Token{})
 	if !b.Confirm(expectations.Token{}, nil) || !b.Answer(expectations.Pending{}, nil).Settled() {
@@ -269,7 +269,7 @@ func TestZeroTokenIsHarmless(t *testing.T) {
 	}
 }
 
-func TestConcurrentOwnersEndSatisfied(t *testing.T) {
+func TestTracker_ConcurrentOwners(t *testing.T) {
 	var woken atomic.Int64
 	tracker, err := expectations.New(expectations.Options{
 		Now: func() time.Time { return time.Unix(0, 0) }, Wake: func(expectations.Owner) { woken.Add(1) },
@@ -302,12 +302,12 @@ func TestConcurrentOwnersEndSatisfied(t *testing.T) {
 		t.Errorf("%d outstanding, want 0", got)
 	}
 	if woken.Load() == 0 {
-		t.Error("nobody was woken")
+		t.Error("no owner was woken")
 	}
 }
 
-// Who looks on changes nothing: not what is told to the observer, nor what the owner is told.
-func TestPendingOnlyLooks(t *testing.T) {
+// Pending changes neither the calls to the observer nor the verdict of the owner.
+func TestPending_ReadOnly(t *testing.T) {
 	b := newBench(t)
 	if p := b.Pending(owner.Key); p != nil {
 		t.Errorf("without a write: %v", p)

@@ -55,7 +55,7 @@ const (
 	Satisfied State = iota
 	// Waiting means that at least one write is not visible yet. The owner is woken when that changes.
 	Waiting
-	// Expired means that waiting longer is no use: a live read has to tell. It never means that the gate is open.
+	// Expired means that further waiting is useless: a live read is required. It never means that the gate is open.
 	Expired
 )
 
@@ -73,19 +73,19 @@ func (s State) String() string {
 	}
 }
 
-// Problem says why an expectation needs a live read now. The values serve as metric labels.
+// Problem is the reason why an expectation needs a live read now. The values serve as metric labels.
 type Problem string
 
 // The problems of a Pending expectation.
 const (
-	// NoProblem is that of an expectation that merely waits.
+	// NoProblem means that the expectation is merely waiting.
 	NoProblem Problem = ""
-	// Overdue means that no evidence came within the TTL, or within the further TTL that a live read led to.
+	// Overdue means that no evidence came within the TTL, or within the additional TTL granted after a live read.
 	Overdue Problem = "overdue"
 	// Tombstone means that the cache lost the object without having seen its removal.
 	Tombstone Problem = "tombstone"
-	// Incomparable means that a version was seen which cannot be ordered against the one that was written. It is never
-	// taken for satisfied; see Unordered for the way out.
+	// Incomparable means that a version was seen which cannot be ordered against the one that was written. It never
+	// counts as satisfied; see Unordered for the remedy.
 	Incomparable Problem = "incomparable"
 )
 
@@ -97,7 +97,7 @@ type Pending struct {
 	Verb Verb
 	// Since is when the write was noted.
 	Since time.Time
-	// Needs is the evidence missing: a resourceVersion for updates and answered creations, a UID for deletions. It is
+	// Needs is the missing evidence: a resourceVersion for updates and answered creations, a UID for deletions. It is
 	// empty while the server's answer is not known.
 	Needs string
 	// Seen is the newest resourceVersion that the cache has shown for the object since the write was noted, or that a
@@ -109,7 +109,7 @@ type Pending struct {
 	token Token
 }
 
-// Token returns the token of the write, so that a caller can feed Seen, or give up on it with Cancel.
+// Token returns the token of the write, so that a caller can call Seen, or abandon the write with Cancel.
 func (p Pending) Token() Token { return p.token }
 
 // String renders the expectation for logs and conditions.
@@ -130,14 +130,14 @@ func (p Pending) String() string {
 	return s
 }
 
-// Verdict is the answer of Check.
+// Verdict is the result of Check.
 type Verdict struct {
 	// State is Expired if any pending write is, else Waiting if any is pending, else Satisfied.
 	State State
 	// Pending lists the outstanding writes, oldest first. It is nil when satisfied.
 	Pending []Pending
-	// Deadline is when the next pending write becomes overdue, so that a caller can ask to be run again then even if
-	// no event ever comes. Zero unless Waiting.
+	// Deadline is when the next pending write becomes overdue, so that a caller can requeue until then even if no event
+	// arrives. Zero unless Waiting.
 	Deadline time.Time
 	// RequeueAfter is the time from this Check to Deadline. Zero unless Waiting.
 	RequeueAfter time.Duration
@@ -146,7 +146,7 @@ type Verdict struct {
 // Satisfied reports whether the owner may act on its cache.
 func (v Verdict) Satisfied() bool { return v.State == Satisfied }
 
-// EventKind says where an observed object comes from.
+// EventKind is the source of an observed object.
 type EventKind int
 
 // The kinds of observation.
@@ -157,6 +157,6 @@ const (
 	Updated
 	// Deleted is a watch event that carries the final state of a removed object.
 	Deleted
-	// DeletedUnknown is a tombstone: a relist no longer has the object, its final state was not seen.
+	// DeletedUnknown is a tombstone: a relist no longer has the object; its final state was not seen.
 	DeletedUnknown
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// try runs a program and returns what differs between tracker and model, with the shortest program found that shows it.
+// try runs a program and returns the difference between tracker and model, with the shortest program found that shows it.
 func try(ops []op, every bool) string {
 	fails := func(ops []op) bool { return newRun(newWorld("ns", "elsewhere"), every, false).execute(ops) != "" }
 	if !fails(ops) {
@@ -45,8 +45,8 @@ func randomProgram(rng *rand.Rand, n int) []op {
 	return ops
 }
 
-// The tracker does what the documentation says, which the model spells out, whatever comes in whatever order.
-func TestRandomWalks(t *testing.T) {
+// The tracker behaves as the model of its documentation, for any operations in any order.
+func TestTracker_RandomWalks(t *testing.T) {
 	walks := 2000
 	if testing.Short() {
 		walks = 200
@@ -76,7 +76,7 @@ func FuzzTracker(f *testing.F) {
 }
 
 // Runs on one tracker, each with owners and objects of its own, do not disturb each other.
-func TestConcurrentWalks(t *testing.T) {
+func TestTracker_ConcurrentWalks(t *testing.T) {
 	const runs = 8
 	byNamespace := map[string]*run{}
 	start := time.Unix(1000, 0)
@@ -114,7 +114,7 @@ func TestConcurrentWalks(t *testing.T) {
 	}
 }
 
-// dispatch passes what it is told to the run that the owner belongs to.
+// dispatch forwards the Observer's calls to the run that the owner belongs to.
 type dispatch map[string]*run
 
 func (d dispatch) of(w expectations.Write) *run { return d[w.Owner.Key.Namespace] }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # All checks of the repository that are no Go tests, cheapest first. "make test" begins with them, and "make verify" adds the tests
-# that say whether what is written down is still true.
+# that check the documents.
 source "$(dirname "$0")/lib.sh"
 
 # modules prints the folder of each Go module.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs all fuzz targets one after the other, each for the time given (FUZZTIME, by default 30s), or those whose names match a
-# pattern: "fuzz.sh 5m 'Render|Queue'". Goes on after one that fails, and fails at the end. What made a target fail is in the
+# pattern: "fuzz.sh 5m 'Render|Queue'". Continues after a failure, and fails at the end. What made a target fail is in the
 # package's testdata/fuzz, to be committed with the mend: "make test" runs it from then on.
 source "$(dirname "$0")/lib.sh"
 

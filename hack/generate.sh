@@ -13,7 +13,7 @@ paths=(
   migrations/v1alpha1
 )
 
-# What acts as the controller, and what as the agent of a node: their markers (+kubebuilder:rbac) are their rights.
+# The packages of the controller, and those of the node agent: their markers (+kubebuilder:rbac) define their rights.
 controller=(./vmi/... ./migration/... ./template/... ./expectations/... ./refdaemon ./refdaemon/guarded ./refdaemon/servingcert)
 node=(./domain/... ./refdaemon/guarded)
 
@@ -22,7 +22,7 @@ roles() {
   local who
   for who in controller node; do
     local -n packages=$who
-    # What needs libvirt's headers has no markers.
+    # Packages that need libvirt's headers have no markers.
     CGO_ENABLED=0 "$bin/controller-gen" \
       "rbac:roleName=virtloom-$who,fileName=${who}_role.yaml,headerFile=hack/generated.yaml.txt" \
       "${packages[@]/#/paths=}" output:rbac:dir="$1"

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Looks at what hack/image.sh has made, in the folder given, by default bin/images: nothing is there that has no business there,
-# and, as root, what is there works with nothing else around it.
+# Checks the output of hack/image.sh, in the given directory, by default bin/images: it has no unexpected files, and, as root,
+# the programs work in isolation.
 source "$(dirname "$0")/lib.sh"
 
 # Everything but folders that may be in both images.
 common='^(etc/(passwd|group|nsswitch\.conf)|var/run|usr/bin/refdaemon|usr/share/doc/virtloom/(LICENSE|THIRD-PARTY-LICENSES\.txt))$'
-# What the agent's image has besides: qemu-img, libraries with their dynamic linker, and what their packages say of rights.
+# Further content of the agent's image: qemu-img, libraries with their dynamic linker, and the licences of their packages.
 agents='^(usr/bin/qemu-img|(usr/)?lib(64)?/([^/]*/)*[^/]*\.so(\.[0-9.]+)?|usr/share/doc/([^/]+/copyright|virtloom/packages))$'
 
-# unexpected ROOT PATTERN... prints what matches none of the patterns.
+# unexpected ROOT PATTERN... prints the files that match none of the patterns.
 unexpected() {
   local root=$1
   shift
   (cd "$root" && find . -mindepth 1 ! -type d -printf '%P\n') | grep -Ev "$(IFS='|'; printf '%s' "$*")" || true
 }
 
-# privileged ROOT prints what gives more rights than its caller has, or may be written by everybody.
+# privileged ROOT prints setuid, setgid and world-writable files.
 privileged() { find "$1" ! -type l \( -perm /6000 -o -perm -0002 ! -path "$1/tmp" \); }
 
 # needed ROOT prints the names of all libraries that something in the image is linked with, or loads when it runs.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Puts together what refdaemon/Containerfile makes images of: controller/ and node/ below the folder given, by default
+# Builds the build context of refdaemon/Containerfile: controller/ and node/ below the given directory, by default
 # bin/images, each a complete file system and nothing more than its program needs. Then makes the images, in oci/ beside them: a
 # layout as the OCI defines it, which "skopeo copy oci:bin/images/oci:localhost/virtloom-node:dev ..." and others take. No
 # container engine is needed for any of that.
@@ -12,7 +12,7 @@
 # Two builds of one commit on machines with the same packages are the same, byte by byte.
 source "$(dirname "$0")/lib.sh"
 
-# accounts ROOT: libvirt's library asks for the name of whoever it runs as, and looks for its socket below /var/run.
+# accounts ROOT: libvirt's library looks up the name of its user, and its socket below /var/run.
 accounts() {
   mkdir -p "$1/etc" "$1/tmp" "$1/run" "$1/var"
   ln -s ../run "$1/var/run"
@@ -22,7 +22,7 @@ accounts() {
   printf '%s\n' 'passwd: files' 'group: files' 'hosts: files dns' >"$1/etc/nsswitch.conf"
 }
 
-# linked FILE... prints what the dynamic linker loads for the files, one path on a line.
+# linked FILE... prints the libraries that the dynamic linker loads for the files, one path per line.
 linked() { ldd "$@" | awk '$2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// && $1 !~ /:$/ {print $1}' | sort -u; }
 
 # library NAME prints where the dynamic linker finds it.
@@ -40,7 +40,7 @@ package() { { dpkg -S "$1" || dpkg -S "/usr$1" || dpkg -S "${1#/usr}"; } 2>/dev/
 take() {
   local name
   name=$(package "$(realpath "$2")")
-  [ -n "$name" ] || die "$2 belongs to no package, so that nobody could tell what it is"
+  [ -n "$name" ] || die "$2 belongs to no package, so its origin is unknown"
   install -D -m 755 "$(realpath "$2")" "$1$2"
   dpkg-query -W -f '${Package} ${Version} ${Architecture}\n' "$name" | head -n 1 >>"$1/packages"
   install -D -m 644 "/usr/share/doc/$name/copyright" "$1/usr/share/doc/$name/copyright"
@@ -60,7 +60,7 @@ node() {
   rm "$root/packages"
 }
 
-# texts ROOT: the licences of what refdaemon is built from are passed on with it. Those of Debian's files are beside them.
+# texts ROOT: the licences of refdaemon's dependencies are distributed with it, and those of Debian's files.
 texts() {
   install -D -m 644 LICENSE "$1/usr/share/doc/virtloom/LICENSE"
   go -C tools/release run ./licences -C "$root" -notices "$1/usr/share/doc/virtloom/THIRD-PARTY-LICENSES.txt"

@@ -22,8 +22,8 @@ elapsed() {
   if [ "$1" -ge 60 ]; then printf '%dm%02ds' $(($1 / 60)) $(($1 % 60)); else printf '%ds' "$1"; fi
 }
 
-# with_progress WHAT LOG COMMAND... runs a command with its output in LOG and says how long it has
-# been at it and what it said last: in place on a terminal, else as a line now and then. If the
+# with_progress WHAT LOG COMMAND... runs a command with its output in LOG and shows the elapsed time
+# and the last line of output: in place on a terminal, else as a line now and then. If the
 # command fails, its output is shown. With parts="NUMBER WORD" before the call it says how many of those are done, for a command
 # that prints a line for each; a part that is there already has no line, so that there are that many at most.
 with_progress() {
@@ -61,7 +61,7 @@ with_progress() {
 # fingerprint FILE... identifies the content of files and the version of Go.
 fingerprint() { { cat -- "$@" && go version; } | sha256sum | cut -d ' ' -f 1; }
 
-# stamped NAME FINGERPRINT tells whether what NAME stands for was made from just that.
+# stamped NAME FINGERPRINT reports whether the output NAME was made from exactly that input.
 stamped() { [ "$(cat "$bin/.stamp-$1" 2>/dev/null)" = "$2" ]; }
 
 # stamp NAME FINGERPRINT notes it.
@@ -79,10 +79,10 @@ release_build() {
   go build -trimpath -buildvcs=true -ldflags '-s -w -buildid=' "$@" -o "$out" ./refdaemon
 }
 
-# sbom PROGRAM FILE writes what a program consists of.
+# sbom PROGRAM FILE writes the bill of materials of a program.
 sbom() { go -C tools/release run ./sbom -C "$root" -o "$(realpath "$2")" "$(realpath "$1")"; }
 
-# epoch is the time of everything that is released: that of the commit, unless somebody says something else.
+# epoch is the timestamp of all released files: that of the commit, unless it is set.
 epoch() { printf '%s' "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"; }
 
 command -v go >/dev/null || die "Go is not installed; this module needs the version named in go.mod (https://go.dev/dl)"

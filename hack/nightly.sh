@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# All that is long by nature, one after the other, each with its log in bin/.log/nightly: what failed does not keep the rest
+# All long tests, one after the other, each with its log in bin/.log/nightly: a failure does not stop the rest
 # from being run. With an argument, those whose names match that pattern: "nightly.sh 'soak|fuzz'".
 source "$(dirname "$0")/lib.sh"
 
@@ -22,13 +22,13 @@ explore() { long 60m ./internal/explore -full; }
 mutate() { long 90m ./internal/mutation -mutate; }
 
 # Each guest of the corpus 10,000 times, and the same bytes.
-determinism() { long 30m ./template -run '^TestRenderingIsDeterministic$' -renders 10000; }
+determinism() { long 30m ./template -run '^TestRender_Deterministic$' -renders 10000; }
 
 # 10^7 random operations on the queue, 3 * 10^6 on the admission, beside plain references.
-queues() { long 90m ./migration -run '^Test(Queue|Admission)IsAsDocumented$' -operations 10000000; }
+queues() { long 90m ./migration/queue -run '^Test(Queue|Admission)_MatchesReference$' -operations 10000000; }
 
 # A domain that is read back in 100,000 ways differs from its wish in none.
-steady() { long 60m ./domain -run '^TestDiffIsSteady$' -rounds 100000; }
+steady() { long 60m ./domain/diff -run '^TestCompare_RandomReadback$' -rounds 100000; }
 
 # libvirtd is killed 50 times and guests 20 times under an informer.
 chaos() {
@@ -39,19 +39,19 @@ chaos() {
 burst() { long 60m ./vmi/vmictrl -run '^TestBurst$' -burst 200 -idle 10m; }
 
 # 1,000 migrations wait for five slots.
-waiting() { long 60m ./migration/migrationctrl -run '^TestManyWait$' -pending 1000 -move 1s -idle 1m; }
+waiting() { long 60m ./migration/migrationctrl -run '^TestAdmission_ManyWaiting$' -pending 1000 -move 1s -idle 1m; }
 
 # A drain of 100 simulated nodes with 10,000 guests.
-drains() { long 30m ./migration/migrationsim -run '^TestADrainTakesHardlyLongerThanItMust$' -full; }
+drains() { long 30m ./migration/migrationsim -run '^TestDrain_NearLowerBound$' -full; }
 
 # Guests move there and back 50 times, in the node's libvirt and in one of their own.
-roundtrips() { long 90m ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -roundtrips 50; }
-launchers() { long 90m ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -launchers -roundtrips 50; }
+roundtrips() { long 90m ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -roundtrips 50; }
+launchers() { long 90m ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -launchers -roundtrips 50; }
 
 # Aborts, cut links and kills at every step of a live migration.
 migrations() {
   long 180m ./refdaemon/e2e -full \
-    -run '^(TestAMigrationCanBeAbortedAtAnyPoint|TestAGuestThatWritesFasterThanTheLink|TestALinkThatIsCutCostsNoGuest|TestWhateverIsKilledAtAnyStepThereIsOneGuest)$'
+    -run '^(TestMigration_AbortedAtAnyPoint|TestMigration_DoesNotConverge|TestMigration_LinkCut|TestMigration_KilledAtEveryStep)$'
 }
 
 # A day of random operations and faults in simulated time, an hour in real time.

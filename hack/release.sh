@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes what a release consists of, in the folder given, by default dist, from the commit that is checked out:
+# Builds the files of a release, in the given directory, by default dist, from the checked-out commit:
 #
 #   refdaemon-linux-amd64, refdaemon-linux-arm64   one static file: the controller and all commands; node and launcher
 #                                                  say that it was built without libvirt
 #   refdaemon-libvirt-linux-amd64                  node and launcher as well; needs glibc, and loads libvirt's client library
 #                                                  when it runs
-#   *.cdx.json                                     what each of them consists of (CycloneDX)
+#   *.cdx.json                                     bill of materials of each of them (CycloneDX)
 #   virtloom.yaml                                  all that is applied to a cluster
 #   LICENSE, THIRD-PARTY-LICENSES.txt              under which terms all that is passed on
 #   SHA256SUMS                                     of the files above

@@ -35,7 +35,7 @@ missing_packages() {
   done
 }
 
-# any PATH... tells whether one of them exists.
+# any PATH... reports whether one of them exists.
 any() {
   local path
   for path; do [ ! -e "$path" ] || return 0; done

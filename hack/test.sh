@@ -8,7 +8,7 @@
 #	test.sh              the checks, the demo, and all of these
 #
 # ARGS are further arguments for "go test", for example ARGS="-run TestRig -count 1"; with ARGS, checks and demo are left out.
-# But for "unit", what the tests need has to be there, and what they skip has to be in hack/skips.txt.
+# But for "unit", the programs of the tests must exist, and skipped tests must be listed in hack/skips.txt.
 source "$(dirname "$0")/lib.sh"
 
 # rigged are the packages with tests that are more than unit tests: they ask for the programs of the rig, or whether they
@@ -48,8 +48,8 @@ concurrent() {
 others() { go list -tags libvirt_dlopen ./... | sed "s|^$(go list -m)|.|" | unemulated | grep -vxF -f <(printf '%s\n' "$@"); }
 
 # tests WORD... runs "go test" with these arguments. Much of it waits, so there are more packages and tests at a time than
-# processors. What vet finds is found by hack/checks.sh, and nobody debugs these programs, so they are linked without what a debugger
-# needs.
+# processors. hack/checks.sh runs vet, and these programs are not debugged, so they are linked without debug
+# information.
 tests() {
   # shellcheck disable=SC2086 # arguments are words
   go test -json -shuffle on -vet off -ldflags=-w -p 3 -parallel 4 -tags libvirt_dlopen -timeout 60m ${ARGS:-} "$@"
@@ -58,10 +58,10 @@ tests() {
 # guests PACKAGE... runs the tests of emulated guests, one package after the other.
 guests() { tests -race -p 1 "$@"; }
 
-# launchers runs once more what differs when each guest has a libvirt of its own.
-launchers() { tests -race ./refdaemon/e2e -run '^TestAGuestMovesThereAndBackManyTimes$' -launchers; }
+# launchers repeats the tests that differ when each VMI has a libvirt of its own.
+launchers() { tests -race ./refdaemon/e2e -run '^TestMigration_RepeatedRoundTrips$' -launchers; }
 
-# summed COMMAND... shows the essence of what "go test -json" writes.
+# summed COMMAND... prints a summary of the output of "go test -json".
 summed() {
   mkdir -p "$bin/.log"
   go build -o "$bin/testsummary" ./internal/testsummary

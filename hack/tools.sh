@@ -9,7 +9,7 @@ kubernetes=$(module_version tools k8s.io/kubernetes)
 etcd=$(module_version tools go.etcd.io/etcd/server/v3)
 kwok=$(module_version tools sigs.k8s.io/kwok)
 
-# name, package, how it tells its version (nothing: always built), a pattern that version has to match
+# name, package, how it prints its version (nothing: always built), a pattern that version has to match
 programs=(
   "etcd|go.etcd.io/etcd/server/v3|--version|etcd Version: ${etcd#v}"
   "kube-apiserver|k8s.io/kubernetes/cmd/kube-apiserver|--version|Kubernetes $kubernetes"
@@ -20,7 +20,7 @@ programs=(
   "controller-gen|sigs.k8s.io/controller-tools/cmd/controller-gen||"
 )
 
-# complete tells whether every program is there (a link may point to what has gone since).
+# complete reports whether every program exists (a link may be dangling).
 complete() {
   local entry
   for entry in "${programs[@]}"; do
@@ -36,7 +36,7 @@ existing() {
   for candidate in ${KUBEBUILDER_ASSETS:+"$KUBEBUILDER_ASSETS/$name"} "$(type -P "$name" || true)"; do
     [ -x "$candidate" ] || continue
     candidate=$(realpath "$candidate")
-    # What is in bin was built here, unless it is a link made by an earlier run.
+    # Programs in bin were built here, except links of an earlier run.
     [ -L "$bin/$name" ] || [ ! "$candidate" -ef "$bin/$name" ] || continue
     # shellcheck disable=SC2086 # flags are words
     said=$(timeout 10 "$candidate" $flags 2>/dev/null || true)
@@ -47,7 +47,7 @@ existing() {
   done
 }
 
-# linker_flags make Kubernetes tell its version; without them it takes itself for v0.0.0.
+# linker_flags make Kubernetes report its version; without them it reports v0.0.0.
 linker_flags() {
   local p=k8s.io/component-base/version v=${kubernetes#v}
   printf '%s' "-s -w -X $p.gitVersion=$kubernetes -X $p.gitMajor=${v%%.*} -X $p.gitMinor=$(cut -d . -f 2 <<<"$v")" \

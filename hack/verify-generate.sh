@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Fails if the generated files are not what hack/generate.sh makes.
+# Fails if the generated files differ from the output of hack/generate.sh.
 source "$(dirname "$0")/lib.sh"
 
 fresh=$(mktemp -d)

@@ -16,12 +16,12 @@ import (
 )
 
 // Version is the version of the encoding. A lease of a newer version is not read:
-// what it means may have changed. Fields that a newer minor release adds within a
+// its meaning may have changed. Fields that a newer minor release adds within a
 // version are kept as they are.
 const Version = 1
 
-// ErrNotALease means that an annotation cannot be read as a lease. Nothing is then
-// known of the guest's owner, and the guest must be left alone.
+// ErrNotALease means that an annotation cannot be read as a lease. The VMI's owner is
+// then unknown, and its domain must be left alone.
 var ErrNotALease = errors.New("handoff: not a lease")
 
 // wire is the lease as it is stored.
@@ -43,8 +43,8 @@ type wire struct {
 // fields are the names of wire's fields.
 var fields = []string{"version", "state", "epoch", "holder", "target", "tag", "was", "stalled", "cause", "deadline", "open", "outcomes"}
 
-// MarshalJSON encodes the lease. Fields that this version does not know and that were
-// there when the lease was read are kept; the order of all fields is always the same.
+// MarshalJSON encodes the lease. Fields that this version does not know and that the
+// lease had when it was read are kept; the order of all fields is stable.
 func (l Lease) MarshalJSON() ([]byte, error) {
 	raw, err := json.Marshal(wire{
 		Version: Version, State: l.State, Epoch: l.Epoch, Holder: l.Holder, Target: l.Target, Tag: l.Tag, Was: l.Was,
@@ -60,7 +60,7 @@ func (l Lease) MarshalJSON() ([]byte, error) {
 	return append(append(raw[:len(raw)-1], ','), more[1:]...), nil
 }
 
-// UnmarshalJSON decodes a lease and checks that it makes sense. The error is
+// UnmarshalJSON decodes a lease and checks that it is consistent. The error is
 // ErrNotALease.
 func (l *Lease) UnmarshalJSON(raw []byte) error {
 	var w wire
@@ -72,7 +72,7 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 		}
 	}
 	if w.Version != Version {
-		return fmt.Errorf("%w: version %d is not %d, which this program reads", ErrNotALease, w.Version, Version)
+		return fmt.Errorf("%w: version %d is not supported, want %d", ErrNotALease, w.Version, Version)
 	}
 	n := Lease{
 		State: w.State, Epoch: w.Epoch, Holder: w.Holder, Target: w.Target, Tag: w.Tag, Was: w.Was,
@@ -102,15 +102,15 @@ func (l *Lease) UnmarshalJSON(raw []byte) error {
 }
 
 // strictly decodes a lease that has no unknown field anywhere, as nearly all have, and
-// reports whether it is one. Everybody who decides reads the lease, so it is worth one
-// pass less over the text.
+// reports whether it is one. Every decision reads the lease, so saving one pass over the
+// text pays off.
 func strictly(raw []byte, w *wire) bool {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.DisallowUnknownFields()
 	return dec.Decode(w) == nil && len(bytes.TrimSpace(raw[dec.InputOffset():])) == 0
 }
 
-// broken says what contradicts itself in a lease, empty if nothing does.
+// broken returns the contradiction within a lease, empty if there is none.
 func (l Lease) broken() string {
 	_, known := states[l.State]
 	switch {
@@ -128,13 +128,13 @@ func (l Lease) broken() string {
 	return l.brokenSilence()
 }
 
-// heldState tells whether the state is one of a guest that a node holds or is offered.
+// heldState reports whether a node holds, or is offered, the VMI in this state.
 func (l Lease) heldState() bool {
 	return l.State != Unclaimed && l.State != Claimed && l.State != Released && l.State != Fenced
 }
 
-// brokenSilence says what contradicts itself in what a lease was before its holder
-// went silent.
+// brokenSilence returns the contradiction in the state that the lease had before its
+// holder went silent.
 func (l Lease) brokenSilence() string {
 	switch {
 	case l.State != Lost && l.Was == Unclaimed:

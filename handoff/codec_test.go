@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-func TestTheEncodingIsStable(t *testing.T) {
+func TestMarshalJSON_Stable(t *testing.T) {
 	for name, lease := range map[string]handoff.Lease{
 		"unclaimed": {},
 		"claimed":   lead(t, handoff.Lease{}, ev(handoff.Claim, "")),
@@ -56,7 +56,7 @@ func TestTheEncodingIsStable(t *testing.T) {
 	}
 }
 
-func TestFieldsOfTheFutureAreKept(t *testing.T) {
+func TestUnmarshalJSON_KeepsUnknownFields(t *testing.T) {
 	const raw = `{"version":1,"state":"Offered","epoch":1,"holder":"a","zone":{"z":[1, 2.50]},"answer":42}`
 	var l handoff.Lease
 	if err := json.Unmarshal([]byte(raw), &l); err != nil {
@@ -72,7 +72,7 @@ func TestFieldsOfTheFutureAreKept(t *testing.T) {
 	}
 }
 
-func TestANameInAnotherCaseDoesNotOverrule(t *testing.T) {
+func TestUnmarshalJSON_NameInOtherCase(t *testing.T) {
 	var l handoff.Lease
 	if err := json.Unmarshal([]byte(`{"version":1,"STATE":"Owned","epoch":1,"Holder":"a"}`), &l); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestANameInAnotherCaseDoesNotOverrule(t *testing.T) {
 	}
 }
 
-func TestOfRefusesAnAnnotationThatIsNoLease(t *testing.T) {
+func TestOf_NotALease(t *testing.T) {
 	for name, raw := range map[string]string{
 		"no JSON":                 `{`,
 		"not an object":           `7`,

@@ -11,43 +11,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// CommandKind names what a node is told to do.
+// CommandKind is the kind of a command to a node.
 type CommandKind string
 
 const (
-	// CommandStart: start the guest's domain. Opened by Accept.
+	// CommandStart: start the VMI's domain. Opened by Accept.
 	CommandStart CommandKind = "start"
-	// CommandStop: bring the guest to its end. Opened by Stop.
+	// CommandStop: stop the domain. Opened by Stop.
 	CommandStop CommandKind = "stop"
-	// CommandMigrateIn: get ready for the guest and receive it. Opened by
+	// CommandMigrateIn: prepare for the domain and receive it. Opened by
 	// Prepare.
 	CommandMigrateIn CommandKind = "migrate-in"
-	// CommandMigrateOut: pass the guest to the target. Opened by Begin.
+	// CommandMigrateOut: migrate the domain to the target. Opened by Begin.
 	CommandMigrateOut CommandKind = "migrate-out"
-	// CommandAbort: call off a move that has begun. Opened by Abort.
+	// CommandAbort: abort a migration that has begun. Opened by Abort.
 	CommandAbort CommandKind = "abort"
-	// CommandFinalize: do what waited for the end of the move. Opened by
-	// TakeOver.
+	// CommandFinalize: carry out the tasks deferred until the migration ended.
+	// Opened by TakeOver.
 	CommandFinalize CommandKind = "finalize"
 )
 
 // id derives the name of a command: a lease issues each kind at most once under
-// an epoch, so that the same command has the same name for whoever asks.
+// an epoch, so that the same command has the same name for every reader.
 func (k CommandKind) id(epoch uint64) string { return fmt.Sprintf("%s/%d", k, epoch) }
 
-// Command is what a node is told to do, once the lease that holds it is stored.
-// It is issued at most once; a node that finds it open after a crash looks at its
-// hypervisor before it does it.
+// Command is an instruction to a node, valid once the lease that holds it is stored.
+// It is issued at most once; a node that finds it open after a crash inspects its
+// hypervisor before it carries it out.
 type Command struct {
 	// ID names the command and later its outcome: kind and epoch.
 	ID string `json:"id"`
-	// Kind says what to do.
+	// Kind is the action to take.
 	Kind CommandKind `json:"kind"`
-	// Epoch is the epoch under which it was issued.
+	// Epoch is the epoch under which the command was issued.
 	Epoch uint64 `json:"epoch"`
-	// Node is who is told.
+	// Node is the node that carries out the command.
 	Node string `json:"node"`
-	// Tag is the UID of the migration for the commands of a move.
+	// Tag is the UID of the migration, for the commands of a migration.
 	Tag types.UID `json:"tag,omitempty"`
 }
 
@@ -60,27 +60,27 @@ func (l Lease) Command(k CommandKind) (Command, bool) {
 	return l.Open[i], true
 }
 
-// ActWithin is how long a node may act upon a lease after it last had the API
-// server's word that the lease is in force. Whoever fences a node waits for longer
-// than this ([FenceAfter]), so that a node without contact has stopped to act
-// by then, although it cannot know that it was fenced.
+// ActWithin is how long a node may act upon a lease after the API server last
+// confirmed that the lease is in force. Fencing waits for longer than this
+// ([FenceAfter]), so that a node without contact has stopped acting by then,
+// although it cannot know that it was fenced.
 const ActWithin = time.Minute
 
 // FenceAfter is how long a silent node stays Lost before evidence of its absence
-// is believed: ActWithin, one call to a hypervisor that was begun just before it
+// is accepted: ActWithin, one call to a hypervisor that began just before ActWithin
 // ran out (30 s), one minute by which the clocks of two controllers may differ,
-// and as much again in reserve as the call may take.
+// and a reserve as long as the call may take.
 const FenceAfter = 3 * time.Minute
 
-// ErrUnconfirmed means that a node has had no word from the API server for too
-// long to act. It must read the lease again first.
+// ErrUnconfirmed means that the API server has not confirmed the lease for too long
+// for the node to act. The node must read the lease again first.
 var ErrUnconfirmed = errors.New("handoff: the lease was not confirmed in time")
 
-// Authorize tells whether the command may be carried out now. The lease is the
+// Authorize returns nil if the command may be carried out now. The lease must be the
 // one last read from, or written to, the API server itself, by a request that was
 // sent at the time confirmed; a cache is no confirmation. The error is ErrFenced
-// when the command is not, or no longer, open, and ErrUnconfirmed when that was
-// longer ago than [ActWithin].
+// when the command is not, or no longer, open or must wait, and ErrUnconfirmed when
+// confirmed is longer ago than [ActWithin].
 func (l Lease) Authorize(c Command, confirmed, now time.Time) error {
 	switch {
 	case !slices.Contains(l.Open, c):
@@ -92,7 +92,7 @@ func (l Lease) Authorize(c Command, confirmed, now time.Time) error {
 	return Confirmed(confirmed, now)
 }
 
-// Confirmed tells whether a lease that was confirmed then may still be acted upon
+// Confirmed returns nil if a lease that was confirmed then may still be acted upon
 // now; the error is ErrUnconfirmed. A clock that went back confirms nothing.
 func Confirmed(then, now time.Time) error {
 	if since := now.Sub(then); since < 0 || since >= ActWithin {
@@ -101,8 +101,8 @@ func Confirmed(then, now time.Time) error {
 	return nil
 }
 
-// issue opens a command under the lease's epoch, and under its tag, which a lease has in a
-// move only.
+// issue opens a command under the lease's epoch, and under its tag, which a lease has
+// during a migration only.
 func (l *Lease) issue(k CommandKind, node string) {
 	l.Open = append(slices.Clip(l.Open), Command{ID: k.id(l.Epoch), Kind: k, Epoch: l.Epoch, Node: node, Tag: l.Tag})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestOutcome_OfTheCommandThatEndedAlone: a lease may hold commands of a later version beside those that this one knows;
-// that the guest has started or is settled does not end them.
-func TestOutcome_OfTheCommandThatEndedAlone(t *testing.T) {
+// TestOutcome_OfEndedCommandOnly: a lease may hold commands of a later version beside those that this one knows;
+// a start or the end of a migration does not conclude them.
+func TestOutcome_OfEndedCommandOnly(t *testing.T) {
 	later := command("resize", 1, nodeA, "")
 	for name, tt := range map[string]struct {
 		before handoff.Lease
@@ -40,8 +40,8 @@ func TestOutcome_OfTheCommandThatEndedAlone(t *testing.T) {
 	}
 }
 
-// TestOutcome_MessageIsAsLongAsItMayBe: what fits is kept as it is, and of what does not as much as fits.
-func TestOutcome_MessageIsAsLongAsItMayBe(t *testing.T) {
+// TestOutcome_MessageLimit: a message within the limit is kept, a longer one is truncated to it.
+func TestOutcome_MessageLimit(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for name, tt := range map[string]struct{ message, want string }{
 		"that fits":              {x(256), x(256)},

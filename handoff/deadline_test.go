@@ -20,13 +20,13 @@ func stepAt(t *testing.T, l handoff.Lease, e handoff.Event, at time.Time) handof
 	return next
 }
 
-// TestDeadline_IsThatOfTheStep: an event that begins no step leaves the deadline alone. A controller that aborts a move
+// TestDeadline_IsThatOfTheStep: an event that begins no step leaves the deadline alone. A controller that aborts a migration
 // would otherwise give a silent holder the whole time again.
 func TestDeadline_IsThatOfTheStep(t *testing.T) {
 	later := now.Add(time.Minute)
 	abort := ev(handoff.Abort, "")
 	if got := stepAt(t, moving(t), abort, later); !got.Deadline.Equal(due(handoff.DefaultMoveWithin)) {
-		t.Errorf("after an abort the deadline is %s, want that of the move", got.Deadline)
+		t.Errorf("after an abort the deadline is %s, want that of the migration", got.Deadline)
 	}
 	abort.Within = time.Hour
 	if got := stepAt(t, moving(t), abort, later); !got.Deadline.Equal(due(time.Minute + time.Hour)) {
@@ -34,7 +34,7 @@ func TestDeadline_IsThatOfTheStep(t *testing.T) {
 	}
 	stall := ev(handoff.Stall, nodeA)
 	if got := stepAt(t, moving(t), stall, later); !got.Deadline.Equal(due(time.Minute + handoff.FenceAfter)) {
-		t.Errorf("after a stall the deadline is %s, want that of the target's word", got.Deadline)
+		t.Errorf("after a stall the deadline is %s, want that of the target's answer", got.Deadline)
 	}
 	fenced := lead(t, moving(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
 	if got := stepAt(t, fenced, ev(handoff.Decline, nodeB), later); !got.Deadline.Equal(due(time.Minute + handoff.DefaultReleaseWithin)) {
@@ -42,9 +42,9 @@ func TestDeadline_IsThatOfTheStep(t *testing.T) {
 	}
 }
 
-// TestDeadline_NotWhereNobodyWaits: a guest that has ended, or is asked of nobody, is never late, whatever time the event
-// names.
-func TestDeadline_NotWhereNobodyWaits(t *testing.T) {
+// TestDeadline_NoneWhereNoPartyWaits: a VMI that has ended, or is offered to no node, is never late, whatever limit the
+// event sets.
+func TestDeadline_NoneWhereNoPartyWaits(t *testing.T) {
 	for _, tt := range []struct {
 		lease handoff.Lease
 		event handoff.Event
@@ -58,7 +58,7 @@ func TestDeadline_NotWhereNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestClaim_RepeatedRenewsTheDeadline: the Pod takes longer than expected, and is waited for.
+// TestClaim_RepeatedRenewsTheDeadline: the Pod takes longer than expected, and the controller waits for it.
 func TestClaim_RepeatedRenewsTheDeadline(t *testing.T) {
 	claimed := lead(t, handoff.Lease{}, ev(handoff.Claim, ""))
 	if got := stepAt(t, claimed, ev(handoff.Claim, ""), now.Add(time.Minute)); !got.Deadline.Equal(due(time.Minute + handoff.DefaultClaimWithin)) {

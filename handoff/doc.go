@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handoff answers one question: who owns this guest now, and how does
-// ownership move? It decides no policy.
+// Package handoff implements the ownership protocol of a VirtualMachineInstance (VMI):
+// which node owns it now, and how ownership passes on. It decides no policy.
 //
 // A [Lease] travels with the VirtualMachineInstance in the annotation
 // [Annotation]. [Step] is the only function that changes it, and it is pure:
-// lease, event and time in, lease and commands out. Whoever wants to change a
-// lease reads the object, calls Step, and writes the result back under the
-// object's resourceVersion, or on the condition that the annotation, and all else that
-// [Of] reads, is as it was. So of two competing writers one always loses and has to look
-// again, and no lease is ever again what it was before.
+// lease, event and time in, lease and commands out. To change a lease, read the object,
+// call Step, and write the result back under the object's resourceVersion, or on the
+// condition that the annotation, and all other fields that [Of] reads, are unchanged. So
+// of two competing writers one always loses and has to read again, and no lease ever
+// returns to an earlier value.
 //
 // # The states
 //
-// Below each state stand whose turn it is and how long that may take, then the
-// events that lead out of it, who sends them, and where they lead. A + marks a new
+// Below each state stand the party whose turn it is and the time limit, then the
+// events that lead out of the state, the new state, and the sender. A + marks a new
 // epoch. Any other event is refused.
 //
 //	Unclaimed ─Claim▶ Claimed ─Offer▶ Offered ─Accept▶ Owned
@@ -95,7 +95,7 @@
 //
 // # Epochs
 //
-// Every change of owner and every attempt to move has an epoch of its own. An
+// Every change of owner and every migration attempt has an epoch of its own. An
 // event names the epoch its sender acted on; with any other epoch it is
 // refused with [ErrFenced], however late it arrives. An event that has already
 // been applied is accepted again without effect, so a writer that lost the
@@ -103,46 +103,46 @@
 //
 // # Commands
 //
-// What a node has to do is part of the lease: a step issues commands, and they
-// stay in [Lease.Open], named by kind and epoch, until a later step stores how they
-// ended under the same name ([Lease.Outcome]). So a command leaves the process only
-// after it is stored, either side can tell after any crash what was asked and how
-// it ended, and none is issued twice. A node carries one out only if
-// [Lease.Authorize] lets it, on a lease it has the API server's own word for, and
-// looks at its hypervisor before it does again what it may have done before a crash.
+// The instructions to a node are part of the lease: a step issues commands, and they
+// stay in [Lease.Open], named by kind and epoch, until a later step stores their
+// result under the same name ([Lease.Outcome]). So a command leaves the process only
+// after it is stored, either side can determine after any crash what was requested and
+// how it ended, and none is issued twice. A node carries out a command only if
+// [Lease.Authorize] permits it, on a lease that the API server itself has confirmed, and
+// inspects its hypervisor before it repeats an action that may predate a crash.
 //
 // # Never two, never none
 //
-// The promise to the guest rests on these rules:
+// That at most one domain of a VMI runs, and none is lost, rests on these rules:
 //
-//   - a node starts a guest only while [Lease.MayStart] says so, which needs an
-//     accepted lease that names it, in no move, with the start still open;
-//   - in a move (Moving) the holder's hypervisor passes the running guest to the
+//   - a node starts a domain only while [Lease.MayStart] permits it, which needs an
+//     accepted lease that names the node, in no migration, with the start still open;
+//   - in state Moving the holder's hypervisor transfers the running domain to the
 //     target's; the target never starts it, it only receives it;
-//   - a move can be called off by anybody until Begin is stored, and from then on
-//     only by the holder, whose hypervisor alone knows;
-//   - a holder that can no longer tell where the guest is says Stall, and the target
-//     answers with TakeOver or Decline;
-//   - a node that is silent (Lost) keeps its guest. It stops to act [ActWithin] after
-//     its last word from the API server; after [FenceAfter], and only with
-//     [Evidence], may the guest be declared gone (Fenced);
-//   - a lease that left Unclaimed never names nobody until the guest has ended
-//     (Released) or is known to run nowhere (Fenced).
+//   - the controller or the holder can end a migration until Begin is stored, and from
+//     then on only the holder, as only its hypervisor knows the state;
+//   - a holder that can no longer determine where the domain is sends Stall, and the
+//     target answers with TakeOver or Decline;
+//   - a silent node (Lost) keeps its domain. It stops acting [ActWithin] after the last
+//     confirmation by the API server; after [FenceAfter], and only with [Evidence],
+//     the domain may be declared gone (Fenced);
+//   - an accepted lease always names an owner until the domain has ended (Released)
+//     or is known to run nowhere (Fenced).
 //
-// All this holds for leases that controllers and nodes write. Whoever may write the
-// object can write its lease as well: a node believes one that tells it to start, or to
-// await, a guest only together with the launcher Pod that a controller made for it
-// (domain.Sight.Proof).
+// All this holds for leases that controllers and nodes write. Any client that may write
+// the object can write its lease too: a node trusts a lease that instructs it to start,
+// or to await, a domain only together with the launcher Pod that a controller created
+// (plan.Snapshot.Proof).
 //
-// # Beside stock KubeVirt
+// # With stock KubeVirt
 //
 // A VirtualMachineInstance without the annotation was placed by a stock
-// virt-controller; [Of] understands it from KubeVirt's own labels and status
+// virt-controller; [Of] derives its lease from KubeVirt's own labels and status
 // and reports epoch zero. Such a controller does not know the annotation that the
-// nodes write from then on, so [Of] also sees a move that was asked for, or taken
-// back, in KubeVirt's migration state alone, and a guest that a stock virt-handler
-// runs by its phase, on the node that status.nodeName names. [Put] keeps KubeVirt's
-// labels in step with the lease.
+// nodes write from then on, so [Of] also detects a migration that was requested, or
+// canceled, in KubeVirt's migration state alone, and a domain that a stock virt-handler
+// runs by the VMI's phase, on the node that status.nodeName names. [Put] keeps
+// KubeVirt's labels consistent with the lease.
 //
 // All functions are safe for concurrent use; they share no state.
 package handoff

@@ -10,14 +10,14 @@ import (
 )
 
 // ErrFenced means that the sender acted on an epoch that is no longer current. It
-// must stop acting on the guest and read the lease again.
+// must stop acting on the domain and read the lease again.
 var ErrFenced = errors.New("handoff: stale epoch")
 
 // ErrRefused means that the event does not fit the lease's state, or that its
-// sender is not the one who may send it.
+// sender is not allowed to send it.
 var ErrRefused = errors.New("handoff: event refused")
 
-// ErrTooEarly means that a silent node may still act: its guest must not be
+// ErrTooEarly means that a silent node may still act: its domain must not be
 // declared gone before the lease's deadline, unless a fence was confirmed.
 var ErrTooEarly = errors.New("handoff: the silent node may still act")
 
@@ -25,71 +25,71 @@ var ErrTooEarly = errors.New("handoff: the silent node may still act")
 type Kind string
 
 const (
-	// Claim says that the guest's Pod is being prepared. Sent by the controller;
-	// sent again it renews the deadline.
+	// Claim reports that the launcher Pod is being prepared. Sent by the
+	// controller; repeating it renews the deadline.
 	Claim Kind = "Claim"
-	// Offer asks Node to run the guest. Sent by the controller.
+	// Offer requests that Node run the domain. Sent by the controller.
 	Offer Kind = "Offer"
-	// Withdraw takes back a claim, or an offer nobody accepted. Sent by the
+	// Withdraw revokes a claim, or an offer that was not accepted. Sent by the
 	// controller.
 	Withdraw Kind = "Withdraw"
-	// Accept takes the offer. Sent by the offered node.
+	// Accept accepts the offer. Sent by the offered node.
 	Accept Kind = "Accept"
-	// Started says that the guest's domain runs. Sent by the holder.
+	// Started reports that the domain runs. Sent by the holder.
 	Started Kind = "Started"
-	// Prepare asks Node to get ready to receive the guest, under Tag. Sent by
-	// the controller.
+	// Prepare requests that Node prepare to receive the domain, under Tag. Sent
+	// by the controller.
 	Prepare Kind = "Prepare"
-	// Ready says the target can receive. Sent by the target.
+	// Ready reports that the target can receive. Sent by the target.
 	Ready Kind = "Ready"
-	// Begin says the holder starts to move the guest. Sent by the holder,
-	// stored before its hypervisor is told.
+	// Begin reports that the holder begins to migrate the domain. Sent by the
+	// holder, stored before its hypervisor is called.
 	Begin Kind = "Begin"
-	// Abort asks the holder to call off a move that has begun. Sent by the
-	// controller. It may come too late.
+	// Abort requests that the holder abort a migration that has begun. Sent by the
+	// controller. It may arrive too late.
 	Abort Kind = "Abort"
-	// TakeOver says the guest runs on the target. Sent by the target.
+	// TakeOver reports that the domain runs on the target. Sent by the target.
 	TakeOver Kind = "TakeOver"
-	// Finalize says that what waited for the end of the move is done. Sent by the
-	// holder, which was the target.
+	// Finalize reports that the tasks deferred until the migration ended are done.
+	// Sent by the holder, which was the target.
 	Finalize Kind = "Finalize"
-	// Revert says the move failed and the guest still runs on the holder. Sent
-	// by the holder.
+	// Revert reports that the migration failed and the domain still runs on the
+	// holder. Sent by the holder.
 	Revert Kind = "Revert"
-	// Stall says that the holder neither moves nor runs the guest any more and
-	// cannot tell whether the target runs it: its hypervisor stopped half-way
-	// through the switch, or its node went down. Sent by the holder.
+	// Stall reports that the holder neither migrates nor runs the domain any more
+	// and cannot determine whether the target runs it: its hypervisor stopped
+	// halfway through the switch, or its node went down. Sent by the holder.
 	Stall Kind = "Stall"
-	// Decline says that the guest has not come to the target. It answers Stall, and
-	// the question that a fenced holder leaves. Sent by the target.
+	// Decline reports that the domain has not arrived at the target. It answers
+	// Stall, and resolves the state that a fenced holder leaves. Sent by the target.
 	Decline Kind = "Decline"
-	// Cancel calls off a move that has not begun. Sent by the controller.
+	// Cancel cancels a migration that has not begun. Sent by the controller.
 	Cancel Kind = "Cancel"
-	// Stop says that the guest is being brought to its end. Sent by the holder
-	// or the controller.
+	// Stop reports that the domain is being stopped. Sent by the holder or the
+	// controller.
 	Stop Kind = "Stop"
-	// Release says that the guest has ended. Sent by the holder, or by the
-	// controller for a guest that runs on no node.
+	// Release reports that the domain has ended. Sent by the holder, or by the
+	// controller for a VMI that runs on no node.
 	Release Kind = "Release"
-	// Suspect says that the holder is silent. Sent by the controller.
+	// Suspect reports that the holder is silent. Sent by the controller.
 	Suspect Kind = "Suspect"
-	// Return says that the silent holder is back, its guest untouched. Sent by the
-	// holder.
+	// Return reports that the silent holder is back, its domain untouched. Sent by
+	// the holder.
 	Return Kind = "Return"
-	// Fence says that there is Evidence that the guest does not run on Node,
-	// the silent holder or the silent target of a broken move. Sent by the
+	// Fence reports Evidence that the domain does not run on Node, the silent
+	// holder or the silent target of an interrupted migration. Sent by the
 	// controller.
 	Fence Kind = "Fence"
 )
 
-// Event is a wish to change a lease.
+// Event is a request to change a lease.
 type Event struct {
-	// Kind says what is asked.
+	// Kind is the change requested.
 	Kind Kind
 	// Epoch is the epoch of the lease the sender acted on.
 	Epoch uint64
 	// Node is the sending node, or for Offer, Prepare, Suspect and Fence the node
-	// meant.
+	// concerned.
 	Node string
 	// Tag is the migration's UID for Prepare, Cancel and Abort.
 	Tag types.UID
@@ -97,8 +97,8 @@ type Event struct {
 	// of the state; the wait after Suspect, and after a Stall, is never shorter
 	// than FenceAfter.
 	Within time.Duration
-	// Evidence is for Fence.
+	// Evidence is required for Fence.
 	Evidence *Evidence
-	// Message explains the outcome of what the event ends.
+	// Message explains the outcome of the commands that the event concludes.
 	Message string
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// at is when what the examples show happens.
+// at is the time of the examples.
 var at = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func printLease(l handoff.Lease, err error) {
@@ -23,8 +23,8 @@ func printLease(l handoff.Lease, err error) {
 	fmt.Printf("%s epoch=%d turn=%s cause=%s\n", l.State, l.Epoch, l.Turn(), l.Cause)
 }
 
-// A guest boots on one node and moves to another. Each event goes with the epoch its
-// sender saw; one that comes from a node it is not for is refused.
+// A VMI starts on one node and migrates to another. Each event carries the epoch that its
+// sender saw; an event from a node that may not send it is refused.
 func ExampleStep() {
 	var lease handoff.Lease
 	for _, e := range []handoff.Event{
@@ -65,7 +65,7 @@ func ExampleStep() {
 	// the migration has Moved
 }
 
-// A guest that stock KubeVirt placed has no annotation; its labels tell.
+// A VMI that stock KubeVirt placed has no annotation; the lease is derived from its labels.
 func ExampleOf() {
 	vmi := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.NodeNameLabel: "node-a"}},

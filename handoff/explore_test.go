@@ -12,13 +12,13 @@ import (
 )
 
 // explored is the graph of all leases reachable within a few epochs by any event
-// from any sender, in any order, stale and future ones included.
+// from any sender, in any order, including stale and future ones.
 type explored struct {
 	leases map[string]handoff.Lease
 	edges  []edge
 }
 
-// edge is an event that a lease admits; one without effect leads to where it is from.
+// edge is an event that a lease admits; one without effect leads back to its lease.
 type edge struct {
 	from, to string
 	event    string
@@ -29,7 +29,7 @@ func (e edge) is(kinds ...handoff.Kind) bool {
 	return slices.ContainsFunc(kinds, func(k handoff.Kind) bool { return strings.HasPrefix(e.event, string(k)) })
 }
 
-// key tells leases apart. Outcomes decide little but repetitions; without them there
+// key distinguishes leases. Outcomes decide little but repetitions; without them there
 // are few leases.
 func key(l handoff.Lease) string {
 	return fmt.Sprintf("%s/%d/%s/%s/%s/%s/%t/%s/%v", l.State, l.Epoch, l.Holder, l.Target, l.Tag, l.Was, l.Stalled, l.Cause, l.Open)
@@ -74,24 +74,24 @@ func explore(t *testing.T) explored {
 	return x
 }
 
-func TestStepKeepsItsPromises(t *testing.T) {
+func TestStep_Invariants(t *testing.T) {
 	x := explore(t)
 	if len(x.leases) < 500 || len(x.edges) < 5000 {
 		t.Fatalf("explored only %d leases and %d steps; the exploration is broken", len(x.leases), len(x.edges))
 	}
 	t.Logf("%d leases, %d steps", len(x.leases), len(x.edges))
 	for _, e := range x.edges {
-		if !e.again && !e.is(handoff.Claim, handoff.Fence) { // a claim is renewed, a fence cannot be told again
+		if !e.again && !e.is(handoff.Claim, handoff.Fence) { // a claim is renewed, a fence cannot be recognized again
 			t.Errorf("%s in %s, repeated at once, is refused or has an effect again", e.event, e.from)
 		}
 	}
 }
 
-// TestOnlyWhatHappenedIsAdmittedWithoutEffect: a sender that is told that all is done
-// must be able to believe it.
-func TestOnlyWhatHappenedIsAdmittedWithoutEffect(t *testing.T) {
+// TestStep_NoEffectMeansApplied: a sender that gets success without effect relies on
+// the event having been applied.
+func TestStep_NoEffectMeansApplied(t *testing.T) {
 	x := explore(t)
-	// happened holds for each lease the events on some way that leads to it.
+	// happened holds for each lease the events on any path that leads to it.
 	happened := map[string]map[string]bool{}
 	for name := range x.leases {
 		happened[name] = map[string]bool{}
@@ -112,7 +112,7 @@ func TestOnlyWhatHappenedIsAdmittedWithoutEffect(t *testing.T) {
 		}
 	}
 	for _, e := range x.edges {
-		// That a guest has ended, or was declined, is true whoever says it.
+		// That a domain has ended, or was declined, holds for every sender.
 		if e.from == e.to && !happened[e.from][e.event] && !e.is(handoff.Claim, handoff.Release, handoff.Decline) {
 			t.Errorf("%s is admitted in %s, where it can never have happened", e.event, e.from)
 		}
@@ -135,7 +135,7 @@ func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Leas
 	case starters > 1:
 		t.Fatalf("%+v after %+v lets %d nodes start", next, e, starters)
 	case runners > 1 && !next.Switching():
-		t.Fatalf("%+v after %+v lets %d nodes run outside of a move", next, e, runners)
+		t.Fatalf("%+v after %+v lets %d nodes run outside of a migration", next, e, runners)
 	case next.Epoch < l.Epoch:
 		t.Fatalf("%+v after %+v went back in epochs", next, e)
 	case l.Holder != "" && next.Holder != l.Holder && next.Epoch == l.Epoch:
@@ -143,13 +143,13 @@ func checkStep(t *testing.T, l handoff.Lease, e handoff.Event, next handoff.Leas
 	case l.State == handoff.Released && next.State != handoff.Released:
 		t.Fatalf("%+v after %+v came back after the end", next, e)
 	case next.State == handoff.Unclaimed && l.State != handoff.Unclaimed && l.State != handoff.Claimed && l.State != handoff.Offered:
-		t.Fatalf("%+v after %+v lost an accepted guest", next, e)
+		t.Fatalf("%+v after %+v lost an accepted VMI", next, e)
 	case next.Turn() == handoff.Nobody && next.State != handoff.Released:
 		t.Fatalf("%+v after %+v is nobody's turn", next, e)
 	case next.Deadline == nil && !ended && next.State != handoff.Owned:
 		t.Fatalf("%+v after %+v has no deadline", next, e)
 	case next.Target == "" && next.Tag != "":
-		t.Fatalf("%+v after %+v names a migration outside of a move", next, e)
+		t.Fatalf("%+v after %+v names a migration outside of one", next, e)
 	case next.Cause == handoff.CauseNone && l.State != next.State:
 		t.Fatalf("%+v after %+v has no cause", next, e)
 	}

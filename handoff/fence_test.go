@@ -17,7 +17,7 @@ func fence(node string, k handoff.EvidenceKind) handoff.Event {
 	return handoff.Event{Kind: handoff.Fence, Node: node, Evidence: &handoff.Evidence{Kind: k}}
 }
 
-func TestASilentNodeKeepsItsGuestUntilThereIsEvidence(t *testing.T) {
+func TestFence_RequiresEvidence(t *testing.T) {
 	lost := lead(t, owned(t), ev(handoff.Suspect, nodeA))
 	if lost.State != handoff.Lost || !lost.MayRun(nodeA) || lost.MayStart(nodeA) || !lost.Deadline.Equal(due(handoff.FenceAfter)) {
 		t.Fatalf("%+v", lost)
@@ -61,14 +61,14 @@ func TestASilentNodeKeepsItsGuestUntilThereIsEvidence(t *testing.T) {
 	}
 }
 
-func TestAShortWaitCannotBeAskedFor(t *testing.T) {
+func TestSuspect_MinimumWait(t *testing.T) {
 	lost := lead(t, owned(t), handoff.Event{Kind: handoff.Suspect, Node: nodeA, Within: time.Second})
 	if !lost.Deadline.Equal(due(handoff.FenceAfter)) {
 		t.Errorf("the deadline is %s", lost.Deadline)
 	}
 }
 
-func TestASilentNodeReturnsToWhatItDid(t *testing.T) {
+func TestReturn_RestoresState(t *testing.T) {
 	accepted := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA), ev(handoff.Accept, nodeA))
 	for name, before := range map[string]handoff.Lease{
 		"starting":  accepted,
@@ -98,7 +98,7 @@ func TestASilentNodeReturnsToWhatItDid(t *testing.T) {
 	}
 }
 
-func TestAGuestThatWasMovingWhenItsNodeWentSilent(t *testing.T) {
+func TestFence_WhileMoving(t *testing.T) {
 	lost := lead(t, moving(t), ev(handoff.Suspect, nodeA))
 	if !lost.MayRun(nodeA) || !lost.MayRun(nodeB) {
 		t.Fatalf("%+v", lost)
@@ -131,9 +131,9 @@ func TestAGuestThatWasMovingWhenItsNodeWentSilent(t *testing.T) {
 	}
 }
 
-// A guest that stood still at the holder may have run at the target, and written to
-// its disks: the holder's copy must not go on.
-func TestAStalledGuestDiesWithItsTarget(t *testing.T) {
+// A domain that was paused at the holder may have run at the target, and written to its
+// disks: the holder's copy must not resume.
+func TestFence_TargetOfStalledMigration(t *testing.T) {
 	stalled := lead(t, moving(t), ev(handoff.Stall, nodeA))
 	e := fence(nodeB, handoff.PodGone)
 	e.Epoch = stalled.Epoch
@@ -147,7 +147,7 @@ func TestAStalledGuestDiesWithItsTarget(t *testing.T) {
 	unstalled := moving(t)
 	e.Epoch = unstalled.Epoch
 	if _, _, err := handoff.Step(unstalled, e, now.Add(time.Hour)); !errors.Is(err, handoff.ErrRefused) {
-		t.Errorf("fenced while the holder moves it: %v", err)
+		t.Errorf("fenced while the holder migrates it: %v", err)
 	}
 }
 
@@ -220,9 +220,9 @@ func TestOverdue_NotWithoutADeadline(t *testing.T) {
 	}
 }
 
-// TestFence_OfOneWhoIsNotTheTarget: evidence about a node that may not have the guest says nothing about it, and about no
-// node there is none.
-func TestFence_OfOneWhoIsNotTheTarget(t *testing.T) {
+// TestFence_OfNodeThatIsNotTheTarget: evidence about a node that cannot have the domain proves nothing, and there is no
+// evidence about an empty node name.
+func TestFence_OfNodeThatIsNotTheTarget(t *testing.T) {
 	awaited := lead(t, moving(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
 	nowhere := lead(t, awaited, ev(handoff.Decline, nodeB))
 	for name, tt := range map[string]struct {

@@ -11,43 +11,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is where a guest's ownership stands.
+// State is the state of a VMI's ownership.
 type State string
 
 const (
-	// Unclaimed: no owner. No node has been asked to run the guest.
+	// Unclaimed: no owner. No node has been requested to run the domain.
 	Unclaimed State = ""
-	// Claimed: a controller prepares the guest's Pod.
+	// Claimed: a controller prepares the launcher Pod.
 	Claimed State = "Claimed"
-	// Offered: the controller asked Holder to run the guest; Holder has not
-	// accepted yet, so the offer can still be withdrawn safely.
+	// Offered: the controller requested that Holder run the domain; Holder has
+	// not accepted yet, so the offer can still be withdrawn safely.
 	Offered State = "Offered"
-	// Owned: Holder accepted. It alone may start and run the guest.
+	// Owned: Holder accepted. It alone may start and run the domain.
 	Owned State = "Owned"
-	// Preparing: Holder runs the guest, and Target was asked to get ready to
+	// Preparing: Holder runs the domain, and Target was requested to prepare to
 	// receive it.
 	Preparing State = "Preparing"
-	// Prepared: Target is ready; Holder may begin to move the guest.
+	// Prepared: Target is ready; Holder may begin to migrate the domain.
 	Prepared State = "Prepared"
-	// Moving: Holder's hypervisor is passing the guest to Target's. Which of
+	// Moving: Holder's hypervisor is transferring the domain to Target's. Which of
 	// the two runs it is known to the hypervisors only, until TakeOver, Revert
-	// or Decline says so.
+	// or Decline reports it.
 	Moving State = "Moving"
-	// Arrived: the guest runs on Holder, which received it; what waited for the
-	// end of the move is being done.
+	// Arrived: the domain runs on Holder, which received it; the tasks deferred
+	// until the migration ended are being carried out.
 	Arrived State = "Arrived"
-	// Releasing: Holder is bringing the guest to its end.
+	// Releasing: Holder is stopping the domain.
 	Releasing State = "Releasing"
-	// Lost: Holder is silent. Its guest may run; nobody else may run it.
+	// Lost: Holder is silent. Its domain may run; no other node may run it.
 	Lost State = "Lost"
-	// Fenced: there is evidence that the guest does not run on the node that was
-	// silent. It runs nowhere, or has arrived at Target.
+	// Fenced: there is evidence that the domain does not run on the silent node.
+	// It runs nowhere, or has arrived at Target.
 	Fenced State = "Fenced"
-	// Released: the guest has ended; nobody may start it again.
+	// Released: the domain has ended; no node may start it again.
 	Released State = "Released"
 )
 
-// Cause says what led to a state.
+// Cause is the event or reading that led to a state.
 type Cause string
 
 // The causes, each set by one event or reading.
@@ -75,78 +75,78 @@ const (
 	CauseNodeGone      Cause = "NodeGone"
 	CausePodGone       Cause = "PodGone"
 	CauseFenceReported Cause = "FenceConfirmed"
-	// CauseStock: understood from what stock KubeVirt wrote.
+	// CauseStock: derived from the fields that stock KubeVirt wrote.
 	CauseStock Cause = "WrittenByKubeVirt"
 )
 
-// Result tells how a command ended.
+// Result is the result of a command.
 type Result string
 
 const (
-	// ResultDone: it was carried out.
+	// ResultDone: the command was carried out.
 	ResultDone Result = "Done"
-	// ResultMoved: the target runs the guest.
+	// ResultMoved: the target runs the domain.
 	ResultMoved Result = "Moved"
-	// ResultReverted: the move failed; the holder still runs the guest.
+	// ResultReverted: the migration failed; the holder still runs the domain.
 	ResultReverted Result = "Reverted"
-	// ResultCancelled: it was called off before it began.
+	// ResultCancelled: the command was canceled before it began.
 	ResultCancelled Result = "Cancelled"
-	// ResultEnded: the guest has ended.
+	// ResultEnded: the domain has ended.
 	ResultEnded Result = "Ended"
-	// ResultUnknown: the node that had it is fenced; whether it did it is of no
-	// importance any more.
+	// ResultUnknown: the command's node is fenced; whether it was carried out no
+	// longer matters.
 	ResultUnknown Result = "Unknown"
 )
 
-// Outcome is the stored result of a finished command. It is what either side
-// reads after a crash to learn whether its command took effect.
+// Outcome is the stored result of a finished command. Either side reads it after a
+// crash to determine whether its command took effect.
 type Outcome struct {
-	// ID is that of the command.
+	// ID is the ID of the command.
 	ID string `json:"id"`
 	// Epoch is the epoch under which the command was issued.
 	Epoch uint64 `json:"epoch"`
-	// Tag is the UID of the migration for the commands of a move.
+	// Tag is the UID of the migration, for the commands of a migration.
 	Tag types.UID `json:"tag,omitempty"`
-	// Result says how it ended.
+	// Result is how the command ended.
 	Result Result `json:"result"`
 	// Message explains the result to a reader; it may be empty and is at most
 	// 256 bytes long.
 	Message string `json:"message,omitempty"`
 }
 
-// maxOutcomes is how many outcomes a lease keeps: those of the last four moves.
+// maxOutcomes is how many outcomes a lease keeps: those of the last four migrations.
 const maxOutcomes = 8
 
-// maxMessage bounds, in bytes, what an outcome may explain.
+// maxMessage is the maximum length of an outcome's message, in bytes.
 const maxMessage = 256
 
-// Lease says who owns a guest. Its zero value is an unclaimed guest. A Lease is
+// Lease is the ownership of a VMI. Its zero value is an unclaimed VMI. A Lease is
 // changed by Step only; treat its slices as read-only.
 type Lease struct {
-	// State is where the ownership stands.
+	// State is the state of the ownership.
 	State State
-	// Epoch grows with every change of owner and every attempt to move. Zero
-	// is reserved for leases understood from KubeVirt's labels.
+	// Epoch grows with every change of owner and every migration attempt. Zero
+	// is reserved for leases derived from KubeVirt's labels.
 	Epoch uint64
-	// Holder is the node that owns the guest, or is asked to (Offered), or that
+	// Holder is the node that owns the VMI, or is requested to (Offered), or that
 	// went silent with it (Lost).
 	Holder string
-	// Target is the node a move goes to; empty outside of a move.
+	// Target is the target node of a migration; empty outside of one.
 	Target string
-	// Tag names the move: the migration's UID.
+	// Tag is the UID of the migration.
 	Tag types.UID
 	// Was is the state to return to from Lost; empty otherwise.
 	Was State
-	// Stalled says, while Moving, that the holder's hypervisor has stopped to
-	// move the guest and does not run it, and that the holder cannot tell
-	// whether the target does. The target's word decides: TakeOver or Decline.
+	// Stalled means, while Moving, that the holder's hypervisor has stopped
+	// migrating the domain and does not run it, and that the holder cannot
+	// determine whether the target does. The target decides: TakeOver or Decline.
 	Stalled bool
-	// Cause says what led to State.
+	// Cause is the event or reading that led to State.
 	Cause Cause
 	// Deadline is when the current step is overdue, in whole seconds; nil means
-	// that nobody waits, or, while the holder just runs the guest, that the
-	// holder's own signs of life are the measure. An overdue step changes nothing
-	// by itself: whose turn it is ([Lease.Turn]) decides.
+	// that no party waits, or, while the holder just runs the domain, that the
+	// holder's own heartbeat is the measure. An overdue step changes nothing
+	// by itself: the party whose turn it is ([Lease.Turn]) decides.
 	Deadline *metav1.Time
 	// Open are the commands that were issued and have no outcome yet, oldest
 	// first.
@@ -158,16 +158,16 @@ type Lease struct {
 	unknown map[string]json.RawMessage
 }
 
-// MayStart reports whether the node may start the guest's domain: it accepted
-// the guest, has not reported it started, and no move is under way.
+// MayStart reports whether the node may start the domain: the node accepted the VMI,
+// has not reported the start, and no migration is in progress.
 func (l Lease) MayStart(node string) bool {
 	c, open := l.Command(CommandStart)
 	return open && l.State == Owned && l.Holder == node && c.Node == node
 }
 
-// MayRun reports whether a running domain of the guest on the node is
-// legitimate. The holder's is from acceptance on, also while it is silent; the
-// target's only while the guest is being moved to it.
+// MayRun reports whether a running domain of the VMI on the node is legitimate. The
+// holder's is from acceptance on, also while it is silent; the target's only while
+// the domain is being migrated to it.
 func (l Lease) MayRun(node string) bool {
 	switch {
 	case node == "":
@@ -183,35 +183,34 @@ func (l Lease) MayRun(node string) bool {
 	}
 }
 
-// Switching reports whether a move has begun whose end is not stored: the guest
+// Switching reports whether a migration has begun whose end is not stored: the domain
 // may be at the holder or at the target.
 func (l Lease) Switching() bool {
 	return l.Target != "" && (l.State == Moving || l.State == Lost || l.State == Fenced)
 }
 
-// InMove reports whether a move was asked for and has not ended, both of its
-// nodes taking part.
+// InMove reports whether a migration was requested and has not ended, with both of its
+// nodes participating.
 func (l Lease) InMove() bool {
 	return l.State == Preparing || l.State == Prepared || l.State == Moving
 }
 
-// Holds reports whether the node owns the guest: it accepted it or received it,
-// and has neither released nor lost it.
+// Holds reports whether the node owns the VMI: it accepted or received the domain,
+// and has not released it or been fenced.
 func (l Lease) Holds(node string) bool {
 	return node != "" && l.Holder == node && l.State != Offered && l.State != Released && l.State != Fenced
 }
 
 // Overdue reports whether the current step passed its deadline. A step without one never
-// does: that nothing says when is no sign that it is late, and what is overdue may be
-// fenced.
+// does: a missing deadline is no sign of lateness, and an overdue step permits fencing.
 func (l Lease) Overdue(now time.Time) bool {
 	return !l.Deadline.IsZero() && !now.Before(l.Deadline.Time)
 }
 
-// Party is one of those who take part in a hand-over.
+// Party is a participant in a handoff.
 type Party string
 
-// The parties. Nobody has the turn once the guest is released.
+// The parties. It is nobody's turn once the VMI is released.
 const (
 	Nobody     Party = "nobody"
 	Controller Party = "controller"
@@ -219,7 +218,7 @@ const (
 	TargetNode Party = "target"
 )
 
-// Turn tells who must take the next step, also when it is overdue.
+// Turn returns the party that must take the next step, also when the step is overdue.
 func (l Lease) Turn() Party {
 	switch {
 	case l.State == Moving && l.Stalled:
@@ -230,13 +229,13 @@ func (l Lease) Turn() Party {
 	return states[l.State].turn
 }
 
-// Outcome returns the stored result of the command, if it is among the last.
+// Outcome returns the stored result of the command, if it is among the outcomes kept.
 func (l Lease) Outcome(id string) (Outcome, bool) {
 	return findOutcome(l.Outcomes, func(o Outcome) bool { return o.ID == id })
 }
 
-// MoveOutcome returns how the last attempt at the move of this tag ended, if that
-// is among the last outcomes.
+// MoveOutcome returns the result of the last attempt at the migration of this tag, if
+// it is among the outcomes kept.
 func (l Lease) MoveOutcome(tag types.UID) (Outcome, bool) {
 	return findOutcome(l.Outcomes, func(o Outcome) bool {
 		return o.Tag == tag && tag != "" && o.ID == CommandMigrateIn.id(o.Epoch)
@@ -252,8 +251,7 @@ func findOutcome(all []Outcome, match func(Outcome) bool) (Outcome, bool) {
 	return Outcome{}, false
 }
 
-// Equal reports whether two leases say the same, fields unknown to this version
-// included.
+// Equal reports whether two leases are equal, including fields unknown to this version.
 func (l Lease) Equal(o Lease) bool {
 	same := l.State == o.State && l.Epoch == o.Epoch && l.Holder == o.Holder && l.Target == o.Target && l.Tag == o.Tag &&
 		l.Was == o.Was && l.Stalled == o.Stalled && l.Cause == o.Cause && l.Deadline.Equal(o.Deadline)

@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-func TestWhoHoldsAndWhoMayRun(t *testing.T) {
+func TestLease_HoldsAndMayRun(t *testing.T) {
 	offered := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))
 	stalled := lead(t, moving(t), ev(handoff.Stall, nodeA))
 	adrift := lead(t, moving(t), ev(handoff.Suspect, nodeA))
@@ -43,30 +43,30 @@ func TestWhoHoldsAndWhoMayRun(t *testing.T) {
 				t.Errorf("got %+v, turn %s; want %+v, %s", got, l.Turn(), tt.want, tt.turn)
 			}
 			if l.MayRun("") || l.Holds("") || l.MayStart("") {
-				t.Error("nobody may do something")
+				t.Error("a node without a name holds or may run the VMI")
 			}
 		})
 	}
 }
 
 // TestMayStart_OnlyAsItsOwner looks at a start that was not reported done when the state
-// changed: from the guest's end on, and while its node is silent, it is carried out no more.
+// changed: from the domain's end on, and while its node is silent, it is no longer carried out.
 func TestMayStart_OnlyAsItsOwner(t *testing.T) {
 	accepted := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA), ev(handoff.Accept, nodeA))
 	if !accepted.MayStart(nodeA) {
-		t.Fatal("the owner may not start the guest")
+		t.Fatal("the owner may not start the domain")
 	}
 	for _, s := range []handoff.State{
 		handoff.Offered, handoff.Preparing, handoff.Prepared, handoff.Moving, handoff.Arrived, handoff.Releasing, handoff.Lost, handoff.Fenced, handoff.Released,
 	} {
 		l := accepted
 		if l.State = s; l.MayStart(nodeA) {
-			t.Errorf("in state %s the guest may be started", s)
+			t.Errorf("in state %s the domain may be started", s)
 		}
 	}
 }
 
-// TestOverdue_NeedsADeadline: nobody is late who was given no time.
+// TestOverdue_NeedsADeadline: a step without a deadline is never overdue.
 func TestOverdue_NeedsADeadline(t *testing.T) {
 	if l := owned(t); l.Deadline != nil || l.Overdue(time.Now().Add(999*time.Hour)) {
 		t.Errorf("a lease with deadline %v is overdue", l.Deadline)
@@ -83,7 +83,7 @@ func TestOverdue_NeedsADeadline(t *testing.T) {
 }
 
 // TestRelease_NotWhileTheTargetMayHaveTheGuest: a holder that returns from silence cannot
-// say that a guest has ended which it was moving.
+// report the end of a domain that it was migrating.
 func TestRelease_NotWhileTheTargetMayHaveTheGuest(t *testing.T) {
 	adrift := lead(t, moving(t), ev(handoff.Suspect, nodeA))
 	e := ev(handoff.Release, nodeA)
@@ -93,7 +93,7 @@ func TestRelease_NotWhileTheTargetMayHaveTheGuest(t *testing.T) {
 	}
 }
 
-func TestEqualSeesEveryField(t *testing.T) {
+func TestEqual_EveryField(t *testing.T) {
 	base := lead(t, moving(t), ev(handoff.Abort, ""), ev(handoff.Stall, nodeA))
 	for name, change := range map[string]func(*handoff.Lease){
 		"state":    func(l *handoff.Lease) { l.State = handoff.Lost },

@@ -12,9 +12,9 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestRepeated_IsAdmittedAfterWhatFollowed: whoever lost the answer to a request repeats it when others have gone on
-// already, and is told that it is done.
-func TestRepeated_IsAdmittedAfterWhatFollowed(t *testing.T) {
+// TestRepeated_AdmittedAfterNextStep: a sender that lost the answer to a request repeats it after other parties have
+// continued, and gets success.
+func TestRepeated_AdmittedAfterNextStep(t *testing.T) {
 	offered := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))
 	own, begun := owned(t), moving(t)
 	prepare, begin, takeOver := ev(handoff.Prepare, nodeB), ev(handoff.Begin, nodeA), ev(handoff.TakeOver, nodeB)
@@ -44,8 +44,8 @@ func TestRepeated_IsAdmittedAfterWhatFollowed(t *testing.T) {
 	}
 }
 
-// TestRepeated_FenceIsRefused: the lease does not keep which node was fenced, so nobody is told that it was theirs. That
-// holds for a lease as well that does not say what led to its state.
+// TestRepeated_FenceIsRefused: the lease does not keep which node was fenced, so no sender gets success for a repeated
+// fence. That holds for a lease without cause as well.
 func TestRepeated_FenceIsRefused(t *testing.T) {
 	fenced := lead(t, owned(t), ev(handoff.Suspect, nodeA), fence(nodeA, handoff.FenceConfirmed))
 	untold := fenced
@@ -61,7 +61,7 @@ func TestRepeated_FenceIsRefused(t *testing.T) {
 	}
 }
 
-// TestAbort_OfAnotherMigrationWhileOneIsOpen: that the move is being aborted already is no word about another one.
+// TestAbort_OfAnotherMigrationWhileOneIsOpen: an abort in progress does not answer one of another migration.
 func TestAbort_OfAnotherMigrationWhileOneIsOpen(t *testing.T) {
 	l := lead(t, moving(t), ev(handoff.Abort, ""))
 	for tag, want := range map[string]error{string(tag): nil, "other": handoff.ErrRefused} {

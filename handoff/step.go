@@ -11,8 +11,8 @@ import (
 )
 
 // Step applies the event to the lease at the time now. It returns the new lease and
-// the commands that it issues: what its nodes must do once, and only if, the new
-// lease is stored. Both can be found again in [Lease.Open].
+// the commands that it issues, to be carried out by the nodes once, and only if, the
+// new lease is stored. The commands are also in [Lease.Open].
 //
 // An event whose effect the lease already shows returns the lease unchanged and no
 // command. Otherwise the error is [ErrFenced] when the event's epoch is not the
@@ -101,8 +101,8 @@ func (t transition) apply(l Lease, e Event, now time.Time) (Lease, []Command, er
 	return n, issued(l, n), nil
 }
 
-// due says when the step that begins now is overdue, rounded up to the second,
-// which is what the annotation keeps.
+// due returns when the step that begins now is overdue, rounded up to the second, the
+// precision of the annotation.
 func (l Lease) due(e Event, now time.Time) *metav1.Time {
 	rule := states[l.State]
 	if l.Stalled || l.Switching() && l.State == Fenced {
@@ -144,10 +144,10 @@ var goneOn = map[Kind][]Cause{
 	TakeOver: {CauseFinalized},
 }
 
-// applied tells whether the lease already shows the effect of the event. A sender
-// that is told so must be able to believe it; who cannot be told is refused, and
-// finds out by reading the lease. That holds for Fence, as the lease does not keep the
-// name of the fenced node.
+// applied reports whether the lease already shows the effect of the event. The sender
+// relies on that answer, so an event for which the lease cannot prove it is refused, and
+// its sender reads the lease. That holds for Fence, as the lease does not keep the name
+// of the fenced node.
 func applied(l Lease, e Event) bool {
 	return slices.ContainsFunc(transitions, func(t transition) bool {
 		epoch := e.Epoch
@@ -159,7 +159,7 @@ func applied(l Lease, e Event) bool {
 	})
 }
 
-// leadsTo tells whether the lease may be one that the row made, or a later one.
+// leadsTo reports whether the row may have produced the lease, or an earlier one.
 func (t transition) leadsTo(l Lease) bool {
 	switch t.to {
 	case same:
@@ -170,9 +170,9 @@ func (t transition) leadsTo(l Lease) bool {
 	return l.State == t.to || l.Cause != t.cause
 }
 
-// concerns tells whether the event is about those whom the lease, having taken it,
-// names. After Release and Decline it names them no more, and what they said is true
-// for everybody.
+// concerns reports whether the event is about the nodes that the lease, having applied
+// it, names. After Release and Decline it names them no more, and their statement holds
+// for every sender.
 func concerns(l Lease, e Event) bool {
 	byHolder := l.Holder == e.Node && e.Node != ""
 	switch e.Kind {
@@ -205,7 +205,7 @@ func concernsMove(l Lease, e Event) bool {
 
 func (l Lease) isOpen(k CommandKind) bool { _, open := l.Command(k); return open }
 
-// opened tells whether the command was issued under the epoch and has no outcome.
+// opened reports whether the command was issued under the epoch and has no outcome.
 func (l Lease) opened(k CommandKind, epoch uint64) bool {
 	c, open := l.Command(k)
 	return open && c.Epoch == epoch

@@ -55,7 +55,7 @@ func ev(k handoff.Kind, node string) handoff.Event {
 	return handoff.Event{Kind: k, Node: node, Tag: tag}
 }
 
-// Leases on the way of a guest.
+// Leases along the life of a VMI.
 func owned(t *testing.T) handoff.Lease {
 	return lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA), ev(handoff.Accept, nodeA), ev(handoff.Started, nodeA))
 }
@@ -66,7 +66,7 @@ func prepared(t *testing.T) handoff.Lease {
 
 func moving(t *testing.T) handoff.Lease { return lead(t, prepared(t), ev(handoff.Begin, nodeA)) }
 
-func TestStepFollowsAGuestThroughItsLife(t *testing.T) {
+func TestStep_Lifecycle(t *testing.T) {
 	start, out, in := handoff.CommandStart, handoff.CommandMigrateOut, handoff.CommandMigrateIn
 	started := []handoff.Outcome{outcome(start, 1, "", handoff.ResultDone, "")}
 	moved := append(started[:1:1], outcome(in, 2, tag, handoff.ResultMoved, ""), outcome(out, 2, tag, handoff.ResultMoved, ""))
@@ -123,7 +123,7 @@ func TestStepFollowsAGuestThroughItsLife(t *testing.T) {
 	}
 }
 
-func TestStepRefuses(t *testing.T) {
+func TestStep_Refused(t *testing.T) {
 	at := func(e handoff.Event, epoch uint64) handoff.Event { e.Epoch = epoch; return e }
 	stalled := lead(t, moving(t), ev(handoff.Stall, nodeA))
 	lost := lead(t, owned(t), ev(handoff.Suspect, nodeA))
@@ -176,7 +176,7 @@ func TestStepRefuses(t *testing.T) {
 	}
 }
 
-func TestAStalledMoveIsSettledByTheTarget(t *testing.T) {
+func TestStall_SettledByTarget(t *testing.T) {
 	stalled := lead(t, moving(t), ev(handoff.Stall, nodeA))
 	if !stalled.Stalled || !stalled.MayRun(nodeB) || stalled.Turn() != handoff.TargetNode || !stalled.Deadline.Equal(due(handoff.FenceAfter)) {
 		t.Fatalf("%+v", stalled)
@@ -197,7 +197,7 @@ func TestAStalledMoveIsSettledByTheTarget(t *testing.T) {
 	}
 }
 
-func TestAMoveCanBeCalledOffUntilItBegins(t *testing.T) {
+func TestCancel_UntilBegin(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lease handoff.Lease
 		event handoff.Event
@@ -216,20 +216,20 @@ func TestAMoveCanBeCalledOffUntilItBegins(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 			if _, open := got.Command(handoff.CommandMigrateIn); open {
-				t.Error("the target is still told to receive the guest")
+				t.Error("the target still has a command to receive the domain")
 			}
 		})
 	}
 }
 
-func TestAnAbortThatComesTooLateIsTold(t *testing.T) {
+func TestAbort_TooLate(t *testing.T) {
 	l := lead(t, moving(t), ev(handoff.Abort, ""), ev(handoff.TakeOver, nodeB))
 	if o, known := l.Outcome("abort/2"); !known || o.Result != handoff.ResultMoved {
 		t.Errorf("abort ended as %+v, known %t; want %s", o, known, handoff.ResultMoved)
 	}
 }
 
-func TestOutcomesAreBounded(t *testing.T) {
+func TestOutcome_Limit(t *testing.T) {
 	l := owned(t)
 	for range 20 {
 		l = lead(t, l, ev(handoff.Prepare, nodeB), handoff.Event{Kind: handoff.Cancel, Tag: tag, Message: strings.Repeat("ü", 4000)})
@@ -243,7 +243,7 @@ func TestOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-func TestADeadlineSurvivesTheAnnotation(t *testing.T) {
+func TestDeadline_RoundTrip(t *testing.T) {
 	l, _, err := handoff.Step(handoff.Lease{}, ev(handoff.Offer, nodeA), now.Add(1500*time.Millisecond))
 	if err != nil || !l.Deadline.Equal(due(handoff.DefaultAcceptWithin+2*time.Second)) {
 		t.Errorf("the deadline is %s, %v; want it rounded up to the second", l.Deadline, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The default bounds of the steps, used when an event names none.
+// The default time limits of the steps, used when an event has none.
 const (
 	// DefaultClaimWithin bounds the preparation of the Pod. An overdue claim is
 	// renewed or withdrawn.
@@ -20,24 +20,24 @@ const (
 	DefaultPrepareWithin = 5 * time.Minute
 	// DefaultBeginWithin bounds the wait of a prepared target for the holder.
 	DefaultBeginWithin = 5 * time.Minute
-	// DefaultMoveWithin bounds the transfer where the holder does not know better:
-	// KubeVirt's 150 s for each GiB, for a guest of 12 GiB.
+	// DefaultMoveWithin bounds the transfer where the holder sets no limit:
+	// KubeVirt's 150 s for each GiB, for a domain of 12 GiB.
 	DefaultMoveWithin = 30 * time.Minute
-	// DefaultFinalizeWithin bounds what waits for the end of a move.
+	// DefaultFinalizeWithin bounds the tasks deferred until a migration ended.
 	DefaultFinalizeWithin = 5 * time.Minute
 	// DefaultStopWithin bounds a graceful stop: KubeVirt's 30 s of grace, and as
 	// much to destroy the domain.
 	DefaultStopWithin = time.Minute
-	// DefaultReleaseWithin bounds how long a fenced guest waits for what the
-	// controller makes of it.
+	// DefaultReleaseWithin bounds how long a fenced VMI waits for the controller's
+	// decision.
 	DefaultReleaseWithin = 5 * time.Minute
 )
 
-// stateRule says who acts in a state and for how long.
+// stateRule is the party that acts in a state and its time limit.
 type stateRule struct {
 	turn   Party
-	within time.Duration // zero: nobody waits
-	least  time.Duration // a bound that no event may go below
+	within time.Duration // zero: no party waits
+	least  time.Duration // minimum for any event's limit
 }
 
 var states = map[State]stateRule{
@@ -55,23 +55,23 @@ var states = map[State]stateRule{
 	Released:  {turn: Nobody},
 }
 
-// transition is one row of the table that Step reads: the event leads from the
+// transition is one row of the table that Step reads: the event leads from one
 // state to the other.
 type transition struct {
 	event Kind
 	from  []State
-	// to is the new state; same keeps it, back is what Lease.Was says.
+	// to is the new state; same keeps it, back is the state in Lease.Was.
 	to    State
 	cause Cause
-	// sender is who may send it. For the nodes Event.Node must be that node.
+	// sender is the party that may send it. For the nodes Event.Node must be that node.
 	sender Party
-	// epoch says that a new epoch begins.
+	// epoch means that a new epoch begins.
 	epoch bool
-	// when says why the event does not fit in spite of its state, empty if it
-	// does; nil means that it always fits.
+	// when returns why the event does not fit although the state does, empty if
+	// it fits; nil means that it always fits.
 	when func(Lease, Event) string
-	// change makes the new lease from a copy of the old one that has the new state
-	// and epoch already.
+	// change completes a copy of the old lease that already has the new state and
+	// epoch.
 	change func(*Lease, Event)
 }
 
@@ -134,7 +134,7 @@ func prepare(l *Lease, e Event) {
 	l.issue(CommandMigrateIn, e.Node)
 }
 
-// moveEnds ends a move that leaves the guest to its holder.
+// moveEnds ends a migration that leaves the domain to its holder.
 func moveEnds(r Result) func(*Lease, Event) {
 	return func(l *Lease, e Event) {
 		l.conclude(r, e.Message)
@@ -159,8 +159,8 @@ func release(l *Lease, e Event) {
 	l.Holder, l.Target, l.Tag, l.Was, l.Stalled = "", "", "", "", false
 }
 
-// holderOut takes the holder out of the lease. What it was told stays open while the
-// target may have the guest.
+// holderOut removes the holder from the lease. Its commands stay open while the target
+// may have the domain.
 func holderOut(l *Lease, e Event) {
 	l.Holder, l.Was, l.Stalled = "", "", false
 	if l.Target == "" {
@@ -168,9 +168,9 @@ func holderOut(l *Lease, e Event) {
 	}
 }
 
-// targetOut takes the target out of a move that broke off. The holder, if it still
-// is there, has a guest that stood still while the other may have run: it must not
-// run again.
+// targetOut removes the target from an interrupted migration. The holder, if the lease
+// still names one, has a domain that was paused while the target's may have run: it must
+// not run again.
 func targetOut(l *Lease, e Event) {
 	l.conclude(ResultUnknown, e.Message)
 	l.Holder, l.Target, l.Tag, l.Was, l.Stalled = "", "", "", "", false
@@ -277,7 +277,7 @@ func evident(e Event) string {
 	return ""
 }
 
-// rowFor finds the row of the table for an event in a state.
+// rowFor returns the row of the table for an event in a state.
 func rowFor(k Kind, s State) (transition, bool) {
 	i := slices.IndexFunc(transitions, func(t transition) bool { return t.event == k && slices.Contains(t.from, s) })
 	if i < 0 {

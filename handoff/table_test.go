@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the diagram in doc.go and the golden files")
 
-// order is how the states are drawn.
+// order is the order in which the states are drawn.
 var order = []State{Unclaimed, Claimed, Offered, Owned, Preparing, Prepared, Moving, Arrived, Releasing, Lost, Fenced, Released}
 
 // diagram draws the table as doc.go shows it.
@@ -44,7 +44,7 @@ func diagram() string {
 	return b.String()
 }
 
-// life draws the way of a guest that is moved once.
+// life draws the states of a VMI that is migrated once.
 func life() string {
 	var b strings.Builder
 	s := Unclaimed
@@ -78,7 +78,7 @@ func target(t transition, from State) string {
 	return title(t.to)
 }
 
-func TestTheDiagramIsTheTable(t *testing.T) {
+func TestDiagram_MatchesTable(t *testing.T) {
 	const begin, end = "refused.\n//\n", "//\n// # Epochs\n"
 	raw, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestTheDiagramIsTheTable(t *testing.T) {
 	}
 }
 
-func TestTheTableIsSound(t *testing.T) {
+func TestTable_Sound(t *testing.T) {
 	if len(order) != len(states) {
 		t.Errorf("%d states are drawn, %d exist", len(order), len(states))
 	}
@@ -142,7 +142,7 @@ func TestTheTableIsSound(t *testing.T) {
 	}
 }
 
-// leads tells whether events of the table lead from one state to the other.
+// leads reports whether events of the table lead from one state to the other.
 func leads(from, to State, seen map[State]bool) bool {
 	if from == to {
 		return true

@@ -8,27 +8,25 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Annotation is the key under which the lease travels on the
+// Annotation is the key of the annotation that holds the lease on the
 // VirtualMachineInstance, as JSON.
 const Annotation = "virtloom.dev/handoff"
 
-// Elsewhere is the target of a move that leaves the cluster, or the namespace: the guest
-// becomes another object there, and no node of this cluster may take itself for the
-// target, whatever the other node is called. No node can have this name. What the other
-// side reports is said in its name by the controller, which reads it in
-// status.migrationState.targetState.
+// Elsewhere is the target of a migration to another cluster or namespace: the VMI is
+// another object there, and no node of this cluster may take itself for the target,
+// whatever the name of the other node. No node can have this name. The controller sends
+// the events of the other side in its name, from status.migrationState.targetState.
 const Elsewhere = "another_cluster"
 
-// HeartbeatAnnotation is on a Node whose agent accepts leases. Its value is that of KubeVirt's annotation
-// kubevirt.io/heartbeat, and is written with it: where that differs, KubeVirt's own agent has reported since, which
-// knows no lease.
+// HeartbeatAnnotation is on a Node whose agent accepts leases. Its value equals KubeVirt's annotation
+// kubevirt.io/heartbeat, and is written with it: where the two differ, KubeVirt's own agent, which knows no lease, has
+// reported since.
 const HeartbeatAnnotation = "virtloom.dev/heartbeat"
 
 // Of returns the lease of the VirtualMachineInstance. Without the annotation
-// it is understood from what a stock virt-controller and virt-handler write
-// (see the specification of the hand-over labels), with epoch zero. The error is
-// ErrNotALease; the guest must then be left alone, since nothing is known of its
-// owner.
+// it is derived from the labels and status that a stock virt-controller and
+// virt-handler write, with epoch zero. The error is ErrNotALease; the domain must
+// then be left alone, since its owner is unknown.
 func Of(vmi *v1.VirtualMachineInstance) (Lease, error) {
 	raw, found := vmi.Annotations[Annotation]
 	if !found {
@@ -42,11 +40,11 @@ func Of(vmi *v1.VirtualMachineInstance) (Lease, error) {
 	return l.withStock(vmi), nil
 }
 
-// Put stores the lease on the VirtualMachineInstance, together with what stock
-// KubeVirt reads the same from: the labels kubevirt.io/nodeName and
+// Put stores the lease on the VirtualMachineInstance, together with its equivalent
+// for stock KubeVirt: the labels kubevirt.io/nodeName and
 // kubevirt.io/migrationTargetNodeName, and status.nodeName. The caller writes the
-// object under its resourceVersion, or on the condition that all that Of reads is
-// as it was: the annotation, both labels, and status.nodeName, phase and
+// object under its resourceVersion, or on the condition that all fields that Of reads
+// are unchanged: the annotation, both labels, and status.nodeName, phase and
 // migrationState.
 func Put(vmi *v1.VirtualMachineInstance, l Lease) error {
 	raw, err := l.MarshalJSON()
@@ -61,8 +59,8 @@ func Put(vmi *v1.VirtualMachineInstance, l Lease) error {
 	return nil
 }
 
-// label keeps KubeVirt's own marks of ownership right. A guest that has ended
-// keeps the node it was on.
+// label updates KubeVirt's own marks of ownership. A VMI that has ended keeps its
+// last node.
 func (l Lease) label(vmi *v1.VirtualMachineInstance) {
 	if vmi.Labels == nil {
 		vmi.Labels = map[string]string{}
@@ -81,7 +79,7 @@ func (l Lease) label(vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// stock understands ownership from KubeVirt's labels and status alone.
+// stock derives the lease from KubeVirt's labels and status alone.
 func stock(vmi *v1.VirtualMachineInstance) Lease {
 	node := vmi.Labels[v1.NodeNameLabel]
 	if node == "" {
@@ -111,28 +109,28 @@ func stock(vmi *v1.VirtualMachineInstance) Lease {
 	return l
 }
 
-// moveOf is the lease in the move that a stock virt-controller asks for.
+// moveOf returns the lease in the migration that a stock virt-controller requests.
 func (l Lease) moveOf(m *v1.VirtualMachineInstanceMigrationState) Lease {
 	l.State, l.Cause = Preparing, CauseStock
 	prepare(&l, Event{Node: m.TargetNode, Tag: m.MigrationUID})
 	return l
 }
 
-// underWay tells whether a migration away from the node was asked for and has not
+// underWay reports whether a migration away from the node was requested and has not
 // ended.
 func underWay(m *v1.VirtualMachineInstanceMigrationState, node string) bool {
 	return m != nil && !m.Completed && !m.Failed && m.TargetNode != "" && m.TargetNode != node
 }
 
-// withStock adds to a stored lease what the stock half beside us can only say in its
-// own fields: a virt-handler that it runs the guest it was offered, a
-// virt-controller that a move is asked for or taken back. A half that knows the
-// lease writes both at once, so that there is nothing to add.
+// withStock adds to a stored lease the state that a stock component can only record in
+// KubeVirt's fields: a virt-handler, that it runs the domain it was offered; a
+// virt-controller, that a migration was requested or canceled. A component that knows
+// the lease writes both at once, so that there is nothing to add.
 func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 	if l.State == Offered && vmi.Status.Phase == v1.Running {
 		l.State, l.Cause, l.Deadline = Owned, CauseStock, nil
 		if node := vmi.Status.NodeName; node != "" {
-			l.Holder = node // such nodes may have moved it since
+			l.Holder = node // stock nodes may have migrated it since
 		}
 		return l
 	}
@@ -156,9 +154,9 @@ func (l Lease) withStock(vmi *v1.VirtualMachineInstance) Lease {
 	return l
 }
 
-// asked tells whether the migration state asks for a move that the lease has
-// not seen, and that no node has acted on. The target of a move to another cluster is
-// told before the guest's own side has agreed; what it agrees to is in the lease.
+// asked reports whether the migration state requests a migration that the lease has not
+// seen, and that no node has acted on. The target of a migration to another cluster is
+// set before the source side has agreed; its agreement is in the lease.
 func asked(l Lease, m *v1.VirtualMachineInstanceMigrationState) bool {
 	if _, known := l.MoveOutcome(m.MigrationUID); known || l.isOpen(CommandStart) || leaves(m) {
 		return false
@@ -166,8 +164,8 @@ func asked(l Lease, m *v1.VirtualMachineInstanceMigrationState) bool {
 	return underWay(m, l.Holder) && m.StartTimestamp == nil && m.TargetNodeAddress == ""
 }
 
-// leaves tells whether the migration goes to another cluster or namespace: only such a
-// one knows where that can be reached.
+// leaves reports whether the migration goes to another cluster or namespace: only such a
+// migration has a sync address.
 func leaves(m *v1.VirtualMachineInstanceMigrationState) bool {
 	return m.TargetState != nil && m.TargetState.SyncAddress != nil && *m.TargetState.SyncAddress != ""
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-func TestOfUnderstandsWhatStockKubeVirtWrites(t *testing.T) {
+func TestOf_StockKubeVirt(t *testing.T) {
 	started := metav1.NewTime(now)
 	onA := map[string]string{v1.NodeNameLabel: nodeA}
 	for name, tt := range map[string]struct {
@@ -57,7 +57,7 @@ func inMove(s handoff.State) handoff.Lease {
 	return l
 }
 
-func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
+func TestOf_StockMigrationWithLease(t *testing.T) {
 	own := owned(t)
 	asked := own
 	asked.State, asked.Epoch, asked.Target, asked.Tag, asked.Cause = handoff.Preparing, 2, nodeB, tag, handoff.CauseStock
@@ -97,7 +97,7 @@ func TestOfSeesAStockMoveBesideAStoredLease(t *testing.T) {
 	}
 }
 
-func TestOfSeesWhereAStockNodeAgentRunsTheGuest(t *testing.T) {
+func TestOf_StockNodeAgentStarted(t *testing.T) {
 	for name, node := range map[string]string{"where it was offered": nodeA, "where it was migrated to": nodeB} {
 		t.Run(name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
@@ -114,7 +114,7 @@ func TestOfSeesWhereAStockNodeAgentRunsTheGuest(t *testing.T) {
 	}
 }
 
-func TestPutKeepsTheLabelsOfKubeVirtRight(t *testing.T) {
+func TestPut_KubeVirtLabels(t *testing.T) {
 	type marks struct{ Label, Status, Target string }
 	offered := lead(t, handoff.Lease{}, ev(handoff.Offer, nodeA))
 	for name, tt := range map[string]struct {
@@ -150,8 +150,8 @@ func reachedAt(address string) *v1.VirtualMachineInstanceMigrationTargetState {
 	return t
 }
 
-// TestOf_WhatSaysNothingOfThisMove leaves the stored lease as it is.
-func TestOf_WhatSaysNothingOfThisMove(t *testing.T) {
+// TestOf_UnrelatedMigrationState leaves the stored lease as it is.
+func TestOf_UnrelatedMigrationState(t *testing.T) {
 	preparing := lead(t, owned(t), ev(handoff.Prepare, nodeB))
 	another, unnamed := migrating(v1.VirtualMachineInstanceMigrationState{Failed: true}), migrating(v1.VirtualMachineInstanceMigrationState{})
 	another.MigrationState.MigrationUID, unnamed.MigrationState.MigrationUID = "other", ""

@@ -11,10 +11,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Backoff delays the automatic migrations (evacuations and workload updates) of a guest
-// whose last ones have failed: First after one failure, doubled with each further one, no
-// longer than Max. Failures are counted in the finished migrations that are kept
-// ([Config.KeepFinished]), from the one that ended last back to one that succeeded.
+// Backoff delays the automatic migrations (evacuations and workload updates) of a VMI
+// whose last ones have failed: First after one failure, doubled with each further one, at
+// most Max. Failures are counted over the finished migrations that are kept
+// ([Config.KeepFinished]), from the latest back to the last success.
 type Backoff struct {
 	// First is the delay after the first failure. Zero means 20 s, negative none.
 	First time.Duration
@@ -27,21 +27,21 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// Until returns before when no automatic migration of a guest may start that has these
-// migrations, and how many failures in a row that is for. Without any the time is zero.
-// A migration that is being deleted, or has not finished, counts neither as failure nor as
-// success, and nor does a user's that has failed.
+// Until returns the time before which no automatic migration of the VMI that has these
+// migrations may start, and the number of consecutive failures; without any the time is zero.
+// A migration that is being deleted or has not finished counts neither as failure nor as
+// success; nor does a failed migration of a user's.
 func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.Time, int) {
 	b = b.withDefaults()
 	ended := make([]*v1.VirtualMachineInstanceMigration, 0, len(migrations))
 	for _, m := range migrations {
-		if m.DeletionTimestamp == nil && (m.Status.Phase == v1.MigrationSucceeded || m.Status.Phase == v1.MigrationFailed && automatic(m)) {
+		if m.DeletionTimestamp == nil && (m.Status.Phase == v1.MigrationSucceeded || m.Status.Phase == v1.MigrationFailed && Automatic(m)) {
 			ended = append(ended, m)
 		}
 	}
-	// By their ends: one that waited while a user's passed it is older, and may fail after that.
+	// By end time: a migration overtaken by a user's is older, and may fail after it.
 	slices.SortFunc(ended, func(x, y *v1.VirtualMachineInstanceMigration) int {
-		return cmp.Or(endedAt(y).Compare(endedAt(x)), created(y, x))
+		return cmp.Or(endedAt(y).Compare(endedAt(x)), CompareCreated(y, x))
 	})
 	if i := slices.IndexFunc(ended, func(m *v1.VirtualMachineInstanceMigration) bool { return m.Status.Phase == v1.MigrationSucceeded }); i >= 0 {
 		ended = ended[:i]
@@ -60,11 +60,11 @@ func (b Backoff) Until(migrations []*v1.VirtualMachineInstanceMigration) (time.T
 	return endedAt(ended[0]).Add(delay), len(ended)
 }
 
-// endedAt is when the migration ended, or its creation where that was not recorded.
+// endedAt returns when the migration ended; its creation where that was not recorded.
 func endedAt(m *v1.VirtualMachineInstanceMigration) time.Time { return phaseSince(m, &m.Status) }
 
-// CheckBackoff holds an automatic migration back for a while when the last ones of the
-// guest have failed.
+// CheckBackoff delays an automatic migration while the back-off of the VMI's failed
+// migrations lasts.
 func CheckBackoff(s Snapshot) Finding {
 	if s.acting() || !backsOff(s.Migration) {
 		return Finding{}
@@ -74,7 +74,7 @@ func CheckBackoff(s Snapshot) Finding {
 		return Finding{}
 	}
 	f := later(ReasonBackoff,
-		fmt.Sprintf("the last automatic migrations of the guest have failed (%d in a row)", failures),
+		fmt.Sprintf("the last automatic migrations of the VMI have failed (%d in a row)", failures),
 		"the next one may start at "+clock(until)+"; a migration that a user asks for does not wait")
 	f.Until = until
 	return f
@@ -83,5 +83,5 @@ func CheckBackoff(s Snapshot) Finding {
 // backsOff reports whether failures of earlier migrations delay this one.
 func backsOff(m *v1.VirtualMachineInstanceMigration) bool {
 	_, ignored := m.Annotations[v1.FuncTestForceIgnoreMigrationBackoffAnnotation]
-	return automatic(m) && !ignored
+	return Automatic(m) && !ignored
 }

@@ -79,8 +79,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestWhatEndedLastCounts has an evacuation wait while a user's migration passes it.
-func TestWhatEndedLastCounts(t *testing.T) {
+// TestBackoff_LatestEndCounts has an evacuation wait while a user's migration passes it.
+func TestBackoff_LatestEndCounts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		user v1.VirtualMachineInstanceMigrationPhase
 		// last says that the evacuation ends after the user's.
@@ -126,9 +126,9 @@ func TestS14_79AnAutomaticMigrationBacksOffAndStartsByItself(t *testing.T) {
 	if w.reason() != ReasonBackoff || !plan.Wake.Equal(start.Add(40*time.Second)) || w.pods["dst"] != nil {
 		t.Fatalf("reason %q, wake %s, target Pod %v", w.reason(), plan.Wake, w.pods["dst"])
 	}
-	told := slices.DeleteFunc(slices.Clone(w.events), func(e Event) bool { return e.Reason != EventBackoff })
-	if len(told) != 1 || !told[0].OnVMI || !told[0].Warning {
-		t.Errorf("events are %+v, want one warning of the guest", told)
+	warnings := slices.DeleteFunc(slices.Clone(w.events), func(e Event) bool { return e.Reason != EventBackoff })
+	if len(warnings) != 1 || !warnings[0].OnVMI || !warnings[0].Warning {
+		t.Errorf("events are %+v, want one warning of the VMI", warnings)
 	}
 	w.now = plan.Wake.Add(-time.Millisecond)
 	if w.pass(); w.pods["dst"] != nil {
@@ -140,7 +140,7 @@ func TestS14_79AnAutomaticMigrationBacksOffAndStartsByItself(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotBackOff(t *testing.T) {
+func TestBackoff_Exceptions(t *testing.T) {
 	for name, change := range map[string]func(*v1.VirtualMachineInstanceMigration){
 		"a user's migration": func(m *v1.VirtualMachineInstanceMigration) { m.Annotations = nil },
 		"KubeVirt's annotation": func(m *v1.VirtualMachineInstanceMigration) {
@@ -157,7 +157,7 @@ func TestWhoDoesNotBackOff(t *testing.T) {
 	}
 }
 
-// rivals are a back-off evacuation and a user's migration of the same guest, and what became of
+// rivals are a back-off evacuation and a user's migration of the same VMI, and what became of
 // them.
 type rivals struct {
 	auto, user *v1.VirtualMachineInstanceMigration
@@ -175,7 +175,7 @@ func (p rivals) seenBy(m, other *v1.VirtualMachineInstanceMigration) Snapshot {
 	return s
 }
 
-func TestAnyTwoMigrationsAgreeOnWhoGoesFirst(t *testing.T) {
+func TestOlder_TotalOrder(t *testing.T) {
 	phases := []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling, v1.MigrationRunning}
 	for _, userAt := range []time.Duration{-10 * time.Second, 0, time.Second, 10 * time.Second, 39 * time.Second, 40 * time.Second, time.Hour} {
 		for _, at := range []time.Duration{0, 20 * time.Second, 40 * time.Second, 2 * time.Hour} {
@@ -204,7 +204,7 @@ func TestAnyTwoMigrationsAgreeOnWhoGoesFirst(t *testing.T) {
 	}
 }
 
-func TestAUsersMigrationDoesNotWaitForOneThatBacksOff(t *testing.T) {
+func TestUserMigration_OvertakesBackoff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		made  time.Duration
 		phase v1.VirtualMachineInstanceMigrationPhase

@@ -7,21 +7,23 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// CheckBackup waits for a backup of the guest to end: a backup's job of the hypervisor and
-// a migration exclude each other.
+// CheckBackup waits until no backup of the VMI is in progress: a hypervisor runs either a
+// backup job or a migration.
 func CheckBackup(s Snapshot) Finding {
 	b := runningBackup(s.VMI)
 	if b == nil {
 		return Finding{}
 	}
-	f := later(ReasonBackup, fmt.Sprintf("backup %q of the guest is in progress", b.BackupName), "it must end")
+	f := later(ReasonBackup, fmt.Sprintf("backup %q of the VMI is in progress", b.BackupName), "it must end")
 	f.Object = "VirtualMachineInstance " + s.VMI.Name
 	return f
 }
 
-// runningBackup is nil if the guest has none.
+// runningBackup returns the VMI's backup in progress, or nil.
 func runningBackup(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceBackupStatus {
 	if vmi == nil || vmi.Status.ChangedBlockTracking == nil {
 		return nil
@@ -33,31 +35,31 @@ func runningBackup(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceBac
 	return b
 }
 
-// abortBackup asks for the end of a backup that is in the way of a critical migration,
-// once: whether it was asked is told by KubeVirt's condition. A backup that only a check of
-// somebody's own knows cannot be asked.
+// abortBackup requests once that a backup that blocks a critical migration ends;
+// KubeVirt's condition records the request. A backup that only a custom check knows
+// cannot be aborted.
 func (d *decision) abortBackup() {
-	critical := PriorityOf(d.s.Migration.Spec.Priority) == PriorityCritical
+	critical := queue.PriorityOf(d.s.Migration.Spec.Priority) == queue.PriorityCritical
 	asked := Condition(d.s.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil
 	b := runningBackup(d.s.VMI)
 	if !critical || !d.s.Config.AbortBackups || asked || b == nil {
-		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest is in progress")
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the VMI is in progress")
 		return
 	}
 	switch err := d.s.Failures[AbortBackup]; {
 	case d.s.BackupAborted:
-		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "a backup of the guest was asked to abort")
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByBackup, ReasonBackup, "abort of the VMI's backup requested")
 	case err != nil:
-		d.tellOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
+		d.emitOnce(ReasonBackup, Event{Warning: true, OnVMI: true, Reason: EventBackupAbortFailed, Message: err.Error()})
 	default:
 		d.act(Action{Kind: AbortBackup, Why: "the migration is critical", Name: b.BackupName, Event: &Event{
-			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("backup %q was asked to abort for migration %q", b.BackupName, d.s.Migration.Name),
+			OnVMI: true, Reason: EventBackupAborted, Message: fmt.Sprintf("Requested abort of backup %q for migration %q", b.BackupName, d.s.Migration.Name),
 		}})
 	}
 }
 
-// CheckUtilityVolumes waits until utility volumes are detached, but no longer than the
-// timeout for that, which runs from the migration's creation.
+// CheckUtilityVolumes waits until the VMI's utility volumes are detached, at most for the
+// timeout, which starts at the migration's creation.
 func CheckUtilityVolumes(s Snapshot) Finding {
 	if s.VMI == nil || len(s.VMI.Spec.UtilityVolumes) == 0 {
 		return Finding{}
@@ -86,12 +88,12 @@ func (c Config) utilityVolumesTimeout(m *v1.VirtualMachineInstanceMigration) tim
 	return seconds(m, v1.MigrationUtilityVolumesTimeoutSecondsAnnotation, limit)
 }
 
-// mark sets a condition of KubeVirt's that tells what a migration waits for.
+// mark sets a condition of KubeVirt's with what the migration waits for.
 func (d *decision) mark(t v1.VirtualMachineInstanceMigrationConditionType, r Reason, message string) {
 	setCondition(&d.plan.Status, isTrue(t, r, message), d.stamp())
 }
 
-// blocked waits for what a check demands, and tells about it as KubeVirt does.
+// blocked waits until the check's finding is lifted, and reports it as KubeVirt does.
 func (d *decision) blocked(f Finding) phase {
 	if !f.Temporary {
 		return d.fail(cause{f.Reason, f.Text()})
@@ -101,15 +103,15 @@ func (d *decision) blocked(f Finding) phase {
 	case ReasonBackup:
 		d.abortBackup()
 	case ReasonUtilityVolumes:
-		d.mark(v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes, ReasonUtilityVolumes, "the guest has utility volumes")
-		d.tellOnce(f.Reason, Event{Warning: true, Reason: EventUtilityVolumes, Message: f.Text()})
+		d.mark(v1.VirtualMachineInstanceMigrationBlockedByUtilityVolumes, ReasonUtilityVolumes, "utility volumes are attached to the VMI")
+		d.emitOnce(f.Reason, Event{Warning: true, Reason: EventUtilityVolumes, Message: f.Text()})
 	case ReasonBackoff:
-		d.tellOnce(f.Reason, Event{Warning: true, OnVMI: true, Reason: EventBackoff, Message: f.Text()})
+		d.emitOnce(f.Reason, Event{Warning: true, OnVMI: true, Reason: EventBackoff, Message: f.Text()})
 	}
 	return d.stay(OwnerController, f.Reason, f.Text())
 }
 
-// unblocked takes back what was told of a wait that is over.
+// unblocked removes the conditions of a wait that is over.
 func (d *decision) unblocked() {
 	st, r := &d.plan.Status, d.plan.Reason
 	if r != ReasonBackup {
@@ -124,10 +126,10 @@ func (d *decision) unblocked() {
 	}
 }
 
-// tellOnce emits the event when the migration begins to wait for the reason.
-func (d *decision) tellOnce(r Reason, e Event) {
+// emitOnce emits the event when the migration begins to wait for the reason.
+func (d *decision) emitOnce(r Reason, e Event) {
 	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) {
 		return
 	}
-	d.tell(e)
+	d.emit(e)
 }

@@ -10,13 +10,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// allowBridgeMigration is KubeVirt's annotation by which the owner of a guest says that its
-// bridged Pod network may change under it.
+// allowBridgeMigration is KubeVirt's annotation by which the owner of a VMI accepts that its
+// bridged Pod network may change during a migration.
 const allowBridgeMigration = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// CheckMigratable respects the guest's LiveMigratable condition. Where the node says
-// nothing, the same is judged by what the guest's object tells; what only the node knows is
-// no objection then. Local disks do not keep a guest from moving to another cluster.
+// CheckMigratable follows the VMI's condition LiveMigratable. While the node has not reported
+// it, the spec and status are judged instead; conditions that only the node knows do not block
+// then. Local disks do not block a migration to another cluster.
 func CheckMigratable(s Snapshot) Finding {
 	if s.VMI == nil {
 		return Finding{}
@@ -31,7 +31,7 @@ func CheckMigratable(s Snapshot) Finding {
 			return Finding{}
 		}
 		if reason, message = c.Reason, c.Message; reason == "" {
-			reason = "its node gives no reason"
+			reason = "the node reported no reason"
 		}
 	}
 	if reason == "" {
@@ -40,18 +40,18 @@ func CheckMigratable(s Snapshot) Finding {
 	if reason == "" || reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && betweenClusters(s.Migration) {
 		return Finding{}
 	}
-	f := never(ReasonNotMigratable, fmt.Sprintf("the guest is not live migratable: %s: %s", reason, message), "")
+	f := never(ReasonNotMigratable, fmt.Sprintf("the VMI is not live migratable: %s: %s", reason, message), "")
 	f.Object = "VirtualMachineInstance " + s.VMI.Name
 	return f
 }
 
-// betweenClusters reports whether the guest leaves or enters the cluster, or the namespace.
+// betweenClusters reports whether the VMI leaves or enters this cluster or namespace.
 func betweenClusters(m *v1.VirtualMachineInstanceMigration) bool {
 	return (m.Spec.SendTo == nil) != (m.Spec.Receive == nil)
 }
 
-// obstacle returns the first reason against live migration, in KubeVirt's order, that the
-// guest's object shows.
+// obstacle returns the first reason against live migration that the VMI shows, in
+// KubeVirt's order.
 func obstacle(vmi *v1.VirtualMachineInstance) (reason, message string) {
 	for _, look := range []func(*v1.VirtualMachineInstance) (string, string){
 		networkObstacle, deviceObstacle, launchObstacle, hypervObstacle, diskObstacle,
@@ -63,7 +63,7 @@ func obstacle(vmi *v1.VirtualMachineInstance) (reason, message string) {
 	return "", ""
 }
 
-// networkObstacle: a bridged Pod network loses the guest's address.
+// networkObstacle: a VMI bridged to the Pod network would lose its address.
 func networkObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	if _, allowed := vmi.Annotations[allowBridgeMigration]; allowed {
 		return "", ""
@@ -78,13 +78,13 @@ func networkObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	return "", ""
 }
 
-// deviceObstacle: a single GPU may be a mediated one, which the node knows.
+// deviceObstacle: a single GPU may be a mediated device, which only the node knows.
 func deviceObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	switch d := vmi.Spec.Domain.Devices; {
 	case len(d.HostDevices) > 0:
-		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the guest uses devices of its host"
+		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the VMI uses host devices"
 	case len(d.GPUs) > 1:
-		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the guest uses more than one GPU"
+		return v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, "the VMI uses more than one GPU"
 	}
 	return "", ""
 }
@@ -94,11 +94,11 @@ func launchObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	case l == nil:
 		return "", ""
 	case l.TDX != nil:
-		return v1.VirtualMachineInstanceReasonTDXNotMigratable, "the guest uses TDX"
+		return v1.VirtualMachineInstanceReasonTDXNotMigratable, "the VMI uses TDX"
 	case l.SEV != nil || l.SNP != nil:
-		return v1.VirtualMachineInstanceReasonSEVNotMigratable, "the guest uses SEV"
+		return v1.VirtualMachineInstanceReasonSEVNotMigratable, "the VMI uses SEV"
 	}
-	return v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the guest uses secure execution"
+	return v1.VirtualMachineInstanceReasonSecureExecutionNotMigratable, "the VMI uses secure execution"
 }
 
 func hypervObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
@@ -111,21 +111,21 @@ func hypervObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 		return v1.VirtualMachineInstanceReasonNoTSCFrequencyMigratable, "Hyper-V re-enlightenment without a known TSC frequency"
 	}
 	if p := f.HypervPassthrough; p != nil && (p.Enabled == nil || *p.Enabled) {
-		return v1.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "the guest uses Hyper-V passthrough"
+		return v1.VirtualMachineInstanceReasonHypervPassthroughNotMigratable, "the VMI uses Hyper-V passthrough"
 	}
 	return "", ""
 }
 
 func on(f *v1.FeatureState) bool { return f != nil && (f.Enabled == nil || *f.Enabled) }
 
-// diskObstacle looks for a volume that is known to be on one node only and that nothing
-// copies. Of a claim that the guest's status does not describe yet nothing is known.
+// diskObstacle looks for a volume known to be on one node only that no migration copies.
+// A claim missing in the VMI's status is not judged.
 func diskObstacle(vmi *v1.VirtualMachineInstance) (string, string) {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		if local(vmi, v) && !moves(vmi, v.Name) && !readOnly(vmi, v.Name) {
 			return v1.VirtualMachineInstanceReasonDisksNotMigratable,
-				fmt.Sprintf("volume %s is on this node only; it has to be shared by all nodes (ReadWriteMany)", v.Name)
+				fmt.Sprintf("volume %s is not shared between nodes (access mode ReadWriteMany is required)", v.Name)
 		}
 	}
 	return "", ""

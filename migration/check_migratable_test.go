@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// onClaim makes the guest's status describe the claim of volume disk.
+// onClaim makes the VMI's status describe the claim of volume disk.
 func onClaim(modes ...corev1.PersistentVolumeAccessMode) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "x"}}}}
@@ -33,8 +33,8 @@ func all(changes ...func(*v1.VirtualMachineInstance)) func(*v1.VirtualMachineIns
 	}
 }
 
-// Section 11 as far as the guest's object shows it, for guests of whom no node says anything.
-func TestMigratableWithoutACondition(t *testing.T) {
+// Section 11 as far as the VMI's object shows it, for VMIs of whom no node says anything.
+func TestCheckMigratable_WithoutCondition(t *testing.T) {
 	yes, no := true, false
 	tsc := int64(2_000_000_000)
 	reenlighten := func(vmi *v1.VirtualMachineInstance) {

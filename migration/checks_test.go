@@ -15,7 +15,7 @@ import (
 )
 
 // What KubeVirt's webhook refuses at creation fails, or waits, where there is no webhook.
-func TestWithoutAWebhook(t *testing.T) {
+func TestRejection_WithoutWebhook(t *testing.T) {
 	notMigratable := func(reason string) func(*world) {
 		return func(w *world) {
 			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
@@ -78,7 +78,7 @@ func TestWithoutAWebhook(t *testing.T) {
 	})
 }
 
-func TestAllFindingsAreListed(t *testing.T) {
+func TestEvaluator_All(t *testing.T) {
 	w := newWorld(t)
 	w.vmi.Status.Phase = v1.Scheduled
 	w.vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{}}
@@ -137,9 +137,9 @@ func TestUtilityVolumes(t *testing.T) {
 			if waits := tc.phase == v1.MigrationPending; marked != waits || waits && !plan.Wake.Equal(start.Add(150*time.Second)) {
 				t.Errorf("condition is there: %v; wake is %s", marked, plan.Wake)
 			}
-			told := slices.ContainsFunc(w.events, func(e Event) bool { return e.Reason == EventUtilityVolumes })
-			if told != marked {
-				t.Errorf("event was told: %v", told)
+			emitted := slices.ContainsFunc(w.events, func(e Event) bool { return e.Reason == EventUtilityVolumes })
+			if emitted != marked {
+				t.Errorf("event was emitted: %v", emitted)
 			}
 		})
 	}
@@ -155,14 +155,14 @@ func TestUtilityVolumes(t *testing.T) {
 	})
 }
 
-// backingUp makes the guest's backup one that is in progress, or has completed.
+// backingUp makes the VMI's backup one that is in progress, or has completed.
 func backingUp(w *world, completed bool) {
 	w.vmi.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{
 		BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "nightly", Completed: completed},
 	}
 }
 
-func TestABackupGoesFirst(t *testing.T) {
+func TestBackup_BlocksMigration(t *testing.T) {
 	w := newWorld(t)
 	backingUp(w, false)
 	w.config.AbortBackups = true
@@ -205,7 +205,7 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 	failed = w.snapshot()
 	failed.Failures = map[ActionKind]error{AbortBackup: errors.New("still no route")}
 	if plan, _ = aborts(failed); len(plan.Events) > 0 {
-		t.Errorf("each failed abort is told: %+v", plan.Events)
+		t.Errorf("each failed abort is reported: %+v", plan.Events)
 	}
 
 	done := w.snapshot()
@@ -220,7 +220,7 @@ func TestS14_76ACriticalMigrationAbortsTheBackupOnce(t *testing.T) {
 	}
 }
 
-func TestWhoDoesNotAbortABackup(t *testing.T) {
+func TestAbortBackup_NotSupported(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"only a check of one's own knows of it": func(w *world) {
 			w.vmi.Status.ChangedBlockTracking = nil

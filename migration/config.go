@@ -7,110 +7,88 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// Limits bound how many migrations act at the same time. To an [Admission] a zero is no default:
-// with one in Cluster or Outbound no migration may start, with one in Inbound none may be handed
-// over. The defaults are those of [Config.WithDefaults].
-type Limits struct {
-	// Cluster is KubeVirt's parallelMigrationsPerCluster; default 5.
-	Cluster int
-	// Outbound is KubeVirt's parallelOutboundMigrationsPerNode; default 2.
-	Outbound int
-	// Inbound bounds the migrations entering one node. KubeVirt has no such
-	// limit; default 2.
-	Inbound int
-	// Lent bounds the migrations that act and have lent their slots because they
-	// cannot use them for now, see [Admission]; so there are Cluster and Lent
-	// target Pods at most. Default as Cluster, negative means none.
-	Lent int
-	// Bandwidth is what migrations may take from the network of one node, in each
-	// direction, in bytes per second. One without a limit of its own takes all of
-	// it; one alone always may. Zero means no budget.
-	Bandwidth int64
-}
-
-// Timeouts bound the phases. Zero means the default, negative means never.
+// Timeouts bound the phases. Zero means the default, negative no bound.
 type Timeouts struct {
-	// Pending bounds waiting for the guest, for the queue and for slots: phase
-	// Pending, and phase Scheduled while there is no slot at the target, each from
-	// its begin. Between clusters also waiting for other migrations of the guest,
-	// and a sender's for the receiver's target Pod. Default 24 h.
+	// Pending bounds the wait for the VMI, the queue and the slots: phase Pending, and
+	// phase Scheduled while no slot at the target is free, each from its begin. Between
+	// clusters also the wait for other migrations of the VMI and, of a sender, for the
+	// receiver's target Pod. Default 24 h.
 	Pending time.Duration
-	// Unschedulable bounds a target Pod that no node takes, from the creation
-	// of the Pod; default 300 s, overridden per migration by the annotation
+	// Unschedulable bounds how long the target Pod may be unschedulable, from its
+	// creation; default 300 s, overridden per migration by the annotation
 	// kubevirt.io/migrationUnschedulablePodTimeoutSeconds.
 	Unschedulable time.Duration
-	// TargetPod bounds a target Pod that is not ready for any reason, from the
-	// creation of the Pod; default 900 s, overridden per migration by the
-	// annotation kubevirt.io/migrationPendingPodTimeoutSeconds.
+	// TargetPod bounds how long the target Pod may be unready for any reason, from its
+	// creation; default 900 s, overridden per migration by the annotation
+	// kubevirt.io/migrationPendingPodTimeoutSeconds.
 	TargetPod time.Duration
-	// HandOff bounds phase Scheduled, from when there is a slot at the target node;
-	// that is waited for no longer than Pending. Default 15 min.
+	// HandOff bounds phase Scheduled from when a slot at the target node is free; the wait
+	// for the slot is bounded by Pending. Default 15 min.
 	HandOff time.Duration
 	// Prepare bounds phase PreparingTarget; default 5 min.
 	Prepare time.Duration
 	// Begin bounds phase TargetReady; default 5 min.
 	Begin time.Duration
-	// Synchronize bounds what the other cluster is waited for, in migrations between
-	// clusters: phases Synchronizing and WaitingForSync, from their begin, and the answer
-	// to a wish to abort; default 1 h.
+	// Synchronize bounds the waits for the other cluster, in migrations between clusters:
+	// phases Synchronizing and WaitingForSync, from their begin, and the answer to an abort
+	// request; default 1 h.
 	Synchronize time.Duration
-	// Complete bounds what is left to do once the guest is at the target and its node has
-	// completed the move: live updates that the migration carries, the claim with the
-	// guest's state. Default 15 min, from the end of the move. Afterwards the migration
-	// has succeeded all the same.
+	// Complete bounds the work after the VMI has arrived and the target node has completed
+	// the migration: live updates that the migration applies, the claim with the VMI's state.
+	// Default 15 min, from the end of the transfer. The migration then succeeds without
+	// them.
 	Complete time.Duration
-	// Running bounds phase Running. Zero means a budget from the resolved
-	// completion timeout and the size of the guest's memory, see
-	// [Resolution.Budget]. A guest in post-copy cannot come back and is not bound
-	// by it.
+	// Running bounds phase Running. Zero means a budget computed from the resolved
+	// completion timeout and the guest memory, see [policy.Resolution.Budget]. Post-copy is
+	// not bounded: it cannot be reverted.
 	Running time.Duration
 }
 
-// Config is what the cluster's administrator decides. Its zero value is usable
+// Config is the configuration of the cluster's administrator. Its zero value is usable
 // after [Config.WithDefaults].
 type Config struct {
 	// Limits bound parallel migrations. A zero field means its default.
-	Limits Limits
+	Limits queue.Limits
 	// Timeouts bound the phases.
 	Timeouts Timeouts
-	// PodsFollowGuests says that somebody keeps the annotations of guests' Pods, as package vmi/vmictrl does, and tells
-	// the network where a guest is. Default false: then each target Pod is told when its guest is there.
+	// PodsFollowGuests says that another controller, as package vmi/vmictrl, maintains the annotations of the VMIs'
+	// Pods, which announce to the network where a VMI runs. Default false: each target Pod is annotated here.
 	PodsFollowGuests bool
-	// KeepFinished is how many finished migrations of one guest are kept;
-	// older ones are deleted. Default 5, negative keeps all.
+	// KeepFinished is the number of finished migrations kept per VMI; older ones are
+	// deleted. Default 5, negative keeps all.
 	KeepFinished int
-	// PodGrace is the grace period, in seconds, with which Pods are deleted that
-	// the guest has left or did not reach. Default 1: there is no guest in them
-	// that would need time to shut down.
+	// PodGrace is the grace period, in seconds, for deleting Pods that the VMI has left or
+	// did not reach. Default 1: they run no domain that would have to shut down.
 	PodGrace int64
 	// Cluster is spec.configuration.migrations of the KubeVirt object; nil
 	// means KubeVirt's defaults.
 	Cluster *v1.MigrationConfiguration
 	// Backoff delays automatic migrations after failures.
 	Backoff Backoff
-	// AwaitNodes is how long a migration waits when no node can ever match its target
-	// Pod. Zero means not at all: the migration fails at once. Negative means that this
-	// is not judged: the Pod is made and left to the scheduler, as it must be where an
-	// autoscaler makes nodes for Pods that find none.
+	// AwaitNodes is how long a migration waits while no node matches its target Pod. Zero
+	// means not at all: the migration fails at once. Negative skips the check: the Pod is
+	// created and left to the scheduler, as required where an autoscaler adds nodes for
+	// unschedulable Pods.
 	AwaitNodes time.Duration
-	// Root says that launchers run as root in this cluster: KubeVirt's feature gate Root.
+	// Root says that launchers run as root: KubeVirt's feature gate Root is on.
 	Root bool
-	// AbortBackups says that whoever carries out plans can abort backups, which critical
-	// migrations do; they wait for backups like all others otherwise.
+	// AbortBackups says that the executor of plans can abort backups, which critical
+	// migrations then do; otherwise they wait for backups as all others do.
 	AbortBackups bool
-	// Cooldown is how long a guest rests after an automatic migration that succeeded, before an update
-	// or a descheduler moves it again. Draining a node does not wait for it. Default 5 min, negative is
-	// no rest.
+	// Cooldown is the minimum time between an automatic migration that succeeded and one for an update or a
+	// descheduler. Node drains ignore it. Default 5 min, negative means none.
 	Cooldown time.Duration
 	// Decentralized allows migrations between clusters, see [FeatureGate].
 	Decentralized bool
-	// Evaluator judges guests; nil means [DefaultChecks].
+	// Evaluator holds the checks; nil means [DefaultChecks].
 	Evaluator Evaluator
 }
 
-// WithDefaults returns the configuration with each unset field at its default.
+// WithDefaults returns the configuration with unset fields at their defaults.
 // Limits set in Cluster win over Limits.
 func (c Config) WithDefaults() Config {
 	c.Limits = c.limits()
@@ -126,8 +104,8 @@ func (c Config) WithDefaults() Config {
 }
 
 // limits merges the cluster's limits over the configured ones and the defaults.
-// Only the KubeVirt object can set a limit to zero: there it is a pointer.
-func (c Config) limits() Limits {
+// Only the KubeVirt object, where limits are pointers, can set a limit to zero.
+func (c Config) limits() queue.Limits {
 	l := c.Limits
 	l.Cluster, l.Outbound, l.Inbound = cmp.Or(l.Cluster, 5), cmp.Or(l.Outbound, 2), cmp.Or(l.Inbound, 2)
 	if c.Cluster != nil {

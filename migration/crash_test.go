@@ -48,7 +48,7 @@ func (w *world) play(act func(*world)) {
 	w.passes()
 }
 
-func TestACrashAfterAnyWriteChangesNothingOfTheEnd(t *testing.T) {
+func TestCrash_OutcomeUnchanged(t *testing.T) {
 	calm := newWorld(t)
 	calm.play(func(*world) {})
 	for at := 1; at <= calm.writes; at++ {
@@ -64,7 +64,7 @@ func TestACrashAfterAnyWriteChangesNothingOfTheEnd(t *testing.T) {
 	}
 }
 
-func TestACrashAfterAnyWriteOfAnAbortLeavesOneOwner(t *testing.T) {
+func TestCrash_AbortLeavesOneOwner(t *testing.T) {
 	for _, ph := range unfinished {
 		for at := 1; at <= 12; at++ {
 			t.Run(fmt.Sprintf("from %s after write %d", ph, at), func(t *testing.T) {

@@ -109,8 +109,8 @@ func unschedulablePod(w *world) {
 	}}
 }
 
-// TestAPhaseIsEnteredOnce: what is stored late has the times, and the deadlines, of when it came to be so.
-func TestAPhaseIsEnteredOnce(t *testing.T) {
+// TestPhase_EnteredOnce: what is stored late has the times, and the deadlines, of when it came to be so.
+func TestPhase_EnteredOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
 		want    time.Duration // after start
@@ -125,7 +125,7 @@ func TestAPhaseIsEnteredOnce(t *testing.T) {
 			w.until(v1.MigrationScheduling)
 			w.podBecomesReady(targetNode)
 			stored := w.migration.Status.DeepCopy()
-			w.until(v1.MigrationPreparingTarget) // the guest says so
+			w.until(v1.MigrationPreparingTarget) // the VMI says so
 			w.migration.Status, w.now = *stored, start.Add(time.Minute)
 			s := w.snapshot()
 			s.Entered = tc.entered

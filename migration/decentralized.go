@@ -8,67 +8,68 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// A decentralized migration moves a guest between two objects, of two clusters or two
-// namespaces, by two migrations that share an ID. That with spec.sendTo is the sender, that
-// with spec.receive the receiver; with both or none of the fields it is a local one. Each
-// side writes its half of the guest's status.migrationState; KubeVirt's synchronization
-// controllers carry it to the other side.
+// A decentralized migration transfers a domain between the VMIs of two clusters or two
+// namespaces, by two migrations with the same ID. The migration with spec.sendTo is the sender,
+// the one with spec.receive the receiver; with both fields or none it is a local migration. Each
+// side writes its half of the VMI's status.migrationState; KubeVirt's synchronization
+// controllers copy it to the other side.
 
-// Sending is what the sender has to tell of its guest beside what its object says.
+// Sending is the data about the VMI that the sender adds to the VMI's own.
 type Sending struct {
-	// NodeSelectors are the labels of the guest's node that a node has to have to take it.
+	// NodeSelectors are the labels of the VMI's node that a target node must have.
 	NodeSelectors map[string]string
-	// Volumes are the guest's claims, whose content travels with it.
+	// Volumes are the VMI's claims whose content is migrated too.
 	Volumes []v1.StorageMigratedVolumeInfo
-	// Missing names what could not be found; empty if all was.
+	// Missing names the data that was not found; empty if none is missing.
 	Missing string
 }
 
-// senders are the rows of migrations that send.
+// senders holds the rows of sending migrations.
 var senders = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
 		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout, step: (*decision).unsetHere,
 	},
 	v1.MigrationSynchronizing: {
-		owner: OwnerOther, awaits: ReasonSynchronizing, message: "the receiving cluster is asked to take the guest",
+		owner: OwnerOther, awaits: ReasonSynchronizing, message: "waiting for the receiving cluster to accept the migration",
 		within: (*decision).synchronizeBound, overdue: ReasonSynchronizeTimeout, step: (*decision).exchange,
 	},
 	v1.MigrationPending: {
 		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout, step: (*decision).pendingSender,
 	},
 	v1.MigrationScheduling: {
-		owner: OwnerOther, awaits: ReasonWaitingForReceiver, message: "the receiving cluster is to make the target Pod",
+		owner: OwnerOther, awaits: ReasonWaitingForReceiver, message: "waiting for the receiving cluster to create the target Pod",
 		within: (*decision).pendingBound, overdue: ReasonReceiverTimeout, step: (*decision).schedulingSender,
 	},
 	v1.MigrationScheduled: {
-		owner: OwnerOther, awaits: ReasonWaitingForReceiver, message: "the receiving cluster is to name the target node",
+		owner: OwnerOther, awaits: ReasonWaitingForReceiver, message: "waiting for the receiving cluster to report the target node",
 		within: (*decision).handOffBound, overdue: ReasonHandOffTimeout, step: (*decision).scheduledSender,
 	},
 	v1.MigrationPreparingTarget: {
-		owner: OwnerOther, awaits: ReasonWaitingForTargetNode, message: "the target node gets ready to receive the guest",
+		owner: OwnerOther, awaits: ReasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
 		within: (*decision).prepareBound, overdue: ReasonPrepareTimeout, step: (*decision).preparingSender,
 	},
 	v1.MigrationTargetReady: {
-		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, the source node is to begin",
+		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
 		within: (*decision).beginBound, overdue: ReasonBeginTimeout, step: (*decision).targetReady,
 	},
 	v1.MigrationRunning: {
-		owner: OwnerSource, awaits: ReasonMoving, message: "the guest is being moved to the receiving cluster",
+		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated to the receiving cluster",
 		within: (*decision).runningBound, overdue: ReasonMoveTimeout, step: (*decision).runningSender,
 	},
 	v1.MigrationSucceeded: {owner: OwnerNobody, step: (*decision).succeededSender},
 	v1.MigrationFailed:    {owner: OwnerNobody, step: (*decision).failedSender},
 }
 
-// receivers are the rows of migrations that receive.
+// receivers holds the rows of receiving migrations.
 var receivers = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
 		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout, step: (*decision).unsetHere,
 	},
 	v1.MigrationWaitingForSync: {
-		owner: OwnerOther, awaits: ReasonSynchronizing, message: "the sending cluster is to tell about the guest",
+		owner: OwnerOther, awaits: ReasonSynchronizing, message: "waiting for the sending cluster to report the VMI",
 		within: (*decision).synchronizeBound, overdue: ReasonSynchronizeTimeout, step: (*decision).exchange,
 	},
 	v1.MigrationPending: table[v1.MigrationPending],
@@ -79,18 +80,18 @@ var receivers = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationScheduled:       table[v1.MigrationScheduled],
 	v1.MigrationPreparingTarget: table[v1.MigrationPreparingTarget],
 	v1.MigrationTargetReady: {
-		owner: OwnerOther, awaits: ReasonWaitingForSourceNode, message: "the target is ready, the sending cluster is to begin",
+		owner: OwnerOther, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the sending cluster to begin",
 		within: (*decision).beginBound, overdue: ReasonBeginTimeout, step: (*decision).targetReadyReceiver,
 	},
 	v1.MigrationRunning: {
-		owner: OwnerOther, awaits: ReasonMoving, message: "the guest is being moved here from the sending cluster",
+		owner: OwnerOther, awaits: ReasonMoving, message: "the VMI is being migrated from the sending cluster",
 		within: (*decision).runningBound, overdue: ReasonMoveTimeout, step: (*decision).running,
 	},
 	v1.MigrationSucceeded: {owner: OwnerNobody, step: (*decision).succeededReceiver},
 	v1.MigrationFailed:    {owner: OwnerNobody, step: (*decision).failed},
 }
 
-// rowsOf is the part of the transition table for the migration.
+// rowsOf returns the transition table for the migration.
 func rowsOf(m *v1.VirtualMachineInstanceMigration) map[v1.VirtualMachineInstanceMigrationPhase]row {
 	switch {
 	case m.IsDecentralizedSource():
@@ -105,8 +106,8 @@ func (d *decision) sends() bool         { return d.s.Migration.IsDecentralizedSo
 func (d *decision) receives() bool      { return d.s.Migration.IsDecentralizedTarget() }
 func (d *decision) decentralized() bool { return d.s.Migration.IsDecentralized() }
 
-// mine returns the guest's migration state if this migration is the one in it, or, of a
-// decentralized one, has its half there.
+// mine returns the VMI's migration state if it is this migration's or, for a decentralized
+// migration, contains its half.
 func (s Snapshot) mine() *v1.VirtualMachineInstanceMigrationState {
 	if own := s.State(); own != nil || !s.Migration.IsDecentralized() || s.VMI == nil {
 		return own
@@ -122,7 +123,7 @@ func (s Snapshot) mine() *v1.VirtualMachineInstanceMigrationState {
 	return nil
 }
 
-// NeedsSending reports whether [Snapshot.Sending] has to be gathered.
+// NeedsSending reports whether Decide needs [Snapshot.Sending].
 func (s Snapshot) NeedsSending() bool {
 	ms := s.mine()
 	if ms == nil || ms.MigrationUID != "" || !s.Migration.IsDecentralizedSource() {
@@ -131,7 +132,7 @@ func (s Snapshot) NeedsSending() bool {
 	return s.Migration.Status.Phase == v1.MigrationPending || s.Migration.Status.Phase == v1.MigrationScheduling
 }
 
-// halves returns the migrations of both sides.
+// halves returns the UIDs of the migrations of both sides.
 func halves(ms *v1.VirtualMachineInstanceMigrationState) (source, target types.UID) {
 	if ms.SourceState != nil {
 		source = ms.SourceState.MigrationUID
@@ -142,7 +143,7 @@ func halves(ms *v1.VirtualMachineInstanceMigrationState) (source, target types.U
 	return source, target
 }
 
-// concerns reports whether the migration, one of the same guest, is named by the state.
+// concerns reports whether the state names the migration, which is of the same VMI.
 func concerns(ms *v1.VirtualMachineInstanceMigrationState, o *v1.VirtualMachineInstanceMigration) bool {
 	if ms.MigrationUID != "" || !o.IsDecentralized() {
 		return ms.MigrationUID == o.UID
@@ -151,8 +152,8 @@ func concerns(ms *v1.VirtualMachineInstanceMigrationState, o *v1.VirtualMachineI
 	return !ms.Completed && o.UID != "" && (source == o.UID || target == o.UID)
 }
 
-// standingApart is how far a decentralized migration has come. The state that both sides
-// write comes first: when a guest has left the cluster its lease ends as if it had not moved.
+// standingApart returns how far a decentralized migration has come. The shared state comes
+// first: the lease of a VMI that has left the cluster ends as if it had not been migrated.
 func (d *decision) standingApart() standing {
 	ms := d.ms
 	switch {
@@ -163,19 +164,19 @@ func (d *decision) standingApart() standing {
 	case ms.Completed, d.sends() && reported(ms):
 		return arrived
 	case d.receives() && (ms.TargetNodeAddress != "" || sighted(ms)):
-		// The source may begin at any moment, and tells it later.
+		// The source may begin at any moment, and reports it later.
 		return begunMoving
 	}
 	return d.standingHere()
 }
 
-// closedEarly tells whether somebody has closed the state before anything was handed over.
+// closedEarly reports whether the state was closed before the handoff.
 func closedEarly(ms *v1.VirtualMachineInstanceMigrationState) bool {
 	return ms.Completed && ms.MigrationUID == ""
 }
 
-// standingHere asks the lease, which a node that knows it changes before it begins; one that
-// does not says so in the migration state alone.
+// standingHere reads the lease, which a node that supports leases updates before it begins; other
+// nodes report the begin in the migration state alone.
 func (d *decision) standingHere() standing {
 	if d.sends() && d.leased {
 		if known, s := d.leaseStanding(); known && s != prepared {
@@ -188,25 +189,25 @@ func (d *decision) standingHere() standing {
 	return prepared
 }
 
-// reported tells whether the other side says that the guest runs there, as the node that
-// the guest has left judges it.
+// reported reports whether the other side says that the VMI runs there, by the rule of the
+// node that the VMI has left.
 func reported(ms *v1.VirtualMachineInstanceMigrationState) bool {
 	t := ms.TargetState
 	return ms.EndTimestamp != nil && t != nil && t.DomainDetected && t.DomainReadyTimestamp != nil
 }
 
-// sighted tells whether the target node has seen anything of the guest.
+// sighted reports whether the target node has seen anything of the VMI.
 func sighted(ms *v1.VirtualMachineInstanceMigrationState) bool {
 	t := ms.TargetState
 	return ms.TargetNodeDomainDetected || ms.TargetNodeDomainReadyTimestamp != nil ||
 		t != nil && (t.DomainDetected || t.DomainReadyTimestamp != nil)
 }
 
-// claimApart is the claim of a decentralized migration. A sender is counted from phase
-// Scheduled on and never waits for a slot: the receiver does for both. A receiver is counted
-// from the decision to make its target Pod; it leaves the node of another cluster, and shares
-// the slots for leaving with those that come from the same one.
-func (s Snapshot) claimApart(c Claim) (Claim, bool) {
+// claimApart returns the claim of a decentralized migration. A sender is counted from phase
+// Scheduled on and never waits for a slot: the receiver waits for both. A receiver is counted
+// from the decision to create its target Pod; it leaves a node of another cluster, and shares
+// the outbound slots with migrations from the same node.
+func (s Snapshot) claimApart(c queue.Claim) (queue.Claim, bool) {
 	ms := s.mine()
 	if ms == nil || ms.Completed {
 		return c, false
@@ -232,7 +233,7 @@ func (s Snapshot) claimApart(c Claim) (Claim, bool) {
 	return c, s.Migration.Status.Phase == v1.MigrationPending && s.mayStart()
 }
 
-// abroad names a node of another cluster. No node of this one has such a name.
+// abroad returns a name for a node of another cluster, which no node of this cluster has.
 func abroad(source *v1.VirtualMachineInstanceMigrationSourceState) string {
 	if source == nil {
 		return "?"
@@ -244,7 +245,7 @@ func abroad(source *v1.VirtualMachineInstanceMigrationSourceState) string {
 	return source.Node + " of " + at
 }
 
-// concludeApart mirrors what the synchronization controller tells, and where it is reached.
+// concludeApart mirrors the synchronization controller's reports and addresses into the status.
 func (d *decision) concludeApart() {
 	if !d.decentralized() {
 		return
@@ -267,7 +268,7 @@ func (d *decision) concludeApart() {
 	dropCondition(st, v1.VirtualMachineInstanceDecentralizedMigrationBlocked)
 }
 
-// obstruction is what the synchronization controller says is in its way; empty if nothing is.
+// obstruction returns what blocks the synchronization controller by its own report, or "".
 func (d *decision) obstruction() string {
 	for _, c := range d.s.VMI.Status.Conditions {
 		if c.Type == v1.VirtualMachineInstanceDecentralizedLiveMigrationFailure && c.Status == corev1.ConditionTrue {
@@ -277,7 +278,7 @@ func (d *decision) obstruction() string {
 	return ""
 }
 
-// leaving tells whether this migration's lease says that the guest goes to another cluster.
+// leaving reports whether this migration's lease targets another cluster.
 func (d *decision) leaving() bool {
 	return d.leased && d.lease.Tag == d.s.UID() && d.lease.Target == handoff.Elsewhere
 }

@@ -6,8 +6,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// unsetHere judges a decentralized migration nobody has looked at yet. It lets those before
-// it go first: with its half written it holds up every other of the guest.
+// unsetHere judges a decentralized migration for the first time. It waits for older ones: once
+// its half is written it blocks every other migration of the VMI.
 func (d *decision) unsetHere() phase {
 	next := d.unset()
 	switch f := checkOrder(d.s); {
@@ -21,20 +21,20 @@ func (d *decision) unsetHere() phase {
 	return v1.MigrationWaitingForSync
 }
 
-// exchange writes the first of this side's half, and waits for the other's.
+// exchange writes the first part of this side's half, and waits for the other side's.
 func (d *decision) exchange() phase {
 	if d.ms == nil {
 		if f := checkOrder(d.s); f.Blocked {
 			return d.blocked(f)
 		}
 		if orphan := d.s.orphan(); orphan != nil {
-			d.callOff(orphan.Tag, cause{ReasonAborted, "its migration does not exist any more"})
-			return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
+			d.callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
+			return d.stay(OwnerController, ReasonCancelling, "canceling an orphaned migration")
 		}
 		if f := CheckRunning(d.s); d.sends() && f.Blocked {
-			return d.blocked(f) // a move that is under way needs the state that it has
+			return d.blocked(f) // a migration under way needs its state
 		}
-		d.act(Action{Kind: ChangeVMI, Why: "tell the other cluster", Change: &VMIChange{State: d.firstHalf()}})
+		d.act(Action{Kind: ChangeVMI, Why: "report to the other cluster", Change: &VMIChange{State: d.firstHalf()}})
 		return d.plan.Status.Phase
 	}
 	if d.answered() {
@@ -46,18 +46,18 @@ func (d *decision) exchange() phase {
 	return d.plan.Status.Phase
 }
 
-// answered tells whether the other side has said enough to go on.
+// answered reports whether the other side has reported enough to continue.
 func (d *decision) answered() bool {
 	source, target := halves(d.ms)
 	if source == "" || target == "" {
 		return false
 	}
-	// The labels of its node come with it. There may be none.
+	// The labels of its node are part of the report; there may be none.
 	return d.sends() || d.ms.SourceState.Pod != "" && d.ms.SourceState.Node != ""
 }
 
-// firstHalf is the migration state with this side in it. What the other side has written
-// already is kept, what an earlier migration has left is not.
+// firstHalf returns the migration state with this side in it. It keeps what the other side has
+// written, and drops what an earlier migration left.
 func (d *decision) firstHalf() *v1.VirtualMachineInstanceMigrationState {
 	vmi, m := d.s.VMI, d.s.Migration
 	ms := &v1.VirtualMachineInstanceMigrationState{}
@@ -80,7 +80,7 @@ func (d *decision) firstHalf() *v1.VirtualMachineInstanceMigrationState {
 	return ms
 }
 
-// unspoken tells whether this side's half of the state is nobody's yet.
+// unspoken reports whether this side's half of the state is unclaimed.
 func (d *decision) unspoken(ms *v1.VirtualMachineInstanceMigrationState) bool {
 	source, target := halves(ms)
 	if d.sends() {

@@ -8,12 +8,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// FeatureGate is the gate of the KubeVirt object without which nothing is sent or received.
+// FeatureGate is the gate of the KubeVirt object that enables sending and receiving.
 const FeatureGate = "DecentralizedLiveMigration"
 
-// CheckDecentralized demands of a migration between clusters or namespaces that it is
-// allowed, complete, and of a guest that it can leave or come. With both spec.sendTo and
-// spec.receive a migration is a local one.
+// CheckDecentralized checks that a migration between clusters or namespaces is enabled and
+// complete, and that its VMI can be sent or received. With both spec.sendTo and spec.receive
+// a migration is local.
 func CheckDecentralized(s Snapshot) Finding {
 	m := s.Migration
 	to, from := m.Spec.SendTo, m.Spec.Receive
@@ -26,30 +26,30 @@ func CheckDecentralized(s Snapshot) Finding {
 	case !m.IsDecentralized():
 		return Finding{}
 	case to != nil && (to.MigrationID == "" || to.ConnectURL == ""):
-		return never(ReasonInvalidSpec, "spec.sendTo needs migrationID and connectURL", "create a migration that has both")
+		return never(ReasonInvalidSpec, "spec.sendTo.migrationID, spec.sendTo.connectURL: Required value", "create a migration with both")
 	case from != nil && from.MigrationID == "":
-		return never(ReasonInvalidSpec, "spec.receive needs migrationID", "create a migration that has it")
+		return never(ReasonInvalidSpec, "spec.receive.migrationID: Required value", "create a migration with it")
 	}
 	return checkTraveller(s)
 }
 
-// checkTraveller judges the guest of a decentralized migration.
+// checkTraveller checks the VMI of a decentralized migration.
 func checkTraveller(s Snapshot) Finding {
 	if s.VMI == nil {
 		return Finding{}
 	}
 	if s.Migration.IsDecentralizedTarget() && s.VMI.Annotations[v1.CreateMigrationTarget] != "true" {
-		// It is started here, or runs, and so would a second one that comes.
-		return never(ReasonNotReceivable, fmt.Sprintf("VirtualMachineInstance %q was not made to receive a guest", s.VMI.Name),
+		// It runs here, or will be started here; receiving would run it twice.
+		return never(ReasonNotReceivable, fmt.Sprintf("VirtualMachineInstance %q was not created to receive a migration", s.VMI.Name),
 			"create it with the annotation "+v1.CreateMigrationTarget+`: "true"`)
 	}
 	for _, v := range s.VMI.Status.VolumeStatus {
 		if v.HotplugVolume != nil {
-			return never(ReasonUnsupported, fmt.Sprintf("volume %q is hotplugged; migrating such guests between clusters is not supported yet", v.Name), "unplug the volume")
+			return never(ReasonUnsupported, fmt.Sprintf("volume %q is hotplugged: migrating hotplugged volumes between clusters is not supported", v.Name), "unplug the volume")
 		}
 	}
 	if field := persistentState(s.VMI); field != "" {
-		return never(ReasonUnsupported, field+": migrating persistent state between clusters is not supported yet", "")
+		return never(ReasonUnsupported, field+": migrating persistent state between clusters is not supported", "")
 	}
 	return Finding{}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestModelOfTwoClusters runs both controllers and all between them in random order, with
+// TestTwoClusters_Model runs both controllers and all between them in random order, with
 // synchronizations lost and repeated, migrations deleted, Pods that die and links that are
-// cut for good, and checks after each step that the guest is neither lost nor ended twice.
-func TestModelOfTwoClusters(t *testing.T) {
+// cut for good, and checks after each step that the VMI is neither lost nor ended twice.
+func TestTwoClusters_Model(t *testing.T) {
 	seeds := 1500
 	if testing.Short() {
 		seeds = 300
@@ -42,7 +42,7 @@ type model struct {
 	random *rand.Rand
 	seed   int
 	cut    bool
-	// late says that the sender may have waited in vain for a word about its guest.
+	// late says that the sender may have waited in vain for a word about its VMI.
 	late bool
 	log  []string
 }
@@ -121,7 +121,7 @@ func (m *model) deleted(w *world) {
 	}
 }
 
-// advance moves both clocks. What a node sees it tells within less than that.
+// advance moves both clocks. What a node sees it says within less than that.
 func (m *model) advance(by time.Duration) {
 	m.targetNodeActs()
 	m.late = m.late || m.at == atTarget && !m.from.migration.IsFinal()
@@ -138,7 +138,7 @@ func (m *model) pass(w *world) {
 	had := w.pods["dst"] != nil
 	plan := w.pass()
 	if had && w.pods["dst"] == nil && m.at == atTarget && w == m.to {
-		m.fail("the Pod in which the guest runs was deleted")
+		m.fail("the Pod in which the VMI runs was deleted")
 	}
 	bounded := !plan.Deadline.IsZero() || plan.Status.Phase == v1.MigrationRunning ||
 		plan.Reason == ReasonAborting || plan.Reason == ReasonCancelling || plan.Reason == ReasonCompleting
@@ -158,15 +158,15 @@ func (m *model) check() {
 	m.t.Helper()
 	if m.at == atTarget {
 		if m.to.migration.Status.Phase == v1.MigrationFailed {
-			m.fail("the receiver has failed with the guest")
+			m.fail("the receiver has failed with the VMI")
 		}
 		return
 	}
 	switch {
 	case m.from.vmi.IsFinal():
-		m.fail("the guest's object at the sender has ended before the receiver has the guest")
+		m.fail("the VMI at the sender has ended before the receiver has the VMI")
 	case m.from.migration.Status.Phase == v1.MigrationSucceeded, m.to.migration.Status.Phase == v1.MigrationSucceeded:
-		m.fail("a migration succeeded without moving the guest")
+		m.fail("a migration succeeded without migrating the VMI")
 	case !m.stock && !m.from.lease().MayRun(sourceNode):
 		m.fail("the guest's node may not run it")
 	}
@@ -187,7 +187,7 @@ func (m *model) final() {
 	case m.at == atSource && !m.cut && (m.from.migration.Status.Phase != v1.MigrationFailed || m.to.migration.Status.Phase != v1.MigrationFailed):
 		m.fail("the guest stays and both have not ended")
 	case m.at == atSource && stateIn(m.to) != nil && stateIn(m.to).StartTimestamp == nil && !sighted(stateIn(m.to)) && m.to.migration.Status.Phase != v1.MigrationFailed:
-		m.fail("nothing of the guest has come and the receiver has not ended")
+		m.fail("nothing of the VMI has arrived and the receiver has not ended")
 	case m.at == atSource && m.from.migration.Status.Phase != v1.MigrationFailed:
 		m.fail("the guest stays and the sender has not ended")
 	case m.at == atSource && !m.stock && (l.State != handoff.Owned || l.Holder != sourceNode):

@@ -11,7 +11,7 @@ import (
 )
 
 // handOffReceiver writes everything that the target node and the sender need in one change
-// of the guest. The source's half stays as it came.
+// of the VMI. It leaves the source's half unchanged.
 func (d *decision) handOffReceiver(target string) {
 	vmi, pod := d.s.VMI, d.s.TargetPod
 	ms := d.ms.DeepCopy()
@@ -26,12 +26,12 @@ func (d *decision) handOffReceiver(target string) {
 	t.MigrationUID, t.Node, t.Pod = d.s.UID(), target, pod.Name
 	t.VirtualMachineInstanceUID, t.DomainNamespace, t.DomainName = &uid, &namespace, &domain
 	change := &VMIChange{State: ms, TargetNode: target, User: d.s.newUser(), Labels: d.s.room()}
-	d.act(Action{Kind: ChangeVMI, Why: "hand over to the target", Change: change, Event: &Event{
-		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("migration target node %s is to prepare for the guest", target),
+	d.act(Action{Kind: ChangeVMI, Why: "hand off to the target", Change: change, Event: &Event{
+		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("Migration handed off to target node %s", target),
 	}})
 }
 
-// targetReadyReceiver waits until the sender has begun, or the guest is here already.
+// targetReadyReceiver waits until the sender has begun, or the VMI has arrived.
 func (d *decision) targetReadyReceiver() phase {
 	if d.ms.StartTimestamp != nil || d.standing() == arrived {
 		return v1.MigrationRunning
@@ -39,17 +39,17 @@ func (d *decision) targetReadyReceiver() phase {
 	return v1.MigrationTargetReady
 }
 
-// succeededReceiver has nothing to tidy up: the Pod that the guest has left is the sender's.
+// succeededReceiver has nothing to clean up: the Pod that the VMI has left is the sender's.
 func (d *decision) succeededReceiver() phase {
-	d.explain(OwnerNobody, "", "the guest has been received")
+	d.explain(OwnerNobody, "", "the VMI has been received")
 	d.plan.Release = true
 	d.collect()
 	return v1.MigrationSucceeded
 }
 
-// answerBy is until when a receiver waits for an answer to its wish not to receive the guest
-// any more. Until then the sender, which hears of it, may have begun; afterwards it has let
-// its own time pass. Zero means for ever: something of the guest is here.
+// answerBy returns until when a receiver waits for the answer to its abort request. Until then
+// the sender, which is notified, may have begun; afterwards its own deadline has passed. Zero
+// means forever: part of the VMI's state is here.
 func (d *decision) answerBy() time.Time {
 	within := d.s.Config.Timeouts.Synchronize
 	if !d.receives() || within < 0 || d.ms.StartTimestamp != nil || sighted(d.ms) {
@@ -67,7 +67,7 @@ func (d *decision) answerBy() time.Time {
 	return asked.Add(within)
 }
 
-// reasonsToEnd are the times at which it was wished that the migration ends; zero for none.
+// reasonsToEnd returns the times at which the end of the migration was requested; zero for none.
 func (d *decision) reasonsToEnd() []time.Time {
 	var out []time.Time
 	if at, late := d.overdue(); late {

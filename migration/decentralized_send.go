@@ -13,8 +13,8 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// pendingSender waits for a guest that can leave. It takes no slot: what it waits for next
-// is the receiver's turn in its own queue.
+// pendingSender waits until the VMI can leave. It takes no slot: next it waits for the
+// receiver's turn in the receiver's queue.
 func (d *decision) pendingSender() phase {
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
 		return d.blocked(f)
@@ -22,22 +22,22 @@ func (d *decision) pendingSender() phase {
 	return v1.MigrationScheduling
 }
 
-// schedulingSender tells the receiver what it needs to make the target Pod.
+// schedulingSender sends the receiver the data for the target Pod.
 func (d *decision) schedulingSender() phase {
-	if d.begun() { // a node that asks nobody is faster
+	if d.begun() { // a node that needs no consent is faster
 		return v1.MigrationScheduled
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
 		return d.stop(cause{f.Reason, f.Text()})
 	}
 	if d.ms.MigrationUID != d.s.UID() {
-		if why := d.untellable(); why != "" {
+		if why := d.unreportable(); why != "" {
 			d.plan.Wake = d.now.Add(lookAgain)
 			return d.stay(OwnerController, ReasonWaitingForGuest, why)
 		}
 	}
 	if next := d.sourceHalf(); !equality.Semantic.DeepEqual(next, d.ms) {
-		d.tellReceiver(next)
+		d.reportToReceiver(next)
 		return v1.MigrationScheduling
 	}
 	if t := d.ms.TargetState; t != nil && t.Pod != "" {
@@ -46,35 +46,35 @@ func (d *decision) schedulingSender() phase {
 	return v1.MigrationScheduling
 }
 
-// lookAgain is when what was not found is looked for again: nobody tells when it is there.
+// lookAgain is the interval for looking up missing data again: no watch reports it.
 const lookAgain = 15 * time.Second
 
-// untellable says why the guest cannot be told about; empty if it can.
-func (d *decision) untellable() string {
+// unreportable returns why the VMI cannot be reported to the receiver; empty if it can.
+func (d *decision) unreportable() string {
 	switch {
 	case d.s.SourcePod == nil || !d.s.VMI.IsRunning():
-		return "the guest does not run in a Pod that is known"
+		return "the Pod in which the VMI runs is unknown"
 	case d.s.Sending == nil:
-		return "what the receiver has to know of the guest is being gathered"
+		return "gathering the data of the VMI for the receiver"
 	case d.s.Sending.Missing != "":
-		return fmt.Sprintf("the receiver has to know of %s, which cannot be found", d.s.Sending.Missing)
+		return fmt.Sprintf("%s, needed by the receiver, was not found", d.s.Sending.Missing)
 	}
 	return ""
 }
 
-func (d *decision) tellReceiver(next *v1.VirtualMachineInstanceMigrationState) {
+func (d *decision) reportToReceiver(next *v1.VirtualMachineInstanceMigrationState) {
 	change := &VMIChange{State: next}
 	if d.s.Sending != nil {
 		change.Volumes = &d.s.Sending.Volumes
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "tell the receiver about the guest", Change: change})
+	d.act(Action{Kind: ChangeVMI, Why: "report the VMI to the receiver", Change: change})
 }
 
-// sourceHalf is the migration state with all in it that the receiver needs. What the
-// guest's node reports late is added when it does.
+// sourceHalf returns the migration state with all data for the receiver. What the VMI's
+// node reports later is added then.
 func (d *decision) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
 	ms, vmi := d.ms.DeepCopy(), d.s.VMI
-	if ms.SourceState == nil { // somebody has removed it
+	if ms.SourceState == nil { // it was removed
 		ms.SourceState = &v1.VirtualMachineInstanceMigrationSourceState{}
 	}
 	source := ms.SourceState
@@ -92,7 +92,7 @@ func (d *decision) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
 	return ms
 }
 
-// scheduledSender waits for the receiver's hand-off.
+// scheduledSender waits for the receiver's handoff.
 func (d *decision) scheduledSender() phase {
 	if t := d.ms.TargetState; d.begun() || t != nil && t.Pod != "" && t.Node != "" {
 		return v1.MigrationPreparingTarget
@@ -100,7 +100,7 @@ func (d *decision) scheduledSender() phase {
 	return v1.MigrationScheduled
 }
 
-// preparingSender waits for the target node's address, and then lets the source node begin.
+// preparingSender waits for the target node's address, then allows the source node to begin.
 func (d *decision) preparingSender() phase {
 	t := d.ms.TargetState
 	switch {
@@ -115,8 +115,8 @@ func (d *decision) preparingSender() phase {
 	return v1.MigrationPreparingTarget
 }
 
-// letLeave takes the lease to where the source node may begin, in one step: the target, of
-// which this cluster knows by report only, is ready.
+// letLeave advances the lease to where the source node may begin, in one step: the target,
+// which this cluster knows only by report, is ready.
 func (d *decision) letLeave() {
 	within := max(d.s.Config.Timeouts.Begin, 0)
 	lease := d.lease
@@ -133,28 +133,28 @@ func (d *decision) letLeave() {
 	d.act(Action{Kind: ChangeVMI, Why: "let the source node begin", Change: &VMIChange{Lease: &lease}})
 }
 
-// runningSender waits for the other side's word that it has the guest.
+// runningSender waits for the other side's report that it runs the VMI.
 func (d *decision) runningSender() phase {
 	if !d.moved() {
 		return v1.MigrationRunning
 	}
 	for _, onVMI := range []bool{true, false} {
-		d.tell(Event{Reason: EventSucceeded, OnVMI: onVMI, Message: "the guest was migrated to another cluster"})
+		d.emit(Event{Reason: EventSucceeded, OnVMI: onVMI, Message: "The VirtualMachineInstance migrated to another cluster."})
 	}
 	return v1.MigrationSucceeded
 }
 
-// succeededSender leaves the end of the guest's object here to its node and to who
-// reconciles it, unless the node is known to be gone.
+// succeededSender leaves the end of the VMI here to its node and its controller, unless the
+// node is known to be gone.
 func (d *decision) succeededSender() phase {
-	d.explain(OwnerNobody, "", "the guest has moved to another cluster")
+	d.explain(OwnerNobody, "", "the VMI has migrated to another cluster")
 	d.relay(handoff.TakeOver, handoff.Release)
 	d.plan.Release = true
 	d.collect()
 	return v1.MigrationSucceeded
 }
 
-// failedSender takes back what was told about the guest, which stays.
+// failedSender rolls back the migration state of the VMI, which stays here.
 func (d *decision) failedSender() phase {
 	d.relay(handoff.Decline)
 	if d.ms != nil && d.ms.Failed && !d.guestEnded() {
@@ -164,14 +164,14 @@ func (d *decision) failedSender() phase {
 			d.abortLease(change)
 		}
 		if change.Volumes != nil || change.Lease != nil {
-			d.act(Action{Kind: ChangeVMI, Why: "the guest stays", Change: change})
+			d.act(Action{Kind: ChangeVMI, Why: "the VMI stays", Change: change})
 		}
 	}
 	return d.failed()
 }
 
-// keepVolumes takes the guest's claims off the list of what travels, if this migration has
-// put them there.
+// keepVolumes removes the VMI's claims from the list of migrated volumes if this migration
+// added them.
 func (d *decision) keepVolumes(change *VMIChange) {
 	ms := d.ms
 	if ms != nil && ms.SourceState != nil && ms.SourceState.Node != "" && len(d.s.VMI.Status.MigratedVolumes) > 0 {
@@ -179,8 +179,8 @@ func (d *decision) keepVolumes(change *VMIChange) {
 	}
 }
 
-// relay says in the other side's name what it has reported about a guest that no node of
-// this cluster can tell about any more: its node is known to be gone, or has lost track.
+// relay records the other side's report about a VMI of which no node of this cluster can
+// report any more: its node is known to be gone, or has lost track of it.
 func (d *decision) relay(kinds ...handoff.Kind) {
 	doubted := d.lease.State == handoff.Fenced || d.lease.State == handoff.Moving && d.lease.Stalled
 	if !d.leaving() || !doubted {
@@ -198,5 +198,5 @@ func (d *decision) relay(kinds ...handoff.Kind) {
 	if lease.State == handoff.Released && !d.s.VMI.IsFinal() {
 		change.Phase, change.At = v1.Succeeded, d.now
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "the other cluster has spoken", Change: change})
+	d.act(Action{Kind: ChangeVMI, Why: "the other cluster reported the outcome", Change: change})
 }

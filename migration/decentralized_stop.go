@@ -4,11 +4,13 @@ package migration
 
 import (
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
-// stopApart ends a decentralized migration as far as this side may, and lets the other one
-// know. What is written here is what the synchronization controllers carry: a failure of the
-// receiver as it is, one of the sender as an abort that has ended.
+// stopApart ends a decentralized migration as far as this side may, and notifies the other
+// side through what the synchronization controllers carry: a receiver's failure unchanged, a
+// sender's as an ended abort.
 func (d *decision) stopApart(c cause) phase {
 	if d.s.VMI == nil || d.ms == nil {
 		return d.fail(c)
@@ -17,7 +19,7 @@ func (d *decision) stopApart(c cause) phase {
 	case s == stayed:
 		return d.fail(c)
 	case s == arrived:
-		return d.stay(d.plan.Owner, ReasonCompleting, "the guest has moved; too late to stop: "+c.message)
+		return d.stay(d.plan.Owner, ReasonCompleting, "the VMI has migrated; too late to stop: "+c.message)
 	case s == prepared || d.vain():
 		d.callOff(d.s.UID(), c)
 		return d.stay(OwnerController, ReasonCancelling, c.message)
@@ -33,22 +35,22 @@ func (d *decision) stopApart(c cause) phase {
 	if d.receives() {
 		owner = OwnerOther
 	}
-	return d.stay(owner, ReasonAborting, "the sender is asked to abort: "+c.message)
+	return d.stay(owner, ReasonAborting, "abort requested from the sender: "+c.message)
 }
 
-// vain tells whether the guest cannot move any more, whatever the other side does: it has
-// ended, or there is nowhere to go.
+// vain reports whether the VMI can no longer migrate, whatever the other side does: it has
+// ended, or its target is gone.
 func (d *decision) vain() bool {
 	if d.s.VMI.IsFinal() {
 		return true
 	}
 	p := d.s.TargetPod
-	return d.receives() && (p == nil || terminal(p))
+	return d.receives() && (p == nil || launcherpod.Terminal(p))
 }
 
-// tellEnd adds to a state that is closed what the other side understands. Only an abort that
-// has ended is carried from the sender to the receiver.
-func (d *decision) tellEnd(out *v1.VirtualMachineInstanceMigrationState) {
+// recordEnd adds to a closed state what the other side understands. From the sender to the
+// receiver only an ended abort is carried.
+func (d *decision) recordEnd(out *v1.VirtualMachineInstanceMigrationState) {
 	if !d.decentralized() || d.ms == nil {
 		return
 	}
@@ -67,12 +69,12 @@ func (d *decision) lostApart() bool {
 	return d.decentralized()
 }
 
-// unexplained is the cause of a failure of which the reason is not told, as none is carried
-// from the receiver to the sender.
+// unexplained returns the cause of a failure without a reason; none is carried from the
+// receiver to the sender.
 func (d *decision) unexplained() cause {
 	switch {
 	case !d.decentralized():
-		return cause{ReasonNodeReported, "the node gave no reason"}
+		return cause{ReasonNodeReported, "the node reported no reason"}
 	case d.s.Migration.DeletionTimestamp != nil:
 		return cause{ReasonAborted, "the migration was deleted"}
 	}

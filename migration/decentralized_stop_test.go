@@ -50,7 +50,7 @@ func broughtTo(t *testing.T, sender, stock bool, want v1.VirtualMachineInstanceM
 	return p, w
 }
 
-func TestAbortOfADecentralizedMigration(t *testing.T) {
+func TestDecentralizedAbort(t *testing.T) {
 	for _, stock := range []bool{false, true} {
 		for i := range sending {
 			for _, sender := range []bool{true, false} {
@@ -77,7 +77,7 @@ func TestAbortOfADecentralizedMigration(t *testing.T) {
 	}
 }
 
-// mustStay checks that the side has failed for its abort, and that the guest stays where it
+// mustStay checks that the side has failed for its abort, and that the VMI stays where it
 // was, with nothing left of the attempt.
 func (p *clusters) mustStay(w *world) {
 	t := w.t
@@ -86,19 +86,19 @@ func (p *clusters) mustStay(w *world) {
 		t.Errorf("phase %q, reason %q", w.migration.Status.Phase, r)
 	}
 	if p.at != atSource || p.moving || p.from.vmi.IsFinal() || p.to.pods["dst"] != nil && p.to.released {
-		t.Errorf("the guest is at %s, moving %v, its object in phase %s, target Pod %v", p.at, p.moving, p.from.vmi.Status.Phase, p.to.pods["dst"])
+		t.Errorf("the VMI is at %s, moving %v, its object in phase %s, target Pod %v", p.at, p.moving, p.from.vmi.Status.Phase, p.to.pods["dst"])
 	}
 	if l := p.from.lease(); l.State != handoff.Owned || l.Holder != sourceNode {
 		t.Errorf("the lease is %+v", l)
 	}
 	if len(p.from.vmi.Status.MigratedVolumes) > 0 {
-		t.Error("the guest's claims are still listed as moving")
+		t.Error("the VMI's claims are still listed as moving")
 	}
 	if Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationAbortRequested) == nil {
-		t.Error("the abort is not told")
+		t.Error("the abort is not reported")
 	}
 	if p.to.vmi.IsFinal() || p.to.vmi.DeletionTimestamp != nil {
-		t.Errorf("the object that was to receive the guest is gone: it is for who made it to delete")
+		t.Errorf("the object that was to receive the VMI is gone: its creator is to delete it")
 	}
 }
 
@@ -139,7 +139,7 @@ func TestDeadlinesOfDecentralizedMigrations(t *testing.T) {
 			if ms := stateIn(w); ms != nil && (!ms.Failed || !ms.Completed) != tc.asked || ms.AbortRequested != (tc.sender || tc.asked) {
 				t.Errorf("what the other side gets is %+v", ms)
 			}
-			// The other side hears of it, and ends as well; of what was never told, by itself.
+			// The other side is notified, and ends as well; if it was never notified, by itself.
 			if tc.phase == v1.MigrationWaitingForSync {
 				p.from.now = w.now
 			}
@@ -175,7 +175,7 @@ func hinder(p *clusters, w *world, phase v1.VirtualMachineInstanceMigrationPhase
 	}
 }
 
-func TestAReceiverThatGetsNoAnswerGivesUpWhenNothingCame(t *testing.T) {
+func TestReceiver_GivesUpWithoutAnswer(t *testing.T) {
 	for name, came := range map[string]bool{"nothing came": false, "something came": true} {
 		t.Run(name, func(t *testing.T) {
 			_, w := broughtTo(t, false, false, v1.MigrationTargetReady)
@@ -194,7 +194,7 @@ func TestAReceiverThatGetsNoAnswerGivesUpWhenNothingCame(t *testing.T) {
 	}
 }
 
-func TestAFailureIsHeardOfByTheOtherSide(t *testing.T) {
+func TestDecentralizedFailure_ReachesOtherSide(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sender bool // is the one that fails
 		phase  v1.VirtualMachineInstanceMigrationPhase
@@ -237,13 +237,13 @@ func TestAFailureIsHeardOfByTheOtherSide(t *testing.T) {
 			}
 			p.until(func() bool { p.push(); p.pull(); return other.migration.IsFinal() })
 			if other.reason() != tc.there || p.at != atSource {
-				t.Errorf("the other side ended with %q, want %q; the guest is at %s", other.reason(), tc.there, p.at)
+				t.Errorf("the other side ended with %q, want %q; the VMI is at %s", other.reason(), tc.there, p.at)
 			}
 		})
 	}
 }
 
-func TestAStateThatIsClosedBeforeTheHandOverEndsTheMigration(t *testing.T) {
+func TestClosedState_EndsMigrationBeforeHandoff(t *testing.T) {
 	for i := 2; i < 5; i++ {
 		for _, sender := range []bool{true, false} {
 			phase := receiving[i]
@@ -264,7 +264,7 @@ func TestAStateThatIsClosedBeforeTheHandOverEndsTheMigration(t *testing.T) {
 	}
 }
 
-func TestBothSidesCanTryAgain(t *testing.T) {
+func TestDecentralizedMigration_Retry(t *testing.T) {
 	p, w := broughtTo(t, false, false, v1.MigrationTargetReady)
 	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
 	p.until(func() bool { return p.from.released && p.to.released })
@@ -276,12 +276,12 @@ func TestBothSidesCanTryAgain(t *testing.T) {
 	p.before, p.begun = "", false
 	p.until(func() bool { return p.from.released && p.to.released })
 	if p.at != atTarget || p.to.migration.Status.Phase != v1.MigrationSucceeded || p.from.migration.Status.Phase != v1.MigrationSucceeded {
-		t.Errorf("the guest is at %s, receiver %q %q, sender %q %q", p.at,
+		t.Errorf("the VMI is at %s, receiver %q %q, sender %q %q", p.at,
 			p.to.migration.Status.Phase, p.to.reason(), p.from.migration.Status.Phase, p.from.reason())
 	}
 }
 
-func TestTheWordOfTheOtherClusterIsRelayed(t *testing.T) {
+func TestRelay_OtherClusterReport(t *testing.T) {
 	fenced := handoff.Lease{State: handoff.Fenced, Epoch: 5, Target: handoff.Elsewhere, Tag: ourUID}
 	stalled := handoff.Lease{State: handoff.Moving, Epoch: 5, Holder: sourceNode, Target: handoff.Elsewhere, Tag: ourUID, Stalled: true}
 	for name, tc := range map[string]struct {

@@ -12,9 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // stage is where a migration stands and who has to act.
@@ -137,7 +140,7 @@ func cannotMove(w *world, reason string) {
 	}}
 }
 
-func TestWhatEachSideWrites(t *testing.T) {
+func TestDecentralizedMigration_Writes(t *testing.T) {
 	p := newClusters(t, false)
 	p.from.passes()
 	p.to.passes()
@@ -153,7 +156,7 @@ func TestWhatEachSideWrites(t *testing.T) {
 	ms = stateIn(p.from)
 	if s := ms.SourceState; ms.MigrationUID != ourUID || ms.SourceNode != sourceNode || ms.SourcePod != "src" || s.Node != sourceNode ||
 		s.Pod != "src" || s.SelinuxContext != "none" || !cmp.Equal(s.NodeSelectors, p.from.sending.NodeSelectors) {
-		t.Errorf("the sender tells %+v, %+v", ms, s)
+		t.Errorf("the sender says %+v, %+v", ms, s)
 	}
 	if v := p.from.vmi.Status.MigratedVolumes; len(v) != 1 || v[0].VolumeName != "disk" {
 		t.Errorf("the volumes that travel are %+v", v)
@@ -162,17 +165,17 @@ func TestWhatEachSideWrites(t *testing.T) {
 	ms = stateIn(p.to)
 	if got := ms.TargetState; ms.MigrationUID != receiverUID || ms.TargetNode != targetNode || ms.TargetPod != "dst" || ms.SourceNode != sourceNode ||
 		got.Node != targetNode || got.Pod != "dst" || *got.DomainName != "ns_guest" || *got.VirtualMachineInstanceUID != vmiUID {
-		t.Errorf("the receiver hands over by %+v, %+v", ms, got)
+		t.Errorf("the receiver hands off by %+v, %+v", ms, got)
 	}
 	if p.to.vmi.Labels[v1.MigrationTargetNodeNameLabel] != targetNode {
-		t.Errorf("labels of the receiver's guest are %v", p.to.vmi.Labels)
+		t.Errorf("labels of the receiver's VMI are %v", p.to.vmi.Labels)
 	}
 	if ms.VMIMConfigurationOptions == nil || *ms.VMIMConfigurationOptions.MaxDowntimeMs != 900 {
 		t.Errorf("options are %+v", ms.VMIMConfigurationOptions)
 	}
 }
 
-func TestTheLeaseOfAGuestThatLeaves(t *testing.T) {
+func TestSender_Lease(t *testing.T) {
 	p := newClusters(t, false)
 	var seen []handoff.State
 	for range 30 {
@@ -185,16 +188,16 @@ func TestTheLeaseOfAGuestThatLeaves(t *testing.T) {
 			seen = append(seen, l.State)
 		}
 	}
-	// A move begins and ends within a round at times; what is before is what counts.
+	// A migration begins and ends within a round at times; what is before is what counts.
 	if want := []handoff.State{handoff.Owned, handoff.Moving, handoff.Released}; !slices.Equal(seen, want) {
 		t.Errorf("the lease was %v, want %v", seen, want)
 	}
 	if p.from.vmi.Status.Phase != v1.Succeeded || p.at != atTarget {
-		t.Errorf("the object at the sender is %s, the guest at %s", p.from.vmi.Status.Phase, p.at)
+		t.Errorf("the object at the sender is %s, the VMI at %s", p.from.vmi.Status.Phase, p.at)
 	}
 }
 
-func TestWhatIsToldOfTheOtherSide(t *testing.T) {
+func TestDecentralizedMigration_MirrorsOtherSide(t *testing.T) {
 	w := newReceiver(t)
 	w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 		Type: v1.VirtualMachineInstanceDecentralizedLiveMigrationFailure, Status: corev1.ConditionTrue,
@@ -218,7 +221,7 @@ func TestWhatIsToldOfTheOtherSide(t *testing.T) {
 }
 
 func TestSlotsOfDecentralizedMigrations(t *testing.T) {
-	receiver := func(name, node, cluster string) Claim {
+	receiver := func(name, node, cluster string) queue.Claim {
 		w := newReceiver(t)
 		w.migration.Name = name
 		w.migration.Status.Phase = v1.MigrationPending
@@ -235,18 +238,18 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 		return c
 	}
 	for name, tc := range map[string]struct {
-		others []Claim
+		others []queue.Claim
 		held   bool
 	}{
-		"S14/59 two others from the same node": {[]Claim{receiver("a", "n1", "c1"), receiver("b", "n1", "c1")}, false},
-		"S14/59 one":                           {[]Claim{receiver("a", "n1", "c1")}, true},
-		"S14/59 two and one from other nodes":  {[]Claim{receiver("a", "n2", "c1"), receiver("b", "n2", "c1"), receiver("c", "n3", "c1")}, true},
-		"S14/59 five elsewhere":                {[]Claim{receiver("a", "n2", "c1"), receiver("b", "n2", "c1"), receiver("c", "n3", "c1"), receiver("d", "n3", "c1"), receiver("e", "n4", "c1")}, false},
-		"a node of that name of another one":   {[]Claim{receiver("a", "n1", "c2"), receiver("b", "n1", "c2")}, true},
-		"a node of that name of this cluster":  {[]Claim{{Key: key("ns", "a"), SourceNode: "n1", Acting: true}, {Key: key("ns", "b"), SourceNode: "n1", Acting: true}}, true},
+		"S14/59 two others from the same node": {[]queue.Claim{receiver("a", "n1", "c1"), receiver("b", "n1", "c1")}, false},
+		"S14/59 one":                           {[]queue.Claim{receiver("a", "n1", "c1")}, true},
+		"S14/59 two and one from other nodes":  {[]queue.Claim{receiver("a", "n2", "c1"), receiver("b", "n2", "c1"), receiver("c", "n3", "c1")}, true},
+		"S14/59 five elsewhere":                {[]queue.Claim{receiver("a", "n2", "c1"), receiver("b", "n2", "c1"), receiver("c", "n3", "c1"), receiver("d", "n3", "c1"), receiver("e", "n4", "c1")}, false},
+		"a node of that name of another one":   {[]queue.Claim{receiver("a", "n1", "c2"), receiver("b", "n1", "c2")}, true},
+		"a node of that name of this cluster":  {[]queue.Claim{{Key: types.NamespacedName{Namespace: "ns", Name: "a"}, SourceNode: "n1", Acting: true}, {Key: types.NamespacedName{Namespace: "ns", Name: "b"}, SourceNode: "n1", Acting: true}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := NewAdmission(Config{}.WithDefaults().Limits, QueueOptions{})
+			a := queue.NewAdmission(Config{}.WithDefaults().Limits, queue.Options{})
 			for _, c := range tc.others {
 				a.Ask(c, start)
 			}
@@ -268,7 +271,7 @@ func TestSlotsOfDecentralizedMigrations(t *testing.T) {
 	}
 }
 
-func TestASenderWaitsForWhatItHasToTell(t *testing.T) {
+func TestSender_WaitsForData(t *testing.T) {
 	p := newClusters(t, false)
 	complete := p.from.sending
 	p.from.sending = &Sending{Missing: `PersistentVolumeClaim "disk"`}
@@ -283,15 +286,15 @@ func TestASenderWaitsForWhatItHasToTell(t *testing.T) {
 	p.from.vmi.Status.SelinuxContext = "none" // its node reports late
 	p.from.passes()
 	if s := stateIn(p.from).SourceState; s.SelinuxContext != "none" || s.NodeSelectors == nil {
-		t.Errorf("the sender tells %+v", s)
+		t.Errorf("the sender says %+v", s)
 	}
 }
 
-func TestTheReceiverDecidesOnTheOptions(t *testing.T) {
+func TestReceiver_ResolvesOptions(t *testing.T) {
 	p, _ := broughtTo(t, true, false, v1.MigrationTargetReady)
 	bandwidth := resource.MustParse("7Mi")
 	for side, w := range map[string]*world{"sender": p.from, "receiver": p.to} {
-		p.from.inForce, p.to.inForce = Resolution{Options: clusterOptions(nil)}, Resolution{Options: clusterOptions(nil)}
+		p.from.inForce, p.to.inForce = policy.Resolution{Options: policy.ClusterOptions(nil)}, policy.Resolution{Options: policy.ClusterOptions(nil)}
 		w.inForce.Options.BandwidthPerMigration = &bandwidth
 		for range 3 {
 			p.round()

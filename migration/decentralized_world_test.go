@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 	migrationID   = "one-move"
 )
 
-// newSender is a world whose migration sends its guest away.
+// newSender is a world whose migration sends its VMI away.
 func newSender(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -35,7 +36,7 @@ func newSender(t *testing.T) *world {
 	return w
 }
 
-// newReceiver is a world whose migration receives a guest.
+// newReceiver is a world whose migration receives a VMI.
 func newReceiver(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -158,13 +159,13 @@ func (p *clusters) cancel() {
 	}
 }
 
-// targetPodRuns lets the target Pod start, and who reconciles the guest's object see it.
+// targetPodRuns lets the target Pod start, and who reconciles the VMI's object see it.
 func (p *clusters) targetPodRuns() {
 	w := p.to
 	w.podBecomesReady(targetNode)
 	switch pod := w.pods["dst"]; {
 	case w.vmi.IsFinal() || w.vmi.IsRunning():
-	case pod == nil || terminal(pod) || stateIn(w) != nil && stateIn(w).Failed:
+	case pod == nil || launcherpod.Terminal(pod) || stateIn(w) != nil && stateIn(w).Failed:
 		w.vmi.Status.Phase = v1.WaitingForSync
 	default:
 		w.vmi.Status.Phase, w.vmi.Status.NodeName = v1.Scheduled, targetNode
@@ -199,7 +200,7 @@ func (p *clusters) targetNodeActs() {
 	}
 }
 
-// sourceNodeBegins is the node that sends, at the begin of the move.
+// sourceNodeBegins is the node that sends, at the begin of the migration.
 func (p *clusters) sourceNodeBegins() {
 	ms, now := stateIn(p.from), metav1.NewTime(p.from.now)
 	if ms == nil || p.begun || p.before == "begin" || ms.Failed || ms.Completed || ms.AbortRequested || ms.TargetNodeAddress == "" || p.from.vmi.IsFinal() {
@@ -215,14 +216,14 @@ func (p *clusters) sourceNodeBegins() {
 	p.begun, p.moving = true, p.podAlive()
 }
 
-// hypervisorsSwitch passes the guest, if both are there.
+// hypervisorsSwitch passes the VMI, if both are there.
 func (p *clusters) hypervisorsSwitch() {
 	if p.moving && p.before == "" && p.podAlive() {
 		p.moving, p.at = false, atTarget
 	}
 }
 
-// sourceNodeEnds reports the end of the move at the sender: the guest has left, or it stays.
+// sourceNodeEnds reports the end of the migration at the sender: the VMI has left, or it stays.
 func (p *clusters) sourceNodeEnds() {
 	ms, now := stateIn(p.from), metav1.NewTime(p.from.now)
 	if !p.begun || p.from.vmi.IsFinal() {
@@ -241,7 +242,7 @@ func (p *clusters) sourceNodeEnds() {
 		case ms.Completed && !ms.Failed || reported(ms):
 			p.from.vmi.Status.Phase, ms.Completed = v1.Succeeded, true
 			p.end(handoff.Revert, handoff.Release)
-		case since > time.Minute: // nothing was heard of the guest that has left
+		case since > time.Minute: // nothing was heard of the VMI that has left
 			p.from.vmi.Status.Phase, ms.Completed, ms.Failed = v1.Failed, true, true
 			p.end(handoff.Revert, handoff.Release)
 		}
@@ -251,7 +252,7 @@ func (p *clusters) sourceNodeEnds() {
 	}
 }
 
-// stays tells whether the node has yet to say that the guest has not moved.
+// stays reports whether the node has yet to say that the VMI has not moved.
 func (p *clusters) stays() bool {
 	return !stateIn(p.from).Failed || !p.stock && p.from.lease().State == handoff.Moving
 }
@@ -264,7 +265,7 @@ func (p *clusters) end(kinds ...handoff.Kind) {
 	}
 }
 
-// all are the steps of everybody but the two controllers, in the order of a move.
+// all are the steps of everybody but the two controllers, in the order of a migration.
 func (p *clusters) all() []func() {
 	return []func(){
 		p.push, p.pull, p.cancel, p.targetPodRuns, p.targetNodeActs, p.sourceNodeBegins, p.hypervisorsSwitch, p.sourceNodeEnds,

@@ -10,23 +10,23 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/policy"
 )
 
-// Decide says what must happen next to the migration of the snapshot. It is
-// pure: equal snapshots and times give equal plans, and nothing of the snapshot
-// is changed.
+// Decide returns what must happen next to the migration of the snapshot. It is pure:
+// equal snapshots and times give equal plans, and the snapshot is not changed.
 //
-// It is to be called twice in a pass: before acting, and again on the snapshot
-// with the results of the actions in it. The status of the second plan is the
-// one to write; its actions belong to the next pass.
+// Call it twice in a pass: before acting, and again on the snapshot with the results
+// of the actions. The second plan's status is the one to write; its actions belong to
+// the next pass.
 func Decide(s Snapshot, now time.Time) Plan {
 	s.Now = now
 	d := newDecision(s, now)
 	switch {
-	case s.Unsettled != "":
-		// The picture is older than what was done; every conclusion from it,
-		// and most of all "there is no such Pod", could be wrong.
-		d.plan.Owner, d.plan.Message = OwnerController, "the cache does not show yet: "+s.Unsettled
+	case s.Pending != "":
+		// The snapshot is older than the own writes; every conclusion from it, most of
+		// all "there is no such Pod", could be wrong.
+		d.plan.Owner, d.plan.Message = OwnerController, "waiting for the cache to observe this controller's write: "+s.Pending
 		return d.plan
 	case d.leaseErr != nil:
 		d.explain(OwnerController, ReasonLeaseUnreadable, d.leaseErr.Error())
@@ -44,11 +44,11 @@ func Decide(s Snapshot, now time.Time) Plan {
 type decision struct {
 	s   Snapshot
 	now time.Time
-	// ms is the guest's migration state if it is this migration's, else nil.
+	// ms is the VMI's migration state if it is this migration's, else nil.
 	ms *v1.VirtualMachineInstanceMigrationState
-	// lease is the guest's; leased says that it travels on the guest and that its
-	// nodes take part in it, so that moving needs a step of it. Without, the nodes
-	// speak KubeVirt's protocol alone.
+	// lease is the VMI's; leased says that it is stored on the VMI and that the VMI's
+	// nodes follow it, so that a migration needs its transition. Otherwise the nodes
+	// follow KubeVirt's protocol alone.
 	lease    handoff.Lease
 	leased   bool
 	leaseErr error
@@ -68,8 +68,8 @@ func newDecision(s Snapshot, now time.Time) *decision {
 	return d
 }
 
-// unread tells whether the guest was offered by a lease to a node that knows none: a stock
-// virt-handler, which has taken the guest and moves it without a word in the lease.
+// unread reports whether the lease was offered to a node that does not support leases: a stock
+// virt-handler, which has accepted the VMI and migrates it without updating the lease.
 func unread(vmi *v1.VirtualMachineInstance, lease handoff.Lease) bool {
 	switch {
 	case lease.State == handoff.Offered:
@@ -81,27 +81,26 @@ func unread(vmi *v1.VirtualMachineInstance, lease handoff.Lease) bool {
 	return stored.UnmarshalJSON([]byte(vmi.Annotations[handoff.Annotation])) == nil && stored.State == handoff.Offered
 }
 
-// step decides within a phase and returns the phase it leads to, which is the
-// same when something is awaited.
+// step decides within a phase and returns the next phase, or the same one while it waits.
 type step func(*decision) v1.VirtualMachineInstanceMigrationPhase
 
 // row is a phase in the transition table.
 type row struct {
-	// owner has to act while the migration stands in the phase.
+	// owner must act while the migration is in the phase.
 	owner Owner
-	// awaits and message tell what is awaited, unless the step tells better.
+	// awaits and message say what is awaited, unless the step explains better.
 	awaits  Reason
 	message string
-	// within bounds the phase and overdue is the reason once it has passed. A
-	// nil function means that step knows the bound.
+	// within bounds the phase; overdue is the reason once the bound has passed. With a
+	// nil function the step has its own bound.
 	within  func(*decision) time.Duration
 	overdue Reason
 	// step decides.
 	step step
 }
 
-// table is the one place where phases follow each other, together with senders and
-// receivers, which have the rows of migrations between clusters.
+// table is the only definition of the order of phases, together with senders and
+// receivers, which hold the rows of migrations between clusters.
 var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
 		owner: OwnerController, step: (*decision).unset,
@@ -119,24 +118,24 @@ var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 		step: (*decision).scheduled,
 	},
 	v1.MigrationPreparingTarget: {
-		owner: OwnerTarget, awaits: ReasonWaitingForTargetNode, message: "the target node gets ready to receive the guest",
+		owner: OwnerTarget, awaits: ReasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
 		within: (*decision).prepareBound, overdue: ReasonPrepareTimeout, step: (*decision).preparing,
 	},
 	v1.MigrationTargetReady: {
-		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, the source node is to begin",
+		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
 		within: (*decision).beginBound, overdue: ReasonBeginTimeout, step: (*decision).targetReady,
 	},
 	v1.MigrationRunning: {
-		owner: OwnerSource, awaits: ReasonMoving, message: "the guest is being moved",
+		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated",
 		within: (*decision).runningBound, overdue: ReasonMoveTimeout, step: (*decision).running,
 	},
 	v1.MigrationSucceeded: {owner: OwnerNobody, step: (*decision).succeeded},
 	v1.MigrationFailed:    {owner: OwnerNobody, step: (*decision).failed},
 }
 
-// walk follows the table as far as the evidence leads, but never past the
-// entry into a final phase: what is tidied up then would be evidence against the
-// reason of the end, so the end is stored first.
+// walk follows the table as far as the evidence leads, but never past the entry into
+// a final phase: cleaning up would destroy the evidence for the reason of the end, so
+// the end is stored first.
 func (d *decision) walk() {
 	rows := rowsOf(d.s.Migration)
 	for range len(rows) + 1 {
@@ -160,7 +159,7 @@ func (d *decision) walk() {
 	}
 }
 
-// next lets the interrupts have their say, then the phase's own step.
+// next evaluates the interrupts, then the phase's own step.
 func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 	if !d.final() {
 		d.due(d.deadline(r), r.overdue)
@@ -173,11 +172,11 @@ func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 }
 
 // due sets when the phase is overdue, and the reason with which the migration then
-// ends; none if it then succeeds all the same. A zero time means never.
+// fails; empty if it then succeeds. A zero time means never.
 func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.overdue = at, overdue }
 
-// deadline returns when the phase of the row is overdue; zero means never. A guest in
-// post-copy cannot come back, and one that has arrived need not.
+// deadline returns when the phase of the row is overdue; zero means never. Post-copy
+// cannot be reverted, and a VMI that has arrived need not be.
 func (d *decision) deadline(r row) time.Time {
 	if r.within == nil || d.standing() == arrived || d.ms != nil && d.ms.Mode == v1.MigrationPostCopy {
 		return time.Time{}
@@ -193,7 +192,7 @@ func (d *decision) final() bool {
 	return d.plan.Status.Phase == v1.MigrationSucceeded || d.plan.Status.Phase == v1.MigrationFailed
 }
 
-// enter puts the migration into the phase and notes when, once per phase.
+// enter sets the phase and records the time, once per phase.
 func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
 	d.plan.Status.Phase = phase
 	d.entered = true
@@ -211,12 +210,12 @@ func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
 		v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: at})
 }
 
-// stamp is the time as the API stores it.
+// stamp returns the time as the API stores it.
 func (d *decision) stamp() metav1.Time { return metav1.NewTime(d.now).Rfc3339Copy() }
 
 func (d *decision) act(a Action) { d.plan.Actions = append(d.plan.Actions, a) }
 
-func (d *decision) tell(e Event) { d.plan.Events = append(d.plan.Events, e) }
+func (d *decision) emit(e Event) { d.plan.Events = append(d.plan.Events, e) }
 
 // explain replaces the explanation of where the migration stands.
 func (d *decision) explain(o Owner, r Reason, message string) {
@@ -226,18 +225,18 @@ func (d *decision) explain(o Owner, r Reason, message string) {
 	d.plan.Reason, d.plan.Message = r, message
 }
 
-// stay explains what the current phase waits for, and remains in it.
+// stay records what the phase waits for, and returns the current phase.
 func (d *decision) stay(o Owner, r Reason, message string) v1.VirtualMachineInstanceMigrationPhase {
 	d.explain(o, r, message)
 	return d.plan.Status.Phase
 }
 
-// conclude writes the explanation into the conditions and what the guest's
-// migration state tells into the status.
+// conclude writes the explanation into the conditions and copies the VMI's migration
+// state into the status.
 func (d *decision) conclude() {
 	st := &d.plan.Status
-	// What is to be done comes first: who carries it out decides again afterwards. A Pod or claim that arrives after
-	// the finalizer is gone would stay for ever.
+	// Pending actions come first: their executor decides again afterwards. A Pod or claim that is created after
+	// the finalizer is gone would stay forever.
 	d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0 && d.s.Late == ""
 	if d.s.Migration.DeletionTimestamp != nil && st.Phase != v1.MigrationSucceeded {
 		setCondition(st, isTrue(v1.VirtualMachineInstanceMigrationAbortRequested, "", "the migration was deleted"), d.stamp())
@@ -259,7 +258,7 @@ func (d *decision) conclude() {
 	}
 }
 
-// waits writes what the migration waits for, and until when, into its condition.
+// waits writes what the migration waits for, and its deadline, into the condition.
 func (d *decision) waits() {
 	st := &d.plan.Status
 	if d.plan.Reason == "" {
@@ -272,7 +271,7 @@ func (d *decision) waits() {
 	setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
 }
 
-// noteSource writes where the guest comes from into the status.
+// noteSource records the source of the migration in the status.
 func (d *decision) noteSource() {
 	st := &d.plan.Status
 	if d.s.SourcePod == nil {
@@ -290,25 +289,26 @@ func (d *decision) pendingBound() time.Duration     { return d.s.Config.Timeouts
 func (d *decision) prepareBound() time.Duration     { return d.s.Config.Timeouts.Prepare }
 func (d *decision) beginBound() time.Duration       { return d.s.Config.Timeouts.Begin }
 
-// handOffBound lets a slot at the target be waited for as long as one to begin with. What
-// comes after that has its time from when the slot was there. Another cluster does not wait.
+// handOffBound allows the wait for a slot at the target as much time as the wait for the
+// first slot; the rest of the phase is bounded from when the slot was free. Another cluster
+// does not wait.
 func (d *decision) handOffBound() time.Duration {
-	t, told := d.s.Config.Timeouts, Condition(d.s.Migration.Status, ConditionWaiting)
-	if told == nil || d.s.Migration.Status.Phase != v1.MigrationScheduled || t.HandOff <= 0 || betweenClusters(d.s.Migration) {
+	t, waiting := d.s.Config.Timeouts, Condition(d.s.Migration.Status, ConditionWaiting)
+	if waiting == nil || d.s.Migration.Status.Phase != v1.MigrationScheduled || t.HandOff <= 0 || betweenClusters(d.s.Migration) {
 		return t.HandOff
 	}
-	if told.Reason == string(ReasonWaitingForSlot) || d.s.Slot.Asked && !d.s.Slot.Inbound {
+	if waiting.Reason == string(ReasonWaitingForSlot) || d.s.Slot.Asked && !d.s.Slot.Inbound {
 		return t.Pending
 	}
-	bound := t.HandOff + max(told.LastTransitionTime.Sub(phaseSince(d.s.Migration, &d.plan.Status)), 0)
+	bound := t.HandOff + max(waiting.LastTransitionTime.Sub(phaseSince(d.s.Migration, &d.plan.Status)), 0)
 	if t.Pending > 0 {
 		bound = min(bound, t.Pending)
 	}
 	return bound
 }
 
-// runningBound is the configured bound, or a budget from the options that were
-// resolved at hand-off.
+// runningBound returns the configured bound, or the budget of the options resolved at
+// handoff.
 func (d *decision) runningBound() time.Duration {
 	if t := d.s.Config.Timeouts.Running; t != 0 {
 		return t
@@ -316,5 +316,5 @@ func (d *decision) runningBound() time.Duration {
 	if d.ms == nil {
 		return 0
 	}
-	return Resolution{Options: d.ms.VMIMConfigurationOptions}.Budget(d.s.VMI)
+	return policy.Resolution{Options: d.ms.VMIMConfigurationOptions}.Budget(d.s.VMI)
 }

@@ -13,9 +13,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-func TestDecideLeadsThroughEveryPhase(t *testing.T) {
+func TestDecide_EveryPhase(t *testing.T) {
 	w := newWorld(t)
 	type stage struct {
 		Phase  v1.VirtualMachineInstanceMigrationPhase
@@ -61,7 +62,7 @@ func TestDecideLeadsThroughEveryPhase(t *testing.T) {
 	w.mustBeAt(targetNode)
 }
 
-// mustBeAt checks what every end has to leave behind when the guest is on the node.
+// mustBeAt checks what every end has to leave behind when the VMI is on the node.
 func (w *world) mustBeAt(node string) {
 	w.t.Helper()
 	if !w.released || len(w.migration.Finalizers) > 0 {
@@ -69,7 +70,7 @@ func (w *world) mustBeAt(node string) {
 	}
 	l := w.lease()
 	if l.State != handoff.Owned || l.Holder != node || w.vmi.Status.NodeName != node {
-		w.t.Errorf("the guest is owned by %q in state %q with nodeName %q, want Owned by %q", l.Holder, l.State, w.vmi.Status.NodeName, node)
+		w.t.Errorf("the VMI is owned by %q in state %q with nodeName %q, want Owned by %q", l.Holder, l.State, w.vmi.Status.NodeName, node)
 	}
 	keep := map[string]string{sourceNode: "src", targetNode: "dst"}[node]
 	if len(w.pods) != 1 || w.pods[keep] == nil {
@@ -83,7 +84,7 @@ func (w *world) mustBeAt(node string) {
 	}
 }
 
-func TestHandOffWritesLeaseStateAndLabelInOneChange(t *testing.T) {
+func TestHandOff_OneChange(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationScheduling)
 	w.podBecomesReady(targetNode)
@@ -94,7 +95,7 @@ func TestHandOffWritesLeaseStateAndLabelInOneChange(t *testing.T) {
 	plan := Decide(s, w.now)
 
 	if len(plan.Actions) != 1 || plan.Actions[0].Kind != ChangeVMI {
-		t.Fatalf("actions are %+v, want one change of the guest", plan.Actions)
+		t.Fatalf("actions are %+v, want one change of the VMI", plan.Actions)
 	}
 	got := w.vmi.DeepCopy()
 	if err := plan.Actions[0].Change.Apply(got); err != nil {
@@ -122,7 +123,7 @@ func TestHandOffWritesLeaseStateAndLabelInOneChange(t *testing.T) {
 		t.Errorf("lease (-want +got):\n%s", d)
 	}
 	if w.vmi.Status.MigrationState != nil {
-		t.Error("Decide changed the snapshot's guest")
+		t.Error("Decide changed the snapshot's VMI")
 	}
 }
 
@@ -132,7 +133,7 @@ var unfinished = []v1.VirtualMachineInstanceMigrationPhase{
 	v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
 }
 
-func TestAbortIsValidInEveryPhase(t *testing.T) {
+func TestAbort_EveryPhase(t *testing.T) {
 	for _, ph := range unfinished {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
@@ -141,7 +142,7 @@ func TestAbortIsValidInEveryPhase(t *testing.T) {
 			w.passes()
 			if ph == v1.MigrationRunning {
 				if !w.vmi.Status.MigrationState.AbortRequested || w.reason() != ReasonAborting || w.released {
-					t.Fatalf("a move under way was not asked to abort: %+v", w.vmi.Status.MigrationState)
+					t.Fatalf("a migration under way was not asked to abort: %+v", w.vmi.Status.MigrationState)
 				}
 				w.sourceReverts("aborted by request")
 				w.passes()
@@ -160,7 +161,7 @@ func TestAbortIsValidInEveryPhase(t *testing.T) {
 	}
 }
 
-// As in KubeVirt: what is aborted before the hand-off has failed, which alerts are built on.
+// As in KubeVirt: what is aborted before the handoff has failed, which alerts are built on.
 func TestAbort_BeforeTheHandOffIsAWarning(t *testing.T) {
 	for _, ph := range unfinished {
 		t.Run("from "+string(ph), func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestAbort_BeforeTheHandOffIsAWarning(t *testing.T) {
 	}
 }
 
-func TestAbortThatComesTooLateLetsTheMigrationSucceed(t *testing.T) {
+func TestAbort_TooLateSucceeds(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationRunning)
 	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
@@ -190,7 +191,7 @@ func TestAbortThatComesTooLateLetsTheMigrationSucceed(t *testing.T) {
 	w.mustBeAt(targetNode)
 }
 
-func TestAnAbortIsAskedForOnce(t *testing.T) {
+func TestAbort_RequestedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationRunning)
 	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
@@ -200,7 +201,7 @@ func TestAnAbortIsAskedForOnce(t *testing.T) {
 	}
 }
 
-func TestGuestEndingEndsTheMigrationInEveryPhase(t *testing.T) {
+func TestVMIEnd_EndsMigrationInEveryPhase(t *testing.T) {
 	for _, ph := range unfinished {
 		for name, tc := range map[string]struct {
 			end  func(*world)
@@ -225,7 +226,7 @@ func TestGuestEndingEndsTheMigrationInEveryPhase(t *testing.T) {
 	}
 }
 
-func TestDeletionOfTheGuest(t *testing.T) {
+func TestVMIDeletion(t *testing.T) {
 	for _, ph := range unfinished {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
@@ -234,7 +235,7 @@ func TestDeletionOfTheGuest(t *testing.T) {
 			w.passes()
 			if ph == v1.MigrationRunning {
 				if !w.vmi.Status.MigrationState.AbortRequested || w.released || w.pods["dst"] == nil {
-					t.Fatal("a move under way must be left to the nodes, with its target Pod")
+					t.Fatal("a migration under way must be left to the nodes, with its target Pod")
 				}
 				w.vmi.Status.Phase = v1.Succeeded
 				w.passes()
@@ -246,7 +247,7 @@ func TestDeletionOfTheGuest(t *testing.T) {
 	}
 }
 
-func TestTheReasonOfANodeReachesTheMigration(t *testing.T) {
+func TestNodeReason_ReachesMigration(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationRunning)
 	w.sourceReverts("operation failed: disk is full")
@@ -258,7 +259,7 @@ func TestTheReasonOfANodeReachesTheMigration(t *testing.T) {
 	w.mustBeAt(sourceNode)
 }
 
-func TestStateTakenOverAfterHandOffFails(t *testing.T) {
+func TestMigrationState_TakenOverFails(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationPreparingTarget)
 	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "foreign"}
@@ -280,7 +281,7 @@ func TestRefusedCreation(t *testing.T) {
 	}{
 		"foreign Pod": {fmt.Errorf("wrapped: %w", ErrForeignPod), v1.MigrationFailed, ReasonTargetPodForeign},
 		"render":      {fmt.Errorf("%w: no image", ErrRender), v1.MigrationFailed, ReasonRender},
-		"quota":       {fmt.Errorf("%w: cpu", ErrQuota), v1.MigrationPending, ReasonQuota},
+		"quota":       {fmt.Errorf("%w: cpu", placement.ErrQuota), v1.MigrationPending, ReasonQuota},
 		"transient":   {errors.New("timeout"), v1.MigrationPending, ReasonCreateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,19 +304,19 @@ func TestRefusedCreation(t *testing.T) {
 	}
 }
 
-func TestUnsettledCachesDecideNothing(t *testing.T) {
+func TestPendingWrites_DecideNothing(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationPreparingTarget)
 	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
 	s := w.snapshot()
-	s.Unsettled = "create of Pod ns/dst"
+	s.Pending = "create of Pod ns/dst"
 	plan := Decide(s, w.now)
 	if len(plan.Actions) > 0 || plan.Release || !cmp.Equal(plan.Status, w.migration.Status) {
 		t.Errorf("plan is %+v, want nothing done", plan)
 	}
 }
 
-func TestAMoveWithoutAMigrationIsCalledOff(t *testing.T) {
+func TestOrphanedMigration_IsCanceled(t *testing.T) {
 	w := newWorld(t)
 	w.put(handoff.Lease{State: handoff.Preparing, Epoch: 7, Holder: sourceNode, Target: "elsewhere", Tag: "gone"})
 	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "gone", TargetNode: "elsewhere"}
@@ -325,7 +326,7 @@ func TestAMoveWithoutAMigrationIsCalledOff(t *testing.T) {
 	}
 }
 
-func TestOldMigrationsAreCollected(t *testing.T) {
+func TestCollect_OldMigrations(t *testing.T) {
 	w := newWorld(t)
 	for i := range 8 {
 		o := newMigration(fmt.Sprintf("old-%d", i), "")

@@ -16,10 +16,10 @@ import (
 
 type phases = map[v1.VirtualMachineInstanceMigrationPhase]row
 
-// chain finds the way of a migration that comes to its end, and of those between clusters.
+// chain matches the drawn phases of a local migration, and of those between clusters.
 var chain = regexp.MustCompile(`(?m)^//\t((?:sender|receiver) +)?(\w+ +──▶ .*)$`)
 
-// chains are the ways that doc.go draws.
+// chains returns the phases that doc.go draws.
 func chains(text string) map[string][]string {
 	out := map[string][]string{}
 	for _, m := range chain.FindAllStringSubmatch(text, -1) {
@@ -28,7 +28,7 @@ func chains(text string) map[string][]string {
 	return out
 }
 
-// turns is the table of who has to act, in the order of the phases.
+// turns returns the table of owners, in the order of the phases.
 func turns(order []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "//\t%-17s %-13s %-19s %-13s %-19s %s\n", "", "local", "", "sender", "", "receiver")
@@ -54,7 +54,7 @@ func turns(order []string) string {
 	return b.String()
 }
 
-func TestTheDocumentedPhasesAreTheTable(t *testing.T) {
+func TestDocumentation_Phases(t *testing.T) {
 	raw, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
@@ -74,11 +74,11 @@ func TestTheDocumentedPhasesAreTheTable(t *testing.T) {
 		}
 	}
 
-	const begin, end = "cannot be scheduled:\n//\n", "//\n// Every phase has an owner"
+	const begin, end = "an unschedulable Pod:\n//\n", "//\n// Every phase has an owner"
 	head, rest, found := strings.Cut(string(raw), begin)
-	told, tail, closed := strings.Cut(rest, end)
+	drawnTable, tail, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		t.Fatal("doc.go does not tell whose turn it is")
+		t.Fatal("doc.go has no table of the owners")
 	}
 	want := turns(slices.Concat([]string{string(v1.MigrationSynchronizing), string(v1.MigrationWaitingForSync)}, drawn[""]))
 	if *rewrite {
@@ -87,7 +87,7 @@ func TestTheDocumentedPhasesAreTheTable(t *testing.T) {
 		}
 		return
 	}
-	if told != want {
+	if drawnTable != want {
 		t.Errorf("the table in doc.go is not that of the code (rewrite it with -update):\n%s", want)
 	}
 }

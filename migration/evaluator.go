@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// Finding is what a check found. Its zero value means: nothing in the way.
+// Finding is the result of a check. Its zero value means that nothing blocks.
 type Finding struct {
 	// Blocked says that the migration must not start.
 	Blocked bool
@@ -18,14 +18,14 @@ type Finding struct {
 	Temporary bool
 	// Reason is the typed reason.
 	Reason Reason
-	// Message explains the reason to the owner of the guest.
+	// Message explains the reason to the owner of the VMI.
 	Message string
 	// Unblock says what would lift the block; empty when nothing does.
 	Unblock string
-	// Object is whose change would lift it, as kind and name; empty for none.
+	// Object is the object whose change would lift the block, as kind and name; empty for none.
 	Object string
-	// Until is when time alone changes the finding: a temporary block is lifted or
-	// becomes final then. Zero means never.
+	// Until is when time alone changes the finding: a temporary block is then lifted or
+	// becomes final. Zero means never.
 	Until time.Time
 	// Check is the name of the check; [Evaluator] fills it in.
 	Check string
@@ -41,18 +41,18 @@ func (f Finding) Text() string {
 
 // Check judges one aspect of a migration that has not been handed off.
 type Check struct {
-	// Name tells the check from others.
+	// Name identifies the check.
 	Name string
 	// Judge is pure and must not keep or change the snapshot.
 	Judge func(Snapshot) Finding
 }
 
-// Evaluator is an ordered list of checks. The first block that nothing can lift
-// decides; otherwise the first temporary one, until the soonest time at which any of
-// them changes. Order is policy: put the cause before its consequences.
+// Evaluator is an ordered list of checks. The first permanent block decides; otherwise the
+// first temporary one, until the soonest time at which any of them changes. The order is
+// policy: put causes before their consequences.
 type Evaluator []Check
 
-// Evaluate runs the checks in order, up to the first block that nothing lifts.
+// Evaluate runs the checks in order, up to the first permanent block.
 func (e Evaluator) Evaluate(s Snapshot) Finding {
 	var wait Finding
 	for i := range e {
@@ -68,7 +68,7 @@ func (e Evaluator) Evaluate(s Snapshot) Finding {
 	return wait
 }
 
-// and is the first of two temporary blocks, until the sooner of the times at which they change.
+// and returns the first of two temporary blocks, until the sooner of their times.
 func (f Finding) and(o Finding, now time.Time) Finding {
 	if !f.Blocked {
 		return o
@@ -79,7 +79,7 @@ func (f Finding) and(o Finding, now time.Time) Finding {
 	return f
 }
 
-// All runs all checks and returns what each has found, in order.
+// All runs all checks and returns their findings, in order.
 func (e Evaluator) All(s Snapshot) []Finding {
 	out := make([]Finding, 0, len(e))
 	for i := range e {
@@ -94,8 +94,8 @@ func (c *Check) find(s Snapshot) Finding {
 	return f
 }
 
-// DefaultChecks returns the stock list. What a stock API server refuses at
-// creation fails here, since a cluster may run without KubeVirt's webhooks.
+// DefaultChecks returns the default list. It repeats what a stock API server refuses at
+// creation, since a cluster may run without KubeVirt's webhooks.
 func DefaultChecks() Evaluator {
 	return Evaluator{
 		{"spec", CheckSpec},
@@ -113,13 +113,13 @@ func DefaultChecks() Evaluator {
 	}
 }
 
-// order is what no configuration can take away: no evacuation of a node that the guest has
-// left, one migration of a guest at a time, and none without its options.
+// order holds the checks that no configuration can remove: no evacuation of a node that the VMI
+// has left, one migration of a VMI at a time, and none without its options.
 var order = Evaluator{{"evacuation", checkEvacuation}, {"order of migrations", checkOrder}, {"policy", CheckPolicy}}
 
-// Checks are all checks of the configuration in order: whether an evacuation still has a
-// cause, whose turn it is among the migrations of the guest, whether there are options to go
-// by, then those of the Evaluator.
+// Checks returns all checks of the configuration in order: whether an evacuation still has a
+// cause, the order of the VMI's migrations, the migration options, then those of the
+// Evaluator.
 func (c Config) Checks() Evaluator {
 	e := c.Evaluator
 	if e == nil {
@@ -128,22 +128,22 @@ func (c Config) Checks() Evaluator {
 	return append(slices.Clip(order), e...)
 }
 
-// CheckSpec demands what KubeVirt's webhook does of the migration itself.
+// CheckSpec repeats KubeVirt's webhook validation of the migration itself.
 func CheckSpec(s Snapshot) Finding {
 	send, receive := s.Migration.Spec.SendTo, s.Migration.Spec.Receive
 	if send != nil && receive != nil && send.MigrationID != receive.MigrationID {
-		return never(ReasonInvalidSpec, fmt.Sprintf("spec.sendTo.migrationID %q and spec.receive.migrationID %q differ", send.MigrationID, receive.MigrationID),
-			"create a migration in which they are the same")
+		return never(ReasonInvalidSpec, fmt.Sprintf("spec.receive.migrationID: Invalid value: %q: must equal spec.sendTo.migrationID %q", receive.MigrationID, send.MigrationID),
+			"create a migration with equal IDs")
 	}
 	return Finding{}
 }
 
-// CheckGuest demands a guest that exists, lives and stays.
+// CheckGuest requires a VMI that exists, has not ended and is not being deleted.
 func CheckGuest(s Snapshot) Finding {
 	name := s.Migration.Spec.VMIName
 	switch vmi := s.VMI; {
 	case name == "":
-		return never(ReasonGuestNotFound, "spec.vmiName is empty", "create a migration that names a VirtualMachineInstance of this namespace")
+		return never(ReasonGuestNotFound, "spec.vmiName: Required value", "create a migration that names a VirtualMachineInstance of this namespace")
 	case vmi == nil:
 		return never(ReasonGuestNotFound, fmt.Sprintf("VirtualMachineInstance %q does not exist in this namespace", name), "")
 	case vmi.IsFinal():
@@ -154,14 +154,14 @@ func CheckGuest(s Snapshot) Finding {
 	return Finding{}
 }
 
-// CheckRunning waits until the guest runs on a node that owns it. One that is received
+// CheckRunning waits until the VMI runs on a node that owns it. A VMI that is received
 // runs elsewhere.
 func CheckRunning(s Snapshot) Finding {
 	if s.VMI == nil || s.Migration.IsDecentralizedTarget() {
 		return Finding{}
 	}
 	if !s.VMI.IsRunning() {
-		return later(ReasonWaitingForGuest, fmt.Sprintf("the guest is in phase %q", s.VMI.Status.Phase), "it must reach phase Running")
+		return later(ReasonWaitingForGuest, fmt.Sprintf("the VMI is in phase %q", s.VMI.Status.Phase), "it must reach phase Running")
 	}
 	lease, err := handoff.Of(s.VMI)
 	if err != nil {
@@ -169,31 +169,31 @@ func CheckRunning(s Snapshot) Finding {
 	}
 	if lease.State != handoff.Owned || lease.Holder != s.VMI.Status.NodeName {
 		return later(ReasonWaitingForGuest,
-			fmt.Sprintf("the guest's ownership is in state %q, holder %q, while status.nodeName is %q", lease.State, lease.Holder, s.VMI.Status.NodeName),
-			"its node must own it, in no move")
+			fmt.Sprintf("the VMI's lease is in state %q, holder %q, while status.nodeName is %q", lease.State, lease.Holder, s.VMI.Status.NodeName),
+			"its node must own it, with no migration under way")
 	}
 	return Finding{}
 }
 
-// CheckSourcePod waits until the Pod of the running guest is known. That of a guest which is
-// received is not in this namespace.
+// CheckSourcePod waits until the Pod of the running VMI is known. The source Pod of a
+// received VMI is not in this namespace.
 func CheckSourcePod(s Snapshot) Finding {
 	if s.SourcePod == nil && !s.Migration.IsDecentralizedTarget() {
-		return later(ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known", "")
+		return later(ReasonWaitingForSourcePod, "the Pod in which the VMI runs is unknown", "")
 	}
 	return Finding{}
 }
 
-// CheckOnePod waits until the guest has no other Pod than the one it runs in, so that
-// failures never pile Pods up. One that is on its way out is not waited for, since a
-// node that is gone may keep it for ever; the guest's lease keeps it from being run twice.
+// CheckOnePod waits until the VMI has no Pod other than the one it runs in, so that failures
+// never accumulate Pods. A Pod that is being deleted does not block, since a lost node may
+// keep it forever; the VMI's lease prevents that it runs twice.
 func CheckOnePod(s Snapshot) Finding {
 	if s.VMI == nil || s.TargetPod != nil || s.SourcePod == nil {
 		return Finding{}
 	}
 	for _, p := range s.strays(s.Launchers) {
-		f := later(ReasonWaitingForPod, fmt.Sprintf("Pod %q of the guest, on node %q, is there beside Pod %q, in which it runs", p.Name, p.Spec.NodeName, s.SourcePod.Name),
-			"it must be gone; delete it if nothing else does")
+		f := later(ReasonWaitingForPod, fmt.Sprintf("the VMI has another Pod %q on node %q beside Pod %q, in which it runs", p.Name, p.Spec.NodeName, s.SourcePod.Name),
+			"it must be deleted; delete it if no controller does")
 		f.Object = "Pod " + p.Name
 		return f
 	}

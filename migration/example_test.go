@@ -13,10 +13,11 @@ import (
 	"kubevirt.io/api/migrations/v1alpha1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/policy"
 )
 
-// Only the policy evaluator: which MigrationPolicy is in force for a guest, why it and
-// none of the others, and to which options it comes.
+// The policy evaluator alone: which MigrationPolicy is in force for a VMI, why, and which
+// options follow.
 func ExamplePolicies() {
 	named := func(name string, guest map[string]string) v1alpha1.MigrationPolicy {
 		return v1alpha1.MigrationPolicy{
@@ -28,7 +29,7 @@ func ExamplePolicies() {
 	yes, rate := true, resource.MustParse("64Mi")
 	databases.Spec.AllowPostCopy, databases.Spec.BandwidthPerMigration = &yes, &rate
 
-	policies := migration.NewPolicies([]v1alpha1.MigrationPolicy{
+	policies := policy.NewPolicies([]v1alpha1.MigrationPolicy{
 		named("everybody", nil), databases, named("web", map[string]string{"tier": "web"}),
 	})
 	m := policies.Match(map[string]string{"tier": "db"}, nil)
@@ -37,7 +38,7 @@ func ExamplePolicies() {
 	}
 
 	timeout := int64(300)
-	r, err := migration.Resolve(m, &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &timeout})
+	r, err := policy.Resolve(m, &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &timeout})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -47,25 +48,24 @@ func ExamplePolicies() {
 
 	zero := uint64(0)
 	databases.Spec.MaxDowntimeMs = &zero
-	m = migration.NewPolicies([]v1alpha1.MigrationPolicy{databases}).Match(map[string]string{"tier": "db"}, nil)
-	_, err = migration.Resolve(m, nil)
+	m = policy.NewPolicies([]v1alpha1.MigrationPolicy{databases}).Match(map[string]string{"tier": "db"}, nil)
+	_, err = policy.Resolve(m, nil)
 	fmt.Println(err)
 	// Output:
 	// databases wins true: it names more labels than "everybody" (1 instead of 0)
 	// everybody wins false: "databases" names more labels than it (1 instead of 0)
-	// web wins false: the guest has no label tier=web
+	// web wins false: the VMI has no label tier=web
 	// bandwidth 64Mi, 300 s per GiB, post-copy true, disruption true, standstill 900 ms
 	// MigrationPolicy "databases": spec.maxDowntimeMs: 0 is out of range (use 1 to 2000000 milliseconds, or leave it out)
 }
 
-// A check of one's own joins the stock list and speaks through the same
-// condition.
+// A custom check joins the default list and reports through the same condition.
 func ExampleEvaluator() {
 	office := func(s migration.Snapshot) migration.Finding {
 		if s.VMI == nil || s.VMI.Labels["office-hours"] != "stay" {
 			return migration.Finding{}
 		}
-		return migration.Finding{Blocked: true, Temporary: true, Reason: "OfficeHours", Message: "the guest stays until the evening"}
+		return migration.Finding{Blocked: true, Temporary: true, Reason: "OfficeHours", Message: "the VMI stays until the evening"}
 	}
 	checks := append(migration.DefaultChecks(), migration.Check{Name: "office hours", Judge: office})
 	f := checks.Evaluate(migration.Snapshot{
@@ -78,7 +78,7 @@ func ExampleEvaluator() {
 	})
 	fmt.Println(f.Reason, "-", f.Text())
 	// Output:
-	// OfficeHours - the guest stays until the evening
+	// OfficeHours - the VMI stays until the evening
 }
 
 // Deciding needs no cluster: a snapshot goes in, a plan comes out.

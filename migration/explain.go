@@ -8,65 +8,68 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/placement"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// Explanation tells an operator where a migration stands and why: whether it is
-// queued or stuck, behind what, and what ends that. Its JSON form is for
-// programs, [Explanation.Write] for people.
+// Explanation reports where a migration stands and why: whether it is queued or stuck,
+// behind what, and what ends that. Its JSON form is for programs, [Explanation.Write] for
+// operators.
 type Explanation struct {
-	// Migration and Guest name the migration and its guest, of one namespace.
+	// Namespace, Migration and Guest name the migration and its VMI.
 	Namespace string `json:"namespace"`
 	Migration string `json:"migration"`
 	Guest     string `json:"guest"`
 	// At is the time of the explanation.
 	At time.Time `json:"at"`
-	// Phase is the phase as the next pass of the controller would leave it, Since
-	// when the stored one was entered.
+	// Phase is the phase after the next pass of the controller; Since is when the stored
+	// phase was entered.
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
 	Since time.Time                               `json:"since"`
-	// Owner has to act next, Reason and Message say on what.
+	// Owner must act next; Reason and Message say on what.
 	Owner   Owner  `json:"owner"`
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Deadline is when the phase is overdue; nil means never. Overdue is the reason with
-	// which the migration then ends; empty if it then succeeds all the same.
+	// which the migration then fails; empty if it then succeeds.
 	Deadline *time.Time `json:"deadline,omitempty"`
 	Overdue  Reason     `json:"overdue,omitempty"`
-	// Unblock is the event that lets the migration go on; empty when there is
-	// nothing to wait for.
+	// Unblock is the event that lets the migration continue; empty when it waits for
+	// nothing.
 	Unblock string `json:"unblock,omitempty"`
 	// Next are the writes that the next pass would make.
 	Next []Step `json:"next,omitempty"`
-	// Checks are all checks of the evaluator in order, with what they found. They are
-	// left out once the guest was handed over, when none of them decides any more.
+	// Checks are all checks of the evaluator in order, with their findings. They are empty
+	// after the handoff, when they no longer decide.
 	Checks []CheckResult `json:"checks,omitempty"`
-	// Queue is the place in the queue; nil when the migration does not wait there.
+	// Queue is the place in the queue; nil when the migration is not queued.
 	Queue *Place `json:"queue,omitempty"`
-	// Blockers are the limits in the way.
+	// Blockers are the exhausted limits.
 	Blockers []Obstacle `json:"blockers,omitempty"`
 	// Policy is the policy in force; nil when none was asked for.
 	Policy *PolicyStanding `json:"policy,omitempty"`
 	// Options are the resolved options that differ from KubeVirt's defaults.
 	Options []Option `json:"options,omitempty"`
-	// Targets tell where the guest could go; nil when nobody has looked, see
+	// Targets are the possible target nodes; nil when not evaluated, see
 	// [Explanation.Aim].
 	Targets *Targets `json:"targets,omitempty"`
-	// Attempts are the other migrations of the guest, the newest first.
+	// Attempts are the other migrations of the VMI, the newest first.
 	Attempts []Attempt `json:"attempts,omitempty"`
 }
 
 // Step is a write that a pass would make.
 type Step struct {
-	// Kind says what would be written, Why what for.
+	// Kind is the write, Why its purpose.
 	Kind ActionKind `json:"kind"`
 	Why  string     `json:"why"`
 }
 
-// CheckResult is a check and what it found.
+// CheckResult is a check and its finding.
 type CheckResult struct {
 	// Check is the name of the check.
 	Check string `json:"check"`
-	// Blocked says that it is in the way, Temporary that waiting may help.
+	// Blocked says that the check blocks, Temporary that waiting may help.
 	Blocked   bool `json:"blocked"`
 	Temporary bool `json:"temporary,omitempty"`
 	// Reason, Message, Unblock and Object are those of [Finding].
@@ -78,64 +81,64 @@ type CheckResult struct {
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Obstacle is a limit that is reached.
+// Obstacle is an exhausted limit.
 type Obstacle struct {
-	// Limit is the limit, Node the node of a limit per node.
-	Limit Limit  `json:"limit"`
-	Node  string `json:"node,omitempty"`
+	// Limit is the limit; Node is the node of a per-node limit.
+	Limit queue.Limit `json:"limit"`
+	Node  string      `json:"node,omitempty"`
 	// Used and Max are the slots in use and the limit.
 	Used int `json:"used"`
 	Max  int `json:"max"`
-	// Holders are the migrations in the slots, as namespace/name.
+	// Holders are the migrations that hold the slots, as namespace/name.
 	Holders []string `json:"holders"`
 }
 
 // Place is a place in the queue.
 type Place struct {
-	// Position is from 1, Waiting the length of the queue.
+	// Position counts from 1; Waiting is the length of the queue.
 	Position int `json:"position"`
 	Waiting  int `json:"waiting"`
 }
 
-// Targets are the nodes as a target Pod sees them.
+// Targets are the nodes as candidates for the target Pod.
 type Targets struct {
-	// Candidates are the nodes that nothing excludes.
+	// Candidates are the nodes that no rule excludes.
 	Candidates []string `json:"candidates"`
-	// Summary counts all nodes by what excludes them.
+	// Summary counts all nodes by the rule that excludes them.
 	Summary string `json:"summary"`
-	// Remedies say what would make more nodes fit.
+	// Remedies say which changes would make more nodes fit.
 	Remedies []string `json:"remedies,omitempty"`
 }
 
-// Aim adds what [Fit] says of the nodes for the migration's target Pod.
-func (e *Explanation) Aim(f Fitness) {
+// Aim adds the result of [placement.Fit] for the migration's target Pod.
+func (e *Explanation) Aim(f placement.Fitness) {
 	e.Targets = &Targets{Candidates: f.Candidates, Summary: f.Text(), Remedies: f.Remedies()}
 	if len(f.Candidates) > 0 {
 		e.Targets.Remedies = nil
 	}
 }
 
-// Attempt is another migration of the same guest.
+// Attempt is another migration of the same VMI.
 type Attempt struct {
-	// Name is the migration's name, Phase how far it came, At when it entered that.
+	// Name is the migration's name, Phase its last phase, At when it entered that.
 	Name  string                                  `json:"name"`
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
 	At    time.Time                               `json:"at"`
 	// Reason and Message say why it failed or what it waits for.
 	Reason  Reason `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// SourceNode and TargetNode are between which nodes it moved or was to move the
-	// guest, as far as it was known.
+	// SourceNode and TargetNode are the nodes of the migration, as far as they were
+	// known.
 	SourceNode string `json:"sourceNode,omitempty"`
 	TargetNode string `json:"targetNode,omitempty"`
-	// Automatic says that no user asked for it: an evacuation or a workload update.
+	// Automatic says that a controller created it: an evacuation or a workload update.
 	Automatic bool `json:"automatic,omitempty"`
 }
 
-// Explain says where the migration of the snapshot stands. It is pure and by the
-// same code as the live decision: what it tells is what [Decide] does. Snapshot.Slot
-// is to be what [Admission.Explain] answers, and Snapshot.Resolution what [Resolve]
-// does, which a controller needs later only.
+// Explain reports where the migration of the snapshot stands. It is pure and runs the code
+// of the live decision, so it reports what [Decide] does. Snapshot.Slot must be the answer
+// of [queue.Admission.Explain], and Snapshot.Resolution that of [policy.Resolve], which a
+// controller fills in only later.
 func Explain(s Snapshot, now time.Time) Explanation {
 	found := &findings{evaluator: s.Config.Evaluator}
 	if found.evaluator == nil {
@@ -169,8 +172,8 @@ func Explain(s Snapshot, now time.Time) Explanation {
 	return e
 }
 
-// findings runs the checks once, however often they are asked for, and keeps what
-// each has found.
+// findings runs the checks once, however often they are evaluated, and keeps their
+// findings.
 type findings struct {
 	evaluator Evaluator
 	ran       bool
@@ -178,7 +181,7 @@ type findings struct {
 	verdict   Finding
 }
 
-// check is a check that stands for the whole evaluator.
+// check returns the result of the whole evaluator as one check.
 func (f *findings) check(s Snapshot) Finding {
 	if f.ran {
 		return f.verdict
@@ -210,8 +213,8 @@ func results(all []Finding) []CheckResult {
 	return out
 }
 
-// standing tells what the migration waits for in queue and limits, and for a
-// finished one why it ended.
+// standing fills in what the migration waits for in queue and limits or, of a finished
+// one, why it ended.
 func (e *Explanation) standing(s Snapshot, plan Plan) {
 	if f := Condition(plan.Status, ConditionFailed); f != nil && plan.Status.Phase == v1.MigrationFailed {
 		e.Reason, e.Message = Reason(f.Reason), f.Message
@@ -231,16 +234,16 @@ func (e *Explanation) standing(s Snapshot, plan Plan) {
 	}
 }
 
-// attempts tells about other migrations of the guest, the newest first.
+// attempts returns the other migrations of the VMI, the newest first.
 func attempts(others []*v1.VirtualMachineInstanceMigration) []Attempt {
 	if len(others) == 0 {
 		return nil
 	}
 	sorted := slices.Clone(others)
-	slices.SortFunc(sorted, func(a, b *v1.VirtualMachineInstanceMigration) int { return created(b, a) })
+	slices.SortFunc(sorted, func(a, b *v1.VirtualMachineInstanceMigration) int { return CompareCreated(b, a) })
 	out := make([]Attempt, 0, len(sorted))
 	for _, m := range sorted {
-		a := Attempt{Name: m.Name, Phase: m.Status.Phase, At: phaseSince(m, &m.Status), Automatic: automatic(m)}
+		a := Attempt{Name: m.Name, Phase: m.Status.Phase, At: phaseSince(m, &m.Status), Automatic: Automatic(m)}
 		if ms := m.Status.MigrationState; ms != nil {
 			a.SourceNode, a.TargetNode = ms.SourceNode, ms.TargetNode
 		}
@@ -253,11 +256,4 @@ func attempts(others []*v1.VirtualMachineInstanceMigration) []Attempt {
 		out = append(out, a)
 	}
 	return out
-}
-
-// automatic reports whether a controller, not a user, asked for the migration.
-func automatic(m *v1.VirtualMachineInstanceMigration) bool {
-	_, evacuated := m.Annotations[v1.EvacuationMigrationAnnotation]
-	_, updated := m.Annotations[v1.WorkloadUpdateMigrationAnnotation]
-	return evacuated || updated
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// What is told of a deadline is what happens then.
-func TestADeadlineIsToldWithWhatHappensThen(t *testing.T) {
+// The explanation of a deadline says what happens then.
+func TestDeadline_ExplainsConsequence(t *testing.T) {
 	asked := func(w *world) {
 		w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
 			Type: v1.VirtualMachineInstanceMigrationRequired, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour)),

@@ -7,25 +7,27 @@ import (
 	"strconv"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/policy"
 )
 
-// PolicyStanding is the MigrationPolicy in force and how it came to that.
+// PolicyStanding is the MigrationPolicy in force and why it won.
 type PolicyStanding struct {
 	// Name is the policy's name; empty when none matches.
 	Name string `json:"name,omitempty"`
-	// Stored says that it was resolved at hand-off. The options in force are then those that
-	// are stored, which follow later changes as far as a migration under way can.
+	// Stored says that it was resolved at handoff. The options in force are then the stored
+	// ones, which follow later changes as far as a migration under way can.
 	Stored bool `json:"stored"`
-	// Why tells why it won.
+	// Why says why it won.
 	Why string `json:"why"`
-	// Losers are the other candidates: those that match as well in the order in which they
-	// would have won, then the rest by name.
+	// Losers are the other candidates: those that match in order of precedence, then the
+	// rest by name.
 	Losers []Loser `json:"losers,omitempty"`
 }
 
 // Loser is a policy that is not in force.
 type Loser struct {
-	// Name is the policy's name, Why tells what excluded it or why another won.
+	// Name is the policy's name; Why says what excluded it or why another won.
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
@@ -39,15 +41,15 @@ type Option struct {
 	Default string `json:"default"`
 }
 
-// policy explains policy and options: those stored on the guest once it was handed
-// over, else those that a hand-over would store now.
+// policy explains policy and options: those stored on the VMI after the handoff, else those
+// that a handoff would store now.
 func (e *Explanation) policy(s Snapshot) {
 	opts := s.Resolution.Options
-	standing := &PolicyStanding{Why: "no policy matches the guest"}
+	standing := &PolicyStanding{Why: "no policy matches the VMI"}
 	if w := s.Resolution.Match.Winner; w != nil {
 		standing.Name, standing.Why = w.Name, "its selectors match"
 		if sel := w.Spec.Selectors; sel != nil {
-			standing.Why = fmt.Sprintf("its selectors match, with %d labels of the guest and %d of the namespace",
+			standing.Why = fmt.Sprintf("its selectors match, with %d labels of the VMI and %d of the namespace",
 				len(sel.VirtualMachineInstanceSelector), len(sel.NamespaceSelector))
 		}
 	}
@@ -58,7 +60,7 @@ func (e *Explanation) policy(s Snapshot) {
 	switch {
 	case ms != nil && ms.VMIMConfigurationOptions != nil:
 		opts = ms.VMIMConfigurationOptions
-		standing = &PolicyStanding{Stored: true, Why: "it was resolved when the guest was handed over"}
+		standing = &PolicyStanding{Stored: true, Why: "it was resolved when the VMI was handed off"}
 		if ms.MigrationPolicyName != nil {
 			standing.Name = *ms.MigrationPolicyName
 		}
@@ -74,8 +76,8 @@ func (e *Explanation) policy(s Snapshot) {
 	e.Policy, e.Options = standing, differing(opts)
 }
 
-// losers are the candidates that are not in force.
-func losers(m Match) []Loser {
+// losers returns the candidates that are not in force.
+func losers(m policy.Match) []Loser {
 	var out []Loser
 	for _, c := range m.Candidates() {
 		if !c.Wins {
@@ -85,7 +87,7 @@ func losers(m Match) []Loser {
 	return out
 }
 
-// optionFields are the options that are explained, by the names of their fields.
+// optionFields lists the explained options by the names of their fields.
 var optionFields = []struct {
 	name  string
 	value func(*v1.VMIMConfigurationOptions) string
@@ -103,8 +105,8 @@ var optionFields = []struct {
 	{"disableTLS", func(o *v1.VMIMConfigurationOptions) string { return truth(o.DisableTLS) }},
 	{"matchSELinuxLevelOnMigration", func(o *v1.VMIMConfigurationOptions) string { return truth(o.MatchSELinuxLevelOnMigration) }},
 	{"maxDowntimeMs", func(o *v1.VMIMConfigurationOptions) string { return number(o.MaxDowntimeMs) }},
-	{"network", func(o *v1.VMIMConfigurationOptions) string { return *or(o.Network, "") }},
-	{"nodeDrainTaintKey", func(o *v1.VMIMConfigurationOptions) string { return *or(o.NodeDrainTaintKey, "") }},
+	{"network", func(o *v1.VMIMConfigurationOptions) string { return *policy.Or(o.Network, "") }},
+	{"nodeDrainTaintKey", func(o *v1.VMIMConfigurationOptions) string { return *policy.Or(o.NodeDrainTaintKey, "") }},
 	{"parallelMigrationsPerCluster", func(o *v1.VMIMConfigurationOptions) string { return number(o.ParallelMigrationsPerCluster) }},
 	{"parallelOutboundMigrationsPerNode", func(o *v1.VMIMConfigurationOptions) string { return number(o.ParallelOutboundMigrationsPerNode) }},
 	{"progressTimeout", func(o *v1.VMIMConfigurationOptions) string { return number(o.ProgressTimeout) }},
@@ -127,9 +129,9 @@ func number[T int64 | uint32 | uint64](n *T) string {
 	return fmt.Sprint(*n)
 }
 
-// defaultOptions are the texts of KubeVirt's defaults, in the order of optionFields.
+// defaultOptions lists KubeVirt's defaults as text, in the order of optionFields.
 var defaultOptions = func() []string {
-	o := clusterOptions(nil)
+	o := policy.ClusterOptions(nil)
 	texts := make([]string, 0, len(optionFields))
 	for _, f := range optionFields {
 		texts = append(texts, f.value(o))
@@ -137,7 +139,7 @@ var defaultOptions = func() []string {
 	return texts
 }()
 
-// differing returns the options that are not at KubeVirt's defaults.
+// differing returns the options that differ from KubeVirt's defaults.
 func differing(o *v1.VMIMConfigurationOptions) []Option {
 	var out []Option
 	for i, f := range optionFields {

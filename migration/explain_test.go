@@ -19,11 +19,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
+
+	"github.com/virtloom/virtloom/migration/placement"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 var rewrite = flag.Bool("update", false, "rewrite the golden files")
 
-// explained is the explanation of the world's migration, by the way of a controller.
+// explained is the explanation of the world's migration, as a controller returns it.
 func (w *world) explained() Explanation {
 	s := w.snapshot()
 	s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: w.migration.Name}, w.now)
@@ -31,34 +35,34 @@ func (w *world) explained() Explanation {
 }
 
 // resolution is of two policies, of which one matches.
-func (w *world) resolution() Resolution {
+func (w *world) resolution() policy.Resolution {
 	bandwidth := resource.MustParse("64Mi")
-	match := NewPolicies([]v1alpha1.MigrationPolicy{
+	match := policy.NewPolicies([]v1alpha1.MigrationPolicy{
 		{ObjectMeta: metav1.ObjectMeta{Name: "everybody"}, Spec: v1alpha1.MigrationPolicySpec{
-			Selectors: &v1alpha1.Selectors{}, AllowPostCopy: ptr(true), BandwidthPerMigration: &bandwidth,
+			Selectors: &v1alpha1.Selectors{}, AllowPostCopy: new(true), BandwidthPerMigration: &bandwidth,
 		}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "databases"}, Spec: v1alpha1.MigrationPolicySpec{
 			Selectors: &v1alpha1.Selectors{VirtualMachineInstanceSelector: map[string]string{"tier": "db"}},
 		}},
 	}).Match(map[string]string{"tier": "web"}, nil)
-	r, err := Resolve(match, &v1.MigrationConfiguration{CompletionTimeoutPerGiB: ptr(int64(60))})
+	r, err := policy.Resolve(match, &v1.MigrationConfiguration{CompletionTimeoutPerGiB: new(int64(60))})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return r
 }
 
-// crowd takes slots for migrations of other guests.
+// crowd takes slots for migrations of other VMIs.
 func (w *world) crowd(names ...string) {
 	for _, name := range names {
-		w.admission.Ask(Claim{
+		w.admission.Ask(queue.Claim{
 			Key: types.NamespacedName{Namespace: "other", Name: name}, Since: start, SourceNode: sourceNode, TargetNode: targetNode,
 			Acting: true, Arriving: true,
 		}, w.now)
 	}
 }
 
-// finished is another migration of the guest that ended.
+// finished is another migration of the VMI that ended.
 func finished(name string, r Reason, at time.Duration) *v1.VirtualMachineInstanceMigration {
 	m := newMigration(name, types.UID(name))
 	m.CreationTimestamp = metav1.NewTime(start.Add(at - time.Minute))
@@ -102,7 +106,7 @@ var explainCases = map[string]func(*world){
 		w.passes()
 	},
 	"target-node-is-full": func(w *world) {
-		w.config.Limits = Limits{Cluster: 9, Outbound: 9, Inbound: 2}
+		w.config.Limits = queue.Limits{Cluster: 9, Outbound: 9, Inbound: 2}
 		w.restart()
 		w.passes()
 		w.crowd("a", "b")
@@ -126,10 +130,10 @@ var explainCases = map[string]func(*world){
 }
 
 // explainTargets are what is known of the nodes in some of the cases.
-var explainTargets = map[string]Fitness{
-	"queued": {Nodes: 3, Candidates: []string{"other", targetNode}, Excluded: []Exclusion{{Rule: RuleSource, Nodes: []string{sourceNode}}}},
-	"new": {Nodes: 2, Excluded: []Exclusion{
-		{Rule: RuleSource, Nodes: []string{sourceNode}}, {Rule: RuleNodeSelector, What: []string{"kubernetes.io/hostname=source"}, Nodes: []string{targetNode}},
+var explainTargets = map[string]placement.Fitness{
+	"queued": {Nodes: 3, Candidates: []string{"other", targetNode}, Excluded: []placement.Exclusion{{Rule: placement.RuleSource, Nodes: []string{sourceNode}}}},
+	"new": {Nodes: 2, Excluded: []placement.Exclusion{
+		{Rule: placement.RuleSource, Nodes: []string{sourceNode}}, {Rule: placement.RuleNodeSelector, What: []string{"kubernetes.io/hostname=source"}, Nodes: []string{targetNode}},
 	}},
 }
 
@@ -146,7 +150,7 @@ func eachStanding(t *testing.T, look func(t *testing.T, name string, w *world)) 
 	}
 }
 
-func TestExplainInWords(t *testing.T) {
+func TestExplain_Text(t *testing.T) {
 	eachStanding(t, func(t *testing.T, name string, w *world) {
 		e := w.explained()
 		if fit, found := explainTargets[name]; found {
@@ -172,8 +176,8 @@ func TestExplainInWords(t *testing.T) {
 	})
 }
 
-// What is explained is what is decided, at every standing.
-func TestExplainAgreesWithDecide(t *testing.T) {
+// Explanations match decisions, at every standing.
+func TestExplain_AgreesWithDecide(t *testing.T) {
 	eachStanding(t, func(t *testing.T, _ string, w *world) {
 		s := w.snapshot()
 		s.Slot = w.admission.Explain(types.NamespacedName{Namespace: "ns", Name: "m"}, w.now)
@@ -189,13 +193,13 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 			t.Errorf("explained %v, decided %v", e.Next, plan.Actions)
 		}
 		if diff := cmp.Diff(before, w.vmi); diff != "" {
-			t.Errorf("the guest was changed:\n%s", diff)
+			t.Errorf("the VMI was changed:\n%s", diff)
 		}
 	})
 }
 
 // Every wait names the event that ends it.
-func TestExplainNamesWhatUnblocks(t *testing.T) {
+func TestExplain_Unblock(t *testing.T) {
 	eachStanding(t, func(t *testing.T, _ string, w *world) {
 		e := w.explained()
 		waits := e.Owner != OwnerNobody && len(e.Next) == 0
@@ -206,17 +210,17 @@ func TestExplainNamesWhatUnblocks(t *testing.T) {
 }
 
 // So does every phase by itself.
-func TestEveryPhaseNamesWhatUnblocks(t *testing.T) {
+func TestPhases_NameUnblock(t *testing.T) {
 	for side, rows := range map[string]map[v1.VirtualMachineInstanceMigrationPhase]row{"local": table, "sender": senders, "receiver": receivers} {
 		for ph, r := range rows {
 			if r.awaits != "" && unblockedBy[r.awaits] == "" {
-				t.Errorf("%s in %s awaits %s, and nothing tells what ends that", side, ph, r.awaits)
+				t.Errorf("%s in %s awaits %s, and nothing says what ends that", side, ph, r.awaits)
 			}
 		}
 	}
 }
 
-func TestWhatOthersWroteStaysWithinItsLine(t *testing.T) {
+func TestExplain_EscapesControlCharacters(t *testing.T) {
 	odd := "a\nb\x1b[2Jc\u202e"
 	text := Explanation{
 		Guest: odd, Message: odd, Checks: []CheckResult{{Blocked: true, Message: odd}}, Policy: &PolicyStanding{Why: odd},
@@ -227,14 +231,14 @@ func TestWhatOthersWroteStaysWithinItsLine(t *testing.T) {
 	}
 }
 
-func TestOptionsBelowZeroAreToldAsTheyAre(t *testing.T) {
-	got := differing(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: ptr(int64(-1))})
+func TestExplain_NegativeOptions(t *testing.T) {
+	got := differing(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(-1))})
 	if !slices.Contains(got, Option{Name: "completionTimeoutPerGiB", Value: "-1", Default: "150"}) {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestExplainHasACompleteFormForPrograms(t *testing.T) {
+func TestExplain_JSON(t *testing.T) {
 	w := newWorld(t)
 	w.inForce = w.resolution()
 	explainCases["queued"](w)
@@ -245,7 +249,7 @@ func TestExplainHasACompleteFormForPrograms(t *testing.T) {
 	for _, want := range []string{
 		`"reason":"WaitingForSlot"`, `"limit":"parallelOutboundMigrationsPerNode"`, `"node":"source"`, `"used":2,"max":2`,
 		`"holders":["other/a","other/b"]`, `"queue":{"position":1,"waiting":1}`, `"name":"bandwidthPerMigration","value":"64Mi","default":"0"`,
-		`"losers":[{"name":"databases","why":"the guest has no label tier=db"}]`,
+		`"losers":[{"name":"databases","why":"the VMI has no label tier=db"}]`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("no %s in %s", want, text)

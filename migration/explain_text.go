@@ -14,14 +14,14 @@ import (
 	"github.com/virtloom/virtloom/internal/plaintext"
 )
 
-// String returns the explanation as an operator reads it.
+// String returns the explanation as text for operators.
 func (e Explanation) String() string {
 	var b strings.Builder
 	e.text(&b)
 	return b.String()
 }
 
-// Write writes the explanation as an operator reads it.
+// Write writes the explanation as text for operators.
 func (e Explanation) Write(w io.Writer) error {
 	_, err := io.WriteString(w, e.String())
 	return err
@@ -31,7 +31,7 @@ func (e Explanation) text(b *strings.Builder) {
 	line := func(label, format string, args ...any) {
 		plaintext.Put(b, "%-13s "+format, append([]any{label}, args...)...)
 	}
-	line("Migration", "%s/%s of guest %s", e.Namespace, e.Migration, e.Guest)
+	line("Migration", "%s/%s of VMI %s", e.Namespace, e.Migration, e.Guest)
 	line("Phase", "%s, since %s (%s)", phaseText(e.Phase), clock(e.Since), ago(e.At.Sub(e.Since)))
 	switch text := reasonText(e.Reason, e.Message); {
 	case e.Owner == OwnerNobody:
@@ -74,7 +74,7 @@ func (e Explanation) text(b *strings.Builder) {
 	e.attemptsText(b)
 }
 
-// lateEnd is how the migration ends at its deadline.
+// lateEnd returns how the migration ends at its deadline.
 func (e Explanation) lateEnd() string {
 	if e.Overdue == "" {
 		return "as " + string(v1.MigrationSucceeded)
@@ -87,17 +87,17 @@ func (e Explanation) checksText(b *strings.Builder) {
 		return
 	}
 	if !slices.ContainsFunc(e.Checks, func(c CheckResult) bool { return c.Blocked }) {
-		plaintext.Put(b, "%-13s none objects", "Checks")
+		plaintext.Put(b, "%-13s none blocks", "Checks")
 		return
 	}
-	plaintext.Put(b, "%-13s these object:", "Checks")
+	plaintext.Put(b, "%-13s blocking:", "Checks")
 	for _, c := range e.Checks {
 		if !c.Blocked {
 			continue
 		}
-		kind := "for good"
+		kind := "permanent"
 		if c.Temporary {
-			kind = "for now"
+			kind = "temporary"
 		}
 		text := c.Message
 		if c.Unblock != "" {
@@ -162,7 +162,7 @@ func reasonText(r Reason, message string) string {
 	return string(r) + ": " + message
 }
 
-// list names the first few and counts the others.
+// list returns the first few names and the number of the others.
 func list(names []string) string {
 	const shown = 5
 	switch {
@@ -176,5 +176,5 @@ func list(names []string) string {
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// ago rounds a time span to what an operator reads.
+// ago rounds a time span for display.
 func ago(d time.Duration) string { return d.Round(time.Second).String() }

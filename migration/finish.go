@@ -10,12 +10,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
-// succeeded tidies up after a migration that moved its guest: the Pod the guest
-// has left goes, and the claim its state has left, then the finalizer.
+// succeeded cleans up after a migration that succeeded: it deletes the Pod that the VMI has
+// left and the claim that its state has left, then releases the finalizer.
 func (d *decision) succeeded() phase {
-	d.explain(OwnerNobody, "", "the guest has moved")
+	d.explain(OwnerNobody, "", "the VMI has migrated")
 	if d.tidy() || d.claimFollows() && d.leave() {
 		d.plan.Release = true
 		d.collect()
@@ -23,24 +24,24 @@ func (d *decision) succeeded() phase {
 	return v1.MigrationSucceeded
 }
 
-// leave removes what the guest has left behind, and reports whether that is all
-// that can be done.
+// leave removes what the VMI has left behind, and reports whether nothing more can be
+// done.
 func (d *decision) leave() bool {
 	p := d.s.SourcePod
 	switch {
 	case p == nil || p.DeletionTimestamp != nil:
 	case d.guestLeft(p):
-		d.deletePod(p, "the guest has left it")
+		d.deletePod(p, "the VMI has left it")
 	case !d.guestEnded() && d.lease.Switching():
-		// The guest is on its way again; whether it left for good is open.
+		// The VMI is migrating again; whether it left for good is open.
 		return false
 	}
 	d.dropState(true)
 	return true
 }
 
-// guestLeft reports whether the Pod is the one this migration has emptied, and
-// the guest is known to run elsewhere: both ownership and status say so.
+// guestLeft reports whether this migration has emptied the Pod, and lease and status agree
+// that the VMI runs elsewhere.
 func (d *decision) guestLeft(p *corev1.Pod) bool {
 	vmi := d.s.VMI
 	if d.guestEnded() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) || !d.emptied(p) {
@@ -53,7 +54,7 @@ func (d *decision) guestLeft(p *corev1.Pod) bool {
 	return node != "" && d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)
 }
 
-// emptied reports whether it is this migration that took the guest out of the Pod.
+// emptied reports whether this migration took the VMI out of the Pod.
 func (d *decision) emptied(p *corev1.Pod) bool {
 	moved := d.plan.Status.MigrationState
 	if moved == nil || p.Name != moved.SourcePod {
@@ -62,16 +63,16 @@ func (d *decision) emptied(p *corev1.Pod) bool {
 	return d.standing() == arrived || moved.Completed && !moved.Failed
 }
 
-// cameBack reports whether the guest has returned since to the node it left, into
-// another Pod than the one it left there.
+// cameBack reports whether the VMI has since returned to the node it left, into another
+// Pod.
 func (d *decision) cameBack(left *corev1.Pod) bool {
 	last := d.s.VMI.Status.MigrationState
 	return d.lease.State == handoff.Owned && last != nil && last.MigrationUID != d.s.UID() &&
 		last.Completed && !last.Failed && last.TargetNode == d.lease.Holder && last.TargetPod != left.Name
 }
 
-// failed tidies up after a migration that did not move its guest: whatever the
-// nodes were told is taken back, then the target Pod goes, then the finalizer.
+// failed cleans up after a migration that failed: it rolls back the migration state on both
+// nodes, then deletes the target Pod, then releases the finalizer.
 func (d *decision) failed() phase {
 	d.explain(OwnerNobody, "", "the migration failed")
 	if d.tidy() {
@@ -87,18 +88,18 @@ func (d *decision) failed() phase {
 				r, message = Reason(c.Reason), c.Message
 			}
 			d.callOff(d.s.UID(), cause{r, message})
-			return d.stay(OwnerController, ReasonCancelling, "what the nodes were told is taken back")
+			return d.stay(OwnerController, ReasonCancelling, "rolling back migration state on both nodes")
 		case begunMoving:
 			d.stop(cause{ReasonAborted, "the migration failed"})
 			return v1.MigrationFailed
 		case arrived:
-			// The guest runs in the target Pod, whatever the status says.
+			// The VMI runs in the target Pod, whatever the status says.
 			d.plan.Release = d.claimFollows() && d.leave()
 			return v1.MigrationFailed
 		}
 	}
 	if p := d.s.TargetPod; p != nil && p.DeletionTimestamp == nil && !d.runsIn(p) {
-		d.deletePod(p, "the guest does not move there")
+		d.deletePod(p, "the migration failed")
 	}
 	if d.stayedBehind() {
 		d.dropState(false)
@@ -108,30 +109,30 @@ func (d *decision) failed() phase {
 	return v1.MigrationFailed
 }
 
-// tidy reports whether all was tidied up after the end before: then what is seen now is
-// of later migrations.
+// tidy reports whether the earlier end was cleaned up completely: then what is observed now
+// belongs to later migrations.
 func (d *decision) tidy() bool {
 	return d.s.Migration.IsFinal() && !slices.Contains(d.s.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
 
-// runsIn reports whether the guest may run in the target Pod: it is on that node, by
-// its status or its owner, and not in the Pod that it was to leave.
+// runsIn reports whether the VMI may run in the target Pod: status or lease name that node,
+// and it is not in its source Pod.
 func (d *decision) runsIn(p *corev1.Pod) bool {
 	node := p.Spec.NodeName
 	if d.guestEnded() || !d.s.VMI.IsRunning() || node == "" || node != d.s.VMI.Status.NodeName && node != d.lease.Holder {
 		return false
 	}
 	left := d.s.SourcePod
-	return left == nil || terminal(left) || left.Spec.NodeName != node
+	return left == nil || launcherpod.Terminal(left) || left.Spec.NodeName != node
 }
 
-// stayedBehind reports whether the guest is known never to have run on the target. A
-// guest that has ended while it was moved may have been on either side; then its state
-// may be in either claim, and none is deleted.
+// stayedBehind reports whether the VMI is known never to have run on the target. A VMI that
+// ended while it was migrating may have been on either side; its state may then be in either
+// claim, and none is deleted.
 func (d *decision) stayedBehind() bool {
 	if d.s.VMI == nil {
 		return !slices.ContainsFunc(d.plan.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
-			return t.Phase == v1.MigrationScheduled // from there on it may have been handed over
+			return t.Phase == v1.MigrationScheduled // from there on a handoff is possible
 		})
 	}
 	st := d.standing()
@@ -148,10 +149,10 @@ func (d *decision) deletePod(p *corev1.Pod, why string) {
 	})
 }
 
-// forgotten reports whether the migration is over, all is tidied up, and its guest is
-// gone: nobody would ever delete it. One whose guest was not there from the beginning
-// stays, so that its author can read why it failed.
-func (d *decision) forgotten() bool {
+// orphaned reports whether the migration is over and cleaned up and its VMI is gone: nothing
+// else would delete it. A migration whose VMI never existed stays, so that its author can
+// read why it failed.
+func (d *decision) orphaned() bool {
 	m := d.s.Migration
 	return d.s.VMI == nil && m.DeletionTimestamp == nil && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) &&
 		slices.ContainsFunc(m.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
@@ -159,11 +160,11 @@ func (d *decision) forgotten() bool {
 		})
 }
 
-// collect deletes the oldest finished migrations of the guest beyond the number
-// to keep. It runs when a migration finishes, so at most a few go at a time.
+// collect deletes the oldest finished migrations of the VMI beyond the number to keep. It
+// runs when a migration finishes, so it deletes few at a time.
 func (d *decision) collect() {
-	if d.forgotten() {
-		d.act(Action{Kind: Collect, Why: "its guest does not exist any more", Name: d.s.Migration.Name})
+	if d.orphaned() {
+		d.act(Action{Kind: Collect, Why: "its VMI no longer exists", Name: d.s.Migration.Name})
 		return
 	}
 	keep := d.s.Config.KeepFinished
@@ -176,12 +177,12 @@ func (d *decision) collect() {
 			done = append(done, o)
 		}
 	}
-	// This one counts as kept.
+	// This migration counts as kept.
 	surplus := len(done) + 1 - keep
 	if surplus <= 0 || len(done) == 0 {
 		return
 	}
-	slices.SortFunc(done, created)
+	slices.SortFunc(done, CompareCreated)
 	for _, o := range done[:min(surplus, len(done))] {
 		d.act(Action{Kind: Collect, Why: "newer ones are kept", Name: o.Name})
 	}

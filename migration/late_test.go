@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// endings end a migration before it was handed over, for that reason.
+// endings end a migration before it was handed off, for that reason.
 var endings = map[string]struct {
 	end  func(*world)
 	want Reason
@@ -35,18 +35,18 @@ func houseRule(Snapshot) Finding {
 	return Finding{Blocked: true, Reason: "HouseRule", Message: "not on Sundays: ask again"}
 }
 
-func TestAMigrationThatEndsRefusesALateHandOver(t *testing.T) {
+func TestEndedMigration_RejectsLateHandoff(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationScheduling, v1.MigrationScheduled} {
 		for name, tc := range endings {
 			t.Run(name+" in "+string(ph), func(t *testing.T) {
 				w := newWorld(t)
 				w.until(ph)
-				before := w.vmi.DeepCopy() // what a hand-over on its way is based on
+				before := w.vmi.DeepCopy() // what a handoff on its way is based on
 				tc.end(w)
 				for range 10 {
 					w.pass()
 					if w.migration.IsFinal() && cmp.Equal(before.Status, w.vmi.Status) {
-						t.Fatal("the migration ended and the guest is the same version still")
+						t.Fatal("the migration ended and the VMI is the same version still")
 					}
 				}
 				if w.migration.Status.Phase != v1.MigrationFailed || !w.released {
@@ -57,10 +57,10 @@ func TestAMigrationThatEndsRefusesALateHandOver(t *testing.T) {
 				}
 				ms := w.vmi.Status.MigrationState
 				if ms == nil || ms.MigrationUID != ourUID || !ms.Failed || !ms.Completed || ms.EndTimestamp == nil || ms.TargetNode != "" {
-					t.Errorf("the guest says %+v", ms)
+					t.Errorf("the migration state is %+v", ms)
 				}
 				if name == "cancelled" && (!ms.AbortRequested || ms.AbortStatus != v1.MigrationAbortSucceeded) {
-					t.Errorf("the guest says nothing of the abort: %+v", ms)
+					t.Errorf("the VMI has no record of the abort: %+v", ms)
 				}
 				if l := w.lease(); l.State != handoff.Owned || l.Epoch != 1 || l.Holder != sourceNode {
 					t.Errorf("the lease is %+v, want it untouched", l)
@@ -73,7 +73,7 @@ func TestAMigrationThatEndsRefusesALateHandOver(t *testing.T) {
 	}
 }
 
-func TestTheMarkOfAnEndIsOneWriteAndComesFirst(t *testing.T) {
+func TestForestall_OneWriteFirst(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationScheduling)
 	w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
@@ -82,7 +82,7 @@ func TestTheMarkOfAnEndIsOneWriteAndComesFirst(t *testing.T) {
 		t.Errorf("phase %q, reason %q, owner %q; want to stay", plan.Status.Phase, plan.Reason, plan.Owner)
 	}
 	if len(plan.Actions) != 1 || plan.Actions[0].Kind != ChangeVMI || len(plan.Events) > 0 || plan.Release {
-		t.Fatalf("plan is %+v, want one change of the guest", plan)
+		t.Fatalf("plan is %+v, want one change of the VMI", plan)
 	}
 	if c := plan.Actions[0].Change; c.Lease != nil || c.TargetNode != "" {
 		t.Errorf("the change goes beyond the migration state: %+v", c)
@@ -94,7 +94,7 @@ func TestTheMarkOfAnEndIsOneWriteAndComesFirst(t *testing.T) {
 	}
 }
 
-func TestTheGuestIsLeftAloneWhereNoHandOverCanCome(t *testing.T) {
+func TestForestall_OnlyWithPossibleHandoff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		phase v1.VirtualMachineInstanceMigrationPhase
 		setup func(*world)
@@ -119,7 +119,7 @@ func TestTheGuestIsLeftAloneWhereNoHandOverCanCome(t *testing.T) {
 			w.migration.DeletionTimestamp = &metav1.Time{Time: w.now}
 			w.passes()
 			if diff := cmp.Diff(before, w.vmi); diff != "" {
-				t.Errorf("the guest was written (-before +after):\n%s", diff)
+				t.Errorf("the VMI was written (-before +after):\n%s", diff)
 			}
 			if w.migration.Status.Phase != v1.MigrationFailed || !w.released {
 				t.Errorf("phase is %q, released %v", w.migration.Status.Phase, w.released)
@@ -128,7 +128,7 @@ func TestTheGuestIsLeftAloneWhereNoHandOverCanCome(t *testing.T) {
 	}
 }
 
-func TestTheStateOfAnEndedMigrationIsReplaced(t *testing.T) {
+func TestEndedMigrationState_IsReplaced(t *testing.T) {
 	w := newWorld(t)
 	w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "earlier", TargetNode: sourceNode, Completed: true}
 	w.until(v1.MigrationScheduling)
@@ -139,7 +139,7 @@ func TestTheStateOfAnEndedMigrationIsReplaced(t *testing.T) {
 	}
 }
 
-func TestNothingIsHandedOverBeforeThePhaseIsStored(t *testing.T) {
+func TestHandOff_AfterPhaseIsStored(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending} {
 		t.Run("from "+string(ph), func(t *testing.T) {
 			w := newWorld(t)
@@ -153,7 +153,7 @@ func TestNothingIsHandedOverBeforeThePhaseIsStored(t *testing.T) {
 			}
 			w.pass()
 			if w.migration.Status.Phase != v1.MigrationPreparingTarget || w.lease().Tag != ourUID {
-				t.Errorf("phase %q, lease %+v; want the hand-over", w.migration.Status.Phase, w.lease())
+				t.Errorf("phase %q, lease %+v; want the handoff", w.migration.Status.Phase, w.lease())
 			}
 		})
 	}

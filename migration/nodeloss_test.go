@@ -11,9 +11,9 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestALostNodeEndsNoMigrationBeforeItIsKnownWhereTheGuestIs: whatever the controller
+// TestLostNode_EndsMigrationOnlyWithKnownOwner: whatever the controller
 // cannot know it waits for, and what has not begun has its deadline.
-func TestALostNodeEndsNoMigrationBeforeItIsKnownWhereTheGuestIs(t *testing.T) {
+func TestLostNode_EndsMigrationOnlyWithKnownOwner(t *testing.T) {
 	silent := func(w *world) { w.step(handoff.Event{Kind: handoff.Suspect, Node: sourceNode}) }
 	late := func(w *world) { w.now = w.now.Add(time.Hour) }
 	back := func(w *world) { w.step(handoff.Event{Kind: handoff.Return, Node: sourceNode}) }
@@ -91,7 +91,7 @@ func TestALostNodeEndsNoMigrationBeforeItIsKnownWhereTheGuestIs(t *testing.T) {
 }
 
 // A slot at the target may take long to come. What is left to do then has its own time.
-func TestTheHandOffHasItsTimeFromTheSlotOn(t *testing.T) {
+func TestHandOffTimeout_FromSlot(t *testing.T) {
 	w := newWorld(t)
 	w.config.Limits.Inbound = 0
 	w.restart()
@@ -102,7 +102,7 @@ func TestTheHandOffHasItsTimeFromTheSlotOn(t *testing.T) {
 	if w.passes(); w.migration.Status.Phase != v1.MigrationScheduled || w.reason() != ReasonWaitingForSlot {
 		t.Fatalf("after an hour: phase %q, reason %q", w.migration.Status.Phase, w.reason())
 	}
-	// There is a slot, and the guest's owner is silent.
+	// There is a slot, and the VMI's owner is unresponsive.
 	w.step(handoff.Event{Kind: handoff.Suspect, Node: sourceNode})
 	w.config.Limits.Inbound = 2
 	w.admission.SetLimits(w.config.Limits, w.now)

@@ -14,8 +14,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestItIsOneMigrationsTurn asks, for many sets of migrations of a guest, each of them.
-func TestItIsOneMigrationsTurn(t *testing.T) {
+// TestOlder_OneTurn asks, for many sets of migrations of a VMI, each of them.
+func TestOlder_OneTurn(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	made := func(name string, at time.Duration, phase v1.VirtualMachineInstanceMigrationPhase) *v1.VirtualMachineInstanceMigration {
 		return &v1.VirtualMachineInstanceMigration{
@@ -61,8 +61,8 @@ func TestItIsOneMigrationsTurn(t *testing.T) {
 	}
 }
 
-// TestEachWaitMayEndFirst has a wait that time does not end, and behind it others that it does.
-func TestEachWaitMayEndFirst(t *testing.T) {
+// TestWake_SoonestWait has a wait that time does not end, and behind it others that it does.
+func TestWake_SoonestWait(t *testing.T) {
 	until := func(r Reason, at time.Time) Check {
 		return Check{string(r), func(Snapshot) Finding { return Finding{Blocked: true, Temporary: true, Reason: r, Until: at} }}
 	}
@@ -97,7 +97,7 @@ func TestEachWaitMayEndFirst(t *testing.T) {
 	}
 }
 
-func TestAGuestWhoseNameIsNoLabelIsNotFound(t *testing.T) {
+func TestInvalidVMIName_NotFound(t *testing.T) {
 	for _, name := range []string{"a_/b", "-a", "a b", "Ä"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

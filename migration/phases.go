@@ -16,10 +16,10 @@ import (
 // phase shortens the type of a step's result.
 type phase = v1.VirtualMachineInstanceMigrationPhase
 
-// unset judges a migration nobody has looked at yet.
+// unset judges a migration for the first time.
 func (d *decision) unset() phase {
 	if o := d.s.owner(); o != nil {
-		return d.fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same guest is running", o.Name)})
+		return d.fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same VMI is running", o.Name)})
 	}
 	if f := d.judged(); f.Blocked && !f.Temporary {
 		return d.fail(cause{f.Reason, f.Text()})
@@ -27,8 +27,8 @@ func (d *decision) unset() phase {
 	return v1.MigrationPending
 }
 
-// judged evaluates the checks. What ends an automatic migration ends it after its
-// back-off: else whoever made it would make the next one at once.
+// judged evaluates the checks. A finding that ends an automatic migration ends it after its
+// back-off, as its creator would create the next one at once.
 func (d *decision) judged() Finding {
 	f := d.s.Config.evaluate(d.s)
 	if !f.Blocked || f.Temporary {
@@ -36,7 +36,7 @@ func (d *decision) judged() Finding {
 	}
 	switch f.Reason {
 	case ReasonGuestNotFound, ReasonGuestFinal, ReasonGuestDeleted, ReasonGuestAway:
-		return f // that makes nobody make another one
+		return f // after these no creator makes another one
 	}
 	if wait := CheckBackoff(d.s); wait.Blocked {
 		return wait
@@ -50,8 +50,8 @@ func (d *decision) pending() phase {
 		return v1.MigrationScheduling
 	}
 	if orphan := d.s.orphan(); orphan != nil {
-		d.callOff(orphan.Tag, cause{ReasonAborted, "its migration does not exist any more"})
-		return d.stay(OwnerController, ReasonCancelling, "a move of the guest whose migration is gone is being called off")
+		d.callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
+		return d.stay(OwnerController, ReasonCancelling, "canceling an orphaned migration")
 	}
 	if f := d.judged(); f.Blocked {
 		return d.blocked(f)
@@ -74,11 +74,10 @@ func (d *decision) pending() phase {
 	return d.plan.Status.Phase
 }
 
-// scheduling waits for the target Pod to be ready, and no longer than its
-// timeouts.
+// scheduling waits for the target Pod to be ready, bounded by its timeouts.
 func (d *decision) scheduling() phase {
 	if d.handedOff() {
-		return v1.MigrationScheduled // and further; its Pod may be gone by now
+		return v1.MigrationScheduled // or further; its Pod may be gone by now
 	}
 	p := d.s.TargetPod
 	ready := podReady(p)
@@ -88,16 +87,16 @@ func (d *decision) scheduling() phase {
 	limit := seconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
 	expired := cause{ReasonTargetPodTimeout, fmt.Sprintf("target Pod %q was not ready within %s", p.Name, limit)}
 	if ready {
-		expired.message = fmt.Sprintf("within %s of target Pod %q, its plugged volumes were not there: %s", limit, p.Name, d.plan.Message)
+		expired.message = fmt.Sprintf("hotplugged volumes were not attached within %s of the creation of target Pod %q: %s", limit, p.Name, d.plan.Message)
 	}
 	why, stuck := unschedulable(p)
 	if stuck {
-		d.explain(OwnerScheduler, ReasonUnschedulable, fmt.Sprintf("no node takes target Pod %q: %s", p.Name, why))
+		d.explain(OwnerScheduler, ReasonUnschedulable, fmt.Sprintf("target Pod %q is unschedulable: %s", p.Name, why))
 		d.warnUnschedulable(why)
 		within := seconds(d.s.Migration, v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, d.s.Config.Timeouts.Unschedulable)
 		if within > 0 && (limit <= 0 || within < limit) {
 			limit = within
-			expired = cause{ReasonUnschedulable, fmt.Sprintf("no node took target Pod %q within %s: %s", p.Name, limit, why)}
+			expired = cause{ReasonUnschedulable, fmt.Sprintf("target Pod %q was unschedulable for %s: %s", p.Name, limit, why)}
 		}
 	}
 	if limit <= 0 || p.CreationTimestamp.IsZero() {
@@ -115,10 +114,10 @@ func (d *decision) warnUnschedulable(why string) {
 	if c := Condition(d.plan.Status, ConditionWaiting); c != nil && c.Reason == string(ReasonUnschedulable) {
 		return
 	}
-	d.tell(Event{Warning: true, Reason: EventUnschedulable, Message: "no node takes the target Pod: " + why})
+	d.emit(Event{Warning: true, Reason: EventUnschedulable, Message: "the target Pod is unschedulable: " + why})
 }
 
-// scheduled hands the guest over, once the target may take it.
+// scheduled hands the VMI off, once a slot at the target node is free.
 func (d *decision) scheduled() phase {
 	if d.handedOff() {
 		return v1.MigrationPreparingTarget
@@ -126,9 +125,9 @@ func (d *decision) scheduled() phase {
 	target := d.s.TargetPod.Spec.NodeName
 	switch {
 	case target == d.s.VMI.Status.NodeName && !d.receives():
-		return d.stop(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was put on node %q, where the guest runs already", d.s.TargetPod.Name, target)})
+		return d.stop(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was scheduled to the source node %q", d.s.TargetPod.Name, target)})
 	case !podReady(d.s.TargetPod):
-		return d.stay(OwnerScheduler, ReasonWaitingForTargetPod, "the target Pod is not ready any more")
+		return d.stay(OwnerScheduler, ReasonWaitingForTargetPod, "the target Pod is no longer ready")
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
 		if !f.Temporary {
@@ -144,8 +143,8 @@ func (d *decision) scheduled() phase {
 	case !d.follow():
 		return v1.MigrationScheduled
 	case !d.mayHandOff():
-		// After a crash the stored phase may be an earlier one. It is stored first:
-		// whoever ends the migration then knows that a hand-over may be on its way.
+		// After a crash the stored phase may be an earlier one. It is stored first, so that
+		// whatever ends the migration then expects a handoff in flight.
 		return v1.MigrationScheduled
 	}
 	if d.receives() {
@@ -156,7 +155,7 @@ func (d *decision) scheduled() phase {
 	return v1.MigrationScheduled
 }
 
-// handOff writes everything the nodes need in one change of the guest.
+// handOff writes everything that the nodes need in one change of the VMI.
 func (d *decision) handOff(target string) {
 	c := &VMIChange{
 		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(), ActivePods: map[types.UID]string{d.s.TargetPod.UID: target},
@@ -180,8 +179,8 @@ func (d *decision) handOff(target string) {
 		}
 		c.Lease = &lease
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "hand over to the target", Change: c, Event: &Event{
-		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("migration target node %s is to prepare for the guest", target),
+	d.act(Action{Kind: ChangeVMI, Why: "hand off to the target", Change: c, Event: &Event{
+		OnVMI: true, Reason: EventHandOver, Message: fmt.Sprintf("Migration handed off to target node %s", target),
 	}})
 }
 
@@ -204,20 +203,20 @@ func (d *decision) targetReady() phase {
 	return v1.MigrationTargetReady
 }
 
-// running waits for the nodes' word on where the guest is.
+// running waits for the nodes' report on where the VMI is.
 func (d *decision) running() phase {
 	d.announce()
 	if !d.moved() {
 		return v1.MigrationRunning
 	}
 	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
-		return d.stay(OwnerTarget, ReasonCompleting, "the guest runs on the target node, which completes the migration")
+		return d.stay(OwnerTarget, ReasonCompleting, "the VMI runs on the target node, which completes the migration")
 	}
 	return d.complete()
 }
 
-// complete ends a migration whose guest is at the target, once what came with it is
-// settled, or has had its time.
+// complete ends a migration whose VMI has arrived, once the work that it carries is done or
+// its time has passed.
 func (d *decision) complete() phase {
 	until := phaseSince(d.s.Migration, &d.plan.Status)
 	if d.ms != nil && d.ms.EndTimestamp != nil {
@@ -233,19 +232,19 @@ func (d *decision) complete() phase {
 		return d.plan.Status.Phase
 	}
 	if c := d.liveUpdate(); c != "" && !late && d.s.Migration.DeletionTimestamp == nil && !d.s.VMI.IsFinal() {
-		return d.stay(OwnerTarget, ReasonLiveUpdate, fmt.Sprintf("the guest has moved; its condition %s is not resolved yet", c))
+		return d.stay(OwnerTarget, ReasonLiveUpdate, fmt.Sprintf("the VMI has migrated; its condition %s is not resolved yet", c))
 	} else if c != "" {
-		d.tell(Event{Warning: true, OnVMI: true, Reason: EventSucceeded, Message: fmt.Sprintf("the guest was migrated, and its condition %s is not resolved", c)})
+		d.emit(Event{Warning: true, OnVMI: true, Reason: EventSucceeded, Message: fmt.Sprintf("The VirtualMachineInstance migrated, but its condition %s is not resolved", c)})
 	}
 	node := d.s.VMI.Status.NodeName
-	d.tell(Event{Reason: EventSucceeded, OnVMI: true, Message: "the guest was migrated to node " + node})
-	d.tell(Event{Reason: EventSucceeded, Message: "the guest was migrated to node " + node})
+	d.emit(Event{Reason: EventSucceeded, OnVMI: true, Message: fmt.Sprintf("The VirtualMachineInstance migrated to node %s.", node)})
+	d.emit(Event{Reason: EventSucceeded, Message: fmt.Sprintf("The VirtualMachineInstance migrated to node %s.", node)})
 	return v1.MigrationSucceeded
 }
 
-// announce tells the network, by an annotation of the target Pod, that the guest's
-// addresses have moved there. Nodes that go by the lease tell it with the change of node,
-// and who keeps the Pods then may do it.
+// announce publishes, by an annotation of the target Pod, that the VMI's addresses are now
+// there. Nodes that follow the lease publish it by the change of its node, which the
+// controller of the Pods then annotates.
 func (d *decision) announce() {
 	if d.ms == nil || d.ms.TargetNodeDomainReadyTimestamp == nil || d.leased && d.s.Config.PodsFollowGuests {
 		return
@@ -255,15 +254,14 @@ func (d *decision) announce() {
 		return
 	}
 	d.act(Action{
-		Kind: AnnotatePod, Why: "the guest is there", Pod: &PodRef{Name: p.Name, UID: p.UID},
+		Kind: AnnotatePod, Why: "the VMI has arrived", Pod: &PodRef{Name: p.Name, UID: p.UID},
 		Annotations: map[string]string{v1.MigrationTargetReadyTimestamp: at.String()},
 	})
 }
 
-// liveUpdate returns the condition of the guest by which a live update that
-// this migration carries is still open, as KubeVirt waits for it. What was asked for
-// after the move began is for the next migration: nothing that this one could do would
-// settle it.
+// liveUpdate returns the VMI's condition of a live update that this migration applies and
+// that is still open, as KubeVirt waits for it. An update requested after the migration
+// began is left to the next migration: this one cannot apply it.
 func (d *decision) liveUpdate() v1.VirtualMachineInstanceConditionType {
 	for _, c := range d.s.VMI.Status.Conditions {
 		if d.ms != nil && d.ms.StartTimestamp != nil && c.LastTransitionTime.After(d.ms.StartTimestamp.Time) {

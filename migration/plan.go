@@ -18,18 +18,15 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// ErrForeignPod means a Pod of the target's name exists and is not this
-// migration's.
-var ErrForeignPod = errors.New("migration: the target Pod's name is taken by a Pod that is not this migration's")
+// ErrForeignPod means that the target Pod's name is taken by a Pod of something other than
+// this migration.
+var ErrForeignPod = errors.New("migration: the target Pod's name is taken by a Pod that does not belong to this migration")
 
-// ErrQuota means a ResourceQuota refused the target Pod, or the claim that it needs.
-var ErrQuota = errors.New("migration: a ResourceQuota refused what the target needs")
+// ErrNoAborter means that the executor cannot abort backups.
+var ErrNoAborter = errors.New("migration: aborting backups is not supported")
 
-// ErrNoAborter means that nothing here can abort a backup.
-var ErrNoAborter = errors.New("migration: nothing here can abort backups")
-
-// ErrRender means the target Pod cannot be rendered; retrying without a change
-// of the guest or the configuration is pointless.
+// ErrRender means that the target Pod cannot be rendered; retrying without a change of the
+// VMI or the configuration is pointless.
 var ErrRender = errors.New("migration: the target Pod cannot be rendered")
 
 // ActionKind names a write.
@@ -40,27 +37,27 @@ const (
 	// Adopt adds KubeVirt's selector label and finalizer to the migration, and the
 	// annotation [GuestUID].
 	Adopt ActionKind = "Adopt"
-	// CreateTarget renders and creates the target Pod. A Pod that exists
-	// already and carries the migration's job label counts as created.
+	// CreateTarget renders and creates the target Pod. An existing Pod with the
+	// migration's job label counts as created.
 	CreateTarget ActionKind = "CreateTarget"
-	// CreateClaim creates Action.Claim. One that exists already counts as created.
+	// CreateClaim creates Action.Claim. An existing claim counts as created.
 	CreateClaim ActionKind = "CreateClaim"
-	// CreateAttachment renders and creates the Pod that brings Action.Volumes to the
-	// target Pod's node. One that exists already under its name counts as created.
+	// CreateAttachment renders and creates the Pod that attaches Action.Volumes on the
+	// target Pod's node. An existing Pod of its name counts as created.
 	CreateAttachment ActionKind = "CreateAttachment"
 	// ChangeClaim writes the labels of Action.Claim. A missing claim is success.
 	ChangeClaim ActionKind = "ChangeClaim"
-	// DeleteClaim deletes Action.Claim under its UID. A missing claim is success.
+	// DeleteClaim deletes Action.Claim by its UID. A missing claim is success.
 	DeleteClaim ActionKind = "DeleteClaim"
 	// AnnotatePod adds Action.Annotations to Action.Pod. A missing Pod is success.
 	AnnotatePod ActionKind = "AnnotatePod"
-	// DeletePod deletes Action.Pod under its UID. A missing Pod is success.
+	// DeletePod deletes Action.Pod by its UID. A missing Pod is success.
 	DeletePod ActionKind = "DeletePod"
-	// ChangeVMI writes Action.Change to the guest, if lease, migration state, phase, labels
-	// and deletion are as in the snapshot.
+	// ChangeVMI writes Action.Change to the VMI, guarded by lease, migration state, phase,
+	// labels and deletion as in the snapshot.
 	ChangeVMI ActionKind = "ChangeVMI"
-	// AbortBackup asks for the end of the backup Action.Name of the guest. Done, it is
-	// told in Snapshot.BackupAborted.
+	// AbortBackup requests the abort of the VMI's backup Action.Name. Success is reported
+	// in Snapshot.BackupAborted.
 	AbortBackup ActionKind = "AbortBackup"
 	// Collect deletes the finished migration Action.Name.
 	Collect ActionKind = "Collect"
@@ -68,62 +65,62 @@ const (
 
 // Action is one write as data.
 type Action struct {
-	// Kind says what to write.
+	// Kind is the kind of the write.
 	Kind ActionKind
 	// Why is a short constant for logs and traces.
 	Why string
 	// Pod is the Pod to delete or annotate.
 	Pod *PodRef
-	// Annotations are those to add to Pod.
+	// Annotations are added to Pod.
 	Annotations map[string]string
-	// Volumes are the plugged volumes that an attachment Pod is to bring, in the
-	// order of the guest's spec.
+	// Volumes are the hotplugged volumes for the attachment Pod, in the order of the VMI's
+	// spec.
 	Volumes []string
 	// Claim is the claim to create, change or delete.
 	Claim *corev1.PersistentVolumeClaim
-	// Change is the change of the guest.
+	// Change is the change of the VMI.
 	Change *VMIChange
 	// Name is the migration to collect, in the same namespace, or the backup to abort.
 	Name string
-	// Event is to be emitted once the write took effect; nil for none.
+	// Event is emitted once the write took effect; nil for none.
 	Event *Event
 }
 
-// PodRef names one incarnation of a Pod.
+// PodRef identifies one incarnation of a Pod.
 type PodRef struct {
 	// Name is the Pod's name in the migration's namespace.
 	Name string
-	// UID guards against deleting a successor of the same name.
+	// UID guards against deleting a successor with the same name.
 	UID types.UID
 	// GraceSeconds is the grace period; nil means the Pod's own.
 	GraceSeconds *int64
 }
 
-// VMIChange is a change of the guest's VirtualMachineInstance. All of it is
-// written in one patch, guarded by what the decision depended on.
+// VMIChange is a change of the VMI. All of it is written in one patch, guarded by what the
+// decision depended on.
 type VMIChange struct {
 	// State replaces status.migrationState; nil leaves it.
 	State *v1.VirtualMachineInstanceMigrationState
 	// Lease replaces the handoff lease; nil leaves it.
 	Lease *handoff.Lease
-	// User replaces status.runtimeUser, and KubeVirt's annotation kubevirt.io/nonroot
-	// follows; nil leaves both.
+	// User replaces status.runtimeUser and sets KubeVirt's annotation kubevirt.io/nonroot
+	// accordingly; nil leaves both.
 	User *uint64
-	// Labels are set on the guest, beside those that it has.
+	// Labels are merged into the VMI's labels.
 	Labels map[string]string
 	// ActivePods are added to status.activePods: the node of each Pod, by its UID.
 	ActivePods map[types.UID]string
 	// Volumes replaces status.migratedVolumes; nil leaves it.
 	Volumes *[]v1.StorageMigratedVolumeInfo
-	// Phase ends the guest at the time At; empty leaves it.
+	// Phase ends the VMI at the time At; empty leaves it.
 	Phase v1.VirtualMachineInstancePhase
 	At    time.Time
-	// TargetNode sets the label kubevirt.io/migrationTargetNodeName, if it is not
-	// empty. With a Lease the label follows that.
+	// TargetNode sets the label kubevirt.io/migrationTargetNodeName; empty leaves it. With
+	// a Lease the label follows the lease.
 	TargetNode string
 }
 
-// Apply makes the change on the object. The error is of encoding the lease.
+// Apply makes the change on the object. It returns an error if the lease cannot be encoded.
 func (c VMIChange) Apply(vmi *v1.VirtualMachineInstance) error {
 	if c.State != nil {
 		vmi.Status.MigrationState = c.State.DeepCopy()
@@ -170,9 +167,9 @@ func (c VMIChange) record(vmi *v1.VirtualMachineInstance) {
 
 // Event is a Kubernetes event to emit.
 type Event struct {
-	// Warning tells the type Warning from Normal.
+	// Warning selects the type Warning instead of Normal.
 	Warning bool
-	// OnVMI says that the event is about the guest; otherwise it is about the
+	// OnVMI says that the event is about the VMI; otherwise it is about the
 	// migration.
 	OnVMI bool
 	// Reason is KubeVirt's event reason.
@@ -191,7 +188,7 @@ const (
 	EventCreateFailed  = "FailedCreate"
 	EventDeleted       = "SuccessfulDelete"
 	EventUnschedulable = "migrationTargetPodUnschedulable"
-	// EventNoSuitableNodes: no other node has the CPU of a host-model guest.
+	// EventNoSuitableNodes: no other node has the CPU of a host-model VMI.
 	EventNoSuitableNodes   = "NoSuitableNodesForHostModelMigration"
 	EventBackoff           = "MigrationBackoff"
 	EventUtilityVolumes    = "UtilityVolumeMigrationPending"
@@ -199,22 +196,22 @@ const (
 	EventBackupAbortFailed = "BackupAbortFailed"
 )
 
-// EventOptionsChanged, an event reason of our own, tells on the guest that its migration, which
-// has been handed over, goes by changed options.
+// EventOptionsChanged is this module's event reason for a VMI whose migration, already handed
+// off, follows changed options.
 const EventOptionsChanged = "MigrationOptionsChanged"
 
-// Owner says whose move it is.
+// Owner is the component that must act next.
 type Owner string
 
-// Owners of a phase's next step.
+// Owners of the next step.
 const (
-	// OwnerController: this controller, or the capacity it guards.
+	// OwnerController: this controller, or the capacity that it guards.
 	OwnerController Owner = "controller"
 	// OwnerScheduler: scheduler and kubelet, for the target Pod.
 	OwnerScheduler Owner = "scheduler"
-	// OwnerTarget: the node that receives.
+	// OwnerTarget: the receiving node.
 	OwnerTarget Owner = "target node"
-	// OwnerSource: the node that sends.
+	// OwnerSource: the sending node.
 	OwnerSource Owner = "source node"
 	// OwnerNobody: the migration is finished.
 	OwnerNobody Owner = "nobody"
@@ -222,27 +219,27 @@ const (
 
 // Plan is the outcome of [Decide].
 type Plan struct {
-	// Status is the status the migration should have. Whoever executes the
-	// plan writes it once, after the actions, if it differs.
+	// Status is the status the migration should have. The executor writes it once, after
+	// the actions, if it differs.
 	Status v1.VirtualMachineInstanceMigrationStatus
 	// Actions are the writes, in order; a failed one ends the pass.
 	Actions []Action
-	// Events are to be emitted after Status was written.
+	// Events are emitted after Status was written.
 	Events []Event
-	// Release says that the finalizer may go once Status is written: nothing
-	// of the migration is left to do, so there are no Actions.
+	// Release says that the finalizer may be removed once Status is written: the
+	// migration has nothing left to do, so there are no Actions.
 	Release bool
-	// Owner says whose move it is.
+	// Owner must act next.
 	Owner Owner
-	// Reason and Message explain why the migration stands where it stands.
+	// Reason and Message say why the migration is in its phase.
 	Reason  Reason
 	Message string
 	// Deadline is when the current phase is overdue; zero means never.
 	Deadline time.Time
-	// overdue is the reason with which the migration ends at Deadline; empty if it then
-	// succeeds all the same.
+	// overdue is the reason with which the migration fails at Deadline; empty if it then
+	// succeeds.
 	overdue Reason
-	// Wake is when time alone lets the migration go on or fail before its deadline, as
+	// Wake is when time alone lets the migration continue or fail before its deadline, as
 	// the end of a back-off does; zero means never.
 	Wake time.Time
 }

@@ -12,29 +12,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-)
 
-// launcherApp is the value of label kubevirt.io on launcher Pods. Attachment Pods
-// carry the job label too, but another app.
-const launcherApp = "virt-launcher"
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+)
 
 // computeContainer is the container in which virt-launcher runs.
 const computeContainer = "compute"
 
-// TargetPod returns the launcher Pod among pods that was made for the migration,
-// or nil. Should there be several, which a fixed name excludes, it is the one
-// still alive, then the oldest.
+// TargetPod returns the launcher Pod among pods that was created for the migration, or nil.
+// Of several, which a fixed name excludes, it returns one that has not ended, then the
+// oldest.
 func TargetPod(pods []*corev1.Pod, migration types.UID) *corev1.Pod {
 	return pick(pods, func(p *corev1.Pod) bool { return p.Labels[v1.MigrationJobLabel] == string(migration) })
 }
 
-// CurrentPod returns the launcher Pod among pods in which the guest runs: the
-// living one on the guest's node that was not made for the migration except, if
-// one is named, or nil. On a node that the guest has come back to, it is the one it came
-// into, and not the one it had left there.
+// CurrentPod returns the launcher Pod among pods in which the VMI runs: the live Pod on the
+// VMI's node that was not created for the migration except (empty for none), or nil. On a node
+// to which the VMI has returned it is the Pod of its return, not the one it had left there.
 func CurrentPod(vmi *v1.VirtualMachineInstance, pods []*corev1.Pod, except types.UID) *corev1.Pod {
 	here := func(p *corev1.Pod) bool {
-		return metav1.IsControlledBy(p, vmi) && !terminal(p) && p.Spec.NodeName != "" &&
+		return metav1.IsControlledBy(p, vmi) && !launcherpod.Terminal(p) && p.Spec.NodeName != "" &&
 			p.Spec.NodeName == vmi.Status.NodeName && (except == "" || p.Labels[v1.MigrationJobLabel] != string(except))
 	}
 	if ms := vmi.Status.MigrationState; ms != nil && ms.Completed && !ms.Failed && ms.TargetNode == vmi.Status.NodeName {
@@ -45,14 +42,14 @@ func CurrentPod(vmi *v1.VirtualMachineInstance, pods []*corev1.Pod, except types
 	return pick(pods, here)
 }
 
-// strays returns the launcher Pods among pods that hold resources of the guest's and
-// that nothing is known to need: they live, are not on their way out, and are neither
-// source nor target of this migration, nor a target of another one that is unfinished.
+// strays returns the launcher Pods among pods that hold resources of the VMI's without known
+// need: they are live, are not being deleted, and are neither source nor target of this
+// migration, nor target of another unfinished one.
 func (s Snapshot) strays(pods []*corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range pods {
-		known := p == s.SourcePod || p == s.TargetPod || terminal(p) || p.DeletionTimestamp != nil
-		if known || p.Labels[v1.AppLabel] != launcherApp || !metav1.IsControlledBy(p, s.VMI) {
+		known := p == s.SourcePod || p == s.TargetPod || launcherpod.Terminal(p) || p.DeletionTimestamp != nil
+		if known || p.Labels[v1.AppLabel] != launcherpod.LauncherApp || !metav1.IsControlledBy(p, s.VMI) {
 			continue
 		}
 		if !slices.ContainsFunc(s.Others, func(o *v1.VirtualMachineInstanceMigration) bool {
@@ -67,7 +64,7 @@ func (s Snapshot) strays(pods []*corev1.Pod) []*corev1.Pod {
 func pick(pods []*corev1.Pod, match func(*corev1.Pod) bool) *corev1.Pod {
 	var found []*corev1.Pod
 	for _, p := range pods {
-		if p.Labels[v1.AppLabel] == launcherApp && match(p) {
+		if p.Labels[v1.AppLabel] == launcherpod.LauncherApp && match(p) {
 			found = append(found, p)
 		}
 	}
@@ -80,18 +77,14 @@ func pick(pods []*corev1.Pod, match func(*corev1.Pod) bool) *corev1.Pod {
 }
 
 func rank(p *corev1.Pod) int {
-	if terminal(p) || p.DeletionTimestamp != nil {
+	if launcherpod.Terminal(p) || p.DeletionTimestamp != nil {
 		return 1
 	}
 	return 0
 }
 
-func terminal(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
-
-// podReady is KubeVirt's notion of a launcher Pod that can take a guest: running
-// and staying, its compute and istio-proxy containers at least running, all other
+// podReady is KubeVirt's rule for a launcher Pod that can receive a domain: running and not
+// being deleted, its compute and istio-proxy containers at least running, all other
 // containers ready.
 func podReady(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning || p.Spec.NodeName == "" {
@@ -111,7 +104,7 @@ func podReady(p *corev1.Pod) bool {
 	return true
 }
 
-// unschedulable returns the scheduler's message when no node takes the Pod.
+// unschedulable returns the scheduler's message when the Pod is unschedulable.
 func unschedulable(p *corev1.Pod) (string, bool) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -121,8 +114,8 @@ func unschedulable(p *corev1.Pod) (string, bool) {
 	return "", false
 }
 
-// newUser returns the user that the launcher at the target runs as, if the guest's object
-// names another: the target Pod is always made for the user of new launchers.
+// newUser returns the user of the launcher at the target if it differs from the VMI's
+// status: the target Pod always runs as the user of new launchers.
 func (s Snapshot) newUser() *uint64 {
 	_, annotated := s.VMI.Annotations[v1.DeprecatedNonRootVMIAnnotation]
 	if nonRoot := annotated || s.VMI.Status.RuntimeUser != 0; nonRoot != s.Config.Root {
@@ -135,12 +128,12 @@ func (s Snapshot) newUser() *uint64 {
 	return &user
 }
 
-// qemuUser is the user id of qemu in the launcher image.
+// qemuUser is the user ID of qemu in the launcher image.
 const qemuUser = 107
 
-// seconds reads a whole number of seconds from an annotation; anything else
-// means the fallback. Zero and less mean at once, which is one nanosecond here,
-// as zero stands for no bound.
+// seconds reads a whole number of seconds from an annotation; an invalid value means the
+// fallback. Zero and less mean at once, returned as one nanosecond, as zero stands for no
+// bound.
 func seconds(m *v1.VirtualMachineInstanceMigration, annotation string, fallback time.Duration) time.Duration {
 	text, found := m.Annotations[annotation]
 	if !found {

@@ -3,20 +3,15 @@
 package migration
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 	"kubevirt.io/api/migrations/v1alpha1"
-)
 
-func stall(edit func(*v1.StallDetectorOptions)) *v1alpha1.MigrationPolicySpec {
-	s := &v1.StallDetectorOptions{}
-	edit(s)
-	return &v1alpha1.MigrationPolicySpec{ExperimentalMigrationOptions: &v1.ExperimentalMigrationOptions{StallDetector: s}}
-}
+	"github.com/virtloom/virtloom/migration/policy"
+)
 
 // rate is a policy with a bandwidth.
 func rate(text string) *v1alpha1.MigrationPolicySpec {
@@ -24,70 +19,22 @@ func rate(text string) *v1alpha1.MigrationPolicySpec {
 	return &v1alpha1.MigrationPolicySpec{BandwidthPerMigration: &q}
 }
 
-func TestBadPoliciesAreRefused(t *testing.T) {
-	type spec = v1alpha1.MigrationPolicySpec
-	compressed := func(c v1.MigrationCompression) *spec {
-		return &spec{ExperimentalMigrationOptions: &v1.ExperimentalMigrationOptions{Compression: &c}}
+// matched is what the VMI is matched with where one policy with that spec is for everybody; nil is no policy.
+func matched(spec *v1alpha1.MigrationPolicySpec) policy.Match {
+	if spec == nil {
+		return policy.Match{}
 	}
-	for name, tc := range map[string]struct {
-		spec *spec
-		// field is the bad one, empty if there is none; problem is part of what is said.
-		field, problem string
-	}{
-		"bandwidth, negative":          {rate("-1"), "spec.bandwidthPerMigration", "-1 is negative"},
-		"bandwidth, much too negative": {rate("-100E"), "spec.bandwidthPerMigration", "-100E is negative"},
-		"bandwidth, a little negative": {rate("-1m"), "spec.bandwidthPerMigration", "is negative"},
-		"bandwidth, none":              {rate("0"), "", ""},
-		"bandwidth":                    {rate("64Mi"), "", ""},
-		"completion timeout, negative": {&spec{CompletionTimeoutPerGiB: ptr(int64(-1))}, "spec.completionTimeoutPerGiB", "-1 is negative"},
-		"completion timeout, none":     {&spec{CompletionTimeoutPerGiB: ptr(int64(0))}, "", ""},
-		"downtime, none":               {&spec{MaxDowntimeMs: ptr(uint64(0))}, "spec.maxDowntimeMs", "0 is out of range"},
-		"downtime, least":              {&spec{MaxDowntimeMs: ptr(uint64(1))}, "", ""},
-		"downtime, most":               {&spec{MaxDowntimeMs: ptr(uint64(2_000_000))}, "", ""},
-		"downtime, too much":           {&spec{MaxDowntimeMs: ptr(uint64(2_000_001))}, "spec.maxDowntimeMs", "2000001 is out of range"},
-		"compression, unknown":         {compressed("gzip"), "spec.experimental.compression", `there is no "gzip"`},
-		"compression, none":            {compressed(v1.MigrationCompressionNone), "", ""},
-		"margin, negative":             {stall(func(s *v1.StallDetectorOptions) { s.StallMargin = ptr(int64(-1)) }), "spec.experimental.stallDetector.stallMargin", "-1 is"},
-		"margin, too large":            {stall(func(s *v1.StallDetectorOptions) { s.StallMargin = ptr(int64(101)) }), "spec.experimental.stallDetector.stallMargin", "101 is"},
-		"margin, all":                  {stall(func(s *v1.StallDetectorOptions) { s.StallMargin = ptr(int64(100)) }), "", ""},
-		"alpha, none":                  {stall(func(s *v1.StallDetectorOptions) { s.EwmaAlpha = ptr("0") }), "spec.experimental.stallDetector.ewmaAlpha", `"0" is out`},
-		"alpha, one":                   {stall(func(s *v1.StallDetectorOptions) { s.EwmaAlpha = ptr("1") }), "", ""},
-		"alpha, not a number":          {stall(func(s *v1.StallDetectorOptions) { s.EwmaAlpha = ptr("NaN") }), "spec.experimental.stallDetector.ewmaAlpha", `"NaN" is out`},
-		"pre-copy factor, too small":   {stall(func(s *v1.StallDetectorOptions) { s.PrecopyPossibleFactor = ptr("0.5") }), "spec.experimental.stallDetector.precopyPossibleFactor", "out of range"},
-		"pre-copy factor, large":       {stall(func(s *v1.StallDetectorOptions) { s.PrecopyPossibleFactor = ptr("20") }), "", ""},
-		"decay factor, too large":      {stall(func(s *v1.StallDetectorOptions) { s.PatienceWindowDecayFactor = ptr("1.5") }), "spec.experimental.stallDetector.patienceWindowDecayFactor", "out of range"},
-		"completion factor, a text":    {stall(func(s *v1.StallDetectorOptions) { s.CompletionTimeoutFactor = ptr("two") }), "spec.experimental.stallDetector.completionTimeoutFactor", `"two" is not a number`},
-		"completion factor, infinite":  {stall(func(s *v1.StallDetectorOptions) { s.CompletionTimeoutFactor = ptr("Inf") }), "spec.experimental.stallDetector.completionTimeoutFactor", "out of range"},
-		"post-copy without disruption": {&spec{AllowPostCopy: ptr(true), AllowWorkloadDisruption: ptr(false)}, "", ""},
-		"nothing":                      {&spec{}, "", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, err := Resolve(byPolicy(tc.spec), nil)
-			var bad *PolicyError
-			if errors.As(err, &bad) != (tc.field != "") || (r.Options == nil) != (tc.field != "") || r.Err != bad {
-				t.Fatalf("error %v, options %+v", err, r.Options)
-			}
-			if tc.field == "" {
-				return
-			}
-			if bad.Policy != "p" || bad.Field != tc.field || !strings.Contains(bad.Problem, tc.problem) || !strings.HasSuffix(bad.Remedy, "or leave it out") {
-				t.Errorf("the error is %+v", *bad)
-			}
-			for _, part := range []string{`"p"`, bad.Field, bad.Problem, bad.Remedy} {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q lacks %s", err, part)
-				}
-			}
-		})
-	}
+	p := v1alpha1.MigrationPolicy{Spec: *spec}
+	p.Name, p.Spec.Selectors = "p", &v1alpha1.Selectors{}
+	return policy.NewPolicies([]v1alpha1.MigrationPolicy{p}).Match(nil, nil)
 }
 
-// under lets the world's guest be under a policy with the spec.
+// under lets the world's VMI be under a policy with the spec.
 func (w *world) under(spec *v1alpha1.MigrationPolicySpec) {
-	w.inForce, _ = Resolve(byPolicy(spec), w.config.Cluster)
+	w.inForce, _ = policy.Resolve(matched(spec), w.config.Cluster)
 }
 
-func TestABadPolicyHoldsAMigrationBack(t *testing.T) {
+func TestInvalidPolicy_HoldsMigrationBack(t *testing.T) {
 	for name, at := range map[string]v1.VirtualMachineInstanceMigrationPhase{
 		"it has not started":      v1.MigrationPhaseUnset,
 		"its target Pod is there": v1.MigrationScheduling,
@@ -105,7 +52,7 @@ func TestABadPolicyHoldsAMigrationBack(t *testing.T) {
 				t.Fatalf("phase %s, condition %+v", w.migration.Status.Phase, c)
 			}
 			if w.vmi.Status.MigrationState != nil {
-				t.Errorf("it was handed over as %+v", w.vmi.Status.MigrationState)
+				t.Errorf("it was handed off as %+v", w.vmi.Status.MigrationState)
 			}
 			if _, claims := w.snapshot().Claim(); claims != (at != v1.MigrationPhaseUnset) {
 				t.Errorf("it claims a slot: %t", claims)
@@ -113,13 +60,13 @@ func TestABadPolicyHoldsAMigrationBack(t *testing.T) {
 			w.under(rate("1Mi"))
 			w.until(v1.MigrationPreparingTarget)
 			if got := w.vmi.Status.MigrationState.VMIMConfigurationOptions.BandwidthPerMigration.String(); got != "1Mi" {
-				t.Errorf("mended, it goes by %s", got)
+				t.Errorf("fixed, it goes by %s", got)
 			}
 		})
 	}
 }
 
-func TestABadPolicyIsNotWaitedForForEver(t *testing.T) {
+func TestInvalidPolicy_WaitIsBounded(t *testing.T) {
 	for name, at := range map[string]v1.VirtualMachineInstanceMigrationPhase{
 		"it has not started": v1.MigrationPhaseUnset, "it is to be handed over": v1.MigrationScheduled,
 	} {

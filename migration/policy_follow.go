@@ -11,30 +11,30 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Options of a migration that has been handed over follow what its policy and the
-// cluster say by now, as far as they can. KubeVirt resolves them once and never again; here
-// an administrator who sees a migration that does not end can help it.
+// Options of a migration that has been handed off follow changes of its policy and of the
+// cluster's configuration, as far as possible. KubeVirt resolves them once; here an
+// administrator can unblock a migration that does not converge.
 //
-//	option                         until it begins   while it moves
+//	option                         until it begins   while it runs
 //	bandwidthPerMigration          yes               yes: the hypervisor's limit for memory; disks that are being copied keep theirs
-//	maxDowntimeMs                  yes               yes: the hypervisor's, unless the guest pays with a longer one already
+//	maxDowntimeMs                  yes               yes: the hypervisor's, unless the VMI already pays with a longer one
 //	completionTimeoutPerGiB        yes               yes: the source node's monitor, and the bound of phase Running
 //	progressTimeout                yes               yes: the source node's monitor
 //	allowWorkloadDisruption        yes               yes: the source node's monitor; what was done to the guest stays done
 //	allowPostCopy                  yes               withdrawn only: a job begins with it or never has it; the disruption that
-//	                                                 comes with it then stays away as well
+//	                                                 comes with it is then not applied either
 //	experimental.stallDetector     yes               yes: the source node's monitor
 //	allowAutoConverge              yes               no: the job's from its beginning
 //	experimental.compression       yes               no: the connections' from their beginning
-//	unsafeMigrationOverride        yes               no: it is about the check at the beginning
-//	network, disableTLS,           no                no: the target was prepared by them
+//	unsafeMigrationOverride        yes               no: it applies to the check at the beginning
+//	network, disableTLS,           no                no: the target was prepared with them
 //	matchSELinuxLevelOnMigration
 //	utilityVolumesTimeout          no                no: that wait is over
-//	parallel limits,               no                no: they are not the job's; limits are in force at once for all that start
+//	parallel limits,               no                no: they are not the job's; limits apply at once to all that start
 //	nodeDrainTaintKey
 //
-// Nodes that know no lease are KubeVirt's own, and read the options when they begin and
-// never again, so that for them nothing follows while the guest moves.
+// Nodes without lease support are KubeVirt's own; they read the options when they begin and never
+// again, so that for them nothing follows while the migration runs.
 var following = []option{
 	field("bandwidthPerMigration", atAnyTime, func(o *options) **resource.Quantity { return &o.BandwidthPerMigration }, sameRate),
 	field("maxDowntimeMs", atAnyTime, func(o *options) **uint64 { return &o.MaxDowntimeMs }, same),
@@ -50,7 +50,7 @@ var following = []option{
 
 type options = v1.VMIMConfigurationOptions
 
-// moment is until when an option follows.
+// moment is until when an option follows changes.
 type moment int
 
 const (
@@ -58,10 +58,10 @@ const (
 	atAnyTime
 )
 
-// option is one that follows.
+// option is an option that follows changes.
 type option struct {
 	until moment
-	// follow puts what is wanted over what is in force, and says so if that differs.
+	// follow puts the wanted value over the one in force, and returns the change, if any.
 	follow func(inForce, wanted *options) (change string)
 }
 
@@ -80,7 +80,7 @@ func field[T any](name string, until moment, at func(*options) **T, same func(a,
 	}}
 }
 
-// valueText is a value for a reader.
+// valueText returns a value as text.
 func valueText[T any](v *T) string {
 	switch v := any(v).(type) {
 	case *resource.Quantity:
@@ -104,7 +104,7 @@ func same[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// sameRate knows that no limit has two spellings.
+// sameRate compares rates; nil and zero both mean no limit.
 func sameRate(a, b *resource.Quantity) bool {
 	var none resource.Quantity
 	if a == nil {
@@ -118,7 +118,7 @@ func sameRate(a, b *resource.Quantity) bool {
 
 func sameStall(a, b *v1.StallDetectorOptions) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// experimental returns the block, which it makes where there is none.
+// experimental returns the experimental options, which it adds where they are missing.
 func experimental(o *options) *v1.ExperimentalMigrationOptions {
 	if o.ExperimentalMigrationOptions == nil {
 		o.ExperimentalMigrationOptions = &v1.ExperimentalMigrationOptions{}
@@ -126,8 +126,8 @@ func experimental(o *options) *v1.ExperimentalMigrationOptions {
 	return o.ExperimentalMigrationOptions
 }
 
-// followed returns the options in force with what may follow of those wanted, and what
-// that changes; nothing changes if changes is empty.
+// followed returns the options in force merged with the wanted ones that may follow, and the
+// changes; nothing differs if changes is empty.
 func followed(inForce, wanted *options, begun bool) (next *options, changes []string) {
 	next, wanted = inForce.DeepCopy(), wanted.DeepCopy()
 	if begun && permitted(wanted.AllowPostCopy) && !permitted(inForce.AllowPostCopy) {
@@ -149,8 +149,8 @@ func followed(inForce, wanted *options, begun bool) (next *options, changes []st
 
 func permitted(b *bool) bool { return b != nil && *b }
 
-// optionsCount reports whether the options of the migration have been handed over and are
-// this cluster's to change: those of a guest that leaves it are the receiver's.
+// optionsCount reports whether the options of the migration have been handed off and are
+// this cluster's to change: those of a VMI that leaves it are the receiver's.
 func (d *decision) optionsCount() bool {
 	switch d.plan.Status.Phase {
 	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
@@ -159,9 +159,9 @@ func (d *decision) optionsCount() bool {
 	return false
 }
 
-// followOptions keeps the options of a migration that has been handed over as its policy and
-// the cluster want them. It leaves alone what no controller has resolved, a migration that
-// is being ended, and one whose policy is bad: then what was resolved before stays in force.
+// followOptions keeps the options of a migration that has been handed off in line with its
+// policy and the cluster. It skips options that no controller has resolved, a migration that
+// is ending, and an invalid policy: then the options resolved before stay in force.
 func (d *decision) followOptions() {
 	if !d.optionsCount() {
 		return
@@ -185,6 +185,6 @@ func (d *decision) followOptions() {
 	state := d.ms.DeepCopy()
 	state.VMIMConfigurationOptions, state.MigrationPolicyName = next, d.s.Resolution.Match.Name()
 	d.act(Action{Kind: ChangeVMI, Why: "options have changed", Change: &VMIChange{State: state}, Event: &Event{
-		OnVMI: true, Reason: EventOptionsChanged, Message: fmt.Sprintf("the migration follows %s: %s", by, strings.Join(changes, ", ")),
+		OnVMI: true, Reason: EventOptionsChanged, Message: fmt.Sprintf("Migration options follow %s: %s", by, strings.Join(changes, ", ")),
 	}})
 }

@@ -16,10 +16,11 @@ import (
 	"kubevirt.io/api/migrations/v1alpha1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/internal/migrationfixture"
 )
 
-func TestOptionsFollow(t *testing.T) {
-	yes, no := ptr(true), ptr(false)
+func TestOptions_Follow(t *testing.T) {
+	yes, no := new(true), new(false)
 	quantity := func(text string) *resource.Quantity { q := resource.MustParse(text); return &q }
 	stall := func(margin int64) *v1.ExperimentalMigrationOptions {
 		return &v1.ExperimentalMigrationOptions{StallDetector: &v1.StallDetectorOptions{StallMargin: &margin}}
@@ -35,21 +36,21 @@ func TestOptionsFollow(t *testing.T) {
 		"bandwidth in other words": {options{BandwidthPerMigration: quantity("1Mi")}, options{BandwidthPerMigration: quantity("1024Ki")}, nil, nil},
 		"no limit in other words":  {options{}, options{BandwidthPerMigration: quantity("0")}, nil, nil},
 		"bandwidth without limit":  {options{BandwidthPerMigration: quantity("4Mi")}, options{}, []string{"bandwidthPerMigration 4Mi → 0"}, []string{"bandwidthPerMigration 4Mi → 0"}},
-		"downtime":                 {options{MaxDowntimeMs: ptr(uint64(900))}, options{MaxDowntimeMs: ptr(uint64(5))}, []string{"maxDowntimeMs 900 → 5"}, []string{"maxDowntimeMs 900 → 5"}},
-		"completion timeout":       {options{CompletionTimeoutPerGiB: ptr(int64(9))}, options{CompletionTimeoutPerGiB: ptr(int64(0))}, []string{"completionTimeoutPerGiB 9 → 0"}, []string{"completionTimeoutPerGiB 9 → 0"}},
-		"progress timeout":         {options{}, options{ProgressTimeout: ptr(int64(1))}, []string{"progressTimeout unset → 1"}, []string{"progressTimeout unset → 1"}},
+		"downtime":                 {options{MaxDowntimeMs: new(uint64(900))}, options{MaxDowntimeMs: new(uint64(5))}, []string{"maxDowntimeMs 900 → 5"}, []string{"maxDowntimeMs 900 → 5"}},
+		"completion timeout":       {options{CompletionTimeoutPerGiB: new(int64(9))}, options{CompletionTimeoutPerGiB: new(int64(0))}, []string{"completionTimeoutPerGiB 9 → 0"}, []string{"completionTimeoutPerGiB 9 → 0"}},
+		"progress timeout":         {options{}, options{ProgressTimeout: new(int64(1))}, []string{"progressTimeout unset → 1"}, []string{"progressTimeout unset → 1"}},
 		"disruption":               {options{AllowWorkloadDisruption: no}, options{AllowWorkloadDisruption: yes}, []string{"allowWorkloadDisruption false → true"}, []string{"allowWorkloadDisruption false → true"}},
 		"post-copy withdrawn":      {options{AllowPostCopy: yes}, options{AllowPostCopy: no}, []string{"allowPostCopy true → false"}, []string{"allowPostCopy true → false"}},
 		"post-copy given":          {options{AllowPostCopy: no}, options{AllowPostCopy: yes}, []string{"allowPostCopy false → true"}, nil},
-		"post-copy and what it means": {options{AllowPostCopy: no, AllowWorkloadDisruption: no}, options{AllowPostCopy: yes, AllowWorkloadDisruption: yes, ProgressTimeout: ptr(int64(1))},
+		"post-copy and what it means": {options{AllowPostCopy: no, AllowWorkloadDisruption: no}, options{AllowPostCopy: yes, AllowWorkloadDisruption: yes, ProgressTimeout: new(int64(1))},
 			[]string{"progressTimeout unset → 1", "allowPostCopy false → true", "allowWorkloadDisruption false → true"}, []string{"progressTimeout unset → 1"}},
 		"stall detector":          {options{}, options{ExperimentalMigrationOptions: stall(1)}, []string{"experimental.stallDetector off → on"}, []string{"experimental.stallDetector off → on"}},
 		"stall detector, a leaf":  {options{ExperimentalMigrationOptions: stall(2)}, options{ExperimentalMigrationOptions: stall(1)}, []string{"experimental.stallDetector (in part)"}, []string{"experimental.stallDetector (in part)"}},
 		"auto-converge":           {options{AllowAutoConverge: no}, options{AllowAutoConverge: yes}, []string{"allowAutoConverge false → true"}, nil},
 		"compression":             {options{}, options{ExperimentalMigrationOptions: &v1.ExperimentalMigrationOptions{Compression: &zstd}}, []string{"experimental.compression unset → zstd"}, nil},
 		"unsafe":                  {options{}, options{UnsafeMigrationOverride: yes}, []string{"unsafeMigrationOverride unset → true"}, nil},
-		"what the target goes by": {options{}, options{Network: ptr("net"), DisableTLS: yes, MatchSELinuxLevelOnMigration: yes}, nil, nil},
-		"what is not the job's":   {options{}, options{NodeDrainTaintKey: ptr("x"), ParallelMigrationsPerCluster: ptr(uint32(1)), ParallelOutboundMigrationsPerNode: ptr(uint32(1)), UtilityVolumesTimeout: ptr(int64(1))}, nil, nil},
+		"what the target goes by": {options{}, options{Network: new("net"), DisableTLS: yes, MatchSELinuxLevelOnMigration: yes}, nil, nil},
+		"what is not the job's":   {options{}, options{NodeDrainTaintKey: new("x"), ParallelMigrationsPerCluster: new(uint32(1)), ParallelOutboundMigrationsPerNode: new(uint32(1)), UtilityVolumesTimeout: new(int64(1))}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for begun, want := range map[bool][]string{false: tc.before, true: tc.while} {
@@ -72,14 +73,14 @@ func TestOptionsFollow(t *testing.T) {
 	}
 }
 
-// TestFollowingComesToRest: whatever is in force and wanted, one change is enough, and what
+// TestFollowing_Converges: whatever is in force and wanted, one change is enough, and what
 // does not follow is as it was.
-func TestFollowingComesToRest(t *testing.T) {
+func TestFollowing_Converges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	for range 5000 {
 		inForce, wanted, begun := &options{}, &options{}, rng.IntN(2) == 0
-		fill(rng, reflect.ValueOf(inForce).Elem())
-		fill(rng, reflect.ValueOf(wanted).Elem())
+		migrationfixture.Fill(rng, reflect.ValueOf(inForce).Elem())
+		migrationfixture.Fill(rng, reflect.ValueOf(wanted).Elem())
 		next, _ := followed(inForce, wanted, begun)
 		if _, again := followed(next, wanted, begun); len(again) > 0 {
 			t.Fatalf("it changes again: %v; in force %+v, wanted %+v", again, inForce, wanted)
@@ -93,7 +94,7 @@ func TestFollowingComesToRest(t *testing.T) {
 	}
 }
 
-func TestEveryOptionIsKnownToFollowOrNot(t *testing.T) {
+func TestFollowing_EveryOption(t *testing.T) {
 	const not = "network disableTLS matchSELinuxLevelOnMigration utilityVolumesTimeout parallelMigrationsPerCluster parallelOutboundMigrationsPerNode nodeDrainTaintKey experimental"
 	o := &options{}
 	var names []string
@@ -102,7 +103,7 @@ func TestEveryOptionIsKnownToFollowOrNot(t *testing.T) {
 		v := reflect.ValueOf(want).Elem()
 		rng := rand.New(rand.NewPCG(1, 2))
 		for reflect.DeepEqual(want, o) || f.follow(&options{}, want) == "" {
-			fill(rng, v)
+			migrationfixture.Fill(rng, v)
 		}
 		name, _, _ := strings.Cut(f.follow(&options{}, want), " ")
 		names = append(names, name)
@@ -115,9 +116,9 @@ func TestEveryOptionIsKnownToFollowOrNot(t *testing.T) {
 	}
 }
 
-func TestAMigrationFollowsItsPolicy(t *testing.T) {
+func TestMigration_FollowsPolicy(t *testing.T) {
 	slow, fast := rate("4Mi"), rate("64Mi")
-	converge := &v1alpha1.MigrationPolicySpec{AllowAutoConverge: ptr(true)}
+	converge := &v1alpha1.MigrationPolicySpec{AllowAutoConverge: new(true)}
 	stock := func(w *world) { delete(w.vmi.Annotations, handoff.Annotation) }
 	for name, tc := range map[string]struct {
 		at     v1.VirtualMachineInstanceMigrationPhase
@@ -180,7 +181,7 @@ func TestAMigrationFollowsItsPolicy(t *testing.T) {
 	}
 }
 
-func TestAMigrationThatIsCalledOffFollowsNothing(t *testing.T) {
+func TestCanceledMigration_KeepsOptions(t *testing.T) {
 	w := newWorld(t)
 	w.under(rate("4Mi"))
 	w.until(v1.MigrationRunning)
@@ -193,9 +194,9 @@ func TestAMigrationThatIsCalledOffFollowsNothing(t *testing.T) {
 	}
 }
 
-func TestTheBoundOfRunningFollows(t *testing.T) {
+func TestRunningBound_FollowsOptions(t *testing.T) {
 	w := newWorld(t)
-	short, long := &v1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: ptr(int64(1))}, &v1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: ptr(int64(1000))}
+	short, long := &v1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: new(int64(1))}, &v1alpha1.MigrationPolicySpec{CompletionTimeoutPerGiB: new(int64(1000))}
 	w.under(short)
 	w.until(v1.MigrationRunning)
 	before := w.passes().Deadline

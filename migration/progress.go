@@ -7,17 +7,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ConditionProgress tells how far the migration has come. It repeats, word for word, what the node
-// that moves the guest says in the guest's condition of the same type: the reason is the mode
-// (PreCopy, PostCopy, Paused), the message has the numbers. It is True while the guest is being moved.
-// A failed migration keeps what was said last, as False; of one that has succeeded nothing remains, and it says so.
+// ConditionProgress reports the progress of the migration. It repeats verbatim the VMI's condition of the
+// same type, written by the node that runs the migration: the reason is the mode (PreCopy, PostCopy,
+// Paused), the message has the numbers. It is True while the migration runs. A failed migration keeps the
+// last report, as False; a migration that succeeded has only a closing message.
 const ConditionProgress v1.VirtualMachineInstanceMigrationConditionType = "virtloom.dev/MigrationProgress"
 
-// progressDone is what ConditionProgress says in the end.
-const progressDone = "the guest has moved"
+// progressDone is the message of ConditionProgress after success.
+const progressDone = "the VMI has migrated"
 
-// mirror keeps ConditionProgress. A pass is made when the guest changes, so it is written no more
-// often than the node writes.
+// mirror keeps ConditionProgress. A pass is made when the VMI changes, so it is written at most
+// as often as the node writes.
 func (d *decision) mirror() {
 	st := &d.plan.Status
 	if d.final() {
@@ -32,7 +32,7 @@ func (d *decision) mirror() {
 		return
 	}
 	if d.ms == nil || d.ms.StartTimestamp == nil {
-		return // what the guest says may be of another migration
+		return // the VMI's condition may be of another migration
 	}
 	for i := range d.s.VMI.Status.Conditions {
 		c := &d.s.VMI.Status.Conditions[i]

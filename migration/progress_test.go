@@ -12,24 +12,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// says makes the guest tell how far its migration has come.
+// says makes the VMI report the progress of its migration.
 func (w *world) says(mode v1.MigrationMode, message string) {
-	c := v1.VirtualMachineInstanceCondition{Type: domain.MigrationProgress, Status: corev1.ConditionTrue, Reason: string(mode), Message: message}
+	c := v1.VirtualMachineInstanceCondition{Type: status.MigrationProgress, Status: corev1.ConditionTrue, Reason: string(mode), Message: message}
 	w.silent()
 	w.vmi.Status.Conditions = append(w.vmi.Status.Conditions, c)
 }
 
-// silent makes the guest tell nothing any more.
+// silent removes the VMI's progress report.
 func (w *world) silent() {
 	w.vmi.Status.Conditions = slices.DeleteFunc(w.vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == domain.MigrationProgress
+		return c.Type == status.MigrationProgress
 	})
 }
 
-// shows compares what the migration tells.
+// shows compares the migration's progress.
 func (w *world) shows(want *v1.VirtualMachineInstanceMigrationCondition) {
 	w.t.Helper()
 	if diff := cmp.Diff(want, Condition(w.migration.Status, ConditionProgress)); diff != "" {
@@ -43,14 +43,14 @@ func progressAt(at time.Time, s corev1.ConditionStatus, mode, message string) *v
 	}
 }
 
-// moving is a migration whose guest is being moved.
+// moving is a migration whose VMI is being migrated.
 func moving(t *testing.T) *world {
 	w := newWorld(t)
 	w.until(v1.MigrationRunning)
 	return w
 }
 
-func TestAMigrationShowsHowFarItHasCome(t *testing.T) {
+func TestMigration_Progress(t *testing.T) {
 	const half, most = "processed=64Mi remaining=64Mi total=128Mi", "processed=120Mi remaining=8Mi total=128Mi"
 	w := moving(t)
 	w.shows(nil)
@@ -67,7 +67,7 @@ func TestAMigrationShowsHowFarItHasCome(t *testing.T) {
 	w.now = w.now.Add(time.Second)
 	w.pass()
 	if diff := cmp.Diff(before, &w.migration.Status); diff != "" {
-		t.Errorf("a guest that says nothing new changed the migration (-before +after):\n%s", diff)
+		t.Errorf("a VMI that says nothing new changed the migration (-before +after):\n%s", diff)
 	}
 
 	w.now = w.now.Add(time.Second)
@@ -76,7 +76,7 @@ func TestAMigrationShowsHowFarItHasCome(t *testing.T) {
 	w.pass()
 	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
 
-	// What was said last stays: the node takes it away with the end of the move.
+	// The last report stays: the node removes it with the end of the migration.
 	w.silent()
 	w.pass()
 	w.shows(progressAt(switched, corev1.ConditionTrue, "PostCopy", most))
@@ -89,7 +89,7 @@ func TestProgress_OfAMigrationThatHasEndedIsFinal(t *testing.T) {
 		want  v1.VirtualMachineInstanceMigrationPhase
 		shows string
 	}{
-		"it moved":  {func(w *world) { w.targetTakesOver() }, v1.MigrationSucceeded, "the guest has moved"},
+		"it moved":  {func(w *world) { w.targetTakesOver() }, v1.MigrationSucceeded, "the VMI has migrated"},
 		"it failed": {func(w *world) { w.sourceReverts("the link broke") }, v1.MigrationFailed, last},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestProgress_OfAMigrationThatHasEndedIsFinal(t *testing.T) {
 	}
 }
 
-func TestWhatAGuestSaysOfAnotherMigrationIsNotShown(t *testing.T) {
+func TestProgress_IgnoresOtherMigrations(t *testing.T) {
 	for name, edit := range map[string]func(*world){
 		"before it was handed over": func(w *world) { w.until(v1.MigrationScheduling) },
 		"before it has begun":       func(w *world) { w.until(v1.MigrationTargetReady) },
@@ -127,8 +127,8 @@ func TestWhatAGuestSaysOfAnotherMigrationIsNotShown(t *testing.T) {
 	}
 }
 
-func TestBothObjectsNameTheProgressAlike(t *testing.T) {
-	if string(ConditionProgress) != string(domain.MigrationProgress) {
-		t.Errorf("the migration says %s, the guest %s", ConditionProgress, domain.MigrationProgress)
+func TestConditionProgress_SameTypeOnVMI(t *testing.T) {
+	if string(ConditionProgress) != string(status.MigrationProgress) {
+		t.Errorf("the migration says %s, the VMI %s", ConditionProgress, status.MigrationProgress)
 	}
 }

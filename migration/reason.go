@@ -5,69 +5,68 @@ package migration
 import (
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Reason says why a migration waits or failed. It is the reason of the
-// conditions [ConditionWaiting] and [ConditionFailed].
+// Reason is why a migration waits or failed: the reason of the conditions
+// [ConditionWaiting] and [ConditionFailed].
 type Reason string
 
-// Reasons to wait. Each is told together with the owner of the next step.
+// Reasons to wait. Each is reported with the owner of the next step.
 const (
 	// ReasonWaitingForSlot: a limit of parallel migrations is reached.
 	ReasonWaitingForSlot Reason = "WaitingForSlot"
-	// ReasonWaitingForMigration: an older migration of the same guest is not
+	// ReasonWaitingForMigration: an older migration of the same VMI is not
 	// finished.
 	ReasonWaitingForMigration Reason = "WaitingForMigration"
-	// ReasonWaitingForGuest: the guest does not run on an owner yet.
+	// ReasonWaitingForGuest: the VMI does not run on a node that owns it yet.
 	ReasonWaitingForGuest Reason = "WaitingForGuest"
-	// ReasonWaitingForSourcePod: the guest's Pod is not known yet.
+	// ReasonWaitingForSourcePod: the VMI's Pod is not known yet.
 	ReasonWaitingForSourcePod Reason = "WaitingForSourcePod"
-	// ReasonWaitingForPod: the guest has another Pod, left behind by something.
+	// ReasonWaitingForPod: the VMI has another, stray Pod.
 	ReasonWaitingForPod Reason = "WaitingForOtherPod"
 	// ReasonUtilityVolumes: utility volumes must be detached first.
 	ReasonUtilityVolumes Reason = "UtilityVolumesPresent"
-	// ReasonPlugging: a volume of the guest is being unplugged, or memory dumped.
+	// ReasonPlugging: a volume of the VMI is being unplugged, or memory is being dumped.
 	ReasonPlugging Reason = "VolumesChanging"
-	// ReasonWaitingForAttachment: the Pod that brings plugged volumes to the target
+	// ReasonWaitingForAttachment: the Pod that attaches hotplugged volumes at the target
 	// does not run yet.
 	ReasonWaitingForAttachment Reason = "WaitingForAttachmentPod"
-	// ReasonWaitingForState: a claim with the guest's state is not there.
+	// ReasonWaitingForState: a claim with the VMI's state does not exist yet.
 	ReasonWaitingForState Reason = "WaitingForStateClaim"
-	// ReasonStateClaim: the guest moved, the claim with its state is not marked yet.
+	// ReasonStateClaim: the VMI has migrated, the claim with its state is not labeled yet.
 	ReasonStateClaim Reason = "StateClaimHandOff"
-	// ReasonBackup: a backup of the guest must end first.
+	// ReasonBackup: a backup of the VMI must end first.
 	ReasonBackup Reason = "BackupInProgress"
-	// ReasonBackoff: the last automatic migrations of the guest have failed.
+	// ReasonBackoff: the last automatic migrations of the VMI have failed.
 	ReasonBackoff Reason = "BackingOff"
 	// ReasonPolicyInvalid: the MigrationPolicy in force has a value that cannot be
-	// carried out, see [PolicyError].
+	// carried out, see [policy.PolicyError].
 	ReasonPolicyInvalid Reason = "MigrationPolicyInvalid"
-	// ReasonQuota: a ResourceQuota refused the target Pod.
+	// ReasonQuota: a ResourceQuota rejected the target Pod.
 	ReasonQuota Reason = "ResourceQuotaExceeded"
-	// ReasonCreateFailed: the API server refused the target Pod; it is retried.
+	// ReasonCreateFailed: the API server rejected the target Pod; creation is retried.
 	ReasonCreateFailed Reason = "TargetPodCreateFailed"
 	// ReasonWaitingForTargetPod: the target Pod is being scheduled or started.
 	ReasonWaitingForTargetPod Reason = "WaitingForTargetPod"
-	// ReasonWaitingForTargetNode: the target node gets ready to receive.
+	// ReasonWaitingForTargetNode: the target node is preparing to receive.
 	ReasonWaitingForTargetNode Reason = "WaitingForTargetNode"
 	// ReasonWaitingForSourceNode: the source node has not begun to send.
 	ReasonWaitingForSourceNode Reason = "WaitingForSourceNode"
-	// ReasonMoving: the hypervisors move the guest.
+	// ReasonMoving: the hypervisors migrate the domain.
 	ReasonMoving Reason = "Moving"
-	// ReasonCompleting: the guest runs on the target, which tidies up.
+	// ReasonCompleting: the VMI runs on the target node, which cleans up.
 	ReasonCompleting Reason = "Completing"
-	// ReasonLiveUpdate: the guest moved, a live update of it is not finished.
+	// ReasonLiveUpdate: the VMI has migrated, a live update of it is not finished.
 	ReasonLiveUpdate Reason = "WaitingForLiveUpdate"
-	// ReasonAborting: the nodes were asked to abort and have not answered.
+	// ReasonAborting: the nodes were requested to abort and have not answered.
 	ReasonAborting Reason = "Aborting"
-	// ReasonCancelling: the move is being called off before it began.
+	// ReasonCancelling: the migration is being canceled before it began.
 	ReasonCancelling Reason = "Cancelling"
-	// ReasonLeaseUnreadable: the guest's handoff annotation is damaged, so
-	// nothing is known of its owner and nothing is touched.
+	// ReasonLeaseUnreadable: the VMI's handoff annotation is invalid, so its owner is
+	// unknown and nothing is changed.
 	ReasonLeaseUnreadable Reason = "LeaseUnreadable"
 )
 
@@ -75,19 +74,19 @@ const (
 const (
 	// ReasonGuestNotFound: the VirtualMachineInstance does not exist.
 	ReasonGuestNotFound Reason = "GuestNotFound"
-	// ReasonGuestFinal: the guest has ended.
+	// ReasonGuestFinal: the VMI has ended.
 	ReasonGuestFinal Reason = "GuestEnded"
-	// ReasonGuestAway: the node that was to be evacuated has no such guest any more.
+	// ReasonGuestAway: the VMI has left the node to be evacuated.
 	ReasonGuestAway Reason = "GuestHasLeft"
-	// ReasonGuestDeleted: the guest is being deleted.
+	// ReasonGuestDeleted: the VMI is being deleted.
 	ReasonGuestDeleted Reason = "GuestDeleted"
-	// ReasonNotMigratable: the guest's LiveMigratable condition is False.
+	// ReasonNotMigratable: the VMI's LiveMigratable condition is False.
 	ReasonNotMigratable Reason = "NotLiveMigratable"
 	// ReasonInvalidSpec: the migration contradicts itself.
 	ReasonInvalidSpec Reason = "InvalidSpec"
-	// ReasonUnsupported: the migration needs something not supported yet.
+	// ReasonUnsupported: the migration requires an unsupported feature.
 	ReasonUnsupported Reason = "NotSupportedYet"
-	// ReasonConflict: another migration of the guest is running.
+	// ReasonConflict: another migration of the VMI is running.
 	ReasonConflict Reason = "AnotherMigrationRunning"
 	// ReasonAborted: the migration was deleted before it finished.
 	ReasonAborted Reason = "Aborted"
@@ -101,37 +100,36 @@ const (
 	ReasonTargetPodTimeout Reason = "TargetPodTimeout"
 	// ReasonTargetPodLost: the target Pod was deleted or ended.
 	ReasonTargetPodLost Reason = "TargetPodLost"
-	// ReasonAttachmentLost: the Pod that brings plugged volumes to the target was
+	// ReasonAttachmentLost: the Pod that attaches hotplugged volumes at the target was
 	// deleted or ended.
 	ReasonAttachmentLost Reason = "AttachmentPodLost"
-	// ReasonTargetPodForeign: a Pod of the target's name belongs to somebody
-	// else.
+	// ReasonTargetPodForeign: a Pod with the target's name belongs to something else.
 	ReasonTargetPodForeign Reason = "TargetPodForeign"
-	// ReasonRender: the target Pod cannot be rendered from the guest.
+	// ReasonRender: the target Pod cannot be rendered from the VMI.
 	ReasonRender Reason = "TargetPodRenderFailed"
 	// ReasonSameNode: the target Pod was put on the source node.
 	ReasonSameNode Reason = "TargetIsSource"
-	// ReasonHandOffTimeout: the guest could not be handed over in time.
+	// ReasonHandOffTimeout: the VMI was not handed off in time.
 	ReasonHandOffTimeout Reason = "HandOffTimeout"
 	// ReasonPrepareTimeout: the target node was not ready in time.
 	ReasonPrepareTimeout Reason = "PrepareTimeout"
 	// ReasonBeginTimeout: the source node did not begin in time.
 	ReasonBeginTimeout Reason = "BeginTimeout"
-	// ReasonMoveTimeout: the move took longer than its budget.
+	// ReasonMoveTimeout: the migration took longer than its budget.
 	ReasonMoveTimeout Reason = "MoveTimeout"
-	// ReasonNodeReported: a node reported that the move failed.
+	// ReasonNodeReported: a node reported that the migration failed.
 	ReasonNodeReported Reason = "NodeReportedFailure"
-	// ReasonStateLost: the guest's migration state was cleared or taken over.
+	// ReasonStateLost: the VMI's migration state was cleared or taken over.
 	ReasonStateLost Reason = "MigrationStateLost"
 )
 
-// failures are the reasons that may stand in front of a failure text on the
-// guest, so that the reason survives a crash between two writes.
+// failures are the reasons that may prefix a failure text on the VMI, so that the reason
+// survives a crash between two writes.
 var failures = map[Reason]bool{
 	ReasonAborted: true, ReasonGuestDeleted: true, ReasonTargetPodLost: true, ReasonAttachmentLost: true, ReasonHandOffTimeout: true,
 	ReasonPrepareTimeout: true, ReasonBeginTimeout: true, ReasonMoveTimeout: true, ReasonStateLost: true,
 	ReasonSameNode: true, ReasonNodeReported: true,
-	// Of migrations between clusters any reason may come from the other side.
+	// A reason of a migration between clusters may come from the other side.
 	ReasonSynchronizeTimeout: true, ReasonReceiverTimeout: true, ReasonPendingTimeout: true, ReasonUnschedulable: true,
 	ReasonTargetPodTimeout: true, ReasonGuestFinal: true, ReasonGate: true, ReasonNotMigratable: true, ReasonRender: true,
 	ReasonUnsupported: true, ReasonNotReceivable: true, ReasonGuestAway: true, ReasonUtilityVolumes: true,
@@ -151,21 +149,20 @@ func splitFailure(text string) (Reason, string) {
 	return ReasonNodeReported, text
 }
 
-// Condition types of the migration that are ours; those of KubeVirt keep their
-// names.
+// Condition types of the migration that this module defines; KubeVirt's keep their names.
 const (
-	// ConditionWaiting is True while the migration is unfinished and tells who
-	// has to do what next. It is absent on a finished migration.
+	// ConditionWaiting is True while the migration is unfinished; its reason and message say
+	// what must act next. It is absent on a finished migration.
 	ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = "migrationWaiting"
 	// ConditionNoNode is True from when no node matched the target Pod until the Pod is
-	// made; see [Config.AwaitNodes].
+	// created; see [Config.AwaitNodes].
 	ConditionNoNode v1.VirtualMachineInstanceMigrationConditionType = "virtloom.dev/NoNodeMatches"
 	// ConditionFailed is True on a failed migration; its reason is typed.
 	ConditionFailed v1.VirtualMachineInstanceMigrationConditionType = "migrationFailed"
 )
 
-// setCondition puts the condition, touching its transition time only when
-// status or reason change, and nothing at all when all is as it was.
+// setCondition sets the condition. The transition time changes only when status or reason
+// change; an equal condition is left alone.
 func setCondition(st *v1.VirtualMachineInstanceMigrationStatus, c v1.VirtualMachineInstanceMigrationCondition, now metav1.Time) {
 	for i := range st.Conditions {
 		have := &st.Conditions[i]

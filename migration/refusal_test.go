@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-func TestRefusalBeforeTheStart(t *testing.T) {
+func TestRejection_BeforeStart(t *testing.T) {
 	yes := true
 	for name, tc := range map[string]struct {
 		setup func(*world)
@@ -60,7 +60,7 @@ func TestRefusalBeforeTheStart(t *testing.T) {
 	}
 }
 
-func TestWaitingIsExplained(t *testing.T) {
+func TestCondition_ExplainsWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		setup func(*world)
 		want  Reason
@@ -103,7 +103,7 @@ func TestS14_122TargetOnTheSourceNodeFailsBeforeHandOff(t *testing.T) {
 	w.podBecomesReady(sourceNode)
 	w.passes()
 	if ms := w.vmi.Status.MigrationState; w.reason() != ReasonSameNode || ms.TargetNode != "" || !ms.Failed {
-		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed over", w.reason(), ms, ReasonSameNode)
+		t.Errorf("reason %q, migration state %+v; want %q and one that was never handed off", w.reason(), ms, ReasonSameNode)
 	}
 	w.mustBeAt(sourceNode)
 }
@@ -136,7 +136,7 @@ func TestTargetPodLoss(t *testing.T) {
 		lose["failed"](w)
 		w.passes()
 		if w.migration.Status.Phase != v1.MigrationRunning || w.pods["dst"] == nil {
-			t.Fatalf("phase %q: the controller decided where the guest is", w.migration.Status.Phase)
+			t.Fatalf("phase %q: the controller decided where the VMI is", w.migration.Status.Phase)
 		}
 		w.sourceReverts("connection lost")
 		w.passes()

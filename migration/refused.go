@@ -8,15 +8,17 @@ import (
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
 // NoNodeError means that no node can ever match the target Pod.
 type NoNodeError struct {
-	// Fitness tells why.
-	Fitness Fitness
+	// Fitness says why.
+	Fitness placement.Fitness
 }
 
-// Error explains why no node matches, and what would help.
+// Error returns why no node matches, and a remedy.
 func (e *NoNodeError) Error() string {
 	text := "no node can match the target Pod: " + e.Fitness.Text()
 	if r := e.Fitness.Remedies(); len(r) > 0 {
@@ -25,12 +27,12 @@ func (e *NoNodeError) Error() string {
 	return text
 }
 
-// refused judges why the target Pod, or the claim that it needs, could not be made.
+// refused handles the error of creating the target Pod or the claim that it needs.
 func (d *decision) refused(err error) phase {
 	if e := (*NoNodeError)(nil); errors.As(err, &e) {
 		return d.noNode(e)
 	}
-	if e := (*QuotaError)(nil); errors.As(err, &e) {
+	if e := (*placement.QuotaError)(nil); errors.As(err, &e) {
 		return d.overQuota(e.Error(), e.Text())
 	}
 	switch {
@@ -38,24 +40,24 @@ func (d *decision) refused(err error) phase {
 		return d.fail(cause{ReasonTargetPodForeign, err.Error()})
 	case errors.Is(err, ErrRender):
 		return d.fail(cause{ReasonRender, err.Error()})
-	case errors.Is(err, ErrQuota):
+	case errors.Is(err, placement.ErrQuota):
 		what := "the target Pod"
 		if d.s.Failures[CreateClaim] != nil {
-			what = "the claim with the guest's state at the target"
+			what = "the claim with the VMI's state at the target"
 		}
-		return d.overQuota(err.Error(), "a ResourceQuota of the namespace has no room for "+what+" (it must be raised, or others must end)")
+		return d.overQuota(err.Error(), "a ResourceQuota of the namespace has no room for "+what+" (raise the quota or free resources)")
 	}
-	what := "the target Pod cannot be made"
+	what := "the target Pod cannot be created"
 	if d.s.Failures[CreateClaim] != nil {
-		what = "the claim with the guest's state at the target cannot be made"
+		what = "the claim with the VMI's state at the target cannot be created"
 	}
 	d.failing(ReasonCreateFailed, what, err)
 	return d.plan.Status.Phase
 }
 
-// failing explains what an action that fails keeps from being so, in the words of its first
-// failure. Those of a later one may differ in a port, in an amount or in a time, and a status that
-// followed them would be an event that repeats the pass at once, for ever.
+// failing explains what a failing action prevents, in the words of its first failure. Later
+// messages may differ in a port, an amount or a time; a status that followed them would
+// trigger the next pass at once, forever.
 func (d *decision) failing(r Reason, what string, err error) {
 	text := what + ": " + err.Error()
 	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) && strings.HasPrefix(c.Message, what+": ") {
@@ -64,18 +66,18 @@ func (d *decision) failing(r Reason, what string, err error) {
 	d.explain(OwnerController, r, text)
 }
 
-// overQuota waits for a change of the quota. KubeVirt's condition is written once, with
-// all numbers of that moment; what the migration waits for is told without those that
-// change as others come and go.
+// overQuota waits for a change of the quota. KubeVirt's condition is written once, with all
+// numbers of that moment; the waiting condition omits those that change with other
+// workloads.
 func (d *decision) overQuota(numbers, text string) phase {
 	if Condition(d.plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) == nil {
 		d.mark(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, ReasonQuota, numbers)
-		d.tell(Event{Warning: true, OnVMI: true, Reason: EventCreateFailed, Message: numbers})
+		d.emit(Event{Warning: true, OnVMI: true, Reason: EventCreateFailed, Message: numbers})
 	}
 	return d.stay(OwnerController, ReasonQuota, text)
 }
 
-// noNode fails, or waits for nodes as long as it is configured.
+// noNode fails, or waits for nodes for the configured time.
 func (d *decision) noNode(e *NoNodeError) phase {
 	since := d.now
 	if c := Condition(d.s.Migration.Status, ConditionNoNode); c != nil {
@@ -84,19 +86,19 @@ func (d *decision) noNode(e *NoNodeError) phase {
 	until := since.Add(d.s.Config.AwaitNodes)
 	if !d.now.Before(until) {
 		if e.hostModel() {
-			d.tell(Event{Warning: true, OnVMI: true, Reason: EventNoSuitableNodes, Message: e.Error()})
+			d.emit(Event{Warning: true, OnVMI: true, Reason: EventNoSuitableNodes, Message: e.Error()})
 		}
 		return d.fail(cause{ReasonNoNode, e.Error()})
 	}
 	d.mark(ConditionNoNode, ReasonNoNode, "no node matches the target Pod")
 	d.plan.Wake = until
-	return d.stay(OwnerController, ReasonNoNode, e.Error()+"; nodes are waited for until "+clock(until))
+	return d.stay(OwnerController, ReasonNoNode, e.Error()+"; waiting for a node until "+clock(until))
 }
 
-// hostModel reports whether nodes lack what a guest with the CPU of its host needs.
+// hostModel reports whether nodes lack what a host-model CPU requires.
 func (e *NoNodeError) hostModel() bool {
-	return slices.ContainsFunc(e.Fitness.Excluded, func(x Exclusion) bool {
-		return x.Rule == RuleNodeSelector && slices.ContainsFunc(x.What, func(label string) bool {
+	return slices.ContainsFunc(e.Fitness.Excluded, func(x placement.Exclusion) bool {
+		return x.Rule == placement.RuleNodeSelector && slices.ContainsFunc(x.What, func(label string) bool {
 			return strings.HasPrefix(label, v1.SupportedHostModelMigrationCPU)
 		})
 	})

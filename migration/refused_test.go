@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/internal/migrationfixture"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
 // refuse is a pass in which the target Pod could not be made.
@@ -38,9 +41,9 @@ func TestS14_73NoNodeMatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.pass()
-			pod := aTarget()
+			pod := migrationfixture.Target()
 			pod.Spec.NodeSelector[tc.label] = "true"
-			err := &NoNodeError{Fitness: Fit(pod, "source", []*corev1.Node{aNode("source"), aNode("b")})}
+			err := &NoNodeError{Fitness: placement.Fit(pod, "source", []*corev1.Node{migrationfixture.Node("source"), migrationfixture.Node("b")})}
 			plan := w.refuse(err)
 			if plan.Status.Phase != v1.MigrationFailed || w.reason() != ReasonNoNode {
 				t.Fatalf("phase %q, reason %q", plan.Status.Phase, w.reason())
@@ -53,19 +56,19 @@ func TestS14_73NoNodeMatches(t *testing.T) {
 				t.Errorf("events (-want +got):\n%s", d)
 			}
 			text := Condition(plan.Status, ConditionFailed).Message
-			if !strings.Contains(text, "0 of 2 nodes: 1 is the source, 1 lacks label "+tc.label+"=true") || !strings.Contains(text, remedy(tc.label+"=true")) {
+			if !strings.Contains(text, "0 of 2 nodes: 1 is the source, 1 lacks label "+tc.label+"=true") || len(err.Fitness.Remedies()) != 1 || !strings.Contains(text, err.Fitness.Remedies()[0]) {
 				t.Errorf("message is %q", text)
 			}
 		})
 	}
 }
 
-func TestNodesAreAwaitedFromWhenTheWaitBegan(t *testing.T) {
+func TestAwaitNodes_FromBeginOfWait(t *testing.T) {
 	w := newWorld(t)
 	w.config.AwaitNodes = time.Minute
 	w.pass()
 	w.now = start.Add(10 * time.Minute) // in the queue until now
-	err := &NoNodeError{Fitness: Fit(aTarget(), "source", []*corev1.Node{aNode("source")})}
+	err := &NoNodeError{Fitness: placement.Fit(migrationfixture.Target(), "source", []*corev1.Node{migrationfixture.Node("source")})}
 	plan := w.refuse(err)
 	until := w.now.Add(time.Minute)
 	if plan.Reason != ReasonNoNode || plan.Status.Phase != v1.MigrationPending || !plan.Wake.Equal(until) {
@@ -76,7 +79,7 @@ func TestNodesAreAwaitedFromWhenTheWaitBegan(t *testing.T) {
 	if _, wanted := s.Claim(); wanted {
 		t.Error("a slot is kept while nodes are awaited")
 	}
-	// Something else is in the way for a while: that does not start the wait anew.
+	// Something else blocks for a while: that does not restart the wait.
 	w.now = w.now.Add(30 * time.Second)
 	w.vmi.Status.Phase = v1.Scheduled
 	w.refuse(nil)
@@ -93,9 +96,12 @@ func TestNodesAreAwaitedFromWhenTheWaitBegan(t *testing.T) {
 func TestS14_68Quota(t *testing.T) {
 	w := newWorld(t)
 	w.pass()
-	first := &QuotaError{Shortages: []Shortage{{"team", corev1.ResourceRequestsMemory, resource.MustParse("2Gi"), resource.MustParse("7Gi"), resource.MustParse("8Gi")}}}
+	first := &placement.QuotaError{Shortages: []placement.Shortage{{
+		Quota: "team", Resource: corev1.ResourceRequestsMemory,
+		Needed: resource.MustParse("2Gi"), Used: resource.MustParse("7Gi"), Limit: resource.MustParse("8Gi"),
+	}}}
 	w.refuse(first)
-	const numbers = "the target Pod does not fit into the quota: requests.memory: needs 2Gi, 7Gi of 8Gi are used in ResourceQuota team"
+	const numbers = "the target Pod exceeds the quota: requests.memory: needs 2Gi, 7Gi of 8Gi are used in ResourceQuota team"
 	rejected := func() string {
 		if c := Condition(w.migration.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota); c != nil {
 			return c.Message
@@ -106,11 +112,11 @@ func TestS14_68Quota(t *testing.T) {
 		t.Fatalf("phase %q, conditions %+v", w.migration.Status.Phase, w.migration.Status.Conditions)
 	}
 	before := w.migration.Status.DeepCopy()
-	second := &QuotaError{Shortages: slices.Clone(first.Shortages)}
+	second := &placement.QuotaError{Shortages: slices.Clone(first.Shortages)}
 	second.Shortages[0].Used = resource.MustParse("6500Mi")
 	w.now = start.Add(time.Minute)
 	if plan := w.refuse(second); !cmp.Equal(*before, plan.Status) || len(plan.Events) > 0 {
-		t.Errorf("others come and go, and the migration tells of it:\n%s", cmp.Diff(*before, plan.Status))
+		t.Errorf("the status depends on other workloads:\n%s", cmp.Diff(*before, plan.Status))
 	}
 	w.passes()
 	if w.migration.Status.Phase != v1.MigrationScheduling || rejected() != "" {
@@ -118,13 +124,13 @@ func TestS14_68Quota(t *testing.T) {
 	}
 }
 
-// TestARefusedClaimGivesItsSlotBack is of the claim that the target Pod needs.
-func TestARefusedClaimGivesItsSlotBack(t *testing.T) {
+// TestRejectedClaim_ReleasesSlot is of the claim that the target Pod needs.
+func TestRejectedClaim_ReleasesSlot(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
 		want Reason
 	}{
-		"for lack of quota":     {fmt.Errorf("%w: exceeded quota: team", ErrQuota), ReasonQuota},
+		"for lack of quota":     {fmt.Errorf("%w: exceeded quota: team", placement.ErrQuota), ReasonQuota},
 		"for whatever there is": {errors.New("no such class"), ReasonCreateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +155,8 @@ func TestARefusedClaimGivesItsSlotBack(t *testing.T) {
 	}
 }
 
-// TestAnErrorThatVariesIsToldOnce has actions fail again, each time in other words.
-func TestAnErrorThatVariesIsToldOnce(t *testing.T) {
+// TestVaryingError_ReportedOnce has actions fail again, each time in other words.
+func TestVaryingError_ReportedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind  ActionKind
 		phase v1.VirtualMachineInstanceMigrationPhase
@@ -174,8 +180,8 @@ func TestAnErrorThatVariesIsToldOnce(t *testing.T) {
 				return plan
 			}
 			first := fail("read tcp 10.0.0.1:40312->10.0.0.2:6443: connection reset")
-			if told := Condition(first.Status, ConditionWaiting); told.Reason != string(ReasonCreateFailed) || !strings.Contains(told.Message, "connection reset") {
-				t.Fatalf("condition is %+v", told)
+			if waiting := Condition(first.Status, ConditionWaiting); waiting.Reason != string(ReasonCreateFailed) || !strings.Contains(waiting.Message, "connection reset") {
+				t.Fatalf("condition is %+v", waiting)
 			}
 			for _, text := range []string{"read tcp 10.0.0.1:40313->10.0.0.2:6443: connection reset", "used 7, limit 8"} {
 				w.now = w.now.Add(time.Second)
@@ -195,7 +201,7 @@ func TestCheckQuota(t *testing.T) {
 		}
 		return out
 	}
-	pod := aTarget()
+	pod := migrationfixture.Target()
 	pod.Spec.Containers[0].Resources.Limits = list("cpu", "3", "memory", "5Gi", "devices.kubevirt.io/kvm", "1")
 	pod.Spec.Containers[0].Resources.Requests["devices.kubevirt.io/kvm"] = resource.MustParse("1")
 	pod.Spec.Containers[0].Resources.Requests["hugepages-2Mi"] = resource.MustParse("64Mi")
@@ -226,7 +232,7 @@ func TestCheckQuota(t *testing.T) {
 				tc.edit(q)
 			}
 			var got []string
-			for _, s := range CheckQuota(pod, []*corev1.ResourceQuota{q}) {
+			for _, s := range placement.CheckQuota(pod, []*corev1.ResourceQuota{q}) {
 				got = append(got, string(s.Resource))
 			}
 			if strings.Join(got, " ") != tc.want {
@@ -234,7 +240,7 @@ func TestCheckQuota(t *testing.T) {
 			}
 		})
 	}
-	if err := error(&QuotaError{}); !errors.Is(err, ErrQuota) {
+	if err := error(&placement.QuotaError{}); !errors.Is(err, placement.ErrQuota) {
 		t.Error("a QuotaError is no ErrQuota")
 	}
 }
@@ -261,7 +267,7 @@ func TestS14_37AGuestThatLeavesRoot(t *testing.T) {
 			}
 			w.until(v1.MigrationScheduling)
 			if w.vmi.Status.RuntimeUser != tc.user {
-				t.Error("the guest is another user's before it is handed over")
+				t.Error("the VMI is another user's before it is handed off")
 			}
 			w.podBecomesReady(targetNode)
 			w.passes()

@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// restarted puts another guest of the same name into the place of the first.
+// restarted puts another VMI of the same name into the place of the first.
 func (w *world) restarted() {
 	w.vmi = w.vmi.DeepCopy()
 	w.vmi.UID, w.vmi.Annotations = "new", nil
@@ -25,7 +25,7 @@ func (w *world) restarted() {
 	w.pods = map[string]*corev1.Pod{}
 }
 
-func TestAGuestMadeAnewKeepsItsState(t *testing.T) {
+func TestRecreatedVMI_KeepsState(t *testing.T) {
 	for name, unnoted := range map[string]bool{"adopted here": false, "adopted by another controller": true} {
 		for _, labelled := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestAGuestMadeAnewKeepsItsState(t *testing.T) {
 					t.Errorf("claims were %v and are %v", claims, w.claimNames())
 				}
 				if w.vmi.Status.MigrationState != nil || w.vmi.Annotations[handoff.Annotation] != guest.Annotations[handoff.Annotation] {
-					t.Errorf("the new guest was written: %+v", w.vmi.Status.MigrationState)
+					t.Errorf("the new VMI was written: %+v", w.vmi.Status.MigrationState)
 				}
 				if w.migration.Status.Phase != v1.MigrationFailed || w.reason() != ReasonGuestNotFound || !w.released {
 					t.Errorf("phase %q, reason %q, released %v", w.migration.Status.Phase, w.reason(), w.released)
@@ -59,7 +59,7 @@ func TestAGuestMadeAnewKeepsItsState(t *testing.T) {
 	}
 }
 
-func TestTheClaimIsMarkedThoughTheEndCameFirst(t *testing.T) {
+func TestStateClaim_LabeledAfterEnd(t *testing.T) {
 	w := newWorld(t)
 	w.keepState(corev1.ReadWriteOnce)
 	w.until(v1.MigrationRunning)
@@ -78,14 +78,14 @@ func TestTheClaimIsMarkedThoughTheEndCameFirst(t *testing.T) {
 	}
 }
 
-func TestThePodInWhichTheGuestRunsIsNeverDeleted(t *testing.T) {
+func TestTidyUp_CurrentPodIsKept(t *testing.T) {
 	for name, lose := range map[string]func(*world){
 		"the state is cleared, no lease": func(w *world) { unleased(w); w.vmi.Status.MigrationState = nil },
 		"the state is another's, no lease": func(w *world) {
 			unleased(w)
 			w.vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "other"}
 		},
-		"the lease has forgotten the move": func(w *world) {
+		"the lease has orphaned the move": func(w *world) {
 			w.put(handoff.Lease{State: handoff.Owned, Epoch: 9, Holder: targetNode})
 			w.vmi.Status.MigrationState = nil
 		},
@@ -99,7 +99,7 @@ func TestThePodInWhichTheGuestRunsIsNeverDeleted(t *testing.T) {
 			if w.pods["dst"] == nil || !w.migration.IsFinal() || !w.released {
 				t.Errorf("its Pod is there: %v; phase %q, released %v", w.pods["dst"] != nil, w.migration.Status.Phase, w.released)
 			}
-			// A controller that starts anew sees the object again.
+			// A controller that restarts observes the object again.
 			w.restart()
 			if w.passes(); w.pods["dst"] == nil {
 				t.Error("its Pod is gone after a restart")
@@ -108,7 +108,7 @@ func TestThePodInWhichTheGuestRunsIsNeverDeleted(t *testing.T) {
 	}
 }
 
-func TestAMoveThatWasFasterThanTheStatus(t *testing.T) {
+func TestFastMigration_SkipsPhases(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationScheduling, v1.MigrationScheduled} {
 		t.Run(string(ph), func(t *testing.T) {
 			w := newWorld(t)
@@ -126,7 +126,7 @@ func TestAMoveThatWasFasterThanTheStatus(t *testing.T) {
 	}
 }
 
-func TestAMoveWhoseStateWasLostEndsByTheLease(t *testing.T) {
+func TestLostMigrationState_LeaseDecides(t *testing.T) {
 	for name, lose := range map[string]func(*world){
 		"cleared": func(w *world) { w.vmi.Status.MigrationState = nil },
 		"taken": func(w *world) {
@@ -148,9 +148,9 @@ func TestAMoveWhoseStateWasLostEndsByTheLease(t *testing.T) {
 	}
 }
 
-// What was asked for while the guest moved is for the next migration; what this one carries
+// An update requested while the VMI migrated is left to the next migration; what this one applies
 // has its time.
-func TestALiveUpdateHoldsNoMigrationForEver(t *testing.T) {
+func TestLiveUpdate_WaitIsBounded(t *testing.T) {
 	asked := func(at time.Duration) func(*world) {
 		return func(w *world) {
 			w.vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
@@ -184,7 +184,7 @@ func TestALiveUpdateHoldsNoMigrationForEver(t *testing.T) {
 	}
 }
 
-func TestAnAutomaticMigrationThatCannotBeBacksOff(t *testing.T) {
+func TestAutomaticMigration_RejectionBacksOff(t *testing.T) {
 	w := newWorld(t)
 	w.config.Evaluator = Evaluator{{"house rule", houseRule}}
 	w.migration.Annotations = map[string]string{v1.EvacuationMigrationAnnotation: sourceNode}
@@ -199,7 +199,7 @@ func TestAnAutomaticMigrationThatCannotBeBacksOff(t *testing.T) {
 	}
 }
 
-func TestAnEvacuationWhoseGuestHasLeftMovesItNoMore(t *testing.T) {
+func TestEvacuation_ObsoleteAfterDeparture(t *testing.T) {
 	for _, ph := range []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling} {
 		t.Run(name(ph), func(t *testing.T) {
 			w := newWorld(t)
@@ -216,7 +216,7 @@ func TestAnEvacuationWhoseGuestHasLeftMovesItNoMore(t *testing.T) {
 	}
 }
 
-func TestAnAttachmentPodThatCannotBeRenderedEndsTheMigration(t *testing.T) {
+func TestAttachmentPod_RenderErrorEndsMigration(t *testing.T) {
 	w := newWorld(t)
 	w.plug("a", v1.VolumeReady)
 	w.until(v1.MigrationScheduling)
@@ -228,7 +228,7 @@ func TestAnAttachmentPodThatCannotBeRenderedEndsTheMigration(t *testing.T) {
 	}
 }
 
-func TestASenderLeavesAMoveThatIsUnderWayAlone(t *testing.T) {
+func TestSender_KeepsMigrationUnderWay(t *testing.T) {
 	w := newWorld(t)
 	w.config.Decentralized = true
 	w.migration.Spec.SendTo = &v1.VirtualMachineInstanceMigrationSource{MigrationID: "id", ConnectURL: "192.0.2.9:9185"}
@@ -242,7 +242,7 @@ func TestASenderLeavesAMoveThatIsUnderWayAlone(t *testing.T) {
 	}
 }
 
-func TestABackupThatBeginsLateIsToldOf(t *testing.T) {
+func TestBackup_LateStartIsReported(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationScheduling)
 	w.podBecomesReady(targetNode)

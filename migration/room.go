@@ -9,8 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// room returns the labels by which the target node learns how much the new Pod has of what
-// is being added to the guest while it moves: dedicated CPUs, and memory.
+// room returns the labels that report to the target node how much the new Pod has of the
+// dedicated CPUs and the memory that are added to the VMI with the migration.
 func (s Snapshot) room() map[string]string {
 	var compute *corev1.Container
 	for i := range s.TargetPod.Spec.Containers {

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-func TestTheTargetIsToldHowMuchRoomThereIs(t *testing.T) {
+func TestRoom_TargetLabels(t *testing.T) {
 	changing := func(types ...v1.VirtualMachineInstanceConditionType) func(*world) {
 		return func(w *world) {
 			for _, c := range types {

@@ -15,59 +15,60 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// Snapshot is all that [Decide] looks at. Objects are read only: they may come
+// Snapshot is the complete input of [Decide]. Its objects are read only: they may come
 // straight from a cache.
 type Snapshot struct {
 	// Migration is the migration to decide about. Required.
 	Migration *v1.VirtualMachineInstanceMigration
-	// VMI is its guest; nil when there is none.
+	// VMI is its VMI; nil when there is none.
 	VMI *v1.VirtualMachineInstance
-	// Others are the other migrations of the same guest, finished ones too.
+	// Others are the other migrations of the same VMI, finished ones too.
 	Others []*v1.VirtualMachineInstanceMigration
-	// SourcePod is the Pod the guest is to leave, or has left, see
+	// SourcePod is the Pod that the VMI is to leave, or has left, see
 	// [Snapshot.SourcePodName]; nil when there is none.
 	SourcePod *corev1.Pod
-	// TargetPod is the Pod made for this migration, see [TargetPod]; nil when
+	// TargetPod is the Pod created for this migration, see [TargetPod]; nil when
 	// there is none.
 	TargetPod *corev1.Pod
-	// Launchers are all launcher Pods of the guest.
+	// Launchers are all launcher Pods of the VMI.
 	Launchers []*corev1.Pod
-	// Attachments are the Pods that carry plugged volumes beside the target Pod,
+	// Attachments are the Pods that attach hotplugged volumes beside the target Pod,
 	// see [Attachments].
 	Attachments []*corev1.Pod
-	// Claims are the claims that [Snapshot.StateClaims] names, by name, as far as
-	// they exist.
+	// Claims are the existing claims among those that [Snapshot.StateClaims] names,
+	// by name.
 	Claims map[string]*corev1.PersistentVolumeClaim
-	// Sending is what a sender has to tell about its guest; nil while it is not
+	// Sending is the data that a sender reports about its VMI; nil while it is not
 	// gathered, which only a [Snapshot.NeedsSending] needs.
 	Sending *Sending
-	// SyncAddresses are where the synchronization controllers of the cluster are reached,
-	// by the KubeVirt object; nil leaves what was stored.
+	// SyncAddresses are the addresses of the cluster's synchronization controllers, from
+	// the KubeVirt object; nil keeps what is stored.
 	SyncAddresses []string
-	// Slot is what [Admission] answered to [Snapshot.Claim].
-	Slot Verdict
-	// Resolution is the policy in force, and the options it comes to.
-	Resolution Resolution
+	// Slot is the answer of [queue.Admission] to [Snapshot.Claim].
+	Slot queue.Verdict
+	// Resolution is the policy in force, and the options it leads to.
+	Resolution policy.Resolution
 	// Config is the configuration, with defaults filled in.
 	Config Config
-	// Now is the time of the decision. [Decide] fills it in, for [Snapshot.Claim] it has to
-	// be there.
+	// Now is the time of the decision. [Decide] sets it; [Snapshot.Claim] requires it.
 	Now time.Time
-	// Entered is when phases were entered that the status does not have, as it was not stored
-	// since; it may be nil.
+	// Entered is when phases were entered that are not stored in the status yet; it may be
+	// nil.
 	Entered map[v1.VirtualMachineInstanceMigrationPhase]metav1.Time
-	// Targets are the other migrations of the guest that own a target Pod, by UID, see
+	// Targets are the other migrations of the VMI that own a target Pod, by UID, see
 	// [TargetOwners].
 	Targets []types.UID
-	// BackupAborted says that AbortBackup was done in this pass.
+	// BackupAborted says that AbortBackup was executed in this pass.
 	BackupAborted bool
-	// Unsettled tells which own writes the caches do not show yet; empty when
-	// they show all of them.
-	Unsettled string
-	// Late tells which own creations may still be carried out, though the API server had not done so when it was
-	// asked; empty when there are none. They are repeated, as their names are the same; the finalizer stays meanwhile.
+	// Pending says which own writes the cache has not shown yet; empty when it shows all
+	// of them.
+	Pending string
+	// Late says which own creations may still be carried out, though the API server had not done so when last
+	// read; empty for none. They are repeated under the same names; the finalizer stays meanwhile.
 	Late string
 	// Failures holds the errors of actions tried in this pass, by kind.
 	Failures map[ActionKind]error
@@ -76,7 +77,7 @@ type Snapshot struct {
 // UID is the migration's UID, which is also the tag of its commands.
 func (s Snapshot) UID() types.UID { return s.Migration.UID }
 
-// State returns the guest's migration state if it is this migration's, else nil.
+// State returns the VMI's migration state if it is this migration's, else nil.
 func (s Snapshot) State() *v1.VirtualMachineInstanceMigrationState {
 	if s.VMI == nil || s.VMI.Status.MigrationState == nil || s.VMI.Status.MigrationState.MigrationUID != s.Migration.UID {
 		return nil
@@ -84,8 +85,8 @@ func (s Snapshot) State() *v1.VirtualMachineInstanceMigrationState {
 	return s.VMI.Status.MigrationState
 }
 
-// SourcePodName returns the name of the Pod the guest leaves as far as it was
-// recorded; empty while nothing was.
+// SourcePodName returns the recorded name of the Pod that the VMI leaves; empty while
+// none is recorded.
 func (s Snapshot) SourcePodName() string {
 	if ms := s.State(); ms != nil && ms.SourcePod != "" {
 		return ms.SourcePod
@@ -96,13 +97,13 @@ func (s Snapshot) SourcePodName() string {
 	return ""
 }
 
-// created orders migrations by age; names tell those of one second apart.
-func created(a, b *v1.VirtualMachineInstanceMigration) int {
+// CompareCreated orders migrations by age; within a second by name.
+func CompareCreated(a, b *v1.VirtualMachineInstanceMigration) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// owner returns the unfinished migration that owns the guest's migration state,
-// other than this one.
+// owner returns the unfinished migration, other than this one, that owns the VMI's migration
+// state.
 func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
 	if s.VMI == nil || s.VMI.Status.MigrationState == nil {
 		return nil
@@ -115,32 +116,29 @@ func (s Snapshot) owner() *v1.VirtualMachineInstanceMigration {
 	return nil
 }
 
-// adopted reports whether the selector label, where the name can be a label's value, and the
-// finalizer are in place.
+// adopted reports whether the finalizer and, where the name is a valid label value, the
+// selector label are in place.
 func (s Snapshot) adopted() bool {
 	m := s.Migration
 	if uid, noted := m.Annotations[GuestUID]; noted && m.Status.Phase == v1.MigrationPhaseUnset && s.VMI != nil && uid != string(s.VMI.UID) {
-		return false // it is a copy of another one
+		return false // it is a copy of another migration
 	}
 	labelled := m.Labels[v1.MigrationSelectorLabel] == m.Spec.VMIName || len(validation.IsValidLabelValue(m.Spec.VMIName)) > 0
 	return labelled && slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
 
-// maxLabelValue is the longest legal label value.
-const maxLabelValue = 63
-
-// Claim returns what the migration needs capacity for, and false when it needs
-// none: because it is finished, must not start yet, or its guest has moved.
-func (s Snapshot) Claim() (Claim, bool) {
+// Claim returns the migration's claim for capacity, and false when it needs none: because it
+// is finished, must not start yet, or its VMI has migrated.
+func (s Snapshot) Claim() (queue.Claim, bool) {
 	s = s.ofItsGuest()
 	m := s.Migration
 	if m.IsFinal() || s.VMI == nil {
-		return Claim{}, false
+		return queue.Claim{}, false
 	}
-	c := Claim{
+	c := queue.Claim{
 		Key:      types.NamespacedName{Namespace: m.Namespace, Name: m.Name},
-		Priority: PriorityOf(m.Spec.Priority), Since: m.CreationTimestamp.Time,
-		SourceNode: s.VMI.Status.NodeName, Bandwidth: s.bandwidth(), Size: memory(s.VMI),
+		Priority: queue.PriorityOf(m.Spec.Priority), Since: m.CreationTimestamp.Time,
+		SourceNode: s.VMI.Status.NodeName, Bandwidth: s.bandwidth(), Size: policy.GuestMemory(s.VMI),
 	}
 	if m.IsDecentralized() {
 		return s.claimApart(c)
@@ -159,9 +157,9 @@ func (s Snapshot) Claim() (Claim, bool) {
 	return c, s.mayStart()
 }
 
-// bandwidth returns what the migration may send at most, in bytes per second: as
-// handed over, else as resolved, else as the cluster's configuration has it, which a
-// policy may change; zero when nothing limits it.
+// bandwidth returns the limit on the migration's bandwidth, in bytes per second: as handed
+// off, else as resolved, else as in the cluster's configuration, which a policy may
+// override; zero means no limit.
 func (s Snapshot) bandwidth() int64 {
 	var limit *resource.Quantity
 	switch ms := s.State(); {
@@ -184,23 +182,22 @@ func (s Snapshot) mayStart() bool {
 		!s.refused() && !s.Config.evaluate(s).Blocked
 }
 
-// fresh reports whether nothing was done for the migration yet, as far as is stored.
+// fresh reports whether nothing was done for the migration yet, as far as stored.
 func fresh(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.Status.Phase == v1.MigrationPhaseUnset || m.Status.Phase == v1.MigrationPending
 }
 
-// refused reports whether the target Pod, or the claim that it needs, was refused so
-// recently that trying again is pointless.
+// refused reports whether the target Pod, or the claim that it needs, was rejected in this
+// pass, so that retrying is pointless.
 func (s Snapshot) refused() bool { return s.refusal() != nil }
 
-// refusal is why, or nil.
+// refusal returns the error of the rejection, or nil.
 func (s Snapshot) refusal() error {
 	return cmp.Or(s.Failures[CreateTarget], s.Failures[CreateClaim])
 }
 
-// orphan returns the lease when the guest is in a move that no unfinished
-// migration stands for and that has not begun: left behind by a migration whose
-// object was removed by force.
+// orphan returns the lease when it is in a migration that has not begun and that no
+// unfinished migration stands for: its object was removed by force.
 func (s Snapshot) orphan() *handoff.Lease {
 	lease, err := handoff.Of(s.VMI)
 	if err != nil || lease.Tag == s.Migration.UID || (lease.State != handoff.Preparing && lease.State != handoff.Prepared) {
@@ -214,7 +211,7 @@ func (s Snapshot) orphan() *handoff.Lease {
 	return &lease
 }
 
-// evaluate is Checks().Evaluate without the list.
+// evaluate evaluates Checks() without building the list.
 func (c Config) evaluate(s Snapshot) Finding {
 	e := c.Evaluator
 	if e == nil {
@@ -230,8 +227,8 @@ func (c Config) evaluate(s Snapshot) Finding {
 	return turn.and(rest, s.Now)
 }
 
-// phaseSince returns when the migration entered its current phase; its creation
-// when that was not recorded.
+// phaseSince returns when the migration entered its current phase; its creation where that
+// was not recorded.
 func phaseSince(m *v1.VirtualMachineInstanceMigration, st *v1.VirtualMachineInstanceMigrationStatus) time.Time {
 	for _, t := range st.PhaseTransitionTimestamps {
 		if t.Phase == st.Phase {

@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// specRow is a number of section 14 of the specification: given, when, then. A guest
+// specRow is a number of section 14 of the specification: given, when, then. A VMI
 // without a lease is one of a stock virt-controller, whose protocol the rows describe.
 type specRow struct {
 	// from is the phase that the migration is brought to first.
@@ -37,7 +37,7 @@ func condition(t v1.VirtualMachineInstanceConditionType, s corev1.ConditionStatu
 
 func unleased(w *world) { delete(w.vmi.Annotations, handoff.Annotation) }
 
-// completed lets the nodes finish the move.
+// completed lets the nodes finish the migration.
 func completed(w *world) { w.targetTakesOver() }
 
 // each does one after the other.
@@ -176,7 +176,7 @@ var phaseRows = map[string]specRow{
 			return nil
 		},
 	},
-	"S14/44 failed before the guest was told": {
+	"S14/44 failed before the handoff": {
 		from: v1.MigrationScheduling, given: each(unleased, func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }), want: v1.MigrationFailed,
 		then: both(noTarget, func(w *world) error {
 			if w.vmi.Status.MigrationState != nil || len(w.migration.Finalizers) > 0 {
@@ -294,8 +294,8 @@ func isCollected(want bool) func(*world) error {
 	}
 }
 
-// lostTarget: the controller takes back what the nodes were told, and both start and
-// end are known.
+// lostTarget: the controller rolls back the migration state on both nodes, and start and
+// end are recorded.
 func lostTarget(from v1.VirtualMachineInstanceMigrationPhase) specRow {
 	return specRow{
 		from: from, given: func(w *world) { w.pods["dst"].Status.Phase = corev1.PodFailed }, want: v1.MigrationFailed,
@@ -335,7 +335,7 @@ func name(ph v1.VirtualMachineInstanceMigrationPhase) string {
 	return string(ph)
 }
 
-func TestPhasesOfTheSpecification(t *testing.T) {
+func TestSpecification_Phases(t *testing.T) {
 	for name, tc := range phaseRows {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

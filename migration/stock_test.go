@@ -12,10 +12,10 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// ignored is the lease of a guest that was offered to a stock virt-handler, which has taken it.
+// ignored is the lease of a VMI that was offered to a stock virt-handler, which has taken it.
 var ignored = handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: sourceNode}
 
-func TestStockNodesAreSpokenToInKubeVirtsProtocolAlone(t *testing.T) {
+func TestStockNodes_KubeVirtProtocolOnly(t *testing.T) {
 	for name, lease := range map[string]*handoff.Lease{
 		"placed by a stock virt-controller":                nil,
 		"offered by a lease that its virt-handler ignores": &ignored,
@@ -54,7 +54,7 @@ func TestStockNodesAreSpokenToInKubeVirtsProtocolAlone(t *testing.T) {
 	}
 }
 
-func TestAMoveOfStockNodesIsAbortedByTheMigrationStateAlone(t *testing.T) {
+func TestStockNodes_AbortByMigrationState(t *testing.T) {
 	w := newWorld(t)
 	w.put(ignored)
 	w.until(v1.MigrationPreparingTarget)
@@ -67,7 +67,7 @@ func TestAMoveOfStockNodesIsAbortedByTheMigrationStateAlone(t *testing.T) {
 	}
 }
 
-func TestStateOfAGuestThatEndedWhileStockNodesMovedItIsKeptTwice(t *testing.T) {
+func TestStateClaims_KeptAfterEndOnStockNodes(t *testing.T) {
 	w := newWorld(t)
 	w.put(ignored)
 	w.keepState(corev1.ReadWriteOnce)

@@ -11,27 +11,28 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
-// cause is why a migration has to end without success.
+// cause is why a migration must end without success.
 type cause struct {
 	reason  Reason
 	message string
 }
 
-// standing is how far a migration has come, by what is stored on the guest.
+// standing is how far a migration has come, by what is stored on the VMI.
 type standing int
 
 const (
-	// notHandedOff: the nodes know nothing of the migration.
+	// notHandedOff: the nodes have no record of the migration.
 	notHandedOff standing = iota
-	// prepared: the nodes get ready; the controller may call it off alone.
+	// prepared: the nodes are preparing; the controller may cancel it alone.
 	prepared
-	// begunMoving: only the nodes know where the guest runs.
+	// begunMoving: only the nodes know where the VMI runs.
 	begunMoving
-	// stayed: the nodes, or a cancellation, have ended it without a move.
+	// stayed: the nodes, or a cancellation, have ended it without success.
 	stayed
-	// arrived: the guest runs on the target.
+	// arrived: the VMI runs on the target.
 	arrived
 )
 
@@ -86,12 +87,12 @@ func (d *decision) handedOff() bool {
 
 func (d *decision) begun() bool { s := d.standing(); return s == begunMoving || s == arrived }
 
-// moved reports whether the guest is known to run on the target, with its
-// migration state still there to tell about it.
+// moved reports whether the VMI is known to run on the target, with its
+// migration state still there to report it.
 func (d *decision) moved() bool { return d.ms != nil && d.standing() == arrived }
 
-// interrupted looks for what ends the migration in any unfinished phase. The
-// first cause counts: what has happened comes before what is wished.
+// interrupted looks for a cause that ends the migration in any unfinished phase. The first
+// one counts: events come before requests.
 func (d *decision) interrupted(r row) (cause, bool) {
 	for _, look := range []func(row) (cause, bool){
 		d.endedByNodes, d.guestGone, d.stateLost, d.deleted, d.targetPodLost, d.attachmentLost, d.tooLate,
@@ -116,11 +117,11 @@ func (d *decision) endedByNodes(row) (cause, bool) {
 	return cause{}, false
 }
 
-// stored returns why the migration failed by its state on the guest.
+// stored returns why the migration failed by its state on the VMI.
 func (d *decision) stored() cause {
 	text := d.ms.FailureReason
 	if head, tail, found := strings.Cut(text, ": "); found && d.ms.TargetNode == "" && !strings.Contains(head, " ") {
-		// Without a target no node has seen it: the text is of forestall.
+		// Without a target no node has read it: the text is forestall's.
 		return cause{Reason(head), tail}
 	}
 	r, message := splitFailure(text)
@@ -130,25 +131,25 @@ func (d *decision) stored() cause {
 	return cause{r, message}
 }
 
-// guestGone: there is nothing left to migrate.
+// guestGone: the VMI is gone, has ended or is being deleted.
 func (d *decision) guestGone(row) (cause, bool) {
 	switch vmi := d.s.VMI; {
 	case d.plan.Status.Phase == v1.MigrationPhaseUnset && d.s.Migration.DeletionTimestamp == nil:
-		// The checks say it better.
+		// The checks report it in more detail.
 		return cause{}, false
 	case vmi == nil:
-		return cause{ReasonGuestNotFound, fmt.Sprintf("VirtualMachineInstance %q does not exist any more", d.s.Migration.Spec.VMIName)}, true
+		return cause{ReasonGuestNotFound, fmt.Sprintf("VirtualMachineInstance %q no longer exists", d.s.Migration.Spec.VMIName)}, true
 	case d.moved() && (d.ms.Completed || d.sends()):
 		return cause{}, false
 	case vmi.IsFinal():
-		return cause{ReasonGuestFinal, fmt.Sprintf("the guest has ended in phase %s", vmi.Status.Phase)}, true
+		return cause{ReasonGuestFinal, fmt.Sprintf("the VMI has ended in phase %s", vmi.Status.Phase)}, true
 	case vmi.DeletionTimestamp != nil:
-		return cause{ReasonGuestDeleted, "the guest is being deleted"}, true
+		return cause{ReasonGuestDeleted, "the VMI is being deleted"}, true
 	}
 	return cause{}, false
 }
 
-// stateLost: the hand-off happened, and its traces are gone.
+// stateLost: the handoff happened, and its record is gone.
 func (d *decision) stateLost(row) (cause, bool) {
 	switch d.plan.Status.Phase {
 	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:
@@ -161,13 +162,13 @@ func (d *decision) stateLost(row) (cause, bool) {
 	case d.ms != nil:
 		return cause{}, false
 	case d.s.VMI.Status.MigrationState == nil:
-		return cause{ReasonStateLost, "the guest's migration state was cleared"}, true
+		return cause{ReasonStateLost, "the VMI's migration state was cleared"}, true
 	}
-	return cause{ReasonStateLost, fmt.Sprintf("the guest's migration state was taken over by migration %q", d.s.VMI.Status.MigrationState.MigrationUID)}, true
+	return cause{ReasonStateLost, fmt.Sprintf("the VMI's migration state was taken over by migration %q", d.s.VMI.Status.MigrationState.MigrationUID)}, true
 }
 
-// deleted: the user does not want the migration any more. One that has moved the
-// guest is completed all the same.
+// deleted: the migration was deleted. One that has transferred the domain is completed all
+// the same.
 func (d *decision) deleted(row) (cause, bool) {
 	if d.s.Migration.DeletionTimestamp == nil || d.moved() {
 		return cause{}, false
@@ -175,7 +176,7 @@ func (d *decision) deleted(row) (cause, bool) {
 	return cause{ReasonAborted, "the migration was deleted"}, true
 }
 
-// targetPodLost: the place to move to is gone.
+// targetPodLost: the target Pod is gone.
 func (d *decision) targetPodLost(row) (cause, bool) {
 	switch d.plan.Status.Phase {
 	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationWaitingForSync:
@@ -186,8 +187,8 @@ func (d *decision) targetPodLost(row) (cause, bool) {
 	}
 	switch p := d.s.TargetPod; {
 	case p == nil:
-		return cause{ReasonTargetPodLost, "the target Pod does not exist any more"}, true
-	case terminal(p):
+		return cause{ReasonTargetPodLost, "the target Pod no longer exists"}, true
+	case launcherpod.Terminal(p):
 		return cause{ReasonTargetPodLost, fmt.Sprintf("target Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
 	case p.DeletionTimestamp != nil:
 		return cause{ReasonTargetPodLost, fmt.Sprintf("target Pod %q is being deleted", p.Name)}, true
@@ -201,9 +202,9 @@ func (d *decision) tooLate(r row) (cause, bool) {
 	if !late {
 		return cause{}, false
 	}
-	message := fmt.Sprintf("phase %s was not left by %s: %s", d.plan.Status.Phase, at.UTC().Format("2006-01-02T15:04:05Z07:00"), r.message)
+	message := fmt.Sprintf("phase %s did not end before %s: %s", d.plan.Status.Phase, at.UTC().Format("2006-01-02T15:04:05Z07:00"), r.message)
 	if d.plan.Status.Phase == v1.MigrationPending {
-		message = "the migration could not start in time"
+		message = "the migration did not start in time"
 		if c := Condition(d.plan.Status, ConditionWaiting); c != nil {
 			message += ": " + c.Message
 		}
@@ -213,8 +214,7 @@ func (d *decision) tooLate(r row) (cause, bool) {
 	return cause{r.overdue, message}, true
 }
 
-// stop ends the migration as far as the controller may, and returns the phase
-// that this leads to now.
+// stop ends the migration as far as the controller may, and returns the resulting phase.
 func (d *decision) stop(c cause) phase {
 	if d.decentralized() {
 		return d.stopApart(c)
@@ -224,7 +224,7 @@ func (d *decision) stop(c cause) phase {
 	}
 	switch d.standing() {
 	case notHandedOff:
-		if d.handOverMayFollow() {
+		if d.handoffMayFollow() {
 			d.forestall(c)
 			return d.stay(OwnerController, ReasonCancelling, c.message)
 		}
@@ -236,39 +236,39 @@ func (d *decision) stop(c cause) phase {
 		return d.stay(OwnerController, ReasonCancelling, c.message)
 	case begunMoving:
 		d.askToAbort()
-		d.due(time.Time{}, "") // only they know, however long it takes them
-		return d.stay(OwnerSource, ReasonAborting, "the nodes are asked to abort: "+c.message)
+		d.due(time.Time{}, "") // only the nodes know the outcome, however long they take
+		return d.stay(OwnerSource, ReasonAborting, "abort requested from the nodes: "+c.message)
 	}
 	if d.movedByLease() {
 		return d.complete()
 	}
-	return d.stay(OwnerTarget, ReasonCompleting, "the guest has arrived; too late to stop: "+c.message)
+	return d.stay(OwnerTarget, ReasonCompleting, "the VMI has arrived; too late to stop: "+c.message)
 }
 
-// movedByLease reports whether the guest has moved by its lease, whatever became of its
-// migration state.
+// movedByLease reports whether the VMI has migrated by its lease, whatever its migration
+// state says.
 func (d *decision) movedByLease() bool {
 	return d.leased && (d.ms == nil || d.ms.Failed) && d.lease.Holder == d.s.VMI.Status.NodeName
 }
 
-// handOverMayFollow reports whether a hand-over, sent by a process that has crashed
-// since or by an earlier leader, may be on its way to the guest as it is seen here. It
-// is sent in the stored phases Scheduling and Scheduled alone, and to no guest whose
-// migration state or lease is another migration's.
-func (d *decision) handOverMayFollow() bool {
+// handoffMayFollow reports whether a handoff, sent by a crashed process or an earlier leader,
+// may be in flight to the VMI as observed here. Handoffs are sent in the stored phases
+// Scheduling and Scheduled alone, and to no VMI whose migration state or lease is another
+// migration's.
+func (d *decision) handoffMayFollow() bool {
 	return d.mayHandOff() && d.leased && !d.lease.InMove() && d.s.owner() == nil
 }
 
-// mayHandOff reports whether a phase is stored in which a hand-over is reckoned with
-// when the migration ends.
+// mayHandOff reports whether the stored phase is one in which a handoff may be in flight when
+// the migration ends.
 func (d *decision) mayHandOff() bool {
 	p := d.s.Migration.Status.Phase
 	return p == v1.MigrationScheduling || p == v1.MigrationScheduled
 }
 
-// forestall says on the guest that the migration has failed before the migration itself
-// says so. A hand-over that is on its way then finds another migration state and is
-// refused. Nobody would call it off later, and the target Pod would be gone.
+// forestall records on the VMI that the migration has failed before the migration's status
+// does. A handoff in flight then finds another migration state and is rejected. Nothing would
+// cancel it later, and the target Pod would be gone.
 func (d *decision) forestall(c cause) {
 	now := d.stamp()
 	state := &v1.VirtualMachineInstanceMigrationState{
@@ -278,11 +278,10 @@ func (d *decision) forestall(c cause) {
 	if d.s.Migration.DeletionTimestamp != nil {
 		state.AbortRequested, state.AbortStatus = true, v1.MigrationAbortSucceeded
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "refuse a late hand-over", Change: &VMIChange{State: state}})
+	d.act(Action{Kind: ChangeVMI, Why: "reject a late handoff", Change: &VMIChange{State: state}})
 }
 
-// askToAbort tells the holder of a guest that has begun to move, once, that the
-// move is not wanted any more.
+// askToAbort requests, once, that the node running the migration aborts it.
 func (d *decision) askToAbort() {
 	change := &VMIChange{}
 	if d.ms != nil && !d.ms.AbortRequested {
@@ -293,31 +292,31 @@ func (d *decision) askToAbort() {
 		d.abortLease(change)
 	}
 	if change.State != nil || change.Lease != nil {
-		d.act(Action{Kind: ChangeVMI, Why: "ask the nodes to abort", Change: change})
+		d.act(Action{Kind: ChangeVMI, Why: "request the nodes to abort", Change: change})
 	}
 }
 
-// abortLease asks the node that moves the guest, by its lease and once, to stop.
+// abortLease requests the abort by the VMI's lease, once, from the node that runs the migration.
 func (d *decision) abortLease(change *VMIChange) {
 	if _, asked := d.lease.Command(handoff.CommandAbort); asked {
 		return
 	}
 	next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Abort, Epoch: d.lease.Epoch, Tag: d.s.UID()}, d.now)
-	if err == nil { // else the move has ended, which the next pass sees
+	if err == nil { // else the migration has ended, which the next pass observes
 		change.Lease = &next
 	}
 }
 
-// callOff cancels the move of the tag, which has not begun: lease, migration
-// state and label in one change. The label of a guest without a lease stays, for
-// a stock virt-handler finds by it what to clean up.
+// callOff cancels the migration of the tag, which has not begun: lease, migration state and
+// label in one change. The label of a VMI without a lease stays: a stock virt-handler finds
+// by it what to clean up.
 func (d *decision) callOff(tag types.UID, c cause) {
 	change := &VMIChange{}
 	text := failureText(c.reason, c.message)
 	if d.leased && d.lease.InMove() && d.lease.Tag == tag {
 		next, _, err := handoff.Step(d.lease, handoff.Event{Kind: handoff.Cancel, Epoch: d.lease.Epoch, Tag: tag, Message: text}, d.now)
 		if err != nil {
-			// Only a lease that began to move refuses; the next pass sees it so.
+			// Only a lease whose migration has begun rejects; the next pass observes it.
 			d.explain(OwnerController, ReasonCancelling, err.Error())
 			return
 		}
@@ -329,7 +328,7 @@ func (d *decision) callOff(tag types.UID, c cause) {
 	if d.sends() {
 		d.keepVolumes(change)
 	}
-	d.act(Action{Kind: ChangeVMI, Why: "call the move off", Change: change})
+	d.act(Action{Kind: ChangeVMI, Why: "cancel the migration", Change: change})
 }
 
 // closed returns the migration state as failed and completed.
@@ -344,12 +343,12 @@ func (d *decision) closed(ms *v1.VirtualMachineInstanceMigrationState, text stri
 	if out.AbortRequested || d.s.Migration.DeletionTimestamp != nil {
 		out.AbortRequested, out.AbortStatus = true, v1.MigrationAbortSucceeded
 	}
-	d.tellEnd(out)
+	d.recordEnd(out)
 	out.Failed, out.Completed, out.FailureReason = true, true, text
 	return out
 }
 
-// early reports whether the guest was not handed over yet when the pass began.
+// early reports whether the VMI was not handed off yet when the pass began.
 func (d *decision) early() bool {
 	switch d.s.Migration.Status.Phase {
 	case v1.MigrationPhaseUnset, v1.MigrationPending, v1.MigrationScheduling, v1.MigrationScheduled:
@@ -364,13 +363,13 @@ func (d *decision) fail(c cause) phase {
 	d.enter(v1.MigrationFailed)
 	setCondition(&d.plan.Status, isTrue(ConditionFailed, c.reason, c.message), d.stamp())
 	e := Event{Warning: true, Reason: EventFailed, Message: string(c.reason) + ": " + c.message}
-	if c.reason == ReasonAborted && !d.early() { // else KubeVirt warns, and alerts count on it
+	if c.reason == ReasonAborted && !d.early() { // otherwise KubeVirt warns, and alerts depend on it
 		e = Event{Reason: EventAborted, Message: c.message}
 	}
-	d.tell(e)
+	d.emit(e)
 	if d.s.VMI != nil {
 		e.OnVMI = true
-		d.tell(e)
+		d.emit(e)
 	}
 	return v1.MigrationFailed
 }

@@ -6,13 +6,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// GuestUID is the annotation of a migration with the UID of its guest, which is noted when
-// the migration is adopted: a guest that is made anew under the same name is another one.
+// GuestUID is the annotation of a migration with the UID of its VMI, recorded when the
+// migration is adopted: a VMI that is recreated under the same name is another one.
 const GuestUID = "virtloom.dev/guest-uid"
 
-// GuestOf returns the guest if it is the migration's, else nil. A migration that another
-// controller has adopted has no note of its guest's UID; there an object that was made after
-// the migration, which KubeVirt refuses for a guest that is not there, is another guest.
+// GuestOf returns the VMI if it is the migration's, else nil. A migration adopted by another
+// controller has no record of its VMI's UID; there a VMI created after the migration is another
+// one, as KubeVirt rejects migrations of VMIs that do not exist.
 func GuestOf(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	if vmi == nil || m.Status.Phase == v1.MigrationPhaseUnset {
 		return vmi
@@ -29,7 +29,7 @@ func GuestOf(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstan
 	return vmi
 }
 
-// ofItsGuest leaves out a guest that is not the migration's.
+// ofItsGuest removes a VMI that is not the migration's from the snapshot.
 func (s Snapshot) ofItsGuest() Snapshot {
 	if s.VMI != nil && GuestOf(s.Migration, s.VMI) == nil {
 		s.VMI, s.SourcePod, s.TargetPod, s.Launchers, s.Attachments = nil, nil, nil, nil, nil

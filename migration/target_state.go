@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// stateVolume is the volume of a launcher Pod with the claim that keeps what
-	// the guest's TPM and firmware remember and which of its blocks have changed.
+	// stateVolume is the volume of a launcher Pod with the claim that persists the VMI's
+	// TPM and firmware state and its changed block tracking.
 	stateVolume = "vm-state"
-	// stateLabel marks the claim with the state of the guest that its value names.
+	// stateLabel marks the claim with the state of the VMI that its value names.
 	stateLabel = "persistent-state-for"
 )
 
-// TargetStateName is the name of the claim that takes over the guest's state from
-// one that only one node at a time can use. Equal arguments give equal names, so of
-// however many attempts to create it one has an effect.
+// TargetStateName returns the name of the claim that takes over the VMI's state from a claim
+// that only one node can use at a time. Equal arguments give equal names, so that repeated
+// creations have one effect.
 func TargetStateName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	sum := sha256.Sum256([]byte("state of migration\x00" + migration))
 	return stateLabel + "-" + vmi.Name + "-" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:10]
 }
 
-// StateClaims returns the names of the claims with the guest's state before and
-// after the migration, which are one where the claim can be used on many nodes.
-// Both are empty for a guest without such state. They need Snapshot.Claims to have
-// the first of them, and SourcePod until they are recorded in the migration.
+// StateClaims returns the names of the claims with the VMI's state before and after the
+// migration, which are equal if the claim can be used on many nodes. Both are empty for a VMI
+// without such state. It needs the first of them in Snapshot.Claims, and SourcePod until they
+// are recorded in the migration.
 func (s Snapshot) StateClaims() (source, target string) {
 	switch st := s.Migration.Status.MigrationState; {
 	case s.Migration.Status.Phase == v1.MigrationPhaseUnset, s.Migration.Status.Phase == v1.MigrationPending:
-		// Until there is a target Pod the guest may come to be in another one.
+		// Until there is a target Pod the VMI may still get into another Pod.
 	case st != nil && st.TargetPersistentStatePVCName != "":
 		return st.SourcePersistentStatePVCName, st.TargetPersistentStatePVCName
 	}
@@ -69,26 +69,25 @@ func shared(c *corev1.PersistentVolumeClaim) bool {
 	return slices.Contains(modes, corev1.ReadWriteMany)
 }
 
-// CheckState demands that the claim with the guest's state, if it has one, is there
-// to be followed.
+// CheckState requires that the claim with the VMI's state, if it has one, exists.
 func CheckState(s Snapshot) Finding {
 	source, target := s.StateClaims()
 	switch field, guest := persistentState(s.VMI), s.Migration.Spec.VMIName; {
 	case source == "" && field != "" && s.SourcePod != nil:
-		return never(ReasonNotMigratable, fmt.Sprintf("%s asks for state that is kept, but Pod %q of the guest has no volume %q for it", field, s.SourcePod.Name, stateVolume),
-			"restart the guest")
+		return never(ReasonNotMigratable, fmt.Sprintf("%s requires persistent state, but Pod %q of the VMI has no volume %q for it", field, s.SourcePod.Name, stateVolume),
+			"restart the VMI")
 	case source != target && len(validation.IsValidLabelValue(guest)) > 0:
-		// Claims from before there was the label have it in their name only.
-		return never(ReasonNotMigratable, fmt.Sprintf("the claim for the guest's state at the target needs the guest's name as label %s, for which %q is too long", stateLabel, guest),
-			"give the guest a shorter name, or its state a claim that many nodes can use")
+		// Older claims have no such label, but a name that contains the VMI's.
+		return never(ReasonNotMigratable, fmt.Sprintf("the VMI's name %q is too long for the label %s of its state claim", guest, stateLabel),
+			"give the VMI a shorter name, or use a ReadWriteMany claim for its state")
 	case source == "" || s.Claims[source] != nil:
 		return Finding{}
 	}
-	return later(ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q with the guest's state is not known", source), "it must exist")
+	return later(ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q with the VMI's state was not found", source), "it must exist")
 }
 
-// persistentState returns the field by which the guest asks for state that is
-// kept in a claim of its own, or nothing.
+// persistentState returns the field by which the VMI requires state that is persisted in a
+// claim of its own, or "".
 func persistentState(vmi *v1.VirtualMachineInstance) string {
 	if vmi == nil {
 		return ""
@@ -105,26 +104,25 @@ func persistentState(vmi *v1.VirtualMachineInstance) string {
 
 func isSet(b *bool) bool { return b != nil && *b }
 
-// stateReady sees to the claim for the guest's state at the target, before there is
-// a Pod that uses it, and reports whether it is there.
+// stateReady creates the claim for the VMI's state at the target before a Pod uses it, and
+// reports whether it exists.
 func (d *decision) stateReady() bool {
 	source, target := d.s.StateClaims()
 	if target == "" || d.s.Claims[target] != nil {
 		return true
 	}
-	if f := CheckState(d.s); f.Blocked { // an evaluator of one's own may be without this check
+	if f := CheckState(d.s); f.Blocked { // a custom evaluator may not have this check
 		d.blocked(f)
 		return false
 	}
-	d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("PersistentVolumeClaim %q, for the guest's state at the target, is being created", target))
-	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the guest's state",
+	d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
+	d.act(Action{Kind: CreateClaim, Why: "only one node at a time can use the claim with the VMI's state",
 		Claim: stateClaimLike(d.s.Claims[source], target, d.s.Migration)})
 	return false
 }
 
-// stateClaimLike returns the claim for the target: of the size, class, mode and
-// owners of the one that the guest uses, so that it lives as long. It is empty: the
-// hypervisors carry the state over.
+// stateClaimLike returns the claim for the target: with the size, class, mode and owners of
+// the source's, so that it lives as long. It is empty: the hypervisors transfer the state.
 func stateClaimLike(source *corev1.PersistentVolumeClaim, name string, m *v1.VirtualMachineInstanceMigration) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: source.Namespace, Name: name, Labels: map[string]string{}},
@@ -138,15 +136,15 @@ func stateClaimLike(source *corev1.PersistentVolumeClaim, name string, m *v1.Vir
 	}
 	for i := range source.OwnerReferences {
 		owner := *source.OwnerReferences[i].DeepCopy()
-		owner.BlockOwnerDeletion = nil // that would need a right on whatever it is
+		owner.BlockOwnerDeletion = nil // this would need permissions on the owner
 		c.OwnerReferences = append(c.OwnerReferences, owner)
 	}
 	return c.DeepCopy()
 }
 
-// claimFollows makes the target's claim the one with the guest's state once the
-// guest is there, and reports whether it is. It is done before the migration counts
-// as succeeded: a guest that is started anew uses the claim with the label.
+// claimFollows labels the target's claim as the one with the VMI's state once the VMI has
+// arrived, and reports whether it is. This happens before the migration counts as succeeded:
+// a VMI that is restarted uses the labeled claim.
 func (d *decision) claimFollows() bool {
 	source, target := d.s.StateClaims()
 	c := d.s.Claims[target]
@@ -155,7 +153,7 @@ func (d *decision) claimFollows() bool {
 		return true
 	}
 	if err := d.s.Failures[ChangeClaim]; err != nil {
-		d.failing(ReasonStateClaim, fmt.Sprintf("the guest has moved; PersistentVolumeClaim %q with its state cannot be labelled as such", target), err)
+		d.failing(ReasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state failed", target), err)
 		return false
 	}
 	next := c.DeepCopy()
@@ -164,38 +162,38 @@ func (d *decision) claimFollows() bool {
 	}
 	next.Labels[stateLabel] = guest
 	delete(next.Labels, v1.MigrationNameLabel)
-	d.act(Action{Kind: ChangeClaim, Why: "the guest's state is there now", Claim: next})
-	d.explain(OwnerController, ReasonStateClaim, fmt.Sprintf("the guest has moved; PersistentVolumeClaim %q is being labelled as that with its state", target))
+	d.act(Action{Kind: ChangeClaim, Why: "the VMI's state is in it now", Claim: next})
+	d.explain(OwnerController, ReasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state", target))
 	return false
 }
 
-// dropState deletes the claim that the guest's state is not in, if the migration
-// made another one: the source's after a move, the target's when there was none.
-// Where the outcome is not known both stay.
+// dropState deletes the claim that no longer has the VMI's state, if the migration created
+// another one: the source's after success, the target's otherwise. Where the outcome is
+// unknown both stay.
 func (d *decision) dropState(moved bool) {
 	name, why := d.outdated(moved)
 	c := d.s.Claims[name]
 	if name == "" || c == nil || c.DeletionTimestamp != nil {
 		return
 	}
-	if used := !moved && c.Labels[stateLabel] != ""; !used { // a guest may have been started anew with it
+	if used := !moved && c.Labels[stateLabel] != ""; !used { // a VMI may have been restarted with it
 		d.act(Action{Kind: DeleteClaim, Why: why, Claim: c})
 	}
 }
 
-// outdated names the claim that the guest's state is not in, and why it is not; nothing
-// where that is not known, or where the migration made no other claim.
+// outdated returns the name of the claim that does not have the VMI's state, and why; nothing
+// where that is unknown, or where the migration created no other claim.
 func (d *decision) outdated(moved bool) (name, why string) {
 	source, target := d.s.StateClaims()
 	if source == target || target == "" || d.s.VMI != nil && target != TargetStateName(d.s.VMI, d.s.Migration.UID) {
 		return "", ""
 	}
 	if !moved {
-		return target, "the guest's state is not there"
+		return target, "the VMI's state is not in it"
 	}
 	kept := d.s.Claims[target]
 	if kept == nil || kept.DeletionTimestamp != nil || kept.Labels[stateLabel] == "" {
-		return "", "" // whatever became of it, the other one is not to be lost as well
+		return "", "" // keep the other claim, whatever became of this one
 	}
-	return source, "the guest's state has moved to " + target
+	return source, "the VMI's state is now in " + target
 }

@@ -17,6 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
 // attach makes the Pod that brings the volumes beside the target, once.
@@ -26,7 +27,7 @@ func (w *world) attach(volumes []string) {
 		return
 	}
 	p := w.newPod(name, targetNode, ourUID)
-	p.Labels[v1.AppLabel] = attachmentApp
+	p.Labels[v1.AppLabel] = launcherpod.AttachmentApp
 	yes := true
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "dst", UID: w.pods["dst"].UID, Controller: &yes}}
 	for _, v := range volumes {
@@ -37,7 +38,7 @@ func (w *world) attach(volumes []string) {
 	w.pods[name] = p
 }
 
-// plug lists the volume in the guest's spec and status.
+// plug lists the volume in the VMI's spec and status.
 func (w *world) plug(volume string, phase v1.VolumePhase) {
 	w.vmi.Spec.Volumes = append(w.vmi.Spec.Volumes, v1.Volume{Name: volume, VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
@@ -47,7 +48,7 @@ func (w *world) plug(volume string, phase v1.VolumePhase) {
 	w.vmi.Status.VolumeStatus = append(w.vmi.Status.VolumeStatus, v1.VolumeStatus{Name: volume, Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}})
 }
 
-// keepState gives the guest a claim with state of that access mode.
+// keepState gives the VMI a claim with state of that access mode.
 func (w *world) keepState(mode corev1.PersistentVolumeAccessMode) {
 	yes := true
 	w.vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes}
@@ -69,7 +70,7 @@ func (w *world) keepState(mode corev1.PersistentVolumeAccessMode) {
 
 func (w *world) claimNames() []string { return slices.Sorted(maps.Keys(w.claims)) }
 
-func TestPluggedVolumesGoAlong(t *testing.T) {
+func TestHotpluggedVolumes_FollowVMI(t *testing.T) {
 	for name, tc := range map[string]struct {
 		plug func(*world)
 		want []string // Pods, of which those named att bring volumes
@@ -97,7 +98,7 @@ func TestPluggedVolumesGoAlong(t *testing.T) {
 			}
 			attached := len(tc.want) > 2
 			if ph := w.migration.Status.Phase; attached != (ph == v1.MigrationScheduling) {
-				t.Fatalf("phase is %q before the plugged volumes are there", ph)
+				t.Fatalf("phase is %q before the hotplugged volumes are there", ph)
 			}
 			w.podBecomesReady(targetNode)
 			w.passes()
@@ -106,13 +107,13 @@ func TestPluggedVolumesGoAlong(t *testing.T) {
 				t.Fatalf("phase is %q: %s", w.migration.Status.Phase, w.reason())
 			}
 			if got := ms.TargetAttachmentPodUID; attached != (got == types.UID(tc.want[0]+"-uid")) {
-				t.Errorf("the target is told of attachment Pod %q", got)
+				t.Errorf("the target gets attachment Pod %q", got)
 			}
 		})
 	}
 }
 
-func TestVolumesThatComeLateGoAlongToo(t *testing.T) {
+func TestLateVolumes_FollowVMI(t *testing.T) {
 	w := newWorld(t)
 	w.plug("a", v1.VolumeReady)
 	w.until(v1.MigrationScheduled)
@@ -121,7 +122,7 @@ func TestVolumesThatComeLateGoAlongToo(t *testing.T) {
 	w.plug("b", v1.VolumeReady)
 	w.passes()
 	if ms := w.vmi.Status.MigrationState; ms != nil {
-		t.Fatalf("handed over without a volume: %+v", ms)
+		t.Fatalf("handed off without a volume: %+v", ms)
 	}
 	if w.pods["att-a-b"] == nil || w.reason() != ReasonWaitingForAttachment {
 		t.Fatalf("Pods %v, reason %q", slices.Sorted(maps.Keys(w.pods)), w.reason())
@@ -129,11 +130,11 @@ func TestVolumesThatComeLateGoAlongToo(t *testing.T) {
 	w.podBecomesReady(targetNode)
 	w.passes()
 	if ms := w.vmi.Status.MigrationState; ms == nil || ms.TargetAttachmentPodUID != "att-a-b-uid" {
-		t.Errorf("the target is told %+v", ms)
+		t.Errorf("the target gets %+v", ms)
 	}
 }
 
-func TestPluggingThatIsUnderWayIsWaitedFor(t *testing.T) {
+func TestCheckPlugging_Waits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		begin, end func(*world)
 	}{
@@ -166,7 +167,7 @@ func TestPluggingThatIsUnderWayIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestALostAttachmentEndsTheMigration(t *testing.T) {
+func TestAttachmentPod_LossEndsMigration(t *testing.T) {
 	losses := map[string]func(*world){
 		"S14/22 failed":  func(w *world) { w.pods["att-a"].Status.Phase = corev1.PodFailed },
 		"ended":          func(w *world) { w.pods["att-a"].Status.Phase = corev1.PodSucceeded },
@@ -194,7 +195,7 @@ func TestALostAttachmentEndsTheMigration(t *testing.T) {
 	}
 }
 
-func TestStateOfOneNodeMovesToAClaimOfItsOwn(t *testing.T) {
+func TestStateClaims_SingleNodeClaimIsReplaced(t *testing.T) {
 	w := newWorld(t)
 	w.keepState(corev1.ReadWriteOnce)
 	target := TargetStateName(w.vmi, ourUID)
@@ -208,7 +209,7 @@ func TestStateOfOneNodeMovesToAClaimOfItsOwn(t *testing.T) {
 	}
 	w.until(v1.MigrationPreparingTarget)
 	if ms := w.vmi.Status.MigrationState; ms.SourcePersistentStatePVCName != "state" || ms.TargetPersistentStatePVCName != target {
-		t.Errorf("the nodes are told %q and %q", ms.SourcePersistentStatePVCName, ms.TargetPersistentStatePVCName)
+		t.Errorf("the nodes get %q and %q", ms.SourcePersistentStatePVCName, ms.TargetPersistentStatePVCName)
 	}
 	w.until(v1.MigrationSucceeded)
 	if got := w.claimNames(); !cmp.Equal(got, []string{target}) {
@@ -220,7 +221,7 @@ func TestStateOfOneNodeMovesToAClaimOfItsOwn(t *testing.T) {
 	w.mustBeAt(targetNode)
 }
 
-func TestStateThatCannotFollowIsNotLeftBehind(t *testing.T) {
+func TestCheckState_Blocks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		given func(*world)
 		want  Reason
@@ -243,12 +244,12 @@ func TestStateThatCannotFollowIsNotLeftBehind(t *testing.T) {
 	}
 }
 
-func TestSharedStateStaysWhereItIs(t *testing.T) {
+func TestSharedState_KeepsClaim(t *testing.T) {
 	w := newWorld(t)
 	w.keepState(corev1.ReadWriteMany)
 	w.until(v1.MigrationPreparingTarget)
 	if ms := w.vmi.Status.MigrationState; ms.SourcePersistentStatePVCName != "state" || ms.TargetPersistentStatePVCName != "state" {
-		t.Errorf("the nodes are told %q and %q", ms.SourcePersistentStatePVCName, ms.TargetPersistentStatePVCName)
+		t.Errorf("the nodes get %q and %q", ms.SourcePersistentStatePVCName, ms.TargetPersistentStatePVCName)
 	}
 	before := w.claims["state"].DeepCopy()
 	w.until(v1.MigrationSucceeded)
@@ -258,8 +259,8 @@ func TestSharedStateStaysWhereItIs(t *testing.T) {
 }
 
 // However the migration ends and wherever the controller crashes, the claim that is
-// labelled is where the guest is, and there is no other; volumes and Pods too.
-func TestACrashAfterAnyWriteLosesNoState(t *testing.T) {
+// labelled is where the VMI is, and there is no other; volumes and Pods too.
+func TestCrash_KeepsState(t *testing.T) {
 	calm := newWorld(t)
 	calm.keepState(corev1.ReadWriteOnce)
 	calm.plug("a", v1.VolumeReady)
@@ -286,9 +287,9 @@ func TestACrashAfterAnyWriteLosesNoState(t *testing.T) {
 				}
 				if at == targetNode {
 					if w.pods["att-a"] == nil {
-						t.Error("the Pod with the plugged volume is gone")
+						t.Error("the Pod with the hotplugged volume is gone")
 					}
-					delete(w.pods, "att-a") // it stays with the guest
+					delete(w.pods, "att-a") // it stays with the VMI
 				}
 				w.mustBeAt(at)
 				if got := w.claimNames(); !cmp.Equal(got, []string{claim}) || w.claims[claim].Labels[stateLabel] != "guest" {
@@ -299,7 +300,7 @@ func TestACrashAfterAnyWriteLosesNoState(t *testing.T) {
 	}
 }
 
-func TestStateOfUnknownWhereaboutsIsKeptTwice(t *testing.T) {
+func TestStateClaims_KeptWithUnknownOwner(t *testing.T) {
 	for name, end := range map[string]func(*world){
 		"the guest ended while it moved": func(w *world) { w.vmi.Status.Phase = v1.Failed },
 		"the guest's object is gone":     func(w *world) { w.vmi = nil },
@@ -317,7 +318,7 @@ func TestStateOfUnknownWhereaboutsIsKeptTwice(t *testing.T) {
 	}
 }
 
-func TestAGuestThatCannotStartTakesTheNewClaimAway(t *testing.T) {
+func TestFailedStart_DropsNewClaim(t *testing.T) {
 	for name, end := range map[string]func(*world){
 		"cancelled":           func(w *world) { w.migration.DeletionTimestamp = &metav1.Time{Time: w.now} },
 		"the guest ended":     func(w *world) { w.vmi.Status.Phase = v1.Succeeded },
@@ -339,7 +340,7 @@ func TestAGuestThatCannotStartTakesTheNewClaimAway(t *testing.T) {
 	}
 }
 
-func TestAClaimThatCannotBeLabelledDelaysTheEndNoLongerThanItsBound(t *testing.T) {
+func TestStateClaim_LabelFailureDelayIsBounded(t *testing.T) {
 	w := newWorld(t)
 	w.keepState(corev1.ReadWriteOnce)
 	w.until(v1.MigrationRunning)
@@ -370,9 +371,9 @@ func TestS14_32TheTargetPodSaysThatTheGuestIsThere(t *testing.T) {
 	}
 }
 
-// Who keeps the guests' Pods has it from the same change by which the guest has moved.
-func TestThatTheGuestIsThereIsLeftToWhoKeepsItsPods(t *testing.T) {
-	for name, leased := range map[string]bool{"nodes that go by the lease": true, "stock nodes, which tell it before": false} {
+// Who keeps the VMIs' Pods has it from the same change by which the VMI has moved.
+func TestAnnounce_LeftToPodController(t *testing.T) {
+	for name, leased := range map[string]bool{"nodes that go by the lease": true, "stock nodes, which announce it earlier": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.until(v1.MigrationRunning)
@@ -385,16 +386,16 @@ func TestThatTheGuestIsThereIsLeftToWhoKeepsItsPods(t *testing.T) {
 			w.vmi.Status.MigrationState.TargetNodeDomainReadyTimestamp = &at
 			s := w.snapshot()
 			s.Config.PodsFollowGuests = true
-			told := slices.ContainsFunc(Decide(s, w.now).Actions, func(a Action) bool { return a.Kind == AnnotatePod })
-			if told == leased {
-				t.Errorf("the Pod is told: %v", told)
+			annotated := slices.ContainsFunc(Decide(s, w.now).Actions, func(a Action) bool { return a.Kind == AnnotatePod })
+			if annotated == leased {
+				t.Errorf("the Pod is annotated: %v", annotated)
 			}
 		})
 	}
 }
 
-// The nodes find a guest's Pods by what is recorded of them, and the target's is recorded with the move.
-func TestTheHandOverRecordsTheTargetPod(t *testing.T) {
+// The nodes find a VMI's Pods by what is recorded of them, and the target's is recorded with the migration.
+func TestHandOff_RecordsTargetPod(t *testing.T) {
 	w := newWorld(t)
 	w.until(v1.MigrationPreparingTarget)
 	if got := w.vmi.Status.ActivePods[w.pods["dst"].UID]; got != targetNode {
@@ -402,7 +403,7 @@ func TestTheHandOverRecordsTheTargetPod(t *testing.T) {
 	}
 }
 
-func TestThePodAGuestLeftGoesAlsoWhenTheGuestHasComeBack(t *testing.T) {
+func TestSourcePod_DeletedAfterReturn(t *testing.T) {
 	for name, tc := range map[string]struct {
 		last v1.VirtualMachineInstanceMigrationState
 		gone bool

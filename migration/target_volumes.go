@@ -12,26 +12,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
-// Attachments returns the Pods among pods that carry plugged volumes beside the
-// owner, which is a target Pod: those that it controls.
+// Attachments returns the Pods among pods that attach hotplugged volumes beside the owner, a
+// target Pod: those that it controls.
 func Attachments(pods []*corev1.Pod, owner *corev1.Pod) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, p := range pods {
-		if owner != nil && metav1.IsControlledBy(p, owner) && p.Labels[v1.AppLabel] == attachmentApp {
+		if owner != nil && metav1.IsControlledBy(p, owner) && p.Labels[v1.AppLabel] == launcherpod.AttachmentApp {
 			found = append(found, p)
 		}
 	}
 	return found
 }
 
-// attachmentApp is the value of label kubevirt.io on attachment Pods.
-const attachmentApp = "hotplug-disk"
-
-// plugged returns the volumes that the guest has and its target Pod has not, with
-// their claims: they were plugged in while it ran, so a Pod beside the target has
-// to bring them before the guest can be there.
+// plugged returns the volumes that the VMI has and its target Pod has not, with their claims:
+// they were hotplugged, so an attachment Pod at the target must attach them before the VMI
+// arrives.
 func (s Snapshot) plugged() (volumes []string, claims map[string]string) {
 	claims = map[string]string{}
 	for i := range s.VMI.Spec.Volumes {
@@ -61,7 +60,7 @@ func podHas(p *corev1.Pod, volume string) bool {
 	return p != nil && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volume })
 }
 
-// plugPhase reports whether the node has plugged the volume in, or is about to.
+// plugPhase reports whether the node has hotplugged the volume, or is about to.
 func plugPhase(vmi *v1.VirtualMachineInstance, volume string) bool {
 	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(st v1.VolumeStatus) bool {
 		return st.Name == volume && st.HotplugVolume != nil && onNode(st.Phase)
@@ -72,16 +71,16 @@ func onNode(p v1.VolumePhase) bool {
 	return p == v1.VolumeReady || p == v1.HotplugVolumeMounted || p == v1.HotplugVolumeAttachedToNode
 }
 
-// CheckPlugging waits until the guest's volumes are settled: one that is being
-// unplugged is in the guest, and no Pod can be rendered with it any more; one into
-// which the guest's memory is dumped cannot follow the guest.
+// CheckPlugging waits until no volume of the VMI is being unplugged, as it is still in use and
+// no Pod can be rendered with it any more, and no memory dump runs, as its volume cannot be
+// migrated.
 func CheckPlugging(s Snapshot) Finding {
 	if s.VMI == nil {
 		return Finding{}
 	}
 	for _, st := range s.VMI.Status.VolumeStatus {
 		if st.Phase == v1.MemoryDumpVolumeInProgress {
-			return later(ReasonPlugging, fmt.Sprintf("the guest's memory is being dumped into volume %q", st.Name), "the dump must end")
+			return later(ReasonPlugging, fmt.Sprintf("the guest memory is being dumped into volume %q", st.Name), "the dump must end")
 		}
 		if st.HotplugVolume == nil || st.Phase != v1.HotplugVolumeDetaching && !onNode(st.Phase) {
 			continue
@@ -89,14 +88,14 @@ func CheckPlugging(s Snapshot) Finding {
 		listed := slices.ContainsFunc(s.VMI.Spec.Volumes, func(v v1.Volume) bool { return v.Name == st.Name }) ||
 			slices.ContainsFunc(s.VMI.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.Name == st.Name })
 		if !listed {
-			return later(ReasonPlugging, fmt.Sprintf("volume %q is being unplugged", st.Name), "its node must have let go of it")
+			return later(ReasonPlugging, fmt.Sprintf("volume %q is being unplugged", st.Name), "its node must detach it")
 		}
 	}
 	return Finding{}
 }
 
-// carrier returns the attachment Pod that brings all the claims; one that runs
-// before one that is to, that before one that has ended.
+// carrier returns the attachment Pod that attaches all the claims; a running one before a
+// starting one, that before one that has ended.
 func (s Snapshot) carrier(claims map[string]string) *corev1.Pod {
 	var best *corev1.Pod
 	for _, p := range s.Attachments {
@@ -109,7 +108,7 @@ func (s Snapshot) carrier(claims map[string]string) *corev1.Pod {
 
 func standingOf(p *corev1.Pod) int {
 	switch {
-	case terminal(p) || p.DeletionTimestamp != nil:
+	case launcherpod.Terminal(p) || p.DeletionTimestamp != nil:
 		return 0
 	case p.Status.Phase == corev1.PodRunning:
 		return 2
@@ -128,10 +127,10 @@ func carries(p *corev1.Pod, claims map[string]string) bool {
 	return found == len(claims)
 }
 
-// follow sees to it that what was plugged into the guest is at the target too, and
-// reports whether it is. It is asked in every phase before the hand-off: volumes may
-// come and go until then. Pods that brought an earlier set go with the target Pod, or
-// with the first decision about plugging once the guest is there.
+// follow ensures that the VMI's hotplugged volumes are attached at the target too, and reports
+// whether they are. It runs in every phase before the handoff, as volumes may come and go
+// until then. Pods of an earlier set of volumes are deleted with the target Pod, or with the
+// first decision about hotplug once the VMI has arrived.
 func (d *decision) follow() bool {
 	volumes, claims := d.s.plugged()
 	if len(volumes) == 0 {
@@ -140,14 +139,14 @@ func (d *decision) follow() bool {
 	p := d.s.carrier(claims)
 	switch {
 	case p == nil && d.s.Failures[CreateAttachment] != nil:
-		d.failing(ReasonCreateFailed, "the Pod that brings plugged volumes to the target cannot be made", d.s.Failures[CreateAttachment])
+		d.failing(ReasonCreateFailed, "the attachment Pod for hotplugged volumes at the target cannot be created", d.s.Failures[CreateAttachment])
 	case p == nil:
-		d.act(Action{Kind: CreateAttachment, Why: "the guest has plugged volumes", Volumes: volumes})
-		d.explain(OwnerController, ReasonWaitingForAttachment, "a Pod is to bring plugged volumes "+strings.Join(volumes, ", "))
+		d.act(Action{Kind: CreateAttachment, Why: "the VMI has hotplugged volumes", Volumes: volumes})
+		d.explain(OwnerController, ReasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
 	case standingOf(p) == 2:
 		return true
 	default:
-		message := fmt.Sprintf("attachment Pod %q, which brings plugged volumes %s, does not run yet", p.Name, strings.Join(volumes, ", "))
+		message := fmt.Sprintf("attachment Pod %q for hotplugged volumes %s is not running yet", p.Name, strings.Join(volumes, ", "))
 		if why, stuck := unschedulable(p); stuck {
 			message += ": " + why
 		}
@@ -156,8 +155,8 @@ func (d *decision) follow() bool {
 	return false
 }
 
-// attachmentLost: what brings the plugged volumes to the target has ended, so the
-// guest's disks would not be there.
+// attachmentLost: the Pod that attaches the hotplugged volumes at the target has ended, so the
+// VMI's disks would be missing there.
 func (d *decision) attachmentLost(row) (cause, bool) {
 	if d.s.VMI == nil || d.s.TargetPod == nil || d.standing() == arrived {
 		return cause{}, false
@@ -169,7 +168,7 @@ func (d *decision) attachmentLost(row) (cause, bool) {
 	if d.ms != nil && d.ms.TargetAttachmentPodUID != "" {
 		p = podOfUID(d.s.Attachments, d.ms.TargetAttachmentPodUID)
 		if p == nil {
-			return cause{ReasonAttachmentLost, "the Pod that brought plugged volumes to the target does not exist any more"}, true
+			return cause{ReasonAttachmentLost, "the attachment Pod for hotplugged volumes at the target no longer exists"}, true
 		}
 	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !d.handedOff() {
 		p = d.s.carrier(claims)
@@ -177,12 +176,12 @@ func (d *decision) attachmentLost(row) (cause, bool) {
 	return gone(p)
 }
 
-// gone says how an attachment Pod has ended, if it has.
+// gone returns how an attachment Pod has ended, if it has.
 func gone(p *corev1.Pod) (cause, bool) {
 	switch {
 	case p == nil || standingOf(p) > 0:
 		return cause{}, false
-	case terminal(p):
+	case launcherpod.Terminal(p):
 		return cause{ReasonAttachmentLost, fmt.Sprintf("attachment Pod %q has ended in phase %s: %s", p.Name, p.Status.Phase, p.Status.Message)}, true
 	}
 	return cause{ReasonAttachmentLost, fmt.Sprintf("attachment Pod %q is being deleted", p.Name)}, true
@@ -197,7 +196,7 @@ func podOfUID(pods []*corev1.Pod, uid types.UID) *corev1.Pod {
 	return nil
 }
 
-// attachmentUID is what the target is told about its plugged volumes.
+// attachmentUID returns the UID of the attachment Pod, which the target node reads.
 func (s Snapshot) attachmentUID() types.UID {
 	volumes, claims := s.plugged()
 	if len(volumes) == 0 {

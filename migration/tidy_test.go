@@ -31,7 +31,7 @@ func deletes(p Plan, pod string) bool {
 	return slices.ContainsFunc(p.Actions, func(a Action) bool { return a.Kind == DeletePod && a.Pod.Name == pod })
 }
 
-// TestTidyUp_SourcePodStaysWhileItsNodeMayRunTheGuest: the guest has moved and is on its way
+// TestTidyUp_SourcePodStaysWhileItsNodeMayRunTheGuest: the VMI has moved and is on its way
 // back, or its lease and its status do not name one node.
 func TestTidyUp_SourcePodStaysWhileItsNodeMayRunTheGuest(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -51,9 +51,9 @@ func TestTidyUp_SourcePodStaysWhileItsNodeMayRunTheGuest(t *testing.T) {
 	}
 }
 
-// TestTidyUp_AFailedMigrationTakesBackWhatTheNodesWereTold: before its target Pod and its
+// TestTidyUp_FailedMigrationRollsBackState: before its target Pod and its
 // finalizer go.
-func TestTidyUp_AFailedMigrationTakesBackWhatTheNodesWereTold(t *testing.T) {
+func TestTidyUp_FailedMigrationRollsBackState(t *testing.T) {
 	for _, s := range []handoff.State{handoff.Preparing, handoff.Prepared} {
 		w := ended(t, v1.MigrationFailed, handoff.Lease{State: s, Epoch: 2, Holder: sourceNode, Target: targetNode, Tag: ourUID}, sourceNode)
 		p := Decide(w.snapshot(), w.now)
@@ -62,7 +62,7 @@ func TestTidyUp_AFailedMigrationTakesBackWhatTheNodesWereTold(t *testing.T) {
 		}
 		i := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Kind == ChangeVMI })
 		if i < 0 || p.Actions[i].Change.Lease == nil || p.Actions[i].Change.Lease.State != handoff.Owned {
-			t.Errorf("%s: the move is not called off: %v", s, p.Actions)
+			t.Errorf("%s: the migration is not canceled: %v", s, p.Actions)
 		}
 	}
 }

@@ -14,6 +14,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/migration/internal/launcherpod"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -25,7 +28,7 @@ const (
 	ourUID     = types.UID("migration-uid")
 )
 
-// world is an API in memory with one guest and one migration.
+// world is an API in memory with one VMI and one migration.
 type world struct {
 	t         *testing.T
 	now       time.Time
@@ -34,12 +37,12 @@ type world struct {
 	others    []*v1.VirtualMachineInstanceMigration
 	pods      map[string]*corev1.Pod
 	claims    map[string]*corev1.PersistentVolumeClaim
-	admission *Admission
+	admission *queue.Admission
 	config    Config
 	// inForce is what the policies of the moment come to.
-	inForce  Resolution
+	inForce  policy.Resolution
 	failures map[ActionKind]error
-	// sending is what a sender finds about its guest.
+	// sending is what a sender finds about its VMI.
 	sending *Sending
 	events  []Event
 	writes  int
@@ -88,7 +91,7 @@ func (w *world) newPod(name, node string, job types.UID) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: name, UID: types.UID(name + "-uid"), CreationTimestamp: metav1.NewTime(w.now),
-			Labels:          map[string]string{v1.AppLabel: launcherApp, v1.CreatedByLabel: string(vmiUID)},
+			Labels:          map[string]string{v1.AppLabel: launcherpod.LauncherApp, v1.CreatedByLabel: string(vmiUID)},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "VirtualMachineInstance", Name: "guest", UID: vmiUID, Controller: &yes}},
 		},
 		Spec:   corev1.PodSpec{NodeName: node},
@@ -102,7 +105,7 @@ func (w *world) newPod(name, node string, job types.UID) *corev1.Pod {
 
 // restart forgets all that is only in memory.
 func (w *world) restart() {
-	w.admission = NewAdmission(w.config.Limits, QueueOptions{})
+	w.admission = queue.NewAdmission(w.config.Limits, queue.Options{})
 	w.failures = nil
 }
 
@@ -141,7 +144,7 @@ func (w *world) snapshot() Snapshot {
 	var pods []*corev1.Pod
 	for _, p := range w.pods {
 		if w.podsUnseen && p.Labels[v1.MigrationJobLabel] == string(w.migration.UID) {
-			s.Unsettled = "create of Pod ns/" + p.Name
+			s.Pending = "create of Pod ns/" + p.Name
 			continue
 		}
 		pods = append(pods, p)
@@ -274,7 +277,7 @@ func (w *world) podBecomesReady(node string) {
 		p.Status.Phase = corev1.PodRunning
 	}
 	for _, p := range w.pods {
-		if p.Labels[v1.AppLabel] == attachmentApp && p.Status.Phase == corev1.PodPending {
+		if p.Labels[v1.AppLabel] == launcherpod.AttachmentApp && p.Status.Phase == corev1.PodPending {
 			p.Status.Phase = corev1.PodRunning
 		}
 	}
@@ -321,7 +324,7 @@ func (w *world) until(want v1.VirtualMachineInstanceMigrationPhase) {
 			return
 		}
 		next()
-		// The hand-off takes the phase past Scheduled in the same pass.
+		// The handoff takes the phase past Scheduled in the same pass.
 		if want == v1.MigrationScheduled && w.pods["dst"] != nil {
 			w.migration.Status.Phase = v1.MigrationScheduled
 			return

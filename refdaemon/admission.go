@@ -31,13 +31,13 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// groupPrefix marks those of the trusted that are groups.
+// groupPrefix marks the entries of trust that name groups.
 const groupPrefix = "group:"
 
-// admission serves package admit to the API server, if an address is given.
+// admission serves the webhooks of package admit, if an address is configured.
 type admission struct {
 	webhooks configfile.Webhooks
-	// certificate is what is served, if it is not in files; nil if it is.
+	// certificate keeps the serving certificate in a Secret; nil if files hold it.
 	certificate *servingcert.Keeper
 	// cluster reads the KubeVirt object; set by addAdmission.
 	cluster templatectrl.Gatherer
@@ -45,7 +45,7 @@ type admission struct {
 
 func (a *admission) enabled() bool { return configfile.Serves(a.webhooks.Address) }
 
-// server is what listens; nil if nothing is asked for.
+// server returns the webhook server; nil if webhooks are disabled.
 func (a *admission) server() webhook.Server {
 	host, port, err := configfile.HostPort(a.webhooks.Address)
 	if !a.enabled() || err != nil {
@@ -70,7 +70,7 @@ func (a *admission) addAdmission(_ context.Context, mgr ctrl.Manager) error {
 	if a.certificate != nil {
 		a.certificate.Reader, a.certificate.Writer = mgr.GetAPIReader(), mgr.GetClient()
 		if err := mgr.Add(a.certificate); err != nil {
-			return fmt.Errorf("look after the certificate of the webhooks: %w", err)
+			return fmt.Errorf("maintain the webhook serving certificate: %w", err)
 		}
 	}
 	server := mgr.GetWebhookServer()
@@ -79,7 +79,7 @@ func (a *admission) addAdmission(_ context.Context, mgr ctrl.Manager) error {
 	return mgr.AddReadyzCheck("webhooks", server.StartedChecker())
 }
 
-// config is what the request is judged by.
+// config returns the admission configuration for a request of the user.
 func (a *admission) config(ctx context.Context, user authenticationv1.UserInfo) (admit.Config, error) {
 	kv, err := a.cluster.KubeVirt(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *admission) config(ctx context.Context, user authenticationv1.UserInfo) 
 	return c, nil
 }
 
-// privileged tells whether somebody is part of the control plane.
+// privileged reports whether the user belongs to the control plane.
 func (a *admission) privileged(user authenticationv1.UserInfo, kv *v1.KubeVirt) bool {
 	serviceAccount := func(namespace, name string) string { return "system:serviceaccount:" + namespace + ":" + name }
 	names := []string{rbac.ControllerUser, serviceAccount(rbac.Namespace, "virtloom-controller"), serviceAccount(rbac.NodeNamespace, "virtloom-node")}
@@ -113,7 +113,7 @@ func (a *admission) privileged(user authenticationv1.UserInfo, kv *v1.KubeVirt) 
 	return slices.Contains(names, user.Username) || slices.ContainsFunc(user.Groups, func(g string) bool { return slices.Contains(groups, g) })
 }
 
-// judged is the request that a guest comes with, and what it is judged by.
+// judged returns the admission request in ctx and the configuration to judge it by.
 func (a *admission) judged(ctx context.Context) (webhookadmission.Request, admit.Config, error) {
 	req, err := webhookadmission.RequestFromContext(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *admission) judged(ctx context.Context) (webhookadmission.Request, admit
 	return req, c, err
 }
 
-// Default fills in a new guest, and keeps the status of one that exists.
+// Default sets defaults on a new VMI and preserves the status of an existing one.
 func (a *admission) Default(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	req, c, err := a.judged(ctx)
 	if err != nil {
@@ -135,13 +135,13 @@ func (a *admission) Default(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	}
 	old := &v1.VirtualMachineInstance{}
 	if err := json.Unmarshal(req.OldObject.Raw, old); err != nil {
-		return fmt.Errorf("read the guest as it was: %w", err)
+		return fmt.Errorf("decode the old VMI: %w", err)
 	}
 	admit.DefaultUpdate(old, vmi, c)
 	return nil
 }
 
-// ValidateCreate refuses a new guest that cannot be.
+// ValidateCreate rejects an invalid new VMI.
 func (a *admission) ValidateCreate(ctx context.Context, vmi *v1.VirtualMachineInstance) (webhookadmission.Warnings, error) {
 	_, c, err := a.judged(ctx)
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *admission) ValidateCreate(ctx context.Context, vmi *v1.VirtualMachineIn
 	return nil, refusal(vmi, admit.Validate(vmi, c))
 }
 
-// ValidateUpdate refuses a change that may not be made.
+// ValidateUpdate rejects a forbidden change of a VMI.
 func (a *admission) ValidateUpdate(ctx context.Context, old, vmi *v1.VirtualMachineInstance) (webhookadmission.Warnings, error) {
 	_, c, err := a.judged(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func (a *admission) ValidateUpdate(ctx context.Context, old, vmi *v1.VirtualMach
 	return nil, refusal(vmi, admit.ValidateUpdate(old, vmi, c))
 }
 
-// ValidateDelete refuses nothing.
+// ValidateDelete allows every deletion.
 func (*admission) ValidateDelete(context.Context, *v1.VirtualMachineInstance) (webhookadmission.Warnings, error) {
 	return nil, nil
 }

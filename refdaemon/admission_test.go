@@ -24,7 +24,7 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-func TestWebhooksAreServedAtAnAddress(t *testing.T) {
+func TestWebhooks_Served(t *testing.T) {
 	for address, want := range map[string]bool{"": false, "0": false, ":9443": true, "localhost": false} {
 		a := admission{webhooks: configfile.Webhooks{Address: address, CertDir: "/certs"}}
 		if serves := a.server() != nil; serves != want {
@@ -37,7 +37,7 @@ func TestWebhooksAreServedAtAnAddress(t *testing.T) {
 	}
 }
 
-func TestWhoIsPartOfTheControlPlane(t *testing.T) {
+func TestPrivileged_Accounts(t *testing.T) {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kv", Name: "kubevirt"}}
 	a := &admission{webhooks: configfile.Webhooks{Trust: []string{"me", "group:us"}}}
 	for name, tt := range map[string]struct {
@@ -96,7 +96,7 @@ func admissionOf(t *testing.T, funcs interceptor.Funcs, objects ...client.Object
 	return &admission{cluster: templatectrl.Gatherer{Client: c}}, scheme
 }
 
-func TestAnswersFollowTheCluster(t *testing.T) {
+func TestAdmission_FollowsCluster(t *testing.T) {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kv", Name: "kubevirt"}}
 	kv.Spec.Configuration.MachineType = "odd"
 	a, scheme := admissionOf(t, interceptor.Funcs{}, kv)
@@ -123,7 +123,7 @@ func TestAnswersFollowTheCluster(t *testing.T) {
 	}
 }
 
-func TestNothingIsAnsweredWithoutKnowingTheCluster(t *testing.T) {
+func TestAdmission_ClusterUnreadable(t *testing.T) {
 	broken := errors.New("no cache")
 	a, scheme := admissionOf(t, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return broken }})
 	vmi := &v1.VirtualMachineInstance{}

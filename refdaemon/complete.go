@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Bounds of a completion: somebody waits for it with a finger on the key.
+// Limits of a completion, which is interactive.
 const (
 	completing = 5 * time.Second
 	completed  = 500
 )
 
-// lists are what can be named after a word of "refdaemon explain" or "refdaemon plan".
+// lists maps the kinds of "refdaemon explain" and "refdaemon plan" to the lists that hold their objects.
 var lists = map[string]func() client.ObjectList{
 	"vmi":       func() client.ObjectList { return &v1.VirtualMachineInstanceList{} },
 	"migration": func() client.ObjectList { return &v1.VirtualMachineInstanceMigrationList{} },

@@ -15,7 +15,7 @@ func newConfig() *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use: "config", Short: "print the defaults of a configuration file, or check one",
 		Long: `The daemons take a configuration file, --config FILE: YAML, of version ` + configfile.APIVersion + `.
-What it does not say has its default, and flags that are given go before it.`,
+Absent fields have their defaults, and flags override the file.`,
 		Example: "  refdaemon config print-defaults controller > controller.yaml\n  refdaemon config validate controller.yaml",
 	})
 	cmd.AddCommand(newPrintDefaults(), newValidate())
@@ -28,14 +28,14 @@ var daemons = map[string]string{"controller": configfile.KindController, "node":
 func newPrintDefaults() *cobra.Command {
 	return &cobra.Command{
 		Use: "print-defaults controller|node", Short: "print a configuration file with all defaults",
-		Long: `Prints a configuration file with every field at its default, and a comment at each: what it
-is, which flag goes before it, and whether a change takes effect while the daemon runs. What
-a node cannot do without has no default: its name, its address, and its certificates.`,
+		Long: `Prints a configuration file with every field at its default and a comment for each: its
+meaning, the flag that overrides it, and whether a change takes effect while the daemon runs.
+The required fields of a node have no default: its name, its address, and its certificates.`,
 		Example:   "  refdaemon config print-defaults controller\n  refdaemon config print-defaults node > node.yaml",
 		ValidArgs: []string{"controller", "node"},
 		Args: checked(func(args []string) error {
 			if len(args) != 1 || daemons[args[0]] == "" {
-				return fmt.Errorf("say of which daemon: controller or node")
+				return fmt.Errorf("specify one daemon: controller or node")
 			}
 			return nil
 		}),
@@ -49,14 +49,14 @@ func newValidate() *cobra.Command {
 	return &cobra.Command{
 		Use: "validate FILE", Short: "check a configuration file",
 		Long: `Checks a configuration file, - for standard input, as the daemon does when it starts: that it
-has one object of a known kind and version, no field that is unknown or there twice, and no
-value that cannot be. All faults are told, with line and field. The name and the address of a
-node may be missing: in a file for many nodes they are left to flags.
-Exit code 0 means that it is sound, 1 that it is not or cannot be read, 2 that an argument is wrong.`,
+has one object of a known kind and version, no unknown or duplicate field, and no invalid
+value. All faults are reported, with line and field. The name and the address of a node may
+be missing: in a file for several nodes they are left to flags.
+Exit code 0 means that it is valid, 1 that it is invalid or cannot be read, 2 that an argument is wrong.`,
 		Example: "  refdaemon config validate examples/config/controller.yaml\n  refdaemon config print-defaults controller | refdaemon config validate -",
 		Args: checked(func(args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("name one file; %d are given", len(args))
+				return fmt.Errorf("specify one file; got %d", len(args))
 			}
 			return nil
 		}),

@@ -33,25 +33,25 @@ type controller struct {
 	admission
 	config *configfile.ControllerConfiguration
 	source configfile.Source[*configfile.ControllerConfiguration]
-	// reconciler is the controller of migrations, on which others rely; set by addMigration.
+	// reconciler is the migration controller, which others depend on; set by addMigration.
 	reconciler *migrationctrl.Reconciler
-	// guests is the controller of guests; set by addVMI.
+	// guests is the VMI controller; set by addVMI.
 	guests *vmictrl.Reconciler
-	// decisive are the settings in force by which the controllers decide, by flag.
+	// decisive holds the settings in force that the controllers decide by, by flag.
 	decisive atomic.Pointer[map[string]string]
 }
 
 func newController() *cobra.Command {
 	return asDaemon(&cobra.Command{
 		Use: "controller", Short: "run the controllers of the cluster",
-		Long: `Runs the controllers of the cluster: which Pods guests need, which node has a guest, which
-migration may start. Several replicas may run, of which one acts; another takes over when
-that one ends, or is not heard of. It ends upon SIGTERM and leaves nothing half-written.`,
+		Long: `Runs the controllers of the cluster: they create the Pods of VMIs, assign VMIs to nodes, and
+admit migrations. Several replicas may run, one of which leads; another takes over when the
+leader exits or loses its lease. SIGTERM ends it, and no write is left incomplete.`,
 		Example: `  # In a Pod, with its service account:
   refdaemon controller --config examples/config/controller.yaml
   # From outside, alone, with four migrations into a node at a time:
   refdaemon controller --kubeconfig admin.conf --leader-elect=false --migrations-inbound-per-node 4
-  # Metrics for those whom the API server lets see them, probes for the kubelet:
+  # Metrics with authentication and authorization, probes for the kubelet:
   refdaemon controller --metrics-address :8443 --metrics-secure --health-address :8081`,
 	}, configfile.KindController, configfile.NewController, runController)
 }
@@ -98,7 +98,7 @@ func (o *controller) addConfiguration(_ context.Context, mgr ctrl.Manager) error
 	return follow(mgr, &configfile.Watcher[*configfile.ControllerConfiguration]{Source: o.source, Running: o.config, Apply: o.apply})
 }
 
-// addSight lets the controller be asked what it sees, where its metrics are served.
+// addSight serves the controller's view of objects beside its metrics.
 func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
 	return mgr.AddMetricsServerExtraHandler(sight.Path, &sight.Handler{
 		Cache: mgr.GetCache(), Elected: mgr.Elected(), Clock: clock.RealClock{},
@@ -109,17 +109,17 @@ func (o *controller) addSight(_ context.Context, mgr ctrl.Manager) error {
 	})
 }
 
-// apply puts into force what takes effect while the controller runs.
+// apply applies the live fields of the configuration.
 func (o *controller) apply(ctx context.Context, next *configfile.ControllerConfiguration) error {
 	o.level.SetLevel(zapLevel(next.Log.Verbosity))
-	if err := o.reconciler.Reconfigure(ctx, settings(&next.Migrations), queue(&next.Migrations)); err != nil {
+	if err := o.reconciler.Reconfigure(ctx, settings(&next.Migrations), queueOptions(&next.Migrations)); err != nil {
 		return err
 	}
 	o.decides(next)
 	return nil
 }
 
-// decides notes the settings in force: those of the start, and of the configuration those that take effect at once.
+// decides records the settings in force: live fields of config, all others as they were at the start.
 func (o *controller) decides(config *configfile.ControllerConfiguration) {
 	decisive := o.config.Decisive()
 	for _, option := range config.Observed() {
@@ -136,7 +136,7 @@ func writes(controller string) (*expectationsctrl.Metrics, error) {
 	return m, metrics.Registry.Register(m)
 }
 
-// newGuests is the controller of guests with a configuration, without clients.
+// newGuests returns a configured VMI controller without clients.
 func newGuests(config *configfile.ControllerConfiguration) *vmictrl.Reconciler {
 	return &vmictrl.Reconciler{
 		LauncherImage: config.LauncherImage, SidecarShimImage: config.SidecarShimImage, SilentAfter: config.NodeSilentAfter.Duration,
@@ -153,7 +153,7 @@ func (o *controller) addVMI(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	guests := vmictrl.NewMetrics()
 	if err := metrics.Registry.Register(guests); err != nil {
-		return fmt.Errorf("register the metrics of guests: %w", err)
+		return fmt.Errorf("register VMI metrics: %w", err)
 	}
 	r := newGuests(o.config)
 	r.Client, r.APIReader, r.Observer, r.Metrics = mgr.GetClient(), mgr.GetAPIReader(), own, guests

@@ -12,32 +12,33 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-// settings are what a configuration says of migrations.
+// settings converts the migration section of a configuration.
 func settings(m *configfile.Migrations) migration.Config {
 	return migration.Config{
-		Limits:           migration.Limits{Inbound: m.InboundPerNode, Lent: m.Lent, Bandwidth: m.BandwidthPerNode.Value()},
+		Limits:           queue.Limits{Inbound: m.InboundPerNode, Lent: m.Lent, Bandwidth: m.BandwidthPerNode.Value()},
 		Timeouts:         migration.Timeouts{Pending: m.PendingTimeout.Duration},
 		PodsFollowGuests: true, AwaitNodes: m.AwaitNodes.Duration, Cooldown: m.Cooldown.Duration,
 	}
 }
 
-// queue is how a configuration tunes the queue.
-func queue(m *configfile.Migrations) migration.QueueOptions {
-	return migration.QueueOptions{AgeAfter: m.AgeAfter.Duration, Unfair: m.Unfair, Weights: m.NamespaceWeights}
+// queueOptions returns the queue options of a configuration.
+func queueOptions(m *configfile.Migrations) queue.Options {
+	return queue.Options{AgeAfter: m.AgeAfter.Duration, Unfair: m.Unfair, Weights: m.NamespaceWeights}
 }
 
-// aborter is who aborts backups; nil if nobody does.
+// aborter returns the client that aborts backups; nil if that is disabled.
 func aborter(m *configfile.Migrations, c *rest.Config) (migrationctrl.BackupAborter, error) {
 	if !m.AbortBackups {
-		return nil, nil //nolint:nilnil // nobody is an answer
+		return nil, nil //nolint:nilnil // nil means disabled
 	}
 	return migrationctrl.NewVirtAPI(c)
 }
 
-// newReconciler is the controller of migrations with a configuration, without clients.
+// newReconciler returns a configured migration controller without clients.
 func newReconciler(config *configfile.ControllerConfiguration, c *rest.Config) (*migrationctrl.Reconciler, error) {
 	backups, err := aborter(&config.Migrations, c)
 	if err != nil {
@@ -46,7 +47,7 @@ func newReconciler(config *configfile.ControllerConfiguration, c *rest.Config) (
 	s := settings(&config.Migrations)
 	return &migrationctrl.Reconciler{
 		LauncherImage: config.LauncherImage, SidecarShimImage: config.SidecarShimImage, Config: s, Backups: backups,
-		Admission: migration.NewAdmission(s.WithDefaults().Limits, queue(&config.Migrations)),
+		Admission: queue.NewAdmission(s.WithDefaults().Limits, queueOptions(&config.Migrations)),
 	}, nil
 }
 
@@ -57,7 +58,7 @@ func (o *controller) addMigration(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	moves := migrationctrl.NewMetrics()
 	if err := metrics.Registry.Register(moves); err != nil {
-		return fmt.Errorf("register the metrics of migrations: %w", err)
+		return fmt.Errorf("register migration metrics: %w", err)
 	}
 	if o.reconciler, err = newReconciler(o.config, mgr.GetConfig()); err != nil {
 		return err

@@ -10,31 +10,32 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-func TestSettingsOfMigrations(t *testing.T) {
+func TestSettings_Migrations(t *testing.T) {
 	for name, tt := range map[string]struct {
 		content string // of section migrations
 		want    migration.Config
-		queue   migration.QueueOptions
+		queue   queue.Options
 		aborts  bool
 	}{
 		"none": {
 			content: "{}",
 			want: migration.Config{
-				Limits: migration.Limits{Inbound: 2}, Timeouts: migration.Timeouts{Pending: 24 * time.Hour}, PodsFollowGuests: true, Cooldown: 5 * time.Minute,
+				Limits: queue.Limits{Inbound: 2}, Timeouts: migration.Timeouts{Pending: 24 * time.Hour}, PodsFollowGuests: true, Cooldown: 5 * time.Minute,
 			},
-			queue: migration.QueueOptions{AgeAfter: 10 * time.Minute},
+			queue: queue.Options{AgeAfter: 10 * time.Minute},
 		},
 		"all": {
 			content: "{inboundPerNode: 1, lent: -1, bandwidthPerNode: 1Mi, pendingTimeout: -1s, awaitNodes: 1m, cooldown: 1h, " +
 				"ageAfter: -1s, unfair: true, namespaceWeights: {a: 2, b: 0.5}, abortBackups: true}",
 			want: migration.Config{
-				Limits:   migration.Limits{Inbound: 1, Lent: -1, Bandwidth: 1 << 20},
+				Limits:   queue.Limits{Inbound: 1, Lent: -1, Bandwidth: 1 << 20},
 				Timeouts: migration.Timeouts{Pending: -time.Second}, PodsFollowGuests: true, AwaitNodes: time.Minute, Cooldown: time.Hour,
 			},
-			queue:  migration.QueueOptions{AgeAfter: -time.Second, Unfair: true, Weights: map[string]float64{"a": 2, "b": 0.5}},
+			queue:  queue.Options{AgeAfter: -time.Second, Unfair: true, Weights: map[string]float64{"a": 2, "b": 0.5}},
 			aborts: true,
 		},
 	} {
@@ -50,7 +51,7 @@ func TestSettingsOfMigrations(t *testing.T) {
 			if d := cmp.Diff(tt.want, settings(&config.Migrations)); d != "" {
 				t.Errorf("settings (-want +got):\n%s", d)
 			}
-			if d := cmp.Diff(tt.queue, queue(&config.Migrations)); d != "" {
+			if d := cmp.Diff(tt.queue, queueOptions(&config.Migrations)); d != "" {
 				t.Errorf("queue (-want +got):\n%s", d)
 			}
 			r, err := newReconciler(config, &rest.Config{Host: "https://example.test"})
@@ -65,7 +66,7 @@ func TestSettingsOfMigrations(t *testing.T) {
 }
 
 // The image of sidecars that name none reaches both controllers that render Pods.
-func TestSidecarShimImage_OfTheConfigurationIsRendered(t *testing.T) {
+func TestSidecarShimImage_Rendered(t *testing.T) {
 	c, err := configfile.Read("f", []byte("apiVersion: "+configfile.APIVersion+"\nkind: ControllerConfiguration\nsidecarShimImage: mine/shim:v1\n"))
 	if err != nil {
 		t.Fatal(err)

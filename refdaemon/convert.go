@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 )
@@ -27,17 +27,17 @@ type guestOptions struct {
 	live, applied string // of diff
 }
 
-// offlineGuest is a guest that was read, with what is known of its node.
+// offlineGuest is a VMI read from manifests, with the facts of its node.
 type offlineGuest struct {
 	vmi   *offline.Cluster
-	facts domain.Facts
+	facts convert.Facts
 }
 
-// newConvert prints the libvirt domain of a guest.
+// newConvert prints the libvirt domain of a VMI.
 func newConvert() *cobra.Command {
 	o := &guestOptions{command: "convert"}
 	cmd := o.offline(&cobra.Command{
-		Use: "convert -f FILE [-f FILE ...]", Short: "print the libvirt domain of a guest, from manifests", Long: convertText,
+		Use: "convert -f FILE [-f FILE ...]", Short: "print the libvirt domain of a VMI, from manifests", Long: convertText,
 		Example: `  refdaemon convert -f examples/convert/guest.yaml --facts examples/convert/facts.yaml
   kubectl get vmi web -o yaml | refdaemon convert -f -`,
 	}, o.convert)
@@ -45,10 +45,10 @@ func newConvert() *cobra.Command {
 	return cmd
 }
 
-// offline lets a command read manifests and write a result, whole or not at all.
+// offline completes a command that reads manifests and writes one result, atomically.
 func (o *guestOptions) offline(cmd *cobra.Command, result func(io.Writer, io.Reader) error) *cobra.Command {
 	o.manifests.flags(cmd.Flags())
-	cmd.Flags().StringVar(&o.facts, "facts", "", "`file` (YAML or JSON) with facts of the node that replace what is assumed, - for standard input")
+	cmd.Flags().StringVar(&o.facts, "facts", "", "`file` (YAML or JSON) with facts of the node that override the assumed ones, - for standard input")
 	cmd.Args = nothing
 	cmd.PreRunE = checked(func([]string) error { return o.check() })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -65,10 +65,10 @@ func (o *guestOptions) offline(cmd *cobra.Command, result func(io.Writer, io.Rea
 	return cmd
 }
 
-// check tells which flag is missing or wrong.
+// check returns an error that names a missing or invalid flag.
 func (o *guestOptions) check() error {
 	if o.command == "diff" && o.live == "" {
-		return errors.New("--live is required: name a file with the domain as it runs, or - for standard input")
+		return errors.New("--live is required: specify a file with the XML of the running domain, or - for standard input")
 	}
 	if o.command == "convert" {
 		if err := known(o.output, "xml"); err != nil {
@@ -78,15 +78,15 @@ func (o *guestOptions) check() error {
 	return o.manifests.check(o.facts, o.live, o.applied)
 }
 
-// guest reads the manifests, and the facts as far as they do not come from a running domain.
-func (o *guestOptions) guest(stdin io.Reader, known func(*domain.Facts)) (*offlineGuest, error) {
+// guest reads the manifests and the facts that do not come from a running domain.
+func (o *guestOptions) guest(stdin io.Reader, known func(*convert.Facts)) (*offlineGuest, error) {
 	c, objects, err := o.read(o.command, stdin)
 	if err != nil {
 		return nil, err
 	}
 	if c.VMI == nil {
 		return nil, &offline.Error{
-			Reason: "there is no VirtualMachineInstance", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
 		}
 	}
 	g := &offlineGuest{vmi: c, facts: assume(c, objects)}
@@ -104,7 +104,7 @@ func (o *guestOptions) guest(stdin io.Reader, known func(*domain.Facts)) (*offli
 }
 
 func (g *offlineGuest) convert() (*libvirtxml.Domain, error) {
-	return domain.Convert(g.vmi.VMI, g.facts)
+	return convert.Convert(g.vmi.VMI, g.facts)
 }
 
 func (o *guestOptions) convert(out io.Writer, stdin io.Reader) error {
@@ -124,11 +124,11 @@ func (o *guestOptions) convert(out io.Writer, stdin io.Reader) error {
 	return err
 }
 
-const convertText = `Prints the libvirt domain of a guest, from manifests and without a cluster or libvirt.
-The node is assumed to have all the guest asks for, at the places where KubeVirt's
-launcher Pod has it; --facts says what is different. A KubeVirt object among the
-manifests gives the options of the cluster, claims their volume modes.
-Exit code 1 means that a manifest, the facts or the guest is wrong, 2 that an argument is.
+const convertText = `Prints the libvirt domain of a VMI, from manifests and without a cluster or libvirt.
+The node is assumed to have everything that the VMI requests, at the paths of KubeVirt's
+launcher Pod; --facts overrides that. A KubeVirt object among the manifests gives the
+options of the cluster, claims their volume modes.
+Exit code 1 means that a manifest, the facts or the VMI is invalid, 2 that an argument is.
 
 Facts are an object with the fields of domain.Facts, in lower camel case:
 

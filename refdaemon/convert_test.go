@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // Arguments that name the files of examples/convert.
@@ -55,25 +55,25 @@ func TestConvert(t *testing.T) {
 		"a claim that is not known":      {args: []string{"-f", "-"}, stdin: small("", onClaim), out: []string{"<disk type=\"file\"", "vmi-disks/v/disk.img"}},
 		"without the webhooks' defaults": {args: []string{"-f", "-", "--raw"}, stdin: small("", onClaim), out: []string{"<domain type=\"kvm\">"}, lacks: "<disk"},
 
-		"no file":        {code: 2, err: "refdaemon: convert: -f is required: name a file of manifests, or - for standard input; refdaemon convert -h tells how\n"},
-		"unknown format": {args: []string{"-f", "-", "-o", "json"}, code: 2, err: "refdaemon: convert: -o json is unknown; use xml; refdaemon convert -h tells how\n"},
-		"surplus":        {args: []string{"-f", "-", "surplus"}, code: 2, err: "refdaemon: convert: unexpected argument \"surplus\"; refdaemon convert -h tells how\n"},
-		"stdin twice":    {args: []string{"-f", "-", "--facts", "-"}, code: 2, err: "refdaemon: convert: standard input is named twice, but can be read once; refdaemon convert -h tells how\n"},
-		"flag of diff":   {args: []string{"-f", "-", "--live", "x"}, code: 2, err: "refdaemon: convert: unknown flag: --live; refdaemon convert -h tells how\n"},
+		"no file":        {code: 2, err: "refdaemon: convert: -f is required: specify a file of manifests, or - for standard input; see refdaemon convert -h\n"},
+		"unknown format": {args: []string{"-f", "-", "-o", "json"}, code: 2, err: "refdaemon: convert: -o json is unknown; use xml; see refdaemon convert -h\n"},
+		"surplus":        {args: []string{"-f", "-", "surplus"}, code: 2, err: "refdaemon: convert: unexpected argument \"surplus\"; see refdaemon convert -h\n"},
+		"stdin twice":    {args: []string{"-f", "-", "--facts", "-"}, code: 2, err: "refdaemon: convert: standard input is given twice, but can be read only once; see refdaemon convert -h\n"},
+		"flag of diff":   {args: []string{"-f", "-", "--live", "x"}, code: 2, err: "refdaemon: convert: unknown flag: --live; see refdaemon convert -h\n"},
 
-		"empty input":  {args: []string{"-f", "-"}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
-		"absent file":  {args: []string{"-f", "absent.yaml"}, code: 1, err: "refdaemon: convert: open absent.yaml: no such file or directory; name a file that can be read\n"},
-		"absent facts": {args: append([]string{"--facts", "absent.yaml"}, guestFile...), code: 1, err: "refdaemon: convert: open absent.yaml: no such file or directory; name a file that can be read\n"},
+		"empty input":  {args: []string{"-f", "-"}, code: 1, err: "refdaemon: VirtualMachineInstance not found; add its manifest with -f\n"},
+		"absent file":  {args: []string{"-f", "absent.yaml"}, code: 1, err: "refdaemon: convert: open absent.yaml: no such file or directory; specify a readable file\n"},
+		"absent facts": {args: append([]string{"--facts", "absent.yaml"}, guestFile...), code: 1, err: "refdaemon: convert: open absent.yaml: no such file or directory; specify a readable file\n"},
 		"unknown field": {
 			args: []string{"-f", "-"}, stdin: strings.Replace(small("", ""), "cpu:", "cpus:", 1), code: 1,
-			err: "refdaemon: standard input: document 1 (line 1): VirtualMachineInstance vm: spec.domain.cpus: is no field of VirtualMachineInstance;",
+			err: "refdaemon: standard input: document 1 (line 1): VirtualMachineInstance vm: spec.domain.cpus: is not a field of VirtualMachineInstance;",
 		},
 		"unknown facts, each in its line": {
 			args: append([]string{"--facts", "-"}, guestFile...), stdin: "Dir: /a\ndisks: {root: {pth: /b}}", code: 1,
-			err: "refdaemon: standard input: facts: Dir: is no field of the facts, or is there twice; correct its name, upper and lower case included, or its place, or remove it\n" +
-				"refdaemon: standard input: facts: disks.root.pth: is no field of the facts, or is there twice; correct its name, upper and lower case included, or its place, or remove it\n",
+			err: "refdaemon: standard input: facts: Dir: is an unknown or duplicate field; correct its name (names are case-sensitive) or its place, or remove it\n" +
+				"refdaemon: standard input: facts: disks.root.pth: is an unknown or duplicate field; correct its name (names are case-sensitive) or its place, or remove it\n",
 		},
-		"a fact of another type": {args: append([]string{"--facts", "-"}, guestFile...), stdin: "epoch: many", code: 1, err: "refdaemon: standard input: facts: epoch: is a string, which fits into no uint64; correct the value\n"},
+		"a fact of another type": {args: append([]string{"--facts", "-"}, guestFile...), stdin: "epoch: many", code: 1, err: "refdaemon: standard input: facts: epoch: is a string, which cannot be decoded into uint64; correct the value\n"},
 		"facts that are no YAML": {args: append([]string{"--facts", "-"}, guestFile...), stdin: "a: [", code: 1, err: "refdaemon: standard input: facts: is neither YAML nor JSON: "},
 		"impossible guest": {
 			args: []string{"-f", "-"}, stdin: small(", clock: {timer: {rtc: {tickPolicy: sometimes}}}", ""), code: 1,
@@ -113,7 +113,7 @@ func TestConvert(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := domain.Convert(g.vmi.VMI, g.facts)
+		want, err := convert.Convert(g.vmi.VMI, g.facts)
 		if err != nil {
 			t.Fatal(err)
 		}

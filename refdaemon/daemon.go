@@ -16,9 +16,9 @@ import (
 )
 
 // configUsage is about --config of all commands.
-const configUsage = "configuration `file`, of kind %s; flags that are given go before it; refdaemon config print-defaults prints one"
+const configUsage = "configuration `file`, of kind %s; flags override it; refdaemon config print-defaults prints one"
 
-// asDaemon lets a command run with a configuration: its defaults, then the file, then the flags.
+// asDaemon makes a command run with a configuration: its defaults, then the file, then the flags.
 func asDaemon[C configfile.Configuration](cmd *cobra.Command, kind string, defaults func() C,
 	run func(context.Context, C, configfile.Source[C]) error,
 ) *cobra.Command {
@@ -28,7 +28,7 @@ func asDaemon[C configfile.Configuration](cmd *cobra.Command, kind string, defau
 	)
 	cmd.Args = nothing
 	configfile.Flags(cmd.Flags(), defaults().Options(), &source.Given)
-	cmd.Flags().StringVar(&source.File, "config", "", fmt.Sprintf(configUsage, kind)+"; what of it takes effect while the daemon runs is said there")
+	cmd.Flags().StringVar(&source.File, "config", "", fmt.Sprintf(configUsage, kind)+", which marks the fields that take effect while the daemon runs")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		config, err = load(cmd, source)
 		return err
@@ -50,7 +50,7 @@ func load[C configfile.Configuration](cmd *cobra.Command, source configfile.Sour
 	return c, err
 }
 
-// follow lets a daemon follow its file while it runs.
+// follow makes a running daemon watch its configuration file.
 func follow[C configfile.Configuration](mgr manager.Manager, w *configfile.Watcher[C]) error {
 	if w.Source.File == "" {
 		return nil

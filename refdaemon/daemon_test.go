@@ -128,7 +128,7 @@ func newAsking(t *testing.T) *asking {
 	return a
 }
 
-func TestAControllerTellsHowItIs(t *testing.T) {
+func TestController_Probes(t *testing.T) {
 	a := newAsking(t)
 	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]lease ok")
 	a.await(t, "http://"+a.health+"/readyz?verbose", "", http.StatusOK, "[+]caches ok")
@@ -173,8 +173,8 @@ func (a *asking) testExplained(t *testing.T) {
 		"explain", "node", "node-a", "--kubeconfig", a.Kubeconfig(rig.UserAdmin), "--controller", "https://" + a.metrics, "--controller-token-file", token,
 	}
 	for says, more := range map[string][]string{
-		"leads, sees what is stored":   {"--controller-insecure-skip-tls-verify"},
-		"failed to verify certificate": nil,
+		"leads; its cache is up to date": {"--controller-insecure-skip-tls-verify"},
+		"failed to verify certificate":   nil,
 	} {
 		var out bytes.Buffer
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {

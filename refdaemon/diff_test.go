@@ -10,7 +10,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/diff"
 )
 
 // TestDiff runs the program itself on what it has converted before.
@@ -59,13 +59,13 @@ func TestDiff(t *testing.T) {
 			out: []string{"spec.domain.cpu.model: "},
 		},
 
-		"no live domain": {args: []string{"-f", "-"}, code: 2, err: "refdaemon: diff: --live is required: name a file with the domain as it runs, or - for standard input; refdaemon diff -h tells how\n"},
-		"stdin twice":    {args: []string{"-f", "-", "--live", "-"}, code: 2, err: "refdaemon: diff: standard input is named twice, but can be read once; refdaemon diff -h tells how\n"},
-		"format":         {args: []string{"-f", "-", "--live", live, "-o", "xml"}, code: 2, err: "refdaemon: diff: unknown shorthand flag: 'o' in -o; refdaemon diff -h tells how\n"},
-		"absent domain":  {args: []string{"-f", "-", "--live", "absent.xml"}, stdin: guest, code: 1, err: "refdaemon: diff: open absent.xml: no such file or directory; name a file that can be read\n"},
-		"no XML":         {args: []string{"-f", "-", "--live", notXML}, stdin: guest, code: 1, err: "refdaemon: " + notXML + ": domain: is no XML of a libvirt domain: "},
-		"another domain": {args: []string{"-f", "-", "--live", other}, stdin: guest, code: 1, err: "refdaemon: diff: default_vm is not default_another: "},
-		"no guest":       {args: []string{"-f", "-", "--live", live}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
+		"no live domain": {args: []string{"-f", "-"}, code: 2, err: "refdaemon: diff: --live is required: specify a file with the XML of the running domain, or - for standard input; see refdaemon diff -h\n"},
+		"stdin twice":    {args: []string{"-f", "-", "--live", "-"}, code: 2, err: "refdaemon: diff: standard input is given twice, but can be read only once; see refdaemon diff -h\n"},
+		"format":         {args: []string{"-f", "-", "--live", live, "-o", "xml"}, code: 2, err: "refdaemon: diff: unknown shorthand flag: 'o' in -o; see refdaemon diff -h\n"},
+		"absent domain":  {args: []string{"-f", "-", "--live", "absent.xml"}, stdin: guest, code: 1, err: "refdaemon: diff: open absent.xml: no such file or directory; specify a readable file\n"},
+		"no XML":         {args: []string{"-f", "-", "--live", notXML}, stdin: guest, code: 1, err: "refdaemon: " + notXML + ": domain: is not the XML of a libvirt domain: "},
+		"another domain": {args: []string{"-f", "-", "--live", other}, stdin: guest, code: 1, err: "refdaemon: diff: domain default_vm cannot be compared with default_another: "},
+		"no guest":       {args: []string{"-f", "-", "--live", live}, code: 1, err: "refdaemon: VirtualMachineInstance not found; add its manifest with -f\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, stderr, code := runProgram(t, program, tt.stdin, append([]string{"diff"}, tt.args...))
@@ -103,7 +103,7 @@ func stamped(t *testing.T, text string) string {
 	if err := d.Unmarshal(text); err != nil {
 		t.Fatal(err)
 	}
-	if err := domain.Stamp(d); err != nil {
+	if err := diff.Stamp(d); err != nil {
 		t.Fatal(err)
 	}
 	out, err := d.Marshal()

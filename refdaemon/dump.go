@@ -15,29 +15,29 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/dump"
 )
 
-const dumpText = `Writes what the controllers decide by into one file, so that somebody else can explain it, or later:
+const dumpText = `Writes the objects that the controllers decide by into one file, to be explained elsewhere or later:
 refdaemon explain and refdaemon plan read it with --dump. It is compressed if its name ends in .gz.
 
-In it are guests, migrations, migration policies, KubeVirt's configuration, Pods, nodes, namespaces, claims, quotas,
+It holds VMIs, migrations, migration policies, KubeVirt's configuration, Pods, nodes, namespaces, claims, quotas,
 storage classes, DataVolumes, and the metadata of virtual machines, and of the ConfigMaps and
-NetworkAttachmentDefinitions that guests name. Never in it are Secrets and the data of ConfigMaps, which
+NetworkAttachmentDefinitions that VMIs name. It never holds Secrets and the data of ConfigMaps, which
 are not read at all; user data and network data of cloud-init; environment, commands, arguments and
-probes of containers; where disks are imported from; values of annotations that nothing depends on,
-with tokens and kubectl's copies of objects; users, passwords and queries of URLs. A mark stands for what was
-taken out, which says no more than whether two values of the file are the same. It does have names, labels,
-addresses and messages: look through it before you give it away.
+probes of containers; sources of imported disks; values of annotations that no decision depends on,
+with tokens and kubectl's copies of objects; users, passwords and queries of URLs. A mark replaces each
+removed value, and shows only whether two values of the file are equal. It does hold names, labels,
+addresses and messages: review it before you share it.
 ` + observerRights
 
-// newDump writes a cluster into a file.
+// newDump writes the state of a cluster into a file.
 func newDump() *cobra.Command {
 	o := &observer{command: "dump"}
 	cmd := o.observes(&cobra.Command{
-		Use: "dump FILE", Short: "write what controllers decide by into a file, without secrets", Long: dumpText,
+		Use: "dump FILE", Short: "write the objects that controllers decide by into a file, without secrets", Long: dumpText,
 		Example: `  refdaemon dump cluster.dump.gz --kubeconfig ~/.kube/config
   refdaemon explain vmi shop/web --dump cluster.dump.gz`,
 		Args: checked(func(args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return errors.New("name the FILE to write")
+				return errors.New("specify the FILE to write")
 			}
 			return nil
 		}),
@@ -60,14 +60,14 @@ func newDump() *cobra.Command {
 	return cmd
 }
 
-// dumped tells what is in a file.
+// dumped summarizes a dump file.
 type dumped struct {
 	File    string      `json:"file"`
 	TakenAt time.Time   `json:"takenAt"`
 	Kinds   []dump.Kind `json:"kinds"`
 }
 
-// Write is what people read of it.
+// Write prints the summary as text.
 func (d *dumped) Write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(w, "Wrote %s, as of %s\n", d.File, d.TakenAt.Format(time.RFC3339))

@@ -20,20 +20,20 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 )
 
-const explainText = `Tells where something stands, by the code of the controllers themselves: what is in the way, why,
-and what mends that.
+const explainText = `Explains the state of an object with the code of the controllers themselves: what blocks it, why,
+and how to resolve that.
 
 vmi        its Pod, claims and DataVolumes, networks, scheduling, node, lease, migrations; and
-           what of status, lease, Pod and domain does not fit together
-migration  whose turn it is, what it waits for and what ends that, its place in the queue, the limits
-           in its way and who holds the slots, its deadline, its policy and options, where its guest
-           could go, and the guest's other migrations
-node       its agent's heartbeat, whether it takes guests, its guests by phase, the slots that
-           migrations use, and the guests that something is amiss with
+           contradictions between status, lease, Pod and domain
+migration  the responsible component, what it waits for and what ends that, its place in the queue,
+           the limits that block it and who holds the slots, its deadline, its policy and options, the
+           candidate nodes of its VMI, and the VMI's other migrations
+node       its agent's heartbeat, whether it is schedulable, its VMIs by phase, the slots that
+           migrations use, and the VMIs with findings
 
-Whether the controller's cache lags, or it waits to see a write of its own, it knows alone:
---controller asks it. Without, its metrics virtloom_expectations_outstanding and
-virtloom_expectations_settle_duration_seconds tell it for all guests together.
+Only the controller knows whether its cache lags or still misses its own writes: --controller
+asks it. Without that flag, its metrics virtloom_expectations_outstanding and
+virtloom_expectations_settle_duration_seconds show it for all VMIs together.
 ` + observerRights
 
 // explainOptions are the flags of "refdaemon explain".
@@ -43,38 +43,38 @@ type explainOptions struct {
 	unverified        bool
 }
 
-// newExplain tells where a guest, a migration or a node stands.
+// newExplain explains the state of a VMI, a migration or a node.
 func newExplain() *cobra.Command {
 	o := &explainOptions{observer: observer{command: "explain"}}
-	var tell func(context.Context, *diagnosis.Cluster) (writer, error)
+	var diagnose func(context.Context, *diagnosis.Cluster) (writer, error)
 	cmd := o.observes(&cobra.Command{
-		Use: "explain vmi|migration NAMESPACE/NAME | explain node NAME", Short: "tell where a guest, a migration or a node stands, and what is in its way", Long: explainText,
+		Use: "explain vmi|migration NAMESPACE/NAME | explain node NAME", Short: "explain the state of a VMI, a migration or a node, and what blocks it", Long: explainText,
 		Example: `  refdaemon explain vmi shop/web --kubeconfig ~/.kube/config
   refdaemon explain migration shop/web -o json
   refdaemon explain node node-1 --dump cluster.dump.gz
-  # With what the controller sees, by "kubectl port-forward -n virtloom-system POD 8443":
+  # With the controller's view, by "kubectl port-forward -n virtloom-system POD 8443":
   refdaemon explain vmi shop/web --controller https://localhost:8443 --controller-token-file token --controller-insecure-skip-tls-verify
   # The same where its metrics are secured:
   refdaemon explain vmi shop/web --controller https://metrics.example --controller-token-file token --controller-ca-file ca.crt`,
 		ValidArgsFunction: o.complete("vmi", "migration", "node"),
 		Args: checked(func(args []string) (err error) {
-			tell, err = explained(args)
+			diagnose, err = explained(args)
 			return err
 		}),
 	})
 	fs := cmd.Flags()
 	o.dumps(fs)
-	fs.StringVar(&o.controller.URL, "controller", "", "`URL` where the controller that leads serves its metrics: it is asked what it sees")
-	fs.StringVar(&o.tokenFile, "controller-token-file", "", "`file` with the token that is shown to the controller, where its metrics are for those only who may get their path")
-	fs.BoolVar(&o.unverified, "controller-insecure-skip-tls-verify", false, "do not check who answers as the controller, which is shown the token: for one that made its certificate itself, on a way that is safe")
-	fs.StringVar(&o.caFile, "controller-ca-file", "", "`file` with the certificate authorities by which the controller is believed; without, those of the system")
+	fs.StringVar(&o.controller.URL, "controller", "", "`URL` of the metrics of the leading controller, which is asked for its view of the object")
+	fs.StringVar(&o.tokenFile, "controller-token-file", "", "`file` with the bearer token for a controller whose metrics require authorization")
+	fs.BoolVar(&o.unverified, "controller-insecure-skip-tls-verify", false, "do not verify the certificate of the controller, which receives the token: for a self-signed certificate on a trusted network")
+	fs.StringVar(&o.caFile, "controller-ca-file", "", "`file` with the certificate authorities that verify the controller; empty is those of the system")
 	o.further = o.asks
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.reach(); err != nil {
 			return err
 		}
 		return o.look(cmd.Context(), func(ctx context.Context, c *diagnosis.Cluster) error {
-			e, err := tell(ctx, c)
+			e, err := diagnose(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -84,25 +84,25 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// asks checks whom to ask.
+// asks checks the flags that select the controller.
 func (o *explainOptions) asks() error {
 	switch {
 	case o.controller.URL == "" && (o.tokenFile != "" || o.caFile != "" || o.unverified):
 		return errors.New("--controller-token-file, --controller-ca-file and --controller-insecure-skip-tls-verify are for --controller")
 	case o.caFile != "" && o.unverified:
-		return errors.New("--controller-ca-file says whom to believe, --controller-insecure-skip-tls-verify to believe everybody: give one")
+		return errors.New("--controller-ca-file and --controller-insecure-skip-tls-verify exclude each other")
 	case o.controller.URL != "" && o.dump != "":
-		return errors.New("--controller knows nothing of the time of a dump: give one of --dump and --controller")
+		return errors.New("--dump and --controller exclude each other: a controller has no view of the time of a dump")
 	}
 	return nil
 }
 
-// reach finds out how to ask the controller.
+// reach sets up the client of the controller.
 func (o *explainOptions) reach() error {
 	if o.controller.URL == "" {
 		return nil
 	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.unverified} //nolint:gosec // asked for by its name
+	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.unverified} //nolint:gosec // requested by flag
 	if o.caFile != "" {
 		text, err := os.ReadFile(filepath.Clean(o.caFile))
 		if err != nil {
@@ -124,10 +124,10 @@ func (o *explainOptions) reach() error {
 	return nil
 }
 
-// explained understands "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" and "node NAME".
+// explained parses "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" and "node NAME".
 func explained(words []string) (func(context.Context, *diagnosis.Cluster) (writer, error), error) {
 	if len(words) != 2 {
-		return nil, errors.New(`say what to explain: "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`)
+		return nil, errors.New(`specify what to explain: "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`)
 	}
 	if words[0] == "node" {
 		if words[1] == "" || strings.Contains(words[1], "/") {
@@ -146,5 +146,5 @@ func explained(words []string) (func(context.Context, *diagnosis.Cluster) (write
 	case "migration":
 		return func(ctx context.Context, c *diagnosis.Cluster) (writer, error) { return c.Migration(ctx, key) }, nil
 	}
-	return nil, fmt.Errorf(`%q cannot be explained: say "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`, words[0])
+	return nil, fmt.Errorf(`%q cannot be explained: use "vmi NAMESPACE/NAME", "migration NAMESPACE/NAME" or "node NAME"`, words[0])
 }

@@ -15,16 +15,16 @@ import (
 	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// assume returns the facts of a node that has all the guest asks for, as far as manifests do not know better: the options
+// assume returns the facts of a node that has everything the VMI requests, refined by the manifests: the options
 // of the cluster, and which claims are block devices.
-func assume(c *offline.Cluster, objects []offline.Object) domain.Facts {
-	f := domain.AssumeFacts(c.VMI)
-	f.Cluster, f.SMBIOS = domain.ClusterFrom(c.KubeVirt)
+func assume(c *offline.Cluster, objects []offline.Object) convert.Facts {
+	f := convert.AssumeFacts(c.VMI)
+	f.Cluster, f.SMBIOS = convert.ClusterFrom(c.KubeVirt)
 	for i := range c.VMI.Spec.Volumes {
 		v := &c.VMI.Spec.Volumes[i]
 		src, known := f.Disks[v.Name]
@@ -35,7 +35,7 @@ func assume(c *offline.Cluster, objects []offline.Object) domain.Facts {
 	return f
 }
 
-// claimOf is the manifest of the claim behind a volume, nil if there is none.
+// claimOf returns the manifest of the claim behind a volume, nil if there is none.
 func claimOf(v *v1.Volume, namespace string, objects []offline.Object) *corev1.PersistentVolumeClaim {
 	name := ""
 	switch {
@@ -54,11 +54,11 @@ func claimOf(v *v1.Volume, namespace string, objects []offline.Object) *corev1.P
 	return nil
 }
 
-// onClaim is where a launcher has the data of a claim: /dev/VOLUME if it is a block device, or the device beside the files
+// onClaim returns the path of a claim's data in the launcher: /dev/VOLUME if it is a block device, or the device beside the files
 // of hotplugged volumes.
-func onClaim(src domain.DiskSource, volume string, claim *corev1.PersistentVolumeClaim) domain.DiskSource {
-	for _, below := range []**domain.DiskSource{&src.DataStore, &src.Backing} {
-		if *below != nil { // the claim is not what the guest writes to
+func onClaim(src convert.DiskSource, volume string, claim *corev1.PersistentVolumeClaim) convert.DiskSource {
+	for _, below := range []**convert.DiskSource{&src.DataStore, &src.Backing} {
+		if *below != nil { // the guest does not write to the claim
 			data := onClaim(**below, volume, claim)
 			*below = &data
 			return src
@@ -77,23 +77,23 @@ func onClaim(src domain.DiskSource, volume string, claim *corev1.PersistentVolum
 	return src
 }
 
-// overlayFacts replaces what is assumed by what a file of facts says: single fields, of lists all, and of maps the entries
-// it names. An interface whose network it gives a bridge has no link unless it names one.
-func overlayFacts(f *domain.Facts, file string, text []byte) error {
+// overlayFacts overrides assumed facts with those of a file: fields one by one, lists as a whole, maps by entry. An
+// interface whose network gets a bridge from the file has no link unless the file names one.
+func overlayFacts(f *convert.Facts, file string, text []byte) error {
 	fault := func(field, reason, remedy string) error {
 		return &offline.Error{Source: offline.Source{File: file}, Object: "facts", Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
 	}
 	converted, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
-		return fault("", "is neither YAML nor JSON: "+strings.Join(strings.Fields(err.Error()), " "), "correct the text at the line named")
+		return fault("", "is neither YAML nor JSON: "+strings.Join(strings.Fields(err.Error()), " "), "correct that line")
 	}
-	var given domain.Facts
+	var given convert.Facts
 	unknown, err := strictjson.UnmarshalStrict(converted, &given)
 	if err == nil {
 		_, err = strictjson.UnmarshalStrict(converted, f)
 	}
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fault(wrong.Field, fmt.Sprintf("is a %s, which fits into no %s", wrong.Value, wrong.Type), "correct the value")
+		return fault(wrong.Field, fmt.Sprintf("is a %s, which cannot be decoded into %s", wrong.Value, wrong.Type), "correct the value")
 	}
 	if err != nil {
 		return fault("", strings.TrimPrefix(err.Error(), "json: "), "correct the value")
@@ -101,8 +101,8 @@ func overlayFacts(f *domain.Facts, file string, text []byte) error {
 	var errs []error
 	for _, u := range unknown {
 		_, field, _ := strings.Cut(u.Error(), `"`)
-		errs = append(errs, fault(strings.TrimSuffix(field, `"`), "is no field of the facts, or is there twice",
-			"correct its name, upper and lower case included, or its place, or remove it"))
+		errs = append(errs, fault(strings.TrimSuffix(field, `"`), "is an unknown or duplicate field",
+			"correct its name (names are case-sensitive) or its place, or remove it"))
 	}
 	for network := range given.Bridges {
 		if _, named := given.Links[network]; !named {

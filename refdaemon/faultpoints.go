@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 )
 
-// faultVariable names a unix socket at which somebody is told of the steps of migrations, a line
-// each: node, guest and step. The agent goes on when a line comes back, so that it can be killed at
-// a step. Only a daemon built with the tag faultpoints does this.
+// faultVariable names a unix socket that receives the steps of migrations, one line each: node, VMI and
+// step. The agent continues when a line comes back, so that tests can kill it at a step. Only a daemon
+// built with the tag faultpoints does this.
 const faultVariable = "VIRTLOOM_FAULTPOINTS"
 
 func onStep(node string) domainctrl.StepFunc {
@@ -28,14 +28,14 @@ func onStep(node string) domainctrl.StepFunc {
 	if path == "" {
 		return nil
 	}
-	return func(ctx context.Context, vmi types.NamespacedName, step domain.MigrationStep) {
+	return func(ctx context.Context, vmi types.NamespacedName, step plan.MigrationStep) {
 		if err := ask(ctx, path, fmt.Sprintf("%s %s %s\n", node, vmi, step)); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Nobody is to be told of a step", "step", step)
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to notify fault point listener", "step", step)
 		}
 	}
 }
 
-// ask sends a line and waits for one.
+// ask sends a line and waits for the answer.
 func ask(ctx context.Context, path, line string) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)

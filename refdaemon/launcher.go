@@ -25,11 +25,10 @@ import (
 )
 
 const (
-	// A daemon that has just been started is tried again every connectRetry, for
+	// Connecting to a daemon that was just started is retried every connectRetry, for
 	// connectPatience: KubeVirt's times.
 	connectRetry, connectPatience = 500 * time.Millisecond, 15 * time.Second
-	// shutdownRetry is how soon a guest that could not be asked to shut down is asked
-	// again.
+	// shutdownRetry is the interval at which a failed shutdown request is retried.
 	shutdownRetry = 5 * time.Second
 )
 
@@ -49,11 +48,11 @@ type launcherOptions struct {
 func newLauncher() *cobra.Command {
 	var o launcherOptions
 	cmd := &cobra.Command{
-		Use: "launcher --vmi NAMESPACE/NAME/UID", Short: "serve one guest in its Pod, beside a libvirt daemon of its own",
-		Long: `Serves one guest in its Pod, beside a libvirt daemon of its own: the agent of the node finds
-it by the socket in --socket-dir. It ends when the guest is undefined; upon SIGTERM it asks
-the guest to shut down, and ends when it has. As the first process of the Pod it also takes
-care of processes that nobody else does.`,
+		Use: "launcher --vmi NAMESPACE/NAME/UID", Short: "serve one VMI in its launcher Pod, with a libvirt daemon of its own",
+		Long: `Serves one VMI in its launcher Pod, with a libvirt daemon of its own: the agent of the node
+finds it by the socket in --socket-dir. It exits when the domain is undefined; upon SIGTERM it
+requests a graceful shutdown, and exits when the domain is gone. As the first process of the
+Pod it also reaps orphaned processes.`,
 		Example: `  refdaemon launcher --vmi default/web/0a1b2c3d-0000-4000-8000-000000000001 --libvirtd /usr/sbin/virtqemud
   refdaemon launcher --vmi default/web/0a1b2c3d-0000-4000-8000-000000000001 --hypervisor memory: --socket-dir /run/web`,
 		Args: checked(o.check),
@@ -70,15 +69,15 @@ care of processes that nobody else does.`,
 }
 
 func (o *launcherOptions) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.socketDir, "socket-dir", "/var/run/kubevirt/sockets", "`directory` that the Pod shares with its node: the command channel's socket, libvirt's and those of migrations")
-	fs.StringVar(&o.vmi, "vmi", "", "`namespace/name/uid` of the guest's VirtualMachineInstance (required)")
-	fs.StringVar(&o.hypervisor, "hypervisor", "", "libvirt connection `URI`, or "+configfile.MemoryScheme+" for one that runs no real guests; empty is that of --libvirtd")
+	fs.StringVar(&o.socketDir, "socket-dir", "/var/run/kubevirt/sockets", "`directory` shared with the node, for the sockets of the command channel, of libvirt and of migrations")
+	fs.StringVar(&o.vmi, "vmi", "", "`namespace/name/uid` of the VirtualMachineInstance (required)")
+	fs.StringVar(&o.hypervisor, "hypervisor", "", "libvirt connection `URI`, or "+configfile.MemoryScheme+" for the in-memory hypervisor; empty is that of --libvirtd")
 	fs.StringVar(&o.libvirtd, "libvirtd", "", "`program` of the libvirt daemon to run, libvirtd or virtqemud; empty runs none")
-	fs.StringVar(&o.config, "libvirtd-config", "/etc/libvirt/libvirtd.conf", "`file` with the daemon's configuration, if it is there; where the daemon listens is not taken from it")
+	fs.StringVar(&o.config, "libvirtd-config", "/etc/libvirt/libvirtd.conf", "`file` with the daemon's configuration, if it exists; its listening addresses are ignored")
 	configfile.VerbosityFlag(fs, &o.verbosity)
 }
 
-// check tells which flags are missing or wrong.
+// check returns an error that names missing and invalid flags.
 func (o *launcherOptions) check(rest []string) error {
 	var errs []error
 	if len(rest) > 0 {
@@ -91,17 +90,17 @@ func (o *launcherOptions) check(rest []string) error {
 		o.guest = launcher.Guest{Namespace: parts[0], Name: parts[1], UID: types.UID(parts[2])}
 	}
 	if o.hypervisor == "" && o.libvirtd == "" {
-		errs = append(errs, errors.New("--libvirtd or --hypervisor is required: the daemon to run, or the one that runs"))
+		errs = append(errs, errors.New("--libvirtd or --hypervisor is required: the daemon to run, or a running one"))
 	}
 	if !filepath.IsAbs(o.socketDir) {
-		errs = append(errs, fmt.Errorf("--socket-dir %q is not an absolute path", o.socketDir))
+		errs = append(errs, fmt.Errorf("--socket-dir %q must be an absolute path", o.socketDir))
 	}
 	return errors.Join(errs...)
 }
 
-// run serves the guest until it is undefined, or ctx has ended and it runs no more.
+// run serves the VMI until its domain is undefined, or ctx has ended and the domain is shut off.
 func (o *launcherOptions) run(ctx context.Context) error {
-	// What serves the guest goes on when the Pod is asked to end, until the guest has.
+	// The servers continue after the Pod's SIGTERM, until the domain is shut off.
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	if err := os.MkdirAll(o.socketDir, 0o755); err != nil {
 		end()
@@ -142,27 +141,26 @@ func (o *launcherOptions) run(ctx context.Context) error {
 	go func() { served <- s.Serve(serving, l.Listener) }()
 	err = l.Ready()
 	if err == nil {
-		o.log.Info("Serving a guest", "vmi", o.guest.Namespace+"/"+o.guest.Name, "uid", o.guest.UID)
+		o.log.Info("Serving VMI", "vmi", o.guest.Namespace+"/"+o.guest.Name, "uid", o.guest.UID)
 		err = o.wait(ctx, alive, hv, undefined)
 	}
 	stop()
 	return errors.Join(err, <-served)
 }
 
-// wait returns when the guest's launcher has nothing more to do.
+// wait returns when the launcher has nothing more to do.
 func (o *launcherOptions) wait(ctx, alive context.Context, hv domain.Hypervisor, undefined <-chan struct{}) error {
 	select {
 	case <-undefined:
-		o.log.Info("The guest was undefined")
+		o.log.Info("Domain undefined")
 		return nil
 	case <-ctx.Done():
 	}
-	o.log.Info("Shutting the guest down")
+	o.log.Info("Shutting down domain")
 	return o.shutdown(alive, hv)
 }
 
-// shutdown asks the guest to end and waits until it has. How long that may take is up to
-// the kubelet.
+// shutdown requests a graceful shutdown and waits for its end. The kubelet bounds the time.
 func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) error {
 	events, err := hv.Watch(ctx)
 	if err != nil {
@@ -180,7 +178,7 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 			asked = err == nil
 		}
 		if err != nil {
-			o.log.Error(err, "Cannot shut the guest down yet")
+			o.log.Error(err, "Shutting down domain failed, retrying")
 		}
 		select {
 		case _, more := <-events:
@@ -192,7 +190,7 @@ func (o *launcherOptions) shutdown(ctx context.Context, hv domain.Hypervisor) er
 	}
 }
 
-// open connects to the hypervisor, which may have to be awaited.
+// open connects to the hypervisor, and waits until it is up.
 func (o *launcherOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	uri := o.uri()
 	if strings.HasPrefix(uri, configfile.MemoryScheme) {
@@ -213,7 +211,7 @@ func (o *launcherOptions) open(ctx context.Context) (domain.Hypervisor, error) {
 	}
 }
 
-// uri is how the hypervisor is reached.
+// uri returns the connection URI of the hypervisor.
 func (o *launcherOptions) uri() string {
 	if o.hypervisor != "" {
 		return o.hypervisor
@@ -221,7 +219,7 @@ func (o *launcherOptions) uri() string {
 	return "qemu+unix:///system?socket=" + o.daemonSocket()
 }
 
-// daemon is the libvirt daemon to run; nil for none.
+// daemon returns the libvirt daemon to run; nil for none.
 func (o *launcherOptions) daemon() (*libvirtDaemon, error) {
 	if o.libvirtd == "" {
 		return nil, nil
@@ -234,8 +232,8 @@ func (o *launcherOptions) daemon() (*libvirtDaemon, error) {
 	return d, d.configure(string(base))
 }
 
-// daemonSocket is where the daemon listens: in the folder that the node sees, so that
-// migrations find it.
+// daemonSocket returns the path of the daemon's socket, in the directory shared with the node so
+// that migrations find it.
 func (o *launcherOptions) daemonSocket() string {
 	name := "libvirt-sock"
 	if filepath.Base(o.libvirtd) == "virtqemud" {

@@ -18,23 +18,21 @@ import (
 )
 
 const (
-	// daemonPause is how long after its end a libvirt daemon is started again.
+	// daemonPause is the delay before an exited libvirt daemon is restarted.
 	daemonPause = time.Second
-	// daemonGrace is how long one may take to end.
+	// daemonGrace is its grace period at the end.
 	daemonGrace = 10 * time.Second
 )
 
-// libvirtDaemon is a libvirt daemon of the Pod's own, which listens at a local socket
-// only.
+// libvirtDaemon is the Pod's own libvirt daemon, which listens on a local socket only.
 type libvirtDaemon struct {
 	program string
 	dir     string // for its socket and its configuration
 	log     logr.Logger
 }
 
-// configure writes the daemon's configuration: what was found, but for where it listens.
-// Daemons of one machine would take each other for the same host, and refuse migrations,
-// if each had no UUID of its own.
+// configure writes the daemon's configuration: base without its listening addresses, and a host
+// UUID, as daemons of one machine with the same UUID refuse migrations between each other.
 func (d *libvirtDaemon) configure(base string) error {
 	keep := slices.DeleteFunc(strings.Split(base, "\n"), func(line string) bool {
 		name, _, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -52,8 +50,7 @@ func (d *libvirtDaemon) configure(base string) error {
 
 func (d *libvirtDaemon) config() string { return filepath.Join(d.dir, "daemon.conf") }
 
-// start runs the daemon, again and again, until ctx ends and it has. Guests go on while
-// it does not run.
+// start runs the daemon, and restarts it, until ctx ends. Domains keep running while it is down.
 func (d *libvirtDaemon) start(ctx context.Context) (stopped <-chan struct{}) {
 	done := make(chan struct{})
 	if d == nil {
@@ -67,7 +64,7 @@ func (d *libvirtDaemon) start(ctx context.Context) (stopped <-chan struct{}) {
 			if ctx.Err() != nil {
 				return
 			}
-			d.log.Info("The libvirt daemon has ended; it is started again", "program", d.program, "cause", fmt.Sprint(err))
+			d.log.Info("Restarting libvirt daemon", "program", d.program, "cause", fmt.Sprint(err))
 			select {
 			case <-time.After(daemonPause):
 			case <-ctx.Done():

@@ -10,27 +10,26 @@ import (
 	"syscall"
 )
 
-// passedOn are the signals that the first process of a Pod hands to its program.
+// passedOn are the signals that the first process of a Pod forwards to its program.
 var passedOn = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// endedWith is how a program has ended that was run in this one's place and has told of
-// its errors itself.
+// endedWith is the exit code of a program that ran in place of this one and reported its errors
+// itself.
 type endedWith int
 
 // Error implements error.
 func (c endedWith) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// beInit is the first process of a Pod, for which the kernel leaves processes whose
-// parents have ended: a guest's QEMU, when its libvirt daemon was started again. It runs
-// this program once more and does nothing but to reap them, and so takes no child from
-// whoever waits for it. It ends with the program, and the Pod with it.
+// beInit runs as the first process of a Pod, to which the kernel reparents orphans: QEMU, after its
+// libvirt daemon was restarted. It runs this program as a child and only reaps, so it takes no
+// child from code that waits for one. It exits with the program, and the Pod with it.
 func beInit(args []string) error {
 	signals := make(chan os.Signal, len(passedOn))
 	signal.Notify(signals, passedOn...)
 	defer signal.Stop(signals)
 	p, err := os.StartProcess("/proc/self/exe", args, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
-		return fmt.Errorf("run the launcher below the first process: %w", err)
+		return fmt.Errorf("run the launcher as a child process: %w", err)
 	}
 	over := make(chan struct{})
 	defer close(over)
@@ -47,8 +46,7 @@ func beInit(args []string) error {
 	return reap(p.Pid)
 }
 
-// reap reaps children, also those that the kernel has given to this process, until the one
-// that counts has ended.
+// reap reaps children and reparented orphans until the main child has exited.
 func reap(main int) error {
 	for {
 		var st syscall.WaitStatus
@@ -59,7 +57,7 @@ func reap(main int) error {
 			return fmt.Errorf("wait for the launcher: %w", err)
 		case pid != main:
 		case st.Signaled():
-			return endedWith(128 + int(st.Signal())) // as shells tell it
+			return endedWith(128 + int(st.Signal())) // as in shells
 		case st.Exited() && st.ExitStatus() != 0:
 			return endedWith(st.ExitStatus())
 		case st.Exited():

@@ -40,7 +40,7 @@ var launchers = map[string]func() error{
 	"fails":     func() error { os.Exit(7); return nil },
 	"is fine":   func() error { return nil },
 	"killed":    func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) },
-	"told":      untilTold,
+	"signaled":  untilSignaled,
 	"contained": serveInContainer,
 	"deserted":  func() error { return exec.Command("sh", "-c", "sleep 1000 & echo left").Run() },
 }
@@ -72,8 +72,8 @@ func leaveOrphans() error {
 	return nil
 }
 
-// untilTold waits for a signal that was meant for the Pod.
-func untilTold() error {
+// untilSignaled waits for a signal that was sent to the Pod.
+func untilSignaled() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
 	fmt.Println("waiting")
@@ -82,16 +82,16 @@ func untilTold() error {
 	return nil
 }
 
-func TestTheFirstProcessOfAPodReapsAndEndsWithItsProgram(t *testing.T) {
-	for role, want := range map[string]int{"orphans": 0, "fails": 7, "is fine": 0, "killed": 128 + int(syscall.SIGKILL), "told": 5, "deserted": 0} {
+func TestInit_ReapsAndExits(t *testing.T) {
+	for role, want := range map[string]int{"orphans": 0, "fails": 7, "is fine": 0, "killed": 128 + int(syscall.SIGKILL), "signaled": 5, "deserted": 0} {
 		t.Run(role, func(t *testing.T) {
-			// Whoever is not reaped is waited for until then.
+			// The timeout ends the wait for an orphan that is not reaped.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "/proc/self/exe")
 			cmd.Env = append(os.Environ(), podRole+"="+role)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
-			var out told
+			var out waitingWriter
 			out.at = func() { _ = cmd.Process.Signal(syscall.SIGTERM) }
 			cmd.Stdout, cmd.Stderr = &out, os.Stderr
 			err := cmd.Run()
@@ -106,13 +106,13 @@ func TestTheFirstProcessOfAPodReapsAndEndsWithItsProgram(t *testing.T) {
 	}
 }
 
-// told does something when a program says that it waits.
-type told struct {
+// waitingWriter calls at when a program prints that it waits.
+type waitingWriter struct {
 	all strings.Builder
 	at  func()
 }
 
-func (o *told) Write(b []byte) (int, error) {
+func (o *waitingWriter) Write(b []byte) (int, error) {
 	if strings.Contains(string(b), "waiting") {
 		o.at()
 	}

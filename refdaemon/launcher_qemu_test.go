@@ -23,9 +23,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// TestLauncherRunsARealGuest has a guest of QEMU in a Pod with a libvirt of its own, over
+// TestLauncher_RealGuest has a guest of QEMU in a Pod with a libvirt of its own, over
 // the command channel alone.
-func TestLauncherRunsARealGuest(t *testing.T) {
+func TestLauncher_RealGuest(t *testing.T) {
 	rigtest.Need(t)
 	image, err := rig.FindGuestImage()
 	if err != nil {

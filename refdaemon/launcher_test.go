@@ -22,7 +22,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-func TestLauncherFlags(t *testing.T) {
+func TestLauncher_Flags(t *testing.T) {
 	for name, c := range map[string]struct {
 		args string
 		want string
@@ -62,7 +62,7 @@ func connected(t *testing.T, socket string, over <-chan error) *launcher.Client 
 	}
 }
 
-func TestLauncherLivesForItsGuest(t *testing.T) {
+func TestLauncher_ExitsWithGuest(t *testing.T) {
 	def := &libvirtxml.Domain{Type: "qemu", Name: "ns_guest", UUID: "8a8f0d3e-52a6-4a51-9b3c-1d5f5b4d1a11", Memory: &libvirtxml.DomainMemory{Value: 64, Unit: "MiB"}}
 	for name, end := range map[string]func(t *testing.T, c *launcher.Client, stop func()){
 		"asked to end, it shuts the guest down": func(_ *testing.T, _ *launcher.Client, stop func()) { stop() },
@@ -97,7 +97,7 @@ func TestLauncherLivesForItsGuest(t *testing.T) {
 	}
 }
 
-func TestLibvirtDaemonListensLocallyAndIsRestarted(t *testing.T) {
+func TestLibvirtDaemon_LocalSocketAndRestart(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "libvirtd")
 	if err := os.WriteFile(program, []byte(fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/runs\n", dir)), 0o755); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/domain/mounts"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
@@ -22,19 +23,19 @@ import (
 // qemuUser is the user and group that QEMU runs as in KubeVirt's launchers.
 const qemuUser = 107
 
-// guests returns the hypervisor that runs the node's guests, and what connects single
-// guests to theirs, nil unless each has one.
+// guests returns the hypervisor for the node's domains, and the connector to the hypervisors of
+// launchers, nil unless each VMI has its own.
 func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hypervisor, caches *domainctrl.Caches) (domain.Hypervisor, *launcher.Connector, error) {
 	if o.config.Launchers == "" {
 		return host, nil, nil
 	}
 	pods := domainctrl.NodePods{NodeName: o.config.NodeName, Cache: caches.Pods, Reader: mgr.GetAPIReader()}
 	c := &launcher.Connector{
-		Pods: o.config.Launchers, NodeName: o.config.NodeName, Find: pods.Pod, Fleet: &domain.Fleet{Node: host}, Log: ctrl.Log.WithName("launchers"),
+		Pods: o.config.Launchers, NodeName: o.config.NodeName, Find: pods.Pod, Fleet: &fleet.Fleet{Node: host}, Log: ctrl.Log.WithName("launchers"),
 	}
-	// Guests that run already have to be known before anybody asks what runs here.
+	// Running domains must be known before the first list of the hypervisor.
 	if err := c.Discover(ctx); err != nil {
-		ctrl.Log.Error(err, "Some launchers cannot be asked")
+		ctrl.Log.Error(err, "Discovering launchers failed for some Pods")
 	}
 	if err := mgr.Add(manager.RunnableFunc(c.Run)); err != nil {
 		return nil, nil, fmt.Errorf("watch launchers: %w", err)
@@ -42,7 +43,7 @@ func (o *node) guests(ctx context.Context, mgr manager.Manager, host domain.Hype
 	return c.Fleet, c, nil
 }
 
-// inPods lets guests have what their Pods hold for them, and what they may open.
+// inPods gives domains the resources that their Pods hold, and access to their devices.
 func (o *node) inPods(w *domainctrl.Workspace, c *launcher.Connector, claims domainctrl.VolumeClaims) {
 	w.Volumes = mounts.Volumes{
 		Mounter: &mounts.Mounter{Pods: o.config.Launchers, Records: filepath.Join(o.config.StateDir, "mounts")},
@@ -53,7 +54,7 @@ func (o *node) inPods(w *domainctrl.Workspace, c *launcher.Connector, claims dom
 	}
 }
 
-// hierarchy is that of cgroups mounted there.
+// hierarchy returns the cgroup hierarchy mounted at a path.
 func hierarchy(mount string) cgroup.Hierarchy {
 	h := cgroup.Hierarchy{Mount: mount}
 	if strings.HasPrefix(mount, configfile.HostRoot+"/") {

@@ -26,12 +26,13 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/cgroup"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
 const (
-	// podsDir tells a launcher in a container, and the test of one, where Pods are.
+	// podsDir passes the directory of Pods to a launcher in a container and to its test.
 	podsDir   = "VIRTLOOM_TEST_PODS"
 	cgroupDir = "/sys/fs/cgroup"
 	guestUID  = "0b6f3f0e-5d1c-4a53-9d5e-3a1f8f9f4c11"
@@ -55,9 +56,9 @@ func serveInContainer() error {
 	return run(context.Background(), []string{"launcher", "--vmi", "ns/guest/" + guestUID, "--hypervisor", configfile.MemoryScheme, "--socket-dir", emptyDir(pods, "sockets")}, io.Discard)
 }
 
-// TestAPluggedVolumeReachesTheLauncher has an agent and, in a container, the launcher of a
+// TestLauncher_HotpluggedVolume has an agent and, in a container, the launcher of a
 // guest. It runs in a mount namespace of its own.
-func TestAPluggedVolumeReachesTheLauncher(t *testing.T) {
+func TestLauncher_HotpluggedVolume(t *testing.T) {
 	pods := os.Getenv(podsDir)
 	if pods == "" {
 		// A socket's address is short, so the folder's name has to be.
@@ -109,7 +110,7 @@ func plugAndUnplug(t *testing.T, pods string) {
 			Namespace: vmi.Namespace, UID: uid, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)},
 		}}, nil
 	}
-	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &domain.Fleet{}}
+	c := &launcher.Connector{Pods: pods, NodeName: o.config.NodeName, Find: find, Fleet: &fleet.Fleet{}}
 	t.Cleanup(func() { _ = errors.Join(c.Close(), c.Fleet.Close()) })
 	w := &domainctrl.Workspace{Root: o.config.StateDir}
 	o.inPods(w, c, domainctrl.VolumeClaims{Reader: fake.NewClientBuilder().WithObjects(boundClaim("file"), boundClaim("block")).Build()})

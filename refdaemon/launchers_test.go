@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-func TestGuestsInPodsHaveWhatTheirPodsHold(t *testing.T) {
+func TestInPods_Workspace(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.UID, vmi.Status.ActivePods = "uid-1", map[types.UID]string{"pod-1": "node-a"}
 	for cgroups, want := range map[string]*cgroup.Hierarchy{

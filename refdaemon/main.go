@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command refdaemon is virtloom's packages composed into three daemons and
-// tools that change nothing:
+// Command refdaemon composes virtloom's packages into three daemons and
+// read-only tools:
 //
-//	refdaemon controller   decides which Pods guests need, hands guests to nodes, arbitrates migrations
-//	refdaemon node         runs the guests of one node in its libvirt
-//	refdaemon launcher     runs one guest in its Pod, beside a libvirt of its own
-//	refdaemon render       prints the Pods of a guest, from manifests and without a cluster
-//	refdaemon convert      prints the libvirt domain of a guest, from manifests
-//	refdaemon diff         prints how a running domain differs from what its guest asks for, from files
-//	refdaemon explain      tells where a guest, a migration or a node stands, why, and what mends that
-//	refdaemon plan         tells what draining a node would do, and does nothing of it
+//	refdaemon controller   creates the Pods of VMIs, assigns VMIs to nodes, arbitrates migrations
+//	refdaemon node         runs the VMIs of one node in its libvirt
+//	refdaemon launcher     runs one VMI in its Pod, with a libvirt of its own
+//	refdaemon render       prints the Pods of a VMI, from manifests and without a cluster
+//	refdaemon convert      prints the libvirt domain of a VMI, from manifests
+//	refdaemon diff         prints how a running domain differs from its VMI, from files
+//	refdaemon explain      explains the state of a VMI, a migration or a node, and how to unblock it
+//	refdaemon plan         prints what draining a node would do, without doing it
 //	refdaemon dump         writes a cluster into a file, without secrets, for explain and plan
 //	refdaemon config       prints the defaults of a configuration file, or checks one
-//	refdaemon version      tells what this program was built from
-//	refdaemon completion   prints what lets a shell complete all these
+//	refdaemon version      prints the build information of this program
+//	refdaemon completion   prints shell completion scripts
 //
-// It is wiring only; every behaviour is in a package that can be imported by
-// itself. What the daemons run with is package configfile.
+// It is wiring only; all behavior is in packages that can be imported by
+// themselves. The configuration of the daemons is package configfile.
 package main
 
 import (
@@ -40,22 +40,22 @@ func main() {
 	os.Exit(report(err, os.Stderr))
 }
 
-// usageError is a fault of the arguments, not of what they name.
+// usageError is an error of the arguments themselves, not of the objects that they name.
 type usageError struct{ error }
 
-// Unwrap returns the fault.
+// Unwrap returns the wrapped error.
 func (e usageError) Unwrap() error { return e.error }
 
-// wrong says that an argument of a command is.
+// wrong wraps an error as one of a command's arguments.
 func wrong(cmd *cobra.Command, err error) error {
 	name := strings.TrimPrefix(strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()), " ")
 	if name == "" {
 		return usageError{fmt.Errorf("%w; %s -h lists the commands", err, cmd.CommandPath())}
 	}
-	return usageError{fmt.Errorf("%s: %w; %s -h tells how", name, err, cmd.CommandPath())}
+	return usageError{fmt.Errorf("%s: %w; see %s -h", name, err, cmd.CommandPath())}
 }
 
-// checked is a check of what is not a flag, or of all flags together.
+// checked adapts a check of positional arguments, or of all flags together, to cobra.
 func checked(check func(args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(args); err != nil {
@@ -65,7 +65,7 @@ func checked(check func(args []string) error) func(*cobra.Command, []string) err
 	}
 }
 
-// nothing is for commands with flags only.
+// nothing rejects positional arguments.
 var nothing = checked(func(args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])
@@ -74,7 +74,7 @@ var nothing = checked(func(args []string) error {
 })
 
 // report writes an error, line by line, and returns the exit code: 1 for a failure, 2 for wrong arguments, 3 for differences
-// that "refdaemon diff" has found, which are no error.
+// found by "refdaemon diff", which are no error.
 func report(err error, out io.Writer) int {
 	if err == nil {
 		return 0
@@ -102,16 +102,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return root.ExecuteContext(ctx)
 }
 
-// helpWidth is how long the lines of flags in help are.
+// helpWidth is the line width of flags in help texts.
 const helpWidth = "110"
 
 // newRoot makes the program's commands.
 func newRoot() *cobra.Command {
 	root := group(&cobra.Command{
-		Use: "refdaemon", Short: "virtloom's packages composed: the control plane of virtual machines on Kubernetes",
-		Long: `refdaemon is virtloom's packages composed into daemons and tools: controller decides for a
-cluster, node serves one node, launcher one guest in its Pod. The others change nothing.
-Exit code 1 means a failure, 2 wrong arguments, 3 differences that diff has found.`,
+		Use: "refdaemon", Short: "control plane of virtual machines on Kubernetes, composed of virtloom's packages",
+		Long: `refdaemon composes virtloom's packages into daemons and tools: controller serves a cluster,
+node one node, launcher one VMI in its Pod. All other commands are read-only.
+Exit code 1 means a failure, 2 invalid arguments, 3 differences found by diff.`,
 		Example:       "  refdaemon controller -h\n  refdaemon config print-defaults controller",
 		SilenceErrors: true, SilenceUsage: true,
 	})
@@ -123,7 +123,7 @@ Exit code 1 means a failure, 2 wrong arguments, 3 differences that diff has foun
 	return root
 }
 
-// group makes a command that only has others: alone it tells which.
+// group makes a command that only has subcommands: alone it prints its help.
 func group(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -135,14 +135,14 @@ func group(cmd *cobra.Command) *cobra.Command {
 				names = append(names, c.Name())
 			}
 		}
-		return wrong(cmd, fmt.Errorf("unknown command %q; there are %s", args[0], strings.Join(names, ", ")))
+		return wrong(cmd, fmt.Errorf("unknown command %q; use one of %s", args[0], strings.Join(names, ", ")))
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }
 
-// doubled gives flags of one dash that have a long name a second one, and takes it from letters
-// that have two: both were taken once, as the standard library's package flag does.
+// doubled normalizes the dashes of flags: two for long names, one for letters. Both spellings are
+// accepted, as by the standard library's package flag.
 func doubled(root *cobra.Command, args []string) []string {
 	if len(args) == 0 {
 		return args

@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-func TestRunTellsHowItIsUsed(t *testing.T) {
+func TestRun_Usage(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		fail string
@@ -30,7 +30,7 @@ func TestRunTellsHowItIsUsed(t *testing.T) {
 		"--help":           {[]string{"--help"}, ""},
 		"unknown command":  {[]string{"nodes"}, `unknown command "nodes"`},
 		"unknown flag":     {[]string{"--nonsense"}, "unknown flag: --nonsense; refdaemon -h"},
-		"nothing of group": {[]string{"config", "x"}, `config: unknown command "x"; there are print-defaults, validate; refdaemon config -h`},
+		"nothing of group": {[]string{"config", "x"}, `config: unknown command "x"; use one of print-defaults, validate; see refdaemon config -h`},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), tt.args, &out)
@@ -45,13 +45,13 @@ func TestRunTellsHowItIsUsed(t *testing.T) {
 		}
 		for _, c := range newRoot().Commands() {
 			if c.IsAvailableCommand() && (!strings.Contains(out.String(), c.Name()) || !strings.Contains(out.String(), c.Short)) {
-				t.Errorf("%s: usage does not tell of %s:\n%s", name, c.Name(), out.String())
+				t.Errorf("%s: usage does not name %s:\n%s", name, c.Name(), out.String())
 			}
 		}
 	}
 }
 
-func TestWrongArgumentsAreNamed(t *testing.T) {
+func TestRun_InvalidArguments(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	absent := filepath.Join(t.TempDir(), "absent")
@@ -61,18 +61,18 @@ func TestWrongArgumentsAreNamed(t *testing.T) {
 		says  []string
 		usage bool
 	}{
-		"unknown flag":       {[]string{"controller", "--nonsense"}, []string{"controller: unknown flag: --nonsense; refdaemon controller -h"}, true},
+		"unknown flag":       {[]string{"controller", "--nonsense"}, []string{"controller: unknown flag: --nonsense; see refdaemon controller -h"}, true},
 		"wrong value":        {[]string{"controller", "--migrations-lent", "many"}, []string{"--migrations-lent", "many", "write a whole number"}, true},
 		"surplus argument":   {[]string{"controller", "surplus"}, []string{`controller: unexpected argument "surplus"`}, true},
 		"negative time":      {[]string{"controller", "--node-silent-after", "-1s"}, []string{"--node-silent-after", "-1s"}, true},
 		"nothing of a node":  {[]string{"node"}, []string{"node: --node-name is required", "\n--address is required", "\n--migration-cert is required"}, true},
 		"no address":         {append(node[:3:3], "--address", "192.0.2.1:1"), []string{`--address "192.0.2.1:1" is not an IP address`}, true},
-		"no kubeconfig":      {[]string{"controller"}, []string{"controller", "give --kubeconfig"}, false},
+		"no kubeconfig":      {[]string{"controller"}, []string{"controller", "set --kubeconfig"}, false},
 		"absent kubeconfig":  {append(node, "--kubeconfig", absent), []string{"node", absent}, false},
 		"no trace file":      {[]string{"controller", "--trace-file", filepath.Join(absent, "trace")}, []string{"controller", "trace file", absent}, false},
-		"absent file":        {[]string{"controller", "--config", absent}, []string{"controller: read the configuration", absent, "name a file"}, false},
-		"no daemon":          {[]string{"config", "print-defaults", "launcher"}, []string{"config print-defaults: say of which daemon"}, true},
-		"no file to check":   {[]string{"config", "validate"}, []string{"config validate: name one file; 0 are given"}, true},
+		"absent file":        {[]string{"controller", "--config", absent}, []string{"controller: read the configuration", absent, "specify a readable file"}, false},
+		"no daemon":          {[]string{"config", "print-defaults", "launcher"}, []string{"config print-defaults: specify one daemon"}, true},
+		"no file to check":   {[]string{"config", "validate"}, []string{"config validate: specify one file; got 0"}, true},
 		"absent one":         {[]string{"config", "validate", absent}, []string{absent}, false},
 		"version as XML":     {[]string{"version", "-o", "xml"}, []string{"version: -o xml is unknown; use text or json"}, true},
 		"help of no command": {[]string{"controller", "--help=maybe"}, []string{"--help"}, true},
@@ -107,7 +107,7 @@ func all(c *cobra.Command) []*cobra.Command {
 	return found
 }
 
-func TestHelpOfEachCommandHasExamplesThatParse(t *testing.T) {
+func TestHelp_ExamplesParse(t *testing.T) {
 	t.Chdir("..") // where the files are that examples name
 	for _, c := range all(newRoot()) {
 		if c.Name() == "help" || strings.HasPrefix(c.CommandPath(), "refdaemon completion") {
@@ -170,7 +170,7 @@ func parses(t *testing.T, args []string) {
 	}
 }
 
-func TestFlagsMayHaveOneDashOrTwo(t *testing.T) {
+func TestFlags_SingleDash(t *testing.T) {
 	for name, tt := range map[string]struct{ args, want string }{
 		"long ones":           {"render -raw -image=mine --explain x launcher", "render --raw --image=mine --explain x launcher"},
 		"letters":             {"render --f x -f y -o json --o=json", "render -f x -f y -o json -o=json"},
@@ -185,7 +185,7 @@ func TestFlagsMayHaveOneDashOrTwo(t *testing.T) {
 	}
 }
 
-func TestTheSchemeKnowsEveryKindInUse(t *testing.T) {
+func TestScheme_AllKinds(t *testing.T) {
 	s, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestTheSchemeKnowsEveryKindInUse(t *testing.T) {
 	}
 }
 
-func TestTheMemoryHypervisorNeedsNoLibvirt(t *testing.T) {
+func TestMemoryHypervisor_WithoutLibvirt(t *testing.T) {
 	hv, err := (&node{config: &configfile.NodeConfiguration{NodeName: "node-a", Hypervisor: configfile.MemoryScheme}}).open(t.Context())
 	if err != nil {
 		t.Fatal(err)

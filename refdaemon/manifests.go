@@ -44,7 +44,7 @@ func known(output string, formats ...string) error {
 	return nil
 }
 
-// manifests are the arguments of offline commands that say what is in the cluster.
+// manifests are the arguments of offline commands that describe the cluster.
 type manifests struct {
 	files words
 	raw   bool
@@ -52,27 +52,27 @@ type manifests struct {
 
 func (m *manifests) flags(fs *pflag.FlagSet) {
 	fs.VarP(&m.files, "filename", "f", "`file` of manifests, - for standard input; may be given several times")
-	fs.BoolVar(&m.raw, "raw", false, "leave out the defaults that KubeVirt's webhooks give a new guest")
+	fs.BoolVar(&m.raw, "raw", false, "do not apply the defaults that KubeVirt's webhooks set on a new VMI")
 }
 
-// check tells what is wrong with the files named, others being those of further flags.
+// check checks the named files; others are the files of further flags.
 func (m *manifests) check(others ...string) error {
 	if len(m.files) == 0 {
-		return errors.New("-f is required: name a file of manifests, or - for standard input")
+		return errors.New("-f is required: specify a file of manifests, or - for standard input")
 	}
 	fromStdin := func(names []string) int {
 		return len(names) - len(slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "-" }))
 	}
 	switch manifests := fromStdin(m.files); {
 	case manifests > 1:
-		return errors.New("-f - is given twice, but standard input can be read once")
+		return errors.New("-f - is given twice, but standard input can be read only once")
 	case manifests+fromStdin(others) > 1:
-		return errors.New("standard input is named twice, but can be read once")
+		return errors.New("standard input is given twice, but can be read only once")
 	}
 	return nil
 }
 
-// read reads all manifests, reports all their faults and gives the guest its defaults.
+// read reads all manifests, reports all their faults and sets the defaults of the VMI.
 func (m *manifests) read(command string, stdin io.Reader) (*offline.Cluster, []offline.Object, error) {
 	var (
 		objects []offline.Object
@@ -104,13 +104,13 @@ func readManifests(command, name string, stdin io.Reader) ([]offline.Object, err
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; name a file that can be read", command, err)
+		return nil, fmt.Errorf("%s: %w; specify a readable file", command, err)
 	}
 	defer f.Close()
 	return offline.Read(name, f)
 }
 
-// readText reads another file whole, and returns how errors shall name it.
+// readText reads another file and returns the name for its errors.
 func readText(command, name string, stdin io.Reader) (text []byte, source string, err error) {
 	if name == "-" {
 		text, err = io.ReadAll(stdin)
@@ -119,7 +119,7 @@ func readText(command, name string, stdin io.Reader) (text []byte, source string
 		text, err = os.ReadFile(name)
 	}
 	if err != nil {
-		return nil, name, fmt.Errorf("%s: %w; name a file that can be read", command, err)
+		return nil, name, fmt.Errorf("%s: %w; specify a readable file", command, err)
 	}
 	return text, name, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
-// transport carries migrations between this node and others for as long as the manager runs.
+// transport returns the transport of migrations between nodes, which runs with the manager.
 func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (domain.Transport, error) {
 	p := migrationproxy.Options{
 		Address: o.config.Address, NodeName: o.config.NodeName, Insecure: o.config.Migration.Insecure,
@@ -34,7 +34,7 @@ func (o *node) transport(mgr manager.Manager, hv domain.Hypervisor) (domain.Tran
 	return proxy, mgr.Add(proxy)
 }
 
-// migrationSockets finds the sockets of a guest's migration.
+// migrationSockets returns the lookup of a migration's sockets by domain name.
 func migrationSockets(hv domain.Hypervisor) func(context.Context, string) (domain.Sockets, error) {
 	return func(ctx context.Context, name string) (domain.Sockets, error) {
 		m, able := hv.(domain.SocketMigrator)

@@ -24,8 +24,8 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/ocilayout"
 )
 
-// endGrace is what the agent's parts may take to end beside its migrations: one call to the
-// hypervisor and the write that tells of its result.
+// endGrace is the grace period of the agent's runnables, migrations not included: one call to the
+// hypervisor and the write of its result.
 const endGrace = time.Minute
 
 // node is what "refdaemon node" runs.
@@ -38,16 +38,16 @@ type node struct {
 func newNode() *cobra.Command {
 	return asDaemon(&cobra.Command{
 		Use: "node", Short: "run the agent of one node",
-		Long: `Runs the agent of one node: it has the guests that are handed to the node run in the node's
-libvirt, or in the launchers of their Pods, tells of them in their status, and moves them to
-other nodes. Upon SIGTERM it takes no more guests, carries on with migrations under way for
-as long as --drain says, and ends; guests go on, and the next agent finds them.`,
-		Example: `  # In a Pod, with what all nodes have in common in a file:
+		Long: `Runs the agent of one node: it runs the VMIs that are assigned to the node in the node's
+libvirt, or in their launcher Pods, reports their status, and migrates them to other nodes.
+Upon SIGTERM it takes no more VMIs, continues migrations under way for the time of --drain,
+and exits; guests keep running, and the next agent finds them.`,
+		Example: `  # In a Pod, with the common settings of all nodes in a file:
   refdaemon node --config examples/config/node.yaml --node-name node-a --address 192.0.2.11
-  # Guests in the node's own libvirt, moved between nodes that trust each other with everything:
+  # VMIs in the node's own libvirt, migrated between nodes that trust each other with everything:
   refdaemon node --insecure-shared-hypervisor --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 \
     --migration-cert /certs/tls.crt --migration-key /certs/tls.key --migration-ca /certs/ca.crt
-  # A try without libvirt, with guests that do not exist:
+  # Without libvirt, with the in-memory hypervisor:
   refdaemon node --kubeconfig node-a.conf --node-name node-a --address 192.0.2.11 --hypervisor memory: --insecure-migration`,
 	}, configfile.KindNode, configfile.NewNode, runNode)
 }
@@ -89,21 +89,21 @@ func (o *node) add(ctx context.Context, mgr manager.Manager) error {
 		return err
 	}
 	if err := metrics.Registry.Register(r.Metrics()); err != nil {
-		return fmt.Errorf("register the metrics of migrations: %w", err)
+		return fmt.Errorf("register migration metrics: %w", err)
 	}
 	return errors.Join(o.addServices(mgr, host, r.Drained()), o.addHealth(mgr, host, caches), follow(mgr, &configfile.Watcher[*configfile.NodeConfiguration]{
 		Source: o.source, Running: o.config, Apply: o.apply,
 	}))
 }
 
-// apply puts into force what takes effect while the agent runs.
+// apply applies the live fields of the configuration.
 func (o *node) apply(_ context.Context, next *configfile.NodeConfiguration) error {
 	o.level.SetLevel(zapLevel(next.Log.Verbosity))
 	return nil
 }
 
-// addHealth lets the node's hypervisor be asked whether it answers, by a list as the heartbeat does, and tells whether the guests
-// that are here, or on their way, are known.
+// addHealth adds probes: that the node's hypervisor answers a list, as the heartbeat asks it, and that the caches of owned and
+// incoming VMIs are synced.
 func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor, guests *domainctrl.Caches) error {
 	pulse := &health.Pulse{Ask: func(ctx context.Context) error {
 		_, err := hv.List(ctx)
@@ -115,8 +115,8 @@ func (*node) addHealth(mgr manager.Manager, hv domain.Hypervisor, guests *domain
 		mgr.AddReadyzCheck("hypervisor", pulse.Ready), mgr.AddHealthzCheck("hypervisor", pulse.Alive))
 }
 
-// addServices registers what tells the cluster about the node, until the agent has drained. It is the
-// node's own hypervisor that tells what it can do, and whether it takes guests: launchers come and go.
+// addServices registers the reporters of the node, which run until the agent has drained. They ask the
+// node's own hypervisor for capabilities and availability: launchers come and go.
 func (o *node) addServices(mgr manager.Manager, hv domain.Hypervisor, drained <-chan struct{}) error {
 	if c, able := hv.(domain.CapabilitiesReader); able {
 		l := &nodectrl.Labeller{

@@ -18,8 +18,8 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-// devices offers the node's devices to its kubelet for as long as the manager runs. There
-// are none, and nothing to wait for, where there is no kubelet.
+// devices offers the node's devices to its kubelet while the manager runs. Without a kubelet there
+// are none, and nothing to wait for.
 func (o *node) devices(mgr manager.Manager) (deviceplugin.Plugins, error) {
 	var all deviceplugin.Plugins
 	if o.config.DevicePlugins == "" {
@@ -37,8 +37,8 @@ func (o *node) devices(mgr manager.Manager) (deviceplugin.Plugins, error) {
 	return all, nil
 }
 
-// seesBridges tells whether the bridges that guests are plugged into are among the links
-// this process sees: a launcher has those of its Pod, and a daemon elsewhere its own.
+// seesBridges reports whether this process sees the links of the guests' bridges: a launcher sees
+// those of its Pod, and a daemon on another machine its own.
 func (o *node) seesBridges() bool {
 	if o.config.Launchers != "" || strings.HasPrefix(o.config.Hypervisor, configfile.MemoryScheme) {
 		return false
@@ -47,7 +47,7 @@ func (o *node) seesBridges() bool {
 	return err == nil && uri.Host == ""
 }
 
-// networks makes guests wait for the bridge, into which libvirt plugs them by itself.
+// networks makes VMIs wait for the bridge, to which libvirt connects them by itself.
 func (o *node) networks() *network.Bridges {
 	return &network.Bridges{
 		Bridge:  func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return o.config.Bridge, nil },

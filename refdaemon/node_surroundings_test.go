@@ -35,7 +35,7 @@ func (a *added) Add(r manager.Runnable) error {
 // GetClient implements manager.Manager.
 func (*added) GetClient() client.Client { return nil }
 
-func TestTheNodeIsReportedUntilItsAgentHasDrained(t *testing.T) {
+func TestHeartbeat_UntilDrained(t *testing.T) {
 	var mgr added
 	drained := make(chan struct{})
 	if err := (&node{config: &configfile.NodeConfiguration{NodeName: "node-a"}}).addServices(&mgr, struct{ domain.Hypervisor }{}, drained); err != nil {
@@ -49,7 +49,7 @@ func TestTheNodeIsReportedUntilItsAgentHasDrained(t *testing.T) {
 	}
 }
 
-func TestDevicesAreOfferedWhereThereIsAKubelet(t *testing.T) {
+func TestDevices_WithKubelet(t *testing.T) {
 	for name, tc := range map[string]struct {
 		folder string
 		want   []string
@@ -89,7 +89,7 @@ func TestDevicesAreOfferedWhereThereIsAKubelet(t *testing.T) {
 	}
 }
 
-func TestGuestsWaitForBridgesThatAreSeen(t *testing.T) {
+func TestBridges_WaitWhenVisible(t *testing.T) {
 	for hypervisor, want := range map[string]bool{
 		"qemu:///system": true, "qemu+unix:///system?socket=/run/libvirt/libvirt-sock": true,
 		"qemu+tls://node-b.example.test/system": false, configfile.MemoryScheme: false, ":": false,

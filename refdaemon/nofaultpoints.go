@@ -6,5 +6,5 @@ package main
 
 import "github.com/virtloom/virtloom/domain/domainctrl"
 
-// onStep is for builds with the tag faultpoints; all others tell nobody of the steps of migrations.
+// onStep returns nil: only builds with the tag faultpoints report the steps of migrations.
 func onStep(string) domainctrl.StepFunc { return nil }

@@ -21,22 +21,22 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/sight"
 )
 
-// observer holds what commands have in common that look at a cluster and change nothing.
+// observer is the common part of read-only commands on a cluster.
 type observer struct {
 	command string
 	source  configfile.Source[*configfile.ControllerConfiguration]
 	config  *configfile.ControllerConfiguration
 	output  string
 	timeout time.Duration
-	// dump is the file to look at instead of a cluster; empty for the cluster.
+	// dump is the file to read instead of a cluster; empty for the cluster.
 	dump string
-	// controller is whom to ask what only a controller knows; its URL is empty for nobody.
+	// controller is the controller to ask for its view; none if its URL is empty.
 	controller sight.Client
-	// further checks flags of the command's own; nil if there are none.
+	// further checks the command's own flags; nil if there are none.
 	further func() error
 }
 
-// observes gives a command the configuration of the controller as far as it matters to it.
+// observes adds the flags of the controller's configuration that matter to a command.
 func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
 	o.source.New = configfile.NewController
 	fs := cmd.Flags()
@@ -63,12 +63,12 @@ func (o *observer) observes(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// dumps lets a command look at a dump as well.
+// dumps adds the flag to read a dump.
 func (o *observer) dumps(fs *pflag.FlagSet) {
-	fs.StringVar(&o.dump, "dump", "", "`file` of refdaemon dump to look at instead of a cluster")
+	fs.StringVar(&o.dump, "dump", "", "`file` of refdaemon dump to read instead of a cluster")
 }
 
-// look lets a function look at a cluster, or at a dump of one, as it is at one moment.
+// look runs a function on a snapshot of a cluster, or on a dump.
 func (o *observer) look(ctx context.Context, do func(context.Context, *diagnosis.Cluster) error) error {
 	ctrl.SetLogger(logr.Discard())
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
@@ -87,7 +87,7 @@ func (o *observer) look(ctx context.Context, do func(context.Context, *diagnosis
 	return nil
 }
 
-// picture reads a cluster, or the dump of one.
+// picture returns a snapshot of the cluster, or the dump.
 func (o *observer) picture(ctx context.Context) (*dump.Dump, error) {
 	if o.dump != "" {
 		return o.file()
@@ -134,10 +134,10 @@ func (o *observer) live() (client.Client, error) {
 	return c, nil
 }
 
-// observing sets up the controllers' own code over what was read, at the time when it was.
+// observing sets up the controllers' own code on a snapshot, with the clock at its time.
 func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Cluster, error) {
 	now := moment(d.TakenAt)
-	moves, err := newReconciler(o.config, &rest.Config{}) // it asks nobody
+	moves, err := newReconciler(o.config, &rest.Config{}) // it sends no request
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (o *observer) observing(ctx context.Context, d *dump.Dump) (*diagnosis.Clus
 	return c, nil
 }
 
-// moment is a clock that stands still.
+// moment is a stopped clock.
 type moment time.Time
 
 // Now is part of clock.PassiveClock.
@@ -163,12 +163,12 @@ func (m moment) Now() time.Time { return time.Time(m) }
 // Since is part of clock.PassiveClock.
 func (m moment) Since(t time.Time) time.Duration { return time.Time(m).Sub(t) }
 
-const observerRights = `It reads from a cluster, or with --dump from a file of "refdaemon dump", and writes nothing. Needed are
+const observerRights = `It reads from a cluster, or with --dump from a file of "refdaemon dump", and writes nothing. It needs
 the rights to list virtualmachineinstances, virtualmachineinstancemigrations and kubevirts
 (kubevirt.io), migrationpolicies (migrations.kubevirt.io), pods, nodes, namespaces,
 persistentvolumeclaims, resourcequotas, storageclasses and, where the cluster has them,
-virtualmachines and what CDI has; to get configmaps and network-attachment-definitions, if guests
-refer to some; all of which "refdaemon controller" has. What is set of migrations is to be as the
-controller has it: give its file to --config, or its values to the flags --migrations-...
-Exit code 0 means that it could be told, whatever was found; 1 that something does not exist or could
-not be read, 2 that an argument is wrong.`
+virtualmachines and the kinds of CDI; to get configmaps and network-attachment-definitions, if VMIs
+refer to some; "refdaemon controller" has all of these. Migration settings must be those of the
+controller: pass its file to --config, or its values to the flags --migrations-...
+Exit code 0 means that the command succeeded, whatever was found; 1 that an object does not exist or
+cannot be read, 2 that an argument is wrong.`

@@ -25,12 +25,14 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestObserversNameWrongArguments(t *testing.T) {
+func TestObservers_InvalidArguments(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, tt := range map[string]struct {
@@ -54,14 +56,14 @@ func TestObserversNameWrongArguments(t *testing.T) {
 		"a guest without one":   {[]string{"explain", "vmi", "web"}, `"web" is not NAMESPACE/NAME`, true},
 		"a token for nobody":    {[]string{"explain", "node", "a", "--controller-token-file", "t"}, "are for --controller", true},
 		"nobody to believe":     {[]string{"explain", "node", "a", "--controller-insecure-skip-tls-verify"}, "are for --controller", true},
-		"all and some believed": {[]string{"explain", "node", "a", "--controller", "https://c", "--controller-ca-file", "f", "--controller-insecure-skip-tls-verify"}, "give one", true},
-		"a dump and its author": {[]string{"explain", "node", "a", "--dump", "d", "--controller", "http://c"}, "one of --dump and --controller", true},
+		"all and some believed": {[]string{"explain", "node", "a", "--controller", "https://c", "--controller-ca-file", "f", "--controller-insecure-skip-tls-verify"}, "exclude each other", true},
+		"a dump and its author": {[]string{"explain", "node", "a", "--dump", "d", "--controller", "http://c"}, "--dump and --controller exclude each other", true},
 		"no token":              {[]string{"explain", "node", "a", "--controller", "http://c", "--controller-token-file", "/nowhere"}, "/nowhere", false},
 		"no certificate":        {[]string{"explain", "node", "a", "--controller", "https://c", "--controller-ca-file", "main.go"}, "has no certificate", false},
 		"a dump of nowhere":     {[]string{"explain", "node", "a", "--dump", "/nowhere"}, "/nowhere", false},
 		"a dump that is none":   {[]string{"plan", "drain", "a", "--dump", "main.go"}, "not a dump", false},
-		"no file to write":      {[]string{"dump"}, "name the FILE", true},
-		"two files to write":    {[]string{"dump", "a", "b"}, "name the FILE", true},
+		"no file to write":      {[]string{"dump"}, "specify the FILE", true},
+		"two files to write":    {[]string{"dump", "a", "b"}, "specify the FILE", true},
 		"nothing to dump":       {[]string{"dump", "a"}, "--kubeconfig", false},
 		"no cluster":            {[]string{"explain", "migration", "ns/m"}, "--kubeconfig", false},
 		"no cluster to plan":    {[]string{"plan", "drain", "a"}, "--kubeconfig", false},
@@ -78,7 +80,7 @@ func TestObserversNameWrongArguments(t *testing.T) {
 	}
 }
 
-func TestObserversTakeWhatTheControllerHas(t *testing.T) {
+func TestObservers_ControllerFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "controller.yaml")
 	content := "apiVersion: config.virtloom.dev/v1alpha1\nkind: ControllerConfiguration\nlauncherImage: ours\nmigrations: {lent: -1, inboundPerNode: 7}\nevacuate: 1\n"
 	if err := os.WriteFile(file, []byte(strings.Replace(content, "evacuate: 1\n", "", 1)), 0o600); err != nil {
@@ -99,7 +101,7 @@ func TestObserversTakeWhatTheControllerHas(t *testing.T) {
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.PreRunE(cmd, nil); err == nil || !strings.Contains(err.Error(), "controller.yaml:5: evacuate: is no field") {
+	if err := cmd.PreRunE(cmd, nil); err == nil || !strings.Contains(err.Error(), "controller.yaml:5: evacuate: is not a field") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -112,7 +114,7 @@ func (s said) Write(out io.Writer) error {
 	return err
 }
 
-func TestWhatUsersWriteDoesNotMoveTheCursor(t *testing.T) {
+func TestObservers_EscapeControlCharacters(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"words":            {"Waits for  ein Knoten, größer\n", "Waits for  ein Knoten, größer\n"},
 		"escape sequences": {"lacks label a=\x1b[2J\x1b]0;x\x07\n", "lacks label a=�[2J�]0;x�\n"},
@@ -212,21 +214,21 @@ func (s *scene) as(t *testing.T, user string, args ...string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func TestObserversOnARealControlPlane(t *testing.T) {
+func TestObservers_RealControlPlane(t *testing.T) {
 	s := newScene(t)
 	t.Run("a migration is explained", func(t *testing.T) { explains(t, s) })
 	t.Run("a drain is planned", func(t *testing.T) { plans(t, s) })
 	t.Run("names are completed", func(t *testing.T) { completes(t, s) })
 	t.Run("a guest is explained", func(t *testing.T) { explainsGuest(t, s) })
 	t.Run("a node is explained", func(t *testing.T) { explainsNode(t, s) })
-	t.Run("a dump tells what the cluster does", func(t *testing.T) { dumps(t, s) })
+	t.Run("a dump shows the same as the cluster", func(t *testing.T) { dumps(t, s) })
 	t.Run("what is not there is said", func(t *testing.T) {
 		for want, args := range map[string][]string{
-			"there is no VirtualMachineInstanceMigration default/none": {"explain", "migration", "default/none"},
-			`there is no such Node: "nowhere"`:                         {"plan", "drain", "nowhere"},
-			"there are in namespace default: moves, stays, waits":      {"explain", "vmi", "default/none"},
-			"there is none in namespace nowhere":                       {"explain", "vmi", "nowhere/none"},
-			"there are: sim-0, sim-1, sim-2":                           {"explain", "node", "nowhere"},
+			"there is no VirtualMachineInstanceMigration default/none":          {"explain", "migration", "default/none"},
+			`the Node does not exist: "nowhere"`:                                {"plan", "drain", "nowhere"},
+			"specify an existing one in namespace default: moves, stays, waits": {"explain", "vmi", "default/none"},
+			"there is none in namespace nowhere":                                {"explain", "vmi", "nowhere/none"},
+			"specify an existing one: sim-0, sim-1, sim-2":                      {"explain", "node", "nowhere"},
 		} {
 			if out, err := s.as(t, rig.UserController, args...); err == nil || !strings.Contains(err.Error(), want) || len(out) > 0 {
 				t.Errorf("error %v, want %q; printed %s", err, want, out)
@@ -263,14 +265,14 @@ func explains(t *testing.T, s *scene) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	if e.Reason != migration.ReasonWaitingForSlot || e.Queue == nil || e.Queue.Position != 1 || len(e.Blockers) != 1 ||
-		e.Blockers[0].Limit != migration.LimitOutbound || e.Blockers[0].Node != "sim-0" || e.Blockers[0].Holders[0] != "default/moves" {
+		e.Blockers[0].Limit != queue.LimitOutbound || e.Blockers[0].Node != "sim-0" || e.Blockers[0].Holders[0] != "default/moves" {
 		t.Errorf("explained as %s", text)
 	}
 	if e.Targets == nil || len(e.Targets.Candidates) != 2 {
 		t.Errorf("targets are %+v", e.Targets)
 	}
 	text, err = s.as(t, rig.UserController, "explain", "migration", "default/moves")
-	if err != nil || !strings.Contains(string(text), "Migration     default/moves of guest moves") {
+	if err != nil || !strings.Contains(string(text), "Migration     default/moves of VMI moves") {
 		t.Errorf("error %v, printed %s", err, text)
 	}
 }
@@ -301,7 +303,7 @@ func explainsNode(t *testing.T, s *scene) {
 	}
 }
 
-// dumps compares what is told of a dump with what is told of the cluster. Only the time is another.
+// dumps compares the output for a dump with that for the cluster. Only the time differs.
 func dumps(t *testing.T, s *scene) {
 	file := filepath.Join(t.TempDir(), "cluster.dump.gz")
 	text, err := s.as(t, rig.UserController, "dump", file)
@@ -391,14 +393,14 @@ func plans(t *testing.T, s *scene) {
 	if p.Moves[0].Guest != "moves" || p.Moves[0].Target != "sim-1" || p.Moves[1].Guest != "waits" || p.Moves[1].Starts < p.Moves[0].Ends-1 {
 		t.Errorf("moves are %+v", p.Moves)
 	}
-	if p.Stays[0].Guest != "stays" || p.Stays[0].Reason != migration.ReasonStrategyNone {
+	if p.Stays[0].Guest != "stays" || p.Stays[0].Reason != evacuation.ReasonStrategyNone {
 		t.Errorf("stays are %+v", p.Stays)
 	}
 	if p.LowerBound < 8 || p.Makespan < p.LowerBound || p.Makespan > 3*p.LowerBound {
 		t.Errorf("takes %v s, at least %v s", p.Makespan, p.LowerBound)
 	}
 	text, err = s.as(t, rig.UserController, "plan", "drain", "sim-0")
-	if err != nil || !strings.HasPrefix(string(text), "Node sim-0: 3 guests, 2 leave within ") {
+	if err != nil || !strings.HasPrefix(string(text), "Node sim-0: 3 VMIs, 2 leave within ") {
 		t.Errorf("error %v, printed %s", err, text)
 	}
 	t.Logf("%s", text)

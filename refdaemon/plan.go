@@ -15,10 +15,10 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 )
 
-const planText = `Tells what would happen if the node were drained now: which guests leave, in which order,
-where they could go and how long it takes; which stay, and why. The same decisions are made as
-by the controller, about the cluster as it is, on a virtual clock; how fast memory moves and is
-written meanwhile has to be assumed.
+const planText = `Prints what would happen if the node were drained now: which VMIs leave, in which order, to
+which candidate nodes and how long it takes; which stay, and why. The controller's own code
+decides about the current cluster on a virtual clock; the rates at which memory is sent and
+written are assumptions.
 ` + observerRights
 
 // planOptions are the flags of "refdaemon plan".
@@ -28,11 +28,11 @@ type planOptions struct {
 	horizon           time.Duration
 }
 
-// newPlan tells what a drain would do.
+// newPlan prints what a drain would do.
 func newPlan() *cobra.Command {
 	o := &planOptions{observer: observer{command: "plan"}}
 	cmd := o.observes(&cobra.Command{
-		Use: "plan drain NODE", Short: "tell what draining a node would do, from a cluster", Long: planText,
+		Use: "plan drain NODE", Short: "print what draining a node would do, from a cluster", Long: planText,
 		Example: `  refdaemon plan drain node-1 --kubeconfig ~/.kube/config
   refdaemon plan drain node-1 --rate 500M --dirty-rate 50M -o json
   refdaemon plan drain node-1 --config examples/config/controller.yaml
@@ -40,15 +40,15 @@ func newPlan() *cobra.Command {
 		ValidArgsFunction: o.complete("drain"),
 		Args: checked(func(args []string) error {
 			if len(args) != 2 || args[0] != "drain" || args[1] == "" {
-				return errors.New(`say what to plan: "drain NODE"`)
+				return errors.New(`specify what to plan: "drain NODE"`)
 			}
 			return nil
 		}),
 	})
 	fs := cmd.Flags()
 	o.dumps(fs)
-	fs.StringVar(&o.rate, "rate", "125M", "`quantity` of bytes per second that a migration moves where no policy bounds it more narrowly")
-	fs.StringVar(&o.link, "link", "0", "`quantity` of bytes per second that a node can send, and as many receive, for all its migrations; 0 is without bound")
+	fs.StringVar(&o.rate, "rate", "125M", "`quantity` of bytes per second that a migration sends where no policy sets a lower limit")
+	fs.StringVar(&o.link, "link", "0", "`quantity` of bytes per second that a node can send, and as many receive, for all its migrations; 0 is unlimited")
 	fs.StringVar(&o.dirty, "dirty-rate", "0", "`quantity` of bytes of memory that a guest writes per second")
 	fs.DurationVar(&o.horizon, "horizon", 24*time.Hour, "`time` to look ahead")
 	var a migrationctrl.Assumptions
@@ -69,7 +69,7 @@ func newPlan() *cobra.Command {
 }
 
 func (o *planOptions) assumptions() (migrationctrl.Assumptions, error) {
-	a := migrationctrl.Assumptions{Queue: queue(&o.config.Migrations), Horizon: o.horizon}
+	a := migrationctrl.Assumptions{Queue: queueOptions(&o.config.Migrations), Horizon: o.horizon}
 	for _, f := range []struct {
 		flag, text string
 		value      *float64

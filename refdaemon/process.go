@@ -37,27 +37,27 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// process is what both daemons have in common.
+// process is the common part of both daemons.
 type process struct {
 	name   string
 	daemon *configfile.Daemon
 	level  uberzap.AtomicLevel
-	// election is nil for daemons of which each acts.
+	// election is nil for daemons without leader election.
 	election *configfile.LeaderElection
-	// grace is how long the parts may take to end; nil for controller-runtime's default.
+	// grace is the grace period of the runnables; nil for controller-runtime's default.
 	grace *time.Duration
-	// webhooks serves what an API server asks; nil for nobody.
+	// webhooks serves admission webhooks; nil for none.
 	webhooks webhook.Server
-	// cached is what is special about the caches of some kinds.
+	// cached holds the cache options of single kinds.
 	cached map[client.Object]cache.ByObject
 }
 
-// newProcess is a daemon with its configuration.
+// newProcess returns a daemon with its configuration.
 func newProcess(name string, daemon *configfile.Daemon) process {
 	return process{name: name, daemon: daemon, level: uberzap.NewAtomicLevelAt(zapLevel(daemon.Log.Verbosity))}
 }
 
-// zapLevel is the level that shows V(verbosity).
+// zapLevel returns the level that enables V(verbosity).
 func zapLevel(verbosity int) zapcore.Level {
 	return zapcore.Level(-min(verbosity, 127)) //nolint:gosec // it is bounded
 }
@@ -70,9 +70,9 @@ func (p *process) run(ctx context.Context, add func(context.Context, manager.Man
 		return err
 	}
 	defer flush()
-	telling, stop := context.WithCancel(context.WithoutCancel(ctx)) // what happens while parts end is told too
+	emitting, stop := context.WithCancel(context.WithoutCancel(ctx)) // events of the shutdown are emitted too
 	defer stop()
-	mgr, err := p.manager(telling)
+	mgr, err := p.manager(emitting)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (p *process) run(ctx context.Context, add func(context.Context, manager.Man
 	return mgr.Start(ctx)
 }
 
-// connect tells how the cluster is reached.
+// connect returns the client configuration of the cluster.
 func (p *process) connect() (*rest.Config, error) {
 	var (
 		c   *rest.Config
@@ -94,7 +94,7 @@ func (p *process) connect() (*rest.Config, error) {
 		c, err = rest.InClusterConfig()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: connect to the cluster (give --kubeconfig outside of a Pod): %w", p.name, err)
+		return nil, fmt.Errorf("%s: connect to the cluster (set --kubeconfig outside of a Pod): %w", p.name, err)
 	}
 	c.QPS, c.Burst, c.UserAgent = float32(p.daemon.Client.QPS), p.daemon.Client.Burst, "virtloom-"+p.name
 	return c, nil
@@ -120,7 +120,7 @@ func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 		Metrics:                guarded.Metrics(p.daemon.Metrics),
 		HealthProbeBindAddress: guarded.Address(p.daemon.Health.Address),
 		PprofBindAddress:       guarded.Address(p.daemon.Profiling.Address),
-		// Nobody looks at who wrote which field, which is half of many objects.
+		// Managed fields are never read, and are half of many objects.
 		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: p.cached},
 	}
 	lease := p.elect(&o, c)
@@ -131,14 +131,14 @@ func (p *process) manager(ctx context.Context) (manager.Manager, error) {
 	if err := addHealth(mgr, lease); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	told, err := events.Start(logr.NewContext(ctx, ctrl.Log), c, events.Rate{QPS: float32(p.daemon.Events.QPS), Burst: p.daemon.Events.Burst})
+	broadcaster, err := events.Start(logr.NewContext(ctx, ctrl.Log), c, events.Rate{QPS: float32(p.daemon.Events.QPS), Burst: p.daemon.Events.Burst})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.name, err)
 	}
-	return events.Manager{Manager: mgr, Events: told}, nil
+	return events.Manager{Manager: mgr, Events: broadcaster}, nil
 }
 
-// addHealth has the manager tell whether it lives and is ready; lease is nil if there is none.
+// addHealth adds the probes of the manager; lease is nil without leader election.
 func addHealth(mgr manager.Manager, lease *health.Contact) error {
 	passes, err := health.Passes(metrics.Registry)
 	if err != nil {
@@ -153,9 +153,8 @@ func addHealth(mgr manager.Manager, lease *health.Contact) error {
 	return err
 }
 
-// elect lets one of several replicas act at a time, if that is asked for, and returns whether the
-// lease is within reach; nil if there is none. A replica that does not lead has its caches ready for
-// when it does.
+// elect configures leader election, if enabled, and returns the contact with the lease; nil without
+// one. A standby replica keeps its caches synced.
 func (p *process) elect(o *ctrl.Options, c *rest.Config) *health.Contact {
 	if p.election == nil || !p.election.Enabled {
 		return nil
@@ -171,7 +170,7 @@ func (p *process) elect(o *ctrl.Options, c *rest.Config) *health.Contact {
 	return lease
 }
 
-// tracing has spans told of until the returned function is called.
+// tracing exports spans until the returned function is called.
 func (p *process) tracing(ctx context.Context) (func(), error) {
 	t := p.daemon.Tracing
 	stop, err := tracing.Start(ctx, tracing.Options{
@@ -182,12 +181,12 @@ func (p *process) tracing(ctx context.Context) (func(), error) {
 	}
 	return func() {
 		if err := stop(); err != nil {
-			ctrl.Log.Error(err, "Could not write the last spans")
+			ctrl.Log.Error(err, "Exporting the last spans failed")
 		}
 	}, nil
 }
 
-// newScheme knows every kind the daemons read or write.
+// newScheme returns a scheme with every kind that the daemons read or write.
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	return s, errors.Join(clientgoscheme.AddToScheme(s), vmictrl.AddToScheme(s), migrationsv1.AddToScheme(s))

@@ -29,16 +29,16 @@ var podNames = []struct {
 	kind  template.PodKind
 	about string
 }{
-	{"launcher", template.LauncherPod, "the Pod that the guest runs in"},
-	{"temporary", template.TemporaryPod, "the Pod that waits in its place for a claim's first consumer"},
-	{"migration", template.TargetPod, "the Pod that a migration moves the guest to"},
-	{"hotplug", template.AttachmentPod, "the Pod that holds volumes plugged into the running guest"},
-	{"trigger", template.TriggerPod, "the Pod that has one such volume provisioned"},
-	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport, without what it serves"},
+	{"launcher", template.LauncherPod, "the launcher Pod of the VMI"},
+	{"temporary", template.TemporaryPod, "the Pod that acts as the first consumer of claims in its place"},
+	{"migration", template.TargetPod, "the target Pod of a migration"},
+	{"hotplug", template.AttachmentPod, "the Pod that holds hotplugged volumes"},
+	{"trigger", template.TriggerPod, "the Pod that triggers the provisioning of one such volume"},
+	{"exporter", template.ExporterPod, "the Pod that serves a VirtualMachineExport, without the exported volumes"},
 }
 
-// fieldPath is the value of a flag that names a field. An empty one, perhaps of a variable that is not set, is not the same
-// as no flag.
+// fieldPath is the value of a flag that names a field. An empty value, perhaps of an unset variable, is an error, unlike an
+// absent flag.
 type fieldPath string
 
 // String is part of pflag.Value.
@@ -50,7 +50,7 @@ func (*fieldPath) Type() string { return "path" }
 // Set is part of pflag.Value.
 func (p *fieldPath) Set(path string) error {
 	if path == "" {
-		return errors.New("it is empty; give the path of a field, or a dot for the whole Pod")
+		return errors.New("must not be empty; use the path of a field, or a dot for the whole Pod")
 	}
 	*p = fieldPath(path)
 	return nil
@@ -73,7 +73,7 @@ type renderOptions struct {
 func newRender() *cobra.Command {
 	o := &renderOptions{}
 	cmd := &cobra.Command{
-		Use: "render KIND -f FILE [-f FILE ...]", Short: "print a Pod of a guest, from manifests",
+		Use: "render KIND -f FILE [-f FILE ...]", Short: "print a Pod of a VMI, from manifests",
 		Long: renderText(),
 		Example: `  refdaemon render launcher -f examples/render/guest.yaml -f examples/render/claim.yaml -f examples/render/kubevirt.yaml
   refdaemon render launcher -f examples/render/guest.yaml -f examples/render/claim.yaml --image mine \
@@ -102,10 +102,10 @@ func newRender() *cobra.Command {
 
 func (o *renderOptions) flags(fs *pflag.FlagSet) {
 	o.manifests.flags(fs)
-	fs.Var(&o.volumes, "volume", "`name` of a volume to hotplug; may be given several times. None means all that are hotplugged")
+	fs.Var(&o.volumes, "volume", "`name` of a volume to hotplug; may be given several times. None means all hotplugged volumes")
 	outputFlag(fs, &o.output, "", "yaml (the default) or json")
-	fs.Var(&o.explain, "explain", "tell where a field of the Pod comes from, given its `path`, such as spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
-	fs.BoolVar(&o.resources, "explain-resources", false, "tell what each request and limit is the sum of")
+	fs.Var(&o.explain, "explain", "print the origin of a field of the Pod, given its `path`, such as spec.containers[compute].resources.requests[memory]; a dot stands for the whole Pod")
+	fs.BoolVar(&o.resources, "explain-resources", false, "print the terms of each request and limit")
 	fs.StringVar(&o.launcherImage, "image", "", "`image` of virt-launcher; empty is that of the KubeVirt manifest")
 	fs.StringVar(&o.shimImage, "sidecar-shim-image", "", "`image` of hook sidecars that name none; empty is that of the KubeVirt manifest, else the one beside the launcher's")
 	fs.StringVar(&o.exporterImage, "exporter-image", "", "`image` of exporters; empty is that of the KubeVirt manifest")
@@ -114,11 +114,11 @@ func (o *renderOptions) flags(fs *pflag.FlagSet) {
 // parse reads the kind of Pod.
 func (o *renderOptions) parse(kinds []string) error {
 	if len(kinds) != 1 {
-		return fmt.Errorf("name one kind of Pod, of %s; %d are given", strings.Join(allPods(), ", "), len(kinds))
+		return fmt.Errorf("specify one kind of Pod, of %s; got %d", strings.Join(allPods(), ", "), len(kinds))
 	}
 	i := slices.Index(allPods(), kinds[0])
 	if i < 0 {
-		return fmt.Errorf("%q is no kind of Pod; name one of %s", kinds[0], strings.Join(allPods(), ", "))
+		return fmt.Errorf("%q is not a kind of Pod; use one of %s", kinds[0], strings.Join(allPods(), ", "))
 	}
 	o.kind = podNames[i].kind
 	return nil
@@ -131,7 +131,7 @@ func allPods() (names []string) {
 	return names
 }
 
-// check tells which flag is missing, wrong, or excluded by another.
+// check returns an error that names a missing, invalid or excluded flag.
 func (o *renderOptions) check() error {
 	if err := o.manifests.check(); err != nil {
 		return err
@@ -205,7 +205,7 @@ func writePod(out io.Writer, pod *corev1.Pod, format string) error {
 	return err
 }
 
-// writeOrigins prints the value of every field at a path and, below it, where it comes from.
+// writeOrigins prints the value of every field at a path and, below it, its origin.
 func writeOrigins(out io.Writer, e *template.Explanation, path string) error {
 	origins, err := e.At(path)
 	if err != nil {
@@ -234,7 +234,7 @@ func writeAmounts(out io.Writer, amounts []template.Amount) error {
 		}
 		from := a.Origin.From
 		if len(a.Origin.Terms) > 0 {
-			from = "" // each term tells its own
+			from = "" // each term has its own
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s%s\t%s\t\t%s\n", a.Container, set, a.Resource, a.Quantity.String(), from)
 		for _, t := range a.Origin.Terms {
@@ -255,9 +255,9 @@ func writeAmounts(out io.Writer, amounts []template.Amount) error {
 func renderText() string {
 	var b strings.Builder
 	b.WriteString("Prints a Pod as the controllers would create it, from manifests and without a cluster.\n" +
-		"Without --image and KubeVirt manifest the launcher's image is the default of refdaemon controller,\n" +
+		"Without --image and a KubeVirt manifest the launcher's image is the default of refdaemon controller,\n" +
 		configfile.DefaultLauncherImage + ".\n" +
-		"Exit code 1 means that a manifest is wrong or missing, 2 that an argument is.\n\nKinds:")
+		"Exit code 1 means that a manifest is invalid or missing, 2 that an argument is.\n\nKinds:")
 	for _, p := range podNames {
 		_, _ = fmt.Fprintf(&b, "\n  %-12s %s", p.name, p.about)
 	}

@@ -78,29 +78,29 @@ func TestRender(t *testing.T) {
 		"no image":                               {args: []string{"launcher", "-f", "-"}, stdin: bareGuest, out: []string{"image: " + configfile.DefaultLauncherImage + "\n"}},
 		"flags of one dash, and before the kind": {args: []string{"-raw", "-image", "mine", "-f", "-", "launcher"}, stdin: bareGuest, out: []string{"runAsUser: 107\n"}},
 
-		"no kind":              {code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 0 are given; refdaemon render -h tells how\n"},
-		"two kinds":            {args: []string{"launcher", "-f", "-", "hotplug"}, code: 2, err: "refdaemon: render: name one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; 2 are given; refdaemon render -h tells how\n"},
-		"unknown kind":         {args: []string{"pod", "-f", "-"}, code: 2, err: "refdaemon: render: \"pod\" is no kind of Pod; name one of launcher, temporary, migration, hotplug, trigger, exporter; refdaemon render -h tells how\n"},
-		"unknown flag":         {args: []string{"launcher", "--nonsense"}, code: 2, err: "refdaemon: render: unknown flag: --nonsense; refdaemon render -h tells how\n"},
-		"flag no value":        {args: []string{"launcher", "-f"}, code: 2, err: "refdaemon: render: flag needs an argument: 'f' in -f; refdaemon render -h tells how\n"},
-		"no file":              {args: []string{"launcher"}, code: 2, err: "refdaemon: render: -f is required: name a file of manifests, or - for standard input; refdaemon render -h tells how\n"},
-		"stdin twice":          {args: []string{"launcher", "-f", "-", "-f", "-"}, code: 2, err: "refdaemon: render: -f - is given twice, but standard input can be read once; refdaemon render -h tells how\n"},
-		"unknown format":       {args: []string{"launcher", "-f", "-", "-o", "xml"}, code: 2, err: "refdaemon: render: -o xml is unknown; use yaml or json; refdaemon render -h tells how\n"},
-		"both explain":         {args: []string{"launcher", "-f", "-", "--explain", "spec", "--explain-resources"}, code: 2, err: "refdaemon: render: --explain and --explain-resources exclude each other; refdaemon render -h tells how\n"},
-		"explain nothing":      {args: []string{"launcher", "-f", "-", "--explain", ""}, code: 2, err: "refdaemon: render: invalid argument \"\" for \"--explain\" flag: it is empty; give the path of a field, or a dot for the whole Pod; refdaemon render -h tells how\n"},
-		"explain as JSON":      {args: []string{"launcher", "-f", "-", "--explain", "spec", "-o", "json"}, code: 2, err: "refdaemon: render: -o is the format of a Pod, which --explain and --explain-resources do not print; refdaemon render -h tells how\n"},
-		"volume of a launcher": {args: []string{"launcher", "-f", "-", "--volume", "a"}, code: 2, err: "refdaemon: render: --volume is for hotplug and trigger; refdaemon render -h tells how\n"},
+		"no kind":              {code: 2, err: "refdaemon: render: specify one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; got 0; see refdaemon render -h\n"},
+		"two kinds":            {args: []string{"launcher", "-f", "-", "hotplug"}, code: 2, err: "refdaemon: render: specify one kind of Pod, of launcher, temporary, migration, hotplug, trigger, exporter; got 2; see refdaemon render -h\n"},
+		"unknown kind":         {args: []string{"pod", "-f", "-"}, code: 2, err: "refdaemon: render: \"pod\" is not a kind of Pod; use one of launcher, temporary, migration, hotplug, trigger, exporter; see refdaemon render -h\n"},
+		"unknown flag":         {args: []string{"launcher", "--nonsense"}, code: 2, err: "refdaemon: render: unknown flag: --nonsense; see refdaemon render -h\n"},
+		"flag no value":        {args: []string{"launcher", "-f"}, code: 2, err: "refdaemon: render: flag needs an argument: 'f' in -f; see refdaemon render -h\n"},
+		"no file":              {args: []string{"launcher"}, code: 2, err: "refdaemon: render: -f is required: specify a file of manifests, or - for standard input; see refdaemon render -h\n"},
+		"stdin twice":          {args: []string{"launcher", "-f", "-", "-f", "-"}, code: 2, err: "refdaemon: render: -f - is given twice, but standard input can be read only once; see refdaemon render -h\n"},
+		"unknown format":       {args: []string{"launcher", "-f", "-", "-o", "xml"}, code: 2, err: "refdaemon: render: -o xml is unknown; use yaml or json; see refdaemon render -h\n"},
+		"both explain":         {args: []string{"launcher", "-f", "-", "--explain", "spec", "--explain-resources"}, code: 2, err: "refdaemon: render: --explain and --explain-resources exclude each other; see refdaemon render -h\n"},
+		"explain nothing":      {args: []string{"launcher", "-f", "-", "--explain", ""}, code: 2, err: "refdaemon: render: invalid argument \"\" for \"--explain\" flag: must not be empty; use the path of a field, or a dot for the whole Pod; see refdaemon render -h\n"},
+		"explain as JSON":      {args: []string{"launcher", "-f", "-", "--explain", "spec", "-o", "json"}, code: 2, err: "refdaemon: render: -o is the format of a Pod, which --explain and --explain-resources do not print; see refdaemon render -h\n"},
+		"volume of a launcher": {args: []string{"launcher", "-f", "-", "--volume", "a"}, code: 2, err: "refdaemon: render: --volume is for hotplug and trigger; see refdaemon render -h\n"},
 
-		"absent file":  {args: []string{"launcher", "-f", "absent.yaml"}, code: 1, err: "refdaemon: render: open absent.yaml: no such file or directory; name a file that can be read\n"},
-		"a folder":     {args: []string{"launcher", "-f", "../examples"}, code: 1, err: "refdaemon: ../examples: cannot be read: read ../examples: is a directory; give a file with manifests\n"},
-		"empty input":  {args: []string{"launcher", "-f", "-"}, code: 1, err: "refdaemon: there is no VirtualMachineInstance; add its manifest with -f\n"},
-		"no claim":     {args: []string{"launcher", "-f", "../examples/render/guest.yaml", "--image", "mine"}, code: 1, err: "refdaemon: render VirtualMachineInstance default/web: stage volumes: spec.volumes[1].persistentVolumeClaim.claimName: claim \"web-data\" is not known (missing fact); create the PersistentVolumeClaim in the namespace of the guest\n"},
-		"object twice": {args: []string{"launcher", "example", "-f", "-"}, stdin: "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: web-data}}", code: 1, err: "refdaemon: standard input: document 1 (line 1): PersistentVolumeClaim default/web-data: metadata.name: is there twice: also in ../examples/render/claim.yaml: document 1 (line 2); keep one of the two\n"},
-		"every fault is told, each in its line": {
+		"absent file":  {args: []string{"launcher", "-f", "absent.yaml"}, code: 1, err: "refdaemon: render: open absent.yaml: no such file or directory; specify a readable file\n"},
+		"a folder":     {args: []string{"launcher", "-f", "../examples"}, code: 1, err: "refdaemon: ../examples: cannot be read: read ../examples: is a directory; use a readable file with manifests\n"},
+		"empty input":  {args: []string{"launcher", "-f", "-"}, code: 1, err: "refdaemon: VirtualMachineInstance not found; add its manifest with -f\n"},
+		"no claim":     {args: []string{"launcher", "-f", "../examples/render/guest.yaml", "--image", "mine"}, code: 1, err: "refdaemon: render VirtualMachineInstance default/web: stage volumes: spec.volumes[1].persistentVolumeClaim.claimName: claim \"web-data\" not found (missing fact); create the PersistentVolumeClaim in the namespace of the VMI\n"},
+		"object twice": {args: []string{"launcher", "example", "-f", "-"}, stdin: "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: web-data}}", code: 1, err: "refdaemon: standard input: document 1 (line 1): PersistentVolumeClaim default/web-data: metadata.name: is a duplicate of ../examples/render/claim.yaml: document 1 (line 2); keep one of them\n"},
+		"every fault is reported, each in its line": {
 			args: []string{"launcher", "-f", "-", "-f", "absent.yaml"}, stdin: "a: 1\n---\n" + strings.Replace(bareGuest, "devices", "device", 1), code: 1,
-			err: "refdaemon: standard input: document 1 (line 1): object: kind: is missing; name the kind of the object, such as VirtualMachineInstance\n" +
-				"refdaemon: standard input: document 2 (line 3): VirtualMachineInstance vm: spec.domain.device: is no field of VirtualMachineInstance; correct its name, upper and lower case included, or its place, or remove it\n" +
-				"refdaemon: render: open absent.yaml: no such file or directory; name a file that can be read\n",
+			err: "refdaemon: standard input: document 1 (line 1): object: kind: must be set; set the kind of the object, such as VirtualMachineInstance\n" +
+				"refdaemon: standard input: document 2 (line 3): VirtualMachineInstance vm: spec.domain.device: is not a field of VirtualMachineInstance; correct its name (case-sensitive) or its position, or remove it\n" +
+				"refdaemon: render: open absent.yaml: no such file or directory; specify a readable file\n",
 		},
 		"impossible guest": {
 			args: []string{"launcher", "-f", "-", "--image", "mine"}, stdin: strings.Replace(bareGuest, "spec: {", "spec: {hostname: A_B, ", 1), code: 1,
@@ -109,11 +109,11 @@ func TestRender(t *testing.T) {
 		"guest that the webhooks refuse": {
 			args: []string{"launcher", "-f", "-", "--image", "mine"}, code: 1,
 			stdin: bareGuest + "---\n{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: k}, spec: {configuration: {network: {defaultNetworkInterface: slirp}}}}",
-			err:   "refdaemon: KubeVirt default/k: spec.configuration.network.defaultNetworkInterface: \"slirp\" is neither bridge nor masquerade; make masquerade the defaultNetworkInterface, or give the guest a network and an interface\n",
+			err:   "refdaemon: KubeVirt default/k: spec.configuration.network.defaultNetworkInterface: \"slirp\" must be bridge or masquerade; set defaultNetworkInterface to masquerade, or add a network and an interface to the VMI\n",
 		},
-		"migration without one":  {args: []string{"migration", "example"}, code: 1, err: "refdaemon: VirtualMachineInstance default/web: there is no VirtualMachineInstanceMigration with spec.vmiName web that is not finished; add its manifest with -f\n"},
-		"exporter without one":   {args: []string{"exporter", "example"}, code: 1, err: "refdaemon: there is no VirtualMachineExport; add its manifest with -f\n"},
-		"trigger of two volumes": {args: []string{"trigger", "-f", "-", "--image", "mine"}, stdin: plugging, code: 1, err: "refdaemon: standard input: document 1 (line 1): VirtualMachineInstance default/vm: spec.volumes: more than one volume of it is hotplugged, and a trigger takes one; name one with --volume\n"},
+		"migration without one":  {args: []string{"migration", "example"}, code: 1, err: "refdaemon: VirtualMachineInstance default/web: unfinished VirtualMachineInstanceMigration with spec.vmiName web not found; add its manifest with -f\n"},
+		"exporter without one":   {args: []string{"exporter", "example"}, code: 1, err: "refdaemon: VirtualMachineExport not found; add its manifest with -f\n"},
+		"trigger of two volumes": {args: []string{"trigger", "-f", "-", "--image", "mine"}, stdin: plugging, code: 1, err: "refdaemon: standard input: document 1 (line 1): VirtualMachineInstance default/vm: spec.volumes: more than one volume is hotplugged, but a trigger takes one; select one with --volume\n"},
 
 		"migration": {
 			args: []string{"migration", "-f", "../examples/render/guest.yaml", "-f", "../examples/render/claim.yaml", "-f", "-", "--image", "mine"}, stdin: moving,
@@ -127,7 +127,7 @@ func TestRender(t *testing.T) {
 		"explain a field":           {args: []string{"launcher", "example", "--explain", ".spec.containers[0].image"}, out: []string{"spec.containers[compute].image = \"quay.io/kubevirt/virt-launcher:v1.9.0\"\n  stage compute, from Config.LauncherImage"}},
 		"explain a volume":          {args: []string{"launcher", "example", "--explain", "spec.volumes[data]"}, out: []string{"spec.volumes[data] = {\"name\":\"data\",\"persistentVolumeClaim\":{\"claimName\":\"web-data\"}}\n  stage volumes, from spec.volumes[1]"}},
 		"explain the whole Pod":     {args: []string{"launcher", "example", "--explain", "."}, out: []string{"metadata.name = \"virt-launcher-web-", "spec.restartPolicy = \"Never\"\n  stage pod\n", "spec.containers[compute] = \"compute\"\n"}},
-		"explain what is not there": {args: []string{"launcher", "example", "--explain", "spec.runtimeClassName"}, code: 1, err: "refdaemon: render Pod default/virt-launcher-web-7ggmepwd4m: stage explain: spec.runtimeClassName: no stage has set it (invalid); ask for the field above it\n"},
+		"explain what is not there": {args: []string{"launcher", "example", "--explain", "spec.runtimeClassName"}, code: 1, err: "refdaemon: render Pod default/virt-launcher-web-7ggmepwd4m: stage explain: spec.runtimeClassName: was not set by any stage (invalid); use the path of the containing field\n"},
 		"explain resources": {args: []string{"launcher", "example", "--explain-resources"}, out: []string{
 			"CONTAINER          RESOURCE                              AMOUNT   TERM ", "compute            requests.cpu                          500m\n",
 			"compute            requests.memory                       8504Mi\n                                                           8Gi    guest memory                         spec.domain.memory.guest\n",

@@ -16,16 +16,16 @@ import (
 	"github.com/virtloom/virtloom/internal/plaintext"
 )
 
-// provenance is what this program was built from.
+// provenance is the build information of this program.
 type provenance struct {
-	// Version is the module's; (devel) for one that was built in its tree.
+	// Version is that of the module; (devel) for a build in its own tree.
 	Version string `json:"version"`
-	// Revision and Time are those of the commit, and Modified says that there was more than that;
-	// empty where the program was built without them (go build -buildvcs=false).
+	// Revision and Time are those of the commit, Modified marks uncommitted changes; empty for builds
+	// without them (go build -buildvcs=false).
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`
 	Modified bool   `json:"modified,omitempty"`
-	// Go is the compiler's version, Platform what it has built for, and Tags with what.
+	// Go is the version of the compiler, Platform the target, Tags the build tags.
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Tags     string `json:"tags,omitempty"`
@@ -34,7 +34,7 @@ type provenance struct {
 	ControllerRuntime string `json:"controllerRuntime"`
 }
 
-// buildOf reads what the compiler has written into the program.
+// buildOf converts the compiler's build information.
 func buildOf(info *debug.BuildInfo) provenance {
 	b := provenance{Version: info.Main.Version, Go: info.GoVersion, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	for _, s := range info.Settings {
@@ -63,7 +63,7 @@ func buildOf(info *debug.BuildInfo) provenance {
 	return b
 }
 
-// thisBuild is what this program was built from.
+// thisBuild returns the build information of this program.
 func thisBuild() provenance {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -72,10 +72,10 @@ func thisBuild() provenance {
 	return buildOf(info)
 }
 
-// version is this program's.
+// version returns the version of this program.
 func version() string { return thisBuild().Version }
 
-// Write writes it for people.
+// Write prints it as text.
 func (b provenance) Write(out io.Writer) error {
 	revision := b.Revision
 	if b.Modified {
@@ -96,9 +96,9 @@ func (b provenance) Write(out io.Writer) error {
 func newVersion() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
-		Use: "version", Short: "tell what this program was built from",
-		Long: `Tells what this program was built from: the version of the module, the commit, the compiler,
-and the version of KubeVirt's API that it understands.`,
+		Use: "version", Short: "print the build information of this program",
+		Long: `Prints the build information of this program: the version of the module, the commit, the compiler,
+and the supported version of KubeVirt's API.`,
 		Example: "  refdaemon version\n  refdaemon version -o json",
 		Args:    nothing,
 		PreRunE: checked(func([]string) error { return known(output, "text", "json") }),
@@ -110,10 +110,10 @@ and the version of KubeVirt's API that it understands.`,
 	return cmd
 }
 
-// writer is a result with a form for people.
+// writer is a result with a text form.
 type writer interface{ Write(io.Writer) error }
 
-// show writes a result in the format asked for, whole or not at all.
+// show writes a result in the requested format, atomically.
 func show(out io.Writer, format string, result writer) error {
 	var text bytes.Buffer
 	if format == "text" {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWhatAProgramWasBuiltFrom(t *testing.T) {
+func TestVersion_BuildInfo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		info debug.BuildInfo
 		want provenance
@@ -66,7 +66,7 @@ func TestWhatAProgramWasBuiltFrom(t *testing.T) {
 	}
 }
 
-func TestConfigurationsArePrintedAndChecked(t *testing.T) {
+func TestConfig_PrintAndValidate(t *testing.T) {
 	for daemon, kind := range daemons {
 		var out bytes.Buffer
 		if err := run(t.Context(), []string{"config", "print-defaults", daemon}, &out); err != nil {
@@ -83,11 +83,11 @@ func TestConfigurationsArePrintedAndChecked(t *testing.T) {
 		err   string
 	}{
 		"sound":           {stdin: "{apiVersion: config.virtloom.dev/v1alpha1, kind: ControllerConfiguration}"},
-		"with two faults": {stdin: "apiVersion: config.virtloom.dev/v1alpha1\nkind: ControllerConfiguration\nx: 1\ny: 1\n", code: 1, err: "refdaemon: standard input:3: x: is no field of ControllerConfiguration; correct its name or its place, or remove it\nrefdaemon: standard input:4: y: is no field of ControllerConfiguration; correct its name or its place, or remove it\n"},
+		"with two faults": {stdin: "apiVersion: config.virtloom.dev/v1alpha1\nkind: ControllerConfiguration\nx: 1\ny: 1\n", code: 1, err: "refdaemon: standard input:3: x: is not a field of ControllerConfiguration; correct its name or its place, or remove it\nrefdaemon: standard input:4: y: is not a field of ControllerConfiguration; correct its name or its place, or remove it\n"},
 	} {
 		out, stderr, code := runProgram(t, program, tt.stdin, []string{"config", "validate", "-"})
 		if out != "" || stderr != tt.err || code != tt.code {
-			t.Errorf("%s: exit code %d, printed %q, told\n%s", name, code, out, stderr)
+			t.Errorf("%s: exit code %d, printed %q, stderr\n%s", name, code, out, stderr)
 		}
 	}
 }

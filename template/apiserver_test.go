@@ -22,19 +22,19 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// notBaseline are the files of the corpus whose Pods the Pod Security level baseline forbids though their guests are not
-// root, and why.
+// notBaseline are the files of the corpus whose Pods violate the Pod Security level baseline although they do not run as
+// root, with the reason.
 var notBaseline = map[string]string{
-	"cluster-settings": "the cluster's configuration gives all launchers an SELinux type of their own",
+	"cluster-settings": "the cluster's configuration sets an SELinux type on all launchers",
 	"migration":        "the same",
-	"host-disk":        "the guest asks for a folder of the node",
-	"probe-http":       "the guest asks for a probe of another host",
+	"host-disk":        "the VMI requests a folder of the node",
+	"probe-http":       "the VMI requests a probe of another host",
 	"probe-tcp":        "the same",
 }
 
-// TestAPIServerAcceptsRenderedPods sends each golden Pod and each Pod of the corpus to a real API server, as a dry run,
-// into a namespace of Pod Security level privileged; those of guests that are not root into one of level baseline as well.
-func TestAPIServerAcceptsRenderedPods(t *testing.T) {
+// TestRender_AcceptedByAPIServer sends each golden Pod and each Pod of the corpus to a real API server, as a dry run, in a
+// namespace of Pod Security level privileged, and those without root in one of level baseline as well.
+func TestRender_AcceptedByAPIServer(t *testing.T) {
 	s := newAPIServer(t)
 	for name, render := range map[string]func() (*corev1.Pod, error){
 		"r0":     func() (*corev1.Pod, error) { return template.Default().Launcher(input(newVMI())) },
@@ -92,18 +92,18 @@ func TestAPIServerAcceptsRenderedPods(t *testing.T) {
 	}
 }
 
-// notOurs are the refusals of mutants that are not the renderer's to foresee, by a part of the message, and why.
+// notOurs are rejections of mutants that the renderer cannot foresee, by a part of the message, with the reason.
 var notOurs = map[string]string{
-	"is not positive integer multiple of hugepages": "KubeVirt renders guests that fill no whole number of pages (case J of the specification)",
-	"RuntimeClass": "the class is the cluster's and not the guest's; KubeVirt hands on any name (case 32 of the specification)",
+	"is not positive integer multiple of hugepages": "KubeVirt renders VMIs whose memory is no whole number of pages (case J of the specification)",
+	"RuntimeClass": "the class is the cluster's and not the VMI's; KubeVirt copies any name (case 32 of the specification)",
 }
 
-// mutants is how many changed inputs are tried. Most are refused by the renderer already.
+// mutants is the number of mutated inputs. The renderer rejects most of them.
 const mutants = 1000
 
-// TestMutantsAreValidForTheAPIServer sends what is rendered from changed inputs of the corpus to a real API server: it must
-// accept whatever the renderer did.
-func TestMutantsAreValidForTheAPIServer(t *testing.T) {
+// TestRender_MutantsAcceptedByAPIServer sends Pods rendered from mutated inputs of the corpus to a real API server, which
+// must accept them.
+func TestRender_MutantsAcceptedByAPIServer(t *testing.T) {
 	s := newAPIServer(t)
 	pods := corpus(t)
 	rendered, refused := 0, map[string]int{}
@@ -122,10 +122,10 @@ func TestMutantsAreValidForTheAPIServer(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d mutants were rendered, of which the API server refused %v", rendered, mutants, refused)
+	t.Logf("%d of %d mutants were rendered, of which the API server rejected %v", rendered, mutants, refused)
 	for part, reason := range notOurs {
 		if refused[part] == 0 {
-			t.Errorf("no mutant is refused for %q any more, but notOurs says: %s", part, reason)
+			t.Errorf("no mutant is rejected for %q any more, but notOurs has: %s", part, reason)
 		}
 	}
 	if rendered < mutants/5 {
@@ -133,7 +133,7 @@ func TestMutantsAreValidForTheAPIServer(t *testing.T) {
 	}
 }
 
-// excuseFor is the key of notOurs for a refusal.
+// excuseFor returns the key of notOurs for a rejection.
 func excuseFor(err error) string {
 	for part := range notOurs {
 		if strings.Contains(err.Error(), part) {
@@ -143,7 +143,7 @@ func excuseFor(err error) string {
 	return ""
 }
 
-// apiServer is a control plane that Pods are shown to. It makes what they refer to and admission wants to see.
+// apiServer is a control plane for dry runs. It creates the objects that Pods refer to and admission requires.
 type apiServer struct {
 	kubernetes.Interface
 	made map[string]bool
@@ -158,7 +158,7 @@ func newAPIServer(t *testing.T) *apiServer {
 	return &apiServer{Interface: c, made: map[string]bool{}}
 }
 
-// dryRun asks the API server to create a Pod in a namespace like its own of a Pod Security level, without doing it.
+// dryRun creates a Pod as a dry run in a namespace of a Pod Security level.
 func (s *apiServer) dryRun(t *testing.T, pod *corev1.Pod, level string) error {
 	t.Helper()
 	pod = pod.DeepCopy()
@@ -174,7 +174,7 @@ func (s *apiServer) dryRun(t *testing.T, pod *corev1.Pod, level string) error {
 	return cmp.Or(refusal, err)
 }
 
-// unseen tells a refusal for want of a priority class that is there: admission sees a new one only after a while.
+// unseen reports whether a Pod was rejected because admission does not know its existing priority class yet.
 func (s *apiServer) unseen(pod *corev1.Pod, refusal error) bool {
 	return s.made["priority class "+pod.Spec.PriorityClassName] && apierrors.IsForbidden(refusal) &&
 		strings.Contains(refusal.Error(), "no PriorityClass with name")
@@ -213,7 +213,7 @@ func (s *apiServer) prepare(t *testing.T, pod *corev1.Pod, level string) {
 	}
 }
 
-// once makes an object that nobody else has made.
+// once creates an object unless it exists.
 func (s *apiServer) once(t *testing.T, what string, create func() error) {
 	t.Helper()
 	if s.made[what] {
@@ -221,7 +221,7 @@ func (s *apiServer) once(t *testing.T, what string, create func() error) {
 	}
 	if err := create(); err != nil && !apierrors.IsAlreadyExists(err) {
 		if apierrors.IsInvalid(err) {
-			return // its name is none, and the Pod that has it will be refused for that
+			return // the name is invalid, and the Pod will be rejected for it
 		}
 		t.Fatalf("%s: %v", what, err)
 	}

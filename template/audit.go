@@ -13,27 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A stage that writes by Set says which field it writes, and that is what makes it the field's owner. Stages of the caller's
-// own are held to it: each of their writes is made to a copy of the Pod, and becomes part of the Pod if nothing differs but the
-// field. That costs a copy for each Set; the stock stages are spared it, and held to it by tests.
+// A stage that writes by Set names the field it writes and thereby owns it. This is enforced for custom stages: each write
+// is made to a copy of the Pod and applied only if nothing but the field differs. That costs a copy for each Set; stock
+// stages skip it, and tests enforce it for them.
 
-// writeAlone lets a stage write one field, and nothing else.
+// writeAlone lets a stage write one field and nothing else.
 func (d Draft) writeAlone(path string, f field, write func(*corev1.Pod)) {
 	written := d.pod.DeepCopy()
 	write(written)
 	other, err := differsBeside(d.pod, written, f)
 	switch {
 	case err != nil:
-		d.fail(&Error{Field: path, Reason: "what was written is no Pod", Err: err})
+		d.fail(&Error{Field: path, Reason: "the write left an invalid Pod", Err: err})
 	case other != "":
-		d.fail(invalid(other, fmt.Sprintf("stage %q changes it by Set of %s", d.stage.Name, path), "write each field by a Set of its own"))
+		d.fail(invalid(other, fmt.Sprintf("stage %q changed it by Set of %s", d.stage.Name, path), "write each field by its own Set"))
 	default:
-		*d.pod = *written.DeepCopy() // the stage may have kept what it wrote to
+		*d.pod = *written.DeepCopy() // the stage may have kept the pointer
 	}
 }
 
-// differsBeside returns a path at which two Pods differ that is not that of the field or of a part of it; empty if there is
-// none.
+// differsBeside returns a path at which two Pods differ outside of the field and its parts; empty if there is none.
 func differsBeside(before, after *corev1.Pod, f field) (string, error) {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
 	if err != nil {
@@ -46,13 +45,13 @@ func differsBeside(before, after *corev1.Pod, f field) (string, error) {
 	return firstDifference("", without(was, f.steps()), without(is, f.steps())), nil
 }
 
-// step leads from a value to a part of it: to the field of a name, or to the element that has a key.
+// step leads from a value to a part of it: to a named field, or to the element with a key.
 type step struct {
 	name    string
 	element bool
 }
 
-// steps lead to the field.
+// steps returns the steps to the field.
 func (f field) steps() (all []step) {
 	names := func(path string) {
 		for _, name := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' }) {
@@ -70,7 +69,8 @@ func (f field) steps() (all []step) {
 	return all
 }
 
-// without is a value without the part that the steps lead to, and without whatever is empty then. It changes the value.
+// without returns a value without the part at the end of the steps and without values that are empty then. It modifies the
+// value.
 func without(v any, way []step) any {
 	if len(way) == 0 {
 		return nil
@@ -108,7 +108,7 @@ func withoutElement(list []any, way []step) any {
 		return list
 	}
 	end := i + 1
-	if _, isText := list[i].(string); isText { // a flag, which the words behind it belong to
+	if _, isText := list[i].(string); isText { // a flag, which owns the words after it
 		words, _ := wordsBefore(list[end:]).([]any)
 		end += len(words)
 	}
@@ -122,7 +122,7 @@ func withoutElement(list []any, way []step) any {
 	return list
 }
 
-// firstDifference is the path of the first value, by name, in which two trees differ; empty if they do not.
+// firstDifference returns the path of the first difference of two trees, in name order; empty if they are equal.
 func firstDifference(at string, a, b any) string {
 	if reflect.DeepEqual(a, b) {
 		return ""
@@ -140,7 +140,7 @@ func firstDifference(at string, a, b any) string {
 	return pathOf(at)
 }
 
-// pathOf is a path without the dot before it; that of the Pod as a whole is a dot.
+// pathOf returns a path without its leading dot; that of the whole Pod is a dot.
 func pathOf(at string) string {
 	if at == "" {
 		return "."
@@ -148,10 +148,10 @@ func pathOf(at string) string {
 	return at[1:]
 }
 
-// known are the bases and subs of fields that Pods have.
+// known are the bases and subs of fields that exist in Pods.
 var known sync.Map
 
-// exists reports whether Pods have such a field.
+// exists reports whether Pods have the field.
 func (f field) exists() bool {
 	shape := field{base: f.base, sub: f.sub}
 	if f.name != "" {
@@ -170,7 +170,7 @@ func (f field) exists() bool {
 	return true
 }
 
-// stepInto is the type of a part; nil if there is no such part.
+// stepInto returns the type of a part; nil if it does not exist.
 func stepInto(t reflect.Type, s step) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -189,7 +189,7 @@ func stepInto(t reflect.Type, s step) reflect.Type {
 	return nil
 }
 
-// stepIntoField is the type of the field if it is the part, or has it inline; nil if neither.
+// stepIntoField returns the type of the field if it is the part or has it inline, otherwise nil.
 func stepIntoField(field reflect.StructField, s step) reflect.Type {
 	name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// after renders the bare guest with one more stage at the end.
+// after renders the bare VMI with one more stage at the end.
 func after(t *testing.T, apply func(*template.Draft), overrides ...string) (*corev1.Pod, error) {
 	t.Helper()
 	r, err := template.Default().After(template.StageScheduling, template.Stage{Name: "own", Overrides: overrides, Apply: func(d *template.Draft) error {
@@ -26,7 +26,7 @@ func after(t *testing.T, apply func(*template.Draft), overrides ...string) (*cor
 	return r.Launcher(input(newVMI(guest("1Gi"), virtio)))
 }
 
-func TestSet_RefusesWritesBesideItsPath(t *testing.T) {
+func TestSet_WritesOutsidePath(t *testing.T) {
 	set := func(path string, write func(*corev1.Pod)) func(*template.Draft) {
 		return func(d *template.Draft) { d.Set(path, write) }
 	}
@@ -49,13 +49,13 @@ func TestSet_RefusesWritesBesideItsPath(t *testing.T) {
 	} {
 		_, err := after(t, tt.apply)
 		var refusal *template.Error
-		if !errors.As(err, &refusal) || refusal.Stage != "own" || !strings.Contains(err.Error(), "changes it by Set of") || tt.other != "" && refusal.Field != tt.other {
+		if !errors.As(err, &refusal) || refusal.Stage != "own" || !strings.Contains(err.Error(), "changed it by Set of") || tt.other != "" && refusal.Field != tt.other {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestSet_RefusesPathsThatPodsDoNotHave(t *testing.T) {
+func TestSet_UnknownPaths(t *testing.T) {
 	for _, path := range []string{"spec.nonsense", "nonsense", "spec.runtimeClassName.x", "spec.containers[compute].nonsense", "metadata.nonsense[a]", "spec.securityContext.runAsUser.x"} {
 		called := false
 		_, err := after(t, func(d *template.Draft) { d.Set(path, func(*corev1.Pod) { called = true }) })
@@ -65,7 +65,7 @@ func TestSet_RefusesPathsThatPodsDoNotHave(t *testing.T) {
 	}
 }
 
-func TestSet_WritesWhatItNames(t *testing.T) {
+func TestSet_WritesPath(t *testing.T) {
 	var kept *corev1.Pod
 	pod, err := after(t, func(d *template.Draft) {
 		d.Set("spec.runtimeClassName", func(p *corev1.Pod) { kept, p.Spec.RuntimeClassName = p, new(string) })
@@ -81,7 +81,7 @@ func TestSet_WritesWhatItNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pod.Spec.HostNetwork || pod.Spec.HostPID || *pod.Spec.RuntimeClassName != "" {
-		t.Error("what a stage keeps of the Pod is still the Pod")
+		t.Error("a pointer that a stage has kept still refers to the Pod")
 	}
 	env := pod.Spec.Containers[0].Env
 	if pod.Labels["mine"] != "x" || env[len(env)-1].Name != "MINE" || pod.Spec.DNSConfig.Searches[0] != "a" {
@@ -89,12 +89,12 @@ func TestSet_WritesWhatItNames(t *testing.T) {
 	}
 }
 
-// TestSet_StockStagesWriteWhatTheyName renders the corpus with the stock stages held to what they say.
-func TestSet_StockStagesWriteWhatTheyName(t *testing.T) {
+// TestSet_StockStages renders the corpus with audited stock stages.
+func TestSet_StockStages(t *testing.T) {
 	for _, p := range corpus(t) {
 		want, err := p.render()
 		if err != nil {
-			continue // the corpus has a test of its own
+			continue // the corpus has its own test
 		}
 		got, err := template.HeldToTheirWord().Render(p.kind, p.in)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// BenchmarkLauncher renders a typical guest: four disks, two networks. Beside the mean it reports the median.
+// BenchmarkLauncher renders a typical VMI: four disks, two networks. It reports the mean and the median.
 func BenchmarkLauncher(b *testing.B) {
 	in := input(read(b, "typical.vmi.yaml"), claim("data", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany))
 	r := template.Default()
@@ -22,7 +22,7 @@ func BenchmarkLauncher(b *testing.B) {
 	})
 }
 
-// BenchmarkLauncherRich renders a guest that uses many features.
+// BenchmarkLauncherRich renders a VMI with many features.
 func BenchmarkLauncherRich(b *testing.B) {
 	in := richInput(b)
 	r := template.Default()
@@ -32,7 +32,7 @@ func BenchmarkLauncherRich(b *testing.B) {
 	})
 }
 
-// BenchmarkExplain renders the typical guest with the origins of all fields.
+// BenchmarkExplain renders the typical VMI with the origins of all fields.
 func BenchmarkExplain(b *testing.B) {
 	in := input(read(b, "typical.vmi.yaml"), claim("data", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany))
 	r := template.Default()

@@ -14,9 +14,9 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// TestStagesOwnWhatTheyWrite compares the Pod before and after each stage: what changed must be what the stage claimed.
-// Ownership is worth nothing if a stage can write past it.
-func TestStagesOwnWhatTheyWrite(t *testing.T) {
+// TestStages_OwnWrittenFields compares the Pod before and after each stage: it must not change fields without claiming
+// them, which would bypass ownership.
+func TestStages_OwnWrittenFields(t *testing.T) {
 	for _, p := range corpus(t) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestStagesOwnWhatTheyWrite(t *testing.T) {
 	}
 }
 
-// leaves are the scalars of a Pod by dotted path, with elements of lists named by their key.
+// leaves returns the scalars of a Pod by dotted path, with list elements named by key.
 func leaves(t *testing.T, pod *corev1.Pod) map[string]string {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
@@ -70,7 +70,7 @@ func flatten(value any, at string, out map[string]string) {
 
 func join(at, key string) string { return strings.TrimPrefix(at+"."+key, ".") }
 
-// elementKey is the name under which fields of an element are claimed.
+// elementKey returns the name under which fields of an element are claimed.
 func elementKey(at string, i int, element any) string {
 	m, ok := element.(map[string]any)
 	if !ok {
@@ -104,7 +104,7 @@ func orEmpty(v any) any {
 	return v
 }
 
-// covered tells whether one of the owned fields contains the leaf.
+// covered reports whether one of the owned fields contains the leaf.
 func covered(leaf string, owned []string) bool {
 	return slices.ContainsFunc(owned, func(path string) bool {
 		base, key, _ := strings.Cut(path, "[")

@@ -9,10 +9,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ConfigFrom reads the cluster's configuration from the KubeVirt object; nil stands for a cluster without one, which has
-// KubeVirt's defaults. The result shares maps, slices and pointers with the object. The image of hook sidecars that name none
-// is the sidecar-shim beside the launcher's, as KubeVirt's operator has it: of the same registry, prefix and tag. A launcher
-// image that is not called virt-launcher, or is named by digest, has none beside it.
+// ConfigFrom reads the cluster's configuration from the KubeVirt object; nil means KubeVirt's defaults. The result shares
+// maps, slices and pointers with the object. The default image of hook sidecars is the sidecar-shim next to the launcher
+// image, as in KubeVirt's operator: with the same registry, prefix and tag. It is empty if the launcher image is not called
+// virt-launcher, or is referenced by digest.
 func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	c := Config{LauncherImage: launcherImage, SidecarShimImage: shimBeside(launcherImage)}
 	if kv == nil {
@@ -54,7 +54,7 @@ func ConfigFrom(kv *v1.KubeVirt, launcherImage string) Config {
 	return c
 }
 
-// shimBeside is the sidecar-shim of the release that a launcher image is of; empty if the image does not tell.
+// shimBeside returns the sidecar-shim of the launcher image's release; empty if it cannot be derived.
 func shimBeside(launcherImage string) string {
 	const launcher, shim = "virt-launcher", "sidecar-shim"
 	at := strings.LastIndex(launcherImage, "/") + 1

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestConfigFromReadsTheKubeVirtObject(t *testing.T) {
+func TestConfigFrom_KubeVirt(t *testing.T) {
 	ratio, no := "1.5", false
 	verbosity := uint(6)
 	limit := quantity("1000")
@@ -51,7 +51,7 @@ func TestConfigFromReadsTheKubeVirtObject(t *testing.T) {
 }
 
 // The shim is of the launcher's release: KubeVirt's operator names all images alike.
-func TestSidecarShimImage_FollowsTheLauncher(t *testing.T) {
+func TestConfigFrom_SidecarShimImage(t *testing.T) {
 	for launcher, want := range map[string]string{
 		"quay.io/kubevirt/virt-launcher:v1.9.0":         "quay.io/kubevirt/sidecar-shim:v1.9.0",
 		"registry:5000/kubevirt/virt-launcher":          "registry:5000/kubevirt/sidecar-shim",

@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// corpusPod is one Pod of the corpus: what it is rendered from, and where that is written.
+// corpusPod is one Pod of the corpus with its input and file.
 type corpusPod struct {
 	file, name string
 	kind       template.PodKind
@@ -24,7 +24,7 @@ type corpusPod struct {
 
 func (p corpusPod) render() (*corev1.Pod, error) { return template.Default().Render(p.kind, p.in) }
 
-// corpusFiles are the files of the corpus. Each is a guest with the objects it needs; its comment says what its point is.
+// corpusFiles returns the files of the corpus. Each has a VMI with the objects it needs; its comment describes its purpose.
 func corpusFiles(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/corpus/*.yaml")
@@ -36,7 +36,7 @@ func corpusFiles(t testing.TB) []string {
 
 func baseName(file string) string { return strings.TrimSuffix(filepath.Base(file), ".yaml") }
 
-// corpus is every Pod of every file.
+// corpus returns every Pod of every file.
 func corpus(t testing.TB) (all []corpusPod) {
 	t.Helper()
 	for _, file := range corpusFiles(t) {
@@ -45,8 +45,8 @@ func corpus(t testing.TB) (all []corpusPod) {
 	return all
 }
 
-// podsOf are the Pods that the objects of a file ask for: launcher and temporary Pod of a guest, the target of its
-// migration, Pods for its hotplugged volumes, and exporters.
+// podsOf returns the Pods of the objects in a file: launcher and temporary Pod of a VMI, the target of its migration, Pods
+// for its hotplugged volumes, and exporters.
 func podsOf(t testing.TB, file string) (pods []corpusPod) {
 	t.Helper()
 	cluster := readCluster(t, file)
@@ -54,7 +54,7 @@ func podsOf(t testing.TB, file string) (pods []corpusPod) {
 	add := func(name string, kind template.PodKind) *template.Input {
 		in, err := cluster.Input(kind)
 		if errors.Is(err, template.ErrMissingFact) {
-			return nil // the file is not about this kind
+			return nil // the file has no Pod of this kind
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -117,8 +117,8 @@ func claimsOf(t testing.TB, file string) (claims []*corev1.PersistentVolumeClaim
 	return claims
 }
 
-// TestCorpusHasPodsOfEveryKind fails when files are no longer understood as meant.
-func TestCorpusHasPodsOfEveryKind(t *testing.T) {
+// TestCorpus_PodKinds fails if files are not read as intended any more.
+func TestCorpus_PodKinds(t *testing.T) {
 	if files := corpusFiles(t); len(files) < 60 {
 		t.Errorf("%d files", len(files))
 	}

@@ -20,16 +20,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// neverSet are the fields of a VMI that no file of the corpus sets, and why.
+// neverSet are the fields of a VMI that no file of the corpus sets, with the reason.
 var neverSet = map[string]string{
-	"spec.domain.devices.interfaces[].slirp":   "removed from KubeVirt: its webhook refuses new guests with it",
+	"spec.domain.devices.interfaces[].slirp":   "removed from KubeVirt: its webhook rejects new VMIs with it",
 	"spec.domain.devices.interfaces[].macvtap": "removed from KubeVirt: became a binding plugin",
 	"spec.domain.devices.interfaces[].passt":   "removed from KubeVirt: became passtBinding",
 }
 
-// TestCorpusCoversEveryField fails for a field of the VMI that no file of the corpus sets: each field of the spec, and
-// each of the status that the package reads.
-func TestCorpusCoversEveryField(t *testing.T) {
+// TestCorpus_CoversEveryField fails for a field of the VMI that no file of the corpus sets: each field of the spec, and
+// each field of the status that the package reads.
+func TestCorpus_CoversEveryField(t *testing.T) {
 	known, set := map[string]bool{}, map[string]bool{}
 	vmiType := reflect.TypeFor[v1.VirtualMachineInstance]()
 	declare(vmiType, "", known, nil)
@@ -56,19 +56,19 @@ func TestCorpusCoversEveryField(t *testing.T) {
 		switch {
 		case !wanted:
 		case set[path] && reason != "":
-			t.Errorf("%s is set, but neverSet says: %s", path, reason)
+			t.Errorf("%s is set, but neverSet has: %s", path, reason)
 		case !set[path] && reason == "":
-			t.Errorf("no file of the corpus sets %s: set it in one, or say in neverSet why not", path)
+			t.Errorf("no file of the corpus sets %s: set it in one, or add it to neverSet with the reason", path)
 		}
 	}
 	for path := range neverSet {
 		if !known[path] {
-			t.Errorf("neverSet names %s, which is no field", path)
+			t.Errorf("neverSet has %s, which is not a field", path)
 		}
 	}
 	for path := range read {
 		if !known[path] {
-			t.Errorf("the package reads %s, which is no field", path)
+			t.Errorf("the package reads %s, which is not a field", path)
 		}
 	}
 }
@@ -84,12 +84,12 @@ func excused(path string) string {
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// leaf tells whether a type is written as one value.
+// leaf reports whether a type is serialized as one value.
 func leaf(t reflect.Type) bool {
 	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
 }
 
-// fieldsOf calls f for every field of a struct, by its name in JSON, inlined ones included.
+// fieldsOf calls f for every field of a struct by its JSON name, including inlined fields.
 func fieldsOf(t reflect.Type, f func(name string, t reflect.Type)) {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -108,8 +108,8 @@ func fieldsOf(t reflect.Type, f func(name string, t reflect.Type)) {
 	}
 }
 
-// declare notes the paths of all fields of a type. above are the types that the path leads through: a type inside itself
-// is not gone into again.
+// declare records the paths of all fields of a type. above are the types along the path: a recursive type is not descended
+// into again.
 func declare(t reflect.Type, path string, known map[string]bool, above []reflect.Type) {
 	if path != "" {
 		known[strings.TrimPrefix(path, ".")] = true
@@ -131,7 +131,7 @@ func declare(t reflect.Type, path string, known map[string]bool, above []reflect
 	}
 }
 
-// collect notes the paths that a value sets, as declare writes them.
+// collect records the paths that a value sets, in the form of declare.
 func collect(t reflect.Type, v any, path string, set map[string]bool) {
 	if path != "" {
 		set[strings.TrimPrefix(path, ".")] = true
@@ -159,7 +159,7 @@ func collect(t reflect.Type, v any, path string, set map[string]bool) {
 	}
 }
 
-// statusRead are the fields of a VMI's status that the package's source names.
+// statusRead returns the fields of a VMI's status that the package's source reads.
 func statusRead(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]string{}
@@ -194,7 +194,7 @@ func statusRead(t *testing.T) map[string]bool {
 	return read
 }
 
-// statusField is Field for an expression like d.vmi.Status.Field.
+// statusField returns Field for an expression like d.vmi.Status.Field.
 func statusField(n ast.Node) string {
 	outer, ok := n.(*ast.SelectorExpr)
 	if !ok {
@@ -217,8 +217,8 @@ func statusField(n ast.Node) string {
 	return outer.Sel.Name
 }
 
-// TestCorpusRenders fails for a Pod of the corpus that cannot be rendered.
-func TestCorpusRenders(t *testing.T) {
+// TestCorpus_Renders fails for a Pod of the corpus that cannot be rendered.
+func TestCorpus_Renders(t *testing.T) {
 	for _, p := range corpus(t) {
 		t.Run(p.name, func(t *testing.T) {
 			pod, err := p.render()
@@ -232,8 +232,8 @@ func TestCorpusRenders(t *testing.T) {
 	}
 }
 
-// TestCorpusFilesHaveAPoint asks every file for its comment.
-func TestCorpusFilesHaveAPoint(t *testing.T) {
+// TestCorpus_FileComments requires a unique comment in every file.
+func TestCorpus_FileComments(t *testing.T) {
 	points := map[string]string{}
 	for _, file := range corpusFiles(t) {
 		content, err := os.ReadFile(file)
@@ -243,10 +243,10 @@ func TestCorpusFilesHaveAPoint(t *testing.T) {
 		lines := strings.SplitN(string(content), "\n", 3)
 		point, ok := strings.CutPrefix(lines[1], "# ")
 		if !ok || !strings.HasSuffix(point, ".") {
-			t.Errorf("%s: the second line must be a comment that says what its point is", file)
+			t.Errorf("%s: the second line must be a comment with the purpose of the file", file)
 		}
 		if other := points[point]; other != "" {
-			t.Errorf("%s and %s have one point", file, other)
+			t.Errorf("%s and %s have the same comment", file, other)
 		}
 		points[point] = file
 	}

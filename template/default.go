@@ -2,12 +2,12 @@
 
 package template
 
-// Names of the stock stages, in their order.
+// Names of the stock stages, in order.
 const (
-	StageValidate     = "validate"           // refuses a VMI that no Pod can be rendered from
-	StageNetworkSpec  = "network-spec"       // asks the NetworkSpecValidators
-	StageSupported    = "supported"          // refuses what the feature gates do not let guests have
-	StageHooks        = "hooks"              // asks the SidecarCreators
+	StageValidate     = "validate"           // rejects a VMI that cannot be rendered
+	StageNetworkSpec  = "network-spec"       // calls the NetworkSpecValidators
+	StageSupported    = "supported"          // rejects fields whose feature gates are disabled
+	StageHooks        = "hooks"              // calls the SidecarCreators
 	StageMetadata     = "metadata"           // name, labels, annotations, owner
 	StagePod          = "pod"                // hostname, DNS, priority, service account, grace period
 	StageSecurity     = "security"           // the Pod's security context
@@ -16,8 +16,8 @@ const (
 	StageResources    = "resources"          // CPU, memory, hugepages, ephemeral storage
 	StageDevices      = "devices"            // kvm, tun, vhost-net, vsock, sev, tdx, pr-helper, iommufd
 	StageHostDevices  = "host-devices"       // GPUs and other devices of the host, from device plugins or claims
-	StageNetDevices   = "network-devices"    // devices that networks bring along
-	StageRuntime      = "runtime-dirs"       // the folders every launcher has
+	StageNetDevices   = "network-devices"    // devices that networks require
+	StageRuntime      = "runtime-dirs"       // the folders of every launcher
 	StageConfigMounts = "config-volumes"     // configMap, secret and downwardAPI volumes
 	StageVolumes      = "volumes"            // claims, host disks, sysprep, downward metrics
 	StageCloudInit    = "cloud-init"         // secrets with user and network data
@@ -25,33 +25,33 @@ const (
 	StageBackend      = "backend-storage"    // the claim for TPM, firmware variables and changed blocks
 	StageImages       = "images"             // containerDisk and kernel boot as image volumes, pull secrets
 	StageImageCopies  = "container-disks"    // containerDisk and kernel boot as containers
-	StageHookSockets  = "hook-sockets"       // folders in which sidecars and plugins meet the launcher
+	StageHookSockets  = "hook-sockets"       // folders shared by the launcher with sidecars and plugins
 	StageHugepages    = "hugepages"          // mounts of hugepages
-	StageHotplug      = "hotplug-dir"        // the folder in which hotplugged volumes appear
-	StageNetworkInfo  = "network-info"       // the file that tells which device serves which network
+	StageHotplug      = "hotplug-dir"        // the folder of hotplugged volumes
+	StageNetworkInfo  = "network-info"       // the file that maps devices to networks
 	StageVirtiofs     = "virtiofs"           // containers that share file systems with the guest
-	StageSidecars     = "sidecars"           // the containers that stage hooks asked for
+	StageSidecars     = "sidecars"           // the containers that stage hooks requested
 	StageProbes       = "probes"             // readiness and liveness
 	StageNodeSelector = "node-selector"      // labels a node must have
-	StageAffinity     = "affinity"           // nodes and Pods to be near to or away from
-	StageReservations = "reservations"       // keeps guests with reservations of one LUN apart
+	StageAffinity     = "affinity"           // affinity and anti-affinity to nodes and Pods
+	StageReservations = "reservations"       // separates VMIs with reservations of one LUN
 	StageScheduling   = "scheduling"         // tolerations, spreading, scheduler
 	StageNetwork      = "network"            // annotations for the network
 	StageMesh         = "service-mesh"       // annotations for service meshes
 	StageStorage      = "storage"            // annotations for backup tools
-	StageTemporary    = "temporary"          // what a temporary Pod has in the place of a guest
+	StageTemporary    = "temporary"          // the command of a temporary Pod
 	StageHotplugPod   = "hotplug-pod"        // name, owner, container and security of hotplug Pods
 	StageAttachment   = "attachment"         // volumes and node of an attachment Pod
 	StageTrigger      = "trigger"            // volume and node of a trigger Pod
-	StageMigration    = "migration"          // what marks a migration's Pods and keeps the target off the source
-	StageMigrationCPU = "migration-cpu"      // keeps the target on nodes with the source's CPU
-	StageSELinux      = "migration-selinux"  // gives the target the source's SELinux level
+	StageMigration    = "migration"          // marks a migration's Pods and keeps the target off the source node
+	StageMigrationCPU = "migration-cpu"      // restricts the target to nodes with the source's CPU
+	StageSELinux      = "migration-selinux"  // sets the source's SELinux level on the target
 	StageMCS          = "selinux-workaround" // one SELinux level for all sidecars
 	StageExporter     = "exporter"           // the bare exporter Pod
-	StageExportServer = "export-server"      // what an exporter serves and how
+	StageExportServer = "export-server"      // the exporter's server, claims and manifests
 )
 
-// Default returns the renderer with the stock stages. Each is in a file of its own.
+// Default returns the renderer with the stock stages. Each is in its own file.
 func Default() *Renderer {
 	r := &Renderer{stages: stockStages(), stock: map[string]bool{}}
 	for _, s := range r.stages {

@@ -21,9 +21,9 @@ import (
 
 var renders = flag.Int("renders", 50, "how often each file of the corpus is rendered to see that the Pods are equal")
 
-// TestRenderingIsDeterministic renders each Pod of the corpus from copies of its input in which everything without an
-// order has another one, and compares bytes. No copy may be changed by rendering.
-func TestRenderingIsDeterministic(t *testing.T) {
+// TestRender_Deterministic renders each Pod of the corpus from copies of its input with shuffled maps and unordered lists,
+// and compares bytes. Rendering must not modify the copies.
+func TestRender_Deterministic(t *testing.T) {
 	for _, file := range corpusFiles(t) {
 		t.Run(baseName(file), func(t *testing.T) {
 			t.Parallel()
@@ -47,8 +47,8 @@ func TestRenderingIsDeterministic(t *testing.T) {
 	}
 }
 
-// TestPodsShareNothingWithTheInput writes all over each Pod of the corpus: the input must stay as it was.
-func TestPodsShareNothingWithTheInput(t *testing.T) {
+// TestRender_NoMemorySharedWithInput overwrites each Pod of the corpus: the input must not change.
+func TestRender_NoMemorySharedWithInput(t *testing.T) {
 	for _, p := range corpus(t) {
 		t.Run(p.name, func(t *testing.T) {
 			before := deepCopy(reflect.ValueOf(p.in), nil).Interface().(template.Input)
@@ -64,9 +64,9 @@ func TestPodsShareNothingWithTheInput(t *testing.T) {
 	}
 }
 
-// TestPodsShareNothingWithinThemselves looks for memory that is in a Pod of the corpus twice: who changes one field of a
-// Pod must not change another.
-func TestPodsShareNothingWithinThemselves(t *testing.T) {
+// TestRender_NoMemorySharedWithinPod looks for memory that occurs twice in a Pod of the corpus: changing one field of a Pod
+// must not change another.
+func TestRender_NoMemorySharedWithinPod(t *testing.T) {
 	for _, p := range corpus(t) {
 		t.Run(p.name, func(t *testing.T) {
 			pod, err := p.render()
@@ -80,7 +80,7 @@ func TestPodsShareNothingWithinThemselves(t *testing.T) {
 	}
 }
 
-// place is where the contents of a pointer, map or slice are. Of what has no contents elsewhere it is zero.
+// place is the address of the contents of a pointer, map or slice; zero for values without such contents.
 type place struct {
 	of      reflect.Type
 	address uintptr
@@ -98,7 +98,7 @@ func memory(v reflect.Value) place {
 	return place{}
 }
 
-// places reports each two places in a value that are the same memory.
+// places reports each two paths in a value with the same memory.
 func places(v reflect.Value, at string, seen map[place]string, shared func(first, second string)) {
 	if v.Type() == quantityType || v.Type() == timeType {
 		return
@@ -124,10 +124,10 @@ func places(v reflect.Value, at string, seen map[place]string, shared func(first
 	}
 }
 
-// exported lets cmp look into quantities and times as reflect.DeepEqual does.
+// exported lets cmp compare quantities and times as reflect.DeepEqual does.
 var exported = cmp.Exporter(func(reflect.Type) bool { return true })
 
-// outcome is the Pod, or the error, as bytes.
+// outcome returns the Pod, or the error, as bytes.
 func outcome(t *testing.T, p corpusPod) []byte {
 	t.Helper()
 	pod, err := p.render()
@@ -153,10 +153,10 @@ func readable(t *testing.T, content []byte) any {
 	return pod
 }
 
-// random is a source of the same numbers in every run.
+// random returns a source with the same numbers in every run.
 func random(p corpusPod, i int) *rand.Rand { return rand.New(rand.NewPCG(uint64(i), uint64(p.kind))) }
 
-// shuffleLists replaces the lists whose order means nothing with shuffled ones.
+// shuffleLists shuffles the lists without a significant order.
 func shuffleLists(rng *rand.Rand, in *template.Input) {
 	in.Facts.Quotas = shuffled(rng, in.Facts.Quotas)
 	in.Config.FeatureGates = shuffled(rng, in.Config.FeatureGates)
@@ -174,7 +174,7 @@ var (
 	timeType     = reflect.TypeFor[metav1.Time]()
 )
 
-// deepCopy copies a value. With rng, keys are put into maps in a random order.
+// deepCopy copies a value. With rng, maps are filled in a random order.
 func deepCopy(v reflect.Value, rng *rand.Rand) reflect.Value {
 	out := reflect.New(v.Type()).Elem()
 	out.Set(v)
@@ -199,7 +199,7 @@ func deepCopy(v reflect.Value, rng *rand.Rand) reflect.Value {
 		switch v.Type() {
 		case quantityType:
 			out.Set(reflect.ValueOf(v.Interface().(resource.Quantity).DeepCopy()))
-		case timeType: // a value without anything to share
+		case timeType: // a value without shared memory
 		default:
 			for i := range v.NumField() {
 				out.Field(i).Set(deepCopy(v.Field(i), rng))
@@ -221,7 +221,7 @@ func copyMap(v reflect.Value, rng *rand.Rand) reflect.Value {
 	return out
 }
 
-// scribble changes everything that can be reached from a value, the spare room of lists included.
+// scribble overwrites everything reachable from a value, including spare capacity of slices.
 func scribble(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -270,8 +270,8 @@ func scribbleMap(v reflect.Value) {
 	v.SetMapIndex(key, reflect.Zero(v.Type().Elem()))
 }
 
-// TestScribbleFindsSharedMemory proves that the two tests above can fail.
-func TestScribbleFindsSharedMemory(t *testing.T) {
+// TestScribble_SharedMemory proves that the two tests above can fail.
+func TestScribble_SharedMemory(t *testing.T) {
 	deep := quantity("123456789012345678901") // more digits than an int64 has, kept behind a pointer
 	room := make([]corev1.Toleration, 1, 4)
 	for name, share := range map[string]func() (a, b any){

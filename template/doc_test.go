@@ -10,10 +10,10 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// columns is how long a line of the drawing may be.
+// columns is the maximum length of a line of the drawing.
 const columns = 116
 
-// flow draws the stages as they follow each other.
+// flow draws the stages in order.
 func flow() string {
 	var b strings.Builder
 	line := "//\t"
@@ -30,14 +30,14 @@ func flow() string {
 	return b.String() + strings.TrimRight(line, " ") + "\n"
 }
 
-func TestTheDocumentedStagesAreThoseOfDefault(t *testing.T) {
+func TestDefault_DocumentedStages(t *testing.T) {
 	raw, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const begin, end = "(Stage.Pods):\n//\n", "//\n// Every field of a Pod"
 	head, rest, found := strings.Cut(string(raw), begin)
-	told, tail, closed := strings.Cut(rest, end)
+	drawn, tail, closed := strings.Cut(rest, end)
 	if !found || !closed {
 		t.Fatal("doc.go does not draw the stages")
 	}
@@ -48,7 +48,7 @@ func TestTheDocumentedStagesAreThoseOfDefault(t *testing.T) {
 		}
 		return
 	}
-	if told != want {
-		t.Errorf("the stages in doc.go are not those of Default (rewrite them with -update):\n%s", want)
+	if drawn != want {
+		t.Errorf("the stages in doc.go differ from Default (run the test with -update):\n%s", want)
 	}
 }

@@ -13,17 +13,17 @@ import (
 	exportv1 "kubevirt.io/api/export/v1"
 )
 
-// Draft is the Pod being rendered, with the facts it is rendered from. Stages write through its setters, which record
-// the stage and the source of every field. A setter that meets a field of another stage changes nothing; the conflict
-// ends the stage. A Draft is used by one goroutine.
+// Draft is the Pod being rendered, with its input. Stages write through its setters, which record the stage and the source
+// of every field. A setter that meets a field of another stage changes nothing, and the stage fails with the conflict. A
+// Draft must not be used concurrently.
 type Draft struct {
 	*rendering
 	from  string
 	terms []Term
 }
 
-// From returns the same Draft; what is written through it is recorded as following from the named field of the VMI or
-// fact, such as spec.domain.cpu or Config.ImagePullPolicy. What is written without From counts as a constant of the Pod.
+// From returns the same Draft with a source: fields written through it are recorded as derived from the named field of the
+// VMI or fact, such as spec.domain.cpu or Config.ImagePullPolicy. Fields written without From are constants.
 func (d Draft) From(source string) Draft {
 	d.from = source
 	return d
@@ -35,11 +35,11 @@ func (d Draft) Terms(terms ...Term) Draft {
 	return d
 }
 
-// rendering is what all Drafts of one Pod share.
+// rendering is shared by all Drafts of one Pod.
 type rendering struct {
 	kind  PodKind
-	input Input // as the caller gave it, Config with defaults
-	// vmi is a copy of the input's, so that parts of it may be put into the Pod. It is nil for an exporter.
+	input Input // as given by the caller, Config with defaults
+	// vmi is a copy of the input's, so that parts of it may be put into the Pod; nil for an exporter.
 	vmi       *v1.VirtualMachineInstance
 	config    Config
 	facts     Facts
@@ -52,13 +52,13 @@ type rendering struct {
 	ledger   *ledger
 	conflict error
 	places   places
-	// plugged are the names of the volumes that the guest's status says to be hotplugged.
+	// plugged are the names of the hotplugged volumes according to the VMI's status.
 	plugged map[string]bool
-	// stock are the names of the stages that are not held to what they say they write.
+	// stock are the names of the stages whose writes are not audited.
 	stock map[string]bool
 }
 
-// stageInput stands for the stage in errors about the input of all stages.
+// stageInput stands for the stage in errors about the input.
 const stageInput = "input"
 
 func newRendering(kind PodKind, in Input) (*rendering, error) {
@@ -84,15 +84,14 @@ func newRendering(kind PodKind, in Input) (*rendering, error) {
 		d.migration = nil
 	}
 	d.chooseUser()
-	d.plugged = pluggedNames(d.vmi)
-	// What stages and extensions are given to read agrees with what is rendered.
+	d.plugged = hotpluggedNames(d.vmi)
+	// The input that stages and extensions read is consistent with what is rendered.
 	d.input.VMI, d.input.Migration = d.vmi, d.migration
 	return d, nil
 }
 
-// chooseUser makes status.runtimeUser what it may be. Users write it too, and where there is no webhook it is empty: root is a
-// launcher's user only where the cluster has gate Root. A target is always given the user that new launchers run as, so that a
-// guest started as root can leave it.
+// chooseUser corrects status.runtimeUser, which users can write and which is empty without a webhook: root requires the
+// cluster's gate Root. A target always runs as the user of new launchers, so that a VMI started as root can leave it.
 func (d *rendering) chooseUser() {
 	switch root := d.config.GateEnabled(gateRoot); {
 	case d.vmi == nil:
@@ -103,33 +102,33 @@ func (d *rendering) chooseUser() {
 	}
 }
 
-// VMI returns the guest, nil for an exporter. It is a copy of the input that lives as long as the Draft; parts of it may
-// be put into the Pod.
+// VMI returns the VMI, nil for an exporter. It is a copy of the input that lives as long as the Draft; parts of it may be
+// put into the Pod.
 func (d *rendering) VMI() *v1.VirtualMachineInstance { return d.vmi }
 
 // Kind returns the kind of Pod that is rendered.
 func (d *rendering) Kind() PodKind { return d.kind }
 
-// Input returns everything the Pod is rendered from, with the defaults of Config filled in. It must not be changed.
+// Input returns the complete input, with the defaults of Config. It must not be changed.
 func (d *rendering) Input() Input { return d.input }
 
-// Config returns the configuration with defaults filled in.
+// Config returns the configuration with defaults.
 func (d *rendering) Config() Config { return d.config }
 
 // Facts returns the readings given with the input. They must not be changed.
 func (d *rendering) Facts() Facts { return d.facts }
 
-// Migration returns the migration whose target is rendered, or beside whose target a hotplug attachment is, else nil. It
-// must not be changed.
+// Migration returns the migration whose target, or whose target's hotplug attachment, is rendered, otherwise nil. It must
+// not be changed.
 func (d *rendering) Migration() *Migration { return d.migration }
 
-// Pod returns the Pod as far as it is rendered, for reading. It is a copy; write through the setters.
+// Pod returns a copy of the Pod as rendered so far. Write through the setters.
 func (d *rendering) Pod() *corev1.Pod { return d.pod.DeepCopy() }
 
-// Sidecars returns the sidecars that stage hooks asked for, in order. They must not be changed.
+// Sidecars returns the sidecars that stage hooks requested, in order. They must not be changed.
 func (d *rendering) Sidecars() []Sidecar { return d.sidecars }
 
-// claim makes the current stage the owner of a field, unless another stage owns it or what it is a part of.
+// claim makes the current stage the owner of a field, unless another stage owns it or a field that contains it.
 func (d Draft) claim(f field) bool {
 	stage := d.stage.Name
 	place := d.ledger.owners.at(f)
@@ -153,7 +152,7 @@ func (d Draft) claim(f field) bool {
 	return true
 }
 
-// claimWhole makes the current stage the owner of a field and of everything below it.
+// claimWhole makes the current stage the owner of a field and its parts.
 func (d Draft) claimWhole(f field) bool {
 	parts := d.ledger.inside(f, d.stage.Name)
 	if !d.mayReplace(parts) || !d.claim(f) {
@@ -166,7 +165,7 @@ func (d Draft) claimWhole(f field) bool {
 	return true
 }
 
-// mayReplace tells whether the current stage may take over all of some fields of others.
+// mayReplace reports whether the current stage may take over fields of other stages.
 func (d Draft) mayReplace(fields []field) bool {
 	for _, f := range fields {
 		if !d.overrides(f.String()) {
@@ -177,22 +176,22 @@ func (d Draft) mayReplace(fields []field) bool {
 	return true
 }
 
-// owned refuses to write a field that belongs to another stage. Where both values follow from names that the VMI chose, it
-// is the VMI that names two things alike.
+// owned reports a write to a field of another stage. If both values are derived from names in the VMI, the names collide
+// and the error is the VMI's.
 func (d Draft) owned(f field, owner origin) {
 	path := f.String()
 	if f.isElement() && owner.hasVMISource() && (origin{from: d.from}).hasVMISource() {
-		d.fail(invalid(path, fmt.Sprintf("both %s and %s lead to it", owner.from, d.from), "rename one of them"))
+		d.fail(invalid(path, fmt.Sprintf("%s and %s collide", owner.from, d.from), "rename one of them"))
 		return
 	}
 	d.fail(&Error{
 		Field:  path,
-		Reason: fmt.Sprintf("stage %q sets what stage %q has set", d.stage.Name, owner.stage),
+		Reason: fmt.Sprintf("stage %q must not set a field of stage %q", d.stage.Name, owner.stage),
 		Remedy: "declare the field in Stage.Overrides, or replace stage " + owner.stage, Err: ErrFieldOwned,
 	})
 }
 
-// fail notes the first fault of the current stage.
+// fail records the first error of the current stage.
 func (d *rendering) fail(err error) {
 	if d.conflict == nil {
 		d.conflict = err
@@ -208,7 +207,7 @@ func (d *rendering) overrides(path string) bool {
 	return false
 }
 
-// locate fills stage and object into the errors of the current stage.
+// locate sets stage and object in the errors of the current stage.
 func (d *rendering) locate(err error) error {
 	if parts := joined(err); len(parts) > 0 {
 		out := make([]error, len(parts))
@@ -227,7 +226,7 @@ func (d *rendering) locate(err error) error {
 	}
 	located := *inner
 	if text := err.Error(); typed && text != inner.Error() {
-		// Somebody added to it what must not be lost.
+		// Keep the errors that wrap the *Error.
 		located.Reason = strings.ReplaceAll(text, inner.Error(), inner.Reason)
 		located.Err = &wrapped{class: inner.Err, all: err}
 	}
@@ -235,7 +234,7 @@ func (d *rendering) locate(err error) error {
 	return &located
 }
 
-// joined are the parts of errors.Join. Other errors of several parts have a text of their own.
+// joined returns the parts of errors.Join. Other errors with several parts have a text of their own.
 func joined(err error) []error {
 	parted, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -248,10 +247,10 @@ func joined(err error) []error {
 	return parts
 }
 
-// wrapped reads as the class of an Error and has all errors around it as cause.
+// wrapped prints as the class of an Error and unwraps to all errors around it.
 type wrapped struct{ class, all error }
 
-// Error is the text of the class alone, as that of the rest is in the reason.
+// Error returns the text of the class only: the reason has the others.
 func (w *wrapped) Error() string { return fmt.Sprint(w.class) }
 
 // Unwrap returns all errors around the class.

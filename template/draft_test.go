@@ -17,7 +17,7 @@ import (
 
 type write = func(*template.Draft)
 
-// draw renders with stages of the given writes, named first, second and so on; the last may take over the given fields.
+// draw renders with stages of the given writes, named first, second and so on; the last one overrides the given fields.
 func draw(t *testing.T, overrides []string, writes ...write) (*template.Explanation, error) {
 	t.Helper()
 	names := []string{"first", "second", "third", "fourth"}
@@ -51,8 +51,8 @@ func nothing(*corev1.Pod) {}
 
 func setting(path string) write { return func(d *template.Draft) { d.Set(path, nothing) } }
 
-// TestEverySetterHasOneOwner: what one stage has written, another may not write differently unless it says so.
-func TestEverySetterHasOneOwner(t *testing.T) {
+// TestSetters_OneOwner checks that a stage must not change a field of another stage without declaring it.
+func TestSetters_OneOwner(t *testing.T) {
 	box := boxed(corev1.Container{Image: "i"})
 	q := resource.MustParse
 	for name, tc := range map[string]struct {
@@ -101,8 +101,8 @@ func TestEverySetterHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestWholesAndPartsHaveOneOwner: neither the whole nor the part slips past the other, in either order.
-func TestWholesAndPartsHaveOneOwner(t *testing.T) {
+// TestSetters_WholesAndParts checks conflicts between a field and its parts, in either order.
+func TestSetters_WholesAndParts(t *testing.T) {
 	box := boxed(corev1.Container{Image: "i", SecurityContext: &corev1.SecurityContext{}, Args: []string{"--own"}})
 	env := func(d *template.Draft) { d.Env("box", corev1.EnvVar{Name: "A"}) }
 	request := func(d *template.Draft) { d.Request("box", "cpu", resource.MustParse("1")) }
@@ -157,8 +157,8 @@ func TestWholesAndPartsHaveOneOwner(t *testing.T) {
 	})
 }
 
-// TestPathsAreWrittenOneWay: a path that is spelled differently must not pass by the owner of the field.
-func TestPathsAreWrittenOneWay(t *testing.T) {
+// TestSet_PathForms checks that another form of a path cannot bypass the owner of the field.
+func TestSet_PathForms(t *testing.T) {
 	for _, path := range []string{
 		"", ".spec.hostname", "spec.hostname.", "spec.containers[0].image", "spec.containers.box.image", "spec.containers[box",
 		"spec.containers[box].env[0]", "spec.containers[box].env.A", "spec.containers[box].resources.requests.cpu",
@@ -180,7 +180,7 @@ func TestPathsAreWrittenOneWay(t *testing.T) {
 	}
 }
 
-func TestDropRemovesKeysAlone(t *testing.T) {
+func TestDrop_KeysOnly(t *testing.T) {
 	for _, path := range []string{"spec.hostname", "spec.volumes[a]", "metadata.labels", "metadata.labels[a].b", "spec.containers[box]"} {
 		_, err := draw(t, []string{"*"}, func(d *template.Draft) { d.EmptyDir("a"); d.Label("a", "b") }, func(d *template.Draft) { d.Drop(path) })
 		wantError(t, err, path, template.ErrInvalid)
@@ -197,7 +197,7 @@ func TestDropRemovesKeysAlone(t *testing.T) {
 	})
 }
 
-func TestArgumentsAreReplacedWithTheirValues(t *testing.T) {
+func TestArg_Replaced(t *testing.T) {
 	fill := func(d *template.Draft) {
 		boxed(corev1.Container{})(d)
 		d.Arg("box", "--a", "1", "2")
@@ -226,7 +226,7 @@ func TestArgumentsAreReplacedWithTheirValues(t *testing.T) {
 	wantError(t, err, "spec.containers[box].args[--a]", template.ErrInvalid)
 }
 
-func TestContainersShareTheirNames(t *testing.T) {
+func TestContainer_DuplicateNames(t *testing.T) {
 	_, err := draw(t, nil, boxed(corev1.Container{}), func(d *template.Draft) { d.InitContainer(corev1.Container{Name: "box"}) })
 	wantError(t, err, "spec.initContainers[box]", template.ErrFieldOwned)
 	_, err = draw(t, nil, func(d *template.Draft) { d.From("spec.volumes[0]").InitContainer(corev1.Container{Name: "box"}) },
@@ -246,7 +246,7 @@ func TestContainersShareTheirNames(t *testing.T) {
 	}
 }
 
-func TestNamesOfTheGuestThatMeetAreItsFault(t *testing.T) {
+func TestDraft_CollidingVMINames(t *testing.T) {
 	both := func(w func(template.Draft)) []write {
 		return []write{
 			func(d *template.Draft) { boxed(corev1.Container{})(d); w(d.From("spec.volumes[0]")) },
@@ -268,23 +268,23 @@ func TestNamesOfTheGuestThatMeetAreItsFault(t *testing.T) {
 	wantError(t, err, "spec.volumes[a]", template.ErrInvalid)
 }
 
-// parted is an error of several causes with a text of its own.
+// parted is an error of several causes with its own text.
 type parted struct{ causes []error }
 
 func (p parted) Error() string   { return "parted" }
 func (p parted) Unwrap() []error { return p.causes }
 
-func TestErrorsOfStagesLoseNothing(t *testing.T) {
+func TestStage_ErrorsPreserved(t *testing.T) {
 	a, b := errors.New("cause a"), errors.New("cause b")
-	fault := &template.Error{Field: "spec.x", Reason: "is wrong", Remedy: "mend it", Err: template.ErrMissingFact}
+	fault := &template.Error{Field: "spec.x", Reason: "is invalid", Remedy: "fix it", Err: template.ErrMissingFact}
 	for name, tc := range map[string]struct {
 		err  error
 		is   []error
 		text []string
 	}{
 		"two causes in one text": {fmt.Errorf("both %w and %w", a, b), []error{a, b}, []string{"both cause a and cause b"}},
-		"joined":                 {errors.Join(a, fault), []error{a, template.ErrMissingFact}, []string{"cause a", "spec.x: is wrong"}},
-		"wrapped fault":          {fmt.Errorf("generator: %w: %w", a, fault), []error{a, template.ErrMissingFact}, []string{"generator: cause a: ", "spec.x", "mend it"}},
+		"joined":                 {errors.Join(a, fault), []error{a, template.ErrMissingFact}, []string{"cause a", "spec.x: is invalid"}},
+		"wrapped fault":          {fmt.Errorf("generator: %w: %w", a, fault), []error{a, template.ErrMissingFact}, []string{"generator: cause a: ", "spec.x", "fix it"}},
 		"no causes":              {parted{}, nil, []string{"parted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -311,8 +311,8 @@ func TestErrorsOfStagesLoseNothing(t *testing.T) {
 	}
 }
 
-// TestAffinityAddsUp: wishes of several stages stand side by side, and the guest that stages read stays as it was.
-func TestAffinityAddsUp(t *testing.T) {
+// TestAffinity_AddsUp checks that terms of several stages add up, and that the VMI that stages read stays unchanged.
+func TestAffinity_AddsUp(t *testing.T) {
 	avoid := func(d *template.Draft) { d.AvoidPods(corev1.PodAffinityTerm{TopologyKey: "zone"}) }
 	require := func(key string) write {
 		return func(d *template.Draft) { d.RequireNode(corev1.NodeSelectorRequirement{Key: key, Operator: "Exists"}) }
@@ -357,6 +357,6 @@ func TestAffinityAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(&mine, seen); diff != "" {
-		t.Errorf("a later stage reads another guest:\n%s", diff)
+		t.Errorf("a later stage reads another VMI:\n%s", diff)
 	}
 }

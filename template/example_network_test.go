@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// staticIPs gives interfaces of the Pod the addresses that its VMI's annotation example.com/ips lists by the names of
+// staticIPs assigns interfaces of the Pod the addresses in its VMI's annotation example.com/ips, by the names of
 // NetworkAttachmentDefinitions.
 type staticIPs struct{ template.MultusAnnotations }
 
@@ -37,7 +37,7 @@ func (g staticIPs) Annotations(in template.Input) (map[string]string, error) {
 	return annotations, nil
 }
 
-// A generator of one's own in the place of the stock one gives the Pod a static address in a secondary network.
+// A custom generator replaces the stock one and assigns the Pod a static address in a secondary network.
 func ExampleAnnotationStage() {
 	renderer, err := template.Default().Replace(template.StageNetwork,
 		template.AnnotationStage(template.StageNetwork, staticIPs{}))

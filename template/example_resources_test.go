@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// A guest of 8Gi with four cores costs its node more than 8Gi. These are the lines of the request.
+// A VMI with 8Gi and four cores requests more than 8Gi of its node. These are the terms of the request.
 func ExampleComputeResources() {
 	r, err := template.ComputeResources(template.Input{VMI: newVMI(cores(4), guest("8Gi"))})
 	if err != nil {
@@ -39,7 +39,7 @@ func ExampleComputeResources() {
 	// 400m 4 virtual CPUs / allocation ratio 10 (spec.domain.cpu, Config.CPUAllocationRatio)
 }
 
-// A rendered Pod answers the same.
+// A rendered Pod has the same terms.
 func ExampleExplanation_At() {
 	e, err := template.Default().Explain(template.LauncherPod, input(newVMI(cores(2), guest("1Gi"), hugepages("1Gi"))))
 	if err != nil {

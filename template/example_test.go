@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// of1Gi is a guest with that much memory, and what is known of the cluster.
+// of1Gi returns the input of a VMI with that much memory.
 func of1Gi() template.Input {
 	memory := resource.MustParse("1Gi")
 	return template.Input{
@@ -36,7 +36,7 @@ func Example() {
 	// Output: default virt-launcher-testvmi-fcsw4lddrs 1312Mi
 }
 
-// A stage of one's own adds a container to every Pod.
+// A custom stage adds a container to every Pod.
 func ExampleRenderer_After() {
 	sidecar := template.Stage{Name: "sidecar", Apply: func(d *template.Draft) error {
 		d.Container(corev1.Container{Name: "agent", Image: "example.com/agent:v1"})
@@ -57,7 +57,7 @@ func ExampleRenderer_After() {
 	// Output: compute agent
 }
 
-// Two stages do not set one field, unless one says so.
+// A stage must not set a field of another stage without declaring it.
 func ExampleStage() {
 	kata := template.Stage{Name: "kata", Apply: func(d *template.Draft) error {
 		class := "kata"
@@ -81,7 +81,7 @@ func ExampleStage() {
 		fmt.Println(*pod.Spec.RuntimeClassName)
 	}
 	// Output:
-	// render VirtualMachineInstance default/testvmi: stage kata: spec.runtimeClassName: stage "kata" sets what stage "pod" has set (field is owned by another stage); declare the field in Stage.Overrides, or replace stage pod
+	// render VirtualMachineInstance default/testvmi: stage kata: spec.runtimeClassName: stage "kata" must not set a field of stage "pod" (field is owned by another stage); declare the field in Stage.Overrides, or replace stage pod
 	// kata
 }
 

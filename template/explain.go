@@ -13,30 +13,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Explanation is a rendered Pod and where its parts come from.
+// Explanation is a rendered Pod with the origins of its fields.
 type Explanation struct {
 	// Pod is the rendered Pod.
 	Pod *corev1.Pod
-	// Fields are all fields that were set, ordered by path.
+	// Fields are the origins of all fields that were set, sorted by path.
 	Fields []Origin
 }
 
-// Origin is where one field of a Pod comes from.
+// Origin records the source of one field of a Pod.
 type Origin struct {
 	// Path is the field's path. Elements of lists and maps are named by their merge key:
 	// spec.containers[compute].env[POD_NAME], metadata.labels[kubevirt.io].
 	Path string
 	// Stage is the name of the stage that set the field.
 	Stage string
-	// From names the field of the VMI, or the fact, that the value follows from. Empty for a constant of the Pod.
+	// From is the field of the VMI, or the fact, that the value is derived from; empty for a constant.
 	From string
 	// Overrode is the stage that had set the field before, if any.
 	Overrode string
-	// Terms, for amounts that are calculated, are the lines whose sum is the value.
+	// Terms are the lines whose sum is the value, for calculated amounts.
 	Terms []Term
 }
 
-// Explain renders a Pod of one kind and tells where its fields come from.
+// Explain renders a Pod of one kind and returns it with the origins of its fields. Its errors are those of Render.
 func (r *Renderer) Explain(kind PodKind, in Input) (*Explanation, error) {
 	d, err := r.render(kind, in)
 	if err != nil {
@@ -57,9 +57,9 @@ func (r *Renderer) Explain(kind PodKind, in Input) (*Explanation, error) {
 	return e, nil
 }
 
-// At returns the origins of a field and of everything below it. Of a field that was set as a part of another one, it
-// returns the origin of that one as well. Elements may be named by key or index, with brackets or dots, as in kubectl
-// explain and JSONPath; a key wins over an index:
+// At returns the origins of a field and of its parts. If the field was set as a part of another field, it returns the
+// origin of that one as well. Elements may be named by key or index, with brackets or dots, as in kubectl explain and
+// JSONPath; a key takes precedence over an index:
 //
 //	spec.containers[compute].resources.requests[memory]
 //	.spec.containers[0].resources.requests.memory
@@ -80,13 +80,13 @@ func (e *Explanation) At(path string) ([]Origin, error) {
 	if len(found) == 0 {
 		return nil, &Error{
 			Stage: "explain", Object: "Pod " + e.Pod.Namespace + "/" + e.Pod.Name, Field: path,
-			Reason: "no stage has set it", Remedy: "ask for the field above it", Err: ErrInvalid,
+			Reason: "was not set by any stage", Remedy: "use the path of the containing field", Err: ErrInvalid,
 		}
 	}
 	return found, nil
 }
 
-// below are the origins of a field and of its parts, the field's own first.
+// below returns the origins of a field and its parts, the field's own first.
 func (e *Explanation) below(asked string) (found []Origin) {
 	if everything := asked == ""; !everything {
 		if asked = dots.Replace(asked); asked == "" {
@@ -95,20 +95,20 @@ func (e *Explanation) below(asked string) (found []Origin) {
 	}
 	for i := range e.Fields {
 		if f := parseField(e.Fields[i].Path); f.begins(asked) {
-			found = append(found, e.Fields[i]) // ordered by path, in which a whole comes before its parts
+			found = append(found, e.Fields[i]) // sorted by path: a field comes before its parts
 		}
 	}
 	return found
 }
 
-// around is the origin of the smallest field that the path is a part of. Containers do not count: the stage that adds one
-// does not answer for what others do not set in it. Neither does what has no parts.
+// around returns the origin of the smallest field that contains the path. Containers do not count: the stage that adds one
+// is not the origin of unset fields in it. Neither do fields without parts.
 func (e *Explanation) around(asked string) (whole *Origin) {
 	part := parseField(asked).atomicItem()
 	for i := range e.Fields {
 		f := parseField(e.Fields[i].Path)
 		inside := f.contains(part)
-		if part.name == "" { // written with dots alone
+		if part.name == "" { // written with dots only
 			inside = f.item == "" && strings.HasPrefix(dots.Replace(asked), f.dotted()+".")
 		}
 		if !inside || f.isContainer() || f.isText() || (whole != nil && len(whole.Path) > len(e.Fields[i].Path)) {
@@ -124,7 +124,7 @@ var (
 	indexed = regexp.MustCompile(`^spec\.(containers|initContainers|volumes)(?:\[([0-9]+)\]|\.([0-9]+)(\.|\[|$))`)
 )
 
-// named writes a path with names in the place of indexes.
+// named returns a path with names instead of indexes.
 func (e *Explanation) named(path string) string {
 	return indexed.ReplaceAllStringFunc(path, func(s string) string {
 		m := indexed.FindStringSubmatch(s)
@@ -154,7 +154,7 @@ func (e *Explanation) names(list string) (names []string) {
 	return names
 }
 
-// String is one line: path, stage and source, followed by one line for each term.
+// String returns one line with path, stage and source, followed by one line for each term.
 func (o Origin) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: stage %s", o.Path, o.Stage)

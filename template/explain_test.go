@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// confusable is a Pod with names that are easily mistaken for each other.
+// confusable returns a Pod with names that are similar to each other.
 func confusable(t *testing.T) *template.Explanation {
 	t.Helper()
 	return mustDraw(t, []string{"spec.securityContext.runAsUser"},
@@ -44,7 +44,7 @@ func confusable(t *testing.T) *template.Explanation {
 		})
 }
 
-func TestExplanationIsAskedInEverySpelling(t *testing.T) {
+func TestExplanationAt_PathForms(t *testing.T) {
 	e := confusable(t)
 	const (
 		memory = "spec.containers[box].resources.requests[memory]"
@@ -74,7 +74,7 @@ func TestExplanationIsAskedInEverySpelling(t *testing.T) {
 		"spec.containers[box].livenessProbe.exec.command":              "spec.containers[box].livenessProbe",
 		"spec.containers.box.livenessProbe.exec":                       "spec.containers[box].livenessProbe",
 		"spec.containers[box].securityContext.runAsUser":               "spec.containers[box].securityContext",
-		"spec.volumes[1]":                                              "spec.volumes[1]", // its name, not its place
+		"spec.volumes[1]":                                              "spec.volumes[1]", // its name, not its index
 		"spec.volumes[0]":                                              "spec.volumes[1]",
 		"spec.volumes[2]":                                              "spec.volumes[data]",
 		"spec.volumes.2.emptyDir":                                      "spec.volumes[data]",
@@ -106,7 +106,7 @@ func TestExplanationIsAskedInEverySpelling(t *testing.T) {
 	}
 }
 
-func TestUnknownPathsAreNotExplained(t *testing.T) {
+func TestExplanationAt_UnknownPaths(t *testing.T) {
 	e := confusable(t)
 	for _, asked := range []string{
 		"spec.hostname", "spec.host", "metadata.label", "metadata.labels[kubevirt]", "metadata.labels.kubevirt", "metadata.labels[b]",
@@ -125,7 +125,7 @@ func TestUnknownPathsAreNotExplained(t *testing.T) {
 	}
 }
 
-func TestExplanationTellsTheTerms(t *testing.T) {
+func TestExplanationAt_Terms(t *testing.T) {
 	got := originAt(t, confusable(t), "spec.containers[0].resources.requests[memory]")
 	if sum := template.Sum(got.Terms); sum.Cmp(resource.MustParse("1312Mi")) != 0 || got.From != "spec.domain.memory" || got.Stage != "second" {
 		t.Errorf("sum %s of %v", sum.String(), got)
@@ -148,8 +148,8 @@ func TestExplanationTellsTheTerms(t *testing.T) {
 	}
 }
 
-// TestTermsFollowTheField: a stage that takes a calculated field over does not keep the calculation of the other.
-func TestTermsFollowTheField(t *testing.T) {
+// TestTerms_OverriddenField checks that a stage that overrides a calculated field drops its terms.
+func TestTerms_OverriddenField(t *testing.T) {
 	cpu := "spec.containers[box].resources.requests[cpu]"
 	e := mustDraw(t, []string{cpu},
 		func(d *template.Draft) {

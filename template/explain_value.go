@@ -17,17 +17,17 @@ import (
 type Amount struct {
 	// Container is the name of the container or init container.
 	Container string
-	// Limit says that it is a limit, not a request.
+	// Limit reports whether it is a limit; otherwise it is a request.
 	Limit bool
-	// Resource is what there is an amount of.
+	// Resource is the name of the resource.
 	Resource corev1.ResourceName
 	// Quantity is the amount.
 	Quantity resource.Quantity
-	// Origin is where it comes from, and the terms that it is the sum of.
+	// Origin is its origin, with the terms of the sum.
 	Origin Origin
 }
 
-// Amounts are the requests and limits of all containers, in the order of the Pod, those of init containers last.
+// Amounts returns the requests and limits of all containers in the order of the Pod, those of init containers last.
 func (e *Explanation) Amounts() (all []Amount) {
 	origins := make(map[string]Origin, len(e.Fields))
 	for _, o := range e.Fields {
@@ -54,8 +54,8 @@ func (e *Explanation) Amounts() (all []Amount) {
 	return all
 }
 
-// Value is the value of a field in the Pod, as compact JSON. path is that of an Origin; for a container as a whole it is
-// the name, for a flag among its arguments the words behind it. It is empty for a field that was dropped again.
+// Value returns the value of a field of the Pod as compact JSON. path is that of an Origin; the value of a container is its
+// name, that of a flag among its arguments the words after it. It is empty for a field that was dropped.
 func (e *Explanation) Value(path string) (string, error) {
 	f := parseField(path)
 	if f.isContainer() && f.name != "" {
@@ -97,7 +97,7 @@ func quoted(v any) (string, error) {
 	return string(text), nil
 }
 
-// below follows names separated by dots.
+// below returns the value at names separated by dots.
 func below(v any, names string) any {
 	for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == '.' }) {
 		fields, ok := v.(map[string]any)
@@ -109,7 +109,7 @@ func below(v any, names string) any {
 	return v
 }
 
-// element is the element of a map or list that has a key.
+// element returns the element of a map or list with a key.
 func element(v any, key string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -131,7 +131,7 @@ func element(v any, key string) any {
 	return nil
 }
 
-// wordsBefore are the words before the next flag.
+// wordsBefore returns the words before the next flag.
 func wordsBefore(words []any) any {
 	end := slices.IndexFunc(words, func(w any) bool { s, ok := w.(string); return ok && strings.HasPrefix(s, "--") })
 	if end >= 0 {
@@ -140,8 +140,8 @@ func wordsBefore(words []any) any {
 	return slices.Clip(words)
 }
 
-// keysOf are what an element of one of a Pod's lists may be told apart by (see setters.go). Which list it is in decides;
-// no element of one list has the key that another element of it has in another form.
+// keysOf returns the possible keys of an element of one of a Pod's lists (see setters.go). The list determines the form;
+// within one list, no key equals a key of another form.
 func keysOf(item map[string]any) []string {
 	text := func(name string) string {
 		if item[name] == nil {
@@ -163,7 +163,7 @@ func keysOf(item map[string]any) []string {
 	}
 }
 
-// term is the term at an index, by which terms of the affinity are named.
+// term returns the term at an index, by which affinity terms are named.
 func term(v any, index string) any {
 	terms, _ := v.([]any)
 	if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(terms) {
@@ -172,7 +172,7 @@ func term(v any, index string) any {
 	return nil
 }
 
-// about collects the requirements that are about a node label.
+// about returns the requirements on a node label.
 func about(v any, key string) any {
 	var found []any
 	var walk func(any)

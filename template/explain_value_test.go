@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// explained is a Pod to which a stage has added one of everything that has a key.
+// explained returns a Pod to which a stage has added one of every keyed element.
 func explained(t *testing.T) *template.Explanation {
 	t.Helper()
 	everything := template.Stage{Name: "everything", Apply: func(d *template.Draft) error {
@@ -52,7 +52,7 @@ func explained(t *testing.T) *template.Explanation {
 	return e
 }
 
-func TestValueOfAField(t *testing.T) {
+func TestExplanationValue(t *testing.T) {
 	e := explained(t)
 	for path, want := range map[string]string{
 		"metadata.labels[example.com/a]":                                     `"x"`,
@@ -88,7 +88,7 @@ func TestValueOfAField(t *testing.T) {
 	}
 }
 
-func TestEveryFieldThatWasSetHasAValue(t *testing.T) {
+func TestExplanationValue_EveryField(t *testing.T) {
 	e := explained(t)
 	for _, o := range e.Fields {
 		got, err := e.Value(o.Path)
@@ -98,7 +98,7 @@ func TestEveryFieldThatWasSetHasAValue(t *testing.T) {
 	}
 }
 
-func TestAmountsAreAllRequestsAndLimitsWithTheirOrigin(t *testing.T) {
+func TestExplanationAmounts(t *testing.T) {
 	e := explained(t)
 	count := 0
 	for _, list := range [][]corev1.Container{e.Pod.Spec.Containers, e.Pod.Spec.InitContainers} {

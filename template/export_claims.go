@@ -12,30 +12,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// served is a claim that an exporter serves.
-type served struct {
-	at    string // in the input
+// exportedClaim is a claim of the export server.
+type exportedClaim struct {
+	at    string // path in the input
 	dir   string // name of the folder or device, by which KubeVirt's controller finds the links to it
 	claim *corev1.PersistentVolumeClaim
 }
 
-// exportedClaims are the claims of the export server in order. It reports every fault it finds.
-func exportedClaims(d *Draft) (all []served, err error) {
+// exportedClaims returns the claims of the export server in order. It reports all faults.
+func exportedClaims(d *Draft) (all []exportedClaim, err error) {
 	var errs []error
 	for i, claim := range d.input.Export.Server.Claims {
 		at := fmt.Sprintf("Input.Export.Server.Claims[%d]", i)
 		switch {
 		case claim == nil || claim.Name == "":
-			errs = append(errs, invalid(at, "has no name", "give claims read from the API server"))
+			errs = append(errs, invalid(at, "name must be set", "use claims read from the API server"))
 			continue
 		case claim.Namespace != "" && claim.Namespace != d.export.Namespace:
-			errs = append(errs, invalid(at, "is not in the namespace of the export", "serve claims of namespace "+d.export.Namespace))
+			errs = append(errs, invalid(at, "must be in the namespace of the export", "use claims in namespace "+d.export.Namespace))
 			continue
 		}
-		s := served{at: at, dir: exportDir(claim.Name), claim: claim}
-		if j := slices.IndexFunc(all, func(o served) bool { return o.dir == s.dir }); j >= 0 {
-			errs = append(errs, invalid(at, fmt.Sprintf("%q and %q of %s would be served under one name", claim.Name, all[j].claim.Name, all[j].at),
-				"serve one of them by another export"))
+		s := exportedClaim{at: at, dir: exportDir(claim.Name), claim: claim}
+		if j := slices.IndexFunc(all, func(o exportedClaim) bool { return o.dir == s.dir }); j >= 0 {
+			errs = append(errs, invalid(at, fmt.Sprintf("%q and %q of %s have the same name in the exporter", claim.Name, all[j].claim.Name, all[j].at),
+				"serve one of them with another export"))
 			continue
 		}
 		all = append(all, s)
@@ -43,7 +43,7 @@ func exportedClaims(d *Draft) (all []served, err error) {
 	return all, errors.Join(errs...)
 }
 
-// exportDir makes the name of a claim one of a volume.
+// exportDir converts the name of a claim to that of a volume.
 func exportDir(claim string) string {
 	name := strings.ReplaceAll(claim, ".", "-")
 	if len(name) <= maxLabel {
@@ -52,9 +52,8 @@ func exportDir(claim string) string {
 	return joinName(exportPrefix, name)
 }
 
-// serve adds the claim to the Pod, with the variables that tell the server the path of its content and the URIs at which
-// to offer it.
-func (s served) serve(d *Draft, index int) {
+// serve adds the claim to the Pod, with the variables for the path of its content and its URIs on the server.
+func (s exportedClaim) serve(d *Draft, index int) {
 	from := d.From(s.at)
 	volume := s.dir
 	if slices.Contains([]string{certificateVolume, tokenVolume, manifestVolume}, volume) {
@@ -84,8 +83,8 @@ func (s served) serve(d *Draft, index int) {
 	env("DIR_URI", uri+"/dir/")
 }
 
-// holdsDisk tells whether a claim holds one disk image, and not a folder of anything. CDI says so of the claims it fills;
-// what a DataVolume is filled with is a disk unless it says otherwise.
+// holdsDisk reports whether a claim holds one disk image, not a folder. CDI annotates the claims it fills; the content of a
+// DataVolume is a disk unless annotated otherwise.
 func holdsDisk(claim *corev1.PersistentVolumeClaim) bool {
 	if isBlock(claim) {
 		return true

@@ -15,8 +15,8 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// TestExportedClaimsMayHaveTheNamesOfTheServersVolumes gives claims the names that the Pod has volumes of.
-func TestExportedClaimsMayHaveTheNamesOfTheServersVolumes(t *testing.T) {
+// TestExportedClaims_NamesOfServerVolumes uses claims with the names of the Pod's own volumes.
+func TestExportedClaims_NamesOfServerVolumes(t *testing.T) {
 	long := strings.Repeat("c", 70)
 	in := exportInput(serving(
 		exportedClaim("token", corev1.PersistentVolumeFilesystem, nil), exportedClaim("manifest-data", corev1.PersistentVolumeBlock, nil),
@@ -99,8 +99,8 @@ func TestExportFaults(t *testing.T) {
 	}
 }
 
-// TestStagesOfExportersHaveNoVMI runs a stage of all Pods, whose errors name the export.
-func TestStagesOfExportersHaveNoVMI(t *testing.T) {
+// TestExporter_StageErrors runs a stage of all Pods, whose errors name the export.
+func TestExporter_StageErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
 		apply func(*template.Draft) error
 		want  string
@@ -133,8 +133,8 @@ func TestStagesOfExportersHaveNoVMI(t *testing.T) {
 	}
 }
 
-// TestExportersAreTheirOwn renders twice and spoils the first Pod in between.
-func TestExportersAreTheirOwn(t *testing.T) {
+// TestExporter_NoSharedMemory renders twice and modifies the first Pod in between.
+func TestExporter_NoSharedMemory(t *testing.T) {
 	in := exportInput(serving(exportedClaim("disk", corev1.PersistentVolumeBlock, nil)))
 	in.Export.Object.Labels = map[string]string{"app": "backup"}
 	object, claim := in.Export.Object.DeepCopy(), in.Export.Server.Claims[0].DeepCopy()

@@ -4,7 +4,7 @@ package template
 
 import corev1 "k8s.io/api/core/v1"
 
-// StageByStage renders a Pod and shows it before and after each stage, with the fields that the stage owns then.
+// StageByStage renders a Pod and calls visit with it before and after each stage, with the fields that the stage owns then.
 func StageByStage(kind PodKind, in Input, visit func(stage string, before, after *corev1.Pod, owned []string)) error {
 	d, err := newRendering(kind, in)
 	if err != nil {
@@ -35,5 +35,5 @@ func StageByStage(kind PodKind, in Input, visit func(stage string, before, after
 	return nil
 }
 
-// HeldToTheirWord are the stock stages as if they were a caller's own.
+// HeldToTheirWord returns the stock stages as if they were custom ones.
 func HeldToTheirWord() *Renderer { return &Renderer{stages: stockStages()} }

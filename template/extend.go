@@ -4,40 +4,39 @@ package template
 
 import corev1 "k8s.io/api/core/v1"
 
-// The interfaces by which parts of stock stages are replaced without writing a stage. An implementation is given
-// everything the Pod is rendered from; it must not change it, and must answer the same for the same input.
+// The interfaces that replace parts of stock stages. An implementation receives the complete input, must not modify it, and
+// must return the same result for the same input.
 
-// AnnotationGenerator makes annotations of a Pod.
+// AnnotationGenerator generates annotations of a Pod.
 type AnnotationGenerator interface {
-	// Annotations returns annotations to set. An error ends rendering.
+	// Annotations returns the annotations to set. An error ends rendering.
 	Annotations(in Input) (map[string]string, error)
 }
 
-// NetworkSpecValidator refuses networks and interfaces that no Pod can be rendered for.
+// NetworkSpecValidator rejects networks and interfaces that cannot be rendered.
 type NetworkSpecValidator interface {
-	// ValidateNetworks returns nil, or an error that says what is wrong; an *Error keeps its field and remedy, and
-	// several may be joined.
+	// ValidateNetworks returns nil or the fault; an *Error keeps its field and remedy, and several may be joined.
 	ValidateNetworks(in Input) error
 }
 
-// SidecarCreator asks for containers beside the guest.
+// SidecarCreator requests containers in addition to the guest's.
 type SidecarCreator interface {
-	// Sidecars returns the sidecars in the order in which they are rendered. An error ends rendering.
+	// Sidecars returns the sidecars in rendering order. An error ends rendering.
 	Sidecars(in Input) ([]Sidecar, error)
 }
 
-// OverheadCalculator counts memory that the Pod needs beyond what MemoryOverhead counts.
+// OverheadCalculator adds memory that the Pod needs beyond MemoryOverhead.
 type OverheadCalculator interface {
 	// Overhead returns terms that are added to the overhead, in bytes.
 	Overhead(in Input) []Term
 }
 
-// Sidecar is a container beside the guest that takes part in its configuration (hooks.kubevirt.io/hookSidecars, or the
-// sidecar of a network binding plugin). It is rendered as container hook-sidecar-<index>.
+// Sidecar is an additional container that takes part in the configuration of the domain (hooks.kubevirt.io/hookSidecars, or
+// the sidecar of a network binding plugin). It is rendered as container hook-sidecar-<index>.
 type Sidecar struct {
 	// Image defaults to Config.SidecarShimImage.
 	Image string `json:"image,omitempty"`
-	// PullPolicy defaults to that of the kubelet.
+	// PullPolicy defaults to the kubelet's.
 	PullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// Command and Args default to those of the image.
 	Command []string `json:"command,omitempty"`
@@ -50,14 +49,14 @@ type Sidecar struct {
 	Plugin string `json:"-"`
 	// DeviceInfo mounts the Pod's network-info file into the sidecar.
 	DeviceInfo bool `json:"-"`
-	// From names the field of the VMI, or the fact, that the sidecar follows from, for errors and for Explain. Defaults to
+	// From is the field of the VMI, or the fact, that the sidecar is derived from, for errors and for Explain. Defaults to
 	// sidecars[<index>].
 	From string `json:"-"`
 }
 
-// SidecarConfigMap is a key of a ConfigMap that a sidecar reads as a file.
+// SidecarConfigMap is a key of a ConfigMap that is mounted into a sidecar as a file.
 type SidecarConfigMap struct {
-	// Name is that of the ConfigMap, in the namespace of the VMI.
+	// Name of the ConfigMap, in the namespace of the VMI.
 	Name string `json:"name"`
 	// Key is the key in the ConfigMap.
 	Key string `json:"key"`
@@ -65,35 +64,35 @@ type SidecarConfigMap struct {
 	HookPath string `json:"hookPath"`
 }
 
-// SidecarClaim is a claim that a sidecar mounts.
+// SidecarClaim is a claim that is mounted into a sidecar.
 type SidecarClaim struct {
-	// Name is that of the PersistentVolumeClaim, in the namespace of the VMI.
+	// Name of the PersistentVolumeClaim, in the namespace of the VMI.
 	Name string `json:"name"`
-	// VolumePath is where the sidecar has it.
+	// VolumePath is the mount path in the sidecar.
 	VolumePath string `json:"volumePath"`
-	// SharedComputePath is where the compute container has it as well. Empty means nowhere.
+	// SharedComputePath is the mount path in the compute container. Defaults to no mount.
 	SharedComputePath string `json:"sharedComputePath,omitempty"`
 }
 
-// AnnotationStage is a stage that sets the annotations of generators, of which later ones win. It overrides annotations
-// of other stages, as a generator knows the Pod's network or storage better than the VMI's author.
+// AnnotationStage returns a stage that sets the annotations of generators; later generators win. It overrides annotations
+// of other stages, since a generator knows the Pod's network or storage better than the VMI's author.
 func AnnotationStage(name string, generators ...AnnotationGenerator) Stage {
 	return Stage{Name: name, Overrides: []string{fieldAnnotations + "[*"}, Apply: func(d *Draft) error {
 		return annotate(d, generators)
 	}}
 }
 
-// NetworkSpecStage is the stage network-spec with other validators.
+// NetworkSpecStage returns the stage network-spec with other validators.
 func NetworkSpecStage(validators ...NetworkSpecValidator) Stage {
 	return Stage{Name: StageNetworkSpec, Apply: func(d *Draft) error { return validateNetworks(d, validators) }}
 }
 
-// HooksStage is the stage hooks with other creators of sidecars.
+// HooksStage returns the stage hooks with other creators of sidecars.
 func HooksStage(creators ...SidecarCreator) Stage {
 	return Stage{Name: StageHooks, Apply: func(d *Draft) error { return askSidecars(d, creators) }}
 }
 
-// ResourcesStage is the stage resources with further terms of the memory overhead.
+// ResourcesStage returns the stage resources with further terms of the memory overhead.
 func ResourcesStage(calculators ...OverheadCalculator) Stage {
 	return Stage{
 		Name:      StageResources,

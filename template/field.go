@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// field names one field of a Pod as BASE[NAME]SUB[ITEM], of which only BASE is always there:
+// field identifies one field of a Pod as BASE[NAME]SUB[ITEM]; only BASE is mandatory:
 //
 //	spec.hostname
 //	metadata.labels[kubevirt.io]
 //	spec.containers[compute].image
 //	spec.containers[compute].env[POD_NAME]
 //
-// It is a value and not a text because rendering a Pod names some hundred fields and reads none of the names.
+// It is a struct and not a string because a rendering identifies some hundred fields and prints none of them.
 type field struct{ base, name, sub, item string }
 
 const (
@@ -29,7 +29,7 @@ const (
 	fieldTolerations    = "spec.tolerations"
 )
 
-// String is the path of the field.
+// String returns the path of the field.
 func (f field) String() string {
 	path := f.base
 	if f.name != "" {
@@ -53,13 +53,13 @@ func parseField(path string) field {
 	return field{base: base, name: name, sub: sub, item: strings.TrimSuffix(item, "]")}
 }
 
-// within tells whether a path is that of the outer field or of a part of it.
+// within reports whether a path is that of the outer field or of a part of it.
 func within(path, outer string) bool {
 	rest, ok := strings.CutPrefix(path, outer)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// contains tells whether g is f or a part of it.
+// contains reports whether g is f or a part of it.
 func (f field) contains(g field) bool {
 	switch {
 	case f.name == "":
@@ -75,7 +75,7 @@ func (f field) contains(g field) bool {
 	}
 }
 
-// atomic is the field that a part of it stands for. The parts of a container are fields of their own, as many stages
+// atomic returns the field that owns a part. The parts of a container are fields of their own, since several stages
 // contribute to one; any other element of a list or map has one owner.
 func (f field) atomic() field {
 	if f.name != "" && f.base != fieldContainers && f.base != fieldInitContainers {
@@ -84,23 +84,23 @@ func (f field) atomic() field {
 	return f.atomicItem()
 }
 
-// atomicItem is the element of a container's list that a part of it stands for.
+// atomicItem returns the element of a container's list that owns a part.
 func (f field) atomicItem() field {
 	f.item, _, _ = strings.Cut(f.item, "].")
 	return f
 }
 
-// isContainer tells whether the field is a container as such.
+// isContainer reports whether the field is a container as a whole.
 func (f field) isContainer() bool {
 	return f.sub == "" && (f.base == fieldContainers || f.base == fieldInitContainers)
 }
 
-// isText tells whether the field is an element of a map of texts, which has no parts.
+// isText reports whether the field is an element of a map of strings, which has no parts.
 func (f field) isText() bool {
 	return f.name != "" && (f.base == fieldLabels || f.base == fieldAnnotations || f.base == fieldNodeSelector)
 }
 
-// isCanonical tells whether elements of lists and maps are named in brackets.
+// isCanonical reports whether elements of lists and maps are named in brackets.
 func (f field) isCanonical() bool {
 	for _, list := range keyedBases {
 		if f.base != list && within(f.base, list) {
@@ -123,7 +123,7 @@ var keyedParts = []string{
 	".args", ".env", ".ports", ".volumeMounts", ".volumeDevices", ".resources.requests", ".resources.limits", ".resources.claims",
 }
 
-// isElement tells whether the field is an element that has its name from a volume, device or port of the guest.
+// isElement reports whether the field is an element that is named after a volume, device or port of the VMI.
 func (f field) isElement() bool {
 	switch f.base {
 	case fieldVolumes, fieldResourceClaims:
@@ -135,11 +135,11 @@ func (f field) isElement() bool {
 	}
 }
 
-// dotted is the path with dots in the place of brackets.
+// dotted returns the path with dots instead of brackets.
 func (f field) dotted() string { return dots.Replace(f.String()) }
 
-// begins tells whether a dotted path is that of the field or of something it is a part of. Names may have dots of their
-// own, which separate nothing.
+// begins reports whether a dotted path is that of the field or of a field that contains it. Names may contain dots, which
+// separate nothing.
 func (f field) begins(asked string) bool {
 	full, n := f.dotted(), len(asked)
 	if asked == "" || asked == full {
@@ -154,7 +154,7 @@ func (f field) begins(asked string) bool {
 	return strings.HasPrefix(full, asked+".") && !inside(name, f.name) && !inside(item, f.item)
 }
 
-// elementOf names an element of one of the VMI's lists, such as spec.volumes[2].
+// elementOf returns the path of an element of one of the VMI's lists, such as spec.volumes[2].
 func elementOf(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 const (

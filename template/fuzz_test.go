@@ -17,8 +17,8 @@ func sortKeys(keys []reflect.Value) {
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-// FuzzRender renders Pods of the corpus from inputs that were changed at random. Whatever comes in, rendering ends with a
-// Pod without faults, or with errors that say where the fault is.
+// FuzzRender renders Pods of the corpus from mutated inputs. Rendering must return a valid Pod, or errors with the field at
+// fault.
 func FuzzRender(f *testing.F) {
 	pods := corpus(f)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -41,7 +41,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// mutant is a Pod of the corpus with a changed input.
+// mutant returns a Pod of the corpus with a mutated input.
 func mutant(m *mutator, pods []corpusPod) corpusPod {
 	p := pods[m.of(max(len(pods), 257))%len(pods)]
 	p.in = m.mutate(p.in)
@@ -56,7 +56,7 @@ func randomBytes(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// leavesOf are the errors that others are joined of.
+// leavesOf returns the errors that an error is joined of.
 func leavesOf(err error) (leaves []error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -76,6 +76,6 @@ func judgeLeaf(t *testing.T, leaf error) {
 	case e.Stage == "" || e.Object == "" || e.Field == "" && e.Err == nil:
 		t.Errorf("error without stage, object or field: %#v", e)
 	case errors.Is(e, template.ErrFieldOwned):
-		t.Errorf("the stock stages are at odds with each other: %v", e)
+		t.Errorf("the stock stages conflict: %v", e)
 	}
 }

@@ -24,8 +24,8 @@ const (
 	gateMCSWorkaround     = "DockerSELinuxMCSWorkaround"
 )
 
-// GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by
-// default.
+// GateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
+// DisabledFeatureGates and enabled by default.
 func (c Config) GateEnabled(name string) bool {
 	return c.gates().Enabled(name)
 }

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// newVMI returns an empty guest with the changes applied.
+// newVMI returns an empty VMI with the changes applied.
 func newVMI(changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		Name: "testvmi", Namespace: "default", UID: "1234",
@@ -34,15 +34,15 @@ func newVMI(changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInsta
 	return vmi
 }
 
-// input is what a guest is rendered from in a cluster that lets it have what it asks for, and runs it as the user that its
-// status says.
+// input returns the input of a VMI in a cluster with all feature gates that it requires, including that of the user in its
+// status.
 func input(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input)) template.Input {
 	in := closed(vmi, changes...)
 	permit(&in)
 	return in
 }
 
-// permit switches on the gates of what guests ask for, and of the user that the status says.
+// permit enables the gates that VMIs require, including that of the user in the status.
 func permit(in *template.Input) {
 	gates := []string{
 		vmirules.Sidecar, vmirules.Ignition, vmirules.HostDisk, vmirules.HostDevices, vmirules.DownwardMetrics, vmirules.SEV, vmirules.TDX,
@@ -54,7 +54,7 @@ func permit(in *template.Input) {
 	in.Config.FeatureGates = append(gates, in.Config.FeatureGates...)
 }
 
-// closed is input in a cluster with no feature gates but those that a change adds.
+// closed returns the input in a cluster without feature gates except those that a change adds.
 func closed(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input)) template.Input {
 	in := template.Input{VMI: vmi, Config: template.Config{LauncherImage: "example.com/virt-launcher:v1"}}
 	for _, change := range changes {

@@ -16,8 +16,8 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// hostileGuest wants a key of the node's control plane, and a sidecar to read it with, as a user wrote it where there is no
-// webhook: without status.runtimeUser.
+// hostileGuest is a VMI that a user created without a webhook, so without status.runtimeUser: it requests a key of the
+// node's control plane, and a sidecar that reads it.
 func hostileGuest() *v1.VirtualMachineInstance {
 	return newVMI(guest("1Gi"), disk("key"), volume("key", v1.VolumeSource{
 		HostDisk: &v1.HostDisk{Path: "/etc/kubernetes/pki/ca.key", Type: v1.HostDiskExists},
@@ -26,7 +26,7 @@ func hostileGuest() *v1.VirtualMachineInstance {
 	})
 }
 
-func TestGates_ClosedRefuseAPod(t *testing.T) {
+func TestGates_Disabled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		gates []string
 		want  []string
@@ -42,7 +42,7 @@ func TestGates_ClosedRefuseAPod(t *testing.T) {
 				continue
 			}
 			for _, field := range tt.want {
-				if !strings.Contains(err.Error(), field+": needs the feature gate") {
+				if !strings.Contains(err.Error(), field+": requires the feature gate") {
 					t.Errorf("%s, %s: %v lacks %s", name, kind, err, field)
 				}
 			}
@@ -54,8 +54,8 @@ func TestGates_ClosedRefuseAPod(t *testing.T) {
 	}
 }
 
-// TestLauncher_IsRootOnlyByGate: status.runtimeUser is empty without webhooks, and users may write it.
-func TestLauncher_IsRootOnlyByGate(t *testing.T) {
+// TestLauncher_RootRequiresGate covers that status.runtimeUser is empty without webhooks, and writable by users.
+func TestLauncher_RootRequiresGate(t *testing.T) {
 	for _, user := range []uint64{0, 107, 4711} {
 		for _, root := range []bool{false, true} {
 			vmi := hostileGuest()
@@ -90,7 +90,7 @@ func TestLauncher_IsRootOnlyByGate(t *testing.T) {
 	}
 }
 
-func TestBounds_TooMuchIsRefusedBeforeAnyStage(t *testing.T) {
+func TestBounds_ExceededBeforeStages(t *testing.T) {
 	many := newVMI(guest("1Gi"))
 	for i := range 8000 {
 		name := fmt.Sprintf("d%d", i)
@@ -113,7 +113,7 @@ func TestBounds_TooMuchIsRefusedBeforeAnyStage(t *testing.T) {
 	}
 }
 
-func TestValues_ThatAreNoneAreRefusedByEveryRenderer(t *testing.T) {
+func TestValues_InvalidForEveryRenderer(t *testing.T) {
 	kernel := func(change func(*v1.KernelBootContainer)) func(*v1.VirtualMachineInstance) {
 		return func(vmi *v1.VirtualMachineInstance) {
 			c := &v1.KernelBootContainer{Image: "x", KernelPath: "/vmlinuz"}
@@ -136,9 +136,9 @@ func TestValues_ThatAreNoneAreRefusedByEveryRenderer(t *testing.T) {
 	}
 }
 
-// TestLauncher_WorkIsLinearInDisks counts allocations, which grow with what is built and looked up; comparisons of elements
-// are counted by TestFind_ComparesEachElementAFewTimes.
-func TestLauncher_WorkIsLinearInDisks(t *testing.T) {
+// TestLauncher_LinearInDisks counts allocations, which grow with the number of elements; TestFind_LinearComparisons counts
+// comparisons.
+func TestLauncher_LinearInDisks(t *testing.T) {
 	allocs := func(n int) float64 {
 		vmi := newVMI(guest("1Gi"))
 		for i := range n {
@@ -160,7 +160,7 @@ func TestLauncher_WorkIsLinearInDisks(t *testing.T) {
 	}
 }
 
-// BenchmarkLauncherDisks renders guests with more and more disks.
+// BenchmarkLauncherDisks renders VMIs with increasing numbers of disks.
 func BenchmarkLauncherDisks(b *testing.B) {
 	for _, n := range []int{64, 128, 256} {
 		vmi := newVMI(guest("1Gi"))

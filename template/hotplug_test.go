@@ -84,7 +84,7 @@ func TestHotplugFaults(t *testing.T) {
 	})
 }
 
-func TestAttachmentNamesFollowTheSet(t *testing.T) {
+func TestAttachmentName_Set(t *testing.T) {
 	nameOf := func(volumes ...string) string { return attachmentPod(t, plugInput(t, volumes...)).Name }
 	same := nameOf("v1", "v2", "v4")
 	for _, order := range [][]string{{"v4", "v2", "v1"}, {"v2", "v1", "v4"}, {"v1", "v4", "v2", "v1"}} {
@@ -122,8 +122,8 @@ func TestAttachmentNamesFollowTheSet(t *testing.T) {
 	}
 }
 
-// TestHotplugPodsAreTheirOwn renders twice and spoils the first Pod in between.
-func TestHotplugPodsAreTheirOwn(t *testing.T) {
+// TestHotplugPods_NoSharedMemory renders twice and modifies the first Pod in between.
+func TestHotplugPods_NoSharedMemory(t *testing.T) {
 	seconds := int64(300)
 	for name, kind := range map[string]template.PodKind{"attachment": template.AttachmentPod, "trigger": template.TriggerPod} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestHotplugPodsAreTheirOwn(t *testing.T) {
 	}
 }
 
-func TestHotplugFieldsAreExplained(t *testing.T) {
+func TestHotplugPods_Explained(t *testing.T) {
 	in := plugInput(t, "v1")
 	in.Config.SELinuxLauncherType = "t"
 	e, err := template.Default().Explain(template.AttachmentPod, in)

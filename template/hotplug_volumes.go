@@ -12,22 +12,22 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// plugged is a volume that a hotplug Pod holds.
-type plugged struct {
+// hotplugVolume is a volume of a hotplug Pod.
+type hotplugVolume struct {
 	name  string
-	at    string // the volume in the VMI
-	field string // what names its claim
+	at    string // path of the volume in the VMI
+	field string // path of its claim's name
 	claim *corev1.PersistentVolumeClaim
 }
 
-// pluggedVolumes finds the volumes of Input.Hotplug, each once, in the given order. It reports every fault it finds.
-func pluggedVolumes(d *Draft) (all []plugged, err error) {
+// hotplugVolumes returns the volumes of Input.Hotplug in order, without duplicates. It reports all faults.
+func hotplugVolumes(d *Draft) (all []hotplugVolume, err error) {
 	var errs []error
 	for i, name := range d.input.Hotplug.Volumes {
-		if slices.ContainsFunc(all, func(p plugged) bool { return p.name == name }) {
+		if slices.ContainsFunc(all, func(p hotplugVolume) bool { return p.name == name }) {
 			continue
 		}
-		p, err := pluggedVolume(d, fmt.Sprintf("Input.Hotplug.Volumes[%d]", i), name)
+		p, err := findHotplugVolume(d, fmt.Sprintf("Input.Hotplug.Volumes[%d]", i), name)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -37,39 +37,39 @@ func pluggedVolumes(d *Draft) (all []plugged, err error) {
 	return all, errors.Join(errs...)
 }
 
-func pluggedVolume(d *Draft, asked, name string) (plugged, error) {
+func findHotplugVolume(d *Draft, asked, name string) (hotplugVolume, error) {
 	found := namedVolumes(&d.vmi.Spec, name)
 	switch {
 	case len(found) == 0:
-		return plugged{}, invalid(asked, fmt.Sprintf("the guest has no volume %q", name), "name volumes of spec.volumes or spec.utilityVolumes")
+		return hotplugVolume{}, invalid(asked, fmt.Sprintf("the VMI has no volume %q", name), "use volumes of spec.volumes or spec.utilityVolumes")
 	case len(found) > 1:
-		return plugged{}, invalid(found[1].at+".name", fmt.Sprintf("%q is the name of %s as well", name, found[0].at), "give every volume its own name")
+		return hotplugVolume{}, invalid(found[1].at+".name", fmt.Sprintf("%q is a duplicate of %s", name, found[0].at), "use unique volume names")
 	}
 	v := found[0]
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return plugged{}, invalid(v.at+".name", fmt.Sprintf("%q: %s", name, problems[0]), "use lower case letters, digits and dashes")
+		return hotplugVolume{}, invalid(v.at+".name", fmt.Sprintf("%q: %s", name, problems[0]), "use lower case letters, digits and dashes")
 	}
 	if name == hotplugFolder {
-		return plugged{}, invalid(v.at+".name", fmt.Sprintf("%q is used by the Pod itself", name), "choose another name")
+		return hotplugVolume{}, invalid(v.at+".name", fmt.Sprintf("%q is reserved for the Pod", name), "use another name")
 	}
 	if v.field == "" {
-		return plugged{}, invalid(v.at, "is not made from a claim, so it cannot be plugged in",
-			"plug in volumes with dataVolume, persistentVolumeClaim or memoryDump")
+		return hotplugVolume{}, invalid(v.at, "cannot be hotplugged without a claim",
+			"hotplug volumes with dataVolume, persistentVolumeClaim or memoryDump")
 	}
 	if v.claimName == "" {
-		return plugged{}, invalid(v.field, "is empty", "name what the volume is made from")
+		return hotplugVolume{}, invalid(v.field, "must be set", "set the source of the volume")
 	}
 	claim := d.facts.Claims[v.claimName]
 	if claim == nil || claim.UID == "" {
-		return plugged{}, &Error{
-			Field: v.field, Reason: fmt.Sprintf("claim %q is not known", v.claimName),
-			Remedy: "create the PersistentVolumeClaim in the namespace of the guest", Err: ErrMissingFact,
+		return hotplugVolume{}, &Error{
+			Field: v.field, Reason: fmt.Sprintf("claim %q not found", v.claimName),
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
 		}
 	}
-	return plugged{name: name, at: v.at, field: v.field, claim: claim}, nil
+	return hotplugVolume{name: name, at: v.at, field: v.field, claim: claim}, nil
 }
 
-// namedVolume is a place in a VMI that has a volume of the name in question.
+// namedVolume is a volume of a VMI with the name in question.
 type namedVolume struct{ at, field, claimName string }
 
 func namedVolumes(spec *v1.VirtualMachineInstanceSpec, name string) (found []namedVolume) {
@@ -99,7 +99,7 @@ func namedVolumes(spec *v1.VirtualMachineInstanceSpec, name string) (found []nam
 }
 
 // put adds the volume to the Pod.
-func (p plugged) put(d *Draft) {
+func (p hotplugVolume) put(d *Draft) {
 	d.From(p.field).Volume(corev1.Volume{Name: p.name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.claim.Name},
 	}})

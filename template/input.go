@@ -14,14 +14,14 @@ import (
 
 // Input is everything a Pod is rendered from.
 type Input struct {
-	// VMI is the guest. Required except for an exporter, with name, namespace and UID. Fields that KubeVirt's webhooks
-	// default are taken as they are, but for status.runtimeUser: that is root's only with feature gate Root.
+	// VMI is the VMI, with name, namespace and UID. Required except for an exporter. Fields that KubeVirt's webhooks default
+	// are used as they are, except for status.runtimeUser: root requires feature gate Root.
 	VMI *v1.VirtualMachineInstance
 	// Config is the cluster's configuration. Config.LauncherImage is required.
 	Config Config
-	// Facts are what the cluster says about objects the VMI refers to.
+	// Facts are the objects of the cluster that the VMI refers to.
 	Facts Facts
-	// Migration is required by MigrationTarget. HotplugAttachment uses it for a Pod beside the target; others ignore it.
+	// Migration is required by MigrationTarget. HotplugAttachment uses it for a Pod of the target; others ignore it.
 	Migration *Migration
 	// Hotplug is required by HotplugAttachment and HotplugTrigger.
 	Hotplug *Hotplug
@@ -29,81 +29,80 @@ type Input struct {
 	Export *Export
 }
 
-// Facts are readings of other objects, gathered by the caller before rendering.
+// Facts are objects of the cluster, gathered by the caller before rendering.
 type Facts struct {
-	// Claims are the PersistentVolumeClaims of the VMI's namespace by name: at least those its volumes refer to and those
-	// labelled persistent-state-for with its name or, for a target, kubevirt.io/migrationName with that of the migration. Of
-	// several with one label the newest counts. A claim that is missing here is an Error wrapping ErrMissingFact.
+	// Claims are the PersistentVolumeClaims of the VMI's namespace by name: at least those of its volumes and those labelled
+	// persistent-state-for with its name or, for a target, kubevirt.io/migrationName with that of the migration. Of several
+	// with one label the newest is used. A missing claim is an Error wrapping ErrMissingFact.
 	Claims map[string]*corev1.PersistentVolumeClaim
-	// ConfigMaps names the ConfigMaps of the VMI's namespace that exist: at least those its hook sidecars refer to.
+	// ConfigMaps are the names of the existing ConfigMaps in the VMI's namespace: at least those of its hook sidecars.
 	ConfigMaps map[string]bool
-	// NetworkAttachmentDefinitions are those the VMI's networks refer to, by namespace/name. Only their annotations are
-	// read, and only if feature gate ExternalNetResourceInjection is off.
+	// NetworkAttachmentDefinitions are those of the VMI's networks, by namespace/name. Only their annotations are read, and
+	// only if feature gate ExternalNetResourceInjection is disabled.
 	NetworkAttachmentDefinitions map[string]*metav1.PartialObjectMetadata
-	// Quotas are the ResourceQuotas of the VMI's namespace. One that limits CPU or memory makes the Pod carry limits.
+	// Quotas are the ResourceQuotas of the VMI's namespace. A quota on CPU or memory limits requires limits on the Pod.
 	Quotas []*corev1.ResourceQuota
 	// NamespaceLabels are the labels of the VMI's namespace.
 	NamespaceLabels map[string]string
 }
 
-// Migration is what a migration adds to the launcher Pod.
+// Migration is the input of a migration's Pods.
 type Migration struct {
 	// UID and Name are those of the VirtualMachineInstanceMigration. Both are required.
 	UID  types.UID
 	Name string
-	// AddedNodeSelector is the migration's spec.addedNodeSelector. Selectors of the VMI win over it.
+	// AddedNodeSelector is the migration's spec.addedNodeSelector. Selectors of the VMI take precedence.
 	AddedNodeSelector map[string]string
-	// SourcePod is the Pod the guest runs in. Required by MigrationTarget, unless the migration Receives: image digests, CPU
-	// selectors and the naming of network interfaces are taken from it.
+	// SourcePod is the Pod that the domain runs in. Required by MigrationTarget unless Receives is set: the source of image
+	// digests, CPU selectors and the naming of network interfaces.
 	SourcePod *corev1.Pod
-	// Receives says that the guest comes from another cluster or namespace (spec.receive). What is to be known of its
-	// source is then in the VMI's status.migrationState.sourceState.
+	// Receives marks a migration from another cluster or namespace (spec.receive). The state of its source is in the VMI's
+	// status.migrationState.sourceState.
 	Receives bool
-	// StateClaim names the claim that keeps TPM, firmware variables and changed blocks on the target: the migration's
-	// status.migrationState.targetPersistentStatePVCName. If it is empty, the VMI's status names it, provided that is about
-	// this migration, else it is the claim labelled kubevirt.io/migrationName with the migration's name.
+	// StateClaim is the name of the claim for TPM, firmware variables and changed blocks on the target: the migration's
+	// status.migrationState.targetPersistentStatePVCName. Defaults to the claim in the VMI's status, if that is about this
+	// migration, otherwise to the claim labelled kubevirt.io/migrationName with the migration's name.
 	StateClaim string
-	// SourceNode is the node the guest runs on; nil if unknown. Its labels restrict the target's CPU.
+	// SourceNode is the node that the domain runs on; nil if unknown. Its labels restrict the target's CPU.
 	SourceNode *corev1.Node
 }
 
-// Hotplug is what is plugged into a running guest.
+// Hotplug is the input of hotplug Pods.
 type Hotplug struct {
-	// Owner is the guest's Pod, which the hotplug Pod is beside and dies with. Required, with name, UID and, for an
-	// attachment, node.
+	// Owner is the VMI's Pod, which owns the hotplug Pod. Required, with name, UID and, for an attachment, node.
 	Owner *corev1.Pod
-	// Volumes are the names of volumes in spec.volumes or spec.utilityVolumes, in the order in which they are put into the
-	// Pod. A trigger takes exactly one.
+	// Volumes are the names of volumes in spec.volumes or spec.utilityVolumes, in the order of the Pod. A trigger takes
+	// exactly one.
 	Volumes []string
-	// KeepRunning lets a trigger hold its volume until it is deleted. By default it ends at once and leaves nothing but
-	// the provisioned claim.
+	// KeepRunning lets a trigger hold its volume until it is deleted. By default it ends at once, after the claim has been
+	// provisioned.
 	KeepRunning bool
 }
 
-// Export is what an exporter serves.
+// Export is the input of an exporter.
 type Export struct {
 	// Object is the export. Required, with name, namespace and UID.
 	Object *exportv1.VirtualMachineExport
-	// NamePrefix is put before the export's name in the Pod's name. Defaults to virt-export.
+	// NamePrefix is the prefix of the Pod's name. Defaults to virt-export.
 	NamePrefix string
-	// Server, if set, completes the Pod to one that serves the export. Without it the Pod is the bare exporter.
+	// Server, if set, completes the Pod to one that serves the export. Otherwise the Pod is the bare exporter.
 	Server *ExportServer
 }
 
-// ExportServer is what the exporter needs to serve.
+// ExportServer is the configuration of the export server.
 type ExportServer struct {
-	// Claims are served, in this order.
+	// Claims are the served claims, in order.
 	Claims []*corev1.PersistentVolumeClaim
-	// CertificateSecret names the Secret with the server's key pair. Required.
+	// CertificateSecret is the name of the Secret with the server's key pair. Required.
 	CertificateSecret string
-	// TokenSecret names the Secret with the token that clients must show. Required.
+	// TokenSecret is the name of the Secret with the clients' token. Required.
 	TokenSecret string
-	// ManifestConfigMap names the ConfigMap with the manifests of the exported machine. Optional.
+	// ManifestConfigMap is the name of the ConfigMap with the manifests of the exported machine. Optional.
 	ManifestConfigMap string
-	// Deadline is when the server ends by itself. The zero time means never.
+	// Deadline is the time at which the server exits. Defaults to never.
 	Deadline metav1.Time
-	// CertificateParameters say how long the key pair lives, in the form that the controller compares to know a Pod whose
-	// certificate is outdated (annotation kubevirt.io/export.certParameters). Optional.
+	// CertificateParameters is the lifetime of the key pair, in the form that the controller compares to detect a Pod with an
+	// outdated certificate (annotation kubevirt.io/export.certParameters). Optional.
 	CertificateParameters string
 }
 
@@ -113,16 +112,16 @@ type Config struct {
 	LauncherImage string
 	// ImagePullPolicy of launcher containers. Defaults to IfNotPresent.
 	ImagePullPolicy corev1.PullPolicy
-	// ImagePullSecret names the pull secret of the launcher image. Defaults to none.
+	// ImagePullSecret is the name of the launcher image's pull secret. Defaults to none.
 	ImagePullSecret string
-	// AllowEmulation lets guests run without /dev/kvm (developerConfiguration.useEmulation): no kvm and vhost-net
-	// device is asked for. Defaults to false.
+	// AllowEmulation lets domains run without /dev/kvm (developerConfiguration.useEmulation): the Pod requests no kvm and
+	// vhost-net devices. Defaults to false.
 	AllowEmulation bool
 	// CPUAllocationRatio is the number of virtual CPUs per requested CPU. Defaults to 10.
 	CPUAllocationRatio int
-	// MemoryOvercommit is the guest's memory in percent of the requested memory. Defaults to 100.
+	// MemoryOvercommit is the guest memory in percent of the requested memory. Defaults to 100.
 	MemoryOvercommit int
-	// NodeSelectors are added to every Pod; a VMI's own selectors win.
+	// NodeSelectors are added to every Pod; a VMI's own selectors take precedence.
 	NodeSelectors map[string]string
 	// SELinuxLauncherType is the SELinux type of the Pod. Defaults to none.
 	SELinuxLauncherType string
@@ -130,40 +129,40 @@ type Config struct {
 	DefaultRuntimeClass string
 	// OVMFPath replaces the firmware folder of the VMI's architecture.
 	OVMFPath string
-	// OVMFPaths replaces it for single architectures, such as amd64, and wins over OVMFPath.
+	// OVMFPaths replaces it by architecture, such as amd64, and takes precedence over OVMFPath.
 	OVMFPaths map[string]string
-	// Hypervisor is the name of the nodes' hypervisor, kvm or hyperv-direct. It counts only with feature gate
-	// ConfigurableHypervisor. Defaults to kvm.
+	// Hypervisor is the name of the nodes' hypervisor, kvm or hyperv-direct. It requires feature gate ConfigurableHypervisor.
+	// Defaults to kvm.
 	Hypervisor string
 	// NetworkBindings are the registered network binding plugins by name.
 	NetworkBindings map[string]v1.InterfaceBindingPlugin
-	// SidecarShimImage is the image of hook sidecars that name none. Without it such a sidecar is an error. [ConfigFrom] sets it
-	// to the one beside LauncherImage.
+	// SidecarShimImage is the default image of hook sidecars. If it is empty, a sidecar without an image is an error.
+	// [ConfigFrom] sets it to the image next to LauncherImage.
 	SidecarShimImage string
 	// ExporterImage is the image of exporter Pods. Required by Exporter.
 	ExporterImage string
-	// DiskMemoryLimit bounds the memory of image inspection, in bytes. Defaults to 2097152000.
+	// DiskMemoryLimit limits the memory of image inspection, in bytes. Defaults to 2097152000.
 	DiskMemoryLimit int64
 	// LauncherVerbosity is the log level of virt-launcher. nil means 2.
 	LauncherVerbosity *uint
-	// DisableSerialConsoleLog turns the guest-console-log container off unless a VMI asks for it.
+	// DisableSerialConsoleLog disables the guest-console-log container unless a VMI enables it.
 	DisableSerialConsoleLog bool
-	// ContainerResources replace the resources of support containers.
+	// ContainerResources override the resources of support containers.
 	ContainerResources []v1.SupportContainerResources
 	// Seccomp is the seccomp profile of the Pod. Defaults to none.
 	Seccomp *v1.CustomProfile
-	// PermittedHostDevices, when set, lists the only device resources a VMI may ask for.
+	// PermittedHostDevices, if set, lists the only device resources that VMIs may request.
 	PermittedHostDevices *v1.PermittedHostDevices
-	// AdditionalGuestMemoryOverheadRatio scales the memory overhead, as "1.5". Text that is no number is ignored.
+	// AdditionalGuestMemoryOverheadRatio scales the memory overhead, as "1.5". Invalid numbers are ignored.
 	AdditionalGuestMemoryOverheadRatio string
 	// AutoCPULimitNamespaceLabelSelector selects namespaces whose Pods get a CPU limit.
 	AutoCPULimitNamespaceLabelSelector *metav1.LabelSelector
-	// ClusterArchitecture stands in for that of a VMI without one in the memory overhead and in the folder of the firmware.
+	// ClusterArchitecture is the default architecture in the memory overhead and in the folder of the firmware.
 	ClusterArchitecture string
-	// IgnoreSELinuxLevel lets a migration target have another SELinux level than its source
+	// IgnoreSELinuxLevel allows a migration target to have another SELinux level than its source
 	// (migrations.matchSELinuxLevelOnMigration: false).
 	IgnoreSELinuxLevel bool
-	// SkipBackupHooks leaves the Velero annotations out unless a VMI decides otherwise. It follows the annotation
+	// SkipBackupHooks omits the Velero annotations unless a VMI decides otherwise. It is set by the annotation
 	// kubevirt.io/skip-backup-hooks of the KubeVirt object.
 	SkipBackupHooks bool
 	// FeatureGates and DisabledFeatureGates are those of developerConfiguration.
@@ -178,7 +177,7 @@ const (
 	defaultDiskMemoryLimit    = 2097152000
 	defaultVerbosity          = 2
 	defaultQEMUTimeout        = 240 * time.Second
-	qemuUser                  = int64(107) // the user id of qemu in the launcher image
+	qemuUser                  = int64(107) // the user ID of qemu in the launcher image
 )
 
 func (c Config) withDefaults() Config {

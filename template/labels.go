@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// labelValue is the API server's rule for values of labels. It asks the rule itself, which is a regular expression, only
-// about texts that are not obviously right.
+// labelValue is the API server's rule for label values. It evaluates the rule itself, a regular expression, only for
+// strings that are not obviously valid.
 func labelValue(s string) []string {
 	if isLabelWord(s) {
 		return nil
@@ -17,7 +17,7 @@ func labelValue(s string) []string {
 	return validation.IsValidLabelValue(s)
 }
 
-// labelKey is the API server's rule for keys of labels and annotations, asked like labelValue.
+// labelKey is the API server's rule for keys of labels and annotations, optimized like labelValue.
 func labelKey(s string) []string {
 	prefix, name, prefixed := strings.Cut(s, "/")
 	if !prefixed {
@@ -29,7 +29,7 @@ func labelKey(s string) []string {
 	return validation.IsQualifiedName(s)
 }
 
-// isLabelWord tells words of letters, digits and single signs between them.
+// isLabelWord reports whether a string consists of letters and digits with single signs between them.
 func isLabelWord(s string) bool {
 	if s == "" || len(s) > maxLabel || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false
@@ -42,7 +42,7 @@ func isLabelWord(s string) bool {
 	return true
 }
 
-// isDomain tells names of short plain words with dots between them, such as kubevirt.io.
+// isDomain reports whether a string consists of short plain words with dots between them, such as kubevirt.io.
 func isDomain(s string) bool {
 	if len(s) > maxLabel {
 		return false

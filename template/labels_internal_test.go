@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// FuzzLabelRules compares the quick rules with those of the API server.
+// FuzzLabelRules compares the optimized rules with those of the API server.
 func FuzzLabelRules(f *testing.F) {
 	for _, s := range []string{
 		"", "a", "kubevirt.io", "kubevirt.io/created-by", "a/b/c", "/", "a/", "/a", "-a", "a-", "A_b.C", "a..b", "é", "a b",

@@ -9,19 +9,19 @@ import (
 	"sync"
 )
 
-// ledger records which stage has set which field. A Pod has some hundred fields and most renderings ask for none of them,
-// so ledgers are reused and name fields by value.
+// ledger records which stage has set which field. A Pod has some hundred fields and most callers do not ask for them, so
+// ledgers are reused and identify fields by value.
 type ledger struct {
 	owners owners
 	terms  map[field][]Term
-	// wholes are the fields written with Set, each of which owns everything below it. wide are those of them that may
-	// contain elements of lists and maps.
+	// wholes are the fields written with Set, each of which owns its parts. wide are those that may contain elements of lists
+	// and maps.
 	wholes, wide []field
-	// bases are those of all fields in owners, each once.
+	// bases are the bases of the fields in owners, without duplicates.
 	bases []string
 }
 
-// origin is where a field comes from: the stage, the source it named, and the stage that had set the field before.
+// origin is the origin of a field: the stage, the source it named, and the stage that had set the field before.
 type origin struct{ stage, from, overrode string }
 
 var ledgers = sync.Pool{New: func() any {
@@ -30,7 +30,7 @@ var ledgers = sync.Pool{New: func() any {
 
 func newLedger() *ledger { return ledgers.Get().(*ledger) }
 
-// release makes the ledger free for another rendering.
+// release returns the ledger to the pool.
 func (l *ledger) release() {
 	l.owners.clear()
 	clear(l.terms)
@@ -38,10 +38,10 @@ func (l *ledger) release() {
 	ledgers.Put(l)
 }
 
-// enter notes the origin of a field in the place of the one before.
+// enter records the origin of a field, replacing the previous one.
 func (l *ledger) enter(f field, o origin, terms []Term) { l.replace(l.owners.at(f), f, o, terms) }
 
-// replace is enter at a place that has been found already.
+// replace is enter at a known place.
 func (l *ledger) replace(place *origin, f field, o origin, terms []Term) {
 	if place.stage == "" && !slices.Contains(l.bases, f.base) {
 		l.bases = append(l.bases, f.base)
@@ -54,7 +54,7 @@ func (l *ledger) replace(place *origin, f field, o origin, terms []Term) {
 	}
 }
 
-// whole notes that a field was written as a whole.
+// whole records that a field was written as a whole.
 func (l *ledger) whole(f field) {
 	if slices.Contains(l.wholes, f) {
 		return
@@ -78,7 +78,7 @@ func (l *ledger) has(f field) bool {
 	return l.owners.get(f).stage != ""
 }
 
-// replaced removes a part of a field that another stage has written anew, unless that stage owns the part by now.
+// replaced removes a part of a field that another stage has overwritten, unless that stage owns the part by now.
 func (l *ledger) replaced(part, whole field) {
 	o, by := l.owners.get(part), l.owners.get(whole)
 	if o.stage == by.stage {
@@ -92,7 +92,7 @@ func (l *ledger) replaced(part, whole field) {
 	delete(l.terms, part)
 }
 
-// around returns the origin of what f is a part of, if another stage than the given one has set that.
+// around returns the origin of the field that contains f, if a stage other than the given one has set it.
 func (l *ledger) around(f field, stage string) (origin, bool) {
 	candidates := l.wholes
 	if f.name != "" {
@@ -105,7 +105,8 @@ func (l *ledger) around(f field, stage string) (origin, bool) {
 			}
 		}
 	}
-	// What a container came with is not written with Set, but is a whole as well: its security context, its probes.
+	// Fields that a container was added with are not written with Set, but are wholes as well: its security context, its
+	// probes.
 	for i := strings.LastIndexByte(f.sub, '.'); i > 0; i = strings.LastIndexByte(f.sub[:i], '.') {
 		if o := l.owners.get(field{base: f.base, name: f.name, sub: f.sub[:i]}); o.stage != "" && o.stage != stage {
 			return o, true
@@ -114,7 +115,7 @@ func (l *ledger) around(f field, stage string) (origin, bool) {
 	return origin{}, false
 }
 
-// inside returns the parts of f that other stages have set, ordered by path.
+// inside returns the parts of f that other stages have set, sorted by path.
 func (l *ledger) inside(f field, stage string) (parts []field) {
 	below := func(base string) bool { return base != f.base && within(base, f.base) }
 	if f.name == "" && !slices.ContainsFunc(l.bases, below) && !slices.Contains(keyedBases, f.base) {
@@ -130,5 +131,5 @@ func (l *ledger) inside(f field, stage string) (parts []field) {
 	return parts
 }
 
-// hasVMISource tells whether a value follows from what the VMI's author wrote.
+// hasVMISource reports whether a value is derived from the VMI's spec.
 func (o origin) hasVMISource() bool { return strings.HasPrefix(o.from, "spec.") }

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestTargetsPinTheImageOfTheSource(t *testing.T) {
+func TestMigrationTarget_ImageDigests(t *testing.T) {
 	status := func(id string) func(*template.Input) {
 		return func(in *template.Input) {
 			in.Migration.SourcePod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "volumeroot", ImageID: id}}
@@ -71,7 +71,7 @@ func TestTargetsPinTheImageOfTheSource(t *testing.T) {
 	}
 }
 
-func TestTargetsHaveTheCPUOfTheSource(t *testing.T) {
+func TestMigrationTarget_SourceCPU(t *testing.T) {
 	const model = "cpu-model-migration.node.kubevirt.io/"
 	t.Run("S14/94 model of an earlier migration is kept", func(t *testing.T) {
 		in := targetInput(t)
@@ -111,7 +111,7 @@ func TestTargetsHaveTheCPUOfTheSource(t *testing.T) {
 	})
 }
 
-func TestS14_92AddedSelectorsRestrictOnly(t *testing.T) {
+func TestMigrationTarget_AddedNodeSelector(t *testing.T) {
 	in := targetInput(t)
 	in.VMI.Spec.NodeSelector = map[string]string{"region": "east"}
 	in.Migration.AddedNodeSelector = map[string]string{"region": "west", "rack": "2"}
@@ -124,7 +124,7 @@ func TestS14_92AddedSelectorsRestrictOnly(t *testing.T) {
 	}
 }
 
-func TestTargetsHaveTheSELinuxLevelOfTheSource(t *testing.T) {
+func TestMigrationTarget_SELinuxLevel(t *testing.T) {
 	for name, tc := range map[string]struct {
 		context string
 		ignore  bool
@@ -155,7 +155,7 @@ func TestTargetsHaveTheSELinuxLevelOfTheSource(t *testing.T) {
 	}
 }
 
-func TestTargetsRunAsTheUserOfNewLaunchers(t *testing.T) {
+func TestMigrationTarget_RuntimeUser(t *testing.T) {
 	in := targetInput(t)
 	in.VMI.Status.RuntimeUser = 0
 	pod, err := template.Default().MigrationTarget(in)
@@ -175,7 +175,7 @@ func TestTargetsRunAsTheUserOfNewLaunchers(t *testing.T) {
 	}
 }
 
-func TestTargetsKeepTheAntiAffinityOfTheVMI(t *testing.T) {
+func TestMigrationTarget_AntiAffinity(t *testing.T) {
 	in := targetInput(t)
 	in.VMI.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}},
@@ -190,7 +190,7 @@ func TestTargetsKeepTheAntiAffinityOfTheVMI(t *testing.T) {
 	}
 }
 
-// decentralized makes the VMI one that is received from another cluster.
+// decentralized changes the VMI to one that is received from another cluster.
 func decentralized(vmi *v1.VirtualMachineInstance) {
 	address := "10.0.0.1:9185"
 	state := &v1.VirtualMachineInstanceMigrationState{
@@ -210,7 +210,7 @@ func decentralized(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Volumes[0].ContainerDisk.Image = "img@sha256:" + strings.Repeat("0", 64)
 }
 
-func TestTargetsFromOtherClusters(t *testing.T) {
+func TestMigrationTarget_Receives(t *testing.T) {
 	in := targetInput(t)
 	decentralized(in.VMI)
 	in.Migration.SourceNode, in.Migration.SourcePod, in.Migration.Receives = nil, nil, true
@@ -248,7 +248,7 @@ func TestTargetsFromOtherClusters(t *testing.T) {
 	}
 }
 
-func TestTargetsFromOtherClustersNeedTheSource(t *testing.T) {
+func TestMigrationTarget_MissingSourceState(t *testing.T) {
 	const state = "status.migrationState.sourceState."
 	for name, tc := range map[string]struct {
 		given func(*v1.VirtualMachineInstanceMigrationSourceState)
@@ -276,7 +276,7 @@ func TestTargetsFromOtherClustersNeedTheSource(t *testing.T) {
 	}
 }
 
-func TestAGuestThatWasReceivedOnceMigratesLikeAnyOther(t *testing.T) {
+func TestMigrationTarget_ReceivedBefore(t *testing.T) {
 	in := targetInput(t)
 	decentralized(in.VMI)
 	in.VMI.Status.SelinuxContext = "none"

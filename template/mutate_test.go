@@ -12,10 +12,10 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// mutator changes a value at places, and to values, that a series of bytes chooses. Equal bytes make equal changes.
+// mutator mutates a value as determined by a series of bytes. Equal bytes result in equal mutations.
 type mutator struct{ choices []byte }
 
-// maxChanges bounds the changes of one value, so that something of it is left.
+// maxChanges limits the changes of one value, so that part of it is left.
 const maxChanges = 24
 
 func (m *mutator) next() int {
@@ -27,7 +27,7 @@ func (m *mutator) next() int {
 	return int(b)
 }
 
-// of chooses below n.
+// of returns a choice below n.
 func (m *mutator) of(n int) int {
 	choice := m.next()
 	if n > 256 {
@@ -36,7 +36,7 @@ func (m *mutator) of(n int) int {
 	return choice % n
 }
 
-// mutate changes a copy of an input until the choices are used up. Most changes are in the VMI.
+// mutate mutates a copy of an input until the choices are used up. Most changes are in the VMI.
 func (m *mutator) mutate(in template.Input) template.Input {
 	in = deepCopy(reflect.ValueOf(in), nil).Interface().(template.Input)
 	for range maxChanges {
@@ -63,7 +63,7 @@ func (m *mutator) mutate(in template.Input) template.Input {
 	return in
 }
 
-// change goes down from a value to a random place and changes what is there.
+// change descends from a value to a random place and changes the value there.
 func (m *mutator) change(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -106,7 +106,7 @@ func (m *mutator) changeStruct(v reflect.Value) {
 	}
 }
 
-// hugeList is the length of a list that no guest has.
+// hugeList is the length of an excessive list.
 const hugeList = 300
 
 func (m *mutator) changeSlice(v reflect.Value) {
@@ -140,7 +140,7 @@ func (m *mutator) changeMap(v reflect.Value) {
 		v.Set(reflect.MakeMap(v.Type()))
 	}
 	keys := v.MapKeys()
-	// Maps have no order, choices must mean the same in every run.
+	// Maps have no order; choices must have the same effect in every run.
 	sortKeys(keys)
 	element := reflect.New(v.Type().Elem()).Elem()
 	if what := m.next(); len(keys) == 0 || what < 64 {
@@ -159,7 +159,7 @@ func (m *mutator) changeMap(v reflect.Value) {
 	v.SetMapIndex(key, element)
 }
 
-// odd are texts that do harm where they are not looked at.
+// odd are strings that are harmful if they are not validated.
 var odd = []string{
 	"", " ", "x", "a/b", "../../etc", "/", "/dev/null", "a b", "A", "-", "-a", "a-", ".", "..", "a..b", "é", "\x00", "\xff\xfe", "\n", "a\nb: c",
 	"\"", "{}", "[", "null", "true", "1", "-1", "0x10", "1e9", "999999999999999999999", "2Mi", "1Gi", "128974848", "host-model", "host-passthrough",
@@ -169,7 +169,7 @@ var odd = []string{
 	"a@sha256:4bf5122f344554c53bde2ebb8cd2b7e3d1600ad631c385a5d7cce23c7785459a", "img:latest", "localhost:5000/x", "kubevirt.io/a", "Always", "TCP",
 }
 
-// text is an odd text, a long one, or the old one with something put into it.
+// text returns an odd string, a long one, or the old one with an insertion.
 func (m *mutator) text(old string) string {
 	choice := m.of(len(odd) + 20)
 	switch {

@@ -20,30 +20,30 @@ const (
 	hotplugPrefix = "hp-volume-"
 	exportPrefix  = "virt-export"
 	nameHashSize  = 10 // characters of five bits each
-	// Nothing but the hash tells the names of hotplug Pods apart, so it is longer than beside the name of a VMI.
+	// The hash alone distinguishes hotplug Pods, so it is longer than next to a VMI's name.
 	hotplugHashSize = 20
 )
 
-// LauncherName is the name of the VMI's launcher Pod: virt-launcher-<vmi>-<hash of the UID>. It is a DNS-1123 label of at
-// most 63 characters, equal for equal UIDs and different for different ones.
+// LauncherName returns the name of the VMI's launcher Pod: virt-launcher-<vmi>-<hash of the UID>. It is a DNS-1123 label of
+// at most 63 characters, equal for equal UIDs and different for different ones.
 func LauncherName(vmi *v1.VirtualMachineInstance) string {
 	return podName(vmi.Name, "launcher", string(vmi.UID))
 }
 
-// TemporaryName is the name of the VMI's temporary Pod. It looks like LauncherName and differs from it.
+// TemporaryName returns the name of the VMI's temporary Pod. It has the form of LauncherName and differs from it.
 func TemporaryName(vmi *v1.VirtualMachineInstance) string {
 	return podName(vmi.Name, "temporary", string(vmi.UID))
 }
 
-// TargetName is the name of the Pod that a migration moves the VMI to. It looks like LauncherName and depends on the UIDs
-// of both objects.
+// TargetName returns the name of a migration's target Pod. It has the form of LauncherName and depends on the UIDs of both
+// objects.
 func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return podName(vmi.Name, "migration", string(vmi.UID), string(migration))
 }
 
-// AttachmentName is the name of the Pod that holds a set of plugged volumes beside its owner: hp-volume-<hash>. volumes are
-// the UIDs of the claims by the names of the volumes. The name is a DNS-1123 label; it is equal for the same set beside
-// the same owner, and different for any other owner, volume or claim.
+// AttachmentName returns the name of the Pod that holds a set of hotplugged volumes for its owner: hp-volume-<hash>.
+// volumes maps the names of the volumes to the UIDs of their claims. The name is a DNS-1123 label; it is equal for the same
+// set and owner, and different for any other owner, volume or claim.
 func AttachmentName(owner *corev1.Pod, volumes map[string]types.UID) string {
 	intent := []string{"attachment", string(owner.UID)}
 	for _, name := range sortedKeys(volumes) {
@@ -52,15 +52,15 @@ func AttachmentName(owner *corev1.Pod, volumes map[string]types.UID) string {
 	return hotplugPrefix + intentHash(hotplugHashSize, intent)
 }
 
-// TriggerName is the name of the Pod that has the claim of a volume provisioned beside its owner. It looks like
-// AttachmentName and is different for any other owner, volume or claim, and from the name of every attachment.
+// TriggerName returns the name of the Pod that triggers the provisioning of a volume's claim on its owner's node. It has
+// the form of AttachmentName and is different for any other owner, volume or claim, and from the name of every attachment.
 func TriggerName(owner *corev1.Pod, volume string, claim types.UID) string {
 	return hotplugPrefix + intentHash(hotplugHashSize, []string{"trigger", string(owner.UID), volume, string(claim)})
 }
 
-// ExporterName is the name of the Pod that serves an export: <prefix>-<export>, which the rest of KubeVirt knows it by. A
-// name of more than 63 characters is shortened as KubeVirt does: the prefix gives way to a hash, and if the export's own
-// name leaves no room for that, the hash stands for it. Export.Object must be set.
+// ExporterName returns the name of the Pod that serves an export: <prefix>-<export>, by which the rest of KubeVirt finds
+// it. Longer names are shortened to 63 characters as KubeVirt does: a hash replaces the prefix and, if the export's name
+// leaves no room for that, the name. Export.Object must be set.
 func ExporterName(e *Export) string {
 	prefix := e.NamePrefix
 	if prefix == "" {
@@ -98,13 +98,13 @@ func podName(vmiName string, intent ...string) string {
 	return namePrefix + readable + "-" + hash
 }
 
-// intentHash has the given number of characters a DNS-1123 label may contain.
+// intentHash returns a hash of the given length in characters of a DNS-1123 label.
 func intentHash(size int, intent []string) string {
 	sum := sha256.Sum256([]byte(strings.Join(intent, "\x00")))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:size]
 }
 
-// labelRune maps what a VMI name may contain to what a DNS-1123 label may contain.
+// labelRune maps a character of a VMI name to one of a DNS-1123 label.
 func labelRune(r rune) rune {
 	switch {
 	case r >= 'a' && r <= 'z', r >= '0' && r <= '9':

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestImpossibleNetworksAreNamed(t *testing.T) {
+func TestNetworkRules_Invalid(t *testing.T) {
 	both := func(i *v1.Interface) { i.Bridge, i.Masquerade = &v1.InterfaceBridge{}, &v1.InterfaceMasquerade{} }
 	for name, tc := range map[string]struct {
 		vmi   []change
@@ -68,7 +68,7 @@ func claimedNetwork(claim, request string) v1.Network {
 	return v1.Network{Name: "a", NetworkSource: v1.NetworkSource{ResourceClaim: &v1.ClaimRequest{ClaimName: claim, RequestName: request}}}
 }
 
-func TestEveryFaultOfNetworksIsReported(t *testing.T) {
+func TestNetworkRules_AllFaults(t *testing.T) {
 	_, err := template.Default().Launcher(input(newVMI(secondary("a", "", ifaceMAC("x")), secondary("b", "n", boundTo("p")))))
 	for _, want := range []string{"spec.networks[0].multus.networkName", "interfaces[0].macAddress", "interfaces[1].binding.name", `"p"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -77,8 +77,8 @@ func TestEveryFaultOfNetworksIsReported(t *testing.T) {
 	}
 }
 
-// TestUnregisteredPluginWithoutRules: generators are safe without the validator before them.
-func TestUnregisteredPluginWithoutRules(t *testing.T) {
+// TestGenerators_UnregisteredPlugin checks that generators are safe without the validator.
+func TestGenerators_UnregisteredPlugin(t *testing.T) {
 	in := input(newVMI(podNetwork("a", boundTo("gone"))))
 	_, sidecars := template.BindingPluginSidecars{}.Sidecars(in)
 	_, annotations := template.MultusAnnotations{}.Annotations(in)

@@ -12,15 +12,15 @@ import (
 
 const (
 	mi = int64(1024 * 1024)
-	// ComputeResources refuses what is above maxBytes; up to here, the sum of the terms is exact.
+	// ComputeResources rejects sizes above maxBytes; up to here, the sum of the terms is exact.
 	maxOverhead = 3 * maxBytes
 )
 
-// Overhead is the memory that a launcher Pod needs beyond the memory of its guest.
+// Overhead is the memory that a launcher Pod needs in addition to the guest memory.
 type Overhead struct {
 	// Terms are the lines of the calculation, in whole bytes; their sum is Bytes.
 	Terms []Term
-	// Bytes is the whole overhead.
+	// Bytes is the total overhead.
 	Bytes int64
 }
 
@@ -33,15 +33,15 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 	if bytes == 0 {
 		return
 	}
-	// Each line is bounded; no number of them leaves the range.
+	// Each line is bounded; no number of them overflows.
 	bytes = max(-maxOverhead-o.Bytes, min(bytes, maxOverhead-o.Bytes))
 	o.Terms = append(o.Terms, bytesTerm(name, bytes, from))
 	o.Bytes += bytes
 }
 
-// MemoryOverhead calculates the overhead of a VMI's launcher Pod with KubeVirt's numbers, and with the terms of further
-// calculators, which the ratio does not scale. It depends on the VMI, Config.ClusterArchitecture and
-// Config.AdditionalGuestMemoryOverheadRatio alone; the VMI must be set:
+// MemoryOverhead calculates the overhead of a VMI's launcher Pod with KubeVirt's numbers, plus the terms of further
+// calculators, which the ratio does not scale. It depends on the VMI, which must be set, Config.ClusterArchitecture and
+// Config.AdditionalGuestMemoryOverheadRatio only:
 //
 //	page tables                   1/512 of spec.domain.resources.requests.memory, rounded up to kB before
 //	virt-launcher-monitor          25Mi
@@ -60,13 +60,13 @@ func (o *Overhead) add(name string, bytes int64, from string) {
 //	exec probes                   100Mi, and 10Mi each
 //	guaranteed quality of service 100Mi for dedicated CPUs, or CPU and memory requests that equal limits
 //	reserved                      spec.domain.memory.reservedOverhead.addedOverhead
-//	additional ratio              what Config.AdditionalGuestMemoryOverheadRatio adds; text that is no number adds nothing
+//	additional ratio              what Config.AdditionalGuestMemoryOverheadRatio adds; invalid numbers add nothing
 //
-// Nothing is left to taste here, even where a number looks wrong (page tables of a guest without memory request, one amount
-// for any number of devices): the sum is the Pod's annotation kubevirt.io/memory-overhead-bytes, which node agents use to
-// decide whether memory may be plugged in and, where it is missing, calculate themselves, so that another sum would give one
-// guest two sizes. Sizes that ComputeResources refuses count as the largest that it takes. Terms of calculators are rounded
-// to whole bytes, away from zero.
+// The numbers must equal KubeVirt's, even where they look wrong (page tables of a VMI without memory request, one amount
+// for any number of devices): the sum is the Pod's annotation kubevirt.io/memory-overhead-bytes, by which node agents
+// decide whether memory may be hotplugged, and which they calculate themselves if it is missing; another sum would give one
+// VMI two sizes. Sizes that ComputeResources rejects count as its maximum. Terms of calculators are rounded to whole bytes,
+// away from zero.
 func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
 	o, vmi, config := Overhead{Terms: make([]Term, 0, 12)}, in.VMI, in.Config
 	domain := &vmi.Spec.Domain
@@ -104,8 +104,8 @@ func MemoryOverhead(in Input, more ...OverheadCalculator) Overhead {
 	return o
 }
 
-// additionalOverhead is what a ratio adds. Kilobytes are rounded up before scaling and the product is cut, as KubeVirt
-// does.
+// additionalOverhead returns the share of a ratio. Kilobytes are rounded up before scaling and the product is truncated, as
+// in KubeVirt.
 func additionalOverhead(bytes int64, ratio string) int64 {
 	if ratio == "" {
 		return 0
@@ -153,15 +153,15 @@ func probeOverhead(o *Overhead, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// pageTables is one byte in 512 of the requested memory, which is first rounded up to kilobytes. A guest whose memory is
-// not requested counts as zero; node agents rely on that.
+// pageTables returns one byte per 512 of the requested memory, which is first rounded up to kilobytes. A VMI without a
+// memory request counts as zero; node agents rely on that.
 func pageTables(vmi *v1.VirtualMachineInstance) int64 {
 	return ceilKilo(boundedBytes(vmi.Spec.Domain.Resources.Requests.Memory())) * 1000 / 512
 }
 
 func ceilKilo(bytes int64) int64 { return (bytes + 999) / 1000 }
 
-// boundedBytes is a size in bytes, rounded up, of at most maxBytes.
+// boundedBytes returns a size in bytes, rounded up, of at most maxBytes.
 func boundedBytes(q *resource.Quantity) int64 {
 	if q.CmpInt64(maxBytes) > 0 {
 		return maxBytes

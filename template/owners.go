@@ -2,15 +2,15 @@
 
 package template
 
-// owners are the origins of fields, in the order in which the fields were first set. It is a hash table of its own as a
-// rendering asks some hundred times for fields of four texts each, most of which differ in their last ones alone.
+// owners are the origins of fields, in the order in which the fields were first set. It is a custom hash table because a
+// rendering looks up some hundred fields of four strings each, most of which differ in the last ones only.
 type owners struct {
 	entries []ownedField
-	// slots has the place in entries, plus one, of the field whose hash leads there or to one of the slots before.
+	// slots has the index in entries, plus one, of the field whose hash leads there or to a previous slot.
 	slots []int32
 }
 
-// ownedField is a field and its origin. An origin without stage marks a field that nobody has set, or not any more.
+// ownedField is a field and its origin. An origin without a stage marks a field that is not set (any more).
 type ownedField struct {
 	field  field
 	origin origin
@@ -28,7 +28,7 @@ func (t *owners) clear() {
 	clear(t.slots)
 }
 
-// get returns the origin of a field; that of a field which nobody has set has no stage.
+// get returns the origin of a field; an unset field has no stage.
 func (t *owners) get(f field) origin {
 	if at := t.slots[t.slot(f)]; at > 0 {
 		return t.entries[at-1].origin
@@ -38,7 +38,7 @@ func (t *owners) get(f field) origin {
 
 func (t *owners) put(f field, o origin) { *t.at(f) = o }
 
-// at returns the place of the origin of a field, for reading and writing until the next call.
+// at returns a pointer to the origin of a field, valid until the next call.
 func (t *owners) at(f field) *origin {
 	slot := t.slot(f)
 	if at := t.slots[slot]; at > 0 {
@@ -65,7 +65,7 @@ func (t *owners) grow() {
 	}
 }
 
-// slot is where the field is, or where it belongs.
+// slot returns the slot of the field, or the free slot for it.
 func (t *owners) slot(f field) uint32 {
 	mask := uint32(len(t.slots) - 1) //nolint:gosec // a power of two that fits
 	for i := f.hash() & mask; ; i = (i + 1) & mask {
@@ -75,10 +75,9 @@ func (t *owners) slot(f field) uint32 {
 	}
 }
 
-// hash mixes the beginnings and ends of the texts that fields differ in. It need not be better: a field that is found by it
-// is compared as well.
+// hash mixes the beginnings and ends of the strings in which fields differ. Collisions are resolved by comparison.
 func (f field) hash() uint32 {
-	const odd = 0x9e3779b97f4a7c15 // spreads what differs over all bits
+	const odd = 0x9e3779b97f4a7c15 // spreads differences over all bits
 	h := mixed(f.item)
 	h = h*odd ^ mixed(f.name)
 	h = h*odd ^ uint64(len(f.sub))<<8 ^ uint64(len(f.base))
@@ -91,7 +90,7 @@ func (f field) hash() uint32 {
 	return uint32((h * odd) >> 32) //nolint:gosec // a hash
 }
 
-// mixed is made of the first and the last eight bytes of a text and its length.
+// mixed combines the first and the last eight bytes of a string and its length.
 func mixed(s string) uint64 {
 	n := len(s)
 	if n >= 8 {

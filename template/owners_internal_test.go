@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestOwnersAreAMap compares the table with a map, over fields of which many have one hash and more than fit at first.
-func TestOwnersAreAMap(t *testing.T) {
+// TestOwners_MapSemantics compares the table with a map, over fields with many hash collisions and more than fit at first.
+func TestOwners_MapSemantics(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	table := newOwners()
 	for round := range 3 {

@@ -2,20 +2,19 @@
 
 package template
 
-// places are where the elements of a Pod's long lists are, by their keys. Most lists are short, and looked through faster
-// than they are indexed.
+// places indexes the elements of a Pod's long lists by key. Most lists are short and faster to scan than to index.
 type places map[field]*placed
 
-// placed are the places in one list, of which there were n elements when they were noted.
+// placed is the index of one list, which had n elements at the time.
 type placed struct {
 	n  int
 	at map[string]int
 }
 
-// shortList is how many elements a list has at most that is looked through.
+// shortList is the maximum length of a list that is scanned.
 const shortList = 32
 
-// list is the list that the field is an element of.
+// list returns the list that contains the field.
 func (f field) list() field {
 	if f.item != "" {
 		f.item = ""
@@ -24,8 +23,7 @@ func (f field) list() field {
 	return field{base: f.base}
 }
 
-// find returns where a list has the element of a key, -1 if it does not. A list that has grown or shrunk otherwise than by
-// setters is noted anew.
+// find returns the index of the element with a key, or -1. A list that was modified other than by setters is indexed again.
 func find[T any](d *rendering, list []T, name field, key string, keyOf func(*T) string) int {
 	if len(list) <= shortList {
 		for i := range list {
@@ -39,7 +37,7 @@ func find[T any](d *rendering, list []T, name field, key string, keyOf func(*T) 
 	if p == nil || p.n != len(list) {
 		p = &placed{n: len(list), at: make(map[string]int, 2*len(list))}
 		for i := range list {
-			if k := keyOf(&list[i]); p.at[k] == 0 { // the first of several, as one that looks through the list finds it
+			if k := keyOf(&list[i]); p.at[k] == 0 { // the first of several, as a scan would find it
 				p.at[k] = i + 1
 			}
 		}
@@ -55,7 +53,7 @@ func (d *rendering) note(name field, p *placed) {
 	d.places[name] = p
 }
 
-// added notes that a setter has appended an element; n is how many there are now.
+// added records that a setter has appended an element; n is the new length.
 func (p places) added(name field, key string, n int) {
 	if list := p[name]; list != nil && list.n == n-1 {
 		list.n, list.at[key] = n, n

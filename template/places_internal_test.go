@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestFind_ComparesEachElementAFewTimes(t *testing.T) {
+func TestFind_LinearComparisons(t *testing.T) {
 	compared := func(n int) (calls int) {
 		d := &rendering{}
 		key := func(v *corev1.Volume) string { calls++; return v.Name }
@@ -36,7 +36,7 @@ func TestFind_ComparesEachElementAFewTimes(t *testing.T) {
 	}
 }
 
-func TestFind_SeesWhatWasWrittenOtherwise(t *testing.T) {
+func TestFind_ModifiedList(t *testing.T) {
 	d := &rendering{}
 	at := field{base: fieldVolumes}
 	var list []corev1.Volume

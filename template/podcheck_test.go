@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// podCheck collects what an API server would refuse in a Pod, as far as that can be told without one.
+// podCheck collects the faults of a Pod that an API server would reject, as far as they can be detected without one.
 type podCheck struct{ faults []string }
 
-// faultsOf judges a rendered Pod.
+// faultsOf returns the faults of a rendered Pod.
 func faultsOf(pod *corev1.Pod) []string {
 	c := &podCheck{}
 	c.metadata(&pod.ObjectMeta)
@@ -49,7 +49,7 @@ func (c *podCheck) valid(problems []string, at, value string) {
 }
 
 func (c *podCheck) unique(seen map[string]bool, name, at string) {
-	c.must(!seen[name], "%s: %q is there twice", at, name)
+	c.must(!seen[name], "%s: %q is a duplicate", at, name)
 	seen[name] = true
 }
 
@@ -125,7 +125,7 @@ func (c *podCheck) pullPolicy(at string, p corev1.PullPolicy) {
 	}
 }
 
-// dotted tells whether a path leads up.
+// dotted reports whether a path contains "..".
 func dotted(p string) bool {
 	for part := range strings.SplitSeq(p, "/") {
 		if part == ".." {
@@ -161,14 +161,14 @@ func (c *podCheck) container(at string, k *corev1.Container, volumes map[string]
 		c.unique(env, e.Name, at+": env")
 	}
 	for _, m := range k.VolumeMounts {
-		c.must(volumes[m.Name] != nil, "%s: mount of the volume %q, which is not there", at, m.Name)
-		c.must(m.MountPath != "", "%s: mount of %q nowhere", at, m.Name)
+		c.must(volumes[m.Name] != nil, "%s: mount of unknown volume %q", at, m.Name)
+		c.must(m.MountPath != "", "%s: mount of %q without a path", at, m.Name)
 		c.unique(paths, m.MountPath, at+": mount path")
 		c.must(!path.IsAbs(m.SubPath) && !dotted(m.SubPath), "%s: sub path %q", at, m.SubPath)
 	}
 	for _, d := range k.VolumeDevices {
 		v := volumes[d.Name]
-		c.must(v != nil && v.PersistentVolumeClaim != nil, "%s: device of the volume %q, which is no claim", at, d.Name)
+		c.must(v != nil && v.PersistentVolumeClaim != nil, "%s: device of volume %q, which is not a claim", at, d.Name)
 		c.must(d.DevicePath != "" && !dotted(d.DevicePath), "%s: device path %q", at, d.DevicePath)
 		c.unique(paths, d.DevicePath, at+": device path")
 	}
@@ -192,7 +192,7 @@ func (c *podCheck) resources(at string, r *corev1.ResourceRequirements, claims m
 			c.valid(validation.IsQualifiedName(string(name)), at+": resource", string(name))
 			c.must(q.Sign() >= 0, "%s: %s is %s", at, name, q.String())
 			c.must(name == "cpu" || name == "memory" || name == "ephemeral-storage" || strings.HasPrefix(string(name), "hugepages-") ||
-				strings.Contains(string(name), "/"), "%s: %s is no resource", at, name)
+				strings.Contains(string(name), "/"), "%s: %s is not a resource", at, name)
 		}
 	}
 	for name, limit := range r.Limits {
@@ -210,7 +210,7 @@ func (c *podCheck) resources(at string, r *corev1.ResourceRequirements, claims m
 	}
 	seen := map[string]bool{}
 	for _, use := range r.Claims {
-		c.must(claims[use.Name], "%s: claim %q is not there", at, use.Name)
+		c.must(claims[use.Name], "%s: claim %q not found", at, use.Name)
 		c.unique(seen, use.Name+"/"+use.Request, at+": claim")
 	}
 }
@@ -280,8 +280,8 @@ func (c *podCheck) affinity(a *corev1.Affinity) {
 	}
 }
 
-// TestPodCheckFindsFaults breaks a Pod in many ways: the check must see each.
-func TestPodCheckFindsFaults(t *testing.T) {
+// TestPodCheck_Faults breaks a Pod in many ways: the check must detect each.
+func TestPodCheck_Faults(t *testing.T) {
 	compute := func(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
 	for name, spoil := range map[string]func(*corev1.Pod){
 		"no name":               func(p *corev1.Pod) { p.Name = "" },
@@ -312,7 +312,7 @@ func TestPodCheckFindsFaults(t *testing.T) {
 			}
 			spoil(pod)
 			if len(faultsOf(pod)) == 0 {
-				t.Error("not noticed")
+				t.Error("not detected")
 			}
 		})
 	}

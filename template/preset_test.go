@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// preset is the renderer of KubeVirt's own unit tests: sidecars from the annotation only, no overhead of networks, no
+// preset returns the renderer of KubeVirt's own unit tests: sidecars from the annotation only, no overhead of networks, no
 // generated annotations.
 func preset(t testing.TB) *template.Renderer {
 	t.Helper()
@@ -36,7 +36,7 @@ func preset(t testing.TB) *template.Renderer {
 	return r
 }
 
-// presetInput is the input of KubeVirt's own unit tests.
+// presetInput returns the input of KubeVirt's own unit tests.
 func presetInput(vmi *v1.VirtualMachineInstance, changes ...func(*template.Input)) template.Input {
 	in := template.Input{VMI: vmi, Config: template.Config{
 		LauncherImage: "kubevirt/virt-launcher", ImagePullSecret: "pull-secret-1", ImagePullPolicy: corev1.PullAlways,

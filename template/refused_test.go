@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestMetadataTheAPIServerWouldRefuse(t *testing.T) {
+func TestMetadata_RejectedByAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		vmi   change
 		field string
@@ -57,7 +57,7 @@ func TestMetadataTheAPIServerWouldRefuse(t *testing.T) {
 	}
 }
 
-func TestPodsTheAPIServerWouldRefuse(t *testing.T) {
+func TestPod_RejectedByAPIServer(t *testing.T) {
 	spec := func(f func(*v1.VirtualMachineInstanceSpec)) change {
 		return func(vmi *v1.VirtualMachineInstance) { f(&vmi.Spec) }
 	}
@@ -112,7 +112,7 @@ func TestPodsTheAPIServerWouldRefuse(t *testing.T) {
 	}
 }
 
-func TestSchedulingTheAPIServerWouldRefuse(t *testing.T) {
+func TestScheduling_RejectedByAPIServer(t *testing.T) {
 	tolerate := func(x corev1.Toleration) change {
 		return func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Tolerations = []corev1.Toleration{x} }
 	}
@@ -212,7 +212,7 @@ func TestSchedulingTheAPIServerWouldRefuse(t *testing.T) {
 	})
 }
 
-func TestProbesTheAPIServerWouldRefuse(t *testing.T) {
+func TestProbes_RejectedByAPIServer(t *testing.T) {
 	get := func(g corev1.HTTPGetAction) v1.Probe { return v1.Probe{Handler: v1.Handler{HTTPGet: &g}} }
 	dial := func(port intstr.IntOrString) v1.Probe {
 		return v1.Probe{Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}

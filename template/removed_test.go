@@ -11,9 +11,9 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// TestAnyStageMayBeRemoved renders each Pod of the corpus without each of the stages: what a stage leaves out may end in an
-// error of another one, never in a panic.
-func TestAnyStageMayBeRemoved(t *testing.T) {
+// TestRenderer_RemovedStage renders each Pod of the corpus without each of the stages: a missing stage may cause an error
+// of another one, never a panic.
+func TestRenderer_RemovedStage(t *testing.T) {
 	pods := corpus(t)
 	for _, name := range template.Default().Stages() {
 		t.Run(name, func(t *testing.T) {
@@ -40,9 +40,8 @@ func renderWithout(t *testing.T, r *template.Renderer, p corpusPod) {
 	}
 }
 
-// TestContainersOfOthersMayComeFirst inserts a container before that of the stock stages, which must find their own all
-// the same.
-func TestContainersOfOthersMayComeFirst(t *testing.T) {
+// TestRenderer_PrependedContainer inserts a container before that of the stock stages, which must still find their own.
+func TestRenderer_PrependedContainer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, own string
 		kind        template.PodKind

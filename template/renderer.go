@@ -15,19 +15,20 @@ import (
 type Stage struct {
 	// Name is unique in a Renderer.
 	Name string
-	// Pods are the kinds of Pods the stage applies to. Zero means GuestPods.
+	// Pods are the kinds of Pods the stage applies to. Defaults to GuestPods.
 	Pods PodKind
-	// Overrides are the fields the stage may take over from the stage that owns them: a path as in Explanation.Fields, or
-	// a path ending in * for all that begin so.
+	// Overrides are the fields the stage may take over from their owner: a path as in Explanation.Fields, or a prefix
+	// followed by *.
 	Overrides []string
-	// Apply does the step. What it writes by Draft.Set may be nothing but the field that it names. An error ends rendering; one that is not an *Error is wrapped into one.
+	// Apply runs the step. Its writes by Draft.Set must be limited to the named field. An error ends rendering; it is wrapped
+	// in an *Error unless it is one.
 	Apply func(*Draft) error
 }
 
 // Renderer renders Pods by applying its stages in order. It is immutable and safe for concurrent use.
 type Renderer struct {
 	stages []Stage
-	// stock are the names of those that came with Default.
+	// stock are the names of the stages of Default.
 	stock map[string]bool
 }
 
@@ -36,7 +37,7 @@ func New(stages ...Stage) (*Renderer, error) {
 	seen := map[string]bool{}
 	for _, s := range stages {
 		if s.Name == "" || s.Apply == nil || seen[s.Name] {
-			return nil, fmt.Errorf("template: stage %q: name must be unique and not empty, Apply must be set: %w",
+			return nil, fmt.Errorf("template: stage %q: name must be unique and not empty, and Apply must be set: %w",
 				s.Name, ErrStage)
 		}
 		seen[s.Name] = true
@@ -90,7 +91,7 @@ func (r *Renderer) splice(name string, offset, drop int, stages []Stage) (*Rende
 	return spliced, nil
 }
 
-// Render renders a Pod of one kind.
+// Render renders a Pod of one kind. Its errors are or join values of type *Error.
 func (r *Renderer) Render(kind PodKind, in Input) (*corev1.Pod, error) {
 	d, err := r.render(kind, in)
 	if err != nil {
@@ -127,11 +128,10 @@ func (r *Renderer) render(kind PodKind, in Input) (*rendering, error) {
 	return d, nil
 }
 
-// maxAnnotations is how many bytes of annotations the API server lets an object have (apimachinery:
-// TotalAnnotationSizeLimitB).
+// maxAnnotations is the API server's limit on the total size of annotations (apimachinery: TotalAnnotationSizeLimitB).
 const maxAnnotations = 256 << 10
 
-// tooLong refuses a Pod that the API server would not take because of its annotations, which have many authors.
+// tooLong rejects a Pod whose annotations, which have several authors, exceed the API server's limit.
 func tooLong(d *rendering) error {
 	total, longest := 0, ""
 	for key, value := range d.pod.Annotations {
@@ -143,8 +143,8 @@ func tooLong(d *rendering) error {
 	if total <= maxAnnotations {
 		return nil
 	}
-	e := invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest of annotations of %d bytes in all, and a Pod may have %d", total, maxAnnotations),
-		"give the guest shorter annotations, or fewer networks")
+	e := invalid(fieldAnnotations+"["+longest+"]", fmt.Sprintf("is the longest annotation; their total size of %d bytes exceeds the maximum of %d", total, maxAnnotations),
+		"shorten the VMI's annotations, or use fewer networks")
 	e.Stage, e.Object = "result", d.input.object(d.kind)
 	return e
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestRenderingIsDeterministicAndLeavesItsInputAlone(t *testing.T) {
+func TestRender_InputUnchanged(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in     func() template.Input
 		render func(template.Input) (*corev1.Pod, error)
@@ -36,7 +36,7 @@ func TestRenderingIsDeterministicAndLeavesItsInputAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 50 { // many more, of more guests: TestRenderingIsDeterministic
+			for range 50 { // many more, of more VMIs: TestRender_Deterministic
 				pod, err := tc.render(in)
 				if err != nil {
 					t.Fatal(err)
@@ -45,7 +45,7 @@ func TestRenderingIsDeterministicAndLeavesItsInputAlone(t *testing.T) {
 					t.Fatalf("another rendering differs:\n%s", diff)
 				}
 			}
-			// Whatever is done to a rendered Pod must not reach the input either.
+			// Modifying a rendered Pod must not modify the input either.
 			for i := range first.Spec.Tolerations {
 				first.Spec.Tolerations[i].Key = "changed"
 			}
@@ -74,7 +74,7 @@ func stage(name string, apply func(*template.Draft)) template.Stage {
 	return template.Stage{Name: name, Apply: func(d *template.Draft) error { apply(d); return nil }}
 }
 
-func TestStagesAreChosenByName(t *testing.T) {
+func TestRenderer_Derived(t *testing.T) {
 	nothing := stage("extra", func(*template.Draft) {})
 	base, err := template.New(stage("a", func(*template.Draft) {}), stage("b", func(*template.Draft) {}))
 	if err != nil {
@@ -108,13 +108,13 @@ func TestStagesAreChosenByName(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			if got := strings.Join(base.Stages(), " "); got != "a b" {
-				t.Errorf("the renderer derived from became %q", got)
+				t.Errorf("the base renderer became %q", got)
 			}
 		})
 	}
 }
 
-func TestFieldsHaveOneOwner(t *testing.T) {
+func TestStage_FieldOfAnotherStage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		apply func(*template.Draft)
 		field string
@@ -162,7 +162,7 @@ func TestFieldsHaveOneOwner(t *testing.T) {
 	}
 }
 
-func TestStageThatNeedsAMissingContainerFails(t *testing.T) {
+func TestStage_MissingContainer(t *testing.T) {
 	r, err := template.New(stage("env", func(d *template.Draft) { d.Env("nobody", corev1.EnvVar{Name: "A"}) }))
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestStageThatNeedsAMissingContainerFails(t *testing.T) {
 	wantError(t, err, "spec.containers[nobody]", template.ErrInvalid)
 }
 
-func TestErrorsOfCustomStagesKeepTheirCause(t *testing.T) {
+func TestStage_ErrorCause(t *testing.T) {
 	cause := errors.New("cause")
 	r, err := template.New(template.Stage{Name: "x", Apply: func(*template.Draft) error { return cause }})
 	if err != nil {
@@ -184,7 +184,7 @@ func TestErrorsOfCustomStagesKeepTheirCause(t *testing.T) {
 	}
 }
 
-func TestEveryFieldIsExplained(t *testing.T) {
+func TestExplain_EveryField(t *testing.T) {
 	e, err := template.Default().Explain(template.TargetPod, targetInput(t))
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestEveryFieldIsExplained(t *testing.T) {
 	}
 }
 
-// originAt is the origin of exactly one field.
+// originAt returns the origin of exactly one field.
 func originAt(t *testing.T, e *template.Explanation, field string) template.Origin {
 	t.Helper()
 	origins, err := e.At(field)
@@ -218,7 +218,7 @@ func originAt(t *testing.T, e *template.Explanation, field string) template.Orig
 	return origins[0]
 }
 
-func TestNamesFollowTheIntent(t *testing.T) {
+func TestPodNames_Intent(t *testing.T) {
 	a, b := newVMI(), newVMI(func(vmi *v1.VirtualMachineInstance) { vmi.UID = "other" })
 	if template.LauncherName(a) != template.LauncherName(a.DeepCopy()) {
 		t.Error("one guest, two names")
@@ -248,7 +248,7 @@ func FuzzNamesAndLabels(f *testing.F) {
 			}
 		}
 		if len(validation.IsDNS1123Subdomain(name)) > 0 || len(validation.IsValidLabelValue(uid)) > 0 {
-			return // the API server does not store such an object
+			return // the API server rejects such an object
 		}
 		pod, err := template.Default().Launcher(input(vmi))
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	exportv1 "kubevirt.io/api/export/v1"
 )
 
-// missingInput names the first input without which no Pod of the kind can be named or run.
+// missingInput returns the name of the first missing input without which a Pod of the kind cannot be named or run.
 func missingInput(kind PodKind, in Input) string {
 	if kind == ExporterPod {
 		return missingExport(in)
@@ -32,7 +32,7 @@ func missingInput(kind PodKind, in Input) string {
 	return missingMigration(kind, in.Migration)
 }
 
-// missingMetadata names what every object that was read from an API server has.
+// missingMetadata returns the name of missing metadata that every object of an API server has.
 func missingMetadata(o metav1.Object) string {
 	switch {
 	case o.GetName() == "":
@@ -90,7 +90,7 @@ func missingExport(in Input) string {
 	}
 }
 
-// object names what is rendered in errors.
+// object returns the name of the rendered object for errors.
 func (in Input) object(kind PodKind) string {
 	if kind == ExporterPod {
 		if in.Export == nil {

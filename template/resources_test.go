@@ -70,12 +70,12 @@ func quota(ratioLabel string, hard corev1.ResourceList) func(*template.Input) {
 	}
 }
 
-// diffResources compares by value, as quantities have several spellings.
+// diffResources compares by value, since quantities have several forms.
 func diffResources(want, got corev1.ResourceList) string {
 	return cmp.Diff(want, got, cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }))
 }
 
-func TestOverheadTermsSumUp(t *testing.T) {
+func TestMemoryOverhead_TermsSumUp(t *testing.T) {
 	vmi := newVMI(isolated(4), requests("memory", "8Gi"), gpus("x/y"), arm64, func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.LivenessProbe = &v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 	})

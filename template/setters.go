@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Set writes a field for which there is no other setter. path is the field's path in the Pod, such as
-// spec.runtimeClassName or spec.containers[compute].image; write is called if Pods have such a field and the stage may own
-// it and all parts of it. A write that changes anything else is an error and changes nothing. A path into an element of a
-// list, other than a container, stands for the element.
+// Set writes a field without a setter of its own. path is the field's path in the Pod, such as spec.runtimeClassName or
+// spec.containers[compute].image; write is called if the field exists in Pods and the stage may own it and all of its
+// parts. A write that changes anything else is an error and has no effect. A path into an element of a list, other than a
+// container, refers to the element.
 func (d Draft) Set(path string, write func(*corev1.Pod)) {
 	f, ok := d.parse(path)
 	switch {
 	case !ok:
 	case !f.exists():
-		d.fail(invalid(path, fmt.Sprintf("stage %q writes it, and Pods have no such field", d.stage.Name), "correct the path"))
+		d.fail(invalid(path, fmt.Sprintf("stage %q writes a field that does not exist in Pods", d.stage.Name), "correct the path"))
 	case !d.claimWhole(f.atomic()):
 	case d.stock[d.stage.Name]:
 		d.places = nil
@@ -31,22 +31,22 @@ func (d Draft) Set(path string, write func(*corev1.Pod)) {
 	}
 }
 
-// parse reads the path of a field. One that is written otherwise than in Explanation.Fields would pass by the field's
-// owner, so it is refused.
+// parse parses the path of a field. It rejects any form other than that of Explanation.Fields, which would bypass the
+// field's owner.
 func (d Draft) parse(path string) (field, bool) {
 	f := parseField(path)
 	if f.name == "" && f.isCanonical() && !strings.ContainsRune(path, '[') {
 		return f, true
 	}
 	if !strings.HasPrefix(path, f.atomic().String()) || strings.Contains(path, "[]") || !f.isCanonical() || d.isIndexed(f) {
-		d.fail(invalid(path, fmt.Sprintf("stage %q names no field by it", d.stage.Name),
-			"write the path as in Explanation.Fields, with elements by name in brackets: spec.containers[compute].image"))
+		d.fail(invalid(path, fmt.Sprintf("stage %q uses an invalid path", d.stage.Name),
+			"use the form of Explanation.Fields, with elements by name in brackets: spec.containers[compute].image"))
 		return field{}, false
 	}
 	return f, true
 }
 
-// isIndexed tells whether an element is named by its place in the list.
+// isIndexed reports whether an element is identified by its index.
 func (d Draft) isIndexed(f field) bool {
 	if f.isText() {
 		return false
@@ -58,7 +58,7 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// Label sets one label. A value that is already there is no conflict, here and for Annotation and NodeSelector.
+// Label sets one label. Setting an existing value again is no conflict, here and for Annotation and NodeSelector.
 func (d Draft) Label(key, value string) { d.setKey(fieldLabels, &d.pod.Labels, key, value) }
 
 // Annotation sets one annotation.
@@ -66,7 +66,7 @@ func (d Draft) Annotation(key, value string) {
 	d.setKey(fieldAnnotations, &d.pod.Annotations, key, value)
 }
 
-// NodeSelector asks for one node label.
+// NodeSelector requires one node label.
 func (d Draft) NodeSelector(key, value string) {
 	d.setKey(fieldNodeSelector, &d.pod.Spec.NodeSelector, key, value)
 }
@@ -84,7 +84,7 @@ func (d Draft) setKey(base string, m *map[string]string, key, value string) {
 	(*m)[key] = value
 }
 
-// Drop removes one annotation, label or node selector that another stage has set; field is its path, such as
+// Drop removes one annotation, label or node selector of another stage; path is its path, such as
 // spec.nodeSelector[kubernetes.io/arch]. The stage must declare the field in Overrides.
 func (d Draft) Drop(path string) {
 	f, ok := d.parse(path)
@@ -101,8 +101,8 @@ func (d Draft) Drop(path string) {
 		m = d.pod.Spec.NodeSelector
 	}
 	if !f.isText() || f.sub != "" {
-		d.fail(invalid(path, fmt.Sprintf("stage %q drops what is no label, annotation or node selector", d.stage.Name),
-			"name one, such as metadata.labels[key], or write the field with Set"))
+		d.fail(invalid(path, fmt.Sprintf("stage %q must drop a label, annotation or node selector only", d.stage.Name),
+			"use a path such as metadata.labels[key], or write the field with Set"))
 		return
 	}
 	if _, there := m[f.name]; there && d.claim(f) {
@@ -110,13 +110,13 @@ func (d Draft) Drop(path string) {
 	}
 }
 
-// Volume adds a volume. The same volume added twice is there once, here and for all lists; another one of that name
-// replaces it if the stage declares the field in Overrides.
+// Volume adds a volume. Adding an equal element again has no effect, here and for all lists; a different volume of that
+// name replaces it if the stage declares the field in Overrides.
 func (d Draft) Volume(v corev1.Volume) {
 	setItem(d, &d.pod.Spec.Volumes, field{base: fieldVolumes, name: v.Name}, v, volumeKey)
 }
 
-// EmptyDir adds an empty folder that lives as long as the Pod.
+// EmptyDir adds an emptyDir volume.
 func (d Draft) EmptyDir(name string) {
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 }
@@ -129,7 +129,7 @@ func (d Draft) PullSecret(name string) {
 	}
 }
 
-// ResourceClaim adds a claim for devices to the Pod. Containers use it by Claim.
+// ResourceClaim adds a resource claim to the Pod. Containers use it by Claim.
 func (d Draft) ResourceClaim(c corev1.PodResourceClaim) {
 	setItem(d, &d.pod.Spec.ResourceClaims, field{base: fieldResourceClaims, name: c.Name}, c, podClaimKey)
 }
@@ -139,7 +139,7 @@ func (d Draft) Toleration(t corev1.Toleration) {
 	setItem(d, &d.pod.Spec.Tolerations, field{base: fieldTolerations, name: tolerationKey(&t)}, t, tolerationKey)
 }
 
-// The keys by which elements of a Pod's lists are told apart.
+// The keys of the elements of a Pod's lists.
 func volumeKey(v *corev1.Volume) string                { return v.Name }
 func secretKey(s *corev1.LocalObjectReference) string  { return s.Name }
 func podClaimKey(c *corev1.PodResourceClaim) string    { return c.Name }
@@ -169,8 +169,8 @@ func setItem[T any](d Draft, list *[]T, at field, value T, key func(*T) string) 
 		case equality.Semantic.DeepEqual(*old, value):
 			return true
 		case d.ledger.owners.get(at).stage == d.stage.Name && !d.overrides(at.String()):
-			d.fail(invalid(at.String(), fmt.Sprintf("stage %q sets it twice, each time differently", d.stage.Name),
-				"rename the volume or device of the guest that leads to one of them"))
+			d.fail(invalid(at.String(), fmt.Sprintf("stage %q sets two different values", d.stage.Name),
+				"rename the volume or device of the VMI behind one of them"))
 			return false
 		case d.claim(at):
 			*old = value

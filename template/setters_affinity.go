@@ -17,9 +17,9 @@ const (
 	fieldJoinPods    = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 )
 
-// RequireNode asks for a node that fulfils r, whatever else is asked for: r is added to every required term, as terms are
-// alternatives. Without a required selector it makes one; a selector without terms, which matches no node, stays so.
-// Several stages may add requirements; they do not conflict.
+// RequireNode requires a node that satisfies r in addition to other requirements: r is added to every required term, since
+// terms are alternatives. Without a required selector it creates one; a selector without terms, which matches no node,
+// stays as it is. Requirements of several stages add up.
 func (d Draft) RequireNode(r corev1.NodeSelectorRequirement) {
 	d.note(field{base: fieldRequireNode, name: requirementKey(&r)})
 	node := d.nodeAffinity()
@@ -36,7 +36,7 @@ func (d Draft) RequireNode(r corev1.NodeSelectorRequirement) {
 	}
 }
 
-// requirementKey reads like a label selector, so that two requirements about one label are two fields.
+// requirementKey has the form of a label selector, so that two requirements on one label are two fields.
 func requirementKey(r *corev1.NodeSelectorRequirement) string {
 	return strings.TrimSpace(r.Key + " " + string(r.Operator) + " " + strings.Join(r.Values, ","))
 }
@@ -48,7 +48,7 @@ func (d Draft) PreferNode(t corev1.PreferredSchedulingTerm) {
 	node.PreferredDuringSchedulingIgnoredDuringExecution = append(node.PreferredDuringSchedulingIgnoredDuringExecution, t)
 }
 
-// AvoidPods keeps the Pod away from others. Terms of several stages add up.
+// AvoidPods keeps the Pod away from other Pods. Terms of several stages add up.
 func (d Draft) AvoidPods(t corev1.PodAffinityTerm) {
 	a := d.affinity()
 	if a.PodAntiAffinity == nil {
@@ -59,7 +59,7 @@ func (d Draft) AvoidPods(t corev1.PodAffinityTerm) {
 		append(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 }
 
-// JoinPods keeps the Pod together with others. Terms of several stages add up.
+// JoinPods keeps the Pod together with other Pods. Terms of several stages add up.
 func (d Draft) JoinPods(t corev1.PodAffinityTerm) {
 	a := d.affinity()
 	if a.PodAffinity == nil {
@@ -70,7 +70,7 @@ func (d Draft) JoinPods(t corev1.PodAffinityTerm) {
 		append(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, t)
 }
 
-// note records a contribution to a list that stages share. Nobody's is replaced by it.
+// note records an addition to a list that stages share. It replaces nothing.
 func (d Draft) note(f field) {
 	if !d.ledger.has(f) {
 		d.ledger.enter(f, origin{stage: d.stage.Name, from: d.from}, d.terms)

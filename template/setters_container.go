@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Container appends a container, or replaces the one of that name. The stage owns what it fills in; the rest stays free
-// for others.
+// Container appends a container, or replaces the one of that name. The stage owns the fields that are set; other stages may
+// set the rest.
 func (d Draft) Container(c corev1.Container) {
 	d.addContainer(fieldContainers, &d.pod.Spec.Containers, c)
 }
@@ -29,7 +29,7 @@ func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Cont
 	if base == fieldContainers {
 		other.base = fieldInitContainers
 	}
-	if o := d.ledger.owners.get(other); o.stage != "" { // containers of both lists share their names
+	if o := d.ledger.owners.get(other); o.stage != "" { // names are unique across both lists
 		d.owned(at, o)
 		return
 	}
@@ -48,7 +48,7 @@ func (d Draft) addContainer(base string, list *[]corev1.Container, c corev1.Cont
 	}
 }
 
-// claimContents claims what the added container has.
+// claimContents claims the fields that the added container sets.
 func (d Draft) claimContents(at field, c *corev1.Container) {
 	claim := func(sub, item string) {
 		f := at
@@ -124,8 +124,8 @@ func (d Draft) Port(container string, p corev1.ContainerPort) {
 	}
 }
 
-// Arg adds an argument of the form "--flag value...", or replaces the values of the flag that is there. A value must not
-// begin with --, as nobody could tell it from a flag.
+// Arg adds an argument of the form "--flag value...", or replaces the values of an existing flag. A value must not begin
+// with --, which would make it a flag.
 func (d Draft) Arg(container, flag string, values ...string) {
 	c, at := d.container(container, ".args", flag)
 	if c == nil {
@@ -133,7 +133,7 @@ func (d Draft) Arg(container, flag string, values ...string) {
 	}
 	for _, value := range values {
 		if strings.HasPrefix(value, "--") {
-			d.fail(invalid(at.String(), fmt.Sprintf("the value %q reads like another argument", value), "use a value that does not begin with --"))
+			d.fail(invalid(at.String(), fmt.Sprintf("value %q must not begin with --", value), "use another value"))
 			return
 		}
 	}
@@ -179,14 +179,14 @@ func (d Draft) Claim(container string, use corev1.ResourceClaim) {
 	}
 }
 
-// containerOf is a container that Draft.container has found, in the Pod that a stage is given to write.
+// containerOf returns a container that Draft.container has found, in the Pod that is passed to a write.
 func containerOf(p *corev1.Pod, name string) *corev1.Container {
 	i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
 	return &p.Spec.Containers[i]
 }
 
-// container finds a container or init container by name, and the path of one of its parts. A stage that names one which is
-// not there ends with an error.
+// container returns a container or init container by name, and the path of one of its parts. A missing container fails the
+// stage.
 func (d Draft) container(name, sub, item string) (*corev1.Container, field) {
 	if i := find(d.rendering, d.pod.Spec.Containers, field{base: fieldContainers}, name, containerKey); i >= 0 {
 		return &d.pod.Spec.Containers[i], field{fieldContainers, name, sub, item}
@@ -194,7 +194,7 @@ func (d Draft) container(name, sub, item string) (*corev1.Container, field) {
 	if i := find(d.rendering, d.pod.Spec.InitContainers, field{base: fieldInitContainers}, name, containerKey); i >= 0 {
 		return &d.pod.Spec.InitContainers[i], field{fieldInitContainers, name, sub, item}
 	}
-	d.fail(invalid("spec.containers["+name+"]", fmt.Sprintf("stage %q needs a container that is not there", d.stage.Name),
+	d.fail(invalid("spec.containers["+name+"]", fmt.Sprintf("stage %q requires a missing container", d.stage.Name),
 		"put the stage after the one that adds the container"))
 	return nil, field{}
 }

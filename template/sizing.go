@@ -15,11 +15,11 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// Calculation is an amount that a container requests or is limited to, and how it comes about.
+// Calculation is a request or limit of a container with its terms.
 type Calculation struct {
 	// Quantity is the amount: CPUs for cpu, bytes for the others.
 	Quantity resource.Quantity
-	// Terms are the lines whose Sum is Quantity, exactly.
+	// Terms are the lines whose exact sum is Quantity.
 	Terms []Term
 }
 
@@ -30,50 +30,50 @@ func (a *Calculation) add(terms ...Term) {
 	a.Terms = append(a.Terms, terms...)
 }
 
-// clone returns an amount that can be added to without changing a.
+// clone returns a copy that can be added to without changing a.
 func (a *Calculation) clone() Calculation {
 	return Calculation{Quantity: a.Quantity.DeepCopy(), Terms: slices.Clone(a.Terms)}
 }
 
-// Resources are the requests and limits of the compute container that follow from the guest's size. The devices that it
-// asks for besides are written by the stages devices, host-devices and network-devices.
+// Resources are the requests and limits of the compute container that follow from the VMI's size. The stages devices,
+// host-devices and network-devices add the devices.
 type Resources struct {
-	// Requests and Limits have cpu, memory, hugepages-<size> and ephemeral-storage as far as they are requested or
-	// limited, and whatever else spec.domain.resources names.
+	// Requests and Limits have cpu, memory, hugepages-<size> and ephemeral-storage, as far as they are requested or limited,
+	// and the other resources in spec.domain.resources.
 	Requests, Limits map[corev1.ResourceName]Calculation
-	// Overhead is the memory beyond the guest's own; its terms are among those of the memory limit, and of the memory request
-	// unless overcommitGuestOverhead leaves them out.
+	// Overhead is the memory in addition to the guest memory; its terms are part of the memory limit and, unless
+	// overcommitGuestOverhead is set, of the memory request.
 	Overhead Overhead
 }
 
-// ComputeResources calculates CPU, memory and storage of the compute container with KubeVirt's numbers and says how. Of the
-// Input it reads VMI, Config and Facts, which may be empty.
+// ComputeResources calculates CPU, memory and storage of the compute container with KubeVirt's numbers, with their terms.
+// It reads VMI, Config and Facts of the Input; Facts may be empty.
 //
-// Shared CPUs: the request is (virtual CPUs + supplemental I/O threads) / Config.CPUAllocationRatio, unless the VMI requests
-// CPUs itself. A VMI without a CPU struct has one virtual CPU; one with a CPU struct but no topology has none and, as in
-// KubeVirt, no request: there it never comes from its API server, which fills in the topology. If the namespace wants a
-// limit, it is one CPU per virtual CPU and thread.
+// Shared CPUs: the request is (virtual CPUs + supplemental I/O threads) / Config.CPUAllocationRatio, unless the VMI
+// requests CPUs. A VMI without a CPU struct has one virtual CPU; one with a CPU struct but no topology has none and, as in
+// KubeVirt, no request: KubeVirt's API server always fills in the topology. If the namespace requires a limit, it is one
+// CPU per virtual CPU and thread.
 //
-// Dedicated CPUs: request and limit are one CPU for each virtual CPU and supplemental I/O thread, and with
-// isolateEmulatorThread one for the emulator. With annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity it is two
-// if that makes the sum even. The threads count once: that is how virt-launcher counts when it pins, and it does not start a
-// guest that lacks a CPU. (KubeVirt's controller counts them twice, which leaves an odd number of threads one CPU short.)
+// Dedicated CPUs: request and limit are one CPU for each virtual CPU and supplemental I/O thread, plus one for the emulator
+// with isolateEmulatorThread, or two if the annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity is set and
+// makes the sum even. The threads count once, as in virt-launcher, which does not start a domain that lacks a CPU for
+// pinning. (KubeVirt's controller counts them twice, which leaves an odd number of threads one CPU short.)
 //
-// Memory: the request is what the VMI requests, else its limit, else the guest's memory divided by Config.MemoryOvercommit;
-// plus the overhead (see MemoryOverhead), unless overcommitGuestOverhead is set. The limit, where there is one, always has
-// the overhead. Dedicated CPUs make the limit equal to the request before the overhead is added. With hugepages, the
-// guest's memory is moved to the resource hugepages-<size>, and always as a whole: neither overcommit nor a smaller request
-// shrinks it, as the guest would die from the first page that is missing. A quota on memory gives a VMI without limit one
-// of twice the request, or of another multiple by namespace label alpha.kubevirt.io/auto-memory-limits-ratio.
+// Memory: the request is the VMI's request, otherwise its limit, otherwise the guest memory divided by
+// Config.MemoryOvercommit; plus the overhead (see MemoryOverhead), unless overcommitGuestOverhead is set. The limit, if
+// any, always includes the overhead. Dedicated CPUs make the limit equal to the request before the overhead is added. With
+// hugepages, the whole guest memory is moved to the resource hugepages-<size>: neither overcommit nor a smaller request
+// reduces it, since the guest would crash at the first missing page. A quota on memory sets the limit of a VMI without one
+// to twice the request, or to the multiple in the namespace label alpha.kubevirt.io/auto-memory-limits-ratio.
 //
 // Storage: 50 MB for the launcher's own files are added to request and limit.
 //
-// An error wraps ErrInvalid: a size that is negative, contradicts another, or is too large to be a size (1Ei of memory or
-// storage, 1048576 CPUs).
+// Errors wrap ErrInvalid: a size is negative, contradicts another, or exceeds the maximum (1Ei of memory or storage,
+// 1048576 CPUs).
 func ComputeResources(in Input, more ...OverheadCalculator) (Resources, error) {
 	if in.VMI == nil {
 		return Resources{}, &Error{
-			Stage: StageResources, Object: vmiName(nil), Field: "Input.VMI", Reason: "must be set", Remedy: "name a guest", Err: ErrInvalid,
+			Stage: StageResources, Object: vmiName(nil), Field: "Input.VMI", Reason: "must be set", Remedy: "set the VMI", Err: ErrInvalid,
 		}
 	}
 	in.Config = in.Config.withDefaults()
@@ -117,12 +117,12 @@ func (s *sizing) calculate() *Error {
 	}
 	if s.overhead.Bytes < 0 {
 		total := Calculation{Quantity: *s.overhead.Quantity(), Terms: s.overhead.Terms}
-		return invalid(culprit(&total), "makes the memory overhead "+total.Quantity.String(), "use a ratio of at least 1")
+		return invalid(culprit(&total), "results in a memory overhead of "+total.Quantity.String(), "use a ratio of at least 1")
 	}
 	return cmp.Or(tooLarge("request", s.requests), tooLarge("limit", s.limits))
 }
 
-// asked starts with what the VMI asks for itself. Zero means not asked for: a limit of nothing could hold nothing.
+// asked starts with the VMI's own requests and limits. Zero means unset.
 func (s *sizing) asked() {
 	sized := func(name corev1.ResourceName) bool {
 		return name == corev1.ResourceMemory || name == corev1.ResourceCPU
@@ -143,7 +143,7 @@ func askedAmount(name, from string, q resource.Quantity) Calculation {
 	return Calculation{Quantity: q.DeepCopy(), Terms: []Term{{Name: name, Amount: q.DeepCopy(), From: from}}}
 }
 
-// storage adds what the launcher writes to its emptyDirs besides the guest's own ephemeral disks.
+// storage adds the launcher's writes to its emptyDirs, in addition to the VMI's ephemeral disks.
 func (s *sizing) storage() {
 	own := Term{Name: "files of the launcher", Amount: *resource.NewQuantity(ephemeralStorageBytes, resource.DecimalSI)}
 	request := s.requests[corev1.ResourceEphemeralStorage]
@@ -155,7 +155,7 @@ func (s *sizing) storage() {
 	}
 }
 
-// quotaLimits tells whether a quota of the namespace demands a limit on a resource from every Pod.
+// quotaLimits reports whether a quota of the namespace requires a limit on a resource.
 func (s *sizing) quotaLimits(name corev1.ResourceName) bool {
 	for _, quota := range s.facts.Quotas {
 		if quota == nil || quota.Namespace != "" && quota.Namespace != s.vmi.Namespace {
@@ -168,7 +168,7 @@ func (s *sizing) quotaLimits(name corev1.ResourceName) bool {
 	return false
 }
 
-// limitsCPU tells whether the namespace wants CPU limits, and what says so.
+// limitsCPU reports whether the namespace requires CPU limits, and which setting does.
 func (s *sizing) limitsCPU() (from string, wanted bool) {
 	if s.quotaLimits(corev1.ResourceLimitsCPU) {
 		return "Facts.Quotas", true

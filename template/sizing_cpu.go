@@ -19,7 +19,7 @@ const (
 	nanosPerMilli = 1e6
 )
 
-// dedicatedCPU asks for whole CPUs: one per virtual CPU and supplemental I/O thread, one or two for the emulator.
+// dedicatedCPU requests whole CPUs: one per virtual CPU and supplemental I/O thread, one or two for the emulator.
 func (s *sizing) dedicatedCPU() {
 	cpu := s.vmi.Spec.Domain.CPU
 	request, limit := s.dedicatedToGuest(cpu)
@@ -40,8 +40,8 @@ func (s *sizing) dedicatedCPU() {
 	s.requests[corev1.ResourceCPU], s.limits[corev1.ResourceCPU] = request, limit
 }
 
-// dedicatedToGuest are request and limit for the virtual CPUs: the topology, else what the VMI asks for, else one, which is
-// what virt-launcher gives a guest that says nothing.
+// dedicatedToGuest returns request and limit for the virtual CPUs: the topology, otherwise the VMI's own amounts, otherwise
+// one, which is virt-launcher's default.
 func (s *sizing) dedicatedToGuest(cpu *v1.CPU) (request, limit Calculation) {
 	n := vCPUs(cpu)
 	request, limit = s.requests[corev1.ResourceCPU], s.limits[corev1.ResourceCPU]
@@ -56,7 +56,7 @@ func (s *sizing) dedicatedToGuest(cpu *v1.CPU) (request, limit Calculation) {
 	return request, request.clone()
 }
 
-// sharedCPU asks for a fraction of a CPU per virtual CPU and supplemental I/O thread.
+// sharedCPU requests a fraction of a CPU per virtual CPU and supplemental I/O thread.
 func (s *sizing) sharedCPU() {
 	n := int64(1)
 	if cpu := s.vmi.Spec.Domain.CPU; cpu != nil {
@@ -87,7 +87,7 @@ func (s *sizing) sharedCPU() {
 	}
 }
 
-// sharedRequest divides CPUs by the allocation ratio, rounding the sum up to a billionth of a CPU.
+// sharedRequest divides CPUs by the allocation ratio and rounds the sum up to a billionth of a CPU.
 func (s *sizing) sharedRequest(n, threads int64) Calculation {
 	ratio := int64(s.config.CPUAllocationRatio)
 	share := func(cpus int64) int64 { return (cpus*nanosPerCPU + ratio - 1) / ratio }
@@ -107,7 +107,7 @@ func (s *sizing) sharedRequest(n, threads int64) Calculation {
 	return request
 }
 
-// difference is the term that makes an amount of have one of want.
+// difference returns the term that turns the amount have into want.
 func difference(name string, want, have *resource.Quantity, from string) Term {
 	q := want.DeepCopy()
 	q.Sub(*have)
@@ -132,8 +132,8 @@ func nanoCPUs(n int64) resource.Quantity {
 	return *resource.NewScaledQuantity(n, resource.Nano)
 }
 
-// vCPUs multiplies the topology. Factors that are not set do not count; without any there are no virtual CPUs. More than
-// maxCPUs count as one more than that, which checkCPU refuses.
+// vCPUs multiplies the topology. Unset factors are ignored; without any there are no virtual CPUs. The result saturates at
+// maxCPUs plus one, which checkCPU rejects.
 func vCPUs(cpu *v1.CPU) int64 {
 	product, set := int64(1), false
 	for _, factor := range [...]uint32{cpu.Cores, cpu.Sockets, cpu.Threads} {
@@ -147,7 +147,7 @@ func vCPUs(cpu *v1.CPU) int64 {
 	return product
 }
 
-// supplementalThreads is the number of I/O threads that get CPUs of their own.
+// supplementalThreads returns the number of I/O threads with their own CPUs.
 func supplementalThreads(vmi *v1.VirtualMachineInstance) int64 {
 	domain := &vmi.Spec.Domain
 	if domain.IOThreadsPolicy == nil || *domain.IOThreadsPolicy != v1.IOThreadsPolicySupplementalPool ||

@@ -51,8 +51,8 @@ func (s *sizing) hugepages() *v1.Hugepages {
 	return nil
 }
 
-// guestMemory is the request without overhead: that of the VMI, else its limit, else the guest's memory, else one page.
-// Overcommit applies to the guest's memory alone, and not to hugepages, of which all must be there.
+// guestMemory returns the request without overhead: that of the VMI, otherwise its limit, otherwise the guest memory,
+// otherwise one page. Overcommit applies to the guest memory only, and not to hugepages, which must exist as a whole.
 func (s *sizing) guestMemory() Calculation {
 	if request, ok := s.requests[corev1.ResourceMemory]; ok {
 		return request
@@ -75,7 +75,7 @@ func (s *sizing) guestMemory() Calculation {
 	return request
 }
 
-// overcommit reduces the guest's memory by the cluster's percentage, rounding down to whole bytes.
+// overcommit reduces the guest memory by the cluster's percentage, rounded down to whole bytes.
 func (s *sizing) overcommit(a *Calculation) {
 	percent := s.config.MemoryOvercommit
 	if percent == defaultMemoryOvercommit {
@@ -92,8 +92,8 @@ func (s *sizing) overcommit(a *Calculation) {
 	a.add(difference("overcommit to "+strconv.Itoa(percent)+"%", want, &a.Quantity, "Config.MemoryOvercommit"))
 }
 
-// moveToHugepages takes the guest's memory out of request and limit and asks for it in pages. The pages are the whole
-// guest's, even where the VMI requests less: what is not there cannot be paged in later.
+// moveToHugepages moves the guest memory from request and limit to hugepages. It requests pages for the whole guest, even
+// if the VMI requests less: a missing page cannot be paged in.
 func (s *sizing) moveToHugepages(h *v1.Hugepages, request, limit *Calculation, limited bool) {
 	pages := request.clone()
 	if guest := s.vmi.Spec.Domain.Memory.Guest; guest != nil {
@@ -117,7 +117,7 @@ func (s *sizing) moveToHugepages(h *v1.Hugepages, request, limit *Calculation, l
 	}
 }
 
-// pageSize is the size of a hugepage, which checkHugepages has found to be one.
+// pageSize returns the size of a hugepage, which checkHugepages has validated.
 func pageSize(h *v1.Hugepages) resource.Quantity {
 	q, err := resource.ParseQuantity(h.PageSize)
 	if err != nil {
@@ -126,7 +126,7 @@ func pageSize(h *v1.Hugepages) resource.Quantity {
 	return q
 }
 
-// autoMemoryLimit limits memory where a quota demands it.
+// autoMemoryLimit limits memory if a quota requires it.
 func (s *sizing) autoMemoryLimit() *Error {
 	if _, limited := s.limits[corev1.ResourceMemory]; limited || !s.quotaLimits(corev1.ResourceLimitsMemory) {
 		return nil
@@ -140,7 +140,7 @@ func (s *sizing) autoMemoryLimit() *Error {
 	product := float64(request.Quantity.Value()) * ratio
 	text := strconv.FormatFloat(ratio, 'g', -1, 64)
 	if product > maxBytes {
-		return invalid(from, "a memory limit of "+text+" times the request is above "+maxBytesText, "lower the ratio")
+		return invalid(from, "a memory limit of "+text+" times the request exceeds the maximum of "+maxBytesText, "reduce the ratio")
 	}
 	limit := request.clone()
 	want := resource.NewQuantity(int64(product), request.Quantity.Format)

@@ -21,7 +21,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// flagsOf returns the arguments from --qemu-timeout's value on, in which only the value changes from guest to guest.
+// flagsOf returns the arguments from the value of --qemu-timeout on, in which only the value differs between VMIs.
 func flagsOf(t *testing.T, pod *corev1.Pod) []string {
 	t.Helper()
 	args := container(t, pod, "compute").Args
@@ -112,7 +112,7 @@ func TestSpecFlags(t *testing.T) {
 	}
 }
 
-func TestSpecEmulationNeedsNoDevices(t *testing.T) {
+func TestSpecEmulation_NoDevices(t *testing.T) {
 	emulate := func(in *template.Input) { in.Config.AllowEmulation = true }
 	devices := func(pod *corev1.Pod) []string {
 		var names []string
@@ -183,7 +183,7 @@ func TestSpecEnvironment(t *testing.T) {
 	})
 }
 
-// claims are those of the environment's rows.
+// claims returns the claims of the environment's rows.
 func claims() []func(*template.Input) {
 	return []func(*template.Input){
 		claim("rwx", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany),
@@ -263,7 +263,7 @@ func execProbe(timeout int32, command ...string) v1.Probe {
 	return v1.Probe{TimeoutSeconds: timeout, Handler: v1.Handler{Exec: &corev1.ExecAction{Command: command}}}
 }
 
-// TestSpecProbes is case 62 and section 10: what asks the guest is given a second more than the asking.
+// TestSpecProbes is case 62 and section 10: probes of the guest get an additional second.
 func TestSpecProbes(t *testing.T) {
 	want := func(timeout int32, h corev1.ProbeHandler) *corev1.Probe {
 		return &corev1.Probe{
@@ -293,7 +293,7 @@ func TestSpecProbes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := presetInput(newVMI(probed(tc.probe)))
-			for range 2 { // the second rendering must not find what the first has written
+			for range 2 { // the second rendering must not depend on the first
 				pod, err := preset(t).Launcher(in)
 				if err != nil {
 					t.Fatal(err)
@@ -310,8 +310,8 @@ func TestSpecProbes(t *testing.T) {
 	}
 }
 
-// TestSpecRenderingTwice is case 152: both halves of quirk Q2, and the timeouts of case 153.
-func TestSpecRenderingTwice(t *testing.T) {
+// TestSpecRendering_Twice is case 152: both parts of quirk Q2, and the timeouts of case 153.
+func TestSpecRendering_Twice(t *testing.T) {
 	probe := execProbe(3, "cat", "/tmp/x")
 	in := presetInput(newVMI(probed(probe), virtio, guest("1Gi"), volume("a", image("i"))))
 	first, err := preset(t).Launcher(in)

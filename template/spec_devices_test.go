@@ -37,7 +37,7 @@ func claimedDevice(name, claim, request string) change {
 	})
 }
 
-// resourceClaim adds a claim made from the template of that name.
+// resourceClaim adds a claim of the template of that name.
 func resourceClaim(name string) change {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.ResourceClaims = append(vmi.Spec.ResourceClaims, v1.VirtualMachineInstanceResourceClaim{Name: name, ResourceClaimTemplateName: &name})
@@ -60,7 +60,7 @@ func hypervisor(name string) func(*template.Input) {
 	}
 }
 
-// deviceCounts writes the devices among resources, ordered by name.
+// deviceCounts returns the devices among resources, ordered by name.
 func deviceCounts(l corev1.ResourceList) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(l)) {
@@ -121,7 +121,7 @@ func TestSpecDevices(t *testing.T) {
 	}
 }
 
-func TestSpecDevicesCostOverheadOnce(t *testing.T) {
+func TestSpecDevices_OverheadOnce(t *testing.T) {
 	for name, vmi := range map[string]change{
 		"79: one GPU":         gpus("vendor.com/gpu_name"),
 		"79: two GPUs":        gpus("vendor.com/gpu_name", "vendor.com/gpu_name"),
@@ -143,7 +143,7 @@ func TestSpecDevicesCostOverheadOnce(t *testing.T) {
 	}
 }
 
-func TestSpecProtectionCostsOverhead(t *testing.T) {
+func TestSpecProtection_Overhead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		security v1.LaunchSecurity
 		want     string
@@ -200,7 +200,7 @@ func TestSpecClaims(t *testing.T) {
 	}
 }
 
-func TestDevicesThatCannotBeHadAreRefused(t *testing.T) {
+func TestDevices_Invalid(t *testing.T) {
 	permit := func(names ...string) func(*template.Input) {
 		return func(in *template.Input) {
 			in.Config.PermittedHostDevices = &v1.PermittedHostDevices{}
@@ -218,14 +218,14 @@ func TestDevicesThatCannotBeHadAreRefused(t *testing.T) {
 	}{
 		"80: not permitted":         {hostDevice("h", "vendor.com/dev_name"), permit("vendor.com/gpu"), "spec.domain.devices.hostDevices[0].deviceName", "HostDevice vendor.com/dev_name is not permitted"},
 		"80: GPU not permitted":     {gpus("vendor.com/gpu", "vendor.com/gpu_name"), permit("vendor.com/gpu"), "spec.domain.devices.gpus[1].deviceName", "GPU vendor.com/gpu_name is not permitted"},
-		"neither name nor claim":    {gpus(""), nil, "spec.domain.devices.gpus[0].deviceName", "no claim"},
-		"name and claim":            {changes(resourceClaim("c"), claimedGPU("g", "c", "r"), devices(func(d *v1.Devices) { d.GPUs[0].DeviceName = "x.com/y" })), nil, "spec.domain.devices.gpus[0].deviceName", "beside a claim"},
-		"claim that is not there":   {claimedDevice("h", "c", "r"), nil, "spec.domain.devices.hostDevices[0].claimName", `no resource claim "c"`},
+		"neither name nor claim":    {gpus(""), nil, "spec.domain.devices.gpus[0].deviceName", "without a claim"},
+		"name and claim":            {changes(resourceClaim("c"), claimedGPU("g", "c", "r"), devices(func(d *v1.Devices) { d.GPUs[0].DeviceName = "x.com/y" })), nil, "spec.domain.devices.gpus[0].deviceName", "with a claim"},
+		"claim that is not there":   {claimedDevice("h", "c", "r"), nil, "spec.domain.devices.hostDevices[0].claimName", `resource claim "c" is not defined`},
 		"claim without request":     {changes(resourceClaim("c"), claimedDevice("h", "c", "")), nil, "spec.domain.devices.hostDevices[0].requestName", ""},
-		"device that is CPU":        {gpus("cpu"), nil, "spec.domain.devices.gpus[0].deviceName", "no resource of a device plugin"},
-		"device of the launcher":    {hostDevice("h", "devices.kubevirt.io/kvm"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
-		"device of Kubernetes":      {hostDevice("h", "kubernetes.io/x"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
-		"device with a broken name": {hostDevice("h", "x.com/a b"), nil, "spec.domain.devices.hostDevices[0].deviceName", "no resource of a device plugin"},
+		"device that is CPU":        {gpus("cpu"), nil, "spec.domain.devices.gpus[0].deviceName", "must be a resource of a device plugin"},
+		"device of the launcher":    {hostDevice("h", "devices.kubevirt.io/kvm"), nil, "spec.domain.devices.hostDevices[0].deviceName", "must be a resource of a device plugin"},
+		"device of Kubernetes":      {hostDevice("h", "kubernetes.io/x"), nil, "spec.domain.devices.hostDevices[0].deviceName", "must be a resource of a device plugin"},
+		"device with a broken name": {hostDevice("h", "x.com/a b"), nil, "spec.domain.devices.hostDevices[0].deviceName", "must be a resource of a device plugin"},
 		"claim with a broken name": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: other, ResourceClaimName: &name}}
 		}, nil, "spec.resourceClaims[0].name", other},
@@ -235,8 +235,8 @@ func TestDevicesThatCannotBeHadAreRefused(t *testing.T) {
 		"template of an impossible name": {func(vmi *v1.VirtualMachineInstance) {
 			vmi.Spec.ResourceClaims = []v1.VirtualMachineInstanceResourceClaim{{Name: name, ResourceClaimTemplateName: &other}}
 		}, nil, "spec.resourceClaims[0].resourceClaimTemplateName", other},
-		"SEV and SNP": {security(v1.LaunchSecurity{SEV: &v1.SEV{}, SNP: &v1.SEVSNP{}}), nil, "spec.domain.launchSecurity", "several"},
-		"SEV and TDX": {security(v1.LaunchSecurity{SEV: &v1.SEV{}, TDX: &v1.TDX{}}), nil, "spec.domain.launchSecurity", "several"},
+		"SEV and SNP": {security(v1.LaunchSecurity{SEV: &v1.SEV{}, SNP: &v1.SEVSNP{}}), nil, "spec.domain.launchSecurity", "one kind"},
+		"SEV and TDX": {security(v1.LaunchSecurity{SEV: &v1.SEV{}, TDX: &v1.TDX{}}), nil, "spec.domain.launchSecurity", "one kind"},
 	} {
 		t.Run(row, func(t *testing.T) {
 			in := presetInput(newVMI(tc.vmi))
@@ -252,7 +252,7 @@ func TestDevicesThatCannotBeHadAreRefused(t *testing.T) {
 	}
 }
 
-func TestEveryDeviceThatIsNotPermittedIsNamed(t *testing.T) {
+func TestDevices_NotPermitted(t *testing.T) {
 	in := presetInput(newVMI(gpus("vendor.com/gpu_name"), hostDevice("h", "vendor.com/dev_name")))
 	in.Config.PermittedHostDevices = &v1.PermittedHostDevices{}
 	_, err := preset(t).Launcher(in)
@@ -263,8 +263,8 @@ func TestEveryDeviceThatIsNotPermittedIsNamed(t *testing.T) {
 	}
 }
 
-// A guest with a reservation of a LUN reaches the helper that keeps it, whichever stage renders the reservation's rest.
-func TestReservationAsksForItsHelper(t *testing.T) {
+// A VMI with a LUN reservation gets the reservation helper, whichever stage renders the rest of the reservation.
+func TestReservation_Helper(t *testing.T) {
 	r, err := preset(t).Remove(template.StageSupported)
 	if err != nil {
 		t.Fatal(err)

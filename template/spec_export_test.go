@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// exportInput is an export without a VMI.
+// exportInput returns an export without a VMI.
 func exportInput(changes ...func(*template.Input)) template.Input {
 	in := template.Input{
 		Config: template.Config{ExporterImage: "example.com/virt-exportserver:v1"},
@@ -32,7 +32,7 @@ func exportInput(changes ...func(*template.Input)) template.Input {
 	return in
 }
 
-// serving makes the exporter serve claims.
+// serving configures the exporter to serve claims.
 func serving(claims ...*corev1.PersistentVolumeClaim) func(*template.Input) {
 	return func(in *template.Input) {
 		in.Export.Server = &template.ExportServer{Claims: claims, CertificateSecret: "key-pair", TokenSecret: "backup-token"}
@@ -156,7 +156,7 @@ func FuzzExporterNames(f *testing.F) {
 	f.Add("a.b-" + strings.Repeat("c", 60) + ".d")
 	f.Fuzz(func(t *testing.T, name string) {
 		if len(validation.IsDNS1123Subdomain(name)) > 0 {
-			return // the API server does not store such an export
+			return // the API server rejects such an export
 		}
 		in := exportInput(serving(exportedClaim(name, corev1.PersistentVolumeFilesystem, nil)))
 		in.Export.Object.Name = name
@@ -244,7 +244,7 @@ func TestSpecExportServer(t *testing.T) {
 	}
 }
 
-func TestSpecExportServerWithoutOptions(t *testing.T) {
+func TestSpecExportServer_WithoutOptions(t *testing.T) {
 	pod := exporterPod(t, exportInput(serving()))
 	for _, e := range container(t, pod, "exporter").Env {
 		if e.Name == "DEADLINE" || e.Name == "EXPORT_VM_DEF_URI" || strings.HasPrefix(e.Name, "VOLUME") {

@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// ownerPod is the guest's Pod on node n1.
+// ownerPod returns the VMI's Pod on node n1.
 func ownerPod(tolerations ...corev1.Toleration) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -26,7 +26,7 @@ func ownerPod(tolerations ...corev1.Toleration) *corev1.Pod {
 	}
 }
 
-// plugInput plugs volumes into the guest R1.
+// plugInput hotplugs volumes into the VMI R1.
 func plugInput(t testing.TB, volumes ...string) template.Input {
 	in := input(read(t, "r1.vmi.yaml"),
 		claim("c1", corev1.PersistentVolumeFilesystem, corev1.ReadWriteOnce),
@@ -68,7 +68,7 @@ func triggerPod(t *testing.T, in template.Input) *corev1.Pod {
 	return pod
 }
 
-// phases reports plugged volumes to be in a phase.
+// phases reports hotplugged volumes in a phase.
 func phases(phase v1.VolumePhase, volumes ...string) func(*template.Input) {
 	return func(in *template.Input) {
 		for _, name := range volumes {
@@ -81,7 +81,7 @@ func phases(phase v1.VolumePhase, volumes ...string) func(*template.Input) {
 
 func TestSpecR3(t *testing.T) { golden(t, "r3", attachmentPod(t, plugInput(t, "v1"))) }
 
-// TestSpecHotplugPods is what 9.2 and 9.3 say of both kinds of Pods.
+// TestSpecHotplugPods is 9.2 and 9.3 on both kinds of Pods.
 func TestSpecHotplugPods(t *testing.T) {
 	yes, no, user := true, false, int64(107)
 	propagation := corev1.MountPropagationHostToContainer
@@ -165,7 +165,7 @@ func TestSpecHotplugResources(t *testing.T) {
 	}
 }
 
-// held is what an attachment Pod has of volumes: their names in order, the mounts and the devices.
+// held are an attachment Pod's volumes: their names in order, the mounts and the devices.
 type held struct{ Volumes, Mounts, Devices []string }
 
 func heldBy(t *testing.T, pod *corev1.Pod) (h held) {
@@ -234,7 +234,7 @@ func TestSpecAttachmentVolumes(t *testing.T) {
 	}
 }
 
-func TestSpecAttachmentIsOnTheNodeOfItsOwner(t *testing.T) {
+func TestSpecAttachment_OwnerNode(t *testing.T) {
 	seconds := int64(300)
 	taint := func(key string) corev1.Toleration {
 		return corev1.Toleration{Key: "node.kubernetes.io/" + key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
@@ -328,7 +328,7 @@ func TestSpecHotplugSELinux(t *testing.T) {
 	}
 }
 
-func TestSpecAttachmentBesideATargetIsMarked(t *testing.T) {
+func TestSpecAttachment_MigrationTarget(t *testing.T) {
 	in := plugInput(t, "v1")
 	if pod := attachmentPod(t, in); pod.Labels["kubevirt.io/migrationJobUID"] != "" {
 		t.Errorf("marked without a migration: %v", pod.Labels)
@@ -366,7 +366,7 @@ func TestSpecTriggers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			in := plugInput(t, tc.volume)
 			in.Hotplug.Owner, in.Hotplug.KeepRunning = ownerPod(tolerations...), tc.keep
-			in.Migration = &template.Migration{UID: "m-1", Name: "move"} // not the business of a trigger
+			in.Migration = &template.Migration{UID: "m-1", Name: "move"} // ignored by a trigger
 			pod := triggerPod(t, in)
 			annotations := map[string]string{"kubevirt.io/owner-vmi-name": "testvmi", "kubevirt.io/owner-vmi-uid": "1234"}
 			if !tc.keep {

@@ -31,7 +31,7 @@ func podVolumes(pod *corev1.Pod) map[string]corev1.VolumeSource {
 	return volumes
 }
 
-// mountsOf lists mounts as volume:path, with the sub-path, the propagation and ro where they have them.
+// mountsOf lists mounts as volume:path, with sub-path, propagation and ro if set.
 func mountsOf(c corev1.Container) (list []string) {
 	for _, m := range c.VolumeMounts {
 		s := m.Name + ":" + m.MountPath
@@ -95,7 +95,7 @@ func TestSpecContainersOfImages(t *testing.T) {
 	}
 }
 
-func TestSpecContainerOfAnImage(t *testing.T) {
+func TestSpecImageContainer(t *testing.T) {
 	const folder = "/var/run/kubevirt-ephemeral-disks/container-disk-data/1234"
 	vmi := newVMI(volume("first", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: *quantity("1Gi")}}),
 		pulled("root", "Never", "pull-2"), kernelBoot("kernel", "/k"))
@@ -198,7 +198,7 @@ func TestSpecResourcesOfImageContainers(t *testing.T) {
 	}
 }
 
-// TestSpecImageVolumes is table 6.2 with image volumes, and what is there without them.
+// TestSpecImageVolumes is table 6.2 with image volumes, and the differences without them.
 func TestSpecImageVolumes(t *testing.T) {
 	t.Run("103: image volume", func(t *testing.T) {
 		pod := presetLauncher(t, newVMI(volume("r0", v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{
@@ -264,8 +264,8 @@ func TestSpecImageVolumes(t *testing.T) {
 	})
 }
 
-// TestSpecTargetsHaveTheImagesOfTheSource is section 9.1: digests on the target.
-func TestSpecTargetsHaveTheImagesOfTheSource(t *testing.T) {
+// TestSpecMigrationTarget_SourceImages is section 9.1: digests on the target.
+func TestSpecMigrationTarget_SourceImages(t *testing.T) {
 	ran := func(name, id string) func(*template.Input) {
 		return func(in *template.Input) {
 			in.Migration.SourcePod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: name, ImageID: id}}}
@@ -322,13 +322,13 @@ func TestSpecTargetsHaveTheImagesOfTheSource(t *testing.T) {
 				t.Error(diff)
 			}
 			if _, ok := podVolumes(pod)["launcher-volume"]; ok {
-				t.Error("asks for a digest that is known")
+				t.Error("requests a known digest")
 			}
 		})
 	}
 }
 
-// guestImages are the different images of a Pod that are not the launcher's.
+// guestImages returns the images of a Pod other than the launcher's, without duplicates.
 func guestImages(pod *corev1.Pod) (all []string) {
 	for _, v := range pod.Spec.Volumes {
 		if v.Image != nil {

@@ -28,8 +28,8 @@ func vmiLabels(l map[string]string) change {
 	return func(vmi *v1.VirtualMachineInstance) { vmi.Labels = l }
 }
 
-// TestSpecMetadataOfABareGuest is cases 1 and 20.
-func TestSpecMetadataOfABareGuest(t *testing.T) {
+// TestSpecMetadata_BareVMI is cases 1 and 20.
+func TestSpecMetadata_BareVMI(t *testing.T) {
 	pod := presetLauncher(t, newVMI())
 	if pod.GenerateName != "" || pod.Name != template.LauncherName(newVMI()) || !strings.HasPrefix(pod.Name, "virt-launcher-testvmi-") {
 		t.Errorf("name %q, generateName %q", pod.Name, pod.GenerateName)
@@ -137,7 +137,7 @@ func TestSpecBackupHooks(t *testing.T) {
 	const skip = "kubevirt.io/skip-backup-hooks"
 	cluster := func(in *template.Input) { in.Config.SkipBackupHooks = true }
 	for name, tc := range map[string]struct {
-		value  string // of the annotation; unset leaves it out
+		value  string // of the annotation; unset removes it
 		config func(*template.Input)
 		none   bool
 	}{
@@ -197,7 +197,7 @@ func TestSpecMeshInterfaces(t *testing.T) {
 	}
 }
 
-// generator returns the same annotations for every guest.
+// generator returns the same annotations for every VMI.
 type generator struct {
 	annotations map[string]string
 	err         error
@@ -207,7 +207,7 @@ func (g generator) Annotations(template.Input) (map[string]string, error) {
 	return g.annotations, g.err
 }
 
-// TestSpecGenerators is case 141: later generators win, the first that fails ends rendering.
+// TestSpecGenerators is case 141: later generators win, and the first error ends rendering.
 func TestSpecGenerators(t *testing.T) {
 	cause := errors.New("network is not ready")
 	first := generator{annotations: map[string]string{"a": "1", "b": "1", "kubevirt.io/domain": "other"}}
@@ -244,7 +244,7 @@ func TestSpecGenerators(t *testing.T) {
 		}
 	})
 	t.Run("141: typed error", func(t *testing.T) {
-		fault := &template.Error{Field: "spec.networks[0]", Reason: "is unknown", Remedy: "name another", Err: template.ErrMissingFact}
+		fault := &template.Error{Field: "spec.networks[0]", Reason: "not found", Remedy: "use another", Err: template.ErrMissingFact}
 		_, err := render(template.AnnotationStage("generators", generator{err: fault}))
 		wantError(t, err, "spec.networks[0]", template.ErrMissingFact)
 	})

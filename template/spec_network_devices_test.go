@@ -106,7 +106,7 @@ func TestSpecNetworkResources(t *testing.T) {
 			_, err := template.Default().Launcher(input(newVMI(three...), injected, tc.facts))
 			wantError(t, err, tc.field, tc.class)
 			if !strings.Contains(err.Error(), tc.text) {
-				t.Errorf("%q does not name %s", err, tc.text)
+				t.Errorf("%q does not contain %s", err, tc.text)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestSpecNetworkInfo(t *testing.T) {
 	}
 }
 
-// mountPaths joins the paths at which a container has a volume.
+// mountPaths returns the mount paths of a volume in a container, joined by spaces.
 func mountPaths(c corev1.Container, volume string) string {
 	var paths []string
 	for _, m := range c.VolumeMounts {

@@ -17,7 +17,7 @@ const (
 	defaultNetwork = "v1.multus-cni.io/default-network"
 )
 
-// secondary adds a multus network and its interface, a bridge unless changed.
+// secondary adds a multus network and its interface, by default a bridge.
 func secondary(name, nad string, changes ...func(*v1.Interface)) change {
 	return attached(v1.Network{Name: name, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: nad}}}, changes...)
 }
@@ -152,7 +152,7 @@ func TestSpecDefaultNetworkAndMesh(t *testing.T) {
 	}
 }
 
-// migratedFrom makes it a migration from a Pod to which multus wrote a network-status, if it is not empty.
+// migratedFrom adds a migration from a Pod with multus' network-status, unless it is empty.
 func migratedFrom(status string) func(*template.Input) {
 	return func(in *template.Input) {
 		in.Config.IgnoreSELinuxLevel = true
@@ -163,8 +163,8 @@ func migratedFrom(status string) func(*template.Input) {
 	}
 }
 
-// TestSpecMigrationKeepsInterfaceNames has case 139.
-func TestSpecMigrationKeepsInterfaceNames(t *testing.T) {
+// TestSpecMigration_InterfaceNames has case 139.
+func TestSpecMigration_InterfaceNames(t *testing.T) {
 	const (
 		ordinal = `[{"name":"kindnet","interface":"eth0","default":true},{"name":"default/b","interface":"net1"},{"name":"default/r","interface":"net2"}]`
 		hashed  = `[{"name":"kindnet","interface":"eth0","default":true},{"name":"default/b","interface":"pod16477688c0e"}]`
@@ -208,13 +208,13 @@ func TestSpecMigrationKeepsInterfaceNames(t *testing.T) {
 	}
 }
 
-func TestUnreadableNetworkStatusOfTheSource(t *testing.T) {
+func TestMultusAnnotations_InvalidNetworkStatus(t *testing.T) {
 	in := input(newVMI(secondary("blue", "b")), gatesOff("PodSecondaryInterfaceNamingUpgrade"), migratedFrom("[{"))
 	_, err := template.Default().MigrationTarget(in)
 	wantError(t, err, "Input.Migration.SourcePod.metadata.annotations[k8s.v1.cni.cncf.io/network-status]", template.ErrInvalid)
 }
 
-// TestNetworkWithoutInterface is quirk 14: with other validators, too, it does no harm.
+// TestNetworkWithoutInterface is quirk 14, which is harmless with other validators as well.
 func TestNetworkWithoutInterface(t *testing.T) {
 	vmi := newVMI(secondary("blue", "b"), secondary("red", "r"))
 	vmi.Spec.Domain.Devices.Interfaces = vmi.Spec.Domain.Devices.Interfaces[:1]

@@ -112,7 +112,7 @@ func TestSpecComputeSecurity(t *testing.T) {
 	}
 }
 
-// TestSpecPodFields is case 31: what the VMI says about its Pod is handed on as it is.
+// TestSpecPodFields is case 31: the VMI's settings of its Pod are copied.
 func TestSpecPodFields(t *testing.T) {
 	spread := []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule,

@@ -24,8 +24,8 @@ func (e extra) Overhead(template.Input) []template.Term {
 	return []template.Term{{Name: "extra", Amount: e.q, From: "Config.Extra"}}
 }
 
-// No amount wraps: what is too large to be a size is refused by name.
-func TestAbsurdSizesAreRefused(t *testing.T) {
+// No amount overflows: an excessive size is rejected with its field.
+func TestComputeResources_ExcessiveSizes(t *testing.T) {
 	const topology, dedicated = "spec.domain.cpu", true
 	for name, tc := range map[string]struct {
 		vmi    change
@@ -84,7 +84,7 @@ func TestAbsurdSizesAreRefused(t *testing.T) {
 	}
 }
 
-func TestLargeSizesAreCalculated(t *testing.T) {
+func TestComputeResources_LargeSizes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		vmi              change
 		requests, limits string
@@ -104,7 +104,7 @@ func TestLargeSizesAreCalculated(t *testing.T) {
 	}
 }
 
-func TestOverheadOfExtensionsIsBounded(t *testing.T) {
+func TestMemoryOverhead_CalculatorsBounded(t *testing.T) {
 	in := presetInput(newVMI(guest("1Gi")))
 	for name, tc := range map[string]struct {
 		more  []template.OverheadCalculator
@@ -137,7 +137,7 @@ func TestOverheadOfExtensionsIsBounded(t *testing.T) {
 	}
 }
 
-func TestCalculationLeavesItsInputAlone(t *testing.T) {
+func TestComputeResources_InputUnchanged(t *testing.T) {
 	vmi := func() *v1.VirtualMachineInstance {
 		return newVMI(isolated(0), requests("memory", "1500m", "cpu", "3", "ephemeral-storage", "1G"), limits("cpu", "3", "ephemeral-storage", "2G"),
 			guest("1Gi"), hugepages("2Mi"), reserved("1.5Gi"), parity)
@@ -168,7 +168,7 @@ func TestCalculationLeavesItsInputAlone(t *testing.T) {
 	}
 }
 
-func TestCalculationNeedsAGuest(t *testing.T) {
+func TestComputeResources_MissingVMI(t *testing.T) {
 	_, err := template.ComputeResources(template.Input{})
 	if err == nil {
 		t.Fatal("calculated nothing for nobody")

@@ -70,7 +70,7 @@ func namespaceLimit(key, value string) func(*template.Input) {
 	}
 }
 
-// computed calculates and makes sure that every amount is the sum of its terms, and that the rendered container has them.
+// computed calculates and checks that every amount is the sum of its terms, and that the rendered container has them.
 func computed(t *testing.T, in template.Input) template.Resources {
 	t.Helper()
 	r, err := template.ComputeResources(in)
@@ -257,7 +257,7 @@ func TestSpecResources(t *testing.T) {
 	}
 }
 
-// Storage has no ephemeral-storage of its own in the other table.
+// Ephemeral storage is not part of the other table.
 func TestSpecEphemeralStorage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		vmi            change
@@ -301,7 +301,7 @@ func TestSpecDedicatedNode(t *testing.T) {
 	}
 }
 
-func TestExplanationHasTheTermsOfEveryAmount(t *testing.T) {
+func TestExplain_TermsOfAmounts(t *testing.T) {
 	in := presetInput(newVMI(virtio, cores(4), guest("8Gi"), gpus("nvidia.com/X", "nvidia.com/X"), supplementalThreads(2)), quota("", list("limits.memory", "1Ti", "limits.cpu", "9")))
 	e, err := preset(t).Explain(template.LauncherPod, in)
 	if err != nil {

@@ -50,7 +50,7 @@ func machines(spec, status string) change {
 	}
 }
 
-// pairs writes a map as sorted key=value, without what every launcher asks for.
+// pairs returns a map as sorted key=value, without the selectors of every launcher.
 func pairs(m map[string]string) string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -125,7 +125,7 @@ func TestSpecNodeSelectors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := presetLauncher(t, newVMI(tc.vmi...), tc.config...)
 			if pod.Spec.NodeSelector[v1.NodeSchedulable] != "true" {
-				t.Error("may run on nodes that are not for guests")
+				t.Error("may run on nodes that are not schedulable for VMIs")
 			}
 			if diff := cmp.Diff(tc.want, pairs(pod.Spec.NodeSelector)); diff != "" {
 				t.Error(diff)
@@ -138,7 +138,7 @@ func clusterSelector(key, value string) func(*template.Input) {
 	return func(in *template.Input) { in.Config.NodeSelectors = map[string]string{key: value} }
 }
 
-// TestSpecNodesOfConfidentialGuests asks the stage alone: the labels do not depend on what else such guests need.
+// TestSpecNodesOfConfidentialGuests runs the stage only: the labels are independent of the other requirements of such VMIs.
 func TestSpecNodesOfConfidentialGuests(t *testing.T) {
 	yes, no := true, false
 	for name, tc := range map[string]struct {
@@ -210,8 +210,8 @@ func TestSpecCrossArchitecture(t *testing.T) {
 	})
 }
 
-// TestLabelsOfNodesAreWellFormed: what a VMI names must not lead to a selector that the API server refuses.
-func TestLabelsOfNodesAreWellFormed(t *testing.T) {
+// TestNodeSelector_InvalidLabels checks that a name in a VMI must not result in a selector that the API server rejects.
+func TestNodeSelector_InvalidLabels(t *testing.T) {
 	for name, tc := range map[string]struct {
 		vmi   []change
 		field string

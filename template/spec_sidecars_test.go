@@ -30,7 +30,7 @@ func configMaps(names ...string) func(*template.Input) {
 
 func nonRootGuest(vmi *v1.VirtualMachineInstance) { vmi.Status.RuntimeUser = 107 }
 
-// volumesNamed returns the Pod's volumes of that name; a Pod with two is refused by the API server.
+// volumesNamed returns the Pod's volumes of that name; the API server rejects a Pod with two.
 func volumesNamed(pod *corev1.Pod, name string) (found []corev1.Volume) {
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == name {
@@ -112,8 +112,8 @@ func sidecarResources(requests, limits corev1.ResourceList) func(*template.Input
 	return configured(v1.SideCar, requests, limits)
 }
 
-func TestSpecSidecarsOfThePod(t *testing.T) {
-	// No order of plugins by name, and none of the map.
+func TestSpecSidecars(t *testing.T) {
+	// The order is neither that of the names nor that of the map.
 	plugins := []func(*template.Input){
 		registered("z", v1.InterfaceBindingPlugin{SidecarImage: "z"}), registered("a", v1.InterfaceBindingPlugin{SidecarImage: "a"}),
 		registered("none", v1.InterfaceBindingPlugin{}),
@@ -133,7 +133,7 @@ func TestSpecSidecarsOfThePod(t *testing.T) {
 	}
 	compute := container(t, pod, "compute")
 	if args := strings.Join(compute.Args, " "); !strings.Contains(args, "--hook-sidecars 4 ") {
-		t.Errorf("the launcher waits for other sidecars: %s", args)
+		t.Errorf("the launcher waits for a different number of sidecars: %s", args)
 	}
 	if got := mountPaths(compute, "hook-sidecar-sockets"); got != "/var/run/kubevirt-hooks" {
 		t.Errorf("sockets at %q", got)
@@ -227,11 +227,11 @@ func TestSpecSidecarVolumes(t *testing.T) {
 	}
 }
 
-func TestImpossibleSidecarsAreNamed(t *testing.T) {
+func TestSidecars_Invalid(t *testing.T) {
 	const cm = `"configMap":{"name":"test-cm","key":"k","hookPath":"/h"}`
 	for name, tc := range map[string]struct {
 		list  string
-		field string // below the annotation
+		field string // relative to the annotation
 		class error
 		text  string
 	}{
@@ -241,7 +241,7 @@ func TestImpossibleSidecarsAreNamed(t *testing.T) {
 		"no list":                {`{"image":"i"}`, "", template.ErrInvalid, "object"},
 		"null":                   {`null`, "", template.ErrInvalid, "null"},
 		"null in the list":       {`[{"image":"i"},null]`, "[1]", template.ErrInvalid, "null"},
-		"more than a list":       {`[] []`, "", template.ErrInvalid, "more"},
+		"more than a list":       {`[] []`, "", template.ErrInvalid, "unexpected data"},
 		"unknown field":          {`[{"image":"i"},{"image":"i","imagepolicy":"Never"}]`, "[1]", template.ErrInvalid, "imagepolicy"},
 		"kind of a value":        {`[{"image":"i"},{"image":7}]`, "[1].image", template.ErrInvalid, "number"},
 		"kind of an inner value": {`[{"image":"i","configMap":{"name":[]}}]`, "[0].configMap.name", template.ErrInvalid, "array"},
@@ -275,7 +275,7 @@ func TestImpossibleSidecarsAreNamed(t *testing.T) {
 	}
 }
 
-// sidecarList is a creator of sidecars that knows them already.
+// sidecarList is a creator of fixed sidecars.
 type sidecarList []template.Sidecar
 
 func (l sidecarList) Sidecars(template.Input) ([]template.Sidecar, error) { return l, nil }
@@ -286,7 +286,7 @@ var errCreator = errors.New("no sidecars today")
 
 func (failingCreator) Sidecars(template.Input) ([]template.Sidecar, error) { return nil, errCreator }
 
-func TestSidecarsOfOtherCreators(t *testing.T) {
+func TestHooksStage_CustomCreators(t *testing.T) {
 	render := func(creators ...template.SidecarCreator) (*corev1.Pod, error) {
 		r, err := template.Default().Replace(template.StageHooks, template.HooksStage(creators...))
 		if err != nil {
@@ -302,7 +302,7 @@ func TestSidecarsOfOtherCreators(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	if len(volumesNamed(pod, "network-info-annotation")) != 1 {
-		t.Error("what the sidecar mounts is not there")
+		t.Error("the volume of the sidecar is missing")
 	}
 	_, err = render(sidecarList{{Image: "a"}}, sidecarList{{}})
 	wantError(t, err, "sidecars[1].image", template.ErrInvalid)
@@ -343,7 +343,7 @@ func TestSpecSELinuxWorkaround(t *testing.T) {
 	}
 }
 
-func TestSidecarsAreExplained(t *testing.T) {
+func TestSidecars_Explained(t *testing.T) {
 	e, err := template.Default().Explain(template.LauncherPod, input(
 		newVMI(hookList(`[{"image":"i","pvc":{"name":"c","volumePath":"/d"}}]`), podNetwork("default", boundTo("p"))),
 		registered("p", v1.InterfaceBindingPlugin{SidecarImage: "i"})))
@@ -365,7 +365,7 @@ func TestSidecarsAreExplained(t *testing.T) {
 	}
 }
 
-func TestTemporaryAndTargetHaveTheSidecars(t *testing.T) {
+func TestSidecars_TemporaryAndTarget(t *testing.T) {
 	in := targetInput(t)
 	in.VMI.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"image":"i"}]`}
 	for name, render := range map[string]func(template.Input) (*corev1.Pod, error){

@@ -46,7 +46,7 @@ func changeClaim(name string, f func(*corev1.PersistentVolumeClaim)) func(*templ
 	return func(in *template.Input) { f(in.Facts.Claims[name]) }
 }
 
-// TestSpecBackendStorage is section 6.3: what is mounted where, as root and as qemu's user.
+// TestSpecBackendStorage is section 6.3: the mounts, as root and as qemu's user.
 func TestSpecBackendStorage(t *testing.T) {
 	const meta = "vm-state:/run/kubevirt-private/backend-storage-meta:meta"
 	asUser := []string{meta, "private-libvirt:/var/run/kubevirt-private/libvirt", "private-libvirt-qemu:/var/run/kubevirt-private/libvirt/qemu"}
@@ -253,7 +253,7 @@ func TestSpecReservations(t *testing.T) {
 	}
 
 	if a := presetLauncher(t, newVMI(guestCPU("Haswell"), lun("late", late, true))).Spec.Affinity; a != nil {
-		t.Errorf("a claim that is not known leads to %v", a)
+		t.Errorf("an unknown claim results in %v", a)
 	}
 	_, err := preset(t).Launcher(presetInput(newVMI(lun("z", pvc("z"), true)), block("z"),
 		changeClaim("z", func(c *corev1.PersistentVolumeClaim) { c.UID = "" })))
@@ -289,7 +289,7 @@ func TestSpec151TemporaryPod(t *testing.T) {
 			t.Errorf("%s is explained by stage %s, but is not there", f.Path, f.Stage)
 		}
 	}
-	// All else is the launcher's, so that what fits the one fits the other.
+	// All other fields equal the launcher's, so that the node of the one suits the other.
 	launcher, err := preset(t).Launcher(in)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ var (
 	accountSource = v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{ServiceAccountName: "sa"}}
 )
 
-// TestSpecVirtiofs is case 116 and section 6.3: what is shared, from where, and what the guest's own container gets.
+// TestSpecVirtiofs is case 116 and section 6.3: the shared folder, its source, and the mounts of the compute container.
 func TestSpecVirtiofs(t *testing.T) {
 	const sockets = "virtiofs-containers:/var/run/kubevirt/virtiofs-containers"
 	filesystemClaim := claim("c", corev1.PersistentVolumeFilesystem, corev1.ReadWriteMany)
@@ -147,7 +147,7 @@ func TestSpecVirtiofsResources(t *testing.T) {
 	}
 }
 
-// injected is a stage of a user that mounts further volumes into compute, as webhooks do.
+// injected returns a custom stage that mounts further volumes into compute, as webhooks do.
 func injected(t *testing.T) *template.Renderer {
 	t.Helper()
 	r, err := preset(t).Before(template.StageVirtiofs, template.Stage{Name: "injected", Apply: func(d *template.Draft) error {
@@ -189,10 +189,10 @@ func TestSpecContainerPath(t *testing.T) {
 		"sub-path of a mount":  {"/etc/ca/root", "bundle:/virtiofs-data/v:certs/root:ro", false, ""},
 		"part of a name":       {"/etc/ca/innermost", "bundle:/virtiofs-data/v:certs/innermost:ro", false, ""},
 		"emptyDir":             {"/var/run/libvirt", "libvirt-runtime:/virtiofs-data/v:ro", false, ""},
-		"nothing there":        {"/srv", "", false, "not below a mount"},
-		"the kubelet's token":  {"/var/run/secrets/kubernetes.io/serviceaccount", "", false, "not below a mount"},
-		"the node's files":     {"/host/passwd", "", false, "must not be shared"},
-		"path of the variable": {"/expanded", "", false, "depends on the environment"},
+		"nothing there":        {"/srv", "", false, "must be below a mount"},
+		"the kubelet's token":  {"/var/run/secrets/kubernetes.io/serviceaccount", "", false, "must be below a mount"},
+		"the node's files":     {"/host/passwd", "", false, "cannot be shared"},
+		"path of the variable": {"/expanded", "", false, "subPathExpr"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := presetInput(newVMI(volume("v", containerPath(tc.path)), filesystem("v")), gates(containerPathGate))
@@ -225,7 +225,7 @@ func TestSpecContainerPath(t *testing.T) {
 	}
 }
 
-func TestContainerPathNeedsItsGate(t *testing.T) {
+func TestContainerPath_GateDisabled(t *testing.T) {
 	vmi := newVMI(volume("v", containerPath("/var/run/libvirt")), filesystem("v"))
 	_, err := preset(t).Launcher(presetInput(vmi))
 	wantError(t, err, "spec.volumes[0].containerPath", template.ErrUnsupported)
@@ -238,7 +238,7 @@ func TestContainerPathNeedsItsGate(t *testing.T) {
 	}
 }
 
-func TestImpossibleFilesystemsAreNamed(t *testing.T) {
+func TestFilesystems_Invalid(t *testing.T) {
 	block := claim("c", corev1.PersistentVolumeBlock, corev1.ReadWriteMany)
 	for name, tc := range map[string]struct {
 		vmi   []change

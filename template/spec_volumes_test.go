@@ -26,7 +26,7 @@ func hostFolder(path string, kind corev1.HostPathType) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}
 }
 
-// inPod is what a volume of the guest leads to.
+// inPod are the parts of a Pod that belong to a volume of the VMI.
 type inPod struct {
 	volumes map[string]corev1.VolumeSource
 	mounts  []string
@@ -34,7 +34,7 @@ type inPod struct {
 	shared  string // SHARED_FILESYSTEM_PATHS
 }
 
-// TestSpecVolumes is table 6.2, but for images (see TestSpecImageVolumes).
+// TestSpecVolumes is table 6.2, except for images (see TestSpecImageVolumes).
 func TestSpecVolumes(t *testing.T) {
 	const private = "/var/run/kubevirt-private"
 	readOnly := pvc("rwo")
@@ -138,7 +138,7 @@ func TestSpecVolumes(t *testing.T) {
 	}
 }
 
-// leadsTo collects what has the name of volume v, or one that begins so.
+// leadsTo collects the parts of a Pod named after volume v.
 func leadsTo(t *testing.T, pod *corev1.Pod) (got inPod) {
 	t.Helper()
 	guests := func(name string) bool { return name == "v" || strings.HasPrefix(name, "v-") }
@@ -167,7 +167,7 @@ func leadsTo(t *testing.T, pod *corev1.Pod) (got inPod) {
 	return got
 }
 
-func TestBlockDevicesHideNoDeviceOfTheLauncher(t *testing.T) {
+func TestVolumes_BlockDeviceCollision(t *testing.T) {
 	block := claim("c", corev1.PersistentVolumeBlock, corev1.ReadWriteMany)
 	_, err := preset(t).Launcher(presetInput(newVMI(volume("kvm", pvc("c"))), block))
 	wantError(t, err, "spec.volumes[0].name", template.ErrInvalid)
@@ -187,7 +187,7 @@ func TestSpec89DownwardMetrics(t *testing.T) {
 	}
 }
 
-func TestSpecUtilityVolumesAreNotTheLaunchers(t *testing.T) {
+func TestSpecUtilityVolumes_NotInLauncher(t *testing.T) {
 	vmi := newVMI(func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.UtilityVolumes = []v1.UtilityVolume{{
 			Name: "v", PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
@@ -214,8 +214,8 @@ func TestSpecConsoleLog(t *testing.T) {
 	}
 }
 
-// TestVolumesThatMakeNoPodAreNamed has the names, references and paths that lead to a Pod the API server would refuse.
-func TestVolumesThatMakeNoPodAreNamed(t *testing.T) {
+// TestVolumes_Invalid has names, references and paths that would result in a Pod the API server rejects.
+func TestVolumes_Invalid(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("v", n) }
 	seeded := func(name, user, network string) change {
 		return volume(name, v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{

@@ -9,10 +9,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// affinity takes the VMI's affinity over and keeps the guest off nodes that cannot give it its CPU.
+// affinity copies the VMI's affinity and avoids nodes that cannot provide its CPU.
 func affinity(d *Draft) error {
 	if a := d.vmi.Spec.Affinity; a != nil {
-		d.From("spec.affinity").Set(fieldAffinity, func(p *corev1.Pod) { p.Spec.Affinity = a.DeepCopy() }) // added to below
+		d.From("spec.affinity").Set(fieldAffinity, func(p *corev1.Pod) { p.Spec.Affinity = a.DeepCopy() }) // extended below
 	}
 	avoid := func(from, label string) {
 		d.From(from).RequireNode(corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpDoesNotExist})
@@ -35,10 +35,10 @@ func affinity(d *Draft) error {
 	return nil
 }
 
-// preferArch prefers nodes that run the guest's architecture natively over those that emulate it.
+// preferArch prefers nodes with the VMI's native architecture over those that emulate it.
 func preferArch(d *Draft, arch string) {
 	d.From("spec.architecture").PreferNode(corev1.PreferredSchedulingTerm{
-		Weight: 100, // the highest there is
+		Weight: 100, // the maximum
 		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
 			{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: []string{arch}},
 		}},

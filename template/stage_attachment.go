@@ -14,7 +14,7 @@ import (
 
 // attachment puts the volumes into the Pod, on the node of its owner.
 func attachment(d *Draft) error {
-	volumes, err := pluggedVolumes(d)
+	volumes, err := hotplugVolumes(d)
 	if err != nil {
 		return err
 	}
@@ -38,12 +38,12 @@ func attachment(d *Draft) error {
 	return nil
 }
 
-// rootFolders are those in the root of the container's image that it does not start without, and the one it uses.
+// rootFolders are the root folders of the container's image that the container requires.
 var rootFolders = []string{"bin", "dev", "etc", "lib", "lib64", "path", "proc", "sbin", "sys", "usr"}
 
 // attach makes a volume visible to the node agent, which looks for a device under the claim's UID and for a file system
-// under the volume's name. A file system that the guest has already is not mounted: it lives on in the guest's own Pod.
-func attach(d Draft, v plugged) error {
+// under the volume's name. A file system that the guest already has is not mounted: the VMI's Pod has it.
+func attach(d Draft, v hotplugVolume) error {
 	if isBlock(v.claim) {
 		d.Device(hotplugContainer, corev1.VolumeDevice{
 			Name: v.name, DevicePath: fmt.Sprintf("%s/%s/%s", hotplugPath, v.name, v.claim.UID),
@@ -54,21 +54,21 @@ func attach(d Draft, v plugged) error {
 		return nil
 	}
 	if slices.Contains(rootFolders, v.name) {
-		return invalid(v.at+".name", fmt.Sprintf("a file system mounted at /%s would hide a folder of the attachment Pod", v.name),
-			"choose another name, or use a claim of volumeMode Block")
+		return invalid(v.at+".name", fmt.Sprintf("a mount at /%s would hide a folder of the attachment Pod", v.name),
+			"use another name, or a claim with volumeMode Block")
 	}
 	d.Mount(hotplugContainer, corev1.VolumeMount{Name: v.name, MountPath: "/" + v.name})
 	return nil
 }
 
-// reachedGuest tells whether the guest has the volume. A migration's target has nothing yet, whatever the source has.
+// reachedGuest reports whether the volume is attached to the guest. It never is on a migration's target.
 func reachedGuest(d Draft, name string) bool {
 	return d.migration == nil && slices.ContainsFunc(d.vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
 		return s.Name == name && s.HotplugVolume != nil && (s.Phase == v1.VolumeReady || s.Phase == v1.HotplugVolumeMounted)
 	})
 }
 
-// attachmentTolerations are those of the owner and of what befalls its node while the guest runs there.
+// attachmentTolerations returns those of the owner and those of taints that are added to its node at runtime.
 func attachmentTolerations(owner []corev1.Toleration) []corev1.Toleration {
 	var all []corev1.Toleration
 	for _, taint := range []string{

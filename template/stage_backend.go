@@ -11,14 +11,14 @@ import (
 
 const (
 	stateVolume = "vm-state"
-	// stateLabel is the label of a claim with the state of the guest that the value names; with a dash and that name it
-	// is also the name of claims from before there was the label.
+	// stateLabel is the label of a claim with persistent state; its value is the VMI's name. With a dash and that name it is
+	// also the name of claims from releases without the label.
 	stateLabel      = "persistent-state-for"
 	stateMetaDir    = "/run/kubevirt-private/backend-storage-meta"
 	libvirtStateDir = "/var/lib/libvirt"
 )
 
-// backendStorage adds the claim with what outlives the guest: TPM, firmware variables, the map of changed blocks.
+// backendStorage adds the claim with the persistent state: TPM, firmware variables, changed block map.
 func backendStorage(d *Draft) error {
 	parts := stateParts(d.vmi)
 	if len(parts) == 0 {
@@ -29,8 +29,8 @@ func backendStorage(d *Draft) error {
 		return err
 	}
 	if isBlock(claim) {
-		return invalid(parts[0].field, fmt.Sprintf("claim %q is a block device and has no folders", claim.Name),
-			"make the claim anew with volumeMode Filesystem")
+		return invalid(parts[0].field, fmt.Sprintf("claim %q must not be a block device", claim.Name),
+			"recreate the claim with volumeMode Filesystem")
 	}
 	from := d.From(parts[0].field + ", Facts.Claims")
 	from.Volume(corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{
@@ -58,13 +58,13 @@ func backendStorage(d *Draft) error {
 	return nil
 }
 
-// statePart is one kind of state that a guest keeps.
+// statePart is one kind of persistent state.
 type statePart struct {
-	field  string // what of the VMI asks for it
+	field  string // field of the VMI that requests it
 	mounts []stateMount
 }
 
-// stateMount is a folder of the claim and where a launcher has it that runs as root or as qemu's user.
+// stateMount is a folder of the claim and its mount path for a launcher that runs as root or as qemu's user.
 type stateMount struct{ folder, root, user string }
 
 func stateParts(vmi *v1.VirtualMachineInstance) (parts []statePart) {
@@ -92,7 +92,7 @@ func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
 	return s != nil && (s.State == v1.ChangedBlockTrackingInitializing || s.State == v1.ChangedBlockTrackingEnabled)
 }
 
-// stateClaim finds the claim with the guest's state; a migration may have another one on the target.
+// stateClaim returns the claim with the VMI's state; a migration's target may have another one.
 func stateClaim(d *Draft, field string) (*corev1.PersistentVolumeClaim, error) {
 	find := launcherClaim
 	if d.migration != nil {
@@ -101,14 +101,14 @@ func stateClaim(d *Draft, field string) (*corev1.PersistentVolumeClaim, error) {
 	claim, wanted := find(d)
 	if claim == nil {
 		return nil, &Error{
-			Field: field, Reason: wanted + " is not known; it keeps the guest's state",
-			Remedy: "create the PersistentVolumeClaim in the namespace of the guest", Err: ErrMissingFact,
+			Field: field, Reason: wanted + " not found; it holds the VMI's persistent state",
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
 		}
 	}
 	return claim, nil
 }
 
-// launcherClaim finds the claim of a guest that starts, and says what was looked for.
+// launcherClaim returns the claim of a new launcher and a description of the lookup.
 func launcherClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
 	name := stateLabel + "-" + d.vmi.Name
 	claim := labelledClaim(d, stateLabel, d.vmi.Name)
@@ -118,7 +118,7 @@ func launcherClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
 	return claim, fmt.Sprintf("a claim with label %s=%s, or named %s,", stateLabel, d.vmi.Name, name)
 }
 
-// targetClaim finds the claim for a migration's target, and says what was looked for.
+// targetClaim returns the claim of a migration's target and a description of the lookup.
 func targetClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
 	if name := targetClaimName(d); name != "" {
 		return d.facts.Claims[name], fmt.Sprintf("claim %q", name)
@@ -127,8 +127,8 @@ func targetClaim(d *Draft) (*corev1.PersistentVolumeClaim, string) {
 		fmt.Sprintf("a claim with label %s=%s", v1.MigrationNameLabel, d.migration.Name)
 }
 
-// targetClaimName is the name that the migration gives its target's claim, if it does. What the VMI's status says counts only
-// if it is about this migration: that of an earlier one names the claim that the source uses.
+// targetClaimName returns the claim name that the migration sets for its target, if any. The VMI's status counts only if it
+// is about this migration: that of an earlier one names the claim of the source.
 func targetClaimName(d *Draft) string {
 	if d.migration.StateClaim != "" {
 		return d.migration.StateClaim
@@ -139,8 +139,8 @@ func targetClaimName(d *Draft) string {
 	return ""
 }
 
-// labelledClaim finds the claim with a label. Of several the newest counts: at the end of a migration, the claim that the
-// guest has left is still labelled for a while.
+// labelledClaim returns the claim with a label. Of several the newest counts: after a migration, the claim of the source
+// keeps its label for a while.
 func labelledClaim(d *Draft, label, value string) (found *corev1.PersistentVolumeClaim) {
 	for _, name := range sortedKeys(d.facts.Claims) {
 		c := d.facts.Claims[name]

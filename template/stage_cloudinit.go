@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// cloudInit adds the secrets that cloud-init data comes from. Data in the VMI itself needs no volume. Both spellings of a
-// key are in use.
+// cloudInit adds the secrets with cloud-init data. Data in the VMI itself needs no volume. Both spellings of a key are in
+// use.
 func cloudInit(d *Draft) error {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]
@@ -33,7 +33,7 @@ type seed struct {
 	keys                  []string
 }
 
-// seedsOf returns the secrets of a cloud-init volume, that with user data first.
+// seedsOf returns the secrets of a cloud-init volume, user data first.
 func seedsOf(v *v1.Volume) (seeds []seed) {
 	add := func(source string, user, network *corev1.LocalObjectReference) {
 		if user != nil {

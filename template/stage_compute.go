@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxTimeoutJitter keeps launchers that start together from timing out together.
+// maxTimeoutJitter prevents launchers that start together from timing out together.
 const maxTimeoutJitter = 120
 
 // compute adds the container that runs the guest. It is the first container: webhooks of device plugins rely on that.
@@ -40,7 +40,7 @@ func compute(d *Draft) error {
 // argument is a flag of the launcher with its source.
 type argument struct{ flag, value, from string }
 
-// computeArgs adds the launcher's arguments in the order that KubeVirt uses.
+// computeArgs adds the launcher's arguments in KubeVirt's order.
 func computeArgs(d *Draft) {
 	for _, a := range []argument{
 		{"--qemu-timeout", qemuTimeout(d), "Config.QEMUTimeout, metadata.uid"},
@@ -61,7 +61,7 @@ func computeArgs(d *Draft) {
 	computeFlags(d)
 }
 
-// computeFlags adds the arguments that are there or not.
+// computeFlags adds the optional arguments.
 func computeFlags(d *Draft) {
 	const gates = "Config.FeatureGates"
 	for _, f := range []struct {
@@ -85,7 +85,7 @@ func computeFlags(d *Draft) {
 	behaviourFlags(d)
 }
 
-// behaviourFlags adds the arguments that temporary Pods have as well.
+// behaviourFlags adds the optional arguments that temporary Pods have as well.
 func behaviourFlags(d *Draft) {
 	if d.config.AllowEmulation {
 		d.From("Config.AllowEmulation").Arg(computeContainer, "--allow-emulation")
@@ -115,14 +115,14 @@ func keepAfterFailure(annotations map[string]string) bool {
 	return false
 }
 
-// qemuTimeout adds a jitter that is the same each time the same guest is rendered.
+// qemuTimeout adds a jitter that is constant for a VMI.
 func qemuTimeout(d *Draft) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(d.vmi.UID)) // never fails
 	return fmt.Sprintf("%ds", int64(d.config.QEMUTimeout.Seconds())+int64(h.Sum32()%maxTimeoutJitter))
 }
 
-// ovmfPath is the folder of the firmware. Every architecture that has no folder of its own has that of amd64.
+// ovmfPath returns the folder of the firmware. Architectures without a folder of their own use that of amd64.
 func ovmfPath(d *Draft) string {
 	arch, path := architecture(d.vmi, d.config), "/usr/share/edk2/ovmf"
 	switch arch {
@@ -179,13 +179,13 @@ func podNameEnv() corev1.EnvVar {
 	}}
 }
 
-// launcherVerbosity returns the effective log level, and the text to hand on if it is not the launcher's own default.
+// launcherVerbosity returns the effective log level, and its text if it is not the launcher's own default.
 func launcherVerbosity(d *Draft) (uint, string, error) {
 	const label = "logVerbosity"
 	if text, ok := d.vmi.Labels[label]; ok {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return 0, "", invalid("metadata.labels["+label+"]", fmt.Sprintf("%q is no log level", text), "use a number, 0 for the least")
+			return 0, "", invalid("metadata.labels["+label+"]", fmt.Sprintf("%q must be a log level", text), "use a number from 0")
 		}
 		return uint(n), text, nil
 	}

@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// configMounts adds volumes made from configuration objects. The guest gets them as disks, so they are mounted only
-// if there is such a disk.
+// configMounts adds volumes with configuration objects. The guest gets them as disks, so they are mounted only if there is
+// such a disk.
 func configMounts(d *Draft) error {
 	disks := map[string]bool{}
 	for i := range d.vmi.Spec.Domain.Devices.Disks {

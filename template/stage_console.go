@@ -11,8 +11,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// consoleLog adds the container that prints the guest's serial console to the Pod's log. It is an init container that
-// keeps running, so that it is there before the guest and ends after it.
+// consoleLog adds the container that prints the guest's serial console to the Pod's log. It is a sidecar init container, so
+// that it starts before the domain and ends after it.
 func consoleLog(d *Draft) error {
 	if !logsConsole(d) {
 		return nil
@@ -51,8 +51,8 @@ func logsConsole(d *Draft) bool {
 
 type amounts struct{ cpu, memory string }
 
-// supportResources are the resources of a container beside compute: the configured ones, else the given defaults.
-// A Pod of guaranteed quality of service needs requests equal to limits.
+// supportResources returns the resources of a support container: the configured ones, otherwise the defaults. A Pod of
+// guaranteed quality of service needs requests equal to limits.
 func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := replacedResources(d, kind, request, limit)
 	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {
@@ -61,14 +61,14 @@ func supportResources(d *Draft, kind v1.SupportContainerType, request, limit amo
 	return withinLimits(d, kind, r)
 }
 
-// configuredResources are those of a container in a Pod of its own, whose quality of service is not the guest's. The Draft
-// need not have a VMI.
+// configuredResources returns the resources of a container in a Pod of its own, whose quality of service is independent of
+// the VMI's. The Draft may be without a VMI.
 func configuredResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	return withinLimits(d, kind, replacedResources(d, kind, request, limit))
 }
 
-// withinLimits ends the stage if an amount is negative, or a request above its limit: a configuration that replaces one of
-// them alone may meet the default of the other.
+// withinLimits fails the stage if an amount is negative, or a request above its limit: a configuration that overrides one
+// of them may contradict the default of the other.
 func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		request, limit := r.Requests[name], r.Limits[name]
@@ -77,17 +77,17 @@ func withinLimits(d *Draft, kind v1.SupportContainerType, r corev1.ResourceRequi
 		}
 		switch {
 		case limit.Sign() < 0:
-			wrong("limits", limit.String()+" is negative", "use a positive amount")
+			wrong("limits", limit.String()+" must not be negative", "use a positive amount")
 		case request.Sign() < 0:
-			wrong("requests", request.String()+" is negative", "use a positive amount")
+			wrong("requests", request.String()+" must not be negative", "use a positive amount")
 		case !limit.IsZero() && request.Cmp(limit) > 0:
-			wrong("requests", request.String()+" is above the limit of "+limit.String(), "configure a limit that is not below the request")
+			wrong("requests", request.String()+" must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request")
 		}
 	}
 	return r
 }
 
-// replacedResources are the given defaults where the configuration does not replace them.
+// replacedResources returns the defaults, overridden by the configuration.
 func replacedResources(d *Draft, kind v1.SupportContainerType, request, limit amounts) corev1.ResourceRequirements {
 	r := corev1.ResourceRequirements{Requests: request.list(), Limits: limit.list()}
 	for _, c := range d.config.ContainerResources {
@@ -108,7 +108,7 @@ func overlay(to, from corev1.ResourceList) {
 	}
 }
 
-// list leaves out amounts that are empty.
+// list omits empty amounts.
 func (a amounts) list() corev1.ResourceList {
 	l := corev1.ResourceList{}
 	if a.cpu != "" {
@@ -120,10 +120,10 @@ func (a amounts) list() corev1.ResourceList {
 	return l
 }
 
-// parsed has the amounts that stages name, each read once.
+// parsed caches the quantities of constants.
 var parsed sync.Map
 
-// amount is the quantity of a constant text.
+// amount returns the quantity of a constant.
 func amount(text string) resource.Quantity {
 	if q, ok := parsed.Load(text); ok {
 		return q.(resource.Quantity).DeepCopy()

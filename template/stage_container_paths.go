@@ -11,12 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// containerPathDir is where a container has a folder of the launcher that it shares. It is not the launcher's own path,
-// at which webhooks may mount something into every container.
+// containerPathDir is the folder of a container for shared paths of the launcher. It differs from the launcher's own path,
+// at which webhooks may mount volumes into every container.
 const containerPathDir = "/virtiofs-data/"
 
-// containerPaths adds a container for every file system that is made from a folder of the launcher itself. KubeVirt does
-// it in a webhook, after others have changed the Pod; here, volumes that are to be found come from stages before virtiofs.
+// containerPaths adds a container for every file system that shares a path of the launcher itself. KubeVirt does so in a
+// webhook, after others have changed the Pod; here, the volumes must come from stages before virtiofs.
 func containerPaths(d *Draft, shared map[string]bool) error {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]
@@ -26,7 +26,7 @@ func containerPaths(d *Draft, shared map[string]bool) error {
 		source, rest := mountAt(d.pod, v.ContainerPath.Path)
 		if problem := unshareable(d.pod, source); problem != "" {
 			return invalid(elementOf(vmiVolumes, i)+".containerPath.path", fmt.Sprintf("%q %s", v.ContainerPath.Path, problem),
-				"name a folder that compute has from a configMap, secret, projected, downwardAPI or emptyDir volume, or insert a stage "+
+				"use a path that compute mounts from a configMap, secret, projected, downwardAPI or emptyDir volume, or insert a stage "+
 					"before virtiofs that mounts it; for the token of a service account use a serviceAccount volume")
 		}
 		at := containerPathDir + v.Name
@@ -38,7 +38,7 @@ func containerPaths(d *Draft, shared map[string]bool) error {
 	return nil
 }
 
-// mountAt finds the innermost mount of compute that a path is in, and the rest of the path below it.
+// mountAt returns the innermost mount of compute that contains a path, and the rest of the path below it.
 func mountAt(pod *corev1.Pod, folder string) (mount *corev1.VolumeMount, rest string) {
 	i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == computeContainer })
 	if i < 0 {
@@ -55,17 +55,17 @@ func mountAt(pod *corev1.Pod, folder string) (mount *corev1.VolumeMount, rest st
 	return mount, rest
 }
 
-// unshareable says why a mount cannot be shared, and nothing if it can.
+// unshareable returns why a mount cannot be shared, or an empty string.
 func unshareable(pod *corev1.Pod, mount *corev1.VolumeMount) string {
 	if mount == nil {
-		return "is not below a mount of the compute container"
+		return "must be below a mount of the compute container"
 	}
 	if mount.SubPathExpr != "" {
-		return "is on a mount whose path depends on the environment"
+		return "must not be on a mount with subPathExpr"
 	}
 	v := volumeOf(pod, mount.Name)
 	if v == nil || (v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.DownwardAPI == nil && v.EmptyDir == nil) {
-		return fmt.Sprintf("is on volume %q, whose files must not be shared", mount.Name)
+		return fmt.Sprintf("must not be on volume %q, which cannot be shared", mount.Name)
 	}
 	return ""
 }
@@ -79,7 +79,7 @@ func volumeOf(pod *corev1.Pod, name string) *corev1.Volume {
 	return nil
 }
 
-// hasToken tells whether a volume has the token of a service account.
+// hasToken reports whether a volume contains a service account token.
 func hasToken(pod *corev1.Pod, name string) bool {
 	v := volumeOf(pod, name)
 	return v != nil && v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {

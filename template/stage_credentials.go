@@ -9,8 +9,8 @@ import (
 
 const vmiCredentials = "spec.accessCredentials"
 
-// accessCredentials mounts the secrets with keys and passwords, which the launcher hands on to the guest. Two
-// credentials of one secret share its volume.
+// accessCredentials mounts the secrets with keys and passwords, which the launcher passes to the guest. Credentials of one
+// secret share its volume.
 func accessCredentials(d *Draft) error {
 	for i := range d.vmi.Spec.AccessCredentials {
 		from := d.From(elementOf(vmiCredentials, i))

@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Devices that virt-handler's device plugins hand out.
+// Devices of virt-handler's device plugins.
 const (
 	devicePrefix = "devices.kubevirt.io/"
 
@@ -26,25 +26,25 @@ const (
 	fieldSecurity  = "spec.domain.launchSecurity"
 )
 
-// launcherDevices are those the launcher asks for by itself.
+// launcherDevices are those that the launcher requests itself.
 var launcherDevices = []corev1.ResourceName{
 	deviceKVM, deviceMSHV, deviceTun, deviceVhostNet, deviceVsock, deviceSEV, deviceTDX, devicePRHelper, deviceIOMMUFD,
 }
 
-// pluginDevice is a device of which a guest needs one or none.
+// pluginDevice is a device that a VMI needs at most once.
 type pluginDevice struct {
 	name   corev1.ResourceName
 	needed bool
 	from   string
-	// requested writes the request as well, which the API server would otherwise fill in.
+	// requested sets the request as well, which the API server would otherwise default.
 	requested bool
 }
 
-// deviceResources asks for what device plugins hand out. It overrides the resources of the VMI, which cannot name these
-// devices in another amount.
+// deviceResources requests the devices of device plugins. It overrides the resources of the VMI, which cannot request other
+// amounts of these devices.
 func deviceResources(d *Draft) error {
 	if s := d.vmi.Spec.Domain.LaunchSecurity; s != nil && (s.SEV != nil && s.SNP != nil || s.TDX != nil && (s.SEV != nil || s.SNP != nil)) {
-		return invalid(fieldSecurity, "asks for several kinds of protection at once", "keep one of sev, snp and tdx")
+		return invalid(fieldSecurity, "must specify one kind of protection", "keep one of sev, snp and tdx")
 	}
 	for _, device := range guestDevices(d) {
 		if !device.needed {
@@ -85,5 +85,5 @@ func guestDevices(d *Draft) []pluginDevice {
 	}
 }
 
-// isVirtio tells whether an interface's packets go through the node's kernel. An SR-IOV interface without a model counts.
+// isVirtio reports whether an interface's packets go through the node's kernel. An SR-IOV interface without a model counts.
 func isVirtio(i v1.Interface) bool { return i.Model == "" || i.Model == v1.VirtIO }

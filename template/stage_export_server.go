@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	exportServiceLabel   = "kubevirt.io.virt-export-service"   // the export's Service selects by it
-	certParamsAnnotation = "kubevirt.io/export.certParameters" // KubeVirt's controller replaces Pods in which it is outdated
+	exportServiceLabel   = "kubevirt.io.virt-export-service"   // selector of the export's Service
+	certParamsAnnotation = "kubevirt.io/export.certParameters" // KubeVirt's controller replaces Pods with an outdated value
 	exportPort           = 8443
 
 	// Volumes and folders of the exporter, as its server and KubeVirt's controller expect them.
@@ -21,7 +21,7 @@ const (
 	manifestVolume, manifestDir       = "manifest-data", "/manifest_data"
 )
 
-// exportServer completes the exporter to one that serves claims, and manifests if there are any.
+// exportServer completes the exporter to one that serves claims and optional manifests.
 func exportServer(d *Draft) error {
 	s := d.input.Export.Server
 	if s == nil {
@@ -48,7 +48,7 @@ func exportServer(d *Draft) error {
 		exportManifests(d, s.ManifestConfigMap)
 	}
 	if server, _ := d.container(exporterContainer, "", ""); server == nil {
-		return nil // container has noted that
+		return nil // recorded by container
 	}
 	d.Set("spec.containers["+exporterContainer+"].readinessProbe", func(p *corev1.Pod) {
 		containerOf(p, exporterContainer).ReadinessProbe = &corev1.Probe{
@@ -61,8 +61,8 @@ func exportServer(d *Draft) error {
 	return nil
 }
 
-// exportMetadata replaces the label of the bare exporter. The export's labels and annotations are the Pod's, except that
-// they cannot take the Pod away from its Service or its controller.
+// exportMetadata replaces the label of the bare exporter. The export's labels and annotations are copied, except for those
+// by which its Service and its controller find the Pod.
 func exportMetadata(d *Draft, s *ExportServer) {
 	d.Drop(fieldLabels + "[" + v1.AppLabel + "]")
 	for _, key := range sortedKeys(d.export.Labels) {
@@ -79,7 +79,7 @@ func exportMetadata(d *Draft, s *ExportServer) {
 	}
 }
 
-// exportLabel is the export's name as the value of a label.
+// exportLabel returns the export's name as a label value.
 func exportLabel(name string) string {
 	if len(name) <= maxLabel {
 		return name
@@ -112,7 +112,7 @@ func exportVolumes(d *Draft, s *ExportServer) {
 	}
 }
 
-// exportManifests lets the server offer what describes the exported machine.
+// exportManifests adds the manifests of the exported machine to the server.
 func exportManifests(d *Draft, configMap string) {
 	from := d.From("Input.Export.Server.ManifestConfigMap")
 	from.Env(exporterContainer, corev1.EnvVar{Name: "EXPORT_VM_DEF_URI", Value: "/manifests/all"})

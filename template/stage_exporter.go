@@ -14,12 +14,12 @@ import (
 
 const exporterContainer = "exporter"
 
-// exporter is the bare exporter Pod, which serves nothing yet.
+// exporter adds the bare exporter Pod, without a server.
 func exporter(d *Draft) error {
 	name := ExporterName(d.input.Export)
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return invalid("Input.Export.NamePrefix", fmt.Sprintf("makes the name %q: %s", name, problems[0]),
-			"begin it with a lower case letter and use letters, digits and dashes")
+		return invalid("Input.Export.NamePrefix", fmt.Sprintf("results in the name %q: %s", name, problems[0]),
+			"begin with a lower case letter and use letters, digits and dashes")
 	}
 	d.From("metadata.name, Input.Export.NamePrefix").Set("metadata.name", func(p *corev1.Pod) { p.Name = name })
 	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.export.Namespace })

@@ -17,13 +17,12 @@ const (
 	hookSidecarsField      = "metadata.annotations[" + hookSidecarsAnnotation + "]"
 )
 
-// HookAnnotation creates the sidecars of the annotation hooks.kubevirt.io/hookSidecars, a JSON list of Sidecars in the order
-// in which they are rendered. Whether a cluster lets its users ask for sidecars, by feature gate Sidecar, is for stage
-// supported to decide.
+// HookAnnotation creates the sidecars of the annotation hooks.kubevirt.io/hookSidecars, a JSON list of Sidecars in
+// rendering order. Stage supported checks the feature gate Sidecar.
 type HookAnnotation struct{}
 
-// Sidecars implements SidecarCreator. Text that is not such a list, or has fields that Sidecar does not have, is an error
-// that names the place. What the list says is checked by the stage, as for every creator.
+// Sidecars implements SidecarCreator. An invalid list, or an unknown field, is an error with its position. The stage
+// validates the sidecars, as for every creator.
 func (HookAnnotation) Sidecars(in Input) ([]Sidecar, error) {
 	text, ok := in.VMI.Annotations[hookSidecarsAnnotation]
 	if !ok {
@@ -49,10 +48,10 @@ func (HookAnnotation) Sidecars(in Input) ([]Sidecar, error) {
 	return list, nil
 }
 
-// strictJSON decodes one value and refuses null, unknown fields and whatever follows.
+// strictJSON decodes one value and rejects null, unknown fields and trailing data.
 func strictJSON(text []byte, into any) error {
 	if string(bytes.TrimSpace(text)) == "null" {
-		return errors.New("null is no value")
+		return errors.New("null is not a valid value")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -60,7 +59,7 @@ func strictJSON(text []byte, into any) error {
 		return err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("there is more after character %d", decoder.InputOffset())
+		return fmt.Errorf("unexpected data after character %d", decoder.InputOffset())
 	}
 	return nil
 }
@@ -75,17 +74,17 @@ func notAList(at string, err error) *Error {
 	case errors.As(err, &kind) && kind.Field != "":
 		at += "." + kind.Field
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		reason = "ends before it is complete"
+		reason = "is not complete"
 	}
 	return invalid(at, reason,
-		`write a JSON list such as [{"image": "example.com/hook:v1", "args": ["--version", "v1alpha2"]}]`)
+		`use a JSON list such as [{"image": "example.com/hook:v1", "args": ["--version", "v1alpha2"]}]`)
 }
 
-// BindingPluginSidecars creates the sidecars of the network binding plugins that the VMI's interfaces use: one of each
-// plugin that has a sidecarImage, in the order of the interfaces that use it first.
+// BindingPluginSidecars creates the sidecars of the network binding plugins of the VMI's interfaces: one for each plugin
+// with a sidecarImage, in the order of the first interface of each.
 type BindingPluginSidecars struct{}
 
-// Sidecars implements SidecarCreator. A plugin that Config.NetworkBindings lacks is an error.
+// Sidecars implements SidecarCreator. A plugin that is missing in Config.NetworkBindings is an error.
 func (BindingPluginSidecars) Sidecars(in Input) (list []Sidecar, err error) {
 	seen := map[string]bool{}
 	for i := range in.VMI.Spec.Domain.Devices.Interfaces {
@@ -109,8 +108,8 @@ func (BindingPluginSidecars) Sidecars(in Input) (list []Sidecar, err error) {
 	return list, nil
 }
 
-// askSidecars asks the creators, in order, and checks what they return. A ConfigMap that Facts.ConfigMaps lacks is an error
-// that wraps ErrMissingFact.
+// askSidecars calls the creators in order, and validates the sidecars. A ConfigMap that is missing in Facts.ConfigMaps is
+// an error that wraps ErrMissingFact.
 func askSidecars(d *Draft, creators []SidecarCreator) error {
 	var errs []error
 	for _, c := range creators {

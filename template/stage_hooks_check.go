@@ -12,25 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Folders in which sidecars meet the launcher.
+// Folders that sidecars share with the launcher.
 const (
 	hookSocketsDir   = "/var/run/kubevirt-hooks"
 	pluginSocketsDir = "/var/run/kubevirt-plugin"
 	podInfoDir       = "/etc/podinfo"
 )
 
-// checkSidecar refuses what would make a Pod that the API server refuses or that cannot start.
+// checkSidecar rejects sidecars that the API server would reject or that cannot start.
 func checkSidecar(in Input, s *Sidecar) (errs []error) {
 	at := s.From
 	if s.Image == "" && in.Config.SidecarShimImage == "" {
-		errs = append(errs, invalid(at+".image", "is empty, and there is no default", "name an image or set Config.SidecarShimImage"))
+		errs = append(errs, invalid(at+".image", "must be set without a default", "set an image or Config.SidecarShimImage"))
 	}
 	if strings.TrimSpace(s.Image) != s.Image {
-		errs = append(errs, invalid(at+".image", fmt.Sprintf("%q begins or ends with white space", s.Image), "remove it"))
+		errs = append(errs, invalid(at+".image", fmt.Sprintf("%q must not begin or end with white space", s.Image), "remove it"))
 	}
 	policies := []corev1.PullPolicy{"", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	if !slices.Contains(policies, s.PullPolicy) {
-		errs = append(errs, invalid(at+".imagePullPolicy", fmt.Sprintf("%q is unknown", s.PullPolicy), "use Always, IfNotPresent or Never"))
+		errs = append(errs, invalid(at+".imagePullPolicy", fmt.Sprintf("%q is not supported", s.PullPolicy), "use Always, IfNotPresent or Never"))
 	}
 	taken := map[string]string{hookSocketsDir: "the sockets of hooks"}
 	if s.DeviceInfo {
@@ -52,38 +52,38 @@ func checkSidecar(in Input, s *Sidecar) (errs []error) {
 
 func checkSidecarConfigMap(in Input, at string, c *SidecarConfigMap) (errs []error) {
 	if problems := validation.IsConfigMapKey(c.Key); len(problems) > 0 {
-		errs = append(errs, invalid(at+".key", fmt.Sprintf("%q: %s", c.Key, problems[0]), "name a key of the ConfigMap"))
+		errs = append(errs, invalid(at+".key", fmt.Sprintf("%q: %s", c.Key, problems[0]), "use a key of the ConfigMap"))
 	}
 	if problems := validation.IsDNS1123Subdomain(c.Name); len(problems) > 0 {
-		return append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", c.Name, problems[0]), "name a ConfigMap of the guest's namespace"))
+		return append(errs, invalid(at+".name", fmt.Sprintf("%q: %s", c.Name, problems[0]), "use a ConfigMap of the VMI's namespace"))
 	}
 	if !in.Facts.ConfigMaps[c.Name] {
 		errs = append(errs, &Error{
-			Field: at + ".name", Reason: fmt.Sprintf("ConfigMap %q is not known", c.Name),
-			Remedy: "create the ConfigMap in the namespace of the guest", Err: ErrMissingFact,
+			Field: at + ".name", Reason: fmt.Sprintf("ConfigMap %q not found", c.Name),
+			Remedy: "create the ConfigMap in the namespace of the VMI", Err: ErrMissingFact,
 		})
 	}
 	return errs
 }
 
-// checkSidecarClaim knows the claim only if the guest uses it as well; else the Pod waits for it.
+// checkSidecarClaim knows the claim only if a volume of the VMI uses it as well; otherwise the Pod waits for it.
 func checkSidecarClaim(in Input, at string, c *SidecarClaim) []error {
 	if problems := validation.IsDNS1123Subdomain(c.Name); len(problems) > 0 {
-		return []error{invalid(at+".name", fmt.Sprintf("%q: %s", c.Name, problems[0]), "name a PersistentVolumeClaim of the guest's namespace")}
+		return []error{invalid(at+".name", fmt.Sprintf("%q: %s", c.Name, problems[0]), "use a PersistentVolumeClaim of the VMI's namespace")}
 	}
 	if claim := in.Facts.Claims[c.Name]; claim != nil && isBlock(claim) {
-		return []error{invalid(at+".name", fmt.Sprintf("claim %q is a block device", c.Name), "use a claim with a file system")}
+		return []error{invalid(at+".name", fmt.Sprintf("claim %q must not be a block device", c.Name), "use a claim with volumeMode Filesystem")}
 	}
 	return nil
 }
 
-// checkSidecarPath refuses what is no place for a mount, and a place that is taken already.
+// checkSidecarPath rejects an invalid mount path, and one that is already in use.
 func checkSidecarPath(at, p string, taken map[string]string) []error {
 	if !path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.ContainsAny(p, ":\x00") {
-		return []error{invalid(at, fmt.Sprintf("%q is no clean absolute path", p), "use a path like /usr/bin/onDefineDomain")}
+		return []error{invalid(at, fmt.Sprintf("%q must be a clean absolute path", p), "use a path like /usr/bin/onDefineDomain")}
 	}
 	if what, ok := taken[p]; ok {
-		return []error{invalid(at, fmt.Sprintf("%s is the place of %s", p, what), "use another path")}
+		return []error{invalid(at, fmt.Sprintf("%s is already used by %s", p, what), "use another path")}
 	}
 	taken[p] = at
 	return nil

@@ -14,9 +14,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// hostDevices asks for the host's devices that the guest gets: by the name under which a device plugin hands them out, or
-// by a claim of the Pod for dynamic allocation. A device by claim whose feature gate is off is not given to the guest, as in
-// KubeVirt.
+// hostDevices requests the VMI's host devices: by the resource name of a device plugin, or by a claim of the Pod for
+// dynamic resource allocation. A device by claim whose feature gate is disabled is omitted, as in KubeVirt.
 func hostDevices(d *Draft) error {
 	devices := passedThrough(d)
 	if err := errors.Join(slices.Concat(checkClaims(d.vmi.Spec.ResourceClaims), checkPassthrough(d, devices))...); err != nil {
@@ -47,16 +46,16 @@ func hostDevices(d *Draft) error {
 	return nil
 }
 
-// passthrough is one device of the host that a guest gets.
+// passthrough is one host device of a VMI.
 type passthrough struct {
 	kind, name, field string
 	resource          string
 	claim             *v1.ClaimRequest
 	gate              string // for claims of this kind
-	claimable         bool   // the gate is on
+	claimable         bool   // the gate is enabled
 }
 
-// passedThrough are the GPUs, then the other devices, each in the order of the VMI.
+// passedThrough returns the GPUs, then the other devices, each in the order of the VMI.
 func passedThrough(d *Draft) []passthrough {
 	devices := &d.vmi.Spec.Domain.Devices
 	if len(devices.GPUs)+len(devices.HostDevices) == 0 {
@@ -80,16 +79,16 @@ func passedThrough(d *Draft) []passthrough {
 	return all
 }
 
-// checkPassthrough refuses devices that cannot be asked for, or that the cluster's list, if there is one, does not have.
+// checkPassthrough rejects invalid devices, and devices that are not in the cluster's list, if there is one.
 func checkPassthrough(d *Draft, devices []passthrough) (errs []error) {
 	for i := range devices {
 		p := &devices[i]
 		at := p.field + ".deviceName"
 		switch {
 		case p.resource == "" && p.claim == nil:
-			errs = append(errs, invalid(at, "is empty, and there is no claim", "name the resource of the device, or a claim and its request"))
+			errs = append(errs, invalid(at, "must be set without a claim", "set the resource of the device, or a claim and its request"))
 		case p.resource != "" && p.claim != nil:
-			errs = append(errs, invalid(at, "is set beside a claim", "keep one of them"))
+			errs = append(errs, invalid(at, "must not be set with a claim", "keep one of them"))
 		case p.claim != nil:
 			errs = append(errs, checkClaimed(d, p)...)
 		default:
@@ -105,12 +104,12 @@ func checkPlugged(list *v1.PermittedHostDevices, at string, p *passthrough) []er
 			"add it to permittedHostDevices or choose another device")}
 	}
 	if !handedOut(p.resource) {
-		return []error{invalid(at, fmt.Sprintf("%q is no resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
+		return []error{invalid(at, fmt.Sprintf("%q must be a resource of a device plugin", p.resource), "use a name such as vendor.com/device")}
 	}
 	return nil
 }
 
-// checkClaimed refuses a device whose claim the Pod does not have. With the gate off, a list permits no claims.
+// checkClaimed rejects a device whose claim the Pod does not have. If the gate is disabled, a list permits no claims.
 func checkClaimed(d *Draft, p *passthrough) []error {
 	if p.claimable {
 		return checkClaimRequest(p.field, p.claim, d.vmi.Spec.ResourceClaims)
@@ -118,11 +117,11 @@ func checkClaimed(d *Draft, p *passthrough) []error {
 	if d.config.PermittedHostDevices == nil {
 		return nil
 	}
-	return []error{invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration, as claims for its kind are off",
-		"turn on feature gate "+p.gate+" or name the resource of a device plugin")}
+	return []error{invalid(p.field, p.kind+" "+p.name+" is not permitted in permittedHostDevices configuration: claims of this kind are disabled",
+		"enable feature gate "+p.gate+", or set the resource of a device plugin")}
 }
 
-// handedOut tells names that device plugins may use: qualified ones that are neither Kubernetes' own nor the launcher's.
+// handedOut reports whether a name is valid for device plugins: qualified, and neither Kubernetes' own nor the launcher's.
 func handedOut(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
 		!slices.Contains(launcherDevices, corev1.ResourceName(name)) && len(validation.IsQualifiedName("requests."+name)) == 0
@@ -134,7 +133,7 @@ func permitted(list *v1.PermittedHostDevices, name string) bool {
 		slices.ContainsFunc(list.USB, func(h v1.USBHostDevice) bool { return h.ResourceName == name })
 }
 
-// checkClaims refuses claims of objects that cannot exist.
+// checkClaims rejects claims with invalid references.
 func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error) {
 	for i := range claims {
 		field, name := ".resourceClaimName", claims[i].ResourceClaimName
@@ -146,19 +145,19 @@ func checkClaims(claims []v1.VirtualMachineInstanceResourceClaim) (errs []error)
 		}
 		if problems := validation.IsDNS1123Subdomain(*name); len(problems) > 0 {
 			errs = append(errs, invalid(elementOf("spec.resourceClaims", i)+field, fmt.Sprintf("%q: %s", *name, problems[0]),
-				"name an object of the guest's namespace"))
+				"use an object of the VMI's namespace"))
 		}
 	}
 	return errs
 }
 
-// checkClaimRequest refuses a device whose claim the Pod does not have.
+// checkClaimRequest rejects a device whose claim the Pod does not have.
 func checkClaimRequest(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
 	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		return []error{invalid(at+".claimName", fmt.Sprintf("there is no resource claim %q", c.ClaimName), "add it to spec.resourceClaims")}
+		return []error{invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
 	}
 	if problems := validation.IsDNS1123Label(c.RequestName); len(problems) > 0 {
-		return []error{invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "name a request of the claim")}
+		return []error{invalid(at+".requestName", fmt.Sprintf("%q: %s", c.RequestName, problems[0]), "use a request of the claim")}
 	}
 	return nil
 }

@@ -11,23 +11,23 @@ import (
 
 const (
 	hotplugContainer = "hotplug-disk"
-	hotplugFolder    = "hotplug-disks" // the volume in which node agent and Pod meet
-	hotplugPath      = "/path"         // where the container has it; node agents look there
+	hotplugFolder    = "hotplug-disks" // the volume shared by node agent and Pod
+	hotplugPath      = "/path"         // its mount path, which node agents rely on
 	hotplugSecurity  = "spec.containers[" + hotplugContainer + "].securityContext"
 
-	// KubeVirt's names of the annotations that lead from a hotplug Pod back to its guest.
+	// KubeVirt's annotations that reference the VMI of a hotplug Pod.
 	ownerNameAnnotation = "kubevirt.io/owner-vmi-name"
 	ownerUIDAnnotation  = "kubevirt.io/owner-vmi-uid"
 )
 
-// hotplugPod gives a hotplug Pod its name, owner, container and security. Which service account it runs under and whether
-// it restarts is left to the API server: KubeVirt's controller recognises attachment Pods by the number of their volumes,
-// the mounted token among them.
+// hotplugPod sets the name, owner, container and security of a hotplug Pod. Service account and restart policy are left to
+// the API server: KubeVirt's controller recognizes attachment Pods by the number of their volumes, including the mounted
+// token.
 func hotplugPod(d *Draft) error {
 	if owner := d.input.Hotplug.Owner.Namespace; owner != "" && owner != d.vmi.Namespace {
-		return invalid("Input.Hotplug.Owner.metadata.namespace", owner+" is not the namespace of the guest", "give the Pod of this guest")
+		return invalid("Input.Hotplug.Owner.metadata.namespace", owner+" must be the namespace of the VMI", "use the Pod of this VMI")
 	}
-	volumes, err := pluggedVolumes(d)
+	volumes, err := hotplugVolumes(d)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func hotplugPod(d *Draft) error {
 	return guestSELinuxLevel(d)
 }
 
-func hotplugMetadata(d *Draft, volumes []plugged) {
+func hotplugMetadata(d *Draft, volumes []hotplugVolume) {
 	owner := d.input.Hotplug.Owner
 	d.From("Input.Hotplug, Facts.Claims").Set("metadata.name", func(p *corev1.Pod) { p.Name = hotplugName(d.kind, owner, volumes) })
 	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.vmi.Namespace })
@@ -53,7 +53,7 @@ func hotplugMetadata(d *Draft, volumes []plugged) {
 	d.From("metadata.uid").Annotation(ownerUIDAnnotation, string(d.vmi.UID))
 }
 
-func hotplugName(kind PodKind, owner *corev1.Pod, volumes []plugged) string {
+func hotplugName(kind PodKind, owner *corev1.Pod, volumes []hotplugVolume) string {
 	if kind == TriggerPod {
 		return TriggerName(owner, volumes[0].name, volumes[0].claim.UID)
 	}
@@ -81,7 +81,7 @@ func hotplugDisk(d *Draft) corev1.Container {
 	}
 }
 
-// hotplugCommand waits for the node agent, or ends at once where nothing is wanted but a provisioned claim.
+// hotplugCommand waits for the node agent, or ends at once if only provisioning is needed.
 func hotplugCommand(d *Draft) []string {
 	if d.kind == TriggerPod && !d.input.Hotplug.KeepRunning {
 		return []string{"/bin/bash", "-c", "exit", "0"}
@@ -89,14 +89,14 @@ func hotplugCommand(d *Draft) []string {
 	return []string{"/bin/sh", "-c", "/usr/bin/container-disk --copy-path " + hotplugPath + "/hp"}
 }
 
-// guestSELinuxLevel gives the container the level of the guest, which is to open what the container holds. The context is
-// that of the guest's own Pod; for a guest that is being received from another cluster, that of the sending one.
+// guestSELinuxLevel sets the level of the domain, which opens the volumes, on the container. The context is that of the
+// VMI's own Pod; for a VMI that is received from another cluster, that of the source.
 func guestSELinuxLevel(d *Draft) error {
 	field, context := "status.selinuxContext", d.vmi.Status.SelinuxContext
 	if m := d.vmi.Status.MigrationState; context == "" && m != nil && m.SourceState != nil && m.SourceState.SelinuxContext != "" {
 		field, context = sourceContext, m.SourceState.SelinuxContext
 	}
-	level, err := selinuxLevel(field, context, "wait for the node agent to report it")
+	level, err := selinuxLevel(field, context, "wait for the node agent's report")
 	if err != nil {
 		return err
 	}
@@ -107,11 +107,11 @@ func guestSELinuxLevel(d *Draft) error {
 	return nil
 }
 
-// setSELinuxOption sets one SELinux option of the container that holds the volumes. Stages of others may have added
-// containers before it.
+// setSELinuxOption sets one SELinux option of the container that holds the volumes. Custom stages may have added containers
+// before it.
 func setSELinuxOption(d Draft, option string, write func(*corev1.SELinuxOptions)) {
 	if c, _ := d.container(hotplugContainer, "", ""); c == nil {
-		return // container has noted that
+		return // recorded by container
 	}
 	d.Set(hotplugSecurity+".seLinuxOptions."+option, func(p *corev1.Pod) {
 		c := containerOf(p, hotplugContainer)

@@ -7,9 +7,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// imageCopies adds a container per disk image where the cluster has no image volumes. It offers the image's files to the
-// guest through a folder they share; a binary of the launcher's image, put there by the first init container, does that.
-// The init container of each image makes the kubelet pull it before the guest starts.
+// imageCopies adds a container per disk image in clusters without image volumes. It exposes the image's files to the domain
+// through a shared folder by a binary of the launcher's image, which the first init container copies. The init container of
+// each image makes the kubelet pull it before the domain starts.
 func imageCopies(d *Draft) error {
 	if d.config.GateEnabled(gateImageVolume) {
 		return nil
@@ -29,7 +29,7 @@ func imageCopies(d *Draft) error {
 	return nil
 }
 
-// copyFolder is where the containers with disk images have their part of the shared folder.
+// copyFolder returns the folder of the containers with disk images within the shared folder.
 func copyFolder(vmi *v1.VirtualMachineInstance) string {
 	return containerDiskData + "/" + string(vmi.UID)
 }

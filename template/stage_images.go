@@ -22,19 +22,19 @@ const (
 
 var digestPattern = regexp.MustCompile(`sha256:([a-zA-Z0-9]+)`)
 
-// diskImage is one image that the guest boots from or has a disk of.
+// diskImage is one image that the VMI boots from or has a disk of.
 type diskImage struct {
 	volume     string // name of the Pod's volume
-	field      string // where the VMI names the image
+	field      string // field of the VMI that references the image
 	reference  string
 	pullPolicy corev1.PullPolicy
 	pullSecret string
-	mountPath  string // where compute has it as an image volume
-	copyName   string // what its container calls it below the folder of the guest
+	mountPath  string // mount path in compute as an image volume
+	copyName   string // name of its container's files below the VMI's folder
 }
 
-// images adds containerDisk and kernel boot images as image volumes. An init container per image makes the
-// kubelet report the digest behind its tag, by which a migration later asks for the very same image.
+// images adds containerDisk and kernel boot images as image volumes. An init container per image makes the kubelet report
+// the digest of its tag, which pins the image for a later migration.
 func images(d *Draft) error {
 	all, err := pinnedImages(d)
 	if err != nil {
@@ -66,7 +66,7 @@ func images(d *Draft) error {
 	return nil
 }
 
-// pinnedImages are the images of the guest, on a migration target by the digests that the source has.
+// pinnedImages returns the images of the VMI, on a migration target by the digests of the source.
 func pinnedImages(d *Draft) ([]diskImage, error) {
 	all := diskImages(d.vmi)
 	if d.migration == nil {
@@ -82,7 +82,7 @@ func pinnedImages(d *Draft) ([]diskImage, error) {
 	return all, nil
 }
 
-// asksForDigests tells whether image volumes come with containers that reveal digests. A target has them already.
+// asksForDigests reports whether image volumes come with containers that reveal digests. A target has them already.
 func asksForDigests(d *Draft) bool { return d.migration == nil && !skipsDigest(d.vmi) }
 
 func diskImages(vmi *v1.VirtualMachineInstance) (all []diskImage) {
@@ -123,15 +123,15 @@ func digestContainer(d *Draft, image diskImage) corev1.Container {
 	}
 }
 
-// imageResources are those of a container that runs from a disk image.
+// imageResources returns the resources of a container that runs from a disk image.
 func imageResources(d *Draft) corev1.ResourceRequirements {
 	r := supportResources(d, v1.ContainerDisk, amounts{cpu: "1m", memory: "1M"}, amounts{cpu: "10m", memory: "40M"})
 	r.Requests[corev1.ResourceEphemeralStorage] = *resource.NewScaledQuantity(ephemeralStorageBytes, 0)
 	return r
 }
 
-// pinnedImage is the reference under which the source Pod has the image. A guest must find the same bytes on the target,
-// even if the tag has moved on meanwhile.
+// pinnedImage returns the reference of the source Pod's image. The target needs the same bytes, even if the tag has moved
+// meanwhile.
 func pinnedImage(d *Draft, image diskImage) (string, error) {
 	source := d.migration.SourcePod
 	if d.migration.Receives {
@@ -153,21 +153,21 @@ func pinnedImage(d *Draft, image diskImage) (string, error) {
 	if !found || reported == "" {
 		return "", &Error{
 			Field: image.field, Reason: fmt.Sprintf("pod %q does not report the digest of image %q", source.Name, image.reference),
-			Remedy: "wait until it does, or name the image by digest", Err: ErrMissingFact,
+			Remedy: "wait for the report, or reference the image by digest", Err: ErrMissingFact,
 		}
 	}
-	return "", invalid(image.field, fmt.Sprintf("pod %q reports image id %q of image %q, which has no sha256 digest",
-		source.Name, reported, image.reference), "name the image by digest")
+	return "", invalid(image.field, fmt.Sprintf("pod %q reports image ID %q of image %q without a sha256 digest",
+		source.Name, reported, image.reference), "reference the image by digest")
 }
 
-// receivedImage is the reference of an image of a guest that comes from another cluster. Which digest it has there is not
-// told, and a guest that finds other bytes under what it has written loses its disk.
+// receivedImage returns the image reference of a VMI from another cluster. Its digest there is unknown, and a guest that
+// finds other bytes below its writes loses its disk.
 func receivedImage(d *Draft, image diskImage) (string, error) {
 	if strings.Contains(image.reference, digestMark) || skipsDigest(d.vmi) {
 		return image.reference, nil
 	}
-	return "", invalid(image.field, fmt.Sprintf("the digest that image %q has where the guest comes from is not known", image.reference),
-		"name the image by digest on both sides, or annotate the guest with "+skipDigestAnnotation+"=true if the tag is never moved")
+	return "", invalid(image.field, fmt.Sprintf("the source's digest of image %q is unknown", image.reference),
+		"reference the image by digest on both sides, or annotate the VMI with "+skipDigestAnnotation+"=true if the tag never moves")
 }
 
 func reportedImageID(pod *corev1.Pod, container string) (id string, found bool) {
@@ -181,7 +181,7 @@ func reportedImageID(pod *corev1.Pod, container string) (id string, found bool) 
 	return id, found
 }
 
-// withoutTag drops tag and digest of an image reference. A colon before the last slash belongs to a port.
+// withoutTag removes tag and digest of an image reference. A colon before the last slash belongs to a port.
 func withoutTag(reference string) string {
 	reference, _, _ = strings.Cut(reference, "@")
 	if colon := strings.LastIndex(reference, ":"); colon > strings.LastIndex(reference, "/") {

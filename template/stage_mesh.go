@@ -2,8 +2,8 @@
 
 package template
 
-// MeshAnnotations generates the annotations by which Istio finds the traffic of masqueraded guests: it comes out of a
-// bridge in the Pod, not out of the Pod's own interface.
+// MeshAnnotations generates the annotations for Istio about the traffic of VMIs with masquerade binding, which comes from a
+// bridge in the Pod, not from the Pod's own interface.
 type MeshAnnotations struct{}
 
 // Annotations implements AnnotationGenerator. It returns no error.

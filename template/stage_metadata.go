@@ -17,7 +17,7 @@ const (
 	istioInject      = "sidecar.istio.io/inject"
 )
 
-// metadata gives the Pod its name, owner, labels and annotations.
+// metadata sets the Pod's name, owner, labels and annotations.
 func metadata(d *Draft) error {
 	d.From("metadata.uid").Set("metadata.name", func(p *corev1.Pod) { p.Name = LauncherName(d.vmi) })
 	d.From("metadata.namespace").Set("metadata.namespace", func(p *corev1.Pod) { p.Namespace = d.vmi.Namespace })
@@ -51,8 +51,8 @@ func metadata(d *Draft) error {
 	return nil
 }
 
-// private tells which annotations of a VMI describe the VMI alone. Those of virtloom say who has the guest: a copy is
-// outdated at once, and misleads.
+// private reports whether an annotation describes the VMI only. A copy of virtloom's ownership annotations would be
+// outdated at once.
 func private(key string) bool {
 	return strings.HasPrefix(key, "kubectl.kubernetes.io") ||
 		strings.HasPrefix(key, "virtloom.dev/") ||
@@ -60,7 +60,7 @@ func private(key string) bool {
 		strings.HasPrefix(key, v1.ControllerAPILatestVersionObservedAnnotation)
 }
 
-// hostname is the Pod's host name: the one asked for, else the VMI's name up to its first dot.
+// hostname returns the Pod's host name: the one in the spec, otherwise the VMI's name up to its first dot.
 func hostname(vmi *v1.VirtualMachineInstance) string {
 	if vmi.Spec.Hostname != "" {
 		return vmi.Spec.Hostname
@@ -69,7 +69,7 @@ func hostname(vmi *v1.VirtualMachineInstance) string {
 	return strings.TrimRight(truncate(name, maxLabel), "-")
 }
 
-// identity fits the VMI's name into a label value without making two names equal.
+// identity shortens the VMI's name to a label value without collisions.
 func identity(name string) string {
 	if len(name) <= maxLabel {
 		return name

@@ -8,8 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// migrationMarks marks the Pods of a migration. A target has its own name and runs on no node that has a Pod of the same
-// guest.
+// migrationMarks marks the Pods of a migration. A target has its own name and avoids nodes with a Pod of the same VMI.
 func migrationMarks(d *Draft) error {
 	m := d.migration
 	if m == nil {
@@ -37,13 +36,13 @@ func migrationMarks(d *Draft) error {
 }
 
 // avoidSourceNode keeps the target off the source's node by name: the Pod there belongs to another VMI, perhaps of another
-// cluster. The node is kept out of all required terms, as they are alternatives.
+// cluster. The node is excluded in all required terms, since they are alternatives.
 func avoidSourceNode(d *Draft) error {
 	const field = "status.migrationState.sourceState.node"
 	node := source(d).Node
 	if node == "" {
 		return &Error{
-			Field: field, Reason: "is not known yet", Remedy: "wait for the sending side to report it", Err: ErrMissingFact,
+			Field: field, Reason: "must be set", Remedy: "wait for the source's report", Err: ErrMissingFact,
 		}
 	}
 	d.From(field).RequireNode(corev1.NodeSelectorRequirement{
@@ -52,7 +51,7 @@ func avoidSourceNode(d *Draft) error {
 	return nil
 }
 
-// source is what the sending side has told of a guest that is received.
+// source returns the state that the source has reported about a VMI that is received.
 func source(d *Draft) v1.VirtualMachineInstanceMigrationSourceState {
 	if m := d.vmi.Status.MigrationState; m != nil && m.SourceState != nil {
 		return *m.SourceState

@@ -9,8 +9,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// sameCPU restricts the target to nodes with the source's CPU vendor and, for a guest that sees the host's model, to nodes
-// that can show it the same model.
+// sameCPU restricts the target to nodes with the source's CPU vendor and, for host-model VMIs, to nodes that support the
+// source's model.
 func sameCPU(d *Draft) error {
 	if cpu := d.vmi.Spec.Domain.CPU; cpu != nil && cpu.Model == v1.CPUModeHostModel {
 		if err := sameHostModel(d); err != nil {
@@ -30,7 +30,8 @@ func sameCPU(d *Draft) error {
 	return nil
 }
 
-// sourceLabels are the labels of the source's node. A VMI that is received from another cluster carries those that matter.
+// sourceLabels returns the labels of the source's node. A VMI that is received from another cluster carries the relevant
+// ones.
 func sourceLabels(d *Draft) (labels map[string]string, from string) {
 	switch {
 	case d.migration.Receives:
@@ -43,10 +44,10 @@ func sourceLabels(d *Draft) (labels map[string]string, from string) {
 }
 
 func sameHostModel(d *Draft) error {
-	// A guest that has migrated before keeps the model it was started with, not that of the node it is on now.
+	// After a migration, a VMI keeps the model it was started with, not that of its current node.
 	inherited := false
 	var carried map[string]string
-	if !d.migration.Receives { // else its Pod is in another namespace or cluster
+	if !d.migration.Receives { // otherwise its Pod is in another namespace or cluster
 		carried = d.migration.SourcePod.Spec.NodeSelector
 	}
 	for _, key := range sortedKeys(carried) {
@@ -62,8 +63,8 @@ func sameHostModel(d *Draft) error {
 	if !hasPrefix(labels, v1.HostModelCPULabel) {
 		return &Error{
 			Field:  "spec.domain.cpu.model",
-			Reason: fmt.Sprintf("the source node has no label %s<model>, so the model to migrate is not known", v1.HostModelCPULabel),
-			Remedy: "label the node, or give the guest a named CPU model", Err: ErrMissingFact,
+			Reason: fmt.Sprintf("the source node has no label %s<model>, so the CPU model of the migration is unknown", v1.HostModelCPULabel),
+			Remedy: "label the node, or set a named CPU model on the VMI", Err: ErrMissingFact,
 		}
 	}
 	for _, key := range sortedKeys(labels) {

@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sourceContext is where a VMI that is received from another cluster has the SELinux context of the sending side.
+// sourceContext is the field with the source's SELinux context in a VMI that is received from another cluster.
 const sourceContext = "status.migrationState.sourceState.selinuxContext"
 
-// sameSELinuxLevel gives the target the categories of the source, without which it may not open shared disks.
+// sameSELinuxLevel sets the categories of the source on the target, which the domain needs to open shared disks.
 func sameSELinuxLevel(d *Draft) error {
 	if d.config.IgnoreSELinuxLevel {
 		return nil
@@ -21,7 +21,7 @@ func sameSELinuxLevel(d *Draft) error {
 	if d.migration.Receives {
 		field, context = sourceContext, source(d).SelinuxContext
 	}
-	level, err := selinuxLevel(field, context, "wait for the node agent to report it, or set Config.IgnoreSELinuxLevel")
+	level, err := selinuxLevel(field, context, "wait for the node agent's report, or set Config.IgnoreSELinuxLevel")
 	if err != nil || level == "" {
 		return err
 	}
@@ -38,18 +38,18 @@ func sameSELinuxLevel(d *Draft) error {
 	return nil
 }
 
-// selinuxLevel is the level of a context that a node agent has reported in a field; empty where nodes have no SELinux. A
-// context that is not reported yet is a missing fact with the given remedy.
+// selinuxLevel returns the level of a context that a node agent has reported in a field; empty on nodes without SELinux. A
+// missing context is a missing fact with the given remedy.
 func selinuxLevel(field, context, remedy string) (string, error) {
 	switch context {
 	case "":
-		return "", &Error{Field: field, Reason: "is not known yet", Remedy: remedy, Err: ErrMissingFact}
+		return "", &Error{Field: field, Reason: "must be set", Remedy: remedy, Err: ErrMissingFact}
 	case "none":
 		return "", nil
 	}
 	parts := strings.SplitN(context, ":", 4)
 	if len(parts) < 4 || parts[3] == "" {
-		return "", invalid(field, fmt.Sprintf("%q is no SELinux context", context), "report user:role:type:level")
+		return "", invalid(field, fmt.Sprintf("%q must be an SELinux context", context), "use the form user:role:type:level")
 	}
 	return parts[3], nil
 }

@@ -4,7 +4,7 @@ package template
 
 import corev1 "k8s.io/api/core/v1"
 
-// hugepages mounts hugepages for qemu, once for itself and once where libvirt looks for them.
+// hugepages mounts hugepages for qemu, both at its own path and at libvirt's.
 func hugepages(d *Draft) error {
 	if m := d.vmi.Spec.Domain.Memory; m == nil || m.Hugepages == nil {
 		return nil
@@ -20,7 +20,7 @@ func hugepages(d *Draft) error {
 	return nil
 }
 
-// hotplugDir adds the folder in which volumes appear that are plugged in later.
+// hotplugDir adds the folder of hotplugged volumes.
 func hotplugDir(d *Draft) error {
 	if d.vmi.Spec.Domain.Devices.DisableHotplug {
 		return nil

@@ -21,16 +21,16 @@ const (
 	vmiNetworks = "spec.networks"
 )
 
-// InterfaceNaming names the interfaces that a Pod has in its secondary networks. The node agent and the launcher find the
-// interface of a network by its name, so that a scheme of one's own needs both to know it.
+// InterfaceNaming names a Pod's interfaces in its secondary networks. The node agent and the launcher find the interface of
+// a network by its name, so that a custom scheme needs support in both.
 type InterfaceNaming interface {
-	// InterfaceNames returns the names by the names of the networks. It is asked with all networks of the VMI and must
-	// answer for those that are secondary: multus networks that are not the default.
+	// InterfaceNames returns the names of interfaces by network. It receives all networks of the VMI and must return names
+	// for the secondary ones: multus networks that are not the default.
 	InterfaceNames(networks []v1.Network) map[string]string
 }
 
 // HashedNames names interfaces "pod" and the first 11 hexadecimal digits of the SHA-256 of the network's name, as KubeVirt
-// does in new Pods. A name depends on nothing but its network, so that networks can come and go.
+// does in new Pods. A name depends on its network only, so that networks can be added and removed.
 type HashedNames struct{}
 
 // InterfaceNames implements InterfaceNaming.
@@ -46,7 +46,7 @@ func (HashedNames) InterfaceNames(networks []v1.Network) map[string]string {
 }
 
 // OrdinalNames names interfaces net1, net2 and so on in the order of the secondary networks, as old releases of KubeVirt
-// did and multus does by itself.
+// did and multus does by default.
 type OrdinalNames struct{}
 
 // InterfaceNames implements InterfaceNaming.
@@ -62,29 +62,29 @@ func (OrdinalNames) InterfaceNames(networks []v1.Network) map[string]string {
 
 func isSecondary(n *v1.Network) bool { return n.Multus != nil && !n.Multus.Default }
 
-// NetworkElement asks multus for one interface of the Pod. It is an element of the annotation
-// k8s.v1.cni.cncf.io/networks, whose other elements a generator of one's own may add.
+// NetworkElement requests one interface of the Pod from multus. It is an element of the annotation
+// k8s.v1.cni.cncf.io/networks, to which a custom generator may add other elements.
 type NetworkElement struct {
-	// Name and Namespace are those of the NetworkAttachmentDefinition.
+	// Name and Namespace of the NetworkAttachmentDefinition.
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
-	// IPs are addresses with prefix length that the Pod's interface gets, if the network's plugin takes them. The stock
-	// generator asks for none: it is the guest that has addresses.
+	// IPs are addresses with prefix length for the Pod's interface, if the network's plugin supports them. The stock
+	// generator sets none: the guest has the addresses.
 	IPs []string `json:"ips,omitempty"`
-	// MAC is the address the interface gets. Empty leaves it to the network.
+	// MAC is the address of the interface. Empty leaves it to the network.
 	MAC string `json:"mac,omitempty"`
 	// Interface is the name of the interface in the Pod. Empty leaves it to multus.
 	Interface string `json:"interface,omitempty"`
-	// CNIArgs are handed to the network's plugin.
+	// CNIArgs are passed to the network's plugin.
 	CNIArgs map[string]any `json:"cni-args,omitempty"`
 }
 
-// MultusAnnotations generates the annotations by which multus attaches the Pod to networks: k8s.v1.cni.cncf.io/networks for
-// secondary ones and v1.multus-cni.io/default-network for one that replaces the Pod's own. Interfaces that are absent are
-// left out, and so are networks without an interface.
+// MultusAnnotations generates multus' annotations: k8s.v1.cni.cncf.io/networks for secondary networks and
+// v1.multus-cni.io/default-network for one that replaces the Pod's own. Absent interfaces and networks without an interface
+// are omitted.
 type MultusAnnotations struct {
-	// Naming names the Pod's interfaces. nil means HashedNames, and OrdinalNames for the target of a migration whose
-	// source has interfaces like net1, if feature gate PodSecondaryInterfaceNamingUpgrade is off.
+	// Naming names the Pod's interfaces. Defaults to HashedNames, or to OrdinalNames for the target of a migration whose
+	// source has interfaces like net1 if feature gate PodSecondaryInterfaceNamingUpgrade is disabled.
 	Naming InterfaceNaming
 }
 
@@ -111,9 +111,9 @@ func (m MultusAnnotations) Annotations(in Input) (map[string]string, error) {
 	return annotations, nil
 }
 
-// Elements returns what the annotation k8s.v1.cni.cncf.io/networks consists of, in its order: one element for the interface
-// of each secondary network, and one after it if its binding plugin has a network of its own. A binding plugin that is
-// not registered and a network-status of the migration's source that cannot be read are errors.
+// Elements returns the elements of the annotation k8s.v1.cni.cncf.io/networks in order: one for the interface of each
+// secondary network, followed by one for the network of its binding plugin, if any. An unregistered binding plugin and an
+// invalid network-status of the migration's source are errors.
 func (m MultusAnnotations) Elements(in Input) ([]NetworkElement, error) {
 	naming, legacy := m.Naming, false
 	if naming == nil {
@@ -157,8 +157,8 @@ type nic struct {
 	network *v1.Network
 }
 
-// nics joins interfaces and networks by name, in the order of the interfaces and without absent ones. In the legacy
-// order, of networks, absent ones are there as well: on the source they have an interface whose number counts.
+// nics joins interfaces and networks by name, in the order of the interfaces and without absent ones. In the legacy order,
+// of networks, absent ones are included: their interface on the source counts in the numbering.
 func nics(spec *v1.VirtualMachineInstanceSpec, legacy bool) (all []nic) {
 	interfaces, networks := spec.Domain.Devices.Interfaces, spec.Networks
 	join := func(i, n int) {
@@ -180,7 +180,7 @@ func nics(spec *v1.VirtualMachineInstanceSpec, legacy bool) (all []nic) {
 	return all
 }
 
-// interfaceOf and networkOf find the first of a name, or -1. There are few, so that no index is made.
+// interfaceOf and networkOf return the index of the first of a name, or -1. The lists are too short for an index.
 func interfaceOf(list []v1.Interface, name string) int {
 	for i := range list {
 		if list[i].Name == name {
@@ -200,7 +200,7 @@ func networkOf(list []v1.Network, name string) int {
 }
 
 func unregistered(at, plugin string) *Error {
-	return invalid(at+".binding.name", fmt.Sprintf("there is no network binding plugin %q", plugin),
+	return invalid(at+".binding.name", fmt.Sprintf("network binding plugin %q is not registered", plugin),
 		"register it in Config.NetworkBindings, or use another binding")
 }
 
@@ -209,7 +209,7 @@ func nadElement(vmiNamespace, reference string) NetworkElement {
 	return NetworkElement{Name: name, Namespace: namespace}
 }
 
-// nadReference splits the name of a NetworkAttachmentDefinition, which is in the VMI's namespace unless it names another.
+// nadReference splits the name of a NetworkAttachmentDefinition; its namespace defaults to the VMI's.
 func nadReference(vmiNamespace, reference string) (namespace, name string) {
 	if namespace, name, ok := strings.Cut(reference, "/"); ok {
 		return namespace, name
@@ -219,8 +219,8 @@ func nadReference(vmiNamespace, reference string) (namespace, name string) {
 
 var ordinalName = regexp.MustCompile(`^net\d+$`)
 
-// keepsOrdinalNames tells whether a migration's target must number its interfaces because the source does, and the
-// launcher is not told to rename them.
+// keepsOrdinalNames reports whether a migration's target must number its interfaces because the source does and the
+// launcher does not rename them.
 func keepsOrdinalNames(in Input) (bool, error) {
 	if in.Migration == nil || in.Migration.SourcePod == nil || in.Config.GateEnabled(gateSecondaryNaming) {
 		return false, nil
@@ -234,7 +234,7 @@ func keepsOrdinalNames(in Input) (bool, error) {
 	}
 	if err := json.Unmarshal([]byte(text), &statuses); err != nil {
 		return false, invalid("Input.Migration.SourcePod.metadata.annotations["+networkStatusAnnotation+"]",
-			"is not what multus writes: "+err.Error(), "find out who changed it; how the source names its interfaces is read from it")
+			"must be the network status of multus: "+err.Error(), "restore the value, which determines the source's interface names")
 	}
 	for _, s := range statuses {
 		if ordinalName.MatchString(s.Interface) {

@@ -16,12 +16,11 @@ const (
 	resourceNameAnnotation = "k8s.v1.cni.cncf.io/resourceName"
 	networkInfoAnnotation  = "kubevirt.io/network-info"
 	networkInfoVolume      = "network-info-annotation"
-	passtOverhead          = 250 * mi // of one passt process, as KubeVirt measured it
+	passtOverhead          = 250 * mi // of one passt process, as measured by KubeVirt
 )
 
-// NetworkOverhead counts the memory that network bindings need: 250Mi for passt, and what each network binding plugin is
-// configured with in computeResourceOverhead, once for all interfaces that use it. Plugins that are not registered count
-// nothing.
+// NetworkOverhead adds the memory of network bindings: 250Mi for passt, and computeResourceOverhead of each network binding
+// plugin, once for all interfaces with that plugin. Unregistered plugins add nothing.
 type NetworkOverhead struct{}
 
 // Overhead implements OverheadCalculator.
@@ -49,8 +48,8 @@ func (NetworkOverhead) Overhead(in Input) (terms []Term) {
 	return terms
 }
 
-// networkDevices asks for the devices of networks: those that NetworkAttachmentDefinitions name, unless a webhook adds them,
-// and those of resource claims.
+// networkDevices requests the devices of networks: those of NetworkAttachmentDefinitions, unless a webhook adds them, and
+// those of resource claims.
 func networkDevices(d *Draft) error {
 	if !d.config.GateEnabled(gateExternalNetInject) {
 		if err := networkResources(d); err != nil {
@@ -68,8 +67,8 @@ func networkDevices(d *Draft) error {
 	return nil
 }
 
-// networkResources asks for one piece of a device for each network whose definition names it, beyond those that the guest
-// has for other reasons.
+// networkResources requests one device for each network whose definition names a resource, in addition to the VMI's other
+// devices.
 func networkResources(d *Draft) error {
 	counts := map[corev1.ResourceName]int64{}
 	var errs []error
@@ -100,14 +99,14 @@ func networkResources(d *Draft) error {
 	return nil
 }
 
-// networkResource is the resource name of a network's devices; empty if it needs none.
+// networkResource returns the resource name of a network's devices; empty if it has none.
 func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error) {
 	namespace, name := nadReference(d.vmi.Namespace, reference)
 	nad := d.facts.NetworkAttachmentDefinitions[namespace+"/"+name]
 	if nad == nil {
 		return "", &Error{
-			Field: at, Reason: fmt.Sprintf("NetworkAttachmentDefinition %s/%s is not known", namespace, name),
-			Remedy: "create it, or name another network", Err: ErrMissingFact,
+			Field: at, Reason: fmt.Sprintf("NetworkAttachmentDefinition %s/%s not found", namespace, name),
+			Remedy: "create it, or use another network", Err: ErrMissingFact,
 		}
 	}
 	device := nad.Annotations[resourceNameAnnotation]
@@ -116,13 +115,13 @@ func networkResource(d *Draft, at, reference string) (corev1.ResourceName, error
 	}
 	if problems := validation.IsQualifiedName(device); len(problems) > 0 {
 		return "", invalid(fmt.Sprintf("Facts.NetworkAttachmentDefinitions[%s/%s].metadata.annotations[%s]", namespace, name, resourceNameAnnotation),
-			fmt.Sprintf("%q: %s", device, problems[0]), "name a resource of a device plugin, such as intel.com/sriov")
+			fmt.Sprintf("%q: %s", device, problems[0]), "use a resource of a device plugin, such as intel.com/sriov")
 	}
 	return corev1.ResourceName(device), nil
 }
 
-// networkInfo adds the file that tells which device serves which network. The annotation it shows is written once the Pod
-// has its networks.
+// networkInfo adds the file that maps devices to networks. Its annotation is written after the Pod's networks have been set
+// up.
 func networkInfo(d *Draft) error {
 	from := networkInfoSource(d)
 	if from == "" {
@@ -138,7 +137,7 @@ func networkInfo(d *Draft) error {
 	return nil
 }
 
-// networkInfoSource names the first that needs the file, if any does.
+// networkInfoSource returns the first field that requires the file, if any.
 func networkInfoSource(d *Draft) string {
 	for i := range d.vmi.Spec.Domain.Devices.Interfaces {
 		iface := &d.vmi.Spec.Domain.Devices.Interfaces[i]

@@ -14,12 +14,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// NetworkRules is the stock NetworkSpecValidator. It refuses what cannot be rendered or would make a Pod that the API server
-// or multus refuses, and leaves matters of policy, such as which binding fits which network, to admission.
+// NetworkRules is the stock NetworkSpecValidator. It rejects what cannot be rendered or what the API server or multus would
+// reject, and leaves policy, such as the binding of a network, to admission.
 type NetworkRules struct{}
 
-// ValidateNetworks implements NetworkSpecValidator. It reports every fault it finds. Bindings that KubeVirt has removed
-// are errors that wrap ErrUnsupported, all others wrap ErrInvalid.
+// ValidateNetworks implements NetworkSpecValidator. It reports all faults. Bindings that KubeVirt has removed wrap
+// ErrUnsupported, other errors wrap ErrInvalid.
 func (NetworkRules) ValidateNetworks(in Input) error {
 	return errors.Join(slices.Concat(
 		checkNetworks(in),
@@ -37,14 +37,14 @@ func validateNetworks(d *Draft, validators []NetworkSpecValidator) error {
 	return nil
 }
 
-// netName is what networks and interfaces may be called: their names become parts of device names and of arguments.
+// netName matches valid names of networks and interfaces: they become parts of device names and of arguments.
 var netName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 func checkNetName(at, name string) []error {
 	if plain(name) || netName.MatchString(name) {
 		return nil
 	}
-	return []error{invalid(at+".name", fmt.Sprintf("%q is no name", name), "use letters, digits, dashes and underscores")}
+	return []error{invalid(at+".name", fmt.Sprintf("%q must be a valid name", name), "use letters, digits, dashes and underscores")}
 }
 
 func checkNetworks(in Input) (errs []error) {
@@ -53,10 +53,10 @@ func checkNetworks(in Input) (errs []error) {
 		n, at := &networks[i], elementOf(vmiNetworks, i)
 		errs = append(errs, checkNetName(at, n.Name)...)
 		if networkOf(networks, n.Name) < i {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", n.Name), "give every network its own name"))
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate", n.Name), "use unique network names"))
 		}
 		if interfaceOf(in.VMI.Spec.Domain.Devices.Interfaces, n.Name) < 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no interface %q", n.Name),
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("interface %q is not defined", n.Name),
 				"add the interface to spec.domain.devices.interfaces or remove the network"))
 		}
 		errs = append(errs, checkNetworkSource(in, at, n)...)
@@ -77,9 +77,9 @@ func checkNetworkSource(in Input, at string, n *v1.Network) []error {
 	}
 	switch {
 	case len(sources) == 0:
-		return []error{invalid(at, "has no source", "add one, such as pod or multus")}
+		return []error{invalid(at, "must specify a source", "add one, such as pod or multus")}
 	case len(sources) > 1:
-		return []error{invalid(at, "has the sources "+strings.Join(sources, ", "), "keep one of them")}
+		return []error{invalid(at, "must specify one source, not "+strings.Join(sources, ", "), "keep one of them")}
 	case n.Multus != nil:
 		return checkNADReference(at+".multus.networkName", in.VMI.Namespace, n.Multus.NetworkName)
 	case n.ResourceClaim != nil && in.Config.GateEnabled(gateNetworkDRA):
@@ -88,10 +88,10 @@ func checkNetworkSource(in Input, at string, n *v1.Network) []error {
 	return nil
 }
 
-// checkNADReference refuses what names no NetworkAttachmentDefinition.
+// checkNADReference rejects an invalid name of a NetworkAttachmentDefinition.
 func checkNADReference(at, vmiNamespace, reference string) (errs []error) {
 	if reference == "" {
-		return []error{invalid(at, "is empty", "name a NetworkAttachmentDefinition")}
+		return []error{invalid(at, "must be set", "use the name of a NetworkAttachmentDefinition")}
 	}
 	const remedy = "use <name> or <namespace>/<name> of a NetworkAttachmentDefinition"
 	namespace, name := nadReference(vmiNamespace, reference)
@@ -106,15 +106,15 @@ func checkNADReference(at, vmiNamespace, reference string) (errs []error) {
 
 func checkNetworkClaim(at string, c *v1.ClaimRequest, claims []v1.VirtualMachineInstanceResourceClaim) []error {
 	if c.ClaimName == "" || c.RequestName == "" {
-		return []error{invalid(at, "claimName and requestName must be set", "name an entry of spec.resourceClaims and a request of it")}
+		return []error{invalid(at, "claimName and requestName must be set", "use an entry of spec.resourceClaims and one of its requests")}
 	}
 	if !slices.ContainsFunc(claims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		return []error{invalid(at+".claimName", fmt.Sprintf("there is no resource claim %q", c.ClaimName), "add it to spec.resourceClaims")}
+		return []error{invalid(at+".claimName", fmt.Sprintf("resource claim %q is not defined", c.ClaimName), "add it to spec.resourceClaims")}
 	}
 	return nil
 }
 
-// checkPrimaryNetwork refuses more than one network for the Pod's own interface.
+// checkPrimaryNetwork rejects more than one network for the Pod's own interface.
 func checkPrimaryNetwork(networks []v1.Network) (errs []error) {
 	first := -1
 	for i := range networks {
@@ -127,8 +127,8 @@ func checkPrimaryNetwork(networks []v1.Network) (errs []error) {
 			continue
 		}
 		errs = append(errs, invalid(elementOf(vmiNetworks, i),
-			fmt.Sprintf("is the Pod's own network, which networks[%d] is already", first),
-			"keep one network that is pod or multus with default, and make the others multus without default"))
+			fmt.Sprintf("must not be a second Pod network in addition to networks[%d]", first),
+			"keep one network that is pod or multus with default, and change the others to multus without default"))
 	}
 	return errs
 }
@@ -139,10 +139,10 @@ func checkInterfaces(in Input) (errs []error) {
 		iface, at := &interfaces[i], elementOf(vmiInterfaces, i)
 		errs = append(errs, checkNetName(at, iface.Name)...)
 		if interfaceOf(interfaces, iface.Name) < i {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is there twice", iface.Name), "give every interface its own name"))
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate", iface.Name), "use unique interface names"))
 		}
 		if networkOf(in.VMI.Spec.Networks, iface.Name) < 0 {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no network %q", iface.Name), "add the network to spec.networks or remove the interface"))
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("network %q is not defined", iface.Name), "add the network to spec.networks or remove the interface"))
 		}
 		errs = append(errs, checkMAC(at, iface.MacAddress)...)
 		errs = append(errs, checkBinding(in, at, iface)...)
@@ -150,23 +150,23 @@ func checkInterfaces(in Input) (errs []error) {
 	return errs
 }
 
-// checkMAC refuses what is no address of a network card; multus hands it to the network's plugin as it is.
+// checkMAC rejects an invalid address of an interface; multus passes it to the network's plugin as it is.
 func checkMAC(at, mac string) []error {
 	if mac == "" {
 		return nil
 	}
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
-		return []error{invalid(at+".macAddress", fmt.Sprintf("%q is no MAC address", mac), "use the form 02:00:00:12:34:56")}
+		return []error{invalid(at+".macAddress", fmt.Sprintf("%q must be a MAC address", mac), "use the form 02:00:00:12:34:56")}
 	}
 	if hw[0]&1 != 0 {
-		return []error{invalid(at+".macAddress", mac+" is a multicast address", "make the first byte even")}
+		return []error{invalid(at+".macAddress", mac+" must not be a multicast address", "use an even first byte")}
 	}
 	return nil
 }
 
-// checkBinding refuses interfaces with several bindings, with one that KubeVirt has removed, and with a plugin that is not
-// registered. An interface without any is a bridge.
+// checkBinding rejects interfaces with several bindings, a removed binding, or an unregistered plugin. An interface without
+// a binding is a bridge.
 func checkBinding(in Input, at string, i *v1.Interface) []error {
 	var bindings []string
 	for _, b := range []struct {
@@ -182,7 +182,7 @@ func checkBinding(in Input, at string, i *v1.Interface) []error {
 		}
 	}
 	if len(bindings) > 1 {
-		return []error{invalid(at, "has the bindings "+strings.Join(bindings, ", "), "keep one of them")}
+		return []error{invalid(at, "must specify one binding, not "+strings.Join(bindings, ", "), "keep one of them")}
 	}
 	switch {
 	case i.DeprecatedSlirp != nil:
@@ -198,7 +198,7 @@ func checkBinding(in Input, at string, i *v1.Interface) []error {
 }
 
 func removedBinding(at, remedy string) *Error {
-	return &Error{Field: at, Reason: "KubeVirt has removed this binding", Remedy: remedy, Err: ErrUnsupported}
+	return &Error{Field: at, Reason: "binding was removed from KubeVirt", Remedy: remedy, Err: ErrUnsupported}
 }
 
 func checkPlugin(in Input, at, name string) []error {

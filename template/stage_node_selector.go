@@ -11,8 +11,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// nodeSelector asks for a node that can run the guest: the cluster's labels, overlaid by the VMI's, and those of the
-// features it uses.
+// nodeSelector requires a node that supports the VMI: the cluster's labels, overridden by the VMI's, and those of its
+// features.
 func nodeSelector(d *Draft) error {
 	d.NodeSelector(v1.NodeSchedulable, "true")
 	anyArch := d.config.GateEnabled(gateCrossArch)
@@ -25,7 +25,7 @@ func nodeSelector(d *Draft) error {
 	}{{"Config.NodeSelectors", d.config.NodeSelectors}, {"spec.nodeSelector", d.vmi.Spec.NodeSelector}} {
 		for _, key := range sortedKeys(layer.selectors) {
 			if anyArch && d.vmi.Spec.Architecture != "" && key == corev1.LabelArchStable {
-				continue // nodes of another architecture emulate the guest's, see archLabel
+				continue // nodes of another architecture emulate the VMI's, see archLabel
 			}
 			d.From(layer.from).NodeSelector(key, layer.selectors[key])
 		}
@@ -36,10 +36,10 @@ func nodeSelector(d *Draft) error {
 	return nil
 }
 
-// neededLabel is a label that says what a node can do, with the field that needs it.
+// neededLabel is a label of a node's capability, with the field that requires it.
 type neededLabel struct{ from, label string }
 
-// neededLabels are the labels of the nodes that can do what the guest is promised.
+// neededLabels returns the labels of the nodes that support the VMI's features.
 func neededLabels(d *Draft) []neededLabel {
 	vmi := d.vmi
 	var needed []neededLabel
@@ -73,10 +73,10 @@ func neededLabels(d *Draft) []neededLabel {
 
 const archS390x = "s390x"
 
-// archLabel marks nodes that run guests of an architecture, natively or by emulation.
+// archLabel marks nodes that run VMIs of an architecture, natively or by emulation.
 func archLabel(arch string) string { return v1.VMArchLabel + arch }
 
-// hypervLabels name the Hyper-V enlightenments that depend on the node. The others work on every node.
+// hypervLabels returns the labels of Hyper-V enlightenments that depend on the node. The others work on every node.
 func hypervLabels(f *v1.Features) (needed []neededLabel) {
 	if f == nil || f.Hyperv == nil {
 		return nil
@@ -96,14 +96,14 @@ func hypervLabels(f *v1.Features) (needed []neededLabel) {
 			needed = append(needed, neededLabel{"spec.domain.features.hyperv." + feature.name, v1.HypervLabel + feature.name})
 		}
 	}
-	// Nested virtualization through an enlightened VMCS exists on Intel alone. Naming it turns it on.
+	// Nested virtualization through an enlightened VMCS exists on Intel only. It is enabled unless disabled explicitly.
 	if h.EVMCS != nil && (h.EVMCS.Enabled == nil || *h.EVMCS.Enabled) {
 		needed = append(needed, neededLabel{"spec.domain.features.hyperv.evmcs", v1.CPUModelVendorLabel + "Intel"})
 	}
 	return needed
 }
 
-// cpuLabels name the CPU model and the required features. Without a model, features do not restrict nodes.
+// cpuLabels returns the labels of the CPU model and the required features. Without a model, features do not restrict nodes.
 func cpuLabels(cpu *v1.CPU) (labels []string) {
 	if cpu == nil || cpu.Model == "" {
 		return nil
@@ -129,7 +129,7 @@ func machineType(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// tscFrequency is the clock frequency a node must offer to a guest that relies on an invariant time stamp counter.
+// tscFrequency returns the clock frequency that a VMI with an invariant time stamp counter requires of its node.
 func tscFrequency(vmi *v1.VirtualMachineInstance) int64 {
 	hints := vmi.Status.TopologyHints
 	if hints == nil || hints.TSCFrequency == nil {

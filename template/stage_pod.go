@@ -11,7 +11,7 @@ import (
 
 const (
 	defaultGraceSeconds = int64(30)
-	// The launcher waits a little longer than the guest is given, and the kubelet a little longer than the launcher.
+	// The launcher waits a little longer than the VMI's grace period, and the kubelet a little longer than the launcher.
 	launcherGraceMargin = int64(15)
 	podGraceMargin      = launcherGraceMargin + 15
 )
@@ -23,7 +23,7 @@ func graceSeconds(vmi *v1.VirtualMachineInstance) int64 {
 	return defaultGraceSeconds
 }
 
-// podSettings fills in what concerns the Pod as a whole and not its containers.
+// podSettings sets the fields of the Pod outside of its containers.
 func podSettings(d *Draft) error {
 	spec := &d.vmi.Spec
 	d.Set("spec.restartPolicy", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
@@ -60,7 +60,7 @@ func podSettings(d *Draft) error {
 	return nil
 }
 
-// serviceAccount mounts a token only into guests that have a volume of it, or for a mesh that needs one.
+// serviceAccount mounts a token only for VMIs with a volume of it, or for a mesh that needs one.
 func serviceAccount(d *Draft) {
 	name, mount := d.vmi.Spec.ServiceAccountName, strings.EqualFold(d.vmi.Annotations[istioInject], "true")
 	for i := range d.vmi.Spec.Volumes {

@@ -11,17 +11,17 @@ import (
 
 const (
 	probeCommand = "virt-probe"
-	// A guest takes a moment from the start of its container until anything in it can be asked.
+	// The delay between the start of the container and a reachable guest.
 	guestStartSeconds = 10
 )
 
-// probes turns the VMI's probes into probes of the compute container that ask the guest.
+// probes converts the VMI's probes to probes of the compute container that query the guest.
 func probes(d *Draft) error {
 	if d.vmi.Spec.ReadinessProbe == nil && d.vmi.Spec.LivenessProbe == nil {
 		return nil
 	}
 	if c, _ := d.container(computeContainer, "", ""); c == nil {
-		return nil // container has noted that
+		return nil // recorded by container
 	}
 	if p := d.vmi.Spec.ReadinessProbe; p != nil {
 		probe := renderProbe(d.vmi, p)

@@ -10,15 +10,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// reservations marks the Pod with the LUNs that its guest reserves, and keeps it off nodes with a Pod that has such a mark:
-// the reservations of two guests on one node are one to the storage. A claim that is not known has no mark.
+// reservations labels the Pod with the LUNs that its VMI reserves, and keeps it off nodes with a Pod of the same label: to
+// the storage, the reservations of two VMIs on one node are one. An unknown claim gets no label.
 func reservations(d *Draft) error {
 	marked := map[string]bool{}
 	for _, r := range reservedClaims(d) {
 		if r.claim.UID == "" {
 			return &Error{
-				Field: r.field, Reason: fmt.Sprintf("claim %q has no UID", r.claim.Name),
-				Remedy: "render with the claim as the API server has it", Err: ErrMissingFact,
+				Field: r.field, Reason: fmt.Sprintf("claim %q must have a UID", r.claim.Name),
+				Remedy: "use the claim as read from the API server", Err: ErrMissingFact,
 			}
 		}
 		label := v1.PersistentReservationLabelPrefix + string(r.claim.UID)
@@ -38,13 +38,13 @@ func reservations(d *Draft) error {
 	return nil
 }
 
-// reservation is a claim that a disk of the guest reserves.
+// reservation is a claim that a disk of the VMI reserves.
 type reservation struct {
 	field string
 	claim *corev1.PersistentVolumeClaim
 }
 
-// reservedClaims are the known claims behind disks with reservations, in the order of the disks.
+// reservedClaims returns the known claims of disks with reservations, in the order of the disks.
 func reservedClaims(d *Draft) (all []reservation) {
 	names := map[string]string{}
 	for i := range d.vmi.Spec.Volumes {

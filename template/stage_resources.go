@@ -29,7 +29,7 @@ func resources(d *Draft, calculators []OverheadCalculator) error {
 	return nil
 }
 
-// source is what the amount follows from in the first place.
+// source returns the source of the amount's first term.
 func (a *Calculation) source() string {
 	for i := range a.Terms {
 		if a.Terms[i].From != "" {

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	containerDisks   = "container-disks"    // the volume in which containers with disk images and the guest meet
-	launcherBinaries = "virt-bin-share-dir" // the volume by which they get a binary of the launcher's image
+	containerDisks   = "container-disks"    // the volume shared by containers with disk images and the domain
+	launcherBinaries = "virt-bin-share-dir" // the volume with the launcher binary for them
 )
 
-// reservedVolumes are the names of volumes that belong to the launcher and not to the guest.
+// reservedVolumes are the names of the launcher's own volumes.
 var reservedVolumes = []string{
 	"private", "public", "sockets", launcherBinaries, "libvirt-runtime", "ephemeral-disks", containerDisks,
 	"hotplug-disks", "launcher-volume", "kernel-boot-volume", "hugepages", "hugetblfs-dir",
 	hookSocketsVolume, pluginSocketsVolume, networkInfoVolume,
 }
 
-// runtimeDirs adds the folders in which launcher, libvirt and node agent meet.
+// runtimeDirs adds the folders shared by launcher, libvirt and node agent.
 func runtimeDirs(d *Draft) error {
-	d.pod.Spec.Volumes = slices.Grow(d.pod.Spec.Volumes, 16) // most Pods have no more
+	d.pod.Spec.Volumes = slices.Grow(d.pod.Spec.Volumes, 16) // enough for most Pods
 	for _, name := range []string{
 		"private", "public", "sockets", launcherBinaries, "libvirt-runtime", "ephemeral-disks",
 	} {
@@ -41,7 +41,7 @@ func runtimeDirs(d *Draft) error {
 		d.Mount(computeContainer, m)
 	}
 	if !d.config.GateEnabled(gateImageVolume) {
-		// The node agent mounts the images below it when the containers that have them are up.
+		// The node agent mounts the images below it when their containers are running.
 		propagation := corev1.MountPropagationHostToContainer
 		d.From("Config.FeatureGates").Mount(computeContainer, corev1.VolumeMount{
 			Name: containerDisks, MountPath: containerDiskDir, MountPropagation: &propagation,

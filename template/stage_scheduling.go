@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scheduling hands the VMI's wishes on to the scheduler.
+// scheduling copies the VMI's scheduling fields.
 func scheduling(d *Draft) error {
 	spec := &d.vmi.Spec
 	if len(spec.Tolerations) > 0 {

@@ -7,10 +7,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// runtimeUser is where a VMI says which user its launcher runs as.
+// runtimeUser is the field of the VMI with the launcher's user.
 const runtimeUser = "status.runtimeUser"
 
-// nonRoot tells whether the guest's launcher runs as qemu's user.
+// nonRoot reports whether the VMI's launcher runs as qemu's user.
 func nonRoot(vmi *v1.VirtualMachineInstance) bool {
 	_, annotated := vmi.Annotations[v1.DeprecatedNonRootVMIAnnotation]
 	return annotated || vmi.Status.RuntimeUser != 0
@@ -26,7 +26,7 @@ func security(d *Draft) error {
 			write(p.Spec.SecurityContext)
 		})
 	}
-	// Every field has a value of its own, so that who changes one later does not change another.
+	// Every field has its own value, so that changing one later does not change another.
 	user, yes := int64(0), true
 	set("", "fsGroup", func(c *corev1.PodSecurityContext) { c.FSGroup = new(qemuUser) })
 	if nonRoot(d.vmi) {
@@ -60,7 +60,7 @@ func seccomp(s *v1.CustomProfile) *corev1.SeccompProfile {
 	}
 }
 
-// computeSecurity is the security context of the compute container.
+// computeSecurity returns the security context of the compute container.
 func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	yes, no := true, false
 	if nonRoot(vmi) {
@@ -79,7 +79,7 @@ func computeSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	}
 }
 
-// supportSecurity is the security context of containers beside compute: never root, no capabilities.
+// supportSecurity returns the security context of support containers: never root, no capabilities.
 func supportSecurity() *corev1.SecurityContext {
 	user, yes, no := qemuUser, true, false
 	return &corev1.SecurityContext{

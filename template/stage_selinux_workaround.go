@@ -4,8 +4,8 @@ package template
 
 import corev1 "k8s.io/api/core/v1"
 
-// selinuxWorkaround gives all containers beside compute the SELinux level s0: container engines that label each of them on
-// their own would keep them from the files of the guest.
+// selinuxWorkaround sets the SELinux level s0 on all containers but compute: container engines that label each of them
+// separately would block their access to the domain's files.
 func selinuxWorkaround(d *Draft) error {
 	if !d.config.GateEnabled(gateMCSWorkaround) {
 		return nil

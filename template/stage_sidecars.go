@@ -20,7 +20,7 @@ const (
 	fromSidecars        = "stage " + StageHooks
 )
 
-// hookSockets adds the folders in which the launcher finds the sockets of sidecars and of plugins.
+// hookSockets adds the folders with the sockets of sidecars and plugins.
 func hookSockets(d *Draft) error {
 	if len(d.sidecars) > 0 {
 		d.From(fromSidecars).EmptyDir(hookSocketsVolume)
@@ -33,7 +33,7 @@ func hookSockets(d *Draft) error {
 	return nil
 }
 
-// sidecars adds the containers that stage hooks was asked for.
+// sidecars adds the containers that stage hooks requested.
 func sidecars(d *Draft) error {
 	for i := range d.sidecars {
 		if err := addSidecar(d.From(d.sidecars[i].From), i, &d.sidecars[i]); err != nil {
@@ -79,7 +79,7 @@ func addSidecar(d Draft, index int, s *Sidecar) error {
 }
 
 // sidecarVolume adds the volume of a ConfigMap or claim and returns its name: that of the object, or one derived from it if
-// that is no name of a volume or is another volume's already. An object that several sidecars use is one volume.
+// that is invalid or in use for another volume. Sidecars with the same object share its volume.
 func sidecarVolume(d Draft, prefix, object string, source corev1.VolumeSource) string {
 	name := object
 	other := slices.ContainsFunc(d.pod.Spec.Volumes, func(v corev1.Volume) bool {
@@ -100,11 +100,11 @@ func shareWithCompute(d Draft, at, volume, path string) error {
 	}
 	compute, _ := d.container(computeContainer, "", "")
 	if compute == nil {
-		return nil // container has noted that
+		return nil // recorded by container
 	}
 	for _, m := range compute.VolumeMounts {
 		if m.MountPath == path && m.Name != volume {
-			return invalid(at, fmt.Sprintf("%s is where the launcher has volume %q", path, m.Name), "use another path")
+			return invalid(at, fmt.Sprintf("%s is already used by volume %q of the launcher", path, m.Name), "use another path")
 		}
 	}
 	d.Mount(computeContainer, corev1.VolumeMount{Name: volume, MountPath: path})
@@ -119,7 +119,7 @@ func sidecarEnv(d Draft, name string, s *Sidecar) (env []corev1.EnvVar) {
 	return env
 }
 
-// homeEnv tells programs of the launcher's user where its files are.
+// homeEnv sets the home folders of programs that run as the launcher's user.
 func homeEnv(vmi *v1.VirtualMachineInstance) []corev1.EnvVar {
 	if !nonRoot(vmi) {
 		return nil
@@ -129,7 +129,7 @@ func homeEnv(vmi *v1.VirtualMachineInstance) []corev1.EnvVar {
 	}
 }
 
-// sidecarSecurity gives sidecars the user of the launcher, because they share sockets with it.
+// sidecarSecurity sets the user of the launcher on sidecars, because they share sockets with it.
 func sidecarSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	if nonRoot(vmi) {
 		c, group := supportSecurity(), qemuUser
@@ -140,8 +140,8 @@ func sidecarSecurity(vmi *v1.VirtualMachineInstance) *corev1.SecurityContext {
 	return &corev1.SecurityContext{RunAsUser: &root, RunAsNonRoot: &no}
 }
 
-// sidecarResources are those configured, and else none, as only the author of a sidecar knows what it needs. A Pod of
-// guaranteed quality of service needs some in all of its containers.
+// sidecarResources returns the configured resources, by default none, since only the author of a sidecar knows its needs. A
+// Pod of guaranteed quality of service needs some in all of its containers.
 func sidecarResources(d Draft) corev1.ResourceRequirements {
 	var limit amounts
 	if d.vmi.IsCPUDedicated() || d.vmi.WantsToHaveQOSGuaranteed() {

@@ -8,12 +8,12 @@ import (
 
 const skipBackupHooks = "kubevirt.io/skip-backup-hooks"
 
-// VeleroHooks generates the annotations by which Velero freezes the guest's file systems while it copies its claims
+// VeleroHooks generates the annotations by which Velero freezes the guest's file systems during a backup
 // (pre.hook.backup.velero.io/* and post.hook.backup.velero.io/*). The annotation kubevirt.io/skip-backup-hooks of the VMI
-// turns them off, else Config.SkipBackupHooks does.
+// disables them, otherwise Config.SkipBackupHooks does.
 type VeleroHooks struct{}
 
-// Keys are the keys of all annotations that it may generate, sorted.
+// Keys returns the keys of all annotations that it may generate, sorted.
 func (VeleroHooks) Keys() []string {
 	return []string{
 		"post.hook.backup.velero.io/command", "post.hook.backup.velero.io/container",

@@ -8,13 +8,13 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// supported refuses what the cluster's feature gates do not let guests have, where no webhook has. Nothing of it is left out
-// of the Pod without a word, and nothing reaches it.
+// supported rejects fields whose feature gates are disabled, for VMIs that passed no webhook. They are neither rendered nor
+// silently omitted.
 func supported(d *Draft) error {
 	return errors.Join(refused(vmirules.Closed(d.vmi, d.config.gates()))...)
 }
 
-// refused are the errors of what a guest may not ask for.
+// refused returns the errors of the faults.
 func refused(faults []vmirules.Fault) (errs []error) {
 	for _, f := range faults {
 		e := invalid(f.Field, f.Text(), f.Remedy)

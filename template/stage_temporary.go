@@ -7,7 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// temporary puts a command that ends at once in the place of the guest. Scheduling the Pod is all it is for.
+// temporary replaces the guest by a command that ends at once. The Pod exists for scheduling only.
 func temporary(d *Draft) error {
 	d.From("metadata.uid").Set("metadata.name", func(p *corev1.Pod) { p.Name = TemporaryName(d.vmi) })
 	d.Annotation(v1.EphemeralProvisioningObject, "true")
@@ -22,7 +22,7 @@ func temporary(d *Draft) error {
 	}
 	set("command", func(c *corev1.Container) { c.Command = []string{"/bin/bash"} })
 	set("args", func(c *corev1.Container) { c.Args = []string{"-c", "echo", "bound PVCs"} })
-	// What bash makes of them are parameters of the command, which ignores them.
+	// Bash treats them as parameters of the command, which ignores them.
 	behaviourFlags(d)
 	return nil
 }

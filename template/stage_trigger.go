@@ -8,10 +8,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// trigger makes the Pod the first consumer of its claim, beside its owner, so that the claim is provisioned for the
-// owner's node.
+// trigger makes the Pod the first consumer of its claim on its owner's node, so that the claim is provisioned for that
+// node.
 func trigger(d *Draft) error {
-	volumes, err := pluggedVolumes(d)
+	volumes, err := hotplugVolumes(d)
 	if err != nil {
 		return err
 	}
@@ -41,11 +41,11 @@ func trigger(d *Draft) error {
 	return nil
 }
 
-// joinOwner finds the owner by the one label that never changes while it lives. Others are synchronised with the guest's,
-// and a Pod that asks for yesterday's would not be scheduled.
+// joinOwner selects the owner by the one label that never changes during its life. Other labels are synchronized with the
+// VMI's, and a Pod with outdated ones would not be scheduled.
 func joinOwner(d *Draft) error {
 	if d.input.Hotplug.Owner.Labels[v1.CreatedByLabel] != string(d.vmi.UID) {
-		return invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "is not the UID of the guest", "give the Pod of this guest")
+		return invalid("Input.Hotplug.Owner.metadata.labels["+v1.CreatedByLabel+"]", "must be the UID of the VMI", "use the Pod of this VMI")
 	}
 	d.From("metadata.uid").JoinPods(corev1.PodAffinityTerm{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1.CreatedByLabel: string(d.vmi.UID)}},

@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// validate refuses a VMI that no Pod can be rendered from. It reports every fault it finds, not only the first.
+// validate rejects a VMI that cannot be rendered. It reports all faults, not only the first.
 func validate(d *Draft) error {
 	errs := slices.Concat(
 		checkMemory(&d.vmi.Spec.Domain),
@@ -37,11 +37,11 @@ func checkDisks(spec *v1.VirtualMachineInstanceSpec) (errs []error) {
 		disk := &spec.Domain.Devices.Disks[i]
 		at := fmt.Sprintf("spec.domain.devices.disks[%d]", i)
 		if first, ok := seen[disk.Name]; ok {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is the name of disks[%d] as well", disk.Name, first), "give every disk its own name"))
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate of disks[%d]", disk.Name, first), "use unique disk names"))
 		}
 		seen[disk.Name] = i
-		if !volumes[disk.Name] && disk.CDRom == nil { // a drive may be empty: its medium is a volume that is plugged in later
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("there is no volume %q", disk.Name), "add the volume to spec.volumes or remove the disk"))
+		if !volumes[disk.Name] && disk.CDRom == nil { // a drive may be empty: its medium can be hotplugged
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("volume %q is not defined", disk.Name), "add the volume to spec.volumes or remove the disk"))
 		}
 		errs = append(errs, checkDiskDevice(at, disk)...)
 	}
@@ -61,17 +61,17 @@ func checkDiskDevice(at string, disk *v1.Disk) (errs []error) {
 		kinds, bus = append(kinds, "cdrom"), disk.CDRom.Bus
 	}
 	if len(kinds) > 1 {
-		return []error{invalid(at, "is "+strings.Join(kinds, " and ")+" at once", "keep one of them")}
+		return []error{invalid(at, "must specify one kind, not "+strings.Join(kinds, " and "), "keep one of them")}
 	}
 	if len(kinds) == 0 {
-		return nil // a disk of no kind is a plain disk
+		return nil // a disk without a kind is a plain disk
 	}
 	known := []v1.DiskBus{"", v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
 	if kinds[0] == "cdrom" {
 		known = []v1.DiskBus{"", v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB}
 	}
 	if !slices.Contains(known, bus) {
-		errs = append(errs, invalid(at+"."+kinds[0]+".bus", fmt.Sprintf("%q is no bus of a %s", bus, kinds[0]),
+		errs = append(errs, invalid(at+"."+kinds[0]+".bus", fmt.Sprintf("%q is not supported for a %s", bus, kinds[0]),
 			fmt.Sprintf("use one of %q", known[1:])))
 	}
 	return errs
@@ -88,11 +88,11 @@ func checkVolumes(volumes []v1.Volume) (errs []error) {
 			}
 		}
 		if first, ok := seen[v.Name]; ok {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is the name of volumes[%d] as well", v.Name, first), "give every volume its own name"))
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is a duplicate of volumes[%d]", v.Name, first), "use unique volume names"))
 		}
 		seen[v.Name] = i
 		if slices.Contains(reservedVolumes, v.Name) {
-			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is used by the launcher itself", v.Name), "choose another name"))
+			errs = append(errs, invalid(at+".name", fmt.Sprintf("%q is reserved for the launcher", v.Name), "use another name"))
 		}
 		errs = append(errs, checkSource(at, &v.VolumeSource)...)
 	}
@@ -103,24 +103,24 @@ func checkSource(at string, s *v1.VolumeSource) []error {
 	set := sourcesOf(s)
 	switch len(set) {
 	case 0:
-		return []error{invalid(at, "has no source", "add one, such as containerDisk or persistentVolumeClaim")}
+		return []error{invalid(at, "must specify a source", "add one, such as containerDisk or persistentVolumeClaim")}
 	case 1:
 	default:
-		return []error{invalid(at, "has the sources "+strings.Join(set, ", "), "keep one of them")}
+		return []error{invalid(at, "must specify one source, not "+strings.Join(set, ", "), "keep one of them")}
 	}
 	if field := emptySource(s); field != "" {
-		return []error{invalid(at+"."+field, "is empty", "name what the volume is made from")}
+		return []error{invalid(at+"."+field, "must be set", "set the source of the volume")}
 	}
 	switch {
 	case s.EmptyDisk != nil && s.EmptyDisk.Capacity.IsZero():
-		return []error{invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" is not a positive size", "give a size such as 1Gi")}
+		return []error{invalid(at+".emptyDisk.capacity", s.EmptyDisk.Capacity.String()+" must be a positive size", "use a size such as 1Gi")}
 	case s.HostDisk != nil:
 		return checkHostDisk(at+".hostDisk", s.HostDisk)
 	}
 	return nil
 }
 
-// emptySource is the field of a source that should name an object or image and does not.
+// emptySource returns the field of a source with a missing object or image.
 func emptySource(s *v1.VolumeSource) string {
 	claimed := func(c *corev1.PersistentVolumeClaimVolumeSource) bool { return c != nil && c.ClaimName != "" }
 	for _, source := range []struct {
@@ -142,10 +142,10 @@ func emptySource(s *v1.VolumeSource) string {
 
 func checkHostDisk(at string, h *v1.HostDisk) (errs []error) {
 	if !slices.Contains([]v1.HostDiskType{"", v1.HostDiskExists, v1.HostDiskExistsOrCreate}, h.Type) {
-		errs = append(errs, invalid(at+".type", fmt.Sprintf("%q is unknown", h.Type), "use Disk or DiskOrCreate"))
+		errs = append(errs, invalid(at+".type", fmt.Sprintf("%q is not supported", h.Type), "use Disk or DiskOrCreate"))
 	}
 	if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.IsZero() {
-		errs = append(errs, invalid(at+".capacity", "must be a positive size when the disk may be created", "give a size such as 1Gi"))
+		errs = append(errs, invalid(at+".capacity", "must be a positive size to create the disk", "use a size such as 1Gi"))
 	}
 	return errs
 }
@@ -177,10 +177,10 @@ func checkKernelBoot(domain *v1.DomainSpec) []error {
 	c := domain.Firmware.KernelBoot.Container
 	const at = "spec.domain.firmware.kernelBoot.container"
 	if c.Image == "" {
-		return []error{invalid(at+".image", "is empty", "name the image that has the kernel")}
+		return []error{invalid(at+".image", "must be set", "set the image with the kernel")}
 	}
 	if c.KernelPath == "" && c.InitrdPath == "" {
-		return []error{invalid(at, "has neither kernelPath nor initrdPath", "name the files in the image")}
+		return []error{invalid(at, "must specify kernelPath or initrdPath", "set the paths in the image")}
 	}
 	return nil
 }

@@ -14,12 +14,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// faults collects what is wrong with a VMI.
+// faults collects the faults of a VMI.
 type faults []error
 
 func (f *faults) add(field, reason, remedy string) { *f = append(*f, invalid(field, reason, remedy)) }
 
-// text adds a fault if the API server's rule for a text finds a problem.
+// text adds a fault if a rule of the API server rejects a string.
 func (f *faults) text(field, value string, rule func(string) []string, remedy string) {
 	if plain(value) {
 		return
@@ -29,8 +29,8 @@ func (f *faults) text(field, value string, rule func(string) []string, remedy st
 	}
 }
 
-// plain tells the short lower case words that no rule for names, ports or label values refuses. Most texts of a guest are
-// such, and the rules are regular expressions.
+// plain reports whether a string is a short lower case word that satisfies all rules for names, ports and label values.
+// Most strings of a VMI do, and the rules are regular expressions.
 func plain(s string) bool {
 	if s == "" || len(s) > 15 || !isLower(s[0]) || s[len(s)-1] == '-' {
 		return false
@@ -46,21 +46,21 @@ func plain(s string) bool {
 
 func isLower(c byte) bool { return c >= 'a' && c <= 'z' }
 
-// oneOf adds a fault if a word is not among those that are known. The empty word stands for the default.
+// oneOf adds a fault if a value is not supported. The empty value means the default.
 func (f *faults) oneOf(field, value string, known ...string) {
 	if value != "" && !slices.Contains(known, value) {
-		f.add(field, fmt.Sprintf("%q is unknown", value), "use "+strings.Join(known, " or "))
+		f.add(field, fmt.Sprintf("%q is not supported", value), "use "+strings.Join(known, " or "))
 	}
 }
 
 const (
-	useLabelName  = "use letters, digits, dashes, underscores and dots, at most 63, if need be after a DNS name and a slash"
+	useLabelName  = "use letters, digits, dashes, underscores and dots, at most 63, with an optional DNS name and slash as prefix"
 	useLabelValue = "use at most 63 letters, digits, dashes, underscores and dots, beginning and ending with a letter or digit"
 	useDNSLabel   = "use at most 63 lower case letters, digits and dashes"
 	useDNSName    = "use lower case letters, digits, dashes and dots"
 )
 
-// checkPod finds what a VMI asks of its Pod that the API server would refuse.
+// checkPod returns the settings of a VMI that the API server would reject in its Pod.
 func checkPod(d *Draft) []error {
 	var f faults
 	checkMetadata(&f, d.vmi)
@@ -70,7 +70,7 @@ func checkPod(d *Draft) []error {
 	checkProbe(&f, "spec.readinessProbe", d.vmi.Spec.ReadinessProbe)
 	checkProbe(&f, "spec.livenessProbe", d.vmi.Spec.LivenessProbe)
 	if p := d.vmi.Spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
-		f.add("spec.livenessProbe.successThreshold", fmt.Sprintf("%d is above 1", p.SuccessThreshold), "leave it out: one success shows that the guest lives")
+		f.add("spec.livenessProbe.successThreshold", fmt.Sprintf("%d must not exceed 1", p.SuccessThreshold), "remove it: the default is 1")
 	}
 	checkScheduling(&f, d)
 	return f
@@ -79,21 +79,21 @@ func checkPod(d *Draft) []error {
 func checkMetadata(f *faults, vmi *v1.VirtualMachineInstance) {
 	f.text("metadata.name", vmi.Name, validation.IsDNS1123Subdomain, useDNSName)
 	f.text("metadata.namespace", vmi.Namespace, validation.IsDNS1123Label, useDNSLabel)
-	f.text("metadata.uid", string(vmi.UID), labelValue, "render from an object read from the API server")
+	f.text("metadata.uid", string(vmi.UID), labelValue, "use an object read from the API server")
 	checkLabels(f, "metadata.labels", vmi.Labels)
 	for _, key := range sortedKeys(vmi.Annotations) {
 		f.text("metadata.annotations", strings.ToLower(key), labelKey, useLabelName)
 	}
 	if filters := vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
-		f.add("metadata.annotations["+v1.CustomLibvirtLogFiltersAnnotation+"]", fmt.Sprintf("%q reads like an argument of the launcher", filters),
+		f.add("metadata.annotations["+v1.CustomLibvirtLogFiltersAnnotation+"]", fmt.Sprintf("%q must not begin like an argument of the launcher", filters),
 			"use filters of libvirt, such as 3:remote 1:*")
 	}
 	if inject, ok := vmi.Annotations[istioInject]; ok {
-		f.text("metadata.annotations["+istioInject+"]", inject, labelValue, "use true or false: it becomes a label")
+		f.text("metadata.annotations["+istioInject+"]", inject, labelValue, "use true or false: the value becomes a label")
 	}
 }
 
-// checkLabels checks labels, or selectors that ask for labels.
+// checkLabels checks labels, or selectors for labels.
 func checkLabels(f *faults, at string, labels map[string]string) {
 	for _, key := range sortedKeys(labels) {
 		f.text(at, key, labelKey, useLabelName)
@@ -110,13 +110,13 @@ func checkHost(f *faults, spec *v1.VirtualMachineInstanceSpec) {
 	switch g := spec.TerminationGracePeriodSeconds; {
 	case g == nil:
 	case *g < 0:
-		f.add("spec.terminationGracePeriodSeconds", fmt.Sprintf("%d is negative", *g), "use 0 or more seconds")
+		f.add("spec.terminationGracePeriodSeconds", fmt.Sprintf("%d must not be negative", *g), "use 0 or more seconds")
 	case *g > math.MaxInt64-podGraceMargin:
-		f.add("spec.terminationGracePeriodSeconds", fmt.Sprintf("%d is too long", *g), "use fewer seconds")
+		f.add("spec.terminationGracePeriodSeconds", fmt.Sprintf("%d exceeds the maximum", *g), "use fewer seconds")
 	}
 }
 
-// Limits of the API server on a Pod's resolver.
+// The API server's limits on a Pod's DNS configuration.
 const (
 	maxNameservers   = 3
 	maxSearchDomains = 32
@@ -127,30 +127,30 @@ func checkDNS(f *faults, policy corev1.DNSPolicy, config *corev1.PodDNSConfig) {
 	f.oneOf("spec.dnsPolicy", string(policy), string(corev1.DNSClusterFirst), string(corev1.DNSClusterFirstWithHostNet),
 		string(corev1.DNSDefault), string(corev1.DNSNone))
 	if policy == corev1.DNSNone && (config == nil || len(config.Nameservers) == 0) {
-		f.add("spec.dnsConfig.nameservers", "is empty though dnsPolicy is None", "add a nameserver, or use another dnsPolicy")
+		f.add("spec.dnsConfig.nameservers", "must not be empty with dnsPolicy None", "add a nameserver, or use another dnsPolicy")
 	}
 	if config == nil {
 		return
 	}
 	checkSearches(f, config.Searches)
 	if n := len(config.Nameservers); n > maxNameservers {
-		f.add("spec.dnsConfig.nameservers", fmt.Sprintf("%d are too many", n), fmt.Sprintf("use at most %d", maxNameservers))
+		f.add("spec.dnsConfig.nameservers", fmt.Sprintf("%d entries exceed the maximum", n), fmt.Sprintf("use at most %d", maxNameservers))
 	}
 	for i, server := range config.Nameservers {
 		if len(validation.IsValidIPForLegacyField(nil, server, false, nil)) > 0 {
-			f.add(fmt.Sprintf("spec.dnsConfig.nameservers[%d]", i), fmt.Sprintf("%q is no IP address", server), "use an address such as 10.0.0.10")
+			f.add(fmt.Sprintf("spec.dnsConfig.nameservers[%d]", i), fmt.Sprintf("%q must be an IP address", server), "use an address such as 10.0.0.10")
 		}
 	}
 	for i, option := range config.Options {
 		if option.Name == "" {
-			f.add(fmt.Sprintf("spec.dnsConfig.options[%d].name", i), "is empty", "name the option, such as ndots")
+			f.add(fmt.Sprintf("spec.dnsConfig.options[%d].name", i), "must be set", "set the name of the option, such as ndots")
 		}
 	}
 }
 
 func checkSearches(f *faults, searches []string) {
 	if n := len(searches); n > maxSearchDomains || len(strings.Join(searches, " ")) > maxSearchChars {
-		f.add("spec.dnsConfig.searches", fmt.Sprintf("%d domains are too many", n),
+		f.add("spec.dnsConfig.searches", fmt.Sprintf("%d domains exceed the maximum", n),
 			fmt.Sprintf("use at most %d with %d characters in all", maxSearchDomains, maxSearchChars))
 	}
 	for i, domain := range searches {
@@ -160,7 +160,7 @@ func checkSearches(f *faults, searches []string) {
 	}
 }
 
-// checkReferences checks names of objects that the Pod refers to, and ports.
+// checkReferences checks ports, and the names of objects that the Pod refers to.
 func checkReferences(f *faults, spec *v1.VirtualMachineInstanceSpec) {
 	for _, ref := range []struct{ field, name string }{
 		{"spec.priorityClassName", spec.PriorityClassName}, {"spec.serviceAccountName", spec.ServiceAccountName},
@@ -178,12 +178,12 @@ func checkReferences(f *faults, spec *v1.VirtualMachineInstanceSpec) {
 	for i := range spec.ResourceClaims {
 		c, at := &spec.ResourceClaims[i], fmt.Sprintf("spec.resourceClaims[%d]", i)
 		if first, ok := claims[c.Name]; ok {
-			f.add(at+".name", fmt.Sprintf("%q is the name of resourceClaims[%d] as well", c.Name, first), "give every claim its own name")
+			f.add(at+".name", fmt.Sprintf("%q is a duplicate of resourceClaims[%d]", c.Name, first), "use unique claim names")
 		}
 		claims[c.Name] = i
 		f.text(at+".name", c.Name, validation.IsDNS1123Label, useDNSLabel)
 		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
-			f.add(at, "needs either resourceClaimName or resourceClaimTemplateName", "name the claim or the template, not both")
+			f.add(at, "must specify either resourceClaimName or resourceClaimTemplateName", "set the claim or the template, not both")
 		}
 	}
 	named := map[string]bool{}
@@ -197,14 +197,14 @@ func checkReferences(f *faults, spec *v1.VirtualMachineInstanceSpec) {
 func checkPort(f *faults, at string, p v1.Port, named map[string]bool) {
 	f.oneOf(at+".protocol", p.Protocol, string(corev1.ProtocolTCP), string(corev1.ProtocolUDP), string(corev1.ProtocolSCTP))
 	if p.Port < 1 || p.Port > math.MaxUint16 {
-		f.add(at+".port", fmt.Sprintf("%d is no port", p.Port), "use 1 to 65535")
+		f.add(at+".port", fmt.Sprintf("%d must be a valid port number", p.Port), "use 1 to 65535")
 	}
 	if p.Name == "" {
 		return
 	}
 	f.text(at+".name", p.Name, validation.IsValidPortName, "use at most 15 lower case letters, digits and dashes")
 	if named[p.Name] {
-		f.add(at+".name", fmt.Sprintf("%q is there twice", p.Name), "give every port its own name")
+		f.add(at+".name", fmt.Sprintf("%q is a duplicate", p.Name), "use unique port names")
 	}
 	named[p.Name] = true
 }
@@ -227,12 +227,12 @@ func checkProbe(f *faults, at string, p *v1.Probe) {
 	}
 	switch len(kinds) {
 	case 0:
-		f.add(at, "asks nothing", "add exec, guestAgentPing, httpGet or tcpSocket; other kinds of probes do not reach a guest")
+		f.add(at, "must specify a handler", "add exec, guestAgentPing, httpGet or tcpSocket; other handlers are not supported for a guest")
 	case 1:
 	default:
-		f.add(at, "is "+strings.Join(kinds, " and ")+" at once", "keep one of them")
+		f.add(at, "must specify one handler, not "+strings.Join(kinds, " and "), "keep one of them")
 	}
-	// Defaults replace what is below one, except for the delay, which is added to.
+	// Defaults replace numbers below one, except for the delay, which is increased.
 	if p.InitialDelaySeconds < -guestStartSeconds || p.InitialDelaySeconds > math.MaxInt32-guestStartSeconds {
 		f.add(at+".initialDelaySeconds", fmt.Sprintf("%d is out of range", p.InitialDelaySeconds), "use 0 or more seconds")
 	}
@@ -244,7 +244,7 @@ func checkProbe(f *faults, at string, p *v1.Probe) {
 
 func checkHandler(f *faults, at string, h *v1.Handler) {
 	if h.Exec != nil && len(h.Exec.Command) == 0 {
-		f.add(at+".exec.command", "is empty", "name the program to run in the guest")
+		f.add(at+".exec.command", "must be set", "set the command to run in the guest")
 	}
 	if h.TCPSocket != nil {
 		checkProbePort(f, at+".tcpSocket.port", h.TCPSocket.Port)
@@ -263,6 +263,6 @@ func checkProbePort(f *faults, at string, port intstr.IntOrString) {
 	if port.Type == intstr.String {
 		f.text(at, port.StrVal, validation.IsValidPortName, "use the name of a port, or a number from 1 to 65535")
 	} else if port.IntVal < 1 || port.IntVal > math.MaxUint16 {
-		f.add(at, fmt.Sprintf("%d is no port", port.IntVal), "use 1 to 65535")
+		f.add(at, fmt.Sprintf("%d must be a valid port number", port.IntVal), "use 1 to 65535")
 	}
 }

@@ -28,7 +28,7 @@ const (
 	fieldOverheadRatio = "Config.AdditionalGuestMemoryOverheadRatio"
 )
 
-// requestField and limitField are where a VMI asks for a resource.
+// requestField and limitField return the field of a VMI with the request or limit of a resource.
 func requestField(name corev1.ResourceName) string { return resourceField(fieldRequests, name) }
 
 func limitField(name corev1.ResourceName) string { return resourceField(fieldLimits, name) }
@@ -40,14 +40,14 @@ func resourceField(list string, name corev1.ResourceName) string {
 	return list + "[" + string(name) + "]"
 }
 
-// checkMemory refuses sizes of memory that are none, and lists of resources that no container can have.
+// checkMemory rejects invalid memory sizes and resources that no container can have.
 func checkMemory(domain *v1.DomainSpec) (errs []error) {
 	if m := domain.Memory; m != nil {
 		if m.Guest != nil && m.Guest.IsZero() {
-			errs = append(errs, invalid(fieldGuest, m.Guest.String()+" is not a positive size", "give the guest memory, for example 1Gi"))
+			errs = append(errs, invalid(fieldGuest, m.Guest.String()+" must be a positive size", "use a size such as 1Gi"))
 		}
 		if m.Hugepages != nil {
-			// The text becomes part of a resource's name.
+			// The string becomes part of a resource name.
 			errs = append(errs, checkAsked(fieldPage, corev1.ResourceName(corev1.ResourceHugePagesPrefix+m.Hugepages.PageSize))...)
 		}
 	}
@@ -56,7 +56,7 @@ func checkMemory(domain *v1.DomainSpec) (errs []error) {
 		q := asked.Requests[name]
 		errs = append(errs, checkAsked(requestField(name), name)...)
 		if limit := asked.Limits[name]; !limit.IsZero() && q.Cmp(limit) > 0 {
-			errs = append(errs, invalid(requestField(name), q.String()+" is above the limit of "+limit.String(), "raise the limit or lower the request"))
+			errs = append(errs, invalid(requestField(name), q.String()+" must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request"))
 		}
 	}
 	for _, name := range sortedKeys(asked.Limits) {
@@ -65,8 +65,8 @@ func checkMemory(domain *v1.DomainSpec) (errs []error) {
 	return append(errs, checkFixed(asked)...)
 }
 
-// checkFixed refuses amounts of resources that nobody can have more of than asked for, all but the standard ones: they are
-// whole, and a request is as high as the limit.
+// checkFixed rejects fractions of resources that cannot be overcommitted, which are all but the standard ones, and requests
+// of them that differ from the limit.
 func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(sortedKeys(asked.Requests), sortedKeys(asked.Limits))))) {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
@@ -80,30 +80,30 @@ func checkFixed(asked *v1.ResourceRequirements) (errs []error) {
 			if requested {
 				field = requestField(name)
 			}
-			errs = append(errs, invalid(field, "is a device that the launcher asks for by itself", "remove it"))
+			errs = append(errs, invalid(field, "is reserved for the launcher", "remove it"))
 		case requested && (!limited || request.Cmp(limit) != 0):
-			errs = append(errs, invalid(requestField(name), request.String()+" differs from the limit, which this resource does not allow", "set the limit to the same amount"))
+			errs = append(errs, invalid(requestField(name), request.String()+" must be equal to the limit", "set the limit to the same amount"))
 		case resource.NewQuantity(limit.Value(), limit.Format).Cmp(limit) != 0:
-			errs = append(errs, invalid(limitField(name), limit.String()+" is no whole amount", "use a whole amount"))
+			errs = append(errs, invalid(limitField(name), limit.String()+" must be a whole number", "use a whole number"))
 		}
 	}
 	return errs
 }
 
-// checkAsked refuses a resource that no container can have.
+// checkAsked rejects a resource that no container can have.
 func checkAsked(field string, name corev1.ResourceName) (errs []error) {
 	standard := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 	if !standard {
 		if problems := labelKey(string(name)); len(problems) > 0 {
-			errs = append(errs, invalid(field, fmt.Sprintf("%q is no name of a resource: %s", name, problems[0]), "use a name such as memory"))
+			errs = append(errs, invalid(field, fmt.Sprintf("%q must be a valid resource name: %s", name, problems[0]), "use a name such as memory"))
 		} else if !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			errs = append(errs, invalid(field, fmt.Sprintf("%q is no resource of a container", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
+			errs = append(errs, invalid(field, fmt.Sprintf("%q is not a container resource", name), "use cpu, memory, ephemeral-storage, hugepages-SIZE, or a device such as example.com/card"))
 		}
 	}
 	return errs
 }
 
-// largest is the largest amount of a resource, and how to write it.
+// largest returns the maximum of a resource, and its text.
 func largest(name corev1.ResourceName) (int64, string) {
 	if name == corev1.ResourceCPU {
 		return maxCPUs, maxCPUsText
@@ -111,50 +111,50 @@ func largest(name corev1.ResourceName) (int64, string) {
 	return maxBytes, maxBytesText
 }
 
-// checkCPU refuses CPUs that no container can have.
+// checkCPU rejects CPUs that no container can have.
 func checkCPU(domain *v1.DomainSpec) (errs []error) {
 	if io := domain.IOThreads; io != nil && io.SupplementalPoolThreadCount != nil && *io.SupplementalPoolThreadCount > maxCPUs {
-		errs = append(errs, invalid(fieldThreads, fmt.Sprintf("%d is above "+maxCPUsText, *io.SupplementalPoolThreadCount), "use fewer threads"))
+		errs = append(errs, invalid(fieldThreads, fmt.Sprintf("%d exceeds the maximum of "+maxCPUsText, *io.SupplementalPoolThreadCount), "use fewer threads"))
 	}
 	cpu := domain.CPU
 	if cpu == nil {
 		return errs
 	}
 	if vCPUs(cpu) > maxCPUs {
-		errs = append(errs, invalid(fieldCPU, fmt.Sprintf("%d sockets of %d cores of %d threads are more than "+maxCPUsText+" CPUs",
+		errs = append(errs, invalid(fieldCPU, fmt.Sprintf("%d sockets of %d cores of %d threads exceed the maximum of "+maxCPUsText+" CPUs",
 			cpu.Sockets, cpu.Cores, cpu.Threads), "use a smaller topology"))
 	}
 	if cpu.DedicatedCPUPlacement && vCPUs(cpu) == 0 {
 		errs = append(errs, checkDedicated(&domain.Resources)...)
 	}
 	if cpu.IsolateEmulatorThread && !cpu.DedicatedCPUPlacement {
-		errs = append(errs, invalid("spec.domain.cpu.isolateEmulatorThread", "needs dedicated CPUs", "set dedicatedCpuPlacement as well"))
+		errs = append(errs, invalid("spec.domain.cpu.isolateEmulatorThread", "requires dedicated CPUs", "set dedicatedCpuPlacement as well"))
 	}
 	for i, f := range cpu.Features {
 		if f.Name == "" {
-			errs = append(errs, invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "is empty", "name the CPU feature"))
+			errs = append(errs, invalid(fmt.Sprintf("spec.domain.cpu.features[%d].name", i), "must be set", "set the name of the CPU feature"))
 		}
 	}
 	return errs
 }
 
-// checkDedicated refuses dedicated CPUs of which the node would hand out none: it does so for whole CPUs that are requested
-// and limited alike.
+// checkDedicated rejects dedicated CPUs that the node would not assign: it assigns whole CPUs with equal request and limit
+// only.
 func checkDedicated(asked *v1.ResourceRequirements) (errs []error) {
 	request, limit := asked.Requests.Cpu(), asked.Limits.Cpu()
 	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) < 0 {
-		errs = append(errs, invalid(requestField(corev1.ResourceCPU), "of dedicated CPUs differs from the limit of "+limit.String(),
-			"make them equal, or give spec.domain.cpu a topology"))
+		errs = append(errs, invalid(requestField(corev1.ResourceCPU), "dedicated CPUs must be equal to the limit of "+limit.String(),
+			"use the same amount, or set a topology in spec.domain.cpu"))
 	}
 	if q := slices.MaxFunc([]*resource.Quantity{request, limit}, func(a, b *resource.Quantity) int { return a.Cmp(*b) }); q.MilliValue()%1000 != 0 {
-		errs = append(errs, invalid(requestField(corev1.ResourceCPU), q.String()+" are no whole CPUs, which dedicated ones are",
-			"use a whole number, or give spec.domain.cpu a topology"))
+		errs = append(errs, invalid(requestField(corev1.ResourceCPU), q.String()+" dedicated CPUs must be a whole number",
+			"use a whole number, or set a topology in spec.domain.cpu"))
 	}
 	return errs
 }
 
-// tooLarge finds the first amount of a container that is negative or above what a node can have, and blames the term that
-// does most for it.
+// tooLarge returns the error of the first amount of a container that is negative or above the maximum, with the source of
+// its largest term.
 func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *Error {
 	var worst corev1.ResourceName
 	for name, a := range amounts {
@@ -168,11 +168,11 @@ func tooLarge(kind string, amounts map[corev1.ResourceName]Calculation) *Error {
 	}
 	a := amounts[worst]
 	_, text := largest(worst)
-	return invalid(culprit(&a), fmt.Sprintf("makes the %s of %s %s, which is not between 0 and %s", kind, worst, a.Quantity.String(), text),
-		"choose a size that a node can have")
+	return invalid(culprit(&a), fmt.Sprintf("results in a %s of %s of %s, which must be between 0 and %s", kind, worst, a.Quantity.String(), text),
+		"use a size that a node can have")
 }
 
-// culprit is the source of the term that does most for the sign of the sum.
+// culprit returns the source of the largest term with the sign of the sum.
 func culprit(a *Calculation) string {
 	from, sign := "spec.domain", a.Quantity.Sign()
 	var most resource.Quantity
@@ -185,7 +185,7 @@ func culprit(a *Calculation) string {
 	return field
 }
 
-// firstError is the first of the faults that checks have found.
+// firstError returns the first of the faults that checks have found.
 func firstError(lists ...[]error) *Error {
 	for _, errs := range lists {
 		for _, err := range errs {

@@ -16,7 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// checkScheduling finds what a VMI asks of the scheduler that the API server would refuse.
+// checkScheduling returns the scheduling settings of a VMI that the API server would reject.
 func checkScheduling(f *faults, d *Draft) {
 	spec := &d.vmi.Spec
 	checkLabels(f, "Config.NodeSelectors", d.config.NodeSelectors)
@@ -43,7 +43,7 @@ func checkScheduling(f *faults, d *Draft) {
 func checkNodeLabels(f *faults, vmi *v1.VirtualMachineInstance) {
 	label := func(at, prefix, name string) {
 		if name != "" && len(labelKey(prefix+name)) > 0 {
-			f.add(at, fmt.Sprintf("no node can have the label %q", prefix+name), useLabelValue)
+			f.add(at, fmt.Sprintf("results in the invalid node label %q", prefix+name), useLabelValue)
 		}
 	}
 	label("spec.architecture", v1.VMArchLabel, strings.ToLower(vmi.Spec.Architecture))
@@ -63,7 +63,7 @@ func checkNodeLabels(f *faults, vmi *v1.VirtualMachineInstance) {
 
 func checkToleration(f *faults, at string, t *corev1.Toleration) {
 	if t.Key == "" && t.Operator != corev1.TolerationOpExists {
-		f.add(at+".operator", fmt.Sprintf("is %q though the key is empty", t.Operator), "use Exists to tolerate everything, or name a key")
+		f.add(at+".operator", fmt.Sprintf("%q requires a key", t.Operator), "use Exists to tolerate everything, or set a key")
 	}
 	if t.Key != "" {
 		f.text(at+".key", t.Key, labelKey, useLabelName)
@@ -73,40 +73,40 @@ func checkToleration(f *faults, at string, t *corev1.Toleration) {
 		f.text(at+".value", t.Value, labelValue, useLabelValue)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
-			f.add(at+".value", "is set though the operator is Exists", "remove the value, or use Equal")
+			f.add(at+".value", "must be empty for operator Exists", "remove the value, or use Equal")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
 		if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
-			f.add(at+".value", fmt.Sprintf("%q is no number", t.Value), "use a whole number")
+			f.add(at+".value", fmt.Sprintf("%q must be a whole number", t.Value), "use a whole number")
 		}
 	default:
-		f.add(at+".operator", fmt.Sprintf("%q is unknown", t.Operator), "use Equal or Exists")
+		f.add(at+".operator", fmt.Sprintf("%q is not supported", t.Operator), "use Equal or Exists")
 	}
 	f.oneOf(at+".effect", string(t.Effect), string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule),
 		string(corev1.TaintEffectNoExecute))
 	if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-		f.add(at+".tolerationSeconds", fmt.Sprintf("has no meaning for effect %q", t.Effect), "use effect NoExecute, or remove the seconds")
+		f.add(at+".tolerationSeconds", fmt.Sprintf("is not supported for effect %q", t.Effect), "use effect NoExecute, or remove the seconds")
 	}
 }
 
 func checkSpread(f *faults, i int, all []corev1.TopologySpreadConstraint) {
 	c, at := &all[i], fmt.Sprintf("spec.topologySpreadConstraints[%d]", i)
 	if c.MaxSkew < 1 {
-		f.add(at+".maxSkew", fmt.Sprintf("%d is not positive", c.MaxSkew), "use 1 or more")
+		f.add(at+".maxSkew", fmt.Sprintf("%d must be positive", c.MaxSkew), "use 1 or more")
 	}
-	f.text(at+".topologyKey", c.TopologyKey, labelKey, "name a label of nodes, such as topology.kubernetes.io/zone")
+	f.text(at+".topologyKey", c.TopologyKey, labelKey, "use a label of nodes, such as topology.kubernetes.io/zone")
 	switch c.WhenUnsatisfiable {
 	case corev1.DoNotSchedule, corev1.ScheduleAnyway:
 	default:
-		f.add(at+".whenUnsatisfiable", fmt.Sprintf("%q is unknown", c.WhenUnsatisfiable), "use DoNotSchedule or ScheduleAnyway")
+		f.add(at+".whenUnsatisfiable", fmt.Sprintf("%q is not supported", c.WhenUnsatisfiable), "use DoNotSchedule or ScheduleAnyway")
 	}
 	if c.MinDomains != nil && (*c.MinDomains < 1 || c.WhenUnsatisfiable != corev1.DoNotSchedule) {
-		f.add(at+".minDomains", fmt.Sprintf("%d is not allowed", *c.MinDomains), "use 1 or more, with DoNotSchedule")
+		f.add(at+".minDomains", fmt.Sprintf("%d must be positive and requires DoNotSchedule", *c.MinDomains), "use 1 or more, with DoNotSchedule")
 	}
 	if slices.ContainsFunc(all[:i], func(o corev1.TopologySpreadConstraint) bool {
 		return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
 	}) {
-		f.add(at, fmt.Sprintf("{%s, %s} is there twice", c.TopologyKey, c.WhenUnsatisfiable), "keep one of them")
+		f.add(at, fmt.Sprintf("{%s, %s} is a duplicate", c.TopologyKey, c.WhenUnsatisfiable), "keep one of them")
 	}
 	policies := []string{string(corev1.NodeInclusionPolicyHonor), string(corev1.NodeInclusionPolicyIgnore)}
 	if p := c.NodeAffinityPolicy; p != nil {
@@ -121,7 +121,7 @@ func checkSpread(f *faults, i int, all []corev1.TopologySpreadConstraint) {
 
 func checkLabelSelector(f *faults, at string, s *metav1.LabelSelector) {
 	for _, err := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, fieldpath.NewPath(at)) {
-		f.add(err.Field, err.ErrorBody(), "use keys, values and operators that labels can match")
+		f.add(err.Field, err.ErrorBody(), "use a valid label selector")
 	}
 }
 
@@ -132,7 +132,7 @@ func checkNodeAffinity(f *faults, at string, a *corev1.NodeAffinity) {
 	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 		at := at + ".requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
 		if len(required.NodeSelectorTerms) == 0 {
-			f.add(at, "is empty", "add a term, or remove the requirement")
+			f.add(at, "must not be empty", "add a term, or remove the requirement")
 		}
 		for i := range required.NodeSelectorTerms {
 			checkNodeTerm(f, fmt.Sprintf("%s[%d]", at, i), &required.NodeSelectorTerms[i])
@@ -159,10 +159,10 @@ func checkNodeTerm(f *faults, at string, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchFields {
 		r, at := &t.MatchFields[i], fmt.Sprintf("%s.matchFields[%d]", at, i)
 		if r.Key != "metadata.name" {
-			f.add(at+".key", fmt.Sprintf("%q is no field that can be matched", r.Key), "use metadata.name")
+			f.add(at+".key", fmt.Sprintf("field %q is not supported", r.Key), "use metadata.name")
 		}
 		if (r.Operator != corev1.NodeSelectorOpIn && r.Operator != corev1.NodeSelectorOpNotIn) || len(r.Values) != 1 {
-			f.add(at, fmt.Sprintf("%s with %d values matches no field", r.Operator, len(r.Values)), "use In or NotIn with one name")
+			f.add(at, fmt.Sprintf("%s with %d values is not supported for fields", r.Operator, len(r.Values)), "use In or NotIn with one name")
 		}
 	}
 }
@@ -172,23 +172,22 @@ func checkRequirement(f *faults, at string, r *corev1.NodeSelectorRequirement) {
 	switch r.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
 		if len(r.Values) == 0 {
-			f.add(at+".values", "is empty", fmt.Sprintf("add the values to compare with, as %s does", r.Operator))
+			f.add(at+".values", "must be set", fmt.Sprintf("add the values for operator %s", r.Operator))
 		}
 	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
 		if len(r.Values) > 0 {
-			f.add(at+".values", fmt.Sprintf("%s compares with no value", r.Operator), "remove the values, or use In")
+			f.add(at+".values", fmt.Sprintf("must be empty for operator %s", r.Operator), "remove the values, or use In")
 		}
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
-			f.add(at+".values", fmt.Sprintf("%s compares with one number, not with %q", r.Operator, r.Values), "use one whole number")
+			f.add(at+".values", fmt.Sprintf("%[2]q must be one number for operator %[1]s", r.Operator, r.Values), "use one whole number")
 		}
 	default:
-		f.add(at+".operator", fmt.Sprintf("%q is unknown", r.Operator), "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
+		f.add(at+".operator", fmt.Sprintf("%q is not supported", r.Operator), "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
 	}
 }
 
-// checkValues checks the values of a required term. Those of a preferred one may be what no label can be: it then prefers
-// nothing.
+// checkValues checks the values of a required term. Those of a preferred one may be invalid: it then prefers nothing.
 func checkValues(f *faults, at string, t *corev1.NodeSelectorTerm) {
 	for i := range t.MatchExpressions {
 		for j, value := range t.MatchExpressions[i].Values {
@@ -209,7 +208,7 @@ func checkPodTerms(f *faults, at string, required []corev1.PodAffinityTerm, pref
 }
 
 func checkPodTerm(f *faults, at string, t *corev1.PodAffinityTerm) {
-	f.text(at+".topologyKey", t.TopologyKey, labelKey, "name a label of nodes, such as kubernetes.io/hostname")
+	f.text(at+".topologyKey", t.TopologyKey, labelKey, "use a label of nodes, such as kubernetes.io/hostname")
 	for i, namespace := range t.Namespaces {
 		f.text(fmt.Sprintf("%s.namespaces[%d]", at, i), namespace, validation.IsDNS1123Label, useDNSLabel)
 	}
@@ -218,9 +217,9 @@ func checkPodTerm(f *faults, at string, t *corev1.PodAffinityTerm) {
 	checkExtended(f, at, t.LabelSelector, len(t.MatchLabelKeys)+len(t.MismatchLabelKeys))
 }
 
-// checkExtended checks that there is the selector to which keys of labels are added.
+// checkExtended checks that the selector exists that the label keys extend.
 func checkExtended(f *faults, at string, s *metav1.LabelSelector, keys int) {
 	if s == nil && keys > 0 {
-		f.add(at+".labelSelector", "is missing though matchLabelKeys or mismatchLabelKeys extend it", "add the selector, or remove the keys")
+		f.add(at+".labelSelector", "must be set with matchLabelKeys or mismatchLabelKeys", "add the selector, or remove the keys")
 	}
 }

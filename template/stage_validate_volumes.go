@@ -12,8 +12,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// checkStorage finds volumes, file systems and credentials that would make a Pod the API server refuses, or one in which
-// two of them cannot be told apart.
+// checkStorage returns the faults of volumes, file systems and credentials: those that the API server would reject in the
+// Pod, and names that collide.
 func checkStorage(d *Draft) []error {
 	var f faults
 	for i := range d.vmi.Spec.Volumes {
@@ -33,11 +33,11 @@ func checkStorage(d *Draft) []error {
 	return f
 }
 
-// checkVolumeReferences finds volumes that name no object.
+// checkVolumeReferences reports volumes without a reference to an object.
 func checkVolumeReferences(f *faults, at string, v *v1.Volume) {
 	named := func(field, name string) {
 		if name == "" {
-			f.add(at+"."+field, "is empty", "name what the volume is made from")
+			f.add(at+"."+field, "must be set", "set the source of the volume")
 		}
 	}
 	s := &v.VolumeSource
@@ -68,11 +68,11 @@ func checkDownwardFields(f *faults, at string, source *v1.DownwardAPIVolumeSourc
 		file, field := &source.Fields[i], elementOf(at+".fields", i)
 		switch {
 		case file.Path == "" || path.IsAbs(file.Path) || path.Clean(file.Path) != file.Path || file.Path == ".." || strings.HasPrefix(file.Path, "../"):
-			f.add(field+".path", fmt.Sprintf("%q is no clean relative path", file.Path), "name a file in the volume, such as labels")
+			f.add(field+".path", fmt.Sprintf("%q must be a clean relative path", file.Path), "use the name of a file in the volume, such as labels")
 		case seen[file.Path]:
-			f.add(field+".path", fmt.Sprintf("%q is there twice", file.Path), "give every file its own name")
+			f.add(field+".path", fmt.Sprintf("%q is a duplicate", file.Path), "use unique file names")
 		case (file.FieldRef == nil) == (file.ResourceFieldRef == nil):
-			f.add(field, "needs either fieldRef or resourceFieldRef", "say what the file holds, once")
+			f.add(field, "must specify either fieldRef or resourceFieldRef", "keep one of them")
 		}
 		seen[file.Path] = true
 	}
@@ -84,28 +84,27 @@ func checkContainerPath(f *faults, at string, vmi *v1.VirtualMachineInstance, v 
 		return
 	}
 	if !path.IsAbs(c.Path) || path.Clean(c.Path) != c.Path {
-		f.add(at+".path", fmt.Sprintf("%q is no clean absolute path", c.Path), "use a path of the compute container, without .. and without a slash at its end")
+		f.add(at+".path", fmt.Sprintf("%q must be a clean absolute path", c.Path), "use a path of the compute container, without .. and without a slash at its end")
 	}
 	if c.ReadOnly != nil && !*c.ReadOnly {
-		f.add(at+".readOnly", "is false", "set it to true: a guest must not change the launcher's files")
+		f.add(at+".readOnly", "must be true", "set it to true: the guest must not change the launcher's files")
 	}
 	if !sharedVolumes(vmi)[v.Name] {
-		f.add(at, "is not shared with the guest", "add a file system named "+v.Name+" to "+vmiFilesystems)
+		f.add(at, "requires a file system", "add a file system named "+v.Name+" to "+vmiFilesystems)
 	}
 }
 
-// checkImages finds images that no container may have.
+// checkImages reports images that are invalid for a container.
 func checkImages(f *faults, vmi *v1.VirtualMachineInstance) {
 	for _, image := range diskImages(vmi) {
 		if strings.TrimSpace(image.reference) != image.reference {
-			f.add(image.field, fmt.Sprintf("%q begins or ends with white space", image.reference), "remove it")
+			f.add(image.field, fmt.Sprintf("%q must not begin or end with white space", image.reference), "remove it")
 		}
 		f.oneOf(image.field+"PullPolicy", string(image.pullPolicy), pullPolicies...)
 	}
 }
 
-// checkImageNames checks the names of the containers that are made for images. Without image volumes there are two for
-// each.
+// checkImageNames checks the names of the containers of images. Without image volumes, each image has two.
 func checkImageNames(f *faults, d *Draft) {
 	suffixes := []string{"", "-init"}
 	if d.config.GateEnabled(gateImageVolume) {
@@ -124,7 +123,7 @@ func checkImageNames(f *faults, d *Draft) {
 			name := imageContainerPrefix + image.volume + suffix
 			checkLength(f, field, "container", name)
 			if other := owners[name]; other != "" {
-				f.add(field, fmt.Sprintf("the container %q of its image is that of %s as well", name, other), "rename one of the volumes")
+				f.add(field, fmt.Sprintf("container name %q is a duplicate of that of %s", name, other), "rename one of the volumes")
 			}
 			owners[name] = image.field
 		}
@@ -139,10 +138,10 @@ func checkCloudInitNames(f *faults, volumes []v1.Volume) {
 	}
 }
 
-// checkLength finds names that became too long by what was put around them.
+// checkLength reports names that exceed the maximum with their prefix and suffix.
 func checkLength(f *faults, field, kind, name string) {
 	if over := len(name) - validation.DNS1123LabelMaxLength; over > 0 {
-		f.add(field, fmt.Sprintf("makes a %s %q, whose name is longer than %d characters", kind, name, validation.DNS1123LabelMaxLength),
+		f.add(field, fmt.Sprintf("results in the %s name %q, which exceeds the maximum of %d characters", kind, name, validation.DNS1123LabelMaxLength),
 			fmt.Sprintf("shorten the name by %d", over))
 	}
 }
@@ -155,7 +154,7 @@ func checkMetrics(f *faults, volumes []v1.Volume) {
 		case first < 0:
 			first = i
 		default:
-			f.add(elementOf(vmiVolumes, i)+".downwardMetrics", fmt.Sprintf("volumes[%d] has them already", first), "keep one of them")
+			f.add(elementOf(vmiVolumes, i)+".downwardMetrics", fmt.Sprintf("is a duplicate of volumes[%d]", first), "keep one of them")
 		}
 	}
 }
@@ -169,52 +168,52 @@ func checkUtilityVolumes(f *faults, spec *v1.VirtualMachineInstanceSpec) {
 		v, at := &spec.UtilityVolumes[i], elementOf("spec.utilityVolumes", i)
 		f.text(at+".name", v.Name, validation.IsDNS1123Label, useDNSLabel)
 		if taken[v.Name] {
-			f.add(at+".name", fmt.Sprintf("%q is the name of another volume as well", v.Name), "give every volume its own name")
+			f.add(at+".name", fmt.Sprintf("%q is a duplicate of another volume", v.Name), "use unique volume names")
 		}
 		if v.ClaimName == "" {
-			f.add(at+".claimName", "is empty", "name the claim the volume is made from")
+			f.add(at+".claimName", "must be set", "set the claim of the volume")
 		}
 		taken[v.Name] = true
 	}
 }
 
-// foldersOfImage are those of the launcher's image that a volume would hide from the process that shares it.
+// foldersOfImage are the folders of the launcher's image that a volume would hide from its virtiofs process.
 var foldersOfImage = []string{
 	"bin", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "tmp", "usr", "var", "virtiofs-data",
 }
 
 func checkFilesystems(f *faults, vmi *v1.VirtualMachineInstance) {
-	volumes, seen, plugged := map[string]*v1.Volume{}, map[string]int{}, pluggedNames(vmi)
+	volumes, seen, plugged := map[string]*v1.Volume{}, map[string]int{}, hotpluggedNames(vmi)
 	for i := range vmi.Spec.Volumes {
 		volumes[vmi.Spec.Volumes[i].Name] = &vmi.Spec.Volumes[i]
 	}
 	for i := range vmi.Spec.Domain.Devices.Filesystems {
 		fs, at := &vmi.Spec.Domain.Devices.Filesystems[i], elementOf(vmiFilesystems, i)
 		if first, ok := seen[fs.Name]; ok {
-			f.add(at+".name", fmt.Sprintf("%q is the name of filesystems[%d] as well", fs.Name, first), "share every volume once")
+			f.add(at+".name", fmt.Sprintf("%q is a duplicate of filesystems[%d]", fs.Name, first), "share every volume once")
 		}
 		seen[fs.Name] = i
 		if fs.Virtiofs == nil {
-			f.add(at+".virtiofs", "is missing", "set it to {}: file systems are shared by virtiofs")
+			f.add(at+".virtiofs", "must be set", "set it to {}")
 		}
 		if v := volumes[fs.Name]; v == nil {
-			f.add(at+".name", fmt.Sprintf("there is no volume %q", fs.Name), "add the volume to spec.volumes or remove the file system")
+			f.add(at+".name", fmt.Sprintf("volume %q is not defined", fs.Name), "add the volume to spec.volumes or remove the file system")
 		} else {
 			checkShared(f, at+".name", plugged, v)
 		}
 	}
 }
 
-// checkShared finds volumes that have no files which could be shared.
+// checkShared reports volumes without files to share.
 func checkShared(f *faults, at string, plugged map[string]bool, v *v1.Volume) {
 	checkLength(f, at, "container", virtiofsPrefix+v.Name)
 	_, config := configSource(v)
 	claimed := v.PersistentVolumeClaim != nil || v.DataVolume != nil
 	switch {
 	case hotplugged(plugged, v):
-		f.add(at, fmt.Sprintf("volume %q is plugged into the running guest", v.Name), "share volumes that are there from the start")
+		f.add(at, fmt.Sprintf("hotplugged volume %q cannot be shared", v.Name), "use a volume that is not hotpluggable")
 	case !claimed && config == "" && v.ServiceAccount == nil && v.ContainerPath == nil:
-		f.add(at, fmt.Sprintf("volume %q has no files to share", v.Name),
+		f.add(at, fmt.Sprintf("volume %q cannot be shared", v.Name),
 			"use a persistentVolumeClaim, dataVolume, configMap, secret, downwardAPI, serviceAccount or containerPath volume")
 	case claimed && slices.Contains(foldersOfImage, v.Name):
 		f.add(at, fmt.Sprintf("volume %q would hide the folder /%s of the launcher's image", v.Name, v.Name), "rename the volume")
@@ -224,19 +223,19 @@ func checkShared(f *faults, at string, plugged map[string]bool, v *v1.Volume) {
 func checkCredential(f *faults, at string, c *v1.AccessCredential) {
 	sources := credentialsOf(c)
 	if len(sources) == 0 {
-		f.add(at, "has no source", "set sshPublicKey or userPassword")
+		f.add(at, "must specify a source", "set sshPublicKey or userPassword")
 	}
 	for _, s := range sources {
 		field := at + "." + s.kind + ".source.secret"
 		switch {
 		case s.secret == nil:
-			f.add(field, "is missing", "name the secret")
+			f.add(field, "must be set", "set the Secret")
 		case s.secret.SecretName == "":
-			f.add(field+".secretName", "is empty", "name the secret")
+			f.add(field+".secretName", "must be set", "set the name of the Secret")
 		default:
 			if problems := validation.IsDNS1123Label(credentialVolume(s.secret.SecretName)); len(problems) > 0 {
-				f.add(field+".secretName", fmt.Sprintf("makes a volume %q: %s", credentialVolume(s.secret.SecretName), problems[0]),
-					"rename the secret: lower case letters, digits and dashes, at most 51")
+				f.add(field+".secretName", fmt.Sprintf("results in the volume name %q: %s", credentialVolume(s.secret.SecretName), problems[0]),
+					"rename the Secret: use at most 51 lower case letters, digits and dashes")
 			}
 		}
 	}

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	virtiofsPrefix  = "virtiofs-"           // of the names of containers
-	virtiofsSockets = "virtiofs-containers" // the volume in which they meet qemu
+	virtiofsPrefix  = "virtiofs-"           // prefix of the container names
+	virtiofsSockets = "virtiofs-containers" // the volume with the sockets for qemu
 	virtiofsDir     = shareDir + "/virtiofs-containers"
 	accountDir      = "/var/run/secrets/kubernetes.io/serviceaccount/"
 	vmiFilesystems  = "spec.domain.devices.filesystems"
-	// translateUser makes files of qemu's user look like root's to the guest: kernels follow links in sticky folders
-	// only if the owner of the link is that of the folder.
+	// translateUser shows files of qemu's user as root's to the guest: kernels follow links in sticky folders only if the
+	// owner of the link is that of the folder.
 	translateUser = "--translate-uid=host:107:0:1"
 )
 
-// virtiofs adds a container for every volume that the guest has as a file system.
+// virtiofs adds a container for every volume with a file system of the VMI.
 func virtiofs(d *Draft) error {
 	shared := sharedVolumes(d.vmi)
 	if len(shared) == 0 {
@@ -35,15 +35,15 @@ func virtiofs(d *Draft) error {
 			continue
 		}
 		if source, field := claimOf(v); source != nil && isBlock(d.facts.Claims[source.ClaimName]) {
-			return invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q is a block device and has no files to share", source.ClaimName),
-				"use a claim of volumeMode Filesystem, or a disk")
+			return invalid(elementOf(vmiVolumes, i)+"."+field, fmt.Sprintf("claim %q must not be a block device", source.ClaimName),
+				"use a claim with volumeMode Filesystem, or a disk")
 		}
 		d.From(elementOf(vmiVolumes, i)).Container(virtiofsContainer(d, sharedFolder(v)))
 	}
 	return containerPaths(d, shared)
 }
 
-// sharedVolumes are the names of the volumes that file systems of the guest are made from.
+// sharedVolumes returns the names of the volumes of the VMI's file systems.
 func sharedVolumes(vmi *v1.VirtualMachineInstance) map[string]bool {
 	names := map[string]bool{}
 	for i := range vmi.Spec.Domain.Devices.Filesystems {
@@ -54,15 +54,15 @@ func sharedVolumes(vmi *v1.VirtualMachineInstance) map[string]bool {
 	return names
 }
 
-// folder is what a virtiofs container shares.
+// folder is the folder that a virtiofs container shares.
 type folder struct {
-	volume string // the VMI's, by which container and socket are named
-	path   string // in the container
+	volume string // the VMI's volume, which names container and socket
+	path   string // path in the container
 	mount  *corev1.VolumeMount
-	asRoot bool // files of qemu's user are shown as root's
+	asRoot bool // show files of qemu's user as root's
 }
 
-// sharedFolder is where a container has a volume. The token of a service account is mounted by the kubelet.
+// sharedFolder returns the folder of a volume in its container. The kubelet mounts the token of a service account.
 func sharedFolder(v *v1.Volume) folder {
 	if v.ServiceAccount != nil {
 		return folder{volume: v.Name, path: accountDir, asRoot: true}
@@ -84,7 +84,7 @@ func virtiofsContainer(d *Draft, f folder) corev1.Container {
 			"--shared-dir=" + f.path,
 			"--sandbox=none",
 			"--cache=auto",
-			// A file that cannot be moved becomes unreadable in the guest and does not end the migration.
+			// A file that cannot be migrated becomes inaccessible in the guest and does not abort the migration.
 			"--migration-on-error=guest-error",
 			"--migration-mode=find-paths",
 		},

@@ -12,8 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// volumes adds what the guest's disks are made from, except images. Volumes that are plugged in while the guest runs are
-// attached by Pods of their own.
+// volumes adds the volumes of the VMI's disks, except images. Hotplugged volumes are attached by Pods of their own.
 func volumes(d *Draft) error {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]
@@ -33,8 +32,8 @@ func hotplugged(plugged map[string]bool, v *v1.Volume) bool {
 		plugged[v.Name]
 }
 
-// pluggedNames are the names of the volumes that the status says to be hotplugged.
-func pluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
+// hotpluggedNames returns the names of the hotplugged volumes according to the status.
+func hotpluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
 	if vmi == nil || len(vmi.Status.VolumeStatus) == 0 {
 		return nil
 	}
@@ -50,7 +49,7 @@ func pluggedNames(vmi *v1.VirtualMachineInstance) map[string]bool {
 func addVolume(d Draft, v *v1.Volume, at string) error {
 	if claim, field := claimOf(v); claim != nil {
 		if isBlock(d.facts.Claims[claim.ClaimName]) && slices.Contains(devicesOfLauncher, v.Name) {
-			return invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide that of the launcher", v.Name), "rename the volume")
+			return invalid(at+".name", fmt.Sprintf("the block device /dev/%s would hide a device of the launcher", v.Name), "rename the volume")
 		}
 		return addClaim(d, v.Name, at+"."+field, claim)
 	}
@@ -69,7 +68,7 @@ func addVolume(d Draft, v *v1.Volume, at string) error {
 	return nil
 }
 
-// claimOf returns the claim that a volume is made from, and the field that names it. Memory dumps are not the guest's.
+// claimOf returns the claim of a volume, and the field with its name. Memory dumps are not part of the domain.
 func claimOf(v *v1.Volume) (*corev1.PersistentVolumeClaimVolumeSource, string) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -83,7 +82,7 @@ func claimOf(v *v1.Volume) (*corev1.PersistentVolumeClaimVolumeSource, string) {
 	}
 }
 
-// devicesOfLauncher are files in /dev that the launcher has of the runtime or of device plugins.
+// devicesOfLauncher are files in /dev of the runtime or of device plugins.
 var devicesOfLauncher = []string{
 	"console", "core", "fd", "full", "hugepages", "kvm", "mqueue", "mshv", "net", "null", "ptmx", "pts", "random", "sev", "shm",
 	"stderr", "stdin", "stdout", "tty", "urandom", "vfio", "vhost-net", "vhost-vsock", "zero",
@@ -93,8 +92,8 @@ func addClaim(d Draft, name, field string, source *corev1.PersistentVolumeClaimV
 	claim := d.facts.Claims[source.ClaimName]
 	if claim == nil {
 		return &Error{
-			Field: field, Reason: fmt.Sprintf("claim %q is not known", source.ClaimName),
-			Remedy: "create the PersistentVolumeClaim in the namespace of the guest", Err: ErrMissingFact,
+			Field: field, Reason: fmt.Sprintf("claim %q not found", source.ClaimName),
+			Remedy: "create the PersistentVolumeClaim in the namespace of the VMI", Err: ErrMissingFact,
 		}
 	}
 	d.Volume(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source}})
@@ -110,7 +109,7 @@ func isBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim != nil && claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// sharedPaths lists where file systems are mounted that several nodes can write to; a migration does not copy those.
+// sharedPaths returns the mount paths of file systems that several nodes can write to; a migration does not copy those.
 func sharedPaths(d *Draft) (paths []string) {
 	for i := range d.vmi.Spec.Volumes {
 		v := &d.vmi.Spec.Volumes[i]

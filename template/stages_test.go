@@ -43,7 +43,7 @@ func TestConsoleLogContainer(t *testing.T) {
 	}
 }
 
-func TestVolumesThatAreNotTheLaunchers(t *testing.T) {
+func TestVolumes_NotInLauncher(t *testing.T) {
 	vmi := newVMI(
 		volume("inline", v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "x"}}),
 		volume("empty", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: *quantity("1Gi")}}),
@@ -61,7 +61,7 @@ func TestVolumesThatAreNotTheLaunchers(t *testing.T) {
 	}
 }
 
-func TestImagesWithoutDigestContainers(t *testing.T) {
+func TestImages_WithoutDigestContainers(t *testing.T) {
 	vmi := newVMI(volume("r0", image("someImage")), annotate("kubevirt.io/image-volume-skip-digest-resolution", "true"))
 	pod := launcher(t, input(vmi))
 	if len(pod.Spec.InitContainers) != 1 {
@@ -69,12 +69,12 @@ func TestImagesWithoutDigestContainers(t *testing.T) {
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == "launcher-volume" {
-			t.Error("the launcher's image is mounted for nothing")
+			t.Error("the launcher's image is mounted without need")
 		}
 	}
 }
 
-func TestEphemeralStorageOfTheLauncherIsAdded(t *testing.T) {
+func TestEphemeralStorage_LauncherFilesAdded(t *testing.T) {
 	vmi := newVMI(requests("ephemeral-storage", "30M"), limits("ephemeral-storage", "70M"))
 	got := container(t, launcher(t, input(vmi)), "compute").Resources
 	if r, l := got.Requests[corev1.ResourceEphemeralStorage], got.Limits[corev1.ResourceEphemeralStorage]; r.String() != "80M" || l.String() != "120M" {

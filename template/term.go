@@ -12,15 +12,15 @@ import (
 
 // Term is one line of a calculation; the value is the sum of its terms.
 type Term struct {
-	// Name says what the amount is for, such as "page tables".
+	// Name describes the amount, such as "page tables".
 	Name string
-	// Amount is bytes for memory, CPUs for CPU, pieces for devices. It may be negative.
+	// Amount is in bytes for memory, CPUs for CPU, and pieces for devices. It may be negative.
 	Amount resource.Quantity
-	// From names the field or fact that the line follows from. Empty for constants.
+	// From is the field or fact that the line is derived from; empty for constants.
 	From string
 }
 
-// String is the amount, the name and the source.
+// String returns the amount, the name and the source.
 func (t Term) String() string {
 	s := fmt.Sprintf("%s %s", t.Amount.String(), t.Name)
 	if t.From != "" {

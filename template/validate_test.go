@@ -28,7 +28,7 @@ func hostDisk(path string, kind v1.HostDiskType) v1.VolumeSource {
 	return v1.VolumeSource{HostDisk: &v1.HostDisk{Path: path, Type: kind, Capacity: *quantity("1Gi")}}
 }
 
-func TestImpossibleFieldsAreNamed(t *testing.T) {
+func TestValidate_Invalid(t *testing.T) {
 	for name, tc := range map[string]struct {
 		vmi   []change
 		field string
@@ -127,8 +127,9 @@ func wantError(t *testing.T, err error, field string, class error) {
 	}
 }
 
-// TestDriveMayBeEmpty is about a drive whose medium is plugged in later: the Pod is that of a guest without the drive.
-func TestDriveMayBeEmpty(t *testing.T) {
+// TestValidate_EmptyDrive checks that the Pod of a VMI with an empty drive, whose medium is hotplugged, equals that of a
+// VMI without the drive.
+func TestValidate_EmptyDrive(t *testing.T) {
 	drive := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.Disks = []v1.Disk{{Name: "drive", DiskDevice: v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}}}
 	}
@@ -137,14 +138,14 @@ func TestDriveMayBeEmpty(t *testing.T) {
 	}
 }
 
-func TestEveryFaultIsReported(t *testing.T) {
+func TestValidate_AllFaults(t *testing.T) {
 	_, err := template.Default().Launcher(input(newVMI(guest("0"), disk("a"))))
 	if err == nil || !strings.Contains(err.Error(), "memory.guest") || !strings.Contains(err.Error(), "disks[0].name") {
 		t.Errorf("got %v, want both faults", err)
 	}
 }
 
-func TestIncompleteInputIsRefused(t *testing.T) {
+func TestRender_MissingInput(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*template.Input)
 		field string
@@ -170,7 +171,7 @@ func TestIncompleteInputIsRefused(t *testing.T) {
 	}
 }
 
-func TestDevicesOutsideThePermittedListAreRefused(t *testing.T) {
+func TestDevices_OutsidePermittedList(t *testing.T) {
 	vmi := newVMI(gpus("vendor.com/gpu"), func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.HostDevices = []v1.HostDevice{{Name: "h", DeviceName: "vendor.com/dev_name"}}
 	})

@@ -16,13 +16,13 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// wrongInput finds what no Pod of any kind can be made of, whatever stages a Renderer has: what Config and Migration put
-// into Pods, and, for Pods that no stage of the guest's validates, what the VMI does.
+// wrongInput rejects input that is invalid for Pods of any kind, whatever the Renderer's stages: the parts of Config and
+// Migration that appear in Pods and, for Pods whose stages do not validate the VMI, the VMI.
 func wrongInput(kind PodKind, in Input) error {
 	f := wrongVMI(kind, in.VMI)
 	checkConfig(&f, kind, &in.Config)
 	if m := in.Migration; m != nil && kind&(TargetPod|AttachmentPod) != 0 {
-		f.text("Input.Migration.UID", string(m.UID), labelValue, "take it from an object read from the API server")
+		f.text("Input.Migration.UID", string(m.UID), labelValue, "use an object read from the API server")
 		checkLabels(&f, "Input.Migration.AddedNodeSelector", m.AddedNodeSelector)
 	}
 	if kind&HotplugPods != 0 && len(f) == 0 {
@@ -40,7 +40,7 @@ func wrongInput(kind PodKind, in Input) error {
 	return errors.Join(f...)
 }
 
-// wrongVMI finds what no Pod of a VMI can be made of: too much of it, and impossible values.
+// wrongVMI rejects VMIs that are invalid for Pods of any kind: excessive lists and impossible values.
 func wrongVMI(kind PodKind, vmi *v1.VirtualMachineInstance) faults {
 	var f faults
 	if vmi != nil && kind != ExporterPod {
@@ -60,13 +60,13 @@ func checkConfig(f *faults, kind PodKind, c *Config) {
 	}
 	for _, i := range []struct{ field, image string }{{field, image}, {"Config.SidecarShimImage", c.SidecarShimImage}} {
 		if strings.TrimSpace(i.image) != i.image {
-			f.add(i.field, fmt.Sprintf("%q begins or ends with white space", i.image), "remove it")
+			f.add(i.field, fmt.Sprintf("%q must not begin or end with white space", i.image), "remove it")
 		}
 	}
 	if s := c.Seccomp; s != nil && s.LocalhostProfile != nil {
 		profile := *s.LocalhostProfile
 		if profile == "" || path.IsAbs(profile) || slices.Contains(strings.Split(profile, "/"), "..") {
-			f.add("Config.Seccomp.localhostProfile", fmt.Sprintf("%q is no path below the kubelet's folder of profiles", profile),
+			f.add("Config.Seccomp.localhostProfile", fmt.Sprintf("%q must be a path below the kubelet's folder of profiles", profile),
 				"use a path such as profiles/launcher.json")
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// configured gives a kind of container resources.
+// configured sets the resources of a kind of container.
 func configured(kind v1.SupportContainerType, requests, limits corev1.ResourceList) func(*template.Input) {
 	return func(in *template.Input) {
 		in.Config.ContainerResources = []v1.SupportContainerResources{{
@@ -21,8 +21,8 @@ func configured(kind v1.SupportContainerType, requests, limits corev1.ResourceLi
 	}
 }
 
-// TestWrongInputIsRefused has what is refused for Pods of every kind.
-func TestWrongInputIsRefused(t *testing.T) {
+// TestRender_InvalidInput has input that is rejected for Pods of every kind.
+func TestRender_InvalidInput(t *testing.T) {
 	up := "../secrets"
 	for name, tc := range map[string]struct {
 		change func(*template.Input)
@@ -97,8 +97,8 @@ func TestWrongInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestWrongMigrationIsRefused has what a migration puts into its Pods.
-func TestWrongMigrationIsRefused(t *testing.T) {
+// TestRender_InvalidMigration has invalid values of a migration in its Pods.
+func TestRender_InvalidMigration(t *testing.T) {
 	for field, change := range map[string]func(*template.Input){
 		"Input.Migration.UID":                  func(in *template.Input) { in.Migration.UID = "a b" },
 		"Input.Migration.AddedNodeSelector":    func(in *template.Input) { in.Migration.AddedNodeSelector = map[string]string{"a b": ""} },
@@ -116,8 +116,8 @@ func TestWrongMigrationIsRefused(t *testing.T) {
 	}
 }
 
-// TestWrongAmountsOfOtherPods has the containers that are alone in their Pods.
-func TestWrongAmountsOfOtherPods(t *testing.T) {
+// TestRender_InvalidContainerResources has the containers that are alone in their Pods.
+func TestRender_InvalidContainerResources(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind  template.PodKind
 		in    template.Input

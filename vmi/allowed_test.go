@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// decided is what becomes of a new guest in a cluster with some feature gates.
+// decided returns the plan for a new VMI in a cluster with some feature gates.
 func decided(change func(*v1.VirtualMachineInstance), gates ...string) vmi.Plan {
 	s := vmi.Snapshot{}
 	for _, c := range given(of(v1.Pending, change)) {
@@ -24,12 +24,12 @@ func decided(change func(*v1.VirtualMachineInstance), gates ...string) vmi.Plan 
 	return vmi.Decide(s, now)
 }
 
-// creates reports whether a Pod is asked for.
+// creates reports whether the plan creates the launcher Pod.
 func creates(p vmi.Plan) bool {
 	return slices.ContainsFunc(p.Actions, func(a vmi.Action) bool { return a.Verb == vmi.CreateLauncher || a.Verb == vmi.CreateTemporary })
 }
 
-// refusal is the message of the condition that says why there is no Pod.
+// refusal returns the message of the condition that blocks the Pod.
 func refusal(p vmi.Plan) string {
 	for _, c := range p.VMI.Status.Conditions {
 		if c.Type == v1.VirtualMachineInstanceSynchronized && c.Reason == vmi.ReasonFailedCreateValidation {
@@ -39,7 +39,7 @@ func refusal(p vmi.Plan) string {
 	return ""
 }
 
-func TestGates_ClosedAreAConditionAndNoPod(t *testing.T) {
+func TestFeatureGates_Disabled(t *testing.T) {
 	for gate, tt := range map[string]struct {
 		change func(*v1.VirtualMachineInstance)
 		field  string
@@ -68,7 +68,7 @@ func TestGates_ClosedAreAConditionAndNoPod(t *testing.T) {
 	}
 }
 
-func TestBounds_TooMuchIsAConditionAndNoPod(t *testing.T) {
+func TestBounds_Exceeded(t *testing.T) {
 	for field, change := range map[string]func(*v1.VirtualMachineInstance){
 		"spec.domain.devices.disks": func(g *v1.VirtualMachineInstance) {
 			for i := range 5000 {
@@ -98,8 +98,8 @@ func TestBounds_TooMuchIsAConditionAndNoPod(t *testing.T) {
 	}
 }
 
-// TestRuntimeUser_IsWrittenWhereNoWebhookDoes: stock nodes treat a guest as root whose status says nothing.
-func TestRuntimeUser_IsWrittenWhereNoWebhookDoes(t *testing.T) {
+// TestRuntimeUser_WithoutWebhook: stock nodes run a VMI without status.runtimeUser as root.
+func TestRuntimeUser_WithoutWebhook(t *testing.T) {
 	as := func(user uint64) func(*v1.VirtualMachineInstance) {
 		return func(g *v1.VirtualMachineInstance) { g.Status.RuntimeUser = user }
 	}

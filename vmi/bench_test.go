@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// BenchmarkDecide is what a pass over a guest costs beside reading and writing.
+// BenchmarkDecide measures a pass over a VMI without reads and writes.
 func BenchmarkDecide(b *testing.B) {
 	starting := vmi.Snapshot{VMI: guest(v1.Pending)}
 	filled(cdiv1.Succeeded)(&starting)

@@ -14,41 +14,41 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// check is one condition that must hold before the guest's Pod is created. It
-// returns what is to be waited for, nil if it holds.
+// check is one precondition of the launcher Pod. run returns the wait that blocks the
+// Pod, nil if the condition holds.
 type check struct {
 	name string
 	run  func(Snapshot) *Wait
 }
 
-// checks are made in this order; the order is policy. What a user has to mend comes
-// before what only takes its time.
+// checks run in this order; the order is policy. Conditions that a user must correct come
+// before those that only take time.
 var checks = []check{
-	// What no guest may ask for is refused before anything is done for it. Webhooks
-	// refuse it as well, where there are any.
+	// Unsupported specs are rejected before anything is created for them. Webhooks
+	// reject them as well, where there are any.
 	{"allowed", allowed},
-	// A claim that does not exist would leave the Pod unschedulable for ever.
+	// A claim that does not exist would leave the Pod unschedulable forever.
 	{"claims", claimsExist},
-	// What is received from another cluster gets its Pod from its migration.
+	// The migration creates the launcher Pod of a VMI received from another cluster.
 	{"receiver", notReceived},
-	// A guest gets its Pod on a node that has the clock it counts on.
+	// The launcher Pod must be placed on a node with the required TSC frequency.
 	{"clock", clockKnown},
 	{"imports", importsDone},
-	// The Pod that has claims provisioned is enough until it has, and in the way then.
+	// The first-consumer Pod suffices until the claims are provisioned, and blocks afterwards.
 	{"consumer", noTemporary},
-	// A guest that is on its way to another node gets no Pod from us.
+	// A migrating VMI gets no Pod from this controller.
 	{"migration", noMigration},
-	// A Pod that a migration made may have the guest, also when the object has
-	// lost all that was written about it.
+	// A Pod created by a migration may run the domain, even if the object has lost
+	// its status.
 	{"elsewhere", nowhereElse},
-	// An object that is gone, because a user took its finalizer away, may have left its
-	// guest behind, with the same disks.
+	// A force-removed object (finalizer removed by a user) may have left its domain
+	// running, with the same disks.
 	{"earlier", earlierEnded},
-	// Names are intents: with the name taken there is no Pod to be had.
+	// Names are intents: while the name is taken, no launcher Pod can be created.
 	{"name", nameFree},
 }
 
-// lastChecks are made once the claim for the guest's state is seen to.
+// lastChecks run once the backend storage claim is settled.
 var lastChecks = []check{
 	{"container-paths", pathsAllowed},
 	{"networks", specValid},
@@ -66,20 +66,20 @@ func evaluate(s Snapshot, checks []check) []Check {
 	return out
 }
 
-// allowed refuses what the cluster's feature gates do not let guests have, and more
-// than a guest can have. Volumes of the Pod's own paths have a check of their own, as
-// KubeVirt's controller has a reason of its own for them.
+// allowed rejects fields whose feature gate is disabled and values out of range.
+// containerPath volumes have a check of their own, because KubeVirt's controller has a
+// separate reason for them.
 func allowed(s Snapshot) *Wait {
 	gates := vmirules.Gates{On: append(slices.Clone(s.Config.FeatureGates), vmirules.ContainerPaths), Off: s.Config.DisabledFeatureGates}
 	w := refused(s, vmirules.Check(s.VMI, gates), func(f vmirules.Fault) string { return f.Field + ": " + f.Text() + " (" + f.Remedy + ")" })
 	if w != nil {
-		w.Until = "the guest is made anew, or the cluster allows what it asks for"
+		w.Until = "the VirtualMachineInstance is recreated, or the cluster configuration allows the field"
 	}
 	return w
 }
 
-// refused is the wait for a guest that is made otherwise; nil if nothing is wrong with
-// this one. It names the first of what is wrong: a condition is read by people.
+// refused returns the wait for a VMI whose spec must be corrected; nil if there are no
+// causes. The message names the first causes only: people read conditions.
 func refused[T any](s Snapshot, wrong []T, text func(T) string) *Wait {
 	if len(wrong) == 0 {
 		return nil
@@ -94,22 +94,22 @@ func refused[T any](s Snapshot, wrong []T, text func(T) string) *Wait {
 	}
 	return &Wait{
 		Reason: ReasonFailedCreateValidation, Message: "failed create validation: " + strings.Join(all, "; "),
-		Object: vmiObject(s.VMI), Until: "the guest is made anew", By: ByUser,
+		Object: vmiObject(s.VMI), Until: "the VirtualMachineInstance is recreated", By: ByUser,
 	}
 }
 
-// notReceived lets nobody start what is to be received.
+// notReceived blocks a VMI that another cluster migrates here.
 func notReceived(s Snapshot) *Wait {
 	if !receiver(s.VMI) {
 		return nil
 	}
 	return &Wait{
-		Reason: string(v1.WaitingForSync), Message: "the guest is to be received from another cluster",
-		Object: vmiObject(s.VMI), Until: "a migration makes its Pod", By: ByController, Condition: v1.VirtualMachineInstanceReady,
+		Reason: string(v1.WaitingForSync), Message: "the VirtualMachineInstance is the target of a migration from another cluster",
+		Object: vmiObject(s.VMI), Until: "the migration creates the target Pod", By: ByController, Condition: v1.VirtualMachineInstanceReady,
 	}
 }
 
-// clockKnown requires the hints by which the Pod is placed to be stored.
+// clockKnown requires the topology hints for Pod placement in the status.
 func clockKnown(s Snapshot) *Wait {
 	if s.VMI.Status.TopologyHints != nil {
 		return nil
@@ -119,18 +119,18 @@ func clockKnown(s Snapshot) *Wait {
 	case err != nil && TSCRequirement(s.VMI) == TSCForBoot:
 		return &Wait{
 			Reason: ReasonFailedTopologyHints, Message: err.Error(), Object: "Nodes",
-			Until: "a node has a frequency, or the cluster a minimum", By: ByUser,
+			Until: "a node reports its TSC frequency, or the cluster configures a minimum", By: ByUser,
 		}
 	case err == nil && hints != nil:
 		return &Wait{
-			Reason: "WaitingForTopologyHints", Message: "the frequency that the guest counts on is not stored yet",
+			Reason: "WaitingForTopologyHints", Message: "status.topologyHints is not stored yet",
 			Object: vmiObject(s.VMI), Until: "status.topologyHints is stored", By: ByController, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return nil
 }
 
-// noTemporary waits for the Pod that has the guest's claims provisioned.
+// noTemporary waits for the first-consumer Pod of the VMI's claims.
 func noTemporary(s Snapshot) *Wait {
 	all := s.temporaries()
 	if len(all) == 0 {
@@ -139,31 +139,30 @@ func noTemporary(s Snapshot) *Wait {
 	object := podObject(all[0])
 	if !s.firstConsumer() {
 		return &Wait{
-			Reason: reasonPodTerminating, Message: object + " has done its work and is not gone yet", Object: object,
-			Until: "the Pod is gone", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
+			Reason: reasonPodTerminating, Message: object + " has completed and is not deleted yet", Object: object,
+			Until: "the Pod is deleted", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return &Wait{
-		Reason: "WaitingForFirstConsumer", Message: object + " has the guest's claims provisioned", Object: object,
-		Until: "the DataVolumes have been filled", By: ByStorage, Condition: v1.VirtualMachineInstanceProvisioning,
+		Reason: "WaitingForFirstConsumer", Message: object + " is the first consumer of the VirtualMachineInstance's claims", Object: object,
+		Until: "the DataVolumes are populated", By: ByStorage, Condition: v1.VirtualMachineInstanceProvisioning,
 	}
 }
 
-// pathsAllowed refuses volumes of the Pod's own paths where the cluster does not
-// have them.
+// pathsAllowed rejects containerPath volumes unless the cluster enables them.
 func pathsAllowed(s Snapshot) *Wait {
 	if i := containerPath(s.VMI); i >= 0 && !s.Config.ContainerPaths {
 		return &Wait{
 			Reason:  ReasonContainerPathVolumesDisabled,
-			Message: fmt.Sprintf("spec.volumes[%d].containerPath: enable feature gate ContainerPathVolumes, or do without the volume", i),
+			Message: fmt.Sprintf("spec.volumes[%d].containerPath: enable feature gate ContainerPathVolumes, or remove the volume", i),
 			Object:  vmiObject(s.VMI), Until: "the feature gate is enabled", By: ByUser,
 		}
 	}
 	return nil
 }
 
-// containerPath finds a volume of the Pod's own that a file system shares; -1 if
-// there is none.
+// containerPath returns the index of the first containerPath volume shared by a
+// file system; -1 if there is none.
 func containerPath(vmi *v1.VirtualMachineInstance) int {
 	return slices.IndexFunc(vmi.Spec.Volumes, func(v v1.Volume) bool { return v.ContainerPath != nil && shared(vmi, v.Name) })
 }
@@ -174,8 +173,8 @@ func shared(vmi *v1.VirtualMachineInstance, volume string) bool {
 	})
 }
 
-// lacksVirtiofs names the container that a Pod needs and lacks to share a volume of
-// its own paths; empty if there is none.
+// lacksVirtiofs returns the name of the virtiofs container that the Pod lacks for a
+// containerPath volume; empty if there is none.
 func lacksVirtiofs(vmi *v1.VirtualMachineInstance, p *corev1.Pod) string {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -190,12 +189,12 @@ func lacksVirtiofs(vmi *v1.VirtualMachineInstance, p *corev1.Pod) string {
 	return ""
 }
 
-// specValid asks the validator.
+// specValid applies the configured SpecValidator.
 func specValid(s Snapshot) *Wait {
 	return refused(s, s.Config.SpecValidator(s.VMI), func(c metav1.StatusCause) string { return c.Field + ": " + c.Message })
 }
 
-// nameFree requires that no other Pod has the name of the guest's.
+// nameFree requires that no foreign Pod has the launcher Pod's name.
 func nameFree(s Snapshot) *Wait {
 	if s.Foreign == nil {
 		return nil
@@ -203,20 +202,20 @@ func nameFree(s Snapshot) *Wait {
 	object := podObject(s.Foreign)
 	return &Wait{
 		Reason:  ReasonFailedCreate,
-		Message: object + " has the name of the guest's Pod and belongs to something else; delete it",
-		Object:  object, Until: "that Pod is gone", By: ByUser,
+		Message: object + " has the name of the launcher Pod and a different owner; delete it",
+		Object:  object, Until: "that Pod is deleted", By: ByUser,
 	}
 }
 
-// nowhereElse refuses a Pod while one that a migration made for the guest is there.
-// An object that was replaced as a whole has forgotten that it ran.
+// nowhereElse blocks a Pod while one created by a migration of the VMI exists. An object
+// that was replaced as a whole has lost the status that records this.
 func nowhereElse(s Snapshot) *Wait {
 	for _, p := range s.Pods {
 		if p.Labels[v1.MigrationJobLabel] != "" && !PodDown(p) {
 			object := podObject(p)
 			return &Wait{
 				Reason:  ReasonFailedCreate,
-				Message: object + ", made for a migration, may have the guest; delete it if it does not",
+				Message: object + ", created by a migration, may run the domain; delete it if it does not",
 				Object:  object, Until: "that Pod has ended", By: ByUser,
 			}
 		}
@@ -224,7 +223,7 @@ func nowhereElse(s Snapshot) *Wait {
 	return nil
 }
 
-// earlierEnded waits for the Pods of earlier objects of the name.
+// earlierEnded waits for the Pods of deleted objects with the same name.
 func earlierEnded(s Snapshot) *Wait {
 	for _, p := range s.Earlier {
 		if p.Spec.NodeName == "" || PodDown(p) {
@@ -232,14 +231,14 @@ func earlierEnded(s Snapshot) *Wait {
 		}
 		object := podObject(p)
 		return &Wait{
-			Reason: reasonPodTerminating, Message: object + " of an earlier object of this name, which is gone, may still have its guest",
+			Reason: reasonPodTerminating, Message: object + " of a deleted VirtualMachineInstance with the same name may still run its domain",
 			Object: object, Until: "that Pod has ended", By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		}
 	}
 	return nil
 }
 
-// noMigration refuses a Pod while a migration of the VMI is under way.
+// noMigration blocks a Pod while a migration of the VMI is active.
 func noMigration(s Snapshot) *Wait {
 	for _, m := range s.Migrations {
 		switch m.Status.Phase {
@@ -247,7 +246,7 @@ func noMigration(s Snapshot) *Wait {
 			v1.MigrationWaitingForSync, v1.MigrationSynchronizing:
 			continue
 		case v1.MigrationScheduling:
-			if m.IsDecentralizedSource() { // it prepares what another cluster receives
+			if m.IsDecentralizedSource() { // the target is in another cluster
 				continue
 			}
 		}

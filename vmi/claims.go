@@ -9,27 +9,26 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Reasons of the Synchronized condition that are about storage, as KubeVirt spells
-// them.
+// Reasons of the Synchronized condition for storage, as KubeVirt spells them.
 const (
-	// ReasonFailedHotplugSync: what is plugged into the guest, or the Pod that has
-	// its claims provisioned, could not be created or deleted.
+	// ReasonFailedHotplugSync: an attachment, trigger or first-consumer Pod could not be
+	// created or deleted.
 	ReasonFailedHotplugSync = "FailedHotplugSync"
 	// ReasonFailedDataVolumeImport: a DataVolume does not exist.
 	ReasonFailedDataVolumeImport = "FailedDataVolumeImport"
-	// ReasonPVCNotReady: the claim of a volume to be plugged in cannot be used yet.
+	// ReasonPVCNotReady: the claim of a hotplugged volume is not usable yet.
 	ReasonPVCNotReady = "PVCNotReady"
 	// ReasonBackendStorageCreate, ReasonBackendStorageProbe, ReasonBackendStorageNotReady
-	// and ReasonBackendStorageDelete: the claim with the guest's state cannot be made,
-	// cannot be used, is not bound yet, or cannot be deleted.
+	// and ReasonBackendStorageDelete: the backend storage claim could not be created,
+	// is not usable, is not bound yet, or could not be deleted.
 	ReasonBackendStorageCreate   = "FailedBackendStorageCreate"
 	ReasonBackendStorageProbe    = "FailedBackendStorageProbe"
 	ReasonBackendStorageNotReady = "BackendStorageNotReady"
 	ReasonBackendStorageDelete   = "Failed deleting backend storage"
 )
 
-// claimsExist requires the claim of every volume that is not plugged later, and the
-// DataVolume of a claim that is to be filled by one.
+// claimsExist requires the claim of every volume that is not hotplugged, and the
+// DataVolume of a claim that one populates.
 func claimsExist(s Snapshot) *Wait {
 	for i := range s.VMI.Spec.Volumes {
 		v := &s.VMI.Spec.Volumes[i]
@@ -49,7 +48,7 @@ func claimsExist(s Snapshot) *Wait {
 	return nil
 }
 
-// noClaim is the wait for a claim that does not exist.
+// noClaim returns the wait for a missing claim.
 func (s Snapshot) noClaim(v *v1.Volume, name, field string) *Wait {
 	object := s.claimObject(name)
 	w := &Wait{
@@ -59,31 +58,31 @@ func (s Snapshot) noClaim(v *v1.Volume, name, field string) *Wait {
 	}
 	switch {
 	case name == "":
-		w.Message = field + " is empty; name a PersistentVolumeClaim of namespace " + s.VMI.Namespace
+		w.Message = field + ": Required value: name a PersistentVolumeClaim in namespace " + s.VMI.Namespace
 	case v.DataVolume == nil:
 	case s.Storage.DataVolumes[name] != nil:
-		w.Message = field + ": " + object + " does not exist; it is for CDI to make it for the DataVolume of that name" + trouble(s.Storage.DataVolumes[name])
+		w.Message = field + ": " + object + " does not exist; waiting for CDI to create it for the DataVolume of the same name" + trouble(s.Storage.DataVolumes[name])
 		w.By = ByStorage
 	default:
-		w.Message = field + ": neither " + object + " nor a DataVolume of that name exists; create the DataVolume or correct the name"
+		w.Message = field + ": neither " + object + " nor a DataVolume of the same name exists; create the DataVolume or correct the name"
 	}
 	return w
 }
 
-// noDataVolume is the wait for a claim whose DataVolume is gone: nobody can tell
-// whether the claim was ever filled.
+// noDataVolume returns the wait for a claim whose DataVolume is missing: whether the claim
+// was ever populated is unknown.
 func (s Snapshot) noDataVolume(claim, filler, field string) *Wait {
 	object := s.dataVolumeObject(filler)
 	return &Wait{
 		Reason: ReasonFailedDataVolumeImport,
-		Message: fmt.Sprintf("%s: %s belongs to %s, which does not exist; create both anew, or take the owner reference from the claim if it is complete",
+		Message: fmt.Sprintf("%s: %s belongs to %s, which does not exist; recreate both, or remove the claim's owner reference if it is fully populated",
 			field, s.claimObject(claim), object),
-		Object: object, Until: "the DataVolume is created, or the claim belongs to none", By: ByUser,
+		Object: object, Until: "the DataVolume is created, or the claim has no DataVolume owner", By: ByUser,
 	}
 }
 
-// ClaimName returns the claim a volume needs before the guest's Pod can exist
-// and the field that names it; both are empty when it needs none.
+// ClaimName returns the claim that a volume needs before the launcher Pod can exist,
+// and the field that names it; both are empty when the volume needs none.
 func ClaimName(v *v1.Volume) (claim, field string) {
 	switch {
 	case v.PersistentVolumeClaim != nil && !v.PersistentVolumeClaim.Hotpluggable:
@@ -97,7 +96,7 @@ func ClaimName(v *v1.Volume) (claim, field string) {
 	}
 }
 
-// sourceClaim returns the claim of a volume, plugged or not; empty if it has none.
+// sourceClaim returns the claim of a volume, hotplugged or not; empty if it has none.
 func sourceClaim(v *v1.Volume) string {
 	if name := writableClaim(v); name != "" {
 		return name

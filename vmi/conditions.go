@@ -13,47 +13,47 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// Reasons of the Synchronized condition this controller sets, as KubeVirt
+// Reasons of the Synchronized condition set by this controller, as KubeVirt
 // spells them.
 const (
-	// ReasonFailedCreate: the guest's Pod could not be rendered or created.
+	// ReasonFailedCreate: the launcher Pod could not be rendered or created.
 	ReasonFailedCreate = "FailedCreate"
-	// ReasonFailedCreateValidation: the guest's networks are not to be had.
+	// ReasonFailedCreateValidation: the spec is invalid or not supported by this cluster.
 	ReasonFailedCreateValidation = "FailedCreateValidation"
-	// ReasonFailedDelete: a Pod of the guest could not be deleted.
+	// ReasonFailedDelete: a Pod of the VMI could not be deleted.
 	ReasonFailedDelete = "FailedDelete"
-	// ReasonFailedPodPatch: the guest's Pod could not be patched.
+	// ReasonFailedPodPatch: the launcher Pod could not be patched.
 	ReasonFailedPodPatch = "FailedPodPatch"
 	// ReasonPvcNotFound: a PersistentVolumeClaim does not exist.
 	ReasonPvcNotFound = "FailedPvcNotFound"
-	// ReasonContainerPathVolumesDisabled: a volume needs a feature gate that is off.
+	// ReasonContainerPathVolumesDisabled: a volume needs a disabled feature gate.
 	ReasonContainerPathVolumesDisabled = "ContainerPathVolumesDisabled"
-	// ReasonMissingVirtiofsContainers: the Pod lacks the containers that share its
+	// ReasonMissingVirtiofsContainers: the Pod lacks virtiofs containers of the VMI's
 	// file systems.
 	ReasonMissingVirtiofsContainers = "MissingVirtiofsContainers"
-	// ReasonFailedGuaranteeResources: the guest is to have CPUs of its own and its Pod
-	// has none.
+	// ReasonFailedGuaranteeResources: the VMI requests dedicated CPUs and its Pod is not
+	// of QoS class Guaranteed.
 	ReasonFailedGuaranteeResources = "FailedGuaranteeResources"
-	// ReasonFailedTopologyHints: no clock is known that the guest can count on; the
-	// event has KubeVirt's spelling.
+	// ReasonFailedTopologyHints: no node has the required TSC frequency; the event has
+	// KubeVirt's spelling.
 	ReasonFailedTopologyHints = "FailedGatherhingClusterTopologyHints"
-	// ReasonNodeUnresponsive: the node did not answer in time; also the value
-	// of status.reason, as KubeVirt's node controller sets it.
+	// ReasonNodeUnresponsive: the node did not answer in time; also the value of
+	// status.reason, as set by KubeVirt's node controller.
 	ReasonNodeUnresponsive = "NodeUnresponsive"
 )
 
-// ConditionUnderstood is False while this controller leaves the guest alone because
-// it does not understand its object; it is absent otherwise. KubeVirt has no word for
-// that: it retries for ever.
+// ConditionUnderstood is False while this controller does not act on the VMI because its
+// lease or phase is invalid; it is absent otherwise. KubeVirt has no such condition: it
+// retries forever.
 const ConditionUnderstood v1.VirtualMachineInstanceConditionType = "virtloom.dev/Understood"
 
 // Reasons of ConditionUnderstood.
 const (
-	// ReasonInvalidLease: the annotation with the lease cannot be read.
+	// ReasonInvalidLease: the lease annotation cannot be parsed.
 	ReasonInvalidLease = "InvalidLease"
-	// ReasonUnknownPhase: status.phase is none of KubeVirt's.
+	// ReasonUnknownPhase: status.phase is not a KubeVirt phase.
 	ReasonUnknownPhase = "UnknownPhase"
-	// ReasonFailedHandover: the lease does not allow what the phase asks for.
+	// ReasonFailedHandover: the lease does not allow the transition that the phase requires.
 	ReasonFailedHandover = "FailedHandover"
 )
 
@@ -63,7 +63,7 @@ const (
 	reasonPodTerminating     = "PodTerminating"
 	reasonGuestNotRunning    = "GuestNotRunning"
 	reasonPodConditionAbsent = "PodConditionMissing"
-	// reasonGatesClosed is the kubelet's, of a Pod whose readiness gates are not all open.
+	// reasonGatesClosed is the kubelet's reason for a Pod with a false readiness gate.
 	reasonGatesClosed = "ReadinessGatesNotReady"
 )
 
@@ -72,7 +72,7 @@ const podScheduledCondition = v1.VirtualMachineInstanceConditionType(corev1.PodS
 // rule computes one condition.
 type rule func(*decision) conditionChange
 
-// rules are all conditions that this controller writes.
+// rules lists all conditions that this controller writes.
 // (specs: VMI reconciliation 4)
 var rules = []rule{
 	(*decision).isReady,
@@ -107,36 +107,36 @@ func drop(of v1.VirtualMachineInstanceConditionType) conditionChange {
 	return conditionChange{Type: of, Remove: true}
 }
 
-// leave keeps a condition as it is.
+// leave keeps a condition unchanged.
 var leave = conditionChange{}
 
-// mirror is what a Pod's condition says, in the guest's own. A message that differs
-// is no news: the scheduler finds new words at every try.
+// mirror copies a Pod's condition to the VMI. A change of the message alone is not copied:
+// the scheduler's message differs with every attempt.
 func (d *decision) mirror(of v1.VirtualMachineInstanceConditionType, c *corev1.PodCondition) conditionChange {
-	if have := conditionOf(d.VMI, of); have != nil && have.Status == c.Status && have.Reason == c.Reason {
+	if have := vmistatus.Condition(d.VMI, of); have != nil && have.Status == c.Status && have.Reason == c.Reason {
 		return leave
 	}
 	return putCondition(of, c.Status, c.Reason, c.Message)
 }
 
-// synchronizedNow is the stored Synchronized condition, nil if there is none.
+// synchronizedNow returns the stored Synchronized condition, nil if there is none.
 func (d *decision) synchronizedNow() *v1.VirtualMachineInstanceCondition {
-	return conditionOf(d.VMI, v1.VirtualMachineInstanceSynchronized)
+	return vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceSynchronized)
 }
 
-// isReady derives Ready from Pod and phase. That there is no Pod is not said while
-// own writes are unseen: the Pod may be one of them.
+// isReady derives Ready from Pod and phase. While own writes are unobserved, a missing Pod is
+// not reported: the Pod may be one of those writes.
 func (d *decision) isReady() conditionChange {
 	const of = v1.VirtualMachineInstanceReady
 	switch {
 	case d.pod == nil && len(d.Unseen) > 0:
 		return leave
 	case d.pod == nil:
-		return putCondition(of, corev1.ConditionFalse, reasonPodNotExists, "the guest has no Pod on its node")
+		return putCondition(of, corev1.ConditionFalse, reasonPodNotExists, "virt-launcher pod has not yet been scheduled")
 	case podGoingDown(d.pod):
-		return putCondition(of, corev1.ConditionFalse, reasonPodTerminating, "the Pod of the guest has ended or is ending")
+		return putCondition(of, corev1.ConditionFalse, reasonPodTerminating, "virt-launcher pod is terminating")
 	case d.VMI.Status.Phase != v1.Running:
-		return putCondition(of, corev1.ConditionFalse, reasonGuestNotRunning, "the node has not reported the guest as running")
+		return putCondition(of, corev1.ConditionFalse, reasonGuestNotRunning, "Guest VM is not reported as running")
 	}
 	if c := podCondition(d.pod, corev1.PodReady); c != nil {
 		if until := d.opening(c); !until.IsZero() {
@@ -144,17 +144,17 @@ func (d *decision) isReady() conditionChange {
 		}
 		return d.mirror(of, c)
 	}
-	return putCondition(of, corev1.ConditionFalse, reasonPodConditionAbsent, "the Pod of the guest has no Ready condition")
+	return putCondition(of, corev1.ConditionFalse, reasonPodConditionAbsent, "virt-launcher pod is missing the Ready condition")
 }
 
-// gateWithin is for how long a ready guest that has moved is not told to be unready because of
-// the gate of its new Pod, which is opened when the guest is there: the kubelet follows at once.
+// gateWithin is how long a ready VMI stays Ready after its migration while the readiness gate of
+// the target Pod is false: the gate opens on arrival, and the kubelet follows at once.
 const gateWithin = 5 * time.Second
 
-// opening returns until when that a Pod is not ready is no news, as its gate has just been
-// opened, or is to be in this pass; zero if it is news.
+// opening returns the time until which an unready Pod is not reported because its gate was just
+// opened, or will be in this pass; zero if it must be reported.
 func (d *decision) opening(ready *corev1.PodCondition) time.Time {
-	have := conditionOf(d.VMI, v1.VirtualMachineInstanceReady)
+	have := vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceReady)
 	if ready.Status != corev1.ConditionFalse || ready.Reason != reasonGatesClosed || d.Failure != nil ||
 		have == nil || have.Status != corev1.ConditionTrue || vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused) {
 		return time.Time{}
@@ -169,19 +169,19 @@ func (d *decision) opening(ready *corev1.PodCondition) time.Time {
 	return until
 }
 
-// isSynchronized tells what stands in the way. Once the guest is handed over the
-// condition belongs to the node agent.
+// isSynchronized reports why the VMI does not start. After the handoff the condition belongs
+// to the node agent.
 func (d *decision) isSynchronized() conditionChange {
 	const of = v1.VirtualMachineInstanceSynchronized
 	switch {
 	case d.VMI.Status.Phase == v1.Scheduled, d.VMI.Status.Phase == v1.Running:
 		return leave
 	case d.plan.VMI.Status.Phase == v1.Scheduled:
-		return drop(of) // what the node finds there from now on is its own word
+		return drop(of) // from now on the node agent owns the condition
 	case d.VMI.Status.Reason == ReasonNodeUnresponsive && d.Failure == nil:
-		return leave // why it failed stays to be read
+		return leave // keep the cause of the failure readable
 	case d.VMI.IsFinal() && d.lease.Epoch > 0 && d.byNode():
-		return leave // it would say so again at once
+		return leave // the node agent would set it again at once
 	}
 	switch reason, message := d.obstacle(); {
 	case reason != "":
@@ -191,31 +191,31 @@ func (d *decision) isSynchronized() conditionChange {
 		d.announce(reason, message)
 		return putCondition(of, corev1.ConditionFalse, reason, message)
 	case len(d.Unseen) > 0:
-		return leave // nothing was tried, so nothing is known to have become better
+		return leave // nothing was tried, so no improvement is known
 	default:
 		return drop(of)
 	}
 }
 
-// own are this controller's reasons for a guest that has ended.
+// own lists this controller's reasons for a VMI in a final phase.
 var own = []string{
 	ReasonFailedCreate, ReasonFailedDelete, ReasonFailedPodPatch, ReasonFailedHotplugSync, ReasonNodeUnresponsive,
 	ReasonBackendStorageCreate, ReasonBackendStorageProbe, ReasonBackendStorageNotReady, ReasonBackendStorageDelete,
 }
 
-// byNode tells whether the node's agent says what stands in the way: a hypervisor that does not answer keeps it from
-// taking away what is left of a guest that has ended.
+// byNode reports whether the node agent set the condition: an unresponsive hypervisor prevents it
+// from cleaning up after a VMI in a final phase.
 func (d *decision) byNode() bool {
 	c := d.synchronizedNow()
 	return c != nil && c.Status == corev1.ConditionFalse && !slices.Contains(own, c.Reason)
 }
 
-// isScheduled tells of a Pod that cannot be placed, or not even made.
+// isScheduled reports a Pod that cannot be scheduled or created.
 func (d *decision) isScheduled() conditionChange {
 	switch d.plan.VMI.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending:
 		c := unplaceable(d.Snapshot, d.plan.Blocked())
-		if have := conditionOf(d.VMI, podScheduledCondition); c.Set != nil && have != nil && have.Reason == c.Set.Reason {
+		if have := vmistatus.Condition(d.VMI, podScheduledCondition); c.Set != nil && have != nil && have.Reason == c.Set.Reason {
 			return leave // as in mirror
 		}
 		return c
@@ -249,8 +249,8 @@ func (d *decision) isProvisioning() conditionChange {
 
 func (d *decision) isEvicted() conditionChange { return evictionRequested(d.VMI) }
 
-// live tells whether the guest runs and its spec may ask for more than it has.
-func (d *decision) live() bool { return d.VMI.Status.Phase == v1.Running && d.handedOver() }
+// live reports whether the VMI runs and a live update of its spec may be pending.
+func (d *decision) live() bool { return d.VMI.Status.Phase == v1.Running && d.handedOff() }
 
 func (d *decision) changesCPU() conditionChange {
 	if !d.live() {
@@ -280,8 +280,8 @@ func (d *decision) mustMigrate() conditionChange {
 	return migrationRequired(d.plan.VMI, d.pod, d.Config.MigrationEvaluator, d.now)
 }
 
-// obstacle returns the reason and message of what keeps the guest from
-// starting; an image that cannot be pulled is the most telling.
+// obstacle returns the reason and message of the condition that keeps the VMI from
+// starting; an image pull failure takes precedence.
 func (d *decision) obstacle() (reason, message string) {
 	if d.pod != nil && d.VMI.Status.Phase == v1.Scheduling {
 		if reason, message = pullFailure(d.pod); reason != "" {
@@ -289,7 +289,7 @@ func (d *decision) obstacle() (reason, message string) {
 		}
 		if d.lacksGuarantee() {
 			return ReasonFailedGuaranteeResources, podObject(d.pod) + " is of QoS class " + string(d.pod.Status.QOSClass) +
-				" and has no CPUs of its own; make requests and limits of all its containers equal, or do without spec.domain.cpu.dedicatedCpuPlacement"
+				", not Guaranteed; make requests and limits of all its containers equal, or remove spec.domain.cpu.dedicatedCpuPlacement"
 		}
 	}
 	if d.Failure != nil {
@@ -307,7 +307,7 @@ func (d *decision) obstacle() (reason, message string) {
 	return "", ""
 }
 
-// lacking tells what the guest's Pod should have and has not.
+// lacking returns the reason and message of containers that the launcher Pod lacks.
 func (d *decision) lacking() (reason, message string) {
 	for _, w := range d.plan.Waits {
 		if w.Reason == ReasonMissingVirtiofsContainers {
@@ -317,16 +317,16 @@ func (d *decision) lacking() (reason, message string) {
 	return "", ""
 }
 
-// announce tells in an event what stands in the way, when that is news.
+// announce emits an event for an obstacle that the condition does not report yet.
 func (d *decision) announce(reason, message string) {
 	if d.news(reason, message) {
 		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
 	}
 }
 
-// news tells whether the condition says something else so far. Numbers are none: what
-// is used of a quota, or the port of a connection, would be another with every try, each
-// told in a write that leads to the next.
+// news reports whether the condition says something else so far. Numbers are ignored: used
+// quota or a connection's port would differ with every attempt, and each write would trigger
+// the next.
 func (d *decision) news(reason, message string) bool {
 	was := d.synchronizedNow()
 	return was == nil || was.Status != corev1.ConditionFalse || was.Reason != reason || !SameButNumbers(was.Message, message)
@@ -334,12 +334,12 @@ func (d *decision) news(reason, message string) bool {
 
 var numbers = regexp.MustCompile(`[0-9][0-9.]*[a-zA-Z]{0,2}\b`)
 
-// SameButNumbers tells whether two messages differ in numbers and quantities at most.
+// SameButNumbers reports whether two messages are equal except for numbers and quantities.
 func SameButNumbers(a, b string) bool {
 	return a == b || numbers.ReplaceAllString(a, "#") == numbers.ReplaceAllString(b, "#")
 }
 
-// complain says what stands in the way of a guest that was handed over.
+// complain sets the Synchronized condition of a VMI after its handoff.
 func (d *decision) complain(reason, message string) {
 	d.announce(reason, message)
 	vmistatus.SetCondition(d.plan.VMI, v1.VirtualMachineInstanceCondition{
@@ -347,12 +347,12 @@ func (d *decision) complain(reason, message string) {
 	}, d.now)
 }
 
-// misunderstood notes that the object cannot be understood and is left alone.
+// misunderstood records that the object is invalid and is not acted on.
 func (d *decision) misunderstood(reason, message string) {
 	d.plan.VMI = d.VMI.DeepCopy()
 	d.plan.Actions, d.plan.Events, d.plan.RequeueAt = nil, nil, nil
 	c := v1.VirtualMachineInstanceCondition{Type: ConditionUnderstood, Status: corev1.ConditionFalse, Reason: reason, Message: message}
-	if was := conditionOf(d.VMI, c.Type); was == nil || was.Reason != reason || was.Message != message {
+	if was := vmistatus.Condition(d.VMI, c.Type); was == nil || was.Reason != reason || was.Message != message {
 		d.plan.Events = append(d.plan.Events, Event{Warning: true, Reason: reason, Message: message})
 	}
 	vmistatus.SetCondition(d.plan.VMI, c, d.now)
@@ -360,5 +360,5 @@ func (d *decision) misunderstood(reason, message string) {
 	d.plan.Waits = []Wait{*d.lost}
 }
 
-// isUnderstood removes the condition again: whoever comes here understood.
+// isUnderstood removes the condition: the rules run only for a valid object.
 func (*decision) isUnderstood() conditionChange { return drop(ConditionUnderstood) }

@@ -10,14 +10,14 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// The feature gates that decisions depend on.
+// Feature gates that decisions depend on.
 const (
 	gateReportOverhead = "VmiMemoryOverheadReport"
 	gateContainerPaths = "ContainerPathVolumes"
 )
 
-// With returns the configuration as the cluster's KubeVirt object has it; what that
-// leaves open stays as it is. Without one, nil, everything does.
+// With returns the configuration overridden by the cluster's KubeVirt object; unset fields
+// keep their value. A nil object changes nothing.
 func (c Config) With(kv *v1.KubeVirt) Config {
 	if kv == nil {
 		return c
@@ -40,15 +40,15 @@ func (c Config) With(kv *v1.KubeVirt) Config {
 	return c
 }
 
-// qemuUser is the user that guests' launchers run as: QEMU's, in the launcher's image.
+// qemuUser is the UID of QEMU in the launcher image; launchers run as this user.
 const qemuUser = 107
 
-// root reports whether guests' launchers run as root.
+// root reports whether launchers run as root.
 func (c Config) root() bool {
 	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}.Enabled(vmirules.Root)
 }
 
-// gated is what a feature gate is when the object has its say; to disable wins.
+// gated returns the value of a feature gate with the KubeVirt object applied; disabling wins.
 func gated(is bool, d *v1.DeveloperConfiguration, gate string) bool {
 	if slices.Contains(d.DisabledFeatureGates, gate) {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-func TestTheClusterHasItsSay(t *testing.T) {
+func TestConfig_With(t *testing.T) {
 	ratio, hertz, own := "1.5", int64(2_000_000_000), int64(1)
 	base := vmi.Config{LauncherImage: "launcher:1", StateClass: "own", MinimumTSC: &own, ContainerPaths: true}
 	for name, tt := range map[string]struct {

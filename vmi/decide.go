@@ -13,13 +13,13 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// endedGrace is the grace period, in seconds, a Pod is left with once its guest
-// has ended: there is nothing more to wait for.
+// endedGrace is the grace period, in seconds, of a Pod whose domain has ended: nothing is
+// left to shut down.
 const endedGrace = 1
 
-// Decide says what must happen next. It is deterministic, touches nothing but its
-// result, and has an answer to everything: of an object that cannot be understood
-// the plan is to say so and to leave the guest alone.
+// Decide returns what must happen next. It is deterministic, modifies nothing but its result,
+// and never fails: for an object with an invalid lease or phase, the plan reports that and
+// takes no action.
 func Decide(s Snapshot, now time.Time) Plan {
 	s.Config = s.Config.complete()
 	d := &decision{Snapshot: s, now: now, plan: Plan{VMI: s.VMI.DeepCopy()}}
@@ -41,27 +41,27 @@ func Decide(s Snapshot, now time.Time) Plan {
 	return d.plan
 }
 
-// Explain lists everything that has to happen before the guest gets on, the most
-// telling first; nothing, if it is at rest. It is what Decide would wait for.
+// Explain returns everything that the VMI waits for, the most significant wait first; nil if
+// nothing is pending. It returns the waits of [Decide].
 func Explain(s Snapshot, now time.Time) []Wait { return Decide(s, now).Waits }
 
 // decision is the working state of one Decide.
 type decision struct {
 	Snapshot
 	now time.Time
-	// lease is the one stored, next what it shall become.
+	// lease is the stored lease, next the one to store.
 	lease, next handoff.Lease
 	pod         *corev1.Pod
 	plan        Plan
-	// plugged is how far what is plugged into the guest has come, by volume.
+	// plugged is the state of every hotplugged volume, by volume name.
 	plugged map[string]pluggedState
-	// lost is why the object cannot be understood; nil if it can.
+	// lost is why the object is invalid; nil if it is valid.
 	lost *Wait
 }
 
-// claim puts on a new object what KubeVirt's mutating webhook does where there is
-// one, and the versions of the API it was made with. It goes with the first write:
-// until then the guest has at most a Pod, which is collected with its owner.
+// claim sets on a new object the fields that KubeVirt's mutating webhook sets, where there is
+// one, and the observed API versions. They are stored with the first write: until then the VMI
+// has at most a Pod, which is garbage-collected with its owner.
 func (d *decision) claim() {
 	vmi := d.plan.VMI
 	if vmi.DeletionTimestamp != nil || vmi.IsFinal() {
@@ -87,7 +87,7 @@ func annotate(vmi *v1.VirtualMachineInstance, key, value string) {
 	vmi.Annotations[key] = value
 }
 
-// act chooses the actions. The order is the order of precedence.
+// act chooses the actions, in order of precedence.
 func (d *decision) act() {
 	switch {
 	case len(d.Unseen) > 0:
@@ -98,13 +98,12 @@ func (d *decision) act() {
 		d.deleteUseless()
 	case d.pod != nil && d.displaced() == nil:
 		d.tend()
-	case d.pod == nil && unprocessed(d.VMI) && d.unplaced():
+	case d.pod == nil && unprocessed(d.VMI) && d.unassigned():
 		d.start()
 	}
 }
 
-// start creates the guest's Pod, or what it needs before, if nothing stands in the
-// way.
+// start creates the launcher Pod, or its prerequisites, if nothing blocks it.
 func (d *decision) start() {
 	d.plan.Checks = evaluate(d.Snapshot, checks)
 	if d.Failure != nil {
@@ -126,20 +125,20 @@ func (d *decision) start() {
 	switch {
 	case d.plan.Blocked() != nil:
 	case d.firstConsumer():
-		d.do(Action{Verb: CreateTemporary, Fault: ReasonFailedCreate, Why: "its claims wait for a consumer"})
+		d.do(Action{Verb: CreateTemporary, Fault: ReasonFailedCreate, Why: "claims wait for their first consumer"})
 	default:
-		d.do(Action{Verb: CreateLauncher, Fault: ReasonFailedCreate, Why: "the guest has no Pod"})
+		d.do(Action{Verb: CreateLauncher, Fault: ReasonFailedCreate, Why: "the VirtualMachineInstance has no Pod"})
 	}
 }
 
-// tend looks after a guest that has its Pod.
+// tend maintains a VMI that has its launcher Pod.
 func (d *decision) tend() {
 	d.do(staleTemporaries(d.Snapshot)...)
 	if name := lacksVirtiofs(d.VMI, d.pod); name != "" && !podGoingDown(d.pod) {
-		message := fmt.Sprintf("%s lacks container %s, which shares a volume of its own paths with the guest; nothing is plugged into the guest until it is made anew",
+		message := fmt.Sprintf("%s lacks container %s, which shares a containerPath volume; hotplug is suspended until the VirtualMachineInstance is recreated",
 			podObject(d.pod), name)
 		d.wait(Wait{
-			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the guest is made anew", Message: message,
+			Reason: ReasonMissingVirtiofsContainers, Object: podObject(d.pod), By: ByUser, Until: "the VirtualMachineInstance is recreated", Message: message,
 		})
 		if p := d.VMI.Status.Phase; p == v1.Scheduled || p == v1.Running {
 			d.plan.Trouble = &Failure{Reason: ReasonMissingVirtiofsContainers, Message: message}
@@ -149,18 +148,17 @@ func (d *decision) tend() {
 	d.plug()
 }
 
-// deletePods deletes every Pod of a VMI that is being deleted. What is plugged goes
-// with the Pod it is plugged into.
+// deletePods deletes every Pod of a VMI that is being deleted. Attachment Pods are
+// garbage-collected with their owner.
 func (d *decision) deletePods() {
 	for _, p := range d.Pods {
 		d.deletePod(p, "the VirtualMachineInstance is being deleted")
 	}
 }
 
-// deletePod deletes a Pod with its own grace period while its guest may run, or may be booted by an agent that
-// knows no lease. One
-// whose guest has ended has nothing to be patient for: it is hurried, also if it
-// is terminating already.
+// deletePod deletes a Pod with its own grace period while its domain may run, or an agent
+// that does not know the lease may start it. A Pod whose domain has ended gets the short
+// grace period, even if it is already terminating.
 func (d *decision) deletePod(p *corev1.Pod, why string) {
 	ended := unheld(d.lease) && !d.stockAgent(d.lease)
 	a := Action{Verb: DeletePod, Pod: p, Fault: ReasonFailedDelete, Why: why}
@@ -171,15 +169,14 @@ func (d *decision) deletePod(p *corev1.Pod, why string) {
 	case p.DeletionTimestamp == nil:
 		d.do(a)
 	case ended && ptr.Deref(p.DeletionGracePeriodSeconds, 0) > endedGrace:
-		a.Why = "the guest has ended"
+		a.Why = "the domain has ended"
 		d.do(a)
 	}
 }
 
-// deleteUseless deletes the Pods of a guest that has ended by its lease and is
-// kept to be looked at: where the guest does not live inside of the Pod nothing
-// else ends it, and it holds the resources of its node. A Pod that has ended by
-// itself stays, with its logs; what was plugged into it does not.
+// deleteUseless deletes the Pods of a VMI in a final phase whose lease is released: where the
+// domain does not live inside the Pod, nothing else ends the Pod, and it holds resources of
+// its node. A Pod that has ended by itself stays, with its logs; its attachments do not.
 func (d *decision) deleteUseless() {
 	d.do(unplugAll(d.Snapshot)...)
 	if d.lease.State != handoff.Released || d.lease.Epoch == 0 {
@@ -187,13 +184,13 @@ func (d *decision) deleteUseless() {
 	}
 	for _, p := range d.Pods {
 		if !PodDown(p) {
-			d.deletePod(p, "the guest has ended")
+			d.deletePod(p, "the domain has ended")
 		}
 	}
 }
 
-// unplaced tells whether no node was asked to run the guest.
-func (d *decision) unplaced() bool {
+// unassigned reports whether no node has been asked to run the VMI.
+func (d *decision) unassigned() bool {
 	return d.lease.State == handoff.Unclaimed || d.lease.State == handoff.Claimed
 }
 
@@ -203,8 +200,8 @@ func unprocessed(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase == v1.VmPhaseUnset || vmi.Status.Phase == v1.Pending
 }
 
-// receiver tells whether the guest is to be received from another cluster: it is
-// never started here.
+// receiver reports whether the VMI is the target of a migration from another cluster; it
+// is never started here.
 func receiver(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Annotations[v1.CreateMigrationTarget] == "true"
 }

@@ -21,7 +21,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// guest builds a VirtualMachineInstance in a phase.
+// guest returns a VirtualMachineInstance in a phase.
 func guest(phase v1.VirtualMachineInstancePhase, change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	g := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1", ResourceVersion: "7",
@@ -58,7 +58,7 @@ func paused(g *v1.VirtualMachineInstance) {
 		v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstancePaused, Status: corev1.ConditionTrue})
 }
 
-// pod builds a Pod of the guest that is Running on node-a.
+// pod returns a Pod of the VMI that is Running on node-a.
 func pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(now),
@@ -121,13 +121,13 @@ func TestDecide(t *testing.T) {
 		s    vmi.Snapshot
 		want want
 	}{
-		"2 new: a new object is claimed with the write that tells of its Pod": {
+		"2 new: a new object is claimed with the write that records its Pod": {
 			vmi.Snapshot{VMI: guest("", func(g *v1.VirtualMachineInstance) { g.Finalizers = nil })}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"a claimed object gets its Pod": {
 			vmi.Snapshot{VMI: guest(v1.Pending)}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"an unseen write holds everything back": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Unseen: []string{"create Pod ns/p"}}, want{phase: v1.Pending, blocked: "WaitingForCache"}},
-		"a failed creation is told and not repeated in the pass": {
+		"a failed creation is reported and not repeated in the pass": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Failure: &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "x"}}, want{phase: v1.Pending, sync: "FailedCreate"}},
 		"a missing claim blocks": {
 			vmi.Snapshot{VMI: guest(v1.Pending, claimed)}, want{phase: v1.Pending, blocked: "FailedPvcNotFound", sync: "FailedPvcNotFound"}},
@@ -141,9 +141,9 @@ func TestDecide(t *testing.T) {
 			vmi.Snapshot{VMI: guest(v1.Pending), Migrations: migration(v1.MigrationPending)}, want{phase: v1.Pending, actions: "CreateLauncher"}},
 		"a Pod means Scheduling, whatever its phase": {
 			vmi.Snapshot{VMI: guest(v1.Pending), Pods: []*corev1.Pod{pod("p", podPhase(corev1.PodFailed))}}, want{phase: v1.Scheduling}},
-		"a Pod that cannot be placed is told": {
+		"a Pod that cannot be placed is reported": {
 			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", unscheduled)}}, want{phase: v1.Scheduling}},
-		"an image that cannot be pulled is told": {
+		"an image that cannot be pulled is reported": {
 			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", waiting("compute", "ErrImagePull"))}}, want{phase: v1.Scheduling, sync: "ErrImagePull"}},
 		"a ready Pod means the hand-over": {
 			vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p")}}, want{phase: v1.Scheduled}},
@@ -236,7 +236,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestHandOverIsOneWrite(t *testing.T) {
+func TestDecide_HandoffIsOneWrite(t *testing.T) {
 	plan := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p")}}, now)
 	got := plan.VMI
 	l, err := handoff.Of(got)
@@ -264,7 +264,7 @@ func TestHandOverIsOneWrite(t *testing.T) {
 	}
 }
 
-func TestASettledGuestNeedsNoWrite(t *testing.T) {
+func TestDecide_SettledVMI(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), Pods: []*corev1.Pod{pod("p")}}
 	first := vmi.Decide(s, now)
 	s.VMI = first.VMI
@@ -274,7 +274,7 @@ func TestASettledGuestNeedsNoWrite(t *testing.T) {
 	}
 }
 
-func TestReadyFollowsThePod(t *testing.T) {
+func TestDecide_ReadyCondition(t *testing.T) {
 	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
 	for name, tt := range map[string]struct {
 		s      vmi.Snapshot
@@ -303,13 +303,13 @@ func TestReadyFollowsThePod(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUnderstoodIsToldAndLetAlone(t *testing.T) {
+func TestDecide_InvalidObject(t *testing.T) {
 	broken := guest(v1.Running)
 	broken.Annotations = map[string]string{handoff.Annotation: "?"}
 	for reason, obj := range map[string]*v1.VirtualMachineInstance{
 		vmi.ReasonInvalidLease: broken,
 		vmi.ReasonUnknownPhase: guest("Sleeping"),
-		// A node is asked to run what another is asked to receive: no step leads there.
+		// No transition leads from a released lease to an offer.
 		vmi.ReasonFailedHandover: guest(v1.Scheduling, lease(handoff.Lease{State: handoff.Released, Epoch: 3})),
 	} {
 		pods := []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}
@@ -326,7 +326,7 @@ func TestWhatCannotBeUnderstoodIsToldAndLetAlone(t *testing.T) {
 		}
 		again := vmi.Decide(vmi.Snapshot{VMI: plan.VMI, Pods: pods}, now.Add(time.Hour))
 		if diff := cmp.Diff(plan.VMI, again.VMI); diff != "" || len(again.Events) > 0 {
-			t.Errorf("%s: it is told again: %v %s", reason, again.Events, diff)
+			t.Errorf("%s: reported again: %v %s", reason, again.Events, diff)
 		}
 	}
 }

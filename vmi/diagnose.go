@@ -12,123 +12,123 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// Diagnosis tells an operator where a guest stands, what is in its way, and what mends that.
+// Diagnosis reports the state of a VMI to an operator: what blocks it, and the remedies.
 // Its JSON form is for programs, [Diagnosis.Write] for people.
 type Diagnosis struct {
-	// Namespace and Guest name the guest, At is the time of the diagnosis.
+	// Namespace and Guest name the VMI, At is the time of the diagnosis.
 	Namespace string    `json:"namespace"`
 	Guest     string    `json:"guest"`
 	At        time.Time `json:"at"`
-	// Phase is the stored phase, Since when it was entered, if that is known, and Becomes the
-	// phase that the next pass stores; empty if that leaves it.
+	// Phase is the stored phase, Since when it was entered, if known, and Becomes the phase
+	// that the next pass stores; empty if the phase does not change.
 	Phase   v1.VirtualMachineInstancePhase `json:"phase"`
 	Since   *time.Time                     `json:"since,omitempty"`
 	Becomes v1.VirtualMachineInstancePhase `json:"becomes,omitempty"`
-	// Node is the node of the status, Lease whom the guest belongs to by its lease.
+	// Node is status.nodeName, Lease the state of the lease as text.
 	Node  string `json:"node,omitempty"`
 	Lease string `json:"lease"`
-	// Pod is the Pod that runs, or shall run, the guest; nil if there is none.
+	// Pod is the launcher Pod; nil if there is none.
 	Pod *PodStanding `json:"pod,omitempty"`
-	// Checks are what was checked before the guest may have a Pod, in order, as far as it was.
+	// Checks are the preconditions of the launcher Pod evaluated so far, in order.
 	Checks []CheckStanding `json:"checks,omitempty"`
-	// Next are the writes of the next pass beside that of the status.
+	// Next lists the writes of the next pass except that of the status.
 	Next []Step `json:"next,omitempty"`
-	// Findings are what is in the way or does not fit together, the most telling first.
+	// Findings lists blockers and inconsistencies, the most significant first.
 	Findings []Finding `json:"findings"`
 }
 
-// PodStanding is how far the guest's Pod is.
+// PodStanding is the state of the launcher Pod.
 type PodStanding struct {
-	// Name is the Pod's, Node where it was placed, Phase its own.
+	// Name is the Pod's name, Node where it was scheduled, Phase its phase.
 	Name  string `json:"name"`
 	Node  string `json:"node,omitempty"`
 	Phase string `json:"phase"`
-	// Ready says that the node agent can take the guest over.
+	// Ready is true if the Pod is ready for the handoff to the node agent.
 	Ready bool `json:"ready"`
-	// Ending says that it is on its way out.
+	// Ending is true if the Pod has ended or is terminating.
 	Ending bool `json:"ending,omitempty"`
 }
 
-// CheckStanding is a check and whether it passed.
+// CheckStanding is a check and its result.
 type CheckStanding struct {
-	// Name is that of the check.
+	// Name is the name of the check.
 	Name string `json:"name"`
-	// Passed says that it is not in the way.
+	// Passed is true if the check does not block the Pod.
 	Passed bool `json:"passed"`
 }
 
-// Step is a write that a pass would make.
+// Step is a write that the next pass makes.
 type Step struct {
-	// Verb says what would be written, Why what for.
+	// Verb is the kind of write, Why its cause.
 	Verb Verb   `json:"verb"`
 	Why  string `json:"why"`
 }
 
-// FindingKind says, for programs, what is the matter.
+// FindingKind classifies a finding for programs.
 type FindingKind string
 
 // The kinds of findings.
 const (
-	// LauncherMissing: the guest has no Pod, or the one it ran in has gone or ended.
+	// LauncherMissing: the VMI has no launcher Pod, or that Pod is gone or has ended.
 	LauncherMissing FindingKind = "LauncherMissing"
-	// LastWriteFailed: what was tried last was refused.
+	// LastWriteFailed: the last write was rejected.
 	LastWriteFailed FindingKind = "LastWriteFailed"
 	// WaitingForStorage: a claim or DataVolume is missing, or not ready yet.
 	WaitingForStorage FindingKind = "WaitingForStorage"
-	// InvalidNetwork: the guest's networks and interfaces are not to be had.
+	// InvalidNetwork: the networks and interfaces of the VMI are invalid or not supported.
 	InvalidNetwork FindingKind = "InvalidNetwork"
-	// InvalidSpec: something else of the guest's spec is not to be had here.
+	// InvalidSpec: another part of the spec is invalid or not supported.
 	InvalidSpec FindingKind = "InvalidSpec"
-	// NotUnderstood: the object says what it cannot, and is left alone.
+	// NotUnderstood: lease or phase is invalid, and no action is taken.
 	NotUnderstood FindingKind = "NotUnderstood"
-	// Unschedulable: no node takes the guest's Pod.
+	// Unschedulable: the scheduler finds no node for the launcher Pod.
 	Unschedulable FindingKind = "Unschedulable"
-	// PodNotReady: the Pod has its node, and its containers do not run.
+	// PodNotReady: the Pod is scheduled, and its containers do not run.
 	PodNotReady FindingKind = "PodNotReady"
-	// WaitingForNode: the agent of the guest's node has to act, and NodeSilent: it gives no sign of life.
+	// WaitingForNode: the node agent must act. NodeSilent: the node agent is unresponsive.
 	WaitingForNode FindingKind = "WaitingForNode"
 	NodeSilent     FindingKind = "NodeSilent"
-	// WaitingForMigration: a migration of the guest has to end first, or to bring it.
+	// WaitingForMigration: a migration of the VMI must end first, or is its source.
 	WaitingForMigration FindingKind = "WaitingForMigration"
-	// WaitingForController: this or another controller has to act.
+	// WaitingForController: this or another controller must act.
 	WaitingForController FindingKind = "WaitingForController"
-	// WriteUnseen: the controller's cache does not show its own write yet.
+	// WriteUnseen: the controller's cache has not observed its own write yet.
 	WriteUnseen FindingKind = "WriteUnseen"
-	// Ending: the guest or its object is to end, and something still keeps it.
+	// Ending: the VMI is being deleted or shut down, and something still blocks that.
 	Ending FindingKind = "Ending"
-	// Disagreement: status, lease, Pod and domain do not say the same.
+	// Disagreement: status, lease, Pod and domain are inconsistent.
 	Disagreement FindingKind = "Disagreement"
-	// UpdatePending: the domain is not as the spec asks until the guest has moved.
+	// UpdatePending: the domain differs from the spec until the VMI is migrated.
 	UpdatePending FindingKind = "UpdatePending"
-	// Paused: the guest stands still.
+	// Paused: the domain is paused.
 	Paused FindingKind = "Paused"
-	// NotLeaving: the guest was asked to leave its node, and nothing moves it.
+	// NotLeaving: the VMI was asked to leave its node, and no migration is active.
 	NotLeaving FindingKind = "NotLeaving"
 )
 
-// Finding is something in the way, or that does not fit together.
+// Finding is a blocker or an inconsistency.
 type Finding struct {
-	// Kind says what is the matter, Reason the same in the words of conditions and events.
+	// Kind is the kind for programs, Reason that of the condition or event.
 	Kind   FindingKind `json:"kind"`
 	Reason string      `json:"reason,omitempty"`
-	// What was found, Why that is so or matters, Remedy what to do about it.
+	// What is the observation, Why its cause or effect, Remedy the recommended action.
 	What   string `json:"what"`
 	Why    string `json:"why"`
 	Remedy string `json:"remedy"`
-	// Details are more to know, a line each.
+	// Details are further lines of text.
 	Details []string `json:"details,omitempty"`
-	// Object is kind, namespace and name of what it is about.
+	// Object is the kind, namespace and name of the object concerned.
 	Object string `json:"object,omitempty"`
-	// By is whose turn it is, Until the event that ends it; empty if there is none.
+	// By is who must act, Until the event that resolves it; empty if there is none.
 	By    Actor  `json:"by,omitempty"`
 	Until string `json:"until,omitempty"`
-	// Deadline is when it is given up or looked at again; nil means never.
+	// Deadline is when the wait times out or is retried; nil means never.
 	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
-// Diagnose says where the guest of the snapshot stands. It is pure and by the same code as the
-// live decision: what it tells is what [Decide] does. Beside what Decide waits for it tells of what
-// does not fit together, which Decide leaves to others.
+// Diagnose returns the state of the VMI in the snapshot. It is pure and runs the same code as the
+// live decision: it reports what [Decide] does. Beyond the waits of Decide it reports
+// inconsistencies that Decide leaves to others.
 func Diagnose(s Snapshot, now time.Time) Diagnosis {
 	plan := Decide(s, now)
 	g := s.VMI
@@ -150,7 +150,7 @@ func Diagnose(s Snapshot, now time.Time) Diagnosis {
 	}
 	lease, err := handoff.Of(g)
 	if err != nil {
-		d.Lease = "cannot be read"
+		d.Lease = "invalid"
 		return d
 	}
 	d.Lease = leaseText(lease)
@@ -167,12 +167,12 @@ func Diagnose(s Snapshot, now time.Time) Diagnosis {
 		}
 	}
 	if f := x.launcherMissing(); f != nil {
-		d.Findings = slices.Insert(d.Findings, 0, *f) // whatever else there is follows from that
+		d.Findings = slices.Insert(d.Findings, 0, *f) // all other findings follow from it
 	}
 	return d
 }
 
-// checkOf names the check that a wait is of; empty if it is of none.
+// checkOf returns the name of the check that returned the wait; empty if none did.
 func checkOf(p Plan, w Wait) string {
 	i := slices.IndexFunc(p.Checks, func(c Check) bool { return c.Wait != nil && *c.Wait == w })
 	if i < 0 {
@@ -181,7 +181,7 @@ func checkOf(p Plan, w Wait) string {
 	return p.Checks[i].Name
 }
 
-// phaseSince is when the stored phase was entered; nil if nobody noted it.
+// phaseSince returns when the stored phase was entered; nil if it was not recorded.
 func phaseSince(g *v1.VirtualMachineInstance) *time.Time {
 	for i := range g.Status.PhaseTransitionTimestamps {
 		if t := &g.Status.PhaseTransitionTimestamps[i]; t.Phase == g.Status.Phase {
@@ -194,7 +194,7 @@ func phaseSince(g *v1.VirtualMachineInstance) *time.Time {
 	return nil
 }
 
-// leaseText says in a few words whom the guest belongs to.
+// leaseText describes the lease in a few words.
 func leaseText(l handoff.Lease) string {
 	text := string(l.State)
 	switch {

@@ -7,110 +7,110 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// advice is what a finding adds to a wait.
+// advice is the part of a finding that a wait does not have.
 type advice struct {
 	kind        FindingKind
 	why, remedy string
 }
 
 const (
-	makeAnew  = "correct the spec and make the guest anew: that part of it cannot be changed"
-	askAgent  = "look at the node agent on the node: its log, its probe /readyz; refdaemon explain node tells what is known of the node"
-	askOthers = "nothing, unless it stays so: then look whether the controller that is to act runs, and at its log"
+	makeAnew  = "correct the spec and recreate the VirtualMachineInstance: the field is immutable"
+	askAgent  = "check the node agent on the node: its log, its probe /readyz; refdaemon explain node reports the state of the node"
+	askOthers = "none; if it persists, check that the responsible controller runs, and its log"
 )
 
-// byCheck is the advice of waits whose reason says less than the check they are of.
+// byCheck is the advice for waits whose check is more specific than their reason.
 var byCheck = map[string]advice{
-	"name": {LauncherMissing, "the name of a guest's Pod follows from that of the guest, so that there is never a second one",
-		"delete the Pod that has the name, or rename what makes it"},
-	"elsewhere": {Disagreement, "the object has lost its status, and a Pod that a migration made may have the guest: a second Pod could run it twice",
-		"look on that Pod's node whether the guest runs; delete the Pod if it does not"},
-	"migration": {WaitingForMigration, "a guest that is on its way to another node gets no Pod from anybody else",
-		"wait for the migration to end or delete it; refdaemon explain migration tells what it waits for"},
-	"receiver": {WaitingForMigration, "a guest that is received from another cluster is never started here",
-		"look at the migration in the other cluster, and whether the one here was made"},
+	"name": {LauncherMissing, "the launcher Pod's name is derived from the VirtualMachineInstance, so that there is never a second Pod",
+		"delete the conflicting Pod, or rename it in its controller"},
+	"elsewhere": {Disagreement, "the object has lost its status, and a Pod created by a migration may run the domain: a second Pod could run it twice",
+		"check on that Pod's node whether the domain runs; delete the Pod if it does not"},
+	"migration": {WaitingForMigration, "a migrating VirtualMachineInstance gets its Pod from the migration only",
+		"wait for the migration to end or delete it; refdaemon explain migration reports what it waits for"},
+	"receiver": {WaitingForMigration, "a VirtualMachineInstance migrated from another cluster is never started here",
+		"check the migration in the other cluster, and that the one in this cluster exists"},
 }
 
-// byReason is the advice of all other waits.
+// byReason is the advice for all other waits.
 var byReason = map[string]advice{
-	ReasonWaitingForCache: {WriteUnseen, "nothing is created or deleted on the word of a cache that does not show the controller's own writes",
-		"nothing: it is read live after half a minute; if this comes often, see the metrics virtloom_expectations_expired_total and _outstanding"},
+	ReasonWaitingForCache: {WriteUnseen, "nothing is created or deleted based on a cache that lacks the controller's own writes",
+		"none: the object is read live after 30s; if this occurs often, check the metrics virtloom_expectations_expired_total and _outstanding"},
 
-	ReasonPvcNotFound: {WaitingForStorage, "a Pod with a claim that does not exist would be unschedulable for ever",
-		"create the claim or DataVolume, or correct its name in the guest's volume"},
-	ReasonFailedDataVolumeImport: {WaitingForStorage, "without its DataVolume nobody can tell whether the claim was ever filled",
-		"create the DataVolume and its claim anew, or take the owner reference from a claim that is complete"},
-	v1.VirtualMachineInstanceReasonNotAllDVsReady: {WaitingForStorage, "a guest must not start from a disk that is half filled",
-		"wait, if it makes progress; else look at the DataVolume's conditions and at the log of its importer Pod"},
-	ReasonPVCNotReady: {WaitingForStorage, "the volume is plugged in when its claim can be used",
-		"look at the events of the claim and the DataVolume"},
-	ReasonBackendStorageCreate: {WaitingForStorage, "the guest's TPM, firmware variables or block maps are kept by a claim of their own",
-		"name a StorageClass by vmStateStorageClass of the KubeVirt object, or make one the default"},
-	ReasonBackendStorageProbe: {WaitingForStorage, "the claim that keeps the guest's state cannot be used as it is",
-		"restore or replace the claim as it is said; deleting it deletes the state"},
-	ReasonBackendStorageNotReady: {WaitingForStorage, "the claim that keeps the guest's state is not there yet",
-		"look at the events of the claim and at what provisions its StorageClass"},
-	"WaitingForFirstConsumer": {WaitingForStorage, "the claims are provisioned where a Pod is placed, and filled then; a Pod that does no more is there for that",
-		"look where that Pod could be placed, and at the events of the claims"},
-	"VolumeNotMounted": {WaitingForNode, "the volume has reached the node, and not the guest", askAgent},
+	ReasonPvcNotFound: {WaitingForStorage, "a Pod with a missing claim would be unschedulable forever",
+		"create the claim or DataVolume, or correct its name in the volume"},
+	ReasonFailedDataVolumeImport: {WaitingForStorage, "without its DataVolume it is unknown whether the claim was populated",
+		"recreate the DataVolume and its claim, or remove the owner reference of a fully populated claim"},
+	v1.VirtualMachineInstanceReasonNotAllDVsReady: {WaitingForStorage, "a VirtualMachineInstance must not start from a partially populated disk",
+		"wait while it makes progress; otherwise check the DataVolume's conditions and the log of its importer Pod"},
+	ReasonPVCNotReady: {WaitingForStorage, "the volume is hotplugged once its claim is usable",
+		"check the events of the claim and the DataVolume"},
+	ReasonBackendStorageCreate: {WaitingForStorage, "persistent TPM, EFI and changed block tracking state is stored in a claim of its own",
+		"set vmStateStorageClass in the KubeVirt object, or configure a default StorageClass"},
+	ReasonBackendStorageProbe: {WaitingForStorage, "the backend storage claim is not usable",
+		"restore or replace the claim as the message says; deleting it deletes the state"},
+	ReasonBackendStorageNotReady: {WaitingForStorage, "the backend storage claim is not bound yet",
+		"check the events of the claim and the provisioner of its StorageClass"},
+	"WaitingForFirstConsumer": {WaitingForStorage, "the claims are provisioned on the node of their first consumer, then populated; a temporary Pod is that consumer",
+		"check why that Pod is not scheduled, and the events of the claims"},
+	"VolumeNotMounted": {WaitingForNode, "the volume is attached to the node, but not to the domain", askAgent},
 
-	ReasonFailedCreateValidation: {InvalidNetwork, "no Pod can be made that gives the guest these networks",
-		"correct spec.networks and spec.domain.devices.interfaces as it is said, and make the guest anew"},
-	ReasonContainerPathVolumesDisabled: {InvalidSpec, "the cluster does not let guests have volumes of their Pod's own paths",
-		"enable feature gate ContainerPathVolumes in the KubeVirt object, or do without the volume"},
-	ReasonMissingVirtiofsContainers: {InvalidSpec, "containers cannot be added to a Pod that exists", "restart the guest"},
-	ReasonFailedGuaranteeResources: {InvalidSpec, "CPUs of its own are given only to a Pod of QoS class Guaranteed",
-		"make requests and limits equal, of containers that others inject as well, and make the guest anew"},
-	ReasonFailedTopologyHints: {InvalidSpec, "the guest counts on a clock that no node is known to have",
-		"set minimumClusterTSCFrequency, or label nodes with their frequency"},
-	"WaitingForTopologyHints": {WaitingForController, "the guest's Pod is placed by the frequency that is stored", askOthers},
-	"VSOCKAddressMissing": {WaitingForController, "every guest has an address on VSOCK of its own, and all are in use, or none is reserved yet",
-		"nothing, unless it stays so: then end guests with spec.domain.devices.autoattachVSOCK"},
+	ReasonFailedCreateValidation: {InvalidNetwork, "no Pod can provide these networks",
+		"correct spec.networks and spec.domain.devices.interfaces as the message says, and recreate the VirtualMachineInstance"},
+	ReasonContainerPathVolumesDisabled: {InvalidSpec, "containerPath volumes are disabled in this cluster",
+		"enable feature gate ContainerPathVolumes in the KubeVirt object, or remove the volume"},
+	ReasonMissingVirtiofsContainers: {InvalidSpec, "containers cannot be added to a Pod that exists", "restart the VirtualMachine"},
+	ReasonFailedGuaranteeResources: {InvalidSpec, "only a Pod of QoS class Guaranteed gets dedicated CPUs",
+		"make requests and limits equal, also for injected containers, and recreate the VirtualMachineInstance"},
+	ReasonFailedTopologyHints: {InvalidSpec, "no node is known to have the required TSC frequency",
+		"set minimumClusterTSCFrequency, or label nodes with their TSC frequency"},
+	"WaitingForTopologyHints": {WaitingForController, "the launcher Pod is scheduled by the stored TSC frequency", askOthers},
+	"VSOCKAddressMissing": {WaitingForController, "every VirtualMachineInstance needs a unique VSOCK CID; all are in use, or none is reserved yet",
+		"none; if it persists, delete VirtualMachineInstances with spec.domain.devices.autoattachVSOCK"},
 
-	ReasonInvalidLease: {NotUnderstood, "who may run the guest is not known, so that nobody touches it",
-		"restore the annotation virtloom.dev/handoff from a copy, or remove it while the guest runs nowhere"},
-	ReasonUnknownPhase:   {NotUnderstood, "of a phase that nobody knows nothing follows", "correct status.phase, or delete the object"},
-	ReasonFailedHandover: {NotUnderstood, "phase and lease contradict each other, so that nobody touches the guest", "find out on the node whether the guest runs, then correct what is wrong"},
+	ReasonInvalidLease: {NotUnderstood, "which node may run the domain is unknown; no action taken",
+		"restore the annotation virtloom.dev/handoff from a copy, or remove it while the domain runs on no node"},
+	ReasonUnknownPhase:   {NotUnderstood, "unknown phase; no action taken", "correct status.phase, or delete the object"},
+	ReasonFailedHandover: {NotUnderstood, "phase and lease are inconsistent; no action taken", "check on the node whether the domain runs, then correct the wrong field"},
 
-	ReasonFailedCreate: {LastWriteFailed, "the guest has no Pod as long as it is refused",
-		"do as the message says; it is tried again when what is known to be in the way changes, and every minute"},
-	ReasonFailedDelete:              {LastWriteFailed, "a Pod of the guest could not be deleted", "do as the message says; it is tried again"},
-	ReasonFailedPodPatch:            {LastWriteFailed, "labels, annotations or the gate of the Pod are not as they should be", "do as the message says; it is tried again"},
-	ReasonFailedHotplugSync:         {LastWriteFailed, "what is to be plugged in or out waits for it", "do as the message says; it is tried again"},
-	ReasonBackendStorageDelete:      {LastWriteFailed, "the claim of state that is kept no more could not be deleted", "do as the message says; it is tried again"},
-	ReasonNodeUnresponsive:          {NodeSilent, "the guest stays its node's until that node returns, or is known to be gone: it must not run twice", "bring the node back, or make sure that it is off and taint it node.kubernetes.io/out-of-service, or delete its Node object"},
-	"GuestEnding":                   {Ending, "only the node knows that a guest has ended", askAgent},
-	reasonPodTerminating:            {Ending, "a Pod is gone when the kubelet of its node says so", "look at the node's kubelet, and at finalizers of the Pod"},
-	"Finalizers":                    {Ending, "an object goes when nobody keeps it", "look what those are that keep it; take a finalizer away only if nobody is left to do so"},
-	"GuestMoving":                   {WaitingForNode, "which of the two nodes has the guest is known to them alone", askAgent},
-	string(v1.WaitingForSync):       {WaitingForMigration, "the guest is received by a migration", "look at the migration in the other cluster, or delete the object"},
-	reasonPodNotExists:              {LauncherMissing, "the decision waits for what was stored last", askOthers},
-	reasonGuestNotRunning:           {WaitingForNode, "the node was asked to run the guest, and has not said that it does", askAgent},
-	"InvalidSpec":                   {InvalidSpec, "the node's hypervisor cannot give the guest what it asks for", makeAnew},
-	"SyncFailed":                    {Disagreement, "the hypervisor refused something, and is asked again", "do as the message says; it is tried again"},
-	"NodeNotReady":                  {WaitingForNode, "something that the guest needs is missing on its node", "do as the message says; else " + askAgent},
-	"GuestUnresponsive":             {WaitingForNode, "the hypervisor does not answer about the guest", "look at libvirt's log in the guest's Pod and at the load of the node"},
-	"ErrImagePull":                  {PodNotReady, "the guest's Pod does not run without its images", pullRemedy},
-	"ImagePullBackOff":              {PodNotReady, "the guest's Pod does not run without its images", pullRemedy},
-	corev1.PodReasonUnschedulable:   {Unschedulable, "no node has what the guest's Pod asks for", "free or add what the scheduler misses, or ask for less"},
-	corev1.PodReasonSchedulingGated: {Unschedulable, "somebody holds the Pod back by spec.schedulingGates", "find out who set the gate and what it waits for"},
-	corev1.PodReasonSchedulerError:  {Unschedulable, "the scheduler itself has failed", "look at the scheduler's log"},
-	"ContainersNotReady":            {PodNotReady, "the node agent takes over when the Pod's containers run", "look at the containers below, at the Pod's events and at the log of the one that does not run"},
+	ReasonFailedCreate: {LastWriteFailed, "the launcher Pod could not be created",
+		"do as the message says; retried when a related object changes, and every minute"},
+	ReasonFailedDelete:              {LastWriteFailed, "a Pod of the VirtualMachineInstance could not be deleted", "do as the message says; retried automatically"},
+	ReasonFailedPodPatch:            {LastWriteFailed, "labels, annotations or the readiness gate of the Pod are outdated", "do as the message says; retried automatically"},
+	ReasonFailedHotplugSync:         {LastWriteFailed, "hotplug and unplug of volumes wait for it", "do as the message says; retried automatically"},
+	ReasonBackendStorageDelete:      {LastWriteFailed, "an unused backend storage claim could not be deleted", "do as the message says; retried automatically"},
+	ReasonNodeUnresponsive:          {NodeSilent, "the node keeps the VirtualMachineInstance until it returns or is fenced: the domain must not run twice", "recover the node, or make sure that it is off and taint it node.kubernetes.io/out-of-service, or delete its Node object"},
+	"GuestEnding":                   {Ending, "only the node agent can report the end of the domain", askAgent},
+	reasonPodTerminating:            {Ending, "the kubelet of the Pod's node must confirm the deletion", "check the node's kubelet and the Pod's finalizers"},
+	"Finalizers":                    {Ending, "the object is deleted once its finalizers are removed", "check the owners of the finalizers; remove a finalizer by hand only if its owner no longer exists"},
+	"GuestMoving":                   {WaitingForNode, "only the source and target nodes know which of them runs the domain", askAgent},
+	string(v1.WaitingForSync):       {WaitingForMigration, "a migration from another cluster creates the launcher Pod", "check the migration in the other cluster, or delete the object"},
+	reasonPodNotExists:              {LauncherMissing, "the decision waits for the last stored status", askOthers},
+	reasonGuestNotRunning:           {WaitingForNode, "the node has not reported the VirtualMachineInstance as running", askAgent},
+	"InvalidSpec":                   {InvalidSpec, "the node's hypervisor does not support the spec", makeAnew},
+	"SyncFailed":                    {Disagreement, "the hypervisor rejected a change", "do as the message says; retried automatically"},
+	"NodeNotReady":                  {WaitingForNode, "the node lacks a prerequisite of the VirtualMachineInstance", "do as the message says; otherwise " + askAgent},
+	"GuestUnresponsive":             {WaitingForNode, "the hypervisor is unresponsive", "check libvirt's log in the launcher Pod and the load of the node"},
+	"ErrImagePull":                  {PodNotReady, "the launcher Pod does not start without its images", pullRemedy},
+	"ImagePullBackOff":              {PodNotReady, "the launcher Pod does not start without its images", pullRemedy},
+	corev1.PodReasonUnschedulable:   {Unschedulable, "no node satisfies the requirements of the launcher Pod", "free or add the resources named by the scheduler, or request less"},
+	corev1.PodReasonSchedulingGated: {Unschedulable, "spec.schedulingGates of the Pod is not empty", "find the owner of the gate and what it waits for"},
+	corev1.PodReasonSchedulerError:  {Unschedulable, "the scheduler failed", "check the scheduler's log"},
+	"ContainersNotReady":            {PodNotReady, "the handoff to the node agent requires running containers", "check the containers below, the Pod's events and the log of the failing container"},
 }
 
-const pullRemedy = "correct the image or the registry's credentials (spec.volumes[].containerDisk.imagePullSecret, imagePullSecrets); the kubelet tries again"
+const pullRemedy = "correct the image or the registry's credentials (spec.volumes[].containerDisk.imagePullSecret, imagePullSecrets); the kubelet retries"
 
-// byActor is the advice of waits that nobody has foreseen.
+// byActor is the advice for waits without an entry of their own.
 var byActor = map[Actor]advice{
-	ByUser:       {InvalidSpec, "somebody has to change something", "do as the message says"},
-	ByController: {WaitingForController, "a controller has to act", askOthers},
-	ByStorage:    {WaitingForStorage, "storage has to be ready", "look at the events of the claim"},
-	ByScheduler:  {Unschedulable, "the scheduler has to place the Pod", "look at the events of the Pod"},
-	ByKubelet:    {PodNotReady, "the kubelet has to run or end the Pod", "look at the events of the Pod"},
-	ByNode:       {WaitingForNode, "the node agent has to act", askAgent},
+	ByUser:       {InvalidSpec, "a user must correct the configuration", "do as the message says"},
+	ByController: {WaitingForController, "a controller must act", askOthers},
+	ByStorage:    {WaitingForStorage, "storage must become ready", "check the events of the claim"},
+	ByScheduler:  {Unschedulable, "the scheduler must place the Pod", "check the events of the Pod"},
+	ByKubelet:    {PodNotReady, "the kubelet must start or stop the Pod", "check the events of the Pod"},
+	ByNode:       {WaitingForNode, "the node agent must act", askAgent},
 }
 
-// advised is the finding that a wait is; check is the name of the check it is of.
+// advised returns the finding for a wait; check is the name of the check that returned it.
 func advised(w Wait, check string) Finding {
 	a, known := byCheck[check]
 	if !known {

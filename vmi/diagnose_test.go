@@ -25,20 +25,20 @@ import (
 
 var rewrite = flag.Bool("update", false, "rewrite the golden files")
 
-// diagnosed checks what holds of every diagnosis: it tells what is decided and all that is waited for, each with
-// the reason and the remedy.
+// diagnosed checks the invariants of a diagnosis: it reports the decision and all waits, each with reason and
+// remedy.
 func diagnosed(t *testing.T, s vmi.Snapshot, plan vmi.Plan) {
 	t.Helper()
 	d := vmi.Diagnose(s, now)
 	if len(d.Next) != len(plan.Actions) || len(d.Checks) != len(plan.Checks) {
-		t.Errorf("it tells of %d writes and %d checks, decided are\n%s", len(d.Next), len(d.Checks), plan)
+		t.Errorf("reports %d writes and %d checks, the plan is\n%s", len(d.Next), len(d.Checks), plan)
 	}
 	if next := plan.VMI.Status.Phase; d.Becomes != "" && d.Becomes != next || d.Becomes == "" && next != s.VMI.Status.Phase {
 		t.Errorf("it becomes %q by the diagnosis, %q by the plan", d.Becomes, next)
 	}
 	for _, w := range plan.Waits {
 		if !slices.ContainsFunc(d.Findings, func(f vmi.Finding) bool { return f.What == w.Message && f.Until == w.Until }) {
-			t.Errorf("nothing tells of the wait for %s: %s", w.Until, w.Message)
+			t.Errorf("no finding for the wait until %s: %s", w.Until, w.Message)
 		}
 	}
 	for _, f := range d.Findings {
@@ -47,22 +47,22 @@ func diagnosed(t *testing.T, s vmi.Snapshot, plan vmi.Plan) {
 		}
 	}
 	if text := d.String(); strings.Count(text, "\nFinding ") != len(d.Findings) {
-		t.Errorf("%d findings are told as\n%s", len(d.Findings), text)
+		t.Errorf("%d findings in the text\n%s", len(d.Findings), text)
 	}
 }
 
-// told adds a condition to the guest.
-func told(of v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason, message string) func(*v1.VirtualMachineInstance) {
+// withCondition adds a condition to the VMI.
+func withCondition(of v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason, message string) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Status.Conditions = append(g.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: of, Status: status, Reason: reason, Message: message})
 	}
 }
 
 func unsynchronized(reason, message string) func(*v1.VirtualMachineInstance) {
-	return told(v1.VirtualMachineInstanceSynchronized, corev1.ConditionFalse, reason, message)
+	return withCondition(v1.VirtualMachineInstanceSynchronized, corev1.ConditionFalse, reason, message)
 }
 
-// onNode places a Pod.
+// onNode sets the node of a Pod.
 func onNode(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 
 func crashing(p *corev1.Pod) {
@@ -78,7 +78,7 @@ func withDisk(g *v1.VirtualMachineInstance) {
 	g.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
 }
 
-// filling is storage of a claim that a DataVolume in a phase fills.
+// filling returns storage with a claim populated by a DataVolume in a phase.
 func filling(phase cdiv1.DataVolumePhase, progress string) vmi.Storage {
 	yes := true
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "root", UID: "dv"}}
@@ -91,10 +91,10 @@ func filling(phase cdiv1.DataVolumePhase, progress string) vmi.Storage {
 	}
 }
 
-// diagnosis is a guest and what is found about it.
+// diagnosis is a snapshot and the expected findings.
 type diagnosis struct {
 	s vmi.Snapshot
-	// want are the kinds of all findings, says is part of what is told.
+	// want are the kinds of all findings, says is part of the text.
 	want []vmi.FindingKind
 	says []string
 }
@@ -110,10 +110,10 @@ var diagnoses = map[string]func() diagnosis{
 		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: "node-a"})), pod("p")), nil, []string{"Owned, node node-a, epoch 3", "Findings      none"}}
 	},
 	"launcher missing, to be made": func() diagnosis {
-		return diagnosis{about(guest(v1.Pending)), kinds(vmi.LauncherMissing), []string{"Next write    CreateLauncher", "whether the controller runs"}}
+		return diagnosis{about(guest(v1.Pending)), kinds(vmi.LauncherMissing), []string{"Next write    CreateLauncher", "check that the controller runs"}}
 	},
 	"launcher missing, gone": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a"}))), kinds(vmi.LauncherMissing), []string{"becomes Failed", "who deleted the Pod"}}
+		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a"}))), kinds(vmi.LauncherMissing), []string{"becomes Failed", "what deleted the Pod"}}
 	},
 	"launcher ended": func() diagnosis {
 		return diagnosis{about(guest(v1.Running), pod("p", podPhase(corev1.PodFailed), func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "disk pressure" })),
@@ -122,7 +122,7 @@ var diagnoses = map[string]func() diagnosis{
 	"its name is taken": func() diagnosis {
 		s := about(guest(v1.Pending))
 		s.Foreign = pod("virt-launcher-guest")
-		return diagnosis{s, kinds(vmi.LauncherMissing), []string{"belongs to something else", "rename what makes it"}}
+		return diagnosis{s, kinds(vmi.LauncherMissing), []string{"a different owner", "rename it in its controller"}}
 	},
 	"waiting on a claim": func() diagnosis {
 		return diagnosis{about(guest(v1.Pending, withDisk)), kinds(vmi.WaitingForStorage), []string{"ns/root", "create the claim or DataVolume"}}
@@ -146,7 +146,7 @@ var diagnoses = map[string]func() diagnosis{
 	},
 	"the last try was refused": func() diagnosis {
 		return diagnosis{about(guest(v1.Pending, unsynchronized(vmi.ReasonFailedCreate, "exceeded quota: pods; raise the ResourceQuota"))),
-			kinds(vmi.LastWriteFailed), []string{"the last try failed: exceeded quota", "do as the message says"}}
+			kinds(vmi.LastWriteFailed), []string{"the last attempt failed: exceeded quota", "do as the message says"}}
 	},
 	"what was refused is known": func() diagnosis {
 		s := about(guest(v1.Pending, unsynchronized("Old", "of yesterday")))
@@ -161,27 +161,27 @@ var diagnoses = map[string]func() diagnosis{
 	},
 	"containers crash": func() diagnosis {
 		return diagnosis{about(guest(v1.Scheduling), pod("p", crashing)), kinds(vmi.PodNotReady),
-			[]string{"CrashLoopBackOff: back-off 40s (restarted 4 times, last with exit code 137)", "guest-console-log: runs and is not ready"}}
+			[]string{"CrashLoopBackOff: back-off 40s (restarted 4 times, last with exit code 137)", "guest-console-log: running and not ready"}}
 	},
 	"not handed over": func() diagnosis {
 		return diagnosis{about(guest(v1.Scheduling, func(g *v1.VirtualMachineInstance) {
 			yes := true
 			g.Spec.Domain.Devices.AutoattachVSOCK = &yes
-		}), pod("p")), kinds(vmi.WaitingForController), []string{"no address is reserved"}}
+		}), pod("p")), kinds(vmi.WaitingForController), []string{"no VSOCK CID is reserved"}}
 	},
 	"not accepted": func() diagnosis {
 		deadline := metav1.NewTime(now.Add(time.Minute))
 		return diagnosis{about(guest(v1.Scheduled, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: &deadline})), pod("p")),
-			kinds(vmi.WaitingForNode), []string{"node node-a has not accepted the guest", "(in 1m0s)", "refdaemon explain node"}}
+			kinds(vmi.WaitingForNode), []string{"node node-a has not accepted the VirtualMachineInstance", "(in 1m0s)", "refdaemon explain node"}}
 	},
 	"not started, as the node says": func() diagnosis {
 		return diagnosis{about(guest(v1.Scheduled, unsynchronized("InvalidSpec", "spec.domain.machine: pc-9 is unknown"), lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), pod("p")),
-			kinds(vmi.InvalidSpec), []string{"pc-9 is unknown", "make the guest anew"}}
+			kinds(vmi.InvalidSpec), []string{"pc-9 is unknown", "recreate the VirtualMachineInstance"}}
 	},
 	"node silent": func() diagnosis {
 		s := about(guest(v1.Running, lease(handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 1, Holder: "node-a"})), pod("p"))
 		s.Silent = map[string]time.Time{"node-a": now.Add(-time.Hour)}
-		return diagnosis{s, kinds(vmi.NodeSilent), []string{"bring the node back"}}
+		return diagnosis{s, kinds(vmi.NodeSilent), []string{"recover the node"}}
 	},
 	"own write unseen": func() diagnosis {
 		s := about(guest(v1.Pending))
@@ -190,17 +190,17 @@ var diagnoses = map[string]func() diagnosis{
 	},
 	"not understood": func() diagnosis {
 		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Annotations = map[string]string{handoff.Annotation: "{"} }), pod("p")),
-			kinds(vmi.NotUnderstood), []string{"Lease         cannot be read", "restore the annotation"}}
+			kinds(vmi.NotUnderstood), []string{"Lease         invalid", "restore the annotation"}}
 	},
 	"a phase of nobody's": func() diagnosis {
 		return diagnosis{about(guest("Dancing")), kinds(vmi.NotUnderstood), []string{"correct status.phase"}}
 	},
 	"ending": func() diagnosis {
 		return diagnosis{about(guest(v1.Running, deleting, lease(handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: "node-a"})), pod("p", terminating)),
-			kinds(vmi.Ending, vmi.Ending), []string{"has not reported the end", "finalizers of the Pod"}}
+			kinds(vmi.Ending, vmi.Ending), []string{"has not reported the end", "the Pod's finalizers"}}
 	},
 	"running in a Pod that does not": func() diagnosis {
-		return diagnosis{about(guest(v1.Running), pod("p", crashing)), kinds(vmi.Disagreement), []string{"Running by its status", "CrashLoopBackOff"}}
+		return diagnosis{about(guest(v1.Running), pod("p", crashing)), kinds(vmi.Disagreement), []string{"status.phase is Running", "CrashLoopBackOff"}}
 	},
 	"a Pod elsewhere": func() diagnosis {
 		return diagnosis{about(guest(v1.Running), pod("p"), pod("q", onNode("node-b"))), kinds(vmi.Disagreement), []string{"Pod ns/q is on node node-b", "virsh list"}}
@@ -211,35 +211,35 @@ var diagnoses = map[string]func() diagnosis{
 		return diagnosis{s, nil, nil}
 	},
 	"another holder": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 2, Holder: "node-b"}), on("node-a")), pod("p")), kinds(vmi.Disagreement), []string{"on node node-b by its lease"}}
+		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 2, Holder: "node-b"}), on("node-a")), pod("p")), kinds(vmi.Disagreement), []string{"the lease is held by node node-b"}}
 	},
 	"a move without a migration": func() diagnosis {
 		deadline := metav1.NewTime(now.Add(time.Minute))
 		return diagnosis{about(guest(v1.Running, lease(handoff.Lease{State: handoff.Preparing, Epoch: 2, Holder: "node-a", Target: "node-b", Tag: "gone", Deadline: &deadline})), pod("p")),
-			kinds(vmi.Disagreement), []string{"for a migration of UID gone"}}
+			kinds(vmi.Disagreement), []string{"for the migration with UID gone"}}
 	},
 	"domain differs": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, unsynchronized("SyncFailed", "attach disk: busy")), pod("p")), kinds(vmi.Disagreement), []string{"the domain is not as the object asks: attach disk: busy"}}
+		return diagnosis{about(guest(v1.Running, unsynchronized("SyncFailed", "attach disk: busy")), pod("p")), kinds(vmi.Disagreement), []string{"the domain differs from the spec: attach disk: busy"}}
 	},
 	"paused by a disk": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedIOError", "disk full")), pod("p")), kinds(vmi.Paused), []string{"look at the storage"}}
+		return diagnosis{about(guest(v1.Running, withCondition(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedIOError", "disk full")), pod("p")), kinds(vmi.Paused), []string{"check the storage"}}
 	},
 	"paused by a migration": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedByMigrationMonitor", "")), pod("p")), kinds(vmi.Paused), []string{"converge"}}
+		return diagnosis{about(guest(v1.Running, withCondition(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedByMigrationMonitor", "")), pod("p")), kinds(vmi.Paused), []string{"converge"}}
 	},
 	"paused by a user": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedByUser", "")), pod("p")), kinds(vmi.Paused), []string{"virtctl unpause"}}
+		return diagnosis{about(guest(v1.Running, withCondition(v1.VirtualMachineInstancePaused, corev1.ConditionTrue, "PausedByUser", "")), pod("p")), kinds(vmi.Paused), []string{"virtctl unpause"}}
 	},
 	"update pending": func() diagnosis {
-		return diagnosis{about(guest(v1.Running, told(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionTrue, "", "")), pod("p")), kinds(vmi.UpdatePending), []string{"MemoryChange", "migrate the guest"}}
+		return diagnosis{about(guest(v1.Running, withCondition(v1.VirtualMachineInstanceMemoryChange, corev1.ConditionTrue, "", "")), pod("p")), kinds(vmi.UpdatePending), []string{"MemoryChange", "migrate the VirtualMachineInstance"}}
 	},
 	"not leaving": func() diagnosis {
 		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Status.EvacuationNodeName = "node-a" }), pod("p")), kinds(vmi.NotLeaving), []string{"refdaemon plan drain"}}
 	},
 	"not leaving, nor able to": func() diagnosis {
 		return diagnosis{about(guest(v1.Running, func(g *v1.VirtualMachineInstance) { g.Status.EvacuationNodeName = "node-a" },
-			told(v1.VirtualMachineInstanceIsMigratable, corev1.ConditionFalse, "DisksNotLiveMigratable", "disk root is local")), pod("p")),
-			kinds(vmi.NotLeaving), []string{"cannot be migrated: disk root is local"}}
+			withCondition(v1.VirtualMachineInstanceIsMigratable, corev1.ConditionFalse, "DisksNotLiveMigratable", "disk root is local")), pod("p")),
+			kinds(vmi.NotLeaving), []string{"not migratable: disk root is local"}}
 	},
 	"words of others": func() diagnosis {
 		return diagnosis{about(guest(v1.Running, unsynchronized("SyncFailed", "a\nFinding\x1b[2J")), pod("p")), kinds(vmi.Disagreement), []string{"a Finding�[2J"}}
@@ -276,8 +276,8 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// Every kind is found in one of the cases, so that none is a word only.
-func TestEveryKindOfFindingIsFound(t *testing.T) {
+// Every kind occurs in one of the cases.
+func TestFindingKind_Coverage(t *testing.T) {
 	found := map[vmi.FindingKind]bool{}
 	for _, make := range diagnoses {
 		for _, k := range make().want {
@@ -289,8 +289,8 @@ func TestEveryKindOfFindingIsFound(t *testing.T) {
 	}
 }
 
-// Text and JSON are what people and programs read.
-func TestDiagnosesAreTold(t *testing.T) {
+// Text and JSON are compared with golden files.
+func TestDiagnosis_TextAndJSON(t *testing.T) {
 	for name, file := range map[string]string{"waiting on a DataVolume": "datavolume", "not accepted": "offered", "containers crash": "crash"} {
 		t.Run(name, func(t *testing.T) {
 			d := vmi.Diagnose(diagnoses[name]().s, now)
@@ -322,7 +322,7 @@ func TestDiagnosesAreTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := gocmp.Diff(d, back); diff != "" {
-				t.Errorf("what programs read (-told +read):\n%s", diff)
+				t.Errorf("JSON (-encoded +decoded):\n%s", diff)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/internal/plaintext"
 )
 
-// String returns the diagnosis as an operator reads it.
+// String returns the diagnosis as text for operators.
 func (d Diagnosis) String() string {
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
@@ -24,7 +24,7 @@ func (d Diagnosis) String() string {
 	line("Guest", "%s/%s", d.Namespace, d.Guest)
 	line("Phase", "%s%s", cmp.Or(string(d.Phase), "(new)"), d.sinceText())
 	if d.Becomes != v1.VmPhaseUnset {
-		line("", "becomes %s with the next pass", d.Becomes)
+		line("", "becomes %s in the next pass", d.Becomes)
 	}
 	line("Node", "%s", cmp.Or(d.Node, "none yet"))
 	line("Lease", "%s", d.Lease)
@@ -41,7 +41,7 @@ func (d Diagnosis) String() string {
 	return b.String()
 }
 
-// Write writes the diagnosis as an operator reads it.
+// Write writes the diagnosis as text for operators.
 func (d Diagnosis) Write(w io.Writer) error {
 	_, err := io.WriteString(w, d.String())
 	return err
@@ -68,14 +68,14 @@ func (p *PodStanding) text() string {
 	return fmt.Sprintf("%s, %s, %s, %s", p.Name, cmp.Or(p.Phase, "new"), is, podText(p.Node))
 }
 
-// String returns the finding as an operator reads it: what, why and the remedy, a line each.
+// String returns the finding as text for operators: observation, why and remedy, a line each.
 func (f Finding) String() string {
 	var b strings.Builder
 	f.text(&b, time.Time{})
 	return b.String()
 }
 
-// text writes the finding as it is at a time.
+// text writes the finding with its deadline relative to now.
 func (f Finding) text(b *strings.Builder, now time.Time) {
 	kind := string(f.Kind)
 	if f.Reason != "" && f.Reason != kind {
@@ -106,7 +106,7 @@ func podStanding(p *corev1.Pod) *PodStanding {
 	return &PodStanding{Name: p.Name, Node: p.Spec.NodeName, Phase: string(p.Status.Phase), Ready: PodReady(p), Ending: podGoingDown(p)}
 }
 
-// podEnd says how the Pod has ended.
+// podEnd describes how the Pod ended.
 func podEnd(p *corev1.Pod) string {
 	text := string(p.Status.Phase)
 	for i := range p.Status.ContainerStatuses {
@@ -120,22 +120,22 @@ func podEnd(p *corev1.Pod) string {
 	return text
 }
 
-// Containers tells, a line each, of the Pod's containers that do not run as they should.
+// Containers returns one line for each container of the Pod that does not run as it should.
 func Containers(p *corev1.Pod) []string {
 	var lines []string
-	tell := func(all []corev1.ContainerStatus, initial bool) {
+	add := func(all []corev1.ContainerStatus, initial bool) {
 		for i := range all {
 			if text := containerText(&all[i], initial); text != "" {
 				lines = append(lines, fmt.Sprintf("container %s: %s", all[i].Name, text))
 			}
 		}
 	}
-	tell(p.Status.InitContainerStatuses, true)
-	tell(p.Status.ContainerStatuses, false)
+	add(p.Status.InitContainerStatuses, true)
+	add(p.Status.ContainerStatuses, false)
 	return lines
 }
 
-// containerText says what keeps a container from running; empty if nothing does.
+// containerText describes why a container does not run; empty if it runs.
 func containerText(c *corev1.ContainerStatus, initial bool) string {
 	text := ""
 	switch {
@@ -144,7 +144,7 @@ func containerText(c *corev1.ContainerStatus, initial bool) string {
 	case c.State.Terminated != nil && (!initial || c.State.Terminated.ExitCode != 0):
 		text = fmt.Sprintf("ended with exit code %d: %s", c.State.Terminated.ExitCode, strings.TrimSuffix(c.State.Terminated.Reason+": "+c.State.Terminated.Message, ": "))
 	case c.State.Running != nil && !c.Ready && !initial && c.Name != computeContainer:
-		text = "runs and is not ready"
+		text = "running and not ready"
 	}
 	if last := c.LastTerminationState.Terminated; text != "" && last != nil {
 		text += fmt.Sprintf(" (restarted %d times, last with exit code %d)", c.RestartCount, last.ExitCode)

@@ -10,8 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Every change of phase that the table makes is in the documentation, and every one there that is the controller's is made.
-func TestTheDocumentedPhasesAreTheTable(t *testing.T) {
+// Every transition of the table is documented, and every documented transition of the controller is in the table.
+func TestDocumentation_PhaseTable(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func ExampleDecide() {
 	fmt.Println(vmi.Decide(vmi.Snapshot{VMI: g}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 	// Output:
 	// phase=Pending
-	//   do CreateLauncher (the guest has no Pod)
+	//   do CreateLauncher (the VirtualMachineInstance has no Pod)
 }
 
 func ExampleExplain() {
@@ -39,6 +39,6 @@ func ExampleExplain() {
 		fmt.Printf("%s: %s\nuntil %s, by the %s\n", w.Reason, w.Message, w.Until, w.By)
 	}
 	// Output:
-	// FailedPvcNotFound: spec.volumes[0].dataVolume.name: neither PersistentVolumeClaim ns/root nor a DataVolume of that name exists; create the DataVolume or correct the name
+	// FailedPvcNotFound: spec.volumes[0].dataVolume.name: neither PersistentVolumeClaim ns/root nor a DataVolume of the same name exists; create the DataVolume or correct the name
 	// until the claim is created, by the user
 }

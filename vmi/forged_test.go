@@ -17,8 +17,8 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// forgedLeases are those that a user may write into an object: one of each state, as a
-// node's that exists or of none.
+// forgedLeases returns leases that a user may write into an object: one of each state, held
+// by an existing node or by none.
 func forgedLeases() map[string]*handoff.Lease {
 	late := metav1.NewTime(now.Add(-time.Hour))
 	out := map[string]*handoff.Lease{"none": nil, "unclaimed": {}, "claimed": {State: handoff.Claimed}, "released": {State: handoff.Released, Epoch: 1}}
@@ -37,9 +37,9 @@ func forgedLeases() map[string]*handoff.Lease {
 	return out
 }
 
-// TestForged_StatusOfAFreshObject has everything that a user may write into an object of
-// which there is nothing yet, in all combinations: none makes a Pod that the object does
-// not ask for, and each ends, goes on as a new guest, or says what is awaited.
+// TestForged_StatusOfAFreshObject covers all combinations of fields that a user may write into
+// a new object: none creates a Pod that the object does not request, and each ends, continues
+// like a new VMI, or reports a wait.
 func TestForged_StatusOfAFreshObject(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{
 		v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed, v1.WaitingForSync, v1.Unknown, "Forged",
@@ -87,7 +87,7 @@ func forgedEnds(t *testing.T, g *v1.VirtualMachineInstance) {
 			t.Errorf("it is offered to %s without a Pod", after.Holder)
 		}
 		if makes {
-			return // it goes on as any new guest
+			return // it continues like any new VMI
 		}
 		g = plan.VMI
 	}
@@ -99,9 +99,9 @@ func forgedEnds(t *testing.T, g *v1.VirtualMachineInstance) {
 	}
 }
 
-// TestEarlier_GuestOfTheNameEndsFirst has a guest whose earlier object a user has removed
-// while it ran.
-func TestEarlier_GuestOfTheNameEndsFirst(t *testing.T) {
+// TestEarlier_PodOfSameNameEndsFirst has a VMI whose predecessor was force-removed while its
+// domain ran.
+func TestEarlier_PodOfSameNameEndsFirst(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit  func(*corev1.Pod)
 		waits bool
@@ -122,7 +122,7 @@ func TestEarlier_GuestOfTheNameEndsFirst(t *testing.T) {
 	}
 }
 
-// TestForged_ControlAnnotations sets what only controllers set on an object.
+// TestForged_ControlAnnotations sets annotations that only controllers set.
 func TestForged_ControlAnnotations(t *testing.T) {
 	verbs := func(p vmi.Plan) (out []vmi.Verb) {
 		for _, a := range p.Actions {

@@ -10,43 +10,41 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// DefaultHotplugBatch is how old the newest attachment Pod must be before another
-// takes its place because volumes were added or removed, so that several that come
-// in a row are brought by one Pod. The first is created at once.
+// DefaultHotplugBatch is the minimum age of the newest attachment Pod before it is replaced
+// because volumes were hotplugged or unplugged, so that one Pod serves a series of changes.
+// The first attachment Pod is created at once.
 const DefaultHotplugBatch = 3 * time.Second
 
-// hotplugPlan is what plugging comes to in one decision.
+// hotplugPlan is the hotplug part of one decision.
 type hotplugPlan struct {
 	// Actions create and delete attachment and trigger Pods.
 	Actions []Action
-	// Plugged tells by the name of every volume that is to be plugged, or that a Pod
-	// still carries, which Pod that is.
+	// Plugged maps every volume that is to be hotplugged, or that a Pod still carries, to
+	// that Pod.
 	Plugged map[string]pluggedState
-	// Waits are what has to happen before all volumes are plugged or unplugged.
+	// Waits lists what must happen before all volumes are hotplugged or unplugged.
 	Waits []Wait
-	// RequeueAt is when to look again without an event; nil means never.
+	// RequeueAt is when to requeue without an event; nil means never.
 	RequeueAt *time.Time
 }
 
-// hotplug computes once which attachment Pod the guest shall have beside its own Pod
-// launcher, and takes actions and status from that. Without batch it is
-// DefaultHotplugBatch.
+// hotplug computes the attachment Pod that belongs beside the launcher Pod, and derives
+// actions and status from it. A batch of zero means DefaultHotplugBatch.
 //
-// A Pod cannot be changed, so one Pod brings all volumes that are ready, and another
-// takes its place when they change. Only the volumes with their claims are compared:
-// a token or what a webhook adds is no difference. Until the other runs, the one
-// before it stays, and a Pod stays in any case while the guest uses a volume that no
-// other running one brings.
+// Pods are immutable, so one Pod carries all ready volumes, and another replaces it when
+// they change. Only the volumes with their claims are compared: a service account token or
+// additions of a webhook are no difference. The old Pod stays until its replacement runs,
+// and in any case while the domain uses a volume that no other running Pod carries.
 //
-// A Pod's name says its volumes and whose they are, so one that ended or is on its
-// way out is in the way of the next of the same set.
+// A Pod's name is derived from its volumes and its owner, so a Pod that has ended or is
+// terminating blocks the next one with the same set.
 //
-// During a live migration each of the guest's Pods has attachments of its own, for
-// they are found by their controller. Those of the target are the migration's: they
-// are left alone until the guest is there. Then its Pod is the launcher, and what
-// was made for the same volumes fits, whoever made it. Those of the source are
-// deleted when its Pod has ended, and go with it at the latest. (Package migration
-// does not move guests with plugged volumes yet, so it makes none.)
+// During a live migration each launcher Pod has attachments of its own, because they are
+// found by their controller. Those of the target belong to the migration: they are not
+// touched until the VMI has arrived. Then the target Pod is the launcher, and existing
+// attachments of the same volumes are reused, whoever created them. Those of the source are
+// deleted when its Pod has ended, and are garbage-collected with it at the latest. (Package
+// migration does not migrate VMIs with hotplugged volumes yet, so it creates none.)
 func hotplug(s Snapshot, launcher *corev1.Pod, now time.Time, batch time.Duration) hotplugPlan {
 	if batch <= 0 {
 		batch = DefaultHotplugBatch
@@ -65,7 +63,7 @@ func hotplug(s Snapshot, launcher *corev1.Pod, now time.Time, batch time.Duratio
 		h.out.Actions = unplugAll(s)
 	default:
 		h.out.Actions = unplugFinished(s)
-		// A Pod that is not there to stay, or not there yet, gets no volumes.
+		// A Pod that is not ready or is terminating gets no volumes.
 		if launcher != nil && PodReady(launcher) && launcher.Spec.NodeName != "" {
 			h.provision()
 			h.attach()
@@ -75,26 +73,26 @@ func hotplug(s Snapshot, launcher *corev1.Pod, now time.Time, batch time.Duratio
 	return h.out
 }
 
-// plugging is the working state of one hotplug.
+// plugging is the working state of one hotplug decision.
 type plugging struct {
 	Snapshot
 	launcher *corev1.Pod
 	now      time.Time
 	batch    time.Duration
-	// plugs are the volumes that are to be plugged, in the order of the spec.
+	// plugs are the volumes to be hotplugged, in the order of the spec.
 	plugs []plug
-	// attachments and triggers are the launcher's, newest first.
+	// attachments and triggers are those of the launcher, newest first.
 	attachments, triggers []*corev1.Pod
-	// current is the attachment that brings what it should; nil if there is none.
+	// current is the attachment with the wanted volumes; nil if there is none.
 	current *corev1.Pod
-	// obstacles are attachments that have the name of the one to be made.
+	// obstacles are attachments with the name of the one to be created.
 	obstacles []*corev1.Pod
-	// created says that this pass creates an attachment.
+	// created is true if this pass creates an attachment.
 	created bool
 	out     hotplugPlan
 }
 
-// report tells of every volume which Pod carries it.
+// report records for every volume which Pod carries it.
 func (h *plugging) report() {
 	for i := range h.plugs {
 		p := &h.plugs[i]
@@ -112,8 +110,8 @@ func (h *plugging) report() {
 	for _, a := range h.attachments {
 		for volume := range claimsOf(a) {
 			known, found := h.out.Plugged[volume]
-			// A removed volume is on its node until the last Pod is gone. One that
-			// stays tells more than one that is going.
+			// A removed volume is on its node until the last Pod is gone. A Pod that
+			// stays takes precedence over a terminating one.
 			if !found || !known.Wanted && !podLive(known.Pod) && podLive(a) {
 				h.out.Plugged[volume] = pluggedState{Pod: a}
 			}
@@ -121,9 +119,9 @@ func (h *plugging) report() {
 	}
 }
 
-// carrier returns the Pod that the node shall take the volume from: the current one
-// as soon as it runs, until then a running one from before. What the guest uses is
-// not denied, though the spec may name another claim for it by now.
+// carrier returns the Pod from which the node must mount the volume: the current one as
+// soon as it runs, until then an older running one. A volume in use stays available even if
+// the spec names another claim for it by now.
 func (h *plugging) carrier(p *plug) *corev1.Pod {
 	var best, other *corev1.Pod
 	for _, a := range h.attachments {
@@ -144,7 +142,7 @@ func (h *plugging) carrier(p *plug) *corev1.Pod {
 	return best
 }
 
-// stalled tells of all volumes that could be brought, and are by no Pod, why not.
+// stalled records for all ready volumes without a Pod what they wait for.
 func (h *plugging) stalled(w Wait) {
 	if !slices.ContainsFunc(h.out.Waits, func(o Wait) bool { return o.Reason == w.Reason && o.Object == w.Object }) {
 		h.out.Waits = append(h.out.Waits, w)
@@ -167,8 +165,8 @@ func (h *plugging) ready() []*plug {
 	return ready
 }
 
-// due tells whether a Pod is at least of an age, and asks to be called again then.
-// A Pod that a clock before ours seems to have made counts as old.
+// due returns nil if a Pod has reached an age; otherwise it returns that time and requeues at
+// it. A Pod that seems to come from the future, by clock skew, counts as old.
 func (h *plugging) due(p *corev1.Pod, age time.Duration) (at *time.Time) {
 	created := p.CreationTimestamp.Time
 	when := created.Add(age)
@@ -183,8 +181,8 @@ func (h *plugging) due(p *corev1.Pod, age time.Duration) (at *time.Time) {
 
 func (h *plugging) do(a Action) { h.out.Actions = append(h.out.Actions, a) }
 
-// using tells whether the guest has a volume by the word of its node, or the node
-// just writes to it.
+// using reports whether the domain has a volume according to its node, or the node is
+// dumping memory to it.
 func using(vmi *v1.VirtualMachineInstance, volume string) bool {
 	return slices.ContainsFunc(vmi.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
 		return s.Name == volume && (onNode(s.Phase) || s.Phase == v1.MemoryDumpVolumeInProgress)

@@ -13,39 +13,39 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// How long a Pod that failed stays before another is tried in its place: as long as
-// its volumes had been waited for when it was made, within these bounds. So the
-// time between attempts doubles, and nothing but the Pod and what it is for need be
-// known for it. One that had lived longer is replaced at once.
+// Bounds of the time that a failed Pod stays before it is replaced: as long as its volumes
+// had been waiting when it was created. So the time between attempts doubles, and is
+// derived from the Pod and its volumes alone. A Pod that had lived longer is replaced at
+// once.
 const (
 	minHotplugRetry = 10 * time.Second
 	maxHotplugRetry = 5 * time.Minute
 )
 
-// clear gets a Pod out of the way that has the name of the one to be made, and says
-// what is waited for.
+// clear deletes a Pod with the name of the one to be created, and returns the wait for
+// that.
 func (h *plugging) clear(p *corev1.Pod) Wait {
 	w := Wait{
-		Reason: "PodInTheWay", Message: podObject(p) + " is on its way out; another like it can be made when it is gone",
-		Object: podObject(p), Until: "the Pod is gone", By: ByKubelet,
+		Reason: "PodInTheWay", Message: podObject(p) + " is terminating; its replacement is created once it is deleted",
+		Object: podObject(p), Until: "the Pod is deleted", By: ByKubelet,
 	}
 	if p.DeletionTimestamp != nil {
 		return w
 	}
 	at := h.due(p, h.retryAge(p))
 	if at == nil {
-		h.do(takeAway(p, "it has ended and another takes its place"))
+		h.do(takeAway(p, "the Pod has ended and is being replaced"))
 		return w
 	}
 	return Wait{
 		Reason: "PodFailed",
-		Message: fmt.Sprintf("%s has ended%s; another is tried at %s, or when it is deleted",
+		Message: fmt.Sprintf("%s has ended%s; next attempt at %s, or when it is deleted",
 			podObject(p), endOf(p), at.UTC().Format(time.RFC3339)),
 		Object: podObject(p), Until: "the next attempt", By: ByController, Deadline: at,
 	}
 }
 
-// endOf tells how a Pod ended, as far as it is known.
+// endOf describes why a Pod ended, as far as known.
 func endOf(p *corev1.Pod) string {
 	switch {
 	case p.Status.Message != "":
@@ -67,7 +67,7 @@ func (h *plugging) retryAge(p *corev1.Pod) time.Duration {
 	return min(max(p.CreationTimestamp.Sub(since), minHotplugRetry), maxHotplugRetry)
 }
 
-// cleanUp deletes the attachments that others have taken the place of.
+// cleanUp deletes replaced attachments.
 func (h *plugging) cleanUp() {
 	h.leaving()
 	keep := h.bridge()
@@ -79,19 +79,18 @@ func (h *plugging) cleanUp() {
 		case a.DeletionTimestamp != nil || slices.Contains(keep, a):
 		case podFinished(a):
 			if !slices.Contains(h.obstacles, a) {
-				h.do(takeAway(a, "it has ended"))
+				h.do(takeAway(a, "the Pod has ended"))
 			}
 		case h.vital(a, keep):
 			keep = append(keep, a)
 		default:
-			h.do(takeAway(a, "it brings nothing that is needed"))
+			h.do(takeAway(a, "no volume of the Pod is needed"))
 		}
 	}
 }
 
-// bridge returns the attachments that serve until one that fits does: the newest
-// that runs, and as long as the one to come is not made, the one whose age it waits
-// for.
+// bridge returns the attachments that serve until the current one runs: the newest running
+// one, and while the next one is not created yet, the one whose age it waits for.
 func (h *plugging) bridge() []*corev1.Pod {
 	if len(h.ready()) == 0 || h.current != nil && podRunning(h.current) {
 		return nil
@@ -109,7 +108,7 @@ func (h *plugging) bridge() []*corev1.Pod {
 	return bridge
 }
 
-// serves tells whether the guest uses a volume that the Pod carries.
+// serves reports whether the domain uses a volume that the Pod carries.
 func (h *plugging) serves(a *corev1.Pod) bool {
 	for volume := range claimsOf(a) {
 		if using(h.VMI, volume) {
@@ -119,12 +118,12 @@ func (h *plugging) serves(a *corev1.Pod) bool {
 	return false
 }
 
-// vital tells whether the guest would lose a volume it uses with the Pod: one that
-// no Pod in keep brings while it runs. A volume that was removed holds all Pods that
-// carry it, until its node has unmounted it.
+// vital reports whether the domain would lose a volume in use with the Pod: one that no
+// running Pod in keep carries. A removed volume holds all Pods that carry it, until its
+// node has unmounted it.
 func (h *plugging) vital(a *corev1.Pod, keep []*corev1.Pod) bool {
 	if a.Status.Phase == corev1.PodPending || a.Status.Phase == "" {
-		return false // it has never brought anything
+		return false // it never ran
 	}
 	for volume, claim := range claimsOf(a) {
 		if using(h.VMI, volume) && (h.removed(volume, claim) || !slices.ContainsFunc(keep, func(k *corev1.Pod) bool {
@@ -136,7 +135,7 @@ func (h *plugging) vital(a *corev1.Pod, keep []*corev1.Pod) bool {
 	return false
 }
 
-// leaving tells which removed volumes their node has yet to unmount.
+// leaving records the waits for removed volumes that their node has yet to unmount.
 func (h *plugging) leaving() {
 	for _, a := range h.attachments {
 		if !podRunning(a) {
@@ -150,7 +149,7 @@ func (h *plugging) leaving() {
 			}
 			h.out.Waits = append(h.out.Waits, Wait{
 				Reason: "VolumeInUse",
-				Message: fmt.Sprintf("volume %s of claim %s is to be unplugged; %s stays until node %s has unmounted it",
+				Message: fmt.Sprintf("volume %s of claim %s is being unplugged; %s is kept until node %s has unmounted it",
 					volume, claim, podObject(a), h.launcher.Spec.NodeName),
 				Object: podObject(a), Until: "the volume is unmounted", By: ByNode,
 			})
@@ -158,25 +157,25 @@ func (h *plugging) leaving() {
 	}
 }
 
-// removed tells whether a volume of that claim is wanted no more.
+// removed reports whether no volume with that claim is wanted anymore.
 func (h *plugging) removed(volume, claim string) bool {
 	return !slices.ContainsFunc(h.plugs, func(p plug) bool { return p.volume == volume && p.claim == claim })
 }
 
-// unplugAll deletes the attachments and triggers of a guest that is being deleted or
-// has ended. While the guest may still run, a Pod that brings what it uses stays: it
-// shuts down with its disks, and the Pod goes when it has.
+// unplugAll deletes the attachments and triggers of a VMI that is being deleted or is in a
+// final phase. While the domain may still run, a Pod whose volumes it uses stays: the domain
+// shuts down with its disks, and the Pod is deleted afterwards.
 func unplugAll(s Snapshot) []Action {
-	return s.unplug("the guest has ended or is being deleted", func(*corev1.Pod) bool { return true })
+	return s.unplug("the VirtualMachineInstance has ended or is being deleted", func(*corev1.Pod) bool { return true })
 }
 
-// unplugFinished deletes the attachments and triggers beside Pods of the guest that
-// have ended, as a migration's source.
+// unplugFinished deletes the attachments and triggers beside launcher Pods that have ended,
+// such as a migration's source.
 func unplugFinished(s Snapshot) []Action {
-	return s.unplug("the Pod it is made for has ended", podFinished)
+	return s.unplug("its launcher Pod has ended", podFinished)
 }
 
-// unplug deletes what serves plugging beside Pods of the guest.
+// unplug deletes the attachments and triggers beside the selected launcher Pods.
 func (s Snapshot) unplug(why string, beside func(owner *corev1.Pod) bool) []Action {
 	var actions []Action
 	for _, owner := range s.Pods {
@@ -195,7 +194,7 @@ func (s Snapshot) unplug(why string, beside func(owner *corev1.Pod) bool) []Acti
 	return actions
 }
 
-// mayRunIn tells whether the guest may run on the node of its Pod.
+// mayRunIn reports whether the domain may run on the node of the Pod.
 func (s Snapshot) mayRunIn(owner *corev1.Pod) bool {
 	if s.Config.PodHoldsGuest && PodDown(owner) {
 		return false
@@ -205,6 +204,6 @@ func (s Snapshot) mayRunIn(owner *corev1.Pod) bool {
 		return true
 	}
 	node := owner.Spec.NodeName
-	// A stock node agent may be starting what it was offered.
+	// A stock node agent may be starting the offered VMI.
 	return lease.MayRun(node) || lease.State == handoff.Offered && lease.Holder == node
 }

@@ -14,7 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// plugBytes makes choices out of what a fuzzer invents.
+// plugBytes derives choices from fuzzer input.
 type plugBytes []byte
 
 func (b *plugBytes) next(n int) int {
@@ -46,7 +46,7 @@ func (b *plugBytes) pod(w *plugWorld) {
 	}
 }
 
-// world invents a guest and what is beside it.
+// world derives a VMI and its environment from the input.
 func (b *plugBytes) world() *plugWorld {
 	w := newPlugWorld()
 	for range b.next(5) {
@@ -115,7 +115,7 @@ func FuzzHotplug(f *testing.F) {
 		}
 		for _, wait := range plan.Waits {
 			if wait.Reason == "" || wait.Message == "" || wait.Object == "" || wait.Until == "" || wait.By == "" {
-				t.Errorf("does not tell all: %+v", wait)
+				t.Errorf("incomplete wait: %+v", wait)
 			}
 		}
 		if at := plan.RequeueAt; at != nil && !at.After(plugNow) {

@@ -15,7 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// claimsOf returns the claims that a Pod brings by the names of its volumes.
+// claimsOf returns the claims that a Pod carries, by volume name.
 func claimsOf(p *corev1.Pod) map[string]string {
 	claims := map[string]string{}
 	for i := range p.Spec.Volumes {
@@ -51,8 +51,8 @@ func hotplugPods(pods []*corev1.Pod, owner *corev1.Pod) (attachments, triggers [
 	return attachments, triggers
 }
 
-// choose finds the newest attachment that fits; one that runs is better than one
-// that may never.
+// choose returns the newest attachment that fits; a running one is preferred to one that may
+// never run.
 func (h *plugging) choose() *corev1.Pod {
 	var best *corev1.Pod
 	for _, a := range h.attachments {
@@ -63,8 +63,8 @@ func (h *plugging) choose() *corev1.Pod {
 	return best
 }
 
-// fits tells whether a Pod brings every volume that is ready and nothing that is not
-// wanted. What it brings that was ready once stays: the guest may have it.
+// fits reports whether a Pod carries every ready volume and no unwanted one. A wanted volume
+// that is no longer ready stays: the domain may use it.
 func (h *plugging) fits(a *corev1.Pod) bool {
 	carried := claimsOf(a)
 	left := len(carried)
@@ -80,8 +80,7 @@ func (h *plugging) fits(a *corev1.Pod) bool {
 	return left == 0 && len(carried) > 0
 }
 
-// attach creates the attachment Pod if there is none that fits and nothing is in
-// its way.
+// attach creates the attachment Pod if none fits and nothing blocks it.
 func (h *plugging) attach() {
 	ready := h.ready()
 	if h.current != nil {
@@ -95,7 +94,7 @@ func (h *plugging) attach() {
 		if at := h.due(newest, h.batch); at != nil {
 			h.stalled(Wait{
 				Reason:  "CollectingVolumes",
-				Message: fmt.Sprintf("another Pod takes the place of %s at %s, with all volumes that are ready by then", podObject(newest), at.UTC().Format(time.RFC3339)),
+				Message: fmt.Sprintf("%s will be replaced at %s, with all volumes that are ready by then", podObject(newest), at.UTC().Format(time.RFC3339)),
 				Object:  podObject(newest), Until: "the Pod is old enough to be replaced", By: ByController, Deadline: at,
 			})
 			return
@@ -110,7 +109,7 @@ func (h *plugging) attach() {
 	h.created = true
 }
 
-// newest is the youngest attachment that another would take the place of.
+// newest returns the newest attachment with a wanted volume; nil if there is none.
 func (h *plugging) newest() *corev1.Pod {
 	for _, a := range h.attachments {
 		if podLive(a) && h.wants(a) {
@@ -120,7 +119,7 @@ func (h *plugging) newest() *corev1.Pod {
 	return nil
 }
 
-// wants tells whether the Pod carries a volume that is still to be plugged.
+// wants reports whether the Pod carries a volume that is still to be hotplugged.
 func (h *plugging) wants(a *corev1.Pod) bool {
 	carried := claimsOf(a)
 	return slices.ContainsFunc(h.plugs, func(p plug) bool {
@@ -129,8 +128,8 @@ func (h *plugging) wants(a *corev1.Pod) bool {
 	})
 }
 
-// obstructed tells whether Pods that live no more have the name that the next one
-// would get: the name stands for the set of volumes.
+// obstructed reports whether Pods that have ended or are terminating have the name of the
+// next one: the name is derived from the set of volumes.
 func (h *plugging) obstructed(ready []*plug) bool {
 	set := make(map[string]string, len(ready))
 	for _, p := range ready {
@@ -145,8 +144,8 @@ func (h *plugging) obstructed(ready []*plug) bool {
 	return len(h.obstacles) > 0
 }
 
-// unlabelled tells whether the node has not reported the guest's SELinux context:
-// without it no Pod can be rendered whose volumes the guest may open.
+// unlabelled reports whether the node has not reported the VMI's SELinux context: without it
+// no Pod can be rendered whose volumes QEMU may open.
 func (h *plugging) unlabelled() bool {
 	vmi := h.VMI
 	if m := vmi.Status.MigrationState; vmi.Status.SelinuxContext != "" ||
@@ -155,21 +154,21 @@ func (h *plugging) unlabelled() bool {
 	}
 	h.stalled(Wait{
 		Reason:  "SELinuxContextUnknown",
-		Message: fmt.Sprintf("status.selinuxContext is empty; volumes are plugged once node %s has reported it", h.launcher.Spec.NodeName),
+		Message: fmt.Sprintf("status.selinuxContext is empty; volumes are hotplugged once node %s has reported it", h.launcher.Spec.NodeName),
 		Object:  fmt.Sprintf("VirtualMachineInstance %s/%s", vmi.Namespace, vmi.Name),
 		Until:   "status.selinuxContext is set", By: ByNode,
 	})
 	return true
 }
 
-// arriving tells what the Pod that fits waits for before it runs.
+// arriving records what the current attachment waits for before it runs.
 func (h *plugging) arriving(a *corev1.Pod) {
 	if podRunning(a) {
 		return
 	}
 	w := Wait{
 		Reason:  "AttachmentPodPending",
-		Message: podObject(a) + " does not run yet, which brings volumes " + strings.Join(slices.Sorted(maps.Keys(claimsOf(a))), ", "),
+		Message: podObject(a) + " is not running yet; it carries volumes " + strings.Join(slices.Sorted(maps.Keys(claimsOf(a))), ", "),
 		Object:  podObject(a), Until: "the Pod runs", By: ByKubelet,
 	}
 	if c := podCondition(a, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
@@ -180,17 +179,17 @@ func (h *plugging) arriving(a *corev1.Pod) {
 	h.out.Waits = append(h.out.Waits, w)
 }
 
-// takeAway deletes a Pod that serves plugging, which has nothing to shut down.
+// takeAway deletes an attachment or trigger, which has nothing to shut down.
 func takeAway(p *corev1.Pod, why string) Action {
 	return Action{Verb: DeletePod, Pod: p, GraceSeconds: ptr.To[int64](0), Fault: ReasonFailedHotplugSync, Why: why}
 }
 
 func isHotplug(p *corev1.Pod) bool { return p.Labels[v1.AppLabel] == attachmentApp }
 
-// podLive tells whether the Pod runs or is going to.
+// podLive reports whether the Pod runs or may start.
 func podLive(p *corev1.Pod) bool { return p.DeletionTimestamp == nil && !podFinished(p) }
 
-// podRunning tells whether the Pod runs and is going to stay.
+// podRunning reports whether the Pod runs and is not being deleted.
 func podRunning(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning
 }

@@ -18,8 +18,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// plugRun is a guest over time: users, kubelet, storage and node act in any order,
-// and every pass of the controller is held against what must never be.
+// plugRun simulates a VMI over time: users, kubelet, storage and node act in any order, and
+// every pass of the controller is checked against the invariants.
 type plugRun struct {
 	*plugWorld
 	t    *testing.T
@@ -45,7 +45,7 @@ func (r *plugRun) fail(format string, args ...any) {
 	r.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(r.log, "\n"))
 }
 
-// pass lets the controller decide and carries that out.
+// pass makes a decision and executes it.
 func (r *plugRun) pass() hotplugPlan {
 	r.t.Helper()
 	plan := hotplug(r.s, r.launcher, r.now, 0)
@@ -65,7 +65,7 @@ func (r *plugRun) pass() hotplugPlan {
 			r.create(a)
 		}
 	}
-	r.tell(plan)
+	r.report(plan)
 	return plan
 }
 
@@ -95,7 +95,7 @@ func (r *plugRun) wanted(p *corev1.Pod) bool {
 	return slices.ContainsFunc(r.s.VMI.Spec.Volumes, func(v v1.Volume) bool { return claimsOf(p)[v.Name] != "" })
 }
 
-// deletable fails the test if the guest loses what it uses with the Pod.
+// deletable fails the test if the domain loses a volume in use with the Pod.
 func (r *plugRun) deletable(p *corev1.Pod, gone []*corev1.Pod) {
 	r.t.Helper()
 	if p.DeletionTimestamp != nil {
@@ -111,7 +111,7 @@ func (r *plugRun) deletable(p *corev1.Pod, gone []*corev1.Pod) {
 	}
 }
 
-// delete takes a Pod away, at once or when its finalizers are gone.
+// delete deletes a Pod, at once or when its finalizers are removed.
 func (r *plugRun) delete(p *corev1.Pod) {
 	if r.rand.Intn(3) == 0 {
 		p.DeletionTimestamp = ptr.To(metav1.NewTime(r.now))
@@ -120,8 +120,8 @@ func (r *plugRun) delete(p *corev1.Pod) {
 	r.s.Attachments = slices.DeleteFunc(r.s.Attachments, func(o *corev1.Pod) bool { return o == p })
 }
 
-// tell writes the status as the controller does.
-func (r *plugRun) tell(plan hotplugPlan) {
+// report writes the status as the controller does.
+func (r *plugRun) report(plan hotplugPlan) {
 	r.s.VMI.Status.VolumeStatus = slices.DeleteFunc(r.s.VMI.Status.VolumeStatus, func(s v1.VolumeStatus) bool {
 		_, found := plan.Plugged[s.Name]
 		return !found
@@ -162,7 +162,7 @@ func (r *plugRun) toggle() {
 	r.log = append(r.log, fmt.Sprintf("users toggle %s", name))
 }
 
-// mount lets the node mount and unmount what it is asked to, as far as a Pod is there.
+// mount lets the node mount and unmount the requested volumes, as far as a Pod carries them.
 func (r *plugRun) mount(all bool) {
 	for i := range r.s.VMI.Status.VolumeStatus {
 		s := &r.s.VMI.Status.VolumeStatus[i]
@@ -185,7 +185,7 @@ func (r *plugRun) mount(all bool) {
 	}
 }
 
-// kubelet starts, fails and buries Pods.
+// kubelet starts, fails and removes Pods.
 func (r *plugRun) kubelet(all, failures bool) {
 	r.s.Attachments = slices.DeleteFunc(r.s.Attachments, func(p *corev1.Pod) bool {
 		return p.DeletionTimestamp != nil && (all || r.rand.Intn(2) == 0)
@@ -205,11 +205,11 @@ func (r *plugRun) kubelet(all, failures bool) {
 	}
 }
 
-// settle lets everything happen that is under way, and nothing else.
+// settle completes everything that is pending.
 func (r *plugRun) settle() {
 	r.t.Helper()
-	// Each Pod there goes; then come a trigger, a Pod for what is ready before and one
-	// for what is ready after it, in the place of one that failed.
+	// Each existing Pod is deleted; then follow a trigger, a Pod for the volumes that are ready
+	// before it and one for those ready after it, replacing a failed one.
 	budget, done := len(r.s.Attachments)+8, 0
 	for i, calm := 0, 0; calm < 3; i++ {
 		plan := r.pass()
@@ -262,8 +262,8 @@ func TestHotplugSequences(t *testing.T) {
 	}
 }
 
-// TestHotplugFailsForEver tries a Pod that always fails more and more seldom.
-func TestHotplugFailsForEver(t *testing.T) {
+// TestHotplug_PermanentFailure retries a Pod that always fails with growing intervals.
+func TestHotplug_PermanentFailure(t *testing.T) {
 	r := newPlugRun(t, 1)
 	r.launcher.CreationTimestamp = metav1.NewTime(plugNow)
 	wants("v1")(r.plugWorld)

@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestHotplugPods is about which attachments there are to be.
+// TestHotplugPods covers the creation and deletion of attachments.
 func TestHotplugPods(t *testing.T) {
 	const create1 = "CreateAttachment launcher volumes=v1"
 	const create2 = "CreateAttachment launcher volumes=v1,v2"
@@ -75,12 +75,12 @@ func TestHotplugPods(t *testing.T) {
 			world:    []func(*plugWorld){wants("v1"), has("p1", "v1=old", aged(time.Hour)), has("p2", "v1"), uses(v1.VolumeReady, "v1")},
 			carriers: "v1=p2", waits: "VolumeInUse Pod ns/p1 by node",
 		},
-		"a swapped claim that the guest uses is told with its Pod": {
+		"a swapped claim that the guest uses is reported with its Pod": {
 			world:    []func(*plugWorld){wants("v1"), has("p1", "v1=old"), uses(v1.VolumeReady, "v1")},
 			actions:  create1,
 			carriers: "v1=p1", waits: "VolumeInUse Pod ns/p1 by node",
 		},
-		"91 removed, and of its Pods the one that stays is told": {
+		"91 removed, and of its Pods the one that stays is reported": {
 			world:    []func(*plugWorld){has("p1", "v1", aged(time.Hour)), has("p2", "v1", onItsWayOut), uses(v1.VolumeReady, "v1")},
 			carriers: "-v1=p1", waits: "VolumeInUse Pod ns/p1 by node",
 		},
@@ -102,7 +102,7 @@ func TestHotplugPods(t *testing.T) {
 		"91 removed and unmounted: deleted": {
 			world: []func(*plugWorld){has("p1", "v1"), uses(v1.HotplugVolumeUnMounted, "v1")}, actions: "DeletePod p1 grace=0s", carriers: "-v1=p1",
 		},
-		"92 removed and its Pod gone: nothing is told of it": {
+		"92 removed and its Pod gone: it is not reported": {
 			world: []func(*plugWorld){uses(v1.HotplugVolumeUnMounted, "v1")},
 		},
 		"36 a status without hotplugVolume": {
@@ -193,7 +193,7 @@ func TestHotplugPods(t *testing.T) {
 			world: []func(*plugWorld){wants("v1"), func(w *plugWorld) { w.s.VMI.Status.SelinuxContext = "" }}, carriers: "v1=",
 			waits: "SELinuxContextUnknown VirtualMachineInstance ns/guest by node",
 		},
-		"without the SELinux context neither attachment nor trigger, told once": {
+		"without the SELinux context neither attachment nor trigger, reported once": {
 			world: []func(*plugWorld){wants("v1", "v2"), unplaced("v2"), func(w *plugWorld) { w.s.VMI.Status.SelinuxContext = "" }}, carriers: "v1= v2=",
 			waits: "SELinuxContextUnknown VirtualMachineInstance ns/guest by node",
 		},
@@ -241,7 +241,7 @@ func TestHotplugPods(t *testing.T) {
 	}
 }
 
-// claimless takes the claims of volumes away.
+// claimless removes the claims of volumes.
 func claimless(volumes ...string) func(*plugWorld) {
 	return func(w *plugWorld) {
 		for _, v := range volumes {
@@ -250,7 +250,7 @@ func claimless(volumes ...string) func(*plugWorld) {
 	}
 }
 
-// TestUnplug is about guests that end.
+// TestUnplug covers VMIs in a final phase.
 func TestUnplug(t *testing.T) {
 	end := func(phase v1.VirtualMachineInstancePhase) func(*plugWorld) {
 		return func(w *plugWorld) { w.s.VMI.Status.Phase = phase }
@@ -295,7 +295,7 @@ func TestUnplug(t *testing.T) {
 	}
 }
 
-// moved makes a guest one that has come to node-b, where its volumes are as well.
+// moved makes the VMI one that was migrated to node-b, where its volumes are as well.
 func moved(w *plugWorld) {
 	target := plugPod("target", w.s.VMI, "VirtualMachineInstance", plugNow.Add(-time.Minute))
 	target.Spec.NodeName = "node-b"

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// provision has the claims provisioned that wait for a Pod to say where, each by one
-// trigger Pod, and deletes the triggers that have done their work.
+// provision creates one trigger Pod for every claim that waits for its first consumer, and
+// deletes the triggers of provisioned claims.
 func (h *plugging) provision() {
 	wanted := map[string]bool{}
 	for i := range h.plugs {
@@ -23,13 +23,13 @@ func (h *plugging) provision() {
 	for _, t := range h.triggers {
 		needed := slices.ContainsFunc(slices.Collect(maps.Values(claimsOf(t))), func(c string) bool { return wanted[c] })
 		if t.DeletionTimestamp == nil && !needed {
-			h.do(takeAway(t, "its claim needs no first consumer any more"))
+			h.do(takeAway(t, "its claim no longer needs a first consumer"))
 		}
 	}
 }
 
-// trigger makes sure that one trigger waits on the claim. One that has ended did not
-// help, or the claim would not be waited for: another is tried in its time.
+// trigger ensures one trigger for the claim. A trigger that has ended without effect is
+// retried after its retry age.
 func (h *plugging) trigger(p *plug) {
 	var live, ended []*corev1.Pod
 	for _, t := range h.triggers {
@@ -59,7 +59,7 @@ func (h *plugging) trigger(p *plug) {
 	}
 }
 
-// triggered tells what a claim waits for that has its trigger.
+// triggered records what a claim with a trigger waits for.
 func (h *plugging) triggered(p *plug, t *corev1.Pod) {
 	w := Wait{
 		Reason:  ReasonPVCNotReady,

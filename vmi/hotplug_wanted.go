@@ -12,32 +12,32 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// plugState is how far a volume is that shall be plugged.
+// plugState is the progress of a volume to be hotplugged.
 type plugState int
 
 const (
-	// plugUnready: its claim cannot be brought yet.
+	// plugUnready: its claim is not usable yet.
 	plugUnready plugState = iota
-	// plugUnplaced: its claim waits for a Pod that says on which node it is needed.
+	// plugUnplaced: its claim waits for a first consumer on the node.
 	plugUnplaced
-	// plugReady: an attachment Pod can bring it.
+	// plugReady: an attachment Pod can carry it.
 	plugReady
 )
 
-// plug is a volume that shall be plugged.
+// plug is a volume to be hotplugged.
 type plug struct {
 	volume, claim string
-	// field is what names the claim in the guest's spec.
+	// field is the field of the spec that names the claim.
 	field string
 	state plugState
-	// reason and message say why it is not ready, as the volume's status does, and
-	// wait says it as a wait.
+	// reason and message explain in the volume's status why it is not ready, wait does so
+	// as a wait.
 	reason, message string
 	wait            *Wait
 }
 
-// plugsOf returns the volumes that a claim is behind and that the guest's Pod does
-// not have by their name, utility volumes last.
+// plugsOf returns the volumes with a claim that the launcher Pod does not have by name,
+// utility volumes last.
 func plugsOf(s Snapshot, launcher *corev1.Pod) []plug {
 	seen := map[string]bool{}
 	for i := range launcher.Spec.Volumes {
@@ -73,23 +73,23 @@ func plugsOf(s Snapshot, launcher *corev1.Pod) []plug {
 	return plugs
 }
 
-// admit decides how far a volume is. A volume that is not ready holds no other up.
+// admit computes the state of a volume. A volume that is not ready blocks no other.
 func (s Snapshot) admit(p *plug, utility bool) {
 	claim := s.Storage.Claims[p.claim]
 	switch {
 	case claim == nil:
 		s.claimMissing(p)
 	case utility && isBlock(claim):
-		s.hold(p, ByUser, "has no file system, as a utility volume must; name one with volumeMode Filesystem", "the volume names another claim")
+		s.hold(p, ByUser, "is a block device, which is not supported for a utility volume; name one with volumeMode Filesystem", "the volume names another claim")
 	case claim.DeletionTimestamp != nil:
-		s.hold(p, ByUser, "is being deleted; create it anew or correct the name", "the claim is gone")
+		s.hold(p, ByUser, "is being deleted; recreate it or correct the name", "the claim is deleted")
 	case claim.Status.Phase == corev1.ClaimLost:
 		s.hold(p, ByUser, "has lost its PersistentVolume; restore that, or delete and create the claim", "the claim is bound")
 	default:
 		if dv, name := s.importer(claim); name != "" {
 			s.admitFilled(p, dv, name)
 		} else if s.unbound(claim) {
-			// No Pod helps it. In one it would keep all others from the guest.
+			// No Pod would bind it. Added to a Pod, it would block all other volumes.
 			s.hold(p, ByStorage, "is not bound yet", "the claim is bound")
 		} else {
 			p.state = plugReady
@@ -97,7 +97,7 @@ func (s Snapshot) admit(p *plug, utility bool) {
 	}
 }
 
-// admitFilled decides how far a volume is whose claim a DataVolume fills.
+// admitFilled computes the state of a volume whose claim a DataVolume populates.
 func (s Snapshot) admitFilled(p *plug, dv *cdiv1.DataVolume, name string) {
 	object := s.dataVolumeObject(name)
 	if dv == nil {
@@ -106,7 +106,7 @@ func (s Snapshot) admitFilled(p *plug, dv *cdiv1.DataVolume, name string) {
 	}
 	w := Wait{
 		Message: fmt.Sprintf("%s: %s is in phase %s%s", p.field, object, stage(dv), trouble(dv)),
-		Object:  object, Until: "the claim is filled", By: ByStorage,
+		Object:  object, Until: "the claim is populated", By: ByStorage,
 	}
 	switch {
 	case imported(dv):
@@ -123,7 +123,7 @@ func (s Snapshot) admitFilled(p *plug, dv *cdiv1.DataVolume, name string) {
 	}
 }
 
-// claimMissing says whose turn it is to make the claim.
+// claimMissing records who must create the claim.
 func (s Snapshot) claimMissing(p *plug) {
 	object := s.claimObject(p.claim)
 	w := Wait{
@@ -131,13 +131,13 @@ func (s Snapshot) claimMissing(p *plug) {
 		Object:  object, Until: "the claim is created", By: ByUser,
 	}
 	if dv := s.Storage.DataVolumes[p.claim]; dv != nil && dv.Status.Phase != cdiv1.Failed {
-		w.By, w.Message = ByStorage, fmt.Sprintf("%s: DataVolume %s has not made its claim yet", p.field, p.claim)
+		w.By, w.Message = ByStorage, fmt.Sprintf("%s: DataVolume %s has not created its claim yet", p.field, p.claim)
 	}
 	p.unready(ReasonPVCNotReady, w)
 	p.reason = ReasonPvcNotFound
 }
 
-// unbound tells whether a claim is to be bound without any Pod that uses it.
+// unbound reports whether a claim is still to be bound without a Pod that uses it.
 func (s Snapshot) unbound(claim *corev1.PersistentVolumeClaim) bool {
 	if claim.Status.Phase != corev1.ClaimPending || s.Storage.Classes == nil {
 		return false
@@ -146,7 +146,7 @@ func (s Snapshot) unbound(claim *corev1.PersistentVolumeClaim) bool {
 	return class == nil || ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingImmediate
 }
 
-// hold makes a volume wait for something to happen to its claim.
+// hold makes a volume wait for a change of its claim.
 func (s Snapshot) hold(p *plug, by Actor, what, until string) {
 	object := s.claimObject(p.claim)
 	p.unready(ReasonPVCNotReady, Wait{
@@ -159,7 +159,7 @@ func (p *plug) unready(reason string, w Wait) {
 	p.state, p.reason, p.message, p.wait = plugUnready, reason, w.Message, &w
 }
 
-// unmounted says that a volume which has reached the node has not reached the guest.
+// unmounted returns the wait for a volume that is attached to the node but not to the domain.
 func (h *plugging) unmounted(p *plug, carrier *corev1.Pod) *Wait {
 	if carrier == nil || !podRunning(carrier) {
 		return nil
@@ -170,7 +170,7 @@ func (h *plugging) unmounted(p *plug, carrier *corev1.Pod) *Wait {
 		case s.Phase == v1.VolumePending, s.Phase == v1.VolumeBound, s.Phase == v1.HotplugVolumeAttachedToNode:
 			return &Wait{
 				Reason:  "VolumeNotMounted",
-				Message: fmt.Sprintf("volume %s is on node %s by %s; waiting for the node to give it to the guest", p.volume, h.launcher.Spec.NodeName, podObject(carrier)),
+				Message: fmt.Sprintf("volume %s is attached to node %s by %s; waiting for the node to hotplug it", p.volume, h.launcher.Spec.NodeName, podObject(carrier)),
 				Object:  podObject(h.launcher), Until: "the volume is mounted", By: ByNode,
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// TestHotplugReadiness is about which volumes an attachment can bring. Beside the
-// one in question, v1, there is always a volume that is ready: v9.
+// TestHotplugReadiness covers which volumes an attachment can carry. Beside the volume under
+// test, v1, volume v9 is always ready.
 func TestHotplugReadiness(t *testing.T) {
 	const only9 = "CreateAttachment launcher volumes=v9"
 	const both = "CreateAttachment launcher volumes=v1,v9"
@@ -123,7 +123,7 @@ func TestHotplugReadiness(t *testing.T) {
 			}
 			state := plan.Plugged["v1"]
 			if state.Reason != test.reason || (state.Message == "") != (test.reason == "") {
-				t.Errorf("told as %q, %q, want %q", state.Reason, state.Message, test.reason)
+				t.Errorf("reported %q, %q, want %q", state.Reason, state.Message, test.reason)
 			}
 		})
 	}
@@ -135,7 +135,7 @@ func unplaced(volumes ...string) func(*plugWorld) {
 
 func noDataVolumes(w *plugWorld) { clear(w.s.Storage.DataVolumes) }
 
-// TestHotplugRetry is about an attachment that failed: the one after it has its name.
+// TestHotplugRetry covers a failed attachment: its replacement has the same name.
 func TestHotplugRetry(t *testing.T) {
 	failed := inPhase(corev1.PodFailed)
 	since := func(age time.Duration) func(*plugWorld) {

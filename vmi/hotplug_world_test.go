@@ -18,10 +18,10 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// plugNow is the time of all decisions that are no sequence.
+// plugNow is the time of all single decisions.
 var plugNow = time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
 
-// plugWorld is a guest that runs on node-a, with what is plugged into it.
+// plugWorld is a VMI running on node-a, with its hotplugged volumes.
 type plugWorld struct {
 	s        Snapshot
 	launcher *corev1.Pod
@@ -64,7 +64,7 @@ func plugPod(name string, owner metav1.Object, kind string, created time.Time) *
 
 func (w *plugWorld) decide() hotplugPlan { return hotplug(w.s, w.launcher, plugNow, 0) }
 
-// brings makes a Pod bring volumes, each of the claim c-<volume> unless it says
+// brings adds volumes to a Pod, each with the claim c-<volume> unless given as
 // volume=claim.
 func brings(p *corev1.Pod, volumes ...string) {
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "hotplug-disks"})
@@ -79,7 +79,7 @@ func brings(p *corev1.Pod, volumes ...string) {
 	}
 }
 
-// wants puts volumes of bound claims into the spec.
+// wants adds volumes of bound claims to the spec.
 func wants(volumes ...string) func(*plugWorld) {
 	return func(w *plugWorld) {
 		for _, v := range volumes {
@@ -102,8 +102,7 @@ func boundClaim(name string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// has gives the guest a running attachment that is a minute old. The words after the
-// volumes' change that.
+// has adds a running attachment that is a minute old, modified by change.
 func has(name, volumes string, change ...func(*corev1.Pod)) func(*plugWorld) {
 	return func(w *plugWorld) {
 		p := plugPod(name, w.launcher, "Pod", plugNow.Add(-time.Minute))
@@ -130,14 +129,14 @@ func temporary(p *corev1.Pod) {
 	p.Annotations = map[string]string{v1.EphemeralProvisioningObject: "true"}
 }
 
-// token makes a Pod look as the API server and webhooks make it look.
+// token adds the volumes that the API server and webhooks add to a Pod.
 func token(p *corev1.Pod) {
 	p.Spec.Volumes = append(p.Spec.Volumes,
 		corev1.Volume{Name: "kube-api-access", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}},
 		corev1.Volume{Name: "injected", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 }
 
-// uses makes the node report volumes in a phase.
+// uses sets the phase of volumes as reported by the node.
 func uses(phase v1.VolumePhase, volumes ...string) func(*plugWorld) {
 	return func(w *plugWorld) {
 		for _, v := range volumes {
@@ -147,7 +146,7 @@ func uses(phase v1.VolumePhase, volumes ...string) func(*plugWorld) {
 	}
 }
 
-// populatedBy has the claim of a volume filled by a DataVolume in a phase.
+// populatedBy makes a DataVolume in a phase the owner of a volume's claim.
 func populatedBy(phase cdiv1.DataVolumePhase, volumes ...string) func(*plugWorld) {
 	return func(w *plugWorld) {
 		for _, v := range volumes {
@@ -179,7 +178,7 @@ func reasons(waits []Wait) string {
 	return strings.Join(out, "; ")
 }
 
-// carriers prints which Pod carries what; a volume that is wanted no more has a dash.
+// carriers prints which Pod carries each volume; an unwanted volume has a dash.
 func carriers(plugged map[string]pluggedState) string {
 	out := make([]string, 0, len(plugged))
 	for _, name := range slices.Sorted(maps.Keys(plugged)) {

@@ -18,9 +18,9 @@ const (
 	cdiGroup       = "cdi.kubevirt.io/"
 )
 
-// importer returns the DataVolume that fills a claim, and the name it has or had. The
-// name is empty where none does: such a claim is as ready as it will ever be. A
-// DataVolume that took the name of the one that owns the claim does not fill it.
+// importer returns the DataVolume that populates a claim, and its name even if it no longer
+// exists. The name is empty if no DataVolume does: such a claim is ready as it is. A
+// DataVolume that reuses the name of the claim's owner does not populate it.
 func (s Snapshot) importer(claim *corev1.PersistentVolumeClaim) (dv *cdiv1.DataVolume, name string) {
 	c := metav1.GetControllerOf(claim)
 	if c == nil || c.Kind != dataVolumeKind || !strings.HasPrefix(c.APIVersion, cdiGroup) {
@@ -32,8 +32,8 @@ func (s Snapshot) importer(claim *corev1.PersistentVolumeClaim) (dv *cdiv1.DataV
 	return dv, c.Name
 }
 
-// imports returns the DataVolumes that fill the claims the guest's Pod needs, by the
-// field that names the claim.
+// imports yields the DataVolumes that populate the claims of the launcher Pod, with the field
+// that names the claim.
 func (s Snapshot) imports(yield func(field string, dv *cdiv1.DataVolume) bool) {
 	for i := range s.VMI.Spec.Volumes {
 		name, field := ClaimName(&s.VMI.Spec.Volumes[i])
@@ -47,15 +47,15 @@ func (s Snapshot) imports(yield func(field string, dv *cdiv1.DataVolume) bool) {
 	}
 }
 
-// importsDone requires that every claim the guest's Pod needs is filled, or waits for
-// a Pod to be.
+// importsDone requires that every claim of the launcher Pod is populated, or waits for its
+// first consumer.
 func importsDone(s Snapshot) *Wait {
 	for field, dv := range s.imports {
 		if !imported(dv) && dv.Status.Phase != cdiv1.WaitForFirstConsumer {
 			return s.notImported(field, dv)
 		}
 	}
-	// With one that has failed the guest fails as well, also if it is to be plugged later.
+	// A failed DataVolume fails the VMI, even if its volume is hotplugged.
 	for i := range s.VMI.Spec.Volumes {
 		if dv := s.dataVolumeOf(&s.VMI.Spec.Volumes[i]); dv != nil && dv.Status.Phase == cdiv1.Failed {
 			return s.notImported(fmt.Sprintf("spec.volumes[%d]", i), dv)
@@ -64,7 +64,7 @@ func importsDone(s Snapshot) *Wait {
 	return nil
 }
 
-// notImported is the wait for a DataVolume.
+// notImported returns the wait for a DataVolume.
 func (s Snapshot) notImported(field string, dv *cdiv1.DataVolume) *Wait {
 	object := s.dataVolumeObject(dv.Name)
 	until, by := finisher(dv.Status.Phase)
@@ -76,27 +76,27 @@ func (s Snapshot) notImported(field string, dv *cdiv1.DataVolume) *Wait {
 	}
 }
 
-// imported tells whether what the DataVolume fills may be used by a guest. One that
-// waits for its population is filled by the first Pod.
+// imported reports whether a VMI may use the content of the DataVolume. One in phase
+// PendingPopulation is populated by its first Pod.
 func imported(dv *cdiv1.DataVolume) bool {
 	return dv.Status.Phase == cdiv1.Succeeded || dv.Status.Phase == cdiv1.PendingPopulation
 }
 
-// finisher says what takes a DataVolume on from a phase, and whose turn it is.
+// finisher returns what takes a DataVolume beyond a phase, and who must act.
 func finisher(p cdiv1.DataVolumePhase) (until string, by Actor) {
 	switch p {
 	case cdiv1.Failed:
-		return "delete it and its claim and create it anew", ByUser
+		return "delete and recreate it with its claim", ByUser
 	case cdiv1.Paused:
 		return "finish its spec.checkpoints", ByUser
 	case cdiv1.UploadReady:
 		return "upload its content", ByUser
 	default:
-		return "the guest starts when it has succeeded", ByStorage
+		return "the VirtualMachineInstance starts once it has succeeded", ByStorage
 	}
 }
 
-// stage is the phase of a DataVolume, with its progress where it is known.
+// stage returns the phase of a DataVolume, with its progress if known.
 func stage(dv *cdiv1.DataVolume) string {
 	p := string(dv.Status.Phase)
 	if p == "" {
@@ -108,8 +108,8 @@ func stage(dv *cdiv1.DataVolume) string {
 	return p
 }
 
-// trouble is what CDI says keeps a DataVolume from getting on, with a separator in
-// front.
+// trouble returns CDI's error message for a DataVolume, with a leading separator; empty if
+// there is none.
 func trouble(dv *cdiv1.DataVolume) string {
 	for i := range dv.Status.Conditions {
 		c := &dv.Status.Conditions[i]
@@ -120,8 +120,8 @@ func trouble(dv *cdiv1.DataVolume) string {
 	return ""
 }
 
-// firstConsumer reports whether a claim that the guest's Pod needs is provisioned only
-// once a Pod uses it: the guest must not be that Pod, as the claim is filled after.
+// firstConsumer reports whether a claim of the launcher Pod is provisioned only for a first
+// consumer: that must be another Pod, because the claim is populated afterwards.
 func (s Snapshot) firstConsumer() bool {
 	for _, dv := range s.imports {
 		if dv.Status.Phase == cdiv1.WaitForFirstConsumer {
@@ -131,9 +131,9 @@ func (s Snapshot) firstConsumer() bool {
 	return false
 }
 
-// dataVolumes are the DataVolumes of the guest's volumes, of plugged ones too, each
-// once and in the order of the volumes: those that volumes name, and those that fill
-// the claim that a volume names.
+// dataVolumes returns the DataVolumes of the VMI's volumes, hotplugged ones included, each
+// once and in the order of the volumes: those that volumes name, and those that populate the
+// claim that a volume names.
 func (s Snapshot) dataVolumes() []*cdiv1.DataVolume {
 	var all []*cdiv1.DataVolume
 	for i := range s.VMI.Spec.Volumes {
@@ -144,7 +144,7 @@ func (s Snapshot) dataVolumes() []*cdiv1.DataVolume {
 	return all
 }
 
-// dataVolumeOf is the DataVolume of a volume; nil if it has none.
+// dataVolumeOf returns the DataVolume of a volume; nil if it has none.
 func (s Snapshot) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
 	if v.DataVolume != nil {
 		return s.Storage.DataVolumes[v.DataVolume.Name]
@@ -157,7 +157,7 @@ func (s Snapshot) dataVolumeOf(v *v1.Volume) *cdiv1.DataVolume {
 	return dv
 }
 
-// importFailed returns a DataVolume of the guest that has failed, or nil.
+// importFailed returns a failed DataVolume of the VMI, or nil.
 func (s Snapshot) importFailed() *cdiv1.DataVolume {
 	for _, dv := range s.dataVolumes() {
 		if dv.Status.Phase == cdiv1.Failed {
@@ -167,8 +167,8 @@ func (s Snapshot) importFailed() *cdiv1.DataVolume {
 	return nil
 }
 
-// dataVolumesReady sums the Ready conditions of the guest's DataVolumes up. Of a guest
-// without any, whatever is said stays.
+// dataVolumesReady summarizes the Ready conditions of the VMI's DataVolumes. Without
+// DataVolumes the condition is left unchanged.
 func dataVolumesReady(s Snapshot) conditionChange {
 	all := s.dataVolumes()
 	if len(all) == 0 {
@@ -188,17 +188,17 @@ func dataVolumesReady(s Snapshot) conditionChange {
 	c := &v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceDataVolumesReady, Status: status,
 		Reason:  v1.VirtualMachineInstanceReasonAllDVsReady,
-		Message: "All of the guest's DataVolumes are ready",
+		Message: "All of the VMI's DVs are bound and not running",
 	}
 	if len(unready) > 0 {
-		// Not their progress: it would be one write of the guest per percent.
+		// Not their progress: it would cost one write of the VMI per percent.
 		c.Reason = v1.VirtualMachineInstanceReasonNotAllDVsReady
-		c.Message = "Not all of the guest's DataVolumes are ready: see " + strings.Join(unready, ", ")
+		c.Message = "Not all of the VMI's DVs are ready: " + strings.Join(unready, ", ")
 	}
 	return conditionChange{Type: c.Type, Set: c}
 }
 
-// readiness is the status of the Ready condition, Unknown if it has none.
+// readiness returns the status of the Ready condition, Unknown if there is none.
 func readiness(dv *cdiv1.DataVolume) corev1.ConditionStatus {
 	for i := range dv.Status.Conditions {
 		c := &dv.Status.Conditions[i]
@@ -209,8 +209,8 @@ func readiness(dv *cdiv1.DataVolume) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// provisioning says that claims are provisioned for a guest that has no Pod yet. It is
-// taken back when the guest has one.
+// provisioning sets the Provisioning condition while claims are provisioned for a VMI without a
+// Pod, and removes it once the VMI has one.
 func provisioning(s Snapshot) conditionChange {
 	change := conditionChange{Type: v1.VirtualMachineInstanceProvisioning}
 	switch {

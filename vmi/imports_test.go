@@ -21,7 +21,7 @@ const (
 	succeeded = cdiv1.Succeeded
 )
 
-// wordsOf are the parts of a wait that others act upon; nil has none.
+// wordsOf returns the machine-read parts of a wait; empty for nil.
 func wordsOf(w *Wait) string {
 	if w == nil {
 		return ""
@@ -50,7 +50,7 @@ func TestClaimsExist(t *testing.T) {
 		"claim of an ephemeral volume":     {newShelf(pending).volume("e", ephemeralSource("a")), "FailedPvcNotFound PersistentVolumeClaim ns/a user", []string{"ephemeral"}},
 		"an ephemeral volume of nothing":   {newShelf(pending).volume("e", v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}), "", nil},
 		"a volume of nothing":              {newShelf(pending).volume("e", v1.VolumeSource{}), "", nil},
-		"no name":                          {newShelf(pending).pvc(""), "FailedPvcNotFound PersistentVolumeClaim ns/ user", []string{"is empty"}},
+		"no name":                          {newShelf(pending).pvc(""), "FailedPvcNotFound PersistentVolumeClaim ns/ user", []string{"Required value"}},
 		"plugged later":                    {newShelf(pending).volume("h", pvcSource("h", true)).hotDV("i"), "", nil},
 		"19 nobody fills it":               {newShelf(pending).pvc("a").claim("a", inClaimPhase(corev1.ClaimPending)), "", nil},
 		"filled before, DV is another's":   {newShelf(pending).dv("a").claim("a").dataVolume("a", cdiv1.Pending), "", nil},
@@ -95,7 +95,7 @@ func TestImportsDone(t *testing.T) {
 		"20 in trouble":                   {newShelf(pending).dv("a").filled("a", cdiv1.ImportInProgress, broken), ByStorage, []string{"no such host"}},
 		"20 waits for an upload":          {newShelf(pending).dv("a").filled("a", cdiv1.UploadReady), ByUser, []string{"upload"}},
 		"20 paused":                       {newShelf(pending).dv("a").filled("a", cdiv1.Paused), ByUser, []string{"checkpoints"}},
-		"28 failed":                       {newShelf(pending).dv("a").filled("a", cdiv1.Failed), ByUser, []string{"create it anew"}},
+		"28 failed":                       {newShelf(pending).dv("a").filled("a", cdiv1.Failed), ByUser, []string{"delete and recreate it"}},
 		"22 waits for a consumer":         {newShelf(pending).dv("a").filled("a", waits), "", nil},
 		"25 succeeded":                    {newShelf(pending).dv("a").filled("a", succeeded), "", nil},
 		"31 filled by its first Pod":      {newShelf(pending).dv("a").filled("a", cdiv1.PendingPopulation), "", nil},
@@ -124,7 +124,7 @@ func TestImportsDone(t *testing.T) {
 	}
 }
 
-func TestFirstConsumerAndFailedImports(t *testing.T) {
+func TestFirstConsumer_FailedImports(t *testing.T) {
 	for name, tc := range map[string]struct {
 		shelf    *shelf
 		consumer bool
@@ -208,7 +208,7 @@ func TestDataVolumesReady(t *testing.T) {
 	}
 }
 
-func TestDataVolumesReadyDoesNotChangeWithProgress(t *testing.T) {
+func TestDataVolumesReady_Progress(t *testing.T) {
 	message := func(p cdiv1.DataVolumeProgress) string {
 		k := newShelf(pending).dv("a").filled("a", cdiv1.ImportInProgress, func(d *cdiv1.DataVolume) { d.Status.Progress = p })
 		return dataVolumesReady(k.Snapshot).Set.Message

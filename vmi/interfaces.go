@@ -20,36 +20,35 @@ const (
 	networksAnnotation      = "k8s.v1.cni.cncf.io/networks"
 	networkStatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-	// What status.interfaces names as the source of an entry.
+	// Values of infoSource in status.interfaces.
 	sourceMultus = "multus-status"
 	sourceDomain = "domain"
 
-	// defaultPodInterface is what the Pod's own interface is called unless
-	// multus says otherwise.
+	// defaultPodInterface is the name of the Pod's primary interface unless multus
+	// reports another one.
 	defaultPodInterface = "eth0"
 )
 
-// Interfaces returns status.interfaces as it shall be: what is there now, with
-// what the Pod says of it. It is not modified in place. (specs: VMI
-// reconciliation 6)
+// Interfaces returns the new value of status.interfaces: the stored list, updated from
+// the Pod. Neither argument is modified. (specs: VMI reconciliation 6)
 //
-// Two halves write this list, and each leaves alone what is the other's:
+// The list has two writers, and each preserves the fields of the other:
 //
-//   - this half owns podInterfaceName and the word multus-status in infoSource,
-//     of the default network and of multus networks of the spec. It adds an entry
-//     for the default network, and for a multus network that the Pod is attached
-//     to, where there is none. It removes no entry and moves none: a new one comes
-//     first (the default network) or behind the last one of the spec;
-//   - the node owns every other field, the rest of infoSource, the order, and the
-//     entries of networks that are neither of those (resource claims) or in no
-//     spec (what the guest's agent found). It removes what is gone, but neither
-//     the default network's entry nor one that says multus-status.
+//   - the controller owns podInterfaceName and the value multus-status in infoSource,
+//     for the default network and the multus networks of the spec. It adds a missing
+//     entry for the default network, and for a multus network that the Pod is attached
+//     to. It neither removes nor moves entries: a new one is placed first (the default
+//     network) or after the last one of the spec;
+//   - the node agent owns every other field, the rest of infoSource, the order, and the
+//     entries of all other networks (resource claims) and those not in the spec (found
+//     by the guest agent). It removes stale entries, but neither that of the default
+//     network nor one with multus-status.
 //
-// So each half keeps what the other has written, and in steady state neither
-// changes anything; a test of both together keeps this.
+// So each writer keeps the other's values, and in steady state neither changes anything; a
+// test of both together ensures this.
 //
-// An annotation of multus that cannot be read is an error: the names of the Pod's
-// interfaces are not known then. Without a Pod everything stays as it is.
+// An annotation of multus that cannot be parsed is an error: the names of the Pod's
+// interfaces are unknown then. If pod is nil, the stored list is returned.
 func Interfaces(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]v1.VirtualMachineInstanceNetworkInterface, error) {
 	var out []v1.VirtualMachineInstanceNetworkInterface
 	for i := range vmi.Status.Interfaces {
@@ -89,16 +88,16 @@ func Interfaces(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]v1.VirtualMa
 	return out, nil
 }
 
-// podLink is one interface of the Pod, as multus reports it.
+// podLink is one interface of the Pod, as reported by multus.
 type podLink struct {
 	Interface string `json:"interface"`
 	Default   bool   `json:"default"`
 }
 
-// podLinks are those of one Pod.
+// podLinks are the interfaces of one Pod.
 type podLinks []podLink
 
-// linksOf reads what multus reports; a Pod without a report has none.
+// linksOf parses the report of multus; a Pod without a report has no links.
 func linksOf(pod *corev1.Pod) (podLinks, error) {
 	text := pod.Annotations[networkStatusAnnotation]
 	if text == "" {
@@ -106,7 +105,7 @@ func linksOf(pod *corev1.Pod) (podLinks, error) {
 	}
 	var all podLinks
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, fmt.Errorf("vmi: Pod %s/%s: annotation %s is not what multus writes, so that the names of its interfaces are unknown; find out who changed it: %w",
+		return nil, fmt.Errorf("vmi: Pod %s/%s: annotation %s: Invalid value, the names of its interfaces are unknown; find out who changed it: %w",
 			pod.Namespace, pod.Name, networkStatusAnnotation, err)
 	}
 	return all, nil
@@ -127,9 +126,8 @@ func (p podLinks) has(name string) bool {
 
 var ordinalInterface = regexp.MustCompile(`^net\d+$`)
 
-// podInterfaceNames names the Pod's interfaces by the names of the multus
-// networks: numbered in a Pod that has such names already, as old releases
-// rendered it, else hashed.
+// podInterfaceNames returns the names of the Pod's interfaces by multus network: ordinal in
+// a Pod that already has such names, as rendered by old releases, otherwise hashed.
 func podInterfaceNames(networks []v1.Network, attached podLinks) map[string]string {
 	ordinal := slices.ContainsFunc(attached, func(a podLink) bool { return ordinalInterface.MatchString(a.Interface) })
 	names := map[string]string{}
@@ -146,7 +144,7 @@ func podInterfaceNames(networks []v1.Network, attached podLinks) map[string]stri
 	return names
 }
 
-// defaultNetwork is the network that carries the Pod's address; nil if none does.
+// defaultNetwork returns the network of the Pod's address; nil if there is none.
 func defaultNetwork(networks []v1.Network) *v1.Network {
 	for i := range networks {
 		if n := &networks[i]; n.Pod != nil || n.Multus != nil && n.Multus.Default {
@@ -162,7 +160,7 @@ func interfaceNamed(list []v1.VirtualMachineInstanceNetworkInterface, name strin
 	return slices.IndexFunc(list, func(s v1.VirtualMachineInstanceNetworkInterface) bool { return s.Name == name })
 }
 
-// behindSpec is the place behind the last entry of a network of the spec.
+// behindSpec returns the index after the last entry of a network of the spec.
 func behindSpec(list []v1.VirtualMachineInstanceNetworkInterface, networks []v1.Network) int {
 	for i := len(list) - 1; i >= 0; i-- {
 		if slices.ContainsFunc(networks, func(n v1.Network) bool { return n.Name == list[i].Name }) {
@@ -172,8 +170,7 @@ func behindSpec(list []v1.VirtualMachineInstanceNetworkInterface, networks []v1.
 	return 0
 }
 
-// withSource adds a word to infoSource, or takes it out; the others keep their
-// places.
+// withSource adds a value to infoSource, or removes it; the others keep their order.
 func withSource(sources, word string, there bool) string {
 	if hasSource(sources, word) == there {
 		return sources
@@ -200,14 +197,14 @@ func hasSource(sources, word string) bool {
 	return false
 }
 
-// SpecValidator looks at a VirtualMachineInstance before its Pod is created; any
-// cause it returns keeps the Pod from being created. It modifies nothing. The
-// default is [DiscontinuedBindings]. (specs: VMI reconciliation 2.2 #15)
+// SpecValidator validates a VirtualMachineInstance before its Pod is created; any cause it
+// returns blocks the Pod. It must not modify vmi. The default is [DiscontinuedBindings].
+// (specs: VMI reconciliation 2.2 #15)
 type SpecValidator func(vmi *v1.VirtualMachineInstance) []metav1.StatusCause
 
-// DiscontinuedBindings is the default SpecValidator: it refuses the network
-// bindings that KubeVirt has removed (slirp, macvtap and the old passt) and
-// nothing else; everything that could be refused earlier is admission's.
+// DiscontinuedBindings is the default SpecValidator: it rejects the network bindings that
+// KubeVirt has removed (slirp, macvtap and the old passt) and nothing else; all other
+// validation belongs to admission.
 func DiscontinuedBindings(vmi *v1.VirtualMachineInstance) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -224,7 +221,7 @@ func DiscontinuedBindings(vmi *v1.VirtualMachineInstance) []metav1.StatusCause {
 				causes = append(causes, metav1.StatusCause{
 					Type:    metav1.CauseTypeFieldValueInvalid,
 					Field:   fmt.Sprintf("spec.domain.devices.interfaces[%d].%s", i, b.name),
-					Message: "KubeVirt has removed this binding; " + b.remedy,
+					Message: "the binding is not supported, KubeVirt has removed it; " + b.remedy,
 				})
 			}
 		}

@@ -57,7 +57,7 @@ func annotated(key, value string) func(*corev1.Pod) {
 	}
 }
 
-// attachedTo lets multus report interfaces of the Pod beside its own.
+// attachedTo sets the report of multus about secondary interfaces.
 func attachedTo(names ...string) func(*corev1.Pod) {
 	text := `[{"name":"k8s-pod-network","default":true}`
 	for _, n := range names {

@@ -11,9 +11,9 @@ import (
 )
 
 // launcherImage returns the image of the Pod's compute container, for
-// status.launcherContainerImageVersion, and whether it is another one than
-// configured, for the label kubevirt.io/outdatedLauncherImage. Without a Pod, or
-// with nothing configured to compare with, nothing is outdated.
+// status.launcherContainerImageVersion, and whether it differs from the configured one, for
+// the label kubevirt.io/outdatedLauncherImage. Without a Pod or a configured image, nothing
+// is outdated.
 // (specs: VMI reconciliation 2.3)
 func launcherImage(pod *corev1.Pod, configured string) (version string, outdated bool) {
 	if pod == nil {
@@ -27,8 +27,8 @@ func launcherImage(pod *corev1.Pod, configured string) (version string, outdated
 	return "", false
 }
 
-// setLauncherImage writes what launcherImage returns to a guest, which must be a
-// copy. Of no image nothing remains.
+// setLauncherImage stores the result of launcherImage in a VMI, which must be a copy. An
+// empty version clears the field.
 func setLauncherImage(vmi *v1.VirtualMachineInstance, version string, outdated bool) {
 	vmi.Status.LauncherContainerImageVersion = version
 	if !outdated {
@@ -41,10 +41,9 @@ func setLauncherImage(vmi *v1.VirtualMachineInstance, version string, outdated b
 	vmi.Labels[v1.OutdatedLauncherImageLabel] = ""
 }
 
-// memoryOverhead returns what status.memory.memoryOverhead shall be by the Pod's
-// annotation kubevirt.io/memory-overhead-bytes; nil if it shall stay: the Pod does
-// not say, says it already, or says something that is no amount of memory. The
-// feature gate VmiMemoryOverheadReport is for the caller to ask.
+// memoryOverhead returns the new status.memory.memoryOverhead from the Pod's annotation
+// kubevirt.io/memory-overhead-bytes; nil if the stored value must stay: the annotation is
+// missing, invalid or equal. The caller checks the feature gate VmiMemoryOverheadReport.
 func memoryOverhead(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *resource.Quantity {
 	if pod == nil {
 		return nil

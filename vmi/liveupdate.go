@@ -11,25 +11,25 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// evaluateAgain is when an evaluator that does not say when is asked again.
+// evaluateAgain is the default interval for an evaluator that returns no DueAt.
 const evaluateAgain = 10 * time.Second
 
-// conditionChange is what shall become of one condition of a guest. The zero value
-// of Set and Remove means that it stays as it is.
+// conditionChange is the change of one condition of a VMI. If neither Set nor Remove is set,
+// the condition is left unchanged.
 type conditionChange struct {
-	// Type is the condition's.
+	// Type is the type of the condition.
 	Type v1.VirtualMachineInstanceConditionType
-	// Set replaces the condition; its times are those of the one who applies it.
+	// Set replaces the condition; apply sets its timestamps.
 	Set *v1.VirtualMachineInstanceCondition
-	// Remove takes the condition away.
+	// Remove removes the condition.
 	Remove bool
-	// Labels are labels of the guest that go with it.
+	// Labels are labels of the VMI to set with it.
 	Labels map[string]string
-	// RequeueAt is when to ask again; zero if nothing changes with time.
+	// RequeueAt is when to evaluate again; zero if nothing changes with time.
 	RequeueAt time.Time
 }
 
-// apply edits the guest, which must be a copy.
+// apply modifies the VMI, which must be a copy.
 func (c conditionChange) apply(vmi *v1.VirtualMachineInstance, now time.Time) {
 	switch {
 	case c.Set != nil:
@@ -45,12 +45,12 @@ func (c conditionChange) apply(vmi *v1.VirtualMachineInstance, now time.Time) {
 	}
 }
 
-// hotVCPUChange asks for another number of CPUs than the guest has. The node takes
-// the condition away.
+// hotVCPUChange requests another number of CPUs than the domain has. The node agent removes
+// the condition.
 func hotVCPUChange(vmi *v1.VirtualMachineInstance) conditionChange {
 	change := conditionChange{Type: v1.VirtualMachineInstanceVCPUChange}
 	has, want := vmi.Status.CurrentCPUTopology, vmi.Spec.Domain.CPU
-	if has == nil || want == nil || want.MaxSockets == 0 || conditionOf(vmi, change.Type) != nil {
+	if has == nil || want == nil || want.MaxSockets == 0 || vmistatus.Condition(vmi, change.Type) != nil {
 		return change
 	}
 	if vcpus(has.Cores, has.Sockets, has.Threads) == vcpus(want.Cores, want.Sockets, want.Threads) {
@@ -60,19 +60,18 @@ func hotVCPUChange(vmi *v1.VirtualMachineInstance) conditionChange {
 	return change
 }
 
-// vcpus counts CPUs; what is not said is one.
+// vcpus returns the number of CPUs; a zero factor counts as one.
 func vcpus(cores, sockets, threads uint32) uint64 {
 	return uint64(max(cores, 1)) * uint64(max(sockets, 1)) * uint64(max(threads, 1))
 }
 
-// hotMemoryChange asks for another amount of memory than the guest was last given.
-// A condition that is False tells of a change that failed, and keeps it from being
-// asked for again. The label keeps the cluster's ratio of now, by which the
-// migration's target is sized.
+// hotMemoryChange requests another amount of memory than was last requested for the domain.
+// A condition with status False records a failed change, which is not requested again. The
+// label stores the cluster's current ratio, which sizes the migration's target.
 func hotMemoryChange(vmi *v1.VirtualMachineInstance, ratio string) conditionChange {
 	change := conditionChange{Type: v1.VirtualMachineInstanceMemoryChange}
 	has, want := vmi.Status.Memory, vmi.Spec.Domain.Memory
-	if has == nil || want == nil || want.Guest == nil || want.MaxGuest == nil || conditionOf(vmi, change.Type) != nil {
+	if has == nil || want == nil || want.Guest == nil || want.MaxGuest == nil || vmistatus.Condition(vmi, change.Type) != nil {
 		return change
 	}
 	given := has.GuestRequested
@@ -80,7 +79,7 @@ func hotMemoryChange(vmi *v1.VirtualMachineInstance, ratio string) conditionChan
 		given = has.GuestAtBoot
 	}
 	if given == nil || want.Guest.Cmp(*given) == 0 {
-		return change // without a word on what it was given there is nothing to compare
+		return change // without a recorded amount there is nothing to compare
 	}
 	change.Set = &v1.VirtualMachineInstanceCondition{Type: change.Type, Status: corev1.ConditionTrue}
 	if ratio != "" {
@@ -89,11 +88,11 @@ func hotMemoryChange(vmi *v1.VirtualMachineInstance, ratio string) conditionChan
 	return change
 }
 
-// volumesChange asks for a migration to other volumes: some claim of the spec is
-// none that the guest comes from.
+// volumesChange requests a migration to other volumes if a claim of the spec is not among the
+// source claims.
 func volumesChange(vmi *v1.VirtualMachineInstance) conditionChange {
 	change := conditionChange{Type: v1.VirtualMachineInstanceVolumesChange}
-	if len(vmi.Status.MigratedVolumes) == 0 || conditionOf(vmi, change.Type) != nil {
+	if len(vmi.Status.MigratedVolumes) == 0 || vmistatus.Condition(vmi, change.Type) != nil {
 		return change
 	}
 	sources := map[string]bool{}
@@ -113,7 +112,7 @@ func volumesChange(vmi *v1.VirtualMachineInstance) conditionChange {
 	return change
 }
 
-// writableClaim is the claim that a volume writes to; empty if there is none.
+// writableClaim returns the claim that a volume writes to; empty if there is none.
 func writableClaim(v *v1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -127,8 +126,8 @@ func writableClaim(v *v1.Volume) string {
 	}
 }
 
-// migrationRequired says whether the guest must be migrated. That it must is not
-// taken back while a cause remains, and not looked at while it migrates.
+// migrationRequired computes the MigrationRequired condition. True is kept while a cause
+// remains, and not evaluated during a migration.
 func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e MigrationEvaluator, now time.Time) conditionChange {
 	change := conditionChange{Type: v1.VirtualMachineInstanceMigrationRequired}
 	if underWay(vmi.Status.MigrationState) {
@@ -137,7 +136,7 @@ func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e Migrat
 	if e == nil {
 		e = MigrationEvaluatorFunc(EvaluateNetworks)
 	}
-	verdict, was := e.Evaluate(vmi, pod, now), conditionOf(vmi, change.Type)
+	verdict, was := e.Evaluate(vmi, pod, now), vmistatus.Condition(vmi, change.Type)
 	if verdict.Status != corev1.ConditionTrue && verdict.Status != corev1.ConditionFalse {
 		change.Remove = was != nil
 		return change
@@ -157,7 +156,7 @@ func migrationRequired(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, e Migrat
 	return change
 }
 
-// condition is the verdict, True or False, as the guest's object tells it.
+// condition returns the verdict, True or False, as a condition.
 func (v Verdict) condition() *v1.VirtualMachineInstanceCondition {
 	c := &v1.VirtualMachineInstanceCondition{
 		Type: v1.VirtualMachineInstanceMigrationRequired, Status: v.Status,
@@ -172,33 +171,23 @@ func (v Verdict) condition() *v1.VirtualMachineInstanceCondition {
 	return c
 }
 
-// underWay tells whether a migration has started and not ended.
+// underWay reports whether a migration has started and not ended.
 func underWay(m *v1.VirtualMachineInstanceMigrationState) bool {
 	return m != nil && m.StartTimestamp != nil && m.EndTimestamp == nil && !m.Completed && !m.Failed
 }
 
-// evictionRequested says whether the guest was asked to leave its node.
+// evictionRequested computes the EvictionRequested condition.
 func evictionRequested(vmi *v1.VirtualMachineInstance) conditionChange {
 	change := conditionChange{Type: v1.VirtualMachineInstanceEvictionRequested}
-	was := conditionOf(vmi, change.Type)
+	was := vmistatus.Condition(vmi, change.Type)
 	switch {
 	case !vmi.IsMarkedForEviction():
 		change.Remove = was != nil
 	case was == nil || was.Status != corev1.ConditionTrue:
 		change.Set = &v1.VirtualMachineInstanceCondition{
 			Type: change.Type, Status: corev1.ConditionTrue, Reason: v1.VirtualMachineInstanceReasonEvictionRequested,
-			Message: "the guest was asked to leave node " + vmi.Status.EvacuationNodeName,
+			Message: "the VirtualMachineInstance was requested to leave node " + vmi.Status.EvacuationNodeName,
 		}
 	}
 	return change
-}
-
-// conditionOf is the guest's condition of a type; nil if it has none.
-func conditionOf(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
-	for i := range vmi.Status.Conditions {
-		if vmi.Status.Conditions[i].Type == t {
-			return &vmi.Status.Conditions[i]
-		}
-	}
-	return nil
 }

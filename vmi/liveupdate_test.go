@@ -12,11 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// runs builds a running guest.
+// runs returns a running VMI.
 func runs(changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	g := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"},
@@ -28,7 +30,7 @@ func runs(changes ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstanc
 	return g
 }
 
-// says gives the guest a condition that is an hour old.
+// says adds a condition that is an hour old.
 func says(t v1.VirtualMachineInstanceConditionType, s corev1.ConditionStatus, reason string) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Status.Conditions = append(g.Status.Conditions, v1.VirtualMachineInstanceCondition{
@@ -37,11 +39,11 @@ func says(t v1.VirtualMachineInstanceConditionType, s corev1.ConditionStatus, re
 	}
 }
 
-// outcome is what becomes of a condition once a change is applied.
+// outcome returns the condition after a change is applied.
 func outcome(g *v1.VirtualMachineInstance, c conditionChange) string {
 	g = g.DeepCopy()
 	c.apply(g, noon)
-	now := conditionOf(g, c.Type)
+	now := vmistatus.Condition(g, c.Type)
 	if now == nil {
 		return "none"
 	}
@@ -243,25 +245,25 @@ func TestMigrationRequired(t *testing.T) {
 	}
 }
 
-// A plugged interface asks for a migration after its time, and not again.
-func TestAPluggedInterfaceComesToBeMigratedFor(t *testing.T) {
+// A hotplugged interface requires a migration after networkGrace, once.
+func TestMigrationRequired_HotpluggedInterface(t *testing.T) {
 	g := runs(func(g *v1.VirtualMachineInstance) {
 		g.Spec.Networks = []v1.Network{{Name: "red", NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "nad"}}}}
 		g.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "red"}}
 	})
-	now, told := noon, []string{}
+	now, reported := noon, []string{}
 	for range 3 {
 		change := migrationRequired(g, &corev1.Pod{}, nil, now)
 		change.apply(g, now)
 		at := change.RequeueAt
-		c := conditionOf(g, v1.VirtualMachineInstanceMigrationRequired)
-		told = append(told, string(c.Status)+"@"+c.LastTransitionTime.Sub(noon).String())
+		c := vmistatus.Condition(g, v1.VirtualMachineInstanceMigrationRequired)
+		reported = append(reported, string(c.Status)+"@"+c.LastTransitionTime.Sub(noon).String())
 		if at.IsZero() {
 			at = now.Add(time.Hour)
 		}
 		now = at
 	}
-	if diff := cmp.Diff([]string{"False@0s", "True@15s", "True@15s"}, told); diff != "" {
+	if diff := cmp.Diff([]string{"False@0s", "True@15s", "True@15s"}, reported); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -276,11 +278,11 @@ func TestEvictionRequested(t *testing.T) {
 		want  string
 		keeps bool
 	}{
-		"64 asked":           {changes{asked}, set, false},
-		"64 asked and told":  {changes{asked, isTrue}, set, true},
-		"64 asked and false": {changes{asked, says(v1.VirtualMachineInstanceEvictionRequested, corev1.ConditionFalse, "x")}, set, false},
-		"64 no longer asked": {changes{isTrue}, "none", false},
-		"64 never asked":     {nil, "none", true},
+		"64 asked":              {changes{asked}, set, false},
+		"64 asked and reported": {changes{asked, isTrue}, set, true},
+		"64 asked and false":    {changes{asked, says(v1.VirtualMachineInstanceEvictionRequested, corev1.ConditionFalse, "x")}, set, false},
+		"64 no longer asked":    {changes{isTrue}, "none", false},
+		"64 never asked":        {nil, "none", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := runs(tt.guest...)

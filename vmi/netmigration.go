@@ -10,36 +10,38 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// networkGrace is how long a change of networks is left to whoever attaches
-// running Pods to networks before the guest is migrated for it.
+// networkGrace is how long a change of networks is left to a controller that attaches running
+// Pods to networks before the VMI is migrated for it.
 const networkGrace = 15 * time.Second
 
-// Verdict is what a [MigrationEvaluator] finds.
+// Verdict is the result of a [MigrationEvaluator].
 type Verdict struct {
-	// Status is True if the guest must be migrated, False if it must be unless the
-	// cause goes away by itself in time, and Unknown if there is no cause.
+	// Status is True if the VMI must be migrated, False if it must be unless the cause
+	// disappears by DueAt, and Unknown if there is no cause.
 	Status corev1.ConditionStatus
-	// Interface names the interface of the spec that is the cause; empty if there
-	// is none or it is something else.
+	// Interface is the name of the spec's interface that is the cause; empty if there is
+	// no cause or another one.
 	Interface string
-	// Reason says the cause in words; empty if there is none.
+	// Reason describes the cause; empty if there is none.
 	Reason string
-	// DueAt is when False becomes True; zero if Status is not False. An evaluator
-	// that does not know leaves it zero and is asked again after 10 s.
+	// DueAt is when False becomes True; zero if Status is not False. If an evaluator
+	// leaves it zero for False, it is evaluated again after 10 s.
 	DueAt time.Time
 }
 
-// MigrationEvaluator tells whether a running guest must be migrated so that its
-// Pod fits its spec again. It is asked for guests that are not migrating, with the
-// Pod that runs the guest, and touches neither. The default is [EvaluateNetworks].
+// MigrationEvaluator decides whether a running VMI must be migrated so that its Pod matches
+// its spec again. It is called for VMIs that are not migrating, with the launcher Pod, and
+// must modify neither. The default is [EvaluateNetworks].
 // (specs: VMI reconciliation 6.4)
 type MigrationEvaluator interface {
 	Evaluate(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict
 }
 
-// MigrationEvaluatorFunc makes a function a MigrationEvaluator.
+// MigrationEvaluatorFunc adapts a function to a MigrationEvaluator.
 type MigrationEvaluatorFunc func(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict
 
 // Evaluate implements MigrationEvaluator.
@@ -47,18 +49,18 @@ func (f MigrationEvaluatorFunc) Evaluate(vmi *v1.VirtualMachineInstance, pod *co
 	return f(vmi, pod, now)
 }
 
-// EvaluateNetworks tells whether the guest must be migrated because its Pod is
-// attached to other networks than its spec names. Only multus networks that are
-// not the default count, in the order of the interfaces; the first cause is told:
+// EvaluateNetworks decides whether the VMI must be migrated because its Pod is attached to
+// other networks than its spec names. Only multus networks other than the default count,
+// in the order of the interfaces; the first cause is returned:
 //
-//   - an interface without a status is to be plugged: True at once for SR-IOV,
-//     whose device a running Pod cannot be given, else False;
-//   - an absent interface is still attached to the Pod and gone from the domain:
+//   - an interface without a status is to be hotplugged: True at once for SR-IOV,
+//     whose device cannot be added to a running Pod, otherwise False;
+//   - an absent interface is still attached to the Pod and removed from the domain:
 //     False;
-//   - the Pod's interface is in another network than the spec says: True.
+//   - the Pod's interface is attached to another network than the spec names: True.
 //
-// False becomes True 15 s after the guest's condition MigrationRequired became
-// False. What cannot be read of the Pod is no cause.
+// False becomes True 15 s after the VMI's condition MigrationRequired became False.
+// Annotations of the Pod that cannot be parsed are no cause.
 func EvaluateNetworks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.Time) Verdict {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		in := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -85,7 +87,7 @@ func EvaluateNetworks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, now time.
 	return Verdict{Status: corev1.ConditionUnknown}
 }
 
-// newInterface is the verdict for an interface that nothing is known of yet.
+// newInterface returns the verdict for an interface without a status.
 func newInterface(vmi *v1.VirtualMachineInstance, in *v1.Interface, now time.Time) Verdict {
 	if in.SRIOV != nil {
 		return Verdict{Status: corev1.ConditionTrue, Interface: in.Name, Reason: "a new SR-IOV interface needs a new Pod"}
@@ -93,10 +95,10 @@ func newInterface(vmi *v1.VirtualMachineInstance, in *v1.Interface, now time.Tim
 	return pendingVerdict(vmi, in.Name, "the Pod is not attached to the network of a new interface", now)
 }
 
-// pendingVerdict gives others the time to change the Pod.
+// pendingVerdict returns False until networkGrace has passed, then True.
 func pendingVerdict(vmi *v1.VirtualMachineInstance, name, reason string, now time.Time) Verdict {
 	since := now
-	if c := conditionOf(vmi, v1.VirtualMachineInstanceMigrationRequired); c != nil && c.Status == corev1.ConditionFalse {
+	if c := vmistatus.Condition(vmi, v1.VirtualMachineInstanceMigrationRequired); c != nil && c.Status == corev1.ConditionFalse {
 		since = c.LastTransitionTime.Time
 	}
 	due := since.Add(networkGrace)
@@ -106,9 +108,9 @@ func pendingVerdict(vmi *v1.VirtualMachineInstance, name, reason string, now tim
 	return Verdict{Status: corev1.ConditionFalse, Interface: name, Reason: reason, DueAt: due}
 }
 
-// inOtherNetwork tells whether the Pod is known to be attached to something else
-// than the network. Where no interface of that name was asked for, one that was
-// asked for in that network will do: names are a matter of how the Pod was rendered.
+// inOtherNetwork reports whether the Pod is known to be attached to another network. If the
+// Pod requests no interface of that name, any other that it requests in the network counts:
+// names depend on the release that rendered the Pod.
 func inOtherNetwork(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, n *v1.Network, podInterface string) bool {
 	if pod == nil {
 		return false
@@ -136,7 +138,7 @@ func inOtherNetwork(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, n *v1.Netwo
 	return !somewhere
 }
 
-// requestedNetwork is one element of the annotation that asks multus for networks.
+// requestedNetwork is one element of the annotation that requests networks from multus.
 type requestedNetwork struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -150,8 +152,8 @@ func (r requestedNetwork) reference() string {
 	return r.Namespace + "/" + r.Name
 }
 
-// requestedNetworks is what the Pod asks multus for; ok is false if that cannot be
-// read.
+// requestedNetworks returns the networks that the Pod requests from multus; ok is false if the
+// annotation cannot be parsed.
 func requestedNetworks(pod *corev1.Pod) (all []requestedNetwork, ok bool) {
 	text := pod.Annotations[networksAnnotation]
 	if text == "" {
@@ -160,7 +162,7 @@ func requestedNetworks(pod *corev1.Pod) (all []requestedNetwork, ok bool) {
 	return all, json.Unmarshal([]byte(text), &all) == nil
 }
 
-// networkReference completes the name of a NetworkAttachmentDefinition.
+// networkReference adds the namespace to the name of a NetworkAttachmentDefinition.
 func networkReference(namespace, name string) string {
 	if strings.Contains(name, "/") {
 		return name

@@ -39,7 +39,7 @@ func required(status corev1.ConditionStatus, since time.Time) func(*v1.VirtualMa
 	}
 }
 
-// asked lets the Pod have asked multus for an interface in a network.
+// asked sets the Pod's request to multus for an interface in a network.
 func asked(namespace, nad, name string) func(*corev1.Pod) {
 	return annotated(networkAsked, `[{"name":"`+nad+`","namespace":"`+namespace+`","interface":"`+name+`"}]`)
 }

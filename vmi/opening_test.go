@@ -16,8 +16,8 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// TestAGateThatIsBeingOpenedIsNoNews looks at a ready guest whose Pod, after a move, has its gate closed.
-func TestAGateThatIsBeingOpenedIsNoNews(t *testing.T) {
+// TestReady_OpeningReadinessGate covers a ready VMI whose Pod, after a migration, has a false readiness gate.
+func TestReady_OpeningReadinessGate(t *testing.T) {
 	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 3, Holder: "node-a"})
 	was := func(status corev1.ConditionStatus) func(*v1.VirtualMachineInstance) {
 		return func(g *v1.VirtualMachineInstance) {
@@ -38,7 +38,7 @@ func TestAGateThatIsBeingOpenedIsNoNews(t *testing.T) {
 		pod    *corev1.Pod
 		failed bool
 		want   corev1.ConditionStatus
-		again  time.Duration // none if zero
+		again  time.Duration // zero: no requeue
 	}{
 		"it is opened in this pass":     {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready(gates), gate(corev1.ConditionFalse)), false, corev1.ConditionTrue, 5 * time.Second},
 		"it was opened just now":        {guest(v1.Running, owned, was(corev1.ConditionTrue)), pod("p", unready(gates), opened(2*time.Second)), false, corev1.ConditionTrue, 3 * time.Second},
@@ -68,13 +68,13 @@ func TestAGateThatIsBeingOpenedIsNoNews(t *testing.T) {
 	}
 }
 
-// moving has the guest move to the Pod of target.
+// moving starts a migration to the target Pod.
 func moving(s *vmi.Snapshot) {
 	s.VMI.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "job"}
 }
 
-// TestATargetIsRecordedWithItsMove looks at what is recorded of the Pod that a running guest is to move to.
-func TestATargetIsRecordedWithItsMove(t *testing.T) {
+// TestActivePods_MigrationTarget covers the entry of a running VMI's target Pod.
+func TestActivePods_MigrationTarget(t *testing.T) {
 	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
 	known := func(pods map[types.UID]string) func(*v1.VirtualMachineInstance) {
 		return func(g *v1.VirtualMachineInstance) { g.Status.ActivePods = pods }

@@ -17,7 +17,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// offered is a guest that node-a was asked to accept until the given time.
+// offered sets a lease offered to node-a until the given time.
 func offered(until time.Time) func(*v1.VirtualMachineInstance) {
 	deadline := metav1.NewTime(until)
 	return lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: &deadline})
@@ -39,7 +39,7 @@ func condition(g *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditio
 	return nil
 }
 
-func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
+func TestOffer_WithdrawnFromUnresponsiveNode(t *testing.T) {
 	past, future := now.Add(-time.Second), now.Add(time.Minute)
 	ready := []*corev1.Pod{pod("p")}
 	for name, tt := range map[string]struct {
@@ -54,7 +54,7 @@ func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past)), Pods: ready}, v1.Failed, handoff.Released, time.Time{}},
 		"overdue at this very moment": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now)), Pods: ready}, v1.Failed, handoff.Released, time.Time{}},
-		"the node told what is in the way": {
+		"the node reported what is in the way": {
 			vmi.Snapshot{VMI: guest(v1.Scheduled, offered(past), synchronizedFalse("InvalidSpec", "x")), Pods: ready}, v1.Scheduled, handoff.Offered, time.Time{}},
 		"a stock node runs the guest": {
 			vmi.Snapshot{VMI: guest(v1.Running, offered(past)), Pods: ready}, v1.Running, handoff.Owned, time.Time{}},
@@ -87,7 +87,7 @@ func TestAnOfferIsTakenBackOnlyFromASilentNode(t *testing.T) {
 	}
 }
 
-func TestASilentNodeIsNamedAndThePodGoes(t *testing.T) {
+func TestOffer_WithdrawnNamesNodeAndDeletesPod(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now)), Pods: []*corev1.Pod{pod("p")}}
 	plan := vmi.Decide(s, now)
 	c := condition(plan.VMI, v1.VirtualMachineInstanceSynchronized)
@@ -104,14 +104,14 @@ func TestASilentNodeIsNamedAndThePodGoes(t *testing.T) {
 	s.VMI = plan.VMI
 	plan = vmi.Decide(s, now.Add(time.Minute))
 	if len(plan.Actions) != 1 || plan.Actions[0].Verb != vmi.DeletePod || len(plan.Events) != 0 {
-		t.Errorf("the plan is %s; want the Pod deleted and nothing told again", plan)
+		t.Errorf("the plan is %s; want the Pod deleted and no further event", plan)
 	}
 	if condition(plan.VMI, v1.VirtualMachineInstanceSynchronized) == nil {
 		t.Error("why the guest failed is not to be read any more")
 	}
 }
 
-func TestTroubleIsToldOnce(t *testing.T) {
+func TestSynchronized_EventOnce(t *testing.T) {
 	trouble := &vmi.Failure{Reason: vmi.ReasonFailedCreate, Message: "no room"}
 	for name, tt := range map[string]struct {
 		s    vmi.Snapshot
@@ -130,7 +130,7 @@ func TestTroubleIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestTroubleIsKeptWhileNothingCanBeTried(t *testing.T) {
+func TestSynchronized_KeptWhileWritesUnseen(t *testing.T) {
 	stuck := guest(v1.Pending, synchronizedFalse(vmi.ReasonFailedCreate, "no room"))
 	for name, tt := range map[string]struct {
 		s    vmi.Snapshot
@@ -148,7 +148,7 @@ func TestTroubleIsKeptWhileNothingCanBeTried(t *testing.T) {
 	}
 }
 
-func TestNothingIsSaidOfAPodThatMayBeUnseen(t *testing.T) {
+func TestReady_UnchangedWhileWritesUnseen(t *testing.T) {
 	settled := vmi.Decide(vmi.Snapshot{VMI: guest(v1.Running), Pods: []*corev1.Pod{pod("p")}}, now)
 	plan := vmi.Decide(vmi.Snapshot{VMI: settled.VMI, Unseen: []string{"x"}}, now)
 	if diff := cmp.Diff(settled.VMI.Status, plan.VMI.Status); diff != "" {
@@ -156,7 +156,7 @@ func TestNothingIsSaidOfAPodThatMayBeUnseen(t *testing.T) {
 	}
 }
 
-func TestAnAbsentPodNeedsProofWhereTheGuestWouldFailOrGo(t *testing.T) {
+func TestNeedsProof_AbsentPod(t *testing.T) {
 	owned := lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
 	released := lease(handoff.Lease{State: handoff.Released, Epoch: 2})
 	finalizers := func(names ...string) func(*v1.VirtualMachineInstance) {
@@ -196,7 +196,7 @@ func TestAnAbsentPodNeedsProofWhereTheGuestWouldFailOrGo(t *testing.T) {
 	}
 }
 
-func TestPodsOfTheSameSecondHaveAnOrder(t *testing.T) {
+func TestLauncher_PodsOfTheSameSecond(t *testing.T) {
 	a, b := pod("a"), pod("b")
 	for _, pods := range [][]*corev1.Pod{{a, b}, {b, a}} {
 		if got := (vmi.Snapshot{VMI: guest(v1.Running), Pods: pods}).Launcher(); got != b {
@@ -205,8 +205,8 @@ func TestPodsOfTheSameSecondHaveAnOrder(t *testing.T) {
 	}
 }
 
-// What explain promises comes true: a node that says why it cannot accept, and one that accepts nothing, have no deadline.
-func TestExplain_DeadlineOfAnOfferIsOneThatComes(t *testing.T) {
+// A node that reports why it does not accept, and a stock node, have no deadline.
+func TestExplain_OfferDeadline(t *testing.T) {
 	past, future := now.Add(-time.Second), now.Add(time.Minute)
 	silent := map[string]time.Time{"node-a": now.Add(-time.Hour)}
 	hindered := synchronizedFalse("InvalidSpec", "x")
@@ -221,8 +221,8 @@ func TestExplain_DeadlineOfAnOfferIsOneThatComes(t *testing.T) {
 		"the node says why it cannot":       {vmi: guest(v1.Scheduled, offered(future), hindered), says: "x"},
 		"it has said why, and is silent":    {vmi: guest(v1.Scheduled, offered(future), hindered), silent: silent, deadline: true, says: "x"},
 		"it says why, after the deadline":   {vmi: guest(v1.Scheduled, offered(past), hindered), says: "x"},
-		"KubeVirt's own agent reports":      {vmi: guest(v1.Scheduled, offered(future)), stock: map[string]bool{"node-a": true}, says: "without bound"},
-		"a stock controller handed it over": {vmi: guest(v1.Scheduled), says: "without bound"},
+		"KubeVirt's own agent reports":      {vmi: guest(v1.Scheduled, offered(future)), stock: map[string]bool{"node-a": true}, says: "no deadline"},
+		"a stock controller handed it over": {vmi: guest(v1.Scheduled), says: "no deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := vmi.Snapshot{VMI: tt.vmi, Pods: []*corev1.Pod{pod("p")}, Silent: tt.silent, Stock: tt.stock}

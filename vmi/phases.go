@@ -16,14 +16,14 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// transition is one row of the table of phases.
+// transition is one row of the phase table.
 type transition struct {
 	from []v1.VirtualMachineInstancePhase
-	// when must hold for the row to count.
+	// when is the condition of the row.
 	when func(*decision) bool
-	// to is the phase that follows; empty leaves the phase as it is.
+	// to is the next phase; empty keeps the phase.
 	to v1.VirtualMachineInstancePhase
-	// then is what goes with it; nil is nothing. If it fails the phase stays.
+	// then runs before the phase is set; nil does nothing. On error the phase stays.
 	then func(*decision) error
 }
 
@@ -35,43 +35,43 @@ var (
 	handed     = phases{v1.Scheduled, v1.Running}
 )
 
-// transitions are all changes of phase that are this controller's to make; the
-// first row that fits counts. Scheduled and Running go on under the node agent.
+// transitions lists all phase transitions made by this controller; the first matching row
+// wins. The node agent continues from Scheduled and Running.
 // (specs: VMI reconciliation 3)
 var transitions = []transition{
-	// Somebody who did not know better wrote over the status of a guest that a node has.
-	{beforeNode, (*decision).forgotten, v1.Scheduled, (*decision).keepLease},
+	// A client overwrote the status of a VMI whose lease a node holds.
+	{beforeNode, (*decision).hasHolder, v1.Scheduled, (*decision).keepLease},
 
-	// One that has ended by its lease is not begun again.
-	{beforePod, (*decision).over, v1.Failed, nil},
-	// A Pod that a migration made may have the guest, whatever else there is.
+	// A VMI whose lease is released is not started again.
+	{beforePod, (*decision).released, v1.Failed, nil},
+	// A Pod created by a migration may run the domain, whatever else exists.
 	{beforePod, (*decision).movedOnce, "", nil},
 	{beforePod, (*decision).hasPod, v1.Scheduling, (*decision).claimLease},
-	// That it has no Pod is not known while own writes are unseen.
+	// While own writes are unobserved, a missing Pod is not known to be missing.
 	{beforePod, (*decision).blind, "", nil},
 	{beforePod, (*decision).deleting, v1.Failed, release("deleted before it had a Pod")},
-	{beforePod, (*decision).lacksImport, v1.Failed, release("a DataVolume of it has failed")},
-	{beforePod, (*decision).lacksConsumer, v1.Failed, release("the Pod that its claims were to be provisioned by has failed")},
+	{beforePod, (*decision).lacksImport, v1.Failed, release("a DataVolume of the VirtualMachineInstance failed")},
+	{beforePod, (*decision).lacksConsumer, v1.Failed, release("the first-consumer Pod of its claims failed")},
 	{beforePod, (*decision).unready, v1.WaitingForSync, nil},
 
 	{phases{v1.Scheduling}, (*decision).podBlind, "", nil},
 	{phases{v1.Scheduling}, (*decision).lostReceiver, v1.WaitingForSync, nil},
-	{phases{v1.Scheduling}, (*decision).lostPod, v1.Failed, release("its Pod ended before the guest was handed over")},
-	{phases{v1.Scheduling}, (*decision).ready, v1.Scheduled, (*decision).handOver},
+	{phases{v1.Scheduling}, (*decision).lostPod, v1.Failed, release("the Pod ended before the handoff")},
+	{phases{v1.Scheduling}, (*decision).ready, v1.Scheduled, (*decision).offerToNode},
 
 	{handed, (*decision).blind, "", nil},
-	{phases{v1.Scheduled}, (*decision).failedReceiver, v1.WaitingForSync, (*decision).failMove},
-	// A guest that switches nodes may have arrived where its Pod is not looked for yet.
+	{phases{v1.Scheduled}, (*decision).failedReceiver, v1.WaitingForSync, (*decision).failMigration},
+	// During the switchover the VMI may have arrived where its Pod is not looked up yet.
 	{handed, (*decision).switching, "", nil},
-	{handed, (*decision).hasNoPod, v1.Failed, release("its Pod vanished before its node accepted it")},
+	{handed, (*decision).hasNoPod, v1.Failed, release("the Pod disappeared before the node accepted the VirtualMachineInstance")},
 	{phases{v1.Scheduled}, (*decision).overdue, v1.Failed, (*decision).withdraw},
 	{phases{v1.Running}, (*decision).sentAway, v1.Succeeded, nil},
 
 	{phases{v1.WaitingForSync}, (*decision).received, v1.Scheduling, nil},
 }
 
-// phase finds the row that fits. A phase that is in no row, and is no end, cannot be
-// understood.
+// phase applies the first matching row. A phase that no row contains and that is not final is
+// invalid.
 func (d *decision) phase() {
 	now := d.VMI.Status.Phase
 	for _, t := range transitions {
@@ -99,20 +99,20 @@ func (d *decision) phase() {
 
 func (d *decision) switching() bool { return d.pod == nil && d.lease.Switching() }
 func (d *decision) movedOnce() bool { return d.displaced() != nil }
-func (d *decision) forgotten() bool { return d.lease.Holder != "" }
+func (d *decision) hasHolder() bool { return d.lease.Holder != "" }
 func (d *decision) hasPod() bool    { return d.pod != nil }
 func (d *decision) hasNoPod() bool  { return d.pod == nil }
 func (d *decision) deleting() bool  { return d.VMI.DeletionTimestamp != nil }
 func (d *decision) blind() bool     { return len(d.Unseen) > 0 }
 func (d *decision) podBlind() bool  { return d.pod == nil && len(d.Unseen) > 0 }
 
-// over tells whether the guest has ended by a lease that says so.
-func (d *decision) over() bool {
+// released reports whether virtloom's lease is released: the domain has ended.
+func (d *decision) released() bool {
 	return d.lease.State == handoff.Released && d.lease.Cause != handoff.CauseStock
 }
 
-// displaced is what to wait for while an object that has lost its status may have its
-// guest in a Pod that a migration made; nil if it has not.
+// displaced returns the wait for a Pod created by a migration that may run the domain of an
+// object without status; nil if there is none.
 func (d *decision) displaced() *Wait {
 	if !unprocessed(d.VMI) || receiver(d.VMI) {
 		return nil
@@ -120,22 +120,22 @@ func (d *decision) displaced() *Wait {
 	return nowhereElse(d.Snapshot)
 }
 
-// lacksImport tells whether a DataVolume of the guest has failed.
+// lacksImport reports whether a DataVolume of the VMI has failed.
 func (d *decision) lacksImport() bool { return d.importFailed() != nil }
 
-// lacksConsumer tells whether the Pod has failed that was to have the claims
-// provisioned, which still wait for it.
+// lacksConsumer reports whether the first-consumer Pod of claims that still need one has
+// failed.
 func (d *decision) lacksConsumer() bool {
 	return d.firstConsumer() && temporaryFailed(d.Snapshot) != nil
 }
 
-// unready tells whether the guest is to be received and nobody has said where.
+// unready reports whether the VMI is a migration target whose node is not known yet.
 func (d *decision) unready() bool {
 	return receiver(d.VMI) && d.VMI.Labels[v1.MigrationTargetNodeNameLabel] == ""
 }
 
-// lostPod tells whether the Pod has gone before the guest was handed over. Of an
-// object that is being deleted the Pod is awaited until it is gone.
+// lostPod reports whether the Pod was lost before the handoff. For an object that is being
+// deleted, the Pod must be gone.
 func (d *decision) lostPod() bool {
 	return d.pod == nil || podGoingDown(d.pod) && d.VMI.DeletionTimestamp == nil
 }
@@ -144,22 +144,21 @@ func (d *decision) lostReceiver() bool {
 	return receiver(d.VMI) && (d.pod == nil || podGoingDown(d.pod))
 }
 
-// ready tells whether the node agent can take over. While own writes are unseen what is
-// plugged is not known, and it is told with the hand-over.
+// ready reports whether the handoff to the node agent can be made. While own writes are
+// unobserved, the hotplugged volumes are unknown, and the handoff includes them.
 func (d *decision) ready() bool {
 	return d.VMI.DeletionTimestamp == nil && len(d.Unseen) == 0 && PodReady(d.pod) && d.pod.Spec.NodeName != "" &&
 		!d.lacksGuarantee() && !d.lacksAddress()
 }
 
-// lacksAddress tells whether the guest is to have an address on VSOCK and none is
-// reserved for it.
+// lacksAddress reports whether the VMI requests a VSOCK CID and none is reserved for it.
 func (d *decision) lacksAddress() bool {
 	wants := d.VMI.Spec.Domain.Devices.AutoattachVSOCK
 	return wants != nil && *wants && d.CID == nil && d.VMI.Status.VSOCKCID == nil
 }
 
-// lacksGuarantee tells whether the guest is to have CPUs of its own and its Pod has
-// none.
+// lacksGuarantee reports whether the VMI requests dedicated CPUs and its Pod is not of QoS
+// class Guaranteed.
 func (d *decision) lacksGuarantee() bool {
 	cpu := d.VMI.Spec.Domain.CPU
 	return cpu != nil && cpu.DedicatedCPUPlacement && PodReady(d.pod) && d.pod.Status.QOSClass != corev1.PodQOSGuaranteed
@@ -170,8 +169,8 @@ func (d *decision) failedReceiver() bool {
 	return receiver(d.VMI) && (d.pod == nil || podFinished(d.pod) || m != nil && m.Failed)
 }
 
-// failMove ends the move by which the guest was to be received.
-func (d *decision) failMove() error {
+// failMigration marks the incoming migration of the VMI as failed.
+func (d *decision) failMigration() error {
 	m := d.plan.VMI.Status.MigrationState
 	if m == nil || m.Completed {
 		return nil
@@ -184,7 +183,7 @@ func (d *decision) failMove() error {
 	return nil
 }
 
-// sentAway tells whether the guest has moved to another cluster.
+// sentAway reports whether the VMI was migrated to another cluster.
 func (d *decision) sentAway() bool {
 	m := d.VMI.Status.MigrationState
 	if m == nil || !m.Completed || d.pod.Status.Phase != corev1.PodSucceeded {
@@ -195,15 +194,15 @@ func (d *decision) sentAway() bool {
 	return source != target
 }
 
-// received tells whether a guest that waits to be received has got its Pod.
+// received reports whether a migration target that waits for its Pod has one.
 func (d *decision) received() bool {
 	m := d.VMI.Status.MigrationState
 	return d.VMI.DeletionTimestamp == nil && d.pod != nil && (m == nil || !m.Failed) && (!receiver(d.VMI) || !podGoingDown(d.pod))
 }
 
-// overdue tells whether the node let an offer pass. A node that has told what keeps
-// it from accepting tries again by itself, as long as it is alive. A stock one accepts nothing: like KubeVirt, this
-// controller waits for it without bound.
+// overdue reports whether the node let an offer expire. A node that has reported what keeps it
+// from accepting retries by itself, as long as it is alive. A stock agent accepts nothing: like
+// KubeVirt, this controller waits for it without bound.
 func (d *decision) overdue() bool {
 	if d.lease.State != handoff.Offered || d.lease.Deadline == nil || d.VMI.DeletionTimestamp != nil {
 		return false
@@ -219,16 +218,16 @@ func (d *decision) overdue() bool {
 	return !d.hindered() || d.silent(d.lease.Holder)
 }
 
-// hindered tells whether the node has told what keeps it from accepting.
+// hindered reports whether the node has reported what keeps it from accepting.
 func (d *decision) hindered() bool {
 	c := d.synchronizedNow()
 	return c != nil && c.Status == corev1.ConditionFalse
 }
 
-// withdraw takes an offer back. That is safe: the node starts nothing before its
-// acceptance is stored, and of two writes to one lease only one is.
+// withdraw withdraws an offer. That is safe: the node starts nothing before its acceptance is
+// stored, and of two concurrent writes of one lease only one succeeds.
 func (d *decision) withdraw() error {
-	message := fmt.Sprintf("node %s did not accept the guest until %s; see whether its node agent runs, then start the guest anew",
+	message := fmt.Sprintf("node %s did not accept the VMI before %s; check the node agent, then recreate the VMI",
 		d.lease.Holder, d.lease.Deadline.UTC().Format(time.RFC3339))
 	if err := release(message)(d); err != nil {
 		return err
@@ -240,8 +239,8 @@ func (d *decision) withdraw() error {
 
 func (d *decision) keepLease() error { return handoff.Put(d.plan.VMI, d.lease) }
 
-// claimLease claims the guest whose Pod there is. One that is received is its
-// source's until it has arrived.
+// claimLease claims a VMI that has its Pod. A migration target belongs to its source until it
+// has arrived.
 func (d *decision) claimLease() error {
 	if receiver(d.VMI) {
 		return nil
@@ -249,10 +248,10 @@ func (d *decision) claimLease() error {
 	return d.step(handoff.Event{Kind: handoff.Claim})
 }
 
-// handOver offers the guest to the node of its Pod: phase, lease, and what stock
-// KubeVirt reads in its place go in one write. A guest that is received is handed
-// over in KubeVirt's own words alone, as nobody here may start it.
-func (d *decision) handOver() error {
+// offerToNode offers the VMI to the node of its Pod: phase, lease, and the fields that stock
+// KubeVirt reads instead are stored in one write. The handoff of a migration target consists of
+// KubeVirt's fields alone, because no node of this cluster may start it.
+func (d *decision) offerToNode() error {
 	vmi, node := d.plan.VMI, d.pod.Spec.NodeName
 	if receiver(vmi) {
 		label(vmi, v1.NodeNameLabel, node)
@@ -273,8 +272,8 @@ func (d *decision) handOver() error {
 	return nil
 }
 
-// bootMemory notes with how much memory the guest starts: what it is asked to have
-// later is compared with that. KubeVirt's webhook does it where there is one.
+// bootMemory records the memory at boot: later changes of the spec are compared with it.
+// KubeVirt's webhook does so, where there is one.
 func bootMemory(vmi *v1.VirtualMachineInstance) {
 	want := vmi.Spec.Domain.Memory
 	if want == nil || want.Guest == nil {
@@ -298,7 +297,7 @@ func label(vmi *v1.VirtualMachineInstance, key, value string) {
 	vmi.Labels[key] = value
 }
 
-// release ends a lease that no node has accepted.
+// release releases a lease that no node has accepted.
 func release(why string) func(*decision) error {
 	return func(d *decision) error {
 		switch d.lease.State {
@@ -312,12 +311,12 @@ func release(why string) func(*decision) error {
 	}
 }
 
-// step takes the next lease one step further.
+// step advances the next lease by one event.
 func (d *decision) step(e handoff.Event) error {
 	e.Epoch = d.next.Epoch
 	lease, _, err := handoff.Step(d.next, e, d.now)
 	if err != nil {
-		return fmt.Errorf("vmi: hand over %s/%s: %w", d.VMI.Namespace, d.VMI.Name, err)
+		return fmt.Errorf("vmi: handoff of %s/%s: %w", d.VMI.Namespace, d.VMI.Name, err)
 	}
 	d.next = lease
 	return handoff.Put(d.plan.VMI, lease)

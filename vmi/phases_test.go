@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// A dimension is one way in which situations differ: what is done to a snapshot, by
+// A dimension is one way in which situations differ: changes of a snapshot, by
 // name.
 type dimension map[string]func(*vmi.Snapshot)
 
@@ -91,7 +91,7 @@ var moves = dimension{
 	"unseen write": func(s *vmi.Snapshot) { s.Unseen = []string{"create Pod ns/p"} },
 }
 
-// filled gives the guest a disk that a DataVolume fills.
+// filled adds a disk populated by a DataVolume.
 func filled(phase cdiv1.DataVolumePhase) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		disk(s)
@@ -112,7 +112,7 @@ func tpm(s *vmi.Snapshot) {
 	s.VMI.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: &yes}
 }
 
-// plugged gives the guest a volume that its Pod does not have.
+// plugged adds a volume that the launcher Pod does not have.
 func plugged(s *vmi.Snapshot) {
 	s.VMI.Spec.Volumes = append(s.VMI.Spec.Volumes, v1.Volume{Name: "hot", VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: true,
@@ -142,10 +142,10 @@ var allPhases = []v1.VirtualMachineInstancePhase{
 	"", v1.Pending, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed, v1.WaitingForSync, v1.Unknown, "Sleeping",
 }
 
-// TestEverySituationHasAnOwner goes through every combination of phase, Pod, deletion,
-// migration and storage. In each somebody is to act, and it is said who, why, and what
-// ends the wait; or the guest is at rest.
-func TestEverySituationHasAnOwner(t *testing.T) {
+// TestDecide_EverySituation covers every combination of phase, Pod, deletion, migration and
+// storage. In each of them a wait reports the responsible actor, the cause and the event that
+// ends it; or nothing is pending.
+func TestDecide_EverySituation(t *testing.T) {
 	situations := 0
 	for _, phase := range allPhases {
 		for podState, ofPod := range podStates {
@@ -172,7 +172,7 @@ func TestEverySituationHasAnOwner(t *testing.T) {
 	t.Logf("%d situations", situations)
 }
 
-// examine says what is wrong with what is decided in a situation.
+// examine returns the violated invariant of a decision, or "".
 func examine(s vmi.Snapshot) string {
 	before := s.VMI.DeepCopy()
 	plan := vmi.Decide(s, now)
@@ -201,10 +201,10 @@ func examine(s vmi.Snapshot) string {
 	return repeated(s, plan)
 }
 
-// repeated says whether the same is decided again once what was decided is stored.
+// repeated returns the difference of a second decision on the stored result, or "".
 func repeated(s vmi.Snapshot, plan vmi.Plan) string {
 	s.VMI = plan.VMI
-	for range 3 { // a phase at a time
+	for range 3 { // one phase per pass
 		plan = vmi.Decide(s, now)
 		if equality.Semantic.DeepEqual(plan.VMI, s.VMI) {
 			return ""
@@ -214,8 +214,8 @@ func repeated(s vmi.Snapshot, plan vmi.Plan) string {
 	return "the object never comes to rest:\n" + cmp.Diff(s.VMI, vmi.Decide(s, now).VMI)
 }
 
-// atRest tells whether nothing needs to happen: the guest runs, or has ended and is
-// kept to be looked at.
+// atRest reports whether nothing is pending: the VMI runs, or is in a final phase and
+// kept.
 func atRest(s vmi.Snapshot) bool {
 	return s.VMI.IsFinal() && s.VMI.DeletionTimestamp == nil || s.VMI.Status.Phase == v1.Running && s.Launcher() != nil
 }

@@ -12,38 +12,38 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Verb names what an action does.
+// Verb is the kind of an action.
 type Verb string
 
 const (
-	// CreateLauncher renders and creates the guest's Pod.
+	// CreateLauncher renders and creates the launcher Pod.
 	CreateLauncher Verb = "CreateLauncher"
-	// CreateTemporary renders and creates the Pod that is the first consumer of the
-	// guest's claims, so that they are provisioned.
+	// CreateTemporary renders and creates the temporary Pod that is the first consumer
+	// of the VMI's claims, so that they are provisioned.
 	CreateTemporary Verb = "CreateTemporary"
-	// CreateAttachment renders and creates the Pod that brings Volumes to the node of
-	// Pod, the guest's.
+	// CreateAttachment renders and creates the Pod that attaches Volumes to the node of
+	// the launcher Pod.
 	CreateAttachment Verb = "CreateAttachment"
-	// CreateTrigger renders and creates the Pod that has the claim of the one volume
-	// in Volumes provisioned beside Pod, the guest's.
+	// CreateTrigger renders and creates the first consumer of the claim of the one volume
+	// in Volumes, on the node of the launcher Pod.
 	CreateTrigger Verb = "CreateTrigger"
-	// CreateClaim creates Claim, which keeps the guest's state.
+	// CreateClaim creates the backend storage claim.
 	CreateClaim Verb = "CreateClaim"
-	// DeleteClaim deletes Claim.
+	// DeleteClaim deletes the backend storage claim.
 	DeleteClaim Verb = "DeleteClaim"
-	// DeletePod deletes a Pod of the guest.
+	// DeletePod deletes a Pod of the VMI.
 	DeletePod Verb = "DeletePod"
 	// PatchPod changes labels, annotations and the readiness gate of a Pod, in one
 	// write.
 	PatchPod Verb = "PatchPod"
 )
 
-// Action is one write the plan asks for beside the patch of the VMI.
+// Action is one write of the plan other than the patch of the VMI.
 type Action struct {
-	// Verb says what to do.
+	// Verb is the kind of write.
 	Verb Verb
-	// Pod is the Pod acted on, or that another is made for; nil for CreateLauncher and
-	// CreateTemporary.
+	// Pod is the Pod to write, or the launcher Pod of the Pod to create; nil for
+	// CreateLauncher and CreateTemporary.
 	Pod *corev1.Pod
 	// Volumes are the names of the volumes of an attachment or trigger, in order.
 	Volumes []string
@@ -53,16 +53,16 @@ type Action struct {
 	Fault string
 	// GraceSeconds replaces the Pod's own grace period when not nil.
 	GraceSeconds *int64
-	// Unpaused is what the Pod's readiness gate shall say; nil leaves it.
+	// Unpaused is the new value of the Pod's readiness gate; nil leaves it unchanged.
 	Unpaused *bool
-	// Labels and Annotations are what the Pod shall have, nil values what it shall
-	// lose.
+	// Labels and Annotations are changes of the Pod's metadata; a nil value removes the
+	// key.
 	Labels, Annotations map[string]*string
-	// Why is the reason in a few words.
+	// Why is the cause in a few words.
 	Why string
 }
 
-// String prints the action on one line.
+// String returns the action as one line.
 func (a Action) String() string {
 	var b strings.Builder
 	b.WriteString(string(a.Verb))
@@ -87,8 +87,8 @@ func (a Action) String() string {
 	return b.String()
 }
 
-// printKeys prints the keys of a change, those that go with a dash, as kubectl label
-// has them.
+// printKeys prints the keys of a change; a removed key has a trailing dash, as with kubectl
+// label.
 func printKeys(b *strings.Builder, what string, change map[string]*string) {
 	var keys []string
 	for key, value := range change {
@@ -103,89 +103,87 @@ func printKeys(b *strings.Builder, what string, change map[string]*string) {
 	}
 }
 
-// Event is something people should read about the guest. It goes with a change
-// of the object, so that no pass repeats it.
+// Event is an event about the VMI. It is emitted with a change of the object, so that no
+// other pass repeats it.
 type Event struct {
-	// Warning says that something stands in the way.
+	// Warning is true if the event reports a problem.
 	Warning bool
 	// Reason is a CamelCase word.
 	Reason string
-	// Message names object, field and remedy where they are known.
+	// Message contains object, field and remedy where known.
 	Message string
 }
 
-// Wait is something that has to happen before the guest gets on. It is told in a
-// condition, and never ended by back-off alone.
+// Wait is a prerequisite of the VMI's progress. It is reported in a condition, and never
+// ends by back-off alone.
 type Wait struct {
 	// Reason is a CamelCase word.
 	Reason string
-	// Message explains what is awaited, for people: object, field and remedy where
-	// they are known.
+	// Message describes the wait: object, field and remedy where known.
 	Message string
-	// Object is kind, namespace and name of what is waited for.
+	// Object is the kind, namespace and name of the awaited object.
 	Object string
 	// Until is the event that ends the wait.
 	Until string
-	// By is whose turn it is.
+	// By is who must act.
 	By Actor
-	// Deadline is when the wait is given up or looked at without an event; nil means
+	// Deadline is when the wait times out or is evaluated without an event; nil means
 	// never.
 	Deadline *time.Time
-	// Condition is the type of the condition that tells it; empty means Synchronized.
+	// Condition is the type of the condition that reports it; empty means Synchronized.
 	Condition v1.VirtualMachineInstanceConditionType
 }
 
-// Actor is who ends a wait.
+// Actor is the component that ends a wait.
 type Actor string
 
-// The actors.
+// Actors that a wait depends on.
 const (
-	// ByUser: somebody has to change something.
+	// ByUser: a user must change something.
 	ByUser Actor = "user"
-	// ByController: this or another controller of virtual machines.
+	// ByController: this or another KubeVirt controller.
 	ByController Actor = "controller"
-	// ByStorage: what provisions and fills claims.
+	// ByStorage: the provisioner, or CDI.
 	ByStorage Actor = "storage"
-	// ByScheduler: what places Pods.
+	// ByScheduler: the scheduler.
 	ByScheduler Actor = "scheduler"
-	// ByKubelet: what runs Pods.
+	// ByKubelet: the kubelet.
 	ByKubelet Actor = "kubelet"
-	// ByNode: the agent on the guest's node.
+	// ByNode: the node agent of the VMI's node.
 	ByNode Actor = "node"
 )
 
-// Check is the outcome of one of the ordered checks before a Pod may be
-// created. The first that has a Wait is what the object waits for.
+// Check is the result of one of the ordered preconditions of a Pod. The first one with a
+// Wait blocks the Pod.
 type Check struct {
-	// Name of the check.
+	// Name is the name of the check.
 	Name string
-	// Wait is what is awaited; nil if the check passed.
+	// Wait is what blocks the Pod; nil if the check passed.
 	Wait *Wait
 }
 
-// Plan is what a decision comes to.
+// Plan is the result of a decision.
 type Plan struct {
-	// VMI is the object as it shall become. It differs from the snapshot's
-	// only in what this controller owns.
+	// VMI is the new state of the object. It differs from the snapshot's only in fields
+	// that this controller owns.
 	VMI *v1.VirtualMachineInstance
-	// Actions are to be carried out in order, before the patch.
+	// Actions are to be executed in order, before the patch.
 	Actions []Action
-	// Events are to be told once VMI is stored, so that one that could not be
-	// stored is told when it could.
+	// Events are to be emitted once VMI is stored, so that an event follows the write
+	// that it belongs to, even if that is retried.
 	Events []Event
-	// Checks are the checks that were made, in order.
+	// Checks are the evaluated checks, in order.
 	Checks []Check
-	// Waits are all that has to happen before the guest gets on, the most telling
-	// first.
+	// Waits lists everything that the VMI waits for, the most significant wait first.
 	Waits []Wait
-	// Trouble is what stands in the way of a guest that was handed over, whose condition Synchronized is its node's: it
-	// is told in an event. Nil if there is nothing.
+	// Trouble is a problem of a VMI after its handoff, whose Synchronized condition belongs
+	// to the node agent; it is reported by an event. Nil if there is none.
 	Trouble *Failure
-	// RequeueAt is when to look again without an event; nil means never.
+	// RequeueAt is when to requeue without an event; nil means never.
 	RequeueAt *time.Time
 }
 
-// Blocked returns the wait that holds the guest's Pod back, or nil.
+// Blocked returns the wait that blocks the launcher Pod, or nil.
 func (p Plan) Blocked() *Wait {
 	for i := range p.Checks {
 		if p.Checks[i].Wait != nil {
@@ -195,7 +193,7 @@ func (p Plan) Blocked() *Wait {
 	return nil
 }
 
-// String prints the plan on a few lines, for logs and dry runs.
+// String returns the plan on a few lines, for logs and dry runs.
 func (p Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "phase=%s", p.VMI.Status.Phase)
@@ -203,7 +201,7 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, "\n  do %s", a)
 	}
 	for _, e := range p.Events {
-		fmt.Fprintf(&b, "\n  tell %s: %s", e.Reason, e.Message)
+		fmt.Fprintf(&b, "\n  emit %s: %s", e.Reason, e.Message)
 	}
 	for _, w := range p.Waits {
 		fmt.Fprintf(&b, "\n  wait until %s: %s: %s", w.Until, w.Reason, w.Message)

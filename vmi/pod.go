@@ -7,16 +7,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// computeContainer is the container that stands for the guest.
+// computeContainer is the container that runs QEMU.
 const computeContainer = "compute"
 
-// istioContainer may be running without being ready, as the guest's own
-// readiness decides over the Pod's.
+// istioContainer may be running without being ready: its readiness probe covers the guest's
+// application, which starts after the handoff.
 const istioContainer = "istio-proxy"
 
-// PodReady reports whether the node agent can take over the guest's Pod: it is
-// Running, not on its way out, its compute and istio-proxy containers run and
-// every other container is ready. (specs: VMI reconciliation 2.4)
+// PodReady reports whether the launcher Pod is ready for the handoff to the node agent: it
+// is Running and not terminating, its compute and istio-proxy containers run and every
+// other container is ready. (specs: VMI reconciliation 2.4)
 func PodReady(p *corev1.Pod) bool {
 	if PodDown(p) || p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
 		return false
@@ -36,7 +36,7 @@ func PodReady(p *corev1.Pod) bool {
 	return true
 }
 
-// PodDown reports whether the Pod, or the compute container in it, has ended.
+// PodDown reports whether the Pod or its compute container has ended.
 func PodDown(p *corev1.Pod) bool {
 	if podFinished(p) {
 		return true
@@ -64,8 +64,8 @@ func podCondition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
-// unpaused reports whether the readiness gate of the Pod says the guest is not
-// paused; known is false while the Pod has no such condition.
+// unpaused returns the value of the Pod's readiness gate; known is false while the Pod has
+// no such condition.
 func unpaused(p *corev1.Pod) (value, known bool) {
 	c := podCondition(p, v1.VirtualMachineUnpaused)
 	if c == nil {
@@ -74,11 +74,11 @@ func unpaused(p *corev1.Pod) (value, known bool) {
 	return c.Status == corev1.ConditionTrue, true
 }
 
-// podObject names a Pod as waits do.
+// podObject returns the Wait.Object of a Pod.
 func podObject(p *corev1.Pod) string { return "Pod " + p.Namespace + "/" + p.Name }
 
-// pullFailure returns the waiting reason and message of a container whose
-// image cannot be pulled, init containers first.
+// pullFailure returns the waiting reason and message of a container whose image cannot be
+// pulled, init containers first.
 func pullFailure(p *corev1.Pod) (reason, message string) {
 	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range list {

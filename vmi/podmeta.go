@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// The descheduler's annotations, of Pods and of guests.
+// The descheduler's annotations of Pods and VMIs.
 const (
 	annotationEvict            = "descheduler.alpha.kubernetes.io/evict"
 	annotationPreferNoEviction = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -19,8 +19,8 @@ const (
 	annotationEvicting         = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 )
 
-// identityKeys are labels and annotations by which Pods are found and understood.
-// They are the Pod's own: no configured key takes them away or changes them.
+// identityKeys are labels and annotations that identify Pods and their contents. They are
+// set once: no configured key removes or changes them.
 var identityKeys = map[string]bool{
 	v1.AppLabel: true, v1.CreatedByLabel: true, v1.DeprecatedVirtualMachineNameLabel: true,
 	v1.VirtualMachineInstanceIDLabel: true, v1.MigrationJobLabel: true, v1.DomainAnnotation: true,
@@ -29,40 +29,39 @@ var identityKeys = map[string]bool{
 	annotationEvictOnly: true, annotationEvicting: true,
 }
 
-// controlPrefix begins the annotations by which virtloom's halves tell each other of a guest; no Pod has a copy.
+// controlPrefix is the prefix of annotations exchanged by virtloom's components; they are not copied to Pods.
 const controlPrefix = "virtloom.dev/"
 
-// PodKeys says which labels and annotations of a guest its Pod follows while it
-// runs, beside those that it always does. The zero value adds none.
+// PodKeys selects the labels and annotations that are synchronized from a VMI to its running
+// Pod, in addition to the fixed ones. The zero value adds none.
 type PodKeys struct {
-	// Labels and Annotations are keys of the guest's. One that ends in * stands for
-	// all keys that begin so; an empty one and * alone are ignored, and so are keys
-	// by which Pods are found and understood.
+	// Labels and Annotations are keys of the VMI. A trailing * matches all keys with
+	// that prefix; an empty key and * alone are ignored, and so are keys that identify
+	// Pods.
 	Labels, Annotations []string
-	// StorageKeys are the annotations that a generator of backup hooks manages, and
-	// StorageAnnotations what it generates for this guest. A managed key that it
-	// does not generate is the guest's own annotation, if it has one, as in a newly
-	// rendered Pod.
+	// StorageKeys are the annotations managed by a generator of backup hooks, and
+	// StorageAnnotations those generated for this VMI. A managed key that is not
+	// generated is copied from the VMI, if it has it, as in a newly rendered Pod.
 	StorageKeys        []string
 	StorageAnnotations map[string]string
-	// NetworkAnnotations are set if the Pod is ready and lacks them or has other
-	// ones; none is removed.
+	// NetworkAnnotations are set if the Pod is ready and lacks them or has other values;
+	// none is removed.
 	NetworkAnnotations map[string]string
 }
 
-// PodMetadata returns how labels and annotations of the guest's running Pod must
-// change: values by keys, nil for a key that goes. Both are nil if nothing must
-// change; a newly rendered Pod needs none. Neither object is modified.
+// PodMetadata returns the required changes of labels and annotations of the running launcher
+// Pod: values by key, nil for a key to remove. Both maps are nil if nothing must change; a
+// newly rendered Pod needs no change. Neither object is modified.
 // (specs: VMI reconciliation 2.2 #19, #20, 6)
 //
 //   - The labels kubevirt.io/nodeName and kubevirt.io/outdatedLauncherImage, the
 //     annotations descheduler.alpha.kubernetes.io/evict and prefer-no-eviction, and
-//     those of keys follow the guest: what it lacks, the Pod loses.
+//     those of keys follow the VMI: a key that the VMI lacks is removed.
 //   - A ready Pod gets descheduler.alpha.kubernetes.io/request-evict-only, and
-//     eviction-in-progress as long as the guest is asked to leave the Pod's node
+//     eviction-in-progress as long as the VMI is requested to leave the Pod's node
 //     (status.evacuationNodeName).
-//   - A ready Pod that the guest has moved to gets kubevirt.io/migration-target-ready-timestamp, by which the
-//     network learns that the guest's addresses are there.
+//   - A ready target Pod gets kubevirt.io/migration-target-ready-timestamp after the migration, which
+//     notifies the network that the guest's addresses are reachable there.
 func PodMetadata(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, keys PodKeys) (labels, annotations map[string]*string) {
 	l := metadataChange{has: pod.Labels}
 	l.follow(vmi.Labels, append([]string{v1.NodeNameLabel, v1.OutdatedLauncherImageLabel}, keys.Labels...))
@@ -89,7 +88,7 @@ func PodMetadata(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, keys PodKeys) 
 	return l.result(), a.result()
 }
 
-// arrived is when the guest was at a Pod that was made for it to move to; nil if it was not.
+// arrived returns when the domain was ready in the target Pod of its migration; nil otherwise.
 func arrived(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *metav1.Time {
 	m := vmi.Status.MigrationState
 	if m == nil || m.MigrationUID == "" || pod.Labels[v1.MigrationJobLabel] != string(m.MigrationUID) {
@@ -98,12 +97,12 @@ func arrived(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *metav1.Time {
 	return m.TargetNodeDomainReadyTimestamp
 }
 
-// leaving tells whether the guest was asked to leave the node of the Pod.
+// leaving reports whether the VMI was requested to leave the node of the Pod.
 func leaving(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
 	return vmi.IsMarkedForEviction() && vmi.Status.EvacuationNodeName == pod.Spec.NodeName
 }
 
-// metadataChange collects how a map must change.
+// metadataChange collects the changes of a map.
 type metadataChange struct {
 	has map[string]string
 	to  map[string]*string
@@ -116,7 +115,7 @@ func (c *metadataChange) result() map[string]*string {
 	return c.to
 }
 
-// set lets the key have a value.
+// set changes the value of the key.
 func (c *metadataChange) set(key, value string) {
 	if has, there := c.has[key]; there && has == value {
 		delete(c.to, key)
@@ -125,7 +124,7 @@ func (c *metadataChange) set(key, value string) {
 	c.put(key, &value)
 }
 
-// remove lets the key be gone.
+// remove removes the key.
 func (c *metadataChange) remove(key string) {
 	if _, there := c.has[key]; !there {
 		delete(c.to, key)
@@ -134,7 +133,7 @@ func (c *metadataChange) remove(key string) {
 	c.put(key, nil)
 }
 
-// mark sets a key whose presence counts, not its value, or removes it.
+// mark sets a key whose presence matters, not its value, or removes it.
 func (c *metadataChange) mark(key, value string, wanted bool) {
 	_, there := c.has[key]
 	switch {
@@ -145,7 +144,7 @@ func (c *metadataChange) mark(key, value string, wanted bool) {
 	}
 }
 
-// take lets the key be as it is in another map.
+// take copies the key from another map, or removes it if it is absent there.
 func (c *metadataChange) take(from map[string]string, key string) {
 	if value, there := from[key]; there {
 		c.set(key, value)
@@ -154,7 +153,7 @@ func (c *metadataChange) take(from map[string]string, key string) {
 	c.remove(key)
 }
 
-// follow takes all keys of some patterns.
+// follow takes all keys that match the patterns.
 func (c *metadataChange) follow(from map[string]string, patterns []string) {
 	for _, pattern := range patterns {
 		prefix, isPrefix := strings.CutSuffix(pattern, "*")

@@ -25,7 +25,7 @@ const (
 
 type texts = map[string]string
 
-// values writes a change as text, a key that goes as "-".
+// values returns a change as text, a removed key as "-".
 func values(change map[string]*string) texts {
 	if change == nil {
 		return nil
@@ -39,8 +39,8 @@ func values(change map[string]*string) texts {
 	return out
 }
 
-// The network is told where a guest is that has moved, once, by the Pod that was made for the move.
-func TestPodMetadataOfAGuestThatHasMoved(t *testing.T) {
+// The target Pod of a migration gets the timestamp that notifies the network, once.
+func TestPodMetadata_AfterMigration(t *testing.T) {
 	at := metav1.NewTime(now)
 	arrived := &v1.VirtualMachineInstanceMigrationState{MigrationUID: "job", TargetNodeDomainReadyTimestamp: &at}
 	for name, tt := range map[string]struct {
@@ -49,7 +49,7 @@ func TestPodMetadataOfAGuestThatHasMoved(t *testing.T) {
 		want string
 	}{
 		"it is there":                 {arrived, target, at.String()},
-		"it was told before":          {arrived, func(p *corev1.Pod) { target(p); p.Annotations = texts{v1.MigrationTargetReadyTimestamp: "before"} }, ""},
+		"it was set before":           {arrived, func(p *corev1.Pod) { target(p); p.Annotations = texts{v1.MigrationTargetReadyTimestamp: "before"} }, ""},
 		"it is not there yet":         {&v1.VirtualMachineInstanceMigrationState{MigrationUID: "job"}, target, ""},
 		"the Pod is of another move":  {&v1.VirtualMachineInstanceMigrationState{MigrationUID: "other", TargetNodeDomainReadyTimestamp: &at}, target, ""},
 		"the Pod was made for none":   {arrived, func(*corev1.Pod) {}, ""},
@@ -129,7 +129,7 @@ func TestPodMetadata(t *testing.T) {
 		"61 whatever its value":              {podNotes: texts{evictOnly: "true"}},
 		"61 not before the Pod is ready":     {notReady: true},
 		"64 asked to leave":                  {leaves: true, podNotes: texts{evictOnly: ""}, annotations: texts{evicting: "true"}},
-		"64 asked to leave and told":         {leaves: true, podNotes: texts{evictOnly: "", evicting: "true"}},
+		"64 asked to leave and marked":       {leaves: true, podNotes: texts{evictOnly: "", evicting: "true"}},
 		"64 no longer asked":                 {podNotes: texts{evictOnly: "", evicting: "true"}, annotations: texts{evicting: "-"}},
 		"64 another Pod than the one to end": {leaves: true, elsewhere: true, podNotes: texts{evictOnly: ""}},
 		"64 not before the Pod is ready":     {leaves: true, notReady: true},

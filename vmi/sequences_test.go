@@ -26,9 +26,9 @@ func leaseOf(t *testing.T, g *v1.VirtualMachineInstance) handoff.Lease {
 	return l
 }
 
-// A guest that switches nodes may run at the target, which ends it when its object says
-// that it has failed.
-func TestAGuestThatSwitchesNodesIsNotFailedForItsSourcesPod(t *testing.T) {
+// During the switchover the domain may run at the target, which would end it if the phase
+// became Failed.
+func TestDecide_SourcePodEndsDuringSwitchover(t *testing.T) {
 	deadline := metav1.NewTime(now.Add(time.Minute))
 	moving := func(s handoff.State, was handoff.State) func(*v1.VirtualMachineInstance) {
 		l := handoff.Lease{State: s, Was: was, Epoch: 2, Holder: "node-a", Target: "node-b", Tag: "job", Deadline: &deadline}
@@ -51,8 +51,8 @@ func TestAGuestThatSwitchesNodesIsNotFailedForItsSourcesPod(t *testing.T) {
 	}
 }
 
-// An object that was replaced as a whole has forgotten that its guest has moved.
-func TestAForgottenMoveStartsNoSecondGuest(t *testing.T) {
+// An object that was replaced as a whole has lost the record of its migration.
+func TestDecide_LostStatusAfterMigration(t *testing.T) {
 	for name, source := range map[string]*corev1.Pod{
 		"source there":   pod("p"),
 		"source ended":   pod("p", podPhase(corev1.PodSucceeded)),
@@ -74,15 +74,15 @@ func TestAForgottenMoveStartsNoSecondGuest(t *testing.T) {
 	}
 }
 
-// What differs in numbers at every try would be told in a write that leads to the next
-// try, past all back-off.
-func TestTroubleThatDiffersInNumbersIsNoNews(t *testing.T) {
+// A message whose numbers differ with each attempt would be a write that triggers the next
+// attempt without back-off.
+func TestSynchronized_NumbersDiffer(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Pending)}
 	for i := range 10 {
 		s.Failure = &vmi.Failure{Reason: vmi.ReasonFailedCreate,
 			Message: fmt.Sprintf("exceeded quota: all, requested: memory=%dMi, used: pods=%d; dial tcp 192.0.2.%d:%d", i, i+100, i, 40000+i)}
 		plan := vmi.Decide(s, now)
-		if told := len(plan.Events) > 0; told != (i == 0) {
+		if emitted := len(plan.Events) > 0; emitted != (i == 0) {
 			t.Fatalf("try %d: events %v", i, plan.Events)
 		}
 		s.VMI = plan.VMI
@@ -92,8 +92,8 @@ func TestTroubleThatDiffersInNumbersIsNoNews(t *testing.T) {
 	}
 }
 
-// A lease need not say until when.
-func TestALeaseWithoutADeadlineIsUnderstood(t *testing.T) {
+// A lease need not have a deadline.
+func TestDecide_LeaseWithoutDeadline(t *testing.T) {
 	for _, state := range []handoff.State{handoff.Preparing, handoff.Prepared, handoff.Moving, handoff.Lost, handoff.Fenced} {
 		for _, evidence := range []map[string]handoff.Evidence{nil, {
 			"node-a": {Kind: handoff.NodeGone, Detail: "x"}, "node-b": {Kind: handoff.PodGone, Detail: "x"}}} {
@@ -113,8 +113,8 @@ func TestALeaseWithoutADeadlineIsUnderstood(t *testing.T) {
 	}
 }
 
-// The gate of the Pod and its marks come first: what is plugged may be refused for long.
-func TestThePodIsKeptLikeTheGuestBeforeAnythingIsPlugged(t *testing.T) {
+// The Pod's gate and metadata are patched first: a hotplug may be rejected for long.
+func TestDecide_PodPatchPrecedesHotplug(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Scheduling), Pods: []*corev1.Pod{pod("p", gate(corev1.ConditionFalse))}}
 	s.VMI.Status.SelinuxContext = "none"
 	plugged(&s)
@@ -128,8 +128,8 @@ func TestThePodIsKeptLikeTheGuestBeforeAnythingIsPlugged(t *testing.T) {
 	}
 }
 
-// A node that has told what is in the way and then dies is not waited for.
-func TestAnOfferToANodeThatHasDiedIsTakenBack(t *testing.T) {
+// A node that reported a problem and then dies is not waited for.
+func TestOffer_NodeDiesAfterReport(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Scheduled, offered(now.Add(-time.Second)), synchronizedFalse("NodeNotReady", "x")), Pods: []*corev1.Pod{pod("p")}}
 	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Scheduled {
 		t.Fatalf("the node lives, and the plan is %s", plan)
@@ -140,16 +140,16 @@ func TestAnOfferToANodeThatHasDiedIsTakenBack(t *testing.T) {
 	}
 }
 
-// An object that has lost its status and not its lease knows that its guest has ended.
-func TestAGuestThatHasEndedIsNotBegunAgain(t *testing.T) {
+// An object that has lost its status still has its released lease.
+func TestDecide_ReleasedLease(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Pending, lease(handoff.Lease{State: handoff.Released, Epoch: 3, Cause: handoff.CauseEnded}))}
 	if plan := vmi.Decide(s, now); plan.VMI.Status.Phase != v1.Failed || len(plan.Actions) > 0 {
 		t.Errorf("the plan is %s", plan)
 	}
 }
 
-// A guest that is to end shuts down with all its disks.
-func TestADeletedGuestKeepsItsDisks(t *testing.T) {
+// A VMI that is being deleted shuts down with all its disks.
+func TestHotplug_DeletedVMIKeepsVolumes(t *testing.T) {
 	s := vmi.Snapshot{VMI: guest(v1.Running, lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})), Pods: []*corev1.Pod{pod("p")}}
 	plugged(&s)
 	s.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "hot", Phase: v1.VolumeReady, Target: "sda",

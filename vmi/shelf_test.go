@@ -14,10 +14,10 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// shelf builds a snapshot of a guest with storage.
+// shelf builds a snapshot of a VMI with storage.
 type shelf struct{ Snapshot }
 
-// newShelf is a guest in a phase, without volumes, maps or owners.
+// newShelf returns a VMI in a phase, without volumes, maps or owners.
 func newShelf(phase v1.VirtualMachineInstancePhase) *shelf {
 	return &shelf{Snapshot{VMI: &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-guest"},
@@ -35,7 +35,7 @@ func (k *shelf) volume(name string, source v1.VolumeSource) *shelf {
 	return k
 }
 
-// pvc adds a volume of the claim of that name, dv one of that DataVolume.
+// pvc adds a volume with the claim of that name, dv one with that DataVolume.
 func (k *shelf) pvc(name string) *shelf { return k.volume(name, pvcSource(name, false)) }
 func (k *shelf) dv(name string) *shelf {
 	return k.volume(name, v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name}})
@@ -66,7 +66,7 @@ func (k *shelf) claim(name string, change ...func(*corev1.PersistentVolumeClaim)
 	return k
 }
 
-// filled adds a claim and the DataVolume of its name that fills it.
+// filled adds a claim and the DataVolume of the same name that populates it.
 func (k *shelf) filled(name string, phase cdiv1.DataVolumePhase, change ...func(*cdiv1.DataVolume)) *shelf {
 	return k.claim(name, filledBy(name)).dataVolume(name, phase, change...)
 }
@@ -98,7 +98,7 @@ func (k *shelf) class(name string, change ...func(*storagev1.StorageClass)) *she
 	return k
 }
 
-// temporary adds a running temporary Pod of the guest.
+// temporary adds a running temporary Pod of the VMI.
 func (k *shelf) temporary(name string, change ...func(*corev1.Pod)) *shelf {
 	p := helperPod(name, append([]func(*corev1.Pod){func(p *corev1.Pod) {
 		p.Annotations = map[string]string{v1.EphemeralProvisioningObject: "true"}
@@ -108,7 +108,7 @@ func (k *shelf) temporary(name string, change ...func(*corev1.Pod)) *shelf {
 	return k
 }
 
-// helperPod is a running Pod with one container that is ready.
+// helperPod returns a running Pod with one ready container.
 func helperPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
@@ -127,7 +127,7 @@ func inPodPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = phase }
 }
 
-// filledBy gives a claim to a DataVolume.
+// filledBy makes a DataVolume the owner of a claim.
 func filledBy(dv string) func(*corev1.PersistentVolumeClaim) {
 	return ownedBy(metav1.OwnerReference{APIVersion: "cdi.kubevirt.io/v1beta1", Kind: "DataVolume", Name: dv, UID: types.UID("uid-dv-" + dv), Controller: ptr.To(true)})
 }

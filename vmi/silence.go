@@ -12,15 +12,15 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// DefaultSilentAfter is how long a node may give no sign of life before its guests
-// count as lost: KubeVirt's heartbeat timeout.
+// DefaultSilentAfter is how long a node may send no heartbeat before it counts as
+// unresponsive and its VMIs as lost: KubeVirt's heartbeat timeout.
 const DefaultSilentAfter = 5 * time.Minute
 
-// askAgain is how soon evidence about a silent node is asked for again.
+// askAgain is the interval of queries for evidence about an unresponsive node.
 const askAgain = time.Minute
 
-// NeedsEvidence names the silent nodes of which Decide would like to know whether the
-// guest is known not to run there. A nil result is the usual one.
+// NeedsEvidence returns the unresponsive nodes for which Decide needs evidence that the domain
+// does not run there. The usual result is nil.
 func (s Snapshot) NeedsEvidence() []string {
 	l, err := handoff.Of(s.VMI)
 	if err != nil {
@@ -35,9 +35,9 @@ func (s Snapshot) NeedsEvidence() []string {
 	return nil
 }
 
-// StockAgent reports whether the guest was handed over to KubeVirt's own agent, or one that may be: what that does is
-// told in KubeVirt's own fields alone. It may boot a guest that has accepted nothing, so no deadline ends its wait, and
-// it ends with its Pod: that no Pod of it is left on a silent node is evidence, as it is for KubeVirt.
+// StockAgent reports whether the VMI was or may have been handed off to stock virt-handler, which reads KubeVirt's
+// fields only. It may start a domain without having accepted the lease, so no deadline ends its wait; the domain ends
+// with its Pod. As for KubeVirt, the absence of its Pods on an unresponsive node is evidence.
 func (s Snapshot) StockAgent() bool {
 	l, err := handoff.Of(s.VMI)
 	return err == nil && s.stockAgent(l)
@@ -57,9 +57,9 @@ func (s Snapshot) stockAgent(l handoff.Lease) bool {
 	}
 }
 
-// doubted is the node that a lease cannot go on without a word from, or evidence
-// about; empty if there is none. That no node has the name of another cluster is no
-// evidence: its word is awaited, and brought by who migrates the guest.
+// doubted returns the node whose report, or evidence about it, the lease needs in order to
+// progress; empty if there is none. A missing Node object is no evidence about another cluster:
+// its report is awaited, and delivered by the migration controller.
 func doubted(l handoff.Lease) string {
 	switch {
 	case l.Target == handoff.Elsewhere && l.State != handoff.Lost:
@@ -77,9 +77,9 @@ func (s Snapshot) silent(node string) bool {
 	return silent && node != ""
 }
 
-// silence deals with a guest whose node says nothing any more, and reports whether
-// it did: then the rest of the status waits. A guest that a stock node agent runs is never Lost, as such an agent
-// cannot say that it is back.
+// silence handles a VMI whose node is unresponsive, and reports whether it did: then the rest
+// of the status is not computed. A VMI of a stock agent never becomes Lost, because such an
+// agent cannot report its return.
 func (d *decision) silence() (bool, error) {
 	l := d.lease
 	switch {
@@ -88,7 +88,7 @@ func (d *decision) silence() (bool, error) {
 	case l.Cause == handoff.CauseStock:
 		return false, nil
 	case l.State == handoff.Fenced && l.Target == "":
-		return true, d.giveUp("the node that had the guest was found gone")
+		return true, d.giveUp("the node of the VirtualMachineInstance was fenced")
 	case doubted(l) != "" && len(d.NeedsEvidence()) > 0:
 		return true, d.judge(doubted(l))
 	case d.silent(l.Holder):
@@ -97,18 +97,18 @@ func (d *decision) silence() (bool, error) {
 	return false, nil
 }
 
-// stockGone ends the guest of a stock node that is silent and has no live Pod of it any more, as KubeVirt does.
+// stockGone fails a VMI whose stock node is unresponsive and has no live Pod of it, as KubeVirt does.
 func (d *decision) stockGone() (bool, error) {
 	node := d.lease.Holder
 	if !d.silent(node) {
 		return false, nil
 	}
 	e, found := d.Evidence[node]
-	if !found || e.Kind == handoff.NodeGone { // a machine may outlive its Node object, and the guest is in its Pod
+	if !found || e.Kind == handoff.NodeGone { // a machine may outlive its Node object, and the domain runs in its Pod
 		d.requeue(d.now.Add(askAgain))
 		return false, nil
 	}
-	why := fmt.Sprintf("node %s gives no sign of life since %s, and does not run the guest: %s, %s",
+	why := fmt.Sprintf("node %s has been unresponsive since %s and does not run the VirtualMachineInstance: %s, %s",
 		node, d.Silent[node].UTC().Format(time.RFC3339), e.Kind, e.Detail)
 	if d.lease.State == handoff.Offered && d.lease.Cause != handoff.CauseStock {
 		if err := d.step(handoff.Event{Kind: handoff.Release, Message: why}); err != nil {
@@ -121,8 +121,8 @@ func (d *decision) stockGone() (bool, error) {
 	return true, nil
 }
 
-// suspect marks the guest of a silent holder as lost. A move that has not begun is
-// called off before, once it is overdue: until then others see to it.
+// suspect marks the lease of an unresponsive holder as Lost. A migration that has not begun is
+// canceled first, once its deadline has passed: until then others handle it.
 func (d *decision) suspect() (bool, error) {
 	switch l := d.lease; l.State {
 	case handoff.Preparing, handoff.Prepared:
@@ -130,7 +130,7 @@ func (d *decision) suspect() (bool, error) {
 			d.requeue(l.Deadline.Time)
 			return false, nil
 		}
-		why := fmt.Sprintf("source node %s is silent", l.Holder)
+		why := fmt.Sprintf("source node %s is unresponsive", l.Holder)
 		if err := d.step(handoff.Event{Kind: handoff.Cancel, Tag: l.Tag, Message: why}); err != nil {
 			return false, err
 		}
@@ -149,12 +149,12 @@ func (d *decision) suspect() (bool, error) {
 		d.requeue(at.Time)
 	}
 	d.complain(ReasonNodeUnresponsive, fmt.Sprintf(
-		"node %s gives no sign of life since %s; the guest stays its own until the node returns, or is known to be gone",
+		"node %s has been unresponsive since %s; it keeps the VirtualMachineInstance until it returns or is fenced",
 		node, d.Silent[node].UTC().Format(time.RFC3339)))
 	return true, nil
 }
 
-// judge fences the node if there is evidence; else the guest stays where it may be.
+// judge fences the node if there is evidence; otherwise the lease stays unchanged.
 func (d *decision) judge(node string) error {
 	e, found := d.Evidence[node]
 	if !found {
@@ -164,7 +164,7 @@ func (d *decision) judge(node string) error {
 		}
 		return nil
 	}
-	why := fmt.Sprintf("node %s does not run the guest: %s, %s", node, e.Kind, e.Detail)
+	why := fmt.Sprintf("node %s does not run the VirtualMachineInstance: %s, %s", node, e.Kind, e.Detail)
 	switch err := d.step(handoff.Event{Kind: handoff.Fence, Node: node, Evidence: &e, Message: why}); {
 	case errors.Is(err, handoff.ErrTooEarly):
 		d.requeue(d.now.Add(askAgain))
@@ -175,7 +175,7 @@ func (d *decision) judge(node string) error {
 	case err != nil:
 		return err
 	}
-	if d.next.Target != "" { // the guest may have arrived there
+	if d.next.Target != "" { // the domain may have arrived there
 		at := d.now.Add(askAgain)
 		if d.next.Deadline != nil {
 			at = d.next.Deadline.Time
@@ -186,8 +186,8 @@ func (d *decision) judge(node string) error {
 	return d.giveUp(why)
 }
 
-// giveUp ends a guest that is known to run nowhere. Like KubeVirt, this controller
-// does not start it again: who made it may.
+// giveUp fails a VMI whose domain is known to run nowhere. Like KubeVirt, this controller does
+// not restart it: its owner may.
 func (d *decision) giveUp(why string) error {
 	if err := d.step(handoff.Event{Kind: handoff.Release, Message: why}); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (d *decision) giveUp(why string) error {
 	return nil
 }
 
-// requeue asks to be run again at the time, or before.
+// requeue requests another pass at the time, or earlier.
 func (d *decision) requeue(at time.Time) {
 	if d.plan.RequeueAt == nil || at.Before(*d.plan.RequeueAt) {
 		d.plan.RequeueAt = &at

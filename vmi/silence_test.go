@@ -22,7 +22,7 @@ func until(at time.Time) *metav1.Time {
 	return &t
 }
 
-func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
+func TestSilence_Evidence(t *testing.T) {
 	silent := func(nodes ...string) map[string]time.Time {
 		m := map[string]time.Time{}
 		for _, n := range nodes {
@@ -106,17 +106,17 @@ func TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence(t *testing.T) {
 			if at := plan.RequeueAt; (at == nil) != (tt.requeue == 0) || at != nil && !at.Equal(now.Add(tt.requeue)) {
 				t.Errorf("looks again at %v, want after %s", at, tt.requeue)
 			}
-			told := slices.ContainsFunc(plan.Events, func(e vmi.Event) bool { return e.Reason == vmi.ReasonNodeUnresponsive })
-			if news := got.State != tt.lease.State && got.State != handoff.Fenced && got.State != handoff.Owned; told != news {
-				t.Errorf("people are told: %t, want %t", told, news)
+			emitted := slices.ContainsFunc(plan.Events, func(e vmi.Event) bool { return e.Reason == vmi.ReasonNodeUnresponsive })
+			if news := got.State != tt.lease.State && got.State != handoff.Fenced && got.State != handoff.Owned; emitted != news {
+				t.Errorf("event: %t, want %t", emitted, news)
 			}
 		})
 	}
 }
 
-// TestSilence_OfASourceThatHasStalled: whether the guest lives is for the target to say. The
-// silence of the source changes nothing, and is nothing that the object tells.
-func TestSilence_OfASourceThatHasStalled(t *testing.T) {
+// TestSilence_StalledSource: only the target can report whether the domain runs. An
+// unresponsive source changes nothing, and is not reported.
+func TestSilence_StalledSource(t *testing.T) {
 	stalled := handoff.Lease{State: handoff.Moving, Stalled: true, Epoch: 4, Holder: "node-a", Target: "node-b", Tag: "m", Deadline: until(now.Add(time.Minute))}
 	s := vmi.Snapshot{
 		VMI: guest(v1.Running, lease(stalled)), Pods: []*corev1.Pod{pod("launcher")},
@@ -126,13 +126,13 @@ func TestSilence_OfASourceThatHasStalled(t *testing.T) {
 	spoken.Silent = nil
 	got, want := vmi.Decide(s, now), vmi.Decide(spoken, now)
 	if d := cmp.Diff(want.VMI, got.VMI); d != "" {
-		t.Errorf("the object tells of the silence (-want +got):\n%s", d)
+		t.Errorf("the object reports the unresponsive source (-want +got):\n%s", d)
 	}
 }
 
-// TestDecide_NoPodWhileOwnWritesAreUnseen: that a guest which was handed over has no Pod is
-// no conclusion from a cache that does not show what was written.
-func TestDecide_NoPodWhileOwnWritesAreUnseen(t *testing.T) {
+// TestDecide_MissingPodWhileWritesUnseen: a cache that has not observed own writes is no evidence
+// that a VMI has no Pod after the handoff.
+func TestDecide_MissingPodWhileWritesUnseen(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
 		s := vmi.Snapshot{VMI: guest(phase, lease(handoff.Lease{State: handoff.Offered, Epoch: 1, Holder: "node-a", Deadline: until(now.Add(time.Minute))}))}
 		if got := vmi.Decide(s, now).VMI.Status.Phase; got != v1.Failed {
@@ -145,7 +145,7 @@ func TestDecide_NoPodWhileOwnWritesAreUnseen(t *testing.T) {
 	}
 }
 
-func TestTheEndOfALostGuestIsToldWithItsEvidence(t *testing.T) {
+func TestSilence_LostVMIReportsEvidence(t *testing.T) {
 	l := handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 4, Holder: "node-a", Deadline: until(now)}
 	s := vmi.Snapshot{VMI: guest(v1.Running, lease(l), deleting), Pods: []*corev1.Pod{pod("p")}, Silent: map[string]time.Time{"node-a": now},
 		Evidence: map[string]handoff.Evidence{"node-a": {Kind: handoff.FenceConfirmed, Detail: "powered off"}}}
@@ -156,9 +156,9 @@ func TestTheEndOfALostGuestIsToldWithItsEvidence(t *testing.T) {
 	}
 }
 
-// An object that was replaced as a whole loses annotations, labels and status. What
-// is left of a guest that runs must not lead to a second one.
-func TestAnObjectThatForgotItsGuest(t *testing.T) {
+// An object that was replaced as a whole loses annotations, labels and status. A domain that
+// still runs must not be started a second time.
+func TestDecide_LostStatus(t *testing.T) {
 	owned := handoff.Lease{State: handoff.Owned, Epoch: 4, Holder: "node-b"}
 	target := pod("target", func(p *corev1.Pod) {
 		p.Labels, p.Spec.NodeName = map[string]string{v1.MigrationJobLabel: "m"}, "node-b"

@@ -13,70 +13,68 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// DefaultAcceptWithin bounds how long an offered guest may stay unaccepted by
-// its node before the offer counts as overdue. It equals KubeVirt's heartbeat
-// timeout for an unresponsive node.
+// DefaultAcceptWithin is how long a node may take to accept an offered VMI before the offer
+// counts as overdue. It equals KubeVirt's heartbeat timeout for an unresponsive node.
 const DefaultAcceptWithin = 5 * time.Minute
 
-// Config is what a decision depends on beside the objects.
+// Config is the configuration of decisions.
 type Config struct {
-	// AcceptWithin bounds the step from offer to acceptance; zero means
+	// AcceptWithin bounds the time from offer to acceptance; zero means
 	// DefaultAcceptWithin.
 	AcceptWithin time.Duration
-	// PodHoldsGuest says that a guest lives inside of its Pod, as with KubeVirt's
-	// launcher, and dies with it. Then that its Pods are gone is evidence that a
-	// silent node does not run it.
+	// PodHoldsGuest is true if the domain runs inside its Pod, as with KubeVirt's
+	// launcher, and dies with it. Then the absence of its Pods is evidence that an
+	// unresponsive node does not run it.
 	PodHoldsGuest bool
-	// LauncherImage is the image that guests' Pods are made with; a guest whose Pod
-	// has another one is outdated. Empty compares nothing.
+	// LauncherImage is the image of new launcher Pods; a VMI whose Pod has another image
+	// is outdated. Empty disables the comparison.
 	LauncherImage string
-	// StateClass is the StorageClass of the claims that keep guests' state. Empty means
-	// the cluster's default. (KubeVirt: vmStateStorageClass)
+	// StateClass is the StorageClass of backend storage claims. Empty means the
+	// cluster's default. (KubeVirt: vmStateStorageClass)
 	StateClass string
-	// MemoryRatio is noted on guests that are to get more memory. (KubeVirt:
+	// MemoryRatio is recorded on VMIs whose memory is increased. (KubeVirt:
 	// additionalGuestMemoryOverheadRatio)
 	MemoryRatio string
-	// MinimumTSC is the frequency in Hz that all guests count on whose clock matters;
-	// nil means what the nodes have in common. (KubeVirt: minimumClusterTSCFrequency)
+	// MinimumTSC is the TSC frequency in Hz for all VMIs that require one; nil means
+	// the lowest of all nodes. (KubeVirt: minimumClusterTSCFrequency)
 	MinimumTSC *int64
-	// ReportOverhead stores what the hypervisor needs beside the guest's memory.
+	// ReportOverhead stores the memory overhead of the hypervisor in the status.
 	// (KubeVirt: feature gate VmiMemoryOverheadReport)
 	ReportOverhead bool
-	// ContainerPaths lets guests have volumes of their Pod's own paths. (KubeVirt:
+	// ContainerPaths allows containerPath volumes. (KubeVirt:
 	// feature gate ContainerPathVolumes)
 	ContainerPaths bool
-	// FeatureGates and DisabledFeatureGates are those of the cluster. A guest with a field
-	// that needs another one gets no Pod, and one is made a root's guest only with gate
+	// FeatureGates and DisabledFeatureGates are those of the cluster. A VMI with a field
+	// that requires another gate gets no Pod, and launchers run as root only with gate
 	// Root. (KubeVirt: developerConfiguration)
 	FeatureGates, DisabledFeatureGates []string
-	// HotplugBatch is how long changes of what is plugged are gathered before Pods are
+	// HotplugBatch is how long hotplug and unplug requests are batched before Pods are
 	// replaced; zero means DefaultHotplugBatch.
 	HotplugBatch time.Duration
-	// SyncLabels and SyncAnnotations are patterns of keys, beside KubeVirt's own, that
-	// a guest's Pod shall have as the guest has them. A pattern may end in * for any
-	// end; * alone counts for nothing.
+	// SyncLabels and SyncAnnotations are patterns of keys, in addition to KubeVirt's,
+	// that are copied from a VMI to its Pod. A pattern may end in * for any suffix; *
+	// alone is ignored.
 	SyncLabels, SyncAnnotations []string
 
-	// What follows are replaceable parts. They must be pure.
+	// Replaceable parts, which must be pure functions.
 
-	// SpecValidator refuses guests a Pod. Defaults to DiscontinuedBindings.
+	// SpecValidator validates specs before a Pod is created. Defaults to DiscontinuedBindings.
 	SpecValidator SpecValidator
 	// NetworkStatus computes status.interfaces. Defaults to Interfaces.
 	NetworkStatus NetworkStatus
-	// MigrationEvaluator tells when a running guest must be migrated. Defaults to
+	// MigrationEvaluator decides when a running VMI must be migrated. Defaults to
 	// EvaluateNetworks.
 	MigrationEvaluator MigrationEvaluator
-	// TopologyHints finds the clock a guest counts on. Defaults to Hints.
+	// TopologyHints computes the TSC frequency of a VMI. Defaults to Hints.
 	TopologyHints TopologyHints
 }
 
-// NetworkStatus computes status.interfaces of a guest with the Pod that runs it. An
-// error leaves them as they are.
+// NetworkStatus computes status.interfaces of a VMI from its launcher Pod. On error the stored
+// value is kept.
 type NetworkStatus func(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]v1.VirtualMachineInstanceNetworkInterface, error)
 
-// TopologyHints finds the clock that a guest can count on everywhere; minimum is
-// Config.MinimumTSC. An error keeps a guest from starting whose TSCRequirement is
-// TSCForBoot.
+// TopologyHints computes the TSC frequency available to a VMI on all nodes; minimum is
+// Config.MinimumTSC. On error a VMI does not start if its TSCRequirement is TSCForBoot.
 type TopologyHints func(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.TopologyHints, error)
 
 func (c Config) complete() Config {
@@ -98,80 +96,78 @@ func (c Config) complete() Config {
 	return c
 }
 
-// Snapshot is everything one decision may see. Decide modifies none of it.
+// Snapshot is the complete input of one decision. Decide does not modify it.
 type Snapshot struct {
-	// VMI is the object as cached.
+	// VMI is the object from the cache.
 	VMI *v1.VirtualMachineInstance
-	// Pods are all Pods whose controller is the VMI (by UID), in any phase.
-	// That a Pod is absent must be the API server's word where the guest fails
-	// or its object goes because of it; see NeedsProof.
+	// Pods are all Pods whose controller is the VMI (by UID), in any phase. Where the
+	// absence of a Pod would fail the VMI or remove its finalizer, it must come from
+	// the API server; see NeedsProof.
 	Pods []*corev1.Pod
-	// Attachments are all Pods whose controller is one of Pods: those that bring
-	// plugged volumes to the guest's node, and those that have a claim
-	// provisioned there.
+	// Attachments are all Pods whose controller is one of Pods: attachments of
+	// hotplugged volumes to the node, and triggers that are the first consumer of a
+	// claim there.
 	Attachments []*corev1.Pod
-	// Foreign is a Pod that has the name of the guest's Pod and is not the
-	// guest's; nil if there is none.
+	// Foreign is a Pod with the launcher Pod's name that the VMI does not control; nil
+	// if there is none.
 	Foreign *corev1.Pod
-	// Earlier are the Pods whose controller is an earlier object of the guest's name, and
-	// that have not ended; needed while the guest has no Pod.
+	// Earlier are the unfinished Pods whose controller is a deleted object with the VMI's
+	// name; needed while the VMI has no Pod.
 	Earlier []*corev1.Pod
 	// Migrations are the unfinished migrations that name the VMI.
 	Migrations []*v1.VirtualMachineInstanceMigration
-	// Storage is what the cluster says of the guest's volumes.
+	// Storage is the storage state of the VMI's volumes.
 	Storage Storage
-	// Unseen lists own writes the caches have not shown yet; while there is
-	// one, nothing is created or deleted.
+	// Unseen lists own writes that the caches have not observed yet; while it is not
+	// empty, nothing is created or deleted.
 	Unseen []string
-	// Late lists own creations that may still be carried out, though the API server had not done so when it was asked.
-	// They are repeated, as their names are the same; while there is one, the object is not let go.
+	// Late lists own creations that the API server may still execute, although it had not when it was queried.
+	// They are repeated under the same name; while it is not empty, the finalizer is kept.
 	Late []string
-	// VMExists says that the VirtualMachine that controls the object exists; then
-	// its own finalizer is its own to take away.
+	// VMExists is true if the VirtualMachine that controls the object exists; then its
+	// controller removes its own finalizer.
 	VMExists bool
-	// Nodes are the nodes of the cluster; needed for guests whose TSCRequirement is not
-	// TSCNotRequired, until they have their hints.
+	// Nodes are the nodes of the cluster; needed for VMIs whose TSCRequirement is not
+	// TSCNotRequired, until their hints are stored.
 	Nodes []Node
-	// Annotations are those of the guest's Pod.
+	// Annotations are generated annotations of the launcher Pod.
 	Annotations PodAnnotations
-	// CID is the address on VSOCK that is reserved for the guest; nil if it is to have
-	// none, or has it.
+	// CID is the VSOCK CID reserved for the VMI; nil if it requests none, or already has
+	// one.
 	CID *uint32
-	// Failure is set after acting, when an action failed.
+	// Failure is the failure of an action; set after acting.
 	Failure *Failure
-	// Silent are those of the guest's nodes that give no sign of life, and since
-	// when they do not.
+	// Silent maps the VMI's unresponsive nodes to the time of their last heartbeat.
 	Silent map[string]time.Time
-	// Stock are those of the guest's nodes that KubeVirt's own agent reports for, which accepts no lease.
+	// Stock contains the VMI's nodes reported by stock virt-handler, which accepts no lease.
 	Stock map[string]bool
-	// Evidence is why the guest is known not to run on a node; see NeedsEvidence.
+	// Evidence proves, by node, that the domain does not run there; see NeedsEvidence.
 	Evidence map[string]handoff.Evidence
-	// Config is the configuration in force.
+	// Config is the current configuration.
 	Config Config
 }
 
-// PodAnnotations is what generators say that the guest's Pod shall carry.
+// PodAnnotations are the generated annotations of the launcher Pod.
 type PodAnnotations struct {
-	// Network is set where the Pod has other values.
+	// Network annotations are set where the Pod has other values.
 	Network map[string]string
-	// Storage is set likewise; what it lacks of StorageKeys the Pod has only if the
-	// guest has it.
+	// Storage annotations likewise; a key of StorageKeys that they lack is copied from
+	// the VMI or removed.
 	Storage     map[string]string
 	StorageKeys []string
 }
 
-// Failure is an action that failed, as the Synchronized condition tells it.
+// Failure is a failed action, as reported by the Synchronized condition.
 type Failure struct {
 	// Reason is one of KubeVirt's Synchronized reasons.
 	Reason string
-	// Message names object, field and remedy where they are known.
+	// Message contains object, field and remedy where known.
 	Message string
 }
 
-// Launcher returns the Pod that runs, or shall run, the guest: of the Pods on
-// the guest's node (any node before it has one) the newest. It is nil when
-// there is none. Target Pods of migrations count only once the guest is on
-// their node.
+// Launcher returns the newest launcher Pod on the VMI's node (any node before one is
+// assigned), or nil. Target Pods of migrations count only once the VMI is on their
+// node.
 func (s Snapshot) Launcher() *corev1.Pod {
 	var newest *corev1.Pod
 	for _, p := range s.Pods {
@@ -185,7 +181,7 @@ func (s Snapshot) Launcher() *corev1.Pod {
 	return newest
 }
 
-// newer orders Pods by creation; the name decides within a second.
+// newer reports whether a was created after b; within a second the name decides.
 func newer(a, b *corev1.Pod) bool {
 	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return a.Name > b.Name
@@ -193,11 +189,11 @@ func newer(a, b *corev1.Pod) bool {
 	return b.CreationTimestamp.Before(&a.CreationTimestamp)
 }
 
-// NeedsProof reports whether the snapshot lacks a Pod without which Decide
-// declares the guest failed, upon which its node ends it, or takes the finalizer
-// away, upon which nobody looks after a Pod any more. A cache proves no absence: of
-// two caches, the one of Pods may lag behind the one that shows the guest on a new
-// node, or at its end. Pods must then be read from the API server.
+// NeedsProof reports whether the snapshot lacks a Pod whose absence makes Decide fail the
+// VMI, so that its node ends the domain, or remove the finalizer, so that no controller
+// deletes remaining Pods. A cache does not prove absence: of two caches, that of Pods may
+// lag behind the one that shows the VMI on a new node, or in a final phase. Pods must then be
+// read from the API server.
 func (s Snapshot) NeedsProof() bool {
 	switch s.VMI.Status.Phase {
 	case v1.Scheduling, v1.Scheduled, v1.Running:
@@ -207,14 +203,14 @@ func (s Snapshot) NeedsProof() bool {
 	}
 }
 
-// ended reports whether the guest has ended by its phase. One that waits to be
-// received from elsewhere never was here.
+// ended reports whether the phase is final, or the VMI is being deleted while it waits for its
+// migration: then its domain never ran here.
 func (s Snapshot) ended() bool {
 	return s.VMI.IsFinal() || s.VMI.Status.Phase == v1.WaitingForSync && s.VMI.DeletionTimestamp != nil
 }
 
-// leaves reports whether the object still has the finalizer and nothing that the
-// snapshot shows is left to be done under it.
+// leaves reports whether the finalizer can be removed: the object still has it, and the
+// snapshot shows nothing left to clean up.
 func (s Snapshot) leaves() bool {
 	if !s.ended() || len(s.Pods) > 0 || s.unsure() || !slices.ContainsFunc(s.VMI.Finalizers, ours) {
 		return false
@@ -223,14 +219,14 @@ func (s Snapshot) leaves() bool {
 	if err != nil {
 		return false
 	}
-	// Nobody accepted what was to be received and has not been.
+	// No node accepted a migration target in WaitingForSync.
 	return unheld(lease) || s.VMI.Status.Phase == v1.WaitingForSync && lease.Cause == handoff.CauseStock
 }
 
-// unsure reports whether a Pod may be there, or appear, that the snapshot does not show.
+// unsure reports whether Pods may exist or appear that the snapshot does not show.
 func (s Snapshot) unsure() bool { return len(s.Unseen) > 0 || len(s.Late) > 0 }
 
-// unheld tells whether no node may run the guest by its lease.
+// unheld reports whether the lease allows no node to run the domain.
 func unheld(l handoff.Lease) bool {
 	switch l.State {
 	case handoff.Released, handoff.Unclaimed, handoff.Claimed, handoff.Offered:
@@ -243,7 +239,7 @@ func unheld(l handoff.Lease) bool {
 func (s Snapshot) elsewhere(p *corev1.Pod) bool {
 	node := s.VMI.Status.NodeName
 	if node == "" {
-		// What is received from elsewhere has no other Pod than its target.
+		// A migration target from another cluster has no Pod but its target Pod.
 		return p.Labels[v1.MigrationJobLabel] != "" && !receiver(s.VMI)
 	}
 	return p.Spec.NodeName != node
@@ -254,7 +250,7 @@ func isTemporary(p *corev1.Pod) bool {
 	return temporary
 }
 
-// OwnedPods filters the Pods whose controller is the VMI, by UID.
+// OwnedPods returns the Pods whose controller is the VMI, by UID.
 func OwnedPods(vmi *v1.VirtualMachineInstance, pods []corev1.Pod) []*corev1.Pod {
 	var owned []*corev1.Pod
 	for i := range pods {

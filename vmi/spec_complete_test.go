@@ -9,7 +9,7 @@ import (
 )
 
 // specNumbers are the cases of section 13 by their headings. Those of specDefects are
-// defects of KubeVirt, which need not be repeated.
+// defects of KubeVirt, which are not reproduced.
 var specNumbers = []string{
 	"1 2 4 5 7 8 10 11 13 14 16",
 	"17 19 20 22 23 25 26 28 29 31 32 34 35 37",
@@ -22,11 +22,11 @@ var specNumbers = []string{
 	"112 113 115 116 118 119 121 122 124 125 127 128 130",
 }
 
-// specDefects need no row: 73b, that what is computed is not stored, and 100, that
-// nothing is ever delayed. What is done in their place may have one.
+// specDefects need no row: 73b (a computed value is not stored) and 100 (no delay at all).
+// Their replacements may have one.
 var specDefects = []string{"73b", "100"}
 
-// specElsewhere are the cases in which there is nothing to decide: whose they are.
+// specElsewhere maps cases without a decision to the responsible package.
 var specElsewhere = map[string]string{
 	"37":  "what wakes a guest: vmi/vmictrl, TestMapping",
 	"82":  "what an answer of the API server means: vmi/vmictrl, TestWritesOfSpec",
@@ -43,7 +43,7 @@ var specElsewhere = map[string]string{
 	"125": "a patch that is refused: vmi/vmictrl, TestWritesOfSpec",
 }
 
-func TestEveryCaseOfTheSpecificationHasARow(t *testing.T) {
+func TestSpecCases_Complete(t *testing.T) {
 	known := strings.Fields(strings.Join(specNumbers, " "))
 	found := map[string]bool{}
 	names := map[string]bool{}

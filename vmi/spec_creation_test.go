@@ -18,11 +18,11 @@ const (
 	notYet   = "Ready=False/GuestNotRunning"
 	runs     = "Ready=True"
 
-	// entered is the time stamp of a phase that is entered now.
+	// entered is the timestamp of a phase that is entered now.
 	entered = `[{"phase":%q,"phaseTransitionTimestamp":"2026-01-02T03:04:05Z"}]`
 )
 
-// fresh is a Pod that was created just now.
+// fresh makes a Pod one that was created just now.
 func fresh(p *corev1.Pod) {
 	p.Labels, p.Spec.NodeName, p.Status = nil, "", corev1.PodStatus{Phase: corev1.PodPending}
 }
@@ -43,7 +43,7 @@ func specCreation() specRows {
 	unseen := func(s *vmi.Snapshot) { s.Unseen = []string{"create Pod ns/p"} }
 	refusal := `create Pod ns/p: pods "p" is forbidden: violates PodSecurity "restricted"; use a namespace with the label pod-security.kubernetes.io/enforce=privileged`
 	return specRows{
-		"1 no versions of the API observed (better: that goes with the first write, which tells of the Pod)": {
+		"1 no versions of the API observed (better: that goes with the first write, which records the Pod)": {
 			given: given(of(v1.Pending)), phase: v1.Pending, do: "CreateLauncher", conditions: noPodYet,
 			fields: texts{"metadata annotations": versions}},
 		"1 a guest that runs (better: nothing is written for that alone)": {

@@ -25,7 +25,7 @@ func specFinal() specRows {
 		g.Labels = texts{v1.OutdatedLauncherImageLabel: "", "mine": "1"}
 		g.Status.LauncherContainerImageVersion = "launcher:1"
 	}
-	told := func(g *v1.VirtualMachineInstance) {
+	reported := func(g *v1.VirtualMachineInstance) {
 		g.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: "PodNotExists"}}
 	}
 	machines := finalizers(v1.VirtualMachineInstanceFinalizer, v1.VirtualMachineControllerFinalizer)
@@ -38,7 +38,7 @@ func specFinal() specRows {
 		return c
 	}
 	rows := specRows{
-		"76 nothing is left to be done":                    quiet(v1.Succeeded, noPodYet, "", of(v1.Succeeded, told, finalizers())),
+		"76 nothing is left to be done":                    quiet(v1.Succeeded, noPodYet, "", of(v1.Succeeded, reported, finalizers())),
 		"80 the guest of no VirtualMachine":                gone(true, of(v1.Failed, machines)),
 		"80 the VirtualMachine is there":                   gone(false, of(v1.Failed, machines), exists),
 		"80 the VirtualMachine is there, and ours is gone": gone(false, of(v1.Failed, finalizers(v1.VirtualMachineControllerFinalizer)), exists),
@@ -125,7 +125,7 @@ func specFailedDeletion() specRows {
 			given: given(of(phase, deleting), with(pod("p")), fault), phase: to, do: "DeletePod p grace=1s",
 			conditions: conditions + " Synchronized=False/FailedDelete", events: "Warning/FailedDelete", waits: "FailedDelete PodTerminating"}
 	}
-	rows["79 a Pod cannot be deleted, phase Running: the condition is the node's, who acts tells it"] = specCase{
+	rows["79 a Pod cannot be deleted, phase Running: the condition is the node's, which reports it"] = specCase{
 		given: given(of(v1.Running, owned, deleting), with(pod("p")), fault), phase: v1.Running, do: "DeletePod p",
 		conditions: runs, waits: "FailedDelete GuestEnding PodTerminating"}
 	return rows

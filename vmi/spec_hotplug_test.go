@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// usesHot gives the guest volumes to be plugged, and their claims, which are bound.
+// usesHot adds volumes to be hotplugged, and their bound claims.
 func usesHot(volumes ...string) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		for _, v := range volumes {
@@ -24,10 +24,10 @@ func usesHot(volumes ...string) func(*vmi.Snapshot) {
 	}
 }
 
-// labelledByNode says that the node has reported the guest's SELinux context.
+// labelledByNode sets the SELinux context reported by the node.
 func labelledByNode(g *v1.VirtualMachineInstance) { g.Status.SelinuxContext = "none" }
 
-// attachment is a Pod, an hour old, that brings volumes to the node of another.
+// attachment returns an attachment Pod, an hour old.
 func attachment(name, owner string, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Labels: texts{v1.AppLabel: "hotplug-disk"},
@@ -54,18 +54,18 @@ func attached(pods ...*corev1.Pod) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) { s.Attachments = append(s.Attachments, pods...) }
 }
 
-// brings is an attachment of the guest's Pod with volumes.
+// brings returns an attachment of the launcher Pod with volumes.
 func brings(name string, volumes ...string) *corev1.Pod {
 	return attachment(name, "p", carries(volumes...))
 }
 
-// plugging is a guest that runs in Pod p.
+// plugging is a VMI that runs in Pod p.
 func plugging(more ...func(*vmi.Snapshot)) []func(*vmi.Snapshot) {
 	return append(given(of(v1.Running, owned, labelledByNode), with(pod("p"))), more...)
 }
 
-// tells adds what the status says of a volume that is plugged.
-func tells(volume string, phase v1.VolumePhase) func(*vmi.Snapshot) {
+// reports adds the status of a hotplugged volume.
+func reports(volume string, phase v1.VolumePhase) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		s.VMI.Status.VolumeStatus = append(s.VMI.Status.VolumeStatus, v1.VolumeStatus{Name: volume, Phase: phase, HotplugVolume: &v1.HotplugVolumeStatus{}})
 	}
@@ -89,21 +89,21 @@ func specPlugging() specRows {
 	}
 	return specRows{
 		"88 nothing wanted, no Pod":             is("", "", ""),
-		"88 what is wanted is brought":          is("", "", "", usesHot("v1"), tells("v1", v1.VolumeReady), attached(brings("a", "v1"))),
-		"88 two are wanted, the Pod brings one": is("CreateAttachment p volumes=v1,v2", "", "", usesHot("v1", "v2"), tells("v1", v1.VolumeReady), attached(brings("a", "v1"))),
-		"88 one is wanted, there are two Pods":  is("DeletePod b grace=0s", "", "", usesHot("v1"), tells("v1", v1.VolumeReady), attached(brings("a", "v1"), attachment("b", "p", carries("v1"), aged(2*time.Hour)))),
-		"88 one of two is another":              is("CreateAttachment p volumes=v1,v3", "", "", usesHot("v1", "v3"), tells("v1", v1.VolumeReady), attached(brings("a", "v1", "v2"))),
+		"88 what is wanted is brought":          is("", "", "", usesHot("v1"), reports("v1", v1.VolumeReady), attached(brings("a", "v1"))),
+		"88 two are wanted, the Pod brings one": is("CreateAttachment p volumes=v1,v2", "", "", usesHot("v1", "v2"), reports("v1", v1.VolumeReady), attached(brings("a", "v1"))),
+		"88 one is wanted, there are two Pods":  is("DeletePod b grace=0s", "", "", usesHot("v1"), reports("v1", v1.VolumeReady), attached(brings("a", "v1"), attachment("b", "p", carries("v1"), aged(2*time.Hour)))),
+		"88 one of two is another":              is("CreateAttachment p volumes=v1,v3", "", "", usesHot("v1", "v3"), reports("v1", v1.VolumeReady), attached(brings("a", "v1", "v2"))),
 		"88 nothing is wanted, there is a Pod":  is("DeletePod a grace=0s", "", "", attached(brings("a", "v1"))),
 		"88 one is wanted, there is no Pod":     is("CreateAttachment p volumes=v1", "", "", usesHot("v1")),
-		"88 the Pod has other volumes beside (better: only claims count)": is("", "", "", usesHot("v1"), tells("v1", v1.VolumeReady),
+		"88 the Pod has other volumes beside (better: only claims count)": is("", "", "", usesHot("v1"), reports("v1", v1.VolumeReady),
 			attached(attachment("a", "p", carries("v1"), func(p *corev1.Pod) { p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "added"}) }))),
 		"89 a volume that the guest's Pod has":        is("CreateAttachment p volumes=v2", "", "", usesHot("v1", "v2"), both),
 		"89 a memory dump":                            is("CreateAttachment p volumes=dump", "", "", dump),
 		"89 a utility volume":                         is("CreateAttachment p volumes=backup", "", "", utility),
 		"95 the Pod that brings it is on its way out": is("", "", "PodInTheWay", usesHot("v1"), attached(attachment("a", "p", carries("v1"), terminating))),
-		"95 there is another":                         is("", created, "VolumeNotMounted", usesHot("v1"), tells("v1", v1.VolumeBound), attached(attachment("a", "p", carries("v1"), terminating), brings("b", "v1"))),
+		"95 there is another":                         is("", created, "VolumeNotMounted", usesHot("v1"), reports("v1", v1.VolumeBound), attached(attachment("a", "p", carries("v1"), terminating), brings("b", "v1"))),
 		"100 volumes in a row (better: what comes is gathered for a time)": {
-			given: plugging(usesHot("v1", "v2"), tells("v1", v1.VolumeReady), attached(attachment("a", "p", carries("v1"), aged(time.Second)))),
+			given: plugging(usesHot("v1", "v2"), reports("v1", v1.VolumeReady), attached(attachment("a", "p", carries("v1"), aged(time.Second)))),
 			phase: v1.Running, conditions: runs, waits: "CollectingVolumes", requeue: 2 * time.Second},
 	}
 }
@@ -121,23 +121,23 @@ func specUnplugging() specRows {
 		return `[{"hotplugVolume":{"attachPodName":"a","attachPodUID":"uid-a"},"name":"v1",` + phase + `"target":""}]`
 	}
 	kept := func(phase v1.VolumePhase) specCase {
-		return is("", "VolumeInUse", status(`"phase":"`+string(phase)+`",`), tells("v1", phase), carried)
+		return is("", "VolumeInUse", status(`"phase":"`+string(phase)+`",`), reports("v1", phase), carried)
 	}
 	deletedPod := is("", "", `[{"hotplugVolume":{"attachPodName":"a","attachPodUID":"uid-a"},"message":"attachment Pod a of volume v1 was deleted","name":"v1","phase":"Detaching","reason":"SuccessfulDelete","target":""}]`,
-		tells("v1", v1.HotplugVolumeDetaching), attached(attachment("a", "p", carries("v1"), terminating)))
+		reports("v1", v1.HotplugVolumeDetaching), attached(attachment("a", "p", carries("v1"), terminating)))
 	deletedPod.events, deletedPod.settled = "Normal/SuccessfulDelete", true
 	stale := kept(v1.VolumeReady)
-	stale.given, stale.waits = plugging(tells("v1", v1.VolumeReady)), ""
+	stale.given, stale.waits = plugging(reports("v1", v1.VolumeReady)), ""
 	stale.fields = texts{"status volumeStatus": `[{"hotplugVolume":{},"name":"v1","phase":"Ready","target":""}]`}
 	return specRows{
-		"91 a volume is taken that the guest never had":                             is("DeletePod a grace=0s", "", status(`"phase":"Detaching",`), tells("v1", ""), carried),
+		"91 a volume is taken that the guest never had":                             is("DeletePod a grace=0s", "", status(`"phase":"Detaching",`), reports("v1", ""), carried),
 		"91 one that its node has in the domain":                                    kept(v1.VolumeReady),
 		"91 one that its node has mounted":                                          kept(v1.HotplugVolumeMounted),
-		"91 one that its node has unmounted":                                        is("DeletePod a grace=0s", "", status(`"phase":"Detaching",`), tells("v1", v1.HotplugVolumeUnMounted), carried),
-		"91 its Pod is on its way out (better: it is told once)":                    deletedPod,
-		"92 the Pod is gone, phase Detaching":                                       is("", "", "-", tells("v1", v1.HotplugVolumeDetaching)),
-		"92 the Pod is gone, no phase":                                              is("", "", "-", tells("v1", "")),
-		"92 the Pod is gone, phase UnMountedFromPod":                                is("", "", "-", tells("v1", v1.HotplugVolumeUnMounted)),
+		"91 one that its node has unmounted":                                        is("DeletePod a grace=0s", "", status(`"phase":"Detaching",`), reports("v1", v1.HotplugVolumeUnMounted), carried),
+		"91 its Pod is on its way out (better: it is reported once)":                deletedPod,
+		"92 the Pod is gone, phase Detaching":                                       is("", "", "-", reports("v1", v1.HotplugVolumeDetaching)),
+		"92 the Pod is gone, no phase":                                              is("", "", "-", reports("v1", "")),
+		"92 the Pod is gone, phase UnMountedFromPod":                                is("", "", "-", reports("v1", v1.HotplugVolumeUnMounted)),
 		"92 the Pod is gone, phase Ready (better: it stays until the node lets go)": stale,
 	}
 }
@@ -152,7 +152,7 @@ func specCleanUp() specRows {
 	ready := func(volumes ...string) func(*vmi.Snapshot) {
 		return func(s *vmi.Snapshot) {
 			for _, v := range volumes {
-				tells(v, v1.VolumeReady)(s)
+				reports(v, v1.VolumeReady)(s)
 			}
 		}
 	}
@@ -162,11 +162,11 @@ func specCleanUp() specRows {
 		s.Storage.Claims["v2"].Status.Phase = corev1.ClaimLost
 	}
 	return specRows{
-		"94 an old Pod whose only volume is Detaching":                    is("DeletePod old grace=0s", "", usesHot("v2"), ready("v2"), tells("v1", v1.HotplugVolumeDetaching), attached(old("v1"), brings("new", "v2"))),
-		"94 an old Pod with a volume of the spec, until the new one runs": is("", "AttachmentPodPending", usesHot("v1", "v2"), ready("v1"), tells("v2", v1.HotplugVolumeAttachedToNode), attached(old("v1"), starts)),
+		"94 an old Pod whose only volume is Detaching":                    is("DeletePod old grace=0s", "", usesHot("v2"), ready("v2"), reports("v1", v1.HotplugVolumeDetaching), attached(old("v1"), brings("new", "v2"))),
+		"94 an old Pod with a volume of the spec, until the new one runs": is("", "AttachmentPodPending", usesHot("v1", "v2"), ready("v1"), reports("v2", v1.HotplugVolumeAttachedToNode), attached(old("v1"), starts)),
 		"94 an old Pod with a volume of the spec, once the new one runs":  is("DeletePod old grace=0s", "", usesHot("v1", "v2"), ready("v1", "v2"), attached(old("v1"), brings("new", "v1", "v2"))),
 		"94 an old Pod with a volume that is Ready":                       is("", "VolumeInUse", usesHot("v2"), ready("v1", "v2"), attached(old("v1"), brings("new", "v2"))),
-		"94 an old Pod with a volume that is Ready and one Detaching":     is("", "VolumeInUse", usesHot("v2"), ready("v1", "v2"), tells("v3", v1.HotplugVolumeDetaching), attached(old("v1", "v3"), brings("new", "v2"))),
+		"94 an old Pod with a volume that is Ready and one Detaching":     is("", "VolumeInUse", usesHot("v2"), ready("v1", "v2"), reports("v3", v1.HotplugVolumeDetaching), attached(old("v1", "v3"), brings("new", "v2"))),
 		"94 no volume is ready: all go":                                   is("DeletePod new grace=0s; DeletePod old grace=0s", "PVCNotReady", unready, attached(old("v1"), brings("new", "v3"))),
 	}
 }

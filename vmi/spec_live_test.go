@@ -105,7 +105,7 @@ func specMustMigrate() specRows {
 	return rows
 }
 
-// judged is what was said before, in full.
+// judged sets the previous condition, with reason and message.
 func judged(is corev1.ConditionStatus) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		required(is, now)(g)

@@ -18,10 +18,10 @@ import (
 
 var owned = lease(handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"})
 
-// rested is what is stored of a guest once nothing changes any more.
+// rested replaces the VMI by its settled state.
 func rested(s *vmi.Snapshot) { s.VMI = vmi.Decide(*s, now).VMI }
 
-// quiet is a row in which nothing happens to a guest that has come to rest.
+// quiet is a row in which nothing changes on a settled VMI.
 func quiet(phase v1.VirtualMachineInstancePhase, conditions, waits string, given ...func(*vmi.Snapshot)) specCase {
 	return specCase{given: append(given, rested), phase: phase, conditions: conditions, waits: waits, settled: true}
 }
@@ -104,7 +104,7 @@ func specRunning() specRows {
 
 func reporting(s *vmi.Snapshot) { s.Config.ReportOverhead = true }
 
-// needs is what was stored of the hypervisor's needs.
+// needs sets the stored memory overhead.
 func needs(amount string) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		q := resource.MustParse(amount)

@@ -17,12 +17,12 @@ const terminatingPod = "Ready=False/PodTerminating"
 
 var podPhases = []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown}
 
-// statuses are those of the containers of a Pod.
+// statuses sets the container statuses of a Pod.
 func statuses(all ...corev1.ContainerStatus) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.ContainerStatuses = all }
 }
 
-// container is running, ready or not.
+// container returns the status of a running container.
 func container(name string, ready bool) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: name, Ready: ready, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 }
@@ -48,16 +48,16 @@ func specScheduling() specRows {
 		}
 	}
 	unplaced := "PodScheduled=False/Unschedulable " + notYet
-	told := func(g *v1.VirtualMachineInstance) {
+	reported := func(g *v1.VirtualMachineInstance) {
 		cannotBePlaced(g)
 		g.Status.Conditions[0].Message = "0/2 nodes"
 	}
 	rows["46 the Pod cannot be placed"] = specCase{
 		given: given(of(v1.Scheduling), with(pod("p", unscheduled))), phase: v1.Scheduling, conditions: unplaced, waits: "Unschedulable", settled: true, says: "0/3 nodes"}
 	rows["46 another message is no news"] = specCase{
-		given: given(of(v1.Scheduling, told), with(pod("p", unscheduled))), phase: v1.Scheduling, conditions: unplaced, waits: "Unschedulable", settled: true, says: "0/2 nodes"}
+		given: given(of(v1.Scheduling, reported), with(pod("p", unscheduled))), phase: v1.Scheduling, conditions: unplaced, waits: "Unschedulable", settled: true, says: "0/2 nodes"}
 	rows["46 the Pod has been placed"] = specCase{
-		given: given(of(v1.Scheduling, told), with(pod("p", waiting("compute", "ContainerCreating")))), phase: v1.Scheduling, conditions: notYet,
+		given: given(of(v1.Scheduling, reported), with(pod("p", waiting("compute", "ContainerCreating")))), phase: v1.Scheduling, conditions: notYet,
 		waits: "ContainersNotReady"}
 	for _, reason := range []string{"ErrImagePull", "ImagePullBackOff"} {
 		rows["46 an image cannot be pulled: "+reason] = specCase{
@@ -92,7 +92,7 @@ func specReadyPods() specRows {
 	}
 }
 
-func specHandOver() specRows {
+func specHandoff() specRows {
 	dedicated := func(g *v1.VirtualMachineInstance) { g.Spec.Domain.CPU = &v1.CPU{DedicatedCPUPlacement: true} }
 	qos := func(class corev1.PodQOSClass) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Status.QOSClass = class }
@@ -129,7 +129,7 @@ func specHandOver() specRows {
 		"50 no address is reserved": {
 			given: given(of(v1.Scheduling, vsock), ready), phase: v1.Scheduling, conditions: notYet, waits: "VSOCKAddressMissing", settled: true},
 		"50 an address that it has stays": handed(texts{"status VSOCKCID": "78"}, of(v1.Scheduling, vsock, func(g *v1.VirtualMachineInstance) { g.Status.VSOCKCID = ptr.To[uint32](78) }), ready),
-		"41 (better: what the hand-over tells goes in one write, once own writes are seen)": {
+		"41 (better: the handoff is one write, once own writes are observed)": {
 			given: given(scheduling, ready, func(s *vmi.Snapshot) { s.Unseen = []string{"create Pod ns/a"} }), phase: v1.Scheduling, conditions: notYet,
 			waits: "WaitingForCache"},
 	}

@@ -70,7 +70,7 @@ func specState() specRows {
 	}
 }
 
-// specStateClaims are the cases on class and owner of the claim for the state.
+// specStateClaims are the cases on class and owner of the backend storage claim.
 func specStateClaims() specRows {
 	const waits = "BackendStorageNotReady"
 	fast, slow := keepsClass("fast", guestsDefault, immediate), keepsClass("slow", clusterDefault, immediate)

@@ -17,7 +17,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// reads gives the guest a disk of a claim.
+// reads adds a disk of a claim.
 func reads(claim string, hot bool) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		s.VMI.Spec.Volumes = append(s.VMI.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
@@ -26,7 +26,7 @@ func reads(claim string, hot bool) func(*vmi.Snapshot) {
 	}
 }
 
-// exists puts a claim into the cluster; whole is one that can be used.
+// exists adds a claim to the cluster; whole is a usable one.
 func exists(name string, phase corev1.PersistentVolumeClaimPhase, change ...func(*corev1.PersistentVolumeClaim)) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)},
@@ -41,7 +41,7 @@ func exists(name string, phase corev1.PersistentVolumeClaimPhase, change ...func
 	}
 }
 
-// imports gives the guest a disk of a DataVolume, with its claim.
+// imports adds a disk of a DataVolume, with its claim.
 func imports(name string, phase cdiv1.DataVolumePhase, ready corev1.ConditionStatus) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		s.VMI.Spec.Volumes = append(s.VMI.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name}}})
@@ -109,7 +109,7 @@ func specClaims() specRows {
 	}
 }
 
-// has gives a Pod volumes of these names.
+// has adds volumes of these names to a Pod.
 func has(volumes ...string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		for _, v := range volumes {
@@ -118,12 +118,12 @@ func has(volumes ...string) func(*corev1.Pod) {
 	}
 }
 
-// cannotBePlaced is what a guest says whose claim is missing.
+// cannotBePlaced adds the condition of a VMI with a missing claim.
 func cannotBePlaced(g *v1.VirtualMachineInstance) {
 	g.Status.Conditions = append(g.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: "PodScheduled", Status: corev1.ConditionFalse, Reason: "Unschedulable"})
 }
 
-// provisions is a temporary Pod.
+// provisions adds a temporary Pod.
 func provisions(change ...func(*corev1.Pod)) func(*vmi.Snapshot) {
 	return with(pod("t", append([]func(*corev1.Pod){temporary}, change...)...))
 }
@@ -208,7 +208,7 @@ func specAggregate() specRows {
 	return rows
 }
 
-// keepsClass puts a StorageClass into the cluster.
+// keepsClass adds a StorageClass to the cluster.
 func keepsClass(name string, annotations texts, mode storagev1.VolumeBindingMode) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		if s.Storage.Classes == nil {
@@ -218,7 +218,7 @@ func keepsClass(name string, annotations texts, mode storagev1.VolumeBindingMode
 	}
 }
 
-// offersModes puts a StorageProfile for file systems into the cluster.
+// offersModes adds a StorageProfile for file systems to the cluster.
 func offersModes(class string, modes ...corev1.PersistentVolumeAccessMode) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) {
 		p := &cdiv1.StorageProfile{}
@@ -242,7 +242,7 @@ func tracking(state v1.ChangedBlockTrackingState) func(*vmi.Snapshot) {
 	}
 }
 
-// labelled makes a claim that of the guest's state.
+// labelled makes a claim the backend storage of the VMI.
 func labelled(owner string) func(*corev1.PersistentVolumeClaim) {
 	return func(c *corev1.PersistentVolumeClaim) {
 		c.Labels = texts{"persistent-state-for": "guest"}

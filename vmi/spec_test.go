@@ -20,31 +20,31 @@ import (
 )
 
 // A specCase is one row of the cases of the specification (VMI reconciliation 13): a
-// situation and all that is decided in it.
+// situation and the complete decision.
 //
-// Where KubeVirt is a model to be improved on, the row says what is decided here and
-// its name says so: (better: ...). That a Pod was created or deleted is told in an event
-// by the one who has done it, package vmictrl; events here are those of the plan.
+// Where the decision intentionally differs from KubeVirt, the name of the row says so:
+// (better: ...). Events of created and deleted Pods are emitted by package vmictrl; events
+// here are those of the plan.
 type specCase struct {
 	given []func(*vmi.Snapshot)
 	phase v1.VirtualMachineInstancePhase
 	// do are the actions, separated by semicolons.
 	do string
-	// conditions are all that there are, by type: Type=Status/Reason.
+	// conditions are all conditions, by type: Type=Status/Reason.
 	conditions string
 	// says is part of the message of one of them, or of a wait.
 	says string
-	// events are those told, Warning or Normal and the reason.
+	// events are the emitted ones: Warning or Normal, and the reason.
 	events string
 	// waits are the reasons of all waits.
 	waits string
-	// requeue is after how long the guest is looked at without an event; 0 is never.
+	// requeue is when the VMI is requeued without an event; 0 is never.
 	requeue time.Duration
 	// fields are other parts of the object by their path, with spaces between names: a
-	// string as it is, anything else as JSON, what is not there as a dash. Finalizers
-	// that are not here stay as they were.
+	// string unquoted, anything else as JSON, a missing value as a dash. Finalizers
+	// that are not listed stay unchanged.
 	fields texts
-	// settled says that nothing changes, and nothing is told, once this is stored.
+	// settled is true if nothing changes, and no event is emitted, once this is stored.
 	settled bool
 }
 
@@ -57,7 +57,7 @@ var specCases = []struct {
 }{
 	{"creation and gating", []func() specRows{specCreation, specMigrations, specClocks}},
 	{"storage before the Pod", []func() specRows{specClaims, specFirstConsumer, specAggregate, specState}},
-	{"scheduling", []func() specRows{specScheduling, specReadyPods, specHandOver, specLostPods}},
+	{"scheduling", []func() specRows{specScheduling, specReadyPods, specHandoff, specLostPods}},
 	{"scheduled and running", []func() specRows{specHanded, specRunning, specPodSync, specEviction, specPaused}},
 	{"live updates", []func() specRows{specLiveUpdates, specMustMigrate}},
 	{"final, deletion, finalizers", []func() specRows{specFinal, specDeletion, specFailedDeletion}},
@@ -103,7 +103,7 @@ func (c specCase) run(t *testing.T) {
 	want := specResult{Phase: string(c.phase), Do: c.do, Conditions: c.conditions, Events: c.events, Waits: c.waits,
 		Finalizers: strings.Join(before.Finalizers, " "), Requeue: c.requeue, Fields: c.fields}
 	got := resultOf(plan, slices.Collect(maps.Keys(c.fields)))
-	if _, told := c.fields["metadata finalizers"]; told {
+	if _, given := c.fields["metadata finalizers"]; given {
 		want.Finalizers = got.Finalizers
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
@@ -116,7 +116,7 @@ func (c specCase) run(t *testing.T) {
 		s.VMI = plan.VMI
 		again := vmi.Decide(s, now.Add(time.Second))
 		if diff := gocmp.Diff(plan.VMI, again.VMI); diff != "" || len(again.Events) > 0 || len(again.Actions) > 0 {
-			t.Errorf("a second pass wants %v, tells %v and changes\n%s", again.Actions, again.Events, diff)
+			t.Errorf("a second pass wants %v, emits %v and changes\n%s", again.Actions, again.Events, diff)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func spellAll[T any](all []T, separator string, spell func(T) string) string {
 	return strings.Join(words, separator)
 }
 
-// spell writes an action in one line, with all that it changes.
+// spell returns an action as one line, with all its changes.
 func spell(a vmi.Action) string {
 	change := func(of map[string]*string) string {
 		var words []string
@@ -192,7 +192,7 @@ func spell(a vmi.Action) string {
 	return text
 }
 
-// fieldOf reads a part of an object.
+// fieldOf returns a part of an object as text.
 func fieldOf(of *v1.VirtualMachineInstance, path string) string {
 	raw, err := json.Marshal(of)
 	if err != nil {
@@ -220,12 +220,12 @@ func fieldOf(of *v1.VirtualMachineInstance, path string) string {
 	}
 }
 
-// of is a guest in a phase.
+// of sets a VMI in a phase.
 func of(phase v1.VirtualMachineInstancePhase, change ...func(*v1.VirtualMachineInstance)) func(*vmi.Snapshot) {
 	return func(s *vmi.Snapshot) { s.VMI = guest(phase, change...) }
 }
 
-// given lists what a situation is made of.
+// given lists the parts of a situation.
 func given(all ...func(*vmi.Snapshot)) []func(*vmi.Snapshot) { return all }
 
 func set(change func(*vmi.Config)) func(*vmi.Snapshot) {

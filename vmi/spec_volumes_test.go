@@ -35,11 +35,11 @@ func specVolumeStatus() specRows {
 			}
 		}
 	}
-	told := `{"name":"persistent-state-for-this-vm","persistentVolumeClaimInfo":{"accessModes":["ReadWriteOnce"],"claimName":"persistent-state-for-guest"},"target":"%s"}`
+	reported := `{"name":"persistent-state-for-this-vm","persistentVolumeClaimInfo":{"accessModes":["ReadWriteOnce"],"claimName":"persistent-state-for-guest"},"target":"%s"}`
 	return specRows{
-		"97 the state under its old name":                     is("["+fmt.Sprintf(told, "vdb")+"]", tpm, state, entry("persistent-state-for-guest")),
-		"97 the state under its name":                         is("["+fmt.Sprintf(told, "vdb")+"]", tpm, state, entry("persistent-state-for-this-vm")),
-		"97 the state that nothing was told of":               is("["+fmt.Sprintf(told, "")+"]", tpm, state),
+		"97 the state under its old name":                     is("["+fmt.Sprintf(reported, "vdb")+"]", tpm, state, entry("persistent-state-for-guest")),
+		"97 the state under its name":                         is("["+fmt.Sprintf(reported, "vdb")+"]", tpm, state, entry("persistent-state-for-this-vm")),
+		"97 the state that was not reported before":           is("["+fmt.Sprintf(reported, "")+"]", tpm, state),
 		"122 the entries are sorted by name":                  is(`[{"name":"a","target":""},{"name":"b","target":""},{"name":"c","target":""}]`, plain("c", "a", "b")),
 		"122 a volume that is not plugged says nothing of it": is(`[{"name":"a","target":"vdb"}]`, plain("a"), entry("a")),
 	}
@@ -74,23 +74,23 @@ func specOverhead() specRows {
 	}
 }
 
-// specSilence is the part that decisions have in what KubeVirt's node controller does
-// (case 101): what becomes of the guests of a node that gives no sign of life. Which
-// node that is, and what counts as evidence, is told in the snapshot by vmi/vmictrl.
+// specSilence is the part of KubeVirt's node controller that is decided here (case 101):
+// the VMIs of an unresponsive node. Which nodes are unresponsive, and the evidence, is in
+// the snapshot of vmi/vmictrl.
 func specSilence() specRows {
 	silent := func(s *vmi.Snapshot) { s.Silent = map[string]time.Time{"node-a": now.Add(-10 * time.Minute)} }
 	proven := func(s *vmi.Snapshot) {
 		s.Evidence = map[string]handoff.Evidence{"node-a": {Kind: handoff.NodeGone, Detail: "the Node object does not exist"}}
 	}
 	lost := lease(handoff.Lease{State: handoff.Lost, Was: handoff.Owned, Epoch: 1, Holder: "node-a", Deadline: until(now)})
-	const told = "Ready=True Synchronized=False/NodeUnresponsive"
+	const reported = "Ready=True Synchronized=False/NodeUnresponsive"
 	running := with(pod("p"))
 	return specRows{
 		"101 the node of a guest is silent (better: the guest stays its own, and nothing else starts it)": {
-			given: given(of(v1.Running, owned), running, silent), phase: v1.Running, conditions: told,
+			given: given(of(v1.Running, owned), running, silent), phase: v1.Running, conditions: reported,
 			events: "Warning/NodeUnresponsive", waits: "NodeUnresponsive", requeue: handoff.FenceAfter},
 		"101 it is known not to run there: Failed": {
-			given: given(of(v1.Running, lost), running, silent, proven), phase: v1.Failed, conditions: told,
+			given: given(of(v1.Running, lost), running, silent, proven), phase: v1.Failed, conditions: reported,
 			events: "Warning/NodeUnresponsive", fields: texts{"status reason": "NodeUnresponsive"}},
 		"101 that its Pods are gone is no evidence by itself (better: where the guest lives outside of its Pod)": {
 			given: given(of(v1.Running, lost), silent), phase: v1.Running, conditions: noPodYet,
@@ -101,7 +101,7 @@ func specSilence() specRows {
 		"101 a guest of a node agent of KubeVirt without a live Pod has failed": {
 			given: given(of(v1.Running, on("node-a")), running, silent, func(s *vmi.Snapshot) {
 				s.Evidence = map[string]handoff.Evidence{"node-a": {Kind: handoff.PodGone, Detail: "no Pod of the guest is left there"}}
-			}), phase: v1.Failed, conditions: told, events: "Warning/NodeUnresponsive", fields: texts{"status reason": "NodeUnresponsive"}},
+			}), phase: v1.Failed, conditions: reported, events: "Warning/NodeUnresponsive", fields: texts{"status reason": "NodeUnresponsive"}},
 		"101 another node is silent": {
 			given: given(of(v1.Running, owned), running, func(s *vmi.Snapshot) { s.Silent = map[string]time.Time{"node-b": now} }),
 			phase: v1.Running, conditions: runs, settled: true},

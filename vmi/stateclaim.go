@@ -16,13 +16,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// stateLabel is the label of a claim with the state of the guest that the value
-// names; with a dash and that name it is also the name of claims from before there
-// was the label.
+// stateLabel is the label of a backend storage claim; its value is the VMI's name. Claims
+// created before the label existed are named by it, a dash and the VMI's name.
 const stateLabel = "persistent-state-for"
 
-// needsState returns the field by which the guest asks for state that outlives its Pod:
-// what its TPM and its firmware remember, and which blocks of its disks have changed.
+// needsState returns the field by which the VMI requests persistent state beside its disks:
+// TPM, EFI variables or changed block tracking.
 func needsState(vmi *v1.VirtualMachineInstance) (field string, needed bool) {
 	d := &vmi.Spec.Domain
 	if tpm := d.Devices.TPM; tpm != nil && ptr.Deref(tpm.Enabled, true) && ptr.Deref(tpm.Persistent, false) {
@@ -42,8 +41,8 @@ func tracksBlocks(vmi *v1.VirtualMachineInstance) bool {
 	return t != nil && (t.State == v1.ChangedBlockTrackingInitializing || t.State == v1.ChangedBlockTrackingEnabled)
 }
 
-// stateClaims are the claims with the guest's state that are not being deleted, the one
-// in use first: those with the label, the newest first, then one that has but the name.
+// stateClaims returns the backend storage claims that are not being deleted, the one in use
+// first: labeled claims, newest first, then the claim with the legacy name.
 func stateClaims(s Snapshot) []*corev1.PersistentVolumeClaim {
 	claims := s.labelledClaims(false)
 	old := s.Storage.Claims[stateLabel+"-"+s.VMI.Name]
@@ -53,8 +52,8 @@ func stateClaims(s Snapshot) []*corev1.PersistentVolumeClaim {
 	return claims
 }
 
-// labelledClaims are the claims with the label of the guest's state, either those that
-// are being deleted or the others, the newest first. Names decide within a second.
+// labelledClaims returns the labeled backend storage claims, either the terminating ones or the
+// others, newest first. Within a second the name decides.
 func (s Snapshot) labelledClaims(terminating bool) []*corev1.PersistentVolumeClaim {
 	var all []*corev1.PersistentVolumeClaim
 	for _, c := range s.Storage.Claims {
@@ -68,15 +67,14 @@ func (s Snapshot) labelledClaims(terminating bool) []*corev1.PersistentVolumeCla
 	return all
 }
 
-// stateClaim sees to the claim that keeps the guest's state, before the guest has a
-// Pod. class is the StorageClass that the cluster's configuration names for such claims;
-// empty leaves it to the defaults. The result is one of
+// stateClaim decides about the backend storage claim before the launcher Pod is created. class
+// is the configured StorageClass; empty means the default class. The result is one of
 //
-//   - what the claim waits for, or what is wrong with it;
-//   - the claim to create, and that it is waited for: the Pod comes in a later pass;
-//   - the claim to delete, as the guest keeps no state any more: its Pod may be created
-//     in the same pass;
-//   - neither: all is well.
+//   - the wait for the claim, or what is wrong with it;
+//   - the claim to create, and the wait for it: the Pod follows in a later pass;
+//   - the claim to delete, because the VMI no longer requests persistent state: its Pod may
+//     be created in the same pass;
+//   - neither: the claim is usable, or none is needed.
 func stateClaim(s Snapshot, class string) (*Wait, *Action) {
 	field, needed := needsState(s.VMI)
 	claims := stateClaims(s)
@@ -89,24 +87,24 @@ func stateClaim(s Snapshot, class string) (*Wait, *Action) {
 	return s.makeState(field, class)
 }
 
-// forgetState deletes a claim of a guest that keeps no state. That it has the label is
-// not enough: somebody may have given it one who means to keep it.
+// forgetState deletes the claim of a VMI without persistent state. The label does not suffice:
+// a user may have set it on a claim that must be kept.
 func (s Snapshot) forgetState(claims []*corev1.PersistentVolumeClaim) *Action {
 	for _, c := range claims {
 		if s.ownsClaim(c) && !s.mounts(c.Name) {
-			return &Action{Verb: DeleteClaim, Claim: c, Fault: ReasonBackendStorageDelete, Why: "the guest keeps no state any more"}
+			return &Action{Verb: DeleteClaim, Claim: c, Fault: ReasonBackendStorageDelete, Why: "the VirtualMachineInstance has no persistent state"}
 		}
 	}
 	return nil
 }
 
-// mounts tells whether a volume of the guest names the claim.
+// mounts reports whether a volume of the VMI names the claim.
 func (s Snapshot) mounts(claim string) bool {
 	return slices.ContainsFunc(s.VMI.Spec.Volumes, func(v v1.Volume) bool { return sourceClaim(&v) == claim }) ||
 		slices.ContainsFunc(s.VMI.Spec.UtilityVolumes, func(v v1.UtilityVolume) bool { return v.ClaimName == claim })
 }
 
-// ownsClaim tells whether the claim belongs to the guest, or to what the guest belongs to.
+// ownsClaim reports whether the claim is owned by the VMI or by an owner of the VMI.
 func (s Snapshot) ownsClaim(c *corev1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(c.OwnerReferences, func(r metav1.OwnerReference) bool { return s.kin(r.UID) })
 }
@@ -116,8 +114,8 @@ func (s Snapshot) kin(uid types.UID) bool {
 		slices.ContainsFunc(s.VMI.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid }))
 }
 
-// foreignOwner names the other guest that a claim belongs to; it is empty where there is
-// none. A guest of the same name that was deleted is another one: its claim goes with it.
+// foreignOwner describes another VM or VMI that owns a claim; it is empty if there is none. A
+// deleted VMI of the same name is another one: its claim is deleted with it.
 func (s Snapshot) foreignOwner(c *corev1.PersistentVolumeClaim) string {
 	if s.ownsClaim(c) {
 		return ""
@@ -130,7 +128,7 @@ func (s Snapshot) foreignOwner(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// stateReady says what keeps the claim from being used; nil if nothing does.
+// stateReady returns the wait for a claim that is not usable; nil if it is.
 func (s Snapshot) stateReady(c *corev1.PersistentVolumeClaim, field string) *Wait {
 	object := s.claimObject(c.Name)
 	w := &Wait{Reason: ReasonBackendStorageProbe, Object: object, Until: "the claim is Bound", By: ByUser}
@@ -138,22 +136,22 @@ func (s Snapshot) stateReady(c *corev1.PersistentVolumeClaim, field string) *Wai
 	class := s.Storage.Classes[ptr.Deref(c.Spec.StorageClassName, "")]
 	switch {
 	case owner != "":
-		w.Until = "the claim is gone"
-		w.Message = fmt.Sprintf("%s, labelled %s=%s, belongs to %s; it goes when that goes, or take its label away", object, stateLabel, s.VMI.Name, owner)
+		w.Until = "the claim is deleted"
+		w.Message = fmt.Sprintf("%s, labelled %s=%s, is owned by %s; delete the owner, or remove the claim's label", object, stateLabel, s.VMI.Name, owner)
 	case isBlock(c):
 		w.Until = "the claim is replaced"
-		w.Message = object + " is a block device and has no folders; make it anew with spec.volumeMode Filesystem"
+		w.Message = object + " is a block device, which is not supported; recreate it with spec.volumeMode Filesystem"
 	case c.Status.Phase == corev1.ClaimBound:
 		return nil
 	case c.Status.Phase == corev1.ClaimLost:
-		w.Message = object + " is Lost, its volume is gone; restore the PersistentVolume, or delete the claim and with it the state"
+		w.Message = object + " is in phase Lost; restore the PersistentVolume, or delete the claim and with it the state"
 	case class == nil && ptr.Deref(c.Spec.StorageClassName, "") != "":
 		w.Message = fmt.Sprintf("%s: spec.storageClassName: StorageClass %s does not exist; create it, or delete the claim", object, *c.Spec.StorageClassName)
 	case class != nil && ptr.Deref(class.VolumeBindingMode, storagev1.VolumeBindingImmediate) == storagev1.VolumeBindingWaitForFirstConsumer:
-		return nil // it is bound when the guest's Pod is placed
+		return nil // it is bound once the launcher Pod is scheduled
 	default:
 		w.Reason, w.By = ReasonBackendStorageNotReady, ByStorage
-		w.Message = object + " is not Bound yet; see its events"
+		w.Message = object + " is not Bound yet; check its events"
 	}
 	w.Message = field + ": " + w.Message
 	return w

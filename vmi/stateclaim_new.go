@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// profileLabel asks CDI to complete a claim by the profile of its class.
+	// profileLabel requests CDI to complete a claim from the StorageProfile of its class.
 	profileLabel = "cdi.kubevirt.io/applyStorageProfile"
 
 	virtDefaultClass = "storageclass.kubevirt.io/is-default-virt-class"
 	defaultClass     = "storageclass.kubernetes.io/is-default-class"
 
-	// stateSize is what TPM and firmware need, blockMapSize the maps of changed blocks.
+	// stateSize suffices for TPM and EFI variables, blockMapSize for changed block tracking, in bytes.
 	stateSize, blockMapSize = 10 << 20, 512 << 20
 
 	stateHashSize = 10 // characters of five bits each
 )
 
-// StateClaimName is the name of the claim for the guest's state. A guest of a
-// VirtualMachine leaves its state to the next one, so the name is that of the owner's
-// UID: of however many attempts to create the claim one has an effect. A claim of that
-// name belongs into a snapshot, whatever its labels.
+// StateClaimName returns the name of the VMI's backend storage claim. The name is derived
+// from the owner's UID, so that the state survives the VMI, and repeated attempts to create
+// the claim create only one. A snapshot must include the claim of that name, whatever its
+// labels.
 func StateClaimName(vmi *v1.VirtualMachineInstance) string {
 	uid := vmi.UID
 	if c := metav1.GetControllerOf(vmi); c != nil {
@@ -48,7 +48,7 @@ func StateClaimName(vmi *v1.VirtualMachineInstance) string {
 	return stateLabel + "-" + vmi.Name + "-" + hash
 }
 
-// makeState is the claim to create, or what is in its way.
+// makeState returns the claim to create, or the wait for what blocks it.
 func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
 	name := StateClaimName(s.VMI)
 	if w := s.stateNameFree(name); w != nil {
@@ -59,7 +59,7 @@ func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
 	if class == nil {
 		return &Wait{
 			Reason: ReasonBackendStorageCreate, Message: field + ": " + fault,
-			Object: s.claimObject(name), Until: "there is a StorageClass for it", By: ByUser,
+			Object: s.claimObject(name), Until: "a StorageClass is available", By: ByUser,
 		}, nil
 	}
 	size := int64(stateSize)
@@ -80,44 +80,44 @@ func (s Snapshot) makeState(field, configured string) (*Wait, *Action) {
 			},
 		},
 	}
-	// That is no fault, so Synchronized does not tell it.
+	// This is no problem, so Synchronized does not report it.
 	return &Wait{
 		Reason: ReasonBackendStorageNotReady, Message: field + ": " + s.claimObject(name) + " is being created",
 		Object: s.claimObject(name), Until: "the claim is created", By: ByController, Condition: v1.VirtualMachineInstanceReady,
-	}, &Action{Verb: CreateClaim, Claim: claim, Fault: ReasonBackendStorageCreate, Why: field + " asks for state that outlives the guest's Pod"}
+	}, &Action{Verb: CreateClaim, Claim: claim, Fault: ReasonBackendStorageCreate, Why: field + " requires persistent state"}
 }
 
-// stateNameFree says what keeps a claim of that name from being created; nil if nothing
-// does. State that is being deleted is waited out: the guest would start without it.
+// stateNameFree returns the wait for what blocks a claim of that name; nil if nothing does. A
+// terminating claim must be gone first: otherwise the VMI would start without its state.
 func (s Snapshot) stateNameFree(name string) *Wait {
-	w := &Wait{Reason: ReasonBackendStorageCreate, Object: s.claimObject(name), Until: "the claim is gone", By: ByUser}
+	w := &Wait{Reason: ReasonBackendStorageCreate, Object: s.claimObject(name), Until: "the claim is deleted", By: ByUser}
 	if problems := validation.IsValidLabelValue(s.VMI.Name); len(problems) > 0 {
 		w.Object = "VirtualMachineInstance " + s.VMI.Namespace + "/" + s.VMI.Name
-		w.Until = "the guest is created anew under another name"
-		w.Message = fmt.Sprintf("metadata.name cannot be the value of label %s of the claim for the guest's state: %s; give the guest a shorter name", stateLabel, problems[0])
+		w.Until = "the VirtualMachineInstance is recreated with another name"
+		w.Message = fmt.Sprintf("metadata.name: Invalid value for label %s of the backend storage claim: %s; use a shorter name", stateLabel, problems[0])
 		return w
 	}
 	c := s.Storage.Claims[name]
 	if ending := s.labelledClaims(true); len(ending) > 0 {
 		c = ending[0]
 	} else if old := s.Storage.Claims[stateLabel+"-"+s.VMI.Name]; c == nil {
-		c = old // it is being deleted, or it would have been found
+		c = old // it is terminating, otherwise stateClaims would have returned it
 	}
 	switch {
 	case c == nil:
 		return nil
 	case c.DeletionTimestamp != nil:
 		w.Object, w.By = s.claimObject(c.Name), ByStorage
-		w.Message = w.Object + " with the guest's state is being deleted; end what uses it, then one without state is created"
+		w.Message = w.Object + " with the persistent state is being deleted; stop its users, then an empty claim is created"
 	default:
-		w.Until = "the claim is gone, or has the label"
-		w.Message = fmt.Sprintf("%s has the name of the claim for the guest's state; delete it, or label it %s=%s if that is what it has", w.Object, stateLabel, s.VMI.Name)
+		w.Until = "the claim is deleted or labeled"
+		w.Message = fmt.Sprintf("%s has the name of the backend storage claim; delete it, or label it %s=%s if it contains the persistent state", w.Object, stateLabel, s.VMI.Name)
 	}
 	return w
 }
 
-// stateOwners are what the claim is deleted with: what the guest belongs to, so that the
-// state outlives the guest, or the guest.
+// stateOwners returns the owners of the claim: those of the VMI, so that the state survives it,
+// or the VMI.
 func stateOwners(vmi *v1.VirtualMachineInstance) []metav1.OwnerReference {
 	if len(vmi.OwnerReferences) == 0 {
 		return []metav1.OwnerReference{*metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)}
@@ -125,18 +125,18 @@ func stateOwners(vmi *v1.VirtualMachineInstance) []metav1.OwnerReference {
 	owners := make([]metav1.OwnerReference, 0, len(vmi.OwnerReferences))
 	for i := range vmi.OwnerReferences {
 		owner := *vmi.OwnerReferences[i].DeepCopy()
-		owner.BlockOwnerDeletion = nil // that would need a right on whatever it is
+		owner.BlockOwnerDeletion = nil // it would require a permission on the owner's finalizers
 		owners = append(owners, owner)
 	}
 	return owners
 }
 
-// stateClass is the class of the claim: the one configured, else the default for
-// virtual machines, else that of the cluster. If there is none, fault says what to do.
+// stateClass returns the class of the claim: the configured one, else the default class for
+// virtual machines, else the cluster's default. If there is none, fault contains the remedy.
 func stateClass(classes map[string]*storagev1.StorageClass, configured string) (class *storagev1.StorageClass, fault string) {
 	if configured != "" {
 		if class = classes[configured]; class == nil {
-			fault = fmt.Sprintf("StorageClass %s, of spec.configuration.vmStateStorageClass of KubeVirt, does not exist; create it or correct the name", configured)
+			fault = fmt.Sprintf("KubeVirt spec.configuration.vmStateStorageClass: StorageClass %s does not exist; create it or correct the name", configured)
 		}
 		return class, fault
 	}
@@ -145,11 +145,11 @@ func stateClass(classes map[string]*storagev1.StorageClass, configured string) (
 			return class, ""
 		}
 	}
-	return nil, fmt.Sprintf("there is no StorageClass for the guest's state; annotate one with %s=true, or name one in spec.configuration.vmStateStorageClass of KubeVirt", virtDefaultClass)
+	return nil, fmt.Sprintf("no default StorageClass for backend storage; annotate one with %s=true, or set spec.configuration.vmStateStorageClass of KubeVirt", virtDefaultClass)
 }
 
-// newestDefault is the class with the annotation. Of several the newest counts, and of
-// equally old ones the first by name, as in Kubernetes.
+// newestDefault returns the class with the annotation: the newest, and among equally old ones
+// the first by name, as in Kubernetes.
 func newestDefault(classes map[string]*storagev1.StorageClass, annotation string) (newest *storagev1.StorageClass) {
 	for _, c := range classes {
 		if c == nil || c.Annotations[annotation] != "true" {
@@ -163,8 +163,8 @@ func newestDefault(classes map[string]*storagev1.StorageClass, annotation string
 	return newest
 }
 
-// stateAccess is the access mode of the claim. From many nodes at once is best: then a
-// guest that moves takes its state along by itself.
+// stateAccess returns the access mode of the claim, preferably ReadWriteMany: then a migrating
+// VMI keeps its claim.
 func stateAccess(p *cdiv1.StorageProfile, configured bool) corev1.PersistentVolumeAccessMode {
 	many, one := corev1.ReadWriteMany, corev1.ReadWriteOnce
 	switch {
@@ -179,7 +179,7 @@ func stateAccess(p *cdiv1.StorageProfile, configured bool) corev1.PersistentVolu
 	}
 }
 
-// offers tells whether the class has file systems with that access mode, by its profile.
+// offers reports whether the StorageProfile supports file systems with that access mode.
 func offers(p *cdiv1.StorageProfile, mode corev1.PersistentVolumeAccessMode) bool {
 	return p != nil && slices.ContainsFunc(p.Status.ClaimPropertySets, func(set cdiv1.ClaimPropertySet) bool {
 		return ptr.Deref(set.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeFilesystem &&

@@ -34,7 +34,7 @@ func TestNewStateClaim(t *testing.T) {
 		t.Errorf("32 waits for %+v: the Pod must come in a later pass, and nothing is out of order", w)
 	}
 	owner := machine("uid-vm")
-	owner.BlockOwnerDeletion = nil // whoever made the guest, nobody needs a right on that
+	owner.BlockOwnerDeletion = nil // no permission on the owner is required
 	want := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: a.Claim.Name,
 			Labels:          map[string]string{"persistent-state-for": "guest", "cdi.kubevirt.io/applyStorageProfile": "true"},
@@ -103,7 +103,7 @@ func TestStateClaimName(t *testing.T) {
 	}
 }
 
-func TestNewStateClaimIsRefused(t *testing.T) {
+func TestNewStateClaim_Blocked(t *testing.T) {
 	keeps := func() *shelf { return newShelf(pending).guest(keepsTPM) }
 	for title, tc := range map[string]struct {
 		shelf      *shelf
@@ -130,7 +130,7 @@ func TestNewStateClaimIsRefused(t *testing.T) {
 	}
 }
 
-func TestStateClassAndAccess(t *testing.T) {
+func TestStateClass_AccessModes(t *testing.T) {
 	offer := func(mode *corev1.PersistentVolumeMode, access ...corev1.PersistentVolumeAccessMode) *cdiv1.StorageProfile {
 		return &cdiv1.StorageProfile{Status: cdiv1.StorageProfileStatus{ClaimPropertySets: []cdiv1.ClaimPropertySet{{VolumeMode: mode, AccessModes: access}}}}
 	}

@@ -27,7 +27,7 @@ func tracks(s v1.ChangedBlockTrackingState) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// machine is the reference to a VirtualMachine.
+// machine returns a reference to a VirtualMachine.
 func machine(uid types.UID) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachine", Name: "guest", UID: uid, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
 }
@@ -123,7 +123,7 @@ func TestStateClaims(t *testing.T) {
 	}
 }
 
-func TestStateClaimThatExists(t *testing.T) {
+func TestStateClaim_Existing(t *testing.T) {
 	mine, unbound := labelledFor("guest"), inClaimPhase(corev1.ClaimPending)
 	keeps := func() *shelf { return newShelf(pending).guest(keepsTPM).guest(ofMachine) }
 	const probe, unready, create = "FailedBackendStorageProbe", "BackendStorageNotReady", "FailedBackendStorageCreate"
@@ -174,7 +174,7 @@ func TestStateClaimThatExists(t *testing.T) {
 	}
 }
 
-func TestStateClaimThatIsNotNeeded(t *testing.T) {
+func TestStateClaim_NotNeeded(t *testing.T) {
 	const name = "persistent-state-for-guest-x"
 	mine := labelledFor("guest")
 	itself := metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "guest", UID: "uid-guest"}

@@ -17,7 +17,7 @@ import (
 // deprecatedFinalizer is the unqualified finalizer of old KubeVirt releases.
 const deprecatedFinalizer = "foregroundDeleteVirtualMachine"
 
-// status computes what the object shall say.
+// status computes the new status of the object.
 func (d *decision) status() {
 	silent, err := d.silence()
 	switch {
@@ -39,9 +39,9 @@ func (d *decision) status() {
 	d.finalizers()
 }
 
-// activePods records on which node each Pod of the guest is. While the Pod is
-// being placed nobody asks: that waits for the write that hands the guest over. So does
-// a Pod that a guest is to move to: it is recorded with the move, by who begins that.
+// activePods records the node of each Pod of the VMI. While the Pod is being scheduled the
+// write is deferred to the handoff. A migration's target Pod is recorded by the migration
+// controller when the migration begins.
 func (d *decision) activePods() {
 	if d.pod == nil && len(d.Unseen) > 0 {
 		return
@@ -61,17 +61,17 @@ func (d *decision) activePods() {
 	}
 }
 
-// concerns tells whether a Pod beside those that are known has a node and, if it was made for a move, that this is
-// the one.
+// concerns reports whether a Pod that is not recorded yet has a node and, if it is the target of a migration, that
+// migration is the recorded one.
 func (d *decision) concerns(p *corev1.Pod) bool {
 	m := d.VMI.Status.MigrationState
 	move, moves := p.Labels[v1.MigrationJobLabel]
 	return p.Spec.NodeName != "" && (!moves || m != nil && string(m.MigrationUID) == move)
 }
 
-// handedOver tells whether the guest is, or is now being, handed over to its node
-// and its Pod is known: what is told of Pod and volumes is for the node from then on.
-func (d *decision) handedOver() bool {
+// handedOff reports whether the handoff to the node is or is now being made and the Pod is
+// known: the node reads the status of interfaces and volumes from then on.
+func (d *decision) handedOff() bool {
 	if d.pod == nil || len(d.Unseen) > 0 {
 		return false
 	}
@@ -79,10 +79,10 @@ func (d *decision) handedOver() bool {
 	return p == v1.Scheduled || p == v1.Running
 }
 
-// interfaces tells which of the Pod's interfaces serve the guest's networks. What
-// cannot be read of the Pod stays as it was.
+// interfaces updates status.interfaces from the Pod. If the Pod's annotations cannot be parsed,
+// the stored value is kept.
 func (d *decision) interfaces() {
-	if !d.handedOver() {
+	if !d.handedOff() {
 		return
 	}
 	if is, err := d.Config.NetworkStatus(d.VMI, d.pod); err == nil {
@@ -90,8 +90,8 @@ func (d *decision) interfaces() {
 	}
 }
 
-// hints tells on which clock the guest counts. Its Pod is rendered from what is
-// stored, so that it comes after.
+// hints stores the TSC frequency of the VMI. The Pod is rendered from the stored value, and
+// therefore later.
 func (d *decision) hints() {
 	if !unprocessed(d.VMI) || d.VMI.DeletionTimestamp != nil || d.VMI.Status.TopologyHints != nil || d.pod != nil {
 		return
@@ -101,7 +101,7 @@ func (d *decision) hints() {
 	}
 }
 
-// image tells which image the guest's Pod has and whether that is outdated.
+// image records the image of the launcher Pod and whether it is outdated.
 func (d *decision) image() {
 	if d.pod != nil && d.plan.VMI.Status.Phase != v1.Pending {
 		version, outdated := launcherImage(d.pod, d.Config.LauncherImage)
@@ -109,9 +109,9 @@ func (d *decision) image() {
 	}
 }
 
-// memory tells what the hypervisor needs beside the guest's memory.
+// memory records the memory overhead of the hypervisor.
 func (d *decision) memory() {
-	if !d.Config.ReportOverhead || !d.handedOver() {
+	if !d.Config.ReportOverhead || !d.handedOff() {
 		return
 	}
 	if overhead := memoryOverhead(d.VMI, d.pod); overhead != nil {
@@ -122,10 +122,10 @@ func (d *decision) memory() {
 	}
 }
 
-// volumes tells how far each volume is on its way into the guest. Of one that is to end
-// nothing is changed: its node ends it with what it has.
+// volumes updates the status of each volume. While the VMI is being deleted nothing changes:
+// its node ends the domain with its current volumes.
 func (d *decision) volumes() {
-	if !d.handedOver() || d.VMI.DeletionTimestamp != nil {
+	if !d.handedOff() || d.VMI.DeletionTimestamp != nil {
 		return
 	}
 	if d.plugged == nil {
@@ -136,7 +136,7 @@ func (d *decision) volumes() {
 	d.plan.Events = append(d.plan.Events, events...)
 }
 
-// plug decides on what is plugged into the guest.
+// plug decides about hotplugged volumes.
 func (d *decision) plug() {
 	p := hotplug(d.Snapshot, d.pod, d.now, d.Config.HotplugBatch)
 	d.plugged = p.Plugged
@@ -150,14 +150,14 @@ func (d *decision) plug() {
 	}
 }
 
-// syncPod keeps the guest's Pod like the guest, in one write: its labels and
-// annotations, and its readiness gate, which is closed while the guest is paused. The
-// first is due when the guest is handed over: no node looks at the Pod before.
+// syncPod synchronizes the launcher Pod with the VMI in one write: labels, annotations, and the
+// readiness gate, which is false while the VMI is paused. The first write belongs to the
+// handoff: no node reads the Pod before.
 func (d *decision) syncPod() {
-	if !d.handedOver() || d.VMI.DeletionTimestamp != nil || d.Failure != nil || podGoingDown(d.pod) {
+	if !d.handedOff() || d.VMI.DeletionTimestamp != nil || d.Failure != nil || podGoingDown(d.pod) {
 		return
 	}
-	a := Action{Verb: PatchPod, Pod: d.pod, Fault: ReasonFailedPodPatch, Why: "the guest says so"}
+	a := Action{Verb: PatchPod, Pod: d.pod, Fault: ReasonFailedPodPatch, Why: "the VirtualMachineInstance has changed"}
 	a.Labels, a.Annotations = PodMetadata(d.plan.VMI, d.pod, PodKeys{
 		Labels: d.Config.SyncLabels, Annotations: d.Config.SyncAnnotations,
 		StorageKeys: d.Snapshot.Annotations.StorageKeys, StorageAnnotations: d.Snapshot.Annotations.Storage,
@@ -169,7 +169,7 @@ func (d *decision) syncPod() {
 	}
 }
 
-// gate is what the readiness gate of the Pod shall say; nil if it says so.
+// gate returns the new value of the Pod's readiness gate; nil if it is up to date.
 func (d *decision) gate() *bool {
 	paused := vmistatus.IsTrue(d.VMI, v1.VirtualMachineInstancePaused)
 	switch value, known := unpaused(d.pod); {
@@ -179,9 +179,8 @@ func (d *decision) gate() *bool {
 	return nil
 }
 
-// finalizers lets the object go once the guest has ended, its phase says so
-// and no Pod of it is left. That of its VirtualMachine goes too where there is none
-// any more to take it away.
+// finalizers removes the finalizer once the phase is final and no Pod is left. The finalizer of
+// a VirtualMachine that no longer exists is removed too.
 func (d *decision) finalizers() {
 	vmi, leaves := d.plan.VMI, d.leaves()
 	if d.ended() && len(d.Pods) == 0 && !d.unsure() && !d.VMExists && (leaves || !slices.ContainsFunc(vmi.Finalizers, ours)) {
@@ -195,7 +194,7 @@ func (d *decision) finalizers() {
 	vmi.Status.LauncherContainerImageVersion = ""
 }
 
-// ourFinalizer puts the finalizer into a list, once and in the place of that of before.
+// ourFinalizer adds the finalizer to a list, once, in place of the deprecated one.
 func ourFinalizer(list []string) []string {
 	if !slices.Contains(list, v1.VirtualMachineInstanceFinalizer) {
 		i := slices.Index(list, deprecatedFinalizer)
@@ -207,8 +206,8 @@ func ourFinalizer(list []string) []string {
 	return slices.DeleteFunc(list, func(f string) bool { return f == deprecatedFinalizer })
 }
 
-// ours tells whether a finalizer is the one this controller puts on the object, by
-// its name of today or of before.
+// ours reports whether a finalizer is that of this controller, by its current or deprecated
+// name.
 func ours(finalizer string) bool {
 	return finalizer == v1.VirtualMachineInstanceFinalizer || finalizer == deprecatedFinalizer
 }

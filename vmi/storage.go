@@ -9,28 +9,27 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// Storage is what the cluster says of a guest's volumes. What does not exist is
-// not in the maps; all of one kind are missing where the cluster does not serve it,
-// as DataVolumes without CDI.
+// Storage is the storage state of a VMI's volumes. Missing objects are not in the maps; a map
+// is nil if the cluster does not serve the kind, such as DataVolumes without CDI.
 type Storage struct {
-	// Claims are PersistentVolumeClaims of the guest's namespace by name: those that
-	// its volumes and utility volumes name, of DataVolumes and memory dumps too, and
-	// those with the label persistent-state-for=<guest>.
+	// Claims are PersistentVolumeClaims of the VMI's namespace by name: those that its
+	// volumes and utility volumes name, including DataVolumes and memory dumps, and those
+	// with the label persistent-state-for=<name of the VMI>.
 	Claims map[string]*corev1.PersistentVolumeClaim
-	// DataVolumes are those by name that volumes name or that control one of Claims.
+	// DataVolumes are those, by name, that volumes name or that control one of Claims.
 	DataVolumes map[string]*cdiv1.DataVolume
 	// Classes are all StorageClasses of the cluster by name.
 	Classes map[string]*storagev1.StorageClass
-	// Profiles are CDI's StorageProfiles by the name of their class: at least that
-	// of the class a claim for the guest's state would have.
+	// Profiles are CDI's StorageProfiles by name of their class: at least that of the
+	// class of a backend storage claim.
 	Profiles map[string]*cdiv1.StorageProfile
-	// Overhead is what file systems take of a claim by CDI's configuration; nil
-	// where there is not exactly one CDI, which means 0.055 of it.
+	// Overhead is the file system overhead from CDI's configuration; nil if there is not
+	// exactly one CDI, which means 0.055.
 	Overhead *cdiv1.FilesystemOverhead
 }
 
-// KeepsState tells whether the guest has state beside its disks, which a claim of its
-// own keeps: a persistent TPM, firmware variables, the map of changed blocks.
+// KeepsState reports whether the VMI has persistent state beside its disks, which is stored in
+// a backend storage claim: TPM, EFI variables, changed block tracking.
 func KeepsState(vmi *v1.VirtualMachineInstance) bool {
 	_, needed := needsState(vmi)
 	return needed

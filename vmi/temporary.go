@@ -10,13 +10,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// attachmentApp is the value of the label kubevirt.io of Pods that serve a plugged
-// volume: attachments and triggers.
+// attachmentApp is the value of the label kubevirt.io of attachment and trigger Pods.
 const attachmentApp = "hotplug-disk"
 
-// temporaries are the Pods that are there to have the claims of the guest's own Pod
-// provisioned: Pods of the guest, or of its Pod, with the annotation
-// kubevirt.io/ephemeral-provisioning. Triggers of plugged volumes are none of them.
+// temporaries returns the first-consumer Pods of the claims of the launcher Pod: Pods of the
+// VMI, or of its Pod, with the annotation kubevirt.io/ephemeral-provisioning. Triggers of
+// hotplugged volumes are not included.
 func (s Snapshot) temporaries() []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, p := range slices.Concat(s.Pods, s.Attachments) {
@@ -27,10 +26,10 @@ func (s Snapshot) temporaries() []*corev1.Pod {
 	return all
 }
 
-// staleTemporaries deletes temporary Pods once no claim waits for a first consumer any
-// more, at once, as there is nothing in them to be ended. One that is still Pending is
-// deleted as well: it would be in the way of the guest's Pod for as long as it cannot be
-// placed. One that is terminating is left to itself.
+// staleTemporaries deletes temporary Pods once no claim waits for a first consumer anymore,
+// without grace period, because nothing runs in them. A Pending Pod is deleted as well: it
+// would block the launcher Pod for as long as it is unschedulable. A terminating one is left
+// alone.
 func staleTemporaries(s Snapshot) []Action {
 	if s.firstConsumer() {
 		return nil
@@ -47,8 +46,8 @@ func staleTemporaries(s Snapshot) []Action {
 	return stale
 }
 
-// temporaryFailed returns a temporary Pod that has failed, or is going down, while a
-// claim still waits for it: the guest cannot be started then.
+// temporaryFailed returns a temporary Pod that has failed or is terminating while a claim still
+// waits for its first consumer: the VMI cannot start then.
 func temporaryFailed(s Snapshot) *corev1.Pod {
 	if !s.firstConsumer() {
 		return nil
@@ -61,17 +60,17 @@ func temporaryFailed(s Snapshot) *corev1.Pod {
 	return nil
 }
 
-// brokeDown tells whether the compute container ended with an error.
+// brokeDown reports whether the compute container ended with an error.
 func brokeDown(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == computeContainer && c.State.Terminated != nil && c.State.Terminated.ExitCode != 0
 	})
 }
 
-// unplaceable is the PodScheduled condition of a guest that has no Pod of its own yet:
-// it cannot be placed while one of its claims does not exist, which blocked says, or
-// while the Pod that is to have them provisioned cannot be. Of a guest with a Pod, and
-// while own writes are unseen, whatever is said stays.
+// unplaceable computes the PodScheduled condition of a VMI without a launcher Pod: it is
+// unschedulable while one of its claims does not exist, as reported by blocked, or while the
+// first-consumer Pod is unschedulable. With a Pod, and while own writes are unobserved, the
+// condition is left unchanged.
 func unplaceable(s Snapshot, blocked *Wait) conditionChange {
 	change := conditionChange{Type: podScheduledCondition}
 	if !unprocessed(s.VMI) || s.Launcher() != nil || len(s.Unseen) > 0 {

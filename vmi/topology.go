@@ -12,25 +12,25 @@ import (
 
 const (
 	tscFrequencyLabel = v1.CPUTimerLabel + "tsc-frequency"
-	// amd64 is the architecture of guests that name none, and the only one with a
-	// time stamp counter.
+	// amd64 is the default architecture of VMIs, and the only one with a time stamp
+	// counter (TSC).
 	amd64 = "amd64"
 )
 
-// TSCNeed is how much a guest depends on the frequency of its time stamp counter.
+// TSCNeed is how much a VMI depends on the TSC frequency.
 type TSCNeed int
 
 const (
-	// TSCNotRequired: any frequency will do.
+	// TSCNotRequired: any frequency is suitable.
 	TSCNotRequired TSCNeed = iota
-	// TSCForMigration: without a known frequency the guest starts and cannot be
-	// migrated.
+	// TSCForMigration: without a known frequency the VMI starts, but is not
+	// migratable.
 	TSCForMigration
-	// TSCForBoot: without a known frequency the guest cannot start.
+	// TSCForBoot: without a known frequency the VMI cannot start.
 	TSCForBoot
 )
 
-// String names the need in words.
+// String returns the need in words.
 func (n TSCNeed) String() string {
 	switch n {
 	case TSCForMigration:
@@ -42,10 +42,10 @@ func (n TSCNeed) String() string {
 	}
 }
 
-// TSCRequirement tells how much the guest depends on the frequency of its time
-// stamp counter: to boot if it requires or forces the CPU feature invtsc, to
-// migrate if it has Hyper-V reenlightenment. Guests of another architecture than
-// amd64 do not depend on it. (specs: VMI reconciliation 6)
+// TSCRequirement returns how much the VMI depends on the TSC frequency: to boot if it
+// requires or forces the CPU feature invtsc, to migrate if it has Hyper-V
+// reenlightenment. VMIs of another architecture than amd64 do not depend on it.
+// (specs: VMI reconciliation 6)
 func TSCRequirement(vmi *v1.VirtualMachineInstance) TSCNeed {
 	if arch := vmi.Spec.Architecture; arch != "" && arch != amd64 {
 		return TSCNotRequired
@@ -65,26 +65,26 @@ func TSCRequirement(vmi *v1.VirtualMachineInstance) TSCNeed {
 	return TSCNotRequired
 }
 
-// Node is what hints are made of.
+// Node is the input of hints about one node.
 type Node struct {
-	// Name is the Node's.
+	// Name is the name of the Node.
 	Name string
-	// Labels are the Node's; cpu-timer.node.kubevirt.io/tsc-frequency is read.
+	// Labels are those of the Node; cpu-timer.node.kubevirt.io/tsc-frequency is read.
 	Labels map[string]string
-	// Schedulable says that guests can be placed there: its label
+	// Schedulable is true if VMIs can be scheduled to the node: its label
 	// kubevirt.io/schedulable is true.
 	Schedulable bool
-	// RunsGuests says that guests run there, and may come from there.
+	// RunsGuests is true if the node runs VMIs, which may migrate from it.
 	RunsGuests bool
 }
 
-// Hints returns status.topologyHints of a guest: the frequency of the time stamp
-// counter that every node can give it, which is the lowest of those nodes that have
-// one and are schedulable or run guests; or minimum, the cluster's configured
-// minimumClusterTSCFrequency, unless it is nil. Both are nil if the guest needs none.
+// Hints returns status.topologyHints of a VMI: the TSC frequency that every node can provide,
+// which is the lowest of all nodes that have one and are schedulable or run VMIs; or minimum,
+// the cluster's configured minimumClusterTSCFrequency, unless it is nil. The result is nil if
+// the VMI needs none.
 //
-// That there is none to be had is an error. What it means depends on
-// [TSCRequirement]: a guest that needs it to boot must wait.
+// An error means that no frequency is available. Its effect depends on [TSCRequirement]: a VMI
+// that requires the frequency to boot must wait.
 func Hints(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.TopologyHints, error) {
 	need := TSCRequirement(vmi)
 	if need == TSCNotRequired {
@@ -92,7 +92,7 @@ func Hints(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.To
 	}
 	if minimum != nil {
 		if *minimum <= 0 {
-			return nil, fmt.Errorf("vmi: minimumClusterTSCFrequency is %d; set it to a frequency in Hz, or remove it", *minimum)
+			return nil, fmt.Errorf("vmi: minimumClusterTSCFrequency: Invalid value: %d; set it to a frequency in Hz, or remove it", *minimum)
 		}
 		frequency := *minimum
 		return &v1.TopologyHints{TSCFrequency: &frequency}, nil
@@ -104,13 +104,13 @@ func Hints(vmi *v1.VirtualMachineInstance, nodes []Node, minimum *int64) (*v1.To
 		}
 	}
 	if lowest == 0 {
-		return nil, fmt.Errorf("vmi: guest %s/%s: a TSC frequency is %s, and no node that is schedulable or runs guests has label %s; "+
+		return nil, fmt.Errorf("vmi: VirtualMachineInstance %s/%s: a TSC frequency is %s, and no node that is schedulable or runs VMIs has label %s; "+
 			"use nodes with an invariant TSC, or set minimumClusterTSCFrequency", vmi.Namespace, vmi.Name, need, tscFrequencyLabel)
 	}
 	return &v1.TopologyHints{TSCFrequency: &lowest}, nil
 }
 
-// tscFrequency is the node's own in Hz; 0 if it has none or it cannot be read.
+// tscFrequency returns the node's frequency in Hz; 0 if it is missing or invalid.
 func (n Node) tscFrequency() int64 {
 	f, err := strconv.ParseInt(n.Labels[tscFrequencyLabel], 10, 64)
 	if err != nil || f < 0 {

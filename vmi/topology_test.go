@@ -83,8 +83,8 @@ func TestHints(t *testing.T) {
 		"13 the configured one":             {guest: needs, nodes: nodes{node("3000")}, minimum: ptr.To[int64](1000), want: 1000},
 		"13 none needed":                    {guest: func(*v1.VirtualMachineInstance) {}, nodes: nodes{node("3000")}, minimum: ptr.To[int64](0)},
 		"13 none to be had":                 {guest: needs, nodes: nodes{{Name: "plain", Schedulable: true}, node("2000", cordoned)}, err: "a TSC frequency is required for migration, and no node"},
-		"14 none to be had":                 {guest: invtsc("require"), err: "guest ns/guest: a TSC frequency is required for boot, and no node"},
-		"14 a configured one that is wrong": {guest: invtsc("require"), nodes: nodes{node("3000")}, minimum: ptr.To[int64](0), err: "minimumClusterTSCFrequency is 0"},
+		"14 none to be had":                 {guest: invtsc("require"), err: "VirtualMachineInstance ns/guest: a TSC frequency is required for boot, and no node"},
+		"14 a configured one that is wrong": {guest: invtsc("require"), nodes: nodes{node("3000")}, minimum: ptr.To[int64](0), err: "minimumClusterTSCFrequency: Invalid value: 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := vmi.Hints(guest(v1.Pending, tt.guest), tt.nodes, tt.minimum)

@@ -12,41 +12,40 @@ import (
 )
 
 const (
-	// ReasonSuccessfulCreate and ReasonSuccessfulDelete: a Pod was created or deleted.
-	// They are reasons of events, and of the status of the volume that the Pod carries.
+	// ReasonSuccessfulCreate: a Pod was created. Both reasons are used in events and in
+	// the status of the volume that the Pod carries.
 	ReasonSuccessfulCreate = "SuccessfulCreate"
-	// ReasonSuccessfulDelete is told when the Pod of a volume is being deleted.
+	// ReasonSuccessfulDelete: the Pod of a volume is being deleted.
 	ReasonSuccessfulDelete = "SuccessfulDelete"
 
-	// stateVolume is the name under which the claim with the guest's state is told.
+	// stateVolume is the name of the backend storage claim in status.volumeStatus.
 	stateVolume = "persistent-state-for-this-vm"
 )
 
-// troubled are the reasons with which the node says for a while what is wrong with a
-// volume. It writes them again as often as they are taken away.
+// troubled are the reasons by which the node reports a temporary problem of a volume. It sets
+// them again whenever they are removed.
 var troubled = []string{"VolumeDetaching", "HotplugFailed", "ResizeFailed"}
 
-// pluggedState is what plugging comes to for one volume. It is computed once for
-// all, so that the status never tells of a Pod other than the one that is kept.
+// pluggedState is the hotplug state of one volume. It is computed once for plan and status, so
+// that both name the same Pod.
 type pluggedState struct {
 	// Pod is the attachment Pod that carries the volume; nil if there is none.
 	Pod *corev1.Pod
-	// Wanted says that the volume is to be plugged: the guest's spec has it, and the
-	// guest's Pod does not.
+	// Wanted is true if the volume is to be hotplugged: the spec has it, and the launcher
+	// Pod does not.
 	Wanted bool
-	// Reason and Message say what keeps a wanted volume from having a Pod, where more
-	// is known than the phase of its claim; both may be empty.
+	// Reason and Message explain why a wanted volume has no Pod, where more is known than
+	// the phase of its claim; both may be empty.
 	Reason, Message string
 }
 
-// volumeStatus is what the object shall say of its volumes, sorted by name, and what
-// people should read of what has become new. plugged is about volumes by name: those
-// to be plugged, and those that an attachment Pod still carries. Nothing becomes new
-// before the guest has a Pod.
+// volumeStatus returns the new status.volumeStatus, sorted by name, and the events for its
+// changes. plugged contains, by name, the volumes to be hotplugged and those that an
+// attachment Pod still carries. Nothing changes before the VMI has a Pod.
 //
-// The status has two writers. The claim and the Pod that carries a volume are told
-// here; the target, and the phases MountedToPod, Ready and UnMountedFromPod, with what
-// they were entered for, are the node's word and stay.
+// The status has two writers. The controller writes the claim and the Pod that carries a
+// volume; the node agent owns the target and the phases MountedToPod, Ready and
+// UnMountedFromPod, with their reason and message.
 func volumeStatus(s Snapshot, launcher *corev1.Pod, plugged map[string]pluggedState) ([]v1.VolumeStatus, []Event) {
 	w := volumeWriter{Snapshot: s, plugged: plugged, old: map[string]*v1.VolumeStatus{}}
 	for i := range s.VMI.Status.VolumeStatus {
@@ -78,14 +77,14 @@ func volumeStatus(s Snapshot, launcher *corev1.Pod, plugged map[string]pluggedSt
 type volumeWriter struct {
 	Snapshot
 	plugged map[string]pluggedState
-	// old are copies of the entries that have not been dealt with yet, by name.
+	// old are copies of the entries that have not been processed yet, by name.
 	old    map[string]*v1.VolumeStatus
 	out    []v1.VolumeStatus
 	events []Event
 }
 
-// take returns the entry of a volume, a new one if it has none. It is not to be taken
-// twice: names are the keys of the list.
+// take returns the entry of a volume, a new one if it has none. first is false for a repeated
+// name: names are the keys of the list.
 func (w *volumeWriter) take(name string) (entry *v1.VolumeStatus, first bool) {
 	if slices.ContainsFunc(w.out, func(s v1.VolumeStatus) bool { return s.Name == name }) {
 		return nil, false
@@ -98,7 +97,7 @@ func (w *volumeWriter) take(name string) (entry *v1.VolumeStatus, first bool) {
 	return entry, true
 }
 
-// rest are the names of the entries that were not taken, sorted.
+// rest returns the sorted names of the entries that were not taken.
 func (w *volumeWriter) rest() []string {
 	var names []string
 	for name := range w.old {
@@ -108,8 +107,8 @@ func (w *volumeWriter) rest() []string {
 	return names
 }
 
-// state tells of the claim with the guest's state, by which a migration finds it. Its
-// entry had the name of the claim once.
+// state reports the backend storage claim, which migrations read. Old releases named the entry
+// after the claim.
 func (w *volumeWriter) state() {
 	if _, needed := needsState(w.VMI); !needed {
 		return
@@ -144,14 +143,14 @@ func (w *volumeWriter) keep(name string) {
 	}
 }
 
-// volume tells of a volume of the spec.
+// volume reports a volume of the spec.
 func (w *volumeWriter) volume(v *v1.Volume) {
 	entry, first := w.take(v.Name)
 	if !first {
 		return
 	}
 	if v.MemoryDump != nil && entry.MemoryDumpVolume == nil {
-		// The name of the volume, not of the claim: so KubeVirt has it.
+		// The name of the volume, not of the claim, as in KubeVirt.
 		entry.MemoryDumpVolume = &v1.DomainMemoryDumpInfo{ClaimName: v.Name}
 	}
 	if v.PersistentVolumeClaim != nil || v.DataVolume != nil || v.MemoryDump != nil {
@@ -164,7 +163,7 @@ func (w *volumeWriter) volume(v *v1.Volume) {
 	w.out = append(w.out, *entry)
 }
 
-// utility tells of a utility volume: it is always plugged, and needs folders.
+// utility reports a utility volume: it is always hotplugged, and needs a file system.
 func (w *volumeWriter) utility(v *v1.UtilityVolume) {
 	entry, first := w.take(v.Name)
 	if !first {
@@ -176,7 +175,7 @@ func (w *volumeWriter) utility(v *v1.UtilityVolume) {
 		}
 		entry.HotplugVolume.AttachPodUID = ""
 		say(entry, v1.VolumePending, ReasonPVCNotReady,
-			"utility volume "+v.Name+": "+w.claimObject(v.ClaimName)+" is a block device and has no folders; name one with spec.volumeMode Filesystem")
+			"utility volume "+v.Name+": "+w.claimObject(v.ClaimName)+" is a block device, which is not supported; name one with spec.volumeMode Filesystem")
 	} else {
 		w.plug(entry, w.plugged[v.Name], v.ClaimName)
 		w.claimInfo(entry, v.ClaimName)
@@ -184,8 +183,8 @@ func (w *volumeWriter) utility(v *v1.UtilityVolume) {
 	w.out = append(w.out, *entry)
 }
 
-// plug takes a volume that is to be plugged through the phases up to the node. One that
-// was taken from the guest and is wanted again begins anew.
+// plug advances a hotplugged volume through the phases up to AttachedToNode. A volume that was
+// unplugged and is wanted again starts over.
 func (w *volumeWriter) plug(entry *v1.VolumeStatus, p pluggedState, claim string) {
 	if entry.HotplugVolume == nil {
 		entry.HotplugVolume = &v1.HotplugVolumeStatus{}
@@ -199,7 +198,7 @@ func (w *volumeWriter) plug(entry *v1.VolumeStatus, p pluggedState, claim string
 			entry.HotplugVolume.AttachPodUID = p.Pod.UID
 		}
 	case entry.Phase != v1.VolumeReady:
-		entry.HotplugVolume.AttachPodUID = "" // nothing is to be mounted from a Pod that is gone
+		entry.HotplugVolume.AttachPodUID = "" // nothing can be mounted from a deleted Pod
 	}
 	switch {
 	case onNode(entry.Phase) || dumps(entry.Phase):
@@ -214,17 +213,17 @@ func (w *volumeWriter) plug(entry *v1.VolumeStatus, p pluggedState, claim string
 	}
 }
 
-// attached says that a Pod carries the volume to the node.
+// attached records that a Pod carries the volume to the node.
 func (w *volumeWriter) attached(entry *v1.VolumeStatus, pod *corev1.Pod) {
 	message := fmt.Sprintf("attachment Pod %s was created for volume %s", pod.Name, entry.Name)
 	if entry.Phase != v1.HotplugVolumeAttachedToNode {
-		w.tell(ReasonSuccessfulCreate, message)
+		w.emit(ReasonSuccessfulCreate, message)
 	}
 	say(entry, v1.HotplugVolumeAttachedToNode, ReasonSuccessfulCreate, message)
 }
 
-// removed tells of a volume that the spec has no more, until nobody has it. What the
-// guest still has is not detached: the node says when it has let go.
+// removed reports a volume that is no longer in the spec, until no Pod carries it and the domain
+// does not use it. A volume in use is not Detaching: the node reports when it is unmounted.
 func (w *volumeWriter) removed(entry *v1.VolumeStatus) {
 	pod := w.plugged[entry.Name].Pod
 	if pod == nil {
@@ -242,18 +241,17 @@ func (w *volumeWriter) removed(entry *v1.VolumeStatus) {
 		if pod.DeletionTimestamp != nil && entry.Reason != ReasonSuccessfulDelete && !slices.Contains(troubled, entry.Reason) {
 			entry.Reason = ReasonSuccessfulDelete
 			entry.Message = fmt.Sprintf("attachment Pod %s of volume %s was deleted", pod.Name, entry.Name)
-			w.tell(entry.Reason, entry.Message)
+			w.emit(entry.Reason, entry.Message)
 		}
 	}
 	w.out = append(w.out, *entry)
 }
 
-func (w *volumeWriter) tell(reason, message string) {
+func (w *volumeWriter) emit(reason, message string) {
 	w.events = append(w.events, Event{Reason: reason, Message: message})
 }
 
-// say enters a phase. As long as the volume stays in it, what the node says is wrong
-// stays as well.
+// say sets the phase. While the phase is unchanged, a problem reported by the node is kept.
 func say(entry *v1.VolumeStatus, phase v1.VolumePhase, reason, message string) {
 	if entry.Phase == phase && slices.Contains(troubled, entry.Reason) {
 		return
@@ -261,18 +259,17 @@ func say(entry *v1.VolumeStatus, phase v1.VolumePhase, reason, message string) {
 	entry.Phase, entry.Reason, entry.Message = phase, reason, message
 }
 
-// onNode tells whether the phase says that the node has the volume: only it can tell
-// when it has not any more.
+// onNode reports whether the phase belongs to the node agent: only it knows when the volume is
+// unmounted.
 func onNode(p v1.VolumePhase) bool { return p == v1.VolumeReady || p == v1.HotplugVolumeMounted }
 
-// dumps tells whether the phase is about a dump of the guest's memory, of which only the
-// node knows.
+// dumps reports whether the phase is about a memory dump, which only the node knows about.
 func dumps(p v1.VolumePhase) bool {
 	return p == v1.MemoryDumpVolumeInProgress || p == v1.MemoryDumpVolumeCompleted || p == v1.MemoryDumpVolumeFailed
 }
 
-// inUse tells whether the node still has a volume that nothing else is known of. An
-// entry that it made itself, for a disk that the guest has, it would make again.
+// inUse reports whether the node still uses a volume that is otherwise unknown. The node would
+// recreate an entry of its own for a disk of the domain.
 func inUse(entry *v1.VolumeStatus) bool {
 	if entry.HotplugVolume == nil {
 		return entry.Target != ""
@@ -280,7 +277,7 @@ func inUse(entry *v1.VolumeStatus) bool {
 	return onNode(entry.Phase)
 }
 
-// podServes tells whether a node can take volumes from an attachment Pod.
+// podServes reports whether a node can mount volumes from an attachment Pod.
 func podServes(p *corev1.Pod) bool {
 	return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready
 }

@@ -12,11 +12,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// defaultOverhead is what file systems take of a claim as far as nobody says otherwise.
+// defaultOverhead is the default file system overhead.
 const defaultOverhead v1.Percent = "0.055"
 
-// claimInfo tells what the node must know of a volume's claim. What was told of a claim
-// that is gone stays.
+// claimInfo records the properties of a volume's claim for the node. Those of a missing claim are
+// kept.
 func (w *volumeWriter) claimInfo(entry *v1.VolumeStatus, name string) {
 	claim := w.Storage.Claims[name]
 	if claim == nil {
@@ -36,22 +36,22 @@ func (w *volumeWriter) claimInfo(entry *v1.VolumeStatus, name string) {
 	entry.PersistentVolumeClaimInfo = info
 }
 
-// claimPhase is the phase of a volume that no Pod carries, and why it has it.
+// claimPhase returns the phase of a volume without a Pod, with reason and message.
 func (w *volumeWriter) claimPhase(name string) (phase v1.VolumePhase, reason, message string) {
 	claim := w.Storage.Claims[name]
 	switch {
 	case claim == nil:
 		return v1.VolumePending, ReasonPvcNotFound, w.claimObject(name) + " does not exist; create it or correct the name"
 	case claim.Status.Phase == corev1.ClaimBound:
-		return v1.VolumeBound, ReasonPVCNotReady, w.claimObject(name) + " is in phase Bound and no Pod carries it to the node yet"
+		return v1.VolumeBound, ReasonPVCNotReady, w.claimObject(name) + " is Bound and not attached to the node yet"
 	case claim.Status.Phase == corev1.ClaimLost:
-		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Lost, its volume is gone; restore the PersistentVolume or name another claim"
+		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Lost; restore the PersistentVolume or name another claim"
 	default:
-		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Pending; see its events"
+		return v1.VolumePending, ReasonPVCNotReady, w.claimObject(name) + " is in phase Pending; check its events"
 	}
 }
 
-// overhead is the share of a claim that its file system takes.
+// overhead returns the file system overhead of a claim.
 func (w *volumeWriter) overhead(claim *corev1.PersistentVolumeClaim) v1.Percent {
 	said := w.Storage.Overhead
 	switch {
@@ -70,8 +70,7 @@ func (w *volumeWriter) overhead(claim *corev1.PersistentVolumeClaim) v1.Percent 
 	return v1.Percent(share)
 }
 
-// preallocated tells whether all space of the claim is to be kept: an annotation of
-// whoever made it says so.
+// preallocated reports whether an annotation of the claim requests preallocation.
 func preallocated(claim *corev1.PersistentVolumeClaim) bool {
 	for key, value := range claim.Annotations {
 		if value == "true" && (strings.Contains(key, "/storage.preallocation") || strings.Contains(key, "/storage.thick-provisioned")) {

@@ -57,7 +57,7 @@ func TestClaimInfo(t *testing.T) {
 	}
 	k.VMI.Status.VolumeStatus, k.Storage.Claims = got, nil
 	if got, _ = settle(t, k, nil); !cmp.Equal(want, got[0].PersistentVolumeClaimInfo) {
-		t.Errorf("the claim is gone, what was told of it is %+v", got[0].PersistentVolumeClaimInfo)
+		t.Errorf("the claim is gone, its info is %+v", got[0].PersistentVolumeClaimInfo)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestPreallocated(t *testing.T) {
 	}
 }
 
-func TestEntryOfTheGuestsState(t *testing.T) {
+func TestVolumeStatus_BackendStorage(t *testing.T) {
 	const own = "persistent-state-for-this-vm"
 	mine := labelledFor("guest")
 	shared := func(c *corev1.PersistentVolumeClaim) {
@@ -98,16 +98,16 @@ func TestEntryOfTheGuestsState(t *testing.T) {
 		shelf *shelf
 		want  []string
 	}{
-		"not needed":                        {newShelf(v1.Running).claim("x", mine), nil},
-		"not needed any more":               {newShelf(v1.Running).claim("x", mine).guest(entry(own, "", about("x"))), nil},
-		"new":                               {newShelf(v1.Running).guest(keepsTPM).claim("x", mine, shared), []string{own + " x ReadWriteMany"}},
-		"known, replaced by a migration":    {newShelf(v1.Running).guest(keepsTPM).claim("x", mine, born(1)).claim("y", mine, born(2), shared).guest(entry(own, "", about("x"))), []string{own + " y ReadWriteMany"}},
-		"97 told by the name of its claim":  {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x "}},
-		"97 told by both names":             {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "", about("x"), atTarget("vda"))).guest(entry(own, "", about("x"))), []string{own + " x "}},
-		"97 a volume has the claim's name":  {newShelf(v1.Running).guest(keepsTPM).pvc("x").claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x ", "x" + " x "}},
-		"claim is not known for a while":    {newShelf(v1.Running).guest(keepsTPM).guest(entry(own, "", about("x"))), []string{own + " x "}},
-		"claim is not known and never was":  {newShelf(v1.Running).guest(keepsTPM), nil},
-		"97 entry that says nothing beside": {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "")), []string{own + " x "}},
+		"not needed":                           {newShelf(v1.Running).claim("x", mine), nil},
+		"not needed any more":                  {newShelf(v1.Running).claim("x", mine).guest(entry(own, "", about("x"))), nil},
+		"new":                                  {newShelf(v1.Running).guest(keepsTPM).claim("x", mine, shared), []string{own + " x ReadWriteMany"}},
+		"known, replaced by a migration":       {newShelf(v1.Running).guest(keepsTPM).claim("x", mine, born(1)).claim("y", mine, born(2), shared).guest(entry(own, "", about("x"))), []string{own + " y ReadWriteMany"}},
+		"97 reported by the name of its claim": {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x "}},
+		"97 reported by both names":            {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "", about("x"), atTarget("vda"))).guest(entry(own, "", about("x"))), []string{own + " x "}},
+		"97 a volume has the claim's name":     {newShelf(v1.Running).guest(keepsTPM).pvc("x").claim("x", mine).guest(entry("x", "", about("x"))), []string{own + " x ", "x" + " x "}},
+		"claim is not known for a while":       {newShelf(v1.Running).guest(keepsTPM).guest(entry(own, "", about("x"))), []string{own + " x "}},
+		"claim is not known and never was":     {newShelf(v1.Running).guest(keepsTPM), nil},
+		"97 entry that says nothing beside":    {newShelf(v1.Running).guest(keepsTPM).claim("x", mine).guest(entry("x", "")), []string{own + " x "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, events := settle(t, tc.shelf, nil)
@@ -120,7 +120,7 @@ func TestEntryOfTheGuestsState(t *testing.T) {
 				said = append(said, e.Name+" "+e.PersistentVolumeClaimInfo.ClaimName+" "+mode)
 			}
 			if diff := cmp.Diff(tc.want, said); diff != "" || events != nil {
-				t.Errorf("told %v, -want +got:\n%s", events, diff)
+				t.Errorf("events %v, -want +got:\n%s", events, diff)
 			}
 		})
 	}

@@ -13,28 +13,30 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// standing is all that both halves see of one volume.
+// standing is the state of one volume as observed by controller and node.
 type standing struct {
 	phase  v1.VolumePhase
 	reason string
 	// bare: the entry has no hotplugVolume. wanted: the spec has the volume.
 	bare, wanted bool
-	// pod is the attachment Pod that carries it: none, there, going.
+	// pod is the state of its attachment Pod: none, there, going.
 	pod string
-	// live: the guest runs. plugged: it has the volume as a disk. here: the node has
+	// live: the domain runs. plugged: it has the volume as a disk. here: the node has
 	// it.
 	live, plugged, here bool
-	// broken is what the node could not do to the guest's disk; empty if it could.
+	// broken is the verb that failed on the domain's disk; empty if none did.
 	broken domain.Verb
 }
 
-// standings are all that there are.
+// standings yields all combinations.
 func standings(yield func(standing) bool) {
 	for _, phase := range []v1.VolumePhase{"", v1.VolumePending, v1.VolumeBound, v1.HotplugVolumeAttachedToNode,
 		v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeUnMounted, v1.HotplugVolumeDetaching} {
-		for _, reason := range []string{"", domain.ReasonVolumeDetaching, domain.ReasonHotplugFailed, domain.ReasonResizeFailed, ReasonSuccessfulDelete} {
+		for _, reason := range []string{"", status.ReasonVolumeDetaching, status.ReasonHotplugFailed, status.ReasonResizeFailed, ReasonSuccessfulDelete} {
 			for _, pod := range []string{"", "there", "going"} {
 				for bits := range 3 << 5 {
 					on := func(i int) bool { return bits>>i&1 == 1 }
@@ -52,7 +54,7 @@ func standings(yield func(standing) bool) {
 	}
 }
 
-// shelf is the guest and what the controller sees.
+// shelf returns the VMI and the controller's observation.
 func (s standing) shelf() (*shelf, map[string]pluggedState) {
 	k := newShelf(v1.Running).claim("c").guest(entry("v", s.phase, because(s.reason), func(e *v1.VolumeStatus) {
 		if !s.bare {
@@ -72,9 +74,9 @@ func (s standing) shelf() (*shelf, map[string]pluggedState) {
 	return k, map[string]pluggedState{"v": state}
 }
 
-// observation is what the node sees.
-func (s standing) observation() domain.Observation {
-	o := domain.Observation{Node: "node-a"}
+// observation returns the node's observation.
+func (s standing) observation() status.Observation {
+	o := status.Observation{Node: "node-a"}
 	if s.live {
 		o.State = &domain.State{Domain: &libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}}
 	}
@@ -87,37 +89,37 @@ func (s standing) observation() domain.Observation {
 		o.State.Domain.Devices.Disks = []libvirtxml.DomainDisk{*disk}
 	}
 	if s.here {
-		o.Facts.Disks = map[string]domain.DiskSource{"v": {Path: "/dev/v"}}
+		o.Facts.Disks = map[string]convert.DiskSource{"v": {Path: "/dev/v"}}
 	}
 	switch s.broken {
 	case domain.AttachDevice:
-		o.Troubles = []domain.Trouble{{Task: domain.Task{Operation: domain.Operation{Verb: s.broken, Device: disk}}, Err: errors.New("no slot")}}
+		o.Failures = []domain.Failure{{Action: domain.Action{Operation: domain.Operation{Verb: s.broken, Device: disk}}, Err: errors.New("no slot")}}
 	case domain.ResizeDisk:
-		o.Troubles = []domain.Trouble{{Task: domain.Task{Operation: domain.Operation{Verb: s.broken, Disk: disk.Alias.Name}}, Err: errors.New("no room")}}
+		o.Failures = []domain.Failure{{Action: domain.Action{Operation: domain.Operation{Verb: s.broken, Disk: disk.Alias.Name}}, Err: errors.New("no room")}}
 	}
 	return o
 }
 
-// The two halves write by turns until neither has anything to add: whatever they begin
-// with and see, that is soon, or they would write for ever.
-func TestControllerAndNodeDoNotFightOverVolumes(t *testing.T) {
+// Controller and node write alternately until neither changes anything: from any initial state
+// and observation they converge soon, otherwise they would write forever.
+func TestVolumeStatus_Convergence(t *testing.T) {
 	const rounds = 4
 	seen := 0
 	for s := range standings {
 		seen++
 		k, plugged := s.shelf()
-		told := map[string]int{}
+		emitted := map[string]int{}
 		var story []string
 		quiet := false
 		for range rounds {
 			before := k.VMI.Status.VolumeStatus
 			now, events := volumeStatus(k.Snapshot, helperPod("launcher"), plugged)
 			for _, e := range events {
-				told[e.Reason]++
+				emitted[e.Reason]++
 			}
 			keepsTheNodesWord(t, s, before, now)
 			k.VMI.Status.VolumeStatus = now
-			node := domain.VolumeStatus(k.VMI, s.observation())
+			node := status.VolumeStatus(k.VMI, s.observation())
 			k.VMI.Status.VolumeStatus = node
 			story = append(story, words(now), words(node))
 			if quiet = equality.Semantic.DeepEqual(before, now) && equality.Semantic.DeepEqual(now, node); quiet {
@@ -127,9 +129,9 @@ func TestControllerAndNodeDoNotFightOverVolumes(t *testing.T) {
 		if !quiet {
 			t.Errorf("%+v: after %d rounds they still write:\n%q", s, rounds, story)
 		}
-		for reason, times := range told {
+		for reason, times := range emitted {
 			if times > 1 {
-				t.Errorf("16 %+v: %s is told %d times", s, reason, times)
+				t.Errorf("16 %+v: %s is emitted %d times", s, reason, times)
 			}
 		}
 	}
@@ -138,8 +140,8 @@ func TestControllerAndNodeDoNotFightOverVolumes(t *testing.T) {
 	}
 }
 
-// keepsTheNodesWord requires that the controller changes neither targets nor what the
-// node says of a volume that it has.
+// keepsTheNodesWord requires that the controller changes neither targets nor the node's fields
+// of a volume that it has.
 func keepsTheNodesWord(t *testing.T, s standing, before, now []v1.VolumeStatus) {
 	t.Helper()
 	if len(before) == 0 {
@@ -164,8 +166,8 @@ func words(list []v1.VolumeStatus) string {
 	return fmt.Sprintf("%s %s %s", e.Phase, e.Reason, e.Target)
 }
 
-// The volume of a guest goes all the way in and out again.
-func TestAVolumeIsPluggedAndUnplugged(t *testing.T) {
+// A volume is hotplugged and unplugged through all phases.
+func TestVolumeStatus_HotplugAndUnplug(t *testing.T) {
 	k := newShelf(v1.Running).claim("c", inClaimPhase(corev1.ClaimPending))
 	s := standing{live: true}
 	for _, step := range []struct {
@@ -189,15 +191,15 @@ func TestAVolumeIsPluggedAndUnplugged(t *testing.T) {
 	} {
 		step.do()
 		_, plugged := s.shelf()
-		var told []Event
+		var emitted []Event
 		for range 3 {
 			now, events := volumeStatus(k.Snapshot, helperPod("launcher"), plugged)
 			k.VMI.Status.VolumeStatus = now
-			k.VMI.Status.VolumeStatus = domain.VolumeStatus(k.VMI, s.observation())
-			told = append(told, events...)
+			k.VMI.Status.VolumeStatus = status.VolumeStatus(k.VMI, s.observation())
+			emitted = append(emitted, events...)
 		}
-		if got := words(k.VMI.Status.VolumeStatus); got != step.want || reasonsOf(told) != step.events {
-			t.Errorf("%s: %q, told %q; want %q, told %q", step.name, got, reasonsOf(told), step.want, step.events)
+		if got := words(k.VMI.Status.VolumeStatus); got != step.want || reasonsOf(emitted) != step.events {
+			t.Errorf("%s: %q, events %q; want %q, events %q", step.name, got, reasonsOf(emitted), step.want, step.events)
 		}
 	}
 }

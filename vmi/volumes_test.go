@@ -32,15 +32,15 @@ func byPod(name string) func(*v1.VolumeStatus) {
 }
 
 func because(reason string) func(*v1.VolumeStatus) {
-	return func(e *v1.VolumeStatus) { e.Reason, e.Message = reason, "as told" }
+	return func(e *v1.VolumeStatus) { e.Reason, e.Message = reason, "as reported" }
 }
 
 func atTarget(dev string) func(*v1.VolumeStatus) {
 	return func(e *v1.VolumeStatus) { e.Target = dev }
 }
 
-// settle returns what volumeStatus says and tells. Said again, nothing may change and
-// nothing be told, and the guest must not be edited.
+// settle returns the result of volumeStatus. Repeated, nothing may change, no event may be
+// emitted, and the VMI must not be modified.
 func settle(t *testing.T, k *shelf, plugged map[string]pluggedState) ([]v1.VolumeStatus, []Event) {
 	t.Helper()
 	before := k.VMI.DeepCopy()
@@ -53,12 +53,12 @@ func settle(t *testing.T, k *shelf, plugged map[string]pluggedState) ([]v1.Volum
 	next.VMI.Status.VolumeStatus = got
 	again, more := volumeStatus(next.Snapshot, helperPod("launcher"), plugged)
 	if diff := cmp.Diff(got, again); diff != "" || len(more) > 0 {
-		t.Errorf("16 said again, told %v:\n%s", more, diff)
+		t.Errorf("16 repeated, events %v:\n%s", more, diff)
 	}
 	return again, events
 }
 
-// sum is the part of an entry that changes.
+// sum returns the part of an entry that changes.
 func sum(e v1.VolumeStatus) string {
 	pod := "-"
 	if h := e.HotplugVolume; h != nil {
@@ -75,7 +75,7 @@ func reasonsOf(events []Event) string {
 	return strings.Join(all, ",")
 }
 
-func TestPhasesOfWantedVolumes(t *testing.T) {
+func TestVolumeStatus_WantedVolumes(t *testing.T) {
 	unready := func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Ready = false }
 	two := func(p *corev1.Pod) {
 		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, p.Status.ContainerStatuses[0])
@@ -131,7 +131,7 @@ func TestPhasesOfWantedVolumes(t *testing.T) {
 			}
 			got, events := settle(t, k, map[string]pluggedState{"v": tc.plugged})
 			if len(got) != 1 || sum(got[0]) != tc.want || reasonsOf(events) != tc.events {
-				t.Errorf("got %v, told %v; want %s, told %q", got, events, tc.want, tc.events)
+				t.Errorf("got %v, events %v; want %s, events %q", got, events, tc.want, tc.events)
 			}
 			for _, e := range events {
 				if e.Warning || !strings.Contains(e.Message, "Pod hp") || !strings.Contains(e.Message, "volume v") {
@@ -142,14 +142,14 @@ func TestPhasesOfWantedVolumes(t *testing.T) {
 	}
 }
 
-func TestPhaseOfAWantedVolumeWithoutClaim(t *testing.T) {
+func TestVolumeStatus_MissingClaim(t *testing.T) {
 	got, _ := settle(t, newShelf(v1.Running).volume("v", pvcSource("c", true)), map[string]pluggedState{"v": {Wanted: true}})
 	if sum(got[0]) != "Pending FailedPvcNotFound /" || !strings.Contains(got[0].Message, "ns/c") || got[0].PersistentVolumeClaimInfo != nil {
 		t.Errorf("got %+v", got[0])
 	}
 }
 
-func TestPhasesOfRemovedVolumes(t *testing.T) {
+func TestVolumeStatus_RemovedVolumes(t *testing.T) {
 	carried := func(change ...func(*corev1.Pod)) map[string]pluggedState {
 		return map[string]pluggedState{"v": {Pod: helperPod("hp", change...)}}
 	}
@@ -167,7 +167,7 @@ func TestPhasesOfRemovedVolumes(t *testing.T) {
 		"91 unmounted":                        {entry("v", v1.HotplugVolumeUnMounted, byPod("hp"), because("VolumeUnMountedFromPod")), carried(), "Detaching VolumeUnMountedFromPod hp/uid-hp", ""},
 		"91 unmounted, Pod goes":              {entry("v", v1.HotplugVolumeUnMounted, byPod("hp"), because("VolumeUnMountedFromPod")), carried(goingAway), "Detaching SuccessfulDelete hp/uid-hp", "SuccessfulDelete"},
 		"91 detaching, Pod goes":              {entry("v", v1.HotplugVolumeDetaching, byPod("hp")), carried(goingAway), "Detaching SuccessfulDelete hp/uid-hp", "SuccessfulDelete"},
-		"16 detaching, told":                  {entry("v", v1.HotplugVolumeDetaching, byPod("hp"), because("SuccessfulDelete")), carried(goingAway), "Detaching SuccessfulDelete hp/uid-hp", ""},
+		"16 detaching, reported":              {entry("v", v1.HotplugVolumeDetaching, byPod("hp"), because("SuccessfulDelete")), carried(goingAway), "Detaching SuccessfulDelete hp/uid-hp", ""},
 		"91 detaching, the guest has it":      {entry("v", v1.HotplugVolumeDetaching, byPod("hp"), because("VolumeDetaching")), carried(goingAway), "Detaching VolumeDetaching hp/uid-hp", ""},
 		"91 a dump, complete":                 {entry("v", v1.MemoryDumpVolumeCompleted, byPod("hp")), carried(), "Detaching  hp/uid-hp", ""},
 		"36 entry is bare":                    {entry("v", v1.HotplugVolumeDetaching), carried(goingAway), "Detaching SuccessfulDelete hp/uid-hp", "SuccessfulDelete"},
@@ -175,7 +175,7 @@ func TestPhasesOfRemovedVolumes(t *testing.T) {
 		"92 Pod gone, unmounted":              {entry("v", v1.HotplugVolumeUnMounted, byPod("hp")), nil, "", ""},
 		"92 Pod gone, bound":                  {entry("v", v1.VolumeBound, byPod("")), nil, "", ""},
 		"92 Pod gone, nothing known":          {entry("v", ""), nil, "", ""},
-		"92 Pod gone, told as nothing":        {entry("v", v1.VolumeBound, byPod("")), map[string]pluggedState{"v": {}}, "", ""},
+		"92 Pod gone, no Pod reported":        {entry("v", v1.VolumeBound, byPod("")), map[string]pluggedState{"v": {}}, "", ""},
 		"92 Pod gone, the guest has it":       {entry("v", v1.VolumeReady, byPod("hp")), nil, "Ready  hp/uid-of-before", ""},
 		"92 Pod gone, the node has it":        {entry("v", v1.HotplugVolumeMounted, byPod("hp")), nil, "MountedToPod  hp/uid-of-before", ""},
 		"92 Pod gone, the node made the word": {entry("v", "", atTarget("sda")), nil, "  -", ""},
@@ -187,13 +187,13 @@ func TestPhasesOfRemovedVolumes(t *testing.T) {
 				said = sum(got[0])
 			}
 			if said != tc.want || reasonsOf(events) != tc.events {
-				t.Errorf("got %q, told %v; want %q, told %q", said, events, tc.want, tc.events)
+				t.Errorf("got %q, events %v; want %q, events %q", said, events, tc.want, tc.events)
 			}
 		})
 	}
 }
 
-func TestEntriesOfVolumes(t *testing.T) {
+func TestVolumeStatus_Entries(t *testing.T) {
 	name := func(list []v1.VolumeStatus) (all []string) {
 		for _, e := range list {
 			all = append(all, e.Name)
@@ -225,10 +225,10 @@ func TestEntriesOfVolumes(t *testing.T) {
 	t.Run("nothing new without a Pod", func(t *testing.T) {
 		k := newShelf(v1.Running).pvc("a").guest(entry("b", v1.VolumeBound))
 		if got, events := volumeStatus(k.Snapshot, nil, nil); !cmp.Equal(got, k.VMI.Status.VolumeStatus) || events != nil {
-			t.Errorf("got %v, told %v", got, events)
+			t.Errorf("got %v, events %v", got, events)
 		}
 	})
-	t.Run("a dump is told by the name of its volume, once", func(t *testing.T) {
+	t.Run("a dump is reported by the name of its volume, once", func(t *testing.T) {
 		dump := v1.VolumeSource{MemoryDump: &v1.MemoryDumpVolumeSource{PersistentVolumeClaimVolumeSource: v1.PersistentVolumeClaimVolumeSource{
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
 		got, _ := settle(t, newShelf(v1.Running).volume("d", dump).claim("c"), nil)
@@ -245,14 +245,14 @@ func TestEntriesOfVolumes(t *testing.T) {
 		k := newShelf(v1.Running).claim("c", asBlock).guest(utility("u", "c"))
 		got, events := settle(t, k, map[string]pluggedState{"u": {Wanted: true, Pod: helperPod("hp")}})
 		if sum(got[0]) != "Pending PVCNotReady /" || !strings.Contains(got[0].Message, "spec.volumeMode") || events != nil || got[0].PersistentVolumeClaimInfo != nil {
-			t.Errorf("entry %+v, told %v", got[0], events)
+			t.Errorf("entry %+v, events %v", got[0], events)
 		}
 	})
 	t.Run("a utility volume that a Pod brings", func(t *testing.T) {
 		k := newShelf(v1.Running).claim("c").guest(utility("u", "c"))
 		got, events := settle(t, k, map[string]pluggedState{"u": {Wanted: true, Pod: helperPod("hp")}})
 		if sum(got[0]) != "AttachedToNode SuccessfulCreate hp/uid-hp" || reasonsOf(events) != "SuccessfulCreate" {
-			t.Errorf("entry %+v, told %v", got[0], events)
+			t.Errorf("entry %+v, events %v", got[0], events)
 		}
 	})
 }

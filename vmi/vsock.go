@@ -13,49 +13,47 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// CIDs below 3 belong to the hypervisor, the host and loopback; the highest number
-// stands for any.
+// CIDs below 3 are reserved for the hypervisor, loopback and the host; the highest number is
+// the wildcard.
 const (
 	firstCID = 3
 	lastCID  = math.MaxUint32 - 1
 )
 
-// ErrNoCID tells that every VSOCK CID is in use.
-var ErrNoCID = errors.New("every VSOCK CID is in use; delete guests with autoattachVSOCK")
+// ErrNoCID means that every VSOCK CID is in use.
+var ErrNoCID = errors.New("every VSOCK CID is in use; delete VirtualMachineInstances with autoattachVSOCK")
 
-// CIDAllocator gives guests the context identifiers by which they are reached over
-// VSOCK (status.VSOCKCID); no two guests of the cluster have the same. It is safe
-// for concurrent use. The default is [CIDs]. (specs: VMI reconciliation 6)
+// CIDAllocator assigns VSOCK context identifiers (status.VSOCKCID); no two VMIs of the
+// cluster have the same one. Implementations must be safe for concurrent use. The default
+// is [CIDs]. (specs: VMI reconciliation 6)
 type CIDAllocator interface {
-	// Sync takes note of the CIDs that stored guests have. It must have been called
-	// with all of them before the first Allocate; calling it again is harmless and
-	// forgets nothing.
+	// Sync records the CIDs of stored VMIs. It must be called with all of them before
+	// the first Allocate; repeated calls are harmless and remove nothing.
 	Sync(vmis []v1.VirtualMachineInstance)
-	// Allocate returns the guest's CID, the same one until Release.
-	Allocate(guest types.NamespacedName) (uint32, error)
-	// Release gives back the CID of a guest that is gone. A guest without one is
-	// ignored.
-	Release(guest types.NamespacedName)
+	// Allocate returns the CID of a VMI, the same one until Release.
+	Allocate(key types.NamespacedName) (uint32, error)
+	// Release releases the CID of a deleted VMI. A VMI without one is ignored.
+	Release(key types.NamespacedName)
 }
 
-// CIDs is the CIDAllocator that keeps its books in memory. What it knows after a
-// restart is what Sync tells it: the CID of a guest counts once it is stored.
+// CIDs is a CIDAllocator that keeps its state in memory. After a restart Sync restores it: the
+// CID of a VMI counts once it is stored.
 type CIDs struct {
 	random      func() uint32
 	first, last uint32
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu sync.Mutex
 	of map[types.NamespacedName]uint32
-	// users counts the guests of a CID: objects that were copied may share one, and
-	// it is free when the last of them is gone.
+	// users counts the VMIs of a CID: copied objects may share one, which is released
+	// with the last of them.
 	users map[uint32]int
 }
 
 var _ CIDAllocator = (*CIDs)(nil)
 
-// NewCIDs returns an allocator that starts its search at a random number, so that a
-// CID is not soon used again. A nil random means that of math/rand/v2.
+// NewCIDs returns an allocator that starts its search at a random number, so that a CID is not
+// soon reused. A nil random means math/rand/v2.
 func NewCIDs(random func() uint32) *CIDs {
 	if random == nil {
 		random = rand.Uint32
@@ -66,7 +64,7 @@ func NewCIDs(random func() uint32) *CIDs {
 	}
 }
 
-// Sync implements CIDAllocator. What is stored wins over what was allocated.
+// Sync implements CIDAllocator. Stored CIDs take precedence over allocated ones.
 func (c *CIDs) Sync(vmis []v1.VirtualMachineInstance) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,12 +75,11 @@ func (c *CIDs) Sync(vmis []v1.VirtualMachineInstance) {
 	}
 }
 
-// Allocate implements CIDAllocator. It returns an error that wraps ErrNoCID if
-// there is none left.
-func (c *CIDs) Allocate(guest types.NamespacedName) (uint32, error) {
+// Allocate implements CIDAllocator. If no CID is available, the error wraps ErrNoCID.
+func (c *CIDs) Allocate(key types.NamespacedName) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cid, has := c.of[guest]; has {
+	if cid, has := c.of[key]; has {
 		return cid, nil
 	}
 	size := uint64(c.last) - uint64(c.first) + 1
@@ -90,36 +87,36 @@ func (c *CIDs) Allocate(guest types.NamespacedName) (uint32, error) {
 	for i := range size {
 		cid := c.first + uint32((start+i)%size)
 		if c.users[cid] == 0 {
-			c.lockedTake(guest, cid)
+			c.lockedTake(key, cid)
 			return cid, nil
 		}
 	}
-	return 0, fmt.Errorf("vmi: VSOCK CID for guest %s: %w", guest, ErrNoCID)
+	return 0, fmt.Errorf("vmi: VSOCK CID of VirtualMachineInstance %s: %w", key, ErrNoCID)
 }
 
 // Release implements CIDAllocator.
-func (c *CIDs) Release(guest types.NamespacedName) {
+func (c *CIDs) Release(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lockedDrop(guest)
+	c.lockedDrop(key)
 }
 
-// lockedTake makes the CID the guest's, in place of the one it had.
-func (c *CIDs) lockedTake(guest types.NamespacedName, cid uint32) {
-	if has, ok := c.of[guest]; ok && has == cid {
+// lockedTake assigns the CID to the VMI, replacing its previous one.
+func (c *CIDs) lockedTake(key types.NamespacedName, cid uint32) {
+	if has, ok := c.of[key]; ok && has == cid {
 		return
 	}
-	c.lockedDrop(guest)
-	c.of[guest] = cid
+	c.lockedDrop(key)
+	c.of[key] = cid
 	c.users[cid]++
 }
 
-func (c *CIDs) lockedDrop(guest types.NamespacedName) {
-	cid, has := c.of[guest]
+func (c *CIDs) lockedDrop(key types.NamespacedName) {
+	cid, has := c.of[key]
 	if !has {
 		return
 	}
-	delete(c.of, guest)
+	delete(c.of, key)
 	if c.users[cid]--; c.users[cid] == 0 {
 		delete(c.users, cid)
 	}

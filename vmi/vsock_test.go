@@ -18,13 +18,13 @@ func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "ns", Name: name}
 }
 
-// stored is a guest that has a CID.
+// stored returns a VMI with a CID.
 func stored(name string, cid uint32) v1.VirtualMachineInstance {
 	g := runs(func(g *v1.VirtualMachineInstance) { g.Name, g.Status.VSOCKCID = name, ptr.To(cid) })
 	return *g
 }
 
-// allocate fails the test unless there is a CID.
+// allocate returns a CID, or fails the test.
 func allocate(t *testing.T, c *CIDs, name string) uint32 {
 	t.Helper()
 	cid, err := c.Allocate(named(name))
@@ -34,7 +34,7 @@ func allocate(t *testing.T, c *CIDs, name string) uint32 {
 	return cid
 }
 
-func TestTheSearchForACIDStartsAnywhere(t *testing.T) {
+func TestCIDs_RandomStart(t *testing.T) {
 	for name, tt := range map[string]struct {
 		random uint32
 		taken  []uint32
@@ -69,7 +69,7 @@ func few() *CIDs {
 	return c
 }
 
-func TestAGuestKeepsItsCID(t *testing.T) {
+func TestCIDs_AllocateTwice(t *testing.T) {
 	c := few()
 	first := allocate(t, c, "a")
 	if other := allocate(t, c, "b"); other == first {
@@ -86,7 +86,7 @@ func TestAGuestKeepsItsCID(t *testing.T) {
 	}
 }
 
-func TestWhatIsStoredWins(t *testing.T) {
+func TestCIDs_SyncOverridesAllocate(t *testing.T) {
 	c := few()
 	allocate(t, c, "a") // 3
 	c.Sync([]v1.VirtualMachineInstance{stored("a", 5), {}})
@@ -102,7 +102,7 @@ func TestWhatIsStoredWins(t *testing.T) {
 	}
 }
 
-func TestASharedCIDIsFreeWhenItsLastGuestIsGone(t *testing.T) {
+func TestCIDs_ReleaseShared(t *testing.T) {
 	c := few()
 	c.Sync([]v1.VirtualMachineInstance{stored("a", 3), stored("copy", 3)})
 	c.Release(named("copy"))
@@ -115,7 +115,7 @@ func TestASharedCIDIsFreeWhenItsLastGuestIsGone(t *testing.T) {
 	}
 }
 
-func TestCIDsMayRunOut(t *testing.T) {
+func TestCIDs_Exhausted(t *testing.T) {
 	c := few()
 	for _, name := range []string{"a", "b", "c", "d"} {
 		allocate(t, c, name)
@@ -127,7 +127,7 @@ func TestCIDsMayRunOut(t *testing.T) {
 	allocate(t, c, "e")
 }
 
-func TestCIDsAreGivenOutConcurrently(t *testing.T) {
+func TestCIDs_Concurrency(t *testing.T) {
 	const guests, workers = 50, 4
 	c := NewCIDs(nil)
 	got := make([][guests]uint32, workers)
@@ -135,7 +135,7 @@ func TestCIDsAreGivenOutConcurrently(t *testing.T) {
 	for w := range workers {
 		all.Go(func() {
 			for i := range guests {
-				// Each guest is asked for by every worker.
+				// Each VMI is requested by every worker.
 				cid, err := c.Allocate(named(fmt.Sprint(i)))
 				if err != nil {
 					t.Error(err)

@@ -12,23 +12,24 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// ReasonWaitingForCache is the reason of a Wait for own writes to be seen.
+// ReasonWaitingForCache is the reason of a Wait for the cache to observe own writes.
 const ReasonWaitingForCache = "WaitingForCache"
 
-// explain gathers what has to happen before the guest gets on.
+// explain collects the waits.
 func (d *decision) explain() {
 	ended := d.plan.VMI.IsFinal()
 	if ended {
-		d.plan.Waits = nil // nothing is got ready any more
+		d.plan.Waits = nil // nothing is prepared anymore
 	}
 	for _, w := range d.Unseen {
-		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a write of this controller is not seen yet: " + w,
-			Object: vmiObject(d.VMI), Until: "the cache shows the write", By: ByController})
+		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "waiting for the cache to observe this controller's write: " + w,
+			Object: vmiObject(d.VMI), Until: "the cache observes the write", By: ByController})
 	}
 	if f := d.Failure; f != nil {
-		d.wait(Wait{Reason: f.Reason, Message: f.Message, Object: vmiObject(d.VMI), Until: "it is tried again", By: ByController})
+		d.wait(Wait{Reason: f.Reason, Message: f.Message, Object: vmiObject(d.VMI), Until: "the next retry", By: ByController})
 	}
 	if w := d.plan.Blocked(); w != nil && !ended {
 		d.wait(*w)
@@ -48,19 +49,19 @@ func (d *decision) explain() {
 
 func (d *decision) wait(w Wait) { d.plan.Waits = append(d.plan.Waits, w) }
 
-// waitForNode tells of a node that owes a word.
+// waitForNode adds the wait for a node whose report is missing.
 func (d *decision) waitForNode() {
 	l := d.next
 	if d.stockAgent(d.lease) && d.silent(l.Holder) && !d.plan.VMI.IsFinal() {
 		d.wait(Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + l.Holder, By: ByNode,
-			Message: fmt.Sprintf("node %s gives no sign of life since %s", l.Holder, d.Silent[l.Holder].UTC().Format(time.RFC3339)),
-			Until:   "the node gives a sign of life, or no Pod of the guest is left there"})
+			Message: fmt.Sprintf("node %s has been unresponsive since %s", l.Holder, d.Silent[l.Holder].UTC().Format(time.RFC3339)),
+			Until:   "the node sends a heartbeat, or it has no Pod of the VirtualMachineInstance"})
 		return
 	}
 	if node := doubted(l); node != "" {
 		w := Wait{Reason: ReasonNodeUnresponsive, Object: "Node " + node, By: ByNode,
-			Message: fmt.Sprintf("whether node %s runs the guest is not known", node),
-			Until:   "the node gives a sign of life, or is known not to run the guest"}
+			Message: fmt.Sprintf("it is unknown whether node %s runs the VirtualMachineInstance", node),
+			Until:   "the node sends a heartbeat, or is known not to run the VirtualMachineInstance"}
 		if l.Deadline != nil {
 			w.Deadline = &l.Deadline.Time
 		}
@@ -68,66 +69,66 @@ func (d *decision) waitForNode() {
 	}
 }
 
-// waitForEnd tells what is left of a guest that has ended or is to end.
+// waitForEnd adds the waits of a VMI that is in a final phase or being deleted.
 func (d *decision) waitForEnd() {
 	if l, err := handoff.Of(d.plan.VMI); err == nil && !unheld(l) && l.Holder != "" {
 		d.wait(Wait{Reason: "GuestEnding", Object: "Node " + l.Holder, By: ByNode,
-			Message: fmt.Sprintf("node %s has not reported the end of the guest", l.Holder), Until: "the node reports that the guest has ended"})
+			Message: fmt.Sprintf("node %s has not reported the end of the domain", l.Holder), Until: "the node reports the end of the domain"})
 	}
 	if d.VMI.DeletionTimestamp == nil {
 		return
 	}
 	for _, late := range d.Late {
-		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a creation of unknown outcome may still be carried out: " + late,
-			Object: vmiObject(d.VMI), Until: "it is too late for that", By: ByController})
+		d.wait(Wait{Reason: ReasonWaitingForCache, Message: "a create request with unknown outcome may still be executed: " + late,
+			Object: vmiObject(d.VMI), Until: "the request has expired", By: ByController})
 	}
 	for _, p := range d.Pods {
 		d.wait(Wait{Reason: reasonPodTerminating, Object: podObject(p), By: ByKubelet,
-			Message: podObject(p) + " is not gone yet", Until: "the Pod is gone"})
+			Message: podObject(p) + " is not deleted yet", Until: "the Pod is deleted"})
 	}
 	foreign := slices.DeleteFunc(slices.Clone(d.plan.VMI.Finalizers), ours)
 	if len(foreign) > 0 {
 		d.wait(Wait{Reason: "Finalizers", Object: vmiObject(d.VMI), By: ByUser,
-			Message: "others keep the object by " + strings.Join(foreign, ", "), Until: "they take their finalizers away"})
+			Message: "deletion blocked by finalizers " + strings.Join(foreign, ", "), Until: "the finalizers are removed"})
 	}
 }
 
-// waitForPod tells what a guest without a Pod waits for, beside what blocks it.
+// waitForPod adds what a VMI without a Pod waits for, unless something blocks it.
 func (d *decision) waitForPod() {
 	switch {
 	case len(d.plan.Waits) > 0:
 	case d.lease.Switching():
 		d.wait(Wait{Reason: "GuestMoving", Object: "Node " + d.lease.Target, By: ByNode,
-			Message: fmt.Sprintf("the guest is on its way to node %s, and its Pod on node %s is gone", d.lease.Target, d.lease.Holder),
-			Until:   "one of the nodes says that it has the guest"})
+			Message: fmt.Sprintf("the VirtualMachineInstance is migrating to node %s, and its Pod on node %s is gone", d.lease.Target, d.lease.Holder),
+			Until:   "one of the nodes reports that it runs the domain"})
 	case receiver(d.VMI):
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
-			Message: "the guest is to be received from another cluster", Until: "a migration makes its Pod"})
+			Message: "the VirtualMachineInstance is the target of a migration from another cluster", Until: "the migration creates the target Pod"})
 	case len(d.plan.Actions) == 0:
 		d.wait(Wait{Reason: reasonPodNotExists, Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
-			Message: "the guest has no Pod", Until: "what this controller has written is stored"})
+			Message: "the VirtualMachineInstance has no Pod", Until: "this controller's write is stored"})
 	}
 }
 
-// waitForGuest tells what keeps the guest in the Pod from running.
+// waitForGuest adds what keeps the VMI in its Pod from running.
 func (d *decision) waitForGuest() {
 	object := podObject(d.pod)
 	switch {
 	case podGoingDown(d.pod):
 		d.wait(Wait{Reason: reasonPodTerminating, Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
-			Message: object + " has ended or is ending", Until: "the Pod is gone or the node reports the end of the guest"})
+			Message: object + " has ended or is terminating", Until: "the Pod is deleted or the node reports the end of the domain"})
 		return
 	case d.plan.VMI.Status.Phase == v1.Running:
-		return // it is at rest
+		return // nothing is pending
 	case d.plan.VMI.Status.Phase == v1.Scheduled:
 		d.waitForStart()
 		return
 	case d.plan.VMI.Status.Phase == v1.WaitingForSync:
 		d.wait(Wait{Reason: string(v1.WaitingForSync), Object: vmiObject(d.VMI), By: ByUser, Condition: v1.VirtualMachineInstanceReady,
-			Message: "the migration that was to bring the guest has failed", Until: "the object is deleted, or another migration brings the guest"})
+			Message: "the incoming migration has failed", Until: "the object is deleted, or another migration succeeds"})
 		return
 	case PodReady(d.pod):
-		d.waitForHandOver()
+		d.waitForHandoff()
 		return
 	}
 	if reason, message := pullFailure(d.pod); reason != "" {
@@ -136,54 +137,54 @@ func (d *decision) waitForGuest() {
 	}
 	if c := podCondition(d.pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		d.wait(Wait{Reason: c.Reason, Message: c.Message, Object: object, By: ByScheduler, Condition: podScheduledCondition,
-			Until: "a node has room for the Pod"})
+			Until: "a node satisfies the Pod's requirements"})
 		return
 	}
 	d.wait(Wait{Reason: "ContainersNotReady", Object: object, By: ByKubelet, Condition: v1.VirtualMachineInstanceReady,
 		Message: object + " is not ready for the node agent", Until: "its containers run"})
 }
 
-// waitForHandOver tells what keeps a guest whose Pod is ready from its node.
-func (d *decision) waitForHandOver() {
+// waitForHandoff adds what blocks the handoff of a VMI whose Pod is ready.
+func (d *decision) waitForHandoff() {
 	switch {
-	case len(d.Unseen) > 0: // that is told
+	case len(d.Unseen) > 0: // already reported
 	case d.lacksGuarantee():
 		reason, message := d.obstacle()
-		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), By: ByUser, Until: "the guest is made anew"})
+		d.wait(Wait{Reason: reason, Message: message, Object: podObject(d.pod), By: ByUser, Until: "the VirtualMachineInstance is recreated"})
 	case d.lacksAddress():
 		d.wait(Wait{Reason: "VSOCKAddressMissing", Object: vmiObject(d.VMI), By: ByController, Condition: v1.VirtualMachineInstanceReady,
-			Message: "spec.domain.devices.autoattachVSOCK: no address is reserved for the guest", Until: "an address is free and reserved"})
+			Message: "spec.domain.devices.autoattachVSOCK: no VSOCK CID is reserved", Until: "a VSOCK CID is available and reserved"})
 	default:
 		d.wait(Wait{Reason: reasonGuestNotRunning, Object: podObject(d.pod), By: ByController, Condition: v1.VirtualMachineInstanceReady,
-			Message: podObject(d.pod) + " is ready and the guest is not handed over yet", Until: "what this controller has written is stored"})
+			Message: podObject(d.pod) + " is ready, waiting for the handoff", Until: "this controller's write is stored"})
 	}
 }
 
-// waitForStart tells what a guest waits for that its node was asked to run.
+// waitForStart adds what a VMI waits for after its handoff.
 func (d *decision) waitForStart() {
 	node := d.plan.VMI.Status.NodeName
 	w := Wait{Reason: reasonGuestNotRunning, Object: "Node " + node, By: ByNode, Condition: v1.VirtualMachineInstanceReady,
-		Message: fmt.Sprintf("node %s has not reported the guest as running", node), Until: "the node reports it"}
-	l, hindrance := d.next, conditionOf(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
+		Message: fmt.Sprintf("node %s has not reported the VirtualMachineInstance as running", node), Until: "the node reports it as running"}
+	l, hindrance := d.next, vmistatus.Condition(d.plan.VMI, v1.VirtualMachineInstanceSynchronized)
 	hindered := hindrance != nil && hindrance.Status == corev1.ConditionFalse
 	switch {
 	case l.State != handoff.Offered:
 	case d.stockAgent(d.lease):
-		w.Message = fmt.Sprintf("node %s, which KubeVirt's own agent reports for, has not reported the guest as running; it is waited for without bound", node)
+		w.Message = fmt.Sprintf("node %s, which runs stock virt-handler, has not reported the VirtualMachineInstance as running; there is no deadline", node)
 	case l.Deadline != nil:
-		w.Message = fmt.Sprintf("node %s has not accepted the guest", node)
-		if !hindered || d.silent(l.Holder) { // one that says why it cannot tries again for as long as it is alive
+		w.Message = fmt.Sprintf("node %s has not accepted the VirtualMachineInstance", node)
+		if !hindered || d.silent(l.Holder) { // a node that reports the cause retries as long as it is alive
 			w.Deadline = &l.Deadline.Time
 		}
 	}
 	if hindered {
 		w.Reason, w.Message, w.Condition = hindrance.Reason, hindrance.Message, ""
-		w.Until = "the node gets over it, which it tries without bound, or the guest is deleted"
+		w.Until = "a retry of the node succeeds, or the VirtualMachineInstance is deleted"
 	}
 	d.wait(w)
 }
 
-// vmiObject names a VirtualMachineInstance as waits do.
+// vmiObject returns the Wait.Object of a VirtualMachineInstance.
 func vmiObject(vmi *v1.VirtualMachineInstance) string {
 	return "VirtualMachineInstance " + vmi.Namespace + "/" + vmi.Name
 }

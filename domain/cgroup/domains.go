@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Folders of device nodes whose numbers the kernel chooses as they come.
+// Directories of device nodes whose numbers the kernel allocates dynamically.
 const (
 	vfioFolder = "/dev/vfio"
 	vfioCdevs  = "/dev/vfio/devices"
@@ -22,27 +22,26 @@ const (
 
 // Node is a device node.
 type Node struct {
-	// Kind is that of its device.
+	// Kind is the kind of its device.
 	Kind Kind
-	// Major and Minor are the device's numbers.
+	// Major and Minor are its device numbers.
 	Major, Minor uint32
 }
 
-// Devices finds the device nodes a guest sees. See [Root].
+// Devices looks up the device nodes that a guest can access. See [Root].
 type Devices interface {
-	// Node returns the device node of that path. The error wraps
-	// [domain.ErrNotReady] if it is not there, and [domain.ErrInvalid] if it is no
-	// device node.
+	// Node returns the device node at path. The error wraps [domain.ErrNotReady] if it does not
+	// exist, and [domain.ErrInvalid] if it is not a device node.
 	Node(path string) (Node, error)
-	// List returns the paths of the device nodes directly in a folder; one that is
-	// not there has none.
+	// List returns the paths of the device nodes directly in a directory, none if the directory
+	// does not exist.
 	List(dir string) ([]string, error)
 }
 
-// Rules is the complete list for a guest: [Default], and every device that any of
-// the domains has. Give the domain that runs and the one it shall become: a device
-// is then allowed before it is plugged, and until it is unplugged. Domains may be
-// nil. A device that cannot be found is an error, never left out.
+// Rules returns the complete list for a guest: [Default], and every device of any of the domains.
+// Pass the running and the desired domain, so that a device is allowed before it is hotplugged and
+// until it is unplugged. Domains may be nil. A device that cannot be found is an error and never
+// omitted.
 func Rules(devices Devices, domains ...*libvirtxml.Domain) ([]Rule, error) {
 	l := list{devices: devices, rules: Default()}
 	for _, d := range domains {
@@ -51,19 +50,19 @@ func Rules(devices Devices, domains ...*libvirtxml.Domain) ([]Rule, error) {
 		}
 	}
 	if l.err != nil {
-		return nil, fmt.Errorf("cgroup: devices of the guest: %w", l.err)
+		return nil, fmt.Errorf("cgroup: looking up devices of the guest: %w", l.err)
 	}
 	return Normal(l.rules), nil
 }
 
-// list is a list of rules in the making.
+// list is a list of rules under construction.
 type list struct {
 	devices Devices
 	rules   []Rule
 	err     error
 }
 
-// node adds the device of that path.
+// node adds the device at path.
 func (l *list) node(path string) {
 	if l.err != nil || path == "" {
 		return
@@ -76,7 +75,7 @@ func (l *list) node(path string) {
 	l.rules = append(l.rules, Rule{Kind: n.Kind, Major: int64(n.Major), Minor: int64(n.Minor), Access: All})
 }
 
-// folder adds the devices of all nodes in a folder.
+// folder adds the devices of all nodes in a directory.
 func (l *list) folder(dir string) {
 	if l.err != nil {
 		return
@@ -114,7 +113,7 @@ func (l *list) domain(d *libvirtxml.Domain) {
 	l.chardevs(d.Devices)
 }
 
-// disk adds a disk and all that its data is spread over.
+// disk adds a disk and all images with its data.
 func (l *list) disk(d *libvirtxml.DomainDisk) {
 	l.source(d.Source)
 	l.chain(d.BackingStore)
@@ -145,8 +144,8 @@ func (l *list) source(s *libvirtxml.DomainDiskSource) {
 	}
 }
 
-// host adds a device of the host. Which node of VFIO belongs to it is seen in no
-// domain; a container has those of its own devices only.
+// host adds a host device. A domain does not determine its VFIO node, so all of them are added; a
+// container has those of its own devices only.
 func (l *list) host(h *libvirtxml.DomainHostdev) {
 	switch {
 	case h.SubsysPCI != nil:
@@ -158,7 +157,7 @@ func (l *list) host(h *libvirtxml.DomainHostdev) {
 	case h.SubsysMDev != nil, h.SubsysSCSIHost != nil:
 		l.folder(vfioFolder)
 	case h.SubsysUSB != nil:
-		// It gets another number whenever it is reset.
+		// Its number changes with every reset.
 		l.rules = append(l.rules, Rule{Kind: Char, Major: majorUSB, Minor: Any, Access: All})
 	case h.CapsStorage != nil && h.CapsStorage.Source != nil:
 		l.node(h.CapsStorage.Source.Block)
@@ -189,7 +188,7 @@ func (l *list) small(d *libvirtxml.DomainDeviceList) {
 	}
 }
 
-// chardevs adds the devices of the host behind serial ports and their like.
+// chardevs adds host devices of serial ports and other character devices.
 func (l *list) chardevs(d *libvirtxml.DomainDeviceList) {
 	var all []*libvirtxml.DomainChardevSource
 	for i := range d.Serials {
@@ -213,7 +212,7 @@ func (l *list) chardevs(d *libvirtxml.DomainDeviceList) {
 
 var _ Devices = Root{}
 
-// notReady is the error of a device node that is not there.
+// notReady returns the error for a device node that does not exist.
 func notReady(path string, err error) error {
 	return fmt.Errorf("device %s: %w: %w", path, domain.ErrNotReady, err)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/domain/cgroup"
 )
 
-// nodes are device nodes in memory, by path.
+// nodes is an in-memory implementation of Devices.
 type nodes map[string]cgroup.Node
 
 func (n nodes) Node(path string) (cgroup.Node, error) {
@@ -48,7 +48,7 @@ var machine = nodes{
 	"/dev/input/event1": {Kind: cgroup.Char, Major: 13, Minor: 65},
 }
 
-// parsed is the domain with these devices.
+// parsed parses a domain with the given devices.
 func parsed(t *testing.T, devices string) *libvirtxml.Domain {
 	t.Helper()
 	var d libvirtxml.Domain
@@ -62,7 +62,7 @@ func disk(dev string) string {
 	return "<disk type='block'><source dev='" + dev + "'/></disk>"
 }
 
-func TestTheListOfAGuestFollowsFromItsDomains(t *testing.T) {
+func TestRules_FromDomains(t *testing.T) {
 	for name, tt := range map[string]struct {
 		domains []string
 		want    []string
@@ -109,24 +109,24 @@ func TestTheListOfAGuestFollowsFromItsDomains(t *testing.T) {
 			}
 			for _, r := range cgroup.Default() {
 				if !extra[r.String()] {
-					t.Errorf("%s of the default list is missing", r)
+					t.Errorf("rule %s of the default list is missing", r)
 				}
 				delete(extra, r.String())
 			}
 			for _, w := range tt.want {
 				if !extra[w] {
-					t.Errorf("%s is missing", w)
+					t.Errorf("rule %s is missing", w)
 				}
 				delete(extra, w)
 			}
 			if len(extra) > 0 {
-				t.Errorf("too much: %v", extra)
+				t.Errorf("unexpected rules: %v", extra)
 			}
 		})
 	}
 }
 
-func TestADeviceThatCannotBeFoundIsNeverLeftOut(t *testing.T) {
+func TestRules_MissingDevice(t *testing.T) {
 	for name, devices := range map[string]string{
 		"disk":  "<devices>" + disk("/dev/sda") + disk("/dev/none") + "</devices>",
 		"vsock": "<devices><vsock model='virtio'/></devices>",
@@ -141,7 +141,7 @@ func TestADeviceThatCannotBeFoundIsNeverLeftOut(t *testing.T) {
 	}
 }
 
-func TestDeviceNodesAreThoseTheProcessSees(t *testing.T) {
+func TestRoot_MountNamespace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs root: run it without -short")
 	}

@@ -16,12 +16,12 @@ import (
 	"github.com/virtloom/virtloom/domain/cgroup"
 )
 
-// found always finds that process, or does not.
+// found returns the given process and error.
 func found(pid int, err error) func(*v1.VirtualMachineInstance) (int, error) {
 	return func(*v1.VirtualMachineInstance) (int, error) { return pid, err }
 }
 
-func TestS8ABlockVolumeIsAllowedWhileTheGuestHasIt(t *testing.T) {
+func TestFilter_S8BlockVolume(t *testing.T) {
 	dir := container(t)
 	g := startGuest(t, dir, 0)
 	device := filepath.Join(t.TempDir(), "data")
@@ -45,9 +45,9 @@ func TestS8ABlockVolumeIsAllowedWhileTheGuestHasIt(t *testing.T) {
 		if err := f.Allow(t.Context(), vmi, step.live, step.desired); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		// No such device need be there; what the filter refuses is told from that.
+		// The device need not exist: the filter is recognized by its error.
 		if got := g.open(device); (got != unix.EPERM) != step.allowed {
-			t.Errorf("%s: %v, want that it is allowed: %t", step.name, got, step.allowed)
+			t.Errorf("%s: %v, want allowed: %t", step.name, got, step.allowed)
 		}
 		g.is(map[string]bool{"/dev/null": true})
 	}
@@ -55,11 +55,11 @@ func TestS8ABlockVolumeIsAllowedWhileTheGuestHasIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.Allow(t.Context(), vmi, plain, with); !errors.Is(err, domain.ErrNotReady) {
-		t.Errorf("a device that is not there yet: %v", err)
+		t.Errorf("missing device node: %v", err)
 	}
 }
 
-func TestOnlyTheContainerOfALauncherIsFiltered(t *testing.T) {
+func TestFilter_InvalidLauncher(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs root: run it without -short")
 	}

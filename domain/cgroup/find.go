@@ -17,34 +17,32 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Hierarchy is the cgroup v2 hierarchy of a node, as this process sees it. The zero
-// value is found by itself.
+// Hierarchy is the cgroup v2 hierarchy of a node, as seen by this process. The zero value is
+// detected automatically.
 type Hierarchy struct {
-	// Mount is where it is mounted; empty means the first mount of cgroup2. An agent
-	// in a container gives the node's: /proc/1/root/sys/fs/cgroup.
+	// Mount is its mount point. Defaults to the first cgroup2 mount. An agent in a container sets
+	// that of the node: /proc/1/root/sys/fs/cgroup.
 	Mount string
-	// Namespace is a file of the cgroup namespace in which Mount is the root; empty
-	// means the one of this process. An agent in a container gives the node's:
-	// /proc/1/ns/cgroup.
+	// Namespace is the file of the cgroup namespace with Mount as its root. Defaults to that of
+	// this process. An agent in a container sets that of the node: /proc/1/ns/cgroup.
 	Namespace string
 }
 
-// Of returns the directory of the cgroup of the container the process is in: the
-// root of its cgroup namespace, or, if it has none of its own, the process's own
-// cgroup. What is set there holds for all the container's processes, in whichever
-// cgroups below they are. The root of the hierarchy, and a cgroup this process
-// itself is in, are errors that wrap [domain.ErrInvalid].
+// Of returns the cgroup directory of the container of the process: the root of its cgroup
+// namespace, or, if it has no namespace of its own, its own cgroup. A filter there applies to all
+// processes of the container, including those in child cgroups. The root of the hierarchy, and any
+// cgroup that contains this process, are errors that wrap [domain.ErrInvalid].
 func (h Hierarchy) Of(pid int) (string, error) {
 	dir, err := h.of(pid)
 	if err != nil {
-		return "", fmt.Errorf("cgroup: of process %d: %w", pid, err)
+		return "", fmt.Errorf("cgroup: looking up the cgroup of process %d: %w", pid, err)
 	}
 	return dir, nil
 }
 
 func (h Hierarchy) of(pid int) (string, error) {
 	if pid < 1 {
-		return "", fmt.Errorf("that is no process: %w", domain.ErrInvalid)
+		return "", fmt.Errorf("invalid process ID: %w", domain.ErrInvalid)
 	}
 	alive, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -67,7 +65,7 @@ func (h Hierarchy) of(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The number may have been given to another process meanwhile.
+	// The PID may have been reused meanwhile.
 	if err := unix.PidfdSendSignal(alive, 0, nil, 0); err != nil {
 		return "", errors.Join(domain.ErrNotFound, err)
 	}
@@ -77,20 +75,20 @@ func (h Hierarchy) of(pid int) (string, error) {
 	return clean(mount, base), nil
 }
 
-// separate makes sure that a cgroup is that of one container, and not this process's.
+// separate checks that a cgroup belongs to one container, and not to this process.
 func separate(base, own string) error {
 	switch {
 	case strings.HasPrefix(base, "/..") || strings.HasPrefix(own, "/.."):
-		return fmt.Errorf("its cgroup %s is outside of this process's cgroup namespace; give the node's: %w", base, domain.ErrInvalid)
+		return fmt.Errorf("cgroup %s is outside the cgroup namespace of this process; set Mount and Namespace to those of the node: %w", base, domain.ErrInvalid)
 	case base == "/":
-		return fmt.Errorf("it is in the root of the hierarchy, with processes that are no guest's: %w", domain.ErrInvalid)
+		return fmt.Errorf("the process is in the root of the hierarchy, together with processes of the node: %w", domain.ErrInvalid)
 	case own == base || strings.HasPrefix(own, base+"/"):
-		return fmt.Errorf("its cgroup %s is this process's, too: %w", base, domain.ErrInvalid)
+		return fmt.Errorf("cgroup %s also contains this process: %w", base, domain.ErrInvalid)
 	}
 	return nil
 }
 
-// mount is where the hierarchy is.
+// mount returns the mount point of the hierarchy.
 func (h Hierarchy) mount() (string, error) {
 	if h.Mount != "" {
 		return h.Mount, nil
@@ -99,7 +97,7 @@ func (h Hierarchy) mount() (string, error) {
 		return i.FSType != "cgroup2", i.FSType == "cgroup2"
 	})
 	if err != nil {
-		return "", fmt.Errorf("look for the hierarchy: %w", err)
+		return "", fmt.Errorf("looking up the cgroup mount: %w", err)
 	}
 	if len(found) == 0 {
 		return "", fmt.Errorf("cgroup v2 is not mounted: %w", domain.ErrUnsupported)
@@ -107,8 +105,8 @@ func (h Hierarchy) mount() (string, error) {
 	return found[0].Mountpoint, nil
 }
 
-// container is the part of a process's path that is its container's: without what it
-// sees of the path itself.
+// container returns the part of the path of a process's cgroup that leads to its container: without
+// the part that is visible inside of it.
 func container(pid int, path string) (string, error) {
 	theirs := filepath.Join("/proc", strconv.Itoa(pid), "ns/cgroup")
 	seen, err := pathOf(pid, theirs)
@@ -125,8 +123,7 @@ func container(pid int, path string) (string, error) {
 	return base, nil
 }
 
-// pathOf is the cgroup of a process as it is seen in a namespace; empty means this
-// process's.
+// pathOf returns the cgroup of a process as seen in a namespace; empty means that of this process.
 func pathOf(pid int, namespace string) (path string, err error) {
 	if namespace == "" {
 		return readPath(pid)
@@ -140,8 +137,8 @@ func pathOf(pid int, namespace string) (path string, err error) {
 	return path, err
 }
 
-// pathIn takes the thread into the namespace and back. One that cannot go back ends
-// with its goroutine.
+// pathIn switches the thread to the namespace and back. A thread that cannot switch back ends with
+// its goroutine.
 func pathIn(pid int, namespace string) (path string, err error) {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/cgroup")
@@ -157,7 +154,7 @@ func pathIn(pid int, namespace string) (path string, err error) {
 	}
 	if err != nil {
 		runtime.UnlockOSThread()
-		return "", fmt.Errorf("enter the cgroup namespace %s: %w", namespace, err)
+		return "", fmt.Errorf("entering cgroup namespace %s: %w", namespace, err)
 	}
 	path, err = readPath(pid)
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWCGROUP); back == nil {
@@ -174,7 +171,7 @@ func readPath(pid int) (string, error) {
 	return parse(string(b))
 }
 
-// parse takes the path in cgroup v2 out of /proc/<pid>/cgroup.
+// parse returns the cgroup v2 path in /proc/<pid>/cgroup.
 func parse(lines string) (string, error) {
 	for line := range strings.Lines(lines) {
 		path, v2 := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
@@ -182,11 +179,11 @@ func parse(lines string) (string, error) {
 		case !v2:
 			continue
 		case strings.HasSuffix(path, " (deleted)"):
-			return "", fmt.Errorf("its cgroup %s: %w", path, domain.ErrNotFound)
+			return "", fmt.Errorf("cgroup %s: %w", path, domain.ErrNotFound)
 		case !strings.HasPrefix(path, "/"):
-			return "", fmt.Errorf("its cgroup %q is no path: %w", path, domain.ErrInvalid)
+			return "", fmt.Errorf("cgroup %q is not a path: %w", path, domain.ErrInvalid)
 		}
 		return path, nil
 	}
-	return "", fmt.Errorf("it is in no cgroup of version 2: %w", domain.ErrUnsupported)
+	return "", fmt.Errorf("the process has no v2 cgroup: %w", domain.ErrUnsupported)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/domain/cgroup"
 )
 
-// below makes cgroups below each other.
+// below creates nested cgroups.
 func below(t *testing.T, dir string, names ...string) string {
 	t.Helper()
 	dir = filepath.Join(append([]string{dir}, names...)...)
@@ -25,7 +25,7 @@ func below(t *testing.T, dir string, names ...string) string {
 	return dir
 }
 
-func TestTheCgroupOfAContainerIsFound(t *testing.T) {
+func TestHierarchy_ContainerCgroup(t *testing.T) {
 	dir := container(t)
 	pod := below(t, dir, "kubepods", "pod1", "compute")
 	plain := startGuest(t, pod, 0)
@@ -65,7 +65,7 @@ func TestTheCgroupOfAContainerIsFound(t *testing.T) {
 
 func pid(g *guest) string { return strconv.Itoa(g.cmd.Process.Pid) }
 
-func TestNoCgroupThatOthersShareIsFound(t *testing.T) {
+func TestHierarchy_SharedCgroup(t *testing.T) {
 	container(t)
 	gone := startGuest(t, container(t), 0)
 	gone.end()

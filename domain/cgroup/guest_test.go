@@ -20,8 +20,8 @@ import (
 	"github.com/virtloom/virtloom/domain/cgroup"
 )
 
-// opener makes the test binary a process that opens what it is told to, one path a
-// line, and answers with the error number; that is the guest's QEMU.
+// opener makes the test binary a process in the role of QEMU: it opens the paths it reads, one per
+// line, and answers with the error number.
 const opener = "VIRTLOOM_TEST_OPENER"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// guest is a process in a cgroup.
+// guest is the process of a guest in a cgroup.
 type guest struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -79,14 +79,14 @@ func (g *guest) end() {
 	_ = g.cmd.Wait()
 }
 
-// open tells what came of opening the device.
+// open returns the error of opening the device in the process.
 func (g *guest) open(path string) unix.Errno {
 	g.t.Helper()
 	if _, err := fmt.Fprintln(g.in, path); err != nil {
 		g.t.Fatal(err)
 	}
 	if !g.out.Scan() {
-		g.t.Fatalf("the guest is gone: %v", g.out.Err())
+		g.t.Fatalf("the process has ended: %v", g.out.Err())
 	}
 	var n int
 	if _, err := fmt.Sscan(g.out.Text(), &n); err != nil {
@@ -95,7 +95,7 @@ func (g *guest) open(path string) unix.Errno {
 	return unix.Errno(n)
 }
 
-// is checks for each device whether the guest may open it.
+// is checks for each device whether the process may open it.
 func (g *guest) is(want map[string]bool) {
 	g.t.Helper()
 	for path, allowed := range want {
@@ -109,24 +109,24 @@ func (g *guest) is(want map[string]bool) {
 	}
 }
 
-// hierarchy is where cgroup v2 is mounted.
+// hierarchy returns the mount point of cgroup v2.
 func hierarchy(t *testing.T) string {
 	t.Helper()
 	found, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		return i.FSType != "cgroup2", i.FSType == "cgroup2"
 	})
 	if err != nil || len(found) == 0 {
-		t.Skipf("cgroup v2 is not mounted here: %v", err)
+		t.Skipf("cgroup v2 is not mounted: %v", err)
 	}
 	return found[0].Mountpoint
 }
 
-// container makes a cgroup, and skips the test where the kernel refuses device filters.
+// container creates a cgroup, and skips the test if the kernel does not permit device filters.
 func container(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(hierarchy(t), "virtloom-test-*")
 	if err != nil {
-		t.Skipf("no cgroup can be made here: %v", err)
+		t.Skipf("cgroups cannot be created: %v", err)
 	}
 	t.Cleanup(func() { removeCgroups(t, dir) })
 	probe := filepath.Join(dir, "probe")
@@ -134,13 +134,13 @@ func container(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if _, err := cgroup.Set(probe, cgroup.Default()); errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		t.Skipf("the kernel refuses device filters to this process: %v", err)
+		t.Skipf("device filters are not permitted: %v", err)
 	}
 	return dir
 }
 
-// removeCgroups removes a cgroup and those below. One whose last process has just
-// ended may be busy for a moment.
+// removeCgroups removes a cgroup with its children. It may be busy for a moment after its last
+// process has ended.
 func removeCgroups(t *testing.T, dir string) {
 	t.Helper()
 	entries, _ := os.ReadDir(dir)
@@ -160,6 +160,6 @@ func removeCgroups(t *testing.T, dir string) {
 		}
 	}
 	if err != nil {
-		t.Errorf("remove the cgroup %s: %v", dir, err)
+		t.Errorf("removing cgroup %s: %v", dir, err)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Where the kernel's question is in its argument (linux/bpf.h: struct
-// bpf_cgroup_dev_ctx).
+// Offsets in the context of the program (linux/bpf.h: struct bpf_cgroup_dev_ctx).
 const (
-	offsetAccess = 0 // kind in the lower half, access in the upper
+	offsetAccess = 0 // kind in the lower half, access in the upper one
 	offsetMajor  = 4
 	offsetMinor  = 8
 
@@ -19,8 +18,8 @@ const (
 	kindChar  = 2
 )
 
-// program is a filter that allows what one of the rules does, and nothing else. The
-// same rules in another order are the same program.
+// program returns a filter that allows exactly what one of the rules allows. It does not depend on
+// the order of rules.
 func program(rules []Rule) (asm.Instructions, error) {
 	// r2 kind, r3 access, r4 major, r5 minor
 	out := asm.Instructions{
@@ -43,15 +42,15 @@ func program(rules []Rule) (asm.Instructions, error) {
 		}
 		block := asm.Instructions{asm.JNE.Imm32(asm.R2, kind, next).WithSymbol(label(i))}
 		if r.Major != Any {
-			block = append(block, asm.JNE.Imm32(asm.R4, int32(uint32(r.Major)), next)) //nolint:gosec // a pattern of bits
+			block = append(block, asm.JNE.Imm32(asm.R4, int32(uint32(r.Major)), next)) //nolint:gosec // bit pattern
 		}
 		if r.Minor != Any {
-			block = append(block, asm.JNE.Imm32(asm.R5, int32(uint32(r.Minor)), next)) //nolint:gosec // a pattern of bits
+			block = append(block, asm.JNE.Imm32(asm.R5, int32(uint32(r.Minor)), next)) //nolint:gosec // bit pattern
 		}
 		if r.Access != All {
 			block = append(block,
 				asm.Mov.Reg32(asm.R1, asm.R3),
-				asm.And.Imm32(asm.R1, int32(^r.Access&All)), //nolint:gosec // three bits
+				asm.And.Imm32(asm.R1, int32(^r.Access&All)), //nolint:gosec // only three bits are set
 				asm.JNE.Imm32(asm.R1, 0, next))
 		}
 		out = append(out, append(block, asm.Mov.Imm32(asm.R0, 1), asm.Return())...)

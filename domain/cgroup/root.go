@@ -14,10 +14,10 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Root finds device nodes in the file system a process sees. Links are followed, as
-// QEMU does, but not out of that file system.
+// Root looks up device nodes in the file system of a process. Symbolic links are followed, as QEMU
+// does, but never out of that file system.
 type Root struct {
-	// PID is the process; zero means this one.
+	// PID is the process. Defaults to this one.
 	PID int
 }
 
@@ -29,7 +29,7 @@ func (r Root) open() (*os.File, error) {
 	return os.OpenFile(filepath.Join("/proc", who, "root"), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// in opens what path leads to in the process's file system.
+// in opens a path in the file system of the process.
 func (r Root) in(path string, flags uint64) (*os.File, error) {
 	root, err := r.open()
 	if err != nil {
@@ -66,7 +66,7 @@ func (r Root) Node(path string) (Node, error) {
 	case unix.S_IFCHR:
 		n.Kind = Char
 	default:
-		return Node{}, fmt.Errorf("device %s is no device node: %w", path, domain.ErrInvalid)
+		return Node{}, fmt.Errorf("%s is not a device node: %w", path, domain.ErrInvalid)
 	}
 	return n, nil
 }
@@ -78,12 +78,12 @@ func (r Root) List(dir string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("devices in %s: %w", dir, err)
+		return nil, fmt.Errorf("listing devices in %s: %w", dir, err)
 	}
 	defer f.Close()
 	entries, err := f.ReadDir(0)
 	if err != nil {
-		return nil, fmt.Errorf("devices in %s: %w", dir, err)
+		return nil, fmt.Errorf("listing devices in %s: %w", dir, err)
 	}
 	var out []string
 	for _, e := range entries {

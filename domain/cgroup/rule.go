@@ -20,35 +20,35 @@ const (
 	Block Kind = 'b'
 )
 
-// Any stands for all numbers.
+// Any matches all device numbers.
 const Any int64 = -1
 
-// Access is what may be done with a device. The values are the kernel's
-// (linux/bpf.h: BPF_DEVCG_ACC_...).
+// Access is a set of operations on a device. The values are those of the kernel (linux/bpf.h:
+// BPF_DEVCG_ACC_...).
 type Access uint32
 
-// What may be done with a device.
+// The operations on devices.
 const (
 	Mknod Access = 1 << iota
 	Read
 	Write
 
-	// All is what guests get: libvirt makes device nodes for QEMU in a namespace of
+	// All is the access of guests: libvirt creates device nodes for QEMU in a mount namespace of
 	// its own.
 	All = Mknod | Read | Write
 )
 
-// Rule allows access to a device, or to many.
+// Rule allows access to one or more devices.
 type Rule struct {
-	// Kind is that of the device.
+	// Kind is the kind of device.
 	Kind Kind
-	// Major and Minor are its numbers; Any for all.
+	// Major and Minor are the device numbers. Any matches all.
 	Major, Minor int64
-	// Access is what is allowed.
+	// Access holds the allowed operations.
 	Access Access
 }
 
-// String is the rule as cgroup v1 and container runtimes write it: c 10:232 rwm.
+// String returns the rule in the notation of cgroup v1 and container runtimes: c 10:232 rwm.
 func (r Rule) String() string {
 	number := func(n int64) string {
 		if n == Any {
@@ -68,24 +68,24 @@ func (r Rule) String() string {
 	return fmt.Sprintf("%c %s:%s %s", r.Kind, number(r.Major), number(r.Minor), access)
 }
 
-// check tells whether the kernel can apply the rule.
+// check reports an error if the kernel cannot apply the rule.
 func (r Rule) check() error {
 	if r.Kind != Char && r.Kind != Block || r.Access == 0 || r.Access&^All != 0 ||
 		r.Major < Any || r.Minor < Any || r.Major > math.MaxUint32 || r.Minor > math.MaxUint32 {
-		return fmt.Errorf("cgroup: %q is no rule: %w", r, domain.ErrInvalid)
+		return fmt.Errorf("cgroup: invalid rule %q: %w", r, domain.ErrInvalid)
 	}
 	return nil
 }
 
 const (
 	majorMem  = 1  // null, zero, random
-	majorTTY  = 5  // the terminal of a process, and the maker of pseudo terminals
-	majorMisc = 10 // kvm and its like
+	majorTTY  = 5  // controlling terminal, and the multiplexer of pseudo terminals
+	majorMisc = 10 // misc devices such as kvm
 	majorPTS  = 136
 	lastPTS   = 151
 )
 
-// Default is what every guest may use: what programs expect to find in a container,
+// Default returns the rules for every guest: the devices that programs expect in a container,
 // pseudo terminals for consoles, KVM, tap devices and vhost-net.
 func Default() []Rule {
 	var out []Rule
@@ -103,7 +103,7 @@ func Default() []Rule {
 	return out
 }
 
-// Normal returns the rules in an order of their own, each device once.
+// Normal returns the rules in canonical order, merged to one per device.
 func Normal(rules []Rule) []Rule {
 	out := slices.Clone(rules)
 	slices.SortFunc(out, func(a, b Rule) int {

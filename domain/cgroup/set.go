@@ -16,14 +16,14 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// license is the module's, as the kernel is told.
+// license is the license of the program, which the kernel requires.
 const license = "Apache-2.0"
 
-// Set lets the processes of a cgroup, and of those below it, open the devices that
-// the rules allow and no others, whatever was set before. It says whether that
-// changed anything. dir is the cgroup's directory, see [Hierarchy.Of]; the root of a
-// hierarchy is refused. After an error all is as it was, or further devices are
-// allowed or refused that only the old filter did; setting again puts it right.
+// Set replaces the device filter of a cgroup: its processes, and those of its child cgroups, may
+// open the devices that the rules allow and no others. It reports whether that changed the filter.
+// dir is the directory of the cgroup, see [Hierarchy.Of]; the root of a hierarchy is rejected.
+// After an error, either nothing has changed or an old filter is still in force as well; calling
+// Set again corrects that.
 func Set(dir string, rules []Rule) (changed bool, err error) {
 	insns, err := program(rules)
 	if err != nil {
@@ -41,18 +41,18 @@ func Set(dir string, rules []Rule) (changed bool, err error) {
 		return fmt.Errorf("cgroup: device filter of %s: %s: %w", dir, what, err)
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
-		return false, fault("allow for its memory", err)
+		return false, fault("removing the memory lock limit", err)
 	}
 	next, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "virtloom_device", Type: ebpf.CGroupDevice, Instructions: insns, License: license,
 	})
 	if err != nil {
-		return false, fault("load it", err)
+		return false, fault("loading it", err)
 	}
 	defer func() { err = errors.Join(err, next.Close()) }()
 	old, err := attached(fd)
 	if err != nil {
-		return false, fault("look at what there is", err)
+		return false, fault("querying attached filters", err)
 	}
 	defer func() {
 		for _, p := range old {
@@ -63,7 +63,7 @@ func Set(dir string, rules []Rule) (changed bool, err error) {
 		return false, nil
 	}
 	if err := attach(fd, next, old); err != nil {
-		return false, fault("attach it", err)
+		return false, fault("attaching it", err)
 	}
 	return true, nil
 }
@@ -80,7 +80,7 @@ func open(dir string) (*os.File, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(fd.Fd()), &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
 		fd.Close()
-		return nil, fmt.Errorf("cgroup: %s is no directory of cgroup v2: %w", dir, domain.ErrUnsupported)
+		return nil, fmt.Errorf("cgroup: %s is not a cgroup v2 directory: %w", dir, domain.ErrUnsupported)
 	}
 	if err := below(fd); err != nil {
 		fd.Close()
@@ -89,11 +89,11 @@ func open(dir string) (*os.File, error) {
 	return fd, nil
 }
 
-// below makes sure that it is neither the root of the hierarchy nor the root of what
-// this process sees of it, which is where it is itself.
+// below checks that a cgroup is neither the root of the hierarchy nor the root of the part visible
+// to this process, which contains the process itself.
 func below(fd *os.File) error {
-	refused := fmt.Errorf("a filter for all processes is refused; name the cgroup of one container: %w", domain.ErrInvalid)
-	// The kernel has this file in every cgroup but the root.
+	refused := fmt.Errorf("a filter for all processes is forbidden; use the cgroup of a single container: %w", domain.ErrInvalid)
+	// Every cgroup except the root has this file.
 	if err := unix.Faccessat(int(fd.Fd()), "cgroup.events", unix.F_OK, 0); err != nil {
 		return refused
 	}
@@ -107,7 +107,7 @@ func below(fd *os.File) error {
 	return nil
 }
 
-// attached are the filters of the cgroup itself.
+// attached returns the filters attached to the cgroup itself.
 func attached(fd *os.File) ([]*ebpf.Program, error) {
 	found, err := link.QueryPrograms(link.QueryOptions{Target: int(fd.Fd()), Attach: ebpf.AttachCGroupDevice})
 	if err != nil {
@@ -127,16 +127,15 @@ func attached(fd *os.File) ([]*ebpf.Program, error) {
 	return out, nil
 }
 
-// alike tells whether two programs have the same instructions.
+// alike reports whether two programs have the same instructions.
 func alike(a, b *ebpf.Program) bool {
 	one, errOne := a.Info()
 	two, errTwo := b.Info()
 	return errOne == nil && errTwo == nil && one.Tag != "" && one.Tag == two.Tag
 }
 
-// attach puts the program into the place of the old ones. All that are attached have
-// to agree, so that there is no moment without a filter, and none in which one of
-// both lists would be refused.
+// attach replaces the old programs. All attached programs have to allow an access, so that at no
+// time is there no filter, nor one that denies what both lists allow.
 func attach(fd *os.File, next *ebpf.Program, old []*ebpf.Program) error {
 	o := link.RawAttachProgramOptions{Target: int(fd.Fd()), Program: next, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI}
 	if len(old) == 0 {
@@ -148,8 +147,7 @@ func attach(fd *os.File, next *ebpf.Program, old []*ebpf.Program) error {
 		if err == nil || len(old) > 1 {
 			break
 		}
-		// A runtime that wants to be alone there has said so when it attached its
-		// filter, which a second one then replaces.
+		// A runtime that attached its filter exclusively allows no second one: replace it.
 		o.Anchor, o.Flags = nil, flags
 		if link.RawAttachProgram(o) == nil {
 			err = nil
@@ -164,5 +162,5 @@ func attach(fd *os.File, next *ebpf.Program, old []*ebpf.Program) error {
 	return err
 }
 
-// clean is a path below the mount point.
+// clean joins a path to the mount point without leaving it.
 func clean(mount, path string) string { return filepath.Join(mount, filepath.Clean("/"+path)) }

@@ -22,7 +22,7 @@ func char(major, minor int64) cgroup.Rule {
 	return cgroup.Rule{Kind: cgroup.Char, Major: major, Minor: minor, Access: cgroup.All}
 }
 
-// set sets the rules and says whether that was a change.
+// set sets the rules and reports whether that changed the filter.
 func set(t *testing.T, dir string, rules ...cgroup.Rule) bool {
 	t.Helper()
 	changed, err := cgroup.Set(dir, rules)
@@ -32,7 +32,7 @@ func set(t *testing.T, dir string, rules ...cgroup.Rule) bool {
 	return changed
 }
 
-func TestAGuestOpensWhatItsListAllowsAndNothingElse(t *testing.T) {
+func TestSet_AllowsListedDevicesOnly(t *testing.T) {
 	dir := container(t)
 	g := startGuest(t, dir, 0)
 	g.is(map[string]bool{"/dev/zero": true, "/dev/null": true, "/dev/full": true})
@@ -62,29 +62,29 @@ func TestAGuestOpensWhatItsListAllowsAndNothingElse(t *testing.T) {
 				}
 			}
 			if len(tt.want) == 0 {
-				t.Fatal("nothing is left to try")
+				t.Fatal("no device left to test")
 			}
 			g.is(tt.want)
 		})
 	}
 }
 
-func TestSettingTheSameListChangesNothing(t *testing.T) {
+func TestSet_Idempotent(t *testing.T) {
 	dir := container(t)
 	rules := []cgroup.Rule{char(1, 3), char(1, 5), char(136, cgroup.Any)}
 	if !set(t, dir, rules...) {
-		t.Error("the first list changed nothing")
+		t.Error("the first list did not change the filter")
 	}
 	first := programs(t, dir)
 	slices.Reverse(rules)
 	if set(t, dir, append(rules, char(1, 3))...) {
-		t.Error("the same list in another order changed something")
+		t.Error("the same list in another order changed the filter")
 	}
 	if got := programs(t, dir); !slices.Equal(first, got) {
 		t.Errorf("programs %v, then %v", first, got)
 	}
 	if !set(t, dir, rules[1:]...) || len(programs(t, dir)) != 1 {
-		t.Errorf("another list changed nothing, or left its predecessor: %v", programs(t, dir))
+		t.Errorf("another list did not replace the filter: %v", programs(t, dir))
 	}
 }
 
@@ -106,8 +106,7 @@ func programs(t *testing.T, dir string) []ebpf.ProgramID {
 	return out
 }
 
-// attach attaches a filter that answers the same for all devices, as somebody else
-// might.
+// attach attaches a filter of another program, with the same answer for all devices.
 func attach(t *testing.T, dir string, answer int32, flags uint32) {
 	t.Helper()
 	fd, err := os.Open(dir)
@@ -128,7 +127,7 @@ func attach(t *testing.T, dir string, answer int32, flags uint32) {
 	}
 }
 
-func TestTheFiltersOfOthersAreReplaced(t *testing.T) {
+func TestSet_ReplacesForeignFilters(t *testing.T) {
 	for name, lay := range map[string]func(t *testing.T, dir string){
 		"of a container runtime": func(t *testing.T, dir string) { attach(t, dir, 0, unix.BPF_F_ALLOW_MULTI) },
 		"of two": func(t *testing.T, dir string) {
@@ -147,22 +146,22 @@ func TestTheFiltersOfOthersAreReplaced(t *testing.T) {
 			dir := container(t)
 			lay(t, dir)
 			if !set(t, dir, char(1, 5)) {
-				t.Error("nothing changed")
+				t.Error("the filter was not changed")
 			}
 			if n := len(programs(t, dir)); n != 1 {
 				t.Errorf("%d filters", n)
 			}
 			startGuest(t, dir, 0).is(map[string]bool{"/dev/zero": true, "/dev/null": false})
 			if set(t, dir, char(1, 5)) {
-				t.Error("the second time something changed")
+				t.Error("the second call changed the filter")
 			}
 		})
 	}
 }
 
-// A disk that is plugged or unplugged changes the list under a running guest: what is
-// in both lists has to work all the time, what is in none must never.
-func TestReplacingAListHasNoGap(t *testing.T) {
+// Hotplug changes the list of a running guest: devices in both lists must be accessible at all
+// times, devices in neither never.
+func TestSet_AtomicReplacement(t *testing.T) {
 	dir := container(t)
 	both, extra := char(1, 3), char(1, 7)
 	set(t, dir, both)
@@ -190,7 +189,7 @@ func TestReplacingAListHasNoGap(t *testing.T) {
 	}
 }
 
-func TestAFilterHoldsForTheWholeContainer(t *testing.T) {
+func TestSet_ChildCgroups(t *testing.T) {
 	dir := container(t)
 	inner := filepath.Join(dir, "housekeeping")
 	if err := os.Mkdir(inner, 0o755); err != nil {
@@ -201,7 +200,7 @@ func TestAFilterHoldsForTheWholeContainer(t *testing.T) {
 	g.is(map[string]bool{"/dev/zero": true, "/dev/null": false})
 }
 
-func TestOnlyTheCgroupOfAContainerGetsAFilter(t *testing.T) {
+func TestSet_InvalidDirectory(t *testing.T) {
 	root, dir := hierarchy(t), container(t)
 	linked := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, linked); err != nil {
@@ -230,7 +229,7 @@ func TestOnlyTheCgroupOfAContainerGetsAFilter(t *testing.T) {
 	}
 }
 
-func TestARuleHasToMakeSense(t *testing.T) {
+func TestSet_InvalidRule(t *testing.T) {
 	dir := container(t)
 	set(t, dir, char(1, 5))
 	before := programs(t, dir)

@@ -13,62 +13,60 @@ import (
 )
 
 const (
-	// Namespace is the part of a resource's name that says whose it is, as in
-	// devices.kubevirt.io/kvm. Launcher Pods ask for resources under it.
+	// Namespace is the domain prefix of resource names, as in devices.kubevirt.io/kvm, which
+	// launcher Pods request.
 	Namespace = "devices.kubevirt.io"
-	// DefaultSlots is how many Pods of a node may have a device if nothing else is
-	// said (KubeVirt: virt-handler, max-devices).
+	// DefaultSlots is the default number of Pods on a node that can use a device (KubeVirt:
+	// virt-handler, max-devices).
 	DefaultSlots = 1000
-	// MaxSlots bounds the slots: the kubelet gets all of them in one message.
+	// MaxSlots is the maximum number of slots: the kubelet receives all of them in one message.
 	MaxSlots = 100_000
-	// DefaultPermissions let a container read and write the device, and not make
-	// device nodes.
+	// DefaultPermissions let a container read and write the device, but not create device nodes.
 	DefaultPermissions = "rw"
 )
 
-// Device is what a plugin offers: one or more device nodes under one name.
+// Device is a set of device nodes that a plugin offers as one resource.
 type Device struct {
-	// Name is what the resource is called below devices.kubevirt.io: kvm.
+	// Name is the name of the resource below devices.kubevirt.io: kvm.
 	Name string
-	// Nodes are the device nodes a container gets, under the same paths as on the
-	// node. The device is healthy while all of them are there.
+	// Nodes are the device nodes that a container gets, at the same paths as on the node. The
+	// device is healthy while all of them exist.
 	Nodes []string
-	// Slots is how many containers may have the device; zero means DefaultSlots.
+	// Slots is the number of containers that can use the device. Defaults to DefaultSlots.
 	Slots int
-	// Permissions are those of the container's device cgroup, some of r, w and m;
-	// empty means DefaultPermissions.
+	// Permissions are those of the container's device cgroup: some of r, w and m. Defaults to
+	// DefaultPermissions.
 	Permissions string
-	// Open lets the node be opened once before it is handed out: the kernel loads
-	// what is behind it when that happens first, which a container could not make it
-	// do.
+	// Open makes the plugin open each node once before it allocates the device: the first open
+	// makes the kernel load the module, which a container cannot trigger.
 	Open bool
 }
 
-// KVM is hardware virtualization.
+// KVM returns the device for hardware virtualization.
 func KVM(slots int) Device {
 	return Device{Name: "kvm", Nodes: []string{"/dev/kvm"}, Slots: slots}
 }
 
-// TUN makes tap devices for guests' interfaces.
+// TUN returns the device that creates tap devices of interfaces.
 func TUN(slots int) Device {
 	return Device{Name: "tun", Nodes: []string{"/dev/net/tun"}, Slots: slots, Open: true}
 }
 
-// VhostNet moves packets of virtio interfaces inside the kernel.
+// VhostNet returns the device that processes packets of virtio interfaces in the kernel.
 func VhostNet(slots int) Device {
 	return Device{Name: "vhost-net", Nodes: []string{"/dev/vhost-net"}, Slots: slots, Open: true}
 }
 
-// Permanent are the devices every node offers, whether it has them or not: one
-// that is missing is reported as unhealthy. Zero slots mean DefaultSlots.
+// Permanent returns the devices that every node offers: a missing one is reported as unhealthy.
+// Zero slots means DefaultSlots.
 func Permanent(slots int) []Device {
 	return []Device{KVM(slots), TUN(slots), VhostNet(slots)}
 }
 
-// Resource is the full name a Pod asks for: devices.kubevirt.io/kvm.
+// Resource returns the full resource name: devices.kubevirt.io/kvm.
 func (d Device) Resource() string { return Namespace + "/" + d.Name }
 
-// withDefaults fills in what was left open.
+// withDefaults sets the defaults of empty fields.
 func (d Device) withDefaults() Device {
 	if d.Slots == 0 {
 		d.Slots = DefaultSlots
@@ -79,7 +77,7 @@ func (d Device) withDefaults() Device {
 	return d
 }
 
-// check tells what is wrong with the device.
+// check returns all errors of the fields.
 func (d Device) check() error {
 	var errs []error
 	wrong := func(field, reason string) {
@@ -89,26 +87,26 @@ func (d Device) check() error {
 		wrong("Name", problems[0])
 	}
 	if d.Slots < 1 || d.Slots > MaxSlots {
-		wrong("Slots", fmt.Sprintf("%d is not between 1 and %d", d.Slots, MaxSlots))
+		wrong("Slots", fmt.Sprintf("Invalid value: %d is not between 1 and %d", d.Slots, MaxSlots))
 	}
 	if len(d.Nodes) == 0 {
-		wrong("Nodes", "none is given; name the device node, such as /dev/kvm")
+		wrong("Nodes", "Required value: set the device node, such as /dev/kvm")
 	}
 	for _, n := range d.Nodes {
 		if !filepath.IsAbs(n) || filepath.Clean(n) != n {
-			wrong("Nodes", fmt.Sprintf("%q is not an absolute, clean path", n))
+			wrong("Nodes", fmt.Sprintf("Invalid value: %q is not an absolute, clean path", n))
 		}
 	}
 	if d.Permissions == "" || strings.Trim(d.Permissions, "rwm") != "" {
-		wrong("Permissions", fmt.Sprintf("%q is not made of r, w and m", d.Permissions))
+		wrong("Permissions", fmt.Sprintf("Invalid value: %q is not made of r, w and m", d.Permissions))
 	}
 	return errors.Join(errs...)
 }
 
-// slot is the identity of the i-th slot.
+// slot returns the ID of the i-th slot.
 func (d Device) slot(i int) string { return d.Name + strconv.Itoa(i) }
 
-// has tells whether that is the identity of one of the device's slots.
+// has reports whether id is the ID of one of the device's slots.
 func (d Device) has(id string) bool {
 	number, named := strings.CutPrefix(id, d.Name)
 	i, err := strconv.Atoi(number)

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceplugin offers devices of a node to its kubelet, so that a Pod
-// that asks for devices.kubevirt.io/kvm is scheduled to a node that has it and
-// finds the device in its container (Kubernetes: device plugin API, v1beta1).
+// Package deviceplugin offers devices of a node to its kubelet, so that a Pod that requests
+// devices.kubevirt.io/kvm is scheduled to a node with KVM and gets the device in its container
+// (Kubernetes: device plugin API, v1beta1).
 //
-// A [Plugin] serves one [Device]; [Plugins] are all of a node, in the form a
-// heartbeat asks whether guests can be started here. A Plugin lives for as long
-// as its context: it registers again when the kubelet has been restarted, tells
-// the kubelet when the device node goes and comes back, and begins anew, after a
-// pause that grows, when anything fails. When it ends, the kubelet is told that
-// there is none of the device left, so that no Pod is sent here in vain.
+// A [Plugin] serves one [Device]. [Plugins] are all plugins of a node; their Ready method is what a
+// heartbeat checks before it reports that VMIs can start here. A Plugin runs until its context
+// ends: it registers again when the kubelet restarts, reports when the device node disappears and
+// reappears, and restarts after any failure, with a growing backoff. When it ends, it reports an
+// empty list to the kubelet, so that no further Pod is scheduled here.
 //
-// A device is virtual: any number of containers may use /dev/kvm at once. The
-// number of slots only bounds how many Pods the scheduler sends.
+// A device is shared: any number of containers can use /dev/kvm at once. The number of slots only
+// limits how many Pods the scheduler assigns to the node.
 package deviceplugin

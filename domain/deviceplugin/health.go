@@ -11,15 +11,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// nodes are the device nodes of a plugin while somebody watches them.
+// nodes are the device nodes of a plugin while they are watched.
 type nodes struct {
 	watcher *fsnotify.Watcher
 	root    string
 	paths   []string
 }
 
-// look tells whether all device nodes are there. From then on the watcher reports
-// whatever can change the answer.
+// look reports whether all device nodes exist. From then on the watcher reports every change that
+// can affect the result.
 func (n nodes) look() (bool, error) {
 	for _, path := range n.paths {
 		if err := n.watch(filepath.Join(n.root, path)); err != nil {
@@ -27,16 +27,16 @@ func (n nodes) look() (bool, error) {
 		}
 	}
 	for _, path := range n.paths {
-		// A link is followed: devices are named by links, too.
+		// Follow symbolic links: they are valid names of devices.
 		if st, err := os.Stat(filepath.Join(n.root, path)); err != nil || st.Mode()&fs.ModeDevice == 0 {
-			return false, nil //nolint:nilerr // one that cannot be looked at is not there for guests either
+			return false, nil //nolint:nilerr // a node that cannot be inspected is unusable for guests
 		}
 	}
 	return true, nil
 }
 
-// watch makes the watcher look at the deepest folder of the path that exists; what
-// appears while that is done is found by looking again.
+// watch adds the deepest existing directory of the path to the watcher, and repeats that for
+// directories that are created meanwhile.
 func (n nodes) watch(path string) error {
 	for folder := deepest(filepath.Dir(path)); ; {
 		err := n.watcher.Add(folder)
@@ -45,14 +45,14 @@ func (n nodes) watch(path string) error {
 		case now != folder:
 			folder = now
 		case err != nil:
-			return fmt.Errorf("deviceplugin: watch %s: %w", folder, err)
+			return fmt.Errorf("deviceplugin: watching %s: %w", folder, err)
 		default:
 			return nil
 		}
 	}
 }
 
-// deepest is the path itself or the nearest folder above it that exists.
+// deepest returns path or its nearest existing parent directory.
 func deepest(path string) string {
 	for path != "/" {
 		if st, err := os.Stat(path); err == nil && st.IsDir() {
@@ -68,7 +68,7 @@ func (n nodes) load() error {
 	for _, path := range n.paths {
 		f, err := os.OpenFile(filepath.Join(n.root, path), os.O_RDWR, 0)
 		if err != nil {
-			return fmt.Errorf("deviceplugin: open the device: %w", err)
+			return fmt.Errorf("deviceplugin: opening the device: %w", err)
 		}
 		f.Close()
 	}

@@ -21,16 +21,16 @@ import (
 	"github.com/virtloom/virtloom/domain/deviceplugin"
 )
 
-// kubelet is the device manager of a kubelet, as far as plugins see it: it takes
-// registrations on its socket and then calls the plugin back on the plugin's.
+// kubelet is the device manager of a kubelet as seen by plugins: it accepts registrations on its
+// socket and then calls the plugin on its socket.
 type kubelet struct {
 	api.UnimplementedRegistrationServer
 	folder string
 
 	mu sync.Mutex
-	// refuse is what registrations are answered with.
+	// refuse is the error with which registrations are answered.
 	refuse error
-	// requests are the registrations, lists what the plugins sent last.
+	// requests are the registrations, lists the latest lists of the plugins.
 	requests []*api.RegisterRequest
 	lists    map[string][]*api.Device
 	got      map[string]bool
@@ -46,7 +46,7 @@ func newKubelet(t *testing.T, folder string) *kubelet {
 	t.Helper()
 	k := &kubelet{folder: folder, changed: make(chan struct{}), server: grpc.NewServer(),
 		lists: map[string][]*api.Device{}, got: map[string]bool{}, ended: map[string]bool{}}
-	// A kubelet that begins empties its folder.
+	// A starting kubelet empties its directory.
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func newKubelet(t *testing.T, folder string) *kubelet {
 	return k
 }
 
-// end kills the kubelet.
+// end stops the kubelet.
 func (k *kubelet) end() {
 	k.server.Stop()
 	k.mu.Lock()
@@ -80,7 +80,7 @@ func (k *kubelet) end() {
 	k.watch.Wait()
 }
 
-func (k *kubelet) tell(change func()) {
+func (k *kubelet) update(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	change()
@@ -102,7 +102,7 @@ func (k *kubelet) Register(_ context.Context, r *api.RegisterRequest) (*api.Empt
 		k.mu.Unlock()
 		k.watch.Go(func() { k.listAndWatch(r.ResourceName, api.NewDevicePluginClient(c)) })
 	}
-	k.tell(func() { k.requests = append(k.requests, r) })
+	k.update(func() { k.requests = append(k.requests, r) })
 	return &api.Empty{}, refuse
 }
 
@@ -114,13 +114,13 @@ func (k *kubelet) listAndWatch(resource string, c api.DevicePluginClient) {
 	for err == nil {
 		var list *api.ListAndWatchResponse
 		if list, err = stream.Recv(); err == nil {
-			k.tell(func() { k.lists[resource], k.got[resource] = list.Devices, true })
+			k.update(func() { k.lists[resource], k.got[resource] = list.Devices, true })
 		}
 	}
-	k.tell(func() { k.ended[resource] = true })
+	k.update(func() { k.ended[resource] = true })
 }
 
-// until waits for something to be so.
+// until waits for a condition.
 func (k *kubelet) until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -134,12 +134,12 @@ func (k *kubelet) until(t *testing.T, what string, so func() bool) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("%s: it is not so: %d requests, got %v, ended %v", what, len(k.requests), k.got, k.ended)
+			t.Fatalf("%s: condition not reached: %d requests, got %v, ended %v", what, len(k.requests), k.got, k.ended)
 		}
 	}
 }
 
-// devices waits for a list of so many slots, all of them of that health.
+// devices waits for a list of n slots, all with the given health.
 func (k *kubelet) devices(t *testing.T, resource, health string, n int) {
 	t.Helper()
 	k.until(t, resource+" is "+health, func() bool {
@@ -148,15 +148,15 @@ func (k *kubelet) devices(t *testing.T, resource, health string, n int) {
 	})
 }
 
-// plugin is a client of the plugin that registered last.
+// plugin returns a client of the plugin that registered last.
 func (k *kubelet) plugin() api.DevicePluginClient {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return api.NewDevicePluginClient(k.conns[len(k.conns)-1])
 }
 
-// node is a node's file system with a folder for plugins. Its path is short, for that
-// of a socket has to be.
+// node creates the file system of a node with a directory for plugins. Its path is short, since
+// those of sockets are limited.
 func node(t *testing.T) (root, folder string) {
 	t.Helper()
 	root, err := os.MkdirTemp("", "dp")
@@ -171,7 +171,7 @@ func node(t *testing.T) (root, folder string) {
 	return root, folder
 }
 
-// device makes a device node that leads nowhere.
+// device creates a device node without a driver.
 func device(t *testing.T, path string) {
 	t.Helper()
 	if testing.Short() {
@@ -182,8 +182,8 @@ func device(t *testing.T, path string) {
 	}
 }
 
-// start runs a plugin until the test ends, or the function is called, which returns
-// what Start did.
+// start runs a plugin until the end of the test, or until end is called, which returns the result
+// of Start.
 func start(t *testing.T, p interface{ Start(context.Context) error }) (end func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

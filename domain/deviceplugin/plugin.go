@@ -23,43 +23,43 @@ import (
 )
 
 const (
-	// registerWithin is how long the kubelet may take to answer a registration.
+	// registerWithin is the timeout of a registration.
 	registerWithin = 10 * time.Second
-	// farewell is how long, at most, the plugin waits for its last list to go out.
+	// farewell is the maximum time to wait until the last list is sent.
 	farewell = time.Second
-	// kubeletSocket is the name of the kubelet's socket in its folder.
+	// kubeletSocket is the name of the kubelet's socket in its directory.
 	kubeletSocket = "kubelet.sock"
 )
 
-// pauses are those before the plugin begins anew, by how often it has failed in a
-// row; the last one is for all further failures.
+// pauses are the backoff periods before a restart, by the number of consecutive failures; the last
+// one applies to all further failures.
 var pauses = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}
 
-// Plugin offers one device to the kubelet. Set its fields, then call Start; Ready
-// may be called at any time, by anybody.
+// Plugin offers one device to the kubelet. Set its fields before Start. Ready may be called
+// concurrently.
 type Plugin struct {
-	// Device is what is offered.
+	// Device is the offered device.
 	Device Device
-	// Folder is where the kubelet's socket and those of plugins are; empty means
+	// Folder is the directory with the sockets of the kubelet and of plugins. Defaults to
 	// /var/lib/kubelet/device-plugins.
 	Folder string
-	// Root is where the file system of the node is seen; empty means /.
+	// Root is the path of the node's file system. Defaults to /.
 	Root string
-	// Clock measures the pauses; nil means the real one.
+	// Clock is the clock for the backoff. Defaults to the real clock.
 	Clock clock.Clock
 
 	serving atomic.Pointer[server]
 }
 
-// Ready tells whether a kubelet has taken the registration, knows the list of slots
-// and listens for changes. It says nothing of the device's health.
+// Ready reports whether a kubelet has accepted the registration, received the list of slots, and
+// listens for changes. It does not depend on the health of the device.
 func (p *Plugin) Ready() bool {
 	s := p.serving.Load()
 	return s != nil && s.watched()
 }
 
-// Start offers the device until ctx ends, and then withdraws it. The error says
-// what is wrong with the plugin's fields; nothing else ends it.
+// Start offers the device until ctx ends, and then withdraws it. It only returns an error, at once,
+// if a field is invalid.
 func (p *Plugin) Start(ctx context.Context) error {
 	p.Device = p.Device.withDefaults()
 	if err := p.Device.check(); err != nil {
@@ -80,7 +80,7 @@ func (p *Plugin) Start(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			if err != nil {
-				log.Error(err, "Could not withdraw the device")
+				log.Error(err, "Withdrawing device failed")
 			}
 			return nil
 		case err == nil:
@@ -91,7 +91,7 @@ func (p *Plugin) Start(ctx context.Context) error {
 		}
 		pause := pauses[min(failures, len(pauses)-1)]
 		failures++
-		log.Error(err, "Could not offer the device", "again", pause)
+		log.Error(err, "Offering device failed, retrying", "again", pause)
 		select {
 		case <-ctx.Done():
 		case <-p.Clock.After(pause):
@@ -100,17 +100,16 @@ func (p *Plugin) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve offers the device until the kubelet has been restarted, which is no error,
-// or something fails.
+// serve offers the device until the kubelet restarts, which is not an error, or something fails.
 func (p *Plugin) serve(ctx context.Context) (registered bool, err error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		return false, fmt.Errorf("deviceplugin: watch files: %w", err)
+		return false, fmt.Errorf("deviceplugin: watching files: %w", err)
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	// Before all else: a kubelet that comes from here on is noticed.
+	// First of all, so that no later restart of the kubelet is missed.
 	if err := w.Add(p.Folder); err != nil {
-		return false, fmt.Errorf("deviceplugin: watch the kubelet's folder %s: %w", p.Folder, err)
+		return false, fmt.Errorf("deviceplugin: watching the kubelet's directory %s: %w", p.Folder, err)
 	}
 	known, err := p.kubelet(ctx, w)
 	if err != nil || known == nil {
@@ -145,7 +144,7 @@ func (p *Plugin) serve(ctx context.Context) (registered bool, err error) {
 	})
 }
 
-// kubelet waits for the kubelet's socket to be there; nil if ctx ends before.
+// kubelet waits until the kubelet's socket exists; nil if ctx ends before.
 func (p *Plugin) kubelet(ctx context.Context, w *fsnotify.Watcher) (os.FileInfo, error) {
 	for {
 		st, err := os.Stat(filepath.Join(p.Folder, kubeletSocket))
@@ -153,17 +152,17 @@ func (p *Plugin) kubelet(ctx context.Context, w *fsnotify.Watcher) (os.FileInfo,
 			return st, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("deviceplugin: look for the kubelet: %w", err)
+			return nil, fmt.Errorf("deviceplugin: looking up the kubelet's socket: %w", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, nil
 		case _, open := <-w.Events:
 			if !open {
-				return nil, errors.New("deviceplugin: files are no longer watched")
+				return nil, errors.New("deviceplugin: the file watcher is closed")
 			}
 		case err := <-w.Errors:
-			return nil, fmt.Errorf("deviceplugin: watch the kubelet's folder: %w", err)
+			return nil, fmt.Errorf("deviceplugin: watching the kubelet's directory: %w", err)
 		}
 	}
 }
@@ -173,20 +172,19 @@ func (p *Plugin) register(ctx context.Context, endpoint string) error {
 	defer cancel()
 	c, err := grpc.NewClient("unix:"+filepath.Join(p.Folder, kubeletSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return fmt.Errorf("deviceplugin: reach the kubelet: %w", err)
+		return fmt.Errorf("deviceplugin: connecting to the kubelet: %w", err)
 	}
 	_, err = kubelet.NewRegistrationClient(c).Register(ctx, &kubelet.RegisterRequest{
 		Version: kubelet.Version, Endpoint: endpoint, ResourceName: p.Device.Resource(), Options: &kubelet.DevicePluginOptions{},
 	})
 	if err != nil {
-		err = fmt.Errorf("deviceplugin: register %s with the kubelet: %w", p.Device.Resource(), err)
+		err = fmt.Errorf("deviceplugin: registering %s with the kubelet: %w", p.Device.Resource(), err)
 	}
 	return errors.Join(err, c.Close())
 }
 
-// watch passes on what happens to the device until the plugin has to begin anew: nil
-// says that the kubelet did, or took the plugin's socket away, as it does when it
-// begins.
+// watch reports changes of the device's health until the plugin has to restart. It returns nil if
+// the kubelet was restarted, or removed the plugin's socket, which it does when it starts.
 func (p *Plugin) watch(ctx context.Context, n nodes, s *server, served <-chan error, lasts func() bool) error {
 	log := logr.FromContextOrDiscard(ctx)
 	for {
@@ -194,16 +192,16 @@ func (p *Plugin) watch(ctx context.Context, n nodes, s *server, served <-chan er
 		case <-ctx.Done():
 			return nil
 		case err := <-served:
-			return fmt.Errorf("deviceplugin: the socket is closed: %w", err)
+			return fmt.Errorf("deviceplugin: socket closed: %w", err)
 		case err := <-n.watcher.Errors:
-			// Events may be missing: the beginning looks at everything.
-			return fmt.Errorf("deviceplugin: watch files: %w", err)
+			// Events may be lost: the restart inspects everything again.
+			return fmt.Errorf("deviceplugin: watching files: %w", err)
 		case _, open := <-n.watcher.Events:
 			if !open {
-				return errors.New("deviceplugin: files are no longer watched")
+				return errors.New("deviceplugin: the file watcher is closed")
 			}
 			if !lasts() {
-				log.Info("The kubelet has been restarted")
+				log.Info("Registering again after kubelet restart")
 				return nil
 			}
 		}
@@ -212,13 +210,13 @@ func (p *Plugin) watch(ctx context.Context, n nodes, s *server, served <-chan er
 			return err
 		}
 		if s.setHealthy(healthy) {
-			log.Info("The device's health has changed", "healthy", healthy)
+			log.Info("Device health changed", "healthy", healthy)
 		}
 	}
 }
 
-// stop tells the kubelet that there is none of the device left, for as long as that
-// may take, and takes the socket away.
+// stop reports an empty list to the kubelet, waits for up to farewell until it is sent, and removes
+// the socket.
 func (p *Plugin) stop(ctx context.Context, g *grpc.Server, s *server, sock *socket) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
@@ -241,8 +239,8 @@ func (p *Plugin) stop(ctx context.Context, g *grpc.Server, s *server, sock *sock
 // Plugins are the plugins of a node.
 type Plugins []*Plugin
 
-// Start runs all of them until ctx ends. It returns an error, at once, if one of
-// them is not set up right.
+// Start runs all plugins until ctx ends. It returns an error, at once, if a field of any of them is
+// invalid.
 func (p Plugins) Start(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range p {
@@ -251,7 +249,7 @@ func (p Plugins) Start(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Ready tells whether the kubelet knows all of the devices.
+// Ready reports whether all plugins are ready.
 func (p Plugins) Ready() bool {
 	return !slices.ContainsFunc(p, func(one *Plugin) bool { return !one.Ready() })
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/virtloom/virtloom/domain/deviceplugin"
 )
 
-func TestTheKubeletLearnsOfTheDevicesOfANode(t *testing.T) {
+func TestPlugins_Register(t *testing.T) {
 	root, folder := node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	if err := os.Mkdir(filepath.Join(root, "dev/net"), 0o700); err != nil {
@@ -36,7 +36,7 @@ func TestTheKubeletLearnsOfTheDevicesOfANode(t *testing.T) {
 		all = append(all, &deviceplugin.Plugin{Device: d, Folder: folder, Root: root})
 	}
 	if all.Ready() {
-		t.Error("ready before anything was started")
+		t.Error("ready before the start")
 	}
 	start(t, all)
 	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 1000)
@@ -53,7 +53,7 @@ func TestTheKubeletLearnsOfTheDevicesOfANode(t *testing.T) {
 	}
 }
 
-// eventually waits for what only the plugin itself can tell.
+// eventually waits for a condition of the plugin itself, which the kubelet does not see.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -62,12 +62,12 @@ func eventually(t *testing.T, what string, so func() bool) {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%s: it never is", what)
+			t.Fatalf("%s: condition not reached", what)
 		}
 	}
 }
 
-func TestAContainerGetsTheDeviceForSlotsTheKubeletKnows(t *testing.T) {
+func TestPlugin_Allocate(t *testing.T) {
 	root, folder := node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	k := newKubelet(t, folder)
@@ -107,21 +107,21 @@ func TestAContainerGetsTheDeviceForSlotsTheKubeletKnows(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := c.GetPreferredAllocation(t.Context(), &api.PreferredAllocationRequest{}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a preference: %v", err)
+		t.Errorf("GetPreferredAllocation: %v", err)
 	}
 }
 
-func TestADeviceThatGoesAndComesBackChangesItsHealth(t *testing.T) {
+func TestPlugin_Health(t *testing.T) {
 	root, folder := node(t)
 	k := newKubelet(t, folder)
 	p := &deviceplugin.Plugin{Device: deviceplugin.TUN(2), Folder: folder, Root: root}
 	start(t, p)
 	const resource = "devices.kubevirt.io/tun"
 	path := filepath.Join(root, "dev/net/tun")
-	k.devices(t, resource, api.Unhealthy, 2) // its folder is not there either
+	k.devices(t, resource, api.Unhealthy, 2) // its directory is missing, too
 	_, err := k.plugin().Allocate(t.Context(), &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"tun0"}}}})
 	if status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("a device that is gone was handed out: %v", err)
+		t.Errorf("a missing device was allocated: %v", err)
 	}
 	for range 3 {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -141,22 +141,22 @@ func TestADeviceThatGoesAndComesBackChangesItsHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	device(t, path)
-	k.devices(t, resource, api.Healthy, 2) // what was a mere file is a device now
+	k.devices(t, resource, api.Healthy, 2) // the file is a device now
 	if n := len(k.requests); n != 1 {
 		t.Errorf("%d registrations for one kubelet", n)
 	}
 	if !p.Ready() {
-		t.Error("the kubelet knows the plugin, whatever the device's health")
+		t.Error("not ready because of the device's health")
 	}
 }
 
-func TestARestartedKubeletGetsTheDeviceAgain(t *testing.T) {
+func TestPlugin_KubeletRestart(t *testing.T) {
 	root, folder := node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	p := kvm(root, folder, 2)
 	start(t, p)
 	for range 3 {
-		k := newKubelet(t, folder) // the plugin was there before it, the first time
+		k := newKubelet(t, folder) // the first time, the plugin is started before the kubelet
 		k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 		eventually(t, "ready", p.Ready)
 		k.end()
@@ -164,7 +164,7 @@ func TestARestartedKubeletGetsTheDeviceAgain(t *testing.T) {
 	}
 }
 
-func TestAPluginWhoseSocketIsTakenAwayMakesANewOne(t *testing.T) {
+func TestPlugin_SocketRemoved(t *testing.T) {
 	root, folder := node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	k := newKubelet(t, folder)
@@ -177,7 +177,7 @@ func TestAPluginWhoseSocketIsTakenAwayMakesANewOne(t *testing.T) {
 	k.devices(t, "devices.kubevirt.io/kvm", api.Healthy, 2)
 }
 
-func TestTheKubeletIsToldWhenAPluginEnds(t *testing.T) {
+func TestPlugin_EndSendsEmptyList(t *testing.T) {
 	root, folder := node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	k := newKubelet(t, folder)
@@ -191,14 +191,14 @@ func TestTheKubeletIsToldWhenAPluginEnds(t *testing.T) {
 		return k.ended["devices.kubevirt.io/kvm"] && len(k.lists["devices.kubevirt.io/kvm"]) == 0
 	})
 	if p.Ready() {
-		t.Error("ready after its end")
+		t.Error("ready after the end")
 	}
 	if _, err := os.Lstat(filepath.Join(folder, "kubevirt-kvm.sock")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket is left: %v", err)
+		t.Errorf("the socket still exists: %v", err)
 	}
 }
 
-func TestAPluginThatFailsWaitsLongerEachTime(t *testing.T) {
+func TestPlugin_Backoff(t *testing.T) {
 	root, folder := node(t)
 	device(t, filepath.Join(root, "dev/kvm"))
 	k := newKubelet(t, folder)
@@ -210,16 +210,16 @@ func TestAPluginThatFailsWaitsLongerEachTime(t *testing.T) {
 	try := 0
 	for _, pause := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 10 * time.Second} {
 		try++
-		k.until(t, "a try", func() bool { return len(k.requests) == try })
-		// Only the pause after the failure waits on the clock; nobody watches the list.
+		k.until(t, "an attempt", func() bool { return len(k.requests) == try })
+		// Only the backoff waits on the clock; the list is not watched.
 		eventually(t, "it waits", clock.HasWaiters)
 		clock.Step(pause - time.Millisecond)
 		if !clock.HasWaiters() {
-			t.Fatalf("try %d: it did not wait for %s", try, pause)
+			t.Fatalf("attempt %d did not wait for %s", try, pause)
 		}
 		clock.Step(time.Millisecond)
 	}
-	k.until(t, "the last try", func() bool { return len(k.requests) == try+1 })
+	k.until(t, "the last attempt", func() bool { return len(k.requests) == try+1 })
 	eventually(t, "it waits", clock.HasWaiters)
 	k.mu.Lock()
 	k.refuse = nil
@@ -231,7 +231,7 @@ func TestAPluginThatFailsWaitsLongerEachTime(t *testing.T) {
 	}
 }
 
-func TestOnlyASocketNobodyServesIsReplaced(t *testing.T) {
+func TestPlugin_ExistingSocket(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lay  func(t *testing.T, path string)
 		free func(path string) error
@@ -278,7 +278,7 @@ func TestOnlyASocketNobodyServesIsReplaced(t *testing.T) {
 			if tt.free != nil {
 				eventually(t, "it waits", clock.HasWaiters)
 				if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
-					t.Fatalf("what was there was replaced: %v", err)
+					t.Fatalf("the existing file was replaced: %v", err)
 				}
 				if err := tt.free(path); err != nil {
 					t.Fatal(err)
@@ -300,7 +300,7 @@ func listener(t *testing.T, path string) *net.UnixListener {
 	return l
 }
 
-func TestADeviceHasToBeDescribed(t *testing.T) {
+func TestPlugin_InvalidDevice(t *testing.T) {
 	for name, tt := range map[string]struct {
 		device deviceplugin.Device
 		words  []string
@@ -317,7 +317,7 @@ func TestADeviceHasToBeDescribed(t *testing.T) {
 			p := &deviceplugin.Plugin{Device: tt.device, Folder: t.TempDir()}
 			err := deviceplugin.Plugins{p}.Start(context.Background())
 			if err == nil {
-				t.Fatal("it was taken")
+				t.Fatal("the device was accepted")
 			}
 			for _, w := range tt.words {
 				if !strings.Contains(err.Error(), w) {
@@ -328,16 +328,16 @@ func TestADeviceHasToBeDescribed(t *testing.T) {
 	}
 }
 
-func TestADeviceBehindAModuleIsOpenedBeforeItIsHandedOut(t *testing.T) {
+func TestPlugin_OpensDeviceBeforeAllocation(t *testing.T) {
 	root, folder := node(t)
 	path := filepath.Join(root, "dev/vhost-net")
 	device(t, path)
 	k := newKubelet(t, folder)
 	start(t, &deviceplugin.Plugin{Device: deviceplugin.Device{Name: "vhost-net", Nodes: []string{"/dev/vhost-net", "/dev/none"}, Slots: 1, Open: true},
 		Folder: folder, Root: root})
-	k.devices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1) // one of two is not enough
+	k.devices(t, "devices.kubevirt.io/vhost-net", api.Unhealthy, 1) // one of two nodes is not enough
 	nowhere := filepath.Join(root, "dev/none")
-	if err := mknod(nowhere, 511); err != nil { // nothing drives this one
+	if err := mknod(nowhere, 511); err != nil { // a major number without a driver
 		t.Fatal(err)
 	}
 	k.devices(t, "devices.kubevirt.io/vhost-net", api.Healthy, 1)

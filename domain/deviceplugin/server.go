@@ -12,21 +12,20 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// server answers the kubelet.
+// server implements the device plugin service for the kubelet.
 type server struct {
 	kubelet.UnimplementedDevicePluginServer
 
 	device Device
-	// load is called before the device is handed out; nil if nothing needs to be.
+	// load is called before an allocation; nil if not needed.
 	load func() error
 
 	mu sync.Mutex
-	// healthy and ended are what the next list says, changed is closed when
-	// either is no longer what it was.
+	// healthy and ended determine the next list; changed is closed when either changes.
 	healthy bool
 	ended   bool
 	changed chan struct{}
-	// watching counts the streams that have sent a list.
+	// watching is the number of streams that have sent a list.
 	watching int
 }
 
@@ -34,7 +33,7 @@ func newServer(d Device, healthy bool, load func() error) *server {
 	return &server{device: d, healthy: healthy, load: load, changed: make(chan struct{})}
 }
 
-// setHealthy makes all streams send the list again if that changes it.
+// setHealthy sets the health, and makes all streams send the list again if it has changed.
 func (s *server) setHealthy(healthy bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,33 +41,33 @@ func (s *server) setHealthy(healthy bool) (changed bool) {
 		return false
 	}
 	s.healthy = healthy
-	s.lockedTell()
+	s.lockedNotify()
 	return true
 }
 
-// end makes all streams send an empty list, and end.
+// end makes all streams send an empty list and end.
 func (s *server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
 		s.ended = true
-		s.lockedTell()
+		s.lockedNotify()
 	}
 }
 
-func (s *server) lockedTell() {
+func (s *server) lockedNotify() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// watched tells whether a kubelet has got a list and listens for the next.
+// watched reports whether a kubelet has received a list and listens for the next one.
 func (s *server) watched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.watching > 0 && !s.ended
 }
 
-// list is what there is of the device, and what is closed once that is no longer so.
+// list returns the current list, and a channel that is closed when the list changes.
 func (s *server) list() (list *kubelet.ListAndWatchResponse, changed <-chan struct{}, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,20 +85,19 @@ func (s *server) list() (list *kubelet.ListAndWatchResponse, changed <-chan stru
 	return list, s.changed, false
 }
 
-// count adds to the streams that have sent a list.
+// count adds n to the number of streams that have sent a list.
 func (s *server) count(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watching += n
 }
 
-// GetDevicePluginOptions says that the kubelet need ask nothing before a container
-// starts.
+// GetDevicePluginOptions reports that no call before the start of a container is needed.
 func (s *server) GetDevicePluginOptions(context.Context, *kubelet.Empty) (*kubelet.DevicePluginOptions, error) {
 	return &kubelet.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends the list, and again whenever it changes.
+// ListAndWatch sends the list, now and whenever it changes.
 func (s *server) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServer[kubelet.ListAndWatchResponse]) error {
 	for first := true; ; first = false {
 		list, changed, last := s.list()
@@ -121,7 +119,7 @@ func (s *server) ListAndWatch(_ *kubelet.Empty, stream grpc.ServerStreamingServe
 	}
 }
 
-// Allocate names the device nodes for each container.
+// Allocate returns the device nodes for each container.
 func (s *server) Allocate(_ context.Context, req *kubelet.AllocateRequest) (*kubelet.AllocateResponse, error) {
 	out := &kubelet.AllocateResponse{}
 	for _, container := range req.GetContainerRequests() {
@@ -136,23 +134,23 @@ func (s *server) Allocate(_ context.Context, req *kubelet.AllocateRequest) (*kub
 	}
 	if s.load != nil {
 		if err := s.load(); err != nil {
-			return nil, status.Errorf(codes.Unavailable, "%s cannot be used: %v", s.device.Resource(), err)
+			return nil, status.Errorf(codes.Unavailable, "%s is not usable: %v", s.device.Resource(), err)
 		}
 	}
 	return out, nil
 }
 
-// PreStartContainer has nothing to prepare; it refuses what Allocate would.
+// PreStartContainer only makes the checks of Allocate.
 func (s *server) PreStartContainer(_ context.Context, req *kubelet.PreStartContainerRequest) (*kubelet.PreStartContainerResponse, error) {
 	return &kubelet.PreStartContainerResponse{}, s.check(req.GetDevicesIds())
 }
 
-// check refuses identities the kubelet was never given, and a device that is gone.
+// check rejects unknown slot IDs, and a device that is not available.
 func (s *server) check(ids []string) error {
 	seen := map[string]bool{}
 	for _, id := range ids {
 		if !s.device.has(id) || seen[id] {
-			return status.Errorf(codes.InvalidArgument, "%q is no slot of %s, or is asked for twice", id, s.device.Resource())
+			return status.Errorf(codes.InvalidArgument, "unknown or duplicate device ID %q for %s", id, s.device.Resource())
 		}
 		seen[id] = true
 	}
@@ -160,11 +158,11 @@ func (s *server) check(ids []string) error {
 	defer s.mu.Unlock()
 	switch {
 	case len(ids) == 0:
-		return status.Errorf(codes.InvalidArgument, "no slot of %s is asked for", s.device.Resource())
+		return status.Errorf(codes.InvalidArgument, "no device IDs requested for %s", s.device.Resource())
 	case s.ended:
 		return status.Errorf(codes.Unavailable, "%s is being withdrawn", s.device.Resource())
 	case !s.healthy:
-		return status.Errorf(codes.FailedPrecondition, "%s is not on this node at the moment", s.device.Resource())
+		return status.Errorf(codes.FailedPrecondition, "%s is not available on this node", s.device.Resource())
 	}
 	return nil
 }

@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// probeWithin is how long another server on the plugin's socket may take to answer.
+// probeWithin is the timeout for an answer of another server on the plugin's socket.
 const probeWithin = time.Second
 
-// socket is the plugin's socket, and which file it is: another process may have put
-// its own under the same name since.
+// socket is the plugin's socket together with its file, which another process may have replaced
+// since.
 type socket struct {
 	net.Listener
 	path string
 	file os.FileInfo
 }
 
-// listen makes the socket. What an earlier process left under its name is removed;
-// a file of another kind, or a socket on which somebody answers, is not.
+// listen creates the socket. It removes a socket of an earlier process at the same path, but
+// neither a file of another type nor a socket with an active server.
 func listen(ctx context.Context, path string) (*socket, error) {
 	if err := clear(ctx, path); err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("deviceplugin: make the socket: %w", err)
+		return nil, fmt.Errorf("deviceplugin: creating the socket: %w", err)
 	}
 	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // it may be another's by then
+		u.SetUnlinkOnClose(false) // it may belong to another process by then
 	}
 	s := &socket{Listener: l, path: path}
 	if s.file, err = os.Lstat(path); err == nil {
 		err = os.Chmod(path, 0o600)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("deviceplugin: the socket was taken away while it was made: %w", err), l.Close())
+		return nil, errors.Join(fmt.Errorf("deviceplugin: the socket was removed while it was created: %w", err), l.Close())
 	}
 	return s, nil
 }
@@ -52,7 +52,7 @@ func clear(ctx context.Context, path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("deviceplugin: look at the socket: %w", err)
+		return fmt.Errorf("deviceplugin: inspecting the socket: %w", err)
 	case st.Mode().Type() != fs.ModeSocket:
 		return fmt.Errorf("deviceplugin: %s is a %s, not a socket; remove it", path, st.Mode().Type())
 	}
@@ -60,31 +60,30 @@ func clear(ctx context.Context, path string) error {
 	defer cancel()
 	c, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("deviceplugin: another process serves on %s; end it, or wait for it to end", path), c.Close())
+		return errors.Join(fmt.Errorf("deviceplugin: another process serves on %s; stop it, or wait until it ends", path), c.Close())
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("deviceplugin: remove the socket of an earlier process: %w", err)
+		return fmt.Errorf("deviceplugin: removing the socket of an earlier process: %w", err)
 	}
 	return nil
 }
 
-// ours tells whether the file of that name still is the socket.
+// ours reports whether the file at the path still is the socket.
 func (s *socket) ours() bool {
 	st, err := os.Lstat(s.path)
 	return err == nil && same(st, s.file)
 }
 
-// same tells whether it is the same file: the number of one that is gone may be given
-// to the next.
+// same reports whether both are the same file. The inode number of a removed file may be reused.
 func same(a, b os.FileInfo) bool { return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) }
 
-// remove takes the file away if it is the socket's.
+// remove removes the file if it belongs to the socket.
 func (s *socket) remove() error {
 	if !s.ours() {
 		return nil
 	}
 	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("deviceplugin: remove the socket: %w", err)
+		return fmt.Errorf("deviceplugin: removing the socket: %w", err)
 	}
 	return nil
 }

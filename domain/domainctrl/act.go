@@ -15,37 +15,41 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// tell records the events that a stored change amounts to.
-func (r *Reconciler) tell(was, want *v1.VirtualMachineInstance) {
+// recordEvents records the events that a stored change amounts to.
+func (r *Reconciler) recordEvents(was, want *v1.VirtualMachineInstance) {
 	if r.Recorder == nil {
 		return
 	}
 	if was.Status.NodeName != "" && was.Status.NodeName != want.Status.NodeName {
-		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest runs on node %s now", r.NodeName)
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "The VirtualMachineInstance migrated to node %s.", r.NodeName)
 	}
-	// A task that failed was told when it did.
+	// The event of a failed task was recorded when it failed.
 	if why := outOfSync(want); why != "" && why != outOfSync(was) && !saysTaskFailed(want) {
 		r.Recorder.Eventf(want, nil, corev1.EventTypeWarning, string(v1.SyncFailed), "Sync", "%s", why)
 	}
 	switch {
 	case was.Status.Phase == want.Status.Phase:
 	case want.Status.Phase == v1.Running:
-		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Started), "Start", "the guest runs on node %s", r.NodeName)
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Started), "Start", "VirtualMachineInstance started.")
+	case want.Status.Phase == v1.Failed:
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Stopped), "Stop", "The VirtualMachineInstance crashed.")
 	case want.IsFinal():
-		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Stopped), "Stop", "the guest has ended: %s", want.Status.Phase)
+		r.Recorder.Eventf(want, nil, corev1.EventTypeNormal, string(v1.Stopped), "Stop", "The VirtualMachineInstance was shut down.")
 	}
 }
 
-// announce records the events that a plan has to tell.
-func (r *Reconciler) announce(plan domain.Plan) {
+// announce records the events of a plan.
+func (r *Reconciler) announce(plan plan.Plan) {
 	if r.Recorder == nil {
 		return
 	}
-	for _, n := range plan.Notices {
+	for _, n := range plan.Events {
 		kind := corev1.EventTypeNormal
 		if n.Warning {
 			kind = corev1.EventTypeWarning
@@ -54,7 +58,7 @@ func (r *Reconciler) announce(plan domain.Plan) {
 	}
 }
 
-// outOfSync returns what the object says keeps it from running, if anything.
+// outOfSync returns the message of a Synchronized condition that is False, empty if there is none.
 func outOfSync(vmi *v1.VirtualMachineInstance) string {
 	for i := range vmi.Status.Conditions {
 		c := &vmi.Status.Conditions[i]
@@ -65,19 +69,19 @@ func outOfSync(vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// saysTaskFailed reports whether it is a task that failed that keeps the object out of sync.
+// saysTaskFailed reports whether a failed task is the reason of the Synchronized condition.
 func saysTaskFailed(vmi *v1.VirtualMachineInstance) bool {
 	return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-		return c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse && c.Reason == domain.ReasonSyncFailed
+		return c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse && c.Reason == status.ReasonSyncFailed
 	})
 }
 
-// act carries out the tasks in order and returns those that failed, or have to wait after
-// they had; tried is whether one failed now. It stops at the first that others build on, or
-// that must not be begun any more.
-func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v view) (failed []domain.Trouble, tried bool) {
-	for _, t := range v.plan.Tasks {
-		if before := r.troubles.waits(key, t, r.Clock.Now()); before != nil {
+// act carries out the tasks in order and returns those that failed, now or before and still
+// pausing; tried reports whether one failed now. It stops at the first failed task that others
+// build on, and at one that the lease no longer permits.
+func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v pass) (failed []domain.Failure, tried bool) {
+	for _, t := range v.plan.Actions {
+		if before := r.failures.waits(key, t, r.Clock.Now()); before != nil {
 			failed = append(failed, *before)
 			if !t.Independent() {
 				break
@@ -86,19 +90,19 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v view) 
 		}
 		err := r.task(ctx, v, t)
 		if err != nil && t.Optional() {
-			logger(ctx).Info("Leaving out what the guest can do without", "task", t.String(), "cause", err.Error())
+			logger(ctx).Info("Skipping optional task", "task", t.String(), "cause", err.Error())
 			continue
 		}
 		if err == nil {
-			r.troubles.done(key, t)
+			r.failures.done(key, t)
 			continue
 		}
 		tried = true
 		if outdated(err) {
-			return append(failed, domain.Trouble{Task: t, Err: err}), tried
+			return append(failed, domain.Failure{Action: t, Err: err}), tried
 		}
-		told, news := r.troubles.failed(key, domain.Trouble{Task: t, Err: err}, r.Clock.Now())
-		failed = append(failed, told)
+		reported, news := r.failures.failed(key, domain.Failure{Action: t, Err: err}, r.Clock.Now())
+		failed = append(failed, reported)
 		if news && r.Recorder != nil && v.plan.VMI != nil {
 			r.Recorder.Eventf(v.plan.VMI, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), string(t.Verb), "node %s: %s", r.NodeName, err)
 		}
@@ -109,7 +113,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, v view) 
 	return failed, tried
 }
 
-func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error) {
+func (r *Reconciler) task(ctx context.Context, v pass, t domain.Action) (err error) {
 	ctx, span := tracer.Start(ctx, "node."+string(t.Verb))
 	span.SetAttributes(attribute.String("task", t.String()))
 	defer func() {
@@ -122,30 +126,30 @@ func (r *Reconciler) task(ctx context.Context, v view, t domain.Task) (err error
 	if err != nil {
 		return err
 	}
-	if t.Verb == domain.TaskMigrate {
+	if t.Verb == domain.ActionMigrate {
 		return r.migrate(ctx, types.NamespacedName{Namespace: v.vmi.Namespace, Name: v.vmi.Name}, v, t)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	switch t.Verb {
-	case domain.TaskApply:
+	case domain.ActionApply:
 		logger(ctx).Info("Applying an operation to the domain", "operation", t.Operation.String(), "why", t.Why)
 		return r.apply(ctx, t.Operation)
-	case domain.TaskAbort:
+	case domain.ActionAbort:
 		logger(ctx).Info("Aborting a live migration", "why", t.Why)
 		return r.abort(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name))
-	case domain.TaskFreeze, domain.TaskThaw, domain.TaskSyncTime:
+	case domain.ActionFreeze, domain.ActionThaw, domain.ActionSyncTime:
 		return r.agentTask(ctx, domain.Name(v.vmi.Namespace, v.vmi.Name), t)
-	case domain.TaskCleanup:
+	case domain.ActionCleanup:
 		return r.Workspace.Clear(ctx, t.UID)
 	default:
-		return fmt.Errorf("domainctrl: unknown task %q", t.Verb)
+		return fmt.Errorf("domainctrl: unsupported task %q", t.Verb)
 	}
 }
 
 func (r *Reconciler) apply(ctx context.Context, op domain.Operation) error {
 	err := calling(ctx, "hypervisor."+string(op.Verb), func(ctx context.Context) error { return r.Hypervisor.Apply(ctx, op) })
-	// A guest that ended by itself in between needs neither request.
+	// A domain that ended by itself in between needs neither request.
 	if errors.Is(err, domain.ErrNotFound) && op.Verb != domain.Start {
 		return nil
 	}

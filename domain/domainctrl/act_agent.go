@@ -10,26 +10,26 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// agentTask carries out a task that is the guest agent's, and asks the agent
-// afterwards what has become of it.
-func (r *Reconciler) agentTask(ctx context.Context, name string, t domain.Task) error {
+// agentTask carries out a task of the guest agent, and queries the agent afterwards for the
+// outcome.
+func (r *Reconciler) agentTask(ctx context.Context, name string, t domain.Action) error {
 	agent, able := r.Hypervisor.(domain.GuestAgent)
 	if !able {
-		return fmt.Errorf("domainctrl: %s %s: the hypervisor cannot talk to agents: %w", t.Verb, name, domain.ErrUnsupported)
+		return fmt.Errorf("domainctrl: %s %s: the hypervisor does not support guest agents: %w", t.Verb, name, domain.ErrUnsupported)
 	}
 	logger(ctx).Info("Asking the guest agent", "task", t.String())
 	var err error
 	switch t.Verb {
-	case domain.TaskFreeze:
+	case domain.ActionFreeze:
 		err = agent.Freeze(ctx, name)
-	case domain.TaskThaw:
+	case domain.ActionThaw:
 		err = agent.Thaw(ctx, name)
 	default:
 		ctx, cancel := context.WithTimeout(ctx, agentDeadline)
 		defer cancel()
 		err = agent.SetTime(ctx, name, r.Clock.Now())
 	}
-	// A guest that ended by itself in between writes nothing any more.
+	// A domain that ended by itself in between writes nothing any more.
 	if err != nil && !errors.Is(err, domain.ErrNotFound) {
 		return fmt.Errorf("domainctrl: %s %s: %w", t.Verb, name, err)
 	}

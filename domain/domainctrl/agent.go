@@ -13,23 +13,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// How guest agents are asked: at once when one connects, then again and again with
-// pauses that double from the first to the longest, as KubeVirt does for most of what
-// they tell.
+// Guest agents are queried at once when one connects, then with pauses that double from the first
+// to the longest, as KubeVirt does for most of what they report.
 const (
 	agentPauseFirst = 10 * time.Second
 	agentPauseLast  = 2 * time.Minute
 	agentDeadline   = 10 * time.Second
 )
 
-// agents asks the agents inside the guests that run, each beside all workers and with
-// its own deadline, and keeps what they said last. An agent that does not answer
-// delays nothing. It is a hint only: after a restart they are asked again.
+// agents queries the agents inside the running guests, each beside all workers and with its own
+// deadline, and keeps the last answers. An unresponsive agent delays nothing. The answers are hints
+// only: after a restart the agents are queried again.
 type agents struct {
-	asker    domain.GuestAgent // nil if the hypervisor cannot
-	informer *domain.Informer
+	asker    domain.GuestAgent // nil if the hypervisor does not support it
+	informer *informer.Informer
 
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until the controller starts
@@ -37,24 +38,24 @@ type agents struct {
 	said  map[string]said
 }
 
-// said is what an agent said last.
+// said is the last answer of an agent.
 type said struct {
 	whose string // see identity
 	info  domain.GuestInfo
 }
 
-// identity tells guests apart that have the same name one after another; some have
-// the same UUID as well, which a spec may ask for.
+// identity distinguishes domains that have the same name one after another; some have the same UUID
+// as well, which a spec may set.
 func identity(st *domain.State) string { return st.UUID + " " + string(st.Metadata.UID) }
 
-// poll is how one agent is asked.
+// poll is the polling of one agent.
 type poll struct {
 	whose  string // see identity
 	cancel context.CancelFunc
-	now    chan struct{} // holds one token when it shall be asked at once
+	now    chan struct{} // holds one token to query the agent at once
 }
 
-func newAgents(hv domain.Hypervisor, i *domain.Informer) *agents {
+func newAgents(hv domain.Hypervisor, i *informer.Informer) *agents {
 	asker, _ := hv.(domain.GuestAgent)
 	return &agents{asker: asker, informer: i, polls: map[string]*poll{}, said: map[string]said{}}
 }
@@ -69,10 +70,10 @@ func (a *agents) source() source.Source {
 	})
 }
 
-// NeedLeaderElection is false: every node has guests of its own.
+// NeedLeaderElection is false: every node queries the agents of its own guests.
 func (a *agents) NeedLeaderElection() bool { return false }
 
-// Start asks agents until ctx ends; no goroutine is left then.
+// Start queries agents until ctx ends; no goroutine is left then.
 func (a *agents) Start(ctx context.Context) error {
 	if a.asker == nil {
 		<-ctx.Done()
@@ -87,12 +88,12 @@ func (a *agents) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow begins or stops asking an agent as its domain comes and goes. A paused guest
-// has nobody who could answer, and what it said still counts.
-func (a *agents) follow(ctx context.Context, all *sync.WaitGroup, c domain.Change) {
+// follow starts or stops polling an agent as its domain comes and goes. The agent of a paused guest
+// cannot answer, and its last answer still counts.
+func (a *agents) follow(ctx context.Context, all *sync.WaitGroup, c informer.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	connected := c.New != nil && c.New.Alive() && domain.AgentConnected(c.New.Domain)
+	connected := c.New != nil && c.New.Alive() && status.AgentConnected(c.New.Domain)
 	wanted := connected && c.New.Status == domain.StatusRunning
 	p := a.polls[c.Name]
 	if p != nil && (!wanted || p.whose != identity(c.New)) {
@@ -114,7 +115,7 @@ func (a *agents) follow(ctx context.Context, all *sync.WaitGroup, c domain.Chang
 	}
 }
 
-// run asks one agent until ctx ends.
+// run queries one agent until ctx ends.
 func (a *agents) run(ctx context.Context, name string, p *poll) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -136,8 +137,8 @@ func (a *agents) ask(ctx context.Context, name string, p *poll) {
 	defer cancel()
 	info, err := a.asker.GuestInfo(ctx, name)
 	if err != nil {
-		// What it said before is the best there is; that it is gone for good the
-		// state of its channel tells.
+		// The last answer is the best available; that the agent is gone for good shows in the state
+		// of its channel.
 		return
 	}
 	a.mu.Lock()
@@ -153,15 +154,14 @@ func (a *agents) ask(ctx context.Context, name string, p *poll) {
 	}
 }
 
-// essence is what the status of a guest tells of what its agent says; the rest
-// changes all the time.
+// essence is the part of an agent's answer that the VMI status reports; the rest changes all the
+// time.
 func essence(i domain.GuestInfo) domain.GuestInfo {
 	i.Users, i.Filesystems = nil, nil
 	return i
 }
 
-// of returns what the agent of the guest in that domain said last, nil if nothing is
-// known.
+// of returns the last answer of the agent in that domain, nil if there is none.
 func (a *agents) of(name string, st *domain.State) *domain.GuestInfo {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,7 +171,7 @@ func (a *agents) of(name string, st *domain.State) *domain.GuestInfo {
 	return nil
 }
 
-// again asks an agent at once: it has just been told to do something.
+// again queries an agent at once, after a request to it.
 func (a *agents) again(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

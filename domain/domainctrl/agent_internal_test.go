@@ -16,10 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/informer"
 )
 
-// asked is a node whose agents are asked, in a bubble.
+// asked is a node whose agents are queried, in a bubble.
 type asked struct {
 	testing.TB
 	*domaintest.Hypervisor
@@ -33,7 +35,7 @@ func withAgents(t *testing.T, test func(*asked)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		hv := domaintest.New("node")
-		in := &domain.Informer{Hypervisor: hv}
+		in := &informer.Informer{Hypervisor: hv}
 		a := &asked{TB: t, Hypervisor: hv, agents: newAgents(hv, in)}
 		a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +65,7 @@ func guestWithAgent(name string, n int) *libvirtxml.Domain {
 		Type: "qemu", Name: name, UUID: "5f0c6c9a-9d0d-4f5e-8f1e-00000000000" + string(rune('1'+n)),
 		Devices: &libvirtxml.DomainDeviceList{Channels: []libvirtxml.DomainChannel{{
 			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind"}},
-			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: domain.AgentChannel}},
+			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: convert.AgentChannel}},
 		}}},
 	}
 }
@@ -75,7 +77,7 @@ func (a *asked) apply(op domain.Operation) {
 	}
 }
 
-// says is what is known of the guest that has the name now.
+// says is the last answer of the agent of that domain.
 func (a *asked) says(name string) *domain.GuestInfo {
 	a.Helper()
 	st, err := a.Get(a.Context(), name)
@@ -85,8 +87,8 @@ func (a *asked) says(name string) *domain.GuestInfo {
 	return a.agents.of(name, &st)
 }
 
-// wants checks what is known of the guest, and how many passes were asked for since
-// the last check.
+// wants checks the last answer of the agent, and the number of passes requested since the last
+// check.
 func (a *asked) wants(host string, passes int) {
 	a.Helper()
 	synctest.Wait()
@@ -107,11 +109,11 @@ func (a *asked) wants(host string, passes int) {
 }
 
 func TestAgents(t *testing.T) {
-	tells := func(host string) *domain.GuestInfo { return &domain.GuestInfo{Hostname: host} }
+	hostname := func(host string) *domain.GuestInfo { return &domain.GuestInfo{Hostname: host} }
 	for name, test := range map[string]func(*asked){
 		"are asked at once, and then less and less": func(a *asked) {
 			a.wants("nothing", 0)
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			var at []time.Duration
 			began, before := time.Now(), a.Calls("GuestInfo")
@@ -130,19 +132,19 @@ func TestAgents(t *testing.T) {
 			a.wants("one", 0)
 		},
 		"ask for a pass only when it counts": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
-			busy := tells("one")
+			busy := hostname("one")
 			busy.Users = []domain.GuestUser{{Name: "root"}}
 			a.SetGuestInfo(asker, busy)
 			time.Sleep(agentPauseLast)
 			a.wants("one", 0)
-			a.SetGuestInfo(asker, tells("two"))
+			a.SetGuestInfo(asker, hostname("two"))
 			time.Sleep(agentPauseLast)
 			a.wants("two", 1)
 		},
 		"are forgotten when they go": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			a.SetGuestInfo(asker, nil)
 			a.wants("nothing", 0)
@@ -151,11 +153,11 @@ func TestAgents(t *testing.T) {
 			if n := a.Calls("GuestInfo") - before; n > 0 {
 				a.Errorf("asked %d times, though there is no agent", n)
 			}
-			a.SetGuestInfo(asker, tells("two"))
+			a.SetGuestInfo(asker, hostname("two"))
 			a.wants("two", 1)
 		},
 		"are left alone while the guest stands still": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			a.apply(domain.Operation{Verb: domain.Suspend, Domain: asker})
 			synctest.Wait()
@@ -172,7 +174,7 @@ func TestAgents(t *testing.T) {
 			}
 		},
 		"of a guest that took another's name speak for that one only": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			earlier, err := a.Get(a.Context(), asker)
 			if err != nil {
@@ -181,24 +183,24 @@ func TestAgents(t *testing.T) {
 			next := earlier
 			next.Metadata.UID = "uid-2"
 			if i := a.agents.of(asker, &next); i != nil {
-				a.Errorf("the next guest tells what the one before has said: %+v", i)
+				a.Errorf("the next guest has the answer of the previous one: %+v", i)
 			}
 			ctx, cancel := context.WithCancel(a.Context())
 			defer cancel()
 			var all sync.WaitGroup
-			a.agents.follow(ctx, &all, domain.Change{Name: asker, Old: &earlier, New: &next})
+			a.agents.follow(ctx, &all, informer.Change{Name: asker, Old: &earlier, New: &next})
 			a.wants("nothing", 1)
 			if i := a.agents.of(asker, &next); i == nil || i.Hostname != "one" {
 				a.Errorf("the agent of the next guest was not asked: %+v", i)
 			}
 		},
 		"that hang delay no other, and are heard when they are back": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			free := a.Inject(domaintest.Fault{Call: "GuestInfo", Domain: asker, Hang: true})
-			a.SetGuestInfo(asker, tells("two"))
+			a.SetGuestInfo(asker, hostname("two"))
 			time.Sleep(time.Minute)
-			a.SetGuestInfo(other, tells("other"))
+			a.SetGuestInfo(other, hostname("other"))
 			a.wants("one", 1)
 			if i := a.says(other); i == nil || i.Hostname != "other" {
 				a.Errorf("the other agent said %+v", i)
@@ -208,14 +210,14 @@ func TestAgents(t *testing.T) {
 			a.wants("two", 1)
 		},
 		"that fail are believed by what they said": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+			a.SetGuestInfo(asker, hostname("one"))
 			a.wants("one", 1)
 			a.Inject(domaintest.Fault{Call: "GuestInfo", Err: errors.New("not now")})
 			time.Sleep(time.Hour)
 			a.wants("one", 0)
 		},
-		"are asked at once when they have been told something": func(a *asked) {
-			a.SetGuestInfo(asker, tells("one"))
+		"are asked at once after a request": func(a *asked) {
+			a.SetGuestInfo(asker, hostname("one"))
 			time.Sleep(time.Hour)
 			a.wants("one", 1)
 			if err := a.Freeze(a.Context(), asker); err != nil {
@@ -233,13 +235,13 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// mute is a hypervisor that cannot talk to agents.
+// mute is a hypervisor without support for agents.
 type mute struct{ domain.Hypervisor }
 
-func TestWithoutAgentsNothingIsAsked(t *testing.T) {
+func TestAgents_HypervisorWithoutAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hv := mute{domaintest.New("node")}
-		a := newAgents(hv, &domain.Informer{Hypervisor: hv})
+		a := newAgents(hv, &informer.Informer{Hypervisor: hv})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Start(ctx) }()
@@ -251,7 +253,7 @@ func TestWithoutAgentsNothingIsAsked(t *testing.T) {
 			t.Error(err)
 		}
 		r := &Reconciler{Hypervisor: hv}
-		if err := r.agentTask(t.Context(), asker, domain.Task{Verb: domain.TaskFreeze}); !errors.Is(err, domain.ErrUnsupported) {
+		if err := r.agentTask(t.Context(), asker, domain.Action{Verb: domain.ActionFreeze}); !errors.Is(err, domain.ErrUnsupported) {
 			t.Errorf("freeze: %v, want ErrUnsupported", err)
 		}
 	})

@@ -12,25 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What lies in a claim, or in a folder of a launcher's Pod, is its tenant's to replace at any
-// moment: by a link to a file of the node for example. The agent, which is root, therefore
-// opens it once, without following a link, looks at what it has opened, and uses that: never
-// the name again.
+// A tenant can replace what lies in a claim, or in a folder of a launcher Pod, at any moment: by a
+// link to a file of the node, for example. The agent, which is root, therefore opens a file once,
+// without following a link, checks the open file, and uses that: never the name again.
 
-// errNotRegular is what is said of a disk that is something else than a file, links included.
-var errNotRegular = errors.New("it is not a regular file")
+// errNotRegular is the error of a disk that is not a regular file, links included.
+var errNotRegular = errors.New("not a regular file")
 
-// errNotBlock likewise, of a device.
-var errNotBlock = errors.New("it is not a block device")
+// errNotBlock is the error of a device that is not a block device.
+var errNotBlock = errors.New("not a block device")
 
-// openFolder opens the folder of a file. The folder itself, and what is above, are the
-// administrator's or the kubelet's.
+// openFolder opens the folder of a file. The folder itself, and those above, belong to the
+// administrator or the kubelet.
 func openFolder(path string) (*os.File, error) {
 	return os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// openIn opens what has that name in a folder and nothing else: no link is followed, and
-// nothing that waits for another process.
+// openIn opens the entry of that name in a folder without following a link, and without blocking on
+// another process.
 func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY,
@@ -44,7 +43,7 @@ func openIn(folder *os.File, name string, flags uint64) (*os.File, error) {
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), filepath.Join(folder.Name(), name)), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // something was renamed meanwhile
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a concurrent rename
 			continue
 		case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
 			err = errNotRegular
@@ -62,8 +61,8 @@ func openDisk(path string) (*os.File, error) {
 	return isType(f, unix.S_IFREG, errNotRegular)
 }
 
-// openDevice opens a block device for reading: one that lies in a folder of a launcher's
-// Pod, or one whose path is the administrator's and may lead over links.
+// openDevice opens a block device for reading: one in a folder of a launcher Pod, or one whose path
+// is the administrator's and may contain links.
 func openDevice(path string, tenants bool) (f *os.File, err error) {
 	if tenants {
 		f, err = openTenants(path)
@@ -76,7 +75,7 @@ func openDevice(path string, tenants bool) (f *os.File, err error) {
 	return isType(f, unix.S_IFBLK, errNotBlock)
 }
 
-// openTenants opens what a tenant may replace, for reading.
+// openTenants opens a file that a tenant may replace, for reading.
 func openTenants(path string) (*os.File, error) {
 	folder, err := openFolder(path)
 	if err != nil {
@@ -99,10 +98,10 @@ func isType(f *os.File, kind uint32, otherwise error) (*os.File, error) {
 	return f, nil
 }
 
-// itself is a path of an open file that means the file, whatever its name leads to by now.
+// itself is a path that means an open file, whatever its name leads to by now.
 func itself(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
-// lengthOf is how much a file or a device holds.
+// lengthOf returns the size of a file or a device in bytes.
 func lengthOf(f *os.File) (int64, error) {
 	n, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// Caches hold the VirtualMachineInstances of one node, and its Pods. Those of guests are
-// two because a label selector cannot say "either": a node serves the guests it owns and
-// those that are about to come.
+// Caches hold the VirtualMachineInstances of one node, and its Pods. There are two caches of VMIs
+// because a label selector has no "or": a node serves the VMIs it owns and those that are about to
+// migrate to it.
 type Caches struct {
-	// Owned holds the objects labelled kubevirt.io/nodeName=<node>.
+	// Owned holds the VMIs labelled kubevirt.io/nodeName=<node>.
 	Owned cache.Cache
-	// Incoming holds those labelled kubevirt.io/migrationTargetNodeName=<node>.
+	// Incoming holds the VMIs labelled kubevirt.io/migrationTargetNodeName=<node>.
 	Incoming cache.Cache
-	// Pods holds the Pods of the node (spec.nodeName), which are what shows that a
-	// controller meant a guest for it, with the indexes that [NewCaches] makes.
+	// Pods holds the Pods of the node (spec.nodeName), the evidence that a controller assigned a
+	// VMI to it, with the indexes that [NewCaches] adds.
 	Pods cache.Cache
 }
 
-// The indexes of Pods: by the UID of the guest that controls one, and by its own.
+// Indexes of Pods: by the UID of the controlling VMI, and by the Pod's own UID.
 const (
 	podByGuest = "domainctrl.podByGuest"
 	podByUID   = "domainctrl.podByUID"
@@ -42,8 +42,8 @@ const (
 //
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=list;watch
 
-// NewCaches returns the caches of a node. The reconciler hands them to its
-// manager, which starts them.
+// NewCaches returns the caches of a node. The reconciler adds them to its manager, which starts
+// them.
 func NewCaches(config *rest.Config, scheme *runtime.Scheme, node string) (*Caches, error) {
 	by := func(label string) (cache.Cache, error) {
 		c, err := cache.New(config, cache.Options{
@@ -53,7 +53,7 @@ func NewCaches(config *rest.Config, scheme *runtime.Scheme, node string) (*Cache
 			},
 		})
 		if err != nil {
-			return nil, fmt.Errorf("domainctrl: cache of guests by label %s: %w", label, err)
+			return nil, fmt.Errorf("domainctrl: cache of VMIs by label %s: %w", label, err)
 		}
 		return c, nil
 	}
@@ -84,13 +84,13 @@ func nodePods(config *rest.Config, scheme *runtime.Scheme, node string) (cache.C
 		return nil, fmt.Errorf("domainctrl: cache of the Pods of the node: %w", err)
 	}
 	byGuest := func(o client.Object) []string {
-		if _, uid, launches := domain.GuestOf(o.(*corev1.Pod)); launches {
+		if _, uid, launches := plan.GuestOf(o.(*corev1.Pod)); launches {
 			return []string{string(uid)}
 		}
 		return nil
 	}
 	byUID := func(o client.Object) []string { return []string{string(o.GetUID())} }
-	ctx := context.Background() //nolint:forbidigo // it is not used before the cache runs
+	ctx := context.Background() //nolint:forbidigo // not used before the cache runs
 	if err := errors.Join(c.IndexField(ctx, &corev1.Pod{}, podByGuest, byGuest), c.IndexField(ctx, &corev1.Pod{}, podByUID, byUID)); err != nil {
 		return nil, fmt.Errorf("domainctrl: index the Pods of the node: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/informer"
 )
 
 // refusing answers every operation with an error.
@@ -25,7 +26,7 @@ func (h refusing) Apply(context.Context, domain.Operation) error {
 	return fmt.Errorf("call: %w", h.err)
 }
 
-// An operation of which it is not known whether it was carried out has failed: what others build on does not follow.
+// An operation with an unknown outcome has failed: those that build on it do not follow.
 func TestApply_UnknownOutcomeIsAnError(t *testing.T) {
 	for _, verb := range []domain.Verb{domain.Start, domain.Shutdown, domain.Destroy, domain.Undefine, domain.Resume} {
 		for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, context.DeadlineExceeded, domain.ErrNotFound} {
@@ -38,7 +39,7 @@ func TestApply_UnknownOutcomeIsAnError(t *testing.T) {
 	}
 }
 
-// leaving has a domain whose migration ends between the first question about it and the second.
+// leaving has a domain whose migration ends between the first call about it and the second.
 type leaving struct {
 	domain.Hypervisor
 	domain.Migrator
@@ -63,12 +64,12 @@ func (h *leaving) MigrationProgress(context.Context, string) (domain.Progress, e
 
 func TestSee_MigrationEndsMeanwhile(t *testing.T) {
 	r := &Reconciler{NodeName: "node-a", Hypervisor: &leaving{}, Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute}
-	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, &domain.Informer{})
+	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, &informer.Informer{})
 	s, err := r.see(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.State != nil && s.State.Alive() && !s.MoveActive {
-		t.Error("the domain of a migration that moved it is seen as running, with no migration under way")
+		t.Error("the domain of a completed migration is seen as running, with no migration under way")
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// VolumeClaims locates claims that are bound to hostPath or local volumes: the
-// data of others is where a kubelet mounts it, which this node does not have.
+// VolumeClaims locates claims that are bound to hostPath or local volumes. The data of other
+// volumes is where a kubelet mounts it, which this node does not have.
 type VolumeClaims struct {
-	// Reader reads claims and volumes.
+	// Reader reads PersistentVolumeClaims and PersistentVolumes.
 	Reader client.Reader
 }
 
-// PersistentVolume is the name of the volume that the claim is bound to.
+// PersistentVolume returns the name of the volume that the claim is bound to.
 func (c VolumeClaims) PersistentVolume(ctx context.Context, namespace, name string) (string, error) {
 	pvc, err := c.bound(ctx, namespace, name)
 	return pvc.Spec.VolumeName, err
@@ -60,7 +60,7 @@ func (c VolumeClaims) Locate(ctx context.Context, namespace, name string) (Claim
 	case pv.Spec.Local != nil:
 		out.Path = pv.Spec.Local.Path
 	default:
-		return Claim{}, fmt.Errorf("PersistentVolume %s is neither hostPath nor local; no other kind is supported yet", pv.Name)
+		return Claim{}, fmt.Errorf("PersistentVolume %s is neither hostPath nor local: volume type is not supported", pv.Name)
 	}
 	return out, nil
 }

@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // Labels by which cloud-init's data sources find their disks.
@@ -23,12 +24,12 @@ const (
 	configDriveLabel = "config-2"
 )
 
-// configDriveDir is where the data of a config drive is (OpenStack: configuration
-// drive, format latest).
+// configDriveDir is the directory of the data in a config drive (OpenStack: configuration drive,
+// format latest).
 const configDriveDir = "openstack/latest/"
 
 // noCloud makes the disk of cloud-init's data source NoCloud.
-func (w *Workspace) noCloud(ctx context.Context, v volume) (domain.DiskSource, error) {
+func (w *Workspace) noCloud(ctx context.Context, v volume) (convert.DiskSource, error) {
 	c := cloudInit{Workspace: w, volume: v, field: "cloudInitNoCloud", CloudInitNoCloudSource: v.CloudInitNoCloud}
 	return v.seeded(c.field, func() (string, []seed, error) {
 		user, network, err := c.data(ctx)
@@ -49,7 +50,7 @@ func (w *Workspace) noCloud(ctx context.Context, v volume) (domain.DiskSource, e
 }
 
 // configDrive makes the disk of cloud-init's data source ConfigDrive.
-func (w *Workspace) configDrive(ctx context.Context, v volume) (domain.DiskSource, error) {
+func (w *Workspace) configDrive(ctx context.Context, v volume) (convert.DiskSource, error) {
 	source := v1.CloudInitNoCloudSource(*v.CloudInitConfigDrive)
 	c := cloudInit{Workspace: w, volume: v, field: "cloudInitConfigDrive", CloudInitNoCloudSource: &source}
 	return v.seeded(c.field, func() (string, []seed, error) {
@@ -78,7 +79,7 @@ type cloudInit struct {
 	*v1.CloudInitNoCloudSource
 }
 
-// data returns user and network data; a Secret goes before what is in the spec.
+// data returns user and network data; a Secret takes precedence over the spec.
 func (c cloudInit) data(ctx context.Context) (user, network []byte, err error) {
 	if user, err = c.inline("userDataBase64", c.UserData, c.UserDataBase64); err != nil {
 		return nil, nil, err
@@ -105,12 +106,12 @@ func (c cloudInit) inline(field, plain, encoded string) ([]byte, error) {
 	}
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, c.fault(c.field+"."+field, "is not base64", "encode the data, or give it as plain text", err)
+		return nil, c.fault(c.field+"."+field, "Invalid value: not base64", "encode the data, or set it as plain text", err)
 	}
 	return data, nil
 }
 
-// fromSecret returns the file of a Secret that has one of the names.
+// fromSecret returns the value of the first of the names that the Secret contains.
 func (c cloudInit) fromSecret(ctx context.Context, field, secret string, names ...string) ([]byte, error) {
 	field = c.field + "." + field
 	files, err := c.configFiles(ctx, c.vmi.Namespace, objectRef{name: secret}, c.blame(field))
@@ -124,11 +125,11 @@ func (c cloudInit) fromSecret(ctx context.Context, field, secret string, names .
 			}
 		}
 	}
-	return nil, c.fault(field, fmt.Sprintf("Secret %q has no key %s", secret, strings.Join(names, " or ")), "add it", domain.ErrInvalid)
+	return nil, c.fault(field, fmt.Sprintf("Secret %q has no key %s", secret, strings.Join(names, " or ")), "add the key", domain.ErrInvalid)
 }
 
-// publicKeys are the SSH keys of spec.accessCredentials that come to the guest this
-// way, numbered in the order of the spec and of the Secrets' keys.
+// publicKeys returns the SSH keys of spec.accessCredentials that reach the guest by the given
+// propagation method, numbered in the order of the spec and of the Secrets' keys.
 func (c cloudInit) publicKeys(ctx context.Context, thisWay func(*v1.SSHPublicKeyAccessCredentialPropagationMethod) bool) (map[string]string, error) {
 	keys := map[string]string{}
 	for i, a := range c.vmi.Spec.AccessCredentials {
@@ -154,8 +155,8 @@ func (c cloudInit) publicKeys(ctx context.Context, thisWay func(*v1.SSHPublicKey
 	return keys, nil
 }
 
-// noCloudMeta identifies the instance by the guest's UID: cloud-init runs its
-// once-per-instance parts again for a new guest only. JSON is valid YAML.
+// noCloudMeta identifies the instance by the VMI's UID: cloud-init repeats its once-per-instance
+// modules for a new VMI only. JSON is valid YAML.
 func noCloudMeta(vmi *v1.VirtualMachineInstance, keys map[string]string) ([]byte, error) {
 	return metadata(struct {
 		InstanceType string            `json:"instance-type,omitempty"`
@@ -165,8 +166,8 @@ func noCloudMeta(vmi *v1.VirtualMachineInstance, keys map[string]string) ([]byte
 	}{instanceType(vmi), string(vmi.UID), hostname(vmi), keys})
 }
 
-// configDriveMeta is OpenStack's meta_data.json. cloud-init takes uuid for the
-// identity of the instance.
+// configDriveMeta is OpenStack's meta_data.json. cloud-init uses uuid as the identity of the
+// instance.
 func configDriveMeta(vmi *v1.VirtualMachineInstance, keys map[string]string) ([]byte, error) {
 	return metadata(struct {
 		InstanceType string            `json:"instance_type,omitempty"`
@@ -186,9 +187,8 @@ func metadata(content any) ([]byte, error) {
 	return append(meta, '\n'), nil
 }
 
-// taggedDevice tells a guest which of its devices has a tag (OpenStack: device role
-// tagging). What is known before the guest is defined identifies it: a hardware
-// address, or a serial number.
+// taggedDevice identifies a tagged device to the guest (OpenStack: device role tagging) by what is
+// known before the domain is defined: a hardware address, or a serial number.
 type taggedDevice struct {
 	Type   string   `json:"type"`
 	Bus    string   `json:"bus"`
@@ -201,7 +201,7 @@ func taggedDevices(vmi *v1.VirtualMachineInstance) []taggedDevice {
 	var out []taggedDevice
 	for _, in := range vmi.Spec.Domain.Devices.Interfaces {
 		if in.Tag != "" && in.SRIOV == nil {
-			out = append(out, taggedDevice{Type: "nic", Bus: "pci", Tags: []string{in.Tag}, MAC: cmp.Or(in.MacAddress, domain.MAC(vmi.UID, in.Name))})
+			out = append(out, taggedDevice{Type: "nic", Bus: "pci", Tags: []string{in.Tag}, MAC: cmp.Or(in.MacAddress, convert.MAC(vmi.UID, in.Name))})
 		}
 	}
 	for _, d := range vmi.Spec.Domain.Devices.Disks {
@@ -216,7 +216,7 @@ func instanceType(vmi *v1.VirtualMachineInstance) string {
 	return cmp.Or(vmi.Annotations[v1.ClusterInstancetypeAnnotation], vmi.Annotations[v1.InstancetypeAnnotation])
 }
 
-// hostname is the spec's, else the first part of the guest's name.
+// hostname is the spec's, else the first part of the VMI's name.
 func hostname(vmi *v1.VirtualMachineInstance) string {
 	if vmi.Spec.Hostname != "" {
 		return vmi.Spec.Hostname

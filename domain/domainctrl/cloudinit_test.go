@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// sshKey is a credential of a Secret that comes to the guest one of both ways.
+// sshKey is a credential of a Secret with one of both propagation methods.
 func sshKey(secret string, noCloud bool) v1.AccessCredential {
 	a := v1.AccessCredential{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{}}
 	a.SSHPublicKey.Source.Secret = &v1.AccessCredentialSecretSource{SecretName: secret}
@@ -44,7 +44,7 @@ var cloudObjects = objects{
 	"secret/ns/net":    {"networkdata": "version: 2\n"},
 }
 
-func TestCloudInitTakesSecretsAndKeys(t *testing.T) {
+func TestCloudInit_SecretsAndKeys(t *testing.T) {
 	w, vmi := workspace(t), cloudGuest()
 	w.Objects = cloudObjects
 	vmi.Spec.Volumes = []v1.Volume{volumeOf(v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{
@@ -61,7 +61,7 @@ func TestCloudInitTakesSecretsAndKeys(t *testing.T) {
 	}
 }
 
-func TestAConfigDriveHoldsWhatOpenStackWouldGive(t *testing.T) {
+func TestConfigDrive_OpenStackContent(t *testing.T) {
 	w, vmi := workspace(t), cloudGuest()
 	w.Objects = cloudObjects
 	vmi.Spec.Domain.Firmware = &v1.Firmware{UUID: "5d307ca9-b3ef-428c-8861-06e72d69f223"}
@@ -77,7 +77,7 @@ func TestAConfigDriveHoldsWhatOpenStackWouldGive(t *testing.T) {
 		"instance_type": "u1.small", "instance_id": vmi.Name + ".ns", "hostname": strings.Repeat("n", 63),
 		"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223", "public_keys": map[string]any{"0": "ssh-rsa A", "1": "ssh-rsa B"},
 		"devices": []any{
-			map[string]any{"type": "nic", "bus": "pci", "mac": domain.MAC(vmi.UID, "default"), "tags": []any{"uplink"}},
+			map[string]any{"type": "nic", "bus": "pci", "mac": convert.MAC(vmi.UID, "default"), "tags": []any{"uplink"}},
 			map[string]any{"type": "nic", "bus": "pci", "mac": "02:00:00:00:00:01", "tags": []any{"lan"}},
 			map[string]any{"type": "disk", "bus": "virtio", "serial": "S1", "tags": []any{"seed"}},
 		},
@@ -92,7 +92,7 @@ func TestAConfigDriveHoldsWhatOpenStackWouldGive(t *testing.T) {
 	}
 }
 
-func TestACredentialThatCannotBeReadIsNamed(t *testing.T) {
+func TestCloudInit_UnreadableCredential(t *testing.T) {
 	w, vmi := workspace(t), cloudGuest()
 	w.Objects = objects{"secret/ns/first": {"a": "k"}}
 	vmi.Spec.Volumes = []v1.Volume{volumeOf(v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "x"}})}

@@ -9,9 +9,10 @@ import (
 	"strings"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// Labels of disks where the spec names none (KubeVirt: pkg/config).
+// Volume labels of disks where the spec sets none (KubeVirt: pkg/config).
 const (
 	configLabel  = "cfgdata"
 	sysprepLabel = "unattendCD"
@@ -20,7 +21,7 @@ const (
 func isSet(b *bool) bool { return b != nil && *b }
 
 // configMap makes a disk of a ConfigMap.
-func (w *Workspace) configMap(ctx context.Context, v volume) (domain.DiskSource, error) {
+func (w *Workspace) configMap(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "configMap"
 	return v.seeded(field, func() (string, []seed, error) {
 		c := v.ConfigMap
@@ -30,7 +31,7 @@ func (w *Workspace) configMap(ctx context.Context, v volume) (domain.DiskSource,
 }
 
 // secret makes a disk of a Secret.
-func (w *Workspace) secret(ctx context.Context, v volume) (domain.DiskSource, error) {
+func (w *Workspace) secret(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "secret"
 	return v.seeded(field, func() (string, []seed, error) {
 		s := v.Secret
@@ -39,11 +40,11 @@ func (w *Workspace) secret(ctx context.Context, v volume) (domain.DiskSource, er
 	})
 }
 
-// answerFiles are the names by which Windows Setup finds its answers.
+// answerFiles are the names under which Windows Setup finds its answer file.
 var answerFiles = []string{"autounattend.xml", "unattend.xml"}
 
-// sysprep makes a disk with the answers of Windows Setup.
-func (w *Workspace) sysprep(ctx context.Context, v volume) (domain.DiskSource, error) {
+// sysprep makes a disk with the answer file of Windows Setup.
+func (w *Workspace) sysprep(ctx context.Context, v volume) (convert.DiskSource, error) {
 	const field = "sysprep"
 	return v.seeded(field, func() (string, []seed, error) {
 		at, ref := field+".secret.name", objectRef{}
@@ -53,34 +54,34 @@ func (w *Workspace) sysprep(ctx context.Context, v volume) (domain.DiskSource, e
 		case s.ConfigMap != nil:
 			at, ref = field+".configMap.name", objectRef{name: s.ConfigMap.Name, configMap: true}
 		default:
-			return "", nil, v.fault(field, "names neither a Secret nor a ConfigMap", "name one that has the answer file", domain.ErrInvalid)
+			return "", nil, v.fault(field, "Required value: secret or configMap", "name a Secret or ConfigMap with the answer file", domain.ErrInvalid)
 		}
 		files, err := w.configFiles(ctx, v.vmi.Namespace, ref, v.blame(at))
 		if err != nil {
 			return "", nil, err
 		}
 		if !slices.ContainsFunc(files, func(f seed) bool { return slices.Contains(answerFiles, strings.ToLower(f.name)) }) {
-			return "", nil, v.fault(at, "there is no file "+strings.Join(answerFiles, " or "), "add the answer file under that key", domain.ErrInvalid)
+			return "", nil, v.fault(at, "Required value: key "+strings.Join(answerFiles, " or "), "add the answer file under that key", domain.ErrInvalid)
 		}
 		return sysprepLabel, files, nil
 	})
 }
 
-// serviceAccount is refused: a token has to be issued for the guest, and renewed
-// before it expires, which a disk cannot be.
-func (w *Workspace) serviceAccount(_ context.Context, v volume) (domain.DiskSource, error) {
+// serviceAccount is refused: a token has to be issued for the Pod and renewed before it expires,
+// and a disk cannot be renewed.
+func (w *Workspace) serviceAccount(_ context.Context, v volume) (convert.DiskSource, error) {
 	if !v.isDisk() {
-		return domain.DiskSource{}, nil
+		return convert.DiskSource{}, nil
 	}
-	return domain.DiskSource{}, v.fault("serviceAccount", "this node does not issue tokens of service accounts",
-		"put a token into a Secret of type kubernetes.io/service-account-token and use a secret volume", domain.ErrUnsupported)
+	return convert.DiskSource{}, v.fault("serviceAccount", "service account tokens are not supported on this node",
+		"store a token in a Secret of type kubernetes.io/service-account-token and use a secret volume", domain.ErrUnsupported)
 }
 
 // downwardMetrics is refused: nothing on this node writes them.
-func (w *Workspace) downwardMetrics(_ context.Context, v volume) (domain.DiskSource, error) {
+func (w *Workspace) downwardMetrics(_ context.Context, v volume) (convert.DiskSource, error) {
 	if !v.isDisk() {
-		return domain.DiskSource{}, nil
+		return convert.DiskSource{}, nil
 	}
-	return domain.DiskSource{}, v.fault("downwardMetrics", "this node does not offer metrics of the host to guests",
+	return convert.DiskSource{}, v.fault("downwardMetrics", "downward metrics are not supported on this node",
 		"remove the volume and its disk", domain.ErrUnsupported)
 }

@@ -51,7 +51,7 @@ func (o objects) Secret(_ context.Context, ns, name string) (map[string][]byte, 
 	return o.read("secret/" + ns + "/" + name)
 }
 
-// disc is all that is on an ISO 9660 disk: its label and its files by path.
+// disc returns the label of an ISO 9660 disk and its files by path.
 func disc(t *testing.T, path string) (string, map[string]string) {
 	t.Helper()
 	disk, err := file.OpenFromPath(path, true)
@@ -112,7 +112,7 @@ func yes() *bool {
 	return &b
 }
 
-func TestDisksAreMadeOfObjects(t *testing.T) {
+func TestConfigDisks_Content(t *testing.T) {
 	store := objects{
 		"cm/ns/c":       {"colour": "blue", "Colour": "green", strings.Repeat("l", 64): "long", "empty": ""},
 		"secret/ns/s":   {"key": "\x00\xff"},
@@ -158,7 +158,7 @@ func TestDisksAreMadeOfObjects(t *testing.T) {
 			if diff := cmp.Diff(tt.files, files); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
 			}
-			// What the objects say later is for the next guest.
+			// Later changes of the objects are for the next VMI.
 			w.Objects = objects{}
 			if again := prepare(t, w, vmi).Disks["conf"]; !cmp.Equal(d, again) {
 				t.Errorf("then %+v", again)
@@ -167,7 +167,7 @@ func TestDisksAreMadeOfObjects(t *testing.T) {
 	}
 }
 
-func TestDisksThatCannotBeMadeOfObjectsAreRefused(t *testing.T) {
+func TestConfigDisks_Invalid(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	store := objects{
 		"cm/ns/c": {"../up": "x"}, "cm/ns/noanswer": {"other.xml": ""}, "secret/ns/s": {"key": ""},
@@ -190,7 +190,7 @@ func TestDisksThatCannotBeMadeOfObjectsAreRefused(t *testing.T) {
 		"long label":           {secret("s", strings.Repeat("l", 33)), []string{"secret.volumeLabel", "32"}},
 		"label with a newline": {secret("s", "a\nb"), []string{"secret.volumeLabel"}},
 		"no answers":           {sysprep(v1.SysprepSource{ConfigMap: ref("noanswer")}), []string{"sysprep.configMap.name", "autounattend.xml"}},
-		"answers of nobody":    {sysprep(v1.SysprepSource{}), []string{"sysprep", "neither"}},
+		"answers of nobody":    {sysprep(v1.SysprepSource{}), []string{"sysprep", "Required value: secret or configMap"}},
 		"no answer secret":     {sysprep(v1.SysprepSource{Secret: ref("none")}), []string{"sysprep.secret.name"}},
 		"resources":            {downward("", resource), []string{"downwardAPI.fields[0].resourceFieldRef", "use fieldRef"}},
 		"unknown field":        {downward("", fieldAt("x", "status.podIP")), []string{"downwardAPI.fields[0].fieldRef.fieldPath", "status.podIP"}},
@@ -223,13 +223,13 @@ func TestDisksThatCannotBeMadeOfObjectsAreRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutAccessToObjectsTheirDisksAreRefused(t *testing.T) {
+func TestConfigDisks_NoAccessToObjects(t *testing.T) {
 	_, err := workspace(t).Prepare(t.Context(), guest("uid-1", configMapVolume(v1.ConfigMapVolumeSource{Optional: yes()})), kvmHost)
 	says(t, err, "ns/guest", "configMap.name", "configure")
 }
 
-// TestWorkspace_SecretThatAgentsMayNotRead: the guest says what is to be done, in the same words each time, also if it could
-// do without the Secret.
+// TestWorkspace_SecretThatAgentsMayNotRead: the error has a remedy, with the same text each time,
+// even if the Secret is optional.
 func TestWorkspace_SecretThatAgentsMayNotRead(t *testing.T) {
 	w := workspace(t)
 	w.Objects = domainctrl.ClusterObjects{Reader: interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
@@ -253,7 +253,7 @@ func TestWorkspace_SecretThatAgentsMayNotRead(t *testing.T) {
 	}
 }
 
-func TestVolumesThatAreNoDiskNeedNoFile(t *testing.T) {
+func TestVolumes_WithoutDisk(t *testing.T) {
 	vmi := guest("uid-1", configMapVolume(v1.ConfigMapVolumeSource{}),
 		v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{ServiceAccount: &v1.ServiceAccountVolumeSource{}}},
 		v1.Volume{Name: "later", VolumeSource: claimed("c").VolumeSource})
@@ -265,7 +265,7 @@ func TestVolumesThatAreNoDiskNeedNoFile(t *testing.T) {
 	}
 }
 
-func TestManyFilesFitOnADisk(t *testing.T) {
+func TestConfigDisks_ManyFiles(t *testing.T) {
 	w, want := workspace(t), map[string]string{}
 	for i := range 400 {
 		want[fmt.Sprintf("%s-%04d", strings.Repeat("k", 95), i)] = fmt.Sprint(i)
@@ -277,7 +277,7 @@ func TestManyFilesFitOnADisk(t *testing.T) {
 	}
 }
 
-func TestObjectsAreReadFromTheCluster(t *testing.T) {
+func TestClusterObjects_Read(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

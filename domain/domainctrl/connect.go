@@ -8,14 +8,14 @@ import (
 	"fmt"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// connect finds the hypervisor of a guest that this node is to start or receive, or
-// runs, wanted or not. One that is not there stands in the way of a guest that shall run
-// here; any other failure is that of a guest of which nothing can be said: it must not
-// look like one that is gone.
-func (r *Reconciler) connect(ctx context.Context, s *domain.Sight) error {
+// connect finds the hypervisor of a VMI that this node starts, receives or runs. If there is none,
+// that becomes the PrepareError of a VMI assigned to this node. Any other failure leaves the state
+// of the domain unknown: it must not look like a domain that is gone.
+func (r *Reconciler) connect(ctx context.Context, s *plan.Snapshot) error {
 	if r.Connector == nil || s.VMI == nil {
 		return nil
 	}
@@ -24,7 +24,7 @@ func (r *Reconciler) connect(ctx context.Context, s *domain.Sight) error {
 		return err
 	}
 	if lease.State == handoff.Lost && lease.Holder == r.NodeName {
-		return nil // only a word is asked for
+		return nil // only an answer is requested
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
@@ -32,7 +32,7 @@ func (r *Reconciler) connect(ctx context.Context, s *domain.Sight) error {
 	if errors.Is(err, domain.ErrNotReady) {
 		wanted, unreadable := r.needsFiles(s.VMI)
 		if wanted != domain.RoleNone {
-			s.Obstacle = err
+			s.PrepareError = err
 		}
 		err = unreadable
 	}

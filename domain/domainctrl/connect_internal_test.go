@@ -18,19 +18,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/fleet"
+	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// failing is a connector of launchers that cannot be reached.
+// failing is a connector whose launchers are unreachable.
 type failing struct{ err error }
 
 func (f failing) Connect(context.Context, *v1.VirtualMachineInstance, *corev1.Pod) (domain.Hypervisor, error) {
 	return nil, f.err
 }
 
-// TestAGuestWhoseLauncherDoesNotAnswerIsNotGone has agents that were just started: their
-// fleets do not know the guest's launcher yet.
-func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
+// TestConnect_UnresponsiveLauncherIsNotGone has agents that were just started: their fleets do not
+// know the launcher yet.
+func TestConnect_UnresponsiveLauncherIsNotGone(t *testing.T) {
 	const here, there, job = "node-a", "node-b", types.UID("migration-1")
 	deleted := metav1.Now()
 	for name, tt := range map[string]struct {
@@ -38,13 +41,13 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 		phase   v1.VirtualMachineInstancePhase
 		deleted *metav1.Time
 	}{
-		"it runs here":                        {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Running, nil},
-		"it is being deleted":                 {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Running, &deleted},
-		"it is about to end":                  {handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: here}, v1.Running, &deleted},
-		"it is final":                         {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Failed, nil},
-		"only this node can tell where it is": {handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: there, Target: here, Tag: job, Stalled: true}, v1.Running, nil},
-		"its source was fenced":               {handoff.Lease{State: handoff.Fenced, Epoch: 3, Target: here, Tag: job}, v1.Running, nil},
-		"it comes, and is being deleted":      {handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: there, Target: here, Tag: job, Stalled: true}, v1.Running, &deleted},
+		"it runs here":                     {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Running, nil},
+		"it is being deleted":              {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Running, &deleted},
+		"it is about to end":               {handoff.Lease{State: handoff.Releasing, Epoch: 1, Holder: here}, v1.Running, &deleted},
+		"it is final":                      {handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: here}, v1.Failed, nil},
+		"only this node knows where it is": {handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: there, Target: here, Tag: job, Stalled: true}, v1.Running, nil},
+		"its source was fenced":            {handoff.Lease{State: handoff.Fenced, Epoch: 3, Target: here, Tag: job}, v1.Running, nil},
+		"it comes, and is being deleted":   {handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: there, Target: here, Tag: job, Stalled: true}, v1.Running, &deleted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			vmi := &v1.VirtualMachineInstance{
@@ -56,17 +59,17 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 			}
 			for _, answer := range []error{domain.ErrTimeout, domain.ErrDisconnected, domain.ErrUnsupported, domain.ErrInvalid} {
 				r := &Reconciler{
-					NodeName: here, Hypervisor: &domain.Fleet{}, Connector: failing{fmt.Errorf("dial: %w", answer)}, Informer: &domain.Informer{},
+					NodeName: here, Hypervisor: &fleet.Fleet{}, Connector: failing{fmt.Errorf("dial: %w", answer)}, Informer: &informer.Informer{},
 					Workspace: &Workspace{Root: t.TempDir()}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 					Caches: &Caches{Pods: &informertest.FakeInformers{}},
 				}
-				r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
+				r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
 				key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 				s, err := r.look(t.Context(), key, vmi)
 				if err != nil {
-					continue // nothing is decided
+					continue // no decision
 				}
-				plan, err := domain.Decide(s, time.Now())
+				plan, err := plan.Decide(s, time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -77,10 +80,10 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 				if after.State == handoff.Released || after.Epoch != tt.lease.Epoch || after.Target != tt.lease.Target || plan.VMI.Status.Phase != tt.phase {
 					t.Errorf("%v: the lease became %+v, the phase %s", answer, after, plan.VMI.Status.Phase)
 				}
-				for _, task := range plan.Tasks {
+				for _, task := range plan.Actions {
 					t.Errorf("%v: %s", answer, task)
 				}
-				// One that lies, or says what cannot be understood, costs its own guest only, whose object says so.
+				// An invalid answer affects its own VMI only, whose status reports it.
 				if says := outOfSync(plan.VMI); errors.Is(answer, domain.ErrInvalid) && domain.RoleOf(tt.lease, here) == domain.RoleHolder && !strings.Contains(says, "dial") {
 					t.Errorf("the object says %q", says)
 				}
@@ -89,8 +92,8 @@ func TestAGuestWhoseLauncherDoesNotAnswerIsNotGone(t *testing.T) {
 	}
 }
 
-// TestAGuestWhoseLauncherIsNotThereIsGone has launchers that are known to have ended.
-func TestAGuestWhoseLauncherIsNotThereIsGone(t *testing.T) {
+// TestConnect_EndedLauncherIsGone has launchers that are known to have ended.
+func TestConnect_EndedLauncherIsGone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		state   handoff.State
 		blocked bool
@@ -107,15 +110,15 @@ func TestAGuestWhoseLauncherIsNotThereIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &Reconciler{NodeName: "node-a", Connector: failing{domain.ErrNotReady}, CallTimeout: time.Minute}
-			s := domain.Sight{VMI: vmi}
-			if err := r.connect(t.Context(), &s); err != nil || (s.Obstacle != nil) != tt.blocked {
-				t.Errorf("error %v, obstacle %v; want an obstacle: %t", err, s.Obstacle, tt.blocked)
+			s := plan.Snapshot{VMI: vmi}
+			if err := r.connect(t.Context(), &s); err != nil || (s.PrepareError != nil) != tt.blocked {
+				t.Errorf("error %v, obstacle %v; want an obstacle: %t", err, s.PrepareError, tt.blocked)
 			}
 		})
 	}
 }
 
-// listener is a transport that tells by which passage it listens.
+// listener is a transport that records the passage it listens on.
 type listener struct {
 	domain.DirectTransport
 	heard domain.Passage
@@ -126,11 +129,11 @@ func (l *listener) Listen(ctx context.Context, p domain.Passage) (domain.Listeni
 	return l.DirectTransport.Listen(ctx, p)
 }
 
-func TestAWayInUseIsNotOpenedAnew(t *testing.T) {
+func TestListen_PassageInUse(t *testing.T) {
 	way := &listener{DirectTransport: domain.DirectTransport{Address: "192.0.2.1", Port: 1}}
 	r := &Reconciler{NodeName: "node-a", Transport: way, CallTimeout: time.Minute}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
-	s := domain.Sight{VMI: &v1.VirtualMachineInstance{
+	s := plan.Snapshot{VMI: &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"},
 		Status: v1.VirtualMachineInstanceStatus{
 			MigrationMethod: v1.BlockMigration,

@@ -15,12 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// downwardAPI makes a disk with fields of the guest's own object: labels and
-// annotations are those of its Pod as well, name and uid are the guest's. Modes and
-// owners of files are not kept: the disk is read as a whole.
-func (w *Workspace) downwardAPI(_ context.Context, v volume) (domain.DiskSource, error) {
+// downwardAPI makes a disk with fields of the VMI: labels and annotations are those of its Pod as
+// well, name and uid are the VMI's. Modes and owners of files are not kept: the disk is read as a
+// whole.
+func (w *Workspace) downwardAPI(_ context.Context, v volume) (convert.DiskSource, error) {
 	const field = "downwardAPI"
 	return v.seeded(field, func() (string, []seed, error) {
 		var files []seed
@@ -28,7 +29,7 @@ func (w *Workspace) downwardAPI(_ context.Context, v volume) (domain.DiskSource,
 			item := &v.DownwardAPI.Fields[i]
 			at := fmt.Sprintf("%s.fields[%d]", field, i)
 			if p := item.Path; p == "" || path.IsAbs(p) || path.Clean(p) != p || p == "." || slices.Contains(strings.Split(p, "/"), "..") {
-				return "", nil, v.fault(at+".path", fmt.Sprintf("%q is no path within the disk", item.Path), "give a relative, clean path", domain.ErrInvalid)
+				return "", nil, v.fault(at+".path", fmt.Sprintf("Invalid value: %q is not a path within the disk", item.Path), "use a relative, clean path", domain.ErrInvalid)
 			}
 			text, err := v.downwardField(at, item)
 			if err != nil {
@@ -40,14 +41,14 @@ func (w *Workspace) downwardAPI(_ context.Context, v volume) (domain.DiskSource,
 	})
 }
 
-// subscripted are fields with a key: metadata.labels['app'].
+// subscripted matches fields with a key: metadata.labels['app'].
 var subscripted = regexp.MustCompile(`^(metadata\.(?:labels|annotations))\['([^']+)'\]$`)
 
-// downwardField is what one file says.
+// downwardField returns the content of one file.
 func (v volume) downwardField(at string, item *corev1.DownwardAPIVolumeFile) (string, error) {
 	if item.FieldRef == nil {
-		return "", v.fault(at+".resourceFieldRef", "this node does not know the resources of the guest's Pod",
-			"use fieldRef, or put the value into a ConfigMap", domain.ErrUnsupported)
+		return "", v.fault(at+".resourceFieldRef", "Pod resources are not supported on this node",
+			"use fieldRef, or store the value in a ConfigMap", domain.ErrUnsupported)
 	}
 	name := item.FieldRef.FieldPath
 	all := map[string]map[string]string{"metadata.labels": v.vmi.Labels, "metadata.annotations": v.vmi.Annotations}
@@ -65,12 +66,11 @@ func (v volume) downwardField(at string, item *corev1.DownwardAPIVolumeFile) (st
 	case "metadata.uid":
 		return string(v.vmi.UID), nil
 	}
-	return "", v.fault(at+".fieldRef.fieldPath", fmt.Sprintf("there is no field %q", name),
+	return "", v.fault(at+".fieldRef.fieldPath", fmt.Sprintf("Unsupported value: %q", name),
 		"use metadata.name, namespace, uid, labels, annotations, or one of the last two with a key", domain.ErrInvalid)
 }
 
-// formatMap writes labels and annotations as a kubelet does: a line each, sorted,
-// values quoted.
+// formatMap formats labels and annotations as a kubelet does: one line each, sorted, values quoted.
 func formatMap(m map[string]string) string {
 	var lines []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {

@@ -12,58 +12,57 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// DefaultDrainWithin is how long an agent that shall end goes on carrying the migrations
-// that have begun, as KubeVirt's node agent does.
+// DefaultDrainWithin is the time limit for migrations under way when the agent ends, that of
+// KubeVirt's node agent.
 const DefaultDrainWithin = 300 * time.Second
 
-// drainEvery is how often a guest is looked at meanwhile.
+// drainEvery is the interval of passes over a migrating VMI meanwhile.
 const drainEvery = 250 * time.Millisecond
 
-// draining lets a manager wait for the migrations when it ends. None begins from then
-// on. Those that have begun, from here or to here, are carried on with for
-// [Reconciler.DrainWithin], for their streams pass through this process; what users and
-// controllers ask of these guests is still heard. What is not done by then is aborted, so
-// that the guest stays where it is, and that is stored. The transport has to carry on by
-// itself for as long.
+// draining makes a manager that ends wait for the migrations. No migration begins from then on.
+// Those under way, from or to this node, continue for [Reconciler.DrainWithin], because their
+// streams pass through this process; requests of users and controllers for these VMIs are still
+// served. Migrations that take longer are aborted, so that the guest stays where it is, and the
+// abort is stored. The transport has to keep running for as long.
 type draining struct{ *Reconciler }
 
 // Start waits for the end of ctx and then for that of the migrations.
 func (r draining) Start(ctx context.Context) error {
 	defer close(r.drained)
 	<-ctx.Done()
-	r.moves.close()
-	<-r.lanes.ended // their passes would be in the way
+	r.migrations.close()
+	<-r.keyedWorkers.ended // their passes would interfere
 	ctx = context.WithoutCancel(ctx)
 	if r.DrainWithin > 0 {
 		limit, cancel := context.WithTimeout(ctx, r.DrainWithin)
 		r.drain(limit)
 		cancel()
 	}
-	left := r.moves.keys()
-	r.moves.end()
+	left := r.migrations.keys()
+	r.migrations.end()
 	last, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	for _, key := range left {
 		if err := r.lookAgain(last, key); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Cannot store the end of a migration", "guest", key.String())
+			ctrl.LoggerFrom(ctx).Error(err, "Failed to store the outcome of a migration", "guest", key.String())
 		}
 	}
 	return nil
 }
 
-// Drained is closed when the migrations have ended with the manager, or nobody waits for
-// them any more: what else tells that the node is alive may end then. It is made by
-// SetupWithManager.
+// Drained returns a channel that is closed when the migrations have ended with the manager, or
+// nobody waits for them any more: whatever else reports the node as alive may end then.
+// SetupWithManager creates the channel.
 func (r *Reconciler) Drained() <-chan struct{} { return r.drained }
 
-// NeedLeaderElection is false: every node moves its own guests.
+// NeedLeaderElection is false: every node migrates its own guests.
 func (draining) NeedLeaderElection() bool { return false }
 
-// drain goes on with the guests that are under way until they are not, or ctx ends. One
-// that has just left may wait to be told of.
+// drain serves the migrations under way until they have ended, or ctx ends, and those that have
+// just ended until their outcome is stored.
 func (r *Reconciler) drain(ctx context.Context) {
 	under := map[types.NamespacedName]bool{}
-	for _, keys := range [][]types.NamespacedName{r.moves.keys(), r.moves.recent(), r.passages.coming()} {
+	for _, keys := range [][]types.NamespacedName{r.migrations.keys(), r.migrations.recent(), r.passages.coming()} {
 		for _, key := range keys {
 			under[key] = true
 		}
@@ -75,20 +74,20 @@ func (r *Reconciler) drain(ctx context.Context) {
 	all.Wait()
 }
 
-// escort makes passes over a guest until its migration is over and that is stored.
+// escort makes passes over a VMI until its migration is over and that is stored.
 func (r *Reconciler) escort(ctx context.Context, key types.NamespacedName) {
 	log := ctrl.LoggerFrom(ctx).WithValues("guest", key.String())
-	log.Info("Going on with a migration before the agent ends")
+	log.Info("Waiting for a migration before the agent stops")
 	t := clock.RealClock{}.NewTicker(drainEvery)
 	defer t.Stop()
 	for {
-		ended := r.moves.ended(key)
+		ended := r.migrations.ended(key)
 		err := r.lookAgain(ctx, key)
 		if err == nil && ended == nil && !r.passages.carries(key) {
 			return
 		}
 		if err != nil {
-			log.Error(err, "Cannot look after a migration")
+			log.Error(err, "Failed to monitor a migration")
 		}
 		select {
 		case <-ctx.Done():
@@ -99,7 +98,7 @@ func (r *Reconciler) escort(ctx context.Context, key types.NamespacedName) {
 	}
 }
 
-// lookAgain makes a pass by what the API server says now.
+// lookAgain makes a pass over the object read live.
 func (r *Reconciler) lookAgain(ctx context.Context, key types.NamespacedName) error {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()

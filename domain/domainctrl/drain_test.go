@@ -41,7 +41,7 @@ func (w *way) Close(key types.UID) {
 	w.Transport.Close(key)
 }
 
-// by lets the node's agents go by a transport of the test's.
+// by makes the node's agents use a transport of the test's.
 func (n *node) by(w *way) {
 	edit := n.edit
 	n.edit = func(r *domainctrl.Reconciler) {
@@ -102,9 +102,9 @@ func drainedInVain(t *testing.T, p *pair) {
 	if l.State != handoff.Owned || l.Holder != p.a.name || !reverted(l, "job") || !p.a.running(vmi) {
 		t.Errorf("the agent has ended and left the lease at %s of %s; the guest is %+v", l.State, l.Holder, p.a.state(vmi))
 	}
-	says(t, errors.New(vmi.Status.MigrationState.FailureReason), "Live migration has been aborted", "the agent of node "+p.a.name)
+	says(t, errors.New(vmi.Status.MigrationState.FailureReason), "Live migration has been aborted", "the node agent of "+p.a.name)
 	p.a.start(t)
-	p.staysOn(t, vmi, "the agent of node")
+	p.staysOn(t, vmi, "the node agent of")
 }
 
 func closedLater(t *testing.T, p *pair) {

@@ -12,24 +12,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// finding is what an image can do. It is looked up once in the life of a guest, for
-// settings of its QEMU process follow from it: an image that fills up while the guest
-// runs must not ask for others.
+// finding holds the capabilities of an image. They are examined once in the life of a VMI, because
+// settings of its QEMU process follow from them: an image that fills up while the guest runs must
+// not change them.
 type finding struct {
-	Path         string             `json:"path"`
-	DirectIO     bool               `json:"directIO"`
-	Preallocated bool               `json:"preallocated"`
-	Sector       *domain.SectorSize `json:"sector,omitempty"`
+	Path         string              `json:"path"`
+	DirectIO     bool                `json:"directIO"`
+	Preallocated bool                `json:"preallocated"`
+	Sector       *convert.SectorSize `json:"sector,omitempty"`
 }
 
 // found is the file with the findings about a volume.
 func (v volume) found() string { return v.file(".found") }
 
-// examine completes what is known about an image and those below it.
-func (v volume) examine(ctx context.Context, src *domain.DiskSource) error {
+// examine completes what is known about an image and its backing images.
+func (v volume) examine(ctx context.Context, src *convert.DiskSource) error {
 	before, known := v.findings(), true
 	var after []finding
 	for at := src; at != nil; at = at.Backing {
@@ -44,13 +44,13 @@ func (v volume) examine(ctx context.Context, src *domain.DiskSource) error {
 		return err
 	}
 	if err := v.note(after); err != nil {
-		return fmt.Errorf("domainctrl: note what volume %s can do: %w", v.Name, err)
+		return fmt.Errorf("domainctrl: store the capabilities of volume %s: %w", v.Name, err)
 	}
 	return nil
 }
 
-// findings are those of before by path; none if they cannot be read, and are looked
-// up again.
+// findings returns the stored findings by path; none if they cannot be read, which examines the
+// images again.
 func (v volume) findings() map[string]finding {
 	out := map[string]finding{}
 	b, err := os.ReadFile(v.found())
@@ -77,8 +77,8 @@ func (v volume) note(all []finding) error {
 	return os.Rename(tmp, v.found())
 }
 
-// look finds out what an image can do. What cannot be found out it cannot do.
-func look(ctx context.Context, src *domain.DiskSource) finding {
+// look examines an image. A capability that cannot be examined counts as missing.
+func look(ctx context.Context, src *convert.DiskSource) finding {
 	out := finding{Path: src.Path}
 	f, err := openSource(src)
 	if err != nil {
@@ -95,9 +95,9 @@ func look(ctx context.Context, src *domain.DiskSource) finding {
 	return out
 }
 
-// openSource opens an image or a device. Only what a launcher's Pod has in its folders has
-// another path inside.
-func openSource(src *domain.DiskSource) (*os.File, error) {
+// openSource opens an image or a device. Only files in a folder of a launcher Pod have another path
+// inside.
+func openSource(src *convert.DiskSource) (*os.File, error) {
 	if src.Block {
 		return openDevice(src.Path, src.Inside != "")
 	}
@@ -116,7 +116,7 @@ func opensDirectly(f *os.File) bool {
 // blockUnit is the unit of st_blocks, whatever the file system (stat(2)).
 const blockUnit = 512
 
-// isAllocated tells whether an image takes all the space it may need.
+// isAllocated reports whether an image has allocated all the space it may need.
 func isAllocated(ctx context.Context, f *os.File, format string) bool {
 	if format == "qcow2" {
 		info, err := qemuImgInfo(ctx, f, format)
@@ -129,19 +129,18 @@ func isAllocated(ctx context.Context, f *os.File, format string) bool {
 	return st.Size > 0 && st.Size <= st.Blocks*blockUnit
 }
 
-// fileSectors are the block size of the file system, which knows no other; nil if it
-// cannot be asked.
-func fileSectors(f *os.File) *domain.SectorSize {
+// fileSectors returns the block size of the file system as both sizes; nil if it cannot be queried.
+func fileSectors(f *os.File) *convert.SectorSize {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || st.Bsize <= 0 {
 		return nil
 	}
 	n := uint(st.Bsize)
-	return &domain.SectorSize{Logical: n, Physical: n, DiscardGranularity: n}
+	return &convert.SectorSize{Logical: n, Physical: n, DiscardGranularity: n}
 }
 
-// deviceSectors are the block sizes of a device; nil if it cannot be asked.
-func deviceSectors(fd int) *domain.SectorSize {
+// deviceSectors returns the block sizes of a device; nil if they cannot be queried.
+func deviceSectors(fd int) *convert.SectorSize {
 	logical, err := unix.IoctlGetInt(fd, unix.BLKSSZGET)
 	if err != nil {
 		return nil
@@ -150,11 +149,11 @@ func deviceSectors(fd int) *domain.SectorSize {
 	if err != nil {
 		return nil
 	}
-	return &domain.SectorSize{Logical: uint(logical), Physical: uint(physical), DiscardGranularity: discardGranularity(fd)}
+	return &convert.SectorSize{Logical: uint(logical), Physical: uint(physical), DiscardGranularity: discardGranularity(fd)}
 }
 
-// discardGranularity is what the kernel says about the device, or about the disk it
-// is a partition of; 0 if it says nothing.
+// discardGranularity returns the granularity that the kernel reports for the device, or for the
+// disk it is a partition of; 0 if none.
 func discardGranularity(fd int) uint {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {

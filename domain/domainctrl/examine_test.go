@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 func write(t *testing.T, path string, bytes []byte) string {
@@ -38,10 +38,10 @@ func blank(t *testing.T, path string, n int64) string {
 	return path
 }
 
-func TestWhatAnImageCanDoIsFoundOutOnceForAGuest(t *testing.T) {
+func TestExamine_OncePerVMI(t *testing.T) {
 	w, path := workspace(t), filepath.Join(t.TempDir(), "d.img")
 	blank(t, path, 1<<20)
-	of := func(vmi *v1.VirtualMachineInstance) domain.DiskSource { return prepare(t, w, vmi).Disks["host"] }
+	of := func(vmi *v1.VirtualMachineInstance) convert.DiskSource { return prepare(t, w, vmi).Disks["host"] }
 	disk := hostDisk(path, v1.HostDiskExists)
 	if d := of(guest("uid-1", disk)); d.Preallocated {
 		t.Fatal("a sparse file counts as preallocated")
@@ -59,7 +59,7 @@ func TestWhatAnImageCanDoIsFoundOutOnceForAGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := uint(fs.Bsize)
-	if want := (domain.SectorSize{Logical: n, Physical: n, DiscardGranularity: n}); d.Sector == nil || *d.Sector != want {
+	if want := (convert.SectorSize{Logical: n, Physical: n, DiscardGranularity: n}); d.Sector == nil || *d.Sector != want {
 		t.Errorf("block sizes %+v, want %+v", d.Sector, want)
 	}
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT, 0)
@@ -67,15 +67,15 @@ func TestWhatAnImageCanDoIsFoundOutOnceForAGuest(t *testing.T) {
 		t.Errorf("O_DIRECT is %t, opening says %v", d.DirectIO, err)
 	}
 	_ = unix.Close(fd)
-	// A note that cannot be read is no obstacle.
+	// Findings that cannot be read are no error.
 	write(t, filepath.Join(w.Dir("uid-1"), "volume-host.found"), []byte("{"))
 	if d := of(guest("uid-1", disk)); !d.Preallocated {
 		t.Error("a broken note was believed")
 	}
 }
 
-func TestAFileSystemWithoutDirectAccessIsNoticed(t *testing.T) {
-	const path = "/proc/self/maps" // no file system knows less of O_DIRECT
+func TestExamine_NoDirectIO(t *testing.T) {
+	const path = "/proc/self/maps" // no file system supports O_DIRECT less
 	if fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECT, 0); err == nil {
 		_ = unix.Close(fd)
 		t.Fatalf("%s can be opened with O_DIRECT", path)
@@ -85,7 +85,7 @@ func TestAFileSystemWithoutDirectAccessIsNoticed(t *testing.T) {
 	}
 }
 
-func TestImagesBelowAnOverlayAreExaminedAsWell(t *testing.T) {
+func TestExamine_BackingImages(t *testing.T) {
 	needQemuImg(t)
 	w, dir := workspace(t), t.TempDir()
 	path := write(t, filepath.Join(dir, "disk.img"), bytes.Repeat([]byte{1}, 1<<20))
@@ -100,7 +100,7 @@ func TestImagesBelowAnOverlayAreExaminedAsWell(t *testing.T) {
 	if b := d.Backing; b == nil || b.Path != path || b.Format != "raw" || !b.ReadOnly || !b.Preallocated || b.DirectIO != d.DirectIO {
 		t.Errorf("below it %+v", d.Backing)
 	}
-	// What the guest writes stays in the overlay.
+	// Writes of the guest stay in the overlay.
 	out, err := exec.CommandContext(t.Context(), "qemu-io", "-f", "qcow2", "-c", "write -P 2 0 64k", d.Path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -110,7 +110,7 @@ func TestImagesBelowAnOverlayAreExaminedAsWell(t *testing.T) {
 	}
 }
 
-func TestAnEphemeralDiskNeedsAClaimWithADisk(t *testing.T) {
+func TestEphemeral_NeedsClaimWithDisk(t *testing.T) {
 	link, dir := t.TempDir(), t.TempDir()
 	if err := os.Symlink("/etc/passwd", filepath.Join(link, "disk.img")); err != nil {
 		t.Fatal(err)
@@ -119,11 +119,11 @@ func TestAnEphemeralDiskNeedsAClaimWithADisk(t *testing.T) {
 		claim string
 		words []string
 	}{
-		"none there": {"empty", []string{"put a disk into the claim"}},
+		"none there": {"empty", []string{"write a disk to the claim"}},
 		"a link":     {"link", []string{"not a regular file"}},
 		"no device":  {"block", []string{"not a block device"}},
-		"no claim":   {"none", []string{"cannot be found"}},
-		"unnamed":    {"", []string{"names no claim"}},
+		"no claim":   {"none", []string{"cannot locate"}},
+		"unnamed":    {"", []string{"Required value: persistentVolumeClaim"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := workspace(t)
@@ -141,7 +141,7 @@ func TestAnEphemeralDiskNeedsAClaimWithADisk(t *testing.T) {
 	}
 }
 
-func TestAnImageOfQcow2IsAskedForItsSizes(t *testing.T) {
+func TestExamine_Qcow2Preallocation(t *testing.T) {
 	needQemuImg(t)
 	for name, row := range map[string]struct {
 		options string
@@ -178,7 +178,7 @@ func loop(t *testing.T, path string, sector int) string {
 	return device
 }
 
-func TestABlockDeviceTellsItsSizes(t *testing.T) {
+func TestExamine_BlockDeviceSectors(t *testing.T) {
 	for _, sector := range []int{512, 4096} {
 		t.Run(fmt.Sprint(sector), func(t *testing.T) {
 			device := loop(t, blank(t, filepath.Join(t.TempDir(), "d"), 3<<20), sector)
@@ -199,7 +199,7 @@ func TestABlockDeviceTellsItsSizes(t *testing.T) {
 	}
 }
 
-func TestADiskGrowsWithItsClaimBeforeTheGuestRuns(t *testing.T) {
+func TestGrow_BeforeGuestRuns(t *testing.T) {
 	needQemuImg(t)
 	const mebi = 1 << 20
 	overhead := func(p v1.Percent) *v1.PersistentVolumeClaimInfo {
@@ -254,13 +254,13 @@ func TestADiskGrowsWithItsClaimBeforeTheGuestRuns(t *testing.T) {
 	}
 }
 
-func TestADiskGrowsOnceAtMost(t *testing.T) {
+func TestGrow_OnceAtMost(t *testing.T) {
 	needQemuImg(t)
 	w, dir := workspace(t), t.TempDir()
 	path := blank(t, filepath.Join(dir, "disk.img"), 1<<20)
 	w.Claims = claims{"c": {Path: dir, Bytes: 2 << 20}}
 	prepare(t, w, guest("uid-1", claimed("c")))
-	// The guest may have been started, though its status does not say so yet.
+	// The domain may have been started, though the status does not report it yet.
 	w.Claims = claims{"c": {Path: dir, Bytes: 3 << 20}}
 	if d := prepare(t, w, guest("uid-1", claimed("c"))).Disks["data"]; d.Bytes != 3<<20 || size(t, path) != 2<<20 {
 		t.Errorf("the disk has %d bytes, is to have %d", size(t, path), d.Bytes)
@@ -270,7 +270,7 @@ func TestADiskGrowsOnceAtMost(t *testing.T) {
 	}
 }
 
-func TestADiskInUseDoesNotGrow(t *testing.T) {
+func TestGrow_DiskInUse(t *testing.T) {
 	needQemuImg(t)
 	w, dir := workspace(t), t.TempDir()
 	path := blank(t, filepath.Join(dir, "disk.img"), 1<<20)

@@ -35,14 +35,14 @@ func TestNode(t *testing.T) {
 		"starts a guest only when its predecessor has ended":   recreated,
 		"leaves a domain of somebody else alone":               somebodyElses,
 		"removes files of a guest that went while it was away": wentMeanwhile,
-		"notices an end that no event tells of":                lostEvents,
+		"notices an end without an event":                      lostEvents,
 		"leaves a guest with a broken lease alone":             brokenLease,
 		"keeps a guest whose lease was lost":                   lostLease,
 		"serves a controller that knows no lease":              stockController,
 		"takes a stalled guest back if it never left":          stalledAndNotLeft,
 		"finds a stalled guest at the target":                  stalledAndArrived,
 		"is not held up by any number of guests that hang":     manyHang,
-		"tells what keeps a guest from starting":               cannotStart,
+		"reports what keeps a guest from starting":             cannotStart,
 		"keeps a guest through a lost connection":              lostConnection,
 		"reports beside other writers":                         reportsBeside,
 		"does not report of a guest that it has lost":          reportsTooLate,
@@ -66,7 +66,7 @@ func movesThereAndBack(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// frozen is a cache that got stuck at one object.
+// frozen is a cache that is stuck at one object.
 type frozen struct {
 	cache.Cache
 	at *v1.VirtualMachineInstance
@@ -107,8 +107,7 @@ func staleCache(t *testing.T, p *pair) {
 	}
 	stop()
 
-	// To b's stuck cache the guest is still that of an earlier object, or on
-	// another node.
+	// In b's stuck cache the VMI is still an earlier object, or on another node.
 	earlier, elsewhere := vmi.DeepCopy(), offered.DeepCopy()
 	earlier.UID, elsewhere.Status.Phase = "earlier", v1.Running
 	p.b.passes(t, earlier)
@@ -118,7 +117,7 @@ func staleCache(t *testing.T, p *pair) {
 	}
 }
 
-// unserved answers as an API server that does not know the kind.
+// unserved answers as an API server that does not serve the kind.
 type unserved struct{ client.Reader }
 
 func (unserved) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -142,7 +141,7 @@ func kindNotServed(t *testing.T, p *pair) {
 	}
 }
 
-// empty is a cache that holds nothing.
+// empty is an empty cache.
 type empty struct{ cache.Cache }
 
 func (empty) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -265,7 +264,7 @@ func lostLease(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// stockController hands over and migrates by labels and status alone.
+// stockController hands off and migrates by labels and status alone.
 func stockController(t *testing.T, p *pair) {
 	p.a.start(t)
 	p.b.start(t)
@@ -285,7 +284,7 @@ func stockController(t *testing.T, p *pair) {
 		noLease(func(vmi *v1.VirtualMachineInstance) { askToMove(vmi, to, uid) })
 		p.runsOn(t, vmi, to)
 	}
-	// One that it takes back at once leaves the guest where it is.
+	// A migration that it cancels at once leaves the guest where it is.
 	p.b.Inject(domaintest.Fault{Call: "Host", Err: errors.New("not now")})
 	noLease(func(vmi *v1.VirtualMachineInstance) { askToMove(vmi, p.b, "not wanted") })
 	noLease(func(vmi *v1.VirtualMachineInstance) {
@@ -295,8 +294,7 @@ func stockController(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// begun leaves the guest's move right after Begin was stored; the source has no
-// agent.
+// begun leaves the migration right after Begin was stored; the source has no agent.
 func begun(t *testing.T, p *pair) *v1.VirtualMachineInstance {
 	stop := p.a.start(t)
 	p.b.start(t)
@@ -310,8 +308,8 @@ func begun(t *testing.T, p *pair) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// stall lets the guest's move break off after Begin, as when the libvirt daemon
-// of the source ends during the switch.
+// stall breaks the migration after Begin, as when the libvirt daemon of the source ends during the
+// switch.
 func stall(t *testing.T, p *pair, between func(name string)) *v1.VirtualMachineInstance {
 	vmi := begun(t, p)
 	between(domain.Name(vmi.Namespace, vmi.Name))
@@ -340,7 +338,7 @@ func stalledAndArrived(t *testing.T, p *pair) {
 	vmi := stall(t, p, func(name string) {
 		p.b.LoseEvents(true)
 		must(t, p.a.Migrate(t.Context(), domain.MigrationRequest{Domain: name, DestinationURI: p.b.uri()}))
-		// The source node goes down before it knows.
+		// The source node goes down before it learns that.
 		p.a.SetState(name, domain.StatusShutoff, domain.ReasonUnknown)
 	})
 	p.runsOn(t, vmi, p.b)
@@ -352,11 +350,11 @@ func stalledAndArrived(t *testing.T, p *pair) {
 func cannotStart(t *testing.T, p *pair) {
 	vmi := p.create(t, "guest")
 	free := p.a.Inject(domaintest.Fault{Call: "Start", Err: errors.New("no memory left")})
-	told := &recorder{notes: make(chan string, 100)}
-	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = told }
+	reported := &recorder{notes: make(chan string, 100)}
+	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = reported }
 	p.a.start(t)
 	p.offer(t, vmi, p.a)
-	says(t, errors.New(<-told.notes), "SyncFailed", p.a.name, "Start", "no memory left")
+	says(t, errors.New(<-reported.notes), "SyncFailed", p.a.name, "Start", "no memory left")
 	free()
 	p.runsOn(t, vmi, p.a)
 }
@@ -371,7 +369,7 @@ func lostConnection(t *testing.T, p *pair) {
 	before := p.a.Calls("MigrationProgress")
 	eventually(t, "a few looks in vain", func() bool { return p.a.Calls("MigrationProgress") > before+2 })
 	if p.get(t, vmi); vmi.Status.Phase != v1.Running {
-		t.Errorf("the guest is %s, while nobody can tell", vmi.Status.Phase)
+		t.Errorf("the guest is %s, while its state is unknown", vmi.Status.Phase)
 	}
 	p.a.Reconnect()
 	p.until(t, "the guest to end", vmi, func(l handoff.Lease) bool { return l.State == handoff.Released && vmi.Status.Phase == v1.Succeeded })

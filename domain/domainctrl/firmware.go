@@ -6,20 +6,20 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// defaultFirmwareDirs are where distributions put UEFI images: KubeVirt's launcher and
+// defaultFirmwareDirs are the directories of UEFI images in distributions: KubeVirt's launcher and
 // Fedora, Debian and Ubuntu, both for arm64 too.
 var defaultFirmwareDirs = []string{"/usr/share/edk2/ovmf", "/usr/share/OVMF", "/usr/share/edk2/aarch64", "/usr/share/AAVMF"}
 
-// firmwareFiles are the names of images, the best first. One without variables has an
-// empty second name.
+// firmwareFiles are the names of images, the best first. One without variables has an empty second
+// name.
 type firmwareFiles [][2]string
 
-// firmwareNames are the names of each image, by the architecture of the host. A program
-// that can verify what it boots, and is given variables without keys, does not; but it
-// needs system management mode, so that one without comes first.
+// firmwareNames are the names of each image, by the architecture of the host. An image that
+// supports secure boot, with variables that enroll no keys, verifies nothing; but it needs system
+// management mode, so that one without comes first.
 var firmwareNames = map[string]struct{ secureBoot, plain, sev, snp, tdx, tdxSecureBoot firmwareFiles }{
 	"x86_64": {
 		secureBoot: firmwareFiles{
@@ -46,30 +46,30 @@ var firmwareNames = map[string]struct{ secureBoot, plain, sev, snp, tdx, tdxSecu
 
 // findFirmware looks for the UEFI images of an architecture. Directories come before
 // names: code and variables are of one build.
-func findFirmware(arch string, dirs []string) domain.Firmware {
+func findFirmware(arch string, dirs []string) convert.Firmware {
 	names := firmwareNames[arch]
-	find := func(files firmwareFiles) domain.FirmwareImage {
+	find := func(files firmwareFiles) convert.FirmwareImage {
 		for _, dir := range dirs {
 			for _, f := range files {
 				code, vars := filepath.Join(dir, f[0]), filepath.Join(dir, f[1])
 				switch {
 				case !regular(code), f[1] != "" && !regular(vars):
 				case f[1] == "":
-					return domain.FirmwareImage{Code: code}
+					return convert.FirmwareImage{Code: code}
 				default:
-					return domain.FirmwareImage{Code: code, Vars: vars}
+					return convert.FirmwareImage{Code: code, Vars: vars}
 				}
 			}
 		}
-		return domain.FirmwareImage{}
+		return convert.FirmwareImage{}
 	}
-	return domain.Firmware{
+	return convert.Firmware{
 		SecureBoot: find(names.secureBoot), Plain: find(names.plain), SEV: find(names.sev), SNP: find(names.snp),
 		TDX: find(names.tdx), TDXSecureBoot: find(names.tdxSecureBoot),
 	}
 }
 
-// regular tells whether there is a file, behind whatever links distributions put there.
+// regular reports whether there is a regular file, following the links of distributions.
 func regular(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().IsRegular()

@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrate"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// follow passes the options that the controller has stored for a guest that leaves to the
-// watch over its move. Where none are stored it goes on by those it began with.
-func (r *Reconciler) follow(key types.NamespacedName, v view, lease handoff.Lease) {
+// follow passes the options that the controller has stored for a VMI that leaves to the watch over
+// its migration. Where none are stored the migration keeps those it began with.
+func (r *Reconciler) follow(key types.NamespacedName, v pass, lease handoff.Lease) {
 	if v.vmi == nil || lease.State != handoff.Moving || lease.Holder != r.NodeName {
 		return
 	}
@@ -23,28 +24,28 @@ func (r *Reconciler) follow(key types.NamespacedName, v view, lease handoff.Leas
 	if m == nil || m.VMIMConfigurationOptions == nil || m.MigrationUID != lease.Tag {
 		return
 	}
-	r.moves.follow(key, domain.MigrationSettingsOf(v.vmi, v.sight.Migrations))
+	r.migrations.follow(key, migrate.MigrationSettingsOf(v.vmi, v.snapshot.Migrations))
 }
 
-// tuning is what the hypervisor was told of a migration under way.
+// tuning is the known state of the hypervisor's settings for a migration under way.
 type tuning struct {
-	// asked is what the migration was asked for with, told what was said last.
-	asked, told domain.Tuning
-	// known says that told is what it goes by: nobody else has told it anything.
+	// asked are the settings the migration was started with, sent those of the last call.
+	asked, sent migrate.Tuning
+	// known reports whether sent is in force: nobody else has changed the settings.
 	known bool
-	// memory says that it has begun to send memory.
+	// memory reports whether the migration has begun to send memory.
 	memory bool
-	failed int // tries in a row
+	failed int // failed attempts in a row
 }
 
-// follow lets the migration go by the settings in force now, and tells the hypervisor
-// what it does not know of them.
+// follow applies the settings in force now to the migration, and sends those the hypervisor does
+// not know.
 func (w *watch) follow(ctx context.Context, p domain.Progress) {
-	if s := w.r.moves.settings(w.key); s != nil {
+	if s := w.r.migrations.settings(w.key); s != nil {
 		w.monitor.Follow(*s)
 	}
 	if p.Total == 0 {
-		return // it has yet to begin, by what it was asked for with
+		return // not begun yet, which it does with the settings asked for
 	}
 	want, downtime, news := w.tuning.news(p, w.monitor.Tuning())
 	if !news {
@@ -54,33 +55,32 @@ func (w *watch) follow(ctx context.Context, p domain.Progress) {
 	log := logger(ctx).WithValues("guest", w.key.String(), "bandwidthMiB", want.BandwidthMiB, "maxDowntime", want.MaxDowntime.String())
 	err := w.tune(ctx, want, downtime)
 	if t.failed++; err != nil && !errors.Is(err, domain.ErrUnsupported) && t.failed < helpTries {
-		log.V(1).Info("Cannot change a live migration yet", "cause", err.Error())
+		log.V(1).Info("Changing a live migration failed, retrying", "cause", err.Error())
 		return
 	}
 	if err != nil {
-		log.Error(err, "Cannot change a live migration")
+		log.Error(err, "Changing a live migration failed")
 	} else {
 		log.Info("Changed a live migration")
 	}
-	t.told, t.known, t.failed = want, true, 0
+	t.sent, t.known, t.failed = want, true, 0
 }
 
-// news is what the hypervisor of a migration that has come that far is to be told, and
-// whether there is anything that it does not know. Its standstill is left alone unless
-// downtime.
-func (t *tuning) news(p domain.Progress, want domain.Tuning) (_ domain.Tuning, downtime, news bool) {
+// news returns the settings for a migration that has come that far, and whether the hypervisor
+// lacks any of them. The maximal downtime is left alone unless downtime.
+func (t *tuning) news(p domain.Progress, want migrate.Tuning) (_ migrate.Tuning, downtime, news bool) {
 	if !t.memory && p.Iteration > 0 {
-		t.memory, t.told = true, t.asked // with memory it begins like that again, after disks
+		t.memory, t.sent = true, t.asked // after the disks, memory begins with these again
 	}
 	downtime = want.MaxDowntime > 0 && !p.PostCopy
 	if !downtime {
-		want.MaxDowntime = t.told.MaxDowntime
+		want.MaxDowntime = t.sent.MaxDowntime
 	}
-	return want, downtime, !t.known || want != t.told
+	return want, downtime, !t.known || want != t.sent
 }
 
-// tune tells the hypervisor what differs from what it was told.
-func (w *watch) tune(ctx context.Context, want domain.Tuning, downtime bool) error {
+// tune sends the hypervisor the settings that differ from the last call.
+func (w *watch) tune(ctx context.Context, want migrate.Tuning, downtime bool) error {
 	tuner, able := w.r.Hypervisor.(domain.MigrationTuner)
 	if !able {
 		return fmt.Errorf("domainctrl: change the migration of %s: %w", w.name, domain.ErrUnsupported)
@@ -88,12 +88,12 @@ func (w *watch) tune(ctx context.Context, want domain.Tuning, downtime bool) err
 	ctx, cancel := context.WithTimeout(ctx, w.r.CallTimeout)
 	defer cancel()
 	t := &w.tuning
-	if !t.known || want.BandwidthMiB != t.told.BandwidthMiB {
+	if !t.known || want.BandwidthMiB != t.sent.BandwidthMiB {
 		if err := tuner.SetMigrationBandwidth(ctx, w.name, want.BandwidthMiB); err != nil {
 			return err
 		}
 	}
-	if downtime && (!t.known || want.MaxDowntime != t.told.MaxDowntime) {
+	if downtime && (!t.known || want.MaxDowntime != t.sent.MaxDowntime) {
 		return tuner.SetMaxDowntime(ctx, w.name, want.MaxDowntime)
 	}
 	return nil

@@ -9,17 +9,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// slowly is an option by which a guest takes longer than what a test does meanwhile.
+// slowly is an option that makes a migration outlast the test's next steps.
 func slowly(o *v1.VMIMConfigurationOptions) {
 	rate, never := resource.MustParse("1Mi"), int64(0)
 	o.BandwidthPerMigration, o.CompletionTimeoutPerGiB = &rate, &never
 }
 
-// options changes the options of the guest's migration, as the controller does.
+// options changes the options of the VMI's migration, as the controller does.
 func (p *pair) options(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*v1.VMIMConfigurationOptions)) {
 	t.Helper()
 	p.get(t, vmi)
@@ -33,7 +34,7 @@ func unlimited(o *v1.VMIMConfigurationOptions) { o.BandwidthPerMigration = nil }
 func changed(t *testing.T, p *pair) {
 	p.start(t)
 	vmi := p.leaving(t, 0, slowly)
-	p.until(t, "the guest to be on its way", vmi, func(handoff.Lease) bool { _, told := domain.ProgressOf(vmi); return told })
+	p.until(t, "the guest to be on its way", vmi, func(handoff.Lease) bool { _, reported := status.ProgressOf(vmi); return reported })
 	if n := p.a.Calls("SetMigrationBandwidth") + p.a.Calls("SetMaxDowntime"); n != 0 {
 		t.Errorf("the migration was changed %d times by what it began with", n)
 	}
@@ -47,7 +48,7 @@ func changed(t *testing.T, p *pair) {
 
 // changedMeanwhile: the options change while there is no agent at the source.
 func changedMeanwhile(t *testing.T, p *pair) {
-	died := p.a.startDoomed(t, domain.SourceMoving)
+	died := p.a.startDoomed(t, plan.SourceMoving)
 	p.b.start(t)
 	vmi := p.leaving(t, 0, slowly)
 	<-died

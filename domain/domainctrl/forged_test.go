@@ -17,32 +17,33 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestForgedOwnership tells a node, by all that a user may write, that guests are its own.
+// TestForgedOwnership assigns VMIs to a node by every field that a user may write.
 func TestForgedOwnership(t *testing.T) {
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *pair){
-		"an offer starts nothing":               forgedOffer,
-		"an accepted start starts nothing":      forgedStart,
-		"a move to a node prepares nothing":     forgedMove,
-		"a domain does not end another's":       forgedDomain,
-		"a Pod gone at the start":               podGoneAtTheStart,
-		"made anew while the guest runs":        madeAnew,
-		"a running guest outlives its Pod":      podOfARunningGuest,
-		"the Pod comes after the offer is told": podComesLate,
+		"an offer starts nothing":           forgedOffer,
+		"an accepted start starts nothing":  forgedStart,
+		"a move to a node prepares nothing": forgedMove,
+		"a domain does not end another's":   forgedDomain,
+		"a Pod gone at the start":           podGoneAtTheStart,
+		"made anew while the guest runs":    madeAnew,
+		"a running guest outlives its Pod":  podOfARunningGuest,
+		"the Pod comes after the offer":     podComesLate,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newPair(t, c)) })
 	}
 }
 
-// unproven waits until the object says that a launcher Pod is missing.
+// unproven waits until the status reports that a launcher Pod is missing.
 func (p *pair) unproven(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	p.until(t, "the object to say what is missing", vmi, func(handoff.Lease) bool {
 		return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-			return c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse && c.Reason == domain.ReasonUnproven
+			return c.Type == v1.VirtualMachineInstanceSynchronized && c.Status == corev1.ConditionFalse && c.Reason == status.ReasonUnproven
 		})
 	})
 	if p.a.state(vmi) != nil || !p.a.empty(vmi) {
@@ -98,8 +99,8 @@ func forgedMove(t *testing.T, p *pair) {
 	}
 }
 
-// forgedDomain has a domain of another name whose metadata claim the victim's UID, as the
-// launcher of a hostile tenant may show it.
+// forgedDomain has a domain of another name whose metadata claims the victim's UID, as the launcher
+// of a hostile tenant may report it.
 func forgedDomain(t *testing.T, p *pair) {
 	p.a.start(t)
 	victim := p.create(t, "victim")
@@ -117,7 +118,7 @@ func forgedDomain(t *testing.T, p *pair) {
 	p.finish(t, victim)
 }
 
-// somePods is a cache that got stuck at some Pods.
+// somePods is a cache that is stuck at some Pods.
 type somePods struct {
 	cache.Cache
 	pods []*corev1.Pod
@@ -134,7 +135,7 @@ func staleWith(r *domainctrl.Reconciler, pods ...*corev1.Pod) *domainctrl.Caches
 	return &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}, Pods: somePods{r.Caches.Pods, pods}}
 }
 
-// podGoneAtTheStart has a Pod in the cache that the API server does not have any more.
+// podGoneAtTheStart has a Pod in the cache that the API server no longer has.
 func podGoneAtTheStart(t *testing.T, p *pair) {
 	_, r := p.a.agent(t)
 	vmi := p.create(t, "guest")

@@ -12,12 +12,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// look gathers what belongs to the object as given, and gets the guest's files in
-// place where they may be needed.
-func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
+// look gathers the snapshot of the observed object, and prepares the VMI's files where they may be
+// needed.
+func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
 	s, err := r.see(ctx, key, vmi)
 	if err != nil || !s.SilentSince.IsZero() {
 		return s, err
@@ -25,16 +28,16 @@ func (r *Reconciler) look(ctx context.Context, key types.NamespacedName, vmi *v1
 	return s, r.prepare(ctx, key, &s)
 }
 
-// see gathers what there is to see of the guest. What a migration does is
-// asked before what state the domain is in: so a migration that ends in between
-// is seen as still going on, never as one that did not move the guest.
-func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (domain.Sight, error) {
-	s := domain.Sight{Node: r.NodeName, VMI: vmi}
+// see gathers the state of the VMI on this node. The progress of a migration is read before the
+// state of the domain: so a migration that ends in between is seen as still active, never as one
+// that did not migrate the guest.
+func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (plan.Snapshot, error) {
+	s := plan.Snapshot{Node: r.NodeName, VMI: vmi}
 	name := domain.Name(key.Namespace, key.Name)
-	r.moves.see(key, &s)
-	s.Troubles = r.troubles.of(key)
+	r.migrations.see(key, &s)
+	s.Failures = r.failures.of(key)
 	var err error
-	if s.Leftovers, err = r.leftovers(key, vmi); err != nil {
+	if s.OrphanedUIDs, err = r.orphanedUIDs(key, vmi); err != nil {
 		return s, err
 	}
 	if err = r.proofs(ctx, &s); err != nil {
@@ -59,19 +62,20 @@ func (r *Reconciler) see(ctx context.Context, key types.NamespacedName, vmi *v1.
 	return s, err
 }
 
-// unheard reports whether an error means that its Pods have to tell what has become of a guest: no hypervisor serves it,
-// or, of one whose object is gone, its launcher is not there any more. A folder that a launcher has left behind says nothing.
-func (r *Reconciler) unheard(s *domain.Sight, err error) bool {
+// unheard reports whether an error means that the Pods are the only evidence of a domain: no
+// hypervisor serves it, or, of one whose VMI is gone, its launcher is gone. A folder that a
+// launcher has left behind is no evidence.
+func (r *Reconciler) unheard(s *plan.Snapshot, err error) bool {
 	if errors.Is(err, domain.ErrNoHypervisor) {
 		return true
 	}
 	return r.Connector != nil && s.VMI == nil && (errors.Is(err, domain.ErrDisconnected) || errors.Is(err, domain.ErrNotReady))
 }
 
-// silent makes an error of a hypervisor that does not answer part of what is seen of
-// a guest that is this node's: with what was known of its domain, and since when that
-// may be wrong. Of others nothing can be said.
-func (r *Reconciler) silent(s *domain.Sight, name string, err error) error {
+// silent makes the error of an unresponsive hypervisor part of the snapshot of a VMI that this node
+// owns: with the last known state of its domain, and since when that may be outdated. The state of
+// others is unknown.
+func (r *Reconciler) silent(s *plan.Snapshot, name string, err error) error {
 	lies := errors.Is(err, domain.ErrInvalid) && r.Connector != nil
 	if s.VMI == nil || !lies && !errors.Is(err, domain.ErrTimeout) && !errors.Is(err, domain.ErrDisconnected) {
 		return err
@@ -80,8 +84,8 @@ func (r *Reconciler) silent(s *domain.Sight, name string, err error) error {
 	if leaseErr != nil || domain.RoleOf(lease, r.NodeName) == domain.RoleNone {
 		return errors.Join(err, leaseErr)
 	}
-	if lies { // what it says of the guest is no word about it
-		s.Obstacle = err
+	if lies { // its answer is no evidence of the guest's state
+		s.PrepareError = err
 	}
 	since := r.Clock.Now()
 	if c := r.Informer.Connection(); !c.Up && !c.Since.IsZero() {
@@ -94,8 +98,8 @@ func (r *Reconciler) silent(s *domain.Sight, name string, err error) error {
 	return nil
 }
 
-// leftovers are the guests of earlier objects of that name with files here.
-func (r *Reconciler) leftovers(key types.NamespacedName, vmi *v1.VirtualMachineInstance) ([]types.UID, error) {
+// orphanedUIDs returns the UIDs of earlier VMIs of that name with files here.
+func (r *Reconciler) orphanedUIDs(key types.NamespacedName, vmi *v1.VirtualMachineInstance) ([]types.UID, error) {
 	owners, err := r.Workspace.Owners()
 	if err != nil {
 		return nil, err
@@ -110,8 +114,8 @@ func (r *Reconciler) leftovers(key types.NamespacedName, vmi *v1.VirtualMachineI
 	return out, nil
 }
 
-// inspect returns the domain, nil if there is none. Where nobody could be asked the error
-// wraps domain.ErrNoHypervisor.
+// inspect returns the domain, nil if there is none. Without a hypervisor the error wraps
+// domain.ErrNoHypervisor.
 func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
@@ -120,13 +124,12 @@ func (r *Reconciler) inspect(ctx context.Context, name string) (*domain.State, e
 	case errors.Is(err, domain.ErrNotFound) && !errors.Is(err, domain.ErrNoHypervisor):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("domainctrl: look at domain %s: %w", name, err)
+		return nil, fmt.Errorf("domainctrl: inspect domain %s: %w", name, err)
 	}
 	return &st, nil
 }
 
-// progress asks the hypervisor how far it has come migrating the guest; nil if it does
-// not.
+// progress returns the progress of the domain's migration; nil if it does not migrate.
 func (r *Reconciler) progress(ctx context.Context, name string) (*domain.Progress, error) {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
@@ -139,25 +142,24 @@ func (r *Reconciler) progress(ctx context.Context, name string) (*domain.Progres
 	case errors.Is(err, domain.ErrNotFound), errors.Is(err, domain.ErrUnsupported):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("domainctrl: look at the migration of domain %s: %w", name, err)
+		return nil, fmt.Errorf("domainctrl: inspect the migration of domain %s: %w", name, err)
 	case !p.Active:
 		return nil, nil
 	}
 	return &p, nil
 }
 
-// prepare gets the guest's files in place and converts the object, when this
-// node is to start or receive the guest, or runs it. What stands in the way is
-// part of what is seen, not an error of the pass.
-func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *domain.Sight) error {
+// prepare prepares the VMI's files and converts the object, when this node is to start, receive or
+// run it. An obstacle becomes part of the snapshot, not an error of the pass.
+func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *plan.Snapshot) error {
 	role, err := r.needsFiles(s.VMI)
-	if err != nil || role == domain.RoleNone || s.Obstacle != nil {
+	if err != nil || role == domain.RoleNone || s.PrepareError != nil {
 		return err
 	}
 	if !here(s) {
-		// Nothing is made for a guest of which nothing but its object says that it is to come.
-		if _, s.Obstacle = s.Proof(); s.Obstacle != nil {
-			return nil //nolint:nilerr // it is part of what is seen
+		// Nothing is made for a VMI whose only evidence is its own object.
+		if _, s.PrepareError = s.Proof(); s.PrepareError != nil {
+			return nil //nolint:nilerr // part of the snapshot
 		}
 	}
 	host, err := r.host(ctx)
@@ -166,14 +168,14 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 	}
 	asked := role == domain.RoleTarget && preparing(s.VMI)
 	if asked {
-		r.step(ctx, key, domain.TargetAsked)
+		r.step(ctx, key, plan.TargetAsked)
 	}
 	if err := r.files(ctx, s, host); err != nil {
 		return err
 	}
 	s.Facts.Incoming = role == domain.RoleTarget
-	// Devices stay where the guest has found them.
-	s.Facts.Layout = domain.LayoutOf(running(s))
+	// Devices keep the addresses at which the guest has found them.
+	s.Facts.Layout = convert.LayoutOf(running(s))
 	r.convert(ctx, s)
 	if role == domain.RoleTarget {
 		r.welcome(ctx, key, s, asked)
@@ -182,66 +184,65 @@ func (r *Reconciler) prepare(ctx context.Context, key types.NamespacedName, s *d
 	return ctx.Err()
 }
 
-// here tells whether the guest, and not an earlier one of its name, runs on this node. A
-// domain that has lost its metadata may be the guest's.
-func here(s *domain.Sight) bool {
+// here reports whether the VMI's domain, and not that of an earlier VMI of its name, runs on this
+// node. A domain that has lost its metadata may be the VMI's.
+func here(s *plan.Snapshot) bool {
 	return s.State != nil && s.State.Alive() && (!s.State.Ours() || s.State.Metadata.UID == s.VMI.UID)
 }
 
-// convert fills in what the cluster says of migrations, and the domain to be, whose
-// devices the guest may open from then on.
-func (r *Reconciler) convert(ctx context.Context, s *domain.Sight) {
-	if s.Obstacle == nil {
-		s.Migrations, s.Obstacle = r.Workspace.migrations(ctx)
+// convert fills in the cluster's migration settings, and the desired domain, whose devices the
+// guest may open from then on.
+func (r *Reconciler) convert(ctx context.Context, s *plan.Snapshot) {
+	if s.PrepareError == nil {
+		s.Migrations, s.PrepareError = r.Workspace.migrations(ctx)
 	}
-	if s.Obstacle == nil {
-		s.Desired, s.Obstacle = domain.Convert(s.VMI, s.Facts)
+	if s.PrepareError == nil {
+		s.Desired, s.PrepareError = convert.Convert(s.VMI, s.Facts)
 	}
-	if s.Obstacle == nil {
-		s.Obstacle = r.Workspace.allow(ctx, s.VMI, running(s), s.Desired)
+	if s.PrepareError == nil {
+		s.PrepareError = r.Workspace.allow(ctx, s.VMI, running(s), s.Desired)
 	}
 }
 
-// travels fills in which disks have to travel with the guest, and how much they hold.
-func travels(s *domain.Sight) {
-	if s.Obstacle != nil {
+// travels fills in which disks a migration has to copy, and their size.
+func travels(s *plan.Snapshot) {
+	if s.PrepareError != nil {
 		return
 	}
-	// What runs decides, not what the object asks for by now.
+	// The live definition decides, not the changed spec.
 	disks := s.Desired
 	if live := running(s); live != nil {
 		disks = live
 	}
-	s.CopyDisks, s.CopyBytes = domain.CopyDisks(s.VMI, disks, s.Facts), size(domain.CopySources(s.VMI, disks, s.Facts))
+	s.CopyDisks, s.CopyBytes = status.CopyDisks(s.VMI, disks, s.Facts), size(status.CopySources(s.VMI, disks, s.Facts))
 }
 
-// welcome opens the way for a guest that comes, once its files are in place: asked is
-// whether this node has not said yet that it is ready.
-func (r *Reconciler) welcome(ctx context.Context, key types.NamespacedName, s *domain.Sight, asked bool) {
+// welcome opens the passage for an arriving guest, once its files are ready: asked reports whether
+// this node has yet to report that it is ready.
+func (r *Reconciler) welcome(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, asked bool) {
 	if !asked {
 		r.listen(ctx, key, s, false)
 		return
 	}
-	if s.Obstacle != nil {
+	if s.PrepareError != nil {
 		return
 	}
-	r.step(ctx, key, domain.TargetPrepared)
+	r.step(ctx, key, plan.TargetPrepared)
 	r.listen(ctx, key, s, true)
-	if s.Obstacle == nil {
-		r.step(ctx, key, domain.TargetListening)
+	if s.PrepareError == nil {
+		r.step(ctx, key, plan.TargetListening)
 	}
 }
 
-// preparing tells whether the guest's migration has been asked for and its target has
-// not said yet that it is ready.
+// preparing reports whether a migration has been requested and its target is not reported ready
+// yet.
 func preparing(vmi *v1.VirtualMachineInstance) bool {
 	l, err := handoff.Of(vmi)
 	return err == nil && l.State == handoff.Preparing
 }
 
-// needsFiles tells as what this node may need the guest's files for what comes next;
-// RoleNone if it does not. Where only a word about the guest is asked for, nothing shall
-// delay it.
+// needsFiles returns the role in which this node may need the VMI's files; RoleNone if it does not.
+// Where only an answer is requested, nothing may delay it.
 func (r *Reconciler) needsFiles(vmi *v1.VirtualMachineInstance) (domain.Role, error) {
 	if vmi == nil || vmi.DeletionTimestamp != nil || vmi.IsFinal() {
 		return domain.RoleNone, nil

@@ -21,14 +21,14 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// log is what agents store and do, in order.
+// log is the sequence of the agents' writes and operations.
 type log struct {
 	mu    sync.Mutex
 	lease string
 	lines map[string][]string
 }
 
-// on makes the agent of the node write there.
+// on makes the agent of the node write to it.
 func (l *log) on(n *node) {
 	n.edit = func(r *domainctrl.Reconciler) {
 		r.Client = afterPatch{r.Client, func(vmi *v1.VirtualMachineInstance) { l.stored(n.name, vmi) }}
@@ -36,7 +36,7 @@ func (l *log) on(n *node) {
 	}
 }
 
-// did notes an operation, unless it leaves the guest alone.
+// did records an operation, unless it leaves the domain alone.
 func (l *log) did(node string, op domain.Operation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *log) did(node string, op domain.Operation) {
 	}
 }
 
-// stored notes a write that changes the lease.
+// stored records a write that changes the lease.
 func (l *log) stored(node string, vmi *v1.VirtualMachineInstance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *log) of(n *node) string {
 	return strings.Join(slices.Compact(l.lines[n.name]), "\n")
 }
 
-// afterPatch does something when the API server has answered a patch.
+// afterPatch calls a hook after the API server's answer to a patch.
 type afterPatch struct {
 	client.Client
 	do func(*v1.VirtualMachineInstance)
@@ -82,7 +82,7 @@ func (c afterPatch) Patch(ctx context.Context, o client.Object, p client.Patch, 
 	return err
 }
 
-// afterGet does something when the API server has answered a read.
+// afterGet calls a hook after the API server's answer to a read.
 type afterGet struct {
 	client.Reader
 	do func()
@@ -96,7 +96,7 @@ func (r afterGet) Get(ctx context.Context, key client.ObjectKey, o client.Object
 	return err
 }
 
-// beforeApply does something before each operation.
+// beforeApply calls a hook before each operation.
 type beforeApply struct {
 	domain.Hypervisor
 	domain.Migrator
@@ -108,8 +108,8 @@ func (h beforeApply) Apply(ctx context.Context, op domain.Operation) error {
 	return h.Hypervisor.Apply(ctx, op)
 }
 
-// slow is an agent of the node that is paused for as long as a node may act, each
-// time the hook says so, and sees no cache.
+// slow is an agent of the node that is paused for as long as a node may act, each time the hook
+// returns true, and has no cache.
 func (n *node) slow(t *testing.T, edit func(r *domainctrl.Reconciler, pause func())) *domainctrl.Reconciler {
 	t.Helper()
 	now := clocktesting.NewFakePassiveClock(time.Now())
@@ -130,7 +130,7 @@ func pass(t *testing.T, r *domainctrl.Reconciler, vmi *v1.VirtualMachineInstance
 	}
 }
 
-// fence declares the guest gone from its silent node.
+// fence fences the VMI from its unresponsive node.
 func (p *pair) fence(t *testing.T, vmi *v1.VirtualMachineInstance, n *node) {
 	t.Helper()
 	sure := &handoff.Evidence{Kind: handoff.FenceConfirmed}

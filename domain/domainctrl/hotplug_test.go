@@ -9,13 +9,13 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// TestHotpluggedVolumesArrive goes from what the controller says of a volume to what
-// the node says of it next.
-func TestHotpluggedVolumesArrive(t *testing.T) {
+// TestHotplug_VolumesArrive maps each phase that the controller reports of a volume to the node's
+// next one.
+func TestHotplug_VolumesArrive(t *testing.T) {
 	carried := func(p v1.VolumePhase) v1.VolumeStatus {
 		return v1.VolumeStatus{Phase: p, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "hp", AttachPodUID: "hp"}}
 	}
@@ -50,7 +50,7 @@ func TestHotpluggedVolumesArrive(t *testing.T) {
 			tt.status.Name = "data"
 			vmi.Status = v1.VirtualMachineInstanceStatus{Phase: v1.Running, VolumeStatus: []v1.VolumeStatus{tt.status}}
 			f := prepare(t, w, vmi)
-			if got := domain.VolumeStatus(vmi, domain.Observation{Facts: f})[0].Phase; got != tt.want {
+			if got := status.VolumeStatus(vmi, status.Observation{Facts: f})[0].Phase; got != tt.want {
 				t.Errorf("phase %s, want %s; disks %+v", got, tt.want, f.Disks)
 			}
 			if left, err := os.ReadDir(dir); err != nil || !tt.data && len(left) > 0 {

@@ -17,14 +17,15 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// errKilled is what a killed process sees of its last deed: nothing.
+// errKilled is the result of a killed process's last deed: unknown to it.
 var errKilled = errors.New("killed")
 
-// life is a process that dies right after its nth deed, a write or an operation
-// at the hypervisor, before it learns how that went. Later calls do nothing.
+// life is a process that dies right after its nth deed, a write or an operation at the hypervisor,
+// before it gets the result. Later calls do nothing.
 type life struct {
 	mu   sync.Mutex
 	left int
@@ -33,7 +34,7 @@ type life struct {
 
 func newLife(deeds int) *life { return &life{left: deeds, dead: make(chan struct{})} }
 
-// deed does something unless the process is dead.
+// deed calls do unless the process is dead.
 func (l *life) deed(do func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +86,7 @@ func (m mortal) AbortMigration(ctx context.Context, name string) error {
 	return m.life.deed(func() error { return m.Migrator.AbortMigration(ctx, name) })
 }
 
-// Migrate goes on at the hypervisor when the process has died.
+// Migrate continues at the hypervisor when the process has died.
 func (m mortal) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	ended := make(chan error, 1)
 	err := m.life.deed(func() error {
@@ -111,11 +112,11 @@ func (n *node) startMortal(t *testing.T, deeds int) (died <-chan struct{}) {
 }
 
 // startDoomed runs an agent that dies at that step of a migration and another after it.
-func (n *node) startDoomed(t *testing.T, at domain.MigrationStep) (died <-chan struct{}) {
+func (n *node) startDoomed(t *testing.T, at plan.MigrationStep) (died <-chan struct{}) {
 	t.Helper()
 	l := newLife(math.MaxInt)
 	return n.startLife(t, l, func(r *domainctrl.Reconciler) {
-		r.OnStep = func(_ context.Context, _ types.NamespacedName, s domain.MigrationStep) {
+		r.OnStep = func(_ context.Context, _ types.NamespacedName, s plan.MigrationStep) {
 			if s == at {
 				l.kill()
 			}
@@ -148,7 +149,7 @@ func (n *node) startLife(t *testing.T, l *life, edit func(*domainctrl.Reconciler
 	return l.dead
 }
 
-// guard watches over a guest: never two that run, never none once it ran.
+// guard watches the domains of a VMI: never two running, never none once it ran.
 type guard struct {
 	stop func()
 	mu   sync.Mutex
@@ -159,12 +160,12 @@ type guard struct {
 func (p *pair) guard(t *testing.T, vmi *v1.VirtualMachineInstance) *guard {
 	ctx, cancel := context.WithCancel(t.Context())
 	g, ended, ran := &guard{}, make(chan struct{}), false
-	vmi = vmi.DeepCopy() // the test reads into its own
+	vmi = vmi.DeepCopy() // the test modifies its own
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			// The guest goes from a to b: what ran at b before it ran at a was a
-			// second one, what is gone from a must be at b.
+			// The guest migrates from a to b: a domain running at b before it ran at a was a second
+			// one, one gone from a must be at b.
 			bFirst, a, bThen := p.b.running(vmi), p.a.state(vmi), p.b.state(vmi)
 			alive := a != nil && a.Alive() || bThen != nil && bThen.Alive()
 			ran = ran || a != nil && a.Status == domain.StatusRunning
@@ -196,10 +197,10 @@ func (g *guard) mayEnd() {
 	g.mu.Unlock()
 }
 
-// TestAnAgentKilledAfterAnyDeed tells one story, start, move and end of a guest,
-// again and again, and kills one of the two agents after its first deed, its
-// second, and so on, until the story is over before the agent is.
-func TestAnAgentKilledAfterAnyDeed(t *testing.T) {
+// TestAgent_KilledAfterAnyDeed repeats one story, start, migration and end of a VMI, and kills one
+// of the two agents after its first deed, its second, and so on, until the story is over before the
+// agent is.
+func TestAgent_KilledAfterAnyDeed(t *testing.T) {
 	c := newCluster(t)
 	for _, side := range []string{"source", "target"} {
 		for deeds, killed := 1, true; killed; deeds++ {
@@ -236,7 +237,7 @@ func story(t *testing.T, p *pair, side string, deeds int) bool {
 		}
 		uid := types.UID(fmt.Sprintf("migration-%d", try))
 		p.move(t, vmi, p.b, uid)
-		p.until(t, "the move to end", vmi, func(l handoff.Lease) bool {
+		p.until(t, "the migration to end", vmi, func(l handoff.Lease) bool {
 			_, ended := l.MoveOutcome(uid)
 			return l.State == handoff.Owned && ended
 		})

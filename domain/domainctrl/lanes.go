@@ -16,49 +16,48 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Pauses of a guest whose passes fail after their worker has left them.
+// Pauses of a VMI whose passes fail after their worker has left them.
 const (
-	laneRetryFirst = time.Second
-	laneRetryMost  = time.Minute
+	keyedRetryFirst = time.Second
+	keyedRetryMost  = time.Minute
 )
 
-// lanes give every guest a goroutine of its own for its pass. A worker waits for it a
-// moment and then turns to the next guest, so that no number of guests that hang
-// keeps the others from being served. A guest has one lane at a time, on which what
-// users ask of it is served as well.
-type lanes struct {
+// keyedWorkers give every VMI a goroutine of its own for its pass. A worker waits for it a moment
+// and then serves the next VMI, so that no number of unresponsive domains delays the others. A VMI
+// has one keyed worker at a time, which serves users' requests as well.
+type keyedWorkers struct {
 	mu    sync.Mutex
 	ctx   context.Context // set by the source's start; ends with the manager
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	under map[reconcile.Request]*lane
-	waits map[reconcile.Request]int // users who wait for the lane
-	fails map[reconcile.Request]int // in a row, of passes that were left
+	under map[reconcile.Request]*keyedWorker
+	waits map[reconcile.Request]int // users' requests that wait
+	fails map[reconcile.Request]int // in a row, of passes that their worker has left
 	all   sync.WaitGroup
 	ended chan struct{} // closed when the last one has ended with the manager
 }
 
-// lane is a pass over one guest under way.
-type lane struct {
+// keyedWorker runs one pass over a VMI.
+type keyedWorker struct {
 	done   chan struct{}
 	result reconcile.Result
 	err    error
-	left   bool // its worker waits no longer
-	served bool // it is no pass: a user has asked for something
-	again  bool // another pass was asked for meanwhile
+	left   bool // its worker no longer waits
+	served bool // a user's request, not a pass
+	again  bool // another pass was requested meanwhile
 }
 
-// pass is what runs on a lane.
-type pass func(context.Context) (reconcile.Result, error)
+// passFunc runs on a keyed worker.
+type passFunc func(context.Context) (reconcile.Result, error)
 
-func newLanes() *lanes {
-	return &lanes{
-		under: map[reconcile.Request]*lane{}, waits: map[reconcile.Request]int{}, fails: map[reconcile.Request]int{},
+func newKeyedWorkers() *keyedWorkers {
+	return &keyedWorkers{
+		under: map[reconcile.Request]*keyedWorker{}, waits: map[reconcile.Request]int{}, fails: map[reconcile.Request]int{},
 		ended: make(chan struct{}),
 	}
 }
 
-// source gives the lanes the controller's queue and the manager's context.
-func (n *lanes) source() source.Source {
+// source takes the controller's queue and the manager's context.
+func (n *keyedWorkers) source() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -67,8 +66,8 @@ func (n *lanes) source() source.Source {
 	})
 }
 
-// Start lets a manager wait for the lanes when it ends.
-func (n *lanes) Start(ctx context.Context) error {
+// Start makes the end of a manager wait for the passes.
+func (n *keyedWorkers) Start(ctx context.Context) error {
 	<-ctx.Done()
 	n.mu.Lock()
 	n.ctx = ctx // none begins from now on
@@ -78,15 +77,15 @@ func (n *lanes) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is false: every node serves its own guests.
-func (n *lanes) NeedLeaderElection() bool { return false }
+// NeedLeaderElection is false: every node serves its own VMIs.
+func (n *keyedWorkers) NeedLeaderElection() bool { return false }
 
-// do carries out a pass over a guest and returns how it went, if that is known after
-// wait. If not the request goes back into the queue when it is, by its result. While
-// it runs, a further request of the guest is noted and served after it.
-func (n *lanes) do(ctx context.Context, req reconcile.Request, wait time.Duration, f pass) (reconcile.Result, error) {
+// do runs a pass over a VMI and returns its result, if it ends within wait. If not, the pass
+// requeues the request when it ends, by its result. While it runs, a further request for the VMI is
+// noted and served after it.
+func (n *keyedWorkers) do(ctx context.Context, req reconcile.Request, wait time.Duration, f passFunc) (reconcile.Result, error) {
 	l, begun := n.begin(ctx, req, f)
-	if l == nil { // nothing has started that could take it back
+	if l == nil { // not started yet, nothing could requeue it
 		return f(ctx)
 	}
 	if !begun {
@@ -104,9 +103,9 @@ func (n *lanes) do(ctx context.Context, req reconcile.Request, wait time.Duratio
 	return l.result, l.err
 }
 
-// begin starts a lane for the guest, unless it has one or a user waits for it, and
+// begin starts a keyed worker for the VMI, unless it has one or a user's request waits for it, and
 // returns it; nil before the controller has started.
-func (n *lanes) begin(ctx context.Context, req reconcile.Request, f pass) (l *lane, begun bool) {
+func (n *keyedWorkers) begin(ctx context.Context, req reconcile.Request, f passFunc) (l *keyedWorker, begun bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.queue == nil {
@@ -116,7 +115,7 @@ func (n *lanes) begin(ctx context.Context, req reconcile.Request, f pass) (l *la
 		l.again = true
 		return l, false
 	}
-	l = &lane{done: make(chan struct{})}
+	l = &keyedWorker{done: make(chan struct{})}
 	if n.waits[req] > 0 { // a pass is made after it anyway
 		return l, false
 	}
@@ -124,16 +123,15 @@ func (n *lanes) begin(ctx context.Context, req reconcile.Request, f pass) (l *la
 	return l, true
 }
 
-// lockedRun lets f have the lane, and ends it at once if the manager has. It needs
-// n.mu.
-func (n *lanes) lockedRun(ctx context.Context, req reconcile.Request, l *lane, f pass) {
+// lockedRun runs f on the keyed worker, or ends it at once if the manager has ended. It needs n.mu.
+func (n *keyedWorkers) lockedRun(ctx context.Context, req reconcile.Request, l *keyedWorker, f passFunc) {
 	if n.ctx.Err() != nil {
 		close(l.done)
 		l.err = n.ctx.Err()
 		return
 	}
 	n.under[req] = l
-	// What the worker's context carries is wanted, its end is not.
+	// The values of the worker's context are kept, its end is not.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(n.ctx, cancel)
 	n.all.Go(func() {
@@ -144,8 +142,8 @@ func (n *lanes) lockedRun(ctx context.Context, req reconcile.Request, l *lane, f
 	})
 }
 
-// guarded makes a panic an error, as a controller does with one of its workers.
-func guarded(ctx context.Context, req reconcile.Request, f pass) (result reconcile.Result, err error) {
+// guarded turns a panic into an error, as a controller does with its workers.
+func guarded(ctx context.Context, req reconcile.Request, f passFunc) (result reconcile.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("domainctrl: panic in the pass over %s: %v", req, p)
@@ -155,8 +153,8 @@ func guarded(ctx context.Context, req reconcile.Request, f pass) (result reconci
 	return f(ctx)
 }
 
-// leave tells the lane to put the request back itself; false if it has ended.
-func (n *lanes) leave(l *lane) bool {
+// leave makes the keyed worker requeue the request itself; false if it has ended.
+func (n *keyedWorkers) leave(l *keyedWorker) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	select {
@@ -168,7 +166,7 @@ func (n *lanes) leave(l *lane) bool {
 	}
 }
 
-func (n *lanes) end(ctx context.Context, req reconcile.Request, l *lane, result reconcile.Result, err error) {
+func (n *keyedWorkers) end(ctx context.Context, req reconcile.Request, l *keyedWorker, result reconcile.Result, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l.result, l.err = result, err
@@ -194,7 +192,7 @@ func (n *lanes) end(ctx context.Context, req reconcile.Request, l *lane, result 
 	case terminal:
 		delete(n.fails, req)
 	case err != nil:
-		n.queue.AddAfter(req, min(laneRetryFirst<<min(n.fails[req], 10), laneRetryMost))
+		n.queue.AddAfter(req, min(keyedRetryFirst<<min(n.fails[req], 10), keyedRetryMost))
 		n.fails[req]++
 	case result.RequeueAfter > 0:
 		n.queue.AddAfter(req, result.RequeueAfter)

@@ -20,31 +20,31 @@ import (
 	"github.com/virtloom/virtloom/domain/domaintest"
 )
 
-// crew is a controller of two workers over lanes, in a bubble.
+// crew is a controller of two workers over keyed workers, in a bubble.
 type crew struct {
 	testing.TB
-	lanes *lanes
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	stop  func()
+	keyedWorkers *keyedWorkers
+	queue        workqueue.TypedRateLimitingInterface[reconcile.Request]
+	stop         func()
 
 	mu     sync.Mutex
 	under  map[reconcile.Request]int
 	passes map[reconcile.Request]int
-	// do is what a pass comes to; set before anything is asked for.
+	// do is the result of a pass; set before the first request.
 	do func(ctx context.Context, name string) (reconcile.Result, error)
 }
 
 func withCrew(t *testing.T, test func(*crew)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &crew{TB: t, lanes: newLanes(), under: map[reconcile.Request]int{}, passes: map[reconcile.Request]int{}}
+		c := &crew{TB: t, keyedWorkers: newKeyedWorkers(), under: map[reconcile.Request]int{}, passes: map[reconcile.Request]int{}}
 		c.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := c.lanes.source().Start(ctx, c.queue); err != nil {
+		if err := c.keyedWorkers.source().Start(ctx, c.queue); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- c.lanes.Start(ctx) }()
+		go func() { ended <- c.keyedWorkers.Start(ctx) }()
 		var workers sync.WaitGroup
 		for range 2 {
 			workers.Go(func() { c.work(ctx) })
@@ -62,14 +62,14 @@ func withCrew(t *testing.T, test func(*crew)) {
 	})
 }
 
-// work is what a controller does with a result.
+// work handles a result as a controller does.
 func (c *crew) work(ctx context.Context) {
 	for {
 		req, shutdown := c.queue.Get()
 		if shutdown {
 			return
 		}
-		result, err := c.lanes.do(ctx, req, time.Second, func(ctx context.Context) (reconcile.Result, error) { return c.pass(ctx, req) })
+		result, err := c.keyedWorkers.do(ctx, req, time.Second, func(ctx context.Context) (reconcile.Result, error) { return c.pass(ctx, req) })
 		switch {
 		case err != nil:
 			c.queue.AddRateLimited(req)
@@ -107,7 +107,7 @@ func request(name string) reconcile.Request {
 
 func (c *crew) ask(name string) { c.queue.Add(request(name)) }
 
-// wants checks the number of passes begun over a guest by now.
+// wants checks the number of passes begun over a VMI by now.
 func (c *crew) wants(name string, n int) {
 	c.Helper()
 	synctest.Wait()
@@ -118,7 +118,7 @@ func (c *crew) wants(name string, n int) {
 	}
 }
 
-func TestLanes(t *testing.T) {
+func TestKeyedWorkers(t *testing.T) {
 	for name, test := range map[string]func(*crew){
 		"guests that hang hold up no other": func(c *crew) {
 			hv := domaintest.New("node")
@@ -219,7 +219,7 @@ func TestLanes(t *testing.T) {
 			if !errors.Is(why, context.Canceled) {
 				c.Errorf("the pass ended by %v", why)
 			}
-			_, err := c.lanes.do(c.Context(), request("b"), time.Second, func(ctx context.Context) (reconcile.Result, error) { return c.pass(ctx, request("b")) })
+			_, err := c.keyedWorkers.do(c.Context(), request("b"), time.Second, func(ctx context.Context) (reconcile.Result, error) { return c.pass(ctx, request("b")) })
 			if !errors.Is(err, context.Canceled) {
 				c.Errorf("a pass after the end: %v", err)
 			}
@@ -230,7 +230,7 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-func TestAPassThatPanicsNamesTheGuest(t *testing.T) {
+func TestKeyedWorkers_PanicNamesVMI(t *testing.T) {
 	_, err := guarded(t.Context(), request("a"), func(context.Context) (reconcile.Result, error) { panic("broken") })
 	if err == nil || !strings.Contains(err.Error(), "ns/a") || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("error: %v", err)

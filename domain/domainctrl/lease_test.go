@@ -23,7 +23,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-func TestNodeKeepsToTheLease(t *testing.T) {
+func TestNode_KeepsToLease(t *testing.T) {
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *pair){
 		"stores what it does before it does it":                   storesFirst,
@@ -45,7 +45,7 @@ func TestNodeKeepsToTheLease(t *testing.T) {
 		"says that the guest of a fenced holder has not come":     fencedAndNotCome,
 		"aborts a move that the lease calls off":                  abortedByTheLease,
 		"aborts a move that takes too long":                       tooLong,
-		"tells once that a lease cannot be read":                  toldOnce,
+		"reports once that a lease cannot be read":                reportedOnce,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, newPair(t, c)) })
 	}
@@ -225,8 +225,8 @@ func fencedUnseen(t *testing.T, p *pair) {
 	p.starts(t, p.a, 0)
 }
 
-// cutShort kills the agent when it has asked the hypervisor to start the guest, of
-// which the next agent finds a domain in that state.
+// cutShort kills the agent after its request to start the domain, which the next agent finds in
+// that state.
 func cutShort(s domain.Status, reason domain.Reason, starts int) func(*testing.T, *pair) {
 	return func(t *testing.T, p *pair) {
 		l := newLife(2)
@@ -315,7 +315,7 @@ func fencedAndNotCome(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// longMove begins a move that does not end by itself.
+// longMove begins a migration that does not end by itself.
 func longMove(t *testing.T, p *pair, edit func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	p.a.MigrationTakes(time.Hour)
 	p.a.start(t)
@@ -331,7 +331,7 @@ func longMove(t *testing.T, p *pair, edit func(*v1.VirtualMachineInstance)) *v1.
 	return vmi
 }
 
-// staysOn waits until the move has been given up, and says why.
+// staysOn waits until the migration has failed, with that reason.
 func (p *pair) staysOn(t *testing.T, vmi *v1.VirtualMachineInstance, says string) {
 	t.Helper()
 	p.until(t, "the move to be given up", vmi, func(l handoff.Lease) bool {
@@ -355,16 +355,16 @@ func tooLong(t *testing.T, p *pair) {
 	vmi := longMove(t, p, func(*v1.VirtualMachineInstance) {})
 	p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, l handoff.Lease) error {
 		now := metav1.Now().Rfc3339Copy()
-		long := metav1.NewTime(now.Add(-24 * time.Hour)) // more than its options grant it
+		long := metav1.NewTime(now.Add(-24 * time.Hour)) // more than its options allow
 		l.Deadline, vmi.Status.MigrationState.StartTimestamp = &now, &long
 		return handoff.Put(vmi, l)
 	})
 	p.staysOn(t, vmi, "its deadline")
 }
 
-func toldOnce(t *testing.T, p *pair) {
-	told := &recorder{notes: make(chan string, 100)}
-	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = told }
+func reportedOnce(t *testing.T, p *pair) {
+	reported := &recorder{notes: make(chan string, 100)}
+	p.a.edit = func(r *domainctrl.Reconciler) { r.Recorder = reported }
 	_, r := p.a.agent(t)
 	r.Caches = &domainctrl.Caches{Owned: empty{r.Caches.Owned}, Incoming: empty{r.Caches.Incoming}, Pods: r.Caches.Pods}
 	vmi := p.create(t, "guest")
@@ -381,11 +381,11 @@ func toldOnce(t *testing.T, p *pair) {
 			t.Error("it made sense of a lease that has none")
 		}
 	}
-	if len(told.notes) != 1 {
-		t.Fatalf("it was told %d times, want once", len(told.notes))
+	if len(reported.notes) != 1 {
+		t.Fatalf("%d events, want once", len(reported.notes))
 	}
-	if note := <-told.notes; !strings.Contains(note, handoff.Annotation) || !strings.Contains(note, "restore it") {
-		t.Errorf("what is told is %q", note)
+	if note := <-reported.notes; !strings.Contains(note, handoff.Annotation) || !strings.Contains(note, "restore it") {
+		t.Errorf("the event is %q", note)
 	}
 	if p.get(t, vmi); vmi.ResourceVersion != before.ResourceVersion {
 		t.Error("the object was written, by a node that cannot know whose it is")

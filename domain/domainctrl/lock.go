@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// lockFile, in the root of a workspace, is held by the agent that uses it.
+	// lockFile, in the root of a workspace, is locked by the agent that uses it.
 	lockFile = "agent.lock"
-	// lockWithin is how long an agent waits for another one to end: less than a
-	// controller waits for its sources.
+	// lockWithin is how long an agent waits for another one to end: less than a controller waits
+	// for its sources to start.
 	lockWithin = 100 * time.Second
-	// lockEvery is how often it looks.
+	// lockEvery is the interval between attempts.
 	lockEvery = 200 * time.Millisecond
 )
 
-// Lock makes this process the only one that uses the workspace, until unlock is called
-// or the process ends: what a second agent of the node does at the same time would be
-// done twice. It waits for another one until ctx ends; the error then names that one.
+// Lock makes this process the only one that uses the workspace, until unlock is called or the
+// process ends: a second agent of the node would repeat its operations. It waits for another agent
+// until ctx ends; the error then identifies that agent.
 func (w *Workspace) Lock(ctx context.Context) (unlock func() error, err error) {
 	if err := os.MkdirAll(w.Root, 0o700); err != nil {
 		return nil, fmt.Errorf("domainctrl: directory of the node: %w", err)
@@ -42,14 +42,14 @@ func (w *Workspace) Lock(ctx context.Context) (unlock func() error, err error) {
 	if err := lock(ctx, f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	// Who holds it is for people, and of no consequence.
+	// The holder's identity is for people, and of no consequence.
 	if err := f.Truncate(0); err == nil {
 		_, _ = fmt.Fprintf(f, "process %d\n", os.Getpid())
 	}
 	return f.Close, nil
 }
 
-// lock waits for the lock of a file, which goes with the file's being closed.
+// lock waits for the lock of a file, which is released when the file is closed.
 func lock(ctx context.Context, f *os.File) error {
 	t := time.NewTicker(lockEvery)
 	defer t.Stop()
@@ -63,24 +63,24 @@ func lock(ctx context.Context, f *os.File) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("domainctrl: lock %s: another agent of this node holds it, %s; stop that one first: %w", f.Name(), holder(f), ctx.Err())
+			return fmt.Errorf("domainctrl: lock %s: another agent of this node holds it, %s; stop that agent first: %w", f.Name(), holder(f), ctx.Err())
 		case <-t.C:
 		}
 	}
 }
 
-// holder is what the holder of the lock says of itself.
+// holder is the identity that the holder of the lock has written.
 func holder(f *os.File) string {
 	text := make([]byte, 64)
 	n, err := f.ReadAt(text, 0)
 	if n == 0 && err != nil {
-		return "of which nothing is known"
+		return "unknown process"
 	}
 	return strings.ToValidUTF8(strings.TrimSpace(string(text[:n])), "?")
 }
 
-// alone starts sources once this process is the node's only agent, which it is until
-// its passes and migrations have ended.
+// alone starts sources once this process is the node's only agent, which it is until its passes and
+// migrations have ended.
 func (r *Reconciler) alone(sources ...source.Source) source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		within, cancel := context.WithTimeout(ctx, lockWithin)
@@ -95,10 +95,10 @@ func (r *Reconciler) alone(sources ...source.Source) source.Source {
 		}
 		go func() {
 			<-ctx.Done()
-			<-r.lanes.ended
+			<-r.keyedWorkers.ended
 			<-r.drained
 			if err := unlock(); err != nil {
-				logger(ctx).Error(err, "Cannot unlock the node")
+				logger(ctx).Error(err, "Failed to unlock the node")
 			}
 		}()
 		return errors.Join(errs...)

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 )
 
-func TestAWorkspaceHasOneAgent(t *testing.T) {
+func TestWorkspaceLock_OneAgent(t *testing.T) {
 	w := &domainctrl.Workspace{Root: filepath.Join(t.TempDir(), "state")}
 	unlock, err := w.Lock(t.Context())
 	must(t, err)
@@ -37,7 +37,7 @@ func TestAWorkspaceHasOneAgent(t *testing.T) {
 	must(t, <-waited)
 }
 
-func TestAWorkspaceThatCannotBeLocked(t *testing.T) {
+func TestWorkspaceLock_Fails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for name, root := range map[string]string{

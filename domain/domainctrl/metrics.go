@@ -9,23 +9,22 @@ import (
 	"github.com/virtloom/virtloom/internal/measure"
 )
 
-// Metrics are those of a node's migrations, to be registered wherever the program's
-// metrics are, such as Registry of controller-runtime's package metrics. Each series has
-// the labels namespace and name, of the guest, and node, and is there while this node is
-// the source of the guest's migration and has seen how far that has come. The first five
-// are KubeVirt's:
+// Metrics are those of a node's migrations, to be registered with the program's registry,
+// such as Registry of controller-runtime's package metrics. Each series has the labels
+// namespace and name, of the VMI, and node, and exists while this node is the source of the
+// VMI's migration and has observed its progress. The first five are KubeVirt's:
 //
-//	kubevirt_vmi_migration_data_bytes_total             counter: bytes that there are to carry
-//	kubevirt_vmi_migration_data_processed_bytes         gauge: bytes carried
-//	kubevirt_vmi_migration_data_remaining_bytes         gauge: bytes left
-//	kubevirt_vmi_migration_dirty_memory_rate_bytes      gauge: bytes of memory the guest rewrites in a second
-//	kubevirt_vmi_migration_memory_transfer_rate_bytes   gauge: bytes of memory carried in a second
-//	virtloom_vmi_migration_downtime_seconds             gauge: expected standstill at the switch
+//	kubevirt_vmi_migration_data_bytes_total             counter: bytes to transfer
+//	kubevirt_vmi_migration_data_processed_bytes         gauge: bytes transferred
+//	kubevirt_vmi_migration_data_remaining_bytes         gauge: bytes remaining
+//	kubevirt_vmi_migration_dirty_memory_rate_bytes      gauge: bytes of memory dirtied per second
+//	kubevirt_vmi_migration_memory_transfer_rate_bytes   gauge: bytes of memory transferred per second
+//	virtloom_vmi_migration_downtime_seconds             gauge: expected downtime at the switchover
 //	virtloom_vmi_migration_iterations                   gauge: passes over the memory
-//	virtloom_vmi_migration_throttle_percent             gauge: by how much the guest is slowed down (auto-converge)
+//	virtloom_vmi_migration_throttle_percent             gauge: throttling of the guest (auto-converge)
 //
-// At most as many guests have series as leave the node at a time; a finished migration
-// has none. It is safe for concurrent use. [Reconciler.Metrics] makes one.
+// The number of series is bounded by that of concurrent outbound migrations; a finished
+// migration has none. It is safe for concurrent use. [Reconciler.Metrics] makes one.
 type Metrics struct {
 	r   *Reconciler
 	set measure.Set
@@ -33,8 +32,7 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// Metrics returns the metrics of the migrations from this node. NodeName must have been
-// set.
+// Metrics returns the metrics of the migrations from this node. NodeName must have been set.
 func (r *Reconciler) Metrics() *Metrics {
 	m := &Metrics{r: r}
 	family := func(name, help string) measure.Family {
@@ -65,23 +63,22 @@ func (r *Reconciler) Metrics() *Metrics {
 	return m
 }
 
-// each reads a number of every migration. Before the reconciler is set up there is
-// nothing to collect.
+// each reads a value of every migration. Before the reconciler is set up there are none.
 func (m *Metrics) each(of func(domain.Progress) float64) func(measure.Emit) {
 	return func(emit measure.Emit) {
-		if m.r.moves == nil {
+		if m.r.migrations == nil {
 			return
 		}
-		for key, p := range m.r.moves.progresses() {
+		for key, p := range m.r.migrations.progresses() {
 			emit(of(p), key.Namespace, key.Name)
 		}
 	}
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.set.Describe(ch) }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.set.Collect(ch) }
 
 // Families describes the metrics, for documentation.

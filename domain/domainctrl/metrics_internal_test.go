@@ -18,9 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// gathered are the values of a guest's series by their names.
+// gathered returns the values of a VMI's series by their names.
 func gathered(t *testing.T, r *Reconciler) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -47,23 +48,23 @@ func gathered(t *testing.T, r *Reconciler) map[string]float64 {
 	return out
 }
 
-func TestMetricsTellOfMigrationsWhileTheyGoOn(t *testing.T) {
+func TestMetrics_DuringMigration(t *testing.T) {
 	r := &Reconciler{NodeName: "node-a"}
 	if got := gathered(t, r); len(got) > 0 {
 		t.Errorf("before the controller is set up there is %v", got)
 	}
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	r.moves = newMoves(clock, time.Minute)
+	r.migrations = newMigrations(clock, time.Minute)
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
-	if err := r.moves.source().Start(t.Context(), queue); err != nil {
+	if err := r.migrations.source().Start(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	seen := make(chan domain.Progress)
-	err := r.moves.begin(key, func(context.Context) (string, func()) {
+	err := r.migrations.begin(key, func(context.Context) (string, func()) {
 		for p := range seen {
-			r.moves.report(key, p, v1.MigrationPreCopy)
+			r.migrations.report(key, p, v1.MigrationPreCopy)
 			seen <- p
 		}
 		return "it was not meant", nil
@@ -71,15 +72,15 @@ func TestMetricsTellOfMigrationsWhileTheyGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(p domain.Progress) {
+	report := func(p domain.Progress) {
 		seen <- p
 		<-seen
 	}
 	if got := gathered(t, r); len(got) > 0 {
 		t.Errorf("before anything is seen there is %v", got)
 	}
-	tell(domain.Progress{Total: 1})
-	tell(domain.Progress{
+	report(domain.Progress{Total: 1})
+	report(domain.Progress{
 		Total: 10, Processed: 7, Remaining: 3, DirtyBytesPerSecond: 2, BytesPerSecond: 5, Downtime: 250 * time.Millisecond, Iteration: 4, Throttle: 30,
 	})
 	want := map[string]float64{
@@ -92,15 +93,15 @@ func TestMetricsTellOfMigrationsWhileTheyGoOn(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	close(seen)
-	r.moves.all.Wait()
+	r.migrations.all.Wait()
 	if got := gathered(t, r); len(got) > 0 {
 		t.Errorf("after its end there is %v", slices.Sorted(maps.Keys(got)))
 	}
 }
 
-func TestWhatIsToldOfAMoveChangesNowAndThen(t *testing.T) {
+func TestMigrations_ReportInterval(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	m := newMoves(clock, 5*time.Second)
+	m := newMigrations(clock, 5*time.Second)
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	if err := m.source().Start(t.Context(), queue); err != nil {
@@ -108,28 +109,28 @@ func TestWhatIsToldOfAMoveChangesNowAndThen(t *testing.T) {
 	}
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	if m.report(key, domain.Progress{}, ""); queue.Len() > 0 {
-		t.Error("a move that is not under way was told of")
+		t.Error("a migration that is not under way was reported")
 	}
 	end := make(chan struct{})
 	if err := m.begin(key, func(context.Context) (string, func()) { <-end; return "", nil }); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range []struct {
-		after time.Duration
-		mode  v1.MigrationMode
-		told  uint64 // which of the reports
+		after    time.Duration
+		mode     v1.MigrationMode
+		reported uint64 // which of the reports
 	}{
 		{0, v1.MigrationPreCopy, 0}, {4 * time.Second, v1.MigrationPreCopy, 0}, {time.Second, v1.MigrationPreCopy, 2},
 		{time.Second, v1.MigrationPaused, 3}, {time.Second, v1.MigrationPaused, 3}, {4 * time.Second, v1.MigrationPaused, 5},
 	} {
 		clock.SetTime(clock.Now().Add(step.after))
 		m.report(key, domain.Progress{Processed: uint64(i)}, step.mode)
-		var s domain.Sight
+		var s plan.Snapshot
 		m.see(key, &s)
-		if !s.Moving || s.Shown == nil || s.Shown.Processed != step.told || s.MoveMode != step.mode {
-			t.Errorf("after report %d it tells %+v, %s, want report %d", i, s.Shown, s.MoveMode, step.told)
+		if !s.Moving || s.Shown == nil || s.Shown.Processed != step.reported || s.MoveMode != step.mode {
+			t.Errorf("after report %d it shows %+v, %s, want report %d", i, s.Shown, s.MoveMode, step.reported)
 		}
-		if asked := queue.Len() > 0; asked != (step.told == uint64(i)) {
+		if asked := queue.Len() > 0; asked != (step.reported == uint64(i)) {
 			t.Errorf("after report %d a pass was asked for: %t", i, asked)
 		}
 		for queue.Len() > 0 {
@@ -139,7 +140,7 @@ func TestWhatIsToldOfAMoveChangesNowAndThen(t *testing.T) {
 	}
 	close(end)
 	m.end()
-	var s domain.Sight
+	var s plan.Snapshot
 	if m.see(key, &s); s.Moving || s.Shown != nil || s.MoveEnded.IsZero() {
 		t.Errorf("after its end: %+v", s)
 	}

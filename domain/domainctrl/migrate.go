@@ -14,22 +14,23 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// migrate begins the migration of a guest. Once it is under way the hypervisors
-// finish it, whatever becomes of the way to the API server; a guest that arrives held
-// goes on when that is there again.
-func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v view, t domain.Task) error {
+// migrate begins the migration of a domain. Once it is under way the hypervisors finish it even
+// without the API server; a guest that arrives paused resumes when the API server is reachable
+// again.
+func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v pass, t domain.Action) error {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able {
 		return fmt.Errorf("domainctrl: migrate %s: %w", t.Request.Domain, domain.ErrUnsupported)
 	}
 	log, pass := logger(ctx), trace.SpanContextFromContext(ctx)
 	log.Info("Beginning a live migration", "destination", t.Passage.Peer, "disks", t.Request.CopyDisks)
-	// The guest may have come by the name by which it leaves: no pass shall close that.
+	// The guest may have arrived under the same passage key: no pass may close it.
 	r.passages.drop(key)
-	return r.moves.begin(key, func(ctx context.Context) (string, func()) {
+	return r.migrations.begin(key, func(ctx context.Context) (string, func()) {
 		ctx, span := tracer.Start(trace.ContextWithSpanContext(ctrl.LoggerInto(ctx, log), pass), "node.LiveMigration")
 		defer span.End()
 		if _, err := r.within(v, t); err != nil {
@@ -37,10 +38,10 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 		}
 		route, err := r.Transport.Dial(ctx, t.Passage, t.To)
 		if err != nil {
-			return fmt.Sprintf("node %s cannot be reached: %v", t.Passage.Peer, err), nil
+			return fmt.Sprintf("node %s is unreachable: %v", t.Passage.Peer, err), nil
 		}
-		defer r.Transport.Close(t.Passage.Key) // before the guest may come back by that name
-		r.step(ctx, key, domain.SourceDialled)
+		defer r.Transport.Close(t.Passage.Key) // before the guest may return under the same key
+		r.step(ctx, key, plan.SourceDialled)
 		req := t.Request
 		req.Migration = t.Passage.Migration
 		req.DestinationURI, req.MigrateURI, req.DisksURI = route.DestinationURI, route.MigrateURI, route.DisksURI
@@ -50,34 +51,34 @@ func (r *Reconciler) migrate(ctx context.Context, key types.NamespacedName, v vi
 		err = calling(ctx, "hypervisor.Migrate", func(ctx context.Context) error { return m.Migrate(ctx, req) })
 		watched()
 		if errors.Is(err, domain.ErrDisconnected) {
-			w.finish(ctx) // it goes on without us, and needs the way
+			w.finish(ctx) // the migration continues without this process, and needs the passage
 		}
-		r.step(ctx, key, domain.SourceReturned)
+		r.step(ctx, key, plan.SourceReturned)
 		took := r.Clock.Since(began).Seconds()
-		log.Info("A live migration ended", "seconds", took, "error", err)
+		log.Info("Live migration ended", "seconds", took, "error", err)
 		if err != nil {
 			return w.failure(ctx, err), nil
 		}
 		return "", func() {
 			if r.Recorder != nil {
-				r.Recorder.Eventf(v.vmi, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "the guest has left node %s after %.1f s: %s", r.NodeName, took, w.result(ctx))
+				r.Recorder.Eventf(v.vmi, nil, corev1.EventTypeNormal, string(v1.Migrated), "Migrate", "The VirtualMachineInstance left node %s after %.1f s: %s", r.NodeName, took, w.result(ctx))
 			}
 		}
 	})
 }
 
-// adopt looks after a migration that an earlier process of this agent has begun and the
-// hypervisor carries on with.
-func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v view, lease handoff.Lease) {
+// adopt monitors a migration that an earlier process of this agent has begun and the hypervisor
+// continues.
+func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v pass, lease handoff.Lease) {
 	m, able := r.Hypervisor.(domain.Migrator)
 	if !able || lease.State != handoff.Moving || lease.Holder != r.NodeName {
 		return
 	}
-	if v.sight.Moving || !v.sight.MoveActive || torn(v.sight.State) {
+	if v.snapshot.Moving || !v.snapshot.MoveActive || torn(v.snapshot.State) {
 		return
 	}
 	log := logger(ctx)
-	err := r.moves.begin(key, func(ctx context.Context) (string, func()) {
+	err := r.migrations.begin(key, func(ctx context.Context) (string, func()) {
 		ctx = ctrl.LoggerInto(ctx, log)
 		w := r.watch(key, m, v)
 		w.takeUp(v.vmi.Status.MigrationState)
@@ -85,12 +86,12 @@ func (r *Reconciler) adopt(ctx context.Context, key types.NamespacedName, v view
 		return w.failure(ctx, nil), nil
 	})
 	if err != nil {
-		log.Error(err, "Cannot look after a live migration")
+		log.Error(err, "Failed to monitor a live migration")
 	}
 }
 
-// torn tells whether the guest's memory is spread over two nodes that have lost each
-// other, which no looking after helps.
+// torn reports whether the guest's memory is split between two nodes that have lost each other,
+// which no monitoring helps.
 func torn(st *domain.State) bool {
 	return st != nil && st.Status == domain.StatusPaused && st.Reason == domain.ReasonPostcopyFailed
 }

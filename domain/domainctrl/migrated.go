@@ -11,47 +11,50 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// files gets the guest's files in place, with the claims it has on this node.
-func (r *Reconciler) files(ctx context.Context, s *domain.Sight, host domain.Host) error {
-	at, err := domain.ClaimsAt(s.VMI, r.NodeName)
+// files prepares the VMI's files, with the claims it has on this node.
+func (r *Reconciler) files(ctx context.Context, s *plan.Snapshot, host domain.Host) error {
+	at, err := status.ClaimsAt(s.VMI, r.NodeName)
 	if err != nil {
 		return err
 	}
-	s.Facts, s.Obstacle = r.Workspace.Prepare(ctx, at, host)
+	s.Facts, s.PrepareError = r.Workspace.Prepare(ctx, at, host)
 	s.Destinations = r.destinations(ctx, s.VMI)
 	return r.Workspace.retain(ctx, s.VMI, running(s))
 }
 
-// running is the domain of a guest that lives here; nil if none does.
-func running(s *domain.Sight) *libvirtxml.Domain {
+// running returns the definition of a VMI's live domain on this node; nil if there is none.
+func running(s *plan.Snapshot) *libvirtxml.Domain {
 	if s.State == nil || !s.State.Alive() {
 		return nil
 	}
 	return s.State.Domain
 }
 
-// destinations tells where the volumes that a migration under way replaces will lie at
-// its target, by name: what claims contain has the same path on every node. One that
-// cannot be found is left out, and the guest then does not begin to move.
-func (r *Reconciler) destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) map[string]domain.DiskSource {
+// destinations returns the paths of the volumes that a migration under way replaces at its target,
+// by name: the content of claims has the same path on every node. A volume that cannot be located
+// is left out, and the migration then does not begin.
+func (r *Reconciler) destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) map[string]convert.DiskSource {
 	lease, err := handoff.Of(vmi)
 	if err != nil || !lease.InMove() || lease.Holder != r.NodeName || len(vmi.Status.MigratedVolumes) == 0 || r.Workspace.Claims == nil {
 		return nil
 	}
-	out := map[string]domain.DiskSource{}
+	out := map[string]convert.DiskSource{}
 	for _, m := range vmi.Status.MigratedVolumes {
 		if m.DestinationPVCInfo == nil {
 			continue
 		}
 		c, err := r.Workspace.Claims.Locate(ctx, vmi.Namespace, m.DestinationPVCInfo.ClaimName)
 		if err != nil {
-			logger(ctx).Info("Not finding the claim that shall replace a volume", "volume", m.VolumeName, "cause", err.Error())
+			logger(ctx).Info("Locating the replacement claim of a volume failed, skipping", "volume", m.VolumeName, "cause", err.Error())
 			continue
 		}
-		src := domain.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared, Bytes: c.Bytes}
+		src := convert.DiskSource{Path: c.Path, Format: "raw", Block: c.Block, Shared: c.Shared, Bytes: c.Bytes}
 		if !c.Block {
 			src.Path = filepath.Join(c.Path, diskImage)
 		}
@@ -60,8 +63,8 @@ func (r *Reconciler) destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 	return out
 }
 
-// replacement tells whether the claim takes the place of another one in a migration, so
-// that the guest has not run on it.
+// replacement reports whether the claim replaces another one in a migration, so that the guest has
+// not run on it.
 func (v volume) replacement() bool {
 	name := ""
 	switch {

@@ -12,24 +12,26 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// circumstances lead a migration to a step that it does not pass by itself.
-var circumstances = map[domain.MigrationStep]func(*pair, *v1.VMIMConfigurationOptions){
-	domain.SourceMoving:   func(p *pair, _ *v1.VMIMConfigurationOptions) { p.a.MigrationTakes(time.Second) },
-	domain.TargetDetected: func(p *pair, _ *v1.VMIMConfigurationOptions) { p.a.MigrationTakes(time.Second) },
-	domain.SourceDisrupting: func(p *pair, o *v1.VMIMConfigurationOptions) {
+// circumstances lead a migration to a step that it does not reach by itself.
+var circumstances = map[plan.MigrationStep]func(*pair, *v1.VMIMConfigurationOptions){
+	plan.SourceMoving:   func(p *pair, _ *v1.VMIMConfigurationOptions) { p.a.MigrationTakes(time.Second) },
+	plan.TargetDetected: func(p *pair, _ *v1.VMIMConfigurationOptions) { p.a.MigrationTakes(time.Second) },
+	plan.SourceDisrupting: func(p *pair, o *v1.VMIMConfigurationOptions) {
 		p.a.MigrationTakes(longerThanSoon)
 		pausedSoon(o)
 	},
-	domain.SourceReverted: func(p *pair, _ *v1.VMIMConfigurationOptions) {
+	plan.SourceReverted: func(p *pair, _ *v1.VMIMConfigurationOptions) {
 		p.a.Inject(domaintest.Fault{Call: "Migrate", Times: 1, Err: errors.New("not now")})
 	},
 }
 
-// pausedSoon lets a migration that takes longer than three seconds be helped by pausing
-// the guest, for which it gets three more; longerThanSoon is in between.
+// pausedSoon pauses the guest of a migration that takes longer than three seconds, which gives it
+// three more; longerThanSoon is in between.
 func pausedSoon(o *v1.VMIMConfigurationOptions) {
 	seconds, yes := int64(3), true
 	o.CompletionTimeoutPerGiB, o.AllowWorkloadDisruption = &seconds, &yes
@@ -37,7 +39,7 @@ func pausedSoon(o *v1.VMIMConfigurationOptions) {
 
 const longerThanSoon = 4500 * time.Millisecond
 
-// migrate asks for a migration with options.
+// migrate requests a migration with options.
 func (p *pair) migrate(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*v1.VMIMConfigurationOptions)) {
 	t.Helper()
 	p.step(t, vmi, handoff.Event{Kind: handoff.Prepare, Node: p.b.name, Tag: "job"}, func(vmi *v1.VirtualMachineInstance) {
@@ -48,17 +50,17 @@ func (p *pair) migrate(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*
 	})
 }
 
-// TestAnAgentKilledAtAnyStepOfAMigration kills the agent of either node at each of the
-// steps and starts another one: then one node runs the guest, and says so, and nothing
-// is left of it on the other.
-func TestAnAgentKilledAtAnyStepOfAMigration(t *testing.T) {
+// TestAgent_KilledAtAnyMigrationStep kills the agent of either node at each of the steps and starts
+// another one: then one node runs the guest, and reports it, and nothing is left of it on the
+// other.
+func TestAgent_KilledAtAnyMigrationStep(t *testing.T) {
 	c := newCluster(t)
-	for _, step := range domain.MigrationSteps() {
+	for _, step := range plan.MigrationSteps() {
 		t.Run(string(step), func(t *testing.T) { killedAt(t, newPair(t, c), step) })
 	}
 }
 
-func killedAt(t *testing.T, p *pair, step domain.MigrationStep) {
+func killedAt(t *testing.T, p *pair, step plan.MigrationStep) {
 	p.a.MigrationTakes(20 * time.Millisecond)
 	doomed, other := p.a, p.b
 	if strings.HasPrefix(string(step), "target/") {
@@ -94,7 +96,7 @@ func killedAt(t *testing.T, p *pair, step domain.MigrationStep) {
 	g.stop()
 }
 
-// atRest waits until the migration has ended one way or the other, told truthfully.
+// atRest waits until the migration has ended one way or the other, with a true status.
 func (p *pair) atRest(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	p.until(t, "the migration to end", vmi, func(l handoff.Lease) bool {
@@ -110,14 +112,14 @@ func (p *pair) atRest(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	if m := vmi.Status.MigrationState; !m.Completed || m.Failed != (at == p.a) || m.Failed && m.FailureReason == "" {
 		t.Errorf("the guest is on %s, and its migration %+v", at.name, m)
 	}
-	if _, told := domain.ProgressOf(vmi); told {
-		t.Errorf("the migration is over, and the status tells of its progress: %+v", vmi.Status.Conditions)
+	if _, reported := status.ProgressOf(vmi); reported {
+		t.Errorf("the migration is over, and the status reports its progress: %+v", vmi.Status.Conditions)
 	}
 }
 
-// The source's hypervisor lets the guest run on because it has not heard that all of it
-// has come: it is held there, and ends without having run.
-func TestAnAnswerLostAtTheSwitchMakesNoTwo(t *testing.T) {
+// The source's hypervisor resumes the guest because it lacks the acknowledgement: the guest is
+// paused there, and ends without having run.
+func TestMigration_AnswerLostAtSwitch(t *testing.T) {
 	p := newPair(t, newCluster(t))
 	p.a.start(t)
 	p.b.start(t)

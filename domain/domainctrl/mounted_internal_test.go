@@ -25,10 +25,12 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// held is what a Pod holds for a guest, and what its container may open.
+// held is what a Pod holds for a VMI, and what its container may open.
 type held struct {
 	Volumes
 	retained []string
@@ -44,7 +46,7 @@ func (h *held) Retain(_ context.Context, _ types.UID, names []string) error {
 func (h *held) Allow(_ context.Context, _ *v1.VirtualMachineInstance, domains ...*libvirtxml.Domain) error {
 	h.allowed = nil
 	for _, d := range domains {
-		h.allowed = append(h.allowed, slices.Sorted(slices.Values(domain.VolumesOf(d))))
+		h.allowed = append(h.allowed, slices.Sorted(slices.Values(status.VolumesOf(d))))
 	}
 	return h.err
 }
@@ -61,7 +63,7 @@ func withDisks(volumes ...string) *libvirtxml.Domain {
 	return d
 }
 
-// wanting is a guest of node-a that asks for disks on those volumes.
+// wanting is a VMI of node-a with disks on those volumes.
 func wanting(t *testing.T, volumes ...string) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "0b6f3f0e-5d1c-4a53-9d5e-3a1f8f9f4c11"}, Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running}}
@@ -81,7 +83,7 @@ func wanting(t *testing.T, volumes ...string) *v1.VirtualMachineInstance {
 // agentOf is an agent on node-a with that domain, if it is not nil.
 func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 	t.Helper()
-	root, err := os.MkdirTemp("", "vl") // a test's own folder has too long a name for sockets
+	root, err := os.MkdirTemp("", "vl") // a test's own folder has too long a path for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 		}
 	}
 	r := &Reconciler{
-		NodeName: "node-a", Hypervisor: hv, Informer: &domain.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
+		NodeName: "node-a", Hypervisor: hv, Informer: &informer.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 		Workspace: &Workspace{Root: root, Volumes: h, Devices: h, AllowEmulation: func(context.Context) (bool, error) { return true, nil },
 			Settings: func(context.Context) (*v1.KubeVirt, error) {
 				kv := &v1.KubeVirt{}
@@ -110,7 +112,7 @@ func agentOf(t *testing.T, h *held, live *libvirtxml.Domain) *Reconciler {
 		},
 		Spec: corev1.PodSpec{NodeName: "node-a"},
 	}}}
-	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(hv, r.Informer)
+	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(hv, r.Informer)
 	return r
 }
 
@@ -125,7 +127,7 @@ func (l launchers) List(_ context.Context, list client.ObjectList, _ ...client.L
 	return nil
 }
 
-func TestWhatIsNeitherWantedNorUsedIsTakenAway(t *testing.T) {
+func TestVolumes_RetainWantedAndUsed(t *testing.T) {
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	for name, tt := range map[string]struct {
 		live     *libvirtxml.Domain
@@ -143,8 +145,8 @@ func TestWhatIsNeitherWantedNorUsedIsTakenAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := &held{}
 			s, err := agentOf(t, h, tt.live).look(t.Context(), key, wanting(t, tt.volumes...))
-			if err != nil || (s.Obstacle != nil) != tt.obstacle {
-				t.Fatalf("%v; obstacle %v", err, s.Obstacle)
+			if err != nil || (s.PrepareError != nil) != tt.obstacle {
+				t.Fatalf("%v; obstacle %v", err, s.PrepareError)
 			}
 			if !slices.Equal(h.retained, tt.want) {
 				t.Errorf("retained are %q, want %q", h.retained, tt.want)
@@ -156,7 +158,7 @@ func TestWhatIsNeitherWantedNorUsedIsTakenAway(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatCannotBeTakenAwayIsNotSaidToBeGone(t *testing.T) {
+func TestVolumes_RetainFails(t *testing.T) {
 	h := &held{err: errors.New("busy")}
 	_, err := agentOf(t, h, nil).look(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
 	if !errors.Is(err, h.err) {
@@ -164,12 +166,12 @@ func TestAVolumeThatCannotBeTakenAwayIsNotSaidToBeGone(t *testing.T) {
 	}
 }
 
-func TestAGuestWaitsForItsDevices(t *testing.T) {
+func TestDevices_NotReady(t *testing.T) {
 	h := &held{err: domain.ErrNotReady}
 	r := agentOf(t, h, nil)
 	r.Workspace.Volumes = nil
 	s, err := r.look(t.Context(), types.NamespacedName{Namespace: "ns", Name: "guest"}, wanting(t))
-	if err != nil || !errors.Is(s.Obstacle, domain.ErrNotReady) {
-		t.Errorf("%v; obstacle %v, want the error of the devices", err, s.Obstacle)
+	if err != nil || !errors.Is(s.PrepareError, domain.ErrNotReady) {
+		t.Errorf("%v; obstacle %v, want the error of the devices", err, s.PrepareError)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/cgroup"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/mounts"
 	"github.com/virtloom/virtloom/domain/network"
@@ -29,7 +30,7 @@ var (
 	_ domainctrl.Networks = &network.Bridges{}
 )
 
-// pods are the disks that Pods hold for guests, by the name of the volume.
+// pods are the disks that Pods hold for VMIs, by the name of the volume.
 type pods struct {
 	disks    map[string]string
 	retained []string
@@ -42,17 +43,17 @@ func (p *pods) Retain(_ context.Context, _ types.UID, names []string) error {
 	return p.err
 }
 
-func (p *pods) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (domain.DiskSource, error) {
+func (p *pods) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (convert.DiskSource, error) {
 	path, err := p.find(vmi.Spec.Volumes[index].Name)
-	return domain.DiskSource{Path: path, Inside: inPod(path)}, err
+	return convert.DiskSource{Path: path, Inside: inPod(path)}, err
 }
 
-func (p *pods) Hotplugged(_ context.Context, _ *v1.VirtualMachineInstance, v *v1.Volume) (domain.DiskSource, error) {
+func (p *pods) Hotplugged(_ context.Context, _ *v1.VirtualMachineInstance, v *v1.Volume) (convert.DiskSource, error) {
 	path, err := p.find(v.Name)
-	return domain.DiskSource{Path: path, Inside: inPod(path), Format: "raw"}, err
+	return convert.DiskSource{Path: path, Inside: inPod(path), Format: "raw"}, err
 }
 
-// inPod is where the Pod has what the node has at that path.
+// inPod is the path in the Pod of a path of the node.
 func inPod(path string) string { return "/pod/" + filepath.Base(path) }
 
 func (p *pods) find(name string) (string, error) {
@@ -67,7 +68,7 @@ func (p *pods) Release(_ context.Context, uid types.UID) error {
 	return p.err
 }
 
-func TestAContainerDiskOfAPodIsTheOverlaysBase(t *testing.T) {
+func TestContainerDisk_PodImageIsOverlayBase(t *testing.T) {
 	needQemuImg(t)
 	w := workspace(t)
 	held := &pods{}
@@ -89,7 +90,7 @@ func TestAContainerDiskOfAPodIsTheOverlaysBase(t *testing.T) {
 	}
 }
 
-func TestAnImageStoreIsAskedBeforeAPod(t *testing.T) {
+func TestContainerDisk_ImageStoreFirst(t *testing.T) {
 	needQemuImg(t)
 	w := workspace(t)
 	w.Volumes, w.Images = &pods{}, images{"img": {"/disk/a.img": "raw"}}
@@ -98,7 +99,7 @@ func TestAnImageStoreIsAskedBeforeAPod(t *testing.T) {
 	}
 }
 
-func TestAPluggedVolumeOfAPodIsNoClaimOfTheNode(t *testing.T) {
+func TestHotplug_VolumeOfPodIsNotNodeClaim(t *testing.T) {
 	w := workspace(t)
 	held := &pods{}
 	w.Volumes, w.Claims = held, nil
@@ -121,18 +122,18 @@ func TestAPluggedVolumeOfAPodIsNoClaimOfTheNode(t *testing.T) {
 	}
 }
 
-// wires are networks as tests want them.
+// wires are the networks of a test.
 type wires struct {
 	pods
-	links map[string]domain.Link
+	links map[string]convert.Link
 	err   error
 }
 
-func (w *wires) Prepare(context.Context, *v1.VirtualMachineInstance) (map[string]domain.Link, error) {
+func (w *wires) Prepare(context.Context, *v1.VirtualMachineInstance) (map[string]convert.Link, error) {
 	return w.links, w.err
 }
 
-func TestAGuestWaitsForItsNetworks(t *testing.T) {
+func TestNetworks_NotReady(t *testing.T) {
 	w := workspace(t)
 	n := &wires{err: fmt.Errorf("waiting for network %q: %w", "blue", domain.ErrNotReady)}
 	w.Networks = n
@@ -146,14 +147,14 @@ func TestAGuestWaitsForItsNetworks(t *testing.T) {
 	if owners, err := w.Owners(); err != nil || len(owners) != 1 {
 		t.Errorf("what was begun for the guest would not be released: %v, %v", owners, err)
 	}
-	n.links, n.err = map[string]domain.Link{"blue": {Tap: "tap1"}}, nil
+	n.links, n.err = map[string]convert.Link{"blue": {Tap: "tap1"}}, nil
 	f := prepare(t, w, vmi)
 	if f.Links["blue"].Tap != "tap1" || f.Bridges["blue"] != "br0" {
 		t.Errorf("%+v, %+v", f.Links, f.Bridges)
 	}
 }
 
-func TestWhatOthersHoldIsReleasedBeforeTheFilesGo(t *testing.T) {
+func TestClear_ReleasesBeforeRemovingFiles(t *testing.T) {
 	w := workspace(t)
 	held, n := &pods{err: errors.New("still mounted")}, &wires{}
 	w.Volumes, w.Networks = held, n

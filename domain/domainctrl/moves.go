@@ -18,48 +18,49 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrate"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// moves holds the live migrations this process is carrying out, and those it has found
-// going on and looks after. It is a hint only: what a restart needs is in the lease and
-// at the hypervisor.
-type moves struct {
+// migrations holds the live migrations this process carries out, and those it has found under way
+// and monitors. It is a hint only: a restart recovers from the lease and the hypervisor.
+type migrations struct {
 	clock clock.PassiveClock
-	every time.Duration // between two progresses that are told
+	every time.Duration // between two reported progresses
 
 	mu      sync.Mutex
-	ctx     context.Context // of the moves: ends when those left are given up
+	ctx     context.Context // of the migrations: ends when the remaining ones are aborted
 	abandon context.CancelFunc
-	closed  bool // none begins any more
+	closed  bool // no migration begins any more
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	running map[types.NamespacedName]*move
-	all     sync.WaitGroup // of those
+	running map[types.NamespacedName]*migration
+	all     sync.WaitGroup // of the migrations
 	over    map[types.NamespacedName]outcome
 }
 
-// move is a migration under way.
-type move struct {
-	progress domain.Progress // as seen last
+// migration is a migration under way.
+type migration struct {
+	progress domain.Progress // as last observed
 	shown    *domain.Progress
 	shownAt  time.Time
 	mode     v1.MigrationMode
-	settings *domain.MigrationSettings // it is to go by; nil until they are told
-	over     chan struct{}             // closed when it is
+	settings *migrate.MigrationSettings // settings to apply; nil until stored
+	over     chan struct{}              // closed when it is over
 }
 
-// outcome is how a move ended.
+// outcome is the end of a migration.
 type outcome struct {
 	at      time.Time
 	failure string
 }
 
-func newMoves(c clock.PassiveClock, every time.Duration) *moves {
-	return &moves{clock: c, every: every, running: map[types.NamespacedName]*move{}, over: map[types.NamespacedName]outcome{}}
+func newMigrations(c clock.PassiveClock, every time.Duration) *migrations {
+	return &migrations{clock: c, every: every, running: map[types.NamespacedName]*migration{}, over: map[types.NamespacedName]outcome{}}
 }
 
-// source gives the moves the controller's queue. They outlive the manager that ends, for
-// a while; see [Reconciler.drain].
-func (m *moves) source() source.Source {
+// source takes the controller's queue. Migrations outlive the manager that ends, for a while; see
+// [Reconciler.drain].
+func (m *migrations) source() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -69,16 +70,16 @@ func (m *moves) source() source.Source {
 	})
 }
 
-// close lets none begin from now on.
-func (m *moves) close() {
+// close lets no migration begin from now on.
+func (m *migrations) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
 }
 
-// end gives up those that are under way and waits until the hypervisor has said what has
-// become of each.
-func (m *moves) end() {
+// end aborts the migrations under way and waits until the hypervisor has reported the outcome of
+// each.
+func (m *migrations) end() {
 	m.mu.Lock()
 	m.closed = true
 	abandon := m.abandon
@@ -89,9 +90,9 @@ func (m *moves) end() {
 	m.all.Wait()
 }
 
-// see fills in whether a move of the guest is running here and what is to be told of it,
-// and why and when the last one ended.
-func (m *moves) see(key types.NamespacedName, s *domain.Sight) {
+// see fills in whether a migration of the domain runs here with its progress to report, and the
+// reason and time of the last one's end.
+func (m *migrations) see(key types.NamespacedName, s *plan.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	last := m.over[key]
@@ -101,9 +102,9 @@ func (m *moves) see(key types.NamespacedName, s *domain.Sight) {
 	}
 }
 
-// ended returns what is closed when a move of the guest ends that is running here; nil if
-// none is.
-func (m *moves) ended(key types.NamespacedName) <-chan struct{} {
+// ended returns a channel that is closed when the VMI's migration on this node ends; nil if there
+// is none.
+func (m *migrations) ended(key types.NamespacedName) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mv := m.running[key]; mv != nil {
@@ -112,15 +113,15 @@ func (m *moves) ended(key types.NamespacedName) <-chan struct{} {
 	return nil
 }
 
-// recent are the guests that were moved, of whose end somebody may have to be told.
-func (m *moves) recent() []types.NamespacedName {
+// recent returns the VMIs that were migrated, whose outcome may have to be reported.
+func (m *migrations) recent() []types.NamespacedName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.over))
 }
 
-// keys are the guests that are being moved.
-func (m *moves) keys() []types.NamespacedName {
+// keys returns the VMIs that are being migrated.
+func (m *migrations) keys() []types.NamespacedName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []types.NamespacedName
@@ -130,8 +131,8 @@ func (m *moves) keys() []types.NamespacedName {
 	return out
 }
 
-// progresses tell how far the moves have come that have been seen at the hypervisor.
-func (m *moves) progresses() map[types.NamespacedName]domain.Progress {
+// progresses returns the progress of the migrations that have been observed at the hypervisor.
+func (m *migrations) progresses() map[types.NamespacedName]domain.Progress {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[types.NamespacedName]domain.Progress{}
@@ -143,16 +144,16 @@ func (m *moves) progresses() map[types.NamespacedName]domain.Progress {
 	return out
 }
 
-// forget drops what is remembered of a guest that is nothing to this node.
-func (m *moves) forget(key types.NamespacedName) {
+// forget drops everything about a VMI that this node no longer serves.
+func (m *migrations) forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.over, key)
 }
 
-// report notes how far the guest's move has come, and asks for a pass when there is
-// something to tell: a new mode at once, all else now and then.
-func (m *moves) report(key types.NamespacedName, p domain.Progress, mode v1.MigrationMode) {
+// report records the progress of the VMI's migration, and requests a pass when it is to be
+// reported: a new mode at once, other changes at intervals.
+func (m *migrations) report(key types.NamespacedName, p domain.Progress, mode v1.MigrationMode) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	mv := m.running[key]
@@ -168,8 +169,8 @@ func (m *moves) report(key types.NamespacedName, p domain.Progress, mode v1.Migr
 	m.queue.Add(reconcile.Request{NamespacedName: key})
 }
 
-// follow tells the guest's move the settings it is to go by from now on.
-func (m *moves) follow(key types.NamespacedName, s domain.MigrationSettings) {
+// follow passes settings to the VMI's migration.
+func (m *migrations) follow(key types.NamespacedName, s migrate.MigrationSettings) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mv := m.running[key]; mv != nil {
@@ -177,8 +178,8 @@ func (m *moves) follow(key types.NamespacedName, s domain.MigrationSettings) {
 	}
 }
 
-// settings are those that the guest's move is to go by; nil if they were not told.
-func (m *moves) settings(key types.NamespacedName) *domain.MigrationSettings {
+// settings returns the stored settings of the VMI's migration; nil if there are none.
+func (m *migrations) settings(key types.NamespacedName) *migrate.MigrationSettings {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if mv := m.running[key]; mv != nil {
@@ -187,10 +188,10 @@ func (m *moves) settings(key types.NamespacedName) *domain.MigrationSettings {
 	return nil
 }
 
-// begin runs carry beside the workers, at most one for a guest, and looks at the guest
-// again when it ends; carry tells why the guest has not moved, nothing if it has, and
-// what is left to do then, for which the guest does not wait; may be nil.
-func (m *moves) begin(key types.NamespacedName, carry func(context.Context) (failure string, tidy func())) error {
+// begin runs carry beside the workers, at most once for a VMI, and requests a pass when it ends;
+// carry returns why the guest has not migrated, empty if it has, and the cleanup, for which the VMI
+// does not wait; may be nil.
+func (m *migrations) begin(key types.NamespacedName, carry func(context.Context) (failure string, tidy func())) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -199,9 +200,9 @@ func (m *moves) begin(key types.NamespacedName, carry func(context.Context) (fai
 	case m.running[key] != nil:
 		return nil
 	case m.closed:
-		return fmt.Errorf("domainctrl: migrate %s: the controller ends: %w", key, context.Canceled)
+		return fmt.Errorf("domainctrl: migrate %s: the controller is shutting down: %w", key, context.Canceled)
 	}
-	mv := &move{over: make(chan struct{})}
+	mv := &migration{over: make(chan struct{})}
 	m.running[key] = mv
 	delete(m.over, key)
 	ctx, queue := m.ctx, m.queue

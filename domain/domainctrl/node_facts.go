@@ -9,14 +9,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// DedicatedCPUs returns the host CPUs that belong to a guest alone, in ascending order,
-// where its spec asks for some: those of the cpuset of its Pod.
+// DedicatedCPUs returns the host CPUs dedicated to a VMI, in ascending order: those of the cpuset
+// of its Pod.
 type DedicatedCPUs func(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]uint, error)
 
-// describe fills in what the node and the cluster are for every guest.
-func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host, f *domain.Facts) error {
+// describe fills in the facts of the node and the cluster, the same for every VMI.
+func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host, f *convert.Facts) error {
 	var kv *v1.KubeVirt
 	var err error
 	if w.Settings != nil {
@@ -24,7 +25,7 @@ func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance
 			return err
 		}
 	}
-	f.Cluster, f.SMBIOS = domain.ClusterFrom(kv)
+	f.Cluster, f.SMBIOS = convert.ClusterFrom(kv)
 	f.Cells = host.Cells
 	dirs := w.FirmwareDirs
 	if dirs == nil {
@@ -41,7 +42,7 @@ func (w *Workspace) describe(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// migrations is what the cluster says about migrations; nil for KubeVirt's defaults.
+// migrations returns the cluster's migration configuration; nil for KubeVirt's defaults.
 func (w *Workspace) migrations(ctx context.Context) (*v1.MigrationConfiguration, error) {
 	if w.Settings == nil {
 		return nil, nil

@@ -19,10 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 )
 
-// counting counts listings and lets them fail.
+// counting counts lists and lets them fail.
 type counting struct {
 	client.Reader
 	lists int
@@ -52,7 +53,7 @@ func settings(t *testing.T, objects ...client.Object) (*domainctrl.ClusterSettin
 	return &domainctrl.ClusterSettings{Reader: reader, Clock: now}, reader, now
 }
 
-func TestTheOldestKubeVirtObjectCounts(t *testing.T) {
+func TestClusterSettings_OldestKubeVirt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		objects []client.Object
 		want    bool
@@ -72,7 +73,7 @@ func TestTheOldestKubeVirtObjectCounts(t *testing.T) {
 	}
 }
 
-func TestSettingsAreReadOnceInAWhile(t *testing.T) {
+func TestClusterSettings_Cached(t *testing.T) {
 	s, reader, now := settings(t, kubevirt("a", 0, true))
 	reader.err = errors.New("not now")
 	if _, err := s.AllowEmulation(t.Context()); !errors.Is(err, reader.err) {
@@ -95,7 +96,7 @@ func TestSettingsAreReadOnceInAWhile(t *testing.T) {
 	ask(3)
 	now.SetTime(now.Now().Add(domainctrl.DefaultSettingsKept))
 	reader.err = errors.New("not now")
-	ask(6) // what was read before is believed, and each tries
+	ask(6) // the last answer is kept, and each call retries
 }
 
 // firmwareDir makes a directory with empty files of those names.
@@ -108,36 +109,36 @@ func firmwareDir(t *testing.T, names ...string) string {
 	return dir
 }
 
-func TestFirmwareIsFoundOnTheNode(t *testing.T) {
+func TestFirmware_FoundOnNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		arch  string
 		files []string
-		want  domain.Firmware
+		want  convert.Firmware
 	}{
-		"none": {"x86_64", nil, domain.Firmware{}},
+		"none": {"x86_64", nil, convert.Firmware{}},
 		"KubeVirt's launcher": {"x86_64", []string{"OVMF_CODE.secboot.fd", "OVMF_VARS.secboot.fd", "OVMF_VARS.fd", "OVMF_CODE.cc.fd",
-			"OVMF.amdsev.fd", "OVMF.inteltdx.fd", "OVMF.inteltdx.secboot.fd"}, domain.Firmware{
-			SecureBoot: domain.FirmwareImage{Code: "OVMF_CODE.secboot.fd", Vars: "OVMF_VARS.secboot.fd"},
-			Plain:      domain.FirmwareImage{Code: "OVMF_CODE.secboot.fd", Vars: "OVMF_VARS.fd"},
-			SEV:        domain.FirmwareImage{Code: "OVMF_CODE.cc.fd", Vars: "OVMF_VARS.fd"},
-			SNP:        domain.FirmwareImage{Code: "OVMF.amdsev.fd"}, TDX: domain.FirmwareImage{Code: "OVMF.inteltdx.fd"},
-			TDXSecureBoot: domain.FirmwareImage{Code: "OVMF.inteltdx.secboot.fd"},
+			"OVMF.amdsev.fd", "OVMF.inteltdx.fd", "OVMF.inteltdx.secboot.fd"}, convert.Firmware{
+			SecureBoot: convert.FirmwareImage{Code: "OVMF_CODE.secboot.fd", Vars: "OVMF_VARS.secboot.fd"},
+			Plain:      convert.FirmwareImage{Code: "OVMF_CODE.secboot.fd", Vars: "OVMF_VARS.fd"},
+			SEV:        convert.FirmwareImage{Code: "OVMF_CODE.cc.fd", Vars: "OVMF_VARS.fd"},
+			SNP:        convert.FirmwareImage{Code: "OVMF.amdsev.fd"}, TDX: convert.FirmwareImage{Code: "OVMF.inteltdx.fd"},
+			TDXSecureBoot: convert.FirmwareImage{Code: "OVMF.inteltdx.secboot.fd"},
 		}},
-		"Debian": {"x86_64", []string{"OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", "OVMF_CODE_4M.ms.fd", "OVMF_VARS_4M.ms.fd", "OVMF_CODE_4M.secboot.fd"}, domain.Firmware{
-			SecureBoot: domain.FirmwareImage{Code: "OVMF_CODE_4M.secboot.fd", Vars: "OVMF_VARS_4M.ms.fd"},
-			Plain:      domain.FirmwareImage{Code: "OVMF_CODE_4M.fd", Vars: "OVMF_VARS_4M.fd"},
+		"Debian": {"x86_64", []string{"OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd", "OVMF_CODE_4M.ms.fd", "OVMF_VARS_4M.ms.fd", "OVMF_CODE_4M.secboot.fd"}, convert.Firmware{
+			SecureBoot: convert.FirmwareImage{Code: "OVMF_CODE_4M.secboot.fd", Vars: "OVMF_VARS_4M.ms.fd"},
+			Plain:      convert.FirmwareImage{Code: "OVMF_CODE_4M.fd", Vars: "OVMF_VARS_4M.fd"},
 		}},
-		"no variables":                   {"x86_64", []string{"OVMF_CODE.fd"}, domain.Firmware{}},
-		"of another architecture":        {"aarch64", []string{"OVMF_CODE.fd", "OVMF_VARS.fd"}, domain.Firmware{}},
-		"arm64":                          {"aarch64", []string{"AAVMF_CODE.fd", "AAVMF_VARS.fd"}, domain.Firmware{Plain: domain.FirmwareImage{Code: "AAVMF_CODE.fd", Vars: "AAVMF_VARS.fd"}}},
-		"an architecture without images": {"s390x", []string{"OVMF_CODE.fd", "OVMF_VARS.fd"}, domain.Firmware{}},
+		"no variables":                   {"x86_64", []string{"OVMF_CODE.fd"}, convert.Firmware{}},
+		"of another architecture":        {"aarch64", []string{"OVMF_CODE.fd", "OVMF_VARS.fd"}, convert.Firmware{}},
+		"arm64":                          {"aarch64", []string{"AAVMF_CODE.fd", "AAVMF_VARS.fd"}, convert.Firmware{Plain: convert.FirmwareImage{Code: "AAVMF_CODE.fd", Vars: "AAVMF_VARS.fd"}}},
+		"an architecture without images": {"s390x", []string{"OVMF_CODE.fd", "OVMF_VARS.fd"}, convert.Firmware{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := firmwareDir(t, tt.files...)
 			w := &domainctrl.Workspace{Root: t.TempDir(), FirmwareDirs: []string{firmwareDir(t), dir}}
 			f, err := w.Prepare(t.Context(), &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}, domain.Host{Arch: tt.arch, KVM: true})
 			must(t, err)
-			for _, image := range []*domain.FirmwareImage{&tt.want.SecureBoot, &tt.want.Plain, &tt.want.SEV, &tt.want.SNP, &tt.want.TDX, &tt.want.TDXSecureBoot} {
+			for _, image := range []*convert.FirmwareImage{&tt.want.SecureBoot, &tt.want.Plain, &tt.want.SEV, &tt.want.SNP, &tt.want.TDX, &tt.want.TDXSecureBoot} {
 				for _, path := range []*string{&image.Code, &image.Vars} {
 					if *path != "" {
 						*path = filepath.Join(dir, *path)
@@ -151,7 +152,7 @@ func TestFirmwareIsFoundOnTheNode(t *testing.T) {
 	}
 }
 
-func TestAGuestIsToldOfNodeAndCluster(t *testing.T) {
+func TestWorkspace_FactsOfNodeAndCluster(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid"}}
 	host := domain.Host{Arch: "x86_64", KVM: true, Cells: []domain.Cell{{ID: 1, MemoryKiB: 4, CPUs: []domain.HostCPU{{ID: 3}}}}}
 	kv := kubevirt("a", 0, false)

@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domainctrl"
 )
 
-func TestAReconcilerNamesWhatItLacks(t *testing.T) {
+func TestReconciler_MissingFields(t *testing.T) {
 	says(t, (&domainctrl.Reconciler{}).SetupWithManager(nil),
 		"NodeName", "Transport", "Hypervisor", "Workspace", "Client", "APIReader", "Caches")
 }
@@ -32,7 +32,7 @@ func claimOn(source corev1.PersistentVolumeSource, change ...func(*corev1.Persis
 	return []client.Object{pv, pvc}
 }
 
-func TestAClaimIsFoundOnTheNode(t *testing.T) {
+func TestVolumeClaims_Locate(t *testing.T) {
 	hostPath := corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}
 	local := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/disk"}}
 	block := corev1.PersistentVolumeBlock
@@ -57,7 +57,7 @@ func TestAClaimIsFoundOnTheNode(t *testing.T) {
 	}
 }
 
-func TestAClaimThatCannotBeUsedIsNamed(t *testing.T) {
+func TestVolumeClaims_Unusable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		objects []client.Object
 		words   []string
@@ -82,5 +82,5 @@ func ExampleWorkspace() {
 	fmt.Println(w.Remove(".."))
 	// Output:
 	// /var/lib/virtloom/guests/6b1f5a0e-8a51-4c39-9f6c-0f4f8b7a1c11
-	// domainctrl: metadata.uid ".." cannot name a directory; only an object the API server has stored has files
+	// domainctrl: metadata.uid: Invalid value: ".." cannot name a directory; store the object in the API server first
 }

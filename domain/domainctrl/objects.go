@@ -19,21 +19,19 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Objects reads what the disks of guests are made of, which a kubelet would have
-// mounted.
+// Objects reads the sources of VMI disks that a kubelet would have mounted.
 type Objects interface {
-	// ConfigMap returns the files of a ConfigMap by name. One that does not exist is
-	// an error that wraps fs.ErrNotExist, and one that the node may not read an error
-	// that wraps fs.ErrPermission.
+	// ConfigMap returns the files of a ConfigMap by name. The error wraps fs.ErrNotExist if it does
+	// not exist, and fs.ErrPermission if the node may not read it.
 	ConfigMap(ctx context.Context, namespace, name string) (map[string][]byte, error)
-	// Secret returns the files of a Secret by name, likewise.
+	// Secret returns the files of a Secret by name, with the same errors.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
 // ClusterObjects reads ConfigMaps and Secrets from the cluster.
 type ClusterObjects struct {
-	// Reader reads them. It should not be a cache, which would hold all Secrets of
-	// the cluster: they are read once in the life of a guest.
+	// Reader reads them. It should not be a cache, which would hold all Secrets of the cluster:
+	// they are read once in the life of a VMI.
 	Reader client.Reader
 }
 
@@ -80,8 +78,8 @@ func (o ClusterObjects) get(ctx context.Context, key types.NamespacedName, obj c
 	return nil
 }
 
-// secretsRole lets agents read Secrets by name, in the namespaces where it is bound to
-// them: refdaemon/config/rbac/secrets.yaml.
+// secretsRole lets agents read Secrets by name, in the namespaces where it is bound to them:
+// refdaemon/config/rbac/secrets.yaml.
 const secretsRole = "virtloom-node-secrets"
 
 // objectRef names a ConfigMap or a Secret.
@@ -94,11 +92,11 @@ type objectRef struct {
 // blame builds the error for the field that names an object.
 type blame func(reason, remedy string, err error) error
 
-// configFiles are the files of an object in the guest's namespace, sorted; none if
-// it is not there and need not be.
+// configFiles returns the files of an object in the VMI's namespace, sorted; none if it does not
+// exist and is optional.
 func (w *Workspace) configFiles(ctx context.Context, namespace string, ref objectRef, fault blame) ([]seed, error) {
 	if w.Objects == nil {
-		return nil, fault("ConfigMaps and Secrets cannot be read on this node", "configure the node's access to them", nil)
+		return nil, fault("ConfigMaps and Secrets are not supported on this node", "configure the node's access to them", nil)
 	}
 	read, kind := w.Objects.Secret, "Secret"
 	if ref.configMap {
@@ -109,17 +107,17 @@ func (w *Workspace) configFiles(ctx context.Context, namespace string, ref objec
 		return nil, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fault(fmt.Sprintf("agents may not read %s %q", kind, ref.name), "bind ClusterRole "+secretsRole+
-			" to them in namespace "+namespace+", or put the data into a ConfigMap or the spec", fs.ErrPermission)
+		return nil, fault(fmt.Sprintf("Forbidden: agents may not read %s %q", kind, ref.name), "bind ClusterRole "+secretsRole+
+			" to them in namespace "+namespace+", or store the data in a ConfigMap or the spec", fs.ErrPermission)
 	}
 	if err != nil {
-		return nil, fault(fmt.Sprintf("%s %q cannot be read", kind, ref.name), "create it, or correct the name", err)
+		return nil, fault(fmt.Sprintf("cannot read %s %q", kind, ref.name), "create it, or correct the name", err)
 	}
 	var files []seed
 	for _, name := range slices.Sorted(maps.Keys(data)) {
-		// The API server checks that as well; what becomes a path is not taken on trust.
+		// The API server checks that as well, but a path is not built on trust.
 		if errs := validation.IsConfigMapKey(name); len(errs) > 0 {
-			return nil, fault(fmt.Sprintf("key %q of %s %q is no file name: %s", name, kind, ref.name, errs[0]), "rename it", domain.ErrInvalid)
+			return nil, fault(fmt.Sprintf("Invalid value: key %q of %s %q: %s", name, kind, ref.name, errs[0]), "rename the key", domain.ErrInvalid)
 		}
 		files = append(files, seed{name, data[name]})
 	}

@@ -17,16 +17,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ownersDir is the folder below Root that tells whose the guests' files are: one
-// small file for each guest, there before its first other file and gone after
-// the last.
+// ownersDir is the folder below Root that records the VMIs with files on the node: one small file
+// for each VMI, created before its first other file and removed after the last.
 const ownersDir = "owners"
 
-// ownerSuffix ends the names of complete files there.
+// ownerSuffix is the suffix of complete files there.
 const ownerSuffix = ".json"
 
-// owners remembers across restarts which guests have files on the node, so that
-// those of a guest that went away meanwhile are found.
+// owners remembers across restarts which VMIs have files on the node, so that those of VMIs deleted
+// meanwhile are found.
 type owners struct {
 	mu    sync.Mutex
 	known map[types.UID]types.NamespacedName // nil until read
@@ -38,7 +37,7 @@ type owner struct {
 	Name      string `json:"name"`
 }
 
-// note stores that the guest is about to have files.
+// note stores that the VMI is about to have files.
 func (o *owners) note(root string, vmi *v1.VirtualMachineInstance) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,24 +60,24 @@ func (o *owners) note(root string, vmi *v1.VirtualMachineInstance) error {
 		err = os.Rename(path+".new", path)
 	}
 	if err != nil {
-		return fmt.Errorf("domainctrl: note the guest %s below the state directory: %w", key, err)
+		return fmt.Errorf("domainctrl: record the files of VMI %s in the state directory: %w", key, err)
 	}
 	o.known[vmi.UID] = key
 	return nil
 }
 
-// forget stores that the guest has no files any more.
+// forget stores that the VMI has no files any more.
 func (o *owners) forget(root string, uid types.UID) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err := os.Remove(ownerFile(root, uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("domainctrl: forget the guest %s: %w", uid, err)
+		return fmt.Errorf("domainctrl: remove the record of VMI %s: %w", uid, err)
 	}
 	delete(o.known, uid)
 	return nil
 }
 
-// all returns a copy of what is known.
+// all returns a copy of the recorded VMIs.
 func (o *owners) all(root string) (map[types.UID]types.NamespacedName, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +94,7 @@ func (o *owners) lockedRead(root string) error {
 	}
 	entries, err := os.ReadDir(filepath.Join(root, ownersDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("domainctrl: read which guests have files: %w", err)
+		return fmt.Errorf("domainctrl: read the records of VMIs with files: %w", err)
 	}
 	known := map[types.UID]types.NamespacedName{}
 	for _, e := range entries {
@@ -105,10 +104,10 @@ func (o *owners) lockedRead(root string) error {
 		}
 		b, err := os.ReadFile(filepath.Join(root, ownersDir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // an agent that is about to end has forgotten it meanwhile
+			continue // an agent that is about to end has removed it meanwhile
 		}
 		if err != nil {
-			return fmt.Errorf("domainctrl: read which guests have files: %w", err)
+			return fmt.Errorf("domainctrl: read the records of VMIs with files: %w", err)
 		}
 		var is owner
 		if json.Unmarshal(b, &is) != nil || is.Name == "" {

@@ -11,26 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// passages remembers by which ways guests may come to this node. The zero value is
-// ready; safe for concurrent use.
+// passages remembers the open passages of migrations to this node. The zero value is ready; safe
+// for concurrent use.
 type passages struct {
 	mu   sync.Mutex
 	open map[types.NamespacedName]*passage
 }
 
-// passage is a way that a [domain.Transport] listens at.
+// passage is a passage on which a [domain.Transport] listens.
 type passage struct {
 	domain.Passage
-	// moving says that the guest comes by it, or its arrival is not all told.
+	// moving reports whether a migration uses it, or its arrival is not fully reported.
 	moving bool
-	// closes is when it shall be closed; zero while it is needed.
+	// closes is when it is to be closed; zero while it is needed.
 	closes time.Time
 }
 
-// note remembers an open passage, instead of what there was.
+// note remembers an open passage, instead of the previous one.
 func (p *passages) note(key types.NamespacedName, to domain.Passage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,8 +43,8 @@ func (p *passages) note(key types.NamespacedName, to domain.Passage) {
 	}
 }
 
-// opened is the passage of that migration as it was opened, to itself if it was not: what
-// the object says of it by now is no reason to break off what flows.
+// opened returns the passage of that migration as it was opened, or to itself if it was not: a
+// later change of the object is no reason to break the stream.
 func (p *passages) opened(key types.NamespacedName, to domain.Passage) domain.Passage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +54,7 @@ func (p *passages) opened(key types.NamespacedName, to domain.Passage) domain.Pa
 	return to
 }
 
-// drop forgets the guest's passage; what it was is returned, nil if there was none.
+// drop forgets the VMI's passage and returns it, nil if there was none.
 func (p *passages) drop(key types.NamespacedName) *passage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,8 +63,8 @@ func (p *passages) drop(key types.NamespacedName) *passage {
 	return was
 }
 
-// due tells when the guest's passage is to be closed, from then on if nothing was said
-// before; nothing is to be closed if found is false.
+// due returns when the VMI's passage is to be closed, which is then unless an earlier call has set
+// it; found is false if there is no passage to close.
 func (p *passages) due(key types.NamespacedName, then time.Time) (at time.Time, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +79,7 @@ func (p *passages) due(key types.NamespacedName, then time.Time) (at time.Time, 
 	return way.closes, true
 }
 
-// keep notes that the guest's passage is needed, and whether the guest is on it.
+// keep notes that the VMI's passage is needed, and whether its migration uses it.
 func (p *passages) keep(key types.NamespacedName, moving bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +88,7 @@ func (p *passages) keep(key types.NamespacedName, moving bool) {
 	}
 }
 
-// coming are the guests that are on their way to this node.
+// coming returns the VMIs that are migrating to this node.
 func (p *passages) coming() []types.NamespacedName {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +101,7 @@ func (p *passages) coming() []types.NamespacedName {
 	return out
 }
 
-// carries tells whether the guest is on its way to this node.
+// carries reports whether the VMI is migrating to this node.
 func (p *passages) carries(key types.NamespacedName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,10 +109,9 @@ func (p *passages) carries(key types.NamespacedName) bool {
 	return way != nil && way.moving
 }
 
-// listen lets the guest's migration come. That it cannot stands in the way as long as
-// nothing has begun, while asked; later the guest, and not the way, tells what becomes
-// of it.
-func (r *Reconciler) listen(ctx context.Context, key types.NamespacedName, s *domain.Sight, asked bool) {
+// listen opens the passage for the VMI's migration. A failure becomes the PrepareError only before
+// anything has begun, while asked; later the domain, and not the passage, shows the outcome.
+func (r *Reconciler) listen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot, asked bool) {
 	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	p := domain.PassageOf(s.VMI, r.NodeName)
@@ -121,9 +121,9 @@ func (r *Reconciler) listen(ctx context.Context, key types.NamespacedName, s *do
 	l, err := r.Transport.Listen(ctx, p)
 	if err != nil {
 		err = fmt.Errorf("domainctrl: listen for the migration of %s from node %s: %w", key, p.Peer, err)
-		logger(ctx).Error(err, "Cannot take a migration")
+		logger(ctx).Error(err, "Failed to accept a migration")
 		if asked {
-			s.Obstacle = err
+			s.PrepareError = err
 		}
 		return
 	}
@@ -131,11 +131,10 @@ func (r *Reconciler) listen(ctx context.Context, key types.NamespacedName, s *do
 	r.passages.note(key, p)
 }
 
-// release closes the way of a migration that is over on this node, and says when to
-// look again, zero for never: at the target the way stays a while, for the source's
-// hypervisor may still wait there for the last word, without which it would let the
-// guest go on.
-func (r *Reconciler) release(key types.NamespacedName, v view, was, want handoff.Lease) time.Time {
+// release closes the passage of a migration that is over on this node, and returns when to look
+// again, zero for never: at the target the passage stays a while, because the source's hypervisor
+// may still wait there for the last answer, without which it would resume the guest.
+func (r *Reconciler) release(key types.NamespacedName, v pass, was, want handoff.Lease) time.Time {
 	now := r.Clock.Now()
 	role := domain.RoleOf(want, r.NodeName)
 	switch {
@@ -143,7 +142,7 @@ func (r *Reconciler) release(key types.NamespacedName, v view, was, want handoff
 		r.passages.keep(key, want.State != handoff.Preparing && want.State != handoff.Prepared)
 		return time.Time{}
 	case was.InMove() && was.Holder == r.NodeName && role == domain.RoleHolder && !want.InMove():
-		// What another process of this agent may have left.
+		// An earlier process of this agent may have left one.
 		r.Transport.Close(domain.PassageKey(v.vmi))
 	}
 	after := time.Duration(0)

@@ -17,17 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 // Of its own node only: a selector of fields, which rights cannot say.
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
 
-// proofs fills in the Pods of the guest on this node. What needs one goes by the API
-// server's own word. Where the cache has none, the API server is asked once: when it has
-// been stored that there is none, the cache says when that changes.
-func (r *Reconciler) proofs(ctx context.Context, s *domain.Sight) error {
+// proofs fills in the Pods of the VMI on this node. An action that needs one depends on a live
+// read. Where the cache has none, the API server is asked once: after the status reports the
+// absence, the cache notices its end.
+func (r *Reconciler) proofs(ctx context.Context, s *plan.Snapshot) error {
 	if s.VMI == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (r *Reconciler) proofs(ctx context.Context, s *domain.Sight) error {
 	var early *cache.ErrCacheNotStarted
 	s.Pods, err = guestPods(ctx, r.Caches.Pods, s.VMI, client.MatchingFields{podByGuest: string(s.VMI.UID)})
 	switch {
-	case errors.As(err, &early): // a cache that does not run shows nothing
+	case errors.As(err, &early): // a cache that does not run proves nothing
 	case err != nil:
 		return err
 	case !s.NeedsProof():
@@ -52,7 +52,7 @@ func (r *Reconciler) proofs(ctx context.Context, s *domain.Sight) error {
 	return err
 }
 
-// guestPods lists the Pods that the guest controls, of those that the reader selects.
+// guestPods lists the Pods that the VMI controls, of those that the reader selects.
 func guestPods(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance, which client.ListOption) ([]*corev1.Pod, error) {
 	var all corev1.PodList
 	if err := from.List(ctx, &all, client.InNamespace(vmi.Namespace), which); err != nil {
@@ -60,22 +60,23 @@ func guestPods(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineIn
 	}
 	var out []*corev1.Pod
 	for i := range all.Items {
-		if _, uid, launches := domain.GuestOf(&all.Items[i]); launches && uid == vmi.UID {
+		if _, uid, launches := plan.GuestOf(&all.Items[i]); launches && uid == vmi.UID {
 			out = append(out, &all.Items[i])
 		}
 	}
 	return out, nil
 }
 
-// saidUnproven tells whether the object says already that it lacks a launcher Pod, and why.
+// saidUnproven reports whether the status reports already that the VMI lacks a launcher Pod, with
+// that reason.
 func saidUnproven(vmi *v1.VirtualMachineInstance, why error) bool {
 	m := vmi.Status.MigrationState
 	return outOfSync(vmi) == why.Error() || m != nil && strings.HasSuffix(m.FailureReason, why.Error())
 }
 
-// confirmed has the API server itself say how the Pod is that the guest's start, or its
-// coming, relies on: one that is gone starts nothing, and has no files made.
-func (r *Reconciler) confirmed(ctx context.Context, s *domain.Sight, pod *corev1.Pod) error {
+// confirmed reads the Pod live on which the start of a domain, or its arrival, depends: a Pod that
+// is gone starts nothing, and has no files made.
+func (r *Reconciler) confirmed(ctx context.Context, s *plan.Snapshot, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); {
 	case apierrors.IsNotFound(err):
@@ -90,13 +91,12 @@ func (r *Reconciler) confirmed(ctx context.Context, s *domain.Sight, pod *corev1
 	return nil
 }
 
-// NodePods finds Pods of a node by UID, as the API server has them: what a launcher is
-// for is what its Pod was made for.
+// NodePods finds Pods of a node by UID, as the API server has them: the purpose of a launcher is
+// that of its Pod.
 type NodePods struct {
 	// NodeName is the name of the node.
 	NodeName string
-	// Cache is that of [Caches]; Reader is asked for what it does not have, and while it
-	// does not run.
+	// Cache is that of [Caches]; Reader reads the Pods it lacks, and all while it does not run.
 	Cache  cache.Cache
 	Reader client.Reader
 }
@@ -120,9 +120,9 @@ func (n NodePods) Pod(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
 	return nil, nil //nolint:nilnil // absence is an answer
 }
 
-// ofPod asks for a pass over the guest that a Pod was made for.
+// ofPod requests a pass over the VMI that a Pod was made for.
 func ofPod(_ context.Context, pod *corev1.Pod) []reconcile.Request {
-	if key, _, launches := domain.GuestOf(pod); launches {
+	if key, _, launches := plan.GuestOf(pod); launches {
 		return []reconcile.Request{{NamespacedName: key}}
 	}
 	return nil

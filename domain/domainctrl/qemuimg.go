@@ -16,14 +16,14 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // qcow2Magic begins every qcow2 image (QEMU docs/interop/qcow2.txt).
 var qcow2Magic = []byte{'Q', 'F', 'I', 0xfb}
 
-// Where a qcow2 header says that the image needs other files, and how long it
-// has to be to tell (all numbers big endian).
+// Offsets in a qcow2 header of the references to other files, and the length it has to have for
+// them (all numbers big endian).
 const (
 	qcow2Version      = 4
 	qcow2BackingFile  = 8
@@ -34,13 +34,13 @@ const (
 	qcow2ExternalData = 1 << 2
 )
 
-// errOtherFiles refuses an image that names other files, which would be opened
-// wherever on the node they are.
+// errOtherFiles refuses an image that names other files, which would be opened wherever on the node
+// they are.
 var errOtherFiles = errors.New("the image refers to another file (backing file or external data file); flatten it")
 
-// imageFormat tells qcow2 from raw by the header alone. It never asks a tool
-// to guess: a raw disk's content is the guest's. A qcow2 image that is not
-// complete in itself is an error. size is how large the disk is that the guest sees.
+// imageFormat distinguishes qcow2 from raw by the header alone. It never lets a tool guess: a raw
+// disk's content is the guest's. A qcow2 image that refers to other files is an error. size is that
+// of the disk as the guest sees it, in bytes.
 func imageFormat(f *os.File) (format string, size int64, err error) {
 	head := make([]byte, qcow2Header)
 	n, err := f.ReadAt(head, 0)
@@ -52,7 +52,7 @@ func imageFormat(f *os.File) (format string, size int64, err error) {
 		return "raw", size, err
 	}
 	if n < len(head) {
-		return "", 0, errors.New("the qcow2 header is cut off")
+		return "", 0, errors.New("the qcow2 header is truncated")
 	}
 	if binary.BigEndian.Uint64(head[qcow2BackingFile:]) != 0 {
 		return "", 0, errOtherFiles
@@ -62,19 +62,19 @@ func imageFormat(f *os.File) (format string, size int64, err error) {
 	}
 	virtual := binary.BigEndian.Uint64(head[qcow2VirtualSize:])
 	if virtual > math.MaxInt64 {
-		return "", 0, fmt.Errorf("the image says that it is %d bytes large", virtual)
+		return "", 0, fmt.Errorf("invalid virtual size %d in the qcow2 header", virtual)
 	}
 	return "qcow2", int64(virtual), nil
 }
 
-// overlayOf makes a writable image over another one where there is none yet. The one below,
+// overlayOf makes a writable overlay of another image where there is none yet. The base image,
 // which a tenant may replace, is not opened for that: its size is given.
-func overlayOf(ctx context.Context, overlay string, base domain.DiskSource, length int64) error {
+func overlayOf(ctx context.Context, overlay string, base convert.DiskSource, length int64) error {
 	return qemuImgCreate(ctx, overlay, "-f", "qcow2", "-u", "-F", base.Format, "-b", base.Path, "", strconv.FormatInt(length, 10))
 }
 
-// qemuImgCreate makes an image where there is none yet, whole or not at all.
-// An empty argument stands for the image's path, which otherwise comes last.
+// qemuImgCreate makes an image where there is none yet, whole or not at all. An empty argument
+// stands for the image's path, which otherwise comes last.
 func qemuImgCreate(ctx context.Context, path string, args ...string) error {
 	if exists(path) {
 		return nil
@@ -97,11 +97,11 @@ func qemuImgCreate(ctx context.Context, path string, args ...string) error {
 	return os.Rename(tmp, path)
 }
 
-// inherited is the file that qemu-img is given, as one of its arguments.
+// inherited is the path of the open file in the arguments of qemu-img.
 const inherited = "/proc/self/fd/3"
 
-// qemuImg runs qemu-img, on an open file if one is given, and returns what it says; its
-// complaint is part of the error.
+// qemuImg runs qemu-img, on an open file if one is given, and returns its output; the error
+// contains its error output.
 func qemuImg(ctx context.Context, on *os.File, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "qemu-img", args...)
 	if on != nil {
@@ -116,14 +116,14 @@ func qemuImg(ctx context.Context, on *os.File, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// imageInfo is what qemu-img knows about an image.
+// imageInfo is the output of qemu-img info.
 type imageInfo struct {
-	// VirtualSize is what the guest sees, ActualSize what the storage has, in bytes.
+	// VirtualSize is the size the guest sees, ActualSize that allocated in the storage, in bytes.
 	VirtualSize int64 `json:"virtual-size"`
 	ActualSize  int64 `json:"actual-size"`
 }
 
-// qemuImgInfo asks about an image of that format, in use or not.
+// qemuImgInfo inspects an image of that format, in use or not.
 func qemuImgInfo(ctx context.Context, f *os.File, format string) (imageInfo, error) {
 	var info imageInfo
 	out, err := qemuImg(ctx, f, "info", "--output=json", "--force-share", "-f", format, inherited)
@@ -133,9 +133,9 @@ func qemuImgInfo(ctx context.Context, f *os.File, format string) (imageInfo, err
 	return info, err
 }
 
-// size is how much the images hold together with those below them, zero if one is
-// no file, or cannot be looked at. A file is as long as all that was written to it.
-func size(images []domain.DiskSource) int64 {
+// size returns the bytes that the images hold together with their backing images, zero if one is no
+// file, or cannot be inspected. A file is as long as the data written to it.
+func size(images []convert.DiskSource) int64 {
 	var sum int64
 	for i := range images {
 		for at := &images[i]; at != nil; at = at.Backing {

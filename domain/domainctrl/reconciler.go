@@ -28,27 +28,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// DefaultWorkers is how many guests are worked on at a time, those not counted
-// whose pass takes longer than a worker waits for it.
+// DefaultWorkers is the number of concurrent passes, not counting those that their worker has left
+// after LaneAfter.
 const DefaultWorkers = 10
 
 // DefaultLaneAfter is how long a worker waits for a pass.
 const DefaultLaneAfter = time.Second
 
-// DefaultCallTimeout bounds one question to, or operation of, the hypervisor.
+// DefaultCallTimeout bounds one call to the hypervisor.
 const DefaultCallTimeout = 30 * time.Second
 
-// DefaultProgressEvery is how often, at most, the progress of a migration is stored.
+// DefaultProgressEvery is the least time between two stored progresses of a migration.
 const DefaultProgressEvery = 5 * time.Second
 
-// DefaultCloseAfter is how long the way of a migration stays open when the guest has
-// come: longer than a source's hypervisor waits for an answer over a link that is cut.
+// DefaultCloseAfter is how long the passage of a migration stays open after the guest has arrived:
+// longer than a source's hypervisor waits for an answer over a broken link.
 const DefaultCloseAfter = time.Minute
 
-// DefaultResync is how often everything on the node is looked at without a
-// cause.
+// DefaultResync is the interval of passes over everything on the node without a cause.
 const DefaultResync = 2 * time.Minute
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/domain/domainctrl")
@@ -58,26 +59,25 @@ var tracer = otel.Tracer("github.com/virtloom/virtloom/domain/domainctrl")
 type Reconciler struct {
 	// NodeName is the name of the Kubernetes Node this process serves.
 	NodeName string
-	// Transport carries migrations to and from other nodes. What flows has to outlive the
+	// Transport carries migrations to and from other nodes. Its streams have to outlive the
 	// manager's end; see DrainWithin.
 	Transport domain.Transport
-	// Hypervisor is the node's. Live migration needs it to be a
-	// domain.Migrator as well.
+	// Hypervisor is the node's. Live migration requires that it implements domain.Migrator.
 	Hypervisor domain.Hypervisor
-	// Connector finds the hypervisors of guests that have one each; Hypervisor is then
-	// the fleet of them. Defaults to none: Hypervisor runs all guests.
+	// Connector finds the hypervisors of VMIs that have one each; Hypervisor is then the fleet of
+	// them. Defaults to none: Hypervisor runs all domains.
 	Connector domain.Connector
-	// Informer knows the domains of Hypervisor; whoever made it runs it. Defaults to
-	// one of the reconciler's own, which the manager runs.
-	Informer *domain.Informer
-	// Workspace prepares the guests' files.
+	// Informer watches the domains of Hypervisor; its owner runs it. Defaults to one of the
+	// reconciler's own, which the manager runs.
+	Informer *informer.Informer
+	// Workspace prepares the VMIs' files.
 	Workspace *Workspace
 	// Client writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
 	// Caches hold the VirtualMachineInstances of this node, and its Pods.
 	Caches *Caches
-	// Recorder tells events of the guests. Defaults to none.
+	// Recorder emits events for VMIs. Defaults to none.
 	Recorder events.EventRecorder
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
@@ -86,33 +86,32 @@ type Reconciler struct {
 	CallTimeout time.Duration
 	// Resync defaults to DefaultResync.
 	Resync time.Duration
-	// ProgressEvery is how often, at most, the progress of a migration is stored
-	// ([domain.MigrationProgress]). Defaults to DefaultProgressEvery.
+	// ProgressEvery is the least time between two stored progresses of a migration
+	// ([status.MigrationProgress]). Defaults to DefaultProgressEvery.
 	ProgressEvery time.Duration
-	// DrainWithin is how long the end of the manager waits for migrations from and to
-	// this node that have begun, before it aborts those from here. Defaults to
-	// DefaultDrainWithin; a negative one aborts them at once. The manager has to wait
-	// for longer (GracefulShutdownTimeout), and the Pod as well.
+	// DrainWithin is how long the end of the manager waits for migrations from and to this node
+	// that have begun, before it aborts those from this node. Defaults to DefaultDrainWithin; a
+	// negative value aborts them at once. The manager's GracefulShutdownTimeout, and the Pod's
+	// grace period, have to be longer.
 	DrainWithin time.Duration
-	// CloseAfter is how long the way of a migration stays open at its target when the
-	// guest has come. Defaults to DefaultCloseAfter.
+	// CloseAfter is how long the passage of a migration stays open at its target after the guest
+	// has arrived. Defaults to DefaultCloseAfter.
 	CloseAfter time.Duration
-	// OnStep is told of the steps of migrations, and can hold them up: for tests, and
-	// for tracing. Nil tells nobody.
+	// OnStep is called with the steps of migrations, and can delay them: for tests, and for
+	// tracing. Nil is no call.
 	OnStep StepFunc
-	// LaneAfter is how long a worker waits for the pass over a guest before it turns
-	// to the next one, and the pass goes on beside the workers. Defaults to
-	// DefaultLaneAfter.
+	// LaneAfter is how long a worker waits for the pass over a VMI before it serves the next one,
+	// while the pass continues beside the workers. Defaults to DefaultLaneAfter.
 	LaneAfter time.Duration
 
-	drained  chan struct{} // closed when the migrations have ended with the manager
-	moves    *moves
-	lanes    *lanes
-	agents   *agents
-	passages passages
-	troubles troubles
-	notices  notices
-	silences silences
+	drained      chan struct{} // closed when the migrations have ended with the manager
+	migrations   *migrations
+	keyedWorkers *keyedWorkers
+	agents       *agents
+	passages     passages
+	failures     failures
+	lastEvents   lastEvents
+	silences     silences
 }
 
 // SetupWithManager checks the fields and registers the controller and the
@@ -121,13 +120,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := r.complete(); err != nil {
 		return err
 	}
-	r.moves, r.lanes, r.drained = newMoves(r.Clock, r.ProgressEvery), newLanes(), make(chan struct{})
+	r.migrations, r.keyedWorkers, r.drained = newMigrations(r.Clock, r.ProgressEvery), newKeyedWorkers(), make(chan struct{})
 	if err := r.inform(mgr); err != nil {
 		return err
 	}
 	b := ctrl.NewControllerManagedBy(mgr).Named("node").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		WatchesRawSource(r.alone(r.moves.source(), r.lanes.source(), r.agents.source())).
+		WatchesRawSource(r.alone(r.migrations.source(), r.keyedWorkers.source(), r.agents.source())).
 		WatchesRawSource(Source(r.Informer)).
 		WatchesRawSource(r.resyncs())
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
@@ -145,7 +144,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // informing runs an informer in a manager, on every node.
-type informing struct{ *domain.Informer }
+type informing struct{ *informer.Informer }
 
 // Start runs the informer until ctx ends.
 func (i informing) Start(ctx context.Context) error { return i.Run(ctx) }
@@ -153,11 +152,11 @@ func (i informing) Start(ctx context.Context) error { return i.Run(ctx) }
 // NeedLeaderElection is false: every node has domains of its own.
 func (i informing) NeedLeaderElection() bool { return false }
 
-// inform lets the manager run what goes on beside the workers.
+// inform adds to the manager what runs beside the workers.
 func (r *Reconciler) inform(mgr ctrl.Manager) error {
-	beside := []manager.Runnable{r.lanes, draining{r}}
+	beside := []manager.Runnable{r.keyedWorkers, draining{r}}
 	if r.Informer == nil {
-		r.Informer = &domain.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
+		r.Informer = &informer.Informer{Hypervisor: r.Hypervisor, Deadline: r.CallTimeout}
 		beside = append(beside, informing{r.Informer})
 	}
 	r.agents = newAgents(r.Hypervisor, r.Informer)
@@ -170,7 +169,7 @@ func (r *Reconciler) inform(mgr ctrl.Manager) error {
 	return nil
 }
 
-// complete checks what is required and fills in defaults.
+// complete checks required fields and fills in defaults.
 func (r *Reconciler) complete() error {
 	var missing []error
 	need := func(ok bool, field string) {
@@ -206,11 +205,10 @@ func (r *Reconciler) complete() error {
 	return errors.Join(missing...)
 }
 
-// Reconcile makes one pass over one guest. It returns before the pass ends if that
-// takes longer than LaneAfter; the pass then asks for the next one itself. There is
-// never more than one over a guest.
+// Reconcile makes one pass over one VMI. It returns before the pass ends if that takes longer than
+// LaneAfter; the pass then requeues itself. There is never more than one pass over a VMI.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	return r.lanes.do(ctx, req, r.LaneAfter, func(ctx context.Context) (reconcile.Result, error) { return r.reconcile(ctx, req) })
+	return r.keyedWorkers.do(ctx, req, r.LaneAfter, func(ctx context.Context) (reconcile.Result, error) { return r.reconcile(ctx, req) })
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
@@ -231,9 +229,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 	if !outdated(err) {
 		return result, err
 	}
-	// Somebody else wrote, and the cache may be late for long, or this process was
-	// too slow: what is stored now decides.
-	logger(ctx).V(1).Info("Looking again, at what is stored", "cause", err.Error())
+	// Somebody else wrote, and the cache may lag for long, or this process was too slow: the stored
+	// object decides.
+	logger(ctx).V(1).Info("Repeating the pass with a live read", "cause", err.Error())
 	if w, err = r.live(ctx, req.NamespacedName); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -244,8 +242,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req reconcile.Request) (_ re
 	return result, err
 }
 
-// pass decides for the object as given, stores what it comes to, and acts.
-func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word) (reconcile.Result, error) {
+// pass decides for the observed object, stores the planned one, and acts.
+func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w observed) (reconcile.Result, error) {
 	v, err := r.decide(ctx, key, w)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -255,11 +253,11 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	}
 	plan := v.plan
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("role", string(plan.Role)),
-		attribute.Int("tasks", len(plan.Tasks)), attribute.Int("differences", len(plan.Differences)))
+		attribute.Int("tasks", len(plan.Actions)), attribute.Int("differences", len(plan.Differences)))
 	stored := changed(v.vmi, plan.VMI)
 	was, want := v.leases()
 	r.step(ctx, key, v.noticed(r.NodeName)...)
-	if v.word, err = r.store(ctx, v); err != nil {
+	if v.observed, err = r.store(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.step(ctx, key, stepsOf(r.NodeName, was, want).stored...)
@@ -270,7 +268,7 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 	if err = causes(failed); outdated(err) {
 		return reconcile.Result{}, err
 	}
-	r.troubles.note(key, failed, r.Clock.Now())
+	r.failures.note(key, failed, r.Clock.Now())
 	if err != nil && tried && plan.RequeueAt == nil {
 		return reconcile.Result{}, err
 	}
@@ -278,14 +276,14 @@ func (r *Reconciler) pass(ctx context.Context, key types.NamespacedName, w word)
 		return r.failed(ctx, key, plan, err), nil
 	}
 	if plan.Role == domain.RoleNone || plan.Role == "" {
-		r.moves.forget(key)
-		r.troubles.forget(key)
+		r.migrations.forget(key)
+		r.failures.forget(key)
 	}
 	return r.result(plan, stored, closes), nil
 }
 
-// causes is why tasks failed, nil if none did.
-func causes(failed []domain.Trouble) error {
+// causes joins the errors of failed tasks, nil if none failed.
+func causes(failed []domain.Failure) error {
 	var all []error
 	for _, t := range failed {
 		all = append(all, t.Err)
@@ -293,30 +291,29 @@ func causes(failed []domain.Trouble) error {
 	return errors.Join(all...)
 }
 
-// conflictRetry is how soon a lost write is tried again.
+// conflictRetry is the pause after a lost write.
 const conflictRetry = 50 * time.Millisecond
 
-// failed says when to look again after a task has failed: when it may be tried again, or
-// sooner if the plan has a time that must not be missed.
-func (r *Reconciler) failed(ctx context.Context, key types.NamespacedName, plan domain.Plan, err error) reconcile.Result {
-	logger(ctx).Error(err, "A task has failed")
+// failed returns when to look again after a failed task: when it may be tried again, or sooner if
+// the plan has an earlier deadline.
+func (r *Reconciler) failed(ctx context.Context, key types.NamespacedName, plan plan.Plan, err error) reconcile.Result {
+	logger(ctx).Error(err, "Task failed, requeueing")
 	now := r.Clock.Now()
-	after := r.troubles.next(key).Sub(now)
+	after := r.failures.next(key).Sub(now)
 	if plan.RequeueAt != nil {
 		after = min(after, max(plan.RequeueAt.Sub(now), failedRetry))
 	}
 	return reconcile.Result{RequeueAfter: max(after, time.Millisecond)}
 }
 
-// failedRetry is the least time between attempts at a task that fails.
+// failedRetry is the least time between attempts at a failing task.
 const failedRetry = time.Second
 
-// result says when to look again. After tasks the guest looks different, which
-// the hypervisor's hint would tell as well; looking at once saves the wait. closes is
-// when something is to be closed; zero if nothing is.
-func (r *Reconciler) result(plan domain.Plan, stored bool, closes time.Time) reconcile.Result {
+// result returns when to look again. Tasks change the domain, which the hypervisor reports as well;
+// looking at once saves the wait. closes is when a passage is to be closed; zero if none is.
+func (r *Reconciler) result(plan plan.Plan, stored bool, closes time.Time) reconcile.Result {
 	at := plan.RequeueAt
-	if at == nil && len(plan.Tasks) > 0 && stored && plan.Role != domain.RoleNone {
+	if at == nil && len(plan.Actions) > 0 && stored && plan.Role != domain.RoleNone {
 		return reconcile.Result{RequeueAfter: time.Millisecond}
 	}
 	if !closes.IsZero() && (at == nil || closes.Before(*at)) {

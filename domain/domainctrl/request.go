@@ -13,25 +13,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// Request carries out what a user asks of a guest that runs here, such as to pause,
-// and returns when that is done, or reached already. It is decided by
-// [domain.DecideRequest], whose errors it returns, upon the object read live, and
-// takes its turn with the passes over the guest, of which it lets one follow. Any
-// number of callers may ask at the same time.
+// Request carries out a user's request for a VMI that runs here, such as to pause it, and returns
+// when that is done, or was done already. [plan.DecideRequest] decides it, whose errors it returns,
+// upon the object read live. It is serialized with the passes over the VMI, and a pass follows it.
+// It is safe for concurrent use.
 //
-// The caller waits until ctx ends at most, so ctx should have a deadline: a guest that
-// hangs holds up those who ask for it, and no other. The error is then a
-// [domain.ErrTimeout], and what was asked may still happen if it had been begun. An
-// agent that has not started yet, or does not know any more whose the guest is,
-// answers [domain.ErrInvalidState]: nothing, or not all, has been done.
-func (r *Reconciler) Request(ctx context.Context, key types.NamespacedName, req domain.Request) error {
-	if r.lanes == nil {
+// The caller waits until ctx ends at most, so ctx should have a deadline: an unresponsive domain
+// delays its own callers, and no other. The error is then a [domain.ErrTimeout], and the request
+// may still take effect if it had begun. An agent that has not started yet, or can no longer confirm the
+// lease, returns [domain.ErrInvalidState]: the request has not, or not fully, been carried out.
+func (r *Reconciler) Request(ctx context.Context, key types.NamespacedName, req plan.Request) error {
+	if r.keyedWorkers == nil {
 		return fmt.Errorf("domainctrl: %s %s: %w", req.Verb, key, errNotStarted)
 	}
-	err := r.lanes.serve(ctx, reconcile.Request{NamespacedName: key}, func(ctx context.Context) error {
+	err := r.keyedWorkers.serve(ctx, reconcile.Request{NamespacedName: key}, func(ctx context.Context) error {
 		return r.request(ctx, key, req)
 	})
 	switch {
@@ -46,11 +45,11 @@ func (r *Reconciler) Request(ctx context.Context, key types.NamespacedName, req 
 	return nil
 }
 
-// errNotStarted is why nobody can be served before the controller runs.
+// errNotStarted is the error of requests before the controller runs.
 var errNotStarted = fmt.Errorf("the controller has not started: %w", domain.ErrInvalidState)
 
-// request carries out a request on the guest's lane.
-func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req domain.Request) (err error) {
+// request carries out a request on the VMI's keyed worker.
+func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req plan.Request) (err error) {
 	ctx, span := tracer.Start(ctx, "node.Request")
 	span.SetAttributes(attribute.String("vmi", key.String()), attribute.String("verb", string(req.Verb)))
 	defer func() {
@@ -59,21 +58,21 @@ func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req 
 		}
 		span.End()
 	}()
-	// Later nothing may be begun anyway.
+	// No action may begin after that anyway.
 	ctx, cancel := context.WithTimeout(ctx, handoff.ActWithin)
 	defer cancel()
-	v := view{}
-	if v.word, err = r.live(ctx, key); err != nil {
+	v := pass{}
+	if v.observed, err = r.live(ctx, key); err != nil {
 		return err
 	}
 	s, err := r.see(ctx, key, v.vmi)
 	if err != nil {
 		return err
 	}
-	if v.plan, err = domain.DecideRequest(s, req, r.Clock.Now()); err != nil {
+	if v.plan, err = plan.DecideRequest(s, req, r.Clock.Now()); err != nil {
 		return err
 	}
-	for _, t := range v.plan.Tasks {
+	for _, t := range v.plan.Actions {
 		if err := r.task(ctx, v, t); err != nil && !t.Optional() {
 			return err
 		}
@@ -81,10 +80,10 @@ func (r *Reconciler) request(ctx context.Context, key types.NamespacedName, req 
 	return nil
 }
 
-// serve lets f have the guest's lane once it is free, before any pass that has not
-// begun, and returns how it went; a pass follows. When ctx ends it returns that: f
-// is then not begun, or goes on without being waited for.
-func (n *lanes) serve(ctx context.Context, req reconcile.Request, f func(context.Context) error) error {
+// serve runs f on the VMI's keyed worker once it is free, before any pass that has not begun, and
+// returns its error; a pass follows. When ctx ends serve returns that error: f then does not begin,
+// or continues unobserved.
+func (n *keyedWorkers) serve(ctx context.Context, req reconcile.Request, f func(context.Context) error) error {
 	l, err := n.turn(ctx, req, func(ctx context.Context) (reconcile.Result, error) { return reconcile.Result{}, f(ctx) })
 	if err != nil {
 		return err
@@ -97,8 +96,8 @@ func (n *lanes) serve(ctx context.Context, req reconcile.Request, f func(context
 	}
 }
 
-// turn waits for the guest's lane and begins f on it.
-func (n *lanes) turn(ctx context.Context, req reconcile.Request, f pass) (*lane, error) {
+// turn waits for the VMI's keyed worker and begins f on it.
+func (n *keyedWorkers) turn(ctx context.Context, req reconcile.Request, f passFunc) (*keyedWorker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.queue == nil {
@@ -108,7 +107,7 @@ func (n *lanes) turn(ctx context.Context, req reconcile.Request, f pass) (*lane,
 	defer n.lockedLeave(req)
 	for before := n.under[req]; before != nil || ctx.Err() != nil; before = n.under[req] {
 		if ctx.Err() != nil {
-			n.queue.Add(req) // a pass may have stood back
+			n.queue.Add(req) // a pass may have been skipped
 			return nil, ctx.Err()
 		}
 		n.mu.Unlock()
@@ -118,13 +117,13 @@ func (n *lanes) turn(ctx context.Context, req reconcile.Request, f pass) (*lane,
 		}
 		n.mu.Lock()
 	}
-	l := &lane{done: make(chan struct{}), served: true}
+	l := &keyedWorker{done: make(chan struct{}), served: true}
 	n.lockedRun(ctx, req, l, f)
 	return l, nil
 }
 
-// lockedLeave says that one less waits for the lane. It needs n.mu.
-func (n *lanes) lockedLeave(req reconcile.Request) {
+// lockedLeave removes one waiting request. It needs n.mu.
+func (n *keyedWorkers) lockedLeave(req reconcile.Request) {
 	if n.waits[req]--; n.waits[req] == 0 {
 		delete(n.waits, req)
 	}

@@ -15,18 +15,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// serve has what a user asks of a guest served, as a pass that is counted.
+// serve serves a user's request as a pass that is counted.
 func (c *crew) serve(ctx context.Context, name string, f func(context.Context) error) error {
-	return c.lanes.serve(ctx, request(name), func(ctx context.Context) error {
+	return c.keyedWorkers.serve(ctx, request(name), func(ctx context.Context) error {
 		c.count(request(name), 1)
 		defer c.count(request(name), -1)
 		return f(ctx)
 	})
 }
 
-func TestRequestsOnLanes(t *testing.T) {
+func TestKeyedWorkers_Requests(t *testing.T) {
 	quick := func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
 	slow := func(context.Context, string) (reconcile.Result, error) {
 		time.Sleep(10 * time.Second)
@@ -53,7 +54,7 @@ func TestRequestsOnLanes(t *testing.T) {
 			all.Go(func() {
 				err := c.serve(c.Context(), "a", func(ctx context.Context) error {
 					served = time.Since(began)
-					return sleeps(ctx) // the workers hear of the pass asked for meanwhile
+					return sleeps(ctx) // the workers receive the pass requested meanwhile
 				})
 				if err != nil {
 					c.Error(err)
@@ -100,7 +101,7 @@ func TestRequestsOnLanes(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			c.wants("a", 2)
-			if n := len(c.lanes.waits); n > 0 {
+			if n := len(c.keyedWorkers.waits); n > 0 {
 				c.Errorf("%d guests are still waited for", n)
 			}
 		},
@@ -166,9 +167,9 @@ func TestRequestsOnLanes(t *testing.T) {
 	}
 }
 
-func TestNobodyIsServedBeforeTheControllerRuns(t *testing.T) {
-	for _, r := range []*Reconciler{{}, {lanes: newLanes()}} {
-		err := r.Request(t.Context(), request("a").NamespacedName, domain.Request{Verb: domain.RequestPause})
+func TestRequest_BeforeControllerRuns(t *testing.T) {
+	for _, r := range []*Reconciler{{}, {keyedWorkers: newKeyedWorkers()}} {
+		err := r.Request(t.Context(), request("a").NamespacedName, plan.Request{Verb: plan.RequestPause})
 		if !errors.Is(err, domain.ErrInvalidState) {
 			t.Errorf("error %v", err)
 		}

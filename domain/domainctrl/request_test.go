@@ -15,6 +15,8 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -30,10 +32,10 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// asks has the agent of the node carry out a request.
-func asks(t *testing.T, r *domainctrl.Reconciler, vmi *v1.VirtualMachineInstance, verb domain.RequestVerb, want error) {
+// asks carries out a request on the agent of the node.
+func asks(t *testing.T, r *domainctrl.Reconciler, vmi *v1.VirtualMachineInstance, verb plan.RequestVerb, want error) {
 	t.Helper()
-	if err := r.Request(t.Context(), client.ObjectKeyFromObject(vmi), domain.Request{Verb: verb}); !errors.Is(err, want) {
+	if err := r.Request(t.Context(), client.ObjectKeyFromObject(vmi), plan.Request{Verb: verb}); !errors.Is(err, want) {
 		t.Fatalf("%s: %v, want %v", verb, err, want)
 	}
 }
@@ -63,16 +65,16 @@ func pausedByRequest(t *testing.T, p *pair) {
 		p.until(t, "the object to say so", vmi, func(handoff.Lease) bool {
 			for _, c := range vmi.Status.Conditions {
 				if c.Type == v1.VirtualMachineInstancePaused {
-					return want && c.Reason == domain.ReasonPausedByUser
+					return want && c.Reason == status.ReasonPausedByUser
 				}
 			}
 			return !want
 		})
 	}
-	asks(t, b, vmi, domain.RequestPause, domain.ErrNotFound)
+	asks(t, b, vmi, plan.RequestPause, domain.ErrNotFound)
 	asks(t, a, vmi, "dance", domain.ErrInvalid)
-	asks(t, a, vmi, domain.RequestFreeze, domain.ErrNoAgent)
-	asks(t, a, vmi, domain.RequestPause, nil)
+	asks(t, a, vmi, plan.RequestFreeze, domain.ErrNoAgent)
+	asks(t, a, vmi, plan.RequestPause, nil)
 	if st := p.a.state(vmi); st.Status != domain.StatusPaused || !st.Metadata.Paused {
 		t.Fatalf("when the request is done the guest is %+v", st)
 	}
@@ -80,14 +82,14 @@ func pausedByRequest(t *testing.T, p *pair) {
 	stop()
 	a, _ = p.a.reconciler(t, nil)
 	eventually(t, "the agent to serve again", func() bool {
-		return a.Request(t.Context(), client.ObjectKeyFromObject(vmi), domain.Request{Verb: domain.RequestUnpause}) == nil
+		return a.Request(t.Context(), client.ObjectKeyFromObject(vmi), plan.Request{Verb: plan.RequestUnpause}) == nil
 	})
 	if !p.a.running(vmi) {
 		t.Fatalf("when the request is done the guest is %+v", p.a.state(vmi))
 	}
 	paused(false)
 	p.finish(t, vmi)
-	asks(t, a, vmi, domain.RequestPause, domain.ErrNotFound)
+	asks(t, a, vmi, plan.RequestPause, domain.ErrNotFound)
 }
 
 func hungRequest(t *testing.T, p *pair) {
@@ -100,14 +102,14 @@ func hungRequest(t *testing.T, p *pair) {
 	free := p.a.Inject(domaintest.Fault{Call: "Get", Domain: domain.Name(vmi.Namespace, vmi.Name), Hang: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*interval)
 	defer cancel()
-	err := a.Request(ctx, client.ObjectKeyFromObject(vmi), domain.Request{Verb: domain.RequestPause})
+	err := a.Request(ctx, client.ObjectKeyFromObject(vmi), plan.Request{Verb: plan.RequestPause})
 	if !errors.Is(err, domain.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error %v", err)
 	}
-	asks(t, a, other, domain.RequestPause, nil)
+	asks(t, a, other, plan.RequestPause, nil)
 	free()
-	// It may have been begun, and nobody has to know: what was asked is asked again.
-	asks(t, a, vmi, domain.RequestUnpause, nil)
+	// It may have begun: a repeated request is harmless.
+	asks(t, a, vmi, plan.RequestUnpause, nil)
 	eventually(t, "the guest to run", func() bool { return p.a.running(vmi) })
 }
 
@@ -119,31 +121,31 @@ func takenRequest(t *testing.T, p *pair) {
 	p.change(t, vmi, func(vmi *v1.VirtualMachineInstance, l handoff.Lease) error {
 		return handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: l.Epoch + 1, Holder: p.b.name})
 	})
-	asks(t, a, vmi, domain.RequestPause, domain.ErrNotFound)
+	asks(t, a, vmi, plan.RequestPause, domain.ErrNotFound)
 	if st := p.a.state(vmi); st != nil && st.Status == domain.StatusPaused {
 		t.Error("the guest of another was paused")
 	}
 }
 
 func steady(t *testing.T, p *pair) {
-	told := domain.GuestInfo{
+	reported := domain.GuestInfo{
 		AgentVersion: "8.0.0", Commands: []string{"guest-ping"}, Hostname: "guest", OS: domain.GuestOS{Name: "Debian"},
 		Interfaces: []domain.GuestInterface{{Name: "eth0", MAC: "02:00:00:00:00:07", IPs: []string{"192.0.2.7"}}},
 	}
-	p.a.SetAgents(&told)
+	p.a.SetAgents(&reported)
 	var writes atomic.Int64
 	var version atomic.Value
 	a, _ := p.a.reconciler(t, func(r *domainctrl.Reconciler) {
 		r.LaneAfter = time.Minute // so that a pass is over when it returns
 		r.Client = afterPatch{r.Client, func(vmi *v1.VirtualMachineInstance) {
-			if version.Swap(vmi.ResourceVersion) != vmi.ResourceVersion { // else it said what was stored already
+			if version.Swap(vmi.ResourceVersion) != vmi.ResourceVersion { // else it reported what was stored already
 				writes.Add(1)
 			}
 		}}
 	})
 	vmi := p.create(t, "guest")
 	p.offer(t, vmi, p.a)
-	p.until(t, "the guest to tell of itself", vmi, func(handoff.Lease) bool {
+	p.until(t, "the agent to report the guest", vmi, func(handoff.Lease) bool {
 		return vmi.Status.Phase == v1.Running && vmi.Status.GuestOSInfo.Name == "Debian" && len(vmi.Status.Interfaces) > 0
 	})
 	eventually(t, "the writes to end", func() bool {
@@ -155,7 +157,7 @@ func steady(t *testing.T, p *pair) {
 	})
 	before := writes.Load()
 	for n := range 50 {
-		busy := told
+		busy := reported
 		busy.Users = []domain.GuestUser{{Name: "root", LoginTime: time.Unix(int64(n), 0)}}
 		busy.Filesystems = []domain.GuestFilesystem{{Name: "vda1", UsedBytes: uint64(n)}}
 		p.a.SetGuestInfo(domain.Name(vmi.Namespace, vmi.Name), &busy)

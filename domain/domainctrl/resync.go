@@ -17,12 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// resyncRetry is how soon a look at everything that failed is repeated.
+// resyncRetry is the pause after a resync that failed.
 const resyncRetry = time.Second
 
-// resyncs asks for a pass over everything on the node: at the start, when a lost
-// connection is back, for passes that failed meanwhile wait longer and longer, and
-// from time to time without a cause.
+// resyncs requests a pass over everything on the node: at the start, when a lost connection is
+// restored, because passes that failed meanwhile back off, and periodically without a cause.
 func (r *Reconciler) resyncs() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		go r.resync(ctx, q)
@@ -40,10 +39,10 @@ func (r *Reconciler) resync(ctx context.Context, q workqueue.TypedRateLimitingIn
 		switch {
 		case c.Since.Equal(last.Since):
 		case c.Up:
-			log.Info("The hypervisor answers")
+			log.Info("Connected to the hypervisor")
 			pause.Reset(0)
 		default:
-			log.Error(c.Err, "The hypervisor does not answer")
+			log.Error(c.Err, "Lost the connection to the hypervisor")
 		}
 		last = c
 		select {
@@ -56,26 +55,26 @@ func (r *Reconciler) resync(ctx context.Context, q workqueue.TypedRateLimitingIn
 	}
 }
 
-// everything asks for a pass over every guest and says when to do so again.
+// everything requests a pass over every VMI and returns when to do so again.
 func (r *Reconciler) everything(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) time.Duration {
 	keys, err := r.all(ctx)
 	for key := range keys {
 		q.Add(reconcile.Request{NamespacedName: key})
 	}
 	if err != nil {
-		ctrl.LoggerFrom(ctx).WithName("resync").Error(err, "Could not list all there is to look at")
+		ctrl.LoggerFrom(ctx).WithName("resync").Error(err, "Listing the VMIs of the node failed, retrying")
 		return resyncRetry
 	}
 	return r.Resync
 }
 
-// all returns every guest this node knows of: by a domain, an object or files.
-// With an error it returns those it found.
+// all returns every VMI known to this node: by a domain, an object or files. With an error it
+// returns those it found.
 func (r *Reconciler) all(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	keys := map[types.NamespacedName]bool{}
 	var errs []error
 	for _, st := range r.Informer.List() {
-		// What is not known to be somebody else's may be ours.
+		// A domain that is not known to be somebody else's may be ours.
 		if key, named := keyOf(st.Name); named && (st.Ours() || st.Domain == nil) {
 			keys[key] = true
 		}
@@ -88,7 +87,7 @@ func (r *Reconciler) all(ctx context.Context) (map[types.NamespacedName]bool, er
 	for _, c := range []cache.Cache{r.Caches.Owned, r.Caches.Incoming} {
 		var list v1.VirtualMachineInstanceList
 		if err := c.List(ctx, &list); err != nil {
-			errs = append(errs, fmt.Errorf("domainctrl: list the guests of the node: %w", err))
+			errs = append(errs, fmt.Errorf("domainctrl: list the VMIs of the node: %w", err))
 		}
 		for i := range list.Items {
 			keys[types.NamespacedName{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name}] = true

@@ -38,14 +38,13 @@ import (
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
-// patience bounds waiting for what must happen; interval is how often a test
-// looks.
+// patience bounds waiting for expected events; interval is the polling interval of a test.
 const (
 	patience = 2 * time.Minute
 	interval = 10 * time.Millisecond
 )
 
-// cluster is a control plane for nodes whose guests live in memory.
+// cluster is a control plane for nodes whose domains live in memory.
 type cluster struct {
 	*rig.Rig
 	client.Client
@@ -70,7 +69,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// node is a node: what outlives its agent.
+// node is the part of a node that outlives its agent.
 type node struct {
 	*domaintest.Hypervisor
 	name string
@@ -170,7 +169,7 @@ func (n *node) running(vmi *v1.VirtualMachineInstance) bool {
 	return st != nil && st.Status == domain.StatusRunning
 }
 
-// empty tells whether neither domain nor file of the guest is on the node.
+// empty reports whether neither domain nor file of the VMI is on the node.
 func (n *node) empty(vmi *v1.VirtualMachineInstance) bool {
 	_, err := os.Stat(n.workspace().Dir(vmi.UID))
 	owners, ownersErr := n.workspace().Owners()
@@ -178,7 +177,7 @@ func (n *node) empty(vmi *v1.VirtualMachineInstance) bool {
 	return n.state(vmi) == nil && os.IsNotExist(err) && ownersErr == nil && !owned
 }
 
-// create creates a guest that waits to be handed over.
+// create creates a VMI that waits to be offered.
 func (p *pair) create(t *testing.T, name string) *v1.VirtualMachineInstance {
 	t.Helper()
 	memory := resource.MustParse("64Mi")
@@ -254,8 +253,8 @@ func (p *pair) step(t *testing.T, vmi *v1.VirtualMachineInstance, e handoff.Even
 	})
 }
 
-// launcherPod makes the guest's Pod on a node, as the controller does for its start or a
-// migration; of one kind there is one at a time.
+// launcherPod makes the VMI's Pod on a node, as the controller does for its start or a migration;
+// of one kind there is one at a time.
 func (p *pair) launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance, node string, job types.UID) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -273,7 +272,7 @@ func (p *pair) launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance, node st
 	return pod
 }
 
-// offer hands the guest over to the node.
+// offer offers the VMI to the node.
 func (p *pair) offer(t *testing.T, vmi *v1.VirtualMachineInstance, n *node) {
 	t.Helper()
 	p.step(t, vmi, handoff.Event{Kind: handoff.Offer, Node: n.name}, func(vmi *v1.VirtualMachineInstance) { placeOn(vmi, n) })
@@ -286,7 +285,7 @@ func placeOn(vmi *v1.VirtualMachineInstance, n *node) {
 	vmi.Labels[v1.NodeNameLabel], vmi.Status.NodeName, vmi.Status.Phase = n.name, n.name, v1.Scheduled
 }
 
-// move asks the nodes to move the guest.
+// move requests a migration.
 func (p *pair) move(t *testing.T, vmi *v1.VirtualMachineInstance, to *node, uid types.UID) {
 	t.Helper()
 	p.step(t, vmi, handoff.Event{Kind: handoff.Prepare, Node: to.name, Tag: uid}, func(vmi *v1.VirtualMachineInstance) { askToMove(vmi, to, uid) })
@@ -297,7 +296,7 @@ func askToMove(vmi *v1.VirtualMachineInstance, to *node, uid types.UID) {
 	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: uid, SourceNode: vmi.Status.NodeName, TargetNode: to.name}
 }
 
-// until reads the guest until the condition holds.
+// until reads the VMI until the condition holds.
 func (p *pair) until(t *testing.T, what string, vmi *v1.VirtualMachineInstance, ok func(handoff.Lease) bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(ctx context.Context) (bool, error) {
@@ -312,7 +311,7 @@ func (p *pair) until(t *testing.T, what string, vmi *v1.VirtualMachineInstance, 
 	}
 }
 
-// eventually waits for what the API does not show.
+// eventually waits for a condition that the API does not show.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) { return ok(), nil })
@@ -321,7 +320,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// runsOn waits until the node owns and runs the guest, and says so.
+// runsOn waits until the node owns and runs the VMI, and reports it.
 func (p *pair) runsOn(t *testing.T, vmi *v1.VirtualMachineInstance, n *node) {
 	t.Helper()
 	p.until(t, "the guest to run on "+n.name, vmi, func(l handoff.Lease) bool {
@@ -329,7 +328,7 @@ func (p *pair) runsOn(t *testing.T, vmi *v1.VirtualMachineInstance, n *node) {
 	})
 }
 
-// finish deletes the guest and waits until nothing of it is left.
+// finish deletes the VMI and waits until nothing of it is left.
 func (p *pair) finish(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	must(t, p.Delete(t.Context(), vmi.DeepCopy()))
@@ -350,12 +349,12 @@ func (p *pair) get(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	must(t, p.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
 }
 
-// minimal is a domain that is nobody's.
+// minimal is a domain without an owner.
 func minimal(name string) *libvirtxml.Domain {
 	return &libvirtxml.Domain{Type: "qemu", Name: name, UUID: "5f0c6c9a-9d0d-4f5e-8f1e-000000000001"}
 }
 
-// recorder keeps what events say.
+// recorder keeps the notes of events.
 type recorder struct{ notes chan string }
 
 func (r *recorder) Eventf(_, _ runtime.Object, _, reason, action, note string, args ...any) {

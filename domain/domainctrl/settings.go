@@ -13,20 +13,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Settings returns the KubeVirt object of the cluster; nil if there is none, which
-// stands for KubeVirt's defaults.
+// Settings returns the KubeVirt object of the cluster; nil if there is none, which means KubeVirt's
+// defaults.
 type Settings func(ctx context.Context) (*v1.KubeVirt, error)
 
-// DefaultSettingsKept is how long [ClusterSettings] believes what it has read.
+// DefaultSettingsKept is how long [ClusterSettings] keeps an answer.
 const DefaultSettingsKept = 30 * time.Second
 
-// ClusterSettings reads the KubeVirt object at most once in a while, however many
-// passes ask for it. When it cannot be read what was read last is still believed.
-// Safe for concurrent use.
+// ClusterSettings reads the KubeVirt object at most once per Kept, however many passes ask for it.
+// When it cannot be read the last answer stays valid. Safe for concurrent use.
 type ClusterSettings struct {
 	// Reader lists KubeVirt objects; required.
 	Reader client.Reader
-	// Kept is how long an answer is believed; DefaultSettingsKept if zero.
+	// Kept is how long an answer is kept; DefaultSettingsKept if zero.
 	Kept time.Duration
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
@@ -38,8 +37,8 @@ type ClusterSettings struct {
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list
 
-// KubeVirt is a [Settings]. Of several objects, which KubeVirt does not allow, the
-// oldest counts. What it returns must not be changed.
+// KubeVirt implements [Settings]. Of several objects, which KubeVirt does not allow, the oldest
+// counts. The result must not be changed.
 func (s *ClusterSettings) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
 	s.mu.Lock()
 	if s.Clock == nil {
@@ -55,7 +54,7 @@ func (s *ClusterSettings) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
 	if fresh {
 		return kv, nil
 	}
-	// Nobody waits for another's question: it may take long.
+	// Callers do not wait for each other's list: it may take long.
 	var list v1.KubeVirtList
 	if err := s.Reader.List(ctx, &list); err != nil {
 		if known {
@@ -75,7 +74,7 @@ func (s *ClusterSettings) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
 	return kv, nil
 }
 
-// AllowEmulation is an [Emulation].
+// AllowEmulation implements [Emulation].
 func (s *ClusterSettings) AllowEmulation(ctx context.Context) (bool, error) {
 	kv, err := s.KubeVirt(ctx)
 	if err != nil || kv == nil {

@@ -8,16 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// StepFunc is told that the migration of a guest has reached a step on this node. What
-// the agent does for that guest does not go on before it returns, which it should when
-// ctx ends. A step may be reached more than once: an agent looks again.
-type StepFunc func(ctx context.Context, vmi types.NamespacedName, step domain.MigrationStep)
+// StepFunc is called when the migration of a VMI reaches a step on this node. The agent's work on
+// that VMI continues when it returns, which it should when ctx ends. A step may be reported more
+// than once: an agent repeats passes.
+type StepFunc func(ctx context.Context, vmi types.NamespacedName, step plan.MigrationStep)
 
-// step tells that steps have been reached.
-func (r *Reconciler) step(ctx context.Context, key types.NamespacedName, reached ...domain.MigrationStep) {
+// step reports steps to OnStep.
+func (r *Reconciler) step(ctx context.Context, key types.NamespacedName, reached ...plan.MigrationStep) {
 	if r.OnStep == nil {
 		return
 	}
@@ -26,9 +27,9 @@ func (r *Reconciler) step(ctx context.Context, key types.NamespacedName, reached
 	}
 }
 
-// leases are the lease as the pass has found it, and as it wants it; both are zero
-// where there is none to be read.
-func (v view) leases() (was, want handoff.Lease) {
+// leases returns the lease as the pass has found it, and as it is planned; both are zero where
+// there is no readable lease.
+func (v pass) leases() (was, want handoff.Lease) {
 	if v.vmi == nil || v.plan.VMI == nil {
 		return was, want
 	}
@@ -40,7 +41,7 @@ func (v view) leases() (was, want handoff.Lease) {
 	return was, want
 }
 
-// part is what a node is to a guest in a change of its lease.
+// part is the role of a node in a change of its VMI's lease.
 type part int
 
 const (
@@ -49,28 +50,28 @@ const (
 	receives
 )
 
-// edge is a change of a lease, seen by one of its nodes. Whence a guest comes that the
-// node receives makes no difference.
+// edge is a change of a lease, seen by one of its nodes. The source makes no difference to a node
+// that receives.
 type edge struct {
 	part     part
 	from, to handoff.State
 }
 
 // reached are the steps reached when an edge is decided, and when it is stored.
-type reached struct{ decided, stored []domain.MigrationStep }
+type reached struct{ decided, stored []plan.MigrationStep }
 
 var edges = map[edge]reached{
-	{holds, handoff.Prepared, handoff.Moving}:     {[]domain.MigrationStep{domain.SourceAsked}, []domain.MigrationStep{domain.SourceBegun}},
-	{holds, handoff.Preparing, handoff.Owned}:     {nil, []domain.MigrationStep{domain.SourceReverted}},
-	{holds, handoff.Prepared, handoff.Owned}:      {nil, []domain.MigrationStep{domain.SourceReverted}},
-	{holds, handoff.Moving, handoff.Owned}:        {nil, []domain.MigrationStep{domain.SourceReverted}},
-	{awaits, handoff.Preparing, handoff.Prepared}: {nil, []domain.MigrationStep{domain.TargetReady}},
-	{part: receives, to: handoff.Arrived}:         {[]domain.MigrationStep{domain.TargetArrived}, []domain.MigrationStep{domain.TargetTaken}},
-	{part: receives, to: handoff.Owned}:           {[]domain.MigrationStep{domain.TargetArrived}, []domain.MigrationStep{domain.TargetTaken, domain.TargetCompleted}},
-	{holds, handoff.Arrived, handoff.Owned}:       {[]domain.MigrationStep{domain.TargetFinalizing}, []domain.MigrationStep{domain.TargetCompleted}},
+	{holds, handoff.Prepared, handoff.Moving}:     {[]plan.MigrationStep{plan.SourceAsked}, []plan.MigrationStep{plan.SourceBegun}},
+	{holds, handoff.Preparing, handoff.Owned}:     {nil, []plan.MigrationStep{plan.SourceReverted}},
+	{holds, handoff.Prepared, handoff.Owned}:      {nil, []plan.MigrationStep{plan.SourceReverted}},
+	{holds, handoff.Moving, handoff.Owned}:        {nil, []plan.MigrationStep{plan.SourceReverted}},
+	{awaits, handoff.Preparing, handoff.Prepared}: {nil, []plan.MigrationStep{plan.TargetReady}},
+	{part: receives, to: handoff.Arrived}:         {[]plan.MigrationStep{plan.TargetArrived}, []plan.MigrationStep{plan.TargetTaken}},
+	{part: receives, to: handoff.Owned}:           {[]plan.MigrationStep{plan.TargetArrived}, []plan.MigrationStep{plan.TargetTaken, plan.TargetCompleted}},
+	{holds, handoff.Arrived, handoff.Owned}:       {[]plan.MigrationStep{plan.TargetFinalizing}, []plan.MigrationStep{plan.TargetCompleted}},
 }
 
-// stepsOf are the steps that a change of the lease means for the node.
+// stepsOf returns the steps that a change of the lease means for the node.
 func stepsOf(node string, was, want handoff.Lease) reached {
 	e := edge{from: was.State, to: want.State}
 	switch {
@@ -84,22 +85,22 @@ func stepsOf(node string, was, want handoff.Lease) reached {
 	return edges[e]
 }
 
-// noticed are the steps that are reached by what was seen, when nothing is stored.
-func (v view) noticed(node string) []domain.MigrationStep {
+// noticed returns the steps reached by observation, when nothing is stored.
+func (v pass) noticed(node string) []plan.MigrationStep {
 	was, want := v.leases()
 	switch steps := stepsOf(node, was, want); {
 	case len(steps.decided) > 0:
 		return steps.decided
-	case was.Target == node && was.Switching() && v.sight.State != nil:
-		return []domain.MigrationStep{domain.TargetDetected}
-	case v.left(node) && len(v.plan.Tasks) > 0:
-		return []domain.MigrationStep{domain.SourceLeft}
+	case was.Target == node && was.Switching() && v.snapshot.State != nil:
+		return []plan.MigrationStep{plan.TargetDetected}
+	case v.left(node) && len(v.plan.Actions) > 0:
+		return []plan.MigrationStep{plan.SourceLeft}
 	}
 	return nil
 }
 
-// left tells whether the guest has moved from the node to another one.
-func (v view) left(node string) bool {
+// left reports whether the guest has migrated from the node to another one.
+func (v pass) left(node string) bool {
 	if v.vmi == nil || v.plan.Role != domain.RoleNone {
 		return false
 	}

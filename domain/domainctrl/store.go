@@ -17,45 +17,43 @@ import (
 	"github.com/virtloom/virtloom/internal/vmipatch"
 )
 
-// changed tells whether a plan wants the object to say something else.
+// changed reports whether a plan changes the object.
 func changed(was, want *v1.VirtualMachineInstance) bool {
 	return want != nil && !equality.Semantic.DeepEqual(was, want)
 }
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
 
-// store writes the object as the plan wants it, in one patch that is refused if
-// somebody else wrote in the meantime what the plan depends on. What the API server
-// answers is then what the tasks of the pass go by.
-func (r *Reconciler) store(ctx context.Context, v view) (word, error) {
+// store writes the object as planned, in one patch that is refused if somebody else wrote in the
+// meantime what the plan depends on. The tasks of the pass then depend on the API server's answer.
+func (r *Reconciler) store(ctx context.Context, v pass) (observed, error) {
 	if !changed(v.vmi, v.plan.VMI) {
-		return v.word, nil
+		return v.observed, nil
 	}
 	ctx, span := tracer.Start(ctx, "node.Store")
 	defer span.End()
-	w, sent := v.word, r.Clock.Now()
+	w, sent := v.observed, r.Clock.Now()
 	err := vmipatch.Write(v.vmi, v.plan.VMI, func(patch []byte) error {
 		answer := &v1.VirtualMachineInstance{}
 		answer.Namespace, answer.Name = v.vmi.Namespace, v.vmi.Name
 		if err := r.Client.Patch(ctx, answer, client.RawPatch(types.JSONPatchType, patch)); err != nil {
 			return err
 		}
-		w = word{vmi: answer, asked: sent}
+		w = observed{vmi: answer, asked: sent}
 		return nil
 	}, v.guards()...)
 	if err != nil {
 		span.SetStatus(codes.Error, err.Error())
-		return v.word, fmt.Errorf("domainctrl: store %s/%s: %w", v.vmi.Namespace, v.vmi.Name, err)
+		return v.observed, fmt.Errorf("domainctrl: store %s/%s: %w", v.vmi.Namespace, v.vmi.Name, err)
 	}
-	r.tell(v.vmi, v.plan.VMI)
+	r.recordEvents(v.vmi, v.plan.VMI)
 	r.announce(v.plan)
 	return w, nil
 }
 
-// guards are what must be as the plan found it when that is stored. A report of how the
-// guest is depends on whose the guest is, and in which phase; what is unrelated to that
-// may have been written by others.
-func (v view) guards() []vmipatch.Guard {
+// guards returns the conditions under which the planned object may be stored. A report of status
+// depends on the VMI's lease and phase; unrelated fields may have been written by others.
+func (v pass) guards() []vmipatch.Guard {
 	if v.binding() {
 		return []vmipatch.Guard{vmipatch.Version}
 	}
@@ -65,10 +63,10 @@ func (v view) guards() []vmipatch.Guard {
 	}
 }
 
-// binding tells whether the plan does more than to report: it moves the lease or what
-// stock KubeVirt reads the same from, or it does something to the guest, for which the
-// stored plan is the proof that it was made for the object as it is.
-func (v view) binding() bool {
+// binding reports whether the plan does more than report status: it changes the lease or the fields
+// from which stock KubeVirt derives the owner, or it touches the domain, for which the stored plan
+// proves that it was made for the object as it is.
+func (v pass) binding() bool {
 	was, want := v.vmi, v.plan.VMI
 	return v.touchesGuest() ||
 		was.Annotations[handoff.Annotation] != want.Annotations[handoff.Annotation] ||

@@ -16,8 +16,7 @@ import (
 	"github.com/virtloom/virtloom/internal/vmipatch"
 )
 
-// crossed does something right before the first report of an agent arrives, and notes
-// how all were answered.
+// crossed calls a hook right before the first report of an agent arrives, and records all answers.
 type crossed struct {
 	client.Client
 	do      func()
@@ -37,8 +36,8 @@ func (c *crossed) Patch(ctx context.Context, o client.Object, p client.Patch, op
 	return err
 }
 
-// reports lets the agent tell whether its guest can be migrated, which was lost, while
-// somebody else writes the object.
+// reports makes the agent restore the lost LiveMigratable condition, while somebody else writes the
+// object.
 func (p *pair) reports(t *testing.T, other func(vmi *v1.VirtualMachineInstance)) (*v1.VirtualMachineInstance, []error) {
 	t.Helper()
 	stop := p.a.start(t)
@@ -62,7 +61,7 @@ func (p *pair) reports(t *testing.T, other func(vmi *v1.VirtualMachineInstance))
 	return vmi, c.answers
 }
 
-// hasCondition tells whether the object has a condition.
+// hasCondition reports whether the object has a condition.
 func hasCondition(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) bool {
 	return slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool { return c.Type == t })
 }
@@ -90,6 +89,6 @@ func reportsTooLate(t *testing.T, p *pair) {
 		t.Errorf("the report is answered by %v", answers)
 	}
 	if hasCondition(vmi, v1.VirtualMachineInstanceIsMigratable) {
-		t.Errorf("a node tells of the guest of nobody: %+v", vmi.Status.Conditions)
+		t.Errorf("a node reports a VMI without an owner: %+v", vmi.Status.Conditions)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// tables writes the ACPI tables of a secret volume to a directory, if the guest's
-// firmware wants one of it, and returns that; empty if it wants none.
+// tables writes the ACPI tables of a secret volume to a directory, if the VMI's firmware refers to
+// the volume, and returns it; empty if not.
 func (w *Workspace) tables(ctx context.Context, v volume) (string, error) {
 	wanted := v.acpiTables()
 	if len(wanted) == 0 || v.Secret == nil {
@@ -35,17 +35,17 @@ func (w *Workspace) tables(ctx context.Context, v volume) (string, error) {
 	for _, name := range wanted {
 		i := slices.IndexFunc(files, func(f seed) bool { return f.name == name })
 		if i < 0 {
-			return "", v.fault(field, fmt.Sprintf("Secret %q has no key %s", v.Secret.SecretName, name), "add the table under that key", domain.ErrInvalid)
+			return "", v.fault(field, fmt.Sprintf("Required value: Secret %q has no key %s", v.Secret.SecretName, name), "add the table under that key", domain.ErrInvalid)
 		}
 		tables = append(tables, files[i])
 	}
 	if err := writeDir(dir, tables); err != nil {
-		return "", v.fault(field, "the tables cannot be written", "check the space on the node", err)
+		return "", v.fault(field, "cannot write the ACPI tables", "check the space on the node", err)
 	}
 	return dir, nil
 }
 
-// acpiTables are the files that the guest's firmware wants of the volume
+// acpiTables returns the files of the volume that the VMI's firmware refers to
 // (spec.domain.firmware.acpi).
 func (v volume) acpiTables() []string {
 	fw := v.vmi.Spec.Domain.Firmware
@@ -77,8 +77,8 @@ func writeDir(dir string, files []seed) error {
 	return os.Rename(tmp, dir)
 }
 
-// ignition writes the data of the annotation kubevirt.io/ignitiondata to a file, once;
-// empty if there is none.
+// ignition writes the data of the annotation kubevirt.io/ignitiondata to a file, once; empty if
+// there is none.
 func ignition(vmi *v1.VirtualMachineInstance, dir string) (string, error) {
 	data := vmi.Annotations[v1.IgnitionAnnotation]
 	if data == "" {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
 // tableGuest has a secret volume that its firmware reads tables from.
@@ -20,7 +20,7 @@ func tableGuest(slic, msdm string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-func TestTablesOfTheFirmwareComeFromASecret(t *testing.T) {
+func TestACPITables_FromSecret(t *testing.T) {
 	w := workspace(t)
 	w.Objects = objects{"secret/ns/s": {"slic.bin": "S", "msdm.bin": "M", "other": "x"}}
 	f := prepare(t, w, tableGuest("conf", "conf"))
@@ -40,7 +40,7 @@ func TestTablesOfTheFirmwareComeFromASecret(t *testing.T) {
 	vmi := tableGuest("conf", "")
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: quantity("64Mi")}
 	f.Dir = "/run/guest" // sockets need a short path
-	d, err := domain.Convert(vmi, f)
+	d, err := convert.Convert(vmi, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestTablesOfTheFirmwareComeFromASecret(t *testing.T) {
 	}
 }
 
-func TestATableThatIsNotThereIsNamed(t *testing.T) {
+func TestACPITables_Missing(t *testing.T) {
 	w := workspace(t)
 	w.Objects = objects{"secret/ns/s": {"slic.bin": "S"}}
 	_, err := w.Prepare(t.Context(), tableGuest("conf", "conf"), kvmHost)
@@ -64,7 +64,7 @@ func quantity(s string) *resource.Quantity {
 	return &q
 }
 
-func TestIgnitionDataIsAFileOfTheGuest(t *testing.T) {
+func TestIgnition_DataIsFile(t *testing.T) {
 	w, vmi := workspace(t), guest("uid-1")
 	vmi.Annotations = map[string]string{v1.IgnitionAnnotation: `{"ignition": {"version": "3.0.0"}}`}
 	f := prepare(t, w, vmi)

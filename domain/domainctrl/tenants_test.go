@@ -16,8 +16,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// swapped exchanges two names over and over until the test has ended, as a tenant may in a
-// claim, and says how often it has.
+// swapped exchanges two names over and over until the test has ended, as a tenant may in a claim,
+// and counts the exchanges.
 func swapped(t *testing.T, a, b string) *atomic.Int64 {
 	t.Helper()
 	var (
@@ -40,8 +40,8 @@ func swapped(t *testing.T, a, b string) *atomic.Int64 {
 	return &n
 }
 
-// TestTenantFile_SwappedWithALink: while root prepares a disk its tenant puts a link to a
-// file of the node in its place, and back. Nothing outside the claim grows, or is looked at.
+// TestTenantFile_SwappedWithALink: while root prepares a disk its tenant puts a link to a file of
+// the node in its place, and back. No file outside the claim is grown, or opened.
 func TestTenantFile_SwappedWithALink(t *testing.T) {
 	needQemuImg(t)
 	const rounds, mebi = 500, 1 << 20
@@ -101,7 +101,7 @@ func TestTenantFile_SwappedWithALink(t *testing.T) {
 	}
 }
 
-// TestTenantFile_NoDisk: what a tenant puts in the place of a disk neither holds the agent up
+// TestTenantFile_NoDisk: a file that a tenant puts in the place of a disk neither blocks the agent
 // nor is used.
 func TestTenantFile_NoDisk(t *testing.T) {
 	for name, lay := range map[string]func(path string) error{
@@ -120,8 +120,8 @@ func TestTenantFile_NoDisk(t *testing.T) {
 	}
 }
 
-// TestTenantFile_MadeBesideALink: what a tenant has put where a disk is made first is not
-// written to.
+// TestTenantFile_MadeBesideALink: a file that a tenant has put at the temporary name of a disk is
+// not written to.
 func TestTenantFile_MadeBesideALink(t *testing.T) {
 	w, dir, outside := workspace(t), t.TempDir(), blank(t, filepath.Join(t.TempDir(), "file"), 1)
 	must(t, os.Symlink(outside, filepath.Join(dir, ".new-disk-uid-1")))

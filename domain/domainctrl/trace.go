@@ -12,8 +12,8 @@ import (
 	"github.com/virtloom/virtloom/internal/tracecontext"
 )
 
-// joined makes a pass over the guest part of its start, or of its migration, while that is
-// under way: what is done for a guest later is no part of it.
+// joined makes a pass over the VMI part of the trace of its start, or of its migration, while that
+// is under way; later passes are not.
 func joined(ctx context.Context, g *v1.VirtualMachineInstance) context.Context {
 	switch {
 	case g == nil || g.IsFinal():
@@ -24,7 +24,7 @@ func joined(ctx context.Context, g *v1.VirtualMachineInstance) context.Context {
 	return tracecontext.Join(ctx, g)
 }
 
-// moving tells whether a migration of the guest is under way.
+// moving reports whether a migration of the VMI is under way.
 func moving(g *v1.VirtualMachineInstance) bool {
 	st := g.Status.MigrationState
 	return st != nil && !st.Completed && !st.Failed

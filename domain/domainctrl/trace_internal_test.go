@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/internal/tracecontext"
 )
 
-func TestAPassIsPartOfWhatIsUnderWay(t *testing.T) {
+func TestTrace_PassJoinsOperation(t *testing.T) {
 	const text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	move := v1.VirtualMachineInstanceMigrationState{MigrationUID: "1"}
 	done, failed := move, move
@@ -48,7 +48,7 @@ func TestAPassIsPartOfWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-func TestACallTellsWhatTheHypervisorSays(t *testing.T) {
+func TestTrace_CallRecordsError(t *testing.T) {
 	want := errors.New("no such domain")
 	if got := calling(t.Context(), "hypervisor.Start", func(context.Context) error { return want }); !errors.Is(got, want) {
 		t.Errorf("error is %v, want %v", got, want)

@@ -12,39 +12,39 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Pauses before a task that has failed is tried again double from the first to the longest
-// one, which is shorter for what lets a guest end or go on. What has not been tried for
-// retryForget counts as new.
+// Pauses before a failed task is tried again double from the first to the longest one, which is
+// shorter for tasks that let a domain end or go on. A task that has not been tried for retryForget
+// counts as new.
 const (
 	retryMost   = time.Minute
 	retryUrgent = 5 * time.Second
 	retryForget = 10 * time.Minute
 )
 
-// troubles remembers, for each guest, which of its last tasks failed, so that the
-// next pass can tell, and when they may be tried again. That goes by the task, not by
-// how its failure reads: a text that is another one each time must not beat the pause.
-// The zero value is ready; safe for concurrent use.
-type troubles struct {
+// failures remembers, for each VMI, which of its last tasks failed, for the next pass to report,
+// and when they may be tried again. That depends on the task, not on the text of its error: a text
+// that differs each time must not defeat the pause. The zero value is ready; safe for concurrent
+// use.
+type failures struct {
 	mu    sync.Mutex
 	known map[types.NamespacedName]*trials
 }
 
-// trials are those of one guest.
+// trials are those of one VMI.
 type trials struct {
-	last  []domain.Trouble
+	last  []domain.Failure
 	tasks map[string]*trial
 }
 
-// trial is a task that has failed, so many times in a row.
+// trial is a failed task, with the number of failures in a row.
 type trial struct {
-	domain.Trouble
+	domain.Failure
 	times int
 	next  time.Time
 }
 
-// note stores which tasks of a pass failed, or had to wait after they had.
-func (t *troubles) note(key types.NamespacedName, failed []domain.Trouble, now time.Time) {
+// note stores which tasks of a pass failed, or are still pausing after a failure.
+func (t *failures) note(key types.NamespacedName, failed []domain.Failure, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.known[key]
@@ -58,8 +58,8 @@ func (t *troubles) note(key types.NamespacedName, failed []domain.Trouble, now t
 	}
 }
 
-// of returns the tasks of the guest's last pass that failed.
-func (t *troubles) of(key types.NamespacedName) []domain.Trouble {
+// of returns the failed tasks of the VMI's last pass.
+func (t *failures) of(key types.NamespacedName) []domain.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if all := t.known[key]; all != nil {
@@ -69,7 +69,7 @@ func (t *troubles) of(key types.NamespacedName) []domain.Trouble {
 }
 
 // waits returns the failure after which the task has to wait; nil if it may be tried.
-func (t *troubles) waits(key types.NamespacedName, task domain.Task, now time.Time) *domain.Trouble {
+func (t *failures) waits(key types.NamespacedName, task domain.Action, now time.Time) *domain.Failure {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.known[key]
@@ -80,12 +80,12 @@ func (t *troubles) waits(key types.NamespacedName, task domain.Task, now time.Ti
 	if l == nil || !now.Before(l.next) {
 		return nil
 	}
-	return &l.Trouble
+	return &l.Failure
 }
 
-// failed notes that a task was tried in vain, and returns how that is to be told: as before
-// if it is the same cause. news is whether it is another one.
-func (t *troubles) failed(key types.NamespacedName, f domain.Trouble, now time.Time) (told domain.Trouble, news bool) {
+// failed notes that a task failed, and returns the failure to report: the previous one if it has
+// the same cause. news reports whether the cause is another one.
+func (t *failures) failed(key types.NamespacedName, f domain.Failure, now time.Time) (reported domain.Failure, news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.known == nil {
@@ -96,36 +96,35 @@ func (t *troubles) failed(key types.NamespacedName, f domain.Trouble, now time.T
 		all = &trials{tasks: map[string]*trial{}}
 		t.known[key] = all
 	}
-	l := all.tasks[f.Task.Key()]
+	l := all.tasks[f.Action.Key()]
 	if l == nil {
 		l = &trial{}
-		all.tasks[f.Task.Key()] = l
+		all.tasks[f.Action.Key()] = l
 	}
 	news = l.times == 0 || !l.SameCause(f)
 	if news {
-		l.Trouble = f
+		l.Failure = f
 	}
 	most := retryMost
-	if urgent(f.Task) {
+	if urgent(f.Action) {
 		most = retryUrgent
 	}
 	l.next = now.Add(min(failedRetry<<min(l.times, 10), most))
 	l.times++
-	return l.Trouble, news
+	return l.Failure, news
 }
 
-// urgent reports whether a guest waits for the task to end or to go on, or what it needs for
-// that is noted by it.
-func urgent(t domain.Task) bool {
+// urgent reports whether the task lets a guest end or go on, or records metadata needed for that.
+func urgent(t domain.Action) bool {
 	switch t.Operation.Verb {
 	case domain.Destroy, domain.Shutdown, domain.Undefine, domain.Resume, domain.SetMetadata:
 		return true
 	}
-	return t.Verb != domain.TaskApply
+	return t.Verb != domain.ActionApply
 }
 
 // done notes that a task was carried out.
-func (t *troubles) done(key types.NamespacedName, task domain.Task) {
+func (t *failures) done(key types.NamespacedName, task domain.Action) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if all := t.known[key]; all != nil {
@@ -133,15 +132,15 @@ func (t *troubles) done(key types.NamespacedName, task domain.Task) {
 	}
 }
 
-// forget drops what is remembered of a guest that is nothing to this node.
-func (t *troubles) forget(key types.NamespacedName) {
+// forget drops everything about a VMI that this node no longer serves.
+func (t *failures) forget(key types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.known, key)
 }
 
-// next is when the first of the tasks that failed may be tried again; zero if none did.
-func (t *troubles) next(key types.NamespacedName) time.Time {
+// next returns when the first of the failed tasks may be tried again; zero if none failed.
+func (t *failures) next(key types.NamespacedName) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var at time.Time
@@ -150,48 +149,48 @@ func (t *troubles) next(key types.NamespacedName) time.Time {
 		return at
 	}
 	for _, f := range all.last {
-		if l := all.tasks[f.Task.Key()]; l != nil && (at.IsZero() || l.next.Before(at)) {
+		if l := all.tasks[f.Action.Key()]; l != nil && (at.IsZero() || l.next.Before(at)) {
 			at = l.next
 		}
 	}
 	return at
 }
 
-// notices remembers what was last told of each guest, so that it is told once. The
-// zero value is ready; safe for concurrent use.
-type notices struct {
-	mu   sync.Mutex
-	told map[types.NamespacedName]string
+// lastEvents remembers the last event of each VMI, so that it is recorded once. The zero value is
+// ready; safe for concurrent use.
+type lastEvents struct {
+	mu       sync.Mutex
+	recorded map[types.NamespacedName]string
 }
 
-// news reports whether there is something to tell of the guest that was not what
-// was told last. Empty is nothing to tell, and forgets what was.
-func (n *notices) news(key types.NamespacedName, what string) bool {
+// news reports whether there is an event of the VMI other than the last. Empty is no event, and
+// forgets the last.
+func (n *lastEvents) news(key types.NamespacedName, what string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if what == "" {
-		delete(n.told, key)
+		delete(n.recorded, key)
 		return false
 	}
-	if n.told[key] == what {
+	if n.recorded[key] == what {
 		return false
 	}
-	if n.told == nil {
-		n.told = map[types.NamespacedName]string{}
+	if n.recorded == nil {
+		n.recorded = map[types.NamespacedName]string{}
 	}
-	n.told[key] = what
+	n.recorded[key] = what
 	return true
 }
 
-// silences remembers since when the hypervisor has not answered about a domain. The
-// zero value is ready; safe for concurrent use.
+// silences remembers since when the hypervisor has been unresponsive about a domain. The zero value
+// is ready; safe for concurrent use.
 type silences struct {
 	mu    sync.Mutex
 	since map[string]time.Time
 }
 
-// note returns since when the domain is silent: from since on, unless that was noted
-// before.
+// note returns since when the domain has been unresponsive: since, unless an earlier call has set
+// it.
 func (s *silences) note(name string, since time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

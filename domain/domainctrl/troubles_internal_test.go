@@ -19,10 +19,11 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// changing is a hypervisor that cannot start guests, and says why in other words each time.
+// changing is a hypervisor that cannot start domains, with a different error text each time.
 type changing struct {
 	*domaintest.Hypervisor
 	clock *clocktesting.FakeClock
@@ -37,15 +38,15 @@ func (c *changing) Apply(ctx context.Context, op domain.Operation) error {
 	return fmt.Errorf("%s: QEMU (pid %d): Failed to get \"write\" lock at 0x%x: is another process using the image?", c.clock.Now().Format(time.RFC3339Nano), 1000+c.tries, c.tries)
 }
 
-// events counts what is told.
-type countedEvents struct{ told []string }
+// countedEvents records events.
+type countedEvents struct{ reported []string }
 
 func (e *countedEvents) Eventf(_, _ runtime.Object, _, reason, action, note string, args ...any) {
-	e.told = append(e.told, reason+" "+action+": "+fmt.Sprintf(note, args...))
+	e.reported = append(e.reported, reason+" "+action+": "+fmt.Sprintf(note, args...))
 }
 
-// TestFailedTask_TextChangesEachTime has passes that follow each other five times a second
-// for an hour, as a status that is written each time would have them.
+// TestFailedTask_TextChangesEachTime has passes that follow each other five times a second for an
+// hour, as a status that is written each time would cause them.
 func TestFailedTask_TextChangesEachTime(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1700000000, 0))
 	hv, recorder := &changing{Hypervisor: domaintest.New("node-a"), clock: clock}, &countedEvents{}
@@ -65,7 +66,7 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	command, _ := lease.Command(handoff.CommandStart)
-	start := domain.Task{Verb: domain.TaskApply, Command: command, Operation: domain.Operation{
+	start := domain.Action{Verb: domain.ActionApply, Command: command, Operation: domain.Operation{
 		Verb: domain.Start, Domain: "ns_guest", Definition: &libvirtxml.Domain{Name: "ns_guest"},
 	}}
 	pod := launcherPod(corev1.PodRunning, corev1.ContainerState{}, func(p *corev1.Pod) {
@@ -74,26 +75,26 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 	})
 	writes, until := 0, clock.Now().Add(time.Hour)
 	for clock.Now().Before(until) {
-		// What the pass before has stored, with what it knows of the tasks that failed.
-		plan, err := domain.Decide(domain.Sight{
-			Node: "node-a", VMI: vmi, Pods: []*corev1.Pod{pod}, Troubles: r.troubles.of(key), Desired: start.Operation.Definition,
+		// The object that the previous pass has stored, with its failed tasks.
+		next, err := plan.Decide(plan.Snapshot{
+			Node: "node-a", VMI: vmi, Pods: []*corev1.Pod{pod}, Failures: r.failures.of(key), Desired: start.Operation.Definition,
 		}, clock.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if changed(vmi, plan.VMI) {
+		if changed(vmi, next.VMI) {
 			writes++
-			r.tell(vmi, plan.VMI)
-			vmi = plan.VMI
+			r.recordEvents(vmi, next.VMI)
+			vmi = next.VMI
 		}
-		plan.Tasks = []domain.Task{start}
-		failed, tried := r.act(t.Context(), key, view{word: word{vmi: vmi, asked: clock.Now()}, plan: plan})
-		r.troubles.note(key, failed, clock.Now())
+		next.Actions = []domain.Action{start}
+		failed, tried := r.act(t.Context(), key, pass{observed: observed{vmi: vmi, asked: clock.Now()}, plan: next})
+		r.failures.note(key, failed, clock.Now())
 		if len(failed) != 1 {
 			t.Fatalf("failed: %v", failed)
 		}
-		if next := r.failed(t.Context(), key, domain.Plan{}, causes(failed)).RequeueAfter; tried && next < failedRetry || next <= 0 || next > retryMost {
-			t.Fatalf("looks again after %s", next)
+		if after := r.failed(t.Context(), key, plan.Plan{}, causes(failed)).RequeueAfter; tried && after < failedRetry || after <= 0 || after > retryMost {
+			t.Fatalf("looks again after %s", after)
 		}
 		clock.Step(200 * time.Millisecond)
 	}
@@ -101,8 +102,8 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 	if hv.tries < 60 || hv.tries > 66 {
 		t.Errorf("%d tries in an hour", hv.tries)
 	}
-	if len(recorder.told) != 1 {
-		t.Errorf("%d events: %q", len(recorder.told), recorder.told)
+	if len(recorder.reported) != 1 {
+		t.Errorf("%d events: %q", len(recorder.reported), recorder.reported)
 	}
 	if writes != 1 {
 		t.Errorf("%d writes of the status for one cause", writes)
@@ -111,22 +112,22 @@ func TestFailedTask_TextChangesEachTime(t *testing.T) {
 
 // TestFailedTask_Retry: the pause is that of the task, which success and another command end.
 func TestFailedTask_Retry(t *testing.T) {
-	var known troubles
+	var known failures
 	key, now := types.NamespacedName{Namespace: "ns", Name: "guest"}, time.Unix(1700000000, 0)
-	task := func(v domain.Verb, epoch uint64) domain.Task {
-		return domain.Task{Verb: domain.TaskApply, Operation: domain.Operation{Verb: v, Domain: "ns_guest"}, Command: handoff.Command{Epoch: epoch}}
+	task := func(v domain.Verb, epoch uint64) domain.Action {
+		return domain.Action{Verb: domain.ActionApply, Operation: domain.Operation{Verb: v, Domain: "ns_guest"}, Command: handoff.Command{Epoch: epoch}}
 	}
-	fail := func(t domain.Task, why string) (domain.Trouble, bool) {
-		return known.failed(key, domain.Trouble{Task: t, Err: errors.New(why)}, now)
+	fail := func(t domain.Action, why string) (domain.Failure, bool) {
+		return known.failed(key, domain.Failure{Action: t, Err: errors.New(why)}, now)
 	}
 	if _, news := fail(task(domain.Start, 1), "no memory left: 17 MiB"); !news {
-		t.Error("the first failure is not told")
+		t.Error("the first failure is not reported")
 	}
-	if told, news := fail(task(domain.Start, 1), "no memory left: 18 MiB"); news || told.Err.Error() != "no memory left: 17 MiB" {
-		t.Errorf("the same cause is told as %v (%t)", told, news)
+	if reported, news := fail(task(domain.Start, 1), "no memory left: 18 MiB"); news || reported.Err.Error() != "no memory left: 17 MiB" {
+		t.Errorf("the same cause is reported as %v (%t)", reported, news)
 	}
-	if told, news := fail(task(domain.Start, 1), "no such image"); !news || told.Err.Error() != "no such image" {
-		t.Errorf("another cause is told as %v (%t)", told, news)
+	if reported, news := fail(task(domain.Start, 1), "no such image"); !news || reported.Err.Error() != "no such image" {
+		t.Errorf("another cause is reported as %v (%t)", reported, news)
 	}
 	if known.waits(key, task(domain.Start, 1), now.Add(3*time.Second)) == nil || known.waits(key, task(domain.Start, 1), now.Add(4*time.Second)) != nil {
 		t.Error("the third try does not wait 4 s")

@@ -13,16 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 // launcherContainer is the container in which a guest's hypervisor runs (KubeVirt's name).
 const launcherContainer = "compute"
 
-// unseen fills in why it is not known whether a guest runs for which no hypervisor was
-// found. That it does not needs positive evidence: each of its Pods on this node has ended,
-// as the kubelet reports, or exists no more. A folder of Pods in which a Pod has none, or no
-// socket, is no evidence: it may be the wrong one, or not mounted.
-func (r *Reconciler) unseen(ctx context.Context, key types.NamespacedName, s *domain.Sight) error {
+// unseen fills in why the state of a domain without a hypervisor is unknown. That it does not run
+// needs positive evidence: each of its Pods on this node has ended, as the kubelet reports, or
+// exists no more. A missing folder or socket of a Pod is no evidence: the folder of Pods may be the
+// wrong one, or not mounted.
+func (r *Reconciler) unseen(ctx context.Context, key types.NamespacedName, s *plan.Snapshot) error {
 	if r.Connector == nil {
 		return nil
 	}
@@ -45,15 +46,15 @@ func (r *Reconciler) unseen(ctx context.Context, key types.NamespacedName, s *do
 	slices.Sort(alive)
 	s.Unseen = &domain.Error{
 		Object: "VirtualMachineInstance " + key.String(),
-		Reason: fmt.Sprintf("node %s does not find the launcher in Pod %s, which has not ended: whether the guest runs is not known", r.NodeName, strings.Join(alive, ", ")),
+		Reason: fmt.Sprintf("node %s found no launcher in Pod %s, which has not ended: the state of the domain is unknown", r.NodeName, strings.Join(alive, ", ")),
 		Remedy: "check that the agent's folder of Pods (--launchers) is the kubelet's and that it is mounted with what the kubelet mounts below it; if the Pod is stuck, delete it",
 	}
 	return nil
 }
 
-// runsGuestOf reports whether the Pod may run the guest, or an earlier one of its name that
-// has files here.
-func runsGuestOf(p *corev1.Pod, s *domain.Sight) bool {
+// runsGuestOf reports whether the Pod may run the VMI, or an earlier one of its name that has files
+// here.
+func runsGuestOf(p *corev1.Pod, s *plan.Snapshot) bool {
 	if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == launcherContainer }) {
 		return false
 	}
@@ -62,12 +63,12 @@ func runsGuestOf(p *corev1.Pod, s *domain.Sight) bool {
 			return true
 		}
 	}
-	_, uid, launches := domain.GuestOf(p)
-	return launches && (s.VMI != nil && uid == s.VMI.UID || slices.Contains(s.Leftovers, uid))
+	_, uid, launches := plan.GuestOf(p)
+	return launches && (s.VMI != nil && uid == s.VMI.UID || slices.Contains(s.OrphanedUIDs, uid))
 }
 
-// hasEnded reports whether the kubelet has reported the end of the Pod's launcher. The phase
-// alone does not: others than the kubelet write it for Pods of nodes they believe to be dead.
+// hasEnded reports whether the kubelet has reported the end of the Pod's launcher. The phase alone
+// is no evidence: others than the kubelet write it for Pods of nodes they believe to be dead.
 func hasEnded(p *corev1.Pod) bool {
 	running := false
 	for i := range p.Status.ContainerStatuses {

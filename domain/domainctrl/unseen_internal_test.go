@@ -21,10 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/fleet"
+	"github.com/virtloom/virtloom/domain/informer"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// launcherPod is a Pod of the guest on node-a in a phase, with its container in a state.
+// launcherPod is a Pod of the VMI on node-a in a phase, with its container in a state.
 func launcherPod(phase corev1.PodPhase, state corev1.ContainerState, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "virt-launcher-guest", UID: "pod-1"},
@@ -44,18 +47,18 @@ func unseenBy(t *testing.T, pods ...client.Object) *Reconciler {
 	t.Helper()
 	byNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	r := &Reconciler{
-		NodeName: "node-a", Hypervisor: &domain.Fleet{}, Informer: &domain.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
+		NodeName: "node-a", Hypervisor: &fleet.Fleet{}, Informer: &informer.Informer{}, Clock: clock.RealClock{}, CallTimeout: time.Minute,
 		Connector: failing{fmt.Errorf("no launcher's socket in pod pod-1 yet: %w", domain.ErrNotReady)},
 		Workspace: &Workspace{Root: t.TempDir()}, Caches: &Caches{Pods: &informertest.FakeInformers{}},
 		APIReader: fake.NewClientBuilder().WithObjects(pods...).WithIndex(&corev1.Pod{}, "spec.nodeName", byNode).Build(),
 	}
-	r.moves, r.agents = newMoves(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
+	r.migrations, r.agents = newMigrations(r.Clock, time.Minute), newAgents(r.Hypervisor, r.Informer)
 	return r
 }
 
-// TestDomainGone_LauncherNotFound has agents to which the folder of the guest's Pod is not
-// there, or has no socket: a wrong folder of Pods, one that is not mounted, or a launcher
-// that has ended.
+// TestDomainGone_LauncherNotFound has agents for which the folder of the launcher Pod does not
+// exist, or has no socket: a wrong folder of Pods, one that is not mounted, or a launcher that has
+// ended.
 func TestDomainGone_LauncherNotFound(t *testing.T) {
 	running, terminated := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 	owned := func(p *corev1.Pod) {
@@ -103,7 +106,7 @@ func TestDomainGone_LauncherNotFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := domain.Decide(s, time.Now())
+			plan, err := plan.Decide(s, time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,8 +120,8 @@ func TestDomainGone_LauncherNotFound(t *testing.T) {
 				}
 				return
 			}
-			if len(plan.Tasks) > 0 || plan.VMI.Status.Phase != v1.Running || after.State == handoff.Released || after.Epoch != tt.lease.Epoch || after.Holder != tt.lease.Holder {
-				t.Errorf("lease %+v, phase %s, tasks %v", after, plan.VMI.Status.Phase, plan.Tasks)
+			if len(plan.Actions) > 0 || plan.VMI.Status.Phase != v1.Running || after.State == handoff.Released || after.Epoch != tt.lease.Epoch || after.Holder != tt.lease.Holder {
+				t.Errorf("lease %+v, phase %s, tasks %v", after, plan.VMI.Status.Phase, plan.Actions)
 			}
 			if plan.RequeueAt == nil {
 				t.Error("the guest is not looked at again")
@@ -130,8 +133,8 @@ func TestDomainGone_LauncherNotFound(t *testing.T) {
 	}
 }
 
-// TestDomainGone_ObjectDeleted: the files of a guest whose object is gone stay for as long as
-// a Pod of it may run on them.
+// TestDomainGone_ObjectDeleted: the files of a deleted VMI stay for as long as a Pod of it may use
+// them.
 func TestDomainGone_ObjectDeleted(t *testing.T) {
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "uid-1"}}
@@ -149,9 +152,9 @@ func TestDomainGone_ObjectDeleted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := domain.Decide(s, time.Now())
-		if err != nil || (len(plan.Tasks) > 0) != cleared {
-			t.Errorf("%+v: tasks %v, %v", state, plan.Tasks, err)
+		plan, err := plan.Decide(s, time.Now())
+		if err != nil || (len(plan.Actions) > 0) != cleared {
+			t.Errorf("%+v: tasks %v, %v", state, plan.Actions, err)
 		}
 	}
 }
@@ -166,23 +169,23 @@ func (h unreachable) Get(context.Context, string) (domain.State, error) {
 	return domain.State{}, h.answer
 }
 
-// TestDomainGone_LauncherDoesNotServe: of a guest whose object is gone, and whose launcher has left a socket behind that
-// is not served, the Pods tell. One that only does not answer may run it.
+// TestDomainGone_LauncherDoesNotServe: of a deleted VMI, whose launcher has left a socket behind
+// that is not served, the Pods are the evidence. A launcher that is only unresponsive may run it.
 func TestDomainGone_LauncherDoesNotServe(t *testing.T) {
 	key := types.NamespacedName{Namespace: "ns", Name: "guest"}
-	for answer, told := range map[error]bool{domain.ErrDisconnected: true, domain.ErrNotReady: true, domain.ErrTimeout: false} {
+	for answer, reported := range map[error]bool{domain.ErrDisconnected: true, domain.ErrNotReady: true, domain.ErrTimeout: false} {
 		r := unseenBy(t)
 		r.Hypervisor = unreachable{answer: fmt.Errorf("dial: %w", answer)}
 		s, err := r.look(t.Context(), key, nil)
-		if (err == nil) != told || s.Unseen != nil {
+		if (err == nil) != reported || s.Unseen != nil {
 			t.Errorf("%v, and no Pod of it is left: error %v, %v", answer, err, s.Unseen)
 		}
 	}
 }
 
-// TestDomainGone_NotForALauncherThatDoesNotAnswer: as long as there is the object, a launcher that was there and does not
-// serve may come back with the guest in it, whatever is known of its Pods.
-func TestDomainGone_NotForALauncherThatDoesNotAnswer(t *testing.T) {
+// TestDomainGone_UnresponsiveLauncherIsNotGone: as long as the VMI exists, a launcher that does not
+// serve any more may come back with the domain, whatever is known of its Pods.
+func TestDomainGone_UnresponsiveLauncherIsNotGone(t *testing.T) {
 	for answer, silent := range map[error]bool{domain.ErrDisconnected: true, domain.ErrTimeout: true, domain.ErrNotReady: false} {
 		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"}}
 		if err := handoff.Put(vmi, handoff.Lease{State: handoff.Owned, Epoch: 1, Holder: "node-a"}); err != nil {
@@ -199,7 +202,7 @@ func TestDomainGone_NotForALauncherThatDoesNotAnswer(t *testing.T) {
 
 // TestFleet_DomainOfNobody: no member is no evidence.
 func TestFleet_DomainOfNobody(t *testing.T) {
-	if _, err := new(domain.Fleet).Get(t.Context(), "ns_guest"); !errors.Is(err, domain.ErrNoHypervisor) || !errors.Is(err, domain.ErrNotFound) {
+	if _, err := new(fleet.Fleet).Get(t.Context(), "ns_guest"); !errors.Is(err, domain.ErrNoHypervisor) || !errors.Is(err, domain.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -15,62 +15,61 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrate"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 const (
-	// progressDeadline bounds one question of how far a migration has come, as KubeVirt
-	// bounds short questions.
+	// progressDeadline bounds one query of a migration's progress, as KubeVirt bounds short calls.
 	progressDeadline = 5 * time.Second
-	// abortRetry is when a migration that goes on is aborted again.
+	// abortRetry is the pause before a migration that continues is aborted again.
 	abortRetry = 5 * time.Second
-	// helpTries is how often help for a migration may fail in a row before the next best
-	// is tried.
+	// helpTries is the number of failures in a row before the monitor's next best advice is tried.
 	helpTries = 10
 )
 
-// abortedText is what KubeVirt says of a migration that it has aborted.
+// abortedText is KubeVirt's text for a migration that it has aborted.
 const abortedText = "Live migration has been aborted"
 
-// watch looks after a migration that is going on: it asks how far it has come, and
-// carries out what the monitor advises. It is not safe for concurrent use but for what
-// says so.
+// watch monitors a migration under way: it queries its progress, and carries out the monitor's
+// advice. It is not safe for concurrent use except where a field or method says so.
 type watch struct {
 	r       *Reconciler
 	key     types.NamespacedName
 	name    string
 	m       domain.Migrator
-	monitor domain.Monitor
+	monitor migrate.Monitor
 
 	tuning  tuning
 	seen    bool                            // at the hypervisor
-	adopted bool                            // another process has begun it
+	adopted bool                            // begun by another process
 	last    atomic.Pointer[domain.Progress] // nil before that
-	failed  int                             // tries of the same help in a row
-	aborted time.Time                       // when that was asked for last
-	why     atomic.Pointer[string]          // it was aborted
+	failed  int                             // failures of the same action in a row
+	aborted time.Time                       // time of the last abort
+	why     atomic.Pointer[string]          // reason of the abort
 }
 
-// watch makes a watch over a migration of the guest.
-func (r *Reconciler) watch(key types.NamespacedName, m domain.Migrator, v view) *watch {
+// watch makes a watch over a migration of the VMI.
+func (r *Reconciler) watch(key types.NamespacedName, m domain.Migrator, v pass) *watch {
 	w := &watch{r: r, key: key, name: domain.Name(key.Namespace, key.Name), m: m}
-	w.monitor = domain.Monitor{
-		Settings: domain.MigrationSettingsOf(v.vmi, v.sight.Migrations),
-		Bytes:    domain.MovingBytes(v.vmi, v.sight.CopyBytes),
+	w.monitor = migrate.Monitor{
+		Settings: migrate.MigrationSettingsOf(v.vmi, v.snapshot.Migrations),
+		Bytes:    migrate.MovingBytes(v.vmi, v.snapshot.CopyBytes),
 	}
-	w.tuning = tuning{asked: w.monitor.Tuning(), told: w.monitor.Tuning(), known: true}
-	if v.sight.State != nil {
-		w.monitor.Passthrough = domain.HasPassthrough(v.sight.State.Domain)
+	w.tuning = tuning{asked: w.monitor.Tuning(), sent: w.monitor.Tuning(), known: true}
+	if v.snapshot.State != nil {
+		w.monitor.Passthrough = migrate.HasPassthrough(v.snapshot.State.Domain)
 	}
 	return w
 }
 
-// takeUp goes on with what an earlier process has told of the migration: a guest that it
-// has made pay for the end is not taken for one that stands still by itself.
-func (w *watch) takeUp(told *v1.VirtualMachineInstanceMigrationState) {
-	w.monitor.Disrupted = told != nil && told.Mode == v1.MigrationPaused
+// takeUp continues from the state that an earlier process has reported: a guest that it has paused
+// to complete the migration is not taken for one that was paused otherwise.
+func (w *watch) takeUp(reported *v1.VirtualMachineInstanceMigrationState) {
+	w.monitor.Disrupted = reported != nil && reported.Mode == v1.MigrationPaused
 }
 
-// beside runs the watch until the returned function is called, which waits for it.
+// beside runs the watch until the returned function is called, which waits for its end.
 func (w *watch) beside(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -81,14 +80,13 @@ func (w *watch) beside(ctx context.Context) (stop func()) {
 	}
 }
 
-// run looks at the migration every [domain.MonitorEvery] until ctx ends, or the migration
-// that was seen.
+// run queries the migration every [migrate.MonitorEvery] until ctx ends, or the observed migration.
 func (w *watch) run(ctx context.Context) {
 	clk, ticks := w.r.Clock.(clock.WithTicker)
 	if !ticks {
 		clk = clock.RealClock{}
 	}
-	t := clk.NewTicker(domain.MonitorEvery)
+	t := clk.NewTicker(migrate.MonitorEvery)
 	defer t.Stop()
 	for {
 		if over := w.look(ctx); over {
@@ -102,18 +100,18 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// finish looks after a migration that nobody here has asked for, or waits for any more,
-// until it is over.
+// finish monitors a migration that no call of this process started, or waits for any more, until it
+// is over.
 func (w *watch) finish(ctx context.Context) {
 	if !w.seen {
-		w.tuning.known = false // who has begun it may have gone by other settings
+		w.tuning.known = false // another process may have begun it with other settings
 	}
 	w.seen, w.adopted = true, true
 	w.run(ctx)
 }
 
-// result is how the migration has gone, as far as the hypervisor still knows, or was
-// seen.
+// result returns the final progress of the migration, as the hypervisor still knows it, or as last
+// observed.
 func (w *watch) result(ctx context.Context) domain.Progress {
 	ctx, cancel := context.WithTimeout(ctx, progressDeadline)
 	defer cancel()
@@ -133,14 +131,14 @@ func (w *watch) look(ctx context.Context) (over bool) {
 	case errors.Is(err, domain.ErrNotFound):
 		return w.seen
 	case err != nil:
-		logger(ctx).V(1).Info("Cannot tell how far a migration has come", "cause", err.Error())
+		logger(ctx).V(1).Info("Reading the progress of a migration failed", "cause", err.Error())
 		return false
 	case !p.Active:
 		return w.seen
 	}
 	if w.last.Swap(&p) == nil {
 		w.seen = true
-		w.r.step(ctx, w.key, domain.SourceMoving)
+		w.r.step(ctx, w.key, plan.SourceMoving)
 	}
 	st, _ := w.r.Informer.Get(w.name)
 	if w.adopted && torn(&st) {
@@ -148,14 +146,14 @@ func (w *watch) look(ctx context.Context) (over bool) {
 	}
 	w.follow(ctx, p)
 	a := w.monitor.Observe(p, st.Status == domain.StatusPaused, w.r.Clock.Now())
-	w.r.moves.report(w.key, p, a.Mode)
+	w.r.migrations.report(w.key, p, a.Mode)
 	w.help(ctx, a)
 	return false
 }
 
-// help carries out what the monitor advises. What cannot be done is told to it.
-func (w *watch) help(ctx context.Context, a domain.Advice) {
-	if a.Action == domain.Carry || a.Action == domain.AbortMove && !w.mayAbort(a) {
+// help carries out the monitor's advice, and reports failures back to it.
+func (w *watch) help(ctx context.Context, a migrate.Advice) {
+	if a.Action == migrate.Carry || a.Action == migrate.AbortMove && !w.mayAbort(a) {
 		return
 	}
 	log := logger(ctx).WithValues("guest", w.key.String(), "action", a.Action, "why", a.Why)
@@ -164,9 +162,9 @@ func (w *watch) help(ctx context.Context, a domain.Advice) {
 	cancel()
 	if err == nil {
 		w.failed = 0
-		log.Info("Helping a live migration")
-		if a.Action == domain.SwitchToPostCopy || a.Action == domain.PauseGuest {
-			w.r.step(ctx, w.key, domain.SourceDisrupting)
+		log.Info("Adjusting live migration")
+		if a.Action == migrate.SwitchToPostCopy || a.Action == migrate.PauseGuest {
+			w.r.step(ctx, w.key, plan.SourceDisrupting)
 		}
 		return
 	}
@@ -174,12 +172,11 @@ func (w *watch) help(ctx context.Context, a domain.Advice) {
 		w.failed = 0
 		w.monitor.Refuse(a.Action)
 	}
-	log.Error(err, "Cannot help a live migration")
+	log.Error(err, "Failed to adjust a live migration")
 }
 
-// mayAbort notes that and why the migration is aborted, unless that was asked for a
-// moment ago.
-func (w *watch) mayAbort(a domain.Advice) bool {
+// mayAbort records the abort of the migration and its reason, unless it was aborted a moment ago.
+func (w *watch) mayAbort(a migrate.Advice) bool {
 	now := w.r.Clock.Now()
 	if !w.aborted.IsZero() && now.Sub(w.aborted) < abortRetry {
 		return false
@@ -189,18 +186,18 @@ func (w *watch) mayAbort(a domain.Advice) bool {
 	return true
 }
 
-// give does what is advised.
-func (w *watch) give(ctx context.Context, a domain.Advice) error {
+// give carries out an advice.
+func (w *watch) give(ctx context.Context, a migrate.Advice) error {
 	switch a.Action {
-	case domain.AbortMove:
+	case migrate.AbortMove:
 		return w.m.AbortMigration(ctx, w.name)
-	case domain.SwitchToPostCopy:
+	case migrate.SwitchToPostCopy:
 		if c, able := w.r.Hypervisor.(domain.PostCopier); able {
 			return c.SwitchToPostCopy(ctx, w.name)
 		}
-	case domain.PauseGuest:
+	case migrate.PauseGuest:
 		return w.r.Hypervisor.Apply(ctx, domain.Operation{Verb: domain.Suspend, Domain: w.name})
-	case domain.RaiseDowntime:
+	case migrate.RaiseDowntime:
 		if t, able := w.r.Hypervisor.(domain.MigrationTuner); able {
 			return t.SetMaxDowntime(ctx, w.name, a.MaxDowntime)
 		}
@@ -208,14 +205,14 @@ func (w *watch) give(ctx context.Context, a domain.Advice) error {
 	return fmt.Errorf("domainctrl: %s the migration of %s: %w", a.Action, w.name, domain.ErrUnsupported)
 }
 
-// failure says why the migration did not move the guest: err, unless it was aborted from
-// here. Empty if there is nothing to say.
+// failure returns why the guest did not migrate: err, unless the migration was aborted from here.
+// Empty if there is no reason.
 func (w *watch) failure(ctx context.Context, err error) string {
 	switch why := w.why.Load(); {
 	case why != nil:
 		return abortedText + ": " + *why
 	case ctx.Err() != nil:
-		return abortedText + ": the agent of node " + w.r.NodeName + " ends"
+		return abortedText + ": the node agent of " + w.r.NodeName + " is shutting down"
 	case err != nil:
 		return err.Error()
 	}

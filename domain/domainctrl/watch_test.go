@@ -17,10 +17,12 @@ import (
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
-func TestMigrationsAreWatched(t *testing.T) {
+func TestWatch_Migrations(t *testing.T) {
 	c := newCluster(t)
 	for name, test := range map[string]func(*testing.T, *pair){
 		"M7: one that takes longer than it may is aborted":               overBudget,
@@ -31,7 +33,7 @@ func TestMigrationsAreWatched(t *testing.T) {
 		"a guest that was paused for it goes on when it fails":           pausedInVain,
 		"one that an earlier agent has begun is watched":                 adopted,
 		"one that hangs keeps none from being watched":                   hangs,
-		"its progress is told now and then":                              toldNowAndThen,
+		"its progress is reported at intervals":                          reportedNowAndThen,
 		"one whose target cannot listen waits":                           cannotListen,
 		"one whose target cannot be reached ends before it begins":       cannotDial,
 		"one goes on without the API server":                             withoutServer,
@@ -48,8 +50,7 @@ func TestMigrationsAreWatched(t *testing.T) {
 	}
 }
 
-// leaving is a guest that runs on a and has been asked to move to b, where that takes so
-// long. The agents run.
+// leaving is a VMI that runs on a and is to migrate to b, which takes that long. The agents run.
 func (p *pair) leaving(t *testing.T, takes time.Duration, edit func(*v1.VMIMConfigurationOptions)) *v1.VirtualMachineInstance {
 	t.Helper()
 	p.a.MigrationTakes(takes)
@@ -73,7 +74,7 @@ func briefly(o *v1.VMIMConfigurationOptions) {
 
 func asItLikes(*v1.VMIMConfigurationOptions) {}
 
-const tookTooLong = "Live migration has been aborted: it has taken longer than"
+const tookTooLong = "Live migration has been aborted: migration has exceeded its completion timeout"
 
 func overBudget(t *testing.T, p *pair) {
 	p.start(t)
@@ -92,8 +93,8 @@ func helpedByPause(t *testing.T, p *pair) {
 
 func pausedInVain(t *testing.T, p *pair) {
 	p.a.edit = func(r *domainctrl.Reconciler) {
-		r.OnStep = func(_ context.Context, _ types.NamespacedName, s domain.MigrationStep) {
-			if s == domain.SourceDisrupting {
+		r.OnStep = func(_ context.Context, _ types.NamespacedName, s plan.MigrationStep) {
+			if s == plan.SourceDisrupting {
 				p.a.Link(p.b.uri()).Cut()
 			}
 		}
@@ -104,16 +105,16 @@ func pausedInVain(t *testing.T, p *pair) {
 }
 
 func adopted(t *testing.T, p *pair) {
-	died := p.a.startDoomed(t, domain.SourceMoving)
+	died := p.a.startDoomed(t, plan.SourceMoving)
 	p.b.start(t)
 	vmi := p.leaving(t, time.Hour, func(o *v1.VMIMConfigurationOptions) {
 		tenSeconds := int64(10)
 		o.CompletionTimeoutPerGiB = &tenSeconds
 	})
 	<-died
-	p.until(t, "the progress to be told again", vmi, func(handoff.Lease) bool {
-		_, told := domain.ProgressOf(vmi)
-		return told
+	p.until(t, "the progress to be reported again", vmi, func(handoff.Lease) bool {
+		_, reported := status.ProgressOf(vmi)
+		return reported
 	})
 	p.staysOn(t, vmi, tookTooLong)
 	if n := p.a.Calls("Migrate"); n != 1 {
@@ -136,31 +137,31 @@ func hangs(t *testing.T, p *pair) {
 	p.until(t, "the first to be given up", first, func(l handoff.Lease) bool { return l.State == handoff.Owned && reverted(l, "job") })
 }
 
-// tellings counts the writes of an object that tells of a migration's progress.
-type tellings struct {
+// reports counts the writes of an object that reports a migration's progress.
+type reports struct {
 	client.Client
 	n *atomic.Int64
 }
 
-func (c tellings) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+func (c reports) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	err := c.Client.Patch(ctx, o, p, opts...)
-	if _, tells := domain.ProgressOf(o.(*v1.VirtualMachineInstance)); tells && err == nil {
+	if _, has := status.ProgressOf(o.(*v1.VirtualMachineInstance)); has && err == nil {
 		c.n.Add(1)
 	}
 	return err
 }
 
-func toldNowAndThen(t *testing.T, p *pair) {
+func reportedNowAndThen(t *testing.T, p *pair) {
 	var n atomic.Int64
 	p.a.edit = func(r *domainctrl.Reconciler) {
 		r.ProgressEvery = time.Hour
-		r.Client = tellings{r.Client, &n}
+		r.Client = reports{r.Client, &n}
 	}
 	p.start(t)
 	vmi := p.leaving(t, time.Hour, asItLikes)
-	p.until(t, "the progress to be told", vmi, func(handoff.Lease) bool {
-		_, told := domain.ProgressOf(vmi)
-		return told
+	p.until(t, "the progress to be reported", vmi, func(handoff.Lease) bool {
+		_, reported := status.ProgressOf(vmi)
+		return reported
 	})
 	before := p.a.Calls("MigrationProgress")
 	eventually(t, "many looks", func() bool { return p.a.Calls("MigrationProgress") > before+20 })
@@ -169,8 +170,8 @@ func toldNowAndThen(t *testing.T, p *pair) {
 	}
 	p.step(t, vmi, handoff.Event{Kind: handoff.Abort, Tag: "job"}, func(*v1.VirtualMachineInstance) {})
 	p.staysOn(t, vmi, "aborted")
-	if _, told := domain.ProgressOf(vmi); told {
-		t.Errorf("it is still told: %+v", vmi.Status.Conditions)
+	if _, reported := status.ProgressOf(vmi); reported {
+		t.Errorf("it is still reported: %+v", vmi.Status.Conditions)
 	}
 }
 
@@ -180,7 +181,7 @@ func cannotListen(t *testing.T, p *pair) {
 	p.b.by(w)
 	p.start(t)
 	vmi := p.leaving(t, 0, asItLikes)
-	p.until(t, "the obstacle to be told", vmi, func(l handoff.Lease) bool {
+	p.until(t, "the obstacle to be reported", vmi, func(l handoff.Lease) bool {
 		m := vmi.Status.MigrationState
 		return l.State == handoff.Preparing && m.FailureReason != "" && !m.Failed
 	})
@@ -203,7 +204,7 @@ func cannotDial(t *testing.T, p *pair) {
 	p.runsOn(t, vmi, p.b)
 }
 
-// cutOff is the way to an API server that does not answer while away is set.
+// cutOff is the connection to an API server that is unresponsive while away is set.
 type cutOff struct {
 	client.Client
 	away *atomic.Bool
@@ -236,8 +237,8 @@ func (p *pair) leavingCutOff(t *testing.T, edit func(*v1.VMIMConfigurationOption
 	away = &atomic.Bool{}
 	p.a.edit = func(r *domainctrl.Reconciler) {
 		r.Client, r.APIReader = cutOff{r.Client, away}, cutOffReader{r.APIReader, away}
-		r.OnStep = func(_ context.Context, _ types.NamespacedName, s domain.MigrationStep) {
-			if s == domain.SourceDialled {
+		r.OnStep = func(_ context.Context, _ types.NamespacedName, s plan.MigrationStep) {
+			if s == plan.SourceDialled {
 				away.Store(true)
 			}
 		}
@@ -249,7 +250,7 @@ func (p *pair) leavingCutOff(t *testing.T, edit func(*v1.VMIMConfigurationOption
 func withoutServer(t *testing.T, p *pair) {
 	vmi, away := p.leavingCutOff(t, func(o *v1.VMIMConfigurationOptions) {
 		yes := true
-		o.AllowPostCopy = &yes // so that it is not held
+		o.AllowPostCopy = &yes // so that it is not paused
 	})
 	g := p.guard(t, vmi)
 	p.runsOn(t, vmi, p.b)
@@ -284,7 +285,7 @@ func helpedByPostCopy(t *testing.T, p *pair) {
 		yes := true
 		pausedSoon(o)
 		o.AllowPostCopy = &yes
-		// Disks go first, and there is no switch before they are there.
+		// Disks go first, and there is no switch before they have arrived.
 		p.a.SetLoad(domain.Name(p.ns, "guest"), domaintest.Load{Bytes: 64 << 30})
 	})
 	p.runsOn(t, vmi, p.b)
@@ -331,7 +332,7 @@ func conflicts(t *testing.T, p *pair) {
 	p.finish(t, vmi)
 }
 
-// lagging is a cache that shows what was there when it stopped.
+// lagging is a cache that shows the objects at the time it stopped.
 func lagging(t *testing.T, p *pair) {
 	stop := p.a.start(t)
 	p.b.start(t)

@@ -16,30 +16,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 )
 
-// word is what is known of a guest's object, and on whose word.
-type word struct {
+// observed is the observed state of a VMI, and its freshness.
+type observed struct {
 	// vmi is the object; nil means that it does not exist.
 	vmi *v1.VirtualMachineInstance
-	// asked is when the request was sent that the API server answered by vmi; zero
-	// if a cache did.
+	// asked is when the request was sent to which the API server answered vmi; zero if a cache did.
 	asked time.Time
 }
 
-// view is what a pass goes by: the object as last heard of, and what that and the
-// sight of the guest come to.
-type view struct {
-	word
-	sight domain.Sight
-	plan  domain.Plan
+// pass is the state of a pass: the observed object, and the snapshot and plan made of it.
+type pass struct {
+	observed
+	snapshot plan.Snapshot
+	plan     plan.Plan
 }
 
-// touchesGuest tells whether the plan does anything to a guest or its files.
-func (v view) touchesGuest() bool {
-	for _, t := range v.plan.Tasks {
+// touchesGuest reports whether the plan changes a domain or its files.
+func (v pass) touchesGuest() bool {
+	for _, t := range v.plan.Actions {
 		if t.TouchesGuest() {
 			return true
 		}
@@ -49,15 +48,15 @@ func (v view) touchesGuest() bool {
 
 // cached reads the object from the node's caches. A miss proves nothing, so it
 // is followed by a live read.
-func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (word, error) {
+func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (observed, error) {
 	for _, c := range []client.Reader{r.Caches.Owned, r.Caches.Incoming} {
 		vmi := &v1.VirtualMachineInstance{}
 		err := c.Get(ctx, key, vmi)
 		if err == nil {
-			return word{vmi: vmi}, nil
+			return observed{vmi: vmi}, nil
 		}
 		if !apierrors.IsNotFound(err) {
-			return word{}, fmt.Errorf("domainctrl: read %s from the cache: %w", key, err)
+			return observed{}, fmt.Errorf("domainctrl: read %s from the cache: %w", key, err)
 		}
 	}
 	return r.live(ctx, key)
@@ -65,8 +64,8 @@ func (r *Reconciler) cached(ctx context.Context, key types.NamespacedName) (word
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
-func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (word, error) {
-	w := word{vmi: &v1.VirtualMachineInstance{}, asked: r.Clock.Now()}
+func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (observed, error) {
+	w := observed{vmi: &v1.VirtualMachineInstance{}, asked: r.Clock.Now()}
 	err := r.APIReader.Get(ctx, key, w.vmi)
 	switch {
 	case err == nil:
@@ -75,39 +74,38 @@ func (r *Reconciler) live(ctx context.Context, key types.NamespacedName) (word, 
 		w.vmi = nil
 		return w, nil
 	default:
-		return word{}, fmt.Errorf("domainctrl: read VirtualMachineInstance %s: %w", key, err)
+		return observed{}, fmt.Errorf("domainctrl: read VirtualMachineInstance %s: %w", key, err)
 	}
 }
 
-// absent tells whether the API server knows that there is no such object. It
-// answers 404 as well when it does not serve the kind, as while the definition
-// is being replaced: that says nothing about any guest.
+// absent reports whether the API server confirms that there is no such object. It answers 404 as
+// well when it does not serve the kind, as while the definition is being replaced: that proves
+// nothing about any VMI.
 func absent(err error) bool {
 	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// decide looks at the guest of the object as given, and decides. A lease that
-// cannot be read is told once, as an event: the status is its owner's to write, and
-// nobody knows who that is.
-func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w word) (view, error) {
-	v := view{word: w}
+// decide gathers a snapshot of the observed object, and decides. A lease that cannot be read is
+// reported once, as an event: the status is its owner's to write, and the owner is unknown.
+func (r *Reconciler) decide(ctx context.Context, key types.NamespacedName, w observed) (pass, error) {
+	v := pass{observed: w}
 	var err error
-	if v.sight, err = r.look(ctx, key, w.vmi); err == nil {
-		v.plan, err = domain.Decide(v.sight, r.Clock.Now())
+	if v.snapshot, err = r.look(ctx, key, w.vmi); err == nil {
+		v.plan, err = plan.Decide(v.snapshot, r.Clock.Now())
 	}
 	unreadable := ""
 	if errors.Is(err, handoff.ErrNotALease) {
 		unreadable = err.Error()
 	}
-	if r.notices.news(key, unreadable) && r.Recorder != nil {
+	if r.lastEvents.news(key, unreadable) && r.Recorder != nil {
 		r.Recorder.Eventf(w.vmi, nil, corev1.EventTypeWarning, v1.SyncFailed.String(), "Sync", "node %s: %s", r.NodeName, unreadable)
 	}
 	return v, err
 }
 
-// confirm makes sure that a plan that would touch a guest, without a write of the
-// object that proves it to be current, is made for the object read live.
-func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v view) (view, error) {
+// confirm makes sure that a plan that would touch a domain, without a write of the object that
+// proves it to be current, is made for the object read live.
+func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v pass) (pass, error) {
 	if !v.touchesGuest() || changed(v.vmi, v.plan.VMI) || handoff.Confirmed(v.asked, r.Clock.Now()) == nil {
 		return v, nil
 	}
@@ -116,7 +114,7 @@ func (r *Reconciler) confirm(ctx context.Context, key types.NamespacedName, v vi
 		return v, err
 	}
 	if sameVersion(w.vmi, v.vmi) {
-		v.word = w
+		v.observed = w
 		return v, nil
 	}
 	return r.decide(ctx, key, w)
@@ -129,11 +127,10 @@ func sameVersion(a, b *v1.VirtualMachineInstance) bool {
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
-// within tells for how long the task may be at the hypervisor, by what the API server
-// said of the lease, and when. The error is handoff.ErrUnconfirmed or
-// handoff.ErrFenced if it must not be begun: this process has been too slow, or
-// the lease is not what it was.
-func (r *Reconciler) within(v view, t domain.Task) (time.Duration, error) {
+// within returns how long the task may take at the hypervisor, by the API server's answer about the
+// lease and its age. The error is handoff.ErrUnconfirmed or handoff.ErrFenced if it must not begin:
+// this process has been too slow, or the lease has changed.
+func (r *Reconciler) within(v pass, t domain.Action) (time.Duration, error) {
 	if !t.TouchesGuest() {
 		return r.CallTimeout, nil
 	}
@@ -151,7 +148,7 @@ func (r *Reconciler) within(v view, t domain.Task) (time.Duration, error) {
 	return min(r.CallTimeout, v.asked.Add(handoff.ActWithin).Sub(now)), nil
 }
 
-// outdated tells whether an error means that the pass went by what is no longer so.
+// outdated reports whether an error means that the pass was based on outdated state.
 func outdated(err error) bool {
 	return vmipatch.Refused(err) || apierrors.IsConflict(err) || errors.Is(err, handoff.ErrUnconfirmed) || errors.Is(err, handoff.ErrFenced)
 }

@@ -15,108 +15,102 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// Images gives access to the content of container images, which on a node with
-// a kubelet its container runtime would have pulled.
+// Images gives access to the content of container images, which on a node with a kubelet its
+// container runtime would have pulled.
 type Images interface {
-	// Extract writes the file at path inside the image to the file dst, which
-	// does not exist yet or is replaced as a whole. An image that is not there
-	// and a path the image does not have are errors that wrap fs.ErrNotExist.
+	// Extract writes the file at path inside the image to the file dst, which does not exist yet or
+	// is replaced as a whole. The error wraps fs.ErrNotExist if the image, or the path in it, does
+	// not exist.
 	Extract(ctx context.Context, image, path, dst string) error
-	// List returns the files directly in a directory of the image, as paths in
-	// the image.
+	// List returns the files directly in a directory of the image, as paths in the image.
 	List(ctx context.Context, image, dir string) ([]string, error)
 }
 
-// Claim is where the data of a PersistentVolumeClaim lies on the node.
+// Claim is the location of a PersistentVolumeClaim's data on the node.
 type Claim struct {
 	// Path is a directory (Filesystem mode) or a device (Block mode).
 	Path string
 	// Block is the claim's volume mode.
 	Block bool
-	// Shared says that every node sees the same data (ReadWriteMany).
+	// Shared reports that every node has the same data (ReadWriteMany).
 	Shared bool
 	// Bytes is the capacity.
 	Bytes int64
 }
 
-// Claims finds the data of PersistentVolumeClaims, which a kubelet would have
-// mounted.
+// Claims locates the data of PersistentVolumeClaims, which a kubelet would have mounted.
 type Claims interface {
-	// Locate returns where the claim's data lies. The error names the claim and
-	// what is missing.
+	// Locate returns the location of the claim's data. The error names the claim and what is
+	// missing.
 	Locate(ctx context.Context, namespace, name string) (Claim, error)
 }
 
-// Emulation tells whether the cluster allows software emulation
-// (KubeVirt: configuration.developerConfiguration.useEmulation).
+// Emulation reports whether the cluster allows software emulation (KubeVirt:
+// configuration.developerConfiguration.useEmulation).
 type Emulation func(ctx context.Context) (bool, error)
 
-// Workspace prepares the files of guests on one node. Every guest has a
-// directory of its own, named by its UID, under Root. Preparing twice changes
-// nothing, so it may be repeated at any time. Safe for concurrent use for
-// different guests.
+// Workspace prepares the files of VMIs on one node. Every VMI has a directory of its own, named by
+// its UID, under Root. Preparing is idempotent. Safe for concurrent use for different VMIs.
 type Workspace struct {
-	// Root is the directory for guests' files. It must have the same path on
-	// every node of the cluster, and be private to the node.
+	// Root is the directory of the VMIs' files. It must have the same path on every node of the
+	// cluster, and be private to the node.
 	Root string
-	// Images and Claims give access to what guests are made of.
+	// Images and Claims give access to the sources of disks.
 	Images Images
 	Claims Claims
-	// Objects gives access to ConfigMaps and Secrets; nil refuses guests that need
-	// them.
+	// Objects gives access to ConfigMaps and Secrets; nil refuses VMIs that need them.
 	Objects Objects
-	// Bridge is the host bridge guests' interfaces are plugged into.
+	// Bridge is the host bridge to which VMI interfaces are connected.
 	Bridge string
-	// AllowEmulation is asked when KVM is not usable; nil means not allowed.
+	// AllowEmulation is called when KVM is not usable; nil means not allowed.
 	AllowEmulation Emulation
-	// Settings returns the cluster's KubeVirt object, for what it says about all
-	// guests; nil means KubeVirt's defaults. It is asked in every pass.
+	// Settings returns the cluster's KubeVirt object, for the settings of all VMIs; nil means
+	// KubeVirt's defaults. It is called in every pass.
 	Settings Settings
-	// FirmwareDirs are the directories in which UEFI images are looked for, the best
-	// first. Nil means the places of KubeVirt's launcher, Fedora and Debian.
+	// FirmwareDirs are the directories searched for UEFI images, in order of preference. Nil means
+	// the directories of KubeVirt's launcher, Fedora and Debian.
 	FirmwareDirs []string
-	// DedicatedCPUs is asked for guests with dedicated CPUs; nil means that the node
-	// has none.
+	// DedicatedCPUs is called for VMIs with dedicated CPUs; nil means that the node has none.
 	DedicatedCPUs DedicatedCPUs
-	// Volumes gives access to disks that Pods hold for guests: plugged volumes, and,
-	// without Images, images. Nil means that images come from Images and plugged volumes
-	// from Claims.
+	// Volumes gives access to disks that Pods hold for VMIs: hotplugged volumes, and, without
+	// Images, images. Nil means that images come from Images and hotplugged volumes from Claims.
 	Volumes Volumes
-	// Devices lets guests open their devices; nil means that they may.
+	// Devices lets guests open their devices; nil means that access is not restricted.
 	Devices Devices
-	// Networks gets guests' networks ready; nil means that the hypervisor plugs all of
-	// them into Bridge, which is there.
+	// Networks prepares VMI networks; nil means that the hypervisor connects all of them to Bridge,
+	// which exists.
 	Networks Networks
 
 	owners owners
 }
 
-// guestsDir is the folder of all guests below Root.
+// guestsDir is the folder of all VMIs below Root.
 const guestsDir = "guests"
 
-// Dir is the directory of a guest.
+// Dir returns the directory of a VMI.
 func (w *Workspace) Dir(uid types.UID) string {
 	return filepath.Join(w.Root, guestsDir, string(uid))
 }
 
-// fitUID are UIDs that may name a file: no path can be made of them.
+// fitUID matches UIDs that are safe as a file name: they contain no path.
 var fitUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
 
 func checkUID(uid types.UID) error {
 	if fitUID.MatchString(string(uid)) {
 		return nil
 	}
-	return fmt.Errorf("domainctrl: metadata.uid %q cannot name a directory; only an object the API server has stored has files", uid)
+	return fmt.Errorf("domainctrl: metadata.uid: Invalid value: %q cannot name a directory; store the object in the API server first", uid)
 }
 
-// Prepare puts the guest's files in place and returns what the node knows. The
-// error is a *domain.Error if the object, not the node, is to blame.
-func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host) (domain.Facts, error) {
-	f := domain.Facts{
+// Prepare prepares the VMI's files and returns the node's facts. The error is a *domain.Error if
+// the object, not the node, is the cause.
+func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance, host domain.Host) (convert.Facts, error) {
+	f := convert.Facts{
 		Dir: w.Dir(vmi.UID), Arch: host.Arch, Emulator: host.Emulator,
-		Bridges: map[string]string{}, Disks: map[string]domain.DiskSource{},
+		Bridges: map[string]string{}, Disks: map[string]convert.DiskSource{},
 	}
 	err := checkUID(vmi.UID)
 	if err != nil {
@@ -128,15 +122,15 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	if err := w.describe(ctx, vmi, host, &f); err != nil {
 		return f, err
 	}
-	// Before anything is looked for at a path that the guest's author chose.
-	if err := domain.Allowed(vmi, f.Cluster); err != nil {
+	// Before any path that the VMI's author chose is opened.
+	if err := convert.Allowed(vmi, f.Cluster); err != nil {
 		return f, err
 	}
 	if err := w.owners.note(w.Root, vmi); err != nil {
 		return f, err
 	}
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
-		return f, fmt.Errorf("domainctrl: directory of the guest: %w", err)
+		return f, fmt.Errorf("domainctrl: directory of the VMI: %w", err)
 	}
 	if err := w.networks(ctx, vmi, &f); err != nil {
 		return f, err
@@ -148,7 +142,7 @@ func (w *Workspace) Prepare(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return f, err
 }
 
-// Remove deletes the guest's files. A guest without files is a success.
+// Remove deletes the VMI's files. A VMI without files is a success.
 func (w *Workspace) Remove(uid types.UID) error {
 	if uid == "" {
 		return nil
@@ -157,13 +151,13 @@ func (w *Workspace) Remove(uid types.UID) error {
 		return err
 	}
 	if err := os.RemoveAll(w.Dir(uid)); err != nil {
-		return fmt.Errorf("domainctrl: remove the files of guest %s: %w", uid, err)
+		return fmt.Errorf("domainctrl: remove the files of VMI %s: %w", uid, err)
 	}
 	return w.owners.forget(w.Root, uid)
 }
 
-// Clear releases what other parts of the node hold for the guest, and deletes its
-// files. A guest without any is a success.
+// Clear releases what other parts of the node hold for the VMI, and deletes its files. A VMI
+// without any is a success.
 func (w *Workspace) Clear(ctx context.Context, uid types.UID) error {
 	if uid == "" {
 		return nil
@@ -177,8 +171,8 @@ func (w *Workspace) Clear(ctx context.Context, uid types.UID) error {
 	return w.Remove(uid)
 }
 
-// Owners returns the guests that have files on the node, those of earlier
-// processes included: by UID, the name of the object.
+// Owners returns the VMIs that have files on the node, those of earlier processes included: by UID,
+// the name of the object.
 func (w *Workspace) Owners() (map[types.UID]types.NamespacedName, error) {
 	return w.owners.all(w.Root)
 }
@@ -191,10 +185,10 @@ func (w *Workspace) emulation(ctx context.Context, host domain.Host) (bool, erro
 			return false, err
 		}
 	}
-	return domain.EmulationFor(host, allowed)
+	return convert.EmulationFor(host, allowed)
 }
 
-// kernel extracts kernel and initrd of a guest that is booted directly.
+// kernel extracts kernel and initrd of a VMI that boots a kernel directly.
 func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, dir string) (kernel, initrd string, err error) {
 	fw := vmi.Spec.Domain.Firmware
 	if fw == nil || fw.KernelBoot == nil || fw.KernelBoot.Container == nil {
@@ -212,7 +206,7 @@ func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 		if err := w.extract(ctx, c.Image, file.path, dst); err != nil {
 			return "", "", &domain.Error{
 				Object: objectName(vmi), Field: "spec.domain.firmware.kernelBoot.container." + file.field,
-				Reason: fmt.Sprintf("%q cannot be read from image %q", file.path, c.Image), Err: err,
+				Reason: fmt.Sprintf("cannot extract %q from image %q", file.path, c.Image), Err: err,
 				Remedy: "make the image available on the node, or correct image and path",
 			}
 		}
@@ -221,7 +215,7 @@ func (w *Workspace) kernel(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	return kernel, initrd, nil
 }
 
-// extract takes a file out of an image once.
+// extract extracts a file from an image once.
 func (w *Workspace) extract(ctx context.Context, image, path, dst string) error {
 	if exists(dst) {
 		return nil

@@ -27,7 +27,7 @@ func qcow2(version uint32, backing, incompatible uint64) string {
 	return string(head)
 }
 
-func TestACloudInitDiskSurvivesACrashWhileItIsMade(t *testing.T) {
+func TestCloudInit_CrashWhileMade(t *testing.T) {
 	w := workspace(t)
 	vmi := guest("uid-1", cloudInit("user", ""))
 	path := filepath.Join(w.Dir(vmi.UID), "volume-seed.iso")
@@ -49,7 +49,7 @@ func TestACloudInitDiskSurvivesACrashWhileItIsMade(t *testing.T) {
 	}
 }
 
-func TestAnImageThatRefersToOtherFilesIsRefused(t *testing.T) {
+func TestImage_RefersToOtherFiles(t *testing.T) {
 	for name, head := range map[string]string{
 		"backing file":       qcow2(3, 512, 0),
 		"old, backing file":  qcow2(2, 512, 0),
@@ -68,7 +68,7 @@ func TestAnImageThatRefersToOtherFilesIsRefused(t *testing.T) {
 	}
 }
 
-func TestADiskThatIsNotTheDiskItselfIsRefused(t *testing.T) {
+func TestImage_NotRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
 	if err := errors.Join(os.WriteFile(secret, nil, 0o600), os.Symlink(secret, filepath.Join(dir, "disk.img")),
@@ -82,7 +82,7 @@ func TestADiskThatIsNotTheDiskItselfIsRefused(t *testing.T) {
 		"link in a claim": {claimed("c"), []string{"persistentVolumeClaim.claimName", "not a regular file"}},
 		"host link":       {hostDisk(filepath.Join(dir, "link"), v1.HostDiskExists), []string{"hostDisk.path", "not a regular file"}},
 		"host directory":  {hostDisk(filepath.Join(dir, "dir"), v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "not a regular file"}},
-		"host, upwards":   {hostDisk(dir+"/../x", v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "no clean absolute path"}},
+		"host, upwards":   {hostDisk(dir+"/../x", v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "clean absolute path"}},
 		"host, relative":  {hostDisk("x", v1.HostDiskExistsOrCreate), []string{"hostDisk.path", "absolute"}},
 		"host, missing":   {hostDisk(filepath.Join(dir, "none"), v1.HostDiskExists), []string{"hostDisk.path", "does not exist"}},
 		"no device":       {claimed("block"), []string{"persistentVolumeClaim.claimName", "not a block device"}},
@@ -101,21 +101,21 @@ func TestADiskThatIsNotTheDiskItselfIsRefused(t *testing.T) {
 	}
 }
 
-func TestASharedDiskIsNeverMadeForAGuestThatHasRun(t *testing.T) {
+func TestImage_SharedDiskNotRecreated(t *testing.T) {
 	w, dir := workspace(t), t.TempDir()
 	w.Claims = claims{"c": {Path: dir, Shared: true, Bytes: 1 << 20}, "own": {Path: dir, Bytes: 1 << 20}}
 	vmi := guest("uid-1", claimed("c"))
 	vmi.Status.Phase = v1.Running
 	_, err := w.Prepare(t.Context(), vmi, kvmHost)
-	says(t, err, "ns/guest", "disk.img", "said to be shared", "on every node")
+	says(t, err, "ns/guest", "disk.img", "declared as shared", "on every node")
 	if _, err := os.Stat(filepath.Join(dir, "disk.img")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it was made: %v", err)
 	}
 	vmi.Spec.Volumes[0] = claimed("own")
-	prepare(t, w, vmi) // what is copied needs a place
+	prepare(t, w, vmi) // the copy needs a location
 }
 
-func TestTheSameTroubleReadsTheSame(t *testing.T) {
+func TestWorkspace_ErrorTextIsStable(t *testing.T) {
 	w := workspace(t)
 	missing := filepath.Join(t.TempDir(), "none")
 	w.Claims = claims{"c": {Path: missing, Bytes: 1 << 20}}
@@ -127,7 +127,7 @@ func TestTheSameTroubleReadsTheSame(t *testing.T) {
 	}
 }
 
-func TestRemovingAGuestTouchesNoOther(t *testing.T) {
+func TestRemove_OnlyOneVMI(t *testing.T) {
 	w := workspace(t)
 	for _, uid := range []types.UID{"uid-1", "uid-2"} {
 		prepare(t, w, guest(uid, cloudInit("x", "")))
@@ -150,7 +150,7 @@ func TestRemovingAGuestTouchesNoOther(t *testing.T) {
 	}
 }
 
-func TestARestartedAgentKnowsWhoseFilesAreThere(t *testing.T) {
+func TestOwners_AfterRestart(t *testing.T) {
 	w := workspace(t)
 	prepare(t, w, guest("uid-1"))
 	prepare(t, w, guest("uid-2"))

@@ -23,6 +23,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/domainctrl"
 )
 
@@ -91,7 +92,7 @@ func claimed(name string) v1.Volume {
 	return v
 }
 
-// gatesOn is a cluster that lets guests have what the tests here are about.
+// gatesOn is a cluster with the feature gates of the tests here enabled.
 func gatesOn(context.Context) (*v1.KubeVirt, error) {
 	kv := &v1.KubeVirt{}
 	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{
@@ -104,7 +105,7 @@ func hostDisk(path string, kind v1.HostDiskType) v1.Volume {
 	return v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostDisk: &v1.HostDisk{Path: path, Type: kind, Capacity: resource.MustParse("1Mi")}}}
 }
 
-func prepare(t *testing.T, w *domainctrl.Workspace, vmi *v1.VirtualMachineInstance) domain.Facts {
+func prepare(t *testing.T, w *domainctrl.Workspace, vmi *v1.VirtualMachineInstance) convert.Facts {
 	t.Helper()
 	f, err := w.Prepare(t.Context(), vmi, kvmHost)
 	if err != nil {
@@ -126,7 +127,7 @@ func says(t *testing.T, err error, words ...string) {
 	}
 }
 
-func TestACloudInitDiskHoldsWhatNoCloudReads(t *testing.T) {
+func TestCloudInit_NoCloudContent(t *testing.T) {
 	w := workspace(t)
 	vmi := guest("uid-1", cloudInit("#cloud-config\n", "version: 2\n"))
 	vmi.Spec.Hostname = "web"
@@ -164,7 +165,7 @@ func fromISO(t *testing.T, path, name string) string {
 	return string(data)
 }
 
-func TestACloudInitDiskHasTheSameSizeOnEveryNode(t *testing.T) {
+func TestCloudInit_SameSizeOnEveryNode(t *testing.T) {
 	vmi := guest("uid-1", cloudInit(strings.Repeat("x", 10_000), ""))
 	var sizes []int64
 	for range 2 {
@@ -184,14 +185,14 @@ func size(t *testing.T, path string) int64 {
 	return st.Size()
 }
 
-func TestPreparingTwiceChangesNothing(t *testing.T) {
+func TestPrepare_Idempotent(t *testing.T) {
 	needQemuImg(t)
 	w := workspace(t)
 	w.Images = images{"img": {"/disk/a.img": "raw"}}
 	vmi := guest("uid-1", containerDisk("img"), emptyDisk("1Mi"), cloudInit("a", ""))
 	first := prepare(t, w, vmi)
 	before := contents(t, w.Root)
-	// A guest keeps what it was started from, whatever its object says later.
+	// A VMI keeps the files it was started with, whatever its object says later.
 	vmi.Spec.Volumes[2] = cloudInit("b", "")
 	vmi.Spec.Volumes[0].ContainerDisk.Image = "gone"
 	second := prepare(t, w, vmi)
@@ -203,7 +204,7 @@ func TestPreparingTwiceChangesNothing(t *testing.T) {
 	}
 }
 
-// contents are all files below root.
+// contents returns all files below root.
 func contents(t *testing.T, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -221,7 +222,7 @@ func contents(t *testing.T, root string) map[string]string {
 	return out
 }
 
-func TestAVolumeKeepsItsFileWhenTheListChanges(t *testing.T) {
+func TestVolumes_KeepFileWhenListChanges(t *testing.T) {
 	needQemuImg(t)
 	w := workspace(t)
 	scratch := prepare(t, w, guest("uid-1", emptyDisk("1Mi"))).Disks["scratch"]
@@ -241,7 +242,7 @@ func needQemuImg(t *testing.T) {
 	}
 }
 
-func TestAContainerDiskIsAnOverlayOverTheImagesDisk(t *testing.T) {
+func TestContainerDisk_Overlay(t *testing.T) {
 	needQemuImg(t)
 	w := workspace(t)
 	w.Images = images{"img": {"/disk/a.img": strings.Repeat("\x00", 1<<20)}}
@@ -255,11 +256,11 @@ func TestAContainerDiskIsAnOverlayOverTheImagesDisk(t *testing.T) {
 	}
 }
 
-func TestAClaimHoldsOneDiskOfItsCapacity(t *testing.T) {
+func TestClaim_OneDiskOfItsCapacity(t *testing.T) {
 	w, dir := workspace(t), t.TempDir()
 	w.Claims = claims{"c": {Path: dir, Shared: true, Bytes: 3<<20 + 5}}
 	d := prepare(t, w, guest("uid-1", claimed("c"))).Disks["data"]
-	want := domain.DiskSource{Path: filepath.Join(dir, "disk.img"), Format: "raw", Shared: true, Bytes: 3 << 20, DirectIO: d.DirectIO, Sector: d.Sector}
+	want := convert.DiskSource{Path: filepath.Join(dir, "disk.img"), Format: "raw", Shared: true, Bytes: 3 << 20, DirectIO: d.DirectIO, Sector: d.Sector}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
@@ -279,7 +280,7 @@ func TestAClaimHoldsOneDiskOfItsCapacity(t *testing.T) {
 	}
 }
 
-func TestKernelAndInitrdComeFromTheImage(t *testing.T) {
+func TestKernel_FromImage(t *testing.T) {
 	w := workspace(t)
 	w.Images = images{"boot": {"/vmlinuz": "k", "/initrd": "i"}}
 	vmi := guest("uid-1")
@@ -295,7 +296,7 @@ func TestKernelAndInitrdComeFromTheImage(t *testing.T) {
 	says(t, err, "ns/guest", "kernelBoot.container.kernelPath", "/none", "correct image and path")
 }
 
-func TestEncodedUserDataIsDecoded(t *testing.T) {
+func TestCloudInit_EncodedUserData(t *testing.T) {
 	v := cloudInit("", "")
 	v.CloudInitNoCloud.UserDataBase64 = base64.StdEncoding.EncodeToString([]byte("hello"))
 	if got := fromISO(t, prepare(t, workspace(t), guest("uid-1", v)).Disks["seed"].Path, "user-data"); got != "hello" {
@@ -303,7 +304,7 @@ func TestEncodedUserDataIsDecoded(t *testing.T) {
 	}
 }
 
-func TestSoftwareEmulationNeedsTheClustersConsent(t *testing.T) {
+func TestEmulation_NeedsClusterConsent(t *testing.T) {
 	bare := domain.Host{Name: "node-a", Arch: "x86_64", KVMReason: "no vmx"}
 	for name, tt := range map[string]struct {
 		allow domainctrl.Emulation

@@ -6,27 +6,26 @@ import (
 	"errors"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-// Ability is something a driver may be unable to do.
+// Ability is a feature that a driver may lack.
 type Ability string
 
-// The abilities of hypervisors that cases ask for.
+// Abilities of hypervisors that cases require.
 const (
 	// StartPaused: a guest can be started with its CPUs stopped.
 	StartPaused Ability = "StartPaused"
 	// Resets: the verbs Reset and Reboot.
 	Resets Ability = "Resets"
-	// CPUHotplug: the verb SetVCPUs. A domain fit for it has one CPU and room for
-	// two.
+	// CPUHotplug: the verb SetVCPUs. A domain fit for it has one CPU and a maximum of two.
 	CPUHotplug Ability = "CPUHotplug"
-	// DiskResize: the verb ResizeDisk. A domain fit for it has a disk that is no
-	// block device.
+	// DiskResize: the verb ResizeDisk. A domain fit for it has a disk that is not a block device.
 	DiskResize Ability = "DiskResize"
-	// DiskHotplug, SCSIHotplug, InterfaceHotplug, MemoryHotplug: a virtio disk, a
-	// SCSI disk, a network card, memory can be attached; [Driver].Devices has them.
+	// DiskHotplug, SCSIHotplug, InterfaceHotplug, MemoryHotplug: a virtio disk, a SCSI disk, a
+	// network card, memory can be attached; [Driver].Devices has them.
 	DiskHotplug      Ability = "DiskHotplug"
 	SCSIHotplug      Ability = "SCSIHotplug"
 	InterfaceHotplug Ability = "InterfaceHotplug"
@@ -34,18 +33,18 @@ const (
 	// MediumChange: a CD-ROM gets another medium. A domain fit for it has an empty
 	// drive.
 	MediumChange Ability = "MediumChange"
-	// Agent: the hypervisor is a [domain.GuestAgent]. A domain fit for it has an
-	// agent that answers sooner or later; one that is not has none.
+	// Agent: the hypervisor is a [domain.GuestAgent]. A domain fit for it has an agent that answers
+	// sooner or later; any other has none.
 	Agent Ability = "Agent"
-	// Snapshots: the hypervisor is a [domain.Snapshotter]. A domain fit for it has
-	// disks that can be kept.
+	// Snapshots: the hypervisor is a [domain.Snapshotter]. A domain fit for it has disks that
+	// support snapshots.
 	Snapshots Ability = "Snapshots"
 	// Consoles: the hypervisor is a [domain.ConsoleOpener]. A domain fit for it has
 	// a serial console that echoes.
 	Consoles Ability = "Consoles"
 	// Statistics: the hypervisor is a [domain.StatsReader].
 	Statistics Ability = "Statistics"
-	// DeviceStatistics: the statistics count for CPUs, disks and network cards.
+	// DeviceStatistics: the statistics contain counters of CPUs, disks and network cards.
 	DeviceStatistics Ability = "DeviceStatistics"
 	// Migration: the hypervisor is a [domain.Migrator] and Driver.Peer can be
 	// migrated to.
@@ -56,7 +55,7 @@ const (
 	MigrationTuning Ability = "MigrationTuning"
 )
 
-// The means of a test that a driver may not have.
+// Means of a test that a driver may lack.
 const (
 	// GuestShutdown: guests of Definition shut down when asked.
 	GuestShutdown Ability = "GuestShutdown"
@@ -65,21 +64,21 @@ const (
 	FullAgent Ability = "FullAgent"
 	// SlowMigration: a migration can be made to last until it is aborted.
 	SlowMigration Ability = "SlowMigration"
-	// BrokenLinks: Driver.Cut and Driver.Mend are there.
+	// BrokenLinks: Driver.Cut and Driver.Mend are set.
 	BrokenLinks Ability = "BrokenLinks"
-	// Crashes: Driver.Crash is there.
+	// Crashes: Driver.Crash is set.
 	Crashes Ability = "Crashes"
-	// Reconnects: Driver.Disconnect and Driver.Reconnect are there.
+	// Reconnects: Driver.Disconnect and Driver.Reconnect are set.
 	Reconnects Ability = "Reconnects"
 )
 
-// means is what an ability is found by.
+// means detects an ability.
 type means struct {
 	what  string
 	there func(*Driver) bool
 }
 
-// found are the means of the abilities that can be looked for.
+// found are the means of detectable abilities.
 var found = map[Ability]means{
 	DiskHotplug:      device(DiskHotplug),
 	SCSIHotplug:      device(SCSIHotplug),
@@ -108,7 +107,7 @@ func is[A any](d *Driver) bool {
 	return ok
 }
 
-// lacks tells what is missing for an ability; nothing if it is there.
+// lacks names what an ability lacks; empty if the driver has it.
 func (d *Driver) lacks(a Ability) string {
 	m, known := found[a]
 	if !known || m.there(d) {
@@ -117,8 +116,8 @@ func (d *Driver) lacks(a Ability) string {
 	return m.what
 }
 
-// refusals check that what is declared unsupported is refused as such. What the
-// hypervisor cannot even be asked for has none.
+// refusals check that abilities declared as unsupported are refused. Abilities that have no call
+// have none.
 var refusals = map[Ability]func(*suite){
 	StartPaused: func(s *suite) {
 		s.must(domain.Destroy)
@@ -178,7 +177,7 @@ var refusals = map[Ability]func(*suite){
 	},
 }
 
-// probeAlias is the name of devices that nobody has.
+// probeAlias is the alias of a device that no domain has.
 func probeAlias() *libvirtxml.DomainAlias {
 	return &libvirtxml.DomainAlias{Name: domain.AliasPrefix + "probe"}
 }
@@ -190,8 +189,7 @@ func (s *suite) refused(err error) {
 	}
 }
 
-// refusesDevice attaches a device, which has to be refused before anybody looks at
-// what is in it.
+// refusesDevice attaches a device, which has to be refused before its content is checked.
 func (s *suite) refusesDevice(d domain.Device) {
 	s.Helper()
 	s.refused(s.apply(domain.AttachDevice, withDevice(d)))

@@ -9,13 +9,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// SetGuestInfo gives a guest an agent that tells info, or takes it away with nil. It
-// stays when the guest ends and starts again. Watchers are told, as of an agent that
-// comes and goes. It answers false if there is no such guest.
+// SetGuestInfo gives a domain an agent that reports info, or removes it with nil. The agent
+// persists when the domain ends and starts again. Watchers are notified, as of an agent that
+// connects or disconnects. It returns false if there is no such domain.
 func (h *Hypervisor) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -28,12 +30,12 @@ func (h *Hypervisor) SetGuestInfo(name string, info *domain.GuestInfo) bool {
 		c := copyInfo(*info)
 		g.agent = &c
 	}
-	h.lockedTell(name, "AgentLifecycle")
+	h.lockedEmit(name, "AgentLifecycle")
 	return true
 }
 
-// SetAgents gives every guest that is started from now on an agent that tells info,
-// or none with nil.
+// SetAgents gives every domain that is started from now on an agent that reports info, or none with
+// nil.
 func (h *Hypervisor) SetAgents(info *domain.GuestInfo) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,8 +46,8 @@ func (h *Hypervisor) SetAgents(info *domain.GuestInfo) {
 	}
 }
 
-// OnAgentCommand lets answer reply to the commands sent to agents. Without it the
-// agent answers guest-ping, and others it has enabled with an empty object.
+// OnAgentCommand makes answer reply to the commands sent to agents. Without it the agent answers
+// guest-ping, and others it has enabled with an empty object.
 func (h *Hypervisor) OnAgentCommand(answer func(name, command string) (string, error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +92,7 @@ func (h *Hypervisor) AgentCommand(ctx context.Context, name, command string) (st
 		Execute string `json:"execute"`
 	}
 	if err := json.Unmarshal([]byte(command), &c); err != nil || c.Execute == "" {
-		return "", fmt.Errorf("command for the agent of %s has no field execute: %w", name, domain.ErrInvalid)
+		return "", fmt.Errorf("command for the agent of %s: execute: Required value: %w", name, domain.ErrInvalid)
 	}
 	answer := ""
 	err := h.talk(ctx, "AgentCommand", name, func(g *guest) (err error) {
@@ -107,7 +109,7 @@ func (h *Hypervisor) AgentCommand(ctx context.Context, name, command string) (st
 	return answer, err
 }
 
-// talk is a call to the agent of a guest.
+// talk is a call to the agent of a domain.
 func (h *Hypervisor) talk(ctx context.Context, call, name string, f func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]
@@ -141,14 +143,14 @@ func copyInfo(i domain.GuestInfo) domain.GuestInfo {
 	return i
 }
 
-// showAgent tells in the live XML whether an agent has opened the guest's channel.
+// showAgent shows in the live XML whether an agent has opened the domain's channel.
 func (g *guest) showAgent(live *libvirtxml.Domain) {
 	if live.Devices == nil {
 		return
 	}
 	for i := range live.Devices.Channels {
 		t := live.Devices.Channels[i].Target
-		if t == nil || t.VirtIO == nil || t.VirtIO.Name != domain.AgentChannel {
+		if t == nil || t.VirtIO == nil || t.VirtIO.Name != convert.AgentChannel {
 			continue
 		}
 		t.VirtIO.State = "disconnected"

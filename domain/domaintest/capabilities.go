@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// SetCapabilities sets what Capabilities answers.
+// SetCapabilities sets the answer of Capabilities.
 func (h *Hypervisor) SetCapabilities(c domain.Capabilities) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -17,7 +17,7 @@ func (h *Hypervisor) SetCapabilities(c domain.Capabilities) {
 }
 
 // Capabilities implements domain.CapabilitiesReader. A hypervisor in memory has no CPU:
-// [domain.ErrUnsupported] until SetCapabilities says what it has.
+// [domain.ErrUnsupported] until SetCapabilities sets an answer.
 func (h *Hypervisor) Capabilities(ctx context.Context) (domain.Capabilities, error) {
 	var out domain.Capabilities
 	err := h.call(ctx, "Capabilities", "", func() error {

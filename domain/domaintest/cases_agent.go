@@ -12,9 +12,9 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// agentCases are about the agent inside the guest.
+// agentCases are about the guest agent.
 var agentCases = map[string]conformanceCase{
-	"a guest without an agent is told from one with": {needs: []Ability{Agent}, run: func(s *suite) {
+	"a guest without an agent is distinguished from one with": {needs: []Ability{Agent}, run: func(s *suite) {
 		s.needs = nil
 		s.start()
 		_, err := s.agent().GuestInfo(s.ctx, s.name)
@@ -25,7 +25,7 @@ var agentCases = map[string]conformanceCase{
 		s.is("thaw", s.agent().Thaw(s.ctx, s.name), domain.ErrNoAgent)
 		s.is("set time", s.agent().SetTime(s.ctx, s.name, time.Unix(1, 0)), domain.ErrNoAgent)
 	}},
-	"the agent tells about the guest": {needs: []Ability{Agent}, run: func(s *suite) {
+	"the agent reports the guest": {needs: []Ability{Agent}, run: func(s *suite) {
 		info := s.startWithAgent()
 		if info.AgentVersion == "" || !slices.Contains(info.Commands, "guest-ping") || !slices.IsSorted(info.Commands) {
 			s.Errorf("agent is %q with %q", info.AgentVersion, info.Commands)
@@ -39,7 +39,7 @@ var agentCases = map[string]conformanceCase{
 		answer, err := s.agent().AgentCommand(s.ctx, s.name, pingCommand)
 		s.ok("command", err)
 		if !json.Valid([]byte(answer)) {
-			s.Errorf("the answer is no JSON: %s", answer)
+			s.Errorf("the answer is not JSON: %s", answer)
 		}
 		_, err = s.agent().AgentCommand(s.ctx, s.name, `{"execute":"guest-dance"}`)
 		s.is("command", err, domain.ErrNoAgent)
@@ -132,7 +132,7 @@ var agentCases = map[string]conformanceCase{
 	}},
 }
 
-// startWithAgent starts the guest and waits until its agent answers.
+// startWithAgent starts the domain and waits until its agent answers.
 func (s *suite) startWithAgent() domain.GuestInfo {
 	s.Helper()
 	s.start()

@@ -12,7 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// callCases are about what holds for calls, whatever they ask for.
+// callCases are about properties of all calls.
 var callCases = map[string]conformanceCase{
 	"incomplete operations are invalid": {core: true, run: func(s *suite) {
 		for name, op := range map[string]domain.Operation{
@@ -207,7 +207,7 @@ var callCases = map[string]conformanceCase{
 	}},
 }
 
-// calls makes every call that is no operation, and returns the errors.
+// calls makes every call but operations, and returns the errors.
 func (s *suite) calls(ctx context.Context) map[string]error {
 	_, host := s.Hypervisor.Host(ctx)
 	_, list := s.Hypervisor.List(ctx)
@@ -215,7 +215,7 @@ func (s *suite) calls(ctx context.Context) map[string]error {
 	return map[string]error{"host": host, "list": list, "get": get}
 }
 
-// operations are complete ones of every verb, Start first.
+// operations returns a complete one of every verb, Start first.
 func (s *suite) operations() []domain.Operation {
 	probe := &libvirtxml.DomainDisk{Device: "disk", Alias: probeAlias()}
 	ops := []domain.Operation{{Verb: domain.Start, Definition: s.Definition(s, s.name)}}
@@ -231,7 +231,7 @@ func (s *suite) operations() []domain.Operation {
 	return ops
 }
 
-// atOnce applies n operations at the same time; all have to succeed.
+// atOnce applies n operations concurrently; all have to succeed.
 func (s *suite) atOnce(n int, op func(int) domain.Operation) {
 	s.Helper()
 	var all sync.WaitGroup

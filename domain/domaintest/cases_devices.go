@@ -9,7 +9,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// deviceCases are about devices that come, change and go, for each class of them.
+// deviceCases are about attaching, changing and detaching devices of each class.
 var deviceCases = merge(
 	hotplugCases(DiskHotplug, "a virtio disk"),
 	hotplugCases(SCSIHotplug, "a SCSI disk"),
@@ -39,7 +39,7 @@ var deviceCases = merge(
 				s.Errorf("memory devices are %+v", got)
 			}
 		}},
-		"the model of memory devices is told": {needs: []Ability{MemoryHotplug}, run: func(s *suite) {
+		"the model of memory devices is reported": {needs: []Ability{MemoryHotplug}, run: func(s *suite) {
 			h, err := s.Hypervisor.Host(s.ctx)
 			s.ok("host", err)
 			m, err := ability[domain.MemoryHotplugger](s).MemoryModel(s.ctx, h.Arch)
@@ -113,7 +113,7 @@ var deviceCases = merge(
 	},
 )
 
-// hotplugCases are those of any class of devices.
+// hotplugCases are the cases of any class of devices.
 func hotplugCases(a Ability, what string) map[string]conformanceCase {
 	needs := []Ability{a}
 	return map[string]conformanceCase{
@@ -155,7 +155,7 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 			s.start()
 			s.fails(domain.ErrNotFound, domain.UpdateDevice, withDevice(s.Devices[a](s)))
 		}},
-		what + " that comes is told to watchers": {needs: needs, run: func(s *suite) {
+		what + " that comes is reported to watchers": {needs: needs, run: func(s *suite) {
 			s.start()
 			ch := s.watch(s.ctx)
 			s.must(domain.AttachDevice, withDevice(s.Devices[a](s)))
@@ -167,7 +167,7 @@ func hotplugCases(a Ability, what string) map[string]conformanceCase {
 // count is the number of disks and network cards.
 func count(d *libvirtxml.Domain) int { return len(devices(d).Disks) + len(devices(d).Interfaces) }
 
-// medium tells whether there is one in the drive.
+// medium reports whether there is one in the drive.
 func (s *suite) medium(alias string) bool {
 	s.Helper()
 	for _, d := range devices(s.get().Domain).Disks {
@@ -179,8 +179,8 @@ func (s *suite) medium(alias string) bool {
 	return false
 }
 
-// loads tells whether a drive comes with a medium; an empty one may have a source
-// without anything in it.
+// loads reports whether a drive comes with a medium; an empty one may have a source without
+// content.
 func loads(d *libvirtxml.DomainDisk) bool {
 	s := d.Source
 	return s != nil && (s.File != nil && s.File.File != "" || s.Block != nil && s.Block.Dev != "")

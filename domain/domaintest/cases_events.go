@@ -9,9 +9,9 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// eventCases are about hints and what they are for.
+// eventCases are about hints and their watchers.
 var eventCases = map[string]conformanceCase{
-	"a watcher is told about every kind of change": {core: true, run: func(s *suite) {
+	"a watcher is notified of every kind of change": {core: true, run: func(s *suite) {
 		ch := s.watch(s.ctx)
 		for _, verb := range []domain.Verb{domain.Start, domain.Suspend, domain.Resume, domain.SetMetadata, domain.Destroy, domain.Undefine} {
 			s.must(verb, withMetadata(domain.Metadata{Name: "n", UID: "u"}))
@@ -59,7 +59,7 @@ var eventCases = map[string]conformanceCase{
 		s.hinted(ch)
 		s.becomes(domain.StatusShutoff, domain.ReasonCrashed)
 	}},
-	"a lost connection is told, survived and followed by a resync": {needs: []Ability{Reconnects}, run: func(s *suite) {
+	"a lost connection is reported, survived and followed by a resync": {needs: []Ability{Reconnects}, run: func(s *suite) {
 		s.must(domain.Start)
 		ch := s.watch(s.ctx)
 		s.Disconnect(s)

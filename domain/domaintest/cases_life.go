@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// lifeCases are about the life of one domain and what is kept in it.
+// lifeCases are about the lifecycle of one domain and its metadata.
 var lifeCases = map[string]conformanceCase{
 	"host is described": {core: true, run: func(s *suite) {
 		h, err := s.Hypervisor.Host(s.ctx)

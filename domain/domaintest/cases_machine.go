@@ -60,8 +60,8 @@ var machineCases = map[string]conformanceCase{
 			s.Errorf("domain is %s of %s", after.UUID, after.Metadata.UID)
 		}
 	}},
-	"a reboot by an agent that is not there is told": {needs: []Ability{Resets, Agent}, run: func(s *suite) {
-		s.needs = nil // the guest shall have none
+	"a reboot by an agent that is not there is reported": {needs: []Ability{Resets, Agent}, run: func(s *suite) {
+		s.needs = nil // the guest has none
 		s.start()
 		s.fails(domain.ErrNoAgent, domain.Reboot, byAgent)
 		s.want(domain.StatusRunning, domain.ReasonUnknown)

@@ -12,21 +12,19 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// pingCommand is a command that every agent knows.
+// pingCommand is a command that every agent supports.
 const pingCommand = `{"execute":"guest-ping"}`
 
-// method is one of an ability.
+// method is a method of an ability.
 type method struct {
 	name    string
 	ability Ability
-	// ended is the error for a domain that does not run; nil where that is no
-	// error.
+	// ended is the error for a domain that does not run; nil for success.
 	ended error
 	call  func(*suite, context.Context) error
 }
 
-// methods are those that are about one domain. All answer ErrNotFound for one that
-// does not exist.
+// methods are those about one domain. All return ErrNotFound for one that does not exist.
 var methods = []method{
 	{"GuestInfo", Agent, domain.ErrInvalidState, func(s *suite, ctx context.Context) error {
 		_, err := s.agent().GuestInfo(ctx, s.name)
@@ -71,7 +69,7 @@ var methods = []method{
 	{"AbortMigration", Migration, nil, func(s *suite, ctx context.Context) error { return s.migrator().AbortMigration(ctx, s.name) }},
 }
 
-// methodCases are the methods of abilities where there is nothing for them to do.
+// methodCases call the methods of abilities where they have nothing to do.
 func methodCases() map[string]conformanceCase {
 	out := map[string]conformanceCase{}
 	for _, m := range methods {
@@ -104,12 +102,12 @@ func ability[A any](s *suite) A {
 	s.Helper()
 	a, ok := s.Hypervisor.(A)
 	if !ok {
-		s.Fatalf("the driver is no %T and has not declared that", new(A))
+		s.Fatalf("the driver is not a %T and has not declared that", new(A))
 	}
 	return a
 }
 
-// openConsole is an open console with all that was read from it.
+// openConsole is an open console with all its output so far.
 type openConsole struct {
 	io.ReadWriteCloser
 	ended chan struct{} // closed after the last byte
@@ -118,8 +116,8 @@ type openConsole struct {
 	said []byte
 }
 
-// console opens the console of the case. It is read at once: a guest stands still
-// while nobody takes what it says.
+// console opens the console of the case and reads it at once: a guest blocks while nobody reads its
+// output.
 func (s *suite) console(ctx context.Context) *openConsole {
 	s.Helper()
 	inner, err := s.opener().OpenConsole(ctx, s.name, "")
@@ -142,14 +140,14 @@ func (s *suite) console(ctx context.Context) *openConsole {
 	return c
 }
 
-// heard tells whether the guest has said something.
+// heard reports whether the guest's output contains a text.
 func (c *openConsole) heard(what string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return bytes.Contains(c.said, []byte(what))
 }
 
-// echoes types until what was typed comes back; a guest that boots is deaf.
+// echoes types until the echo appears; a booting guest ignores input.
 func (s *suite) echoes(c *openConsole) {
 	s.Helper()
 	const word = "virtloom-echo"

@@ -83,7 +83,7 @@ var migrationCases = map[string]conformanceCase{
 	}},
 }
 
-// request asks for a migration of the domain of the case.
+// request returns a request to migrate the domain of the case.
 func (s *suite) request(change ...func(*domain.MigrationRequest)) domain.MigrationRequest {
 	req := domain.MigrationRequest{Domain: s.name, DestinationURI: s.PeerURI}
 	if s.Route != nil {
@@ -117,14 +117,14 @@ func (s *suite) migrateSlowly(ctx context.Context, change ...func(*domain.Migrat
 	return done
 }
 
-// aborted checks how an aborted migration ends.
+// aborted checks the outcome of an aborted migration.
 func (s *suite) aborted(done <-chan error) {
 	s.Helper()
 	s.ended(done, domain.ErrMigrationAborted)
 	s.stays()
 }
 
-// stays checks that the guest runs here, and nowhere else.
+// stays checks that the domain runs here, and nowhere else.
 func (s *suite) stays() {
 	s.Helper()
 	s.want(domain.StatusRunning, domain.ReasonUnknown)

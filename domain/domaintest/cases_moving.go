@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// movingCases are about what helps a migration that is under way, and what breaks it.
+// movingCases are about adjusting and breaking a migration under way.
 var movingCases = map[string]conformanceCase{
 	"a migration that has ended is remembered": {needs: []Ability{Migration}, run: func(s *suite) {
 		s.must(domain.Start)
@@ -156,7 +156,7 @@ func (s *suite) tuner() domain.MigrationTuner { return ability[domain.MigrationT
 
 func (s *suite) postCopier() domain.PostCopier { return ability[domain.PostCopier](s) }
 
-// toPostCopy lets the guest run at the destination, as soon as its memory is under way.
+// toPostCopy makes the guest run at the destination, as soon as its memory is being sent.
 func (s *suite) toPostCopy() {
 	s.Helper()
 	s.until("memory to be sent", func() bool {
@@ -172,15 +172,15 @@ func (s *suite) toPostCopy() {
 	})
 }
 
-// resumes goes on with post-copy, and tells whether that has led to its end. One that a
-// hypervisor takes up again just when it breaks off may break off once more, or be
-// finished by the hypervisor alone.
+// resumes continues post-copy, and reports whether that has completed it. A migration that a
+// hypervisor resumes just when it breaks may break once more, or be finished by the hypervisor
+// alone.
 func (s *suite) resumes() bool {
 	s.Helper()
 	again := make(chan error, 1)
 	go func() { again <- s.migrator().Migrate(s.ctx, s.request(resumed)) }()
 	s.until("end of the resumed migration", func() bool {
-		_ = s.tuner().SetMigrationBandwidth(s.ctx, s.name, 0) // there may be none yet, or no more
+		_ = s.tuner().SetMigrationBandwidth(s.ctx, s.name, 0) // there may be no migration yet, or any more
 		return len(again) > 0
 	})
 	err := <-again
@@ -212,13 +212,13 @@ func (s *suite) result(done <-chan error) error {
 	}
 }
 
-// ended checks how a migration ends.
+// ended checks the outcome of a migration.
 func (s *suite) ended(done <-chan error, want error) {
 	s.Helper()
 	s.is("migrate", s.result(done), want)
 }
 
-// movedAway checks that the guest runs at the destination only.
+// movedAway checks that the domain runs at the destination only.
 func (s *suite) movedAway() {
 	s.Helper()
 	s.want(domain.StatusShutoff, domain.ReasonMigrated)

@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// snapshotCases are about states that are kept.
+// snapshotCases are about snapshots.
 var snapshotCases = map[string]conformanceCase{
 	"snapshots are listed, oldest first, and forgotten": {needs: []Ability{Snapshots}, run: func(s *suite) {
 		s.start()
@@ -77,7 +77,7 @@ var snapshotCases = map[string]conformanceCase{
 	}},
 }
 
-// snapshots lists them, which have to be these.
+// snapshots lists the snapshots, and checks their names.
 func (s *suite) snapshots(want ...string) []domain.Snapshot {
 	s.Helper()
 	all, err := s.keeper().Snapshots(s.ctx, s.name)

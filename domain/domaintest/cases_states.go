@@ -9,11 +9,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// states are those a domain may be in when it is told something, and how it gets
-// there.
+// states are those a domain may be in when an operation is applied, and how to get there.
 var states = []struct {
 	name string
-	// status is the domain's there; none if it is unknown.
+	// status is that of the domain; empty if it is unknown.
 	status domain.Status
 	enter  func(*suite)
 }{
@@ -29,8 +28,8 @@ var states = []struct {
 	}},
 }
 
-// outcome is what a verb leads to: an error, or nil and the status afterwards. No
-// status: it stays; gone: the domain does not exist afterwards.
+// outcome is the result of a verb: an error, or nil and the status afterwards. Without a status it
+// is unchanged; gone: the domain does not exist afterwards.
 type outcome struct {
 	err    error
 	status domain.Status
@@ -48,7 +47,7 @@ var (
 	vanishes = outcome{status: gone}
 )
 
-// verbStates says what each verb does in each of the states.
+// verbStates are the outcomes of each verb in each of the states.
 var verbStates = []struct {
 	verb     domain.Verb
 	needs    []Ability
@@ -56,7 +55,7 @@ var verbStates = []struct {
 	outcomes [4]outcome
 }{
 	{verb: domain.Start, outcomes: [4]outcome{runs, done, done, runs}},
-	// A guest that has not booted does not hear it, so that a running one may stay.
+	// A guest that has not booted ignores it, so that a running one may stay.
 	{verb: domain.Shutdown, outcomes: [4]outcome{unknown, {status: "any"}, wrong, done}},
 	{verb: domain.Destroy, outcomes: [4]outcome{vanishes, ends, ends, done}},
 	{verb: domain.Undefine, outcomes: [4]outcome{vanishes, wrong, wrong, vanishes}},

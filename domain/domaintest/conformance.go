@@ -14,40 +14,36 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Driver is what [Conformance] tests: a hypervisor and how to provoke it. Only
-// Hypervisor and Definition are needed for [Core]; each other field belongs to an
-// [Ability], which is named there.
+// Driver is the subject of [Conformance]: a hypervisor and how to provoke it. Only Hypervisor and
+// Definition are needed for [Core]; each other field belongs to an [Ability], which it names.
 type Driver struct {
-	// Hypervisor is under test. The suite touches only domains it has named.
+	// Hypervisor is under test. The suite touches only domains of its own.
 	Hypervisor domain.Hypervisor
-	// Definition returns a domain of that name that can be started, with our
-	// metadata in it. UUIDs of different names differ.
+	// Definition returns a startable domain of that name, with virtloom's metadata. UUIDs of
+	// different names differ.
 	Definition func(t testing.TB, name string) *libvirtxml.Domain
-	// Unsupported declares what the driver cannot do, and why. Where the
-	// hypervisor can be asked for it all the same it has to answer
-	// [domain.ErrUnsupported].
+	// Unsupported declares the abilities that the driver lacks, and why. Where the hypervisor has
+	// the call all the same it has to return [domain.ErrUnsupported].
 	Unsupported map[Ability]string
-	// Fit changes a domain of Definition for the cases that need the ability.
+	// Fit changes a domain of Definition for the cases that require the ability.
 	Fit map[Ability]func(t testing.TB, d *libvirtxml.Domain)
-	// Devices returns the device for DiskHotplug, SCSIHotplug, InterfaceHotplug and
-	// MemoryHotplug, and for MediumChange the drive that Fit has added with another
-	// medium in it. The guest may need some time to release a device.
+	// Devices returns the device for DiskHotplug, SCSIHotplug, InterfaceHotplug and MemoryHotplug,
+	// and for MediumChange the drive that Fit has added with another medium in it. The guest may
+	// need some time to release a device.
 	Devices map[Ability]func(t testing.TB) domain.Device
-	// Crash kills the process of a guest.
+	// Crash kills the process of a domain.
 	Crash func(t testing.TB, name string)
 	// Disconnect breaks the connection and Reconnect makes it possible again.
 	Disconnect, Reconnect func(t testing.TB)
 	// Peer is another hypervisor, reached from this one at PeerURI.
 	Peer    domain.Hypervisor
 	PeerURI string
-	// Route tells how the peer is reached for the migration of that domain; nil means at
-	// PeerURI.
+	// Route returns the route to the peer for the migration of that domain; nil means PeerURI.
 	Route func(t testing.TB, name string) domain.Route
-	// Cut breaks the way to the peer, with what flows over it, and Mend makes it good
-	// again.
+	// Cut breaks the link to the peer, with its streams, and Mend restores it.
 	Cut, Mend func(t testing.TB)
-	// Slow makes a request for a migration that takes long, unless its bandwidth is
-	// changed; nil means that all do.
+	// Slow makes a request for a migration that takes long, unless its bandwidth is changed; nil
+	// means that all do.
 	Slow func(*domain.MigrationRequest)
 	// Timeout bounds every wait; default 60 s. It only matters when a test fails.
 	Timeout time.Duration
@@ -55,26 +51,24 @@ type Driver struct {
 
 // conformanceCase is one test of the suite.
 type conformanceCase struct {
-	// needs are the abilities without which it does not run, core that it belongs
-	// to what every driver has to do.
+	// needs are the abilities without which it is skipped, core whether every driver has to pass
+	// it.
 	needs []Ability
 	core  bool
 	run   func(*suite)
 }
 
-// Conformance runs the contract of [domain.Hypervisor] and of the abilities beside it
-// against the driver that open returns; open is called once per case. A driver that
-// lacks what a case needs fails it, unless that is declared: then the case is
-// skipped, the declaration is printed at the end, and a case of its own checks that
-// the driver refuses what it cannot do.
+// Conformance tests the contract of [domain.Hypervisor] and of its abilities against the driver
+// that open returns; open is called once per case. A driver that lacks an ability of a case fails
+// it, unless that is declared: then the case is skipped, the declaration is printed at the end, and
+// a case of its own checks that the driver refuses the ability.
 func Conformance(t *testing.T, open func(t testing.TB) Driver) {
 	t.Helper()
 	runCases(t, open, allCases())
 }
 
-// Core runs the part of [Conformance] that every driver has to pass: the life of a
-// guest, metadata, lists, hints, contexts and errors. The first draft of a driver
-// needs no more to be of use.
+// Core runs the part of [Conformance] that every driver has to pass: the lifecycle of a domain,
+// metadata, lists, hints, contexts and errors. A first draft of a driver is useful with this alone.
 func Core(t *testing.T, open func(t testing.TB) Driver) {
 	t.Helper()
 	core := allCases()
@@ -107,7 +101,7 @@ func runCases(t *testing.T, open func(t testing.TB) Driver, cases map[string]con
 					t.Skipf("declared unsupported: %s: %s", a, why)
 				}
 				if lacks := d.lacks(a); lacks != "" {
-					t.Fatalf("needs %s, which the driver has not declared unsupported, but there is no %s", a, lacks)
+					t.Fatalf("requires %s, which the driver has not declared unsupported, but it lacks %s", a, lacks)
 				}
 			}
 			s := newSuite(t, d, fmt.Sprintf("conformance_case%03d", i))
@@ -121,7 +115,7 @@ func runCases(t *testing.T, open func(t testing.TB) Driver, cases map[string]con
 	runRefusals(t, open)
 }
 
-// runRefusals checks that the driver refuses what it has declared unsupported.
+// runRefusals checks that the driver refuses the abilities it has declared as unsupported.
 func runRefusals(t *testing.T, open func(t testing.TB) Driver) {
 	t.Helper()
 	for _, a := range slices.Sorted(maps.Keys(open(t).Unsupported)) {

@@ -5,19 +5,20 @@ package domaintest_test
 import (
 	"testing"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
-	"libvirt.org/go/libvirtxml"
 )
 
-// definition is a domain good enough for memory.
+// definition is a domain that is valid in memory.
 var definition = domaintest.New("any").Driver().Definition
 
 func alias(name string) *libvirtxml.DomainAlias {
 	return &libvirtxml.DomainAlias{Name: domain.AliasPrefix + name}
 }
 
-func TestMemoryHypervisorConforms(t *testing.T) {
+func TestConformance_Memory(t *testing.T) {
 	domaintest.Conformance(t, func(testing.TB) domaintest.Driver {
 		d, _ := domaintest.Memory()
 		return d

@@ -12,8 +12,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Print lets the guest write to its serial console. Nobody hears it unless the
-// console is open.
+// Print makes the guest write to its serial console. The text is lost unless the console is open.
 func (h *Hypervisor) Print(name, text string) bool {
 	return h.running(name, func(g *guest) {
 		if g.console != nil {
@@ -22,9 +21,8 @@ func (h *Hypervisor) Print(name, text string) bool {
 	})
 }
 
-// OpenConsole implements domain.ConsoleOpener. A guest has one console, whatever its
-// definition says, and echoes what is typed as terminals do. An alias has to be in
-// the definition.
+// OpenConsole implements domain.ConsoleOpener. A domain has one console, whatever its definition,
+// and echoes input as terminals do. An alias has to be in the definition.
 func (h *Hypervisor) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
 	t := newTerminal()
 	err := h.call(ctx, "OpenConsole", name, func() error {
@@ -61,7 +59,7 @@ type terminal struct {
 	ready *sync.Cond
 	said  []byte
 	over  bool
-	leave func() bool // forgets the context
+	leave func() bool // removes the context's callback
 }
 
 func newTerminal() *terminal {

@@ -9,32 +9,31 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// What a hypervisor in memory takes where nobody has said otherwise, as QEMU does.
+// Defaults of a hypervisor in memory, which are QEMU's.
 const (
 	defaultMaxDowntime = 300 * time.Millisecond
-	// defaultMemory is that of a guest whose definition names none.
+	// defaultMemory is that of a domain whose definition sets none.
 	defaultMemory = 64 << 20
-	// A guest that rewrites more than half of what a pass has sent is slowed down, at
-	// first by throttleInitial percent and by throttleIncrement more after each
-	// further pass, up to throttleMax.
+	// A guest that rewrites more than half of a pass's data is throttled, at first by
+	// throttleInitial percent and by throttleIncrement more after each further pass, up to
+	// throttleMax.
 	throttleInitial, throttleIncrement, throttleMax = 20, 10, 99
 )
 
-// Load is what a guest does to its memory.
+// Load is a guest's use of its memory.
 type Load struct {
-	// Bytes is how much memory it has; zero is what its definition says.
+	// Bytes is the size of its memory; zero is that of its definition.
 	Bytes uint64
-	// DirtyBytesPerSecond is how fast it rewrites it while it runs.
+	// DirtyBytesPerSecond is the rate at which it rewrites memory while it runs.
 	DirtyBytesPerSecond uint64
-	// WorkingSet is how much of it that concerns; zero is all.
+	// WorkingSet is the size of the rewritten part; zero is all.
 	WorkingSet uint64
 }
 
-// SetLoad sets what a guest does to its memory, which decides how its migrations go:
-// they copy it in passes at the rate of the [Link], each what was rewritten during the
-// one before, until the rest fits into the allowed standstill. At first a guest
-// rewrites nothing. The load travels with the guest. It answers false if there is no
-// such guest, or it does not run.
+// SetLoad sets a guest's use of its memory, which decides the course of its migrations: they copy
+// it in passes at the rate of the [Link], each the data rewritten during the previous one, until
+// the rest fits into the maximal downtime. At first a guest rewrites nothing. The load migrates
+// with the guest. It returns false if there is no such domain, or it does not run.
 func (h *Hypervisor) SetLoad(name string, l Load) bool {
 	return h.running(name, func(g *guest) {
 		h.lockedSettle(g)
@@ -45,7 +44,7 @@ func (h *Hypervisor) SetLoad(name string, l Load) bool {
 	})
 }
 
-// lockedLoad is the guest's load with nothing left open.
+// lockedLoad is the guest's load with defaults filled in.
 func (g *guest) lockedLoad() Load {
 	l := g.load
 	if l.Bytes == 0 && g.def.Memory != nil {
@@ -60,27 +59,27 @@ func (g *guest) lockedLoad() Load {
 	return l
 }
 
-// copying is how far the copy of a guest has come. It reads no clock: what it becomes
-// depends on its fields and the times it is told.
+// copying is the state of the copy of a guest. It reads no clock: it depends on its fields and the
+// given times only.
 type copying struct {
 	load        Load
-	still       bool    // the guest's CPUs stand still
+	still       bool    // the guest's CPUs are stopped
 	rate        float64 // bytes a second; infinite without a limit
 	maxDowntime time.Duration
 	converge    bool // auto-converge is allowed
 
-	began, at time.Time // at is up to when it is worked out
+	began, at time.Time // at is the time of the state
 	total     float64
-	disks     float64 // what is left of the disks, which go first
-	pass      float64 // how much the present pass has to send
-	left      float64 // how much of that is left
+	disks     float64 // remaining bytes of the disks, which go first
+	pass      float64 // bytes of the current pass
+	left      float64 // remaining bytes of it
 	dirtied   float64 // rewritten since the pass began
 	sent      float64
 	iteration uint64
 	throttle  int
 	postCopy  bool
 	downtime  time.Duration // expected
-	done      bool          // all but the last part, or with post-copy all, is there
+	done      bool          // all but the last part, or with post-copy all, has arrived
 }
 
 // begin starts the copy.
@@ -92,7 +91,7 @@ func (c *copying) begin(disks uint64, now time.Time) {
 	c.total = c.disks + c.pass
 }
 
-// dirtyRate is how fast the guest rewrites memory that has to be sent again.
+// dirtyRate is the rate of memory that has to be sent again.
 func (c *copying) dirtyRate() float64 {
 	if c.still || c.postCopy {
 		return 0
@@ -100,8 +99,8 @@ func (c *copying) dirtyRate() float64 {
 	return float64(c.load.DirtyBytesPerSecond) * float64(100-c.throttle) / 100
 }
 
-// next is how long it takes until something happens: the disks are there, a pass
-// ends. A copy that stands still waits for what changes that.
+// next is the time until the state changes: the disks have arrived, a pass ends. A stalled copy
+// waits for a change of its settings.
 func (c *copying) next() time.Duration {
 	what := c.left
 	if c.disks > 0 {
@@ -117,7 +116,7 @@ func (c *copying) next() time.Duration {
 	return time.Duration(math.Ceil(seconds * float64(time.Second)))
 }
 
-// settle works out what has happened up to now.
+// settle advances the state to now.
 func (c *copying) settle(now time.Time) {
 	for !c.done {
 		step := min(c.next(), max(now.Sub(c.at), 0))
@@ -134,7 +133,7 @@ func (c *copying) settle(now time.Time) {
 	}
 }
 
-// flow sends for that long; ends says that nothing is left of what is being sent.
+// flow sends for that long; ends reports that the current part is complete.
 func (c *copying) flow(d time.Duration, ends bool) {
 	what := &c.left
 	if c.disks > 0 {
@@ -150,11 +149,11 @@ func (c *copying) flow(d time.Duration, ends bool) {
 	c.sent += n
 }
 
-// turn is the end of the disks, or of a pass: the next one begins, unless the rest
-// may be sent while the guest stands still.
+// turn ends the disks, or a pass: the next one begins, unless the rest may be sent while the guest
+// is stopped.
 func (c *copying) turn() {
 	if c.left > 0 {
-		return // the disks are there; the memory follows
+		return // the disks have arrived; the memory follows
 	}
 	if c.postCopy {
 		c.done = true
@@ -165,21 +164,21 @@ func (c *copying) turn() {
 		c.done = true
 		return
 	}
-	if c.converge && c.iteration > 1 && c.dirtied > c.pass/2 { // all of it goes once in any case
+	if c.converge && c.iteration > 1 && c.dirtied > c.pass/2 { // the first pass is always complete
 		c.throttle = min(max(throttleInitial, c.throttle+throttleIncrement), throttleMax)
 	}
 	c.pass, c.left, c.dirtied = c.dirtied, c.dirtied, 0
 	c.iteration++
 }
 
-// toPostCopy sends what is left while the guest runs at the other end.
+// toPostCopy sends the rest while the guest runs at the other end.
 func (c *copying) toPostCopy() {
 	c.left = min(c.left+c.dirtied, float64(c.load.Bytes))
 	c.pass, c.dirtied, c.throttle = c.left, 0, 0
 	c.postCopy = true
 }
 
-// progress tells it as a driver does.
+// progress returns the progress as a driver reports it.
 func (c *copying) progress() domain.Progress {
 	p := domain.Progress{
 		Active: true, Elapsed: c.at.Sub(c.began), Total: uint64(c.total), Processed: uint64(c.sent), Remaining: uint64(c.disks + c.left),

@@ -35,7 +35,7 @@ func (h *Hypervisor) lockedDevice(g *guest, op domain.Operation) error {
 		return fmt.Errorf("device %T: %w", op.Device, domain.ErrUnsupported)
 	}
 	if changed {
-		h.lockedTell(g.state.Name, string(op.Verb))
+		h.lockedEmit(g.state.Name, string(op.Verb))
 	}
 	return err
 }
@@ -48,8 +48,8 @@ func at[D any](list []D, alias string, aliasOf func(*D) *libvirtxml.DomainAlias)
 	})
 }
 
-// change edits one list of devices, where the device is at i, and tells whether it
-// did. It keeps a copy of the device.
+// change edits one list of devices, where the device is at i, and reports whether it did. It keeps
+// a copy of the device.
 func change[D any, P interface {
 	*D
 	domain.Device

@@ -12,23 +12,21 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Fault is something that goes wrong with calls.
+// Fault is a failure of calls.
 type Fault struct {
-	// Call is the verb of an operation, or the name of a method of an interface of
-	// package domain: Host, List, Get, Watch, Migrate, GuestInfo, TakeSnapshot;
-	// empty matches every call.
+	// Call is the verb of an operation, or the name of a method of an interface of package domain:
+	// Host, List, Get, Watch, Migrate, GuestInfo, TakeSnapshot; empty matches every call.
 	Call string
-	// Domain is the domain it is about; empty matches every one.
+	// Domain is the domain of the call; empty matches every one.
 	Domain string
-	// Times is how many calls are hit; 0 means all until it is removed.
+	// Times is the number of affected calls; 0 means all until it is removed.
 	Times int
 	// Latency delays the call.
 	Latency time.Duration
-	// Hang keeps the call until its context ends or the fault is removed. What
-	// was asked does not happen.
+	// Hang blocks the call until its context ends or the fault is removed. The call has no effect.
 	Hang bool
-	// Err is what the call returns; nil lets it succeed. The call has no effect,
-	// unless AfterEffect is set: an answer that was lost on its way back.
+	// Err is the error of the call; nil lets it succeed. The call has no effect, unless AfterEffect
+	// is set: then only its answer is lost.
 	Err         error
 	AfterEffect bool
 }
@@ -40,8 +38,8 @@ type fault struct {
 	removed chan struct{}
 }
 
-// Inject puts a fault in force, before those injected earlier. remove ends it
-// and frees calls that hang; it may be called more than once.
+// Inject puts a fault in force, before those injected earlier. remove ends it and frees blocked
+// calls; it may be called more than once.
 func (h *Hypervisor) Inject(f Fault) (remove func()) {
 	in := &fault{Fault: f, left: f.Times, removed: make(chan struct{})}
 	h.mu.Lock()
@@ -61,23 +59,22 @@ func (h *Hypervisor) Inject(f Fault) (remove func()) {
 	}
 }
 
-// Calls returns how often a call was made: a verb, or one of the names of
-// [Fault].Call.
+// Calls returns the number of calls: of a verb, or of one of the names of [Fault].Call.
 func (h *Hypervisor) Calls(call string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.calls[call]
 }
 
-// LoseEvents stops, or resumes, telling watchers about changes.
+// LoseEvents stops, or resumes, notifying watchers of changes.
 func (h *Hypervisor) LoseEvents(lose bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.silent = lose
 }
 
-// Disconnect lets all calls fail with [domain.ErrDisconnected] until Reconnect.
-// Guests go on, and so do migrations that have begun.
+// Disconnect makes all calls fail with [domain.ErrDisconnected] until Reconnect. Domains keep
+// running, and so do migrations that have begun.
 func (h *Hypervisor) Disconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +85,7 @@ func (h *Hypervisor) Disconnect() {
 	h.hints.Tell(domain.Event{Kind: domain.Lost, Err: h.down})
 }
 
-// Reconnect ends what Disconnect began.
+// Reconnect reverts Disconnect.
 func (h *Hypervisor) Reconnect() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +119,7 @@ func (h *Hypervisor) call(ctx context.Context, name, dom string, do func() error
 	return nil
 }
 
-// meet counts the call and finds its fault; nil if there is none.
+// meet counts the call and returns its fault; nil if there is none.
 func (h *Hypervisor) meet(name, dom string) *fault {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +167,7 @@ func (f *fault) wait(ctx context.Context) error {
 	}
 }
 
-// ended makes a deadline what the contract calls it.
+// ended converts an exceeded deadline to the contract's error.
 func ended(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", domain.ErrTimeout, err)

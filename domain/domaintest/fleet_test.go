@@ -14,16 +14,17 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/fleet"
 )
 
-// pods is a fleet whose members come when their guests are started.
+// pods is a fleet whose members join when their domains are started.
 type pods struct {
-	*domain.Fleet
+	*fleet.Fleet
 	t       testing.TB
 	members []*domaintest.Hypervisor
 }
 
-// member of a guest: there are two, and one of them is for second guests of cases.
+// member of a domain: there are two, and one of them is for second domains of cases.
 func (p *pods) member(name string) *domaintest.Hypervisor {
 	if strings.HasSuffix(name, "-b") {
 		return p.members[1]
@@ -31,7 +32,7 @@ func (p *pods) member(name string) *domaintest.Hypervisor {
 	return p.members[0]
 }
 
-// Apply lets a member join before its guest is started.
+// Apply makes a member join before its domain is started.
 func (p *pods) Apply(ctx context.Context, op domain.Operation) error {
 	if _, there := p.Member(op.Domain); op.Verb == domain.Start && op.Domain != "" && !there && ctx.Err() == nil {
 		p.Join(ctx, op.Domain, p.member(op.Domain))
@@ -39,10 +40,10 @@ func (p *pods) Apply(ctx context.Context, op domain.Operation) error {
 	return p.Fleet.Apply(ctx, op)
 }
 
-func TestFleetConforms(t *testing.T) {
+func TestConformance_Fleet(t *testing.T) {
 	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
 		node, there := domaintest.New("node"), domaintest.New("there")
-		p := &pods{Fleet: &domain.Fleet{Node: node}, t: t, members: []*domaintest.Hypervisor{domaintest.New("first"), domaintest.New("second")}}
+		p := &pods{Fleet: &fleet.Fleet{Node: node}, t: t, members: []*domaintest.Hypervisor{domaintest.New("first"), domaintest.New("second")}}
 		t.Cleanup(func() {
 			if err := p.Close(); err != nil {
 				t.Error(err)
@@ -71,10 +72,10 @@ func TestFleetConforms(t *testing.T) {
 	})
 }
 
-// fleetOf is a fleet of members that run a guest each, called like them.
-func fleetOf(t *testing.T, names ...string) (*domain.Fleet, map[string]*domaintest.Hypervisor) {
+// fleetOf is a fleet of members that run a domain each, with the member's name.
+func fleetOf(t *testing.T, names ...string) (*fleet.Fleet, map[string]*domaintest.Hypervisor) {
 	t.Helper()
-	f, members := &domain.Fleet{Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}, map[string]*domaintest.Hypervisor{}
+	f, members := &fleet.Fleet{Clock: clocktesting.NewFakeClock(time.Unix(1000, 0))}, map[string]*domaintest.Hypervisor{}
 	t.Cleanup(func() { _ = f.Close() })
 	for _, name := range names {
 		h := domaintest.New(name)
@@ -87,8 +88,8 @@ func fleetOf(t *testing.T, names ...string) (*domain.Fleet, map[string]*domainte
 	return f, members
 }
 
-// seen is a listing in short.
-func seen(t *testing.T, f *domain.Fleet) []string {
+// seen is a list in short.
+func seen(t *testing.T, f *fleet.Fleet) []string {
 	t.Helper()
 	all, err := f.List(t.Context())
 	if err != nil {
@@ -105,7 +106,7 @@ func seen(t *testing.T, f *domain.Fleet) []string {
 	return out
 }
 
-func TestFleetTellsASilentGuestFromOneThatIsGone(t *testing.T) {
+func TestFleet_UnresponsiveIsNotGone(t *testing.T) {
 	f, members := fleetOf(t, "a", "b")
 	for _, step := range []struct {
 		name string
@@ -134,7 +135,7 @@ func TestFleetTellsASilentGuestFromOneThatIsGone(t *testing.T) {
 	}
 }
 
-func TestFleetWaitsForASilentMemberOnce(t *testing.T) {
+func TestFleet_WaitsOnceForUnresponsiveMember(t *testing.T) {
 	f, members := fleetOf(t, "a", "b")
 	clock := f.Clock.(*clocktesting.FakeClock)
 	free := members["b"].Inject(domaintest.Fault{Call: "List", Hang: true})
@@ -144,7 +145,7 @@ func TestFleetWaitsForASilentMemberOnce(t *testing.T) {
 		clock.Step(0)
 	}
 	for got := []string(nil); got == nil; {
-		clock.Step(domain.DefaultPatience)
+		clock.Step(fleet.DefaultPatience)
 		select {
 		case got = <-listed:
 			if want := []string{"a Running", "b NoState stale"}; !slices.Equal(got, want) {
@@ -153,7 +154,7 @@ func TestFleetWaitsForASilentMemberOnce(t *testing.T) {
 		default:
 		}
 	}
-	// Nothing steps the clock now.
+	// Nothing advances the clock now.
 	if got, want := seen(t, f), []string{"a Running", "b NoState stale"}; !slices.Equal(got, want) {
 		t.Errorf("again: %q, want %q", got, want)
 	}
@@ -176,7 +177,7 @@ func TestFleetWaitsForASilentMemberOnce(t *testing.T) {
 	}
 }
 
-func TestFleetBelievesMembersAboutTheirOwnGuestsOnly(t *testing.T) {
+func TestFleet_MembersReportOwnDomainsOnly(t *testing.T) {
 	f, members := fleetOf(t, "a", "b")
 	liar := members["b"]
 	for _, name := range []string{"a", "other"} {
@@ -202,8 +203,8 @@ func TestFleetBelievesMembersAboutTheirOwnGuestsOnly(t *testing.T) {
 // plain is a hypervisor without abilities.
 type plain struct{ domain.Hypervisor }
 
-func TestFleetWithoutAMember(t *testing.T) {
-	f := &domain.Fleet{}
+func TestFleet_WithoutMember(t *testing.T) {
+	f := &fleet.Fleet{}
 	defer f.Close()
 	ctx := t.Context()
 	f.Join(ctx, "plain", plain{domaintest.New("plain")})
@@ -236,7 +237,7 @@ func TestFleetWithoutAMember(t *testing.T) {
 	}
 }
 
-func TestFleetTellsOfOneLostMemberThroughItsGuest(t *testing.T) {
+func TestFleet_LostMemberEvent(t *testing.T) {
 	f, members := fleetOf(t, "a", "b")
 	events, err := f.Watch(t.Context())
 	if err != nil {
@@ -258,7 +259,7 @@ func TestFleetTellsOfOneLostMemberThroughItsGuest(t *testing.T) {
 		return func(e domain.Event) bool { return e.Kind == domain.Changed && e.Domain == name && e.Why == why }
 	}
 	until("the first", func(e domain.Event) bool { return e.Kind == domain.Resync })
-	// A member is heard once it has told something itself.
+	// Events of a member arrive once it has emitted one itself.
 	for name, h := range members {
 		for heard, verb := false, domain.Suspend; !heard; {
 			if err := h.Apply(t.Context(), domain.Operation{Verb: verb, Domain: name}); err != nil {

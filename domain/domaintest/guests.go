@@ -4,20 +4,19 @@ package domaintest
 
 import "github.com/virtloom/virtloom/domain"
 
-// What guests do on their own. Each answers false if there is no such guest, or
-// none that runs.
+// Actions of guests themselves. Each returns false if there is no such domain, or it does not run.
 
-// PowerOff lets the guest shut itself down.
+// PowerOff shuts the guest down from inside.
 func (h *Hypervisor) PowerOff(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonShutdown) })
 }
 
-// Crash ends the guest's process.
+// Crash ends the domain's process.
 func (h *Hypervisor) Crash(name string) bool {
 	return h.running(name, func(g *guest) { h.lockedStop(g, domain.ReasonCrashed) })
 }
 
-// Panic lets the guest's kernel give up, with its panic preserved.
+// Panic makes the guest's kernel panic, with its domain preserved.
 func (h *Hypervisor) Panic(name string) bool {
 	return h.running(name, func(g *guest) {
 		h.lockedStop(g, domain.ReasonPanicked)
@@ -25,20 +24,20 @@ func (h *Hypervisor) Panic(name string) bool {
 	})
 }
 
-// IOError pauses the guest as an error of its storage does.
+// IOError pauses the domain as an error of its storage does.
 func (h *Hypervisor) IOError(name string) bool {
 	return h.running(name, func(g *guest) {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonIOError
-		h.lockedTell(name, "IOError")
+		h.lockedEmit(name, "IOError")
 	})
 }
 
-// IgnoreShutdown makes the guest deaf to a shutdown, or lets it hear again.
+// IgnoreShutdown makes the guest ignore a shutdown request, or react again.
 func (h *Hypervisor) IgnoreShutdown(name string, ignore bool) bool {
 	return h.running(name, func(g *guest) { g.deaf = ignore })
 }
 
-// Vanish forgets a domain without a word, whatever it does.
+// Vanish removes a domain without an event, in any state.
 func (h *Hypervisor) Vanish(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,7 +53,7 @@ func (h *Hypervisor) SetState(name string, s domain.Status, r domain.Reason) boo
 	g, ok := h.guests[name]
 	if ok {
 		g.state.Status, g.state.Reason = s, r
-		h.lockedTell(name, string(s))
+		h.lockedEmit(name, string(s))
 	}
 	return ok
 }

@@ -16,8 +16,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Hypervisor is a hypervisor in memory. Make one with [New]; its methods may be
-// called from many goroutines.
+// Hypervisor is a hypervisor in memory. Make one with [New]; it is safe for concurrent use.
 type Hypervisor struct {
 	hints domain.Hints
 
@@ -29,17 +28,17 @@ type Hypervisor struct {
 	links   map[string]*Link  // by destination URI
 	files   map[string]uint64 // sizes by path
 	calls   map[string]int    // by verb
-	down    error             // why the connection is lost; nil while it is not
+	down    error             // why the connection is lost; nil while connected
 	lost    chan struct{}     // closed when it is
 	silent  bool              // events are lost
 	nextID  int
 	clock   clock.Clock   // of migrations
-	takes   time.Duration // how long they do
+	takes   time.Duration // duration of migrations
 	sockets domain.Sockets
 
 	capabilities domain.Capabilities
 	command      func(name, command string) (string, error) // answers agents' commands
-	agents       *domain.GuestInfo                          // what new guests have
+	agents       *domain.GuestInfo                          // agent of new domains
 }
 
 // guest is one domain.
@@ -47,19 +46,19 @@ type guest struct {
 	state   domain.State
 	def     *libvirtxml.Domain // without our metadata
 	id      int
-	deaf    bool // does not hear a shutdown
+	deaf    bool // ignores a shutdown
 	load    Load
-	job     *job            // the migration that takes it away; may be nil
-	coming  *job            // the one that brings it; may be nil
-	last    domain.Progress // of its last migration, as it ended
-	inbound bool            // it has not come yet
+	job     *job            // its outbound migration; may be nil
+	coming  *job            // its inbound migration; may be nil
+	last    domain.Progress // of its last migration
+	inbound bool            // it has not arrived yet
 
 	agent     *domain.GuestInfo // nil without one
 	frozen    bool
 	reboots   int
-	sizes     map[string]uint64 // of disks and of what lies behind them, by alias
+	sizes     map[string]uint64 // of disks and of their block devices, by alias
 	snapshots []snapshot
-	console   *terminal // nil while nobody has opened it
+	console   *terminal // nil while it is not open
 	stats     domain.Stats
 }
 
@@ -93,7 +92,7 @@ func New(name string) *Hypervisor {
 	}
 }
 
-// SetHost replaces what Host answers.
+// SetHost replaces the answer of Host.
 func (h *Hypervisor) SetHost(host domain.Host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,7 +115,7 @@ func (h *Hypervisor) List(ctx context.Context) ([]domain.State, error) {
 	err := h.call(ctx, "List", "", func() error {
 		for _, g := range h.guests {
 			s := g.state
-			s.Metadata = domain.Metadata{} // Get's
+			s.Metadata = domain.Metadata{} // only Get returns it
 			out = append(out, s)
 		}
 		return nil
@@ -233,7 +232,7 @@ func (h *Hypervisor) lockedUndefine(g *guest, _ domain.Operation) error {
 		return domain.ErrInvalidState
 	}
 	delete(h.guests, g.state.Name)
-	h.lockedTell(g.state.Name, "Undefined")
+	h.lockedEmit(g.state.Name, "Undefined")
 	return nil
 }
 
@@ -245,7 +244,7 @@ func (h *Hypervisor) lockedMetadata(g *guest, op domain.Operation) error {
 	if g.state.Metadata, _, err = domain.ParseMetadataElement(xml); err != nil {
 		return err
 	}
-	h.lockedTell(g.state.Name, "MetadataChange")
+	h.lockedEmit(g.state.Name, "MetadataChange")
 	return nil
 }
 
@@ -277,7 +276,7 @@ func (h *Hypervisor) lockedStart(op domain.Operation) error {
 		info := copyInfo(*h.agents)
 		g.agent = &info
 	}
-	if exists { // what belongs to its disks
+	if exists { // state of its disks
 		g.sizes, g.snapshots = old.sizes, old.snapshots
 		if old.agent != nil {
 			g.agent = old.agent
@@ -287,7 +286,7 @@ func (h *Hypervisor) lockedStart(op domain.Operation) error {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
 	}
 	h.guests[op.Domain] = g
-	h.lockedTell(op.Domain, "Started")
+	h.lockedEmit(op.Domain, "Started")
 	return nil
 }
 
@@ -302,7 +301,7 @@ func (h *Hypervisor) lockedShutdown(g *guest, _ domain.Operation) error {
 	return nil
 }
 
-// lockedStop ends the guest, and with it a migration that takes or brings it.
+// lockedStop ends the domain, and its inbound or outbound migration.
 func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
 	g.state.Status, g.state.Reason = domain.StatusShutoff, why
 	g.lockedGone()
@@ -315,7 +314,7 @@ func (h *Hypervisor) lockedStop(g *guest, why domain.Reason) {
 	if g.coming != nil {
 		g.coming.stop(fmt.Errorf("the guest at the destination ended: %s", why))
 	}
-	h.lockedTell(g.state.Name, "Stopped")
+	h.lockedEmit(g.state.Name, "Stopped")
 }
 
 func (h *Hypervisor) lockedSuspend(g *guest, _ domain.Operation) error {
@@ -338,11 +337,11 @@ func (h *Hypervisor) lockedSwitch(g *guest, from, to domain.Status, why domain.R
 	if g.job != nil {
 		g.job.copying.still = to == domain.StatusPaused
 	}
-	h.lockedTell(g.state.Name, string(to))
+	h.lockedEmit(g.state.Name, string(to))
 	return nil
 }
 
-// lockedGone is what goes with the guest's process.
+// lockedGone drops the state of the domain's process.
 func (g *guest) lockedGone() {
 	g.frozen = false
 	if g.console != nil {
@@ -351,14 +350,14 @@ func (g *guest) lockedGone() {
 	}
 }
 
-// lockedTell passes a hint on unless events are lost.
-func (h *Hypervisor) lockedTell(name, why string) {
+// lockedEmit passes a hint on unless events are lost.
+func (h *Hypervisor) lockedEmit(name, why string) {
 	if h.down == nil && !h.silent {
 		h.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
 	}
 }
 
-// clone copies a domain the way a daemon would: through its XML.
+// clone copies a domain as a daemon would: through its XML.
 func clone(d *libvirtxml.Domain) (*libvirtxml.Domain, error) {
 	s, err := d.Marshal()
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"math"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"k8s.io/utils/clock"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-// Link is the way from a hypervisor to a peer. It is made by [Hypervisor.Link], or by
+// Link is the connection from a hypervisor to a peer. It is made by [Hypervisor.Link], or by
 // [Hypervisor.Connect], and lasts as long as the hypervisor.
 type Link struct {
 	h *Hypervisor // whose mutex guards the fields below
@@ -24,12 +25,12 @@ type Link struct {
 	atSwitch switchFault
 }
 
-// switchFault is what the link does when a guest is about to run at the other end.
+// switchFault is the fault of the link when a guest is about to run at the other end.
 type switchFault int
 
 const (
 	noFault switchFault = iota
-	// breaksBefore loses the last part, breaksAfter the answer to it.
+	// breaksBefore loses the last part, breaksAfter its acknowledgement.
 	breaksBefore
 	breaksAfter
 	// losesAnswer is breaksAfter, and the source takes it for breaksBefore.
@@ -38,7 +39,7 @@ const (
 
 var errLinkCut = errors.New("the connection to the destination broke")
 
-// Link returns the way to uri. Links are perfect and infinitely fast at first.
+// Link returns the link to uri. Links are perfect and infinitely fast at first.
 func (h *Hypervisor) Link(uri string) *Link {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,25 +62,25 @@ func (h *Hypervisor) Connect(uri string, peer *Hypervisor) {
 	h.lockedLink(uri).peer = peer
 }
 
-// MigrationTakes sets how long a migration over a link without a rate of its own
-// copies the memory and the disks of a guest that does not rewrite them; at first no
-// time. Use a [Fault] of the call Migrate for one that fails before it begins.
+// MigrationTakes sets how long a migration over a link without a rate of its own copies the memory
+// and the disks of a guest that does not rewrite them; at first no time. Use a [Fault] of the call
+// Migrate for one that fails before it begins.
 func (h *Hypervisor) MigrationTakes(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.takes = d
 }
 
-// SetClock replaces the clock that migrations go by, the system's. It has to be set
-// before the first one.
+// SetClock replaces the clock of migrations, the system's by default. It has to be set before the
+// first one.
 func (h *Hypervisor) SetClock(c clock.Clock) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock = c
 }
 
-// SetBandwidth sets how many bytes go over the link in a second, for each migration;
-// zero is without limit.
+// SetBandwidth sets the bandwidth of the link in bytes per second, for each migration; zero is
+// without limit.
 func (l *Link) SetBandwidth(bytesPerSecond uint64) {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
@@ -88,9 +89,9 @@ func (l *Link) SetBandwidth(bytesPerSecond uint64) {
 	l.lockedEach(func(g *guest) { g.job.copying.rate = l.h.lockedRate(g.job) })
 }
 
-// Cut breaks the link, and what flows over it with it: a guest that is copied stays
-// where it is, one that runs at the other end already waits there, without some of its
-// memory, until the migration is resumed. No migration begins until Restore.
+// Cut breaks the link, with its streams: a guest that is being copied stays where it is, one that
+// runs at the other end already waits there, without some of its memory, until the migration is
+// resumed. No migration begins until Restore.
 func (l *Link) Cut() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
@@ -102,9 +103,9 @@ func (l *Link) lockedCut() {
 	l.lockedEach(func(g *guest) { g.job.stop(errLinkCut) })
 }
 
-// CutAtSwitch breaks the link, once, when a guest has been stopped to run at the other
-// end. The source does not learn what became of it there: if arrived is set the guest
-// runs at the target, else it still waits there, and stands still on both sides.
+// CutAtSwitch breaks the link, once, when a guest has been stopped to run at the other end. The
+// source does not learn its state there: if arrived is set the guest runs at the target, else it
+// still waits there, and is stopped on both sides.
 func (l *Link) CutAtSwitch(arrived bool) {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
@@ -114,24 +115,24 @@ func (l *Link) CutAtSwitch(arrived bool) {
 	}
 }
 
-// LoseAnswer breaks the link, once, when a guest has come to the other end, and the
-// source, which has not heard of that, lets the guest run on, as libvirt does: it runs
-// twice, unless it arrived paused ([domain.MigrationRequest.Paused]), or the target has
-// locked a disk ([domain.ImageLocked]), so that the source stands still.
+// LoseAnswer breaks the link, once, when a guest has arrived at the other end, and the source,
+// without the answer, resumes the guest, as libvirt does: it runs twice, unless it arrived paused
+// ([domain.MigrationRequest.Paused]), or the target has locked a disk ([plan.ImageLocked]), so that
+// the source cannot resume it.
 func (l *Link) LoseAnswer() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
 	l.atSwitch = losesAnswer
 }
 
-// Restore makes the link good again, as it was before Cut, CutAtSwitch or LoseAnswer.
+// Restore restores the link to its state before Cut, CutAtSwitch or LoseAnswer.
 func (l *Link) Restore() {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
 	l.cut, l.atSwitch = false, noFault
 }
 
-// lockedEach is for the guests that are migrating over the link.
+// lockedEach calls do for the guests that are migrating over the link.
 func (l *Link) lockedEach(do func(*guest)) {
 	for _, g := range l.h.guests {
 		if g.job != nil && g.job.link == l {
@@ -141,7 +142,7 @@ func (l *Link) lockedEach(do func(*guest)) {
 	}
 }
 
-// lockedRate is how fast a migration may be.
+// lockedRate is the highest rate of a migration.
 func (h *Hypervisor) lockedRate(j *job) float64 {
 	rate := math.Inf(1)
 	if h.takes > 0 {
@@ -156,8 +157,7 @@ func (h *Hypervisor) lockedRate(j *job) float64 {
 	return rate
 }
 
-// lockedSettle works out how far the guest's migration has come, if there is one,
-// before something changes how it goes on.
+// lockedSettle advances the guest's migration, if there is one, before a change of its settings.
 func (h *Hypervisor) lockedSettle(g *guest) {
 	if g.job == nil || !g.job.prepared || g.job.broken {
 		return
@@ -166,24 +166,23 @@ func (h *Hypervisor) lockedSettle(g *guest) {
 	g.job.poke()
 }
 
-// PutFile sets the size of a file or block device of the node, at which the disk of a
-// guest that arrives with it may have to be copied. Without it there is one of the right
-// size at every path.
+// PutFile sets the size of a file or block device of the node, to which the disk of an arriving
+// guest may have to be copied. Without it there is one of the right size at every path.
 func (h *Hypervisor) PutFile(path string, bytes uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.files[path] = bytes
 }
 
-// SetSockets sets what MigrationSockets answers. The folder is the caller's to make.
+// SetSockets sets the answer of MigrationSockets. The caller makes the folder.
 func (h *Hypervisor) SetSockets(s domain.Sockets) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sockets = s
 }
 
-// MigrationSockets implements domain.SocketMigrator. A hypervisor in memory has none
-// until [Hypervisor.SetSockets] says so: [domain.ErrUnsupported].
+// MigrationSockets implements domain.SocketMigrator. A hypervisor in memory has none until
+// [Hypervisor.SetSockets]: [domain.ErrUnsupported].
 func (h *Hypervisor) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	var out domain.Sockets
 	err := h.call(ctx, "MigrationSockets", name, func() error {

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain/domaintest"
 )
 
-func TestALinkBreaks(t *testing.T) {
+func TestLink_Breaks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cut   func(*pair)
 		check func(*pair)
@@ -53,7 +53,7 @@ func TestALinkBreaks(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsLost(t *testing.T) {
+func TestLink_AnswerLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change            func(*domain.MigrationRequest)
 		here, there       domain.Status
@@ -91,7 +91,7 @@ func (p *pair) is(err, want error) {
 	}
 }
 
-func TestPostCopyThatBrokeOffIsResumed(t *testing.T) {
+func TestPostCopy_Resumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 50)
 		resume := func() error {
@@ -118,7 +118,7 @@ func TestPostCopyThatBrokeOffIsResumed(t *testing.T) {
 	})
 }
 
-func TestAGuestEndsInTheMiddle(t *testing.T) {
+func TestMigration_DomainEnds(t *testing.T) {
 	destroy := domain.Operation{Verb: domain.Destroy, Domain: "g"}
 	for name, tt := range map[string]struct {
 		postCopy, there  bool
@@ -161,7 +161,7 @@ func TestAGuestEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestAMigrationGoesOnWithoutItsClient(t *testing.T) {
+func TestMigration_WithoutClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 0)
 		done := p.migrate(t.Context())
@@ -175,7 +175,7 @@ func TestAMigrationGoesOnWithoutItsClient(t *testing.T) {
 	})
 }
 
-func TestWhatIsOfTheGuestTravelsWithIt(t *testing.T) {
+func TestMigration_KeepsStateOfGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 0)
 		p.here.SetGuestInfo("g", &domain.GuestInfo{Hostname: "traveller"})
@@ -188,7 +188,7 @@ func TestWhatIsOfTheGuestTravelsWithIt(t *testing.T) {
 		p.there.PutFile("/root.img", 3<<30)
 		p.is(<-p.migrate(t.Context(), copied), nil)
 		if info, err := p.there.GuestInfo(t.Context(), "g"); err != nil || info.Hostname != "traveller" {
-			t.Errorf("its agent tells %+v, %v", info, err)
+			t.Errorf("its agent reports %+v, %v", info, err)
 		}
 		if s, err := p.there.Stats(t.Context()); err != nil || len(s) != 1 || s[0].Disks[0].Capacity != 3<<30 || p.there.Reboots("g") != 1 {
 			t.Errorf("its statistics are %+v after %d reboots, %v", s, p.there.Reboots("g"), err)
@@ -196,7 +196,7 @@ func TestWhatIsOfTheGuestTravelsWithIt(t *testing.T) {
 	})
 }
 
-func TestClosingEndsMigrations(t *testing.T) {
+func TestClose_EndsMigrations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 200)
 		done := p.migrate(context.WithoutCancel(t.Context()))
@@ -207,7 +207,7 @@ func TestClosingEndsMigrations(t *testing.T) {
 	})
 }
 
-func TestSocketsAreThoseItWasGiven(t *testing.T) {
+func TestMigrationSockets_AsSet(t *testing.T) {
 	h := domaintest.New("node")
 	if _, err := h.MigrationSockets(t.Context(), "g"); !errors.Is(err, domain.ErrUnsupported) {
 		t.Errorf("without sockets: %v", err)

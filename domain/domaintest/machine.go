@@ -11,7 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// defaultDiskSize is what disks have whose size nobody has set, 1 GiB.
+// defaultDiskSize is the size of disks without one, 1 GiB.
 const defaultDiskSize = 1 << 30
 
 func (h *Hypervisor) lockedReset(g *guest, _ domain.Operation) error {
@@ -34,14 +34,14 @@ func (h *Hypervisor) lockedReboot(g *guest, op domain.Operation) error {
 	return nil
 }
 
-// lockedBoot is a guest that begins anew in the same process.
+// lockedBoot boots the guest again in the same process.
 func (h *Hypervisor) lockedBoot(g *guest) {
 	g.frozen = false
 	g.reboots++
-	h.lockedTell(g.state.Name, "Rebooted")
+	h.lockedEmit(g.state.Name, "Rebooted")
 }
 
-// Reboots returns how often a guest was reset or has rebooted since its start.
+// Reboots returns how often a domain was reset or has rebooted since its start.
 func (h *Hypervisor) Reboots(name string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,17 +57,17 @@ func (h *Hypervisor) lockedVCPUs(g *guest, op domain.Operation) error {
 	}
 	v := g.def.VCPU
 	if op.VCPUs > v.Value {
-		return fmt.Errorf("room for %d CPUs, not for %d: %w", v.Value, op.VCPUs, domain.ErrInvalid)
+		return fmt.Errorf("maximum of %d CPUs, not %d: %w", v.Value, op.VCPUs, domain.ErrInvalid)
 	}
 	if op.VCPUs == vcpus(g.def) {
 		return nil
 	}
 	v.Current = op.VCPUs
-	h.lockedTell(g.state.Name, string(op.Verb))
+	h.lockedEmit(g.state.Name, string(op.Verb))
 	return nil
 }
 
-// vcpus is how many CPUs a domain has.
+// vcpus returns the number of CPUs of a domain.
 func vcpus(d *libvirtxml.Domain) uint {
 	switch {
 	case d.VCPU == nil:
@@ -89,16 +89,16 @@ func (h *Hypervisor) lockedResize(g *guest, op domain.Operation) error {
 	has, want := g.lockedSize(op.Disk), op.Bytes
 	if want == 0 {
 		if disk.Source == nil || disk.Source.Block == nil {
-			return fmt.Errorf("disk %s lies on no block device: %w", op.Disk, domain.ErrInvalid)
+			return fmt.Errorf("disk %s is not a block device: %w", op.Disk, domain.ErrInvalid)
 		}
 		want = max(g.sizes[behind+op.Disk], has)
 	}
 	switch {
 	case want < has:
-		return fmt.Errorf("disk %s has %d bytes and does not shrink: %w", op.Disk, has, domain.ErrInvalid)
+		return fmt.Errorf("disk %s has %d bytes and cannot shrink: %w", op.Disk, has, domain.ErrInvalid)
 	case want > has:
 		g.lockedGrow(op.Disk, want)
-		h.lockedTell(g.state.Name, string(op.Verb))
+		h.lockedEmit(g.state.Name, string(op.Verb))
 	}
 	return nil
 }
@@ -132,9 +132,8 @@ func (g *guest) lockedGrow(key string, bytes uint64) {
 	g.sizes[key] = bytes
 }
 
-// GrowDevice sets the size of the block device behind a disk, which the guest does
-// not see until the disk is resized. Disks have 1 GiB at first. It answers false if
-// there is no such disk.
+// GrowDevice sets the size of the block device behind a disk, which the guest does not see until
+// the disk is resized. Disks have 1 GiB at first. It returns false if there is no such disk.
 func (h *Hypervisor) GrowDevice(name, alias string, bytes uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

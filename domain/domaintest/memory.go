@@ -6,17 +6,18 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/virtloom/virtloom/domain"
 	"k8s.io/apimachinery/pkg/types"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-// peerURI is where the peer of [Memory] is.
+// peerURI is the URI of the peer of [Memory].
 const peerURI = "memory://there"
 
-// Memory returns a driver for [Conformance] whose hypervisors are in memory, and the one
-// of them that is under test. What passes calls on to a hypervisor, over a wire for
-// example, is tested in front of that one: it takes the place of Driver.Hypervisor.
+// Memory returns a driver for [Conformance] whose hypervisors are in memory, and the one of them
+// that is under test. A hypervisor that forwards calls, over a wire for example, is tested in front
+// of that one: it takes the place of Driver.Hypervisor.
 func Memory() (Driver, *Hypervisor) {
 	here, there := New("here"), New("there")
 	here.SetHost(domain.Host{
@@ -31,7 +32,7 @@ func Memory() (Driver, *Hypervisor) {
 	return d, here
 }
 
-// Driver returns what [Conformance] needs of the hypervisor, without a peer.
+// Driver returns the fields of the hypervisor for [Conformance], without a peer.
 func (h *Hypervisor) Driver() Driver {
 	return Driver{
 		Hypervisor: h, Definition: memoryDefinition, Fit: memoryFit(h), Devices: memoryDevices(),
@@ -42,7 +43,7 @@ func (h *Hypervisor) Driver() Driver {
 	}
 }
 
-// definition is a domain good enough for memory.
+// memoryDefinition is a domain that is valid in memory.
 func memoryDefinition(t testing.TB, name string) *libvirtxml.Domain {
 	t.Helper()
 	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()
@@ -64,7 +65,7 @@ func inFile(path string) *libvirtxml.DomainDiskSource {
 	return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}}
 }
 
-// fit are the changes of a definition that memory needs for an ability.
+// memoryFit are the changes of a definition for each ability.
 func memoryFit(here *Hypervisor) map[Ability]func(testing.TB, *libvirtxml.Domain) {
 	addDisk := func(d libvirtxml.DomainDisk) func(testing.TB, *libvirtxml.Domain) {
 		return func(_ testing.TB, to *libvirtxml.Domain) { to.Devices.Disks = append(to.Devices.Disks, d) }
@@ -82,7 +83,7 @@ func memoryFit(here *Hypervisor) map[Ability]func(testing.TB, *libvirtxml.Domain
 	}
 }
 
-// plugs are the devices that can be attached.
+// memoryDevices are the devices that can be attached.
 func memoryDevices() map[Ability]func(testing.TB) domain.Device {
 	disk := func(bus string) func(testing.TB) domain.Device {
 		return func(testing.TB) domain.Device {

@@ -10,31 +10,33 @@ import (
 	"sync"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrate"
 )
 
-// job is a migration under way. The mutex of the source's hypervisor guards what is not
-// said to be set once.
+// job is a migration under way. The mutex of the source's hypervisor guards all fields but those
+// set once.
 type job struct {
 	req  domain.MigrationRequest // set once
 	link *Link                   // set once
 	peer *Hypervisor             // set once
 
-	before *job // the one that this one resumes; may be nil; set once
+	before *job // the job that this one resumes; may be nil; set once
 
 	copying  copying
 	prepared bool   // the destination waits for the guest
 	limit    uint64 // MiB/s
-	broken   bool   // it broke off after the switch to post-copy, and waits to be resumed
+	broken   bool   // broken after the switch to post-copy, waiting to be resumed
 
 	switched chan struct{} // closed when the guest runs at the destination by post-copy
-	changed  chan struct{} // holds one token when the copying is to be looked at again
+	changed  chan struct{} // holds one token when the copy's settings have changed
 	once     sync.Once
-	done     chan struct{} // closed when it has to end
+	done     chan struct{} // closed to end it
 	why      error
 	over     chan struct{} // closed when it has ended
-	err      error         // how; set before over is closed
+	err      error         // its outcome; set before over is closed
 }
 
 func (j *job) stop(why error) {
@@ -126,7 +128,7 @@ func newJob(req domain.MigrationRequest, link *Link) *job {
 	}
 }
 
-// lockedResumeJob goes on with a migration that broke off after the switch to post-copy.
+// lockedResumeJob resumes a migration that broke after the switch to post-copy.
 func (h *Hypervisor) lockedResumeJob(g *guest, link *Link) (*job, error) {
 	switch old := g.job; {
 	case old == nil || !old.broken || g.state.Reason != domain.ReasonPostcopyFailed:
@@ -142,18 +144,18 @@ func (h *Hypervisor) lockedResumeJob(g *guest, link *Link) (*job, error) {
 		j.copying.rate = h.lockedRate(j)
 		g.job = j
 		g.state.Reason = domain.ReasonPostcopy
-		h.lockedTell(g.state.Name, "PostcopyResumed")
+		h.lockedEmit(g.state.Name, "PostcopyResumed")
 		return j, nil
 	}
 }
 
-// lockedElsewhere tells whether the guest runs, or may run, at the other end.
+// lockedElsewhere reports whether the guest runs, or may run, at the other end.
 func (g *guest) lockedElsewhere() bool {
 	return g.state.Status == domain.StatusPaused &&
 		(g.state.Reason == domain.ReasonPostcopy || g.state.Reason == domain.ReasonPostcopyFailed)
 }
 
-// lockedCopied is how many bytes of disks have to travel.
+// lockedCopied is the size of the disks to copy in bytes.
 func (g *guest) lockedCopied(targets []string) (bytes uint64) {
 	for _, d := range disksAt(g.def, targets) {
 		bytes += g.lockedSize(aliasOf(d))
@@ -161,7 +163,7 @@ func (g *guest) lockedCopied(targets []string) (bytes uint64) {
 	return bytes
 }
 
-// disksAt are the disks with those targets.
+// disksAt returns the disks with those targets.
 func disksAt(def *libvirtxml.Domain, targets []string) (out []*libvirtxml.DomainDisk) {
 	if def.Devices == nil {
 		return nil
@@ -241,7 +243,7 @@ func (h *Hypervisor) SwitchToPostCopy(ctx context.Context, name string) error {
 		c.toPostCopy()
 		l = g.lockedPack(g.job)
 		g.lockedLeave(domain.StatusPaused, domain.ReasonPostcopy)
-		h.lockedTell(name, "Postcopy")
+		h.lockedEmit(name, "Postcopy")
 		j = g.job
 		return nil
 	})
@@ -257,8 +259,8 @@ func (h *Hypervisor) SwitchToPostCopy(ctx context.Context, name string) error {
 // SetMaxDowntime implements domain.MigrationTuner.
 func (h *Hypervisor) SetMaxDowntime(ctx context.Context, name string, d time.Duration) error {
 	return h.onJob(ctx, "SetMaxDowntime", name, func(g *guest) error {
-		if d <= 0 || d > domain.MaxDowntimeCeiling {
-			return fmt.Errorf("a standstill of %s: %w", d, domain.ErrInvalid)
+		if d <= 0 || d > migrate.MaxDowntimeCeiling {
+			return fmt.Errorf("downtime of %s: %w", d, domain.ErrInvalid)
 		}
 		g.job.copying.maxDowntime = d
 		return nil

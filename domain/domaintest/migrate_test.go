@@ -62,7 +62,7 @@ func (p *pair) progress() domain.Progress {
 	return got
 }
 
-// states checks what is known of the guest at both ends; an empty status is none.
+// states checks the states at both ends; an empty status is none.
 func (p *pair) states(here domain.Status, hereReason domain.Reason, there domain.Status, thereReason domain.Reason) {
 	p.Helper()
 	for h, want := range map[*domaintest.Hypervisor]domain.State{
@@ -81,7 +81,7 @@ func load(dirty, set uint64) domaintest.Load {
 	return domaintest.Load{Bytes: 1 << 30, DirtyBytesPerSecond: dirty * mib, WorkingSet: set * mib}
 }
 
-func TestMigrationsTakeAsLongAsTheGuestMakesThem(t *testing.T) {
+func TestMigration_Duration(t *testing.T) {
 	standstill := func(d time.Duration) func(*domain.MigrationRequest) {
 		return func(r *domain.MigrationRequest) { r.MaxDowntime = d }
 	}
@@ -119,7 +119,7 @@ func TestMigrationsTakeAsLongAsTheGuestMakesThem(t *testing.T) {
 	}
 }
 
-func TestAutoConvergeSlowsAGuestDown(t *testing.T) {
+func TestAutoConverge_ThrottlesGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 200)
 		done := p.migrate(t.Context(), func(r *domain.MigrationRequest) { r.AutoConverge = true })
@@ -135,7 +135,7 @@ func TestAutoConvergeSlowsAGuestDown(t *testing.T) {
 	})
 }
 
-func TestABusyGuestNeedsHelp(t *testing.T) {
+func TestMigration_BusyGuest(t *testing.T) {
 	nothing := func(*domain.MigrationRequest) {}
 	for name, tt := range map[string]struct {
 		change func(*domain.MigrationRequest)
@@ -179,7 +179,7 @@ func TestABusyGuestNeedsHelp(t *testing.T) {
 	}
 }
 
-func TestPostCopyRunsTheGuestBeforeItsEnd(t *testing.T) {
+func TestPostCopy_RunsBeforeEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, 200)
 		if err := p.here.SwitchToPostCopy(t.Context(), "g"); !errors.Is(err, domain.ErrInvalidState) {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/virtloom/virtloom/domain"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 // run carries a job out.
@@ -31,7 +33,7 @@ func (h *Hypervisor) run(j *job) {
 	j.err = h.finish(j, err)
 }
 
-// prepare lets the guest appear at the destination, standing still.
+// prepare makes the guest appear at the destination, stopped.
 func (h *Hypervisor) prepare(j *job) error {
 	arriving, err := h.arriving(j)
 	if err != nil {
@@ -41,7 +43,7 @@ func (h *Hypervisor) prepare(j *job) error {
 	peer.mu.Lock()
 	defer peer.mu.Unlock()
 	if peer.down != nil {
-		return errors.New("the destination cannot be reached")
+		return errors.New("the destination is unreachable")
 	}
 	if old, exists := peer.guests[name]; exists && old.state.Alive() {
 		return fmt.Errorf("runs at the destination already: %w", domain.ErrInvalidState)
@@ -56,11 +58,11 @@ func (h *Hypervisor) prepare(j *job) error {
 	peer.nextID++
 	arriving.id = peer.nextID
 	peer.guests[name] = arriving
-	peer.lockedTell(name, "Started")
+	peer.lockedEmit(name, "Started")
 	return nil
 }
 
-// arriving is the guest as the destination gets to see it first.
+// arriving is the domain as it first appears at the destination.
 func (h *Hypervisor) arriving(j *job) (*guest, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +92,7 @@ func (h *Hypervisor) arriving(j *job) (*guest, error) {
 	return out, nil
 }
 
-// pathOf is what a disk is kept in; empty if that has no path.
+// pathOf is the path of a disk's file or device; empty if it has none.
 func pathOf(d *libvirtxml.DomainDisk) string {
 	switch {
 	case d.Source == nil:
@@ -103,8 +105,8 @@ func pathOf(d *libvirtxml.DomainDisk) string {
 	return ""
 }
 
-// copy returns when all but the last part of the guest is at the destination, or why
-// it never will be.
+// copy returns nil when all but the last part of the guest is at the destination, or why it never
+// will be.
 func (h *Hypervisor) copy(j *job) error {
 	for {
 		h.mu.Lock()
@@ -127,13 +129,13 @@ func (h *Hypervisor) copy(j *job) error {
 	}
 }
 
-// luggage is what goes with a guest beside its definition and state.
+// luggage is the state that migrates with a guest beside its definition.
 type luggage struct {
 	agent   *domain.GuestInfo
 	frozen  bool
 	reboots int
 	deaf    bool
-	// paused and postCopy tell how it goes on.
+	// paused and postCopy decide how it continues.
 	paused, postCopy bool
 
 	load  Load
@@ -148,13 +150,13 @@ func (g *guest) lockedPack(j *job) luggage {
 	}
 }
 
-// lockedLeave stops the guest because it runs elsewhere now.
+// lockedLeave stops the domain because it runs elsewhere now.
 func (g *guest) lockedLeave(s domain.Status, r domain.Reason) {
 	g.state.Status, g.state.Reason = s, r
 	g.lockedGone()
 }
 
-// finish moves the guest, or leaves it where it is.
+// finish completes the migration, or leaves the guest where it is.
 func (h *Hypervisor) finish(j *job, failure error) error {
 	name := j.req.Domain
 	h.mu.Lock()
@@ -202,10 +204,10 @@ func (h *Hypervisor) finish(j *job, failure error) error {
 // lockedLoseTouch breaks the link at the switch.
 func (h *Hypervisor) lockedLoseTouch(g *guest, j *job, fault switchFault, l luggage) {
 	j.link.cut, j.link.atSwitch = true, noFault
-	runsOn := fault == losesAnswer && (l.paused || !domain.ImageLocked(g.def, j.req.CopyDisks))
+	runsOn := fault == losesAnswer && (l.paused || !plan.ImageLocked(g.def, j.req.CopyDisks))
 	if !runsOn {
 		g.lockedLeave(domain.StatusPaused, domain.ReasonMigration)
-		h.lockedTell(j.req.Domain, "Suspended")
+		h.lockedEmit(j.req.Domain, "Suspended")
 	}
 	h.lockedEnd(j)
 }
@@ -221,7 +223,7 @@ func (h *Hypervisor) finishPostCopy(j *job, failure error) error {
 	case here:
 		j.broken = true
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonPostcopyFailed
-		h.lockedTell(j.req.Domain, "PostcopyFailed")
+		h.lockedEmit(j.req.Domain, "PostcopyFailed")
 	default:
 		h.lockedEnd(j)
 	}
@@ -234,14 +236,14 @@ func (h *Hypervisor) finishPostCopy(j *job, failure error) error {
 	return fmt.Errorf("post-copy failed: %w", failure)
 }
 
-// lockedMoved ends the guest here, as it runs at the destination.
+// lockedMoved ends the domain here, as it runs at the destination.
 func (h *Hypervisor) lockedMoved(g *guest, j *job) {
 	g.lockedLeave(domain.StatusShutoff, domain.ReasonMigrated)
 	h.lockedEnd(j)
-	h.lockedTell(j.req.Domain, "Stopped")
+	h.lockedEmit(j.req.Domain, "Stopped")
 }
 
-// lockedEnd forgets the job but for what it has achieved.
+// lockedEnd drops the job but for its final progress.
 func (h *Hypervisor) lockedEnd(j *job) {
 	g, ok := h.guests[j.req.Domain]
 	if !ok || g.job != j {
@@ -255,19 +257,19 @@ func (h *Hypervisor) lockedEnd(j *job) {
 	}
 }
 
-// lockedComing is the guest that a job brings, if it is still there.
+// lockedComing returns the domain of an inbound job, if it still exists.
 func (h *Hypervisor) lockedComing(j *job) (*guest, bool) {
 	g, ok := h.guests[j.req.Domain]
 	return g, ok && g.coming == j && g.state.Alive()
 }
 
-// goOn lets a guest that starves be fed by the job that resumes its migration.
+// goOn resumes a guest that waits for memory by the job that resumes its migration.
 func (h *Hypervisor) goOn(j *job) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	g, ok := h.lockedComing(j.before)
 	if !ok {
-		err := errors.New("the destination does not have the guest any more")
+		err := errors.New("the destination no longer has the guest")
 		j.stop(err)
 		return err
 	}
@@ -275,7 +277,7 @@ func (h *Hypervisor) goOn(j *job) error {
 	if g.state.Status == domain.StatusRunning {
 		g.state.Reason = domain.ReasonPostcopy
 	}
-	h.lockedTell(j.req.Domain, "PostcopyResumed")
+	h.lockedEmit(j.req.Domain, "PostcopyResumed")
 	return nil
 }
 
@@ -286,11 +288,11 @@ func (h *Hypervisor) forget(j *job) {
 	g, ok := h.guests[j.req.Domain]
 	if ok && g.coming == j && g.inbound {
 		delete(h.guests, j.req.Domain)
-		h.lockedTell(j.req.Domain, "Undefined")
+		h.lockedEmit(j.req.Domain, "Undefined")
 	}
 }
 
-// arrive lets the guest run.
+// arrive resumes the guest.
 func (h *Hypervisor) arrive(j *job, l luggage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -307,10 +309,10 @@ func (h *Hypervisor) arrive(j *job, l luggage) {
 	if l.paused {
 		g.state.Status, g.state.Reason = domain.StatusPaused, domain.ReasonUser
 	}
-	h.lockedTell(j.req.Domain, "Resumed")
+	h.lockedEmit(j.req.Domain, "Resumed")
 }
 
-// arrived notes that all of the guest is here.
+// arrived records that the guest is complete.
 func (h *Hypervisor) arrived(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,16 +323,16 @@ func (h *Hypervisor) arrived(j *job) {
 	g.coming = nil
 	if g.state.Reason == domain.ReasonPostcopy || g.state.Reason == domain.ReasonPostcopyFailed {
 		g.state.Reason = domain.ReasonUnknown
-		h.lockedTell(j.req.Domain, "Resumed")
+		h.lockedEmit(j.req.Domain, "Resumed")
 	}
 }
 
-// starve notes that the rest of the guest's memory does not come.
+// starve records that the rest of the guest's memory does not arrive.
 func (h *Hypervisor) starve(j *job) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if g, ok := h.lockedComing(j); ok && g.state.Status == domain.StatusRunning {
 		g.state.Reason = domain.ReasonPostcopyFailed
-		h.lockedTell(j.req.Domain, "PostcopyFailed")
+		h.lockedEmit(j.req.Domain, "PostcopyFailed")
 	}
 }

@@ -77,7 +77,7 @@ var calls = map[string]func(context.Context, *domaintest.Hypervisor) error{
 	},
 }
 
-func TestFaultsHitEveryCall(t *testing.T) {
+func TestFaults_EveryCall(t *testing.T) {
 	broken := errors.New("broken on purpose")
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestFaultsHitEveryCall(t *testing.T) {
 	}
 }
 
-func TestGuestsDoAsTheyAreTold(t *testing.T) {
+func TestGuests_Scripted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		do     func(*domaintest.Hypervisor) bool
 		status domain.Status
@@ -140,7 +140,7 @@ func TestGuestsDoAsTheyAreTold(t *testing.T) {
 	}
 }
 
-func TestAgentTellsWhatItWasGiven(t *testing.T) {
+func TestAgent_ReportsGivenInfo(t *testing.T) {
 	h := running(t)
 	want := domain.GuestInfo{
 		AgentVersion: "1.0", Commands: []string{"guest-ping"}, Interfaces: []domain.GuestInterface{{Name: "eth0", IPs: []string{"192.0.2.7"}}},
@@ -170,7 +170,7 @@ func TestAgentTellsWhatItWasGiven(t *testing.T) {
 	}
 }
 
-func TestResetThawsAndCounts(t *testing.T) {
+func TestReset_ThawsAndCounts(t *testing.T) {
 	h := running(t)
 	h.SetGuestInfo("g", &domain.GuestInfo{})
 	if err := h.Freeze(t.Context(), "g"); err != nil {
@@ -191,7 +191,7 @@ func TestResetThawsAndCounts(t *testing.T) {
 	}
 }
 
-func TestDiskGrowsWithTheDeviceBehindIt(t *testing.T) {
+func TestResizeDisk_GrowsWithDevice(t *testing.T) {
 	h := running(t, func(d *libvirtxml.Domain) {
 		d.Devices.Disks = []libvirtxml.DomainDisk{{
 			Device: "disk", Alias: alias("root"), Target: &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
@@ -217,7 +217,7 @@ func TestDiskGrowsWithTheDeviceBehindIt(t *testing.T) {
 	}
 }
 
-func TestStatsAreTheScriptedOnes(t *testing.T) {
+func TestStats_AsSet(t *testing.T) {
 	h := running(t)
 	h.SetStats("g", domain.Stats{CPUTime: time.Second, Disks: []domain.DiskStats{{Target: "vda", ReadBytes: 7}}})
 	all, err := h.Stats(t.Context())
@@ -229,7 +229,7 @@ func TestStatsAreTheScriptedOnes(t *testing.T) {
 	}
 }
 
-func TestConsoleHasWhatTheGuestPrints(t *testing.T) {
+func TestConsole_GuestOutput(t *testing.T) {
 	h := running(t)
 	h.Print("g", "nobody listens")
 	c, err := h.OpenConsole(t.Context(), "g", "")

@@ -16,9 +16,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// skeleton is the least a driver has to be. Where it keeps guests in a map, another
-// one talks to its daemon; all else may stay. Abilities beyond the five methods are
-// added one by one, as methods of the interfaces of package domain.
+// skeleton is the minimal driver. Where it keeps domains in a map, another one calls its daemon;
+// the rest may stay. Abilities beyond the five methods are added one by one, as methods of the
+// interfaces of package domain.
 type skeleton struct {
 	hints domain.Hints
 
@@ -26,8 +26,7 @@ type skeleton struct {
 	guests map[string]skeletonGuest
 }
 
-// skeletonGuest is one domain: its definition and metadata as XML, so that nobody
-// shares them.
+// skeletonGuest is one domain: its definition and metadata as XML, so that they are not shared.
 type skeletonGuest struct {
 	domain.State
 	xml, metadata string
@@ -35,7 +34,7 @@ type skeletonGuest struct {
 
 var _ domain.Hypervisor = (*skeleton)(nil)
 
-// begin fails if the context has ended, in the words of the contract.
+// begin fails if the context has ended, with the contract's error.
 func begin(ctx context.Context, call string) error {
 	err := ctx.Err()
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -128,7 +127,7 @@ func (k *skeleton) Apply(ctx context.Context, op domain.Operation) error {
 	return nil
 }
 
-// changes are what the verbs do to a guest; a verb that is missing is not supported.
+// changes are the effects of the verbs; a missing verb is not supported.
 var changes = map[domain.Verb]func(*skeletonGuest, domain.Operation) error{
 	domain.Start: start,
 	domain.Shutdown: func(g *skeletonGuest, _ domain.Operation) error {
@@ -199,9 +198,9 @@ func (g *skeletonGuest) turn(to domain.Status, why domain.Reason) error {
 	return nil
 }
 
-// TestSkeletonPassesTheCore is how a driver of your own is tested: Core at first, and
-// Conformance when it can do more.
-func TestSkeletonPassesTheCore(t *testing.T) {
+// TestSkeleton_PassesCore is how to test a driver of your own: Core at first, and Conformance when
+// it has abilities.
+func TestSkeleton_PassesCore(t *testing.T) {
 	domaintest.Core(t, func(testing.TB) domaintest.Driver {
 		return domaintest.Driver{
 			Hypervisor:  &skeleton{guests: map[string]skeletonGuest{}},

@@ -13,7 +13,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// snapshot is a state that was kept.
+// snapshot is a stored state.
 type snapshot struct {
 	domain.Snapshot
 	def    *libvirtxml.Domain
@@ -21,17 +21,17 @@ type snapshot struct {
 	sizes  map[string]uint64
 }
 
-// TakeSnapshot implements domain.Snapshotter. The times are those of a clock that
-// goes on by a second with each.
+// TakeSnapshot implements domain.Snapshotter. The times are those of a clock that advances by a
+// second with each.
 func (h *Hypervisor) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	return h.onSnapshots(ctx, "TakeSnapshot", name, func(g *guest) error {
 		switch {
 		case s.Name == "":
-			return fmt.Errorf("no name: %w", domain.ErrInvalid)
+			return fmt.Errorf("name: Required value: %w", domain.ErrInvalid)
 		case s.Memory && !g.state.Alive():
 			return fmt.Errorf("no memory: %w", domain.ErrInvalidState)
 		case g.lockedSnapshot(s.Name) >= 0:
-			return fmt.Errorf("there is a snapshot %s: %w", s.Name, domain.ErrInvalidState)
+			return fmt.Errorf("there is already a snapshot %s: %w", s.Name, domain.ErrInvalidState)
 		}
 		def, err := clone(g.def)
 		if err != nil {
@@ -78,7 +78,7 @@ func (h *Hypervisor) RevertSnapshot(ctx context.Context, name, snapshot string) 
 		if kept.status == domain.StatusRunning {
 			g.state.Reason = domain.ReasonUnknown
 		}
-		h.lockedTell(name, "Reverted")
+		h.lockedEmit(name, "Reverted")
 		return nil
 	})
 }
@@ -97,7 +97,7 @@ func (g *guest) lockedSnapshot(name string) int {
 	return slices.IndexFunc(g.snapshots, func(s snapshot) bool { return s.Name == name })
 }
 
-// onSnapshots is a call about the snapshots of a guest.
+// onSnapshots is a call about the snapshots of a domain.
 func (h *Hypervisor) onSnapshots(ctx context.Context, call, name string, f func(*guest) error) error {
 	return h.call(ctx, call, name, func() error {
 		g, ok := h.guests[name]

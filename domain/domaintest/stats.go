@@ -10,8 +10,8 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// SetStats sets what a guest has used; its name, UUID and devices are filled in
-// where they are missing.
+// SetStats sets the counters of a domain; its name, UUID and devices are filled in where they are
+// missing.
 func (h *Hypervisor) SetStats(name string, s domain.Stats) bool {
 	return h.running(name, func(g *guest) { g.stats = copyStats(s) })
 }

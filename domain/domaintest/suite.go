@@ -44,7 +44,7 @@ func (s *suite) other() string { return s.name + "-b" }
 
 func (s *suite) ofOther(op *domain.Operation) { op.Domain = s.other() }
 
-// definition is a domain that is fit for what the case needs.
+// definition is a domain that is fit for the case's needs.
 func (s *suite) definition(name string) *libvirtxml.Domain {
 	d := s.Definition(s, name)
 	for _, a := range s.needs {
@@ -122,7 +122,7 @@ func (s *suite) want(status domain.Status, reason domain.Reason) {
 	}
 }
 
-// until polls until ok answers true.
+// until polls until ok returns true.
 func (s *suite) until(what string, ok func() bool) {
 	s.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -143,7 +143,7 @@ func (s *suite) becomes(status domain.Status, reason domain.Reason) {
 	s.want(status, reason)
 }
 
-// watch opens a stream whose first event has been taken.
+// watch opens a stream and receives its first event.
 func (s *suite) watch(ctx context.Context) <-chan domain.Event {
 	s.Helper()
 	ch, err := s.Hypervisor.Watch(ctx)
@@ -156,7 +156,7 @@ func (s *suite) watch(ctx context.Context) <-chan domain.Event {
 	return ch
 }
 
-// next takes an event.
+// next receives an event.
 func (s *suite) next(ch <-chan domain.Event) domain.Event {
 	s.Helper()
 	select {
@@ -181,7 +181,7 @@ func (s *suite) hinted(ch <-chan domain.Event) {
 	}
 }
 
-// disk is the alias of the first disk of the definition; one nobody has without.
+// disk is the alias of the first disk of the definition; an unknown one if it has none.
 func (s *suite) disk() string {
 	for _, d := range devices(s.definition(s.name)).Disks {
 		if d.Device != "cdrom" && d.Alias != nil {

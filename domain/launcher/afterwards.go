@@ -8,16 +8,16 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// afterwards does what a call leaves to be done once its answer is on its way: a server that a call ends closes the
-// connection, and whoever called would never know.
+// afterwards defers a call's side effect until its answer is sent: a server that a call ends closes
+// the connection, and the caller would never get its answer.
 type afterwards struct{}
 
 type deedKey struct{}
 
-// deed is what a call leaves to be done; it belongs to the call's goroutine.
+// deed is the deferred function of a call; it belongs to the call's goroutine.
 type deed struct{ do func() }
 
-// later has do called when the call of ctx is answered, or at once without a call.
+// later calls do when the call of ctx is answered, or at once outside of a call.
 func later(ctx context.Context, do func()) {
 	if d, ok := ctx.Value(deedKey{}).(*deed); ok {
 		d.do = do

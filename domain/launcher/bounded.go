@@ -14,29 +14,29 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// bounded is a client whose launcher is heard about its own guest only. What it says
-// beside that is left out, counted, and logged the first time.
+// bounded is a client whose launcher may report its own domain only. Other answers are left out,
+// counted, and logged the first time.
 type bounded struct {
 	*Client
 	log  logr.Logger
-	left atomic.Uint64 // what was left out
+	left atomic.Uint64 // answers left out
 }
 
 func newBounded(c *Client, log logr.Logger) *bounded {
 	return &bounded{Client: c, log: log.WithValues("guest", c.Guest().String())}
 }
 
-// leave counts what was left out.
+// leave counts an answer that is left out.
 func (b *bounded) leave(what string) {
 	if b.left.Add(1) == 1 {
-		b.log.Info("A launcher says what is not its own to say; this and all else of the kind is left out", "what", what)
+		b.log.Info("Ignoring a launcher's report about a domain that is not its own, and later ones", "what", what)
 	}
 }
 
-// sum logs how much was left out in all.
+// sum logs how many answers were left out in all.
 func (b *bounded) sum() {
 	if n := b.left.Load(); n > 0 {
-		b.log.Info("A launcher that said what is not its own to say is gone", "times", n)
+		b.log.Info("Removed a launcher with ignored reports", "times", n)
 	}
 }
 
@@ -57,20 +57,20 @@ func (b *bounded) List(ctx context.Context) ([]domain.State, error) {
 	return own, err
 }
 
-// Get implements domain.Hypervisor. A domain that is marked as another guest's says
-// nothing about its own: neither that it is there nor that it is gone.
+// Get implements domain.Hypervisor. A domain whose metadata is another VMI's proves neither that
+// the launcher's own domain exists nor that it is gone.
 func (b *bounded) Get(ctx context.Context, name string) (domain.State, error) {
 	st, err := b.Client.Get(ctx, name)
 	g := b.Guest()
 	switch m := st.Metadata; {
 	case err != nil && errors.Is(err, domain.ErrInvalid):
-		b.leave("what is not understood")
+		b.leave("an answer that cannot be parsed")
 		return domain.State{}, fmt.Errorf("%w: %w", domain.ErrDisconnected, err)
 	case err != nil:
 		return st, err
 	case name == g.Domain() && m.UID != "" && (m.UID != g.UID || m.Namespace != g.Namespace || m.Name != g.Name):
 		b.leave(fmt.Sprintf("metadata of UID %.64q", m.UID))
-		return domain.State{}, fmt.Errorf("launcher: get %s: its metadata is that of another guest: %w", name, domain.ErrDisconnected)
+		return domain.State{}, fmt.Errorf("launcher: get %s: its metadata is that of another VMI: %w", name, domain.ErrDisconnected)
 	}
 	return st, nil
 }
@@ -81,7 +81,7 @@ func (b *bounded) Stats(ctx context.Context) ([]domain.Stats, error) {
 	return slices.DeleteFunc(all, func(s domain.Stats) bool {
 		other := s.Name != b.Guest().Domain()
 		if other {
-			b.leave(fmt.Sprintf("numbers of %.64q", s.Name))
+			b.leave(fmt.Sprintf("statistics of %.64q", s.Name))
 		}
 		return other
 	}), err

@@ -35,7 +35,7 @@ func started(t *testing.T) (*launcher.Client, *domaintest.Hypervisor, *pod) {
 	return c, h, p
 }
 
-// raw is a connection without a client of ours.
+// raw is a connection without a Client.
 func raw(t *testing.T, p *pod) launcherpb.LauncherClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+p.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -46,7 +46,7 @@ func raw(t *testing.T, p *pod) launcherpb.LauncherClient {
 	return launcherpb.NewLauncherClient(conn)
 }
 
-func TestVersionsAreAgreedOn(t *testing.T) {
+func TestVersion_Agreed(t *testing.T) {
 	_, _, p := started(t)
 	api := raw(t, p)
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestVersionsAreAgreedOn(t *testing.T) {
 		if c.want != 0 && (err != nil || info.Version != c.want || info.VmiUid != string(guest.UID) || info.Launcher != "test") {
 			t.Errorf("%s: %v, %v, want version %d", name, info, err, c.want)
 		}
-		if c.want == 0 && (status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "launcher speaks 1")) {
+		if c.want == 0 && (status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "launcher supports 1")) {
 			t.Errorf("%s: %v, want an error that names the versions", name, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestVersionsAreAgreedOn(t *testing.T) {
 	}
 }
 
-// futureLauncher speaks a version of which nobody has heard yet.
+// futureLauncher speaks an unknown version.
 type futureLauncher struct {
 	launcherpb.UnimplementedLauncherServer
 }
@@ -80,7 +80,7 @@ func (futureLauncher) Info(context.Context, *launcherpb.InfoRequest) (*launcherp
 	return &launcherpb.InfoResponse{Version: 9, Versions: []uint32{9}}, nil
 }
 
-func TestAnUnknownVersionIsNoConnection(t *testing.T) {
+func TestVersion_Unknown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), launcher.ReadySocket)
 	s := grpc.NewServer()
 	launcherpb.RegisterLauncherServer(s, futureLauncher{})
@@ -88,12 +88,12 @@ func TestAnUnknownVersionIsNoConnection(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	defer s.Stop()
 	_, err := launcher.Dial(t.Context(), path, launcher.Options{})
-	if !errors.Is(err, domain.ErrUnsupported) || !strings.Contains(err.Error(), "launcher speaks 9") {
+	if !errors.Is(err, domain.ErrUnsupported) || !strings.Contains(err.Error(), "launcher supports 9") {
 		t.Errorf("%v, want ErrUnsupported that names the versions", err)
 	}
 }
 
-func TestErrorsArriveWordForWord(t *testing.T) {
+func TestErrors_KeepText(t *testing.T) {
 	c, h, _ := started(t)
 	for _, want := range []error{
 		domain.ErrNotFound, domain.ErrDisconnected, domain.ErrUnsupported, domain.ErrInvalidState, domain.ErrInvalid, domain.ErrTimeout,
@@ -114,7 +114,7 @@ func TestErrorsArriveWordForWord(t *testing.T) {
 	}
 }
 
-func TestCallsEndInTime(t *testing.T) {
+func TestCalls_Deadline(t *testing.T) {
 	c, h, p := started(t)
 	suspend := domain.Operation{Verb: domain.Suspend, Domain: guest.Domain()}
 	h.Inject(domaintest.Fault{Call: string(domain.Suspend), Hang: true})
@@ -149,7 +149,7 @@ func TestCallsEndInTime(t *testing.T) {
 	})
 }
 
-func TestOversizedMessagesAreInvalid(t *testing.T) {
+func TestCalls_OversizedMessage(t *testing.T) {
 	c, h, _ := started(t)
 	def := definition(t, guest.Domain())
 	def.Description = strings.Repeat("x", launcher.MaxMessage+1)
@@ -165,7 +165,7 @@ func TestOversizedMessagesAreInvalid(t *testing.T) {
 	}
 }
 
-func TestWhatALauncherDoesNotKnowIsRefused(t *testing.T) {
+func TestServer_RefusesUnknownElements(t *testing.T) {
 	_, h, p := started(t)
 	before := h.Calls(string(domain.AttachDevice))
 	disk, err := (&libvirtxml.DomainDisk{Device: "disk", Alias: alias("x")}).Marshal()
@@ -196,9 +196,9 @@ type document string
 func (d document) Marshal() (string, error) { return string(d), nil }
 func (d document) Unmarshal(string) error   { return errors.New("it is only text") }
 
-// TestDefinitionsAreUnderstoodWhole keeps readAll from refusing what there is.
-func TestDefinitionsAreUnderstoodWhole(t *testing.T) {
-	files, err := filepath.Glob("../testdata/*.xml")
+// TestReadDefinition_Complete keeps readAll from refusing valid definitions.
+func TestReadDefinition_Complete(t *testing.T) {
+	files, err := filepath.Glob("../convert/testdata/*.xml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no definitions: %v", err)
 	}
@@ -211,7 +211,7 @@ func TestDefinitionsAreUnderstoodWhole(t *testing.T) {
 		if err := def.Unmarshal(string(text)); err != nil {
 			t.Fatal(err)
 		}
-		def.Type = "qemu" // what memory takes
+		def.Type = "qemu" // the type that memory accepts
 		c := dial(t, newPod(t, domaintest.New("pod")))
 		if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Start, Domain: def.Name, Definition: def}); err != nil {
 			t.Errorf("%s: %v", f, err)
@@ -219,8 +219,8 @@ func TestDefinitionsAreUnderstoodWhole(t *testing.T) {
 	}
 }
 
-// TestAMigrationIsOneShot is about what a migration does when the channel breaks.
-func TestAMigrationIsOneShot(t *testing.T) {
+// TestMigrate_OneShot breaks the channel during a migration.
+func TestMigrate_OneShot(t *testing.T) {
 	c, h, p := started(t)
 	there := domaintest.New("there")
 	h.Connect("memory://there", there)
@@ -228,11 +228,11 @@ func TestAMigrationIsOneShot(t *testing.T) {
 	req := domain.MigrationRequest{Migration: "m1", Domain: guest.Domain(), DestinationURI: "memory://there"}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var told []domain.Progress
+	var reported []domain.Progress
 	begun, first := make(chan struct{}), make(chan error, 1)
 	go func() {
 		first <- c.MigrateTelling(ctx, req, time.Millisecond, func(p domain.Progress) {
-			if told = append(told, p); len(told) == 1 {
+			if reported = append(reported, p); len(reported) == 1 {
 				close(begun)
 			}
 		})
@@ -245,8 +245,8 @@ func TestAMigrationIsOneShot(t *testing.T) {
 	if err := <-first; !errors.Is(err, domain.ErrDisconnected) {
 		t.Fatalf("a channel that was cut: %v, want ErrDisconnected", err)
 	}
-	if len(told) == 0 || !told[0].Active {
-		t.Errorf("progress was %+v", told)
+	if len(reported) == 0 || !reported[0].Active {
+		t.Errorf("progress was %+v", reported)
 	}
 	again := dial(t, p)
 	if progress, err := again.MigrationProgress(t.Context(), guest.Domain()); err != nil || !progress.Active {
@@ -262,7 +262,7 @@ func TestAMigrationIsOneShot(t *testing.T) {
 		})
 	}()
 	<-joins
-	// An unknown id ends nothing; the end of whoever joined does.
+	// An unknown id ends nothing; the end of a call that joined does.
 	other := req
 	other.Migration = "m2"
 	if err := again.Migrate(t.Context(), other); !errors.Is(err, domain.ErrInvalidState) {
@@ -284,6 +284,6 @@ func TestAMigrationIsOneShot(t *testing.T) {
 		t.Errorf("a new one: %v", err)
 	}
 	if err := again.Migrate(t.Context(), other); err != nil {
-		t.Errorf("told again: %v", err)
+		t.Errorf("reported again: %v", err)
 	}
 }

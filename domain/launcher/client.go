@@ -27,50 +27,50 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// How long a call may take whose context has no deadline, by KubeVirt's classes.
+// Default timeouts of calls whose context has no deadline, by KubeVirt's classes.
 const (
-	// ShortTimeout is for questions.
+	// ShortTimeout is for queries.
 	ShortTimeout = 5 * time.Second
 	// LongTimeout is for changes.
 	LongTimeout = 20 * time.Second
-	// ExtendedTimeout is for what the guest itself has to do, such as to freeze its
-	// file systems.
+	// ExtendedTimeout is for calls that wait for the guest itself, such as to freeze its file
+	// systems.
 	ExtendedTimeout = 60 * time.Second
 )
 
 const (
-	// A connection that says nothing is probed after probeAfter, and broken if that is
-	// not answered within probeTimeout.
+	// An idle connection is probed after probeAfter, and broken if the probe is not answered within
+	// probeTimeout.
 	probeAfter, probeTimeout = 10 * time.Second, 5 * time.Second
 	// Pauses between attempts to reconnect double from the first to the second.
 	firstPause, longestPause = 50 * time.Millisecond, 2 * time.Second
-	// Events are heard as fast as they come up to eventBurst, then one each eventEvery.
+	// Events are received at any rate up to eventBurst, then one each eventEvery.
 	eventBurst, eventEvery = 100, 50 * time.Millisecond
 )
 
-// Options configure a [Client]. The zero value is good.
+// Options configure a [Client]. The zero value is ready to use.
 type Options struct {
-	// Root is a folder above the socket below which nothing is trusted: no symbolic
-	// link is followed from there on. Default: the socket's own folder.
+	// Root is the lowest trusted folder above the socket: no symbolic link is followed below it.
+	// Default: the socket's own folder.
 	Root string
 	// Clock paces reconnects. Default: the real one.
 	Clock clock.Clock
-	// Log is told about lost and restored connections. Default: nothing.
+	// Log receives lost and restored connections. Default: nothing.
 	Log logr.Logger
 }
 
-// Client is the hypervisor of a launcher, with all abilities, and heals itself. Its
-// methods may be called from many goroutines.
+// Client is the hypervisor of a launcher, with all abilities. It reconnects by itself and is safe
+// for concurrent use.
 type Client struct {
 	root, path string
 	opts       Options
 	guest      Guest
-	dir        *os.File // the folder of the socket, for as long as the client lives
+	dir        *os.File // the folder of the socket, until the client is closed
 	hints      domain.Hints
 
 	mu      sync.Mutex
 	current *session // nil while disconnected
-	why     error    // why it is
+	why     error    // why it is disconnected
 	closed  bool
 
 	done    chan struct{}
@@ -90,9 +90,9 @@ var (
 	_ domain.MemoryHotplugger = (*Client)(nil)
 )
 
-// Dial connects to the launcher behind a socket. The context bounds the first connection
-// only. A socket that is not there, or that nobody serves, is [domain.ErrNotReady]; a
-// launcher that speaks no version that this package does is [domain.ErrUnsupported].
+// Dial connects to the launcher behind a socket. The context bounds the first connection only. The
+// error is [domain.ErrNotReady] if the socket does not exist, or has no listener, and
+// [domain.ErrUnsupported] if the launcher has no protocol version in common with this package.
 func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	c := &Client{root: filepath.Dir(socket), path: filepath.Base(socket), opts: o, done: make(chan struct{})}
 	if o.Root != "" {
@@ -117,10 +117,10 @@ func Dial(ctx context.Context, socket string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Guest is whose guest the launcher is for, as it says itself.
+// Guest returns the VMI of the launcher, as the launcher reports it.
 func (c *Client) Guest() Guest { return c.guest }
 
-// Close ends all watches and the connection. The guest goes on.
+// Close ends all watches and the connection. The guest keeps running.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -140,11 +140,11 @@ type session struct {
 	conn    *grpc.ClientConn
 	api     launcherpb.LauncherClient
 	dir     *os.File // the folder of the socket
-	pid     int      // who listens, 0 if it cannot be seen from here
+	pid     int      // the listener, 0 if it is invisible from this PID namespace
 	guest   Guest
 	version string
 	events  grpc.ServerStreamingClient[launcherpb.Event]
-	cancel  context.CancelFunc // ends the events
+	cancel  context.CancelFunc // ends the event stream
 }
 
 func (s *session) close() {
@@ -152,8 +152,7 @@ func (s *session) close() {
 	_ = s.conn.Close()
 }
 
-// open connects, agrees on a version and waits for the first event, within
-// ShortTimeout.
+// open connects, negotiates a version and waits for the first event, within ShortTimeout.
 func (c *Client) open(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
 	defer cancel()
@@ -179,7 +178,7 @@ func (c *Client) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// greet agrees on a version and begins to watch, in long.
+// greet negotiates a version and begins to watch, in long.
 func (s *session) greet(ctx, long context.Context) error {
 	info, err := s.api.Info(ctx, &launcherpb.InfoRequest{Versions: versions})
 	if err != nil {
@@ -197,16 +196,16 @@ func (s *session) greet(ctx, long context.Context) error {
 	return fromStatus(ctx, "watch", "", err)
 }
 
-// speak puts the version into the header of a call.
+// speak adds the version to the header of a call.
 func (s *session) speak(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, versionKey, s.version)
 }
 
-// dialOptions let gRPC use a connection that exists; there is no second one for it.
+// dialOptions make gRPC use an existing connection; there is no second one for it.
 func dialOptions(raw net.Conn) []grpc.DialOption {
 	var taken atomic.Bool
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's file is what protects it
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket's file mode protects it
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			if taken.Swap(true) {
 				return nil, net.ErrClosed
@@ -219,7 +218,7 @@ func dialOptions(raw net.Conn) []grpc.DialOption {
 	}
 }
 
-// keep passes the events of a session on; when it is lost it tells the watchers and
+// keep passes on the events of a session; when the session is lost it notifies the watchers and
 // opens the next, until the client is closed.
 func (c *Client) keep(ctx context.Context, s *session) {
 	for {
@@ -231,7 +230,7 @@ func (c *Client) keep(ctx context.Context, s *session) {
 			return
 		default:
 		}
-		c.opts.Log.Info("Connection to the launcher lost", "socket", c.path, "cause", err.Error())
+		c.opts.Log.Info("Lost the connection to the launcher", "socket", c.path, "cause", err.Error())
 		c.hints.Tell(domain.Event{Kind: domain.Lost, Err: c.disconnected("watch", "")})
 		if s = c.reopen(ctx); s == nil {
 			return
@@ -239,7 +238,7 @@ func (c *Client) keep(ctx context.Context, s *session) {
 		c.mu.Lock()
 		c.current = s
 		c.mu.Unlock()
-		c.opts.Log.Info("Connection to the launcher restored", "socket", c.path)
+		c.opts.Log.Info("Restored the connection to the launcher", "socket", c.path)
 		c.hints.Tell(domain.Event{Kind: domain.Resync})
 	}
 }
@@ -266,8 +265,8 @@ func (c *Client) follow(s *session) error {
 	}
 }
 
-// rest keeps a launcher from having its guest looked at all the time: what it says beyond
-// the rate waits unread, and is merged on its side.
+// rest keeps a launcher from causing passes all the time: events beyond the rate wait unread, and
+// are merged on its side.
 func (c *Client) rest(pace *rate.Limiter) {
 	now := c.opts.Clock.Now()
 	wait := pace.ReserveN(now, 1).DelayFrom(now)
@@ -289,7 +288,7 @@ func (c *Client) drop(why error) {
 	c.current, c.why = nil, why
 }
 
-// reopen tries to connect until it succeeds; nil if the client was closed.
+// reopen reconnects until it succeeds; nil if the client was closed.
 func (c *Client) reopen(ctx context.Context) *session {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -305,10 +304,10 @@ func (c *Client) reopen(ctx context.Context) *session {
 		if err == nil && s.guest != c.guest {
 			s.close()
 			_ = s.dir.Close()
-			err = fmt.Errorf("it is the launcher of %s/%s (%s) now", s.guest.Namespace, s.guest.Name, s.guest.UID)
+			err = fmt.Errorf("the launcher belongs to %s/%s (%s) now", s.guest.Namespace, s.guest.Name, s.guest.UID)
 		}
 		if err == nil {
-			_ = s.dir.Close() // there is the first one
+			_ = s.dir.Close() // the client keeps the first one
 			return s
 		}
 		c.drop(err)
@@ -322,7 +321,7 @@ func (c *Client) reopen(ctx context.Context) *session {
 	}
 }
 
-// disconnected is the error of a call for which there is no connection.
+// disconnected is the error of a call without a connection.
 func (c *Client) disconnected(op, name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -333,8 +332,8 @@ func (c *Client) disconnected(op, name string) error {
 	return &Error{Op: op, Domain: name, Message: message, means: []error{domain.ErrDisconnected}}
 }
 
-// PID is the process that serves the guest, zero if it is in a PID namespace that is not
-// seen from here. It is the launcher's for as long as there is a connection.
+// PID returns the process that serves the domain, zero if it is invisible from this PID namespace.
+// It is the launcher's for as long as there is a connection.
 func (c *Client) PID() (int, error) {
 	c.mu.Lock()
 	s := c.current
@@ -345,7 +344,7 @@ func (c *Client) PID() (int, error) {
 	return s.pid, nil
 }
 
-// absent tells whether it is certain that nobody serves the socket any more.
+// absent reports whether it is certain that nobody serves the socket any more.
 func (c *Client) absent() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// question is what a call is about and how long it may take if its context does not say.
+// question is the operation of a call, its domain and its default timeout.
 type question struct {
 	op, name string
 	limit    time.Duration
@@ -77,7 +77,7 @@ func (c *Client) Get(ctx context.Context, name string) (domain.State, error) {
 	}
 	st, err := stateFromWire(wire)
 	if err == nil && st.Name != name {
-		err = fmt.Errorf("the answer is about %q", st.Name)
+		err = fmt.Errorf("the answer is for domain %q", st.Name)
 	}
 	if err != nil {
 		return domain.State{}, fmt.Errorf("launcher: get %s: %w", name, err)
@@ -85,7 +85,7 @@ func (c *Client) Get(ctx context.Context, name string) (domain.State, error) {
 	return st, nil
 }
 
-// verbs are the calls for the operations that need nothing but the domain.
+// verbs are the calls for the operations whose only argument is the domain.
 var verbs = map[domain.Verb]rpc[launcherpb.DomainRequest, launcherpb.Done]{
 	domain.Shutdown: launcherpb.LauncherClient.Shutdown,
 	domain.Suspend:  launcherpb.LauncherClient.Pause,

@@ -27,7 +27,7 @@ func (c *Client) OpenConsole(ctx context.Context, name, alias string) (io.ReadWr
 	limit := context.AfterFunc(opening, cancel)
 	stream, err := s.api.Console(s.speak(long))
 	if err == nil {
-		// What is wrong with the stream is told by Recv.
+		// Recv returns the error of the stream.
 		_ = stream.Send(&launcherpb.ConsoleRequest{Part: &launcherpb.ConsoleRequest_Open{Open: &launcherpb.ConsoleOpen{Domain: name, Alias: alias}}})
 		_, err = stream.Recv()
 	}
@@ -54,12 +54,12 @@ type console struct {
 	cancel context.CancelFunc
 
 	reading, writing sync.Mutex
-	said             []byte // not read yet; needs reading
+	said             []byte // not read yet; guarded by reading
 	mu               sync.Mutex
 	over             bool
 }
 
-// Read returns what the guest says.
+// Read returns the guest's output.
 func (t *console) Read(p []byte) (int, error) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
@@ -87,7 +87,7 @@ func (t *console) ended(err error) error {
 	return fromStatus(t.ctx, "console", t.name, err)
 }
 
-// Write types.
+// Write sends input to the guest.
 func (t *console) Write(p []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -100,7 +100,7 @@ func (t *console) Write(p []byte) (int, error) {
 		}
 		part := p[n:min(len(p), n+chunk)]
 		if err := t.stream.Send(&launcherpb.ConsoleRequest{Part: &launcherpb.ConsoleRequest_Typed{Typed: part}}); err != nil {
-			return n, io.ErrClosedPipe // Read tells why
+			return n, io.ErrClosedPipe // Read returns the cause
 		}
 		n += len(part)
 	}

@@ -18,15 +18,15 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// Migrate implements domain.Migrator. If the channel breaks the migration goes on, and
-// [domain.ErrDisconnected] is returned. Whoever then asks for the migration of the same
-// UID joins it, or hears how it ended.
+// Migrate implements domain.Migrator. If the channel breaks the migration continues, and the error
+// is [domain.ErrDisconnected]. A later call for the migration of the same UID joins it, or returns
+// its outcome.
 func (c *Client) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	return c.MigrateTelling(ctx, req, 0, nil)
 }
 
-// MigrateTelling is Migrate, and tells how far it has come as often as is asked for.
-func (c *Client) MigrateTelling(ctx context.Context, req domain.MigrationRequest, every time.Duration, tell func(domain.Progress)) error {
+// MigrateTelling is Migrate, and reports the progress at the given interval.
+func (c *Client) MigrateTelling(ctx context.Context, req domain.MigrationRequest, every time.Duration, report func(domain.Progress)) error {
 	const op = "migrate"
 	s, err := c.session(ctx, op, req.Domain)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *Client) MigrateTelling(ctx context.Context, req domain.MigrationRequest
 		wire.Id = uuid.NewString()
 	}
 	wire.ProgressInterval = int64(every)
-	// The end of ctx asks for an end of the migration, whose result is awaited.
+	// The end of ctx cancels the migration, whose result is awaited.
 	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stream, err := s.api.Migrate(s.speak(long), wire)
@@ -52,7 +52,7 @@ func (c *Client) MigrateTelling(ctx context.Context, req domain.MigrationRequest
 		defer close(cancelled)
 		c.cancelMigration(long, s, wire)
 	})
-	err = result(long, stream, req.Domain, tell)
+	err = result(long, stream, req.Domain, report)
 	if !stop() {
 		cancel()
 		<-cancelled
@@ -60,19 +60,19 @@ func (c *Client) MigrateTelling(ctx context.Context, req domain.MigrationRequest
 	return err
 }
 
-// cancelMigration asks for the end of a migration. If that cannot be said the channel is
-// broken, and the migration's stream ends as well.
+// cancelMigration cancels a migration. If that fails the channel is broken, and the migration's
+// stream ends as well.
 func (c *Client) cancelMigration(ctx context.Context, s *session, m *launcherpb.MigrateRequest) {
 	ctx, end := context.WithTimeout(ctx, LongTimeout)
 	defer end()
 	_, err := s.api.CancelMigration(s.speak(ctx), &launcherpb.CancelMigrationRequest{Domain: m.Domain, Id: m.Id})
 	if err != nil {
-		c.opts.Log.V(1).Info("Cannot cancel a migration", "domain", m.Domain, "cause", err.Error())
+		c.opts.Log.V(1).Info("Failed to cancel a migration", "domain", m.Domain, "cause", err.Error())
 	}
 }
 
-// result waits for how a migration ends.
-func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.MigrateResponse], name string, tell func(domain.Progress)) error {
+// result waits for the outcome of a migration.
+func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.MigrateResponse], name string, report func(domain.Progress)) error {
 	const op = "migrate"
 	for {
 		m, err := stream.Recv()
@@ -84,8 +84,8 @@ func result(ctx context.Context, stream grpc.ServerStreamingClient[launcherpb.Mi
 		}
 		switch step := m.Step.(type) {
 		case *launcherpb.MigrateResponse_Progress:
-			if tell != nil {
-				tell(progressFromWire(step.Progress))
+			if report != nil {
+				report(progressFromWire(step.Progress))
 			}
 		case *launcherpb.MigrateResponse_Result:
 			return fromWire(op, name, step.Result)
@@ -128,9 +128,9 @@ func (c *Client) SetMigrationBandwidth(ctx context.Context, name string, mib uin
 	return err
 }
 
-// MigrationSockets implements domain.SocketMigrator. What is outside leads through the
-// open folder of the channel's socket: it means the same folder whatever a Pod does to
-// its paths, and fits into a socket's address.
+// MigrationSockets implements domain.SocketMigrator. The outside paths lead through the open folder
+// of the channel's socket: they mean the same folder whatever a Pod does to its paths, and fit into
+// a socket's address.
 func (c *Client) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	m, err := about(ctx, c, launcherpb.LauncherClient.MigrationSockets, question{"migration sockets", name, ShortTimeout})
 	if err != nil {
@@ -146,10 +146,9 @@ func (c *Client) MigrationSockets(ctx context.Context, name string) (domain.Sock
 	return out, nil
 }
 
-// seen is a path of the launcher as it is seen from here, at most so deep in its folder.
-// A symbolic link on the way is refused now; later the Pod may put one anywhere. Sockets
-// therefore are in the folder or in one that is directly in it, which is opened, without
-// following a link, by whoever uses them.
+// seen is a path of the launcher as seen from the node, at most so deep in its folder. A symbolic
+// link on the way is refused now; later the Pod may create one anywhere. Sockets therefore are in
+// the folder or in one directly in it, which their users open without following a link.
 func (c *Client) seen(shared, path string, depth int) (string, error) {
 	below, err := filepath.Rel(shared, path)
 	if err != nil || below == ".." || strings.HasPrefix(below, "../") {
@@ -166,9 +165,9 @@ func (c *Client) seen(shared, path string, depth int) (string, error) {
 	return filepath.Join(root, below), place.Close()
 }
 
-// FinalizeMigration does what waits for the guest's arrival by a migration: its clock is
-// set, if it has an agent and now is not zero, and the interfaces with those aliases see
-// their links go down and up, so that the network learns where they are.
+// FinalizeMigration completes the guest's arrival by a migration: its clock is set, if it has an
+// agent and now is not zero, and the links of the interfaces with those aliases go down and up, so
+// that the network learns their location.
 func (c *Client) FinalizeMigration(ctx context.Context, name string, now time.Time, refresh []string) error {
 	req := &launcherpb.FinalizeMigrationRequest{Domain: name, Now: toNanos(now), RefreshLinks: refresh}
 	_, err := ask(ctx, c, launcherpb.LauncherClient.FinalizeMigration, req, question{"finalize migration", name, LongTimeout})

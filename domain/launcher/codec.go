@@ -14,9 +14,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Bounds of what a launcher answers, which is not trusted: a message in bytes, the fields
-// and elements of lists in all of it, and how deep they are nested. Two bytes can make a
-// message of a hundred.
+// Bounds of an answer of a launcher, which is not trusted: a message in bytes, its fields and list
+// elements in all, and its depth. Two bytes can make a message of a hundred.
 const (
 	maxAnswer = 4 << 20
 	maxFields = 1 << 16
@@ -25,7 +24,7 @@ const (
 
 var errBounds = errors.New("the message is malformed, has too many fields or is nested too deep")
 
-// codec reads messages within the bounds only.
+// codec decodes messages within the bounds only.
 type codec struct{}
 
 var _ encoding.CodecV2 = codec{}
@@ -42,7 +41,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, is := v.(protobuf.Message)
 	if !is {
-		return fmt.Errorf("launcher: %T is no message", v)
+		return fmt.Errorf("launcher: %T is not a message", v)
 	}
 	raw := data.Materialize()
 	left := maxFields
@@ -52,7 +51,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return protobuf.Unmarshal(raw, m)
 }
 
-// measure counts the fields of a message, and of those in it, down from what is left.
+// measure counts the fields of a message and those nested in it, down from left.
 func measure(raw []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
 	if depth > maxNested {
 		return errBounds

@@ -9,13 +9,14 @@ import (
 	"sync"
 	"testing"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/launcher"
-	"libvirt.org/go/libvirtxml"
 )
 
-// guest is whose the launchers of these tests are.
+// guest is the VMI of the launchers of these tests.
 var guest = launcher.Guest{Namespace: "ns", Name: "guest", UID: "8a8f0d3e-52a6-4a51-9b3c-1d5f5b4d1a11"}
 
 // pod is a launcher that can be killed and started again.
@@ -26,7 +27,7 @@ type pod struct {
 
 	mu      sync.Mutex
 	stop    func()
-	cutOnly func() // breaks the connections of a launcher that goes on
+	cutOnly func() // breaks the connections of a running launcher
 }
 
 // newPod starts a launcher in front of a hypervisor.
@@ -74,7 +75,7 @@ func (p *pod) start() {
 	}
 }
 
-// kill ends the launcher the way a signal does: its connections break.
+// kill ends the launcher as a signal does: its connections break.
 func (p *pod) kill() {
 	p.mu.Lock()
 	stop := p.stop
@@ -130,16 +131,16 @@ func driver(t testing.TB) (domaintest.Driver, *domaintest.Hypervisor, *pod) {
 	return d, here, p
 }
 
-func TestClientConforms(t *testing.T) {
+func TestConformance_Client(t *testing.T) {
 	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
 		d, _, _ := driver(t)
 		return d
 	})
 }
 
-// TestClientConformsWhenLaunchersDie is the same where it is the launcher that is lost,
-// and not what is behind it.
-func TestClientConformsWhenLaunchersDie(t *testing.T) {
+// TestConformance_LaunchersDie is the same where the launcher is lost, and not the hypervisor
+// behind it.
+func TestConformance_LaunchersDie(t *testing.T) {
 	domaintest.Conformance(t, func(t testing.TB) domaintest.Driver {
 		d, _, p := driver(t)
 		d.Disconnect = func(testing.TB) { p.kill() }
@@ -148,7 +149,7 @@ func TestClientConformsWhenLaunchersDie(t *testing.T) {
 	})
 }
 
-// definition is a domain good enough for memory.
+// definition is a domain that is valid in memory.
 var definition = domaintest.New("any").Driver().Definition
 
 func alias(name string) *libvirtxml.DomainAlias {

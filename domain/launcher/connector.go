@@ -21,53 +21,52 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/fleet"
 )
 
-// socketFolder is where a Pod's folder on its node has the volume of sockets, by
-// KubeVirt's convention.
+// socketFolder is the folder of the volume of sockets in a Pod's folder on its node, by KubeVirt's
+// convention.
 var socketFolder = filepath.Join("volumes", "kubernetes.io~empty-dir", "sockets")
 
-// DefaultPods is the folder in which a kubelet keeps those of its Pods.
+// DefaultPods is the kubelet's folder of Pods.
 const DefaultPods = "/var/lib/kubelet/pods"
 
-// Connector is a [domain.Connector] for guests that each have a launcher in their Pod,
-// and keeps a fleet of them complete. Fields are set before the first call and not
-// changed afterwards; those without a default are required. Its methods may be called
-// from many goroutines.
+// Connector is a [domain.Connector] for VMIs that each have a launcher in their Pod, and keeps a
+// fleet of their hypervisors complete. Fields are set before the first call and not changed
+// afterwards; those without a default are required. It is safe for concurrent use.
 type Connector struct {
 	// Pods is the folder of the Pods' folders. Default: DefaultPods.
 	Pods string
-	// NodeName is the node's, as status.activePods has it.
+	// NodeName is the node's, as in status.activePods.
 	NodeName string
-	// Find returns the Pod of that UID on this node as the API server has it; nil if there
-	// is none. Whose guest a launcher is for, its Pod's controller says, and neither the
-	// launcher nor what a user may write.
+	// Find returns the Pod of that UID on this node as the API server has it; nil if there is none.
+	// The VMI of a launcher is that of its Pod's controller reference, which neither the launcher
+	// nor a user can forge.
 	Find func(ctx context.Context, uid types.UID) (*corev1.Pod, error)
-	// Fleet gets a member for every launcher that is found.
-	Fleet *domain.Fleet
+	// Fleet gets a member for every launcher.
+	Fleet *fleet.Fleet
 	// Clock paces scans and reconnects. Default: the real one.
 	Clock clock.WithTicker
-	// Log is told about launchers that come and go. Default: nothing.
+	// Log receives launchers that join and leave. Default: nothing.
 	Log logr.Logger
 
 	mu   sync.Mutex
 	pods map[types.UID]*launched
-	by   map[string]types.UID // the Pod of a domain
+	by   map[string]types.UID // Pods by domain
 	bad  map[types.UID]bool   // Pods that were refused, which is logged once
 }
 
 var _ domain.Connector = (*Connector)(nil)
 
-// launched is what is known of one Pod's launcher. Its lock is held while it is
-// connected to; none that is held delays another Pod.
+// launched is the launcher of one Pod. Its lock is held while connecting; that delays no other Pod.
 type launched struct {
 	mu     sync.Mutex
-	client *bounded // nil before
+	client *bounded // nil while not connected
 }
 
-// Connect implements domain.Connector. The Pod is the one given, or the one in the VMI's
-// status.activePods that is on this node and has a socket. A launcher that serves
-// another guest is refused.
+// Connect implements domain.Connector. The Pod is the given one, or the one in the VMI's
+// status.activePods that is on this node and has a socket. A launcher that serves another VMI is
+// refused.
 func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (domain.Hypervisor, error) {
 	uid, err := c.podOf(ctx, vmi, pod)
 	if err != nil {
@@ -85,8 +84,7 @@ func (c *Connector) Connect(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return client, nil
 }
 
-// PID is the process of the guest's launcher, which has been connected to; see
-// [Client.PID].
+// PID returns the process of the VMI's launcher, which must be connected; see [Client.PID].
 func (c *Connector) PID(vmi *v1.VirtualMachineInstance) (int, error) {
 	uid, err := c.Pod(vmi)
 	if err != nil {
@@ -106,7 +104,7 @@ func (c *Connector) PID(vmi *v1.VirtualMachineInstance) (int, error) {
 	return l.client.PID()
 }
 
-// Pod is the Pod of the guest's launcher, which has been connected to.
+// Pod returns the Pod of the VMI's launcher, which must be connected.
 func (c *Connector) Pod(vmi *v1.VirtualMachineInstance) (types.UID, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,10 +116,10 @@ func (c *Connector) Pod(vmi *v1.VirtualMachineInstance) (types.UID, error) {
 }
 
 func unconnected(vmi *v1.VirtualMachineInstance) error {
-	return fmt.Errorf("launcher: there is no connection to that of %s/%s yet: %w", vmi.Namespace, vmi.Name, domain.ErrNotReady)
+	return fmt.Errorf("launcher: the launcher of %s/%s is not connected yet: %w", vmi.Namespace, vmi.Name, domain.ErrNotReady)
 }
 
-// podOf finds the guest's Pod.
+// podOf finds the VMI's Pod.
 func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (types.UID, error) {
 	if pod != nil {
 		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
@@ -152,7 +150,7 @@ func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	case len(ready) == 1:
 		return ready[0], nil
 	case len(ready) > 1:
-		return "", fmt.Errorf("status.activePods: pods %s and %s of node %s both have a launcher's socket, of one guest; delete the one that is not its",
+		return "", fmt.Errorf("status.activePods: pods %s and %s of node %s both have a launcher's socket for one VMI; delete the Pod that is not the VMI's",
 			ready[0], ready[1], c.NodeName)
 	case len(here) > 0:
 		return "", fmt.Errorf("no launcher's socket in pod %s yet: %w", strings.Join(here, " and "), domain.ErrNotReady)
@@ -160,9 +158,9 @@ func (c *Connector) podOf(ctx context.Context, vmi *v1.VirtualMachineInstance, p
 	return "", fmt.Errorf("status.activePods has no pod on node %s yet: %w", c.NodeName, domain.ErrNotReady)
 }
 
-// served are those of the Pods whose sockets a launcher of the guest serves, as far as that
-// is known: one that was killed has left its own behind, until its Pod is removed, and the
-// status may name Pods of others.
+// served returns the Pods whose sockets a launcher of the VMI serves, as far as known: a killed
+// launcher leaves its socket behind, until its Pod is removed, and the status may name Pods of
+// others.
 func (c *Connector) served(ctx context.Context, pods []types.UID, want Guest) []types.UID {
 	return slices.DeleteFunc(pods, func(uid types.UID) bool {
 		client, err := c.open(ctx, uid)
@@ -170,8 +168,8 @@ func (c *Connector) served(ctx context.Context, pods []types.UID, want Guest) []
 	})
 }
 
-// ready tells whether a Pod has a socket. A launcher without one has ended, and its guest
-// with it.
+// ready reports whether a Pod has a socket. A launcher without one has ended, and its domain with
+// it.
 func (c *Connector) ready(uid types.UID) (bool, error) {
 	path, err := socketOf(uid)
 	if err != nil {
@@ -188,10 +186,10 @@ func (c *Connector) ready(uid types.UID) (bool, error) {
 	return true, f.Close()
 }
 
-// socketOf is the path of a Pod's socket below the folder of Pods.
+// socketOf returns the path of a Pod's socket below the folder of Pods.
 func socketOf(uid types.UID) (string, error) {
 	if uid == "" || uid == "." || uid == ".." || strings.ContainsAny(string(uid), "/\x00") {
-		return "", fmt.Errorf("%q is no UID of a Pod: %w", uid, domain.ErrInvalid)
+		return "", fmt.Errorf("Pod UID: Invalid value: %q: %w", uid, domain.ErrInvalid)
 	}
 	return filepath.Join(string(uid), socketFolder, ReadySocket), nil
 }
@@ -203,7 +201,7 @@ func (c *Connector) root() string {
 	return c.Pods
 }
 
-// open connects to a Pod's launcher, or returns the connection there is.
+// open connects to a Pod's launcher, or returns the existing connection.
 func (c *Connector) open(ctx context.Context, uid types.UID) (*bounded, error) {
 	path, err := socketOf(uid)
 	if err != nil {
@@ -226,7 +224,7 @@ func (c *Connector) open(ctx context.Context, uid types.UID) (*bounded, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.client != nil && l.client.absent() {
-		// Nobody listens any more: a container ends with its first process.
+		// The socket has no listener any more: a container ends with its first process.
 		defer c.forget(uid)
 		return nil, fmt.Errorf("the launcher has ended: %w", domain.ErrNotReady)
 	}
@@ -243,13 +241,13 @@ func (c *Connector) open(ctx context.Context, uid types.UID) (*bounded, error) {
 	}
 	if got := client.Guest(); got != whose {
 		_ = client.Close() // it cannot fail
-		return nil, fmt.Errorf("it says that it is for %s, and its Pod was made for %s: %w", got, whose, domain.ErrInvalid)
+		return nil, fmt.Errorf("the launcher claims to serve %s, but its Pod is controlled by %s: %w", got, whose, domain.ErrInvalid)
 	}
 	l.client = newBounded(client, c.logger())
 	return l.client, nil
 }
 
-// join makes the launcher that of its guest, instead of another one.
+// join makes the launcher a member of the fleet, in place of the previous one of its domain.
 func (c *Connector) join(ctx context.Context, uid types.UID, client *bounded) {
 	name := client.Guest().Domain()
 	c.mu.Lock()
@@ -264,10 +262,10 @@ func (c *Connector) join(ctx context.Context, uid types.UID, client *bounded) {
 	c.by[name] = uid
 	c.Fleet.Join(ctx, name, client)
 	c.mu.Unlock()
-	c.logger().Info("A launcher has joined", "domain", name, "pod", uid, "before", before)
+	c.logger().Info("Added a launcher", "domain", name, "pod", uid, "before", before)
 }
 
-// forget ends what is known of a Pod.
+// forget removes a Pod's launcher.
 func (c *Connector) forget(uid types.UID) {
 	c.mu.Lock()
 	l := c.pods[uid]
@@ -276,7 +274,7 @@ func (c *Connector) forget(uid types.UID) {
 		if of == uid {
 			delete(c.by, name)
 			c.Fleet.Leave(name)
-			c.logger().Info("A launcher has left", "domain", name, "pod", uid)
+			c.logger().Info("Removed a launcher", "domain", name, "pod", uid)
 		}
 	}
 	c.mu.Unlock()
@@ -285,7 +283,7 @@ func (c *Connector) forget(uid types.UID) {
 	}
 }
 
-// close ends the connection, when it is not being made any more.
+// close ends the connection, after a pending attempt to connect.
 func (l *launched) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -295,10 +293,9 @@ func (l *launched) close() {
 	}
 }
 
-// Discover looks at all Pods of the node: launchers that were not known join the fleet,
-// those of Pods that are gone leave it. The error names the launchers that could not be
-// asked; the others have been. Where two claim one guest the first to be known has it,
-// until Connect says whose it is.
+// Discover scans all Pods of the node: new launchers join the fleet, those of deleted Pods leave
+// it. The error names the launchers that did not answer; the others have been added. Of two that
+// claim one VMI the first one counts, until Connect decides between them.
 func (c *Connector) Discover(ctx context.Context) error {
 	entries, err := os.ReadDir(c.root())
 	if err != nil {
@@ -328,7 +325,7 @@ func (c *Connector) Discover(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// discover takes in one Pod, if it has a launcher that is ready.
+// discover adds the launcher of one Pod, if it is ready.
 func (c *Connector) discover(ctx context.Context, uid types.UID) error {
 	there, err := c.ready(uid)
 	if err != nil || !there {
@@ -356,7 +353,7 @@ func (c *Connector) discover(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Close ends all connections; guests go on.
+// Close ends all connections; guests keep running.
 func (c *Connector) Close() error {
 	c.mu.Lock()
 	known := slices.Collect(maps.Keys(c.pods))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/fleet"
 	"github.com/virtloom/virtloom/domain/launcher"
 )
 
@@ -26,13 +27,13 @@ import (
 type kubelet struct {
 	testing.TB
 	root  string
-	fleet *domain.Fleet
+	fleet *fleet.Fleet
 	conn  *launcher.Connector
 	mu    sync.Mutex
-	made  map[types.UID]launcher.Guest // guarded by mu; what the API server says each Pod was made for
+	made  map[types.UID]launcher.Guest // guarded by mu; the VMI of each Pod at the API server
 }
 
-// makeFor has the API server say what a Pod was made for.
+// makeFor sets the controller of a Pod at the API server.
 func (k *kubelet) makeFor(uid types.UID, g launcher.Guest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -49,7 +50,7 @@ func newKubelet(t testing.TB) *kubelet {
 			t.Error(err)
 		}
 	})
-	k := &kubelet{TB: t, root: root, fleet: &domain.Fleet{}, made: map[types.UID]launcher.Guest{}}
+	k := &kubelet{TB: t, root: root, fleet: &fleet.Fleet{}, made: map[types.UID]launcher.Guest{}}
 	k.conn = &launcher.Connector{Pods: k.root, NodeName: "here", Find: k.find, Fleet: k.fleet}
 	t.Cleanup(func() {
 		if err := errors.Join(k.conn.Close(), k.fleet.Close()); err != nil {
@@ -59,7 +60,7 @@ func newKubelet(t testing.TB) *kubelet {
 	return k
 }
 
-// find is the Pod as the API server has it: without a guest it is a tenant's own.
+// find is the Pod as the API server has it: without a VMI it is a tenant's own.
 func (k *kubelet) find(_ context.Context, uid types.UID) (*corev1.Pod, error) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "pod-" + string(uid), UID: uid}}
 	k.mu.Lock()
@@ -82,7 +83,7 @@ func (k *kubelet) sockets(uid string) string {
 	return dir
 }
 
-// run starts the launcher of a guest in a Pod.
+// run starts the launcher of a VMI in a Pod.
 func (k *kubelet) run(uid string, g launcher.Guest) *pod {
 	k.Helper()
 	h := domaintest.New(uid)
@@ -90,7 +91,7 @@ func (k *kubelet) run(uid string, g launcher.Guest) *pod {
 	return newPodOf(k, k.sockets(uid), func() *launcher.Server { return &launcher.Server{Hypervisor: h, Guest: g} })
 }
 
-// vmi is the guest of these tests with Pods here and on another node.
+// vmi is the VMI of these tests with Pods here and on another node.
 func vmi(here ...types.UID) *v1.VirtualMachineInstance {
 	out := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: guest.Namespace, Name: guest.Name, UID: guest.UID}}
 	out.Status.ActivePods = map[types.UID]string{"elsewhere": "there"}
@@ -100,7 +101,7 @@ func vmi(here ...types.UID) *v1.VirtualMachineInstance {
 	return out
 }
 
-func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
+func TestConnector_FindsLauncherOfVMI(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(k *kubelet)
 		vmi     *v1.VirtualMachineInstance
@@ -160,7 +161,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 					k.Fatal(err)
 				}
 			},
-			vmi: vmi("p1"), want: domain.ErrInvalid, says: []string{"no socket"},
+			vmi: vmi("p1"), want: domain.ErrInvalid, says: []string{"not a socket"},
 		},
 		"a socket that nobody serves": {
 			prepare: func(k *kubelet) {
@@ -198,7 +199,7 @@ func TestConnectorFindsTheOneLauncherOfAGuest(t *testing.T) {
 	}
 }
 
-func TestTheProcessOfALauncherIsKnownWhileItIsConnectedTo(t *testing.T) {
+func TestConnector_PIDWhileConnected(t *testing.T) {
 	k := newKubelet(t)
 	p := k.run("p1", guest)
 	other := vmi("p1")
@@ -230,7 +231,7 @@ func TestTheProcessOfALauncherIsKnownWhileItIsConnectedTo(t *testing.T) {
 	}
 }
 
-// errAny stands for an error that means nothing but itself.
+// errAny stands for an error without a sentinel.
 var errAny = errors.New("any")
 
 func listen(t testing.TB, path string) *net.UnixListener {
@@ -243,7 +244,7 @@ func listen(t testing.TB, path string) *net.UnixListener {
 	return l
 }
 
-// abandon leaves a socket that nobody serves any more.
+// abandon leaves a socket without a listener.
 func abandon(t testing.TB, path string) {
 	t.Helper()
 	l := listen(t, path)
@@ -261,7 +262,7 @@ func link(k *kubelet, uid, path string) {
 	}
 }
 
-func TestConnectorKeepsTheFleetComplete(t *testing.T) {
+func TestConnector_KeepsFleetComplete(t *testing.T) {
 	k := newKubelet(t)
 	other := launcher.Guest{Namespace: "ns", Name: "other", UID: "u2"}
 	p1 := k.run("p1", guest)
@@ -302,7 +303,7 @@ func TestConnectorKeepsTheFleetComplete(t *testing.T) {
 	discover()
 	members("it is back", guest)
 
-	// Who claims the guest of another Pod does not get it.
+	// A launcher that claims the VMI of another Pod does not get it.
 	k.run("p3", guest)
 	if err := k.conn.Discover(t.Context()); err == nil || !strings.Contains(err.Error(), "p1") || !strings.Contains(err.Error(), "p3") {
 		t.Errorf("discover: %v, want one that names both", err)
@@ -317,7 +318,7 @@ func TestConnectorKeepsTheFleetComplete(t *testing.T) {
 	}
 }
 
-func TestConnectorSeesLaunchersComeAndGo(t *testing.T) {
+func TestConnector_LaunchersJoinAndLeave(t *testing.T) {
 	k := newKubelet(t)
 	events, err := k.fleet.Watch(t.Context())
 	if err != nil {
@@ -328,12 +329,12 @@ func TestConnectorSeesLaunchersComeAndGo(t *testing.T) {
 	go func() { ended <- k.conn.Run(ctx) }()
 	becomes := func(member bool) {
 		t.Helper()
-		for range events { // every change of members is told after it
+		for range events { // an event follows every change of members
 			if _, is := k.fleet.Member(guest.Domain()); is == member {
 				return
 			}
 		}
-		t.Fatalf("never told: a member: %v", member)
+		t.Fatalf("no event: a member: %v", member)
 	}
 	k.run("p1", guest)
 	becomes(true)

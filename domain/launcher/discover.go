@@ -14,11 +14,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultScan is how often all Pods of a node are looked at without a cause.
+// DefaultScan is the interval of scans of all Pods of a node without a cause.
 const DefaultScan = 10 * time.Second
 
-// Run discovers launchers until ctx ends: as soon as something changes in the Pods'
-// folders, and from time to time.
+// Run discovers launchers until ctx ends: at once when the Pods' folders change, and periodically.
 func (c *Connector) Run(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -34,7 +33,7 @@ func (c *Connector) Run(ctx context.Context) error {
 	for {
 		c.watch(watcher)
 		if err := c.Discover(ctx); err != nil && ctx.Err() == nil {
-			c.logger().Error(err, "Some launchers cannot be asked")
+			c.logger().Error(err, "Discovering launchers failed, retrying")
 		}
 		select {
 		case <-ctx.Done():
@@ -42,15 +41,15 @@ func (c *Connector) Run(ctx context.Context) error {
 		case <-tick.C():
 		case <-watcher.Events:
 		case err := <-watcher.Errors:
-			c.logger().Error(err, "Changes of Pods' folders may be missed")
+			c.logger().Error(err, "Watching the Pods' folders failed, waiting for the next scan")
 		}
 	}
 }
 
-// watch adds the folders on the way to each Pod's socket, as far as they are there. A
-// folder that is watched already is not added again.
+// watch adds the existing folders on the way to each Pod's socket. A watched folder is not added
+// again.
 func (c *Connector) watch(w *fsnotify.Watcher) {
-	_ = w.Add(c.root()) // the next scan tells
+	_ = w.Add(c.root()) // the next scan reports it
 	entries, _ := os.ReadDir(c.root())
 	for _, e := range entries {
 		at := e.Name()

@@ -15,14 +15,14 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// meaning is what an error may be, and how it is called on the wire.
+// meaning is a sentinel of package domain, and its name on the wire.
 type meaning struct {
 	kind launcherpb.Kind
 	err  error
 	code codes.Code
 }
 
-// meanings are all of them; the code is that of the first that fits.
+// meanings are all sentinels; the code is that of the first match.
 var meanings = []meaning{
 	{launcherpb.Kind_KIND_NOT_FOUND, domain.ErrNotFound, codes.NotFound},
 	{launcherpb.Kind_KIND_DISCONNECTED, domain.ErrDisconnected, codes.Unavailable},
@@ -38,18 +38,17 @@ var meanings = []meaning{
 	{launcherpb.Kind_KIND_CANCELED, context.Canceled, codes.Canceled},
 }
 
-// Error is what a launcher answered. errors.Is finds the sentinels of package domain
-// that it means.
+// Error is an error of a launcher. errors.Is finds the sentinels of package domain that it means.
 type Error struct {
-	// Op is what was asked, Domain about which domain; may be empty.
+	// Op is the operation, Domain its domain; may be empty.
 	Op, Domain string
-	// Message is the launcher's text, word for word.
+	// Message is the launcher's text, unchanged.
 	Message string
 
 	means []error
 }
 
-// Error returns what was asked and the launcher's text.
+// Error returns the operation and the launcher's text.
 func (e *Error) Error() string {
 	if e.Domain == "" {
 		return "launcher: " + e.Op + ": " + e.Message
@@ -57,10 +56,10 @@ func (e *Error) Error() string {
 	return "launcher: " + e.Op + " " + e.Domain + ": " + e.Message
 }
 
-// Unwrap returns what the error means.
+// Unwrap returns the sentinels that the error means.
 func (e *Error) Unwrap() []error { return e.means }
 
-// toWire puts an error into a message; nil is an empty one.
+// toWire converts an error to a message; nil is an empty one.
 func toWire(err error) *launcherpb.Error {
 	if err == nil {
 		return &launcherpb.Error{}
@@ -74,7 +73,7 @@ func toWire(err error) *launcherpb.Error {
 	return out
 }
 
-// fromWire is the error of a message; nil for an empty one.
+// fromWire converts a message to an error; nil for an empty one.
 func fromWire(op, name string, in *launcherpb.Error) error {
 	if in.GetMessage() == "" && len(in.GetKinds()) == 0 {
 		return nil
@@ -88,7 +87,7 @@ func fromWire(op, name string, in *launcherpb.Error) error {
 	return out
 }
 
-// toStatus is what a call of the server returns.
+// toStatus converts the error of a server's call.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -110,7 +109,7 @@ func toStatus(err error) error {
 	return s.Err()
 }
 
-// transportMeans is what a status means that no server of ours has made.
+// transportMeans are the meanings of statuses that gRPC itself has made.
 var transportMeans = map[codes.Code]error{
 	codes.Unavailable:       domain.ErrDisconnected,
 	codes.Canceled:          domain.ErrDisconnected,
@@ -120,7 +119,7 @@ var transportMeans = map[codes.Code]error{
 	codes.InvalidArgument:   domain.ErrInvalid,
 }
 
-// fromStatus is what a call of the client returns.
+// fromStatus converts the error of a client's call.
 func fromStatus(ctx context.Context, op, name string, err error) error {
 	if err == nil {
 		return nil

@@ -28,7 +28,7 @@ type socketed struct {
 // MigrationSockets implements domain.SocketMigrator.
 func (s socketed) MigrationSockets(context.Context, string) (domain.Sockets, error) { return s.at, nil }
 
-func TestSocketsOfMigrationsAreSeenFromOutside(t *testing.T) {
+func TestMigrationSockets_SeenFromOutside(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"migration/deep", "libvirt/deep/sock"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
@@ -38,7 +38,7 @@ func TestSocketsOfMigrationsAreSeenFromOutside(t *testing.T) {
 	if err := os.Symlink("/tmp", filepath.Join(dir, "elsewhere")); err != nil {
 		t.Fatal(err)
 	}
-	// The launcher sees its folder at another place.
+	// The launcher sees its folder at another path.
 	inside := "/run/launcher"
 	for name, c := range map[string]struct {
 		at   domain.Sockets
@@ -78,7 +78,7 @@ func TestSocketsOfMigrationsAreSeenFromOutside(t *testing.T) {
 	}
 }
 
-func TestFinalizeMigrationRefreshesWhatTheNetworkKnows(t *testing.T) {
+func TestFinalizeMigration_RefreshesLinks(t *testing.T) {
 	c, h, _ := started(t)
 	nic := &libvirtxml.DomainInterface{
 		Alias: alias("net"), MAC: &libvirtxml.DomainInterfaceMAC{Address: "02:00:00:00:00:02"},
@@ -87,7 +87,7 @@ func TestFinalizeMigrationRefreshesWhatTheNetworkKnows(t *testing.T) {
 	if err := c.Apply(t.Context(), domain.Operation{Verb: domain.AttachDevice, Domain: guest.Domain(), Device: nic}); err != nil {
 		t.Fatal(err)
 	}
-	// Without an agent the clock stays; that is no failure.
+	// Without an agent the clock is not set; that is no failure.
 	if err := c.FinalizeMigration(t.Context(), guest.Domain(), time.Unix(5, 0), []string{nic.Alias.Name}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestFinalizeMigrationRefreshesWhatTheNetworkKnows(t *testing.T) {
 	}
 }
 
-func TestUndefineIsTheEndOfALauncher(t *testing.T) {
+func TestServer_UndefineEndsLauncher(t *testing.T) {
 	h, ends := domaintest.New("pod"), make(chan struct{}, 9)
 	p := newPodOf(t, t.TempDir(), func() *launcher.Server {
 		return &launcher.Server{Hypervisor: h, Guest: guest, Undefined: func() { ends <- struct{}{} }}
@@ -112,7 +112,7 @@ func TestUndefineIsTheEndOfALauncher(t *testing.T) {
 	for _, verb := range []domain.Verb{domain.Undefine, domain.Start, domain.Destroy} {
 		op := domain.Operation{Verb: verb, Domain: guest.Domain(), Definition: definition(t, guest.Domain())}
 		if err := c.Apply(t.Context(), op); err != nil || len(ends) != 0 {
-			t.Errorf("%s: %v, told %d times", verb, err, len(ends))
+			t.Errorf("%s: %v, %d calls", verb, err, len(ends))
 		}
 	}
 	if err := c.Apply(t.Context(), domain.Operation{Verb: domain.Undefine, Domain: guest.Domain()}); err != nil {
@@ -121,11 +121,11 @@ func TestUndefineIsTheEndOfALauncher(t *testing.T) {
 	<-ends
 	p.kill()
 	if len(ends) != 0 {
-		t.Errorf("told %d times more", len(ends))
+		t.Errorf("%d more calls", len(ends))
 	}
 }
 
-func TestTheSocketIsForTheLauncherAlone(t *testing.T) {
+func TestListen_SocketMode(t *testing.T) {
 	dir := t.TempDir()
 	l, err := launcher.Listen(t.Context(), dir)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// hostile is a launcher that says whatever it is told to.
+// hostile is a launcher with scripted answers.
 type hostile struct {
 	launcherpb.UnimplementedLauncherServer
 	claims launcher.Guest
@@ -62,7 +62,7 @@ func (h *hostile) GuestInfo(context.Context, *launcherpb.DomainRequest) (*launch
 	return h.info, nil
 }
 
-// hostile starts it in a Pod, which the API server has for a guest if made is one.
+// hostile starts it in a Pod, which the API server has for a VMI if made is one.
 func (k *kubelet) hostile(uid types.UID, made launcher.Guest, h *hostile) string {
 	k.Helper()
 	if made != (launcher.Guest{}) {
@@ -79,9 +79,8 @@ func (k *kubelet) hostile(uid types.UID, made launcher.Guest, h *hostile) string
 
 var mine = launcher.Guest{Namespace: "tenant", Name: "mine", UID: "uid-mine"}
 
-// TestConnector_ALauncherIsWhatTheControllerMade has Pods that pose as the launcher of a
-// guest of somebody else.
-func TestConnector_ALauncherIsWhatTheControllerMade(t *testing.T) {
+// TestConnector_PodNotOfController has Pods that pose as the launcher of another owner's VMI.
+func TestConnector_PodNotOfController(t *testing.T) {
 	for name, made := range map[string]launcher.Guest{"a Pod of a tenant": {}, "the launcher of another guest": mine} {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, found first: %t", name, first), func(t *testing.T) {
@@ -132,7 +131,7 @@ func marked(t *testing.T, name string, m domain.Metadata) string {
 	return text
 }
 
-func TestConnector_ALauncherSpeaksForItsOwnGuestOnly(t *testing.T) {
+func TestConnector_ReportsOfOtherDomains(t *testing.T) {
 	own := domain.Metadata{Namespace: guest.Namespace, Name: guest.Name, UID: guest.UID, Epoch: 1}
 	k := newKubelet(t)
 	h := &hostile{claims: guest}
@@ -166,8 +165,8 @@ func TestConnector_ALauncherSpeaksForItsOwnGuestOnly(t *testing.T) {
 	}
 }
 
-// TestClient_AnswersAreBounded has answers that are small to send and large to read.
-func TestClient_AnswersAreBounded(t *testing.T) {
+// TestClient_BoundsAnswers has answers that are small to send and large to decode.
+func TestClient_BoundsAnswers(t *testing.T) {
 	domainOf := func(inner string) string {
 		return "<domain type='kvm'><name>" + guest.Domain() + "</name>" + inner + "</domain>"
 	}
@@ -228,7 +227,7 @@ func TestClient_AnswersAreBounded(t *testing.T) {
 	})
 }
 
-func TestClient_AFloodOfEventsWaits(t *testing.T) {
+func TestClient_EventRate(t *testing.T) {
 	k := newKubelet(t)
 	h := &hostile{claims: guest, flood: true}
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
@@ -251,7 +250,7 @@ func TestClient_AFloodOfEventsWaits(t *testing.T) {
 	}
 }
 
-func TestClient_ALauncherThatHangsSaysNothing(t *testing.T) {
+func TestClient_UnresponsiveLauncher(t *testing.T) {
 	k := newKubelet(t)
 	k.hostile("p1", guest, &hostile{claims: guest})
 	hv, err := k.conn.Connect(t.Context(), vmi("p1"), nil)

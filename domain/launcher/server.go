@@ -22,35 +22,35 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// DefaultLongest is how long a [Server] lets one call last.
+// DefaultLongest is the default of [Server].Longest.
 const DefaultLongest = 5 * time.Minute
 
-// MaxMessage is the largest message of the channel in bytes. A definition of the largest
-// guest takes a fraction of it.
+// MaxMessage is the largest message of the channel in bytes. A definition of the largest guest
+// takes a fraction of it.
 const MaxMessage = 16 << 20
 
 const (
-	// parting is how long calls may take to end when the server does.
+	// parting is the time for open calls when the server ends.
 	parting = 5 * time.Second
-	// quickestProbe is how often a client may probe the connection.
+	// quickestProbe is the least interval of a client's probes of the connection.
 	quickestProbe = 5 * time.Second
 	// versionKey is the header that carries the version of a call.
 	versionKey = "virtloom-launcher-version"
 )
 
-// Guest is whose guest a launcher is for.
+// Guest identifies the VMI of a launcher.
 type Guest struct {
-	// Namespace, Name and UID are those of its VirtualMachineInstance.
+	// Namespace, Name and UID are those of the VirtualMachineInstance.
 	Namespace, Name string
 	UID             types.UID
 }
 
-// String names the guest.
+// String returns namespace, name and UID.
 func (g Guest) String() string {
 	return fmt.Sprintf("%s/%s with UID %s", g.Namespace, g.Name, g.UID)
 }
 
-// Domain is the name of the guest's domain.
+// Domain returns the name of the VMI's domain.
 func (g Guest) Domain() string { return domain.Name(g.Namespace, g.Name) }
 
 // Server is the launcher's end of the command channel. Fields are set before Serve and
@@ -58,23 +58,22 @@ func (g Guest) Domain() string { return domain.Name(g.Namespace, g.Name) }
 type Server struct {
 	launcherpb.UnimplementedLauncherServer
 
-	// Hypervisor runs the guest. Its abilities are found by type assertion.
+	// Hypervisor runs the domain. Its abilities are found by type assertion.
 	Hypervisor domain.Hypervisor
-	// Guest is whose launcher this is.
+	// Guest is the VMI of this launcher.
 	Guest Guest
 	// Version is the launcher's own version, for logs of agents. Default: empty.
 	Version string
-	// Shared is the folder of the channel's socket, as the launcher sees it: what is
-	// below it is seen by the agent as well. The sockets of migrations have to be.
-	// Default: none, migrations need a transport without sockets.
+	// Shared is the folder of the channel's socket, as the launcher sees it, which the agent sees
+	// as well. The sockets of migrations have to be below it. Default: none, migrations need a
+	// transport without sockets.
 	Shared string
-	// Longest bounds every call but migrations, watches and consoles. Default:
-	// DefaultLongest.
+	// Longest bounds every call but migrations, watches and consoles. Default: DefaultLongest.
 	Longest time.Duration
 	// Clock paces the progress of migrations. Default: the real one.
 	Clock clock.WithTicker
-	// Undefined is told when the guest's domain was undefined over the channel, which
-	// is the end of a launcher, once the answer is on its way. Default: nobody.
+	// Undefined is called when the domain was undefined over the channel, which ends a launcher,
+	// once the answer is sent. Default: no call.
 	Undefined func()
 
 	once       sync.Once
@@ -82,8 +81,8 @@ type Server struct {
 	migrations migrations
 }
 
-// Serve answers calls until ctx ends and returns when the last is answered; migrations
-// are carried to their ends. The listener is closed.
+// Serve answers calls until ctx ends and returns when the last is answered; migrations are carried
+// to their ends. The listener is closed.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Hypervisor == nil {
 		return errors.New("launcher: Server.Hypervisor is required")
@@ -138,8 +137,7 @@ func (s *Server) complete() {
 	})
 }
 
-// unary surrounds every call: its version is spoken, its time is bounded, its error says
-// what it means.
+// unary wraps every call: it checks the version, bounds the time, and converts the error.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if info.FullMethod != launcherpb.Launcher_Info_FullMethodName {
 		if err := spokenIn(ctx); err != nil {
@@ -152,7 +150,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return out, toStatus(err)
 }
 
-// stream is the same for what lasts.
+// stream is the same for streams.
 func (s *Server) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	if err := spokenIn(stream.Context()); err != nil {
 		return toStatus(err)
@@ -160,7 +158,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerI
 	return toStatus(handle(srv, stream))
 }
 
-// spokenIn tells whether the version of a call is one of ours.
+// spokenIn checks that the version of a call is supported.
 func spokenIn(ctx context.Context) error {
 	said := metadata.ValueFromIncomingContext(ctx, versionKey)
 	if len(said) == 1 {
@@ -168,7 +166,7 @@ func spokenIn(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the call is of version %q of the command channel, which has to be agreed on by Info before; the launcher speaks %s: %w",
+	return fmt.Errorf("version %q of the command channel is not supported; call Info first; the launcher supports %s: %w",
 		said, spoken(versions), domain.ErrUnsupported)
 }
 
@@ -237,21 +235,21 @@ func (s *Server) Watch(_ *launcherpb.WatchRequest, stream grpc.ServerStreamingSe
 				return err
 			}
 		case <-s.done:
-			return fmt.Errorf("watch: the launcher ends: %w", domain.ErrDisconnected)
+			return fmt.Errorf("watch: the launcher is shutting down: %w", domain.ErrDisconnected)
 		}
 	}
 }
 
-// able is an ability of the hypervisor.
+// able returns an ability of the hypervisor.
 func able[A any](s *Server, what string) (A, error) {
 	a, ok := s.Hypervisor.(A)
 	if !ok {
-		return a, fmt.Errorf("%s: the launcher's hypervisor cannot do it: %w", what, domain.ErrUnsupported)
+		return a, fmt.Errorf("%s: not supported by the launcher's hypervisor: %w", what, domain.ErrUnsupported)
 	}
 	return a, nil
 }
 
-// did is the answer to what succeeded.
+// did is the answer to a successful call.
 func did(err error) (*launcherpb.Done, error) {
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// chunk is how many bytes of a console travel at a time at most.
+// chunk is the largest part of a console's stream in bytes.
 const chunk = 32 << 10
 
 // Console implements launcherpb.LauncherServer.
@@ -45,8 +45,7 @@ func (s *Server) Console(stream grpc.BidiStreamingServer[launcherpb.ConsoleReque
 	return saying(c, stream)
 }
 
-// typing carries what is typed until nobody types any more; then the console ends as
-// well.
+// typing copies input to the console until the client stops sending; then the console ends as well.
 func typing(stream grpc.BidiStreamingServer[launcherpb.ConsoleRequest, launcherpb.ConsoleResponse], c io.Writer, end func()) {
 	defer end()
 	for {
@@ -60,7 +59,7 @@ func typing(stream grpc.BidiStreamingServer[launcherpb.ConsoleRequest, launcherp
 	}
 }
 
-// saying carries what the guest says until its end.
+// saying copies the guest's output until its end.
 func saying(c io.Reader, stream grpc.BidiStreamingServer[launcherpb.ConsoleRequest, launcherpb.ConsoleResponse]) error {
 	buf := make([]byte, chunk)
 	for {

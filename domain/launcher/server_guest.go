@@ -19,7 +19,7 @@ func (s *Server) Sync(ctx context.Context, in *launcherpb.SyncRequest) (*launche
 	return did(s.Hypervisor.Apply(ctx, op))
 }
 
-// apply carries out a verb that needs nothing but the domain.
+// apply carries out a verb whose only argument is the domain.
 func (s *Server) apply(ctx context.Context, verb domain.Verb, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	return did(s.Hypervisor.Apply(ctx, domain.Operation{Verb: verb, Domain: in.Domain}))
 }
@@ -54,8 +54,8 @@ func (s *Server) Destroy(ctx context.Context, in *launcherpb.DomainRequest) (*la
 	return s.apply(ctx, domain.Destroy, in)
 }
 
-// Undefine implements launcherpb.LauncherServer. Where there was nothing to undefine the
-// guest may still come.
+// Undefine implements launcherpb.LauncherServer. Where there was nothing to undefine the domain may
+// still be created.
 func (s *Server) Undefine(ctx context.Context, in *launcherpb.DomainRequest) (*launcherpb.Done, error) {
 	_, before := s.Hypervisor.Get(ctx, in.Domain)
 	out, err := s.apply(ctx, domain.Undefine, in)
@@ -184,9 +184,8 @@ func (s *Server) DeleteSnapshot(ctx context.Context, in *launcherpb.SnapshotRequ
 	return did(k.DeleteSnapshot(ctx, in.Domain, in.Snapshot.GetName()))
 }
 
-// FinalizeMigration implements launcherpb.LauncherServer. Links that go down and up let
-// the guest's interfaces ask for their addresses again. A guest without an agent keeps
-// its own time.
+// FinalizeMigration implements launcherpb.LauncherServer. Links that go down and up make the guest
+// renew its addresses. A guest without an agent keeps its own time.
 func (s *Server) FinalizeMigration(ctx context.Context, in *launcherpb.FinalizeMigrationRequest) (*launcherpb.Done, error) {
 	if err := s.refreshLinks(ctx, in.Domain, in.RefreshLinks); err != nil {
 		return nil, err

@@ -16,10 +16,10 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// remembered is how many migrations that ended are known by their ids.
+// remembered is the number of ended migrations whose ids are known.
 const remembered = 64
 
-// migration is one that was begun here.
+// migration is a migration begun by this server.
 type migration struct {
 	id, domain string
 	cancel     context.CancelFunc
@@ -31,18 +31,18 @@ type migration struct {
 type migrations struct {
 	mu  sync.Mutex
 	by  map[string]*migration
-	old []string // ids of those that ended, the first to be forgotten first
+	old []string // ids of those that ended, oldest first
 	all sync.WaitGroup
 }
 
-// begin runs a migration under an id, or joins the one that has it, even if that has
-// ended: there is never a second.
+// begin runs a migration under an id, or joins the one that has it, even if that has ended: there
+// is never a second.
 func (m *migrations) begin(ctx context.Context, id, name string, run func(context.Context) error) (*migration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if j := m.by[id]; j != nil {
 		if j.domain != name {
-			return nil, fmt.Errorf("migrate %s: id %s is that of a migration of %s: %w", name, id, j.domain, domain.ErrInvalid)
+			return nil, fmt.Errorf("migrate %s: id %s belongs to a migration of %s: %w", name, id, j.domain, domain.ErrInvalid)
 		}
 		return j, nil
 	}
@@ -91,7 +91,7 @@ func (s *Server) Migrate(in *launcherpb.MigrateRequest, stream grpc.ServerStream
 		return err
 	}
 	if in.Id == "" {
-		return fmt.Errorf("migrate %s: needs an id: %w", in.Domain, domain.ErrInvalid)
+		return fmt.Errorf("migrate %s: id: Required value: %w", in.Domain, domain.ErrInvalid)
 	}
 	req, err := migrationFromWire(in)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Server) Migrate(in *launcherpb.MigrateRequest, stream grpc.ServerStream
 	return s.accompany(j, time.Duration(in.ProgressInterval), mover, stream)
 }
 
-// accompany tells of a migration until it ends, or nobody listens any more.
+// accompany reports a migration until it ends, or the stream does.
 func (s *Server) accompany(j *migration, every time.Duration, m domain.Migrator, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
 	var tick <-chan time.Time
 	if every > 0 {
@@ -124,22 +124,22 @@ func (s *Server) accompany(j *migration, every time.Duration, m domain.Migrator,
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.done:
-			return fmt.Errorf("migrate %s: the launcher ends: %w", j.domain, domain.ErrDisconnected)
+			return fmt.Errorf("migrate %s: the launcher is shutting down: %w", j.domain, domain.ErrDisconnected)
 		case <-tick:
-			if err := s.tellProgress(ctx, m, j.domain, stream); err != nil {
+			if err := s.reportProgress(ctx, m, j.domain, stream); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// tellProgress sends how far the migration is; if that cannot be known, nothing.
-func (s *Server) tellProgress(ctx context.Context, m domain.Migrator, name string, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
+// reportProgress sends the progress of the migration, nothing if it is unknown.
+func (s *Server) reportProgress(ctx context.Context, m domain.Migrator, name string, stream grpc.ServerStreamingServer[launcherpb.MigrateResponse]) error {
 	ctx, cancel := context.WithTimeout(ctx, ShortTimeout)
 	defer cancel()
 	p, unknown := m.MigrationProgress(ctx, name)
 	if unknown != nil || !p.Active {
-		return nil // how it ends is told by itself
+		return nil // the result is sent separately
 	}
 	return stream.Send(&launcherpb.MigrateResponse{Step: &launcherpb.MigrateResponse_Progress{Progress: progressToWire(p)}})
 }
@@ -193,7 +193,7 @@ func (s *Server) TuneMigration(ctx context.Context, in *launcherpb.TuneMigration
 	case *launcherpb.TuneMigrationRequest_BandwidthMib:
 		return did(m.SetMigrationBandwidth(ctx, in.Domain, t.BandwidthMib))
 	}
-	return nil, fmt.Errorf("tune migration of %s: the launcher does not know this; update it: %w", in.Domain, domain.ErrUnsupported)
+	return nil, fmt.Errorf("tune migration of %s: the launcher does not support this setting; update the launcher: %w", in.Domain, domain.ErrUnsupported)
 }
 
 // MigrationSockets implements launcherpb.LauncherServer.
@@ -209,7 +209,7 @@ func (s *Server) MigrationSockets(ctx context.Context, in *launcherpb.DomainRequ
 	return &launcherpb.MigrationSocketsResponse{Control: at.Control, Folder: at.Inside, Shared: s.Shared}, nil
 }
 
-// refreshLinks takes the links of interfaces down and up.
+// refreshLinks sets the links of interfaces down and up.
 func (s *Server) refreshLinks(ctx context.Context, name string, aliases []string) error {
 	if len(aliases) == 0 {
 		return nil
@@ -228,7 +228,7 @@ func (s *Server) refreshLinks(ctx context.Context, name string, aliases []string
 		}
 		nic := st.Domain.Devices.Interfaces[i]
 		if nic.Link != nil && nic.Link.State == "down" {
-			continue // by the user's wish
+			continue // set down by the user
 		}
 		for _, link := range []string{"down", "up"} {
 			nic.Link = &libvirtxml.DomainInterfaceLink{State: link}

@@ -20,7 +20,7 @@ import (
 
 // The socket's names in its folder, which are KubeVirt's.
 const (
-	// BootingSocket is its name while the launcher cannot serve a guest yet.
+	// BootingSocket is its name while the launcher is not ready.
 	BootingSocket = "launcher-init-sock"
 	// ReadySocket is its name from then on.
 	ReadySocket = "launcher-sock"
@@ -32,9 +32,8 @@ type Listener struct {
 	dir *os.File
 }
 
-// Listen opens the socket in the folder, under the name that it has while the launcher
-// boots and for nobody but the launcher's own user and root. What an earlier launcher
-// left goes away.
+// Listen opens the socket in the folder, with BootingSocket as its name and accessible to the
+// launcher's own user and root only. It replaces the sockets of an earlier launcher.
 func Listen(ctx context.Context, dir string) (*Listener, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -45,8 +44,8 @@ func Listen(ctx context.Context, dir string) (*Listener, error) {
 			return nil, errors.Join(fmt.Errorf("launcher: listen: %w", err), d.Close())
 		}
 	}
-	// The mode of a socket before it is bound is that of its file; and the way through
-	// the folder's descriptor fits into an address however long the path is.
+	// The mode of a socket before it is bound is that of its file; and the path through the
+	// folder's descriptor fits into an address however long its own is.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
@@ -62,7 +61,7 @@ func Listen(ctx context.Context, dir string) (*Listener, error) {
 	return &Listener{Listener: l, dir: d}, nil
 }
 
-// Ready gives the socket the name under which agents look for it.
+// Ready renames the socket to ReadySocket, which agents connect to.
 func (l *Listener) Ready() error {
 	if err := unix.Renameat(int(l.dir.Fd()), BootingSocket, int(l.dir.Fd()), ReadySocket); err != nil {
 		return fmt.Errorf("launcher: rename the socket: %w", err)
@@ -80,13 +79,13 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// below is a path that leads through an open folder, whatever its own has become.
+// below is a path through an open folder, whatever its own path has become.
 func below(d *os.File, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
 }
 
-// openBelow opens what is at a path below a folder without following any symbolic link
-// on the way; the result can only be used as a place.
+// openBelow opens a path below a folder without following any symbolic link on the way; the result
+// can only be used as a location (O_PATH).
 func openBelow(root, path string) (*os.File, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,7 +95,7 @@ func openBelow(root, path string) (*os.File, error) {
 	for part := range strings.SplitSeq(filepath.Clean(path), string(filepath.Separator)) {
 		if part == ".." || part == "" {
 			_ = unix.Close(fd)
-			return nil, fmt.Errorf("%q does not lead below %s: %w", path, root, domain.ErrInvalid)
+			return nil, fmt.Errorf("%q is not below %s: %w", path, root, domain.ErrInvalid)
 		}
 		at = filepath.Join(at, part)
 		next, err := unix.Openat(fd, part, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -112,14 +111,14 @@ func openBelow(root, path string) (*os.File, error) {
 		}
 		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
 			_ = unix.Close(fd)
-			return nil, fmt.Errorf("%s is a symbolic link, which nobody puts there with good intent: %w", at, domain.ErrInvalid)
+			return nil, fmt.Errorf("%s is a symbolic link, which is not allowed there: %w", at, domain.ErrInvalid)
 		}
 	}
 	return os.NewFile(uintptr(fd), at), nil
 }
 
-// connect opens a connection to the socket at a path below root. The folder is open as
-// well, for what is beside the socket.
+// connect opens a connection to the socket at a path below root. The folder is returned open as
+// well, for the files beside the socket.
 func connect(ctx context.Context, root, path string) (c net.Conn, dir *os.File, err error) {
 	if dir, err = openBelow(root, filepath.Dir(path)); err != nil {
 		return nil, nil, notReady(err)
@@ -135,7 +134,7 @@ func connect(ctx context.Context, root, path string) (c net.Conn, dir *os.File, 
 	}
 	defer sock.Close()
 	if info, err := sock.Stat(); err != nil || info.Mode().Type() != fs.ModeSocket {
-		return nil, nil, fmt.Errorf("%s is no socket: %w", filepath.Join(root, path), errors.Join(domain.ErrInvalid, err))
+		return nil, nil, fmt.Errorf("%s is not a socket: %w", filepath.Join(root, path), errors.Join(domain.ErrInvalid, err))
 	}
 	var d net.Dialer
 	if c, err = d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", sock.Fd())); err != nil {
@@ -144,7 +143,7 @@ func connect(ctx context.Context, root, path string) (c net.Conn, dir *os.File, 
 	return c, dir, nil
 }
 
-// peer is the process at the other end of a connection, as far as it can be told.
+// peer returns the process at the other end of a connection, 0 if it is unknown.
 func peer(c net.Conn) int {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -162,8 +161,8 @@ func peer(c net.Conn) int {
 	return int(who.Pid)
 }
 
-// notReady makes of a socket that is not there, or that nobody serves, one that may be
-// there later.
+// notReady adds domain.ErrNotReady to the error of a socket that does not exist, or has no
+// listener.
 func notReady(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%w: %w", domain.ErrNotReady, err)

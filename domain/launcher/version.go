@@ -10,10 +10,10 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// versions are those of the command channel that this package speaks.
+// versions are the supported versions of the command channel.
 var versions = []uint32{1}
 
-// agree returns the highest version that both sides speak.
+// agree returns the highest common version.
 func agree(ours, theirs []uint32) (uint32, error) {
 	best := uint32(0)
 	for _, v := range ours {
@@ -22,7 +22,7 @@ func agree(ours, theirs []uint32) (uint32, error) {
 		}
 	}
 	if best == 0 {
-		return 0, fmt.Errorf("no version of the command channel in common: the launcher speaks %s, the node's agent %s; update the older one: %w",
+		return 0, fmt.Errorf("no common version of the command channel: the launcher supports %s, the node agent %s; update the older one: %w",
 			spoken(ours), spoken(theirs), domain.ErrUnsupported)
 	}
 	return best, nil

@@ -9,28 +9,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// whose is the guest that the controller made a Pod for. A Pod that it made for none is
-// [domain.ErrInvalid], whatever sockets are in it; one that the API server does not have,
-// or not yet, is [domain.ErrNotReady].
+// whose returns the VMI that a Pod was made for. A Pod without a controlling VMI is
+// [domain.ErrInvalid], whatever sockets are in it; one that the API server does not have, or not
+// yet, is [domain.ErrNotReady].
 func (c *Connector) whose(ctx context.Context, uid types.UID) (Guest, error) {
 	pod, err := c.Find(ctx, uid)
 	switch {
 	case err != nil:
-		return Guest{}, fmt.Errorf("whose pod it is: %w", err)
+		return Guest{}, fmt.Errorf("find the VMI of the pod: %w", err)
 	case pod == nil:
-		return Guest{}, fmt.Errorf("the API server has no such pod on node %s: %w", c.NodeName, domain.ErrNotReady)
+		return Guest{}, fmt.Errorf("pod not found on node %s: %w", c.NodeName, domain.ErrNotReady)
 	}
-	key, of, launches := domain.GuestOf(pod)
+	key, of, launches := plan.GuestOf(pod)
 	if !launches {
-		return Guest{}, fmt.Errorf("pod %s/%s is controlled by no VirtualMachineInstance, so that its sockets are no launcher's: %w",
+		return Guest{}, fmt.Errorf("pod %s/%s is not controlled by a VirtualMachineInstance, its sockets are ignored: %w",
 			pod.Namespace, pod.Name, domain.ErrInvalid)
 	}
 	return Guest{Namespace: key.Namespace, Name: key.Name, UID: of}, nil
 }
 
-// refuse logs, once, that a Pod has what it should not.
+// refuse logs, once, that a Pod's socket is refused.
 func (c *Connector) refuse(uid types.UID, why error) {
 	c.mu.Lock()
 	known := c.bad[uid]
@@ -40,6 +41,6 @@ func (c *Connector) refuse(uid types.UID, why error) {
 	c.bad[uid] = true
 	c.mu.Unlock()
 	if !known {
-		c.logger().Info("A Pod is not believed to have a launcher", "pod", uid, "cause", why.Error())
+		c.logger().Info("Ignoring the launcher socket of a Pod", "pod", uid, "cause", why.Error())
 	}
 }

@@ -10,11 +10,12 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// longest and most bound what a launcher says that nothing else does: a text in bytes, a
-// list in elements. They end up in the status of its guest.
+// longest and most bound the values that only a launcher reports: a text in bytes, a list in
+// elements. They end up in the status of its VMI.
 const (
 	longest = 1 << 10
 	most    = 1 << 10
@@ -28,10 +29,10 @@ func short(s string) string {
 	return strings.ToValidUTF8(s[:longest], "") + "…"
 }
 
-// few is the beginning of a list within the bound.
+// few returns the beginning of a list within the bound.
 func few[T any](in []T) []T { return in[:min(len(in), most)] }
 
-// each converts the elements of a list; no list stays none.
+// each converts the elements of a list; nil stays nil.
 func each[A, B any](in []A, convert func(A) B) []B {
 	if in == nil {
 		return nil
@@ -43,7 +44,7 @@ func each[A, B any](in []A, convert func(A) B) []B {
 	return out
 }
 
-// toNanos and fromNanos carry a time; no time is zero.
+// toNanos and fromNanos convert a time; the zero time is 0.
 func toNanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -58,7 +59,7 @@ func fromNanos(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// text carries what a name may hold, which is any bytes; messages hold UTF-8 only.
+// text replaces invalid UTF-8, which names may contain and messages may not.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func hostToWire(h domain.Host) *launcherpb.HostResponse {
@@ -123,7 +124,7 @@ func stateFromWire(s *launcherpb.State) (domain.State, error) {
 		return out, nil
 	}
 	out.Domain = &libvirtxml.Domain{}
-	err := domain.CheckXML(s.Definition)
+	err := convert.CheckXML(s.Definition)
 	if err == nil {
 		err = out.Domain.Unmarshal(s.Definition)
 	}
@@ -131,7 +132,7 @@ func stateFromWire(s *launcherpb.State) (domain.State, error) {
 		out.Metadata, _, err = domain.MetadataOf(out.Domain)
 	}
 	if err == nil { // it is read as a definition as well
-		err = domain.CheckXML(out.Metadata.LastApplied)
+		err = convert.CheckXML(out.Metadata.LastApplied)
 	}
 	if err != nil {
 		return domain.State{}, fmt.Errorf("definition of %.128s: %w: %w", s.Name, domain.ErrInvalid, err)
@@ -151,7 +152,7 @@ func eventToWire(e domain.Event) *launcherpb.Event {
 	return out
 }
 
-// eventFromWire makes what is not known a Resync: to look at everything is never wrong.
+// eventFromWire converts unknown events to a Resync: examining all domains is always correct.
 func eventFromWire(e *launcherpb.Event) domain.Event {
 	switch e.Type {
 	case launcherpb.Event_TYPE_CHANGED:

@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// What a guest tells of itself is any bytes; see text.
+// A guest's own values are arbitrary bytes; see text.
 
 func texts(in []string) []string { return each(in, text) }
 
@@ -38,7 +38,7 @@ func guestToWire(g domain.GuestInfo) *launcherpb.GuestInfoResponse {
 	}
 }
 
-// guestFromWire bounds what the guest, or its launcher, tells.
+// guestFromWire bounds the values of the guest, or its launcher.
 func guestFromWire(g *launcherpb.GuestInfoResponse) domain.GuestInfo {
 	os := g.GetOs()
 	return domain.GuestInfo{

@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/domain/launcher/launcherpb"
 )
 
-// syncToWire makes a request of an operation that changes what the domain is.
+// syncToWire converts an operation that changes the domain.
 func syncToWire(op domain.Operation) (*launcherpb.SyncRequest, error) {
 	out := &launcherpb.SyncRequest{Domain: op.Domain}
 	switch op.Verb {
@@ -54,7 +54,7 @@ func deviceToWire(op domain.Operation, out *launcherpb.SyncRequest) error {
 	return nil
 }
 
-// syncFromWire reads the operation.
+// syncFromWire converts a request to the operation.
 func syncFromWire(in *launcherpb.SyncRequest) (op domain.Operation, err error) {
 	op.Domain = in.Domain
 	switch c := in.Change.(type) {
@@ -78,7 +78,7 @@ func syncFromWire(in *launcherpb.SyncRequest) (op domain.Operation, err error) {
 	case *launcherpb.SyncRequest_ResizeDisk:
 		op.Verb, op.Disk, op.Bytes = domain.ResizeDisk, c.ResizeDisk.GetAlias(), c.ResizeDisk.GetBytes()
 	default:
-		err = fmt.Errorf("sync %s: the launcher does not know this change; update it: %w", in.Domain, domain.ErrUnsupported)
+		err = fmt.Errorf("sync %s: the launcher does not support this change; update the launcher: %w", in.Domain, domain.ErrUnsupported)
 	}
 	if err != nil && op.Verb != "" {
 		err = fmt.Errorf("%s: %w", op, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// deviceTypes makes, by its XML element, a device that can be read into.
+// deviceTypes makes an empty device by its XML element.
 var deviceTypes = map[string]func() domain.Device{
 	"disk":       func() domain.Device { return &libvirtxml.DomainDisk{} },
 	"interface":  func() domain.Device { return &libvirtxml.DomainInterface{} },
@@ -37,7 +37,7 @@ var deviceTypes = map[string]func() domain.Device{
 	"redirdev":   func() domain.Device { return &libvirtxml.DomainRedirDev{} },
 }
 
-// readDevice reads a device from its XML.
+// readDevice parses a device from its XML.
 func readDevice(text string) (domain.Device, error) {
 	var root struct{ XMLName xml.Name }
 	if err := xml.Unmarshal([]byte(text), &root); err != nil {
@@ -45,19 +45,19 @@ func readDevice(text string) (domain.Device, error) {
 	}
 	blank, known := deviceTypes[root.XMLName.Local]
 	if !known {
-		return nil, fmt.Errorf("device: the launcher knows no <%s>: %w", root.XMLName.Local, domain.ErrUnsupported)
+		return nil, fmt.Errorf("device: the launcher does not support <%s>: %w", root.XMLName.Local, domain.ErrUnsupported)
 	}
 	d := blank()
 	return d, readAll("device", text, d)
 }
 
-// readDefinition reads a domain from its XML.
+// readDefinition parses a domain from its XML.
 func readDefinition(text string) (*libvirtxml.Domain, error) {
 	d := &libvirtxml.Domain{}
 	return d, readAll("definition", text, d)
 }
 
-// readMetadata reads our metadata from its XML.
+// readMetadata parses virtloom's metadata from its XML.
 func readMetadata(text string) (domain.Metadata, error) {
 	m, ours, err := domain.ParseMetadata(text)
 	if err != nil {
@@ -73,8 +73,8 @@ func readMetadata(text string) (domain.Metadata, error) {
 	return m, nothingLost("metadata", text, again)
 }
 
-// readAll reads a document, and refuses one of which something is not understood: an
-// agent may be newer than its launcher, and half of a wish is not what was wished.
+// readAll parses a document, and refuses one with unknown elements: an agent may be newer than its
+// launcher, and a partial change is not the requested one.
 func readAll(what, text string, into libvirtxml.Document) error {
 	if err := into.Unmarshal(text); err != nil {
 		return fmt.Errorf("%s: %w: %w", what, domain.ErrInvalid, err)
@@ -86,7 +86,7 @@ func readAll(what, text string, into libvirtxml.Document) error {
 	return nothingLost(what, text, again)
 }
 
-// nothingLost compares what was sent with what was understood.
+// nothingLost compares the elements of the document with those that were parsed.
 func nothingLost(what, sent, understood string) error {
 	had, err := elements(sent)
 	if err != nil {
@@ -106,7 +106,7 @@ func nothingLost(what, sent, understood string) error {
 		return nil
 	}
 	slices.Sort(lost)
-	return fmt.Errorf("%s: the launcher does not know %s; update it: %w", what, strings.Join(lost, ", "), domain.ErrUnsupported)
+	return fmt.Errorf("%s: the launcher does not support %s; update the launcher: %w", what, strings.Join(lost, ", "), domain.ErrUnsupported)
 }
 
 // elements counts the elements and attributes of a document by their paths.

@@ -14,17 +14,16 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// agent is one conversation with the agent of a guest.
+// agent is one exchange with the agent of a guest.
 type agent struct {
 	dom *virt.Domain
-	// patience is how many seconds the agent may take for an answer.
+	// patience is the timeout of one answer in seconds.
 	patience int
 }
 
-// talk runs f on a connection of its own. Conversations with one agent take turns,
-// but hold up neither operations on the domain nor those on others, and libvirt ends
-// each when the agent takes longer than the context, or [Options.AgentTimeout],
-// allows.
+// talk runs f on a connection of its own. Exchanges with one agent are serialized, but delay
+// neither operations on the domain nor those on others, and libvirt ends each when the agent takes
+// longer than the context, or [Options.AgentTimeout], allows.
 func talk[T any](ctx context.Context, d *Driver, op, name string, f func(agent) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -41,7 +40,7 @@ func talk[T any](ctx context.Context, d *Driver, op, name string, f func(agent) 
 	patience := int(max(limit+time.Second-1, time.Second) / time.Second)
 	return await(ctx, op, name, func() (v T, err error) {
 		defer release()
-		err = d.onLane(op, name, func(c *virt.Connect) error {
+		err = d.onOwnConnection(op, name, func(c *virt.Connect) error {
 			return withDomain(c, name, func(dom *virt.Domain) error {
 				if err := answers(dom); err != nil {
 					return err
@@ -54,17 +53,17 @@ func talk[T any](ctx context.Context, d *Driver, op, name string, f func(agent) 
 	})
 }
 
-// answers fails if the guest stands still, and its agent with it.
+// answers fails if the guest is paused, and its agent with it.
 func answers(dom *virt.Domain) error {
 	st, _, err := dom.GetState()
 	if err == nil && st != virt.DOMAIN_RUNNING && st != virt.DOMAIN_BLOCKED {
-		return invalidState("the guest's CPUs do not run")
+		return invalidState("the guest is paused")
 	}
 	return err
 }
 
-// agentError tells the absence of an agent from what else goes wrong. A domain
-// without the agent's channel is to libvirt an argument that does not fit.
+// agentError distinguishes the absence of an agent from other errors. To libvirt a domain without
+// the agent's channel is an invalid argument.
 func agentError(err error) error {
 	var v virt.Error
 	if errors.As(err, &v) && slices.Contains([]virt.ErrorNumber{
@@ -75,8 +74,8 @@ func agentError(err error) error {
 	return err
 }
 
-// GuestInfo implements domain.GuestAgent. While the file systems are frozen the
-// agent tells nothing but that.
+// GuestInfo implements domain.GuestAgent. While the file systems are frozen the agent reports
+// nothing else.
 func (d *Driver) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, error) {
 	return talk(ctx, d, "ask the guest agent", name, func(a agent) (domain.GuestInfo, error) {
 		info, err := a.about()
@@ -89,8 +88,7 @@ func (d *Driver) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, 
 		if err := a.wait(); err != nil {
 			return info, err
 		}
-		// All that this agent can tell. To name the kinds would fail if one is
-		// unknown to it.
+		// All that this agent reports. Naming the kinds would fail if the agent does not know one.
 		g, err := a.dom.GetGuestInfo(0, 0)
 		if err != nil {
 			return info, err
@@ -103,7 +101,7 @@ func (d *Driver) GuestInfo(ctx context.Context, name string) (domain.GuestInfo, 
 // Freeze implements domain.GuestAgent.
 func (d *Driver) Freeze(ctx context.Context, name string) error {
 	_, err := talk(ctx, d, "freeze", name, func(a agent) (struct{}, error) {
-		// An agent that has frozen the file systems knows no such command.
+		// An agent that has frozen the file systems does not know the command.
 		frozen, err := a.frozen(domain.GuestInfo{Commands: []string{freezeStatus}})
 		if err != nil || frozen {
 			return struct{}{}, err
@@ -150,19 +148,19 @@ func (d *Driver) AgentCommand(ctx context.Context, name, command string) (string
 	})
 }
 
-// unknown says so if err is that the agent does not know a command: it has answered
-// with an error, and libvirt tells in words only which one.
+// unknown returns ErrNoAgent if err is that the agent does not know a command: its answer is an
+// error, and libvirt reports only in its text which one.
 func (a agent) unknown(command string, err error) error {
 	if !code(err, virt.ERR_INTERNAL_ERROR) && !code(err, virt.ERR_AGENT_COMMAND_FAILED) {
 		return err
 	}
 	if info, infoErr := a.about(); infoErr == nil && !knows(info, command) {
-		return &Error{Op: "ask the guest agent", Message: "the agent does not know " + command, Err: domain.ErrNoAgent}
+		return &Error{Op: "ask the guest agent", Message: "the agent does not support " + command, Err: domain.ErrNoAgent}
 	}
 	return err
 }
 
-// wait sets how long the calls of libvirt that are about the agent wait for it.
+// wait sets the timeout of libvirt's agent calls.
 func (a agent) wait() error { return a.dom.AgentSetResponseTimeout(a.patience, 0) }
 
 // ask sends a command and returns the answer.
@@ -170,7 +168,7 @@ func (a agent) ask(command string) (string, error) {
 	return a.dom.QemuAgentCommand(command, virt.DomainQemuAgentCommandTimeout(a.patience), 0)
 }
 
-// about asks for the version and the commands of the agent.
+// about reads the version and the commands of the agent.
 func (a agent) about() (domain.GuestInfo, error) {
 	answer, err := a.ask(plain(guestInfo))
 	if err != nil {
@@ -179,7 +177,7 @@ func (a agent) about() (domain.GuestInfo, error) {
 	return parseAgent(answer)
 }
 
-// frozen asks whether the file systems are frozen, if the agent can tell.
+// frozen reports whether the file systems are frozen, if the agent supports the query.
 func (a agent) frozen(info domain.GuestInfo) (bool, error) {
 	if !knows(info, freezeStatus) {
 		return false, nil

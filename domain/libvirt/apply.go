@@ -31,8 +31,7 @@ func (d *Driver) Apply(ctx context.Context, op domain.Operation) error {
 	return operate(ctx, d, string(op.Verb), op.Domain, d.afterEnd(ctx, op.Domain, act))
 }
 
-// action prepares what an operation does, so that whatever is wrong with the
-// request is found before libvirt is asked.
+// action prepares an operation, so that an invalid request is detected before libvirt is called.
 func (d *Driver) action(op domain.Operation) (func(*virt.Connect) error, error) {
 	switch op.Verb {
 	case domain.Start:
@@ -61,7 +60,7 @@ func unlessGone(name string, f func(*virt.Domain) error) func(*virt.Connect) err
 	}
 }
 
-// change prepares what an operation does to a domain that exists.
+// change prepares an operation on an existing domain.
 func (d *Driver) change(op domain.Operation) (func(*virt.Domain) error, error) {
 	switch op.Verb {
 	case domain.SetMetadata:
@@ -86,8 +85,8 @@ func (d *Driver) change(op domain.Operation) (func(*virt.Domain) error, error) {
 	return simple, nil
 }
 
-// start defines and starts. A domain that could not be started is forgotten
-// again, so that nothing half done is left to be explained.
+// start defines and starts. A domain that fails to start is undefined again, so that nothing
+// partial is left.
 func start(c *virt.Connect, op domain.Operation, xml string) error {
 	running := false
 	err := withDomain(c, op.Domain, func(dom *virt.Domain) (err error) {
@@ -111,15 +110,15 @@ func start(c *virt.Connect, op domain.Operation, xml string) error {
 		return nil
 	}
 	if active, activeErr := dom.IsActive(); activeErr == nil && active {
-		return nil // somebody else was faster
+		return nil // a concurrent call started it
 	}
 	if op.Paused && code(err, virt.ERR_INVALID_ARG) {
-		// The definition was accepted: all that is left to refuse is the flag.
+		// The definition was accepted: only the flag remains to be refused.
 		err = virt.Error{Code: virt.ERR_ARGUMENT_UNSUPPORTED, Message: "cannot start a domain paused"}
 	}
-	// What the next calls may change in the error is kept.
+	// Kept before the next calls change the error.
 	err = translate(string(op.Verb), op.Domain, err)
-	return errors.Join(err, translate("forget after a failed start", op.Domain, undefine(dom)))
+	return errors.Join(err, translate("undefine after a failed start", op.Domain, undefine(dom)))
 }
 
 // invalidState is the error of an operation the domain's state does not allow.
@@ -127,8 +126,8 @@ func invalidState(why string) error {
 	return virt.Error{Code: virt.ERR_OPERATION_INVALID, Message: why}
 }
 
-// shutdown asks the guest, unless it does not run or is on its way already. One
-// that is paused could not hear.
+// shutdown requests a shutdown, unless the domain does not run or is shutting down already. A
+// paused guest cannot react.
 func shutdown(dom *virt.Domain) error {
 	ending := func() (bool, error) {
 		st, _, err := dom.GetState()
@@ -147,7 +146,7 @@ func shutdown(dom *virt.Domain) error {
 	return err
 }
 
-// destroy ends the guest: first politely to QEMU, then not.
+// destroy ends the domain: QEMU gets SIGTERM first.
 func destroy(dom *virt.Domain) error {
 	err := dom.DestroyFlags(virt.DOMAIN_DESTROY_DEFAULT)
 	if code(err, virt.ERR_OPERATION_INVALID) {
@@ -158,8 +157,8 @@ func destroy(dom *virt.Domain) error {
 	return err
 }
 
-// undefine forgets a domain that does not run; libvirt would turn one that does
-// into a transient one.
+// undefine undefines a domain that does not run; libvirt would turn one that does into a transient
+// one.
 func undefine(dom *virt.Domain) error {
 	active, err := dom.IsActive()
 	if err != nil {
@@ -170,7 +169,7 @@ func undefine(dom *virt.Domain) error {
 	}
 	err = dom.UndefineFlags(virt.DOMAIN_UNDEFINE_MANAGED_SAVE | virt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
 		virt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | virt.DOMAIN_UNDEFINE_KEEP_NVRAM)
-	if code(err, virt.ERR_INVALID_ARG) { // a driver that keeps none of these
+	if code(err, virt.ERR_INVALID_ARG) { // a driver without any of these
 		err = dom.UndefineFlags(virt.DOMAIN_UNDEFINE_MANAGED_SAVE | virt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA)
 	}
 	return err
@@ -180,28 +179,28 @@ func suspend(dom *virt.Domain) error { return setRunning(dom, virt.DOMAIN_PAUSED
 
 func resume(dom *virt.Domain) error { return setRunning(dom, virt.DOMAIN_RUNNING, dom.Resume) }
 
-// setRunning brings a domain to the wanted state unless it is there.
+// setRunning brings a domain to the wanted state unless it has it.
 func setRunning(dom *virt.Domain, want virt.DomainState, do func() error) error {
 	st, _, err := dom.GetState()
 	switch {
 	case err != nil || st == want:
 		return err
 	case st == virt.DOMAIN_SHUTOFF || st == virt.DOMAIN_CRASHED:
-		return invalidState("the domain does not run")
+		return invalidState("the domain is not running")
 	}
 	err = do()
-	// The state may have been reached without us, or been told late: a daemon
-	// that was restarted hears from its guests one after the other.
+	// The state may have been reached by another call, or reported late: a restarted daemon
+	// reconnects to its domains one after the other.
 	if now, _, stateErr := dom.GetState(); stateErr == nil && now == want {
 		return nil
 	}
 	return err
 }
 
-// reset presses the reset button; a paused guest has one as well.
+// reset resets the machine; a paused one as well.
 func reset(dom *virt.Domain) error { return dom.Reset(0) }
 
-// reboot asks the guest. One that is paused could not hear.
+// reboot requests a reboot. A paused guest cannot react.
 func reboot(dom *virt.Domain, agent bool) error {
 	st, _, err := dom.GetState()
 	switch {
@@ -215,8 +214,8 @@ func reboot(dom *virt.Domain, agent bool) error {
 	return dom.Reboot(virt.DOMAIN_REBOOT_ACPI_POWER_BTN)
 }
 
-// impact says where a change goes: into the running domain and its definition,
-// whichever there are.
+// impact returns where a change goes: into the live domain and its definition, as far as they
+// exist.
 func impact(dom *virt.Domain) (virt.DomainModificationImpact, error) {
 	active, err := dom.IsActive()
 	if err != nil {

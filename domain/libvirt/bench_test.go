@@ -18,10 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/libvirt"
-	"github.com/virtloom/virtloom/domain/migrationproxy"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/migrate"
+	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
 // pair is a certificate that two nodes share.
@@ -53,7 +56,7 @@ func newPair(b *testing.B) pair {
 	return p
 }
 
-// traveller is a guest that goes to and fro.
+// traveller is a guest that migrates back and forth.
 type traveller struct {
 	*testing.B
 	ns      *nodes
@@ -63,8 +66,8 @@ type traveller struct {
 	at      int
 }
 
-// proxied moves the guest through the proxies as two agents would, which is on eight
-// connections (KubeVirt's default).
+// proxied migrates the guest through the proxies as two agents would, which is on eight connections
+// (KubeVirt's default).
 func (g *traveller) proxied() {
 	from, to := g.at, 1-g.at
 	p := domain.Passage{Key: "bench", Migration: "bench", Domain: g.name}
@@ -81,20 +84,20 @@ func (g *traveller) proxied() {
 	}
 	defer g.proxies[from].Close(p.Key)
 	if err := g.drivers[from].Migrate(g.Context(), domain.MigrationRequest{
-		Domain: g.name, DestinationURI: route.DestinationURI, MigrateURI: route.MigrateURI, MaxDowntime: domain.DefaultMaxDowntime, Parallel: 8,
+		Domain: g.name, DestinationURI: route.DestinationURI, MigrateURI: route.MigrateURI, MaxDowntime: migrate.DefaultMaxDowntime, Parallel: 8,
 	}); err != nil {
 		g.Fatal(err)
 	}
 }
 
-// virsh moves the guest by libvirt alone, over unprotected TCP.
+// virsh migrates the guest by libvirt alone, over unprotected TCP.
 func (g *traveller) virsh() {
 	if _, err := g.ns.n[g.at].Virsh(g.Context(), "migrate", "--live", "--p2p", "--persistent", g.name, "qemu+tcp://"+g.ns.n[1-g.at].Address()+"/system"); err != nil {
 		g.Fatal(err)
 	}
 }
 
-// move takes the time of a move, and asks libvirt how long the guest stood still.
+// move measures the time of a migration, and reads its downtime from libvirt.
 func (g *traveller) move(by func()) (took, downtime, cpu time.Duration) {
 	before, began := cpuTime(g.B), time.Now()
 	by()
@@ -119,7 +122,7 @@ func (g *traveller) move(by func()) (took, downtime, cpu time.Duration) {
 	return took, downtime, cpu
 }
 
-// cpuTime is what this process, in which the proxies are, has used of the CPUs.
+// cpuTime is the CPU time of this process, in which the proxies are.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -128,9 +131,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkMigration moves a guest of 1 GiB, half of which holds what cannot be guessed,
-// by turns through the proxies over TLS and by virsh alone over plain TCP, each way in
-// both directions. The time it takes shall be at most 1.15 times that of virsh.
+// BenchmarkMigration migrates a guest of 1 GiB, half of which has random content, alternately
+// through the proxies over TLS and by virsh alone over plain TCP, each in both directions. The time
+// must be at most 1.15 times that of virsh.
 func BenchmarkMigration(b *testing.B) {
 	ns := startNodes(b)
 	certificates := newPair(b)
@@ -152,7 +155,7 @@ func BenchmarkMigration(b *testing.B) {
 	memory := resource.MustParse("1Gi")
 	vmi.Spec.Domain.Memory.Guest = &memory
 	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " dirty=512,5"
-	d, err := domain.Convert(vmi, f)
+	d, err := convert.Convert(vmi, f)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -183,8 +186,8 @@ func BenchmarkMigration(b *testing.B) {
 	b.ReportMetric(float64(downtime[1].Milliseconds()), "virsh-most-downtime-ms")
 	b.ReportMetric(cpu[0].Seconds()/float64(2*b.N), "proxies-cpu-s/move")
 	for i, d := range downtime {
-		if d > domain.DefaultMaxDowntime && i == 0 {
-			b.Errorf("the guest stood still for %v, and may for %v", d, domain.DefaultMaxDowntime)
+		if d > migrate.DefaultMaxDowntime && i == 0 {
+			b.Errorf("the guest stood still for %v, and may for %v", d, migrate.DefaultMaxDowntime)
 		}
 	}
 }

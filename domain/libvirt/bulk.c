@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What is called of libvirt; loaded is 0 if any of it is missing.
+// The functions of libvirt in use; loaded is 0 if any of them is missing.
 static int (*stats)(void *, unsigned int, bulkRecord ***, unsigned int);
 static void (*release)(bulkRecord **);
 static const char *(*nameOf)(void *);

@@ -18,17 +18,17 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// record is what one bulk question tells about one domain. The counters have
-// libvirt's names: state.state, vcpu.0.time.
+// record is the result of a bulk query for one domain. The counters have libvirt's names:
+// state.state, vcpu.0.time.
 type record struct {
 	name, uuid string
 	numbers    map[string]uint64
 	texts      map[string]string
 }
 
-// bulk asks for groups of counters of all domains in one call. The binding's
-// GetAllDomainStats would ask the daemon about each domain once more, whatever the
-// groups: with 500 domains that is 500 round trips for a list.
+// bulk queries groups of counters of all domains in one call. The binding's GetAllDomainStats would
+// call the daemon once more for each domain, whatever the groups: with 500 domains that is 500
+// round trips for a list.
 func bulk(c *virt.Connect, groups virt.DomainStatsTypes, flags virt.ConnectGetAllDomainStatsFlags) ([]record, error) {
 	conn, err := c.RawPtr()
 	if err != nil {
@@ -59,17 +59,17 @@ func newRecord(in *C.bulkRecord) (record, error) {
 	var uuid [37]C.char
 	name := C.bulkIdentity(in, &uuid[0])
 	if name == nil {
-		return record{}, fmt.Errorf("libvirt: a domain in the list has no name")
+		return record{}, fmt.Errorf("libvirt: listed domain without a name")
 	}
 	r := record{name: C.GoString(name), uuid: C.GoString(&uuid[0]), numbers: map[string]uint64{}, texts: map[string]string{}}
 	params := unsafe.Slice(in.params, int(in.nparams))
-	for i := range params { // where C has aligned them; a copy of Go need not be
+	for i := range params { // in place, for C's alignment: a copy of Go's may differ
 		r.add(&params[i])
 	}
 	return r, nil
 }
 
-// add takes over one parameter; rates, which are fractions, are not counted.
+// add adds one parameter; rates, which are fractions, are not counted.
 func (r *record) add(p *C.bulkParam) {
 	field, v := C.GoString(&p.field[0]), unsafe.Pointer(&p.value)
 	switch p._type {

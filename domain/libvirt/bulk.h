@@ -3,8 +3,8 @@
 #ifndef VIRTLOOM_BULK_H
 #define VIRTLOOM_BULK_H
 
-// What libvirt.h declares of virConnectGetAllDomainStats and never changes. Headers of
-// libvirt are not needed to build, and the library is there once a connection is.
+// The stable declarations of virConnectGetAllDomainStats in libvirt.h. Headers of
+// libvirt are not needed to build, and the library is loaded with the first connection.
 
 // The types of a parameter (virTypedParameterType).
 enum { BULK_INT = 1, BULK_UINT, BULK_LLONG, BULK_ULLONG, BULK_DOUBLE, BULK_BOOLEAN, BULK_STRING };
@@ -34,8 +34,8 @@ typedef struct {
 	int nparams;
 } bulkRecord;
 
-// bulkStats asks for groups of counters of all domains that flags choose. It returns
-// their number; below zero, code and message (to be freed) tell what went wrong.
+// bulkStats queries groups of counters of all domains that flags choose. It returns
+// their number; below zero, code and message (to be freed) describe the error.
 int bulkStats(void *conn, unsigned int groups, unsigned int flags, bulkRecord ***records, int *code, char **message);
 
 // bulkIdentity tells name and UUID (37 bytes) of a record's domain without asking the

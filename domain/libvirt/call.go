@@ -18,15 +18,14 @@ type result[T any] struct {
 	err   error
 }
 
-// await runs f in a goroutine of its own and returns when it does or the context
-// ends. A call of libvirt cannot be interrupted; one that is left alone keeps its
-// connection until it returns.
+// await runs f in a goroutine of its own and returns when it does or the context ends. A call of
+// libvirt cannot be interrupted; one that is abandoned keeps its connection until it returns.
 func await[T any](ctx context.Context, op, name string, f func() (T, error)) (T, error) {
 	return awaitOr(ctx, op, name, f, func(T) {})
 }
 
-// awaitOr is await for a value that has to be given back: one that comes after the
-// context has ended goes to late.
+// awaitOr is await for a value that has to be released: one returned after the context has ended
+// goes to late.
 func awaitOr[T any](ctx context.Context, op, name string, f func() (T, error), late func(T)) (T, error) {
 	ch := make(chan result[T], 1)
 	go func() {
@@ -47,7 +46,7 @@ func awaitOr[T any](ctx context.Context, op, name string, f func() (T, error), l
 	}
 }
 
-// read runs f on the connection for listing.
+// read runs f on the connection for queries.
 func read[T any](ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) (T, error)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -71,8 +70,7 @@ func read[T any](ctx context.Context, d *Driver, op, name string, f func(*virt.C
 	})
 }
 
-// operate runs f on a connection of its own, after all others about that domain but
-// end.
+// operate runs f on a connection of its own, after all other operations on that domain but its end.
 func operate(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, op, name)
@@ -90,14 +88,14 @@ func operate(ctx context.Context, d *Driver, op, name string, f func(*virt.Conne
 	_, err = await(ctx, op, name, func() (struct{}, error) {
 		defer release()
 		defer func() { <-d.slots }()
-		return struct{}{}, d.onLane(op, name, f)
+		return struct{}{}, d.onOwnConnection(op, name, f)
 	})
 	return err
 }
 
-// end runs f, which ends a guest, on a connection of its own. It waits for one that is
-// being started or ended, and for nothing else: what is stuck in a guest that hangs
-// ends with the guest, and never frees its turn or its slot before.
+// end runs f, which ends a domain, on a connection of its own. It waits for one that is being
+// started or ended, and for nothing else: a call that is blocked by an unresponsive domain ends
+// with the domain, and does not release its turn or its slot before.
 func end(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
 	if ctx.Err() != nil {
 		return ended(ctx, op, name)
@@ -109,13 +107,13 @@ func end(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) 
 	_, err = await(ctx, op, name, func() (struct{}, error) {
 		defer release()
 		d.ends.note(name)
-		return struct{}{}, d.onLane(op, name, f)
+		return struct{}{}, d.onOwnConnection(op, name, f)
 	})
 	return err
 }
 
-// begin runs f, which starts a guest: one after the other with all operations on that
-// domain, and with its end.
+// begin runs f, which starts a domain: serialized with all operations on that domain, and with its
+// end.
 func begin(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect) error) error {
 	return operate(ctx, d, op, name, func(c *virt.Connect) error {
 		release, err := d.starts.take(ctx, name)
@@ -123,7 +121,7 @@ func begin(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect
 			return ended(ctx, op, name)
 		}
 		defer release()
-		// Nobody waits for it any more, and the guest may have been ended since.
+		// The caller has gone, and the domain may have been ended since.
 		if ctx.Err() != nil {
 			return ended(ctx, op, name)
 		}
@@ -131,10 +129,10 @@ func begin(ctx context.Context, d *Driver, op, name string, f func(*virt.Connect
 	})
 }
 
-// onLane runs f on an idle connection or a new one. While the driver has no
-// session no connection is tried: reconnecting is the business of one goroutine.
-func (d *Driver) onLane(op, name string, f func(*virt.Connect) error) error {
-	c, err := d.lane(op, name)
+// onOwnConnection runs f on an idle connection or a new one. While the driver has no session none is opened:
+// one goroutine alone reconnects.
+func (d *Driver) onOwnConnection(op, name string, f func(*virt.Connect) error) error {
+	c, err := d.ownConnection(op, name)
 	if err != nil {
 		return err
 	}
@@ -151,7 +149,7 @@ func (d *Driver) onLane(op, name string, f func(*virt.Connect) error) error {
 	return err
 }
 
-func (d *Driver) lane(op, name string) (*virt.Connect, error) {
+func (d *Driver) ownConnection(op, name string) (*virt.Connect, error) {
 	d.mu.Lock()
 	if d.current == nil {
 		defer d.mu.Unlock()
@@ -171,8 +169,7 @@ func (d *Driver) lane(op, name string) (*virt.Connect, error) {
 	return c, nil
 }
 
-// judge translates the error of a call; on a connection that is dead every error
-// means that.
+// judge translates the error of a call; on a dead connection every error is ErrDisconnected.
 func (d *Driver) judge(c *virt.Connect, op, name string, err error) error {
 	if err == nil {
 		return nil

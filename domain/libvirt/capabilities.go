@@ -45,8 +45,8 @@ func (d *Driver) Capabilities(ctx context.Context) (domain.Capabilities, error) 
 	})
 }
 
-// hostModel is the CPU that a guest has in mode host-model, as the baseline of CPUs takes it; empty
-// where there is no such mode.
+// hostModel returns the CPU of mode host-model, as input of the baseline of CPUs; empty where there
+// is no such mode.
 func hostModel(capabilities string) (string, error) {
 	var parsed struct {
 		Modes []struct {

@@ -23,11 +23,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/informer"
 	"github.com/virtloom/virtloom/domain/libvirt"
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// chaosEnv asks for as many rounds as it takes to be sure: make nightly ONLY=chaos.
+// chaosEnv enables many more rounds: make nightly ONLY=chaos.
 const chaosEnv = "VIRTLOOM_CHAOS"
 
 // rounds of a test that kills daemons and guests.
@@ -38,11 +39,11 @@ func rounds(few, many int) int {
 	return few
 }
 
-// informed runs an informer over the driver; stop ends it and checks that what was
-// told of each domain has no gap.
-func informed(t *testing.T, d domain.Hypervisor) (i *domain.Informer, stop func()) {
+// informed runs an informer over the driver; stop ends it and checks that its events about each
+// domain have no gap.
+func informed(t *testing.T, d domain.Hypervisor) (i *informer.Informer, stop func()) {
 	t.Helper()
-	i = &domain.Informer{Hypervisor: d}
+	i = &informer.Informer{Hypervisor: d}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -68,7 +69,7 @@ func informed(t *testing.T, d domain.Hypervisor) (i *domain.Informer, stop func(
 	return i, stop
 }
 
-// gist is what of a state does not change by itself.
+// gist is the part of a state that does not change by itself.
 type gist struct {
 	UUID   string
 	Status domain.Status
@@ -81,7 +82,7 @@ func gistOf(s *domain.State) gist {
 	return gist{s.UUID, s.Status, s.Reason, !s.Stale.IsZero(), s.Metadata.Epoch}
 }
 
-// truthOf is what a new connection says of all domains; false if it cannot be had.
+// truthOf returns the states of all domains by a new connection; false if it fails.
 func truthOf(t *testing.T, uri string) (map[string]gist, bool) {
 	t.Helper()
 	d, err := libvirt.Open(t.Context(), uri, libvirt.Options{})
@@ -101,7 +102,7 @@ func truthOf(t *testing.T, uri string) (map[string]gist, bool) {
 	return out, err == nil
 }
 
-func knownTo(i *domain.Informer) map[string]gist {
+func knownTo(i *informer.Informer) map[string]gist {
 	out := map[string]gist{}
 	for _, st := range i.List() {
 		out[st.Name] = gistOf(&st)
@@ -109,8 +110,8 @@ func knownTo(i *domain.Informer) map[string]gist {
 	return out
 }
 
-// torment lets operations happen at random until ctx ends. Any of them may fail:
-// what the hypervisor says in the end counts.
+// torment applies random operations until ctx ends. Any of them may fail: the final state at the
+// hypervisor counts.
 func torment(ctx context.Context, ns *nodes, t *testing.T, d *libvirt.Driver, name string) {
 	rnd := rand.New(rand.NewPCG(1, uint64(name[len(name)-1])))
 	verbs := []domain.Verb{domain.Start, domain.Suspend, domain.Resume, domain.SetMetadata, domain.Resume, domain.Suspend, domain.Destroy, domain.Undefine}
@@ -122,9 +123,9 @@ func torment(ctx context.Context, ns *nodes, t *testing.T, d *libvirt.Driver, na
 	}
 }
 
-// testChaos kills the daemon and guests again and again while operations run. Every
-// time the informer is connected again by itself; in the end it knows what a new
-// connection sees, what it told has no gap, and nothing of it is left.
+// testChaos kills the daemon and guests again and again while operations run. Every time the
+// informer reconnects by itself; in the end it has the states that a new connection sees, its
+// events have no gap, and nothing of it is left.
 func testChaos(t *testing.T, ns *nodes) {
 	node := ns.n[0]
 	names := []string{"chaos-a", "chaos-b", "chaos-c"}
@@ -155,7 +156,7 @@ func testChaos(t *testing.T, ns *nodes) {
 		if lost.Up {
 			<-lost.Changed
 		}
-		// The port of the one that was killed may be in use for a moment.
+		// The port of the killed one may be in use for a moment.
 		await(t, "libvirtd to start", func() bool { return node.StartLibvirtd(t.Context()) == nil })
 		began := time.Now()
 		await(t, "informer connected again", i.Connected)
@@ -184,9 +185,9 @@ func testChaos(t *testing.T, ns *nodes) {
 	await(t, "end of the goroutines", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// clearAway destroys guests. One whose process or daemon was killed in the middle of
-// an operation may be locked: for a while, or, if it was being started, for as long as
-// there is its process (libvirt 9.0 never ends that job, not even when it is restarted).
+// clearAway destroys guests. One whose process or daemon was killed during an operation may be
+// locked: for a while, or, if it was being started, for as long as its process exists (libvirt 9.0
+// never ends that job, not even when it is restarted).
 func clearAway(t *testing.T, node *rig.HypervisorNode, d *libvirt.Driver, names []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(contextWithoutEnd(t), 3*time.Minute)
@@ -219,9 +220,8 @@ func killAny(t *testing.T, ns *nodes) {
 	}
 }
 
-// testHungLatency reports what a guest that hangs costs the operations of others.
-// It hangs and goes on by turns, so that what else the machine does weighs on both
-// sides alike.
+// testHungLatency reports how an unresponsive guest delays the operations of others. It hangs and
+// continues by turns, so that the machine's other load affects both alike.
 func testHungLatency(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{})
 	i, _ := informed(t, d)
@@ -283,7 +283,7 @@ func latencies(t *testing.T, d *libvirt.Driver, name string) []time.Duration {
 	return out
 }
 
-// counted counts questions.
+// counted counts calls.
 type counted struct {
 	domain.Hypervisor
 	lists, gets atomic.Int64
@@ -299,8 +299,8 @@ func (c *counted) Get(ctx context.Context, name string) (domain.State, error) {
 	return c.Hypervisor.Get(ctx, name)
 }
 
-// A tick over 500 domains of which none has changed is one bulk question.
-func TestATickAsksForAllDomainsAtOnce(t *testing.T) {
+// A tick over 500 unchanged domains is one bulk query.
+func TestKeeper_TickListsOnce(t *testing.T) {
 	const domains = 500
 	d := open(t, "test:///default", libvirt.Options{})
 	for n := range domains {
@@ -312,7 +312,7 @@ func TestATickAsksForAllDomainsAtOnce(t *testing.T) {
 		}
 	}
 	c := &counted{Hypervisor: d}
-	i := &domain.Informer{Hypervisor: c, Resync: 100 * time.Millisecond}
+	i := &informer.Informer{Hypervisor: c, Resync: 100 * time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
@@ -328,9 +328,9 @@ func TestATickAsksForAllDomainsAtOnce(t *testing.T) {
 	}
 }
 
-// killAll kills all guests of a node while its libvirtd is away, and what that has
-// noted of their running: libvirt 9.0 that was killed while it started a guest may wait
-// for that start ever after, also of a guest that is gone.
+// killAll kills all guests of a node while its libvirtd is down, and removes its record of them:
+// libvirt 9.0 that was killed while it started a guest may wait for that start forever, even for a
+// guest that is gone.
 func killAll(ctx context.Context, t *testing.T, node *rig.HypervisorNode) {
 	t.Helper()
 	err := node.KillLibvirtd(ctx)

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
 	"github.com/virtloom/virtloom/domain/libvirt"
-	"k8s.io/apimachinery/pkg/types"
-	"libvirt.org/go/libvirtxml"
 )
 
 // open connects a driver for one test.
@@ -50,7 +51,7 @@ func testDefinition(t testing.TB, name string) *libvirtxml.Domain {
 	return d
 }
 
-func TestLibvirtTestDriverConforms(t *testing.T) {
+func TestConformance_TestDriver(t *testing.T) {
 	const none = "libvirt's test driver has no such thing"
 	addDisk := func(_ testing.TB, d *libvirtxml.Domain) {
 		d.Devices.Disks = append(d.Devices.Disks, libvirtxml.DomainDisk{
@@ -81,14 +82,14 @@ func TestLibvirtTestDriverConforms(t *testing.T) {
 	})
 }
 
-func TestOpenTellsWhatIsMissing(t *testing.T) {
+func TestOpen_Fails(t *testing.T) {
 	_, err := libvirt.Open(t.Context(), "qemu+unix:///system?socket=/nonexistent/sock", libvirt.Options{})
 	if err == nil || !strings.Contains(err.Error(), "/nonexistent/sock") {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestClosedDriverRefusesEverything(t *testing.T) {
+func TestDriver_Closed(t *testing.T) {
 	d, err := libvirt.Open(t.Context(), "test:///default", libvirt.Options{})
 	if err != nil {
 		t.Fatal(err)

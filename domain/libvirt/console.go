@@ -15,11 +15,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// consoleChunk is how much is read from a console at a time.
+// consoleChunk is the largest read from a console in bytes.
 const consoleChunk = 4096
 
-// OpenConsole implements domain.ConsoleOpener. A console on a socket, as domain.Convert
-// makes them, is connected to here, see [Options.Root]; one on a terminal through the
+// OpenConsole implements domain.ConsoleOpener. It connects to a console on a socket, as
+// convert.Convert makes them, directly, see [Options.Root]; to one on a terminal through the
 // daemon.
 func (d *Driver) OpenConsole(ctx context.Context, name, alias string) (io.ReadWriteCloser, error) {
 	const op = "open console"
@@ -34,7 +34,7 @@ func (d *Driver) OpenConsole(ctx context.Context, name, alias string) (io.ReadWr
 		return nil, err
 	}
 	key := deviceKey{name, aliasOf(serial.Alias)}
-	d.consoles.cut(key) // a socket serves one at a time
+	d.consoles.cut(key) // a socket serves one client at a time
 	var inner io.ReadWriteCloser
 	if s := serial.Source; s != nil && s.UNIX != nil && s.UNIX.Path != "" {
 		inner, err = d.dialConsole(ctx, name, s.UNIX.Path)
@@ -59,7 +59,7 @@ func findSerial(dom *virt.Domain, alias string) (*libvirtxml.DomainSerial, error
 		return nil, err
 	}
 	if !active {
-		return nil, invalidState("the domain does not run")
+		return nil, invalidState("the domain is not running")
 	}
 	if d.Devices != nil {
 		for i := range d.Devices.Serials {
@@ -93,7 +93,7 @@ func (d *Driver) dialConsole(ctx context.Context, name, path string) (io.ReadWri
 
 // streamConsole opens a stream on a connection of its own.
 func (d *Driver) streamConsole(op string, key deviceKey) (io.ReadWriteCloser, error) {
-	c, err := d.lane(op, key.domain)
+	c, err := d.ownConnection(op, key.domain)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +115,7 @@ func (d *Driver) streamConsole(op string, key deviceKey) (io.ReadWriteCloser, er
 	return s, nil
 }
 
-// stream is a console through the daemon. A stream must not be freed while a call on
-// it is under way.
+// stream is a console through the daemon. A stream must not be freed during a call on it.
 type stream struct {
 	conn   *virt.Connect
 	stream *virt.Stream
@@ -126,7 +125,7 @@ type stream struct {
 	closed bool
 }
 
-// begin announces a call; the stream is there until calls.Done.
+// begin announces a call; the stream is not freed until calls.Done.
 func (s *stream) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +171,7 @@ func (s *stream) isClosed() bool {
 	return s.closed
 }
 
-// Close implements io.Closer. It ends the calls that are under way first.
+// Close implements io.Closer. It ends the calls under way first.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -188,22 +187,22 @@ func (s *stream) Close() error {
 	return translate("close console", "", err)
 }
 
-// consoles are those that are open.
+// consoles are the open consoles.
 type consoles struct {
 	mu     sync.Mutex
 	open   map[deviceKey]*console
 	closed bool
 }
 
-// console is one that can be cut off.
+// console is a console that can be closed by others.
 type console struct {
 	io.ReadWriteCloser
 	once  sync.Once
-	leave func() // forgets it, and the end of the context
+	leave func() // removes it, and the context's callback
 	err   error
 }
 
-// add notes a console that ends with ctx.
+// add records a console that ends with ctx.
 func (s *consoles) add(ctx context.Context, key deviceKey, inner io.ReadWriteCloser) *console {
 	c := &console{ReadWriteCloser: inner}
 	var stop func() bool
@@ -216,12 +215,12 @@ func (s *consoles) add(ctx context.Context, key deviceKey, inner io.ReadWriteClo
 		}
 	}
 	s.mu.Lock()
-	// The end of the context waits for the lock before it forgets the console.
+	// The end of the context waits for the lock before it removes the console.
 	stop = context.AfterFunc(ctx, func() { _ = c.Close() })
 	if s.open == nil {
 		s.open = map[deviceKey]*console{}
 	}
-	before, closed := s.open[key], s.closed // opened at the same time
+	before, closed := s.open[key], s.closed // opened concurrently
 	s.open[key] = c
 	s.mu.Unlock()
 	if before != nil {
@@ -243,7 +242,7 @@ func (s *consoles) cut(key deviceKey) {
 	}
 }
 
-// close closes all, and those that are opened later.
+// close closes all consoles, and those that are opened later.
 func (s *consoles) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -15,27 +15,27 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
+	golibvirt "libvirt.org/go/libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/diff"
 	"github.com/virtloom/virtloom/internal/refguest"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
-	golibvirt "libvirt.org/go/libvirt"
-	"libvirt.org/go/libvirtxml"
 )
 
-// schema is the definition of a domain that libvirt ships, which virt-xml-validate
-// uses.
+// schema is libvirt's definition of domains, which virt-xml-validate uses.
 const schema = "/usr/share/libvirt/schemas/domain.rng"
 
-// tooNew is a guest of the corpus that asks for what libvirt 9.0, QEMU 7.2 or this
-// machine cannot know. What they say about it has to contain the texts; empty
-// means that they have nothing against it.
+// tooNew is a VMI of the corpus with features that libvirt 9.0, QEMU 7.2 or this machine does not
+// support. Their errors have to contain the texts; empty means that they accept it.
 type tooNew struct {
 	why            string
 	schema, define string
 }
 
-// What libvirt's schema says of an element that it does not know, by its parent.
+// The errors of libvirt's schema for an unknown element, by its parent.
 const (
 	unknownDevice  = "element devices: Relax-NG validity error"
 	unknownFeature = "element features: Relax-NG validity error"
@@ -59,23 +59,21 @@ var tooNewGuests = map[string]tooNew{
 	"windows":         {why: "direct and extended tlbflush, libvirt 11.0", schema: unknownFeature},
 }
 
-// onlyKVM are the guests of the corpus that cannot be emulated, and what conversion
-// says about that.
+// onlyKVM are the VMIs of the corpus that cannot be emulated, and the errors of conversion.
 var onlyKVM = map[string]string{
-	"arm64": "host-passthrough needs KVM", "cross-architecture": "host-passthrough needs KVM", "realtime": "host-passthrough needs KVM",
-	"hyperv-strict": "features.hyperv: needs KVM", "hyperv-passthrough": "features.hypervPassthrough: needs KVM", "windows": "features.hyperv: needs KVM",
-	"sev": "launchSecurity: needs KVM", "sev-es": "launchSecurity: needs KVM", "sev-snp": "launchSecurity: needs KVM", "tdx": "launchSecurity: needs KVM",
+	"arm64": "host-passthrough requires KVM", "cross-architecture": "host-passthrough requires KVM", "realtime": "host-passthrough requires KVM",
+	"hyperv-strict": "features.hyperv: Forbidden: requires KVM", "hyperv-passthrough": "features.hypervPassthrough: Forbidden: requires KVM", "windows": "features.hyperv: Forbidden: requires KVM",
+	"sev": "launchSecurity: Forbidden: requires KVM", "sev-es": "launchSecurity: Forbidden: requires KVM", "sev-snp": "launchSecurity: Forbidden: requires KVM", "tdx": "launchSecurity: Forbidden: requires KVM",
 }
 
-// converted is a guest of the corpus as a domain.
+// converted is a VMI of the corpus as a domain.
 type converted struct {
 	guest  string
 	domain *libvirtxml.Domain
 	xml    string
 }
 
-// corpusDomains converts the corpus, each guest for KVM and for emulation, by the
-// name of the case.
+// corpusDomains converts the corpus, each VMI for KVM and for emulation, by the name of the case.
 func corpusDomains(t *testing.T) map[string]converted {
 	t.Helper()
 	guests, err := refguest.Corpus()
@@ -86,9 +84,9 @@ func corpusDomains(t *testing.T) map[string]converted {
 	delete(guests, "bare") // a guest without memory has no domain
 	for name, vmi := range guests {
 		for accelerator, emulation := range map[string]bool{"kvm": false, "qemu": true} {
-			f := domain.AssumeFacts(vmi)
+			f := convert.AssumeFacts(vmi)
 			f.Emulation = emulation
-			d, err := domain.Convert(vmi, f)
+			d, err := convert.Convert(vmi, f)
 			if refused := onlyKVM[name]; emulation && refused != "" {
 				if err == nil || !strings.Contains(err.Error(), refused) {
 					t.Errorf("%s/%s: error %v, want %s", name, accelerator, err, refused)
@@ -110,8 +108,7 @@ func corpusDomains(t *testing.T) map[string]converted {
 	return out
 }
 
-// onThisMachine lets a guest for KVM of another architecture be defined by this
-// machine's emulator of it.
+// onThisMachine makes this machine's emulator accept a domain for KVM of another architecture.
 func onThisMachine(d *libvirtxml.Domain) {
 	if d.OS.Type.Arch == "x86_64" || d.Type != "kvm" {
 		return
@@ -122,10 +119,9 @@ func onThisMachine(d *libvirtxml.Domain) {
 	}
 }
 
-// TestCorpusIsAccepted holds every converted guest of the corpus against libvirt's
-// schema and a real libvirt: it accepts the definition, and what it made of it does
-// not differ from what was meant.
-func TestCorpusIsAccepted(t *testing.T) {
+// TestCorpus_Accepted checks every converted VMI of the corpus against libvirt's schema and a real
+// libvirt: it accepts the definition, and the stored one does not differ from the desired one.
+func TestCorpus_Accepted(t *testing.T) {
 	rigtest.Need(t)
 	domains := corpusDomains(t)
 	invalid := validate(t, domains)
@@ -143,7 +139,7 @@ func TestCorpusIsAccepted(t *testing.T) {
 				return
 			}
 			for what, last := range map[string]*libvirtxml.Domain{"known": c.domain, "not known": nil} {
-				found, err := domain.Diff(c.domain, last, readback)
+				found, err := diff.Compare(c.domain, last, readback)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,8 +168,7 @@ func says(t *testing.T, who, got, want string) {
 	}
 }
 
-// corpusNode is a connection to the libvirt of a node that has emulators for all
-// architectures.
+// corpusNode is a connection to the libvirt of a node that has emulators for all architectures.
 func corpusNode(t *testing.T) *golibvirt.Connect {
 	t.Helper()
 	f, err := rig.NewFabric(t.Context(), rig.FabricOptions{Log: t.Logf, Emulators: true})
@@ -204,7 +199,7 @@ func corpusNode(t *testing.T) *golibvirt.Connect {
 	return conn
 }
 
-// define defines a domain, reads it back and forgets it.
+// define defines a domain, reads it back and undefines it.
 func define(conn *golibvirt.Connect, xml string) (*libvirtxml.Domain, error) {
 	d, err := conn.DomainDefineXML(xml)
 	if err != nil {
@@ -219,8 +214,7 @@ func define(conn *golibvirt.Connect, xml string) (*libvirtxml.Domain, error) {
 	return readback, readback.Unmarshal(text)
 }
 
-// validate holds all domains against the schema in one go and returns what it says
-// about those that do not fit, by the names of the cases.
+// validate validates all domains in one run and returns the errors by the names of the cases.
 func validate(t *testing.T, domains map[string]converted) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -34,7 +34,7 @@ func newDeviceChange(op domain.Operation, asked *unplugs) (deviceChange, error) 
 	return deviceChange{verb: op.Verb, key: deviceKey{op.Domain, alias}, device: op.Device, xml: xml, asked: asked}, nil
 }
 
-// part is a running domain or a definition, which are changed one after the other.
+// part is a live domain or a definition, which are changed one after the other.
 type part struct {
 	impact virt.DomainModificationImpact
 	flags  virt.DomainDeviceModifyFlags
@@ -46,10 +46,10 @@ var (
 	definitionPart = part{virt.DOMAIN_AFFECT_CONFIG, virt.DOMAIN_DEVICE_MODIFY_CONFIG, virt.DOMAIN_XML_INACTIVE}
 )
 
-// apply changes the running domain first and its definition afterwards, each only
-// if it has to be: a change that was interrupted between the two is completed. A
-// device that was plugged and does not fit into the definition is taken out again,
-// so that the guest does not lose it at its next start without a word.
+// apply changes the live domain first and its definition afterwards, each only if necessary: a
+// change that was interrupted between the two is completed. A hotplugged device that does not fit
+// into the definition is unplugged again, so that the guest does not silently lose it at its next
+// start.
 func (d deviceChange) apply(dom *virt.Domain) error {
 	i, err := impact(dom)
 	if err != nil {
@@ -75,10 +75,10 @@ func (d deviceChange) apply(dom *virt.Domain) error {
 	return nil
 }
 
-// rollBack takes out what was plugged before cause came in the way.
+// rollBack unplugs a device after attaching it to the definition failed with cause.
 func (d deviceChange) rollBack(dom *virt.Domain, cause error) error {
 	cause = translate("attach to the definition", d.key.domain, cause)
-	err := translate("take it out of the running domain", d.key.domain, d.detach(dom, livePart))
+	err := translate("detach it from the running domain", d.key.domain, d.detach(dom, livePart))
 	return errors.Join(cause, err)
 }
 
@@ -109,8 +109,8 @@ func (d deviceChange) change(dom *virt.Domain, has bool, p part) error {
 	return err
 }
 
-// placed is the XML of the device for an update. libvirt finds memory by its address
-// and not by its alias.
+// placed returns the XML of the device for an update. libvirt finds memory by its address and not
+// by its alias.
 func (d deviceChange) placed(dom *virt.Domain, p part) (string, error) {
 	memory, ok := d.device.(*libvirtxml.DomainMemorydev)
 	if !ok || memory.Address != nil {
@@ -129,8 +129,8 @@ func (d deviceChange) placed(dom *virt.Domain, p part) (string, error) {
 	return at.Marshal()
 }
 
-// replace changes a device in the definition where libvirt can change it only in
-// the running domain, as with memory.
+// replace changes a device in the definition where libvirt can change it only in the live domain,
+// such as memory.
 func (d deviceChange) replace(dom *virt.Domain) error {
 	if err := dom.DetachDeviceAlias(d.key.alias, definitionPart.flags); err != nil {
 		return err
@@ -138,8 +138,8 @@ func (d deviceChange) replace(dom *virt.Domain) error {
 	return dom.AttachDeviceFlags(d.xml, definitionPart.flags)
 }
 
-// detach asks the guest to release the device, unless it has just been asked, and
-// takes it out of the definition.
+// detach requests that the guest release the device, unless a request is pending, and removes it
+// from the definition.
 func (d deviceChange) detach(dom *virt.Domain, p part) error {
 	live := p == livePart
 	if live && !d.asked.begin(d.key) {
@@ -152,7 +152,7 @@ func (d deviceChange) detach(dom *virt.Domain, p part) error {
 	if err == nil {
 		return nil
 	}
-	// It may have gone meanwhile, which libvirt tells in more than one way.
+	// It may be gone meanwhile, which libvirt reports in more than one way.
 	if has, hasErr := hasDevice(dom, d.key.alias, p.xml); hasErr == nil && !has {
 		return nil
 	}

@@ -13,14 +13,14 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// Driver is a connection to one libvirt daemon that heals itself. Its methods
-// may be called from many goroutines.
+// Driver is a connection to one libvirt daemon. It reconnects by itself and is safe for concurrent
+// use.
 type Driver struct {
 	uri   string
 	opts  Options
 	hints domain.Hints
 	turns turns
-	// starts are the turns of starting a guest and of ending it.
+	// starts serializes starting and ending a domain.
 	starts turns
 	ends   ends
 	asked  unplugs
@@ -28,17 +28,17 @@ type Driver struct {
 	// consoles are closed with the driver.
 	consoles consoles
 	slots    chan struct{} // one token per operation under way
-	// agents are the turns of conversations with guest agents, apart from those of
-	// operations: an agent that does not answer holds up only itself.
+	// agents serializes exchanges with guest agents, apart from operations: an unresponsive agent
+	// delays only its own calls.
 	agents turns
-	// moves are the migrations asked for here that have not returned.
-	moves moves
+	// migrations are the calls of Migrate under way.
+	migrations migrations
 
 	mu      sync.Mutex
 	current *session // nil while disconnected
-	why     string   // why it is
+	why     string   // why it is disconnected
 	idle    []*virt.Connect
-	host    *domain.Host // what does not change; nil until asked for
+	host    *domain.Host // constant facts; nil until read
 	closed  bool
 
 	done    chan struct{}  // closed by Close
@@ -59,8 +59,7 @@ var (
 )
 
 // Open connects to the daemon at uri: qemu:///system, qemu+tcp://host/system,
-// qemu+unix:///system?socket=/path, test:///default. The context bounds the
-// first connection only.
+// qemu+unix:///system?socket=/path, test:///default. The context bounds the first connection only.
 func Open(ctx context.Context, uri string, o Options) (*Driver, error) {
 	if err := startLoop(); err != nil {
 		return nil, err
@@ -76,8 +75,7 @@ func Open(ctx context.Context, uri string, o Options) (*Driver, error) {
 	return d, nil
 }
 
-// connect opens a session. One that is there only after the context has ended is
-// closed again.
+// connect opens a session. One opened after the context has ended is closed again.
 func (d *Driver) connect(ctx context.Context) (*session, error) {
 	return awaitOr(ctx, "open "+d.uri, "", d.newSession, (*session).close)
 }
@@ -116,8 +114,8 @@ func (d *Driver) Watch(ctx context.Context) (<-chan domain.Event, error) {
 	return d.hints.Watch(ctx), nil
 }
 
-// keep holds a session: when one is lost it tells the watchers and opens the
-// next, until the driver is closed.
+// keep holds a session: when it is lost keep notifies the watchers and opens the next, until the
+// driver is closed.
 func (d *Driver) keep(ctx context.Context, s *session) {
 	for {
 		select {
@@ -128,7 +126,7 @@ func (d *Driver) keep(ctx context.Context, s *session) {
 		case <-s.lost:
 		}
 		d.drop(s, s.why)
-		d.opts.Log.Info("connection to libvirt lost", "uri", d.uri, "why", s.why)
+		d.opts.Log.Info("Lost the connection to libvirt", "uri", d.uri, "why", s.why)
 		d.hints.Tell(domain.Event{Kind: domain.Lost, Err: disconnected("watch", "", s.why)})
 		s.close()
 		if s = d.reopen(ctx); s == nil {
@@ -138,12 +136,12 @@ func (d *Driver) keep(ctx context.Context, s *session) {
 		d.mu.Lock()
 		d.current, d.host = s, nil
 		d.mu.Unlock()
-		d.opts.Log.Info("connection to libvirt restored", "uri", d.uri)
+		d.opts.Log.Info("Restored the connection to libvirt", "uri", d.uri)
 		d.hints.Tell(domain.Event{Kind: domain.Resync})
 	}
 }
 
-// drop makes calls fail instead of using a session that is gone.
+// drop makes calls fail instead of using a lost session.
 func (d *Driver) drop(s *session, why string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,8 +154,8 @@ func (d *Driver) drop(s *session, why string) {
 	d.idle = nil
 }
 
-// reopen tries to connect until it succeeds or the driver is closed, which does not
-// wait for a daemon that accepts connections and says nothing.
+// reopen reconnects until it succeeds or the driver is closed, without waiting for a daemon that
+// accepts connections and is unresponsive.
 func (d *Driver) reopen(ctx context.Context) *session {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -174,7 +172,7 @@ func (d *Driver) reopen(ctx context.Context) *session {
 		if err == nil {
 			return s
 		}
-		d.opts.Log.V(1).Info("cannot reconnect to libvirt", "uri", d.uri, "error", err.Error())
+		d.opts.Log.V(1).Info("Reconnecting to libvirt failed, retrying", "uri", d.uri, "error", err.Error())
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -186,20 +184,20 @@ func (d *Driver) reopen(ctx context.Context) *session {
 	}
 }
 
-// turns makes operations on one domain wait for each other.
+// turns serializes operations on each domain.
 type turns struct {
 	mu   sync.Mutex
 	held map[string]chan struct{} // closed when the holder is done
 }
 
-// busy tells whether somebody has the turn.
+// busy reports whether the turn is taken.
 func (t *turns) busy(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.held[name] != nil
 }
 
-// take waits for the domain; the result gives it back.
+// take waits for the domain's turn; the result releases it.
 func (t *turns) take(ctx context.Context, name string) (func(), error) {
 	for {
 		t.mu.Lock()

@@ -23,7 +23,7 @@ type Driver struct {
 	domain.CapabilitiesReader
 }
 
-// Open returns an error that tells how to build with libvirt.
+// Open returns an error that explains how to build with libvirt.
 func Open(_ context.Context, uri string, _ Options) (*Driver, error) {
 	return nil, &Error{
 		Op: "open " + uri, Message: "this binary was built without libvirt: build it with CGO_ENABLED=1 -tags libvirt_dlopen",

@@ -11,8 +11,8 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// ends tells operations that their guest was ended while they ran, since its end does
-// not wait for them.
+// ends notifies operations that their domain was ended while they ran, because its end does not
+// wait for them.
 type ends struct {
 	mu     sync.Mutex
 	during map[string]bool // by domain with an operation under way
@@ -28,7 +28,7 @@ func (e *ends) watch(name string) {
 	e.during[name] = false
 }
 
-// note is for whoever ends a guest.
+// note records that a domain is being ended.
 func (e *ends) note(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -37,7 +37,7 @@ func (e *ends) note(name string) {
 	}
 }
 
-// seen finishes an operation and tells whether its guest was being ended.
+// seen finishes an operation and reports whether its domain was being ended.
 func (e *ends) seen(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -45,8 +45,8 @@ func (e *ends) seen(name string) bool {
 	return e.during[name]
 }
 
-// afterEnd makes an operation that fails because its guest is ended at the same time
-// one on a guest that has ended, as if it had come later.
+// afterEnd makes an operation that fails because its domain is ended concurrently behave as if it
+// had come after the end.
 func (d *Driver) afterEnd(ctx context.Context, name string, f func(*virt.Connect) error) func(*virt.Connect) error {
 	return func(c *virt.Connect) error {
 		d.ends.watch(name)

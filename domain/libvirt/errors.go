@@ -13,7 +13,7 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// sentinels maps libvirt's numbers to what they mean to a caller.
+// sentinels maps libvirt's error numbers to the sentinels of package domain.
 var sentinels = map[virt.ErrorNumber]error{
 	virt.ERR_NO_DOMAIN:             domain.ErrNotFound,
 	virt.ERR_DEVICE_MISSING:        domain.ErrNotFound,
@@ -34,7 +34,7 @@ var sentinels = map[virt.ErrorNumber]error{
 	virt.ERR_INVALID_CONN:          domain.ErrDisconnected,
 }
 
-// translate turns an error of the binding into one of ours.
+// translate converts an error of the binding.
 func translate(op, name string, err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func translate(op, name string, err error) error {
 	return &Error{Op: op, Domain: name, Code: int(v.Code), Message: v.Message, Err: sentinels[v.Code]}
 }
 
-// code tells whether err is libvirt's error of that number.
+// code reports whether err is libvirt's error of that number.
 func code(err error, n virt.ErrorNumber) bool {
 	var v virt.Error
 	var ours *Error
@@ -63,7 +63,7 @@ func code(err error, n virt.ErrorNumber) bool {
 	return false
 }
 
-// disconnected is the error of a call for which there is no connection.
+// disconnected is the error of a call without a connection.
 func disconnected(op, name, why string) error {
 	return &Error{Op: op, Domain: name, Message: why, Err: domain.ErrDisconnected}
 }

@@ -31,8 +31,8 @@ func startGuests(t *testing.T, ns *nodes, d *libvirt.Driver, names ...string) {
 	}
 }
 
-// testHang stops the process of one guest: what is about it times out, what is
-// about others does not, and when it goes on so does everything else.
+// testHang stops the process of one guest: calls about it time out, calls about others do not, and
+// when it continues so do all of them.
 func testHang(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{Operations: 8})
 	startGuests(t, ns, d, "hang-stuck", "hang-fine")
@@ -66,7 +66,7 @@ func testHang(t *testing.T, ns *nodes) {
 	if err := resume(); err != nil {
 		t.Fatal(err)
 	}
-	// The operation that was left alone is carried out before this one.
+	// The abandoned operation is carried out before this one.
 	if err := d.Apply(t.Context(), domain.Operation{Verb: domain.Suspend, Domain: "hang-stuck"}); err != nil {
 		t.Errorf("after the guest goes on: %v", err)
 	}
@@ -75,7 +75,7 @@ func testHang(t *testing.T, ns *nodes) {
 	}
 }
 
-// testHangEnds ends a guest that hangs, while another operation is stuck in it.
+// testHangEnds ends an unresponsive guest, while another operation is blocked by it.
 func testHangEnds(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{Operations: 1})
 	startGuests(t, ns, d, "hang-ended")
@@ -83,7 +83,7 @@ func testHangEnds(t *testing.T, ns *nodes) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // if it is there still
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // if it still exists
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	resume := domain.Operation{Verb: domain.Resume, Domain: "hang-ended"}
@@ -98,7 +98,7 @@ func testHangEnds(t *testing.T, ns *nodes) {
 	if s, err := d.Get(ctx, "hang-ended"); err != nil || s.Status != domain.StatusShutoff {
 		t.Errorf("guest is %s, %v", s.Status, err)
 	}
-	// What was stuck has ended with the guest, and its turn is free again.
+	// The blocked operation has ended with the guest, and its turn is free again.
 	if err := d.Apply(ctx, resume); !errors.Is(err, domain.ErrInvalidState) {
 		t.Errorf("resume of the guest that was ended: %v, want ErrInvalidState", err)
 	}
@@ -113,8 +113,8 @@ func onDaemon(t *testing.T, n *rig.HypervisorNode, signal string) {
 	}
 }
 
-// testSilentDaemon stops the daemon: calls time out, and the connection is given
-// up after the keepalive.
+// testSilentDaemon stops the daemon: calls time out, and the connection is closed after the
+// keepalive.
 func testSilentDaemon(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{KeepAliveInterval: time.Second, KeepAliveCount: 1})
 	ch, err := d.Watch(t.Context())
@@ -148,8 +148,8 @@ func testSilentDaemon(t *testing.T, ns *nodes) {
 	}
 }
 
-// testSilentClose closes a driver that tries to reconnect to a daemon which accepts
-// connections and says nothing.
+// testSilentClose closes a driver that reconnects to a daemon which accepts connections and is
+// unresponsive.
 func testSilentClose(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{KeepAliveInterval: time.Second, KeepAliveCount: 1})
 	ch, err := d.Watch(t.Context())
@@ -170,8 +170,8 @@ func testSilentClose(t *testing.T, ns *nodes) {
 	}
 }
 
-// testKills kills the daemon again and again while operations run. Every time
-// the driver comes back by itself and tells; no operation hangs.
+// testKills kills the daemon again and again while operations run. Every time the driver reconnects
+// by itself and notifies watchers; no operation hangs.
 func testKills(t *testing.T, ns *nodes) {
 	const rounds = 5
 	d := open(t, ns.n[0].URI(), libvirt.Options{})
@@ -203,7 +203,7 @@ func testKills(t *testing.T, ns *nodes) {
 				break
 			}
 		}
-		// The truth is there as soon as the watcher is told.
+		// The current state is available as soon as the watcher is notified.
 		if all, err := d.List(t.Context()); err != nil || len(all) < 2 {
 			t.Fatalf("after the resync: %v, %v", all, err)
 		}
@@ -220,8 +220,7 @@ func testKills(t *testing.T, ns *nodes) {
 	}
 }
 
-// switchUntil suspends and resumes a guest; only a lost connection may be in the
-// way.
+// switchUntil suspends and resumes a guest; a lost connection is the only valid error.
 func switchUntil(ctx context.Context, t *testing.T, d *libvirt.Driver, name string) {
 	for i := 0; ctx.Err() == nil; i++ {
 		verb := domain.Resume
@@ -263,7 +262,7 @@ func testLeaks(t *testing.T, ns *nodes) {
 			t.Error(err)
 		}
 	}
-	use() // what the process keeps for good is there afterwards
+	use() // allocations that last for the process's life are made here
 	before := runtime.NumGoroutine()
 	for range 10 {
 		use()

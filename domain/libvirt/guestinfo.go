@@ -14,16 +14,16 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// The commands of the agent that libvirt has no call for.
+// Agent commands for which libvirt has no call.
 const (
 	guestInfo    = "guest-info"
 	freezeStatus = "guest-fsfreeze-status"
 )
 
-// plain is a command without arguments in the agent's JSON; its name is one of ours.
+// plain is a command without arguments in the agent's JSON; its name is one of the constants.
 func plain(command string) string { return `{"execute":"` + command + `"}` }
 
-// commandName reads which command somebody wants to send.
+// commandName parses the name of a command.
 func commandName(command string) (string, error) {
 	var c struct {
 		Execute string `json:"execute"`
@@ -32,17 +32,17 @@ func commandName(command string) (string, error) {
 		return "", fmt.Errorf("libvirt: command for the guest agent: %w: %w", domain.ErrInvalid, err)
 	}
 	if c.Execute == "" {
-		return "", fmt.Errorf("libvirt: command for the guest agent: no field execute: %w", domain.ErrInvalid)
+		return "", fmt.Errorf("libvirt: command for the guest agent: execute: Required value: %w", domain.ErrInvalid)
 	}
 	return c.Execute, nil
 }
 
-// knows tells whether the agent has enabled a command.
+// knows reports whether the agent has enabled a command.
 func knows(info domain.GuestInfo, command string) bool {
 	return slices.Contains(info.Commands, command)
 }
 
-// parseAgent reads the answer to guest-info.
+// parseAgent parses the answer to guest-info.
 func parseAgent(answer string) (domain.GuestInfo, error) {
 	var a struct {
 		Return struct {
@@ -66,7 +66,7 @@ func parseAgent(answer string) (domain.GuestInfo, error) {
 	return info, nil
 }
 
-// parseFrozen reads the answer to guest-fsfreeze-status.
+// parseFrozen parses the answer to guest-fsfreeze-status.
 func parseFrozen(answer string) (bool, error) {
 	var a struct {
 		Return string `json:"return"`
@@ -77,7 +77,7 @@ func parseFrozen(answer string) (bool, error) {
 	return a.Return == "frozen", nil
 }
 
-// describeGuest takes over what libvirt has found out with the agent.
+// describeGuest adds what libvirt has read from the agent.
 func describeGuest(out *domain.GuestInfo, in *virt.DomainGuestInfo) {
 	out.Hostname = in.Hostname
 	if in.TimeZone != nil && in.TimeZone.NameSet {
@@ -95,7 +95,7 @@ func describeGuest(out *domain.GuestInfo, in *virt.DomainGuestInfo) {
 	for _, f := range in.FileSystems {
 		fs := domain.GuestFilesystem{Name: f.Name, Mountpoint: f.MountPoint, Type: f.FSType, UsedBytes: f.UsedBytes, TotalBytes: f.TotalBytes}
 		for _, disk := range f.Disks {
-			if disk.AliasSet { // libvirt's word for the target
+			if disk.AliasSet { // libvirt's name for the target
 				fs.Disks = append(fs.Disks, disk.Alias)
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// cpus are plugged in.
+// cpus hotplugs CPUs.
 func (l *living) cpus() {
 	if got := l.in("nproc"); got != "1" {
 		l.t.Errorf("the guest has %s CPUs to begin with", got)
@@ -24,7 +24,7 @@ func (l *living) cpus() {
 	l.sees("two CPUs", "nproc", equals("2"))
 }
 
-// memory is added.
+// memory hotplugs memory.
 func (l *living) memory() {
 	const total = "sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"
 	before, err := strconv.Atoi(l.in(total))
@@ -43,7 +43,7 @@ func (l *living) memory() {
 		now, err := strconv.Atoi(got)
 		return err == nil && now-before > more*9/10 && now-before <= more
 	})
-	// A block that a busy guest could not take yet it takes minutes later.
+	// A busy guest may use a block only minutes later.
 	most := resource.NewQuantity(want.Value()-more<<10/10, resource.BinarySI)
 	l.until("the status has it", func(vmi *v1.VirtualMachineInstance) bool {
 		now := vmi.Status.Memory.GuestCurrent

@@ -12,13 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// testGuests runs real guests as a node agent would, looks at what happens inside of
-// them, and holds the status against it.
+// testGuests runs real guests as a node agent would, inspects them from inside, and compares the
+// status.
 func testGuests(t *testing.T, ns *nodes) {
 	t.Run("a guest lives", func(t *testing.T) {
 		t.Parallel()
@@ -38,7 +42,7 @@ func testGuests(t *testing.T, ns *nodes) {
 	})
 }
 
-// living is the guest that everything is done to while it runs.
+// living is the guest that is changed while it runs.
 type living struct {
 	*keeper
 	*shell
@@ -59,38 +63,38 @@ func testLife(t *testing.T, ns *nodes) {
 		vmi.Spec.Volumes = []v1.Volume{claimVolume("root")}
 	})
 	k.agent = true
-	k.facts.Disks["root"] = domain.DiskSource{Path: ns.file(t, filepath.Join(k.facts.Dir, "root.img"), 4<<20), Shared: true}
+	k.facts.Disks["root"] = convert.DiskSource{Path: ns.file(t, filepath.Join(k.facts.Dir, "root.img"), 4<<20), Shared: true}
 	k.booted()
 	l := &living{keeper: k, shell: openShell(t, k.n, k.facts), t: t}
 	l.pause()
-	l.agentTells()
+	l.agentReports()
 	for _, bus := range []v1.DiskBus{v1.DiskBusVirtio, v1.DiskBusSCSI} {
 		l.disk(bus)
 	}
 	l.disc()
 	l.card()
-	l.restarts() // before CPUs are plugged in: QEMU 7.2 may crash when it resets those, if it emulates them
+	l.restarts() // before CPUs are hotplugged: QEMU 7.2 may crash when it resets those, if it emulates them
 	l.cpus()
 	l.memory()
 	l.freeze()
 	l.crash()
 }
 
-// pause stops the guest, and the status says so for as long as it stands still.
+// pause pauses the guest, and the status reports it as long as it is paused.
 func (l *living) pause() {
-	l.request(domain.RequestPause)
-	l.until("condition Paused", hasCondition(v1.VirtualMachineInstancePaused, domain.ReasonPausedByUser))
+	l.request(plan.RequestPause)
+	l.until("condition Paused", hasCondition(v1.VirtualMachineInstancePaused, status.ReasonPausedByUser))
 	l.settled()
 	if st := l.look().State; st.Status != domain.StatusPaused {
 		l.t.Errorf("the guest is %s: a later pass has let it go on", st.Status)
 	}
-	l.request(domain.RequestUnpause)
+	l.request(plan.RequestUnpause)
 	l.until("no condition Paused", not(hasCondition(v1.VirtualMachineInstancePaused, "")))
 	l.in("true")
 }
 
-// agentTells: what the guest knows of itself is in the status.
-func (l *living) agentTells() {
+// agentReports: the agent's answer is in the status.
+func (l *living) agentReports() {
 	l.until("condition AgentConnected", hasCondition(v1.VirtualMachineInstanceAgentConnected, ""))
 	l.until("what the guest says of itself", func(vmi *v1.VirtualMachineInstance) bool {
 		nics := vmi.Status.Interfaces
@@ -107,7 +111,7 @@ func (l *living) agentTells() {
 // blockDevices lists the guest's disks with their sizes in sectors.
 const blockDevices = "for d in /sys/block/[sv]d*; do echo ${d##*/}=$(cat $d/size); done"
 
-// disk is plugged in, grows and is taken out again.
+// disk is hotplugged, grown and unplugged.
 func (l *living) disk(bus v1.DiskBus) {
 	name, before := "hot-"+string(bus), l.in(blockDevices)
 	const size = 2 << 20
@@ -136,8 +140,8 @@ func (l *living) disk(bus v1.DiskBus) {
 	l.settled()
 }
 
-// withoutVolume is what the controller makes of the statuses of a volume that is
-// gone.
+// withoutVolume returns the statuses without those of a volume that is gone, as the controller
+// removes them.
 func withoutVolume(all []v1.VolumeStatus, name string) (rest []v1.VolumeStatus) {
 	for _, s := range all {
 		if s.Name != name {
@@ -147,9 +151,9 @@ func withoutVolume(all []v1.VolumeStatus, name string) (rest []v1.VolumeStatus) 
 	return rest
 }
 
-// disc is put into a drive and taken out of it.
+// disc is inserted into a drive and ejected.
 func (l *living) disc() {
-	// To read makes the guest look whether the medium has changed.
+	// Reading makes the guest check whether the medium has changed.
 	const label = "dd if=/dev/sr0 bs=2048 skip=16 count=1 2>/dev/null | dd bs=1 skip=40 count=8 2>/dev/null"
 	const size = 1 << 20
 	l.sees("the drive is empty", label, equals(""))
@@ -172,7 +176,7 @@ func (l *living) disc() {
 	l.vmi.Status.VolumeStatus = append(l.vmi.Status.VolumeStatus, v1.VolumeStatus{
 		Name: "disc", HotplugVolume: &v1.HotplugVolumeStatus{}, Phase: v1.HotplugVolumeMounted,
 	})
-	l.facts.Disks["disc"] = domain.DiskSource{Path: file, ReadOnly: true, Shared: true}
+	l.facts.Disks["disc"] = convert.DiskSource{Path: file, ReadOnly: true, Shared: true}
 	l.until("the disc is Ready", volumeIs("disc", v1.VolumeReady))
 	l.settled()
 	l.sees("the disc has its label", label, equals("VIRTLOOM"))
@@ -186,7 +190,7 @@ func (l *living) disc() {
 	l.settled()
 }
 
-// card is plugged in, loses its link and is taken out again.
+// card is hotplugged, loses its link and is unplugged.
 func (l *living) card() {
 	d := &l.vmi.Spec.Domain.Devices
 	d.Interfaces = append(d.Interfaces, v1.Interface{
@@ -225,26 +229,25 @@ func (l *living) card() {
 	l.settled()
 }
 
-// freeze holds what the guest writes until it is thawed.
+// freeze delays the guest's writes until it is thawed.
 func (l *living) freeze() {
 	l.in("mke2fs -q /dev/vda && mount -t ext4 /dev/vda /mnt")
-	l.request(domain.RequestFreeze)
+	l.request(plan.RequestFreeze)
 	l.until("fsFreezeStatus frozen", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.FSFreezeStatus == "frozen" })
 	l.in("(touch /mnt/after; echo written >/run/written) & true")
 	if got := l.in("cat /run/written"); strings.Contains(got, "written\n") {
 		l.t.Errorf("a frozen file system was written to: %s", got)
 	}
-	l.request(domain.RequestUnfreeze)
+	l.request(plan.RequestUnfreeze)
 	l.until("no fsFreezeStatus", func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.FSFreezeStatus == "" })
 	l.sees("what was held is written", "cat /run/written", equals("written"))
 	l.in("umount /mnt")
 }
 
-// restarts: at once and by the agent, each time the guest begins anew in the same
-// process.
+// restarts: at once and by the agent, each time the guest reboots in the same process.
 func (l *living) restarts() {
 	pid := findQEMU(l.t, l.n, l.name())
-	for i, verb := range []domain.RequestVerb{domain.RequestReset, domain.RequestSoftReboot} {
+	for i, verb := range []plan.RequestVerb{plan.RequestReset, plan.RequestSoftReboot} {
 		l.until("the agent is connected", hasCondition(v1.VirtualMachineInstanceAgentConnected, ""))
 		l.in("touch /run/before")
 		l.request(verb)
@@ -274,7 +277,7 @@ func (l *living) crash() {
 	}
 }
 
-// testShutdown deletes a guest that obeys: it has ended by itself and in time.
+// testShutdown deletes a guest that obeys: it ends by itself and in time.
 func testShutdown(t *testing.T, ns *nodes) {
 	grace := int64(3600)
 	k := keep(t, ns, "obedient", func(vmi *v1.VirtualMachineInstance) { vmi.Spec.TerminationGracePeriodSeconds = &grace })
@@ -291,8 +294,8 @@ func testShutdown(t *testing.T, ns *nodes) {
 	}
 }
 
-// testDeaf deletes a guest that ignores its power button: nothing happens before
-// its grace period is over, and its end afterwards.
+// testDeaf deletes a guest that ignores its power button: nothing happens before its grace period
+// is over, and it is destroyed afterwards.
 func testDeaf(t *testing.T, ns *nodes) {
 	grace := int64(3600)
 	k := keep(t, ns, "deaf", func(vmi *v1.VirtualMachineInstance) {
@@ -338,7 +341,7 @@ func testFirmware(t *testing.T, ns *nodes) {
 		vmi.Spec.Domain.Memory.Guest = &memory
 	})
 	k.facts.Kernel = ns.image.KernelUEFI
-	k.facts.Firmware.Plain = domain.FirmwareImage{Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Vars: "/usr/share/OVMF/OVMF_VARS_4M.fd"}
+	k.facts.Firmware.Plain = convert.FirmwareImage{Code: "/usr/share/OVMF/OVMF_CODE_4M.fd", Vars: "/usr/share/OVMF/OVMF_VARS_4M.fd"}
 	k.booted()
 	s := openShell(t, k.n, k.facts)
 	if got := s.in("ls -d /sys/firmware/efi"); got != "/sys/firmware/efi" {

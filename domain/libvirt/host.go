@@ -42,14 +42,14 @@ func (d *Driver) Host(ctx context.Context) (domain.Host, error) {
 		return domain.Host{}, err
 	}
 	d.mu.Lock()
-	if d.current == s { // the daemon that comes next may be another one
+	if d.current == s { // the next daemon may be another one
 		d.host = &h
 	}
 	d.mu.Unlock()
 	return h.Clone(), nil
 }
 
-// describe asks for everything but KVM.
+// describe reads everything but KVM.
 func describe(c *virt.Connect) (domain.Host, error) {
 	var h domain.Host
 	var err error
@@ -93,12 +93,12 @@ func describe(c *virt.Connect) (domain.Host, error) {
 	return h, nil
 }
 
-// version spells libvirt's encoding: major * 1,000,000 + minor * 1,000 + release.
+// version formats libvirt's encoding: major * 1,000,000 + minor * 1,000 + release.
 func version(v uint32) string {
 	return fmt.Sprintf("%d.%d.%d", v/1000000, v/1000%1000, v%1000)
 }
 
-// kvm decides whether KVM can run a real guest, and says why.
+// kvm decides whether KVM can run a real guest, and returns the reason.
 func (d *Driver) kvm(c *virt.Connect, h *domain.Host) (bool, string) {
 	switch d.opts.KVM {
 	case KVMOn:

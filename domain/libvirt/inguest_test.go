@@ -14,7 +14,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
@@ -30,9 +30,9 @@ type shell struct {
 
 // openShell connects to the console of a guest that has booted, and starts a shell
 // there.
-func openShell(t *testing.T, n *rig.HypervisorNode, f domain.Facts) *shell {
+func openShell(t *testing.T, n *rig.HypervisorNode, f convert.Facts) *shell {
 	t.Helper()
-	conn, err := net.Dial("unix", n.HostPath(filepath.Join(f.Dir, domain.SerialSocket)))
+	conn, err := net.Dial("unix", n.HostPath(filepath.Join(f.Dir, convert.SerialSocket)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +81,8 @@ func (s *shell) write(text string) {
 	}
 }
 
-// in runs a command in the guest and returns what it prints. The marks around that
-// are not in the command as it is typed, which the console repeats.
+// in runs a command in the guest and returns its output. The marks around the output are not in the
+// command as typed, which the console echoes.
 func (s *shell) in(command string) string {
 	s.t.Helper()
 	s.asked++
@@ -98,7 +98,7 @@ func (s *shell) in(command string) string {
 	return strings.TrimSpace(answer)
 }
 
-// sees waits until a command in the guest prints something.
+// sees waits until a command in the guest has the output.
 func (s *shell) sees(what, command string, ok func(string) bool) {
 	s.t.Helper()
 	last := ""

@@ -12,37 +12,42 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/libvirt"
-	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/internal/rig"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/diff"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/plan"
+	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// keeper is a node agent without a cluster: it keeps one guest, looking, deciding,
-// storing and acting as the controller does, and is asked what the status says.
+// keeper is a node agent without a cluster: it keeps one VMI, with passes like the controller's,
+// and exposes its status.
 type keeper struct {
 	t  *testing.T
 	ns *nodes
 	n  *rig.HypervisorNode
 	h  *libvirt.Driver
-	// vmi is the object as it is stored.
+	// vmi is the stored object.
 	vmi   *v1.VirtualMachineInstance
-	facts domain.Facts
-	// agent says that the guest has an agent, which is asked before each pass.
+	facts convert.Facts
+	// agent reports that the guest has an agent, which is queried before each pass.
 	agent bool
-	// ahead is how far the clock is ahead.
+	// ahead is the clock's offset.
 	ahead    time.Duration
-	troubles []domain.Trouble
+	troubles []domain.Failure
 	// differences are those of the last pass.
-	differences []domain.Difference
+	differences []diff.Difference
 }
 
-// keep offers a guest to the first node, with the initrd of the agent.
+// keep offers a VMI to the first node, with the initrd of the agent.
 func keep(t *testing.T, ns *nodes, name string, change func(*v1.VirtualMachineInstance)) *keeper {
 	t.Helper()
 	k := &keeper{t: t, ns: ns, n: ns.n[0], h: open(t, ns.n[0].URI(), libvirt.Options{}), vmi: guest(name), facts: ns.facts(t, name)}
@@ -67,7 +72,7 @@ func keep(t *testing.T, ns *nodes, name string, change func(*v1.VirtualMachineIn
 func (k *keeper) name() string   { return domain.Name(k.vmi.Namespace, k.vmi.Name) }
 func (k *keeper) now() time.Time { return time.Now().Add(k.ahead) }
 
-// pod is what a controller made for the guest.
+// pod is the launcher Pod.
 func (k *keeper) pod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -79,10 +84,10 @@ func (k *keeper) pod() *corev1.Pod {
 	}
 }
 
-// look is what the node sees of the guest.
-func (k *keeper) look() domain.Sight {
+// look is the node's snapshot of the VMI.
+func (k *keeper) look() plan.Snapshot {
 	k.t.Helper()
-	s := domain.Sight{Node: k.n.Name(), VMI: k.vmi.DeepCopy(), Pods: []*corev1.Pod{k.pod()}, Facts: k.facts, Troubles: k.troubles}
+	s := plan.Snapshot{Node: k.n.Name(), VMI: k.vmi.DeepCopy(), Pods: []*corev1.Pod{k.pod()}, Facts: k.facts, Failures: k.troubles}
 	st, err := k.h.Get(k.t.Context(), k.name())
 	switch {
 	case errors.Is(err, domain.ErrNotFound):
@@ -91,22 +96,22 @@ func (k *keeper) look() domain.Sight {
 	default:
 		s.State = &st
 		if st.Alive() {
-			s.Facts.Layout = domain.LayoutOf(st.Domain)
+			s.Facts.Layout = convert.LayoutOf(st.Domain)
 		}
 	}
-	if k.agent && s.State != nil && domain.AgentConnected(s.State.Domain) && s.State.Status == domain.StatusRunning {
+	if k.agent && s.State != nil && status.AgentConnected(s.State.Domain) && s.State.Status == domain.StatusRunning {
 		if info, err := k.h.GuestInfo(k.t.Context(), k.name()); err == nil {
 			s.Guest = &info
 		}
 	}
-	s.Desired, s.Obstacle = domain.Convert(k.vmi, s.Facts)
+	s.Desired, s.PrepareError = convert.Convert(k.vmi, s.Facts)
 	return s
 }
 
-// pass looks, decides, stores and acts, and tells whether there was anything to do.
+// pass gathers, decides, stores and acts, and reports whether there was anything to do.
 func (k *keeper) pass() bool {
 	k.t.Helper()
-	plan, err := domain.Decide(k.look(), k.now())
+	plan, err := plan.Decide(k.look(), k.now())
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -114,14 +119,14 @@ func (k *keeper) pass() bool {
 	k.vmi = plan.VMI
 	k.differences = plan.Differences
 	k.troubles = k.act(plan)
-	// Files are to be removed for as long as the object is there.
-	return changed || slices.ContainsFunc(plan.Tasks, func(t domain.Task) bool { return t.Verb != domain.TaskCleanup })
+	// Files are to be removed for as long as the object exists.
+	return changed || slices.ContainsFunc(plan.Actions, func(t domain.Action) bool { return t.Verb != domain.ActionCleanup })
 }
 
-func (k *keeper) act(plan domain.Plan) (failed []domain.Trouble) {
-	for _, task := range plan.Tasks {
+func (k *keeper) act(plan plan.Plan) (failed []domain.Failure) {
+	for _, task := range plan.Actions {
 		if err := k.task(task); err != nil && !task.Optional() {
-			failed = append(failed, domain.Trouble{Task: task, Err: err})
+			failed = append(failed, domain.Failure{Action: task, Err: err})
 			if !task.Independent() {
 				break
 			}
@@ -130,25 +135,25 @@ func (k *keeper) act(plan domain.Plan) (failed []domain.Trouble) {
 	return failed
 }
 
-func (k *keeper) task(task domain.Task) error {
+func (k *keeper) task(task domain.Action) error {
 	ctx := k.t.Context()
 	switch task.Verb {
-	case domain.TaskApply:
+	case domain.ActionApply:
 		return k.h.Apply(ctx, task.Operation)
-	case domain.TaskFreeze:
+	case domain.ActionFreeze:
 		return k.h.Freeze(ctx, k.name())
-	case domain.TaskThaw:
+	case domain.ActionThaw:
 		return k.h.Thaw(ctx, k.name())
-	case domain.TaskSyncTime:
+	case domain.ActionSyncTime:
 		return k.h.SetTime(ctx, k.name(), k.now())
-	case domain.TaskCleanup:
+	case domain.ActionCleanup:
 		return nil // the rig's files go with the rig
 	}
 	k.t.Errorf("unexpected task %s", task)
 	return nil
 }
 
-// until makes passes until the object says something.
+// until makes passes until the object meets a condition.
 func (k *keeper) until(what string, ok func(*v1.VirtualMachineInstance) bool) {
 	k.t.Helper()
 	defer func() {
@@ -162,8 +167,7 @@ func (k *keeper) until(what string, ok func(*v1.VirtualMachineInstance) bool) {
 	})
 }
 
-// settled makes passes until there is nothing left to do, and fails if something
-// has failed.
+// settled makes passes until there is nothing left to do, and fails if a task has failed.
 func (k *keeper) settled() {
 	k.t.Helper()
 	await(k.t, "nothing is left to do", func() bool { return !k.pass() })
@@ -172,10 +176,10 @@ func (k *keeper) settled() {
 	}
 }
 
-// request carries out what a user asks for.
-func (k *keeper) request(verb domain.RequestVerb) {
+// request carries out a user's request.
+func (k *keeper) request(verb plan.RequestVerb) {
 	k.t.Helper()
-	plan, err := domain.DecideRequest(k.look(), domain.Request{Verb: verb}, k.now())
+	plan, err := plan.DecideRequest(k.look(), plan.Request{Verb: verb}, k.now())
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -192,7 +196,7 @@ func (k *keeper) booted() {
 	k.settled()
 }
 
-// up waits until the guest has said so many times that it is up.
+// up waits until the guest has reported that many boots.
 func (k *keeper) up(times int) {
 	k.t.Helper()
 	defer func() {
@@ -211,15 +215,15 @@ func (k *keeper) delete() {
 	k.vmi.DeletionTimestamp = &at
 }
 
-// volume adds a disk to the object and its file to the facts, as a controller does
-// that plugs a volume into a running guest.
+// volume adds a disk to the object and its file to the facts, as a controller does that hotplugs a
+// volume.
 func (k *keeper) volume(disk v1.Disk, size int64) {
 	k.vmi.Spec.Domain.Devices.Disks = append(k.vmi.Spec.Domain.Devices.Disks, disk)
 	k.vmi.Spec.Volumes = append(k.vmi.Spec.Volumes, claimVolume(disk.Name))
 	k.vmi.Status.VolumeStatus = append(k.vmi.Status.VolumeStatus, v1.VolumeStatus{
 		Name: disk.Name, HotplugVolume: &v1.HotplugVolumeStatus{}, Phase: v1.HotplugVolumeMounted,
 	})
-	k.facts.Disks[disk.Name] = domain.DiskSource{
+	k.facts.Disks[disk.Name] = convert.DiskSource{
 		Path: k.ns.file(k.t, filepath.Join(k.facts.Dir, disk.Name+".img"), size), Bytes: size, Shared: true,
 	}
 }

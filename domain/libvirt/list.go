@@ -14,8 +14,8 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// List implements domain.Hypervisor. The state of a domain is asked for without
-// waiting for what is going on in it.
+// List implements domain.Hypervisor. The state of a domain is read without waiting for operations
+// on it.
 func (d *Driver) List(ctx context.Context) ([]domain.State, error) {
 	return read(ctx, d, "list domains", "", func(c *virt.Connect) ([]domain.State, error) {
 		records, err := bulk(c, virt.DOMAIN_STATS_STATE, 0)

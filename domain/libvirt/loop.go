@@ -10,17 +10,16 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// startLoop starts libvirt's event loop. It has to exist before the first
-// connection, else libvirt delivers neither events nor the loss of a connection,
-// and a process can have only one.
+// startLoop starts libvirt's event loop. It has to exist before the first connection, else libvirt
+// delivers neither events nor the loss of a connection, and a process can have only one.
 var startLoop = sync.OnceValue(func() error {
 	if err := virt.EventRegisterDefaultImpl(); err != nil {
 		return translate("start event loop", "", err)
 	}
 	go func() {
 		for {
-			// An iteration that fails concerns one handle and comes back in the
-			// next; there is nobody to tell.
+			// A failed iteration concerns one handle and is repeated in the next; there is no
+			// receiver for the error.
 			_ = virt.EventRunDefaultImpl()
 		}
 	}()

@@ -15,8 +15,8 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// memoryProbe is a domain with a memory device of that model. It is only translated
-// to a command line, which fails if the emulator lacks the device.
+// memoryProbe is a domain with a memory device of that model. It is only translated to a command
+// line, which fails if the emulator lacks the device.
 func memoryProbe(arch string, model domain.MemoryModel) *libvirtxml.Domain {
 	zero := uint(0)
 	dev := libvirtxml.DomainMemorydev{
@@ -41,7 +41,7 @@ func memoryProbe(arch string, model domain.MemoryModel) *libvirtxml.Domain {
 	}
 }
 
-// MemoryModel implements domain.MemoryHotplugger: the first model the emulator has.
+// MemoryModel implements domain.MemoryHotplugger: it returns the first model the emulator has.
 func (d *Driver) MemoryModel(ctx context.Context, arch string) (domain.MemoryModel, error) {
 	return read(ctx, d, "find memory model", "", func(c *virt.Connect) (domain.MemoryModel, error) {
 		kind, err := c.GetType()
@@ -76,7 +76,7 @@ type size struct {
 
 func (s size) kibibytes() uint64 { return s.Value * kibibytes[s.Unit] }
 
-// heldMemory is what the memory devices of a domain hold; libvirtxml leaves it out.
+// heldMemory is the content of the memory devices of a domain; libvirtxml leaves it out.
 type heldMemory struct {
 	Devices []struct {
 		Size    size  `xml:"target>size"`
@@ -84,9 +84,10 @@ type heldMemory struct {
 	} `xml:"devices>memory"`
 }
 
-// countHeld corrects the current memory of a domain whose devices hold more than is in it: what a guest takes before
-// the call returns that plugs a device, libvirt 9.0 counts in the device only, and never corrects it. A balloon that
-// somebody else has inflated in a guest with such devices is not told of, then.
+// countHeld corrects the current memory of a domain whose devices hold more than it says: memory
+// that a guest uses before the call returns that hotplugs a device, libvirt 9.0 counts in the
+// device only, and never corrects it. A balloon that somebody else has inflated in a guest with
+// such devices is not reported then.
 func countHeld(d *libvirtxml.Domain, text string) error {
 	if !strings.Contains(text, "<current ") || d.Memory == nil || d.CurrentMemory == nil {
 		return nil
@@ -101,7 +102,7 @@ func countHeld(d *libvirtxml.Domain, text string) error {
 			least -= min(least, dev.Size.kibibytes()-min(dev.Size.kibibytes(), dev.Current.kibibytes()))
 		}
 	}
-	if told := (size{d.CurrentMemory.Unit, uint64(d.CurrentMemory.Value)}); told.kibibytes() < least {
+	if reported := (size{d.CurrentMemory.Unit, uint64(d.CurrentMemory.Value)}); reported.kibibytes() < least {
 		d.CurrentMemory.Value, d.CurrentMemory.Unit = uint(least), "KiB"
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // A guest of 128 MiB, with devices in between.
-func TestWhatDevicesHoldCounts(t *testing.T) {
+func TestMemory_DeviceContentCounts(t *testing.T) {
 	const device = `<memory model="virtio-mem"><target><size unit="KiB">262144</size><block unit="KiB">2048</block>` +
 		`<requested unit="KiB">131072</requested>`
 	for name, tt := range map[string]struct {
@@ -46,7 +46,7 @@ func TestWhatDevicesHoldCounts(t *testing.T) {
 	}
 }
 
-func TestADomainWithoutMemoryIsLeftAsItIs(t *testing.T) {
+func TestMemory_DomainWithoutMemory(t *testing.T) {
 	var d libvirtxml.Domain
 	if err := countHeld(&d, `<domain><devices><memory><target><current unit="KiB">1</current></target></memory></devices></domain>`); err != nil {
 		t.Error(err)

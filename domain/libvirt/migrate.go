@@ -11,17 +11,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrate"
 )
 
 // abortRetry is the pause between attempts to abort a migration whose job has
 // not begun yet or is in a phase that cannot be aborted.
 const abortRetry = 50 * time.Millisecond
 
-// Migrate implements domain.Migrator, peer to peer: the daemon here talks to the
-// daemon there. It has a connection of its own, and other operations on the
-// domain do not wait for it; libvirt itself refuses what does not fit.
+// Migrate implements domain.Migrator, peer to peer: the local daemon connects to the remote one. It
+// has a connection of its own, and other operations on the domain do not wait for it; libvirt
+// itself refuses conflicting ones.
 func (d *Driver) Migrate(ctx context.Context, req domain.MigrationRequest) error {
 	const op = "migrate"
 	if ctx.Err() != nil {
@@ -32,13 +34,13 @@ func (d *Driver) Migrate(ctx context.Context, req domain.MigrationRequest) error
 		return err
 	}
 	if req.PostCopy && req.Parallel > 1 {
-		d.opts.Log.V(1).Info("post-copy goes over one connection", "domain", req.Domain, "asked", req.Parallel)
+		d.opts.Log.V(1).Info("Ignoring parallel connections with post-copy", "domain", req.Domain, "asked", req.Parallel)
 	}
-	aborted, release := d.moves.begin(req.Domain)
+	aborted, release := d.migrations.begin(req.Domain)
 	defer release()
 	ch := make(chan error, 1)
 	go func() {
-		ch <- d.onLane(op, req.Domain, func(c *virt.Connect) error {
+		ch <- d.onOwnConnection(op, req.Domain, func(c *virt.Connect) error {
 			if err := fit(c, req, params); err != nil {
 				return err
 			}
@@ -61,9 +63,8 @@ func (d *Driver) Migrate(ctx context.Context, req domain.MigrationRequest) error
 	return d.cancel(ctx, req.Domain, ch)
 }
 
-// cancel aborts until the migration has returned. A job that has not begun cannot be
-// aborted yet, nor one of a guest that runs at the destination by post-copy, which is
-// waited for.
+// cancel aborts until the migration has returned. A job that has not begun cannot be aborted yet,
+// nor that of a guest that runs at the destination by post-copy, which is awaited.
 func (d *Driver) cancel(ctx context.Context, name string, migrated <-chan error) error {
 	// The caller's context has ended; this one only carries its values.
 	ctx = context.WithoutCancel(ctx)
@@ -81,19 +82,19 @@ func (d *Driver) cancel(ctx context.Context, name string, migrated <-chan error)
 	}
 }
 
-// cancelled is how a migration ended that was to be aborted.
+// cancelled returns the outcome of a migration that was to be aborted.
 func (d *Driver) cancelled(ctx context.Context, name string, err error) error {
 	if err == nil || errors.Is(err, domain.ErrMigrationAborted) || errors.Is(err, domain.ErrDisconnected) {
 		return err
 	}
 	if abroad, unknown := d.abroad(ctx, name); unknown != nil || abroad {
-		return err // the guest may run at the destination
+		return err // it may run at the destination
 	}
 	return fmt.Errorf("%w: %w", domain.ErrMigrationAborted, err)
 }
 
-// abroad tells whether the guest runs at the destination by post-copy, with or without
-// a connection to the rest of its memory here.
+// abroad reports whether the guest runs at the destination by post-copy, with or without a
+// connection to the rest of its memory here.
 func (d *Driver) abroad(ctx context.Context, name string) (bool, error) {
 	return read(ctx, d, "get state", name, func(c *virt.Connect) (abroad bool, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
@@ -105,7 +106,7 @@ func (d *Driver) abroad(ctx context.Context, name string) (bool, error) {
 	})
 }
 
-// inPostCopy tells it from libvirt's state.
+// inPostCopy reports that for a state of libvirt.
 func inPostCopy(st virt.DomainState, reason int) bool {
 	return st == virt.DOMAIN_PAUSED &&
 		(reason == int(virt.DOMAIN_PAUSED_POSTCOPY) || reason == int(virt.DOMAIN_PAUSED_POSTCOPY_FAILED))
@@ -115,17 +116,17 @@ func inPostCopy(st virt.DomainState, reason int) bool {
 func (d *Driver) AbortMigration(ctx context.Context, name string) error {
 	err := d.abort(ctx, name)
 	if err == nil || !errors.Is(err, domain.ErrInvalidState) {
-		d.moves.abort(name) // one that has not begun, or began again, is aborted too
+		d.migrations.abort(name) // also one that has not begun, or began again
 		return err
 	}
 	abroad, unknown := d.abroad(ctx, name)
-	if unknown != nil || abroad || !d.moves.abort(name) {
+	if unknown != nil || abroad || !d.migrations.abort(name) {
 		return err
 	}
-	return nil // whoever waits for the migration goes on trying
+	return nil // cancel retries until the migration returns
 }
 
-// abort asks once.
+// abort tries once.
 func (d *Driver) abort(ctx context.Context, name string) error {
 	_, err := read(ctx, d, "abort migration", name, func(c *virt.Connect) (struct{}, error) {
 		return struct{}{}, withDomain(c, name, func(dom *virt.Domain) error {
@@ -133,8 +134,7 @@ func (d *Driver) abort(ctx context.Context, name string) error {
 			if !code(err, virt.ERR_OPERATION_INVALID) {
 				return err
 			}
-			// Nothing to abort is what was wanted; a job that cannot be
-			// aborted is not.
+			// Without a job the abort has succeeded; with one that cannot be aborted it has not.
 			i, statsErr := dom.GetJobStats(0)
 			if code(statsErr, virt.ERR_OPERATION_INVALID) || statsErr == nil && i.Type == virt.DOMAIN_JOB_NONE {
 				return nil
@@ -145,15 +145,15 @@ func (d *Driver) abort(ctx context.Context, name string) error {
 	return err
 }
 
-// moves are migrations by domain.
-type moves struct {
+// migrations are the calls of Migrate by domain.
+type migrations struct {
 	mu      sync.Mutex
-	running map[string]chan struct{} // closed when it shall be aborted
+	running map[string]chan struct{} // closed to abort it
 }
 
-// begin notes a migration. What it returns is closed when it shall be aborted; release
-// has to be called when it has ended.
-func (m *moves) begin(name string) (aborted <-chan struct{}, release func()) {
+// begin records a migration. The channel is closed to abort it; release has to be called when it
+// has ended.
+func (m *migrations) begin(name string) (aborted <-chan struct{}, release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.running == nil {
@@ -171,8 +171,8 @@ func (m *moves) begin(name string) (aborted <-chan struct{}, release func()) {
 	}
 }
 
-// abort tells whether there is one to abort.
-func (m *moves) abort(name string) bool {
+// abort reports whether there is one to abort.
+func (m *migrations) abort(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ch := m.running[name]
@@ -195,14 +195,14 @@ func (d *Driver) SwitchToPostCopy(ctx context.Context, name string) error {
 // SetMaxDowntime implements domain.MigrationTuner.
 func (d *Driver) SetMaxDowntime(ctx context.Context, name string, to time.Duration) error {
 	const op = "set the maximum downtime"
-	if to <= 0 || to > domain.MaxDowntimeCeiling {
-		return fmt.Errorf("libvirt: %s %s: %s is not within 1 ms and %s: %w", op, name, to, domain.MaxDowntimeCeiling, domain.ErrInvalid)
+	if to <= 0 || to > migrate.MaxDowntimeCeiling {
+		return fmt.Errorf("libvirt: %s %s: Invalid value: %s is not within 1 ms and %s: %w", op, name, to, migrate.MaxDowntimeCeiling, domain.ErrInvalid)
 	}
 	return d.onMigration(ctx, op, name, func(dom *virt.Domain) error { return dom.MigrateSetMaxDowntime(milliseconds(to), 0) })
 }
 
-// SetMigrationBandwidth implements domain.MigrationTuner, before the switch to post-copy
-// and after it.
+// SetMigrationBandwidth implements domain.MigrationTuner, before the switch to post-copy and after
+// it.
 func (d *Driver) SetMigrationBandwidth(ctx context.Context, name string, mib uint64) error {
 	return d.onMigration(ctx, "limit the bandwidth", name, func(dom *virt.Domain) error {
 		if err := dom.MigrateSetMaxSpeed(orUnlimited(mib), 0); err != nil {

@@ -12,7 +12,7 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-func TestMigrationRequestsBecomeFlags(t *testing.T) {
+func TestMigration_Flags(t *testing.T) {
 	const always = virt.MIGRATE_LIVE | virt.MIGRATE_PEER2PEER | virt.MIGRATE_PERSIST_DEST
 	for name, tt := range map[string]struct {
 		req       domain.MigrationRequest
@@ -59,7 +59,7 @@ func TestMigrationRequestsBecomeFlags(t *testing.T) {
 	}
 }
 
-func TestMigrationRequestsThatCannotBe(t *testing.T) {
+func TestMigration_InvalidRequest(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*domain.MigrationRequest)
 		want   error
@@ -83,7 +83,7 @@ func TestMigrationRequestsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestSocketsOfMemoryAndDisksAreNamed(t *testing.T) {
+func TestMigration_SocketURIs(t *testing.T) {
 	req := domain.MigrationRequest{
 		Domain: "ns_guest", DestinationURI: "qemu+unix:///system?socket=/c.sock", MigrateURI: "unix:///m.sock", DisksURI: "unix:///d.sock",
 	}
@@ -97,8 +97,8 @@ func TestSocketsOfMemoryAndDisksAreNamed(t *testing.T) {
 	}
 }
 
-func TestAMoveIsAbortedByItsName(t *testing.T) {
-	var m moves
+func TestMigrations_AbortByName(t *testing.T) {
+	var m migrations
 	if m.abort("a") {
 		t.Error("there is nothing to abort")
 	}
@@ -108,7 +108,7 @@ func TestAMoveIsAbortedByItsName(t *testing.T) {
 	if second != nil {
 		t.Error("one that libvirt refuses can be aborted")
 	}
-	for range 2 { // again is no harm
+	for range 2 { // repeating is harmless
 		if !m.abort("a") {
 			t.Error("it is not aborted")
 		}
@@ -116,7 +116,7 @@ func TestAMoveIsAbortedByItsName(t *testing.T) {
 	select {
 	case <-first:
 	default:
-		t.Error("nobody has told it")
+		t.Error("it was not aborted")
 	}
 	release()
 	if m.abort("a") {

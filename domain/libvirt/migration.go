@@ -9,20 +9,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/migrate"
 )
 
-// zstd is the compression of memory that libvirt offers on parallel connections.
+// zstd is libvirt's compression of memory on parallel connections.
 const zstd = "zstd"
 
-// Releases of libvirt, as its version numbers, that brought a parameter.
+// Releases of libvirt, as its version numbers, that introduced a parameter.
 const (
 	hasZstd         = 9_004_000
 	hasDetectZeroes = 10_009_000
 )
 
-// unlimited is the greatest bandwidth in MiB/s that libvirt takes for QEMU.
+// unlimited is the greatest bandwidth in MiB/s that libvirt accepts for QEMU.
 const unlimited = 1<<43 - 1
 
 func orUnlimited(mib uint64) uint64 {
@@ -32,9 +34,9 @@ func orUnlimited(mib uint64) uint64 {
 	return mib
 }
 
-// milliseconds rounds up: less than the least is still something.
+// milliseconds rounds up: a fraction must not become zero.
 func milliseconds(d time.Duration) uint64 {
-	return uint64((min(d, domain.MaxDowntimeCeiling) + time.Millisecond - 1) / time.Millisecond)
+	return uint64((min(d, migrate.MaxDowntimeCeiling) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // migration translates a request.
@@ -47,7 +49,7 @@ func migration(req domain.MigrationRequest) (*virt.DomainMigrateParameters, virt
 	if req.MigrateURI != "" {
 		p.URISet, p.URI = true, req.MigrateURI
 	}
-	if req.Resume { // all else is that of the migration
+	if req.Resume { // the other settings are those of the migration
 		return p, flags | virt.MIGRATE_POSTCOPY | virt.MIGRATE_POSTCOPY_RESUME, nil
 	}
 	if req.Definition != nil {
@@ -63,7 +65,7 @@ func migration(req domain.MigrationRequest) (*virt.DomainMigrateParameters, virt
 		p.MigrateDisksSet, p.MigrateDisks = true, req.CopyDisks
 		p.DisksURISet, p.DisksURI = req.DisksURI != "", req.DisksURI
 	}
-	// Also without a limit: libvirt keeps the one that an earlier migration was given.
+	// Also without a limit: libvirt keeps the limit of an earlier migration.
 	p.BandwidthSet, p.Bandwidth = true, orUnlimited(req.BandwidthMiB)
 	flags |= connections(req, p)
 	for _, o := range []struct {
@@ -82,7 +84,7 @@ func migration(req domain.MigrationRequest) (*virt.DomainMigrateParameters, virt
 	return p, flags, nil
 }
 
-// connections sets how memory travels.
+// connections sets the transport of memory.
 func connections(req domain.MigrationRequest, p *virt.DomainMigrateParameters) (flags virt.DomainMigrateFlags) {
 	if req.Parallel > 1 && !req.PostCopy {
 		flags |= virt.MIGRATE_PARALLEL
@@ -95,27 +97,27 @@ func connections(req domain.MigrationRequest, p *virt.DomainMigrateParameters) (
 	return flags
 }
 
-// check tells what is wrong with a request, whatever the daemon.
+// check validates a request, independently of the daemon.
 func check(req domain.MigrationRequest) error {
 	switch {
 	case req.Domain == "" || req.DestinationURI == "":
-		return fmt.Errorf("needs a domain and a destination: %w", domain.ErrInvalid)
+		return fmt.Errorf("domain and destination: Required value: %w", domain.ErrInvalid)
 	case req.Resume:
 		return nil
 	case len(req.CopyDisks) > 0 && req.DisksURI == "" && strings.HasPrefix(req.MigrateURI, "unix:"):
-		return fmt.Errorf("memory goes to a socket, so disks %v need one of their own (DisksURI): %w", req.CopyDisks, domain.ErrInvalid)
+		return fmt.Errorf("DisksURI: Required value for disks %v, because memory uses a socket: %w", req.CopyDisks, domain.ErrInvalid)
 	case req.Compression == "":
 		return nil
 	case req.Compression != zstd:
-		return fmt.Errorf("compression %q (leave it out, or use zstd): %w", req.Compression, domain.ErrUnsupported)
+		return fmt.Errorf("compression: Unsupported value: %q (omit it, or use zstd): %w", req.Compression, domain.ErrUnsupported)
 	case req.Parallel < 2 || req.PostCopy:
-		return fmt.Errorf("compression needs parallel connections, and post-copy has one (leave one of them out): %w", domain.ErrUnsupported)
+		return fmt.Errorf("compression needs parallel connections, and post-copy uses one connection (omit one of them): %w", domain.ErrUnsupported)
 	}
 	return nil
 }
 
-// fit adapts a request to the daemon: it refuses what is asked for and not there, and
-// adds what saves work where it is.
+// fit adapts a request to the daemon: it refuses unavailable settings, and adds optimizations that
+// are available.
 func fit(c *virt.Connect, req domain.MigrationRequest, p *virt.DomainMigrateParameters) error {
 	if !p.CompressionSet && !p.MigrateDisksSet {
 		return nil
@@ -125,7 +127,7 @@ func fit(c *virt.Connect, req domain.MigrationRequest, p *virt.DomainMigratePara
 		return err
 	}
 	if p.CompressionSet && v < hasZstd {
-		return fmt.Errorf("migrate %s: compression %s needs libvirt %s, this is %s (leave it out): %w",
+		return fmt.Errorf("migrate %s: compression %s needs libvirt %s, this is %s (omit it): %w",
 			req.Domain, req.Compression, version(hasZstd), version(v), domain.ErrUnsupported)
 	}
 	if p.MigrateDisksSet && v >= hasDetectZeroes {

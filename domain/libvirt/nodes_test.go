@@ -15,14 +15,15 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/internal/rig"
-	"github.com/virtloom/virtloom/internal/rig/rigtest"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/internal/rig"
+	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
 // nodes are two hypervisor nodes with a libvirtd and a QEMU each.
@@ -89,13 +90,13 @@ func (ns *nodes) file(t testing.TB, path string, size int64) string {
 	return path
 }
 
-// facts are those of a guest on either node; its directory exists afterwards.
-func (ns *nodes) facts(t testing.TB, name string) domain.Facts {
+// facts are those of a VMI on either node; its directory exists afterwards.
+func (ns *nodes) facts(t testing.TB, name string) convert.Facts {
 	dir := filepath.Join(ns.fabric.StateDir(), "guests", name)
 	ns.file(t, filepath.Join(dir, "made"), 0)
-	return domain.Facts{
+	return convert.Facts{
 		Dir: dir, Emulation: true, Epoch: 1, Bridges: map[string]string{"default": "br0"},
-		Kernel: ns.image.Kernel, Initrd: ns.image.Initrd, Disks: map[string]domain.DiskSource{},
+		Kernel: ns.image.Kernel, Initrd: ns.image.Initrd, Disks: map[string]convert.DiskSource{},
 	}
 }
 
@@ -125,10 +126,10 @@ func guest(name string) *v1.VirtualMachineInstance {
 	}
 }
 
-// definition converts the guest under the name the suite wants.
+// definition converts the VMI under the name that the suite requests.
 func (ns *nodes) definition(t testing.TB, name string) *libvirtxml.Domain {
 	t.Helper()
-	d, err := domain.Convert(guest(name), ns.facts(t, name))
+	d, err := convert.Convert(guest(name), ns.facts(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,10 +162,10 @@ func killQEMU(t testing.TB, n *rig.HypervisorNode, name string) {
 	}
 }
 
-// serial is what a guest has written to its console on a node.
-func serial(t testing.TB, n *rig.HypervisorNode, f domain.Facts) string {
+// serial is the guest's output on its console on a node.
+func serial(t testing.TB, n *rig.HypervisorNode, f convert.Facts) string {
 	t.Helper()
-	b, err := os.ReadFile(n.HostPath(filepath.Join(f.Dir, domain.SerialLog)))
+	b, err := os.ReadFile(n.HostPath(filepath.Join(f.Dir, convert.SerialLog)))
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// kibibytes are libvirt's units of memory.
+// kibibytes are libvirt's units of memory in KiB.
 var kibibytes = map[string]uint64{"": 1, "KiB": 1, "MiB": 1 << 10, "GiB": 1 << 20, "TiB": 1 << 30}
 
-// cells reads the NUMA topology of the host; nil without one.
+// cells converts the NUMA topology of the host; nil without one.
 func cells(t *libvirtxml.CapsHostNUMATopology) []domain.Cell {
 	if t == nil || t.Cells == nil {
 		return nil
@@ -44,7 +44,7 @@ func cells(t *libvirtxml.CapsHostNUMATopology) []domain.Cell {
 	return out
 }
 
-// hugepages lists the sizes beyond the smallest, which is that of ordinary pages.
+// hugepages lists the page sizes beyond the smallest, which is that of ordinary pages.
 func hugepages(pages []libvirtxml.CapsHostNUMAPageInfo) []uint64 {
 	var out []uint64
 	for _, p := range pages {
@@ -57,7 +57,7 @@ func hugepages(pages []libvirtxml.CapsHostNUMAPageInfo) []uint64 {
 	return out[1:]
 }
 
-// number is 0 for a number that is missing.
+// number is 0 for a missing number.
 func number(n *int) uint {
 	if n == nil {
 		return 0

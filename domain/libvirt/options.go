@@ -9,54 +9,50 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// KVM says how [Driver.Host] decides whether KVM is usable.
+// KVM is how [Driver.Host] decides whether KVM is usable.
 type KVM string
 
-// The ways to decide about KVM.
+// Values of [KVM].
 const (
-	// KVMAuto believes libvirt only where the host's CPU can virtualise: on
-	// x86_64 the flags vmx or svm have to be there. A device node /dev/kvm that
-	// can be opened proves nothing; modules exist that offer one without
-	// hardware and cannot run a kernel.
+	// KVMAuto believes libvirt only where the host's CPU supports virtualization: on x86_64 the
+	// flags vmx or svm are required. A device node /dev/kvm that can be opened proves nothing;
+	// modules exist that offer one without hardware and cannot run a kernel.
 	KVMAuto KVM = "auto"
-	// KVMOn and KVMOff decide without looking.
+	// KVMOn and KVMOff decide without detection.
 	KVMOn  KVM = "on"
 	KVMOff KVM = "off"
 )
 
-// DefaultMigrationDir is the folder for the sockets of migrations that KubeVirt has in
-// its launchers.
+// DefaultMigrationDir is the folder for the sockets of migrations in KubeVirt's launchers.
 const DefaultMigrationDir = "/var/run/kubevirt/migrationproxy"
 
-// Options configure a [Driver]. The zero value is good.
+// Options configure a [Driver]. The zero value is ready to use.
 type Options struct {
 	// KVM is how to decide whether KVM is usable; empty means KVMAuto.
 	KVM KVM
-	// KeepAliveInterval is how often an idle connection is probed, in whole
-	// seconds, and KeepAliveCount how many probes may stay without an answer
-	// before it counts as broken. Defaults: 2 s, 3.
+	// KeepAliveInterval is the interval of probes of an idle connection, in whole seconds, and
+	// KeepAliveCount the number of unanswered probes after which it counts as broken. Defaults: 2
+	// s, 3.
 	KeepAliveInterval time.Duration
 	KeepAliveCount    uint
-	// Operations is how many operations run at the same time. Default: 16.
+	// Operations is the number of concurrent operations. Default: 16.
 	Operations int
 	// ReconnectMin and ReconnectMax bound the pauses between attempts to
 	// reconnect, which double each time. Defaults: 50 ms, 2 s.
 	ReconnectMin, ReconnectMax time.Duration
-	// AgentTimeout is how long a guest agent may take for one answer, in whole
-	// seconds, if the context of the call allows that long. Default: 60 s, which a
-	// guest may need to flush its disks.
+	// AgentTimeout is the timeout of one answer of a guest agent, in whole seconds, if the context
+	// of the call allows that long. Default: 60 s, which a guest may need to flush its disks.
 	AgentTimeout time.Duration
-	// Root is the directory under which the files of the daemon are seen from
-	// here, for consoles: /proc/PID/root of a daemon in another mount namespace.
-	// Default: /.
+	// Root is the directory below which this process sees the files of the daemon, for consoles:
+	// /proc/PID/root of a daemon in another mount namespace. Default: /.
 	Root string
-	// MigrationDir is the folder, as the daemon and its guests see it, for the sockets of
-	// migrations; see [Driver.MigrationSockets]. Keep it short: the path of a socket may
-	// have 107 bytes. Default: [DefaultMigrationDir].
+	// MigrationDir is the folder, as the daemon and its domains see it, for the sockets of
+	// migrations; see [Driver.MigrationSockets]. Keep it short: the path of a socket is limited to
+	// 107 bytes. Default: [DefaultMigrationDir].
 	MigrationDir string
-	// Clock tells how far the deadline of a context is. Default: the system's.
+	// Clock measures the time to the deadline of a context. Default: the system's.
 	Clock clock.PassiveClock
-	// Log is told about lost and restored connections. Default: nothing.
+	// Log receives lost and restored connections. Default: nothing.
 	Log logr.Logger
 }
 
@@ -94,10 +90,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Error is what libvirt answered. Is and As find the sentinel of package domain
-// that it means, if there is one.
+// Error is an error of libvirt. Is and As find the sentinel of package domain that it means, if
+// there is one.
 type Error struct {
-	// Op is what was asked, Domain about which domain; may be empty.
+	// Op is the operation, Domain its domain; may be empty.
 	Op, Domain string
 	// Code is libvirt's number (virErrorNumber), Message its text.
 	Code    int

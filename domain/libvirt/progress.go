@@ -12,14 +12,13 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// MigrationProgress implements domain.Migrator. libvirt remembers the last migration of
-// a domain, at either end, for as long as the domain is defined and no other job has
-// ended.
+// MigrationProgress implements domain.Migrator. libvirt remembers the last migration of a domain,
+// at either end, until the domain is undefined or another job ends.
 func (d *Driver) MigrationProgress(ctx context.Context, name string) (domain.Progress, error) {
 	return read(ctx, d, "get migration progress", name, func(c *virt.Connect) (p domain.Progress, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
 			i, err := dom.GetJobStats(0)
-			if code(err, virt.ERR_OPERATION_INVALID) { // does not run: nothing migrates
+			if code(err, virt.ERR_OPERATION_INVALID) { // not running: nothing migrates
 				i, err = &virt.DomainJobInfo{Type: virt.DOMAIN_JOB_NONE}, nil
 			}
 			if err != nil {
@@ -38,13 +37,13 @@ func (d *Driver) MigrationProgress(ctx context.Context, name string) (domain.Pro
 	})
 }
 
-// leaving tells whether a job takes the domain away.
+// leaving reports whether a job migrates the domain away.
 func leaving(i *virt.DomainJobInfo) bool {
 	return i.Type != virt.DOMAIN_JOB_NONE && (!i.OperationSet || i.Operation == virt.DOMAIN_JOB_OPERATION_MIGRATION_OUT)
 }
 
-// lastMigration is how a migration of the domain ended; the zero value if nothing is
-// known of one.
+// lastMigration returns the outcome of the domain's last migration; the zero value if none is
+// known.
 func lastMigration(dom *virt.Domain) domain.Progress {
 	i, err := dom.GetJobStats(virt.DOMAIN_JOB_STATS_COMPLETED | virt.DOMAIN_JOB_STATS_KEEP_COMPLETED)
 	if err != nil || i.Type != virt.DOMAIN_JOB_COMPLETED || !i.OperationSet {

@@ -15,18 +15,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/domaintest"
-	"github.com/virtloom/virtloom/domain/libvirt"
 	golibvirt "libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/domaintest"
+	"github.com/virtloom/virtloom/domain/libvirt"
 )
 
-// bootGuest starts a guest and waits until its kernel listens.
+// bootGuest starts a guest and waits until its kernel reacts.
 func bootGuest(t *testing.T, ns *nodes, d *libvirt.Driver, name string) *libvirtxml.Domain {
 	t.Helper()
 	f := ns.facts(t, name)
-	def, err := domain.Convert(guest(name), f)
+	def, err := convert.Convert(guest(name), f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +40,8 @@ func bootGuest(t *testing.T, ns *nodes, d *libvirt.Driver, name string) *libvirt
 	return def
 }
 
-// testRollBack attaches a disk whose place is taken in the definition: the running
-// guest does not keep it either.
+// testRollBack attaches a disk whose address is taken in the definition: the running guest does not
+// keep it either.
 func testRollBack(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{})
 	def := bootGuest(t, ns, d, "rollback")
@@ -74,8 +76,8 @@ func testRollBack(t *testing.T, ns *nodes) {
 	})
 }
 
-// testHungStatistics stops the process of one guest: it delays one question at most,
-// and afterwards is there with what is known without it.
+// testHungStatistics stops the process of one guest: it delays one query at most, and is included
+// afterwards with the counters available without it.
 func testHungStatistics(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{})
 	startGuests(t, ns, d, "stats-stuck", "stats-fine")
@@ -103,9 +105,8 @@ func testHungStatistics(t *testing.T, ns *nodes) {
 	}
 }
 
-// testHungAgent stops the process of a guest whose agent is talked to: the
-// conversation ends with its deadline, operations do not wait for it, and when the
-// guest goes on so does its agent.
+// testHungAgent stops the process of a guest during an exchange with its agent: the exchange ends
+// with its deadline, operations do not wait for it, and when the guest continues so does its agent.
 func testHungAgent(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{})
 	def := ns.definition(t, "hung-agent")
@@ -143,7 +144,7 @@ func testHungAgent(t *testing.T, ns *nodes) {
 	await(t, "an answer of the agent afterwards", answers)
 }
 
-// transcript is what a console has said.
+// transcript is the output of a console.
 type transcript struct {
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -162,8 +163,8 @@ func (l *transcript) has(what string) bool {
 	return bytes.Contains(l.said.Bytes(), []byte(what))
 }
 
-// testTerminal talks to a console on a terminal of the node, which only the daemon
-// can open: through a stream.
+// testTerminal opens a console on a terminal of the node, which only the daemon can open: through a
+// stream.
 func testTerminal(t *testing.T, ns *nodes) {
 	d := open(t, ns.n[0].URI(), libvirt.Options{})
 	def := ns.definition(t, "terminal")
@@ -185,7 +186,7 @@ func testTerminal(t *testing.T, ns *nodes) {
 	ctx, cancel := context.WithCancel(t.Context())
 	_, first := follow(ctx)
 	await(t, "a heartbeat on the terminal", func() bool { return first.has("virtloom-heartbeat") })
-	second, said := follow(t.Context()) // cuts off the first
+	second, said := follow(t.Context()) // disconnects the first
 	await(t, "an echo", func() bool {
 		if _, err := second.Write([]byte("echo virt''loom-$((40+2))\n")); err != nil {
 			t.Fatal(err)
@@ -200,7 +201,7 @@ func testTerminal(t *testing.T, ns *nodes) {
 		t.Error("a console that is closed takes what is written")
 	}
 	readers.Wait()
-	// The connections of consoles that are closed are given back, and the next opens.
+	// The connections of closed consoles are released, and the next one opens.
 	third, heard := follow(t.Context())
 	await(t, "a heartbeat after all that", func() bool { return heard.has("virtloom-heartbeat") })
 	destroy(t, def.Name, d)

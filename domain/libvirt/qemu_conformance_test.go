@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"libvirt.org/go/libvirtxml"
+
 	"github.com/virtloom/virtloom/domain"
 	"github.com/virtloom/virtloom/domain/domaintest"
-	"libvirt.org/go/libvirtxml"
 )
 
 func testConformance(t *testing.T, ns *nodes) {
@@ -54,7 +55,7 @@ func fileSource(path string) *libvirtxml.DomainDiskSource {
 	return &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}}
 }
 
-// fit are the changes of a guest that cases of an ability need.
+// fit are the changes of a domain for each ability.
 func (ns *nodes) fit() map[domaintest.Ability]func(testing.TB, *libvirtxml.Domain) {
 	return map[domaintest.Ability]func(testing.TB, *libvirtxml.Domain){
 		domaintest.DiskResize: ns.addQcow2,
@@ -84,7 +85,7 @@ func (ns *nodes) fit() map[domaintest.Ability]func(testing.TB, *libvirtxml.Domai
 	}
 }
 
-// addQcow2 gives a guest a disk that can keep snapshots, on the first node.
+// addQcow2 gives a guest a disk that supports snapshots, on the first node.
 func (ns *nodes) addQcow2(t testing.TB, d *libvirtxml.Domain) {
 	t.Helper()
 	path := filepath.Join(ns.fabric.StateDir(), d.Name+".qcow2")
@@ -110,7 +111,7 @@ func (ns *nodes) makeQcow2(t testing.TB, path string) {
 	}
 }
 
-// plugs are the devices that a guest can get while it runs.
+// plugs are the devices that can be hotplugged.
 func (ns *nodes) plugs() map[domaintest.Ability]func(testing.TB) domain.Device {
 	image := func(t testing.TB, name string) *libvirtxml.DomainDiskSource {
 		return fileSource(ns.file(t, filepath.Join(ns.fabric.StateDir(), name), 1<<20))

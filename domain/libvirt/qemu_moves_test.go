@@ -14,20 +14,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/libvirt"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/libvirt"
 )
 
-// move is a guest that is about to be moved over sockets.
+// move is a guest that is about to migrate over sockets.
 type move struct {
 	*testing.T
 	ns          *nodes
 	here, there *libvirt.Driver
 	way         *relay
 	name        string
-	disk        string // path of a disk that only this node has the content of
+	disk        string // path of a disk whose content only this node has
 }
 
 // newMove starts a guest with those words on its kernel's command line.
@@ -38,7 +40,7 @@ func newMove(t *testing.T, ns *nodes, name, words string) *move {
 	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " " + words
 	memory := resource.MustParse("256Mi")
 	vmi.Spec.Domain.Memory.Guest = &memory
-	d, err := domain.Convert(vmi, f)
+	d, err := convert.Convert(vmi, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func newMove(t *testing.T, ns *nodes, name, words string) *move {
 	return m
 }
 
-// begin begins a move and returns when it has a job.
+// begin begins a migration and returns when it has a job.
 func (m *move) begin(change func(*domain.MigrationRequest)) <-chan error {
 	m.Helper()
 	req := m.way.request(m.name)
@@ -138,7 +140,7 @@ func testMoves(t *testing.T, ns *nodes) {
 			t.Fatal(err)
 		}
 		m.abort(done)
-		// At the limit of the first one it would never end.
+		// With the limit of the first migration it would never end.
 		if err := <-m.begin(memory(0)); err != nil {
 			t.Error(err)
 		}
@@ -200,7 +202,7 @@ func testCopiedDisk(t *testing.T, ns *nodes) {
 	}
 }
 
-// testAborts aborts one guest's moves at points that are further and further.
+// testAborts aborts one guest's migrations at later and later points.
 func testAborts(t *testing.T, ns *nodes) {
 	m := newMove(t, ns, "aborts", "")
 	for _, after := range []int{0, 1, 5, 20, 50, 100, 200, 400} {

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/libvirt"
 )
 
 // contextWithoutEnd is for cleaning up after a test whose context has ended.
 func contextWithoutEnd(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
 
-// TestQEMU runs everything that needs real guests on one pair of nodes.
+// TestQEMU runs all tests of real guests on one pair of nodes.
 func TestQEMU(t *testing.T) {
 	ns := startNodes(t)
 	t.Run("conformance", func(t *testing.T) { testConformance(t, ns) })
@@ -60,7 +61,7 @@ func testHost(t *testing.T, ns *nodes) {
 	}
 }
 
-// await polls a condition that a guest has to bring about.
+// await polls a condition that a guest has to reach.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -79,7 +80,7 @@ func await(t testing.TB, what string, ok func() bool) {
 func testHeartbeat(t *testing.T, ns *nodes) {
 	here, there := open(t, ns.n[0].URI(), libvirt.Options{}), open(t, ns.n[1].URI(), libvirt.Options{})
 	vmi, f := guest("heartbeat"), ns.facts(t, "heartbeat")
-	d, err := domain.Convert(vmi, f)
+	d, err := convert.Convert(vmi, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func destroy(t testing.TB, name string, hs ...*libvirt.Driver) {
 	}
 }
 
-// testCapabilities asks a real hypervisor what its guests can have.
+// testCapabilities reads the capabilities of a real hypervisor.
 func testCapabilities(t *testing.T, ns *nodes) {
 	c, err := open(t, ns.n[0].URI(), libvirt.Options{}).Capabilities(t.Context())
 	if err != nil {

@@ -8,13 +8,17 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/libvirt"
 	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
+	"github.com/virtloom/virtloom/domain/diff"
+	"github.com/virtloom/virtloom/domain/libvirt"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// rich is a guest with every kind of device that is converted today.
-func rich(t *testing.T, ns *nodes) (*v1.VirtualMachineInstance, domain.Facts) {
+// rich is a VMI with every kind of device that conversion supports.
+func rich(t *testing.T, ns *nodes) (*v1.VirtualMachineInstance, convert.Facts) {
 	t.Helper()
 	vmi, f := guest("rich"), ns.facts(t, "rich")
 	on, off := true, false
@@ -35,7 +39,7 @@ func rich(t *testing.T, ns *nodes) (*v1.VirtualMachineInstance, domain.Facts) {
 	}
 	for _, disk := range d.Disks[:5] {
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: disk.Name})
-		f.Disks[disk.Name] = domain.DiskSource{Path: ns.file(t, filepath.Join(f.Dir, disk.Name+".img"), 1<<20)}
+		f.Disks[disk.Name] = convert.DiskSource{Path: ns.file(t, filepath.Join(f.Dir, disk.Name+".img"), 1<<20)}
 	}
 	d.Interfaces[0].BootOrder = boot(2)
 	d.Interfaces = append(d.Interfaces, v1.Interface{
@@ -50,24 +54,24 @@ func rich(t *testing.T, ns *nodes) (*v1.VirtualMachineInstance, domain.Facts) {
 		ClockOffset: v1.ClockOffset{UTC: &v1.ClockOffsetUTC{}},
 		Timer:       &v1.Timer{HPET: &v1.HPETTimer{Enabled: &off}, RTC: &v1.RTCTimer{TickPolicy: v1.RTCTickPolicyCatchup}},
 	}
-	// Without HPET a kernel that is emulated on a busy machine may find that its timer does not work,
-	// and panic.
+	// Without HPET an emulated kernel on a busy machine may find that its timer does not work, and
+	// panic.
 	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " no_timer_check"
 	vmi.Spec.Domain.Features = &v1.Features{APIC: &v1.FeatureAPIC{}}
 	vmi.Spec.Domain.Firmware.Serial = "serial & <number>"
 	return vmi, f
 }
 
-// testReadBack applies a rich guest, reads it back, changes it live and migrates
-// it: after each step nothing differs any more.
+// testReadBack applies a rich VMI, reads it back, changes it live and migrates it: after each step
+// there are no differences.
 func testReadBack(t *testing.T, ns *nodes) {
 	here, there := open(t, ns.n[0].URI(), libvirt.Options{}), open(t, ns.n[1].URI(), libvirt.Options{})
 	vmi, f := rich(t, ns)
-	desired, err := domain.Convert(vmi, f)
+	desired, err := convert.Convert(vmi, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := domain.Stamp(desired); err != nil {
+	if err := diff.Stamp(desired); err != nil {
 		t.Fatal(err)
 	}
 	name := desired.Name
@@ -88,7 +92,7 @@ func testReadBack(t *testing.T, ns *nodes) {
 		v1.Disk{Name: "hot", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}})
 	for _, volume := range []string{"hot", "empty"} {
 		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: volume})
-		f.Disks[volume] = domain.DiskSource{Path: ns.file(t, filepath.Join(f.Dir, volume+".img"), 1<<20)}
+		f.Disks[volume] = convert.DiskSource{Path: ns.file(t, filepath.Join(f.Dir, volume+".img"), 1<<20)}
 	}
 	for _, x := range differences(t, here, vmi, f, 3) {
 		if x.Operation == nil {
@@ -106,7 +110,7 @@ func testReadBack(t *testing.T, ns *nodes) {
 	}
 	req := domain.MigrationRequest{
 		Domain: name, DestinationURI: "qemu+tcp://" + ns.n[1].Address() + "/system",
-		CopyDisks: domain.CopyDisks(nil, state.Domain, f), Unsafe: true,
+		CopyDisks: status.CopyDisks(nil, state.Domain, f), Unsafe: true,
 	}
 	if err := here.Migrate(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -114,30 +118,30 @@ func testReadBack(t *testing.T, ns *nodes) {
 	differences(t, there, vmi, f, 0)
 }
 
-// differences compares what vmi asks for with what runs.
-func differences(t *testing.T, h domain.Hypervisor, vmi *v1.VirtualMachineInstance, f domain.Facts, want int) []domain.Difference {
+// differences compares the domain desired by vmi with the live one.
+func differences(t *testing.T, h domain.Hypervisor, vmi *v1.VirtualMachineInstance, f convert.Facts, want int) []diff.Difference {
 	t.Helper()
 	state, err := h.Get(t.Context(), domain.Name(vmi.Namespace, vmi.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Layout = domain.LayoutOf(state.Domain)
-	desired, err := domain.Convert(vmi, f)
+	f.Layout = convert.LayoutOf(state.Domain)
+	desired, err := convert.Convert(vmi, f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := domain.LastApplied(state.Metadata)
+	last, err := diff.LastApplied(state.Metadata)
 	if err != nil || last == nil {
 		t.Fatalf("what was last applied: %v, %v", last, err)
 	}
-	found, err := domain.Diff(desired, last, state.Domain)
+	found, err := diff.Compare(desired, last, state.Domain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(found) != want {
 		t.Errorf("%d differences, want %d: %v", len(found), want, found)
 	}
-	if unknown, err := domain.Diff(desired, nil, state.Domain); err != nil || len(unknown) != want {
+	if unknown, err := diff.Compare(desired, nil, state.Domain); err != nil || len(unknown) != want {
 		t.Errorf("without what was last applied: %v, %v", unknown, err)
 	}
 	return found

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// socketDir is a folder that each node has for itself.
+// socketDir is a folder that is private to each node.
 const socketDir = "/run/libvirt/m"
 
 // open connects to a node so that the files of its daemon are found.
@@ -78,7 +78,7 @@ func newRelay(t testing.TB, from, to *libvirt.Driver, key types.UID) *relay {
 	return r
 }
 
-// route is how the source's daemon reaches the other.
+// route is the route of the source's daemon to the other.
 func (r *relay) route() domain.Route {
 	at := func(channel int) string { return filepath.Join(r.from.Inside, domain.SocketName(r.key, channel)) }
 	return domain.Route{
@@ -87,7 +87,7 @@ func (r *relay) route() domain.Route {
 	}
 }
 
-// request asks for a migration over the relay.
+// request returns a request for a migration over the relay.
 func (r *relay) request(name string) domain.MigrationRequest {
 	way := r.route()
 	return domain.MigrationRequest{Domain: name, DestinationURI: way.DestinationURI, MigrateURI: way.MigrateURI, DisksURI: way.DisksURI}
@@ -112,7 +112,7 @@ func (r *relay) serve(l net.Listener, target string) {
 	}
 }
 
-// note keeps the two ends of a connection, unless the way is broken.
+// note records the two ends of a connection, unless the relay is cut.
 func (r *relay) note(ends ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

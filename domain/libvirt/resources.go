@@ -11,8 +11,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// setVCPUs brings the running domain and its definition to n CPUs, each only if it
-// has another number.
+// setVCPUs sets the number of CPUs of the live domain and its definition, each only if it differs.
 func setVCPUs(dom *virt.Domain, n uint) error {
 	i, err := impact(dom)
 	if err != nil {
@@ -34,7 +33,7 @@ func setVCPUs(dom *virt.Domain, n uint) error {
 			return err
 		}
 		if n > uint(room) {
-			return invalid("the domain has room for %d CPUs, not for %d", room, n)
+			return invalid("the domain has a maximum of %d CPUs, not %d", room, n)
 		}
 		has, err := dom.GetVcpusFlags(p.flag)
 		if err != nil {
@@ -50,14 +49,14 @@ func setVCPUs(dom *virt.Domain, n uint) error {
 	return dom.SetVcpusFlags(n, change)
 }
 
-// resizeDisk lets a disk of a running domain grow.
+// resizeDisk grows a disk of a live domain.
 func resizeDisk(dom *virt.Domain, alias string, bytes uint64) error {
 	active, err := dom.IsActive()
 	if err != nil {
 		return err
 	}
 	if !active {
-		return invalidState("the domain does not run")
+		return invalidState("the domain is not running")
 	}
 	disk, err := findDisk(dom, alias)
 	if err != nil {
@@ -69,7 +68,7 @@ func resizeDisk(dom *virt.Domain, alias string, bytes uint64) error {
 	}
 	if bytes == 0 {
 		if !onBlockDevice(disk) {
-			return invalid("disk %s lies on no raw block device, whose size could be taken over", alias)
+			return invalid("disk %s is not a raw block device, whose size the domain could adopt", alias)
 		}
 		bytes = info.Physical
 	}
@@ -77,12 +76,12 @@ func resizeDisk(dom *virt.Domain, alias string, bytes uint64) error {
 	case bytes == info.Capacity:
 		return nil
 	case bytes < info.Capacity:
-		return invalid("disk %s has %d bytes already and does not shrink to %d", alias, info.Capacity, bytes)
+		return invalid("disk %s has %d bytes and cannot shrink to %d", alias, info.Capacity, bytes)
 	}
 	return dom.BlockResize(disk.Target.Dev, bytes, virt.DOMAIN_BLOCK_RESIZE_BYTES)
 }
 
-// onBlockDevice tells whether the guest sees a block device of the host as it is.
+// onBlockDevice reports whether the guest sees an unchanged block device of the host.
 func onBlockDevice(disk *libvirtxml.DomainDisk) bool {
 	raw := disk.Driver == nil || disk.Driver.Type == "" || disk.Driver.Type == "raw"
 	return raw && disk.Source != nil && disk.Source.Block != nil
@@ -109,7 +108,7 @@ func findDisk(dom *virt.Domain, alias string) (*libvirtxml.DomainDisk, error) {
 	return nil, virt.Error{Code: virt.ERR_DEVICE_MISSING, Message: "no disk " + alias}
 }
 
-// parsed is the XML of a domain.
+// parsed returns the parsed XML of a domain.
 func parsed(dom *virt.Domain, flags virt.DomainXMLFlags) (*libvirtxml.Domain, error) {
 	xml, err := dom.GetXMLDesc(flags)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	virt "libvirt.org/go/libvirt"
 )
 
-// dial opens a connection that notices when the other side is gone.
+// dial opens a connection that detects an unreachable peer.
 func (d *Driver) dial() (*virt.Connect, error) {
 	c, err := virt.NewConnect(d.uri)
 	if err != nil {
 		return nil, disconnected("open "+d.uri, "", err.Error())
 	}
-	// Drivers inside the process (test:///) know no keepalive.
+	// Drivers inside the process (test:///) have no keepalive.
 	err = c.SetKeepAlive(int(d.opts.KeepAliveInterval/time.Second), d.opts.KeepAliveCount)
 	if err != nil && !code(err, virt.ERR_NO_SUPPORT) {
 		_, _ = c.Close()
@@ -28,11 +28,11 @@ func (d *Driver) dial() (*virt.Connect, error) {
 	return c, nil
 }
 
-// session is the connection for listing and events.
+// session is the connection for queries and events.
 type session struct {
 	conn      *virt.Connect
 	callbacks []int
-	// watched says that libvirt will tell about the end of the connection.
+	// watched reports that libvirt will signal the end of the connection.
 	watched bool
 	lost    chan struct{} // closed when the connection is gone
 	once    sync.Once
@@ -59,8 +59,8 @@ func (d *Driver) newSession() (*session, error) {
 	return s, nil
 }
 
-// end marks the session as lost. It may be called from libvirt's event loop and
-// therefore calls nothing of libvirt.
+// end marks the session as lost. It may be called from libvirt's event loop and therefore calls
+// nothing of libvirt.
 func (s *session) end(why string) {
 	s.once.Do(func() {
 		s.why = why
@@ -68,7 +68,7 @@ func (s *session) end(why string) {
 	})
 }
 
-// close gives everything back. It must not be called from the event loop.
+// close releases everything. It must not be called from the event loop.
 func (s *session) close() {
 	for _, id := range s.callbacks {
 		_ = s.conn.DomainEventDeregister(id)
@@ -86,16 +86,16 @@ func closeReason(r virt.ConnectCloseReason) string {
 	case virt.CONNECT_CLOSE_REASON_EOF:
 		return "the daemon closed the connection"
 	case virt.CONNECT_CLOSE_REASON_KEEPALIVE:
-		return "the daemon does not answer"
+		return "the daemon is unresponsive"
 	case virt.CONNECT_CLOSE_REASON_CLIENT:
-		return "closed here"
+		return "closed by this process"
 	}
 	return fmt.Sprintf("reason %d", r)
 }
 
-// subscribe registers for every event after which a domain may look different.
-// Callbacks only note the name: calling libvirt from its event loop would
-// deadlock. Tunable events are left out; their callback crashes the binding.
+// subscribe registers for every event that may change a domain. Callbacks only record the name:
+// calling libvirt from its event loop would deadlock. Tunable events are left out; their callback
+// crashes the binding.
 func (d *Driver) subscribe(s *session) error {
 	for _, register := range append(d.lifeEvents(s.conn), d.deviceEvents(s.conn)...) {
 		id, err := register()
@@ -107,29 +107,29 @@ func (d *Driver) subscribe(s *session) error {
 	return nil
 }
 
-// tell passes a hint on.
-func (d *Driver) tell(dom *virt.Domain, why string) {
+// emit passes a hint on.
+func (d *Driver) emit(dom *virt.Domain, why string) {
 	if name, err := dom.GetName(); err == nil {
 		d.hints.Tell(domain.Event{Kind: domain.Changed, Domain: name, Why: why})
 	}
 }
 
-// changed is a hint after which the domain may have other devices.
+// changed emits a hint that the devices of the domain may have changed.
 func (d *Driver) changed(dom *virt.Domain, why string) {
 	if name, err := dom.GetName(); err == nil {
 		d.names.forget(name)
 	}
-	d.tell(dom, why)
+	d.emit(dom, why)
 }
 
-// answered notes that the guest has released a device, or will not.
+// answered records that the guest has released a device, or refused to.
 func (d *Driver) answered(dom *virt.Domain, alias string) {
 	if name, err := dom.GetName(); err == nil {
 		d.asked.end(deviceKey{name, alias})
 	}
 }
 
-// lifeEvents register for what is about a whole domain.
+// lifeEvents register for events about a whole domain.
 func (d *Driver) lifeEvents(c *virt.Connect) []func() (int, error) {
 	return []func() (int, error){
 		func() (int, error) {
@@ -139,23 +139,23 @@ func (d *Driver) lifeEvents(c *virt.Connect) []func() (int, error) {
 		},
 		func() (int, error) {
 			return c.DomainEventMetadataChangeRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventMetadataChange) {
-				d.tell(dom, "MetadataChange")
+				d.emit(dom, "MetadataChange")
 			})
 		},
 		func() (int, error) {
 			return c.DomainEventAgentLifecycleRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventAgentLifecycle) {
-				d.tell(dom, "AgentLifecycle")
+				d.emit(dom, "AgentLifecycle")
 			})
 		},
 		func() (int, error) {
 			return c.DomainEventJobCompletedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventJobCompleted) {
-				d.tell(dom, "JobCompleted")
+				d.emit(dom, "JobCompleted")
 			})
 		},
 	}
 }
 
-// deviceEvents register for what is about the devices of a domain.
+// deviceEvents register for events about the devices of a domain.
 func (d *Driver) deviceEvents(c *virt.Connect) []func() (int, error) {
 	return []func() (int, error){
 		func() (int, error) {
@@ -172,17 +172,17 @@ func (d *Driver) deviceEvents(c *virt.Connect) []func() (int, error) {
 		func() (int, error) {
 			return c.DomainEventDeviceRemovalFailedRegister(nil, func(_ *virt.Connect, dom *virt.Domain, e *virt.DomainEventDeviceRemovalFailed) {
 				d.answered(dom, e.DevAlias)
-				d.tell(dom, "DeviceRemovalFailed")
+				d.emit(dom, "DeviceRemovalFailed")
 			})
 		},
 		func() (int, error) {
 			return c.DomainEventIOErrorReasonRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventIOErrorReason) {
-				d.tell(dom, "IOError")
+				d.emit(dom, "IOError")
 			})
 		},
 		func() (int, error) {
 			return c.DomainEventMemoryDeviceSizeChangeRegister(nil, func(_ *virt.Connect, dom *virt.Domain, _ *virt.DomainEventMemoryDeviceSizeChange) {
-				d.tell(dom, "MemoryDeviceSizeChange")
+				d.emit(dom, "MemoryDeviceSizeChange")
 			})
 		},
 	}

@@ -16,13 +16,13 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// TakeSnapshot implements domain.Snapshotter by internal snapshots, which need disks
-// of a format that holds them (qcow2). Others would leave the guest on new files,
-// which nothing in its spec knows.
+// TakeSnapshot implements domain.Snapshotter by internal snapshots, which need disks of a format
+// that supports them (qcow2). External ones would leave the domain on new files, which are not in
+// its spec.
 func (d *Driver) TakeSnapshot(ctx context.Context, name string, s domain.Snapshot) error {
 	const op = "take snapshot"
 	if s.Name == "" {
-		return fmt.Errorf("libvirt: %s of %s: needs a name: %w", op, name, domain.ErrInvalid)
+		return fmt.Errorf("libvirt: %s of %s: name: Required value: %w", op, name, domain.ErrInvalid)
 	}
 	xml, err := (&libvirtxml.DomainSnapshot{Name: s.Name}).Marshal()
 	if err != nil {
@@ -42,19 +42,18 @@ func (d *Driver) TakeSnapshot(ctx context.Context, name string, s domain.Snapsho
 	})
 }
 
-// mayTake tells why a snapshot cannot be taken, where libvirt would do something
-// else instead.
+// mayTake refuses a snapshot where libvirt would do something else instead.
 func mayTake(dom *virt.Domain, s domain.Snapshot) error {
 	active, err := dom.IsActive()
 	switch {
 	case err != nil:
 		return err
 	case s.Memory && !active:
-		return invalidState("the domain does not run and has no memory")
+		return invalidState("the domain is not running and has no memory")
 	case !s.Memory && active:
-		return virt.Error{Code: virt.ERR_OPERATION_UNSUPPORTED, Message: "the disks of a running domain are kept with its memory only"}
+		return virt.Error{Code: virt.ERR_OPERATION_UNSUPPORTED, Message: "a snapshot of a running domain without its memory is not supported"}
 	}
-	err = withSnapshot(dom, s.Name, func(*virt.DomainSnapshot) error { return invalidState("there is a snapshot " + s.Name) })
+	err = withSnapshot(dom, s.Name, func(*virt.DomainSnapshot) error { return invalidState("there is already a snapshot " + s.Name) })
 	if code(err, virt.ERR_NO_DOMAIN_SNAPSHOT) {
 		return nil
 	}
@@ -75,7 +74,7 @@ func withSnapshot(dom *virt.Domain, name string, f func(*virt.DomainSnapshot) er
 func (d *Driver) Snapshots(ctx context.Context, name string) ([]domain.Snapshot, error) {
 	return read(ctx, d, "list snapshots", name, func(c *virt.Connect) (out []domain.Snapshot, err error) {
 		err = withDomain(c, name, func(dom *virt.Domain) error {
-			// Parents come first: times have whole seconds only.
+			// Parents come first: times have a resolution of seconds.
 			all, err := dom.ListAllSnapshots(virt.DOMAIN_SNAPSHOT_LIST_TOPOLOGICAL)
 			if err != nil {
 				return err
@@ -113,7 +112,7 @@ func describeSnapshot(s *virt.DomainSnapshot) (domain.Snapshot, error) {
 	return domain.Snapshot{Name: x.Name, Memory: keepsMemory(&x), Created: time.Unix(seconds, 0).UTC()}, nil
 }
 
-// keepsMemory tells whether a snapshot holds a guest that ran.
+// keepsMemory reports whether a snapshot contains the memory of a running domain.
 func keepsMemory(x *libvirtxml.DomainSnapshot) bool {
 	if x.Memory != nil && x.Memory.Snapshot != "" {
 		return x.Memory.Snapshot != "no"
@@ -121,8 +120,8 @@ func keepsMemory(x *libvirtxml.DomainSnapshot) bool {
 	return x.State == "running" || x.State == "paused"
 }
 
-// RevertSnapshot implements domain.Snapshotter. libvirt brings back the definition
-// as well, with the metadata in it; ours is put back.
+// RevertSnapshot implements domain.Snapshotter. libvirt restores the definition as well, with the
+// metadata in it; the current metadata is put back.
 func (d *Driver) RevertSnapshot(ctx context.Context, name, snapshot string) error {
 	return operate(ctx, d, "revert to snapshot", name, func(c *virt.Connect) error {
 		return withDomain(c, name, func(dom *virt.Domain) error {

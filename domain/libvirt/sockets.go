@@ -23,17 +23,15 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// systemSockets are where a daemon of the system listens: the one of all drivers, or
-// that of QEMU alone.
+// systemSockets are the sockets of a system daemon: the one of all drivers, or that of QEMU alone.
 var systemSockets = []string{"/var/run/libvirt/libvirt-sock", "/var/run/libvirt/virtqemud-sock"}
 
-// MigrationSockets implements domain.SocketMigrator, for a daemon that is reached by a
-// socket: others are [domain.ErrUnsupported]. The folder is Options.MigrationDir. In it
-// the QEMU of an arriving guest makes the sockets that it listens at, and the daemon and
-// the QEMU of a leaving guest connect to those of the proxy, so a folder that is made
-// here belongs to the user that the daemon runs QEMU as, and to nobody else (0700);
-// root, as which the daemon and the proxy run, needs no permission. One that is there
-// already is left as it is.
+// MigrationSockets implements domain.SocketMigrator, for a daemon that is reached by a socket:
+// others are [domain.ErrUnsupported]. The folder is Options.MigrationDir. In it the QEMU of an
+// arriving guest makes the sockets on which it listens, and the daemon and the QEMU of a leaving
+// guest connect to those of the proxy, so a folder that is made here belongs to the user that the
+// daemon runs QEMU as, and to nobody else (0700); root, as which the daemon and the proxy run,
+// needs no permission. An existing folder is left as it is.
 func (d *Driver) MigrationSockets(ctx context.Context, name string) (domain.Sockets, error) {
 	const op = "find the sockets for a migration"
 	control, err := d.controlSocket()
@@ -48,7 +46,7 @@ func (d *Driver) MigrationSockets(ctx context.Context, name string) (domain.Sock
 	case err == nil && found.IsDir():
 		return out, nil
 	case err == nil:
-		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %s is no folder: %w", op, name, out.Outside, domain.ErrInvalid)
+		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %s is not a folder: %w", op, name, out.Outside, domain.ErrInvalid)
 	case !errors.Is(err, fs.ErrNotExist):
 		return domain.Sockets{}, fmt.Errorf("libvirt: %s of %s: %w", op, name, err)
 	}
@@ -69,7 +67,7 @@ func (d *Driver) root() string {
 	return d.opts.Root
 }
 
-// controlSocket is the daemon's own socket, as this process sees it.
+// controlSocket returns the path of the daemon's own socket, as this process sees it.
 func (d *Driver) controlSocket() (string, error) {
 	u, err := url.Parse(d.uri)
 	if err != nil {
@@ -77,27 +75,27 @@ func (d *Driver) controlSocket() (string, error) {
 	}
 	driver, transport, _ := strings.Cut(u.Scheme, "+")
 	if driver != "qemu" || transport != "" && transport != "unix" || u.Host != "" {
-		return "", fmt.Errorf("%s is not reached by a socket of this node: %w", d.uri, domain.ErrUnsupported)
+		return "", fmt.Errorf("%s is not a socket of this node: %w", d.uri, domain.ErrUnsupported)
 	}
 	if path := u.Query().Get("socket"); path != "" {
 		return path, nil
 	}
 	if u.Path != "/system" {
-		return "", fmt.Errorf("%s names no socket (add ?socket=PATH): %w", d.uri, domain.ErrUnsupported)
+		return "", fmt.Errorf("%s has no socket (add ?socket=PATH): %w", d.uri, domain.ErrUnsupported)
 	}
 	for _, path := range systemSockets {
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("there is none of %v: %w", systemSockets, domain.ErrDisconnected)
+	return "", fmt.Errorf("none of %v exists: %w", systemSockets, domain.ErrDisconnected)
 }
 
-// owner is a user and a group by their numbers; nil is whoever runs this process.
+// owner is a user and a group by their numbers; nil is the user of this process.
 type owner *struct{ uid, gid int }
 
-// emulatorUser is who the daemon runs QEMU as, by its security driver dac; nil if it
-// has none, and QEMU is the daemon's own user.
+// emulatorUser returns the user that the daemon runs QEMU as, by its security driver dac; nil if it
+// has none, and QEMU runs as the daemon's own user.
 func emulatorUser(c *virt.Connect) (owner, error) {
 	text, err := c.GetCapabilities()
 	if err != nil {
@@ -122,14 +120,13 @@ func emulatorUser(c *virt.Connect) (owner, error) {
 	return nil, nil
 }
 
-// makeFolder makes a folder for its owner alone. The folders above it can be passed by
-// everybody.
+// makeFolder makes a folder for its owner alone. The folders above it are accessible to everybody.
 func makeFolder(path string, o owner) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	if err := os.Mkdir(path, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) { // another call made it
+		if errors.Is(err, fs.ErrExist) { // made by a concurrent call
 			return nil
 		}
 		return err
@@ -138,8 +135,8 @@ func makeFolder(path string, o owner) error {
 		return nil
 	}
 	if err := os.Lchown(path, o.uid, o.gid); err != nil {
-		// Half made it would be taken for finished.
-		return errors.Join(fmt.Errorf("give the folder to QEMU's user (run as root, or make %s yourself): %w", path, err), syscall.Rmdir(path))
+		// A half-made folder would be taken for complete.
+		return errors.Join(fmt.Errorf("give the folder to QEMU's user (run as root, or create %s manually): %w", path, err), syscall.Rmdir(path))
 	}
 	return nil
 }

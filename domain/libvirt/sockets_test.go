@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-func TestTheControlSocketIsTheOneOfTheConnection(t *testing.T) {
+func TestControlSocket_OfConnection(t *testing.T) {
 	for name, tt := range map[string]struct {
 		uri, want string
 		err       error
@@ -35,10 +35,10 @@ func TestTheControlSocketIsTheOneOfTheConnection(t *testing.T) {
 	}
 }
 
-func TestTheFolderForSocketsIsItsOwnersAlone(t *testing.T) {
+func TestMigrationSockets_FolderMode(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "run/kubevirt/m")
-	for range 2 { // it may be there
+	for range 2 { // it may exist already
 		if err := makeFolder(path, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -58,14 +58,14 @@ func TestTheFolderForSocketsIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-func TestTheFolderForSocketsIsFoundUnderTheRootOfTheDaemon(t *testing.T) {
+func TestMigrationSockets_BelowDaemonRoot(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"run/m", "var"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// As on most systems; followed by itself it leads to this process's own folder.
+	// As on most systems; followed directly it leads to this process's own folder.
 	if err := os.Symlink("/run", filepath.Join(root, "var/run")); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestTheFolderForSocketsIsFoundUnderTheRootOfTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.opts.MigrationDir = "/var/run/file"
-	if _, err := d.MigrationSockets(t.Context(), "guest"); !errors.Is(err, domain.ErrInvalid) || !strings.Contains(err.Error(), "no folder") {
+	if _, err := d.MigrationSockets(t.Context(), "guest"); !errors.Is(err, domain.ErrInvalid) || !strings.Contains(err.Error(), "not a folder") {
 		t.Errorf("a file instead: %v", err)
 	}
 }

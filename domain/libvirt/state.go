@@ -22,7 +22,7 @@ var statuses = map[virt.DomainState]domain.Status{
 	virt.DOMAIN_PMSUSPENDED: domain.StatusPMSuspended,
 }
 
-// reasons maps the numbers, which mean something else in each state.
+// reasons maps the numbers, which have another meaning in each state.
 var reasons = map[virt.DomainState]map[int]domain.Reason{
 	virt.DOMAIN_RUNNING: {
 		int(virt.DOMAIN_RUNNING_POSTCOPY):        domain.ReasonPostcopy,
@@ -60,7 +60,7 @@ var reasons = map[virt.DomainState]map[int]domain.Reason{
 	},
 }
 
-// nameState translates a state and its reason; what is not known is Unknown.
+// nameState translates a state and its reason; others are Unknown.
 func nameState(s virt.DomainState, reason int) (domain.Status, domain.Reason) {
 	status, ok := statuses[s]
 	if !ok {

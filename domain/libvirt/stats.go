@@ -12,30 +12,30 @@ import (
 	"sync"
 	"time"
 
-	"github.com/virtloom/virtloom/domain"
 	virt "libvirt.org/go/libvirt"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/virtloom/virtloom/domain"
 )
 
-// statsGroups are the groups of counters that are used. Those that are not are
-// expensive: libvirt asks QEMU for each.
+// statsGroups are the groups of counters in use. Other groups are expensive: libvirt queries QEMU
+// for each.
 const statsGroups = virt.DOMAIN_STATS_CPU_TOTAL | virt.DOMAIN_STATS_VCPU | virt.DOMAIN_STATS_BALLOON |
 	virt.DOMAIN_STATS_BLOCK | virt.DOMAIN_STATS_INTERFACE
 
-// statsFlags choose the domains, and not to wait for one that is busy.
+// statsFlags choose running domains, and not to wait for a busy one.
 const statsFlags = virt.CONNECT_GET_ALL_DOMAINS_STATS_RUNNING | virt.CONNECT_GET_ALL_DOMAINS_STATS_PAUSED |
 	virt.CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 
-// Stats implements domain.StatsReader. It has a connection of its own: a guest that
-// has just begun to hang delays the first question after that until the context
-// ends, and no list.
+// Stats implements domain.StatsReader. It has a connection of its own: a domain that has just
+// become unresponsive delays the next query until the context ends, and no list.
 func (d *Driver) Stats(ctx context.Context) ([]domain.Stats, error) {
 	const op = "read statistics"
 	if ctx.Err() != nil {
 		return nil, ended(ctx, op, "")
 	}
 	return await(ctx, op, "", func() (out []domain.Stats, err error) {
-		err = d.onLane(op, "", func(c *virt.Connect) error {
+		err = d.onOwnConnection(op, "", func(c *virt.Connect) error {
 			records, err := bulk(c, statsGroups, statsFlags)
 			for _, r := range records {
 				s := r.stats()
@@ -88,13 +88,11 @@ func (r *record) stats() domain.Stats {
 	return s
 }
 
-// names remembers how the devices of running domains are called in the spec, which
-// counters do not tell. A domain is asked about once, and again when one of its
-// devices has come or gone.
+// names remembers the aliases of the devices of running domains in the spec, which counters lack.
+// They are read once, and again when a device of the domain was added or removed.
 type names struct {
 	mu sync.Mutex
-	// changes counts what was forgotten, so that an answer which was under way
-	// meanwhile is not remembered.
+	// changes counts calls of forget, so that an answer read concurrently is not remembered.
 	changes uint64
 	domains map[string]map[string]string // domain → target or host device → alias
 }
@@ -115,7 +113,7 @@ func (n *names) put(c *virt.Connect, s *domain.Stats) {
 	}
 }
 
-// covers tells whether every device is known; one without an alias is known too.
+// covers reports whether every device is known; one without an alias is known too.
 func covers(known map[string]string, s *domain.Stats) bool {
 	for _, d := range s.Disks {
 		if _, ok := known[d.Target]; !ok {
@@ -167,7 +165,7 @@ func (n *names) ask(c *virt.Connect, name string) map[string]string {
 	return known
 }
 
-// forget makes the domain be asked about again.
+// forget discards the aliases of a domain.
 func (n *names) forget(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -183,7 +181,7 @@ func (n *names) forgetAll() {
 	n.domains = nil
 }
 
-// ours is an alias that comes from a spec; libvirt gives names of its own to others.
+// ours returns an alias that comes from a spec; libvirt assigns its own to others.
 func ours(a *libvirtxml.DomainAlias) string {
 	if a == nil || !strings.HasPrefix(a.Name, domain.AliasPrefix) {
 		return ""

@@ -18,7 +18,7 @@ func TestRecordStats(t *testing.T) {
 		texts   map[string]string
 		want    domain.Stats
 	}{
-		"a guest that hangs tells nothing": {},
+		"a guest that hangs has no counters": {},
 		"what there is": {
 			numbers: map[string]uint64{
 				"cpu.time": 5e9, "vcpu.current": 1, "vcpu.maximum": 3,

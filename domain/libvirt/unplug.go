@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// unplugAgain is how long a guest may take to release a device before it is asked
-// again. One that had not booted has not heard the first request.
+// unplugAgain is the pause before a request to release a device is repeated. A guest that had not
+// booted has missed the first request.
 const unplugAgain = 5 * time.Second
 
-// unplugs are requests to release a device that guests have not answered yet.
-// Asking again while the first request is under way gains nothing, and when the
-// device goes away at that very moment it crashes the daemon of libvirt 9.0.
+// unplugs are pending requests to release a device. Repeating one has no effect, and when the
+// device is released at that very moment it crashes the daemon of libvirt 9.0.
 type unplugs struct {
 	mu      sync.Mutex
 	waiting map[deviceKey]*time.Timer
@@ -24,7 +23,7 @@ type unplugs struct {
 // deviceKey is a device of a domain.
 type deviceKey struct{ domain, alias string }
 
-// begin tells whether the guest should be asked, and notes that it has been.
+// begin reports whether to send a request, and records it.
 func (u *unplugs) begin(k deviceKey) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,7 +37,7 @@ func (u *unplugs) begin(k deviceKey) bool {
 	return true
 }
 
-// end forgets a request: it was answered, failed or has become too old.
+// end removes a request: it was answered, failed or has become too old.
 func (u *unplugs) end(k deviceKey) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -48,7 +47,7 @@ func (u *unplugs) end(k deviceKey) {
 	}
 }
 
-// close forgets all requests.
+// close removes all requests.
 func (u *unplugs) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -19,11 +19,11 @@ import (
 	"github.com/virtloom/virtloom/domain/libvirt"
 )
 
-// remoteProgram is the number of libvirt's calls on the wire (REMOTE_PROGRAM); those
-// of keepalive have another.
+// remoteProgram is the number of libvirt's calls on the wire (REMOTE_PROGRAM); those of keepalive
+// have another.
 const remoteProgram = 0x20008086
 
-// wire passes on what clients send to a daemon and counts the calls.
+// wire forwards the calls of clients to a daemon and counts them.
 type wire struct {
 	t      *testing.T
 	daemon string
@@ -92,7 +92,7 @@ func (w *wire) serve(client net.Conn) {
 	}
 }
 
-// during counts the calls that f leads to, by procedure.
+// during counts the calls made during f, by procedure.
 func (w *wire) during(f func()) map[uint32]int {
 	w.mu.Lock()
 	w.calls = map[uint32]int{}
@@ -103,8 +103,8 @@ func (w *wire) during(f func()) map[uint32]int {
 	return maps.Clone(w.calls)
 }
 
-// testBulk counts what goes over the wire: a list, and statistics once the names of
-// the devices are known, are one call, however many domains there are.
+// testBulk counts calls on the wire: a list, and statistics once the names of the devices are
+// known, are one call, however many domains there are.
 func testBulk(t *testing.T, ns *nodes) {
 	const domains = 200
 	w, socket := tap(t, ns.n[0].URI())

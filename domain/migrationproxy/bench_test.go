@@ -16,14 +16,13 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// BenchmarkStream sends streams from a hypervisor to another one in three ways: by the
-// proxies over TLS, by the same proxies over plain TCP, and without proxies from TCP
-// sockets to others. The ways take turns, so that what else the machine does meets all
-// of them. Reported are the rates, the ratios of the one over TLS to the others, and what
-// each costs of the CPUs: hypervisors and proxies of both nodes are in this process, and
-// share its CPUs, which few CPUs feel more than two machines would. What is over TLS costs
-// at least what is over plain TCP and its encryption at both ends (aes); how near to
-// that it comes is of-bound.
+// BenchmarkStream sends streams from one hypervisor to another in three ways: by the proxies over
+// TLS, by the same proxies over plain TCP, and without proxies over TCP sockets. The ways
+// alternate, so that the machine's other load affects all of them. It reports the rates, the ratios
+// of the rate over TLS to the others, and the CPU time of each: hypervisors and proxies of both
+// nodes are in this process, and share its CPUs, which matters more with few CPUs than on two
+// machines. A stream over TLS costs at least one over plain TCP and its encryption at both ends
+// (aes); of-bound is how near it comes to that.
 func BenchmarkStream(b *testing.B) {
 	for _, streams := range []int{1, 4} {
 		b.Run(fmt.Sprint("streams=", streams), func(b *testing.B) { benchmarkStreams(b, streams) })
@@ -92,8 +91,7 @@ func seals(b *testing.B, size int) func() {
 	}
 }
 
-// cpuTime is what this process has used of the machine's CPUs so far, the kernel's work
-// for it included.
+// cpuTime is the CPU time of this process so far, including the kernel's.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

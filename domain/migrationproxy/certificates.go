@@ -14,29 +14,28 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// Certificates are what a node shows to others, and whom it trusts.
+// Certificates are the certificate of a node, and the CAs it trusts.
 type Certificates interface {
-	// Current returns both as they are now. It is called for each connection, from
-	// many goroutines.
+	// Current returns both as they are now. It is called for each connection, and is safe for
+	// concurrent use.
 	Current() (own tls.Certificate, roots *x509.CertPool, err error)
 }
 
-// Files are certificates in files. They are looked at for each connection: what was
-// changed counts from the next one on, and files that cannot be used, or do not belong
-// together because only some of them are new yet, leave in force what was there before.
-// Make one with [ReadFiles].
+// Files are certificates in files. They are checked for each connection: a change takes effect at
+// the next one, and files that are invalid, or do not belong together because only some of them are
+// new yet, keep the previous certificates in force. Make one with [ReadFiles].
 type Files struct {
 	cert, key, ca string
 	log           logr.Logger
 
 	mu    sync.Mutex
-	seen  [3]version // the files that were read last, whether or not they could be used
+	seen  [3]version // the files that were read last, valid or not
 	own   tls.Certificate
 	roots *x509.CertPool
-	err   error // why those are not in use
+	err   error // why they are not in use
 }
 
-// version tells whether a file was changed.
+// version detects a change of a file.
 type version struct {
 	modified time.Time
 	size     int64
@@ -58,9 +57,9 @@ func (v version) equal(o version) bool {
 	return v.size == o.size && v.modified.Equal(o.modified) && os.SameFile(v.file, o.file)
 }
 
-// ReadFiles reads PEM files: the certificate, with the intermediate ones after it, its
-// private key, and the CA certificates to trust. The error names the file; what is
-// returned with it can be used all the same, and tries again for each connection.
+// ReadFiles reads PEM files: the certificate, followed by the intermediate ones, its private key,
+// and the CA certificates to trust. The error names the file; the result can be used even so, and
+// tries again for each connection.
 func ReadFiles(cert, key, ca string, log logr.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, ca: ca, log: log}
 	if f.log.GetSink() == nil {
@@ -72,7 +71,7 @@ func ReadFiles(cert, key, ca string, log logr.Logger) (*Files, error) {
 	return f, f.err
 }
 
-// Current returns what the files hold, or held when they could be used last.
+// Current returns the certificates in the files, or the last valid ones.
 func (f *Files) Current() (own tls.Certificate, roots *x509.CertPool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -83,8 +82,8 @@ func (f *Files) Current() (own tls.Certificate, roots *x509.CertPool, err error)
 	return f.own, f.roots, nil
 }
 
-// Problem returns why the files are not what is in use; nil if they are. It is for
-// reports of an agent's health.
+// Problem returns why the files are not in use; nil if they are. It is for reports of an agent's
+// health.
 func (f *Files) Problem() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,8 +91,8 @@ func (f *Files) Problem() error {
 	return f.err
 }
 
-// lockedFollow reads the files if they have changed. Their versions are taken before
-// their content: a change in between is seen the next time.
+// lockedFollow reads the files if they have changed. Their versions are taken before their content:
+// a change in between is detected the next time.
 func (f *Files) lockedFollow() {
 	now := [3]version{versionOf(f.cert), versionOf(f.key), versionOf(f.ca)}
 	if f.roots != nil && now[0].equal(f.seen[0]) && now[1].equal(f.seen[1]) && now[2].equal(f.seen[2]) {
@@ -104,11 +103,11 @@ func (f *Files) lockedFollow() {
 	own, roots, err := f.read()
 	f.err = err
 	if err != nil {
-		f.log.Error(err, "Certificates cannot be used", "keepsPrevious", !first)
+		f.log.Error(err, "Invalid certificates", "keepsPrevious", !first)
 		return
 	}
 	f.own, f.roots = own, roots
-	f.log.Info("Certificates were read", "certificate", f.cert, "subject", own.Leaf.Subject.String(), "notAfter", own.Leaf.NotAfter)
+	f.log.Info("Read certificates", "certificate", f.cert, "subject", own.Leaf.Subject.String(), "notAfter", own.Leaf.NotAfter)
 }
 
 func (f *Files) read() (tls.Certificate, *x509.CertPool, error) {
@@ -130,4 +129,4 @@ func (f *Files) read() (tls.Certificate, *x509.CertPool, error) {
 	return own, roots, nil
 }
 
-var errNoCA = errors.New("there is no certificate in it")
+var errNoCA = errors.New("no certificate in the file")

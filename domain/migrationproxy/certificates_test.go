@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
-func TestCertificatesRotateUnderAStream(t *testing.T) {
+func TestCertificates_RotateDuringStream(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	source, target := newNode(t, "node-a", first), newNode(t, "node-b", first)
 	target.hypervisor(domain.ChannelControl, echo)
@@ -44,13 +44,13 @@ func TestCertificatesRotateUnderAStream(t *testing.T) {
 	roundTrip(t, old, "and it ends in order")
 }
 
-func TestBadCertificateFilesLeaveTheOldOnesInForce(t *testing.T) {
+func TestCertificates_InvalidFilesKeepPrevious(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, content string
 		want          string
 	}{
 		"no PEM":                {file: "tls.crt", content: "nonsense", want: "tls.crt"},
-		"an empty CA":           {file: "ca.crt", want: "no certificate in it"},
+		"an empty CA":           {file: "ca.crt", want: "no certificate in the file"},
 		"a key of another pair": {file: "tls.key", content: otherKey, want: "tls.key"},
 		"a file is missing":     {file: "tls.key", want: "no such file"},
 	} {
@@ -94,7 +94,7 @@ func TestBadCertificateFilesLeaveTheOldOnesInForce(t *testing.T) {
 
 const otherKey = "the key of another pair"
 
-func TestCertificatesMayComeLater(t *testing.T) {
+func TestCertificates_FilesAppearLater(t *testing.T) {
 	ca, dir := newAuthority(t), t.TempDir()
 	f, err := migrationproxy.ReadFiles(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "ca.crt"), logr.Logger{})
 	if err == nil || !strings.Contains(err.Error(), "tls.crt") {

@@ -25,9 +25,9 @@ type source struct {
 	route   domain.Route
 }
 
-// Dial makes a unix socket for each channel of the passage, in place of any that was
-// left there. Those that are open for the same passage and target remain. Whether the
-// target can be reached shows when the hypervisor uses them.
+// Dial makes a unix socket for each channel of the passage, and replaces sockets left there. Those
+// that are open for the same passage and target remain. A target that is unreachable shows when the
+// hypervisor uses them.
 func (p *Proxy) Dial(ctx context.Context, d domain.Passage, to domain.Listening) (domain.Route, error) {
 	route, err := p.dial(ctx, d, to)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *source) open(ctx context.Context) error {
 	for _, channel := range s.Channels() {
 		inside := path.Join(at.Inside, domain.SocketName(s.Key, channel))
 		if len(inside) > maxSocketPath {
-			return fmt.Errorf("the hypervisor's socket %s has %d characters, of which a unix socket may have %d: shorten its folder", inside, len(inside), maxSocketPath)
+			return fmt.Errorf("path of the hypervisor's socket %s has %d characters, a unix socket allows %d: shorten its folder", inside, len(inside), maxSocketPath)
 		}
 		sock, err := f.listen(ctx, domain.SocketName(s.Key, channel))
 		if err != nil {
@@ -94,10 +94,10 @@ func (s *source) open(ctx context.Context) error {
 	return nil
 }
 
-// escape gives a query the form that libvirt reads.
+// escape gives a query the form that libvirt parses.
 var escape = strings.NewReplacer("%2F", "/", "+", "%20")
 
-// lead puts a channel's socket into the route.
+// lead sets a channel's socket in the route.
 func (s *source) lead(channel int, inside string) {
 	switch channel {
 	case domain.ChannelControl:
@@ -109,8 +109,8 @@ func (s *source) lead(channel int, inside string) {
 	}
 }
 
-// complete connects to the target at its turn. What comes next on the hypervisor's
-// connection waits in it until then.
+// complete connects to the target at its turn. Until then the hypervisor's data waits in its
+// connection.
 func (s *source) complete(c net.Conn, channel int, its turn) (pair, error) {
 	local, err := unixHalf(c)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *source) close() {
 	s.passage.close()
 	for _, sock := range s.made {
 		if err := sock.remove(); err != nil {
-			s.log.Error(err, "A socket of a migration cannot be removed")
+			s.log.Error(err, "Failed to remove a socket of a migration")
 		}
 	}
 	s.folder.close()

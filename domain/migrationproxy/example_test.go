@@ -37,7 +37,7 @@ func Example() {
 	// migrations that are open: 0
 }
 
-// Agents of a stock KubeVirt share certificates, told apart by their common names.
+// Agents of a stock KubeVirt share certificates, distinguished by their common names.
 func ExampleCommonNames() {
 	stock := migrationproxy.Options{
 		Identity: migrationproxy.CommonNames(

@@ -17,8 +17,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// prey is a socket of somebody else, in a folder of its own; it fails the test if it is
-// connected to.
+// prey is another user's socket, in a folder of its own; it fails the test if it is connected to.
 func prey(t *testing.T, folder string) (socket string) {
 	t.Helper()
 	socket = filepath.Join(folder, "libvirt-sock")
@@ -40,7 +39,7 @@ func prey(t *testing.T, folder string) (socket string) {
 	return socket
 }
 
-func TestTheHypervisorsSocketIsNoLink(t *testing.T) {
+func TestSockets_HypervisorSocketIsLink(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	other := prey(t, shortDir(t))
@@ -57,11 +56,11 @@ func TestTheHypervisorsSocketIsNoLink(t *testing.T) {
 	})
 }
 
-func TestAFolderThatIsExchangedIsNotFollowed(t *testing.T) {
+func TestSockets_FolderExchanged(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path     func(*os.File) string
 		exchange func(own, others *os.File) error
-		again    bool // it can be listened for there then
+		again    bool // Listen succeeds there then
 	}{
 		"a link": {
 			path: (*os.File).Name,

@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
-func TestCloseEndsStreamsSocketsAndGoroutines(t *testing.T) {
+func TestClose_EndsStreamsSocketsAndGoroutines(t *testing.T) {
 	for mode, change := range modes {
 		for _, which := range []string{"source", "target"} {
 			t.Run(mode+": at the "+which, func(t *testing.T) {
@@ -58,7 +58,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestListenAgain(t *testing.T) {
+func TestListen_Again(t *testing.T) {
 	ca := newAuthority(t)
 	target := newNode(t, "node-b", ca)
 	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
@@ -107,7 +107,7 @@ func TestListenAgain(t *testing.T) {
 	}
 }
 
-func TestWhatListenReturnsIsTheCallers(t *testing.T) {
+func TestListen_ResultIsCallers(t *testing.T) {
 	target := newNode(t, "node-b", newAuthority(t))
 	at, err := target.proxy.Listen(t.Context(), passage("node-a"))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestWhatListenReturnsIsTheCallers(t *testing.T) {
 	}
 }
 
-func TestPortsComeFromTheRange(t *testing.T) {
+func TestListen_PortRange(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +149,8 @@ func TestPortsComeFromTheRange(t *testing.T) {
 	}
 }
 
-// TestAPeerThatVanishesIsGivenUp has a peer that takes no more, as a node that hangs.
-func TestAPeerThatVanishesIsGivenUp(t *testing.T) {
+// TestStream_PeerVanishes has a peer that receives no more, as an unresponsive node.
+func TestStream_PeerVanishes(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestAPeerThatVanishesIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestTheTargetsHypervisorMayBeLate(t *testing.T) {
+func TestTarget_HypervisorIsLate(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	at, err := target.proxy.Listen(t.Context(), withDisks(passage("node-a")))
@@ -240,13 +240,13 @@ func TestTheTargetsHypervisorMayBeLate(t *testing.T) {
 			t.Errorf("read %q, error %v", got, err)
 		}
 		eventually(t, "the stream was refused", func() bool { return target.total().Refused == 1 })
-		if got := target.total().Trouble; !strings.Contains(got, "opened no socket within 50ms") {
+		if got := target.total().Trouble; !strings.Contains(got, "timed out waiting 50ms for the hypervisor's socket") {
 			t.Errorf("it says %q", got)
 		}
 	})
 }
 
-func TestHalfAStreamDoesNotLingerForEver(t *testing.T) {
+func TestStream_LingerLimit(t *testing.T) {
 	ca := newAuthority(t)
 	source := newNode(t, "node-a", ca, func(o *migrationproxy.Options) { o.Linger = 50 * time.Millisecond })
 	target := newNode(t, "node-b", ca)
@@ -259,12 +259,12 @@ func TestHalfAStreamDoesNotLingerForEver(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "the stream was given up", func() bool { return source.total().Broken == 1 })
-	if got := source.total().Trouble; !strings.Contains(got, "after one side had finished") {
+	if got := source.total().Trouble; !strings.Contains(got, "after one direction had ended") {
 		t.Errorf("it says %q", got)
 	}
 }
 
-func TestTheEndOfTheProgram(t *testing.T) {
+func TestStart_ProgramEnds(t *testing.T) {
 	for name, drain := range map[string]time.Duration{"at once": 0, "after what flows has ended": time.Hour, "after a while": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			ca := newAuthority(t)
@@ -298,7 +298,7 @@ func TestTheEndOfTheProgram(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestOptions_Invalid(t *testing.T) {
 	ca := newAuthority(t)
 	good := newNode(t, "node-a", ca).options
 	for name, tc := range map[string]struct {
@@ -328,8 +328,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestListen_SharedHypervisor: what a peer sends does not come to the control socket of a
-// hypervisor that runs all guests of a node, unless that is asked for.
+// TestListen_SharedHypervisor: a peer's stream does not reach the control socket of a hypervisor
+// that all domains of a node share, unless an option allows it.
 func TestListen_SharedHypervisor(t *testing.T) {
 	ca := newAuthority(t)
 	shared := func(o *migrationproxy.Options) {
@@ -360,7 +360,7 @@ func TestListen_SharedHypervisor(t *testing.T) {
 	}
 }
 
-func TestSocketsThatCannotBeFoundAreTheCallersTrouble(t *testing.T) {
+func TestSockets_LookupFails(t *testing.T) {
 	n := newNode(t, "node-a", newAuthority(t), func(o *migrationproxy.Options) {
 		o.Sockets = func(context.Context, string) (domain.Sockets, error) { return domain.Sockets{}, domain.ErrNotReady }
 	})

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// line lets connections go on one after the other, in the order in which they joined;
-// what goes ahead of its turn is done by all of them at once. Nil lets all of them go on.
+// line serializes connections in the order in which they joined; work before their turn is
+// concurrent. Nil serializes nothing.
 type line struct {
 	mu      sync.Mutex
-	waiting []turn // the first has its turn
+	waiting []turn // it is the first one's turn
 }
 
 // turn is a connection's place in a line; it is closed when its turn has come.
 type turn chan struct{}
 
-// join goes to the line's end. All who join have to leave.
+// join appends a connection to the line. All that join have to leave.
 func (l *line) join() turn {
 	its := make(turn)
 	if l == nil {
@@ -34,8 +34,8 @@ func (l *line) join() turn {
 	return its
 }
 
-// leave lets the next one go on, whose turn does not come before that of all who joined
-// earlier: a connection may fail before its own has come.
+// leave gives the turn to the next connection, after those that joined earlier: a connection may
+// fail before its own turn.
 func (l *line) leave(its turn) {
 	if l == nil {
 		return

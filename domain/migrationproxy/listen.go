@@ -19,9 +19,9 @@ import (
 )
 
 // ErrSharedHypervisor refuses a migration to this node.
-var ErrSharedHypervisor = errors.New("this node's hypervisor runs all its guests, and a peer that migrates to it would get at its control socket, " +
-	"and be root on this node; let each guest run in its launcher (refdaemon node --launchers), " +
-	"or, in tests and where all nodes trust each other with everything, set Options.InsecureSharedHypervisor (--insecure-shared-hypervisor)")
+var ErrSharedHypervisor = errors.New("the hypervisor of this node is shared by all its domains, and a peer that migrates to it would reach its control socket, " +
+	"and be root on this node; run each VMI in its launcher (refdaemon node --launchers), " +
+	"or, in tests and where all nodes trust each other fully, set Options.InsecureSharedHypervisor (--insecure-shared-hypervisor)")
 
 // target is the end of a migration at its target.
 type target struct {
@@ -32,11 +32,10 @@ type target struct {
 	at      domain.Listening
 }
 
-// Listen opens a TCP port for each channel of the passage. Ports that are open for the
-// same passage remain; those of another migration under the same key, to another peer,
-// or to folders that are others by now, are closed first. What streams are connected to
-// is looked up in the folders as they are now: nobody can put another one in their place
-// later, nor can a descriptor that is part of their paths come to mean another folder.
+// Listen opens a TCP port for each channel of the passage. Ports that are open for the same passage
+// remain; those of another migration under the same key, to another peer, or to folders that have
+// been replaced, are closed first. The sockets are looked up in the folders as they are now: nobody
+// can replace these later, nor can a descriptor in their paths come to mean another folder.
 func (p *Proxy) Listen(ctx context.Context, d domain.Passage) (domain.Listening, error) {
 	at, err := p.listen(ctx, d)
 	if err != nil {
@@ -114,7 +113,7 @@ func (t *target) enter() (err error) {
 	return err
 }
 
-// port opens one, anywhere in the range.
+// port opens a listener, on any port of the range.
 func (p *Proxy) port(ctx context.Context) (net.Listener, error) {
 	r := p.o.Ports
 	size := int(r.Last) - int(r.First) + 1
@@ -127,7 +126,7 @@ func (p *Proxy) port(ctx context.Context) (net.Listener, error) {
 			return found, err
 		}
 	}
-	return nil, fmt.Errorf("no port between %d and %d is free (Options.Ports)", r.First, r.Last)
+	return nil, fmt.Errorf("no free port between %d and %d (Options.Ports)", r.First, r.Last)
 }
 
 // listening returns a copy: callers publish it, and may keep it.
@@ -135,8 +134,7 @@ func (t *target) listening() domain.Listening {
 	return domain.Listening{Address: t.at.Address, Ports: maps.Clone(t.at.Ports)}
 }
 
-// complete lets a connection in, if it is the peer's, and connects it to the hypervisor
-// at its turn.
+// complete authenticates a connection, and connects it to the hypervisor at its turn.
 func (t *target) complete(c net.Conn, channel int, its turn) (pair, error) {
 	remote, err := t.proxy.secure(t.ctx, c, t.Peer, t.proxy.server())
 	if err != nil {
@@ -152,12 +150,12 @@ func (t *target) complete(c net.Conn, channel int, its turn) (pair, error) {
 	return pair{local: local, remote: remote}, nil
 }
 
-// socketEvery is how often the target looks for a socket that is not there yet.
+// socketEvery is the interval at which the target polls for a missing socket.
 const socketEvery = 20 * time.Millisecond
 
-// reach connects to the hypervisor's socket for a channel. Those of memory and disks
-// appear when it expects a guest, which may be a moment after the source was told; one
-// whose backlog is full (EAGAIN) has room again when the hypervisor has looked at it.
+// reach connects to the hypervisor's socket for a channel. Those of memory and disks appear when
+// the hypervisor expects a guest, which may be a moment after the source was notified; one whose
+// backlog is full (EAGAIN) accepts again when the hypervisor has taken a connection.
 func (t *target) reach(channel int) (half, error) {
 	over := time.NewTimer(t.proxy.o.SocketTimeout)
 	defer over.Stop()
@@ -170,7 +168,7 @@ func (t *target) reach(channel int) (half, error) {
 		}
 		select {
 		case <-over.C:
-			return nil, fmt.Errorf("the hypervisor opened no socket within %s: %w", t.proxy.o.SocketTimeout, err)
+			return nil, fmt.Errorf("timed out waiting %s for the hypervisor's socket: %w", t.proxy.o.SocketTimeout, err)
 		case <-t.ctx.Done():
 			return nil, t.ctx.Err()
 		case <-tick.C:
@@ -178,7 +176,7 @@ func (t *target) reach(channel int) (half, error) {
 	}
 }
 
-// passes tells whether a socket that cannot be connected to may be soon.
+// passes reports whether a socket that refuses connections may accept them soon.
 func passes(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EAGAIN)
 }

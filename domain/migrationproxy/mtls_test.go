@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
-func TestOnlyThePeerMayUseAMigration(t *testing.T) {
+func TestIdentity_OnlyPeerConnects(t *testing.T) {
 	type change func(c *x509.Certificate)
 	for name, tc := range map[string]struct {
 		source, target change
@@ -45,8 +45,8 @@ func TestOnlyThePeerMayUseAMigration(t *testing.T) {
 		"a name tries to write into the log": {
 			source: func(c *x509.Certificate) { c.DNSNames = []string{"x\nnode-a"} }, refusedBy: "node-b", because: "certificate",
 		},
-		"the source is signed by another CA": {foreign: "node-a", refusedBy: "node-b", because: "not to be trusted"},
-		"the target is signed by another CA": {foreign: "node-b", refusedBy: "node-a", because: "not to be trusted"},
+		"the source is signed by another CA": {foreign: "node-a", refusedBy: "node-b", because: "is not trusted"},
+		"the target is signed by another CA": {foreign: "node-b", refusedBy: "node-a", because: "is not trusted"},
 		"the source's certificate has expired": {
 			source: func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, refusedBy: "node-b", because: "expired",
 		},
@@ -119,7 +119,7 @@ func TestOnlyThePeerMayUseAMigration(t *testing.T) {
 	}
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestIdentity_StrangersRefused(t *testing.T) {
 	ca := newAuthority(t)
 	own := func(t *testing.T) tls.Certificate {
 		dir := t.TempDir()

@@ -17,19 +17,18 @@ import (
 
 // Defaults of [Options].
 const (
-	// DefaultDialTimeout is for [Options.DialTimeout].
+	// DefaultDialTimeout is the default of [Options.DialTimeout].
 	DefaultDialTimeout = 30 * time.Second
-	// DefaultHandshakeTimeout is for [Options.HandshakeTimeout].
+	// DefaultHandshakeTimeout is the default of [Options.HandshakeTimeout].
 	DefaultHandshakeTimeout = 10 * time.Second
-	// DefaultSocketTimeout is for [Options.SocketTimeout].
+	// DefaultSocketTimeout is the default of [Options.SocketTimeout].
 	DefaultSocketTimeout = 10 * time.Second
-	// DefaultDeadAfter is for [Options.DeadAfter]. After a cut TCP tries again in
-	// steps that double, so that up to twice the length of the cut may pass until a
-	// stream flows again.
+	// DefaultDeadAfter is the default of [Options.DeadAfter]. After an interruption TCP retries in
+	// steps that double, so that up to twice its length may pass until a stream flows again.
 	DefaultDeadAfter = 90 * time.Second
-	// DefaultLinger is for [Options.Linger].
+	// DefaultLinger is the default of [Options.Linger].
 	DefaultLinger = 5 * time.Minute
-	// DefaultMaxStreams is for [Options.MaxStreams].
+	// DefaultMaxStreams is the default of [Options.MaxStreams].
 	DefaultMaxStreams = 1024
 )
 
@@ -37,57 +36,54 @@ const (
 type Options struct {
 	// Address is the IP address under which other nodes reach this one. Required.
 	Address string
-	// Bind is the IP address to listen at; default Address.
+	// Bind is the IP address to listen on; default Address.
 	Bind string
-	// Ports are those to listen at; default any that is free.
+	// Ports are those to listen on; default any free port.
 	Ports PortRange
-	// NodeName is this node's name. Required; it is for logs only, what the other end
-	// checks is in the certificate.
+	// NodeName is this node's name. Required; it is for logs only, the other end checks the
+	// certificate.
 	NodeName string
-	// Certificates are what this node shows, and whom it trusts. Required unless
-	// Insecure is set.
+	// Certificates are this node's certificate, and the CAs it trusts. Required unless Insecure is
+	// set.
 	Certificates Certificates
-	// ClientCertificates are those for connections that this node makes; default
-	// Certificates. KubeVirt's virt-handlers have two.
+	// ClientCertificates are those for outbound connections; default Certificates. KubeVirt's
+	// virt-handlers have two.
 	ClientCertificates Certificates
-	// Identity tells whether a certificate is a node's; default [NodeIdentity].
+	// Identity checks whether a certificate is a node's; default [NodeIdentity].
 	Identity Identity
-	// Insecure is for networks that protect their traffic by themselves: plain TCP,
-	// and no check of who connects (KubeVirt: migrations.disableTLS).
+	// Insecure is for networks that protect their traffic themselves: plain TCP, and no
+	// authentication (KubeVirt: migrations.disableTLS).
 	Insecure bool
-	// InsecureSharedHypervisor lets the streams of peers into the control socket of a
-	// hypervisor that is not one guest's own ([domain.Sockets.Own]). Through that socket a
-	// peer can do what this node's agent can: define a guest with any file or device of
-	// the node, and so be root here. It is for tests, and for nodes that trust each other
-	// with everything.
+	// InsecureSharedHypervisor lets the streams of peers into the control socket of a hypervisor
+	// that several VMIs share ([domain.Sockets.Own]). Through that socket a peer can do what this
+	// node's agent can: define a domain with any file or device of the node, and so be root here.
+	// It is for tests, and for nodes that trust each other fully.
 	InsecureSharedHypervisor bool
-	// Sockets returns where the sockets of a domain's migration are. Required; see
-	// [domain.SocketMigrator].
+	// Sockets returns the sockets of a domain's migration. Required; see [domain.SocketMigrator].
 	Sockets func(ctx context.Context, domain string) (domain.Sockets, error)
 
-	// DialTimeout is how long a connection to the other node may take to be made;
-	// default 30 s.
+	// DialTimeout bounds connecting to the other node; default 30 s.
 	DialTimeout time.Duration
-	// HandshakeTimeout is how long the TLS handshake may take; default 10 s.
+	// HandshakeTimeout bounds the TLS handshake; default 10 s.
 	HandshakeTimeout time.Duration
-	// SocketTimeout is how long the target waits for a hypervisor to open its socket
-	// once a stream has come for it; default 10 s.
+	// SocketTimeout is how long the target waits for a hypervisor to open its socket once a stream
+	// has arrived for it; default 10 s.
 	SocketTimeout time.Duration
-	// DeadAfter is how long what was sent may remain unconfirmed, or a silent peer
-	// unanswering, until a stream is given up; default 90 s, which a link that is cut
-	// for 30 s survives. A peer that takes nothing for that long counts as dead too.
+	// DeadAfter is how long sent data may remain unacknowledged, or a peer unresponsive, until a
+	// stream is ended; default 90 s, which a link that is interrupted for 30 s survives. A peer
+	// that receives nothing for that long counts as dead too.
 	DeadAfter time.Duration
-	// Linger is how long a stream of which one direction has ended may carry nothing in
-	// the other; default 5 min.
+	// Linger is how long a stream of which one direction has ended may be idle in the other;
+	// default 5 min.
 	Linger time.Duration
-	// Drain is how long [Proxy.Start] lets streams go on when the program ends;
-	// default not at all.
+	// Drain is how long [Proxy.Start] lets streams continue when the program ends; default not at
+	// all.
 	Drain time.Duration
-	// MaxStreams is how many streams each end of a migration may have at once; default
-	// 1024. More are refused.
+	// MaxStreams is the number of concurrent streams of each end of a migration; default 1024. More
+	// are refused.
 	MaxStreams int
 
-	// Log is told of streams that are refused or break, and of certificates.
+	// Log receives messages about refused and broken streams, and certificates.
 	Log logr.Logger
 }
 
@@ -109,7 +105,7 @@ func (o Options) complete() (Options, error) {
 	}
 	o.Bind = cmp.Or(o.Bind, o.Address)
 	if ip := net.ParseIP(o.Address); ip == nil || ip.IsUnspecified() {
-		wrong("Address", fmt.Sprintf("%q is not an IP address that others can reach", o.Address))
+		wrong("Address", fmt.Sprintf("%q is not an IP address reachable from other nodes", o.Address))
 	}
 	if net.ParseIP(o.Bind) == nil {
 		wrong("Bind", fmt.Sprintf("%q is not an IP address", o.Bind))
@@ -121,7 +117,7 @@ func (o Options) complete() (Options, error) {
 		wrong("Sockets", "is nil")
 	}
 	if o.Certificates == nil && !o.Insecure {
-		wrong("Certificates", "is nil; set Insecure for a network that protects its traffic by itself")
+		wrong("Certificates", "is nil; set Insecure for a network that protects its traffic itself")
 	}
 	if !o.Ports.valid() {
 		wrong("Ports", fmt.Sprintf("%d to %d is not a range of ports", o.Ports.First, o.Ports.Last))

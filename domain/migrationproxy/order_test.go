@@ -19,8 +19,8 @@ import (
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
-// roll is a hypervisor's list of its connections in the order in which it took them,
-// each named by its first byte, which need not come in that order.
+// roll is a hypervisor's list of its connections in the order in which it accepted them, each named
+// by its first byte, which need not arrive in that order.
 type roll struct {
 	t  *testing.T
 	l  *net.UnixListener
@@ -78,9 +78,9 @@ func (r *roll) want(order string) {
 	}
 }
 
-// TestTheTargetKeepsTheOrderOfConnections has handshakes that are complete in another
-// order than that of the connections, or fail.
-func TestTheTargetKeepsTheOrderOfConnections(t *testing.T) {
+// TestOrder_Target has handshakes that complete in another order than that of the connections, or
+// fail.
+func TestOrder_Target(t *testing.T) {
 	fail := func(c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n") }
 	for name, tc := range map[string]struct {
 		streams string           // a letter for each connection
@@ -135,9 +135,9 @@ func TestTheTargetKeepsTheOrderOfConnections(t *testing.T) {
 	}
 }
 
-// TestTheSourceConnectsOneAfterTheOther looks from the target at what is begun while a
+// TestOrder_SourceConnectsSequentially checks at the target that no connection begins while a
 // handshake is not complete.
-func TestTheSourceConnectsOneAfterTheOther(t *testing.T) {
+func TestOrder_SourceConnectsSequentially(t *testing.T) {
 	ca := newAuthority(t)
 	source := newNode(t, "node-a", ca)
 	config := stockConfig(t, ca, "node-b")
@@ -184,9 +184,9 @@ func TestTheSourceConnectsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestAFullBacklogIsWaitedFor has a hypervisor that takes connections late, from a
-// queue with room for fewer.
-func TestAFullBacklogIsWaitedFor(t *testing.T) {
+// TestTarget_FullBacklog has a hypervisor that accepts connections late, from a queue with room for
+// fewer.
+func TestTarget_FullBacklog(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	path := target.socket(domain.ChannelMemory)

@@ -23,13 +23,13 @@ const (
 	tcpMaxRTO      = 44       // TCP_RTO_MAX_MS, since Linux 6.15
 )
 
-// maxRTO is how long TCP waits at most until it tries a dead link again, where the
-// kernel lets that be set; else it is up to two minutes.
+// maxRTO is the longest pause between TCP's retransmissions on a dead link, where the kernel lets
+// that be set; else it is up to two minutes.
 const maxRTO = 5 * time.Second
 
-// notSent is how much TCP takes before its window has room for it. More would wait in the
-// kernel until it has left the CPU's caches, which costs a twentieth to a tenth of a
-// stream's whole work; what is on its way is not limited by it.
+// notSent is how much TCP accepts beyond what its window allows to send. More would wait in the
+// kernel until it has left the CPU's caches, which costs a twentieth to a tenth of a stream's CPU
+// time; data in flight is not limited by it.
 const notSent = 256 << 10
 
 // openFolder does not follow a link that is the folder itself, unless it is one of this
@@ -51,7 +51,7 @@ func (f *folder) in(name string) string {
 	return itself(f.dir) + "/" + name
 }
 
-// find opens a socket of the folder, so that what was looked at is what is used.
+// find opens a socket of the folder, so that the checked file is the used one.
 func (f *folder) find(name string) (*os.File, os.FileInfo, error) {
 	fd, err := syscall.Open(f.in(name), openPath|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *folder) find(name string) (*os.File, os.FileInfo, error) {
 	return file, found, nil
 }
 
-// itself names what a descriptor is of, whatever its name leads to by now.
+// itself names an open file by its descriptor, whatever its name leads to by now.
 func itself(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // dial connects to a socket of the folder.
@@ -87,8 +87,8 @@ func (f *folder) dial(ctx context.Context, name string) (half, error) {
 	return unixHalf(c)
 }
 
-// give makes a socket that was just made its folder's owner's. Until then it is this
-// process's alone; what the owner has put in its place meanwhile is not given away.
+// give makes the folder's owner own a new socket. Until then it belongs to this process; a file
+// that the owner has put in its place meanwhile is not given away.
 func (s *socket) give() error {
 	file, found, err := s.folder.find(s.name)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *socket) give() error {
 	}
 	is, to := found.Sys().(*syscall.Stat_t), folder.Sys().(*syscall.Stat_t)
 	if int(is.Uid) != os.Geteuid() || is.Nlink != 1 {
-		return errors.New("somebody has put another one in its place")
+		return errors.New("it was replaced meanwhile")
 	}
 	s.made = found
 	if is.Uid == to.Uid && is.Gid == to.Gid {
@@ -113,10 +113,10 @@ func (s *socket) give() error {
 	return nil
 }
 
-// keepaliveProbes is how many go unanswered before a silent peer is dead.
+// keepaliveProbes is the number of unanswered probes after which a peer is dead.
 const keepaliveProbes = 3
 
-// tune makes a connection end if its peer has been out of reach for that long.
+// tune makes a connection fail if its peer has been unreachable for that long.
 func tune(c *net.TCPConn, dead time.Duration) error {
 	every := max(dead/(keepaliveProbes+1), time.Second)
 	if err := c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: keepaliveProbes}); err != nil {

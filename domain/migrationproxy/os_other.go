@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Hypervisors of KubeVirt run on Linux. Elsewhere the package serves tests: links in the
-// way to the folder are followed, and only keepalives find a dead peer.
+// Hypervisors of KubeVirt run on Linux. Elsewhere the package serves tests: links in the path of
+// the folder are followed, and only keepalives detect a dead peer.
 
 func openFolder(path string) (*folder, error) {
 	dir, err := os.Open(path)

@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// passage is one end of a migration: its listeners and the streams that came to them.
+// passage is one end of a migration: its listeners and their streams.
 type passage struct {
 	domain.Passage
 	proxy *Proxy
@@ -28,7 +28,7 @@ type passage struct {
 	cancel context.CancelFunc
 	all    sync.WaitGroup // of the goroutines
 	slots  chan struct{}  // one for each stream that may be open
-	greet  chan struct{}  // one for each stream that may be without its other half
+	greet  chan struct{}  // one for each stream that may be incomplete
 
 	sent, received, refused, broken atomic.Uint64
 	streams                         atomic.Int64
@@ -38,7 +38,7 @@ type passage struct {
 // maxGreetings limits the connections that wait for their handshake or their other half.
 const maxGreetings = 64
 
-// check refuses a passage that names nothing, or whose key is no file name.
+// check refuses a passage without a key and a domain, or whose key is not a file name.
 func check(d domain.Passage) error {
 	if d.Key == "" || d.Domain == "" || strings.ContainsAny(string(d.Key), "/\x00") {
 		return fmt.Errorf("key %q and domain %q do not name a migration: %w", d.Key, d.Domain, domain.ErrInvalid)
@@ -67,13 +67,12 @@ func (e *passage) stats(target bool) Stats {
 	return s
 }
 
-// completer finds the other half of a channel's connection, which remains its caller's to
-// close if there is none.
+// completer makes the other half of a channel's connection, which remains its caller's to close if
+// there is none.
 type completer func(c net.Conn, channel int, its turn) (pair, error)
 
-// serve takes connections of a channel until the passage ends. Each gets its other half
-// from complete. Streams of memory reach the other hypervisor in the order in which they
-// came.
+// serve accepts connections of a channel until the passage ends. Each gets its other half from
+// complete. Streams of memory reach the other hypervisor in the order of arrival.
 func (e *passage) serve(l net.Listener, channel int, complete completer) {
 	stop := context.AfterFunc(e.ctx, func() { l.Close() })
 	defer stop()
@@ -105,15 +104,15 @@ func (e *passage) serve(l net.Listener, channel int, complete completer) {
 	}
 }
 
-// acceptAgain is how long a listener rests that cannot take a connection: most often
-// there are too many open files.
+// acceptAgain is the pause of a listener that cannot accept: most often there are too many open
+// files.
 const acceptAgain = 50 * time.Millisecond
 
 func (e *passage) again(err error, channel int) bool {
 	if e.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
 	}
-	e.log.Error(err, "Connections of a migration cannot be taken", "channel", channel)
+	e.log.Error(err, "Failed to accept connections of a migration", "channel", channel)
 	select {
 	case <-time.After(acceptAgain):
 		return true
@@ -122,16 +121,16 @@ func (e *passage) again(err error, channel int) bool {
 	}
 }
 
-// carry brings one connection through its life, with its other half or why there is
-// none. A place to greet was taken for it.
+// carry serves one connection from its other half, or its error, to its end. It releases one of the
+// greet slots.
 func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
 	<-e.greet
 	if err != nil {
-		defer c.Close() // what is counted is counted before anybody sees it
+		defer c.Close() // after the stream is counted
 		if e.ctx.Err() == nil {
 			e.refused.Add(1)
 			e.note(err)
-			e.log.Error(err, "A stream of a migration was refused", "channel", channel, "from", address(c))
+			e.log.Error(err, "Refused a stream of a migration", "channel", channel, "from", address(c))
 		}
 		return
 	}
@@ -141,17 +140,17 @@ func (e *passage) carry(c net.Conn, channel int, halves pair, err error) {
 	if err := e.relay(halves); err != nil && e.ctx.Err() == nil {
 		e.broken.Add(1)
 		e.note(err)
-		e.log.Info("A stream of a migration broke", "error", err.Error(), "channel", channel, "from", address(c))
+		e.log.Info("Stream of a migration broke", "error", err.Error(), "channel", channel, "from", address(c))
 	}
 }
 
-// pair finds the connection's other half, if there is a slot for it; else it is the
-// caller's to close.
+// pair makes the connection's other half, if there is a slot for it; else it is the caller's to
+// close.
 func (e *passage) pair(c net.Conn, complete func() (pair, error)) (pair, error) {
 	select {
 	case e.slots <- struct{}{}:
 	default:
-		return pair{}, fmt.Errorf("there are %d streams already (Options.MaxStreams)", cap(e.slots))
+		return pair{}, fmt.Errorf("limit of %d streams reached (Options.MaxStreams)", cap(e.slots))
 	}
 	stop := context.AfterFunc(e.ctx, func() { c.Close() })
 	defer stop()
@@ -167,7 +166,7 @@ func (e *passage) note(err error) {
 	e.trouble.Store(&trouble)
 }
 
-// address is for logs: who connected, which for a unix socket is nobody.
+// address is the peer's address for logs, which a unix socket lacks.
 func address(c net.Conn) string {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return a.String()
@@ -183,7 +182,7 @@ func (e *passage) close() {
 // half is one connection of a stream.
 type half interface {
 	io.ReadWriteCloser
-	// CloseWrite tells the other end that no more will come.
+	// CloseWrite signals the end of the stream to the other end.
 	CloseWrite() error
 }
 

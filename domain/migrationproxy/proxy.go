@@ -15,19 +15,19 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Proxy carries migrations to and from this node. Make one with [New]; its methods may
-// be called from many goroutines.
+// Proxy carries migrations to and from this node. Make one with [New]; it is safe for concurrent
+// use.
 type Proxy struct {
 	o Options
 
 	opening sync.Mutex // held while something is opened or closed
-	mu      sync.Mutex // guards what follows; changes hold opening too
+	mu      sync.Mutex // guards the fields below; changes hold opening too
 	targets map[types.UID]*target
 	sources map[types.UID]*source
 	ended   bool
 }
 
-// put notes an end of a migration among those of the proxy; nil: there is none any more.
+// put records an end of a migration under its key; nil removes it.
 func put[end any](p *Proxy, all map[types.UID]*end, key types.UID, e *end) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,11 +40,11 @@ func put[end any](p *Proxy, all map[types.UID]*end, key types.UID, e *end) {
 
 var _ domain.Transport = (*Proxy)(nil)
 
-// ErrEnded says that the proxy has ended with its program; see [Proxy.Start].
+// ErrEnded reports that the proxy has ended with its program; see [Proxy.Start].
 var ErrEnded = errors.New("the migration proxy has ended")
 
-// New returns a proxy with these options; the error tells all that is wrong with them,
-// and wraps [domain.ErrInvalid].
+// New returns a proxy with these options; the error names all invalid ones, and wraps
+// [domain.ErrInvalid].
 func New(o Options) (*Proxy, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -53,8 +53,8 @@ func New(o Options) (*Proxy, error) {
 	return &Proxy{o: o, targets: map[types.UID]*target{}, sources: map[types.UID]*source{}}, nil
 }
 
-// Close ends both ends of the key's migration that are here, with their streams and
-// sockets, and returns when they have ended.
+// Close ends both ends of the key's migration on this node, with their streams and sockets, and
+// returns when they have ended.
 func (p *Proxy) Close(key types.UID) {
 	p.opening.Lock()
 	defer p.opening.Unlock()
@@ -67,9 +67,9 @@ func (p *Proxy) Close(key types.UID) {
 	s.close()
 }
 
-// Start waits for the context's end and ends the proxy: nothing new is taken from then
-// on, and what flows ends by itself within [Options.Drain] or is ended. It has the form
-// of controller-runtime's Runnable, and never returns an error.
+// Start waits for the context's end and ends the proxy: no connection is accepted from then on, and
+// open streams end by themselves within [Options.Drain] or are ended. It implements
+// controller-runtime's Runnable, and never returns an error.
 func (p *Proxy) Start(ctx context.Context) error {
 	<-ctx.Done()
 	p.opening.Lock()
@@ -87,7 +87,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 // NeedLeaderElection is false: each node has its own proxy.
 func (p *Proxy) NeedLeaderElection() bool { return false }
 
-// drainEvery is how often it is looked whether streams have ended.
+// drainEvery is the interval at which open streams are counted.
 const drainEvery = 20 * time.Millisecond
 
 func (p *Proxy) drain() {
@@ -107,7 +107,7 @@ func (p *Proxy) drain() {
 	}
 }
 
-// flowing tells whether there are streams, those that just begin among them.
+// flowing reports whether there are streams, incomplete ones included.
 func (p *Proxy) flowing() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,26 +134,25 @@ func (p *Proxy) keys() []types.UID {
 	return keys
 }
 
-// Stats are what an end of a migration has carried. They are gone once it is closed.
+// Stats are the statistics of an end of a migration, until it is closed.
 type Stats struct {
 	// Key is the passage's, Domain its domain's name here, Peer the other node.
 	Key          types.UID
 	Domain, Peer string
-	// Target says that this is the target's end.
+	// Target reports whether this is the target's end.
 	Target bool
 	// Sent and Received are bytes of the hypervisors' streams, to the other node and
 	// from it.
 	Sent, Received uint64
-	// Streams are those open now, Refused those that were not let in, Broken those that
-	// ended with an error.
+	// Streams counts those open now, Refused those that were not accepted, Broken those that ended
+	// with an error.
 	Streams         int
 	Refused, Broken uint64
-	// Trouble is why a stream was refused or broke last; empty if none was.
+	// Trouble is the error of the last stream that was refused or broke; empty if there is none.
 	Trouble string
 }
 
-// Stats returns those of all migrations that are open, ordered by key, the source's end
-// first.
+// Stats returns those of all open migrations, ordered by key, the source's end first.
 func (p *Proxy) Stats() []Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

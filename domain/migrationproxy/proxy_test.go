@@ -13,7 +13,7 @@ import (
 
 func insecure(o *migrationproxy.Options) { o.Insecure, o.Certificates = true, nil }
 
-func TestEveryChannelReachesItsSocket(t *testing.T) {
+func TestProxy_ChannelsReachSockets(t *testing.T) {
 	for name, change := range map[string]func(*migrationproxy.Options){
 		"over TLS": func(*migrationproxy.Options) {}, "over plain TCP": insecure,
 	} {
@@ -59,9 +59,9 @@ func TestEveryChannelReachesItsSocket(t *testing.T) {
 	}
 }
 
-// TestStreamsOfMemoryKeepTheirOrder: QEMU takes the first for the main one. The target's hypervisor
-// listens only when all have been begun, so that whatever can overtake does.
-func TestStreamsOfMemoryKeepTheirOrder(t *testing.T) {
+// TestOrder_MemoryStreams: QEMU takes the first for the main one. The target's hypervisor listens
+// only when all have begun, so that any that can overtake does.
+func TestOrder_MemoryStreams(t *testing.T) {
 	for mode, change := range modes {
 		t.Run(mode, func(t *testing.T) {
 			ca := newAuthority(t)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// secure is a TLS connection that moves many records with one system call: crypto/tls
-// by itself makes one for each 16 KiB.
+// secure is a TLS connection that reads and writes many records with one system call: crypto/tls by
+// itself needs one for each 16 KiB.
 type secure struct {
 	*tls.Conn
 	wire *records
@@ -40,8 +40,7 @@ func (s *secure) Write(p []byte) (int, error) {
 	return n, errors.Join(err, s.wire.flush())
 }
 
-// Read returns as many records as have arrived and find room, but waits for the first
-// only.
+// Read returns as many records as have arrived and fit, but waits for the first only.
 func (s *secure) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	for err == nil && n < len(p) && s.wire.arrived() {
@@ -55,52 +54,50 @@ func (s *secure) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite says that no more will come, in TLS and in TCP.
+// CloseWrite signals the end of the stream, in TLS and in TCP.
 func (s *secure) CloseWrite() error {
 	return errors.Join(s.Conn.CloseWrite(), s.wire.flush(), s.wire.TCPConn.CloseWrite())
 }
 
-// Close ends the connection without a word: what was to be said in the end is said by
-// CloseWrite, and a peer that has not heard it knows that the stream was cut off.
+// Close ends the connection without an alert: CloseWrite has signalled the end, and a peer that has
+// not received it knows that the stream was truncated.
 func (s *secure) Close() error { return s.wire.TCPConn.Close() }
 
-// errCut is what crypto/tls would take for an end in order if it came between two
-// records.
-var errCut = errors.New("the connection was cut off: the other node, or somebody on the way, closed it in the midst of a stream")
+// errCut replaces the end that crypto/tls would report for a cut between two records.
+var errCut = errors.New("the stream was truncated: the other node, or somebody in between, closed the connection")
 
-// records is the TCP connection below TLS. Reads never go beyond the end of a record,
-// so that what has arrived can be told.
+// records is the TCP connection below TLS. Reads never go beyond the end of a record, so that
+// arrived reports complete records.
 type records struct {
 	*net.TCPConn
 
-	mu      sync.Mutex // guards what is written: the reader too sends alerts
+	mu      sync.Mutex // guards writes: the reader too sends alerts
 	holding bool
 	held    []byte
 
 	in       *buffer // nil until something is read
-	from, to int     // of what is in it
-	last     int     // how much the last read has brought
-	left     int     // of the record that is being read
+	from, to int     // of its content
+	last     int     // bytes of the last read
+	left     int     // remaining bytes of the current record
 }
 
-// headerSize is that of a TLS record's header, which ends with the length of what
-// follows.
+// headerSize is that of a TLS record's header, which ends with the length of the payload.
 const headerSize = 5
 
-// SetWriteDeadline does nothing. crypto/tls gives the message that no more will come
-// five seconds, but a slow peer, or a cut link, is no reason to break a stream that has
-// sent all; when a dead one is given up says TCP.
+// SetWriteDeadline does nothing. crypto/tls limits sending close_notify to five seconds, but a slow
+// peer, or an interrupted link, is no reason to break a complete stream; TCP decides when a peer is
+// dead.
 func (r *records) SetWriteDeadline(time.Time) error { return nil }
 
-// hold keeps what is written from now on until flush, or until it is enough.
+// hold buffers writes from now on until flush, or until it is enough.
 func (r *records) hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holding = true
 }
 
-// heldEnough is sent without waiting for flush: more at once saves nothing, fits less
-// well into a CPU's cache, and keeps the peer from decrypting meanwhile.
+// heldEnough is sent without waiting for flush: more at once saves nothing, fits less well into a
+// CPU's cache, and delays the peer's decryption.
 const heldEnough = 64 << 10
 
 // Write sends p, or holds it back.
@@ -117,7 +114,7 @@ func (r *records) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush sends what was held back.
+// flush sends the buffered writes.
 func (r *records) flush() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,17 +147,17 @@ func (r *records) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next is the size of the record whose header is the next in the buffer.
+// next is the size of the record whose header comes next in the buffer.
 func (r *records) next() int {
 	return headerSize + int(binary.BigEndian.Uint16(r.in.bytes()[r.from+3:]))
 }
 
-// arrived tells whether a whole record can be read without waiting.
+// arrived reports whether a whole record can be read without waiting.
 func (r *records) arrived() bool {
 	return r.left == 0 && r.to-r.from >= headerSize && r.to-r.from >= r.next()
 }
 
-// fill brings at least so many bytes into the buffer.
+// fill reads at least so many bytes into the buffer.
 func (r *records) fill(least int) error {
 	if r.in == nil {
 		b := newBuffer()

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Sizes of buffers. A stream that carries little makes do with the small ones, so that
-// many idle ones cost little.
+// Sizes of buffers. A stream with little data uses the small ones, so that many idle ones cost
+// little.
 const (
 	smallBuffer = 16 << 10
 	largeBuffer = 256 << 10
@@ -23,7 +23,7 @@ var smallBuffers = sync.Pool{New: func() any { b := make([]byte, smallBuffer); r
 
 var largeBuffers = sync.Pool{New: func() any { b := make([]byte, largeBuffer); return &b }}
 
-// buffer is one that grows and shrinks with what passes through it.
+// buffer grows and shrinks with the data that passes through it.
 type buffer struct{ b *[]byte }
 
 func newBuffer() buffer { return buffer{b: smallBuffers.Get().(*[]byte)} }
@@ -31,8 +31,7 @@ func newBuffer() buffer { return buffer{b: smallBuffers.Get().(*[]byte)} }
 // bytes is the whole buffer.
 func (s *buffer) bytes() []byte { return *s.b }
 
-// fit chooses the size for the next read by what the last one has brought. The buffer's
-// content is lost.
+// fit chooses the size for the next read by the last one's. The buffer's content is lost.
 func (s *buffer) fit(n int) {
 	switch size := len(*s.b); {
 	case n == size && size == smallBuffer:
@@ -53,7 +52,7 @@ func (s *buffer) release() {
 	s.b = nil
 }
 
-// relay carries a stream to its end. Both directions ended, each in order: nil.
+// relay carries a stream to its end. It returns nil if both directions ended in order.
 func (e *passage) relay(h pair) error {
 	shut := func() {
 		h.local.Close()
@@ -74,7 +73,7 @@ func (e *passage) relay(h pair) error {
 	return e.linger(ends, &moved, shut)
 }
 
-// linger waits for the second direction's end, for as long as something moves in it.
+// linger waits for the second direction's end, as long as it is not idle.
 func (e *passage) linger(ends <-chan error, moved *atomic.Uint64, shut func()) error {
 	tick := time.NewTicker(e.proxy.o.Linger)
 	defer tick.Stop()
@@ -89,12 +88,12 @@ func (e *passage) linger(ends <-chan error, moved *atomic.Uint64, shut func()) e
 				continue
 			}
 			shut()
-			return errors.Join(fmt.Errorf("nothing came for %s after one side had finished", e.proxy.o.Linger), ignoreClosed(<-ends))
+			return errors.Join(fmt.Errorf("stream idle for %s after one direction had ended", e.proxy.o.Linger), ignoreClosed(<-ends))
 		}
 	}
 }
 
-// move carries one direction until its end, and tells it on.
+// move carries one direction until its end, and passes the end on.
 func (e *passage) move(to, from half, moved, total *atomic.Uint64) error {
 	b := newBuffer()
 	defer b.release()

@@ -74,7 +74,7 @@ func leaf(node string) *x509.Certificate {
 	}
 }
 
-// write puts a certificate into a folder, and trusts there who signs for trusts.
+// write writes a certificate into a folder, and as its CA the one of trusts.
 func (a *authority) write(dir string, c *x509.Certificate, trusts *authority) {
 	a.t.Helper()
 	key := newKey(a.t)
@@ -111,18 +111,17 @@ func readFiles(t testing.TB, dir string) *migrationproxy.Files {
 	return f
 }
 
-// node is one with a proxy and a folder for sockets, in which a hypervisor may be
-// played.
+// node is a node with a proxy and a folder for sockets, in which a test may play the hypervisor.
 type node struct {
 	t       testing.TB
 	name    string
-	dir     string // of its certificates
+	dir     string // folder of its certificates
 	sockets domain.Sockets
 	options migrationproxy.Options
 	proxy   *migrationproxy.Proxy
 }
 
-// newNode makes one that is signed for, with a change of its options.
+// newNode makes a node with a signed certificate, with a change of its options.
 func newNode(t testing.TB, name string, ca *authority, change ...func(*migrationproxy.Options)) *node {
 	t.Helper()
 	sockets := shortDir(t)
@@ -151,8 +150,8 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// restart gives the node a new proxy. What the old one holds is closed by nobody but
-// the test's end, as if it had been killed.
+// restart gives the node a new proxy. The old one is closed only by the test's end, as if it had
+// been killed.
 func (n *node) restart() {
 	n.t.Helper()
 	p, err := migrationproxy.New(n.options)
@@ -168,7 +167,7 @@ func passage(peer string) domain.Passage {
 	return domain.Passage{Key: "8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11", Migration: "m1", Domain: "ns_vm", Peer: peer}
 }
 
-// socket is where the hypervisor listens for a channel.
+// socket is the path of the hypervisor's socket for a channel.
 func (n *node) socket(channel int) string {
 	if channel == domain.ChannelControl {
 		return n.sockets.Control
@@ -187,8 +186,8 @@ func (n *node) listen(channel int) *net.UnixListener {
 	return l
 }
 
-// hypervisor plays the target's hypervisor at a channel's socket: each connection is
-// given to serve, and closed after it.
+// hypervisor plays the target's hypervisor at a channel's socket: each connection is passed to
+// serve, and closed after it.
 func (n *node) hypervisor(channel int, serve func(*net.UnixConn)) {
 	n.t.Helper()
 	l := n.listen(channel)
@@ -206,7 +205,7 @@ func (n *node) hypervisor(channel int, serve func(*net.UnixConn)) {
 	}()
 }
 
-// echo sends back what it gets.
+// echo sends back its input.
 func echo(c *net.UnixConn) {
 	if _, err := io.Copy(c, c); err == nil {
 		_ = c.CloseWrite()
@@ -227,7 +226,7 @@ func connect(t testing.TB, source, target *node) domain.Route {
 	return route
 }
 
-// dial is what the source's hypervisor does with a route.
+// dial connects to a route as the source's hypervisor does.
 func dial(t testing.TB, uri string) *net.UnixConn {
 	t.Helper()
 	c, err := net.Dial("unix", socketOf(uri))
@@ -245,7 +244,7 @@ func socketOf(uri string) string {
 	return strings.TrimPrefix(uri, "unix://")
 }
 
-// roundTrip sends text, says that this was all, and wants it back, with an end.
+// roundTrip sends text, ends the direction, and expects the text back, with an end.
 func roundTrip(t testing.TB, c *net.UnixConn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {

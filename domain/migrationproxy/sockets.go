@@ -15,34 +15,33 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// maxSocketPath is the longest name of a unix socket: sun_path without the zero at its
-// end.
+// maxSocketPath is the longest name of a unix socket: sun_path without the zero at its end.
 const maxSocketPath = 107
 
-// folder is one that holds sockets. It is kept open, and all names are looked up in
-// it: whoever may write to a folder above it cannot lead elsewhere what is done here,
-// and its own path may be longer than a socket's may be.
+// folder holds sockets. It is kept open, and all names are looked up in it: a user with write
+// access to a folder above it cannot redirect these lookups, and its own path may be longer than a
+// socket's may be.
 type folder struct {
 	path string
 	dir  *os.File
 }
 
-// socket is one that was made here.
+// socket is a socket made by this process.
 type socket struct {
 	folder   *folder
 	name     string
 	listener *net.UnixListener
-	made     os.FileInfo // what remove may remove
+	made     os.FileInfo // the file that remove may remove
 }
 
-// close may be called for none.
+// close is a no-op on nil.
 func (f *folder) close() {
 	if f != nil {
 		f.dir.Close()
 	}
 }
 
-// lasts tells whether the folder is still what its path leads to.
+// lasts reports whether the folder is still the one at its path.
 func (f *folder) lasts() bool {
 	now, err := os.Stat(f.path)
 	if err != nil {
@@ -52,11 +51,11 @@ func (f *folder) lasts() bool {
 	return err == nil && os.SameFile(now, was)
 }
 
-// errSymlink says what is not followed.
+// errSymlink refuses files that are not sockets.
 var errSymlink = errors.New("is not a socket; links and files of other kinds are neither used nor removed here")
 
-// listen makes a socket for the folder's owner alone. One of the same name that was left
-// there is removed.
+// listen makes a socket for the folder's owner alone, and replaces one of the same name that was
+// left there.
 func (f *folder) listen(ctx context.Context, name string) (*socket, error) {
 	if err := f.vacate(name); err != nil {
 		return nil, err
@@ -69,7 +68,7 @@ func (f *folder) listen(ctx context.Context, name string) (*socket, error) {
 	u, ok := l.(*net.UnixListener)
 	if !ok {
 		l.Close()
-		return nil, fmt.Errorf("make the socket %s: it is a %T", name, l)
+		return nil, fmt.Errorf("make the socket %s: unexpected listener type %T", name, l)
 	}
 	u.SetUnlinkOnClose(false) // the name may have been taken by another one until then
 	s := &socket{folder: f, name: name, listener: u}
@@ -80,7 +79,7 @@ func (f *folder) listen(ctx context.Context, name string) (*socket, error) {
 	return s, nil
 }
 
-// restrict takes a socket's permissions from all but its owner before it has a name.
+// restrict restricts a socket's permissions to its owner before it has a name.
 func restrict(_, _ string, c syscall.RawConn) error {
 	var err error
 	if outer := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }); outer != nil {
@@ -96,7 +95,7 @@ func (f *folder) vacate(name string) error {
 		return nil
 	}
 	if err != nil {
-		return f.failed("look at", name, err)
+		return f.failed("inspect", name, err)
 	}
 	if found.Mode().Type() != fs.ModeSocket {
 		return f.failed("replace", name, errSymlink)
@@ -114,7 +113,7 @@ func (s *socket) remove() error {
 	}
 	found, err := os.Lstat(s.folder.in(s.name))
 	if err != nil || !os.SameFile(found, s.made) {
-		return nil //nolint:nilerr // it has gone, which is what was asked for
+		return nil //nolint:nilerr // it is gone already
 	}
 	if err := os.Remove(s.folder.in(s.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s.folder.failed("remove", s.name, err)
@@ -130,7 +129,7 @@ func unixHalf(c net.Conn) (half, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("a connection of type %T is no unix socket: %w", c, domain.ErrInvalid)
+		return nil, fmt.Errorf("a connection of type %T is not a unix socket: %w", c, domain.ErrInvalid)
 	}
 	return u, nil
 }

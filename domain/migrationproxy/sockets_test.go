@@ -19,7 +19,7 @@ import (
 
 var somewhere = domain.Listening{Address: "127.0.0.1", Ports: map[string]int{"1": domain.ChannelControl, "2": domain.ChannelMemory}}
 
-func TestSocketsAreForTheOwnerOfTheirFolderAlone(t *testing.T) {
+func TestSockets_OwnerOnly(t *testing.T) {
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
 	type owner struct{ uid, gid int }
@@ -55,9 +55,8 @@ func TestSocketsAreForTheOwnerOfTheirFolderAlone(t *testing.T) {
 	}
 }
 
-// TestARestartReplacesWhatWasLeft begins a migration, forgets all about it, and begins
-// it again.
-func TestARestartReplacesWhatWasLeft(t *testing.T) {
+// TestSockets_ReplacedAfterRestart begins a migration, drops its state, and begins it again.
+func TestSockets_ReplacedAfterRestart(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	target.hypervisor(domain.ChannelControl, echo)
@@ -70,11 +69,11 @@ func TestARestartReplacesWhatWasLeft(t *testing.T) {
 		t.Errorf("the route was %+v and is %+v", first, second)
 	}
 	roundTrip(t, dial(t, second.DestinationURI), "through the new one")
-	old.Close(passage("").Key) // which leaves alone what is another's by now
+	old.Close(passage("").Key) // which leaves the new proxy's sockets alone
 	roundTrip(t, dial(t, second.DestinationURI), "still")
 }
 
-func TestDialAgain(t *testing.T) {
+func TestDial_Again(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	target.hypervisor(domain.ChannelControl, echo)
@@ -96,7 +95,7 @@ func TestDialAgain(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
+func TestSockets_OtherFilesKept(t *testing.T) {
 	name := domain.SocketName(passage("").Key, domain.ChannelMemory)
 	for what, put := range map[string]func(path, precious string) error{
 		"a link to a file":    func(path, precious string) error { return os.Symlink(precious, path) },
@@ -175,7 +174,7 @@ func linkToSocket(path string) error {
 	return os.Symlink(path+".real", path)
 }
 
-func TestTheFolderOfSockets(t *testing.T) {
+func TestSockets_Folder(t *testing.T) {
 	long := strings.Repeat("x", 60)
 	for name, tc := range map[string]struct {
 		change func(t *testing.T, s *domain.Sockets)
@@ -184,7 +183,7 @@ func TestTheFolderOfSockets(t *testing.T) {
 		"is missing":  {change: func(_ *testing.T, s *domain.Sockets) { s.Outside += "/none" }, want: "no such file"},
 		"is a file":   {change: func(_ *testing.T, s *domain.Sockets) { s.Outside = "/etc/hostname" }, want: "not a directory"},
 		"is unknown":  {change: func(_ *testing.T, s *domain.Sockets) { s.Outside = "" }, want: "no such file"},
-		"is too long": {change: func(_ *testing.T, s *domain.Sockets) { s.Inside = "/" + long }, want: "of which a unix socket may have 107: shorten its folder"},
+		"is too long": {change: func(_ *testing.T, s *domain.Sockets) { s.Inside = "/" + long }, want: "a unix socket allows 107: shorten its folder"},
 		"is just long": {change: func(_ *testing.T, s *domain.Sockets) {
 			s.Inside = "/" + long[:107-1-1-len("8a1e6e44-0b5e-4c1c-9d5e-5a3f1f0f7a11-49152-source.sock")]
 		}},
@@ -226,7 +225,7 @@ func TestTheFolderOfSockets(t *testing.T) {
 	}
 }
 
-func TestPassagesThatNameNothingAreRefused(t *testing.T) {
+func TestPassage_Invalid(t *testing.T) {
 	n := newNode(t, "node-a", newAuthority(t))
 	for name, tc := range map[string]struct {
 		key    types.UID

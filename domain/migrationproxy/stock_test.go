@@ -17,8 +17,8 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// pipe does what a stock virt-handler's proxy does: for each connection that comes it
-// makes another one, copies both ways, and closes both when one of them has ended.
+// pipe copies like a stock virt-handler's proxy: for each incoming connection it makes another one,
+// copies both ways, and closes both when one of them has ended.
 func pipe(t *testing.T, l net.Listener, dial func() (net.Conn, error)) {
 	t.Helper()
 	t.Cleanup(func() { l.Close() })
@@ -81,13 +81,13 @@ func dialTCP(t *testing.T, at domain.Listening, channel int) net.Conn {
 	return c
 }
 
-// listeningAt is a target of which the memory's channel is served.
+// listeningAt is a target that serves the memory's channel.
 func listeningAt(l net.Listener) domain.Listening {
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	return domain.Listening{Address: "127.0.0.1", Ports: map[string]int{port: domain.ChannelMemory, "1": domain.ChannelControl}}
 }
 
-// stockTarget is one before the node's hypervisor.
+// stockTarget is a stock proxy in front of the node's hypervisor.
 func stockTarget(t *testing.T, ca *authority, n *node) domain.Listening {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", stockConfig(t, ca, n.name))
@@ -98,7 +98,8 @@ func stockTarget(t *testing.T, ca *authority, n *node) domain.Listening {
 	return listeningAt(l)
 }
 
-// stockSource is one that leads to a target; it returns what its hypervisor connects to.
+// stockSource is a stock proxy that connects to a target; it returns the address for its
+// hypervisor.
 func stockSource(t *testing.T, ca *authority, node string, at domain.Listening) string {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "s")
@@ -112,9 +113,9 @@ func stockSource(t *testing.T, ca *authority, node string, at domain.Listening) 
 	return "unix://" + path
 }
 
-// TestAStockVirtHandlerAtEitherEnd moves streams both ways at once, of which not a byte
-// may be anybody's but the hypervisors'.
-func TestAStockVirtHandlerAtEitherEnd(t *testing.T) {
+// TestStockVirtHandler_EitherEnd sends streams both ways at once, in which every byte must be the
+// hypervisors'.
+func TestStockVirtHandler_EitherEnd(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T, ca *authority, source, target *node) string{
 		"stock is the source": func(t *testing.T, ca *authority, source, target *node) string {
 			at, err := target.proxy.Listen(t.Context(), passage(source.name))
@@ -152,7 +153,7 @@ func TestAStockVirtHandlerAtEitherEnd(t *testing.T) {
 	}
 }
 
-// swap sends, and wants to get, what these are.
+// swap sends out, and expects in.
 func swap(t *testing.T, c net.Conn, out, in []byte) {
 	sent := make(chan error, 1)
 	go func() {

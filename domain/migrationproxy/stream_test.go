@@ -19,10 +19,10 @@ import (
 	"github.com/virtloom/virtloom/domain/migrationproxy"
 )
 
-// modes are the two ways a stream travels.
+// modes are the two transports of a stream.
 var modes = map[string]func(*migrationproxy.Options){"TLS": func(*migrationproxy.Options) {}, "plain": insecure}
 
-func TestEitherSideMayFinishFirst(t *testing.T) {
+func TestStream_EitherSideEndsFirst(t *testing.T) {
 	big := strings.Repeat("0123456789abcdef", 1<<16)
 	for mode, change := range modes {
 		t.Run(mode+": the target finishes first", func(t *testing.T) {
@@ -71,9 +71,9 @@ func TestEitherSideMayFinishFirst(t *testing.T) {
 	}
 }
 
-// TestASlowReaderSlowsDownTheWriter sends to a hypervisor that does not read until the
-// writer is stuck, which has to happen after what the buffers on the way hold.
-func TestASlowReaderSlowsDownTheWriter(t *testing.T) {
+// TestStream_SlowReader sends to a hypervisor that does not read until the writer blocks, which has
+// to happen once the buffers on the way are full.
+func TestStream_SlowReader(t *testing.T) {
 	const bound = 64 << 20 // the kernel's buffers of three connections may grow to a few MiB each
 	for mode, change := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestASlowReaderSlowsDownTheWriter(t *testing.T) {
 	}
 }
 
-func TestAThousandStreams(t *testing.T) {
+func TestStream_Thousand(t *testing.T) {
 	ca := newAuthority(t)
 	// All of them shake hands at the same time, on however few CPUs.
 	patient := func(o *migrationproxy.Options) { o.DialTimeout, o.HandshakeTimeout = 5*time.Minute, 5*time.Minute }
@@ -151,7 +151,7 @@ func TestAThousandStreams(t *testing.T) {
 	}
 }
 
-func TestMoreStreamsThanAllowedAreRefused(t *testing.T) {
+func TestStream_MaxStreams(t *testing.T) {
 	ca := newAuthority(t)
 	source := newNode(t, "node-a", ca, func(o *migrationproxy.Options) { o.MaxStreams = 2 })
 	target := newNode(t, "node-b", ca)
@@ -183,7 +183,7 @@ type link struct {
 	open []net.Conn
 }
 
-// newLink puts itself before a channel of the place where the target listens.
+// newLink inserts a link before a channel of the target's address.
 func newLink(t *testing.T, at *domain.Listening, channel int) *link {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -255,7 +255,7 @@ func (k *link) cut() {
 	k.open = nil
 }
 
-func TestALinkThatStallsGoesOn(t *testing.T) {
+func TestStream_StalledLink(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	target.hypervisor(domain.ChannelControl, echo)
@@ -282,7 +282,7 @@ func TestALinkThatStallsGoesOn(t *testing.T) {
 	}
 }
 
-func TestACutIsNoEnd(t *testing.T) {
+func TestStream_CutIsNotEnd(t *testing.T) {
 	ca := newAuthority(t)
 	source, target := newNode(t, "node-a", ca), newNode(t, "node-b", ca)
 	target.hypervisor(domain.ChannelControl, echo)

@@ -12,11 +12,10 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// restrictions are those of every mount: what a disk holds is data.
+// restrictions are the attributes of every mount: disks hold data only.
 const restrictions = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 
-// source is a file to be mounted: the mount, where the kernel can make one that is
-// nowhere yet, and the file.
+// source is a file to be mounted: a detached mount, if the kernel supports it, and the open file.
 type source struct {
 	tree, file *os.File
 	stat       unix.Stat_t
@@ -30,8 +29,8 @@ func (s *source) close() {
 	}
 }
 
-// newSource makes a mount of an open regular file; it is called in the namespace of
-// that file, and takes the file over if there is no error.
+// newSource creates a mount of an open regular file. It must be called in the mount namespace of
+// the file, and takes ownership of the file if it succeeds.
 func newSource(f *os.File, readOnly bool) (*source, error) {
 	st, err := isKind(f, unix.S_IFREG)
 	if err != nil {
@@ -44,7 +43,7 @@ func newSource(f *os.File, readOnly bool) (*source, error) {
 	return s, nil
 }
 
-// detached is a mount of an open file that is in no namespace.
+// detached returns a mount of an open file that is in no namespace.
 func detached(f *os.File, readOnly bool) (*os.File, error) {
 	fd, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.ENOSYS) {
@@ -68,7 +67,7 @@ func detached(f *os.File, readOnly bool) (*os.File, error) {
 	return tree, nil
 }
 
-// bind mounts the source over a file; it is called in the namespace of that file.
+// bind mounts the source over a file. It must be called in the mount namespace of that file.
 func (s *source) bind(dir *os.File, name string, target *os.File) error {
 	if s.tree != nil {
 		return unix.MoveMount(int(s.tree.Fd()), "", int(target.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
@@ -76,8 +75,8 @@ func (s *source) bind(dir *os.File, name string, target *os.File) error {
 	return s.bindByName(dir, name, target)
 }
 
-// bindByName does the same for kernels before 5.12, within one namespace: the mount
-// is there a moment before it is restricted.
+// bindByName does the same on kernels before 5.12, within a single namespace. The mount is briefly
+// visible before it is restricted.
 func (s *source) bindByName(dir *os.File, name string, target *os.File) error {
 	if err := unix.Mount(fdPath(s.file), fdPath(target), "", unix.MS_BIND, ""); err != nil {
 		return err
@@ -97,14 +96,14 @@ func (s *source) bindByName(dir *os.File, name string, target *os.File) error {
 	return nil
 }
 
-// seen is what is under a name.
+// seen is a directory entry.
 type seen struct {
 	mounted  bool
 	stat     unix.Stat_t
 	readOnly bool
 }
 
-// look tells what is under a name in a folder, links not followed.
+// look returns the directory entry of a name, without following symbolic links.
 func look(dir *os.File, name string) (seen, error) {
 	f, err := walk(dir, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
@@ -123,7 +122,7 @@ func look(dir *os.File, name string) (seen, error) {
 		return out, err
 	}
 	if stx.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-		return out, fmt.Errorf("mounts cannot be told from files; use Linux 5.8 or later: %w", domain.ErrUnsupported)
+		return out, fmt.Errorf("mounts cannot be detected; use Linux 5.8 or later: %w", domain.ErrUnsupported)
 	}
 	out.mounted = stx.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 	err = unix.Fstatfs(int(f.Fd()), &sfs)
@@ -131,12 +130,12 @@ func look(dir *os.File, name string) (seen, error) {
 	return out, err
 }
 
-// is tells whether that is a mount of the source.
+// is reports whether the entry is a mount of the source.
 func (s seen) is(of *source) bool {
 	return s.mounted && s.stat.Dev == of.stat.Dev && s.stat.Ino == of.stat.Ino && (s.readOnly || !of.readOnly)
 }
 
-// unmount takes away all that is mounted under a name.
+// unmount removes all mounts on a name.
 func unmount(dir *os.File, name string) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -145,13 +144,13 @@ func unmount(dir *os.File, name string) error {
 		s, err := look(dir, name)
 		switch {
 		case errors.Is(err, domain.ErrNotReady), errors.Is(err, domain.ErrInvalid):
-			return nil // nothing, or a link, is no mount
+			return nil // not found, or a symbolic link: not a mount
 		case err != nil || !s.mounted:
 			return err
 		}
-		// A mount that is still in use goes when its last user does.
+		// A busy mount disappears when its last user closes it.
 		if err := unix.Unmount(fdPath(dir)+"/"+name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("unmount %s in %s: %w", name, dir.Name(), err)
+			return fmt.Errorf("unmounting %s in %s: %w", name, dir.Name(), err)
 		}
 	}
 }

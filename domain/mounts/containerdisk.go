@@ -12,29 +12,29 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// ContainerDisk is the disk of a container of the guest's Pod.
+// ContainerDisk is a containerDisk volume, whose image is in a container of the VMI's launcher Pod.
 type ContainerDisk struct {
-	// Index is the place of its volume in spec.volumes, by which container and agent
-	// find each other: disk_<index>.sock.
+	// Index is the index of the volume in spec.volumes, which names the socket of its container:
+	// disk_<index>.sock.
 	Index int
-	// Path is that of the image in the container; empty means the only file in /disk.
+	// Path is the path of the image in the container. Defaults to the only file in /disk.
 	Path string
 }
 
-// ContainerDisk mounts the image, read-only, as disk_<index>.img beside the socket by
-// which its container tells that it is up, and returns where that is. Before it is up
-// the error wraps [domain.ErrNotReady].
+// ContainerDisk mounts the image, read-only, as disk_<index>.img beside the socket on which its
+// container listens, and returns the path. Until the container listens, the error wraps
+// [domain.ErrNotReady].
 func (m *Mounter) ContainerDisk(g Guest, d ContainerDisk) (string, error) {
 	out, err := m.containerDisk(g, d)
 	if err != nil {
-		return "", fmt.Errorf("mounts: containerDisk %d of guest %s: %w", d.Index, g.UID, err)
+		return "", fmt.Errorf("mounts: containerDisk %d of VMI %s: %w", d.Index, g.UID, err)
 	}
 	return out, nil
 }
 
 func (m *Mounter) containerDisk(g Guest, d ContainerDisk) (string, error) {
 	if d.Index < 0 {
-		return "", fmt.Errorf("there is no such volume: %w", domain.ErrInvalid)
+		return "", fmt.Errorf("invalid volume index: %w", domain.ErrInvalid)
 	}
 	if d.Path != "" {
 		if err := checkPath(d.Path); err != nil {
@@ -51,7 +51,7 @@ func (m *Mounter) containerDisk(g Guest, d ContainerDisk) (string, error) {
 	return m.mount(g, f, name+".img", func() (*source, error) { return m.image(f, name+".sock", d.Path) })
 }
 
-// image finds the image in the container that listens on the socket.
+// image opens the image in the container that listens on the socket.
 func (m *Mounter) image(f *folder, socket, file string) (*source, error) {
 	var sock *os.File
 	err := f.do(func() (err error) {
@@ -89,7 +89,7 @@ func (m *Mounter) image(f *folder, socket, file string) (*source, error) {
 	return out, err
 }
 
-// only is the one file in a container's folder for disks.
+// only returns the single file in a container's directory for disks.
 func only(ns *namespace) (string, error) {
 	dir, err := walk(ns.root, containerDiskDir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -101,7 +101,7 @@ func only(ns *namespace) (string, error) {
 		return "", err
 	}
 	if len(all) != 1 {
-		return "", fmt.Errorf("the container has %d files in %s, not one; name it in containerDisk.path: %w", len(all), containerDiskDir, domain.ErrInvalid)
+		return "", fmt.Errorf("the container has %d files in %s, not one; set containerDisk.path: %w", len(all), containerDiskDir, domain.ErrInvalid)
 	}
 	return path.Join(containerDiskDir, all[0]), nil
 }

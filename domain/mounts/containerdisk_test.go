@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/domain/mounts"
 )
 
-func TestS8AContainerDiskIsMountedReadOnlyWhenItsContainerIsUp(t *testing.T) {
+func TestContainerDisk_S8MountedReadOnly(t *testing.T) {
 	n := newNode(t)
 	if _, err := n.ContainerDisk(guest, mounts.ContainerDisk{Index: 1}); !errors.Is(err, domain.ErrNotReady) {
 		t.Fatalf("before the container is up: %v", err)
@@ -27,13 +27,13 @@ func TestS8AContainerDiskIsMountedReadOnlyWhenItsContainerIsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := filepath.Join(n.folder("container-disks"), "disk_1.img"); path != want {
-		t.Errorf("at %s, want %s", path, want)
+		t.Errorf("path %s, want %s", path, want)
 	}
 	n.reads(path, "image")
 	if err := os.WriteFile(path, []byte("x"), 0o600); !errors.Is(err, unix.EROFS) {
 		t.Errorf("writing: %v", err)
 	}
-	c.end() // the mount outlives it
+	c.end() // the mount outlives the container
 	if again, err := n.ContainerDisk(guest, mounts.ContainerDisk{Index: 1}); err != nil || again != path {
 		t.Errorf("again: %q, %v", again, err)
 	}
@@ -41,7 +41,7 @@ func TestS8AContainerDiskIsMountedReadOnlyWhenItsContainerIsUp(t *testing.T) {
 		t.Errorf("mounts: %v", got)
 	}
 	n.reads(path, "image")
-	fresh := &mounts.Mounter{Pods: n.Pods, Records: n.Records} // the agent was restarted
+	fresh := &mounts.Mounter{Pods: n.Pods, Records: n.Records} // a restarted agent
 	if err := fresh.Release(guestUID, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func TestS8AContainerDiskIsMountedReadOnlyWhenItsContainerIsUp(t *testing.T) {
 		t.Errorf("left: %v", got)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file is left: %v", err)
+		t.Errorf("the file still exists: %v", err)
 	}
 	if err := fresh.Release(guestUID, 0); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAContainerDiskIsTheOneThatWasAskedFor(t *testing.T) {
+func TestContainerDisk_ImagePath(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files map[string]string
 		path  string
@@ -89,7 +89,7 @@ func TestAContainerDiskIsTheOneThatWasAskedFor(t *testing.T) {
 				return
 			}
 			if !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("%v; want %v that says %q", err, tt.err, tt.says)
+				t.Errorf("error %v, want %v with %q", err, tt.err, tt.says)
 			}
 			if got := n.mounted(); len(got) != 0 {
 				t.Errorf("mounted: %v", got)
@@ -98,7 +98,7 @@ func TestAContainerDiskIsTheOneThatWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestAnImageLeadsNowhereElse(t *testing.T) {
+func TestContainerDisk_ImageIsNotRegularFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -133,8 +133,8 @@ func TestAnImageLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-// Who runs in the launcher owns the folder in which it meets the agent.
-func TestALauncherCannotOfferWhatIsNotAContainers(t *testing.T) {
+// The user of the launcher owns the directory that it shares with the agent.
+func TestContainerDisk_MaliciousLauncher(t *testing.T) {
 	outside := t.TempDir()
 	precious := filepath.Join(outside, "precious")
 	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
@@ -196,7 +196,7 @@ func TestALauncherCannotOfferWhatIsNotAContainers(t *testing.T) {
 	}
 }
 
-// short is a path of a socket that the kernel takes.
+// short returns a socket path that is short enough for the kernel.
 func short(t *testing.T, dir, name string) string {
 	t.Helper()
 	link := filepath.Join(os.TempDir(), "vl-"+filepath.Base(t.TempDir()))
@@ -207,7 +207,7 @@ func short(t *testing.T, dir, name string) string {
 	return filepath.Join(link, name)
 }
 
-func TestALauncherSeesWhatIsMountedForIt(t *testing.T) {
+func TestContainerDisk_VisibleInLauncher(t *testing.T) {
 	for name, own := range map[string]bool{"by propagation": true, "in its own namespace": false} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
@@ -223,7 +223,7 @@ func TestALauncherSeesWhatIsMountedForIt(t *testing.T) {
 			}
 			const there = "/var/run/kubevirt/container-disks/disk_0.img"
 			if !own && path != there {
-				t.Errorf("at %s, want %s", path, there)
+				t.Errorf("path %s, want %s", path, there)
 			}
 			if got := launcher.do("read", there); got != `"image" <nil>` {
 				t.Errorf("the launcher reads %s", got)
@@ -232,7 +232,7 @@ func TestALauncherSeesWhatIsMountedForIt(t *testing.T) {
 				t.Errorf("the launcher writes: %s", got)
 			}
 			if got := len(n.mounted()); (got > 0) != own {
-				t.Errorf("%d mounts where the agent is", got)
+				t.Errorf("%d mounts in the agent's namespace", got)
 			}
 			if again, err := n.ContainerDisk(g, mounts.ContainerDisk{}); err != nil || again != path {
 				t.Errorf("again: %q, %v", again, err)
@@ -247,7 +247,7 @@ func TestALauncherSeesWhatIsMountedForIt(t *testing.T) {
 	}
 }
 
-func TestMountsOfALauncherThatIsGoneAreGone(t *testing.T) {
+func TestRelease_LauncherEnded(t *testing.T) {
 	n := newNode(t)
 	n.sidecar(0, map[string]string{"disk/a": "image"})
 	launcher := startContainer(t, t.TempDir(), n.folder("container-disks")+":/var/run/kubevirt/container-disks")
@@ -258,7 +258,7 @@ func TestMountsOfALauncherThatIsGoneAreGone(t *testing.T) {
 	}
 	launcher.end()
 	if _, err := n.ContainerDisk(g, mounts.ContainerDisk{Index: 1}); !errors.Is(err, domain.ErrNotReady) {
-		t.Errorf("for a launcher that is gone: %v", err)
+		t.Errorf("after the launcher ended: %v", err)
 	}
 	if err := n.Release(guestUID, g.PID); err != nil {
 		t.Error(err)

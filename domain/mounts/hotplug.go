@@ -21,47 +21,45 @@ const (
 	blockVolumes = "volumeDevices"
 	diskImage    = "disk.img"
 	imageSuffix  = ".img"
-	// csi is the part of the kubelet's names for volumes that it mounts one folder
+	// csi is the part of the kubelet's directory names for volumes that it mounts one directory
 	// further down.
 	csi = "kubernetes.io~csi"
 )
 
-// podVolumes are the kinds of volumes that hold no guest's disk: the kubelet's folders
-// for them.
+// podVolumes are the kubelet's directories of volume kinds that never hold a disk of a guest.
 var podVolumes = []string{
 	"kubernetes.io~empty-dir", "kubernetes.io~projected", "kubernetes.io~configmap",
 	"kubernetes.io~secret", "kubernetes.io~downward-api",
 }
 
-// Volume is a volume that another Pod carries to the node for the guest.
+// Volume is a hotplugged volume that an attachment Pod carries to the node.
 type Volume struct {
-	// Name is that of the volume in the guest's spec.
+	// Name is the name of the volume in the spec of the VMI.
 	Name string
-	// Carrier is the UID of the Pod that carries it.
+	// Carrier is the UID of the attachment Pod.
 	Carrier types.UID
-	// PersistentVolume is the name of the PersistentVolume, by which the kubelet names
-	// its folder; empty if the Pod carries only one of that mode.
+	// PersistentVolume is the name of the PersistentVolume, which the kubelet uses as directory
+	// name. May be empty if the Pod has only one volume of that mode.
 	PersistentVolume string
-	// Block is the volume's mode.
+	// Block says that the volume mode is Block.
 	Block bool
 }
 
-// Plugged is a volume where the guest finds it.
+// Plugged is the location of a volume for the guest.
 type Plugged struct {
-	// Path is that of the disk: a file, or a device node.
+	// Path is the path of the disk: a file, or a device node.
 	Path string
-	// Major and Minor are the numbers of the device; zero for files.
+	// Major and Minor are the device numbers; zero for files.
 	Major, Minor uint32
 }
 
-// Plug brings a volume to the guest: the file disk.img in it is mounted as
-// <name>.img, a block device gets a device node <name>. That the guest may open the
-// device is another matter: see package cgroup. While the volume is not on the node
-// the error wraps [domain.ErrNotReady].
+// Plug makes a volume available to the guest: the file disk.img in it is mounted as <name>.img, and
+// a block device gets a device node <name>. It does not allow the guest to open the device: see
+// package cgroup. Until the volume is on the node, the error wraps [domain.ErrNotReady].
 func (m *Mounter) Plug(g Guest, v Volume) (Plugged, error) {
 	out, err := m.plug(g, v)
 	if err != nil {
-		return Plugged{}, fmt.Errorf("mounts: volume %q of guest %s: %w", v.Name, g.UID, err)
+		return Plugged{}, fmt.Errorf("mounts: volume %q of VMI %s: %w", v.Name, g.UID, err)
 	}
 	return out, nil
 }
@@ -88,10 +86,10 @@ func (m *Mounter) plug(g Guest, v Volume) (Plugged, error) {
 	return Plugged{Path: p}, err
 }
 
-// Unplug takes a volume away from the guest. One that is not there is a success.
+// Unplug removes a volume from the guest. It succeeds if there is none.
 func (m *Mounter) Unplug(g Guest, v Volume) error {
 	if err := checkName(v.Name); err != nil {
-		return fmt.Errorf("mounts: unplug: %w", err)
+		return fmt.Errorf("mounts: unplugging: %w", err)
 	}
 	f, err := m.open(g, hotplugDisks)
 	if errors.Is(err, domain.ErrNotReady) {
@@ -110,13 +108,13 @@ func (m *Mounter) Unplug(g Guest, v Volume) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("mounts: unplug volume %q of guest %s: %w", v.Name, g.UID, err)
+		return fmt.Errorf("mounts: unplugging volume %q of VMI %s: %w", v.Name, g.UID, err)
 	}
 	return nil
 }
 
-// Retain takes away all that [Mounter.Plug] has brought to the guest where this process
-// is, but for the volumes of those names. So it finds what earlier processes have left.
+// Retain removes all volumes that [Mounter.Plug] made available in this process's mount namespace,
+// except those with the given names. It also removes those of earlier processes.
 func (m *Mounter) Retain(uid types.UID, names []string) error {
 	if err := checkUID("guest", uid); err != nil {
 		return fmt.Errorf("mounts: %w", err)
@@ -137,13 +135,13 @@ func (m *Mounter) Retain(uid types.UID, names []string) error {
 			err = m.records().drop(uid, p)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("mounts: take %s away: %w", m.path(p), err))
+			errs = append(errs, fmt.Errorf("mounts: removing %s: %w", m.path(p), err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// diskImage finds the disk in a volume with a file system.
+// diskImage opens the disk image in a volume with a file system.
 func (m *Mounter) diskImage(v Volume) (*source, error) {
 	pods, err := m.pods()
 	if err != nil {
@@ -157,7 +155,7 @@ func (m *Mounter) diskImage(v Volume) (*source, error) {
 	if path.Base(path.Dir(dir)) == csi {
 		dir = path.Join(dir, "mount")
 	}
-	// Down to here it is the kubelet's, below it is the user's.
+	// The path is the kubelet's up to here, and the user's below.
 	f, err := walk(pods, path.Join(dir, diskImage), unix.O_PATH)
 	if err != nil {
 		return nil, err
@@ -169,8 +167,8 @@ func (m *Mounter) diskImage(v Volume) (*source, error) {
 	return s, err
 }
 
-// one finds the folder, or link, of the volume among those of the Pod that carries
-// it: there has to be exactly one.
+// one returns the directory, or link, of the volume in its attachment Pod. There must be exactly
+// one.
 func (m *Mounter) one(v Volume, kind string) (string, error) {
 	pods, err := m.pods()
 	if err != nil {
@@ -184,16 +182,16 @@ func (m *Mounter) one(v Volume, kind string) (string, error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("the Pod %s does not have the volume yet: %w", v.Carrier, domain.ErrNotReady)
+		return "", fmt.Errorf("attachment Pod %s does not have the volume yet: %w", v.Carrier, domain.ErrNotReady)
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("the Pod %s has %d volumes that it may be (%s); name the PersistentVolume: %w",
+	return "", fmt.Errorf("attachment Pod %s has %d volumes that match (%s); set the PersistentVolume: %w",
 		v.Carrier, len(found), strings.Join(found, ", "), domain.ErrInvalid)
 }
 
-// candidates are the volumes below a Pod's folder that may hold a disk; all of them if
-// no name is given.
+// candidates returns the volumes in a Pod's directory that can hold a disk; all of them if name is
+// empty.
 func candidates(pods *os.File, base, name string) ([]string, error) {
 	dir, err := walk(pods, base, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -227,7 +225,7 @@ func candidates(pods *os.File, base, name string) ([]string, error) {
 	return found, nil
 }
 
-// node makes a device node for a volume that is a block device.
+// node creates a device node for a block volume.
 func (m *Mounter) node(g Guest, f *folder, v Volume) (Plugged, error) {
 	dev, err := m.device(v)
 	if err != nil {
@@ -242,8 +240,8 @@ func (m *Mounter) node(g Guest, f *folder, v Volume) (Plugged, error) {
 	return out, f.do(func() error { return f.makeNode(g, p.Name, dev) })
 }
 
-// makeNode makes the device node unless it is there. Another one, of a device the
-// volume had before, is replaced.
+// makeNode creates the device node unless it exists. The node of a previous device of the volume is
+// replaced.
 func (f *folder) makeNode(g Guest, name string, dev uint64) error {
 	was, err := look(f.dir, name)
 	switch {
@@ -251,7 +249,7 @@ func (f *folder) makeNode(g Guest, name string, dev uint64) error {
 	case err != nil:
 		return err
 	case was.stat.Mode&unix.S_IFMT != unix.S_IFBLK:
-		return fmt.Errorf("%s is a %s, and no device node: %w", name, kinds[was.stat.Mode&unix.S_IFMT], domain.ErrInvalid)
+		return fmt.Errorf("%s is a %s, not a device node: %w", name, kinds[was.stat.Mode&unix.S_IFMT], domain.ErrInvalid)
 	case was.stat.Rdev != dev:
 		if err := unix.Unlinkat(int(f.dir.Fd()), name, 0); err != nil {
 			return err
@@ -259,8 +257,8 @@ func (f *folder) makeNode(g Guest, name string, dev uint64) error {
 		err = domain.ErrNotReady
 	}
 	if err != nil {
-		if err := unix.Mknodat(int(f.dir.Fd()), name, unix.S_IFBLK|0o600, int(dev)); err != nil { //nolint:gosec // device numbers have 32 bits of each
-			return fmt.Errorf("make the device node: %w", err)
+		if err := unix.Mknodat(int(f.dir.Fd()), name, unix.S_IFBLK|0o600, int(dev)); err != nil { //nolint:gosec // device numbers have 32 bits each
+			return fmt.Errorf("creating the device node: %w", err)
 		}
 	}
 	node, err := walk(f.dir, name, unix.O_PATH|unix.O_NOFOLLOW)
@@ -270,7 +268,7 @@ func (f *folder) makeNode(g Guest, name string, dev uint64) error {
 	defer node.Close()
 	st, err := isKind(node, unix.S_IFBLK)
 	if err == nil && st.Rdev != dev {
-		err = fmt.Errorf("%s is another device by now: %w", name, domain.ErrInvalid)
+		err = fmt.Errorf("%s was replaced by another device: %w", name, domain.ErrInvalid)
 	}
 	if err != nil {
 		return err
@@ -278,7 +276,7 @@ func (f *folder) makeNode(g Guest, name string, dev uint64) error {
 	return unix.Fchownat(int(node.Fd()), "", g.User, g.Group, unix.AT_EMPTY_PATH)
 }
 
-// device finds the number of the volume's block device. The kubelet links to it.
+// device returns the device number of a block volume, to which the kubelet links.
 func (m *Mounter) device(v Volume) (uint64, error) {
 	p, err := m.one(v, blockVolumes)
 	if err != nil {

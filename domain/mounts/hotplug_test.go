@@ -19,7 +19,7 @@ import (
 
 func volume(name string) mounts.Volume { return mounts.Volume{Name: name, Carrier: carrier} }
 
-func TestS8AFileSystemVolumeIsMountedAsItsImage(t *testing.T) {
+func TestPlug_S8FilesystemVolume(t *testing.T) {
 	for name, dir := range map[string]string{
 		"CSI": "kubernetes.io~csi/pv-1/mount", "local": "kubernetes.io~local-volume/pv-1", "NFS": "kubernetes.io~nfs/pv-1",
 	} {
@@ -58,7 +58,7 @@ func TestS8AFileSystemVolumeIsMountedAsItsImage(t *testing.T) {
 	}
 }
 
-func TestS8ABlockVolumeGetsADeviceNode(t *testing.T) {
+func TestPlug_S8BlockVolume(t *testing.T) {
 	n := newNode(t)
 	dev := filepath.Join(t.TempDir(), "sdx")
 	mknod := func(minor uint32) {
@@ -81,7 +81,7 @@ func TestS8ABlockVolumeGetsADeviceNode(t *testing.T) {
 	}
 	g := guest
 	g.User, g.Group = 107, 107
-	for _, minor := range []uint32{3, 3, 4} { // twice, and after the volume got another device
+	for _, minor := range []uint32{3, 3, 4} { // twice, and after the volume has changed its device
 		mknod(minor)
 		got, err := n.Plug(g, v)
 		want := mounts.Plugged{Path: filepath.Join(n.folder("hotplug-disks"), "data"), Major: 7, Minor: minor}
@@ -101,14 +101,14 @@ func TestS8ABlockVolumeGetsADeviceNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(n.folder("hotplug-disks")); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("not removed: %v, %v", left, err)
 	}
 	if _, err := os.Lstat(dev); err != nil {
 		t.Errorf("the device of the node: %v", err)
 	}
 }
 
-func TestExactlyOneVolumeIsMeant(t *testing.T) {
+func TestPlug_AmbiguousVolume(t *testing.T) {
 	n := newNode(t)
 	n.write(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "one")
 	n.write(n.carried("volumes/kubernetes.io~csi/pv-2/mount/disk.img"), "two")
@@ -124,11 +124,11 @@ func TestExactlyOneVolumeIsMeant(t *testing.T) {
 	n.reads(got.Path, "two")
 	v.Name, v.PersistentVolume = "other", "pv-3"
 	if _, err := n.Plug(guest, v); !errors.Is(err, domain.ErrNotReady) {
-		t.Errorf("one that is not there: %v", err)
+		t.Errorf("missing volume: %v", err)
 	}
 }
 
-func TestWhatAVolumeHoldsIsRefusedUnlessItIsADisk(t *testing.T) {
+func TestPlug_NotADisk(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestWhatAVolumeHoldsIsRefusedUnlessItIsADisk(t *testing.T) {
 	}
 }
 
-func TestNamesThatArePathsAreRefused(t *testing.T) {
+func TestPlug_InvalidNames(t *testing.T) {
 	n := newNode(t)
 	n.write(n.carried("volumes/kubernetes.io~csi/pv/mount/disk.img"), "disk")
 	for name, change := range map[string]func(*mounts.Guest, *mounts.Volume){

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// DefaultPods is the kubelet's folder of Pods.
+	// DefaultPods is the default directory of Pods of the kubelet.
 	DefaultPods = "/var/lib/kubelet/pods"
-	// DefaultRecords is where mounts are written down.
+	// DefaultRecords is the default directory of records of mounts.
 	DefaultRecords = "/var/run/virtloom/mounts"
 
 	emptyDirs        = "volumes/kubernetes.io~empty-dir"
@@ -31,38 +31,36 @@ const (
 	containerDiskDir = "/disk"
 )
 
-// Mounter mounts disks for the guests of a node. Its methods may be called at any
-// time and by anybody; what is done for one guest is done one after the other.
-// Repeating them changes nothing. Errors wrap [domain.ErrNotReady] for what comes by
-// itself, and [domain.ErrInvalid] for what somebody has to put right.
+// Mounter mounts disks for the guests of a node. Its methods are safe for concurrent use,
+// serialized per VMI, and idempotent. Errors wrap [domain.ErrNotReady] if a retry can help, and
+// [domain.ErrInvalid] if something has to be corrected first.
 type Mounter struct {
-	// Pods is the kubelet's folder of Pods; empty means DefaultPods.
+	// Pods is the kubelet's directory of Pods. Defaults to DefaultPods.
 	Pods string
-	// Records is the folder for the records of guests, which has to last until the
-	// node is started anew and no longer; empty means DefaultRecords.
+	// Records is the directory of the records, one per VMI, which must not survive a reboot of the
+	// node. Defaults to DefaultRecords.
 	Records string
-	// Root is where the node's file system is seen, in which devices are looked up;
-	// empty means /.
+	// Root is the root of the node's file system, for looking up devices. Defaults to /.
 	Root string
 
 	guests sync.Map // by UID, a *sync.Mutex
 }
 
-// Guest is for whom something is mounted.
+// Guest is the VMI for which a disk is mounted.
 type Guest struct {
-	// UID is that of the VirtualMachineInstance.
+	// UID is the UID of the VirtualMachineInstance.
 	UID types.UID
-	// Pod is the UID of its launcher's Pod on this node.
+	// Pod is the UID of its launcher Pod on this node.
 	Pod types.UID
-	// PID is a process of the launcher, in whose mount namespace all is mounted. Zero
-	// means this process's own: the launcher sees what is mounted in its Pod's folders,
-	// as their volumes propagate (mountPropagation: HostToContainer).
+	// PID is a process of the launcher, whose mount namespace receives the mounts. Zero means that
+	// of this process: the launcher sees mounts in the directories of its Pod if its volumes
+	// propagate them (mountPropagation: HostToContainer).
 	PID int
-	// User and Group are who shall own device nodes (KubeVirt: 107, qemu).
+	// User and Group own the device nodes (KubeVirt: 107, qemu).
 	User, Group int
 }
 
-// lock keeps all others away from the guest.
+// lock serializes calls for a VMI.
 func (m *Mounter) lock(uid types.UID) (unlock func()) {
 	l, _ := m.guests.LoadOrStore(uid, &sync.Mutex{})
 	mu, _ := l.(*sync.Mutex)
@@ -95,11 +93,11 @@ func (m *Mounter) records() records {
 	return records{m.Records}
 }
 
-// folder is a folder of a launcher while something is done in it.
+// folder is an open directory of a launcher.
 type folder struct {
 	*namespace
 	dir   *os.File
-	place Place // without a name
+	place Place // with an empty name
 }
 
 func (f *folder) close() {
@@ -107,7 +105,7 @@ func (f *folder) close() {
 	f.namespace.close()
 }
 
-// open opens a folder in which guest and agent meet.
+// open opens a directory that launcher and agent share.
 func (m *Mounter) open(g Guest, name string) (*folder, error) {
 	if err := errors.Join(checkUID("guest", g.UID), checkUID("Pod", g.Pod)); err != nil {
 		return nil, err
@@ -128,7 +126,7 @@ func (m *Mounter) open(g Guest, name string) (*folder, error) {
 	return m.reopen(p, ns)
 }
 
-// reopen opens the folder of a place; ns is the namespace if it is not this process's.
+// reopen opens the directory of a place; ns is nil for the namespace of this process.
 func (m *Mounter) reopen(p Place, ns *namespace) (*folder, error) {
 	f := &folder{namespace: ns, place: p}
 	var err error
@@ -138,7 +136,8 @@ func (m *Mounter) reopen(p Place, ns *namespace) (*folder, error) {
 		}
 		f.dir, err = walk(f.root, p.Folder, unix.O_PATH|unix.O_DIRECTORY)
 	} else {
-		// What the launcher's image has on the way is its own affair.
+		// Symbolic links of the launcher's image on the way are harmless: its root is the
+		// launcher's.
 		err = ns.do(func() error {
 			f.dir, err = follow(ns.root, p.Folder, unix.O_PATH|unix.O_DIRECTORY)
 			return err
@@ -151,8 +150,8 @@ func (m *Mounter) reopen(p Place, ns *namespace) (*folder, error) {
 	return f, nil
 }
 
-// path is that of a name in the folder, as this process sees it, or, in another
-// namespace, as its processes do.
+// path returns the path of a name in the directory, as seen by this process or, in another
+// namespace, by the processes there.
 func (m *Mounter) path(p Place) string {
 	if p.Namespace != 0 {
 		return filepath.Join(p.Folder, p.Name)
@@ -160,7 +159,7 @@ func (m *Mounter) path(p Place) string {
 	return filepath.Join(m.podsPath(), p.Folder, p.Name)
 }
 
-// mount mounts a source under a name, once, and makes sure that it is there.
+// mount mounts a source on a name, unless that has happened already, and verifies it.
 func (m *Mounter) mount(g Guest, f *folder, name string, open func() (*source, error)) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -180,13 +179,13 @@ func (m *Mounter) mount(g Guest, f *folder, name string, open func() (*source, e
 	}
 	defer s.close()
 	if s.tree == nil && !f.own {
-		return "", fmt.Errorf("mounting between namespaces needs Linux 5.12 or later: %w", domain.ErrUnsupported)
+		return "", fmt.Errorf("mounting between namespaces requires Linux 5.12 or later: %w", domain.ErrUnsupported)
 	}
 	if err := m.records().add(g.UID, p); err != nil {
 		return "", err
 	}
 	if err := f.do(func() error { return put(f.dir, name, s) }); err != nil {
-		return "", fmt.Errorf("mount %s: %w", m.path(p), err)
+		return "", fmt.Errorf("mounting %s: %w", m.path(p), err)
 	}
 	return m.path(p), nil
 }
@@ -199,7 +198,7 @@ func (f *folder) look(name string) (out seen, err error) {
 	return out, err
 }
 
-// put mounts the source under a name of the folder, in its namespace.
+// put mounts the source on a name of the directory, in its namespace.
 func put(dir *os.File, name string, s *source) error {
 	target, err := walk(dir, name, unix.O_RDONLY|unix.O_CREAT|unix.O_NONBLOCK)
 	if err != nil {
@@ -212,10 +211,10 @@ func put(dir *os.File, name string, s *source) error {
 	if err := s.bind(dir, name, target); err != nil {
 		return err
 	}
-	// Who owns the folder may have moved the file away in between.
+	// The owner of the directory may have replaced the file in between.
 	now, err := look(dir, name)
 	if err == nil && !now.is(s) {
-		err = fmt.Errorf("something else is there than what was mounted: %w", domain.ErrInvalid)
+		err = fmt.Errorf("the mount was replaced: %w", domain.ErrInvalid)
 	}
 	if err != nil {
 		return errors.Join(err, takeBack(dir, name, now, s))
@@ -223,8 +222,7 @@ func put(dir *os.File, name string, s *source) error {
 	return nil
 }
 
-// takeBack undoes a mount that cannot be seen under its name, as far as it can be
-// found.
+// takeBack removes a mount that is not visible at its name, as far as it can be found.
 func takeBack(dir *os.File, name string, now seen, s *source) error {
 	if now.is(s) {
 		return unmount(dir, name)
@@ -232,7 +230,7 @@ func takeBack(dir *os.File, name string, now seen, s *source) error {
 	if s.tree == nil {
 		return nil
 	}
-	// The mount itself is still held open, wherever it is.
+	// The mount itself is still held open, wherever it is now.
 	err := unix.Unmount(fdPath(s.tree), unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) {
 		return nil
@@ -240,7 +238,7 @@ func takeBack(dir *os.File, name string, now seen, s *source) error {
 	return err
 }
 
-// undo takes away what is at a place: mounts, and the file or device node below.
+// undo removes the mounts at a name, and the file or device node below.
 func (f *folder) undo(name string) error {
 	return f.do(func() error {
 		if err := unmount(f.dir, name); err != nil {
@@ -254,9 +252,9 @@ func (f *folder) undo(name string) error {
 	})
 }
 
-// Release takes away all that was mounted and made for the guest, by this process or
-// earlier ones. A guest that has nothing is a success. pid is a process of its
-// launcher; zero if there is none any more, and with it no namespace of its own.
+// Release removes everything that was mounted and created for the VMI, by this process or earlier
+// ones. It succeeds if there is nothing. pid is a process of its launcher; zero if the launcher has
+// ended, and its namespace with it.
 func (m *Mounter) Release(uid types.UID, pid int) error {
 	if err := checkUID("guest", uid); err != nil {
 		return fmt.Errorf("mounts: %w", err)
@@ -273,7 +271,7 @@ func (m *Mounter) Release(uid types.UID, pid int) error {
 			err = m.records().drop(uid, p)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("mounts: release %s: %w", m.path(p), err))
+			errs = append(errs, fmt.Errorf("mounts: releasing %s: %w", m.path(p), err))
 		}
 	}
 	if len(errs) == 0 {
@@ -282,8 +280,8 @@ func (m *Mounter) Release(uid types.UID, pid int) error {
 	return errors.Join(errs...)
 }
 
-// release takes away what is at a place, and what was moved from there; rest are the
-// places that are still to come.
+// release removes everything at a place, and mounts that were moved away from there; rest are the
+// places that follow.
 func (m *Mounter) release(p Place, rest []Place, pid int) error {
 	var ns *namespace
 	if p.Namespace != 0 {
@@ -292,7 +290,7 @@ func (m *Mounter) release(p Place, rest []Place, pid int) error {
 			return nil
 		}
 		if ns, err = namespaceOf(pid, ""); errors.Is(err, domain.ErrNotReady) {
-			return nil // and its mounts with it
+			return nil // its mounts are gone with it
 		}
 		if err != nil || ns.id != p.Namespace {
 			return err
@@ -312,8 +310,8 @@ func (m *Mounter) release(p Place, rest []Place, pid int) error {
 	return m.strays(p, rest)
 }
 
-// strays unmounts the mounts in the folder that have no record any more or lie under
-// another name, as who owns the folder may rename what is in it.
+// strays removes mounts in the directory that have no record or are at another name, since the
+// owner of the directory may rename its content.
 func (m *Mounter) strays(p Place, recorded []Place) error {
 	dir, err := filepath.EvalSymlinks(m.podsPath())
 	if err != nil {

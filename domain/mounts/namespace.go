@@ -15,15 +15,15 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// namespace is a mount namespace, and the root of a process in it.
+// namespace is a mount namespace, with the root of a process in it.
 type namespace struct {
 	ns, root *os.File
-	// id is the number of the namespace, own says that it is this process's.
+	// id is the number of the namespace; own says that it is that of this process.
 	id  uint64
 	own bool
 }
 
-// namespaceOf opens that of a process; zero is this one, whose root is given.
+// namespaceOf opens the namespace of a process. Zero is this process, with the given root.
 func namespaceOf(pid int, root string) (*namespace, error) {
 	if pid == 0 {
 		return ownNamespace(root)
@@ -36,8 +36,8 @@ func namespaceOf(pid int, root string) (*namespace, error) {
 	return namespaceBehind(pid, fd)
 }
 
-// namespaceBehind opens that of a process that is known by pidfd, too: the number
-// alone may be another's by now.
+// namespaceBehind opens the namespace of a process that is also identified by a pidfd, since its
+// PID may have been reused.
 func namespaceBehind(pid, pidfd int) (*namespace, error) {
 	n, err := openNamespace(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err == nil {
@@ -96,21 +96,20 @@ func (n *namespace) close() {
 	n.root.Close()
 }
 
-// do runs f where mounts are made and looked up in the namespace, with paths from
-// [fdPath].
+// do runs f in the namespace, where mounts are made and looked up with paths from [fdPath].
 func (n *namespace) do(f func() error) error {
 	done := make(chan error, 1)
 	go n.onThread(f, done)
 	return <-done
 }
 
-// onThread runs f on a thread that cannot share its place in the file system with
-// others again, and ends with the goroutine.
+// onThread runs f on a thread that no longer shares its file system state with others, and ends
+// with the goroutine.
 func (n *namespace) onThread(f func() error, done chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
-		// What /proc/self says is where the first thread is, and that one never ends:
-		// it waits here while another works.
+		// The main thread must not be changed, since /proc/self reflects it and it never ends: if
+		// this is the main thread, it waits while another one works.
 		defer runtime.UnlockOSThread()
 		done <- n.do(f)
 		return
@@ -119,7 +118,7 @@ func (n *namespace) onThread(f func() error, done chan<- error) {
 }
 
 func (n *namespace) enter(f func() error) error {
-	fds, err := os.Open("/proc/thread-self/fd") // in a container there may be no /proc, or another
+	fds, err := os.Open("/proc/thread-self/fd") // a container may have no /proc, or a different one
 	if err != nil {
 		return err
 	}
@@ -131,13 +130,13 @@ func (n *namespace) enter(f func() error) error {
 		err = unix.Fchdir(int(fds.Fd()))
 	}
 	if err != nil {
-		return fmt.Errorf("enter the mount namespace: %w", err)
+		return fmt.Errorf("entering the mount namespace: %w", err)
 	}
 	return f()
 }
 
-// reaches makes sure that a launcher sees at its place what is at a path of its Pod's
-// folders.
+// reaches verifies that a launcher sees at path, within its directories, the content of that path
+// on the node.
 func reaches(pid int, path string) error {
 	ns, err := namespaceOf(pid, "")
 	if err != nil {
@@ -154,21 +153,21 @@ func reaches(pid int, path string) error {
 		return err
 	}
 	if here.Dev != there.Dev || here.Ino != there.Ino {
-		return fmt.Errorf("its launcher does not see what is mounted at %s: the node's folder of Pods has to be a shared mount, "+
-			"the Pod's volume to have mountPropagation HostToContainer: %w", path, domain.ErrInvalid)
+		return fmt.Errorf("mounts at %s do not propagate to the launcher: the kubelet's directory of Pods must be a shared mount, "+
+			"and the volume of the Pod must have mountPropagation HostToContainer: %w", path, domain.ErrInvalid)
 	}
 	return nil
 }
 
-// peer is the process that listens on a socket. It is called where this process is,
-// wherever the socket is.
+// peer returns the namespace of the process that listens on a socket. It must be called in the
+// namespace of this process, wherever the socket is.
 func peer(socket *os.File) (*namespace, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	// This is the socket that was opened, whatever has its name by now.
+	// Connect to the socket that was opened, whatever has its path by now.
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: "/proc/thread-self/fd/" + fdPath(socket)}); err != nil {
 		return nil, fmt.Errorf("%s does not answer: %w: %w", socket.Name(), domain.ErrNotReady, err)
 	}
@@ -181,20 +180,20 @@ func peer(socket *os.File) (*namespace, error) {
 		pidfd, err = unix.PidfdOpen(int(who.Pid), 0)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: its process is gone: %w: %w", socket.Name(), domain.ErrNotReady, err)
+		return nil, fmt.Errorf("the process that serves %s has ended: %w: %w", socket.Name(), domain.ErrNotReady, err)
 	}
 	defer unix.Close(pidfd)
 	n, err := namespaceBehind(int(who.Pid), pidfd)
 	if err == nil && n.own {
 		n.close()
-		err = fmt.Errorf("%s belongs to no container but to a process of the node: %w", socket.Name(), domain.ErrInvalid)
+		err = fmt.Errorf("%s is served by a process of the node, not of a container: %w", socket.Name(), domain.ErrInvalid)
 	}
 	return n, err
 }
 
-// fdPath is a path of an open file for calls that know paths only, where do runs what
-// it is given.
+// fdPath returns the path of an open file for system calls that only accept paths. It is valid
+// within do.
 func fdPath(f *os.File) string { return strconv.Itoa(int(f.Fd())) }
 
-// errOldKernel says that mounts cannot be made by open files here.
-var errOldKernel = errors.New("the kernel has no mount_setattr")
+// errOldKernel says that this kernel cannot mount open files.
+var errOldKernel = errors.New("the kernel does not support mount_setattr")

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// swap exchanges two names over and over until the test has ended; it says how often
-// it has.
+// swap exchanges two names repeatedly until the test has ended. It returns the number of exchanges.
 func swap(t *testing.T, a, b string) *atomic.Int64 {
 	t.Helper()
 	var (
@@ -36,7 +35,7 @@ func swap(t *testing.T, a, b string) *atomic.Int64 {
 		if n.Load()%2 == 0 {
 			return
 		}
-		// What is mounted is released by its name, unless that is gone already.
+		// Mounts are released by name, which may be missing at that moment.
 		if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil && !errors.Is(err, unix.ENOENT) {
 			t.Error(err)
 		}
@@ -44,10 +43,9 @@ func swap(t *testing.T, a, b string) *atomic.Int64 {
 	return &n
 }
 
-// Who owns a folder puts a link in the place of something in it, and back, all the
-// time: what is mounted is the guest's disk and never a file of the node, and nothing
-// of the node is mounted over.
-func TestARaceNeverMountsAFileOfTheNode(t *testing.T) {
+// The owner of a directory repeatedly replaces an entry with a symbolic link, and back: only the
+// disk may be mounted, never a file of the node, and nothing may be mounted over files of the node.
+func TestMount_RenameRace(t *testing.T) {
 	const tries = 100
 	for name, lay := range map[string]func(t *testing.T, n node, node string) *atomic.Int64{
 		"the image": func(t *testing.T, n node, host string) *atomic.Int64 {
@@ -82,7 +80,7 @@ func TestARaceNeverMountsAFileOfTheNode(t *testing.T) {
 			for range tries {
 				if got, err := n.Plug(guest, volume("data")); err == nil {
 					mounted++
-					// Read where it was mounted, not by a name that is swapped.
+					// Read the mount points, not a name that is being exchanged.
 					for _, m := range n.mounted() {
 						if b, err := os.ReadFile(n.Pods + m); err == nil && string(b) == "secret" && !strings.HasSuffix(m, "link") {
 							t.Fatalf("%s, of %+v, holds %q", m, got, b)
@@ -90,15 +88,15 @@ func TestARaceNeverMountsAFileOfTheNode(t *testing.T) {
 					}
 				}
 				if b, err := os.ReadFile(filepath.Join(host, "disk.img")); err != nil || string(b) != "secret" {
-					t.Fatalf("a file of the node was mounted over: %q, %v", b, err)
+					t.Fatalf("a mount hides a file of the node: %q, %v", b, err)
 				}
 				if b, err := os.ReadFile(filepath.Join(host, "data.img")); err != nil || string(b) != "precious" {
-					t.Fatalf("a file of the node was mounted over, or removed: %q, %v", b, err)
+					t.Fatalf("a file of the node is hidden or removed: %q, %v", b, err)
 				}
 				_ = n.Unplug(guest, volume("data"))
 			}
 			if mounted == 0 || swaps.Load() == 0 {
-				t.Errorf("%d of %d mounted with %d swaps: nothing was proved", mounted, tries, swaps.Load())
+				t.Errorf("%d of %d mounted with %d swaps: the test is inconclusive", mounted, tries, swaps.Load())
 			}
 		})
 	}

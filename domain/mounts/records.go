@@ -21,44 +21,44 @@ import (
 
 const (
 	recordVersion = 1
-	// maxRecord bounds a record: nobody has that many disks.
+	// maxRecord is the maximum size of a record, far above that of any VMI.
 	maxRecord = 1 << 20
 )
 
-// Place is where something was mounted, or made, for a guest.
+// Place is a mount, or a device node, that was made for a VMI.
 type Place struct {
-	// Folder is that of a Pod: uid/volumes/kubernetes.io~empty-dir/hotplug-disks below
-	// the kubelet's, or, in another namespace, from the root of its process.
+	// Folder is a directory of a Pod: uid/volumes/kubernetes.io~empty-dir/hotplug-disks below the
+	// kubelet's directory or, in another namespace, relative to the root of its process.
 	Folder string `json:"folder"`
-	// Name is that of the file in it.
+	// Name is the name of the file in it.
 	Name string `json:"name"`
-	// Namespace is the number of the mount namespace it is in; zero for the agent's.
+	// Namespace is the number of its mount namespace; zero for that of the agent.
 	Namespace uint64 `json:"namespace,omitempty"`
 }
 
-// record is the file of one guest.
+// record is the record of one VMI.
 type record struct {
 	Version int       `json:"version"`
 	Guest   types.UID `json:"guest"`
 	Places  []Place   `json:"places"`
 }
 
-// records are those of all guests, a file each.
+// records are the records of all VMIs, one file each.
 type records struct{ dir string }
 
-// fitUID are UIDs that may be part of a path.
+// fitUID matches UIDs that can be part of a path.
 var fitUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
 
 func checkUID(what string, uid types.UID) error {
 	if !fitUID.MatchString(string(uid)) {
-		return fmt.Errorf("%s %.80q is no UID: %w", what, uid, domain.ErrInvalid)
+		return fmt.Errorf("%s: invalid UID %.80q: %w", what, uid, domain.ErrInvalid)
 	}
 	return nil
 }
 
 func (r records) path(uid types.UID) string { return filepath.Join(r.dir, string(uid)+".json") }
 
-// read returns the places of a guest; none if nothing is written.
+// read returns the places of a VMI, none without a record.
 func (r records) read(uid types.UID) ([]Place, error) {
 	if err := checkUID("guest", uid); err != nil {
 		return nil, err
@@ -91,10 +91,10 @@ func (r records) read(uid types.UID) ([]Place, error) {
 }
 
 func (r records) damaged(uid types.UID, err error) error {
-	return fmt.Errorf("mounts: record %s cannot be read; unmount what the guest has and remove it: %w", r.path(uid), err)
+	return fmt.Errorf("mounts: record %s is damaged; unmount the disks of the VMI and remove the record: %w", r.path(uid), err)
 }
 
-// add writes a place down, and returns when that outlasts a crash.
+// add records a place durably.
 func (r records) add(uid types.UID, p Place) error {
 	places, err := r.read(uid)
 	if err != nil || slices.Contains(places, p) {
@@ -103,7 +103,7 @@ func (r records) add(uid types.UID, p Place) error {
 	return r.write(uid, append(places, p))
 }
 
-// drop forgets a place.
+// drop removes a place from the record.
 func (r records) drop(uid types.UID, p Place) error {
 	places, err := r.read(uid)
 	if err != nil || !slices.Contains(places, p) {
@@ -112,7 +112,7 @@ func (r records) drop(uid types.UID, p Place) error {
 	return r.write(uid, slices.DeleteFunc(places, func(o Place) bool { return o == p }))
 }
 
-// write replaces the record as a whole; one without places is removed.
+// write replaces the record atomically, or removes it if it has no places.
 func (r records) write(uid types.UID, places []Place) error {
 	if len(places) == 0 {
 		return durable.Remove(r.path(uid))

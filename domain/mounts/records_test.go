@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestARecordOutlivesItsWriter(t *testing.T) {
+func TestRecords_Durable(t *testing.T) {
 	r := records{filepath.Join(t.TempDir(), "a/b")}
 	one, two := Place{Folder: "p/volumes/x", Name: "one"}, Place{Folder: "var/run", Name: "two", Namespace: 7}
 	for _, p := range []Place{one, two, one} {
@@ -33,7 +33,7 @@ func TestARecordOutlivesItsWriter(t *testing.T) {
 	}
 }
 
-func TestADamagedRecordIsSaidSoAndKept(t *testing.T) {
+func TestRecords_DamagedIsKept(t *testing.T) {
 	for name, content := range map[string]string{
 		"half":           `{"version":1,"gue`,
 		"empty":          ``,
@@ -53,7 +53,7 @@ func TestADamagedRecordIsSaidSoAndKept(t *testing.T) {
 			}
 			m := &Mounter{Records: r.dir, Pods: t.TempDir()}
 			if err := m.Release("uid", 0); err == nil {
-				t.Error("the release says nothing")
+				t.Error("the release returned no error")
 			}
 			if b, err := os.ReadFile(r.path("uid")); err != nil || string(b) != content {
 				t.Errorf("it became %q, %v", b, err)
@@ -62,9 +62,9 @@ func TestADamagedRecordIsSaidSoAndKept(t *testing.T) {
 	}
 }
 
-// An agent that ends between the record and the mount, or between the mount and its
-// answer, is followed by one that finds both.
-func TestAMountIsWrittenDownBeforeItIsMade(t *testing.T) {
+// An agent that ends between record and mount, or between mount and return, is followed by one that
+// finds both.
+func TestRecords_WrittenBeforeMount(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs root: run it without -short")
 	}
@@ -84,7 +84,7 @@ func TestAMountIsWrittenDownBeforeItIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := m.records().read("uid"); err != nil || len(got) != 0 {
-		t.Errorf("what was not begun is written down: %v, %v", got, err)
+		t.Errorf("a mount that was not begun is recorded: %v, %v", got, err)
 	}
 	img := filepath.Join(dir, "disk.img")
 	if err := os.WriteFile(img, []byte("disk"), 0o600); err != nil {
@@ -101,14 +101,14 @@ func TestAMountIsWrittenDownBeforeItIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := m.mount(g, f, "b.img", open); err == nil {
-		t.Fatal("a folder was mounted over")
+		t.Fatal("a directory was hidden by a mount")
 	}
 	if got, err := m.records().read("uid"); err != nil || len(got) != 1 || got[0].Name != "b.img" {
-		t.Errorf("what was begun is not written down: %v, %v", got, err)
+		t.Errorf("a mount that was begun is not recorded: %v, %v", got, err)
 	}
 }
 
-func TestOlderKernelsMountByName(t *testing.T) {
+func TestBindByName_OlderKernels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs root: run it without -short")
 	}
@@ -136,7 +136,7 @@ func TestOlderKernelsMountByName(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = s.tree.Close()
-		s.tree = nil // as if the kernel had no detached mounts
+		s.tree = nil // like a kernel without detached mounts
 		if err := own.do(func() error { return put(dir, name, s) }); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestOlderKernelsMountByName(t *testing.T) {
 			}
 		}
 		if now, err := look(dir, name); err != nil || now.mounted {
-			t.Errorf("after it was unmounted: %+v, %v", now, err)
+			t.Errorf("after unmounting: %+v, %v", now, err)
 		}
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/virtloom/virtloom/domain/mounts"
 )
 
-// The test binary is three programs: the tests, in a mount namespace of their own so
-// that nothing they mount is left, and a container.
+// The test binary is three programs: one that re-executes itself in a new mount namespace, so that
+// no mount remains, the tests, and a container.
 const (
 	inside      = "VIRTLOOM_TEST_INSIDE"
 	containerAt = "VIRTLOOM_TEST_CONTAINER"
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	case os.Getenv(inside) != "":
-		// What is mounted here propagates to containers and to nothing else.
+		// Mounts propagate to containers only.
 		err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
@@ -67,8 +67,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// beContainer makes a folder the root, with others in it (from:to), as a container
-// runtime does, and then does what it is told.
+// beContainer makes a directory its root, with bind mounts in it (from:to), like a container
+// runtime, and then executes commands.
 func beContainer(spec string) error {
 	parts := strings.Split(spec, "|")
 	root := parts[0]
@@ -107,7 +107,7 @@ func beContainer(spec string) error {
 	return nil
 }
 
-// container is a process with a root and a mount namespace of its own.
+// container is a process with its own root and mount namespace.
 type container struct {
 	t    *testing.T
 	root string
@@ -152,12 +152,12 @@ func (c *container) end() {
 func (c *container) answer() string {
 	c.t.Helper()
 	if !c.out.Scan() {
-		c.t.Fatalf("the container is gone: %v", c.out.Err())
+		c.t.Fatalf("the container has ended: %v", c.out.Err())
 	}
 	return c.out.Text()
 }
 
-// do tells the container to do something and returns what it says of that.
+// do sends a command to the container and returns its answer.
 func (c *container) do(verb, path string) string {
 	c.t.Helper()
 	if _, err := fmt.Fprintln(c.in, verb, path); err != nil {
@@ -166,8 +166,7 @@ func (c *container) do(verb, path string) string {
 	return c.answer()
 }
 
-// node is a node with a kubelet's folders of a guest's Pod and of one that carries
-// volumes.
+// node is a node with the kubelet's directories of a launcher Pod and an attachment Pod.
 type node struct {
 	*mounts.Mounter
 	t *testing.T
@@ -197,12 +196,12 @@ func newNode(t *testing.T) node {
 	return n
 }
 
-// folder is one in which guest and agent meet.
+// folder returns a directory that launcher and agent share.
 func (n node) folder(name string) string {
 	return filepath.Join(n.Pods, string(podUID), "volumes/kubernetes.io~empty-dir", name)
 }
 
-// carried is something in the Pod that carries volumes.
+// carried returns a path in the attachment Pod.
 func (n node) carried(names ...string) string {
 	return filepath.Join(append([]string{n.Pods, string(carrier)}, names...)...)
 }
@@ -216,7 +215,7 @@ func (n node) mkdir(paths ...string) {
 	}
 }
 
-// write makes a file, and the folders on the way.
+// write creates a file with its parent directories.
 func (n node) write(path, content string) string {
 	n.t.Helper()
 	n.mkdir(filepath.Dir(path))
@@ -226,7 +225,7 @@ func (n node) write(path, content string) string {
 	return path
 }
 
-// sidecar starts the container with the image of a containerDisk.
+// sidecar starts the container of a containerDisk.
 func (n node) sidecar(index int, files map[string]string) *container {
 	n.t.Helper()
 	root := n.t.TempDir()
@@ -247,7 +246,7 @@ func (n node) reads(path, want string) {
 	}
 }
 
-// mounted is everything mounted below the kubelet's folder.
+// mounted returns the mount points below the kubelet's directory.
 func (n node) mounted() []string {
 	n.t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")

@@ -14,58 +14,59 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// Volumes finds out of a guest's object what is to be mounted for it, and where. It is
-// what domainctrl.Workspace asks where the kubelet runs a Pod for each guest.
+// Volumes determines from a VMI what has to be mounted for it, and where. It implements what
+// domainctrl.Workspace needs on nodes where a kubelet runs a Pod for each VMI.
 type Volumes struct {
-	// Mounter mounts.
+	// Mounter makes the mounts.
 	Mounter *Mounter
 	// Node is the name of this node.
 	Node string
-	// PersistentVolume names the volume a claim is bound to, by which the kubelet names
-	// its folder. Nil allows one volume of each mode in a Pod only.
+	// PersistentVolume returns the name of the volume to which a claim is bound, which the kubelet
+	// uses as directory name. If nil, a Pod can have only one volume of each mode.
 	PersistentVolume func(ctx context.Context, namespace, claim string) (string, error)
-	// PID is a process of the guest's launcher, in whose mount namespace to mount; nil
-	// relies on the propagation of its volumes, see [Guest].
+	// PID returns a process of the launcher, whose mount namespace receives the mounts. If nil, the
+	// volumes of its Pod must propagate them, see [Guest].
 	PID func(vmi *v1.VirtualMachineInstance) (int, error)
-	// Pod is the Pod of the guest's launcher; nil means the only one that
-	// status.activePods has on this node.
+	// Pod returns the UID of the launcher Pod. If nil, it is the only one on this node in
+	// status.activePods.
 	Pod func(vmi *v1.VirtualMachineInstance) (types.UID, error)
-	// Witness is a process of the guest's launcher as well, to make sure that it sees what
-	// has propagated to it; nil believes that.
+	// Witness also returns a process of the launcher, to verify that mounts have propagated to it.
+	// If nil, that is not verified.
 	Witness func(vmi *v1.VirtualMachineInstance) (int, error)
-	// User and Group are who shall own device nodes (KubeVirt: 107, qemu).
+	// User and Group own the device nodes (KubeVirt: 107, qemu).
 	User, Group int
 }
 
-// ContainerDisk mounts the image of the containerDisk that is the volume of that index.
-func (s Volumes) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (domain.DiskSource, error) {
+// ContainerDisk mounts the image of the containerDisk volume with the given index.
+func (s Volumes) ContainerDisk(_ context.Context, vmi *v1.VirtualMachineInstance, index int) (convert.DiskSource, error) {
 	if index < 0 || index >= len(vmi.Spec.Volumes) || vmi.Spec.Volumes[index].ContainerDisk == nil {
-		return domain.DiskSource{}, fmt.Errorf("mounts: spec.volumes[%d] is no containerDisk: %w", index, domain.ErrInvalid)
+		return convert.DiskSource{}, fmt.Errorf("mounts: spec.volumes[%d] is not a containerDisk: %w", index, domain.ErrInvalid)
 	}
 	g, err := s.guest(vmi)
 	if err != nil {
-		return domain.DiskSource{}, err
+		return convert.DiskSource{}, err
 	}
 	path, err := s.Mounter.ContainerDisk(g, ContainerDisk{Index: index, Path: vmi.Spec.Volumes[index].ContainerDisk.Path})
 	if err == nil {
 		err = s.arrived(vmi, path)
 	}
-	return domain.DiskSource{Path: path, Inside: inside(path)}, err
+	return convert.DiskSource{Path: path, Inside: inside(path)}, err
 }
 
-// Hotplugged brings a volume to the guest that another Pod carries to the node.
-func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance, volume *v1.Volume) (domain.DiskSource, error) {
+// Hotplugged makes a volume available to the guest that an attachment Pod carries to the node.
+func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance, volume *v1.Volume) (convert.DiskSource, error) {
 	g, err := s.guest(vmi)
 	if err != nil {
-		return domain.DiskSource{}, err
+		return convert.DiskSource{}, err
 	}
 	v := Volume{Name: volume.Name, Carrier: s.carrier(vmi, volume.Name)}
 	if v.Carrier == "" {
-		return domain.DiskSource{}, fmt.Errorf("mounts: no Pod carries volume %q to node %s yet: %w", v.Name, s.Node, domain.ErrNotReady)
+		return convert.DiskSource{}, fmt.Errorf("mounts: no Pod carries volume %q to node %s yet: %w", v.Name, s.Node, domain.ErrNotReady)
 	}
-	out := domain.DiskSource{Format: "raw"}
+	out := convert.DiskSource{Format: "raw"}
 	for _, st := range vmi.Status.VolumeStatus {
 		if info := st.PersistentVolumeClaimInfo; st.Name == v.Name && info != nil {
 			v.Block = info.VolumeMode != nil && *info.VolumeMode == corev1.PersistentVolumeBlock
@@ -74,7 +75,7 @@ func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	}
 	if claim := claimOf(volume); claim != "" && s.PersistentVolume != nil {
 		if v.PersistentVolume, err = s.PersistentVolume(ctx, vmi.Namespace, claim); err != nil {
-			return domain.DiskSource{}, fmt.Errorf("mounts: claim of volume %q: %w", v.Name, err)
+			return convert.DiskSource{}, fmt.Errorf("mounts: looking up the PersistentVolume of volume %q: %w", v.Name, err)
 		}
 	}
 	p, err := s.Mounter.Plug(g, v)
@@ -85,19 +86,19 @@ func (s Volumes) Hotplugged(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return out, err
 }
 
-// Retain takes away what [Volumes.Hotplugged] has brought to the guest where this process
-// is, but for the volumes of those names.
+// Retain removes the volumes that [Volumes.Hotplugged] made available in this process's mount
+// namespace, except those with the given names.
 func (s Volumes) Retain(_ context.Context, uid types.UID, names []string) error {
 	return s.Mounter.Retain(uid, names)
 }
 
-// Release takes away what was mounted and made for the guest where this process is; a
-// launcher's namespace goes with the launcher.
+// Release removes everything that was mounted and created for the VMI in this process's mount
+// namespace; the namespace of a launcher ends with the launcher.
 func (s Volumes) Release(_ context.Context, uid types.UID) error {
 	return s.Mounter.Release(uid, 0)
 }
 
-// guest is the guest with its Pod on this node.
+// guest returns the VMI with its Pod on this node.
 func (s Volumes) guest(vmi *v1.VirtualMachineInstance) (Guest, error) {
 	g := Guest{UID: vmi.UID, User: s.User, Group: s.Group}
 	find := s.onlyPod
@@ -106,7 +107,7 @@ func (s Volumes) guest(vmi *v1.VirtualMachineInstance) (Guest, error) {
 	}
 	var err error
 	if g.Pod, err = find(vmi); err != nil {
-		return g, fmt.Errorf("mounts: Pod of guest %s: %w", vmi.UID, err)
+		return g, fmt.Errorf("mounts: Pod of VMI %s: %w", vmi.UID, err)
 	}
 	if s.PID == nil {
 		return g, nil
@@ -115,7 +116,7 @@ func (s Volumes) guest(vmi *v1.VirtualMachineInstance) (Guest, error) {
 	return g, err
 }
 
-// onlyPod is the one Pod that the guest has on this node.
+// onlyPod returns the single Pod of the VMI on this node.
 func (s Volumes) onlyPod(vmi *v1.VirtualMachineInstance) (types.UID, error) {
 	var pods []types.UID
 	for pod, node := range vmi.Status.ActivePods {
@@ -124,25 +125,25 @@ func (s Volumes) onlyPod(vmi *v1.VirtualMachineInstance) (types.UID, error) {
 		}
 	}
 	if len(pods) != 1 {
-		return "", fmt.Errorf("it has %d Pods on node %s, not one: %w", len(pods), s.Node, domain.ErrNotReady)
+		return "", fmt.Errorf("%d Pods on node %s, want one: %w", len(pods), s.Node, domain.ErrNotReady)
 	}
 	return pods[0], nil
 }
 
-// process is one of the guest's launcher.
+// process returns a process of the launcher.
 func process(vmi *v1.VirtualMachineInstance, find func(*v1.VirtualMachineInstance) (int, error)) (int, error) {
 	pid, err := find(vmi)
 	if err == nil && pid < 1 {
-		err = errors.New("it has no process that is seen here")
+		err = errors.New("no process is visible in this PID namespace")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("mounts: launcher of guest %s: %w: %w", vmi.UID, domain.ErrNotReady, err)
+		return 0, fmt.Errorf("mounts: launcher of VMI %s: %w: %w", vmi.UID, domain.ErrNotReady, err)
 	}
 	return pid, nil
 }
 
-// arrived makes sure that the launcher sees what was mounted or made at that path: an
-// empty file, which is what is below a mount, is a disk as well.
+// arrived verifies that the launcher sees the mount or device node at path: the empty file below a
+// mount would be a valid disk as well.
 func (s Volumes) arrived(vmi *v1.VirtualMachineInstance, path string) error {
 	if s.Witness == nil || s.PID != nil {
 		return nil
@@ -152,12 +153,12 @@ func (s Volumes) arrived(vmi *v1.VirtualMachineInstance, path string) error {
 		return err
 	}
 	if err := reaches(pid, path); err != nil {
-		return fmt.Errorf("mounts: guest %s: %w", vmi.UID, err)
+		return fmt.Errorf("mounts: VMI %s: %w", vmi.UID, err)
 	}
 	return nil
 }
 
-// inside is where a launcher sees what is at a path of its Pod's folders.
+// inside returns the path in the launcher of a path in its Pod's directories.
 func inside(path string) string {
 	if path == "" {
 		return ""
@@ -165,8 +166,8 @@ func inside(path string) string {
 	return filepath.Join(launcherFolders, filepath.Base(filepath.Dir(path)), filepath.Base(path))
 }
 
-// carrier is the Pod that carries a volume to this node. The target of a migration has
-// one of its own.
+// carrier returns the UID of the attachment Pod of a volume on this node. The target of a migration
+// has its own.
 func (s Volumes) carrier(vmi *v1.VirtualMachineInstance, volume string) types.UID {
 	m := vmi.Status.MigrationState
 	if m != nil && m.TargetNode == s.Node && vmi.Status.NodeName != s.Node && m.TargetAttachmentPodUID != "" {

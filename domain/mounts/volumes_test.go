@@ -18,10 +18,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/mounts"
 )
 
-// instance is a guest with a containerDisk and a plugged claim.
+// instance returns a VMI with a containerDisk and a hotplugged claim.
 func instance() *v1.VirtualMachineInstance {
 	claim := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}
 	claim.PersistentVolumeClaim.ClaimName = "claim"
@@ -39,7 +40,7 @@ func instance() *v1.VirtualMachineInstance {
 	}
 }
 
-func TestTheObjectSaysWhatIsMountedWhere(t *testing.T) {
+func TestVolumes_FromVMI(t *testing.T) {
 	n := newNode(t)
 	n.sidecar(0, map[string]string{"images/os": "image"})
 	n.write(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "one")
@@ -57,7 +58,7 @@ func TestTheObjectSaysWhatIsMountedWhere(t *testing.T) {
 	}
 	n.reads(disk.Path, "image")
 	src, err := v.Hotplugged(t.Context(), vmi, &vmi.Spec.Volumes[1])
-	want := domain.DiskSource{Path: filepath.Join(n.folder("hotplug-disks"), "data.img"),
+	want := convert.DiskSource{Path: filepath.Join(n.folder("hotplug-disks"), "data.img"),
 		Inside: "/var/run/kubevirt/hotplug-disks/data.img", Format: "raw", Shared: true}
 	if err != nil || src != want {
 		t.Fatalf("%+v, %v; want %+v", src, err, want)
@@ -68,7 +69,7 @@ func TestTheObjectSaysWhatIsMountedWhere(t *testing.T) {
 	}
 }
 
-func TestATargetHasItsOwnPodsAndCarriers(t *testing.T) {
+func TestVolumes_MigrationTarget(t *testing.T) {
 	n := newNode(t)
 	vmi := instance()
 	vmi.Status.ActivePods = map[types.UID]string{podUID: "node-b", "77-other": "node-a"}
@@ -82,8 +83,8 @@ func TestATargetHasItsOwnPodsAndCarriers(t *testing.T) {
 	n.reads(src.Path, "disk")
 }
 
-func TestWhatTheObjectDoesNotSayIsWaitedFor(t *testing.T) {
-	gone := errors.New("the API server is away")
+func TestVolumes_IncompleteStatus(t *testing.T) {
+	gone := errors.New("the API server is not reachable")
 	for name, tt := range map[string]struct {
 		change func(*v1.VirtualMachineInstance, *mounts.Volumes)
 		want   error
@@ -121,7 +122,7 @@ func TestWhatTheObjectDoesNotSayIsWaitedFor(t *testing.T) {
 
 const inLauncher = "/var/run/kubevirt/hotplug-disks"
 
-func TestALauncherSeesWhatIsPluggedAndNotWhatIsUnplugged(t *testing.T) {
+func TestVolumes_VisibleInLauncher(t *testing.T) {
 	n := newNode(t)
 	launcher := startContainer(t, t.TempDir(), n.folder("hotplug-disks")+":"+inLauncher)
 	n.write(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "disk")
@@ -133,7 +134,7 @@ func TestALauncherSeesWhatIsPluggedAndNotWhatIsUnplugged(t *testing.T) {
 	v := mounts.Volumes{Mounter: n.Mounter, Node: "node-a", Witness: func(*v1.VirtualMachineInstance) (int, error) { return launcher.cmd.Process.Pid, nil }}
 	v.Pod = func(*v1.VirtualMachineInstance) (types.UID, error) { return podUID, nil }
 	vmi, block := instance(), corev1.PersistentVolumeBlock
-	vmi.Status.ActivePods["33"] = "node-a" // one whose launcher was killed
+	vmi.Status.ActivePods["33"] = "node-a" // a Pod whose launcher was killed
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "raw", VolumeSource: vmi.Spec.Volumes[1].VolumeSource})
 	vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "raw", HotplugVolume: &v1.HotplugVolumeStatus{AttachPodUID: carrier},
 		PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{VolumeMode: &block}})
@@ -158,7 +159,7 @@ func TestALauncherSeesWhatIsPluggedAndNotWhatIsUnplugged(t *testing.T) {
 		t.Errorf("the launcher reads %s", got)
 	}
 	sees("data.img", "raw")
-	// A later process knows what this one has done.
+	// A later process finds the volumes of this one.
 	later := mounts.Volumes{Mounter: &mounts.Mounter{Pods: n.Pods, Records: n.Records}, Node: "node-a"}
 	for _, names := range [][]string{{"raw", "data", "root"}, {"raw"}, {"raw"}, nil, {"data"}} {
 		if err := later.Retain(t.Context(), guestUID, names); err != nil {
@@ -179,7 +180,7 @@ func TestALauncherSeesWhatIsPluggedAndNotWhatIsUnplugged(t *testing.T) {
 	n.reads(n.carried("volumes/kubernetes.io~csi/pv-1/mount/disk.img"), "disk")
 }
 
-func TestRetainLeavesImagesOfContainers(t *testing.T) {
+func TestRetain_KeepsContainerDisks(t *testing.T) {
 	n := newNode(t)
 	n.sidecar(0, map[string]string{"disk/os.img": "image"})
 	path, err := n.ContainerDisk(guest, mounts.ContainerDisk{})
@@ -191,13 +192,13 @@ func TestRetainLeavesImagesOfContainers(t *testing.T) {
 	}
 	n.reads(path, "image")
 	if err := n.Retain("../x", nil); !errors.Is(err, domain.ErrInvalid) {
-		t.Errorf("a path names a guest: %v", err)
+		t.Errorf("a path is accepted as UID: %v", err)
 	}
 }
 
-// TestWhatDoesNotReachTheLauncherIsNoDisk has launchers to which nothing propagates: what
-// is below a mount is an empty file, which a guest must not get.
-func TestWhatDoesNotReachTheLauncherIsNoDisk(t *testing.T) {
+// TestVolumes_MissingPropagation has launchers to which mounts do not propagate: the file below a
+// mount is empty, and must not become a disk.
+func TestVolumes_MissingPropagation(t *testing.T) {
 	elsewhere := t.TempDir()
 	if err := os.WriteFile(filepath.Join(elsewhere, "data.img"), nil, 0o600); err != nil {
 		t.Fatal(err)

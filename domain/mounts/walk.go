@@ -14,13 +14,13 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Limits of the kernel: a longer path or name is nobody's.
+// Limits of the kernel for paths and names.
 const (
 	maxPath = 4095
 	maxName = 255
 )
 
-// checkPath refuses a path that is not just names from one folder to the next.
+// checkPath rejects a path that is not a sequence of plain names.
 func checkPath(path string) error {
 	names := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	bad := slices.ContainsFunc(names, func(n string) bool {
@@ -32,7 +32,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// checkName refuses what is no name of one file.
+// checkName rejects anything but the name of one file.
 func checkName(name string) error {
 	if strings.Contains(name, "/") {
 		return fmt.Errorf("name %.80q is a path: %w", name, domain.ErrInvalid)
@@ -40,7 +40,7 @@ func checkName(name string) error {
 	return checkPath(name)
 }
 
-// walk opens what is at path below a folder. No part of it is a link.
+// walk opens path below a directory, without following symbolic links.
 func walk(dir *os.File, path string, flags uint64) (*os.File, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func walk(dir *os.File, path string, flags uint64) (*os.File, error) {
 	return openat(dir, path, flags, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 }
 
-// follow opens what is at path below a folder, through links that stay below it. It
-// is for what only the kubelet writes.
+// follow opens path below a directory, following symbolic links that stay below it. It is for
+// directories that only the kubelet writes.
 func follow(root *os.File, path string, flags uint64) (*os.File, error) {
 	return openat(root, path, flags, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 }
@@ -64,29 +64,29 @@ func openat(dir *os.File, path string, flags, resolve uint64) (*os.File, error) 
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // something was renamed on the way
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN): // a part of the path was renamed meanwhile
 			continue
 		}
 		return nil, explain(dir.Name(), path, err)
 	}
 }
 
-// explain says what an error of the walk means to the guest.
+// explain maps an error of walk to an error of this package.
 func explain(dir, path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%s in %s is not there: %w", path, dir, domain.ErrNotReady)
+		return fmt.Errorf("%s in %s does not exist: %w", path, dir, domain.ErrNotReady)
 	case errors.Is(err, unix.ELOOP):
-		return fmt.Errorf("%s in %s leads over a link: %w", path, dir, domain.ErrInvalid)
+		return fmt.Errorf("%s in %s contains a symbolic link: %w", path, dir, domain.ErrInvalid)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%s in %s: %w: %w", path, dir, domain.ErrInvalid, err)
 	case errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("paths cannot be walked safely; use Linux 5.8 or later: %w: %w", domain.ErrUnsupported, err)
+		return fmt.Errorf("paths cannot be resolved safely; use Linux 5.8 or later: %w: %w", domain.ErrUnsupported, err)
 	}
 	return fmt.Errorf("%s in %s: %w", path, dir, err)
 }
 
-// isKind makes sure that an open file is of that kind, unix.S_IFREG or the like.
+// isKind verifies the type of an open file, unix.S_IFREG or the like.
 func isKind(f *os.File, kind uint32) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -103,9 +103,9 @@ var kinds = map[uint32]string{
 	unix.S_IFSOCK: "socket", unix.S_IFBLK: "block device", unix.S_IFCHR: "character device",
 }
 
-// names lists a folder.
+// names lists a directory.
 func names(dir *os.File) ([]string, error) {
-	// The open file may serve for paths only.
+	// The open file may be an O_PATH one.
 	f, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, unix.RESOLVE_IN_ROOT)
 	if err != nil {
 		return nil, err

@@ -12,43 +12,43 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// DefaultRecords is where it is written down what has been made for guests.
+// DefaultRecords is the default directory of records.
 const DefaultRecords = "/var/run/virtloom/networks"
 
-// Bridges plugs guests into bridges. Prepare and Release may be called at any time and
-// by anybody; repeating them changes nothing.
+// Bridges connects VMIs to bridges. Prepare and Release are idempotent and safe for concurrent use.
 type Bridges struct {
-	// Bridge names the bridge for a network of a guest's spec. An error says that the
-	// network is none that this node has.
+	// Bridge returns the bridge of a network of the spec. It returns an error if the node does not
+	// have the network.
 	Bridge func(vmi *v1.VirtualMachineInstance, network v1.Network) (string, error)
-	// Namespace is a file of the network namespace the bridges are in
-	// (/proc/<pid>/ns/net); empty means this process's.
+	// Namespace is the file of the network namespace of the bridges (/proc/<pid>/ns/net). Defaults
+	// to that of this process.
 	Namespace string
-	// Taps makes a tap device on the bridge for each network. Without it the
-	// hypervisor does that, and only the bridge has to be there.
+	// Taps creates a tap device on the bridge for each network. If false, the hypervisor does so,
+	// and only the bridge has to exist.
 	Taps bool
 	// User and Group may open the tap devices (KubeVirt: 107, qemu).
 	User, Group int
-	// Records is the folder for the records of guests, which has to last until the node
-	// is started anew and no longer; empty means DefaultRecords.
+	// Records is the directory of the records, one per VMI, which must not survive a reboot of the
+	// node. Defaults to DefaultRecords.
 	Records string
 
 	mu sync.Mutex
 }
 
-// wish is a network of a guest, and what it shall have.
+// wish is the desired setup of a network.
 type wish struct {
 	network, bridge, tap string
 	multiqueue           bool
 }
 
-// Prepare makes sure that all of the guest's networks can be plugged in, and returns
-// what there is for each, by the name of the network; nothing for those the hypervisor
-// plugs in by itself. A network that has been ready once is not looked at again before
-// Release: the guest may run by then.
-func (b *Bridges) Prepare(_ context.Context, vmi *v1.VirtualMachineInstance) (map[string]domain.Link, error) {
+// Prepare sets up all networks of the VMI and returns their links by network name, without those
+// that the hypervisor sets up itself. A network that was set up once is not inspected again before
+// Release, since the guest may run by then. Until all bridges are up, the error wraps
+// [domain.ErrNotReady].
+func (b *Bridges) Prepare(_ context.Context, vmi *v1.VirtualMachineInstance) (map[string]convert.Link, error) {
 	if err := checkUID(vmi.UID); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (b *Bridges) Prepare(_ context.Context, vmi *v1.VirtualMachineInstance) (ma
 		n, known := r.Networks[w.network]
 		switch {
 		case known && !n.Finished:
-			return nil, fmt.Errorf("network %q was begun on this node and not finished; delete the guest and start it again: %w", w.network, domain.ErrBroken)
+			return nil, fmt.Errorf("setup of network %q on this node was interrupted; delete and recreate the VMI: %w", w.network, domain.ErrBroken)
 		case !known:
 			open = append(open, w)
 		}
@@ -77,23 +77,23 @@ func (b *Bridges) Prepare(_ context.Context, vmi *v1.VirtualMachineInstance) (ma
 			return nil, err
 		}
 	}
-	links := map[string]domain.Link{}
+	links := map[string]convert.Link{}
 	for name, n := range r.Networks {
 		if n.Tap != "" {
-			links[name] = domain.Link{Tap: n.Tap, MTU: n.MTU}
+			links[name] = convert.Link{Tap: n.Tap, MTU: n.MTU}
 		}
 	}
 	return links, nil
 }
 
-// wishes are the networks the guest has an interface on.
+// wishes returns the networks with an interface.
 func (b *Bridges) wishes(vmi *v1.VirtualMachineInstance) ([]wish, error) {
 	if b.Bridge == nil {
 		return nil, errors.New("network: Bridges.Bridge is not set")
 	}
 	used := map[string]bool{}
 	for _, in := range vmi.Spec.Domain.Devices.Interfaces {
-		// The others need no bridge, or are none of this package's.
+		// Other interfaces need no bridge, or are not handled by this package.
 		used[in.Name] = in.SRIOV == nil && in.PasstBinding == nil && in.Binding == nil && in.State != v1.InterfaceStateAbsent
 	}
 	queues := vmi.Spec.Domain.Devices.NetworkInterfaceMultiQueue
@@ -115,7 +115,7 @@ func (b *Bridges) wishes(vmi *v1.VirtualMachineInstance) ([]wish, error) {
 	return out, nil
 }
 
-// make gets the networks ready: first it looks whether all can be, then it begins.
+// make sets up the networks. It first checks all of them, before it changes anything.
 func (b *Bridges) make(r *record, open []wish) error {
 	s, err := openSpace(b.Namespace)
 	if err != nil {
@@ -143,7 +143,7 @@ func (b *Bridges) make(r *record, open []wish) error {
 	return nil
 }
 
-// begin notes that something is about to be made, if anything is.
+// begin records that a network is about to be set up, if anything is created for it.
 func (b *Bridges) begin(r *record, w wish) error {
 	if w.tap == "" {
 		return nil
@@ -159,19 +159,18 @@ func (b *Bridges) makeOne(s *space, w wish) (mtu uint, err error) {
 	return s.plug(w, b.User, b.Group)
 }
 
-// takeBack undoes what was made of a network, so that it can be begun again. If that
-// fails, too, the network stays begun.
+// takeBack removes the partial setup of a network, so that it can be retried. If that fails as
+// well, the network stays begun.
 func (b *Bridges) takeBack(s *space, r *record, w wish, cause error) error {
 	if err := s.remove(w.tap); err != nil {
-		return fmt.Errorf("network %q cannot be made: %w: %w", w.network, cause, errors.Join(domain.ErrBroken, err))
+		return fmt.Errorf("setting up network %q: %w: %w", w.network, cause, errors.Join(domain.ErrBroken, err))
 	}
 	delete(r.Networks, w.network)
-	return errors.Join(fmt.Errorf("network %q cannot be made: %w", w.network, cause), b.records().write(*r))
+	return errors.Join(fmt.Errorf("setting up network %q: %w", w.network, cause), b.records().write(*r))
 }
 
-// Release takes away what was made for the guest, a half-made network included. A guest
-// for which nothing was made is a success, and so is one whose network namespace is
-// gone.
+// Release removes everything that was created for the VMI, including a partial setup. It succeeds
+// if there is nothing, or if the network namespace does not exist any more.
 func (b *Bridges) Release(_ context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
@@ -184,14 +183,14 @@ func (b *Bridges) Release(_ context.Context, uid types.UID) error {
 	}
 	s, err := openSpace(b.Namespace)
 	switch {
-	case errors.Is(err, domain.ErrNotReady): // and its devices with it
+	case errors.Is(err, domain.ErrNotReady): // its devices are gone with it
 	case err != nil:
 		return err
 	default:
 		defer s.close()
 		for name, n := range r.Networks {
 			if err := s.remove(n.Tap); err != nil {
-				return fmt.Errorf("network %q of guest %s: %w", name, uid, err)
+				return fmt.Errorf("network %q of VMI %s: %w", name, uid, err)
 			}
 		}
 	}

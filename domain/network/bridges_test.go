@@ -17,10 +17,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/domain/network"
 )
 
-// space is a network namespace with a process in it that keeps it.
+// space is a network namespace with a process that keeps it.
 type space struct {
 	t    *testing.T
 	file string
@@ -45,7 +46,7 @@ func newSpace(t *testing.T) space {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
-	// It has its namespace once it answers.
+	// The namespace exists once the process answers.
 	if _, err := fmt.Fprintln(in, "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func (s space) bridge(name string) {
 	s.ip("link", "set", name, "up")
 }
 
-// taps are the tap devices there.
+// taps returns the tap devices in the namespace.
 func (s space) taps() []string {
 	s.t.Helper()
 	var out []string
@@ -91,14 +92,14 @@ func guest(networks ...string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// bridges plugs the network x into the bridge br-x.
+// bridges connects network x to bridge br-x.
 func bridges(t *testing.T, s space) *network.Bridges {
 	t.Helper()
 	return &network.Bridges{Namespace: s.file, Taps: true, User: 107, Group: 107, Records: filepath.Join(t.TempDir(), "records"),
 		Bridge: func(_ *v1.VirtualMachineInstance, n v1.Network) (string, error) { return "br-" + n.Name, nil }}
 }
 
-func TestATargetWaitsForItsNetworks(t *testing.T) {
+func TestPrepare_WaitsForBridges(t *testing.T) {
 	s := newSpace(t)
 	b := bridges(t, s)
 	vmi := guest("blue", "red")
@@ -121,14 +122,14 @@ func TestATargetWaitsForItsNetworks(t *testing.T) {
 	s.bridge("br-blue")
 	waits(domain.ErrNotReady, `"red"`, "br-red")
 	s.ip("link", "add", "br-red", "type", "veth", "peer", "name", "other")
-	waits(domain.ErrInvalid, `"red"`, "veth", "no bridge")
+	waits(domain.ErrInvalid, `"red"`, "veth", "not a bridge")
 	s.ip("link", "del", "br-red")
 	s.bridge("br-red")
 	s.ip("link", "set", "br-red", "down")
 	waits(domain.ErrNotReady, `"red"`, "down")
 	s.ip("link", "set", "br-red", "up")
 	links, err := b.Prepare(t.Context(), vmi)
-	want := map[string]domain.Link{
+	want := map[string]convert.Link{
 		"blue": {Tap: network.TapName("uid-1", "blue"), MTU: 1450}, "red": {Tap: network.TapName("uid-1", "red"), MTU: 1450},
 	}
 	if diff := cmp.Diff(want, links); err != nil || diff != "" {
@@ -143,7 +144,7 @@ func TestATargetWaitsForItsNetworks(t *testing.T) {
 	}
 }
 
-func TestPreparingTwiceMakesNothingNew(t *testing.T) {
+func TestPrepare_Idempotent(t *testing.T) {
 	s := newSpace(t)
 	s.bridge("br-blue")
 	b := bridges(t, s)
@@ -152,7 +153,7 @@ func TestPreparingTwiceMakesNothingNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.ip("-o", "link", "show", first["blue"].Tap)
-	s.ip("link", "del", "br-blue") // the guest may run: nobody looks any more
+	s.ip("link", "del", "br-blue") // not inspected again, since the guest may run
 	restarted := bridges(t, s)
 	restarted.Records = b.Records
 	second, err := restarted.Prepare(t.Context(), guest("blue"))
@@ -173,7 +174,7 @@ func TestPreparingTwiceMakesNothingNew(t *testing.T) {
 	}
 }
 
-func TestS8ANetworkThatWasBegunAndNotFinishedIsBroken(t *testing.T) {
+func TestPrepare_S8InterruptedIsBroken(t *testing.T) {
 	s := newSpace(t)
 	s.bridge("br-blue")
 	b := bridges(t, s)
@@ -181,7 +182,7 @@ func TestS8ANetworkThatWasBegunAndNotFinishedIsBroken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent ended before it could say that it was done.
+	// The agent ended before it recorded the result.
 	path := filepath.Join(b.Records, "uid-1.json")
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -203,18 +204,18 @@ func TestS8ANetworkThatWasBegunAndNotFinishedIsBroken(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMadeIsTakenBack(t *testing.T) {
+func TestPrepare_FailureIsUndone(t *testing.T) {
 	s := newSpace(t)
 	s.bridge("br-blue")
 	b := bridges(t, s)
 	tap := network.TapName("uid-1", "blue")
-	s.ip("link", "add", tap, "type", "veth", "peer", "name", "other") // somebody else's link has the name
+	s.ip("link", "add", tap, "type", "veth", "peer", "name", "other") // a foreign link has the name
 	if _, err := b.Prepare(t.Context(), guest("blue")); !errors.Is(err, domain.ErrInvalid) {
 		t.Fatalf("%v", err)
 	}
 	s.ip("link", "show", tap)
 	if err := b.Release(t.Context(), "uid-1"); !errors.Is(err, domain.ErrInvalid) {
-		t.Errorf("a link of somebody else's was released: %v", err)
+		t.Errorf("a foreign link was removed: %v", err)
 	}
 	s.ip("link", "del", tap)
 	if err := b.Release(t.Context(), "uid-1"); err != nil {
@@ -225,7 +226,7 @@ func TestWhatCannotBeMadeIsTakenBack(t *testing.T) {
 	}
 }
 
-func TestOnlyNetworksOnBridgesArePlugged(t *testing.T) {
+func TestPrepare_BridgedNetworksOnly(t *testing.T) {
 	s := newSpace(t)
 	s.bridge("br-blue")
 	vmi := guest("blue", "sriov", "passt", "plugin", "gone")
@@ -242,11 +243,11 @@ func TestOnlyNetworksOnBridgesArePlugged(t *testing.T) {
 		t.Errorf("where the hypervisor makes them: %v, %v", links, err)
 	}
 	if _, err := only.Prepare(t.Context(), guest("blue", "red")); !errors.Is(err, domain.ErrNotReady) {
-		t.Errorf("a network that came later is not looked at: %v", err)
+		t.Errorf("a network that was added later is not set up: %v", err)
 	}
 }
 
-func TestANamespaceThatIsGoneHasNothingLeft(t *testing.T) {
+func TestRelease_NamespaceGone(t *testing.T) {
 	s := newSpace(t)
 	s.bridge("br-blue")
 	b := bridges(t, s)
@@ -265,7 +266,7 @@ func TestANamespaceThatIsGoneHasNothingLeft(t *testing.T) {
 	}
 }
 
-func TestBadNamesAndRecordsAreSaidSo(t *testing.T) {
+func TestPrepare_InvalidNamesAndRecords(t *testing.T) {
 	s := newSpace(t)
 	b := bridges(t, s)
 	for _, uid := range []types.UID{"", "..", "a/b", types.UID(strings.Repeat("u", 80))} {
@@ -279,7 +280,7 @@ func TestBadNamesAndRecordsAreSaidSo(t *testing.T) {
 		}
 	}
 	if _, err := b.Prepare(t.Context(), guest(strings.Repeat("n", 20))); !errors.Is(err, domain.ErrInvalid) {
-		t.Errorf("a name no link can have: %v", err)
+		t.Errorf("invalid link name: %v", err)
 	}
 	unknown := errors.New("there is no such network")
 	b.Bridge = func(*v1.VirtualMachineInstance, v1.Network) (string, error) { return "", unknown }

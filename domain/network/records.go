@@ -19,40 +19,39 @@ import (
 
 const recordVersion = 1
 
-// made is what has been made of a network.
+// made is the recorded setup of a network.
 type made struct {
-	// Tap is the tap device; empty if the hypervisor makes it.
+	// Tap is the name of the tap device; empty if the hypervisor creates it.
 	Tap string `json:"tap,omitempty"`
-	// MTU is that of the bridge when the tap device was made.
+	// MTU is that of the bridge when the tap device was created.
 	MTU uint `json:"mtu,omitempty"`
-	// Finished says that the guest can be plugged in. A network that has a record has
-	// been begun.
+	// Finished says that the setup is complete. Every network with a record has been begun.
 	Finished bool `json:"finished"`
 }
 
-// record is the file of one guest.
+// record is the record of one VMI.
 type record struct {
 	Version  int             `json:"version"`
 	Guest    types.UID       `json:"guest"`
 	Networks map[string]made `json:"networks"`
 }
 
-// records are those of all guests, a file each.
+// records are the records of all VMIs, one file each.
 type records struct{ dir string }
 
-// fitUID are UIDs that may name a file.
+// fitUID matches UIDs that can be a file name.
 var fitUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,62}$`)
 
 func checkUID(uid types.UID) error {
 	if fitUID.MatchString(string(uid)) {
 		return nil
 	}
-	return fmt.Errorf("network: metadata.uid %.80q cannot name a file: %w", uid, domain.ErrInvalid)
+	return fmt.Errorf("network: invalid UID %.80q: %w", uid, domain.ErrInvalid)
 }
 
 func (r records) path(uid types.UID) string { return filepath.Join(r.dir, string(uid)+".json") }
 
-// read returns the record of a guest; an empty one if there is none.
+// read returns the record of a VMI, an empty one if there is none.
 func (r records) read(uid types.UID) (record, error) {
 	out := record{Version: recordVersion, Guest: uid, Networks: map[string]made{}}
 	data, err := os.ReadFile(r.path(uid))
@@ -66,12 +65,12 @@ func (r records) read(uid types.UID) (record, error) {
 		err = fmt.Errorf("version %d of guest %q", out.Version, out.Guest)
 	}
 	if err != nil {
-		return record{}, fmt.Errorf("network: record %s cannot be read; remove the guest's tap devices and it: %w", r.path(uid), err)
+		return record{}, fmt.Errorf("network: record %s is damaged; remove the tap devices of the VMI and the record: %w", r.path(uid), err)
 	}
 	return out, nil
 }
 
-// write replaces the record as a whole; one without networks is removed.
+// write replaces the record atomically, or removes it if it has no networks.
 func (r records) write(out record) error {
 	if len(out.Networks) == 0 {
 		return durable.Remove(r.path(out.Guest))

@@ -22,22 +22,21 @@ const (
 	tunNode      = "/dev/net/tun"
 	bridgeDriver = "bridge"
 	tunDriver    = "tun"
-	// tapHash is how much of a name is made of whose it is: the kernel takes 15
-	// characters.
+	// tapHash is the length of the hash in a name: the kernel limits names to 15 characters.
 	tapHash = 12
 )
 
-// TapName is what the tap device of a guest for a network is called.
+// TapName returns the name of the tap device of a VMI for a network.
 func TapName(uid types.UID, network string) string {
 	sum := sha256.Sum256([]byte(string(uid) + "/" + network))
 	return "tap" + hex.EncodeToString(sum[:])[:tapHash]
 }
 
-// space is a network namespace: what is asked through its open files is answered
-// there, whichever thread asks.
+// space is a network namespace. Requests through its open files apply to the namespace, on
+// whichever thread they are made.
 type space struct{ ns, sock, route *os.File }
 
-// openSpace opens a namespace; empty means this process's.
+// openSpace opens a namespace. Defaults to that of this process.
 func openSpace(namespace string) (*space, error) {
 	if namespace == "" {
 		return newSpace()
@@ -47,7 +46,7 @@ func openSpace(namespace string) (*space, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = errors.Join(domain.ErrNotReady, err)
 		}
-		return nil, fmt.Errorf("network: namespace: %w", err)
+		return nil, fmt.Errorf("network: opening the namespace: %w", err)
 	}
 	var out *space
 	if err := within(ns, func() (err error) { out, err = newSpace(); return err }); err != nil {
@@ -58,7 +57,7 @@ func openSpace(namespace string) (*space, error) {
 	return out, nil
 }
 
-// within runs f in the namespace; nil is this process's.
+// within runs f in the namespace; nil is that of this process.
 func within(ns *os.File, f func() error) error {
 	if ns == nil {
 		return f()
@@ -68,8 +67,8 @@ func within(ns *os.File, f func() error) error {
 	return <-done
 }
 
-// inside takes the thread into the namespace and back. One that cannot go back ends
-// with its goroutine.
+// inside switches the thread to the namespace and back. A thread that cannot switch back ends with
+// its goroutine.
 func inside(ns *os.File, f func() error) error {
 	runtime.LockOSThread()
 	own, err := os.Open("/proc/thread-self/ns/net")
@@ -79,7 +78,7 @@ func inside(ns *os.File, f func() error) error {
 	}
 	if err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("network: enter the namespace %s: %w", ns.Name(), err)
+		return fmt.Errorf("network: entering namespace %s: %w", ns.Name(), err)
 	}
 	err = f()
 	if back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); back == nil {
@@ -104,7 +103,7 @@ func newSpace() (*space, error) {
 func socket(family, protocol int) (*os.File, error) {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
-		return nil, fmt.Errorf("network: open a socket: %w", err)
+		return nil, fmt.Errorf("network: opening a socket: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "socket"), nil
 }
@@ -117,14 +116,14 @@ func (s *space) close() {
 	}
 }
 
-// bridge makes sure that there is a bridge of that name, and that it is up.
+// bridge checks that a bridge with the given name exists and is up.
 func (s *space) bridge(name string) error {
 	driver, err := s.driver(name)
 	if err != nil {
 		return err
 	}
 	if driver != bridgeDriver {
-		return fmt.Errorf("link %s is a %s and no bridge: %w", name, driver, domain.ErrInvalid)
+		return fmt.Errorf("link %s is a %s, not a bridge: %w", name, driver, domain.ErrInvalid)
 	}
 	flags, err := s.flags(name)
 	if err == nil && flags&unix.IFF_UP == 0 {
@@ -133,10 +132,10 @@ func (s *space) bridge(name string) error {
 	return err
 }
 
-// driver is what made a link.
+// driver returns the driver of a link.
 func (s *space) driver(name string) (string, error) {
 	if name == "" || len(name) >= unix.IFNAMSIZ {
-		return "", fmt.Errorf("%.40q is no name of a link: %w", name, domain.ErrInvalid)
+		return "", fmt.Errorf("invalid link name %.40q: %w", name, domain.ErrInvalid)
 	}
 	if _, err := s.flags(name); err != nil {
 		return "", err
@@ -158,7 +157,7 @@ func (s *space) ask(name string, what uint) (*unix.Ifreq, error) {
 	}
 	if err := unix.IoctlIfreq(int(s.sock.Fd()), what, r); err != nil {
 		if errors.Is(err, unix.ENODEV) {
-			err = fmt.Errorf("it is not there: %w", domain.ErrNotReady)
+			err = fmt.Errorf("not found: %w", domain.ErrNotReady)
 		}
 		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
@@ -173,7 +172,7 @@ func (s *space) flags(name string) (uint16, error) {
 	return r.Uint16(), nil
 }
 
-// plug makes the tap device, on the bridge and up, and returns its MTU.
+// plug creates the tap device, attaches it to the bridge, sets it up, and returns its MTU.
 func (s *space) plug(w wish, user, group int) (uint, error) {
 	mtu, err := s.ask(w.bridge, unix.SIOCGIFMTU)
 	if err != nil {
@@ -182,12 +181,12 @@ func (s *space) plug(w wish, user, group int) (uint, error) {
 	fail := func(what string, err error) (uint, error) {
 		return 0, fmt.Errorf("tap device %s: %s: %w", w.tap, what, err)
 	}
-	// One that is left of an earlier try of this guest's has no record any more.
+	// A tap device of an earlier, failed setup has no record.
 	if err := s.remove(w.tap); err != nil {
 		return 0, err
 	}
 	if err := s.tap(w, user, group); err != nil {
-		return fail("make it", err)
+		return fail("creating it", err)
 	}
 	set, err := unix.NewIfreq(w.tap)
 	if err != nil {
@@ -195,7 +194,7 @@ func (s *space) plug(w wish, user, group int) (uint, error) {
 	}
 	set.SetUint32(mtu.Uint32())
 	if err := unix.IoctlIfreq(int(s.sock.Fd()), unix.SIOCSIFMTU, set); err != nil {
-		return fail("set its MTU", err)
+		return fail("setting its MTU", err)
 	}
 	index, err := s.ask(w.tap, unix.SIOCGIFINDEX)
 	if err != nil {
@@ -207,7 +206,7 @@ func (s *space) plug(w wish, user, group int) (uint, error) {
 	}
 	master.SetUint32(index.Uint32())
 	if err := unix.IoctlIfreq(int(s.sock.Fd()), unix.SIOCBRADDIF, master); err != nil {
-		return fail("add it to bridge "+w.bridge, err)
+		return fail("attaching it to bridge "+w.bridge, err)
 	}
 	flags, err := s.flags(w.tap)
 	if err != nil {
@@ -215,12 +214,12 @@ func (s *space) plug(w wish, user, group int) (uint, error) {
 	}
 	set.SetUint16(flags | unix.IFF_UP)
 	if err := unix.IoctlIfreq(int(s.sock.Fd()), unix.SIOCSIFFLAGS, set); err != nil {
-		return fail("set it up", err)
+		return fail("setting it up", err)
 	}
 	return uint(mtu.Uint32()), nil
 }
 
-// tap makes a tap device that outlives the open file.
+// tap creates a tap device that outlives its open file.
 func (s *space) tap(w wish, user, group int) error {
 	r, err := unix.NewIfreq(w.tap)
 	if err != nil {
@@ -232,7 +231,7 @@ func (s *space) tap(w wish, user, group int) error {
 	}
 	r.SetUint16(uint16(flags)) //nolint:gosec // flags have 16 bits
 	var tun *os.File
-	// It belongs to the namespace of who opens it.
+	// The device belongs to the namespace of the thread that opens it.
 	err = within(s.ns, func() (err error) {
 		tun, err = os.OpenFile(tunNode, os.O_RDWR, 0)
 		return err
@@ -254,8 +253,7 @@ func (s *space) tap(w wish, user, group int) error {
 	return err
 }
 
-// remove takes a tap device away, whoever still has it open. A link of another kind
-// is not touched.
+// remove removes a tap device, even if it is open. It does not touch links of other kinds.
 func (s *space) remove(tap string) error {
 	if tap == "" {
 		return nil
@@ -267,7 +265,7 @@ func (s *space) remove(tap string) error {
 	case err != nil:
 		return err
 	case driver != tunDriver:
-		return fmt.Errorf("link %s is a %s and no tap device of a guest: %w", tap, driver, domain.ErrInvalid)
+		return fmt.Errorf("link %s is a %s, not a tap device: %w", tap, driver, domain.ErrInvalid)
 	}
 	index, err := s.ask(tap, unix.SIOCGIFINDEX)
 	if errors.Is(err, domain.ErrNotReady) {
@@ -277,12 +275,12 @@ func (s *space) remove(tap string) error {
 		err = s.deleteLink(index.Uint32())
 	}
 	if err != nil {
-		return fmt.Errorf("remove tap device %s: %w", tap, err)
+		return fmt.Errorf("removing tap device %s: %w", tap, err)
 	}
 	return nil
 }
 
-// deleteLink asks the kernel to delete a link (rtnetlink: RTM_DELLINK).
+// deleteLink deletes a link (rtnetlink: RTM_DELLINK).
 func (s *space) deleteLink(index uint32) error {
 	order := binary.NativeEndian
 	const size = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
@@ -290,7 +288,7 @@ func (s *space) deleteLink(index uint32) error {
 	req = order.AppendUint16(req, unix.RTM_DELLINK)
 	req = order.AppendUint16(req, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
 	req = append(req, make([]byte, size-len(req))...)
-	order.PutUint32(req[unix.SizeofNlMsghdr+4:], index) // behind family and type
+	order.PutUint32(req[unix.SizeofNlMsghdr+4:], index) // after family and type
 	if err := unix.Sendto(int(s.route.Fd()), req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
@@ -300,9 +298,9 @@ func (s *space) deleteLink(index uint32) error {
 		return err
 	}
 	if n < unix.SizeofNlMsghdr+4 || order.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-		return errors.New("the kernel's answer cannot be read")
+		return errors.New("the answer of the kernel cannot be parsed")
 	}
-	if errno := unix.Errno(-int32(order.Uint32(answer[unix.SizeofNlMsghdr:]))); errno != 0 && errno != unix.ENODEV { //nolint:gosec // a negative error number
+	if errno := unix.Errno(-int32(order.Uint32(answer[unix.SizeofNlMsghdr:]))); errno != 0 && errno != unix.ENODEV { //nolint:gosec // negative error number
 		return errno
 	}
 	return nil

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodectrl tells the cluster about a node, as parts of any controller-runtime manager:
+// Package nodectrl reports a node to the cluster, as parts of any controller-runtime manager:
 //
-//	Heartbeat  that its agent lives, and whether guests can be placed on it
-//	Labeller   what guests can be given there: CPU models and features, machine types, Hyper-V, …
+//	Heartbeat  whether its agent is alive, and whether the node is schedulable
+//	Labeller   the capabilities of its hypervisor: CPU models and features, machine types, Hyper-V, …
 //
-// What the Heartbeat tells from its start to its end, once in DefaultHeartbeat or somewhat more, and as soon as a
-// hypervisor answers again:
+// The Heartbeat's reports from its start to its end, once in DefaultHeartbeat or somewhat more, and as soon as a
+// hypervisor is responsive again:
 //
 //	               ┌─▶ schedulable      while the hypervisor answers and all devices are there
 //	manager begins ┤       ▲│
 //	               └─▶     │▼
 //	               not schedulable ─▶ manager ends: not schedulable, alive until Drained is closed
 //
-// A round of the Labeller:
+// A pass of the Labeller:
 //
-//	what hypervisor and KubeVirt object say ─▶ Labels ─▶ what differs from the Node ─▶ one patch, or none
+//	capabilities, KubeVirt object ─▶ Labels ─▶ differences from the Node ─▶ one patch, or none
 //
 // Both write labels and an annotation of the node's own Node, and nothing else of it: keys that
-// belong to them, and only those that change. So they race with nobody, and never take back what
-// somebody else has written meanwhile.
+// belong to them, and only those that change. So they conflict with no other writer, and never
+// revert another writer's change.
 //
-// What the labels say is decided by [Labels], which is pure: the hypervisor's own description in,
-// labels out.
+// [Labels] computes the labels and is pure: the hypervisor's own description in, labels out.
 package nodectrl

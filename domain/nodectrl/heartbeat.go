@@ -27,49 +27,50 @@ import (
 const (
 	// DefaultHeartbeat is the shortest time between two reports of a node, as in KubeVirt.
 	DefaultHeartbeat = time.Minute
-	// DefaultCPUManagerState is where a kubelet keeps the policy of its CPU manager.
+	// DefaultCPUManagerState is the file in which a kubelet stores the policy of its CPU manager.
 	DefaultCPUManagerState = "/var/lib/kubelet/cpu_manager_state"
 
-	// jitter is by how much of it a period is prolonged at most, so that the nodes of a cluster do
-	// not all write at once; KubeVirt's.
+	// jitter is the maximal fraction by which a period is prolonged, so that the nodes of a cluster
+	// do not all write at once; KubeVirt's.
 	jitter = 1.2
-	// devicesWithin bounds how long the first reports wait for device plugins, looking every
+	// devicesWithin bounds how long the first reports wait for device plugins, polled every
 	// devicesEvery; KubeVirt's.
 	devicesWithin = 10 * time.Second
 	devicesEvery  = time.Second
-	// askWithin bounds a question to the hypervisor, leaveWithin the last report. One that did not
-	// answer is asked again after askAgain, so that a short outage does not last until the next
-	// report.
+	// askWithin bounds a call to the hypervisor, leaveWithin the last report. An unresponsive
+	// hypervisor is called again after askAgain, so that a short outage does not last until the
+	// next report.
 	askWithin   = 30 * time.Second
 	askAgain    = time.Second
 	leaveWithin = 5 * time.Second
 )
 
-// Readiness is what a node needs besides its hypervisor, such as its device plugins.
+// Readiness reports whether the node's dependencies besides its hypervisor are ready, such as its
+// device plugins.
 type Readiness interface {
-	// Ready tells whether everything is there that guests need.
+	// Ready reports whether all devices are ready.
 	Ready() bool
 }
 
 // Heartbeat keeps the node's labels kubevirt.io/schedulable and kubevirt.io/cpumanager (and
-// cpumanager) and its annotation kubevirt.io/heartbeat current, and beside that handoff.HeartbeatAnnotation. The node is schedulable while its
-// hypervisor answers and its devices are ready. Add it to a manager. When that ends the node is marked
-// unschedulable.
+// cpumanager) and its annotation kubevirt.io/heartbeat current, and handoff.HeartbeatAnnotation as
+// well. The node is schedulable while its hypervisor is responsive and its devices are ready. Add
+// it to a manager. When that ends the node is marked unschedulable.
 type Heartbeat struct {
 	// NodeName is the node's name.
 	NodeName string
 	// Client writes the node.
 	Client client.Client
-	// Hypervisor is asked before every report.
+	// Hypervisor is called before every report.
 	Hypervisor domain.Hypervisor
-	// Devices are what guests need; defaults to nothing. At the start they are waited for, for 10
-	// seconds: until then the node is reported as not schedulable.
+	// Devices are the node's devices; defaults to none. At the start the heartbeat waits for them
+	// for 10 seconds: until then the node is reported as not schedulable.
 	Devices Readiness
-	// Drained is closed when the agent has done what it goes on with after the manager's end, such as
-	// migrations: until then the node is alive, takes no guests, and reports that. Defaults to nothing.
+	// Drained is closed when the agent has finished the work that outlives the manager, such as
+	// migrations: until then the node is reported as alive and unschedulable. Defaults to nothing.
 	Drained <-chan struct{}
-	// CPUManagerState is the file in which the kubelet says whether it gives containers CPUs of
-	// their own (policy "static"); one that cannot be read says that it does not. Defaults to
+	// CPUManagerState is the file in which the kubelet stores whether it gives containers dedicated
+	// CPUs (policy "static"); a file that cannot be read means that it does not. Defaults to
 	// DefaultCPUManagerState.
 	CPUManagerState string
 	// Every is the shortest time between two reports, the longest is 2.2 times that. Defaults to
@@ -89,11 +90,11 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 	begun := h.Clock.Now()
 	for {
 		ready, silent := h.ready(), h.ask(ctx)
-		told := h.report(ctx, silent == nil && ready)
-		if err := errors.Join(silent, told); err != nil && ctx.Err() == nil {
+		reported := h.report(ctx, silent == nil && ready)
+		if err := errors.Join(silent, reported); err != nil && ctx.Err() == nil {
 			complain(ctx, err)
 		}
-		next := h.Clock.Now().Add(h.pause(told))
+		next := h.Clock.Now().Add(h.pause(reported))
 		if silent != nil && h.awaitHypervisor(ctx, next) || !ready && h.awaitDevices(ctx, begun.Add(devicesWithin)) {
 			next = h.Clock.Now()
 		}
@@ -105,27 +106,27 @@ func (h *Heartbeat) Start(ctx context.Context) error {
 	}
 }
 
-// pause is the time until the next report. One that was not answered is soon repeated: the agent may reach the API
-// server again before the next one is due, and would take back the guests of a node that counts as silent still, one
-// write of either side after the other.
-func (h *Heartbeat) pause(told error) time.Duration {
-	if told == nil || apierrors.IsNotFound(told) || apierrors.IsForbidden(told) {
+// pause is the time until the next report. A failed report is soon repeated: the agent may reach
+// the API server again before the next one is due, and would take VMIs back while the node still
+// counts as unresponsive, each side reverting the other's write.
+func (h *Heartbeat) pause(reported error) time.Duration {
+	if reported == nil || apierrors.IsNotFound(reported) || apierrors.IsForbidden(reported) {
 		return jittered(h.Every, h.Random)
 	}
 	return askAgain
 }
 
 func complain(ctx context.Context, err error) {
-	ctrl.LoggerFrom(ctx).WithName("heartbeat").Error(err, "Could not report the node")
+	ctrl.LoggerFrom(ctx).WithName("heartbeat").Error(err, "Reporting the node failed, retrying")
 }
 
-// NeedLeaderElection is false: every node agent reports for its node.
+// NeedLeaderElection is false: every node agent reports its own node.
 func (h *Heartbeat) NeedLeaderElection() bool { return false }
 
-// complete checks what is required and fills in defaults.
+// complete checks required fields and fills in defaults.
 func (h *Heartbeat) complete() error {
 	if h.NodeName == "" || h.Client == nil || h.Hypervisor == nil {
-		return errors.New("nodectrl: Heartbeat needs NodeName, Client and Hypervisor")
+		return errors.New("nodectrl: Heartbeat.NodeName, Client and Hypervisor are required")
 	}
 	if h.Every == 0 {
 		h.Every = DefaultHeartbeat
@@ -144,7 +145,7 @@ func (h *Heartbeat) complete() error {
 
 func (h *Heartbeat) ready() bool { return h.Devices == nil || h.Devices.Ready() }
 
-// awaitDevices returns when the devices are ready, or that time has come, and tells which.
+// awaitDevices returns when the devices are ready, or at until, and reports which.
 func (h *Heartbeat) awaitDevices(ctx context.Context, until time.Time) bool {
 	for !h.ready() && h.Clock.Now().Before(until) {
 		select {
@@ -156,7 +157,7 @@ func (h *Heartbeat) awaitDevices(ctx context.Context, until time.Time) bool {
 	return h.ready()
 }
 
-// awaitHypervisor returns when the hypervisor answers again, or that time has come, and tells which.
+// awaitHypervisor returns when the hypervisor is responsive again, or at until, and reports which.
 func (h *Heartbeat) awaitHypervisor(ctx context.Context, until time.Time) bool {
 	for h.Clock.Now().Add(askAgain).Before(until) {
 		select {
@@ -171,7 +172,7 @@ func (h *Heartbeat) awaitHypervisor(ctx context.Context, until time.Time) bool {
 	return false
 }
 
-// ask asks the hypervisor. What Host knows may be remembered; List asks.
+// ask calls the hypervisor. Host may return a remembered answer; List may not.
 func (h *Heartbeat) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -179,8 +180,7 @@ func (h *Heartbeat) ask(ctx context.Context) error {
 	return err
 }
 
-// leave says that nothing more shall be placed on the node, as often as that it is alive until the
-// agent has nothing more to do.
+// leave reports the node as unschedulable, and as alive until the agent has drained.
 func (h *Heartbeat) leave(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	for {
@@ -216,7 +216,8 @@ func (h *Heartbeat) report(ctx context.Context, schedulable bool) error {
 	})
 }
 
-// staticPolicy tells whether the kubelet that keeps this file gives CPUs to single containers.
+// staticPolicy reports whether the kubelet that writes this file dedicates CPUs to single
+// containers.
 func staticPolicy(path string) bool {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -228,7 +229,7 @@ func staticPolicy(path string) bool {
 	return json.Unmarshal(text, &state) == nil && state.PolicyName == "static"
 }
 
-// jittered is a time between period and 2.2 times period.
+// jittered returns a time between period and 2.2 times period.
 func jittered(period time.Duration, random func() float64) time.Duration {
 	return period + time.Duration(random()*jitter*float64(period))
 }

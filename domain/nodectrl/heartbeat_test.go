@@ -38,13 +38,13 @@ type devices struct{ ready atomic.Bool }
 
 func (d *devices) Ready() bool { return d.ready.Load() }
 
-// report is what a heartbeat has said, and when, since the start.
+// report is a report of a heartbeat, and its time since the start.
 type report struct {
 	At          time.Duration
 	Schedulable string
 }
 
-// heartbeats runs a heartbeat of node-a in a bubble and keeps what it says.
+// heartbeats runs a heartbeat of node-a in a bubble and records its reports.
 type heartbeats struct {
 	*nodectrl.Heartbeat
 	t       *testing.T
@@ -108,7 +108,7 @@ func (h *heartbeats) node() *corev1.Node {
 	return n
 }
 
-func TestAHeartbeatSaysWhetherTheHypervisorAnswers(t *testing.T) {
+func TestHeartbeat_ReportsHypervisor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, nil)
 		h.want(report{0, "true"})
@@ -126,9 +126,8 @@ func TestAHeartbeatSaysWhetherTheHypervisorAnswers(t *testing.T) {
 	})
 }
 
-// TestANodeIsBackAsSoonAsItsHypervisorAnswers lets a daemon be down for a while, from just before a
-// report on.
-func TestANodeIsBackAsSoonAsItsHypervisorAnswers(t *testing.T) {
+// TestHeartbeat_HypervisorRecovers stops a daemon for a while, from just before a report on.
+func TestHeartbeat_HypervisorRecovers(t *testing.T) {
 	const down = time.Minute - time.Millisecond
 	for name, tt := range map[string]struct {
 		outage time.Duration
@@ -158,8 +157,8 @@ func TestANodeIsBackAsSoonAsItsHypervisorAnswers(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatDrainsIsAlive ends an agent that goes on with migrations for a while.
-func TestAnAgentThatDrainsIsAlive(t *testing.T) {
+// TestHeartbeat_DrainingAgent ends an agent that continues migrations for a while.
+func TestHeartbeat_DrainingAgent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		drains time.Duration
 		gone   bool // the node
@@ -193,7 +192,7 @@ func TestAnAgentThatDrainsIsAlive(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatWaitsForDevices(t *testing.T) {
+func TestHeartbeat_WaitsForDevices(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ready []time.Duration // when the answer changes
 		want  []report
@@ -224,7 +223,7 @@ func TestAHeartbeatWaitsForDevices(t *testing.T) {
 	}
 }
 
-func TestHeartbeatsOfManyNodesDoNotCoincide(t *testing.T) {
+func TestHeartbeat_Jitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		draws := []float64{0, 0.5, 1}
 		h := start(t, func(h *nodectrl.Heartbeat) {
@@ -240,7 +239,7 @@ func TestHeartbeatsOfManyNodesDoNotCoincide(t *testing.T) {
 	})
 }
 
-func TestAHeartbeatThatCannotBeWrittenIsRepeated(t *testing.T) {
+func TestHeartbeat_RetriesFailedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := start(t, nil)
 		must(t, h.c.Delete(t.Context(), h.node()))
@@ -254,8 +253,9 @@ func TestAHeartbeatThatCannotBeWrittenIsRepeated(t *testing.T) {
 	})
 }
 
-// TestANodeThatReachesTheServerAgainSaysSoAtOnce: its guests would count as lost until then, though it has them.
-func TestANodeThatReachesTheServerAgainSaysSoAtOnce(t *testing.T) {
+// TestHeartbeat_ServerReachableAgain: until then the node's VMIs would count as lost, though it
+// runs them.
+func TestHeartbeat_ServerReachableAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cut atomic.Bool
 		h := start(t, func(h *nodectrl.Heartbeat) {
@@ -277,7 +277,7 @@ func TestANodeThatReachesTheServerAgainSaysSoAtOnce(t *testing.T) {
 	})
 }
 
-func TestAHeartbeatTellsWhetherContainersHaveCPUsOfTheirOwn(t *testing.T) {
+func TestHeartbeat_CPUManagerPolicy(t *testing.T) {
 	for name, tt := range map[string]struct{ state, want string }{
 		"static":       {`{"policyName":"static","defaultCpuSet":"0-3","checksum":1}`, "true"},
 		"none":         {`{"policyName":"none","defaultCpuSet":"","checksum":1}`, "false"},
@@ -302,7 +302,7 @@ func TestAHeartbeatTellsWhetherContainersHaveCPUsOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatNeedsItsFields(t *testing.T) {
+func TestHeartbeat_RequiredFields(t *testing.T) {
 	err := (&nodectrl.Heartbeat{}).Start(t.Context())
 	if err == nil {
 		t.Fatal("it started")

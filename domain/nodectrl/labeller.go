@@ -30,19 +30,20 @@ import (
 )
 
 const (
-	// DefaultLabels is the shortest time between two looks at what a node can do, as in KubeVirt.
+	// DefaultLabels is the shortest time between two passes of a Labeller, as in KubeVirt.
 	DefaultLabels = 3 * time.Minute
-	// DefaultRealtimeRuntime is where the kernel says how much of a CPU's time realtime tasks may use.
+	// DefaultRealtimeRuntime is the kernel's limit on the CPU time of realtime tasks.
 	DefaultRealtimeRuntime = "/proc/sys/kernel/sched_rt_runtime_us"
 )
 
-// eventHostModelObsolete is the reason of KubeVirt's event for a node whose own CPU model is obsolete.
+// eventHostModelObsolete is the reason of KubeVirt's event for a node whose own CPU model is
+// obsolete.
 const eventHostModelObsolete = "HostModelIsObsolete"
 
-// Labeller keeps the node's labels that tell what guests can have there; see [Labels]. Labels of that
-// kind which no longer hold are removed. It looks at the start, when the cluster's configuration
-// changes, and from time to time. A Node with the annotation node-labeller.kubevirt.io/skip-node is
-// left as it is.
+// Labeller keeps the node's labels that report its capabilities; see [Labels]. Labels of that kind
+// which no longer hold are removed. A pass runs at the start, when the cluster's configuration
+// changes, and periodically. A Node with the annotation node-labeller.kubevirt.io/skip-node is left
+// as it is.
 type Labeller struct {
 	// NodeName is the node's name.
 	NodeName string
@@ -50,15 +51,15 @@ type Labeller struct {
 	// one: a cache would hold all nodes.
 	Client client.Client
 	Node   client.Reader
-	// Capabilities describes what guests can have.
+	// Capabilities describes the capabilities of the node's hypervisor.
 	Capabilities domain.CapabilitiesReader
 	// RealtimeRuntime is a file with the kernel's sched_rt_runtime_us. Defaults to
 	// DefaultRealtimeRuntime.
 	RealtimeRuntime string
-	// Every is the shortest time between two looks, the longest is 2.2 times that. Defaults to
+	// Every is the shortest time between two passes, the longest is 2.2 times that. Defaults to
 	// DefaultLabels.
 	Every time.Duration
-	// Recorder tells events of the node. Defaults to none.
+	// Recorder emits events for the node. Defaults to none.
 	Recorder events.EventRecorder
 	// Random returns numbers from zero up to one; defaults to those of math/rand.
 	Random func() float64
@@ -69,7 +70,7 @@ func (l *Labeller) SetupWithManager(mgr ctrl.Manager) error {
 	if err := l.complete(); err != nil {
 		return err
 	}
-	every := false // each node's agent labels its node
+	every := false // every node's agent labels its own node
 	at := reconcile.Request{NamespacedName: types.NamespacedName{Name: l.NodeName}}
 	start := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		q.Add(at)
@@ -85,7 +86,7 @@ func (l *Labeller) SetupWithManager(mgr ctrl.Manager) error {
 
 func (l *Labeller) complete() error {
 	if l.NodeName == "" || l.Client == nil || l.Node == nil || l.Capabilities == nil {
-		return errors.New("nodectrl: Labeller needs NodeName, Client, Node and Capabilities")
+		return errors.New("nodectrl: Labeller.NodeName, Client, Node and Capabilities are required")
 	}
 	if l.RealtimeRuntime == "" {
 		l.RealtimeRuntime = DefaultRealtimeRuntime
@@ -102,8 +103,8 @@ func (l *Labeller) complete() error {
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile makes the node's labels true. A hypervisor that does not tell what it can do is asked
-// again later.
+// Reconcile makes one pass over the node's labels. A hypervisor that does not report its
+// capabilities is asked again later.
 func (l *Labeller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	later := reconcile.Result{RequeueAfter: jittered(l.Every, l.Random)}
 	node := &corev1.Node{}
@@ -129,14 +130,14 @@ func (l *Labeller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcil
 	}
 	if change[v1.NodeHostModelIsObsoleteLabel] != nil && l.Recorder != nil {
 		l.Recorder.Eventf(node, nil, corev1.EventTypeWarning, eventHostModelObsolete, "Label",
-			"the CPU model of this node is among the obsolete ones of the KubeVirt object (spec.configuration.obsoleteCPUModels)")
+			"the node's CPU model is obsolete by the KubeVirt object (spec.configuration.obsoleteCPUModels)")
 	}
 	return later, nil
 }
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list;watch
 
-// labels are what the node should have.
+// labels returns the wanted labels of the node.
 func (l *Labeller) labels(ctx context.Context) (map[string]string, error) {
 	kv, err := (&templatectrl.Gatherer{Client: l.Client}).KubeVirt(ctx)
 	if err != nil {
@@ -146,15 +147,16 @@ func (l *Labeller) labels(ctx context.Context) (map[string]string, error) {
 	defer cancel()
 	f := Facts{}
 	if f.Capabilities, err = l.Capabilities.Capabilities(ask); err != nil {
-		return nil, fmt.Errorf("nodectrl: ask what guests of node %s can have: %w", l.NodeName, err)
+		return nil, fmt.Errorf("nodectrl: read the capabilities of node %s: %w", l.NodeName, err)
 	}
-	// A kernel that does not say limits realtime tasks.
+	// A kernel without the file limits realtime tasks.
 	runtime, err := os.ReadFile(l.RealtimeRuntime)
 	f.Realtime = err == nil && strings.TrimSpace(string(runtime)) == "-1"
 	return Labels(f, LabelConfigOf(kv))
 }
 
-// differences are the labels to set, and to remove, so that those the labeller owns are as wanted.
+// differences returns the labels to set, and to remove, so that those the labeller owns are as
+// wanted.
 func differences(have, want map[string]string) map[string]*string {
 	change := map[string]*string{}
 	for key, value := range want {

@@ -27,14 +27,14 @@ import (
 	"github.com/virtloom/virtloom/domain/nodectrl"
 )
 
-// labelling is a labeller of node-a, whose hypervisor has one CPU model, and what it works on.
+// labelling is a labeller of node-a, whose hypervisor has one CPU model, and its cluster.
 type labelling struct {
 	*nodectrl.Labeller
 	t       *testing.T
 	hv      *domaintest.Hypervisor
 	c       client.Client
 	patches int
-	// meanwhile happens between the look at the node and the write.
+	// meanwhile runs between the read of the node and the write.
 	meanwhile func()
 	events    *events.FakeRecorder
 }
@@ -80,7 +80,7 @@ func labelled(labels map[string]string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
 }
 
-func TestALabellerKeepsItsOwnLabelsTrue(t *testing.T) {
+func TestLabeller_KeepsOwnLabels(t *testing.T) {
 	obsolete := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
 	obsolete.Spec.Configuration.ObsoleteCPUModels = map[string]bool{"Penryn": true, "EPYC": true, "qemu64": true, "qemu64-v1": true}
 	for name, tt := range map[string]struct {
@@ -106,7 +106,7 @@ func TestALabellerKeepsItsOwnLabelsTrue(t *testing.T) {
 			}},
 			has: map[string]string{v1.CPUModelLabel + "Gone": "true"}, hasNot: []string{v1.CPUModelLabel + "Penryn"},
 		},
-		"a hypervisor that cannot tell": {
+		"a hypervisor that fails": {
 			node: labelled(map[string]string{v1.CPUModelLabel + "Old": "true"}), edit: func(l *labelling) { l.hv.SetCapabilities(domain.Capabilities{}) },
 			has: map[string]string{v1.CPUModelLabel + "Old": "true"},
 		},
@@ -148,7 +148,7 @@ func TestALabellerKeepsItsOwnLabelsTrue(t *testing.T) {
 	}
 }
 
-func TestALabellerTakesBackNothingOfOthers(t *testing.T) {
+func TestLabeller_KeepsForeignLabels(t *testing.T) {
 	l := newLabelling(t, labelled(map[string]string{"zone": "a", "old": "yes", v1.CPUModelLabel + "Gone": "true"}))
 	l.meanwhile = func() {
 		n := &corev1.Node{}
@@ -164,7 +164,7 @@ func TestALabellerTakesBackNothingOfOthers(t *testing.T) {
 	}
 }
 
-func TestALabellerTellsOnceThatTheHostsModelIsObsolete(t *testing.T) {
+func TestLabeller_ObsoleteHostModelEvent(t *testing.T) {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "kubevirt"}}
 	kv.Spec.Configuration.ObsoleteCPUModels = map[string]bool{"EPYC": true}
 	l := newLabelling(t, labelled(nil), kv)
@@ -178,7 +178,7 @@ func TestALabellerTellsOnceThatTheHostsModelIsObsolete(t *testing.T) {
 	}
 }
 
-func TestALabellerTriesAgain(t *testing.T) {
+func TestLabeller_Retries(t *testing.T) {
 	l := newLabelling(t, labelled(map[string]string{v1.CPUModelLabel + "Old": "true"}))
 	l.hv.Disconnect()
 	if err := l.pass(); !errors.Is(err, domain.ErrDisconnected) {
@@ -194,7 +194,7 @@ func TestALabellerTriesAgain(t *testing.T) {
 	}
 }
 
-func TestALabellerNeedsItsFields(t *testing.T) {
+func TestLabeller_RequiredFields(t *testing.T) {
 	err := (&nodectrl.Labeller{}).SetupWithManager(nil)
 	if err == nil {
 		t.Fatal("it was set up")

@@ -15,23 +15,23 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-// Facts are what the labels of a node are made of.
+// Facts are the input of a node's labels.
 type Facts struct {
 	domain.Capabilities
-	// Realtime says that realtime tasks may use all of a CPU's time (kernel.sched_rt_runtime_us is
-	// -1).
+	// Realtime reports that realtime tasks may use all of a CPU's time (kernel.sched_rt_runtime_us
+	// is -1).
 	Realtime bool
 }
 
-// LabelConfig is what the cluster's configuration says about the labels of nodes.
+// LabelConfig is the cluster's configuration of node labels.
 type LabelConfig struct {
-	// Obsolete are the CPU models that are on no node's list.
+	// Obsolete are the CPU models that no node is labelled with.
 	Obsolete []string
-	// Architectures says that nodes tell which architectures their guests can have.
+	// Architectures reports that nodes are labelled with the architectures of their guests.
 	Architectures bool
 }
 
-// defaultObsolete are the CPU models that KubeVirt takes for obsolete unless its object names some;
+// defaultObsolete are the CPU models that are obsolete in KubeVirt unless its object names some;
 // each has a name with -v1 as well.
 var defaultObsolete = []string{
 	"486", "pentium", "pentium2", "pentium3", "pentiumpro", "coreduo", "n270", "core2duo", "Conroe", "athlon", "phenom",
@@ -41,8 +41,8 @@ var defaultObsolete = []string{
 // crossArchitecture is KubeVirt's gate for guests of other architectures than their node's.
 const crossArchitecture = "CrossArchitectureVirtualization"
 
-// LabelConfigOf reads it from the KubeVirt object: spec.configuration.obsoleteCPUModels and the gate
-// CrossArchitectureVirtualization. kv may be nil.
+// LabelConfigOf reads a LabelConfig from the KubeVirt object: spec.configuration.obsoleteCPUModels
+// and the gate CrossArchitectureVirtualization. kv may be nil.
 func LabelConfigOf(kv *v1.KubeVirt) LabelConfig {
 	var c LabelConfig
 	if kv != nil {
@@ -74,15 +74,16 @@ var (
 	}
 )
 
-// Owned tells whether a label of a Node is one of those that [Labels] returns, for some node.
+// Owned reports whether a label of a Node is one of those that [Labels] returns, for some node.
 func Owned(key string) bool {
 	return slices.Contains(names, key) || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
 }
 
-// Labels returns the labels of KubeVirt that tell what guests can have on a node. A CPU model that is
+// Labels returns KubeVirt's labels that report the capabilities of a node. A CPU model that is
 // usable there has a label cpu-model.node.kubevirt.io/<model>, one that is known
-// cpu-model-migration.node.kubevirt.io/<model>: a guest that was started with it elsewhere. What
-// cannot be a label's name is left out. The error tells which description cannot be read.
+// cpu-model-migration.node.kubevirt.io/<model>: for a guest that was started with it elsewhere.
+// Values that are not valid label names are left out. The error names the description that cannot
+// be parsed.
 func Labels(f Facts, c LabelConfig) (map[string]string, error) {
 	var host libvirtxml.Caps
 	if err := host.Unmarshal(f.Host); err != nil {
@@ -90,7 +91,7 @@ func Labels(f Facts, c LabelConfig) (map[string]string, error) {
 	}
 	var guest libvirtxml.DomainCaps
 	if err := guest.Unmarshal(f.Domain); err != nil {
-		return nil, fmt.Errorf("nodectrl: parse what the hypervisor's domains can have: %w", err)
+		return nil, fmt.Errorf("nodectrl: parse the hypervisor's domain capabilities: %w", err)
 	}
 	b := &labels{arch: guest.Arch, config: c, all: map[string]string{}}
 	if err := b.features(f.CPU); err != nil {
@@ -107,7 +108,7 @@ func Labels(f Facts, c LabelConfig) (map[string]string, error) {
 
 // labels are being built.
 type labels struct {
-	arch   string // by libvirt's name
+	arch   string // libvirt's name
 	config LabelConfig
 	all    map[string]string
 }
@@ -124,18 +125,18 @@ func (b *labels) each(prefix string, names ...string) {
 	}
 }
 
-// hasModels tells whether CPUs of this architecture have models that guests can choose: elsewhere
+// hasModels reports whether CPUs of this architecture have models that guests can choose: elsewhere
 // they have the host's.
 func (b *labels) hasModels() bool { return b.arch == "x86_64" || b.arch == "i686" || b.arch == "s390x" }
 
-// features are those of the widest CPU.
+// features adds those of the widest CPU.
 func (b *labels) features(text string) error {
 	if text == "" || !b.hasModels() {
 		return nil
 	}
 	var cpu libvirtxml.DomainCPU
 	if err := cpu.Unmarshal(text); err != nil {
-		return fmt.Errorf("nodectrl: parse the widest CPU of a guest: %w", err)
+		return fmt.Errorf("nodectrl: parse the hypervisor CPU baseline: %w", err)
 	}
 	for _, f := range cpu.Features {
 		if b.required(f.Policy) {
@@ -145,7 +146,7 @@ func (b *labels) features(text string) error {
 	return nil
 }
 
-// required tells whether a feature with this policy is there. On s390x there are no policies.
+// required reports whether a feature with this policy is available. On s390x there are no policies.
 func (b *labels) required(policy string) bool {
 	return policy == "require" || policy == "" && b.arch == "s390x"
 }
@@ -166,7 +167,7 @@ func (b *labels) models(cpu *libvirtxml.DomainCapsCPU) {
 	}
 }
 
-// custom are the models that a guest can name.
+// custom adds the models that a guest can name.
 func (b *labels) custom(m *libvirtxml.DomainCapsCPUMode) {
 	for _, model := range m.Models {
 		if slices.Contains(b.config.Obsolete, model.Name) {
@@ -179,11 +180,11 @@ func (b *labels) custom(m *libvirtxml.DomainCapsCPUMode) {
 	}
 }
 
-// hostModel is the CPU of a guest that asks for one like the node's.
+// hostModel adds the CPU of a guest with the model host-model.
 func (b *labels) hostModel(m *libvirtxml.DomainCapsCPUMode) {
 	vendor := m.Vendor
 	if vendor == "" && b.arch == "s390x" {
-		vendor = "IBM" // libvirt does not say: there is no other
+		vendor = "IBM" // libvirt reports none: there is no other
 	}
 	b.each(v1.CPUModelVendorLabel, vendor)
 	for _, f := range m.Features {
@@ -203,7 +204,7 @@ func (b *labels) hostModel(m *libvirtxml.DomainCapsCPUMode) {
 	}
 }
 
-// host are machine types, architectures and the timer.
+// host adds machine types, architectures and the timer.
 func (b *labels) host(c *libvirtxml.Caps) {
 	if cpu := c.Host.CPU; cpu != nil && cpu.Counter != nil && cpu.Counter.Name == "tsc" {
 		b.add(v1.CPUTimerLabel, "tsc-frequency", strconv.FormatUint(uint64(cpu.Counter.Frequency), 10))
@@ -244,7 +245,7 @@ var hyperv = map[string][]string{
 	"tlbflush": {"tlbflush"}, "ipi": {"ipi"},
 }
 
-// security are Hyper-V's features and those that hide a guest's memory from the node.
+// security adds Hyper-V's features and those that hide a guest's memory from the node.
 func (b *labels) security(f *libvirtxml.DomainCapsFeatures) {
 	if f == nil {
 		return
@@ -270,7 +271,7 @@ func (b *labels) security(f *libvirtxml.DomainCapsFeatures) {
 	mark(v1.TDXLabel, f.TDX != nil && f.TDX.Supported == "yes")
 }
 
-// values are those of the enum of that name.
+// values returns those of the enum of that name.
 func values(enums []libvirtxml.DomainCapsEnum, name string) []string {
 	for _, e := range enums {
 		if e.Name == name {

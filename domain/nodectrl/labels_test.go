@@ -32,7 +32,7 @@ func recorded(t *testing.T, dir string) domain.Capabilities {
 	return domain.Capabilities{Host: read("host"), Domain: read("domain"), CPU: read("cpu")}
 }
 
-func TestLabelsOfARealNode(t *testing.T) {
+func TestLabels_RealNode(t *testing.T) {
 	got, err := nodectrl.Labels(nodectrl.Facts{Capabilities: recorded(t, "x86_64")}, nodectrl.LabelConfigOf(nil))
 	must(t, err)
 	text, err := json.MarshalIndent(got, "", "  ")
@@ -53,7 +53,7 @@ func TestLabelsOfARealNode(t *testing.T) {
 	}
 }
 
-// facts puts a host and what its guests can have around a part of the descriptions.
+// facts adds a host and its guest's capabilities around a part of the descriptions.
 func facts(arch, host, guest, features string) nodectrl.Facts {
 	return nodectrl.Facts{Capabilities: domain.Capabilities{
 		Host: "<capabilities>" + host + "</capabilities>",
@@ -134,15 +134,15 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-func TestDescriptionsThatCannotBeReadAreNamed(t *testing.T) {
+func TestLabels_InvalidDescriptions(t *testing.T) {
 	good := facts("x86_64", "", "", "").Capabilities
 	for name, tt := range map[string]struct {
 		edit func(*domain.Capabilities)
 		want string
 	}{
 		"host":   {func(c *domain.Capabilities) { c.Host = "<capabilities>" }, "the hypervisor's capabilities"},
-		"domain": {func(c *domain.Capabilities) { c.Domain = "" }, "what the hypervisor's domains can have"},
-		"cpu":    {func(c *domain.Capabilities) { c.CPU = "<cpu>" }, "the widest CPU"},
+		"domain": {func(c *domain.Capabilities) { c.Domain = "" }, "the hypervisor's domain capabilities"},
+		"cpu":    {func(c *domain.Capabilities) { c.CPU = "<cpu>" }, "the hypervisor CPU baseline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := good
@@ -191,7 +191,7 @@ func TestObsoleteModels(t *testing.T) {
 	}
 }
 
-func TestOnlyItsOwnLabelsAreOwned(t *testing.T) {
+func TestOwned_LabellerKeysOnly(t *testing.T) {
 	foreign := map[string]bool{
 		v1.NodeSchedulable: true, v1.CPUManager: true, "kubernetes.io/arch": true, "topology.kubernetes.io/zone": true, "kubevirt.io/sevenths": true,
 	}

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command expectations is a controller as there are many, and what package
-// expectations changes about it: it never acts on a cache that does not show
-// yet what it has written.
+// Command expectations is a typical controller that uses package expectations:
+// it never acts on a cache that does not yet show its own writes.
 //
-// The controller keeps as many Pods as a ConfigMap says in its annotation
-// example.com/workers. Pods have random names, so a cache that lags would let it
-// make too many. The four lines marked "expectations" are all that keeps it from
-// that; nothing else of virtloom is used.
+// The controller keeps the number of Pods that a ConfigMap specifies in its
+// annotation example.com/workers. Pods have random names, so a stale cache would let
+// it create too many. The four lines marked "expectations" alone prevent that;
+// nothing else of virtloom is used.
 //
 //	go run ./examples/expectations --kubeconfig ~/.kube/config
 //	kubectl create configmap web
@@ -47,11 +46,11 @@ func (p *pools) SetupWithManager(mgr ctrl.Manager) (err error) {
 	if p.gate, err = expectationsctrl.NewGate(mgr, expectationsctrl.Options{}); err != nil { // expectations: one gate
 		return err
 	}
-	return p.gate.Attach(ctrl.NewControllerManagedBy(mgr)). // expectations: it sees what the caches see
+	return p.gate.Attach(ctrl.NewControllerManagedBy(mgr)). // expectations: it observes all events
 								For(&corev1.ConfigMap{}).Owns(&corev1.Pod{}).Named("pools").Complete(p)
 }
 
-// Reconcile makes or deletes what the pool has too few or too many of.
+// Reconcile creates missing Pods of the pool or deletes surplus ones.
 func (p *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	pool := &corev1.ConfigMap{}
 	if err := p.Get(ctx, req.NamespacedName, pool); err != nil {
@@ -63,20 +62,20 @@ func (p *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 	owner := expectationsctrl.OwnerOf(pool)
-	verdict, err := p.gate.Check(ctx, owner) // expectations: does the cache show what was written?
+	verdict, err := p.gate.Check(ctx, owner) // expectations: does the cache show the writes?
 	if err != nil || !verdict.Satisfied() {
 		return ctrl.Result{RequeueAfter: verdict.RequeueAfter}, err
 	}
-	return ctrl.Result{}, scale(ctx, p.gate.For(owner), pool, want) // expectations: what this client writes is awaited
+	return ctrl.Result{}, scale(ctx, p.gate.For(owner), pool, want) // expectations: this client's writes are awaited
 }
 
-// workers is how many Pods the pool shall have, and whether it is one.
+// workers returns the desired number of Pods, and whether the ConfigMap is a pool.
 func workers(pool *corev1.ConfigMap) (int, bool) {
 	n, err := strconv.Atoi(pool.Annotations[workersAnnotation])
 	return n, err == nil && n >= 0
 }
 
-// scale knows nothing of expectations; it could have been there before.
+// scale is independent of expectations; any existing code would do.
 func scale(ctx context.Context, c client.Client, pool *corev1.ConfigMap, want int) error {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(pool.Namespace), client.MatchingLabels{poolLabel: pool.Name}); err != nil {
@@ -105,7 +104,7 @@ func scale(ctx context.Context, c client.Client, pool *corev1.ConfigMap, want in
 	return nil
 }
 
-// worker is a Pod of the pool. Its name is chosen here: one that the server chooses could not be awaited.
+// worker returns a new Pod of the pool. Its name is chosen here: a creation with a generated name cannot be awaited.
 func worker(c client.Client, pool *corev1.ConfigMap) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

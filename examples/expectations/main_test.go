@@ -77,7 +77,7 @@ func (l *lagging) stored(t *testing.T) []corev1.Pod {
 	return pods.Items
 }
 
-// catchUp lets the cache show what the server has, and tells the watch of it.
+// catchUp updates the cache to the state of the server, and emits the watch events.
 func (l *lagging) catchUp(t *testing.T, gate *expectationsctrl.Gate) {
 	t.Helper()
 	now := map[string]corev1.Pod{}
@@ -101,7 +101,7 @@ func newPool(workers string) *corev1.ConfigMap {
 	}}
 }
 
-func TestAStaleCacheMakesNoPodTwice(t *testing.T) {
+func TestPool_StaleCache(t *testing.T) {
 	pool := newPool("3")
 	l := newLagging(t, pool)
 	gate, err := expectationsctrl.NewGate(l, expectationsctrl.Options{})
@@ -134,7 +134,7 @@ func TestAStaleCacheMakesNoPodTwice(t *testing.T) {
 }
 
 // Without the gate the same scale makes a Pod for each pass, which is what the example is about.
-func TestWithoutExpectationsItMakesTooMany(t *testing.T) {
+func TestPool_WithoutExpectations(t *testing.T) {
 	pool := newPool("3")
 	l := newLagging(t, pool)
 	for range 2 {
@@ -147,7 +147,7 @@ func TestWithoutExpectationsItMakesTooMany(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPoolIsLeftAlone(t *testing.T) {
+func TestPool_OtherObjects(t *testing.T) {
 	for name, workers := range map[string]string{"no number": "many", "less than none": "-1", "nothing": ""} {
 		t.Run(name, func(t *testing.T) {
 			l := newLagging(t, newPool(workers))

@@ -4,7 +4,7 @@
 // of package mapdriver beside it, which runs no real guests.
 //
 // It is what refdaemon node is without libvirt: the controller of package domainctrl
-// keeps the guests of one node in line, and nodectrl tells the cluster that the node
+// reconciles the VMIs of one node, and nodectrl reports to the cluster that the node
 // lives. Guests are handed over by a controller, such as that of examples/operator or
 // "refdaemon controller". Live migration needs a hypervisor that is a
 // domain.Migrator as well, and then a transport that others can reach.

@@ -49,7 +49,7 @@ func until(t *testing.T, c client.Client, vmi *v1.VirtualMachineInstance, what s
 }
 
 // The agent as it is run, at a real API server: a guest that is offered to its node runs in the map, and ends there.
-func TestAGuestRunsInTheMap(t *testing.T) {
+func TestHypervisor_RunsGuest(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	r := rigtest.New(t)
 	a := agent{node: nodeName, stateDir: t.TempDir(), hypervisor: mapdriver.New(nodeName)}

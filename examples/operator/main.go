@@ -4,7 +4,7 @@
 // KubeVirt controller beside it: it embeds the one of virtloom.
 //
 // Two controllers run in one manager. The operator's own makes a
-// VirtualMachineInstance of each Desktop and tells its status back. That of package
+// VirtualMachineInstance of each Desktop and reports its status back. That of package
 // vmi/vmictrl, limited to the operator's guests by a label, brings those to nodes. Their
 // Pods are rendered by the stock stages of package template and one more, which adds a
 // container that brings the devices of the person's seat.
@@ -44,7 +44,7 @@ const (
 // desktops makes guests of Desktops.
 type desktops struct{ client.Client }
 
-// Reconcile creates the guest of a Desktop, and tells the Desktop how it is. Guests go with their Desktops, by
+// Reconcile creates the VMI of a Desktop, and updates the Desktop's status. VMIs are deleted with their Desktops, by
 // garbage collection.
 func (r *desktops) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	desktop := &Desktop{}

@@ -49,7 +49,7 @@ func newServer(t *testing.T, objects ...client.Object) client.Client {
 	return c
 }
 
-func TestADesktopGetsAGuestAndItsStatus(t *testing.T) {
+func TestDesktop_CreatesVMI(t *testing.T) {
 	desktop := newDesktop()
 	c := newServer(t, desktop)
 	request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(desktop)}
@@ -75,7 +75,7 @@ func TestADesktopGetsAGuestAndItsStatus(t *testing.T) {
 	}
 }
 
-func TestAForeignGuestOfThatNameIsNotTold(t *testing.T) {
+func TestDesktop_ForeignVMI(t *testing.T) {
 	desktop := newDesktop()
 	foreign := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "anna"}}
 	foreign.Status.Phase = v1.Running
@@ -88,7 +88,7 @@ func TestAForeignGuestOfThatNameIsNotTold(t *testing.T) {
 	}
 }
 
-func TestPodsHaveTheContainerOfTheSeat(t *testing.T) {
+func TestDesktop_PodContainer(t *testing.T) {
 	r, err := renderer()
 	must(t, err)
 	for seat, want := range map[string]bool{"window": true, "": false} {
@@ -107,7 +107,7 @@ func TestPodsHaveTheContainerOfTheSeat(t *testing.T) {
 	}
 }
 
-func TestCopiesShareNothing(t *testing.T) {
+func TestDeepCopy_Independent(t *testing.T) {
 	list := &DesktopList{Items: []Desktop{*newDesktop()}}
 	list.Items[0].Labels = map[string]string{"a": "b"}
 	c := list.DeepCopyObject().(*DesktopList)

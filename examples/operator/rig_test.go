@@ -28,7 +28,7 @@ import (
 const patience = 2 * time.Minute
 
 // The operator as it is run, at a real API server: a Desktop of desktop.yaml comes to a node, and goes without a trace.
-func TestADesktopComesToANodeAndGoes(t *testing.T) {
+func TestDesktop_Lifecycle(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config := rigtest.Start(t, rig.Options{SimulatedNodes: 1}).Config(rig.UserAdmin)
 	_, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"crd.yaml"}, MaxTime: patience})
@@ -76,7 +76,7 @@ func until(t *testing.T, what string, done wait.ConditionWithContextFunc) {
 }
 
 // What the API server takes for a Desktop is what the operator understands of one.
-func TestTheDefinitionIsThatOfTheType(t *testing.T) {
+func TestDefinition_MatchesType(t *testing.T) {
 	text, err := os.ReadFile("crd.yaml")
 	must(t, err)
 	var crd apiextensionsv1.CustomResourceDefinition

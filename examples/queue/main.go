@@ -11,7 +11,7 @@
 //
 //	go run ./examples/queue --builders 2 --share shop=2 --down quay.io < examples/queue/requests.txt
 //
-// What builds an image is a function; the one here only tells what it builds.
+// A function builds an image; the one here only prints what it builds.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // options are the flags.
@@ -40,7 +40,7 @@ type options struct {
 }
 
 // parse reads a request.
-func parse(line string) (it migration.Item, err error) {
+func parse(line string) (it queue.Item, err error) {
 	words := strings.Fields(line)
 	if len(words) < 3 || len(words) > 4 {
 		return it, fmt.Errorf("%q: want a tenant, an image, a registry and perhaps a priority", line)
@@ -55,8 +55,8 @@ func parse(line string) (it migration.Item, err error) {
 }
 
 // read returns a queue with all requests; what is asked for twice is built once.
-func read(in io.Reader, o options) (*migration.Queue, error) {
-	q := migration.NewQueue(migration.QueueOptions{Weights: o.shares})
+func read(in io.Reader, o options) (*queue.Queue, error) {
+	q := queue.NewQueue(queue.Options{Weights: o.shares})
 	q.Block(o.down)
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -74,7 +74,7 @@ func read(in io.Reader, o options) (*migration.Queue, error) {
 }
 
 // work builds what can be built, with so many builders, and returns what failed.
-func work(ctx context.Context, q *migration.Queue, o options, build func(context.Context, migration.Item) error) error {
+func work(ctx context.Context, q *queue.Queue, o options, build func(context.Context, queue.Item) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var left atomic.Int64
@@ -130,7 +130,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		return err
 	}
 	var mu sync.Mutex
-	err = work(ctx, q, o, func(_ context.Context, it migration.Item) error {
+	err = work(ctx, q, o, func(_ context.Context, it queue.Item) error {
 		mu.Lock()
 		defer mu.Unlock()
 		_, err := fmt.Fprintf(out, "build %s for %s\n", it.Key, it.Lane)

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-func TestTheRequestsOfTheExample(t *testing.T) {
+func TestRun_ExampleRequests(t *testing.T) {
 	in, err := os.Open("requests.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestTheRequestsOfTheExample(t *testing.T) {
 	}
 }
 
-func TestNoMoreBuildsThanBuilders(t *testing.T) {
+func TestWork_Capacity(t *testing.T) {
 	o := options{builders: 3}
 	q, err := read(strings.NewReader(strings.Repeat("a one r\n", 2)+"a two r\na three r\na fails r\nb one r\nb two r\n"), o)
 	if err != nil {
@@ -51,7 +51,7 @@ func TestNoMoreBuildsThanBuilders(t *testing.T) {
 	var once sync.Once
 	together := make(chan struct{}) // closed when as many build as may
 	failing := errors.New("no space left")
-	err = work(t.Context(), q, o, func(ctx context.Context, it migration.Item) error {
+	err = work(t.Context(), q, o, func(ctx context.Context, it queue.Item) error {
 		n := now.Add(1)
 		defer now.Add(-1)
 		all.Add(1)
@@ -77,7 +77,7 @@ func TestNoMoreBuildsThanBuilders(t *testing.T) {
 	}
 }
 
-func TestWrongInputIsNamed(t *testing.T) {
+func TestRead_InvalidInput(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args []string
 		in   string
@@ -100,14 +100,14 @@ func TestWrongInputIsNamed(t *testing.T) {
 	}
 }
 
-func TestWhoStopsStopsItAll(t *testing.T) {
+func TestWork_Canceled(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	o := options{builders: 1}
 	q, err := read(strings.NewReader("a one r\na two r\na three r\n"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = work(ctx, q, o, func(ctx context.Context, _ migration.Item) error {
+	err = work(ctx, q, o, func(ctx context.Context, _ queue.Item) error {
 		stop()
 		return ctx.Err()
 	})

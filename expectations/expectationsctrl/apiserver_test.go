@@ -154,7 +154,7 @@ func poke(t *testing.T, c client.Client, cm *corev1.ConfigMap, value string) {
 	}
 }
 
-func TestOnARealAPIServer(t *testing.T) {
+func TestGate_APIServer(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config := rigtest.New(t).Config("expectations-test")
 	for name, test := range map[string]func(*testing.T, *rest.Config){
@@ -173,7 +173,7 @@ func TestOnARealAPIServer(t *testing.T) {
 	}
 }
 
-// prepareNamespace makes a namespace that Pods can be created in, and in it the owner of what the tests write.
+// prepareNamespace creates a namespace that Pods can be created in, and in it the owner of the tests' objects.
 func prepareNamespace(t *testing.T, c client.Client, name string) *corev1.ConfigMap {
 	t.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: name}}

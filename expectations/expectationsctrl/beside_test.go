@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// lostAnswers carries out creations of Pods that are called lost, and loses what the server answers.
+// lostAnswers carries out creations of Pods named lost, and drops the server's answer.
 type lostAnswers struct{ http.RoundTripper }
 
 func (l lostAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,7 +43,7 @@ func (l lostAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// beside holds a gate against controller-runtime's EnableReadYourWritesConsistency, before one cache that lags behind.
+// beside compares a gate with controller-runtime's EnableReadYourWritesConsistency, on one cache that lags behind.
 func beside(t *testing.T, config *rest.Config) {
 	losing := rest.CopyConfig(config)
 	losing.Wrap(func(next http.RoundTripper) http.RoundTripper { return lostAnswers{next} })
@@ -82,8 +82,8 @@ func beside(t *testing.T, config *rest.Config) {
 	}
 	s.expect(t, "an answer that was lost", expectations.Waiting)
 
-	// One that is answered: the reader holds up whoever lists Pods until the cache is there, the gate its owner alone, which
-	// may do something else meanwhile.
+	// One that is answered: the reader blocks every list of Pods until the cache has caught up, the gate holds back its
+	// owner alone, and its worker is free meanwhile.
 	must(t, reading.Create(t.Context(), idle("beside", "answered")))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -14,18 +14,18 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// Late is a creation whose outcome is unknown and which the API server had not carried out when it was asked. It may be
-// carried out yet.
+// Late is a creation whose outcome is unknown and which the API server had not carried out at the time of a live read. It
+// may still be carried out.
 type Late struct {
 	// Ref is the object that may appear.
 	expectations.Ref
-	// Until is when it counts as never made: one TTL after it was sent.
+	// Until is when the creation counts as never made: one TTL after it was sent.
 	Until time.Time
 }
 
-// Late lists the creations of an owner that may still be carried out, though Check no longer waits for them. To repeat
-// one is safe, as its name is the same: whichever comes second is refused. That the object does not exist must not be
-// concluded while it is listed: an owner that is released now leaves behind what arrives.
+// Late returns the creations of an owner that may still be carried out, though Check no longer waits for them. Repeating
+// one is safe, as its name is the same: the second is refused. Do not conclude that the object does not exist while it is
+// listed: releasing the owner now orphans an object that arrives late.
 func (g *Gate) Late(o expectations.Owner) []Late { return g.doubts.lateOf(o, g.now()) }
 
 // doubts are the creations whose outcome is unknown, by owner.
@@ -35,10 +35,10 @@ type doubts struct {
 }
 
 type doubt struct {
-	// open are those that no live read has looked for, late those that one did not find.
+	// open are the creations not yet read live, late those that a live read did not find.
 	open []expectations.Token
 	late []Late
-	// last is when the newest was sent.
+	// last is when the newest creation was sent.
 	last time.Time
 }
 
@@ -57,7 +57,7 @@ func (d *doubts) add(o expectations.Owner, tok expectations.Token, now time.Time
 	of.open, of.last = append(of.open, tok), now
 }
 
-// has reports whether the write is a creation in doubt that no live read has looked for.
+// has reports whether the write is a creation in doubt that was not yet read live.
 func (d *doubts) has(o expectations.Owner, tok expectations.Token) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *doubts) has(o expectations.Owner, tok expectations.Token) bool {
 	return of != nil && slices.Contains(of.open, tok)
 }
 
-// keep drops what is neither outstanding nor may still arrive, and old doubts of other owners that had the key.
+// keep drops creations that are neither outstanding nor may still arrive, and old doubts of other owners of the key.
 func (d *doubts) keep(o expectations.Owner, pending []expectations.Pending, now time.Time, ttl time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +85,7 @@ func (d *doubts) keep(o expectations.Owner, pending []expectations.Pending, now 
 	}
 }
 
-// found ends the doubt about a creation that a live read has looked for; one that was not found may arrive late.
+// found ends the doubt about a creation that was read live; one that was not found may arrive late.
 func (d *doubts) found(o expectations.Owner, p expectations.Pending, is bool, until time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,8 +117,8 @@ func (d *doubts) forget(key types.NamespacedName) {
 	maps.DeleteFunc(d.by, func(o expectations.Owner, _ *doubt) bool { return o.Key == key })
 }
 
-// settleDoubt reads live whether a creation was carried out whose outcome is unknown. If not, it is not waited for: it
-// can be repeated at once.
+// settleDoubt reads live whether a creation of unknown outcome was carried out. If not, Check does not wait for it: it can
+// be repeated at once.
 func (g *Gate) settleDoubt(ctx context.Context, o expectations.Owner, p expectations.Pending) error {
 	found, err := g.resolve(ctx, p)
 	if err != nil {

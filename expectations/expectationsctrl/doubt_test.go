@@ -64,7 +64,7 @@ func (s *scene) check(t *testing.T, want expectations.State, late int) expectati
 	return v
 }
 
-func TestCheck_CreationOfUnknownOutcomeIsLookedForAtOnce(t *testing.T) {
+func TestCheck_UnknownCreationReadAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		lands bool
 		want  expectations.State
@@ -85,7 +85,7 @@ func TestCheck_CreationOfUnknownOutcomeIsLookedForAtOnce(t *testing.T) {
 	}
 }
 
-func TestCheck_CreationOfUnknownOutcomeWaitsForAServerThatCanBeRead(t *testing.T) {
+func TestCheck_UnknownCreationWaitsForServer(t *testing.T) {
 	f := &flaky{create: context.DeadlineExceeded}
 	s := doubtful(t, f)
 	f.read = errors.New("connection refused")
@@ -96,14 +96,14 @@ func TestCheck_CreationOfUnknownOutcomeWaitsForAServerThatCanBeRead(t *testing.T
 	s.check(t, expectations.Satisfied, 1)
 }
 
-// A request under way is not in doubt: the pass that sent it hears of it.
-func TestCheck_CreationUnderWayIsNotLookedFor(t *testing.T) {
+// A request in progress is not in doubt: the pass that sent it gets its outcome.
+func TestCheck_CreationInProgressNotRead(t *testing.T) {
 	s := newScene(t, setup{})
 	s.tracker.ExpectCreate(owner, expectations.Ref{Kind: podKind, Namespace: "ns", Name: "new"})
 	s.check(t, expectations.Waiting, 0)
 }
 
-// Of a creation that is repeated and the one that arrives late, one is refused.
+// Of a repeated creation and the one that arrives late, one is refused.
 func TestLate_CreationIsRepeatedUnderItsName(t *testing.T) {
 	f := &flaky{create: errInternal}
 	s := doubtful(t, f)

@@ -42,7 +42,7 @@ func (v *valve) transform(o any) (any, error) {
 	return o, nil
 }
 
-// stage is a controller of Pods that does nothing but wake, with a valve before its cache. Its clock stands still.
+// stage is a controller of Pods that only wakes, with a valve before its cache. Its clock is stopped.
 type stage struct {
 	valve
 	staging
@@ -54,7 +54,7 @@ type stage struct {
 	awake int64 // of woken, what was awaited
 }
 
-// staging is how a stage is set up.
+// staging is the configuration of a stage.
 type staging struct {
 	sample client.Object // in the form in which the cache holds Pods
 	cache  cache.Options
@@ -95,7 +95,7 @@ func (s *stage) awaitWake(t *testing.T) {
 	s.awake = s.woken.Load()
 }
 
-// idle is a Pod that nobody else writes: no scheduler is its own.
+// idle is a Pod that no other component writes: it has no scheduler.
 func idle(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"a": "0"}},
@@ -124,7 +124,7 @@ type scripted struct {
 	name string
 	// prepare changes the Pod, seen by the cache. May be nil.
 	prepare func(ctx context.Context, admin client.Client, p *corev1.Pod) error
-	// write is what is tested. It has a client of the gate and one without; the cache shows nothing of it.
+	// write is the write under test. It has a client of the gate and one without; the cache shows nothing of it.
 	write func(ctx context.Context, c, admin client.Client, p *corev1.Pod) error
 }
 
@@ -282,7 +282,7 @@ var withoutEvent = []scripted{
 	}},
 }
 
-// play lets a write be made while the valve is shut, and opens it.
+// play makes a write while the valve is shut, and opens it.
 func (s *stage) play(t *testing.T, namespace string, w scripted, want expectations.State) {
 	t.Helper()
 	ctx := t.Context()

@@ -19,28 +19,28 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// Cluster is what a Gate needs of a manager. A manager.Manager is one, and so is a cluster.Cluster.
+// Cluster is the part of a manager that a Gate needs. manager.Manager and cluster.Cluster implement it.
 type Cluster interface {
-	// GetClient returns the client that is written through.
+	// GetClient returns the client for writes.
 	GetClient() client.Client
-	// GetAPIReader returns a reader that asks the API server and no cache.
+	// GetAPIReader returns a reader of the API server that bypasses the cache.
 	GetAPIReader() client.Reader
 	// GetCache returns the cache whose events the controller watches.
 	GetCache() cache.Cache
 }
 
-// Options configure a Gate. The zero value is complete.
+// Options configure a Gate. The zero value is valid.
 type Options struct {
-	// Clock tells the time. Defaults to the real one.
+	// Clock returns the current time. Defaults to the real clock.
 	Clock clock.PassiveClock
 	// TTL is how long a write may stay unseen before Check reads live. Defaults to expectations.DefaultTTL.
 	TTL time.Duration
-	// Client is written through. Defaults to the cluster's.
+	// Client sends the writes. Defaults to the cluster's.
 	Client client.Client
-	// APIReader reads live. Defaults to the cluster's.
+	// APIReader sends the live reads. Defaults to the cluster's.
 	APIReader client.Reader
-	// Observer is told what becomes of every write, and of live reads if it is a LiveReads. Metrics is one. Defaults to
-	// nobody.
+	// Observer records the life of every write, and live reads if it implements LiveReads, as Metrics does. Defaults to
+	// none.
 	Observer expectations.Observer
 	// Hidden reports an object that the cache leaves out by its selectors or namespaces; obj has metadata at least. A
 	// write to such an object is settled by the server's answer, as no event will come, unless the cache shows the
@@ -98,19 +98,19 @@ func NewGate(c Cluster, o Options) (*Gate, error) {
 	return g, nil
 }
 
-// Attach makes the controller under construction tell the gate about every event it watches, and lets the gate enqueue
-// owners whose writes have become visible. Event filters of the builder run in the order in which they were added:
+// Attach passes every event that the controller under construction watches to the gate, and lets the gate enqueue owners
+// whose writes have become visible. Event filters of the builder run in the order in which they were added:
 // attach before adding one that drops events, or the gate will not see them and fall back to live reads.
 func (g *Gate) Attach(b *builder.Builder) *builder.Builder {
 	return b.WithEventFilter(g.Observing()).WatchesRawSource(g.Source())
 }
 
-// OwnerOf returns the owner that an object is.
+// OwnerOf returns the object as an owner.
 func OwnerOf(obj client.Object) expectations.Owner {
 	return expectations.Owner{Key: client.ObjectKeyFromObject(obj), UID: obj.GetUID()}
 }
 
-// Check tells whether the cache shows every write of the owner. If one has been unseen for too long, or is a creation
+// Check reports whether the cache shows every write of the owner. If one has been unseen for too long, or is a creation
 // whose outcome is unknown, it reads the object live, metadata only, and returns the verdict that then holds; see Late on
 // creations that were not found. Objects that could not be read or compared are reported in one error; their writes stay
 // outstanding. A verdict that holds the owner back, and every live read, is an event on the context's OpenTelemetry span.
@@ -141,7 +141,7 @@ func (g *Gate) Check(ctx context.Context, o expectations.Owner) (expectations.Ve
 	return v, errors.Join(errs...)
 }
 
-// resolve reads live what became of a write. What the server has, the cache may show by now.
+// resolve settles a write by a live read. The cache may show the server's state by now, so it is read too.
 func (g *Gate) resolve(ctx context.Context, p expectations.Pending) (expectations.Finding, error) {
 	live, err := g.readLive(ctx, p.Ref)
 	if err != nil {
@@ -169,7 +169,7 @@ func same(cached client.Object, live metav1.Object) bool {
 	return cached != nil && cached.GetUID() == live.GetUID() && cached.GetResourceVersion() == live.GetResourceVersion()
 }
 
-// readLive returns what the API server has under the name, or nil if there is nothing.
+// readLive returns the object of that name from the API server, or nil if it does not exist.
 func (g *Gate) readLive(ctx context.Context, ref expectations.Ref) (metav1.Object, error) {
 	mapping, err := g.client.RESTMapper().RESTMapping(ref.Kind)
 	if err != nil {
@@ -189,9 +189,9 @@ func (g *Gate) readLive(ctx context.Context, ref expectations.Ref) (metav1.Objec
 	return live, nil
 }
 
-// readCached returns what the cache has under the name, or nil if it does not say. It reads the kind in the
+// readCached returns the object of that name from the cache, or nil if that fails. It reads the kind in the
 // representation whose events were observed, so that it never makes the cache watch another. Before the first
-// event of a kind there is nothing to be found.
+// event of a kind it finds no object.
 func (g *Gate) readCached(ctx context.Context, ref expectations.Ref) client.Object {
 	obj := g.kinds.empty(ref.Kind)
 	if obj == nil || g.cache.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, obj) != nil {
@@ -206,8 +206,8 @@ func (g *Gate) Forget(key types.NamespacedName) {
 	g.doubts.forget(key)
 }
 
-// Wake enqueues an owner for a reason of the caller's own.
+// Wake enqueues an owner on behalf of the caller.
 func (g *Gate) Wake(key types.NamespacedName) { g.wakes.wake(expectations.Owner{Key: key}) }
 
-// Tracker returns the tracker behind the gate, to be told of events that do not come from a watch of the controller.
+// Tracker returns the tracker behind the gate, for observing events that do not come from a watch of the controller.
 func (g *Gate) Tracker() *expectations.Tracker { return g.tracker }

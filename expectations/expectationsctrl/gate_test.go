@@ -35,7 +35,7 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
 }
 
-// cluster is a manager without one: a server, and a cache that shows what the test puts into it.
+// cluster stands for a manager: a server, and a cache that shows the objects the test puts into it.
 type cluster struct {
 	server client.Client
 	cache  shown
@@ -60,7 +60,7 @@ func (s shown) Get(_ context.Context, key client.ObjectKey, obj client.Object, _
 	return nil
 }
 
-// setup is what a test changes about a scene.
+// setup is the configuration of a scene.
 type setup struct {
 	faults   interceptor.Funcs // of the server
 	hidden   func(schema.GroupKind, metav1.Object) bool
@@ -111,7 +111,7 @@ func (s *scene) live(t *testing.T, name string) *corev1.Pod {
 	return p
 }
 
-// catchUp lets the cache show a Pod as the server has it, without an event.
+// catchUp updates a Pod in the cache to the server's state, without an event.
 func (s *scene) catchUp(t *testing.T, name string) {
 	t.Helper()
 	s.cache.pods[name] = s.live(t, name)
@@ -121,7 +121,7 @@ func there() expectations.Ref {
 	return expectations.Ref{Kind: podKind, Namespace: "ns", Name: "there"}
 }
 
-func TestCheckAsksTheServerWhenTheWaitIsLong(t *testing.T) {
+func TestCheck_ReadsLiveAfterTTL(t *testing.T) {
 	broken := errors.New("connection lost")
 	for name, tc := range map[string]struct {
 		expect func(t *testing.T, s *scene)
@@ -186,7 +186,7 @@ func TestCheckAsksTheServerWhenTheWaitIsLong(t *testing.T) {
 	}
 }
 
-func TestOwnersAreEnqueued(t *testing.T) {
+func TestSource_EnqueuesOwners(t *testing.T) {
 	gate, err := expectationsctrl.NewGate(cluster{server: fake.NewClientBuilder().Build()}, expectationsctrl.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestOwnersAreEnqueued(t *testing.T) {
 	}
 }
 
-func TestForgottenOwnersWaitForNothing(t *testing.T) {
+func TestForget_DropsWrites(t *testing.T) {
 	s := newScene(t, setup{})
 	s.tracker.ExpectCreate(owner, there())
 	s.gate.Forget(owner.Key)

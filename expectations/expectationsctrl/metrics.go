@@ -11,14 +11,15 @@ import (
 	"github.com/virtloom/virtloom/internal/measure"
 )
 
-// LiveReads is an optional part of Options.Observer: one that has it is told of the gate's live reads as well.
+// LiveReads is an optional interface of Options.Observer: an observer that implements it also records the gate's live
+// reads.
 type LiveReads interface {
-	// LiveRead tells that an object was asked for at the API server, found or not, or with an error. It must not block
-	// and must be safe for concurrent use.
+	// LiveRead reports a read of an object from the API server: found, not found, or failed. It must not block and must
+	// be safe for concurrent use.
 	LiveRead(ref expectations.Ref, found bool, err error)
 }
 
-// Metrics counts what becomes of the writes of one controller. It is an expectations.Observer for Options.Observer and a
+// Metrics counts the writes of one controller and their evidence. It is an expectations.Observer for Options.Observer and a
 // prometheus.Collector, to be registered wherever the program's metrics are, such as Registry of controller-runtime's
 // package metrics. All series have the label controller.
 //
@@ -28,8 +29,8 @@ type LiveReads interface {
 //	virtloom_expectations_expired_total{problem}          writes that needed a live read, and why
 //	virtloom_expectations_live_reads_total{result}        live reads that found the object, did not, or failed
 //
-// A rise of expired_total{problem="overdue"} says that events get lost, or that the controller writes what its cache
-// leaves out. All labels have few values, of lists of this module's own. It is safe for concurrent use. Create it with
+// A rise of expired_total{problem="overdue"} means that events are lost, or that the controller writes objects that its
+// cache leaves out. All labels have few values, from lists of this module. It is safe for concurrent use. Create it with
 // NewMetrics.
 type Metrics struct {
 	set         measure.Set
@@ -46,10 +47,10 @@ var (
 	_ LiveReads             = (*Metrics)(nil)
 )
 
-// settleBuckets, in seconds, reach from a watch at its best to twice the default TTL.
+// settleBuckets, in seconds, range from the best latency of a watch to twice the default TTL.
 var settleBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 60}
 
-// NewMetrics returns the metrics of the controller of that name.
+// NewMetrics returns the metrics of the named controller.
 func NewMetrics(controller string) *Metrics {
 	family := func(name, label, help, bound string) measure.Family {
 		return measure.Family{
@@ -69,7 +70,7 @@ func NewMetrics(controller string) *Metrics {
 // Noted counts a write as outstanding.
 func (m *Metrics) Noted(w expectations.Write) { m.outstanding.WithLabelValues(string(w.Verb)).Inc() }
 
-// Settled counts a write as settled, and how long it took.
+// Settled counts a write as settled, and observes its age.
 func (m *Metrics) Settled(w expectations.Write, by expectations.Evidence, age time.Duration) {
 	m.outstanding.WithLabelValues(string(w.Verb)).Dec()
 	m.latency.WithLabelValues(string(w.Verb)).Observe(age.Seconds())
@@ -98,10 +99,10 @@ func (m *Metrics) LiveRead(_ expectations.Ref, found bool, err error) {
 	m.liveReads.WithLabelValues(result).Inc()
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.set.Describe(ch) }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.set.Collect(ch) }
 
 // Families describes the metrics, for documentation.

@@ -45,7 +45,7 @@ func gathered(t *testing.T, r *prometheus.Registry) map[string]string {
 	return out
 }
 
-// story lets a gate go through everything that is told of.
+// story takes a gate through everything that its observer and spans record.
 func story(ctx context.Context, t *testing.T, s *scene, broken *bool) {
 	t.Helper()
 	must(t, s.writes.Create(ctx, pod("seen")))
@@ -65,7 +65,7 @@ func story(ctx context.Context, t *testing.T, s *scene, broken *bool) {
 	s.tracker.ExpectUpdate(owner, there(), "", "7")
 }
 
-func TestMetricsTellOfEveryWrite(t *testing.T) {
+func TestMetrics_EveryWrite(t *testing.T) {
 	m, r := expectationsctrl.NewMetrics("vmi"), prometheus.NewPedanticRegistry()
 	r.MustRegister(m, expectationsctrl.NewMetrics("migration"))
 	broken := false
@@ -96,7 +96,7 @@ func TestMetricsTellOfEveryWrite(t *testing.T) {
 	}
 }
 
-func TestASpanTellsWhyAPassDoesNothing(t *testing.T) {
+func TestCheck_SpanEvents(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := trace.NewTracerProvider(trace.WithSyncer(exporter))
 	s := newScene(t, setup{})

@@ -21,8 +21,8 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// Observing returns a predicate that tells the gate about every event and lets it pass. Attach puts it before all others;
-// by itself it is for watches that no builder makes. Events of objects whose kind the client's scheme does not know
+// Observing returns a predicate that passes every event to the gate and accepts it. Attach puts it before all others;
+// use it directly for watches that no builder makes. Events of objects whose kind the client's scheme does not know
 // are not observed, but such objects cannot be written either.
 func (g *Gate) Observing() predicate.Predicate {
 	return predicate.Funcs{
@@ -45,7 +45,7 @@ func (g *Gate) observe(obj client.Object, kind expectations.EventKind) {
 	}
 }
 
-// kinds remembers in which representation the objects of a kind arrive: as their own type, unstructured, or as metadata.
+// kinds records the representation in which the objects of a kind arrive: as their own type, unstructured, or as metadata.
 type kinds struct {
 	scheme *runtime.Scheme
 	typed  sync.Map // of schema.GroupVersionKind by reflect.Type
@@ -84,7 +84,7 @@ func (k *kinds) ofType(obj client.Object) (schema.GroupVersionKind, bool) {
 	if err != nil {
 		return gvk, false
 	}
-	if all, _, _ := k.scheme.ObjectKinds(obj); len(all) == 1 { // else it is up to the object
+	if all, _, _ := k.scheme.ObjectKinds(obj); len(all) == 1 { // else the kind depends on the object
 		k.typed.Store(t, gvk)
 	}
 	return gvk, true
@@ -102,8 +102,8 @@ func (k *kinds) empty(gk schema.GroupKind) client.Object {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Source returns what enqueues the owners whose writes have become visible. It serves one controller; owners woken
-// before that has started are kept.
+// Source returns a source that enqueues the owners whose writes have become visible. It serves one controller; owners
+// woken before that controller has started are kept.
 func (g *Gate) Source() source.Source { return g.wakes }
 
 // wakes carries owners from the tracker to the controller's queue.

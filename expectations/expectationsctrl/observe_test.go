@@ -43,7 +43,7 @@ func representations(name, version string) map[string]client.Object {
 	return map[string]client.Object{"typed": typed, "metadata": partial, "unstructured": free}
 }
 
-func TestEventsAreObserved(t *testing.T) {
+func TestObserving_Events(t *testing.T) {
 	for form, seen := range representations("there", "2000") {
 		for name, tc := range map[string]struct {
 			expect func(*scene)

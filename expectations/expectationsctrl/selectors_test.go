@@ -65,7 +65,7 @@ func outside(t *testing.T, config *rest.Config) {
 	}
 }
 
-// unseen writes what the cache leaves out by a selector of fields, every verb of it.
+// unseen writes an object that the cache leaves out by a field selector, with every verb.
 func unseen(t *testing.T, config *rest.Config) {
 	s := newStage(t, config, "unseen", staging{sample: &corev1.Pod{}, cache: cache.Options{
 		DefaultNamespaces: map[string]cache.Config{"unseen": {}},
@@ -88,7 +88,7 @@ func unseen(t *testing.T, config *rest.Config) {
 	}
 }
 
-// hidden writes what the gate knows that the cache leaves out.
+// hidden writes objects that the gate knows the cache to leave out.
 func hidden(t *testing.T, config *rest.Config) {
 	s := newStage(t, config, "hidden", staging{sample: &corev1.Pod{}, cache: selecting("hidden"), hidden: unlabelled})
 	c, p, ctx := s.gate.For(owner), idle("hidden", "pod"), t.Context()

@@ -9,15 +9,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// scaleSubresource is the one whose representation is of another kind than the object.
+// scaleSubresource is the subresource whose representation is of another kind than the object.
 const scaleSubresource = "scale"
 
 // Status returns a writer of the status subresource whose writes are noted.
 func (c *ownedClient) Status() client.SubResourceWriter { return c.SubResource("status") }
 
 // SubResource returns a client of a subresource. Updates, patches and applies that are answered with the object are noted.
-// Creations, such as an eviction, are not, nor are writes with a body of their own: what they answer does not tell
-// which version to wait for.
+// Creations, such as an eviction, are not, nor are writes with a body of their own: their answer does not contain the
+// version to wait for.
 func (c *ownedClient) SubResource(name string) client.SubResourceClient {
 	sub := c.Client.SubResource(name)
 	if name == scaleSubresource {

@@ -11,13 +11,13 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// Events on the span that is in the context of Check, which is that of the pass: a pass that does nothing says why.
+// Events on the span in the context of Check, which is that of the pass: they explain a pass without action.
 const (
 	spanHeld     = "expectations.held"
 	spanLiveRead = "expectations.live_read"
 )
 
-// traceVerdict tells what a pass has to wait for.
+// traceVerdict records the writes that a pass waits for.
 func traceVerdict(ctx context.Context, v expectations.Verdict) {
 	span := trace.SpanFromContext(ctx)
 	if v.Satisfied() || !span.IsRecording() {
@@ -31,7 +31,7 @@ func traceVerdict(ctx context.Context, v expectations.Verdict) {
 		attribute.String("state", v.State.String()), attribute.StringSlice("pending", pending)))
 }
 
-// traceLiveRead tells that the pass asked the API server.
+// traceLiveRead records that the pass read from the API server.
 func traceLiveRead(ctx context.Context, ref expectations.Ref, found bool, err error) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -17,19 +17,19 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// ErrUntracked is returned, before anything is sent, for a write that cannot be expected: one whose name the server
+// ErrUntracked is returned, before anything is sent, for a write that cannot be tracked: one whose name the server
 // chooses, a deletion of an object without UID, or a deletion of a collection.
 var ErrUntracked = errors.New("write cannot be tracked")
 
 // For returns a client for writes on behalf of owner. Its reads are those of the wrapped client. Every write is noted
-// before it is sent; it stays expected when the outcome is unknown and is taken back when the server refuses it.
+// before it is sent; it stays expected when the outcome is unknown and is canceled when the server refuses it.
 //
 // Create needs a name, Delete an object with UID, which is made a precondition. DeleteAllOf is refused. A creation that
-// finds an object there awaits that object. Dry runs are not noted, nor are writes to a subresource that is not the
+// finds an existing object awaits that object. Dry runs are not noted, nor are writes to a subresource that is not the
 // object itself, such as scale or eviction.
 //
-// Whatever was seen by the time a call returns does not wake the owner, as it is running: a pass that writes nothing new
-// is not repeated.
+// Evidence seen by the time a call returns does not wake the owner, as it is running: a pass that writes nothing new is
+// not repeated.
 func (g *Gate) For(owner expectations.Owner) client.Client {
 	return &ownedClient{Client: g.client, gate: g, owner: owner}
 }
@@ -123,7 +123,7 @@ func (c *ownedClient) apply(ctx context.Context, obj runtime.ApplyConfiguration,
 	return err
 }
 
-// Delete notes and sends the deletion of exactly the object that obj is.
+// Delete notes and sends the deletion of exactly the object with the UID of obj.
 func (c *ownedClient) Delete(ctx context.Context, obj client.Object, opts ...client.DeleteOption) error {
 	options := (&client.DeleteOptions{}).ApplyOptions(opts)
 	if len(options.DryRun) > 0 {
@@ -153,7 +153,7 @@ func (c *ownedClient) Delete(ctx context.Context, obj client.Object, opts ...cli
 	return err
 }
 
-// DeleteAllOf is refused: what it deletes is known to the server only.
+// DeleteAllOf is refused: only the server knows which objects it deletes.
 func (c *ownedClient) DeleteAllOf(_ context.Context, obj client.Object, _ ...client.DeleteAllOfOption) error {
 	return fmt.Errorf("delete all of %T: %w", obj, ErrUntracked)
 }
@@ -168,7 +168,7 @@ type write struct {
 	uid   types.UID // of the object to delete
 }
 
-// settle tells the tracker what came of a write.
+// settle reports the outcome of a write to the tracker.
 func (c *ownedClient) settle(ctx context.Context, w write, err error) {
 	switch expectations.Classify(w.verb, err) {
 	case expectations.Refused:
@@ -184,15 +184,15 @@ func (c *ownedClient) settle(ctx context.Context, w write, err error) {
 	}
 }
 
-// exists is for a creation that was refused because of an object in its place: that one is what the cache has to show.
-// A live read tells which it is. If it is gone by now there is nothing to wait for.
+// exists handles a creation that was refused because of an existing object: the cache has to show that object, which a
+// live read identifies. If it is gone by now there is nothing to wait for.
 func (c *ownedClient) exists(ctx context.Context, w write) {
 	if c.gate.tracker.Exists(w.token) {
 		return
 	}
 	live, err := c.gate.readLive(ctx, w.ref)
 	switch {
-	case err != nil: // any object of that name will do, or a live read when the wait has been long
+	case err != nil: // any object of that name is evidence, or a live read after the TTL
 		c.catchUp(ctx, w)
 	case live == nil:
 		c.gate.tracker.Cancel(w.token)
@@ -215,14 +215,14 @@ func (c *ownedClient) accepted(ctx context.Context, w write) {
 	}
 }
 
-// ended reports whether the server removed the object with the update that it answered so: nothing holds it any more. It
-// answers with the last version there was. The removal that the cache has yet to show is newer.
+// ended reports whether the server removed the object with the update of this answer: no finalizer holds it any more. The
+// answer has the last version of the object. The removal that the cache has yet to show is newer.
 func ended(answer metav1.Object) bool {
 	grace := answer.GetDeletionGracePeriodSeconds()
 	return answer.GetDeletionTimestamp() != nil && len(answer.GetFinalizers()) == 0 && (grace == nil || *grace == 0)
 }
 
-// after returns the first version after one, or that one if it is no number.
+// after returns the next version, or the version itself if it is not a number.
 func after(version string) string {
 	n, ok := new(big.Int).SetString(version, 10)
 	if !ok {
@@ -231,7 +231,7 @@ func after(version string) string {
 	return n.Add(n, big.NewInt(1)).String()
 }
 
-// catchUp looks whether the cache shows the write already, for a write after which no event may come: one that changed
+// catchUp checks whether the cache already shows the write, for a write after which no event may come: one that changed
 // nothing, or whose event came before it was noted. A miss proves nothing, unless the cache never shows such an object.
 func (c *ownedClient) catchUp(ctx context.Context, w write) {
 	seen := c.gate.readCached(ctx, w.ref)
@@ -240,18 +240,18 @@ func (c *ownedClient) catchUp(ctx context.Context, w write) {
 		c.deletedAgain(ctx, w)
 	case seen != nil:
 		c.gate.tracker.Seen(w.token, seen)
-	// Without a version the object is a stub: it has a UID, and not what a selector asks for.
+	// Without a version the object is a stub: it has a UID, but not the fields that a selector needs.
 	case w.obj != nil && w.obj.GetResourceVersion() != "" && c.gate.hidden(w.ref.Kind, w.obj):
 		c.gate.tracker.Cancel(w.token)
 	}
 }
 
-// deletedAgain is for the deletion of an object that the cache shows terminating. It changed the object, by a shorter
-// period of grace, or it did not: a live read tells the version to wait for. If the object is gone by now, or
-// cannot be read, the wait for its removal remains.
+// deletedAgain handles the deletion of an object that the cache shows terminating. It changed the object, by a shorter
+// grace period, or it did not: a live read returns the version to wait for. If the object is gone by now, or cannot be
+// read, the wait for its removal remains.
 //
 // The wait for that version is noted before the read, and the cache is read once more after it: the object may be
-// removed at any moment, and an event that comes while nobody waits for it is lost.
+// removed at any moment, and an event that arrives while no write waits for it is lost.
 func (c *ownedClient) deletedAgain(ctx context.Context, w write) {
 	tok := c.gate.tracker.ExpectUpdate(c.owner, w.ref, "", "")
 	live, err := c.gate.readLive(ctx, w.ref)

@@ -21,7 +21,7 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 )
 
-func TestWritesAreExpectedUntilTheirEvent(t *testing.T) {
+func TestWrite_ExpectedUntilEvent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		write func(context.Context, client.Client, *corev1.Pod) error
 		verb  expectations.Verb
@@ -80,7 +80,7 @@ func observeLive(t *testing.T, s *scene) {
 	s.tracker.Observe(podKind, s.live(t, "there"), expectations.Updated)
 }
 
-func TestWritesAreNotedBeforeTheyAreSent(t *testing.T) {
+func TestWrite_NotedBeforeSent(t *testing.T) {
 	var s *scene
 	noted := 0
 	s = newScene(t, setup{faults: interceptor.Funcs{
@@ -97,7 +97,7 @@ func TestWritesAreNotedBeforeTheyAreSent(t *testing.T) {
 	}
 }
 
-func TestOutcomeOfAFailedCreateDecides(t *testing.T) {
+func TestCreate_FailureOutcome(t *testing.T) {
 	gr := schema.GroupResource{Resource: "pods"}
 	for name, tc := range map[string]struct {
 		err  error
@@ -135,7 +135,7 @@ func patchesNothing(ctx context.Context, c client.WithWatch, obj client.Object, 
 	return c.Get(ctx, client.ObjectKeyFromObject(obj), obj)
 }
 
-func TestWritesWithoutAnEventAreLookedUpInTheCache(t *testing.T) {
+func TestWrite_WithoutEventReadFromCache(t *testing.T) {
 	patch := func(ctx context.Context, s *scene) error {
 		return s.writes.Patch(ctx, pod("there"), client.RawPatch(types.MergePatchType, []byte(`{}`)))
 	}
@@ -182,15 +182,15 @@ func TestWritesWithoutAnEventAreLookedUpInTheCache(t *testing.T) {
 				t.Errorf("got %s %v, want %s", v.State, v.Pending, tc.want)
 			}
 			if n := s.queue.Len(); n > 0 {
-				t.Error("the owner is enqueued by its own write, which it would repeat for ever")
+				t.Error("the owner is enqueued by its own write, which would repeat forever")
 			}
 		})
 	}
 }
 
-// TestDelete_WhatTerminatesIsRemovedMeanwhile: of an object that terminates already and is deleted once more, the removal
-// arrives while the API server is asked for its version. Nothing comes after that, so nothing may be waited for.
-func TestDelete_WhatTerminatesIsRemovedMeanwhile(t *testing.T) {
+// TestDelete_TerminatingObjectRemovedMeanwhile: the removal of a terminating object that is deleted once more arrives
+// during the live read of its version. No event follows, so no write may stay outstanding.
+func TestDelete_TerminatingObjectRemovedMeanwhile(t *testing.T) {
 	for name, meanwhile := range map[string]func(s *scene, live *corev1.Pod){
 		"its removal": func(s *scene, live *corev1.Pod) {
 			delete(s.cache.pods, live.Name)
@@ -244,7 +244,7 @@ func age(t *testing.T, s *scene) {
 	}
 }
 
-func TestCreationOfWhatExistsAwaitsExactlyThat(t *testing.T) {
+func TestCreate_AwaitsExistingObject(t *testing.T) {
 	for name, tc := range map[string]struct {
 		event func(t *testing.T, s *scene)
 		want  expectations.State
@@ -298,7 +298,7 @@ func TestCreationOfWhatExistsAwaitsExactlyThat(t *testing.T) {
 	})
 }
 
-func TestObjectsOutsideTheCacheAreNotAwaited(t *testing.T) {
+func TestWrite_OutsideCache(t *testing.T) {
 	label := func(p *corev1.Pod) *corev1.Pod { p.Labels = map[string]string{"outside": "yes"}; return p }
 	outside := func(gk schema.GroupKind, o metav1.Object) bool {
 		return gk == podKind && o.GetLabels()["outside"] == "yes"
@@ -339,7 +339,7 @@ func TestObjectsOutsideTheCacheAreNotAwaited(t *testing.T) {
 	}
 }
 
-func TestVersionsBeyondSixtyFourBits(t *testing.T) {
+func TestWrite_VersionBeyond64Bits(t *testing.T) {
 	const before, written, after = "36893488147419103231", "36893488147419103232", "36893488147419103233"
 	s := newScene(t, setup{faults: interceptor.Funcs{
 		Patch: func(_ context.Context, _ client.WithWatch, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
@@ -363,7 +363,7 @@ func TestVersionsBeyondSixtyFourBits(t *testing.T) {
 	}
 }
 
-func TestUntrackableWritesAreRefused(t *testing.T) {
+func TestWrite_UntrackableRefused(t *testing.T) {
 	s := newScene(t, setup{})
 	ctx := t.Context()
 	for name, err := range map[string]error{
@@ -381,7 +381,7 @@ func TestUntrackableWritesAreRefused(t *testing.T) {
 	s.live(t, "there")
 }
 
-func TestDeleteHitsTheObjectItMeans(t *testing.T) {
+func TestDelete_UIDPrecondition(t *testing.T) {
 	s := newScene(t, setup{faults: interceptor.Funcs{
 		Delete: func(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 			p := (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
@@ -396,7 +396,7 @@ func TestDeleteHitsTheObjectItMeans(t *testing.T) {
 	}
 }
 
-func TestDryRunsAreNotExpected(t *testing.T) {
+func TestWrite_DryRun(t *testing.T) {
 	s := newScene(t, setup{})
 	ctx, p := t.Context(), s.live(t, "there")
 	for _, err := range []error{

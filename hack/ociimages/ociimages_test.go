@@ -26,7 +26,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestTheContainerfileIsUnderstood(t *testing.T) {
+func TestContainerfile_Parse(t *testing.T) {
 	text, err := os.ReadFile("../../refdaemon/Containerfile")
 	must(t, err)
 	got, err := parse(string(text))
@@ -41,7 +41,7 @@ func TestTheContainerfileIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerfileMayNotSay(t *testing.T) {
+func TestContainerfile_Invalid(t *testing.T) {
 	const good = "FROM scratch AS a\nCOPY a/ /\nUSER 1:1\nENTRYPOINT [\"/a\"]\n"
 	for name, tt := range map[string]struct{ text, err string }{
 		"all is well":          {good, ""},
@@ -78,7 +78,7 @@ func tree(t *testing.T, when time.Time) options {
 	return options{file: filepath.Join(dir, "Containerfile"), layout: filepath.Join(dir, "oci"), tag: "1", dir: dir}
 }
 
-func TestTheSameFilesGiveTheSameImage(t *testing.T) {
+func TestImage_Reproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	var indexes [2][]byte
 	for i := range indexes {
@@ -93,7 +93,7 @@ func TestTheSameFilesGiveTheSameImage(t *testing.T) {
 	}
 }
 
-func TestAnImageIsItsFolder(t *testing.T) {
+func TestImage_MatchesFolder(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	o := tree(t, time.Unix(1, 0))
 	must(t, run(o))
@@ -124,7 +124,7 @@ func TestAnImageIsItsFolder(t *testing.T) {
 		must(t, err)
 		got = append(got, h.Name+h.Linkname)
 		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.ModTime.Unix() != 1700000000 {
-			t.Errorf("%+v tells of the machine", h)
+			t.Errorf("%+v depends on the machine", h)
 		}
 	}
 	if want := []string{"bin/", "bin/a", "sbinbin"}; len(layers) != 1 || !slices.Equal(got, want) {
@@ -132,7 +132,7 @@ func TestAnImageIsItsFolder(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeMade(t *testing.T) {
+func TestImage_Errors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		epoch string
 		with  func(t *testing.T, o *options)

@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archtest keeps the layers of the module.
+// Package archtest keeps the arrows between the packages of the module: which may import which is a table, [edges], and
+// what is not in it fails, as does what is in it and is not used any more.
 //
-//	layer 0  expectations  handoff  internal/vmistatus  internal/durable  internal/vmipatch
-//	         internal/plaintext  internal/vmirules
-//	layer 1  template  vmi  migration  domain
-//	         vmi/admit imports none of them; template/offline lies above both
-//	         template and vmi/admit, with sigs.k8s.io/yaml and json
-//	         internal/measure and /tracecontext, which know Prometheus and
-//	         OpenTelemetry, lie above all of them, and so does
-//	         internal/readonly and internal/backlog, which know controller-runtime
-//	layer 2  …ctrl, the only packages of the SDK that know controller-runtime;
-//	         expectations/expectationsctrl and template/templatectrl lie below
-//	         the others, which use them; beside them, without it: the parts of a
-//	         node agent (domain/migrationproxy, /launcher, /deviceplugin, /cgroup,
-//	         /mounts, /network)
-//	layer 3  domain/libvirt (the only cgo)  domain/domaintest
-//	layer 4  refdaemon  examples  internal  hack
-//
-// Arrows point down only, and packages of one layer do not import each other.
+// The SDK has three floors. What decides is pure: expectations, handoff, template, vmi, migration, domain and the packages
+// below them know types of the API and nothing that runs. What is called ...ctrl carries out their plans and knows
+// controller-runtime. Parts of a node agent, such as domain/mounts, stand beside these; domain/libvirt is the only cgo.
+// refdaemon, examples and internal are above all of it.
 package archtest
 
 import (
@@ -35,7 +23,7 @@ import (
 
 const module = "github.com/virtloom/virtloom"
 
-// pkg is what go list tells of a package.
+// pkg is a package in the output of "go list -json".
 type pkg struct {
 	ImportPath string
 	Standard   bool
@@ -52,27 +40,77 @@ func (p pkg) name() string {
 	return strings.TrimPrefix(p.ImportPath, module+"/")
 }
 
-// layers gives each package of the module its layer; a path ending in /... is
-// a prefix.
-var layers = map[string]float64{
-	"expectations": 0, "handoff": 0, "internal/vmistatus": 0, "internal/durable": 0, "internal/vmipatch": 0, "internal/plaintext": 0, "internal/vmirules": 0,
-	"template": 1, "vmi": 1, "migration": 1, "domain": 1,
-	"internal/measure": 1.4, "internal/tracecontext": 1.4, "internal/readonly": 1.4, "internal/backlog": 1.4, "internal/retold": 1.4,
-	"vmi/admit": 1.1, "template/offline": 1.2, "migration/migrationsim": 1.2, "expectations/expectationsctrl": 1.5, "template/templatectrl": 1.5,
-	"vmi/vmictrl": 2, "migration/migrationctrl": 2, "domain/domainctrl": 2, "domain/nodectrl": 2,
-	"domain/migrationproxy": 2, "domain/deviceplugin": 2, "domain/cgroup": 2, "domain/mounts": 2, "domain/network": 2,
-	"domain/launcher/launcherpb": 2, "domain/launcher": 2.5,
-	"domain/libvirt": 3, "domain/domaintest": 3,
-	".": 4, "refdaemon/...": 4, "examples/...": 4, "internal/...": 4, "hack/...": 4,
+// edges are the packages of the module that each package of the SDK may import.
+var edges = map[string][]string{
+	"expectations": {}, "handoff": {},
+	"internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {}, "internal/vmirules": {},
+
+	"template":         {"internal/vmirules"},
+	"template/offline": {"template", "vmi/admit"},
+	"vmi":              {"handoff", "internal/plaintext", "internal/vmirules", "internal/vmistatus"},
+	"vmi/admit":        {"internal/vmirules"},
+
+	"migration/internal/launcherpod": {},
+	"migration/queue":                {},
+	"migration/policy":               {},
+	"migration/placement":            {"migration/internal/launcherpod"},
+	"migration":                      {"handoff", "internal/plaintext", "internal/vmistatus", "migration/internal/launcherpod", "migration/placement", "migration/policy", "migration/queue"},
+	"migration/evacuation":           {"migration", "migration/internal/launcherpod", "migration/queue", "internal/vmistatus"},
+	"migration/migrationsim":         {"handoff", "migration", "migration/evacuation", "migration/placement", "migration/policy", "migration/queue"},
+
+	"domain/internal/relay": {}, "domain/internal/xmlspec": {},
+	"domain":          {"domain/internal/relay", "domain/internal/xmlspec", "handoff", "internal/vmistatus"},
+	"domain/convert":  {"domain", "domain/internal/xmlspec", "internal/vmirules"},
+	"domain/diff":     {"domain", "domain/convert", "domain/internal/xmlspec"},
+	"domain/informer": {"domain", "domain/internal/relay"},
+	"domain/fleet":    {"domain", "domain/informer"},
+	"domain/status":   {"domain", "domain/convert", "domain/internal/xmlspec", "handoff", "internal/vmistatus"},
+	"domain/migrate":  {"domain", "domain/internal/xmlspec"},
+	"domain/plan":     {"domain", "domain/convert", "domain/diff", "domain/internal/xmlspec", "domain/migrate", "domain/status", "handoff", "internal/vmistatus"},
+
+	"internal/measure": {}, "internal/tracecontext": {}, "internal/readonly": {}, "internal/backlog": {}, "internal/retold": {},
+	"expectations/expectationsctrl": {"expectations", "internal/measure"},
+	"template/templatectrl":         {"template"},
+	"vmi/vmictrl": {
+		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/readonly", "internal/retold",
+		"internal/tracecontext", "internal/vmipatch", "template", "template/templatectrl", "vmi",
+	},
+	"migration/migrationctrl": {
+		"expectations", "expectations/expectationsctrl", "handoff", "internal/backlog", "internal/measure", "internal/plaintext", "internal/readonly",
+		"internal/retold", "internal/tracecontext", "internal/vmipatch", "migration", "migration/evacuation", "migration/migrationsim",
+		"migration/placement", "migration/policy", "migration/queue", "template", "template/templatectrl",
+	},
+	"domain/domainctrl": {
+		"domain", "domain/convert", "domain/informer", "domain/migrate", "domain/plan", "domain/status", "handoff", "internal/measure",
+		"internal/tracecontext", "internal/vmipatch",
+	},
+	"domain/nodectrl": {"domain", "handoff", "template/templatectrl"},
+
+	"domain/cgroup": {"domain"}, "domain/deviceplugin": {}, "domain/migrationproxy": {"domain"},
+	"domain/mounts":              {"domain", "domain/convert", "internal/durable"},
+	"domain/network":             {"domain", "domain/convert", "internal/durable"},
+	"domain/launcher/launcherpb": {},
+	"domain/launcher":            {"domain", "domain/convert", "domain/fleet", "domain/launcher/launcherpb", "domain/plan"},
+	"domain/libvirt":             {"domain", "domain/migrate"},
+	"domain/domaintest":          {"domain", "domain/convert", "domain/migrate", "domain/plan"},
 }
 
-// external lists what a package may import from outside of the standard
-// library and this module, by its layer; longest prefix counts.
-var external = map[float64][]string{
-	0:   {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
-	1:   {"k8s.io/apimachinery", "kubevirt.io/api", "kubevirt.io/containerized-data-importer-api", "k8s.io/api", "k8s.io/component-helpers", "k8s.io/utils", "libvirt.org/go/libvirtxml"},
-	1.1: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api"},
-	1.2: {"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "sigs.k8s.io/yaml", "sigs.k8s.io/json"},
+// above are the folders whose packages may import whatever they like: nobody imports them but each other.
+var above = []string{"refdaemon", "examples", "internal", "hack", "domain/internal/domainfixture", "migration/internal/migrationfixture"}
+
+// api are the types that everybody may know.
+var api = []string{"k8s.io/apimachinery", "kubevirt.io/api", "k8s.io/api", "k8s.io/utils"}
+
+// pure are the packages that know no more of other modules than this and [api].
+var pure = map[string][]string{
+	"expectations": {}, "handoff": {}, "internal/vmistatus": {}, "internal/durable": {}, "internal/vmipatch": {}, "internal/plaintext": {},
+	"internal/vmirules": {}, "vmi/admit": {}, "template": {"kubevirt.io/containerized-data-importer-api"},
+	"template/offline": {"sigs.k8s.io/yaml", "sigs.k8s.io/json"}, "vmi": {"kubevirt.io/containerized-data-importer-api"},
+	"migration": {}, "migration/queue": {}, "migration/policy": {}, "migration/evacuation": {}, "migration/migrationsim": {},
+	"migration/placement": {"k8s.io/component-helpers"}, "migration/internal/launcherpod": {},
+	"domain": {"libvirt.org/go/libvirtxml"}, "domain/convert": {"libvirt.org/go/libvirtxml"}, "domain/diff": {"libvirt.org/go/libvirtxml"},
+	"domain/informer": {}, "domain/fleet": {}, "domain/status": {"libvirt.org/go/libvirtxml"}, "domain/migrate": {"libvirt.org/go/libvirtxml"},
+	"domain/plan": {"libvirt.org/go/libvirtxml"}, "domain/internal/xmlspec": {"libvirt.org/go/libvirtxml"}, "domain/internal/relay": {},
 }
 
 // only lists who may depend on an import, directly or not.
@@ -111,74 +149,79 @@ func list(t *testing.T, args ...string) []pkg {
 	}
 }
 
-func layerOf(name string) (float64, bool) {
-	if l, found := layers[name]; found {
-		return l, true
-	}
-	for prefix, l := range layers {
-		if p, isPrefix := strings.CutSuffix(prefix, "/..."); isPrefix && (name == p || strings.HasPrefix(name, p+"/")) {
-			return l, true
-		}
-	}
-	return 0, false
-}
-
 func has(importPath, prefix string) bool {
 	return importPath == prefix || strings.HasPrefix(importPath, prefix+"/")
 }
 
-func TestEveryPackageHasALayerAndAStandardName(t *testing.T) {
+// within reports whether the package is in one of the folders.
+func within(name string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return has(name, f) })
+}
+
+func TestPackages_Names(t *testing.T) {
 	for _, p := range list(t, module+"/...") {
-		if _, known := layerOf(p.name()); !known {
-			t.Errorf("package %s is in no layer", p.name())
-		}
 		if slices.Contains([]string{"util", "utils", "common", "types", "helpers"}, path.Base(p.ImportPath)) {
 			t.Errorf("package %s has a name that says nothing", p.name())
 		}
 	}
 }
 
-func TestArrowsPointDown(t *testing.T) {
-	for _, p := range list(t, module+"/...") {
-		mine, _ := layerOf(p.name())
+// TestEdges_MatchTable: an import is a decision, and so is its end.
+func TestEdges_MatchTable(t *testing.T) {
+	there := map[string]bool{}
+	for _, p := range list(t, "-tags", "libvirt_dlopen", module+"/...") {
+		name := p.name()
+		there[name] = true
+		may, listed := edges[name]
+		if !listed {
+			if name != "." && !within(name, above) {
+				t.Errorf("package %s is not in the table of edges", name)
+			}
+			continue
+		}
+		var uses []string
 		for _, imp := range p.Imports {
-			if !has(imp, module) {
-				continue
+			if has(imp, module) {
+				uses = append(uses, pkg{ImportPath: imp}.name())
 			}
-			other, _ := layerOf(pkg{ImportPath: imp}.name())
-			if other > mine || other == mine && mine < 4 && imp != p.ImportPath {
-				t.Errorf("%s (layer %v) imports %s (layer %v)", p.name(), mine, pkg{ImportPath: imp}.name(), other)
+		}
+		for _, u := range uses {
+			if !slices.Contains(may, u) {
+				t.Errorf("%s imports %s, which the table does not have", name, u)
 			}
+		}
+		for _, m := range may {
+			if !slices.Contains(uses, m) {
+				t.Errorf("%s may import %s and does not: take it out of the table", name, m)
+			}
+		}
+	}
+	for name := range edges {
+		if !there[name] {
+			t.Errorf("the table has package %s, which is not there", name)
 		}
 	}
 }
 
-func TestLowerLayersImportOnlyWhatTheyMay(t *testing.T) {
+func TestPurePackages_ImportTypesOnly(t *testing.T) {
 	standard := map[string]bool{}
 	for _, p := range list(t, "std") {
 		standard[p.ImportPath] = true
 	}
 	for _, p := range list(t, module+"/...") {
-		mine, _ := layerOf(p.name())
-		allowed, limited := external[mine]
+		more, limited := pure[p.name()]
 		if !limited {
 			continue
 		}
 		for _, imp := range p.Imports {
-			if standard[imp] || has(imp, module) || imp == "C" {
-				continue
-			}
-			if !slices.ContainsFunc(allowed, func(a string) bool { return has(imp, a) }) {
-				t.Errorf("%s (layer %v) imports %s", p.name(), mine, imp)
-			}
-			if has(imp, "libvirt.org/go/libvirtxml") && p.name() != "domain" {
-				t.Errorf("%s imports %s; only domain may", p.name(), imp)
+			if !standard[imp] && !has(imp, module) && !within(imp, slices.Concat(api, more)) {
+				t.Errorf("%s imports %s", p.name(), imp)
 			}
 		}
 	}
 }
 
-func TestAdmissionKnowsNothingOfWhatComesAfterIt(t *testing.T) {
+func TestAdmission_Imports(t *testing.T) {
 	for _, p := range list(t, module+"/vmi/admit") {
 		for _, imp := range p.Deps {
 			if has(imp, module) && imp != module+"/internal/vmirules" {
@@ -188,7 +231,7 @@ func TestAdmissionKnowsNothingOfWhatComesAfterIt(t *testing.T) {
 	}
 }
 
-func TestHeavyImportsStayWhereTheyBelong(t *testing.T) {
+func TestHeavyImports_Confined(t *testing.T) {
 	for _, p := range list(t, "-deps", "-tags", "libvirt_dlopen", module+"/...") {
 		if !has(p.ImportPath, module) {
 			continue

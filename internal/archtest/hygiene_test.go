@@ -25,7 +25,7 @@ func files(t *testing.T) []string {
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
 }
 
-// licensed tells whether a file has to say its licence: one of a kind that has comments, unless it is text for people, what a
+// licensed reports whether a file must have a license header: one of a kind that has comments, unless it is text for people, what a
 // test reads or expects, or what a tool keeps.
 func licensed(name string) bool {
 	if strings.Contains(name, "testdata/") {
@@ -42,7 +42,7 @@ func licensed(name string) bool {
 	return true
 }
 
-func TestEveryFileSaysItsLicence(t *testing.T) {
+func TestFiles_HaveLicenseHeader(t *testing.T) {
 	const header = "SPDX-License-Identifier: Apache-2.0"
 	for _, name := range files(t) {
 		if !licensed(name) {
@@ -63,7 +63,7 @@ func TestEveryFileSaysItsLicence(t *testing.T) {
 	}
 }
 
-// modfile is what "go mod edit -json" tells of a go.mod.
+// modfile is the output of "go mod edit -json".
 type modfile struct {
 	Replace []struct {
 		Old, New struct{ Path, Version string }
@@ -74,7 +74,7 @@ type modfile struct {
 
 // What a go.mod replaces holds for that module alone: whoever imports a package of ours would get something else than what was
 // tested. Kubernetes' own programs cannot be built without replacements, which are in a module that nobody imports.
-func TestNoVersionIsReplacedOrRetracted(t *testing.T) {
+func TestModule_NoReplaceOrRetract(t *testing.T) {
 	for _, name := range files(t) {
 		if filepath.Base(name) != "go.mod" {
 			continue

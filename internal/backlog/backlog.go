@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backlog tells a controller whether so much waits for it that what is only told can wait too: when a
-// thousand objects are made at once, each write that could be spared is one that somebody waits behind.
+// Package backlog lets a controller defer optional writes under load: when a thousand objects are created at once, every
+// write that is not needed delays another object.
 package backlog
 
 import (
@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	// Again is after what time it is seen whether what was postponed is still outdone by other work.
+	// Again is the interval at which a deferred write is reconsidered.
 	Again = time.Second
-	// Patience is for how long something is postponed at most.
+	// Patience is the maximum time that a write is deferred.
 	Patience = 30 * time.Second
 )
 
 // Queue is the queue of a controller's work.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Backlog is the queue of a controller and the objects of which something has not been written as others wait.
-// The zero value is ready; its methods are safe for concurrent use.
+// Backlog is the queue of a controller and its objects with deferred writes. The zero value is ready; its methods are
+// safe for concurrent use.
 type Backlog struct {
 	mu sync.Mutex
 	// queue is nil before the controller has started; guarded by mu.
 	queue Queue
-	// since has when the oldest of what is postponed was, by object; guarded by mu.
+	// since is when the oldest deferred write of each object was deferred; guarded by mu.
 	since map[types.NamespacedName]time.Time
 }
 
-// Source is watched by the controller whose queue it is. Until its context ends, what has been patient for long enough
-// is enqueued as all else is, as what waits with a low priority may never come to its turn.
+// Source returns the source to be watched by the controller that owns the queue. Until its context ends, objects whose
+// writes were deferred for Patience are enqueued with normal priority, because those with low priority may starve.
 func (b *Backlog) Source(now clock.PassiveClock) source.Source {
 	return source.Func(func(ctx context.Context, q Queue) error {
 		b.Use(q)
@@ -52,7 +52,7 @@ func (b *Backlog) Source(now clock.PassiveClock) source.Source {
 	})
 }
 
-// impatient are the objects of which something has been postponed for too long.
+// impatient returns the objects with a write that was deferred for too long.
 func (b *Backlog) impatient(now time.Time) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,21 +65,21 @@ func (b *Backlog) impatient(now time.Time) []types.NamespacedName {
 	return out
 }
 
-// Use has q be the queue.
+// Use sets the queue.
 func (b *Backlog) Use(q Queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queue = q
 }
 
-// Queue returns the queue; nil if the controller has not started: then it looks at all objects when it does.
+// Queue returns the queue; nil if the controller has not started: it then reconciles all objects when it does.
 func (b *Backlog) Queue() Queue {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.queue
 }
 
-// Put notes that something of the object is postponed, since first.
+// Put records that a write of the object is deferred, since first.
 func (b *Backlog) Put(key types.NamespacedName, first time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,15 +89,15 @@ func (b *Backlog) Put(key types.NamespacedName, first time.Time) {
 	b.since[key] = first
 }
 
-// Done notes that nothing of the object is postponed.
+// Done records that the object has no deferred writes.
 func (b *Backlog) Done(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.since, key)
 }
 
-// Outdone reports whether so many objects wait, beside those that only have something postponed, that all workers
-// have something else to do, and this one has not been patient for too long. It also returns since when it has.
+// Outdone reports whether so many objects wait, not counting those with deferred writes only, that all workers have
+// other work, and the write has not been deferred for Patience yet. It also returns since when it has been deferred.
 func (b *Backlog) Outdone(key types.NamespacedName, workers int, now time.Time) (since time.Time, yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,8 +111,8 @@ func (b *Backlog) Outdone(key types.NamespacedName, workers int, now time.Time) 
 	return since, b.queue != nil && b.queue.Len()-others > workers && now.Before(since.Add(Patience))
 }
 
-// Later is the result of a pass that postponed something: if nothing of its own is due before, it goes on after that
-// time, when nobody else waits.
+// Later returns the result of a pass that deferred a write: unless the object is requeued earlier, it is requeued after
+// that time with low priority.
 func Later(result reconcile.Result, after time.Duration) reconcile.Result {
 	if result.RequeueAfter == 0 || result.RequeueAfter > after {
 		result.RequeueAfter, result.Priority = after, new(handler.LowPriority)
@@ -120,8 +120,8 @@ func Later(result reconcile.Result, after time.Duration) reconcile.Result {
 	return result
 }
 
-// Usual has a pass at a later time wait as others do. Without it, it would have the priority of the pass before, as one
-// that is only repeated, within Again, shall have.
+// Usual resets the priority of a delayed requeue to normal. Otherwise it would inherit the priority of the current pass,
+// which is right only for a repetition within Again.
 func Usual(result *reconcile.Result) {
 	if result.RequeueAfter > Again && result.Priority == nil {
 		result.Priority = new(0)

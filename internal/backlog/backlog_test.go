@@ -17,7 +17,7 @@ import (
 	"github.com/virtloom/virtloom/internal/backlog"
 )
 
-// long is a queue in which so many wait.
+// long is a queue with a fixed length.
 type long struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	waiting int
@@ -63,7 +63,7 @@ func TestOutdone(t *testing.T) {
 	}
 }
 
-func TestWhatIsDoneIsForgotten(t *testing.T) {
+func TestBacklog_Done(t *testing.T) {
 	var b backlog.Backlog
 	b.Use(&long{waiting: 5})
 	b.Put(key("a"), epoch)
@@ -75,8 +75,8 @@ func TestWhatIsDoneIsForgotten(t *testing.T) {
 	}
 }
 
-// What waits behind all else is told when it has waited for long enough.
-func TestTheImpatientAreEnqueued(t *testing.T) {
+// A deferred object is enqueued after Patience.
+func TestBacklog_EnqueuesAfterPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b backlog.Backlog
 		b.Put(key("patient"), time.Now().Add(backlog.Again))

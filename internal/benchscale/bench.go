@@ -45,7 +45,7 @@ type bench struct {
 	daemon  *daemon
 	// moves is for how long guests move on average, in nanoseconds.
 	moves atomic.Int64
-	// cancel ends what runs in this process, ended tells that the nodes have.
+	// cancel ends the goroutines of this process, ended is closed when the nodes have ended.
 	cancel context.CancelFunc
 	ended  chan error
 }

@@ -85,7 +85,7 @@ func (b *bench) startDaemon(ctx context.Context) (*daemon, error) {
 	return d, nil
 }
 
-// offers tells whether the controller has a flag.
+// offers reports whether the controller has a flag.
 func offers(ctx context.Context, program, name string) bool {
 	// Help ends with any status.
 	help, _ := exec.CommandContext(ctx, program, "controller", "-h").CombinedOutput()

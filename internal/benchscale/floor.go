@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// floor measures how fast this machine is: n guests get a Pod each, and are told to be Scheduled when it runs,
+// floor measures how fast this machine is: n VMIs get a Pod each, and are set Scheduled when it runs,
 // by somebody who decides nothing. No controller needs less.
 func (b *bench) floor(ctx context.Context, n int) (Phase, error) {
 	p := Phase{Name: phaseFloor, N: n}
@@ -70,7 +70,7 @@ func (b *bench) createWithPod(ctx context.Context, c client.Client, i int) error
 	return c.Create(ctx, pod)
 }
 
-// schedule tells of guests whose Pods run that they are Scheduled, until all n are.
+// schedule sets VMIs whose Pods run Scheduled, until all n are.
 func (b *bench) schedule(ctx context.Context, c client.Client, running <-chan string, n int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

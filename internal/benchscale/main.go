@@ -67,7 +67,7 @@ func parse(args []string) (o options, err error) {
 	fs.BoolVar(&o.floor, "floor", false, "measure first, on a cluster of its own, how fast -n guests could be by somebody who decides nothing")
 	fs.BoolVar(&o.check, "check", false, "fail if a figure is above its limit")
 	fs.BoolVar(&o.keep, "keep", false, "leave the logs behind, with the bodies of what was written in audit.log, which costs the API server time")
-	fs.BoolVar(&o.verbose, "v", false, "tell what is being done")
+	fs.BoolVar(&o.verbose, "v", false, "log each step")
 	fs.Usage = func() {
 		fmt.Fprintln(fs.Output(), "Usage: benchscale [FLAGS] [-- FLAGS OF REFDAEMON CONTROLLER]")
 		fs.PrintDefaults()
@@ -79,7 +79,7 @@ func parse(args []string) (o options, err error) {
 	return o, o.validate()
 }
 
-// validate tells which flags are wrong.
+// validate returns an error that names invalid flags.
 func (o *options) validate() error {
 	var errs []error
 	bad := func(wrong bool, format string, args ...any) {
@@ -136,7 +136,7 @@ func measure(ctx context.Context, o options, out io.Writer, r *Report) error {
 	if o.floor {
 		err := on(ctx, o, out, func(ctx context.Context, b *bench) error {
 			p, err := b.floor(ctx, o.guests)
-			return b.tell(r, p, err)
+			return b.report(r, p, err)
 		})
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func measure(ctx context.Context, o options, out io.Writer, r *Report) error {
 	}
 	return on(ctx, o, out, func(ctx context.Context, b *bench) error {
 		p, err := b.cached(ctx, o.cached)
-		return b.tell(r, p, err)
+		return b.report(r, p, err)
 	})
 }
 
@@ -173,7 +173,7 @@ func (b *bench) load(ctx context.Context, r *Report) (err error) {
 		return err
 	}
 	p, err := b.guests(ctx, o.guests)
-	if err := b.tell(r, p, err); err != nil || o.moves+o.waiting == 0 {
+	if err := b.report(r, p, err); err != nil || o.moves+o.waiting == 0 {
 		return err
 	}
 	if err := b.run(ctx, o.guests); err != nil {
@@ -181,21 +181,21 @@ func (b *bench) load(ctx context.Context, r *Report) (err error) {
 	}
 	if o.moves > 0 {
 		p, err := b.migrations(ctx, o.moves)
-		if err := b.tell(r, p, err); err != nil {
+		if err := b.report(r, p, err); err != nil {
 			return err
 		}
 	}
 	if o.waiting > 0 {
 		p, err := b.wait(ctx, o.waiting)
-		if err := b.tell(r, p, err); err != nil {
+		if err := b.report(r, p, err); err != nil {
 			return err
 		}
 	}
 	return b.daemon.stop()
 }
 
-// tell adds a phase to the report, unless it failed, and prints it.
-func (b *bench) tell(r *Report, p Phase, err error) error {
+// report adds a phase to the report, unless it failed, and prints it.
+func (b *bench) report(r *Report, p Phase, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}

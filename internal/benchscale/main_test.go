@@ -21,23 +21,23 @@ func TestParse(t *testing.T) {
 		args string
 		want string // part of the error
 	}{
-		"nothing is given":              {"", ""},
-		"no migrations":                 {"-n 5 -m 0", ""},
-		"only what is cached":           {"-n 0 -m 0 -cached 7 -o json", ""},
-		"flags of the controller":       {"-n 5 -m 5 -- -v", ""},
-		"help":                          {"-h", flag.ErrHelp.Error()},
-		"a flag that there is not":      {"-many", "-many"},
-		"no number":                     {"-n lots", "-n"},
-		"less than nothing":             {"-n -5 -m 0", "negative"},
-		"nothing to measure":            {"-n 0 -m 0", "nothing to measure"},
-		"migrations of nobody":          {"-n 5 -m 6", "-m 6 migrations need as many guests"},
-		"waiting for nobody":            {"-n 5 -m 5 -waiting 6", "-waiting 6 migrations need as many guests"},
-		"nowhere to go":                 {"-n 5 -m 5 -nodes 1", "no guest could be moved"},
-		"no time to look":               {"-idle 0s", "-idle"},
-		"no time at all":                {"-within -1s", "-within"},
-		"a format that there is not":    {"-o yaml", `"yaml" is neither text nor json`},
-		"an argument":                   {"-n 5 -m 5 fast", "unexpected argument"},
-		"several mistakes are told all": {"-n 5 -m 6 -o yaml", "yaml"},
+		"nothing is given":                     {"", ""},
+		"no migrations":                        {"-n 5 -m 0", ""},
+		"only what is cached":                  {"-n 0 -m 0 -cached 7 -o json", ""},
+		"flags of the controller":              {"-n 5 -m 5 -- -v", ""},
+		"help":                                 {"-h", flag.ErrHelp.Error()},
+		"a flag that there is not":             {"-many", "-many"},
+		"no number":                            {"-n lots", "-n"},
+		"less than nothing":                    {"-n -5 -m 0", "negative"},
+		"nothing to measure":                   {"-n 0 -m 0", "nothing to measure"},
+		"migrations of nobody":                 {"-n 5 -m 6", "-m 6 migrations need as many guests"},
+		"waiting for nobody":                   {"-n 5 -m 5 -waiting 6", "-waiting 6 migrations need as many guests"},
+		"nowhere to go":                        {"-n 5 -m 5 -nodes 1", "no guest could be moved"},
+		"no time to look":                      {"-idle 0s", "-idle"},
+		"no time at all":                       {"-within -1s", "-within"},
+		"a format that there is not":           {"-o yaml", `"yaml" is neither text nor json`},
+		"an argument":                          {"-n 5 -m 5 fast", "unexpected argument"},
+		"all of several mistakes are reported": {"-n 5 -m 6 -o yaml", "yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fields := strings.Fields(test.args)
@@ -104,7 +104,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRunIsToldAtOnce(t *testing.T) {
+func TestRun_InvalidFlags(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"-n", "0", "-m", "0", "-o", "json"}, &out)
 	if err == nil || errors.Is(err, errMissed) || out.Len() > 0 {

@@ -50,7 +50,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-func TestThisProcessCanBeMeasured(t *testing.T) {
+func TestProc_Self(t *testing.T) {
 	m, err := memoryOf(os.Getpid())
 	if err != nil || m.resident <= 0 || m.peak < m.resident {
 		t.Errorf("memory %+v, %v", m, err)

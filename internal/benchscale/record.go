@@ -36,7 +36,7 @@ type recorder struct {
 	at      map[stage]map[string]time.Time
 	waiting []await
 	failed  error
-	// hooks are told of objects that reach a stage.
+	// hooks are called for objects that reach a stage.
 	hooks map[stage]func(object string)
 }
 
@@ -87,7 +87,7 @@ func (r *recorder) fail(err error) {
 	r.lockedWake()
 }
 
-// lockedWake tells those whose wait is over.
+// lockedWake wakes waiters whose condition holds.
 func (r *recorder) lockedWake() {
 	rest := r.waiting[:0]
 	for _, w := range r.waiting {

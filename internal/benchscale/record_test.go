@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestRecorderKnowsWhatTookHowLong(t *testing.T) {
+func TestRecorder_Durations(t *testing.T) {
 	r := newRecorder()
 	for i := range 4 {
 		name := fmt.Sprint(i)
@@ -46,7 +46,7 @@ func TestRecorderKnowsWhatTookHowLong(t *testing.T) {
 	}
 }
 
-func TestRecorderWakesWhoWaits(t *testing.T) {
+func TestRecorder_WakesWaiters(t *testing.T) {
 	broken := errors.New("the watch has ended")
 	for name, test := range map[string]struct {
 		wanted, come int

@@ -43,7 +43,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func TestEachLimitIsOfAFigureThatStockHasOrIsANumber(t *testing.T) {
+func TestLimits_HaveReference(t *testing.T) {
 	for phase, all := range limits {
 		for _, l := range all {
 			known := false

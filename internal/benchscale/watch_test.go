@@ -95,8 +95,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchGoesOn lets the API server end watches: what comes after is seen, once.
-func TestWatchGoesOn(t *testing.T) {
+// TestWatch_Resumes lets the API server end watches: what comes after is seen, once.
+func TestWatch_Resumes(t *testing.T) {
 	guest := func(version int) string {
 		return fmt.Sprintf(`{"type":"MODIFIED","object":{"metadata":{"name":"guest-%d","resourceVersion":"%d"},"status":{"phase":"Scheduled"}}}`, version, version)
 	}

@@ -40,10 +40,10 @@ func (w window) has(q *rig.Request) bool {
 	return q.User.Username == w.user && !q.Received.Before(w.from) && (w.to.IsZero() || q.Received.Before(w.to))
 }
 
-// isRead tells whether the request changes nothing.
+// isRead reports whether the request is read-only.
 func isRead(q *rig.Request) bool { return slices.Contains([]string{"get", "list", "watch"}, q.Verb) }
 
-// rejected tells whether a write was refused because of what others did.
+// rejected reports whether a write failed due to a concurrent change.
 func rejected(q *rig.Request) bool {
 	switch q.ResponseStatus.Code {
 	case http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests:

@@ -20,7 +20,7 @@ func (s *story) pulse(ctx context.Context) {
 		ticks := s.console.Ticks()
 		for _, t := range ticks[shown:] {
 			if t.Node != node || t.N%10 == 0 {
-				s.tell("guest", fmt.Sprintf("heartbeat %d", t.N), "on "+t.Node)
+				s.report("guest", fmt.Sprintf("heartbeat %d", t.N), "on "+t.Node)
 			}
 			node = t.Node
 		}
@@ -50,7 +50,7 @@ func (s *story) migrate(ctx context.Context) error {
 		return err
 	}
 	s.guest = vmi
-	s.tellMigration(vmi)
+	s.reportMigration(vmi)
 	target := vmi.Status.NodeName
 	if err := s.promise(target != source && target != "", "the guest moved from %s to %s", source, target); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *story) remove(ctx context.Context) error {
 		}
 	}
 	lines := s.console.Lines()
-	s.tell("guest", "last words", lines[len(lines)-1])
+	s.report("guest", "last words", lines[len(lines)-1])
 	return refcluster.Await(ctx, patience, "nothing to be left of the guest", func(ctx context.Context) error {
 		pods, err := s.cluster.Pods(ctx, guestKey.Namespace)
 		if err != nil {
@@ -139,6 +139,6 @@ func (s *story) close(ctx context.Context, failure error) error {
 	}
 	began := time.Now()
 	err := c.Stop(ctx)
-	s.tell("rig", "stopped", fmt.Sprintf("took %.1f s", time.Since(began).Seconds()))
+	s.report("rig", "stopped", fmt.Sprintf("took %.1f s", time.Since(began).Seconds()))
 	return err
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows virtloom at work on real parts: it starts a control plane
-// and two nodes with libvirt on this machine, starts a guest by applying a
-// manifest, migrates it live, deletes it, and checks all the way that there was
-// never more and never less than one guest. It ends with status 0 only if all
-// of that was seen. "make demo" builds it and the daemon it runs.
+// Command demo demonstrates virtloom with real components: it starts a control
+// plane and two nodes with libvirt on this machine, starts a VMI by applying a
+// manifest, migrates it live, deletes it, and checks all the time that exactly
+// one domain runs. Its exit status is 0 only if all of that was observed. "make demo" builds it and the daemon it runs.
 package main
 
 import (

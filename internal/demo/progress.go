@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
 const (
@@ -20,11 +21,11 @@ const (
 	eraseLine = "\r\x1b[K"
 	// barWidth is the length of the progress bar in characters.
 	barWidth = 30
-	// mebi is the unit that sizes are told in.
+	// mebi is the unit of printed sizes.
 	mebi = 1 << 20
 )
 
-// isTerminal tells whether a progress bar can be drawn there again and again.
+// isTerminal reports whether a progress bar can be redrawn there.
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
@@ -36,7 +37,7 @@ func (s *story) showProgress(ctx context.Context) {
 	defer s.draw("")
 	for last := ""; ; {
 		if vmi, err := s.cluster.VMI(ctx, guestKey); err == nil {
-			last = s.tellProgress(vmi, last)
+			last = s.reportProgress(vmi, last)
 		}
 		select {
 		case <-ctx.Done():
@@ -46,9 +47,9 @@ func (s *story) showProgress(ctx context.Context) {
 	}
 }
 
-// tellProgress tells how far the guest's migration has come, unless that was told last.
-func (s *story) tellProgress(vmi *v1.VirtualMachineInstance, last string) string {
-	p, moving := domain.ProgressOf(vmi)
+// reportProgress prints the progress of the VMI's migration, unless it equals the last printed one.
+func (s *story) reportProgress(vmi *v1.VirtualMachineInstance, last string) string {
+	p, moving := status.ProgressOf(vmi)
 	if !moving {
 		s.draw("")
 		return last
@@ -56,7 +57,7 @@ func (s *story) tellProgress(vmi *v1.VirtualMachineInstance, last string) string
 	text := bar(p)
 	s.draw(text)
 	if !s.terminal && text != last {
-		s.tell("migration", text, "")
+		s.report("migration", text, "")
 	}
 	return text
 }
@@ -91,12 +92,12 @@ func (s *story) draw(text string) {
 	_, _ = fmt.Fprint(s.out, eraseLine+text)
 }
 
-// tellMigration tells what the migration has cost.
-func (s *story) tellMigration(vmi *v1.VirtualMachineInstance) {
+// reportMigration prints the cost of the migration.
+func (s *story) reportMigration(vmi *v1.VirtualMachineInstance) {
 	m := vmi.Status.MigrationState
 	if m == nil || m.StartTimestamp == nil || m.EndTimestamp == nil {
 		return
 	}
 	took := m.EndTimestamp.Sub(m.StartTimestamp.Time)
-	s.tell("migration", fmt.Sprintf("took %.0f s, mode %s", took.Seconds(), m.Mode), fmt.Sprintf("from %s to %s", m.SourceNode, m.TargetNode))
+	s.report("migration", fmt.Sprintf("took %.0f s, mode %s", took.Seconds(), m.Mode), fmt.Sprintf("from %s to %s", m.SourceNode, m.TargetNode))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/domain"
 )
 
-func TestBarShowsHowFarAMigrationHasCome(t *testing.T) {
+func TestBar_Progress(t *testing.T) {
 	for name, tt := range map[string]struct {
 		p    domain.Progress
 		want string
@@ -32,7 +32,7 @@ func TestBarShowsHowFarAMigrationHasCome(t *testing.T) {
 	}
 }
 
-func TestTheBarStaysInTheLastLineOfATerminal(t *testing.T) {
+func TestBar_LastLine(t *testing.T) {
 	for name, tt := range map[string]struct {
 		terminal bool
 		want     string
@@ -55,7 +55,7 @@ func TestTheBarStaysInTheLastLineOfATerminal(t *testing.T) {
 	}
 }
 
-func TestTheSummarySaysWhatWasSeenAndHowLongItTook(t *testing.T) {
+func TestStory_Summary(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ok   bool
 		want string

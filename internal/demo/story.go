@@ -24,12 +24,12 @@ import (
 
 const (
 	scene = "first-guest/"
-	// patience is how long the demo waits for anything. How long a thing took is told and never judged: that is up to
+	// patience is how long the demo waits for anything. Durations are printed and never judged: that is up to
 	// the machine.
 	patience = 2 * time.Minute
 	// pulseEvery is how often the heartbeat is looked at.
 	pulseEvery = 100 * time.Millisecond
-	// progressEvery is how often agents tell how far a migration has come, and bandwidth what it may
+	// progressEvery is the interval of progress reports of a migration, and bandwidth what it may
 	// use, so that there is something to see of one that would be over in a second.
 	progressEvery = 300 * time.Millisecond
 	bandwidth     = "16Mi"
@@ -48,7 +48,7 @@ type story struct {
 	out   io.Writer
 	bar   string // what the last line of a terminal shows; empty for nothing
 	alive *refcluster.Cluster
-	// verdicts are what the summary tells.
+	// verdicts are the lines of the summary.
 	verdicts []verdict
 
 	cluster *refcluster.Cluster
@@ -79,8 +79,8 @@ func (s *story) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, eraseLine+format+"\n"+s.bar, args...)
 }
 
-// tell prints a line of the timeline: when, what object, what happened, why.
-func (s *story) tell(object, what, why string) {
+// report prints a line of the timeline: when, what object, what happened, why.
+func (s *story) report(object, what, why string) {
 	line := fmt.Sprintf("%7.2fs  %-34s %s", time.Since(s.began).Seconds(), object, what)
 	if why != "" {
 		line += " - " + why
@@ -110,7 +110,7 @@ func (s *story) promise(ok bool, format string, args ...any) error {
 	if !ok {
 		return errors.New("not seen: " + v.text)
 	}
-	s.tell("demo", "checked", v.text)
+	s.report("demo", "checked", v.text)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (s *story) promise(ok bool, format string, args ...any) error {
 func (s *story) measure(format string, args ...any) {
 	v := verdict{measured, fmt.Sprintf(format, args...)}
 	s.judge(v)
-	s.tell("demo", "measured", v.text)
+	s.report("demo", "measured", v.text)
 }
 
 func (s *story) judge(v verdict) {
@@ -142,14 +142,14 @@ func (s *story) stage(ctx context.Context) (err error) {
 		return rig.ErrNeedsRoot
 	}
 	s.cluster, err = refcluster.Start(ctx, refcluster.Options{Nodes: nodes, Built: true, Rig: rig.Options{
-		Log: func(format string, args ...any) { s.tell("rig", fmt.Sprintf(format, args...), "") },
+		Log: func(format string, args ...any) { s.report("rig", fmt.Sprintf(format, args...), "") },
 	}})
 	if err != nil {
 		return err
 	}
 	s.alive = s.cluster
 	for _, n := range s.cluster.Nodes {
-		s.tell("Node/"+n.Name(), "up at "+n.Address(), "its own network, mount, UTS and PID namespace and its own libvirt")
+		s.report("Node/"+n.Name(), "up at "+n.Address(), "its own network, mount, UTS and PID namespace and its own libvirt")
 	}
 	ctx, s.watches = context.WithCancel(ctx)
 	return s.watch(ctx)
@@ -189,7 +189,7 @@ func (s *story) start(ctx context.Context) (err error) {
 		return err
 	}
 	up := first.At.Sub(applied)
-	s.tell("guest", "first heartbeat on "+first.Node, "")
+	s.report("guest", "first heartbeat on "+first.Node, "")
 	if s.guest, err = s.cluster.AwaitPhase(ctx, guestKey, v1.Running, patience); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (s *story) start(ctx context.Context) (err error) {
 }
 
 func (s *story) apply(ctx context.Context, name string) error {
-	s.tell("examples/"+scene+name, "applied", "")
+	s.report("examples/"+scene+name, "applied", "")
 	return s.cluster.Apply(ctx, examples.FirstGuest, scene+name)
 }
 
@@ -213,7 +213,7 @@ func (s *story) slow(ctx context.Context) error {
 		kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{}
 	}
 	kv.Spec.Configuration.MigrationConfiguration.BandwidthPerMigration = &rate
-	s.tell("KubeVirt/"+kv.Name, "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
+	s.report("KubeVirt/"+kv.Name, "bandwidthPerMigration "+bandwidth, "a migration would be over in a moment")
 	return s.cluster.Client.Patch(ctx, kv, client.MergeFrom(base))
 }
 

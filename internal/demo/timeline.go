@@ -29,7 +29,7 @@ func (s *story) watch(ctx context.Context) error {
 	return nil
 }
 
-// follow prints each change of what is worth telling, once.
+// follow prints each relevant change once.
 func (s *story) follow(w watch.Interface) {
 	last := map[string]string{}
 	for e := range w.ResultChan() {
@@ -47,7 +47,7 @@ func (s *story) follow(w watch.Interface) {
 				continue
 			}
 			last[key] = f.what + f.why
-			s.tell(name, f.what, f.why)
+			s.report(name, f.what, f.why)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (s *story) follow(w watch.Interface) {
 // fact is something about an object that may change.
 type fact struct{ about, what, why string }
 
-// describe returns the name of an object and what is worth telling of it.
+// describe returns the name of an object and its relevant state.
 func describe(obj client.Object) (string, []fact) {
 	switch o := obj.(type) {
 	case *v1.VirtualMachineInstance:

@@ -15,16 +15,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// launcherImage is the one that KubeVirt's Pods in testdata have.
+// launcherImage is the image of KubeVirt's Pods in testdata.
 const launcherImage = "registry:5000/kubevirt/virt-launcher:devel"
 
-// guest is one of the inputs with its defaults, and what KubeVirt makes of it.
+// guest is one of the inputs with its defaults, and KubeVirt's output for it.
 type guest struct {
 	name    string
 	cluster *offline.Cluster
@@ -79,7 +79,7 @@ func decode[T any](t *testing.T, file string) *T {
 	return out
 }
 
-// pod is the launcher's.
+// pod renders the launcher Pod.
 func (g *guest) pod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	in, err := g.cluster.Input(template.LauncherPod)
@@ -93,7 +93,7 @@ func (g *guest) pod(t *testing.T) *corev1.Pod {
 	return pod
 }
 
-// domain is converted with what the controller reports of claims.
+// domain converts the VMI with the controller's report of claims.
 func (g *guest) domain(t *testing.T) *libvirtxml.Domain {
 	t.Helper()
 	in, err := g.cluster.Input(template.LauncherPod)
@@ -118,17 +118,17 @@ func (g *guest) domain(t *testing.T) *libvirtxml.Domain {
 			})
 		}
 	}
-	facts := domain.AssumeFacts(vmi)
-	facts.Cluster, facts.SMBIOS = domain.ClusterFrom(g.cluster.KubeVirt)
-	d, err := domain.Convert(vmi, facts)
+	facts := convert.AssumeFacts(vmi)
+	facts.Cluster, facts.SMBIOS = convert.ClusterFrom(g.cluster.KubeVirt)
+	d, err := convert.Convert(vmi, facts)
 	if err != nil {
 		t.Fatalf("%s: %v", g.name, err)
 	}
 	return d
 }
 
-// withoutPlaces is the domain as KubeVirt hands it to libvirt, which gives devices their PCI addresses: those are
-// compared by themselves.
+// withoutPlaces returns the domain as KubeVirt passes it to libvirt, which assigns the PCI addresses of devices: those are
+// compared separately.
 func withoutPlaces(t *testing.T, d *libvirtxml.Domain, theirs tree) tree {
 	t.Helper()
 	text, err := d.Marshal()
@@ -147,7 +147,7 @@ func withoutPlaces(t *testing.T, d *libvirtxml.Domain, theirs tree) tree {
 	return ours
 }
 
-// without is a Pod without what is chosen at random, or is in the request that creates it.
+// without returns a Pod without random fields and fields of the request that creates it.
 func without(pod *corev1.Pod) *corev1.Pod {
 	out := pod.DeepCopy()
 	out.APIVersion, out.Kind, out.Namespace, out.Name, out.GenerateName = "", "", "", "", ""
@@ -160,10 +160,10 @@ func without(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// difference is a field that is not the same.
+// difference is a field with different values.
 type difference struct{ where, path, guest, theirs, ours string }
 
-// compare lists the fields that differ; "-" stands for one that is not there.
+// compare returns the differing fields; "-" stands for an unset field.
 func compare(where, guest string, theirs, ours tree) (found []difference) {
 	paths := map[string]bool{}
 	for path := range theirs {
@@ -205,10 +205,9 @@ func differences(t *testing.T) (found []difference) {
 	return found
 }
 
-// TestDifferences_AreThoseOfTheDocumentation compares what virtloom makes of 60 guests with what KubeVirt does: each field
-// that differs is in the table of docs/with-kubevirt.md, with its reason, and each row of the table is about as many fields
-// of as many guests as it says.
-func TestDifferences_AreThoseOfTheDocumentation(t *testing.T) {
+// TestDifferences_Documented compares virtloom's output for 60 VMIs with KubeVirt's: each differing field is in the table
+// of docs/with-kubevirt.md, with its reason, and each row of the table has the correct number of fields and VMIs.
+func TestDifferences_Documented(t *testing.T) {
 	rows := documented(t)
 	type seen struct {
 		guests map[string]bool
@@ -218,7 +217,7 @@ func TestDifferences_AreThoseOfTheDocumentation(t *testing.T) {
 	for _, d := range differences(t) {
 		i := slices.IndexFunc(rows, func(r row) bool { return r.where == d.where && r.matches(d.path) })
 		if i < 0 {
-			t.Errorf("%s: %s of the %s: KubeVirt has %s, virtloom %s, and the documentation has no reason", d.guest, d.path, d.where, d.theirs, d.ours)
+			t.Errorf("%s: %s of the %s: KubeVirt has %s, virtloom %s, not documented", d.guest, d.path, d.where, d.theirs, d.ours)
 			continue
 		}
 		if met[i].guests == nil {
@@ -234,14 +233,13 @@ func TestDifferences_AreThoseOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// TestAddresses_AreThoseThatKubeVirtsGuestsHave compares the PCI addresses of devices with those that libvirt gave the
-// same devices in KubeVirt's domain.
-func TestAddresses_AreThoseThatKubeVirtsGuestsHave(t *testing.T) {
+// TestAddresses_EqualKubeVirt compares the PCI addresses of devices with those that libvirt assigned in KubeVirt's domain.
+func TestAddresses_EqualKubeVirt(t *testing.T) {
 	want := *decode[map[string]map[string]string](t, "testdata/addresses.json")
 	differing := map[string]bool{}
 	for _, g := range guests(t) {
 		if want[g.name] == nil {
-			continue // libvirt needs a host for it that has more
+			continue // libvirt needs a larger host for it
 		}
 		var wrong []string
 		got := places(g.domain(t))

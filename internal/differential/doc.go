@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package differential compares what virtloom makes of a VirtualMachineInstance with what KubeVirt's own code makes of the
-// same one: its defaults, the launcher Pod and the domain, field by field, and the PCI addresses of devices. What differs is in
-// docs/with-kubevirt.md, each with its reason.
+// Package differential compares virtloom's output for a VirtualMachineInstance with the output of KubeVirt's own code:
+// defaults, launcher Pod and domain, field by field, and the PCI addresses of devices. docs/with-kubevirt.md lists every
+// difference with its reason.
 package differential

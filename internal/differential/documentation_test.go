@@ -11,10 +11,10 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 )
 
-// row is one of the table of differences: of fields whose paths are alike, in which a * stands for any text.
+// row is one row of the table of differences: fields whose paths match a pattern, in which * stands for any text.
 type row struct {
 	where, pattern string
 	guests, fields int
@@ -46,7 +46,7 @@ func documented(t *testing.T) (rows []row) {
 	}
 	_, table, found := strings.Cut(string(text), "| Where | Field | Fields of guests | Reason |\n")
 	if !found {
-		t.Fatal("the table of differences is not there")
+		t.Fatal("table of differences not found")
 	}
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
@@ -62,26 +62,26 @@ func documented(t *testing.T) (rows []row) {
 		r.fields, bad[0] = strconv.Atoi(fields)
 		r.guests, bad[1] = strconv.Atoi(guests)
 		if !ok || bad[0] != nil || bad[1] != nil || strings.TrimSpace(cells[3]) == "" {
-			t.Fatalf("no row of the table: %s", line)
+			t.Fatalf("invalid row of the table: %s", line)
 		}
 		rows = append(rows, r)
 	}
 	return rows
 }
 
-// places are the PCI addresses of devices by the keys of [domain.Layout].
+// places returns the PCI addresses of devices by the keys of [convert.Layout].
 func places(d *libvirtxml.Domain) map[string]string {
 	out := map[string]string{}
-	layout := domain.LayoutOf(d)
+	layout := convert.LayoutOf(d)
 	for key, p := range layout.Places {
 		out[key] = text(p)
 	}
 	return out
 }
 
-func text(p domain.Place) string { return fmt.Sprintf("%02x:%02x.%x", p.Bus, p.Slot, p.Function) }
+func text(p convert.Place) string { return fmt.Sprintf("%02x:%02x.%x", p.Bus, p.Slot, p.Function) }
 
-// elsewhere are the guests with devices at other addresses than KubeVirt's, and why.
+// elsewhere are the VMIs with devices at other addresses than KubeVirt's, with the reason.
 var elsewhere = map[string]string{
 	"m20-disk-buses":        "libvirt adds a second SATA controller, and the bridge for it before all else",
 	"m26-disk-many-30":      "libvirt adds more SATA controllers, and the bridge for them before all else",

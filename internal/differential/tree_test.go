@@ -14,17 +14,17 @@ import (
 	"testing"
 )
 
-// tree is an object as the values of its fields, by path.
+// tree is an object as field values by path.
 type tree map[string]string
 
-// keyedBy are the fields that identify the elements of lists whose elements have names. The order of the lists in unordered
-// means nothing, that of the others is a value of its own.
+// keyedBy are the fields that identify list elements with names. The order of the lists in unordered is irrelevant; that of
+// other lists is a value of its own.
 var (
 	keyedBy   = map[string]string{"containers": "name", "initContainers": "name", "volumes": "name", "env": "name", "volumeMounts": "mountPath", "ports": "name"}
 	unordered = []string{"volumes", "env", "volumeMounts"}
 )
 
-// treeOfJSON flattens a value that is written as JSON.
+// treeOfJSON flattens the JSON of a value.
 func treeOfJSON(t *testing.T, v any) tree {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -78,7 +78,7 @@ func (t tree) list(path string, list []any) {
 	}
 }
 
-// treeOfXML flattens a domain. Devices of one kind are numbered in their order, or have the name of their alias.
+// treeOfXML flattens a domain. Devices of one kind are numbered in order, or named by their alias.
 func treeOfXML(t *testing.T, text string) tree {
 	t.Helper()
 	decoder := xml.NewDecoder(strings.NewReader(text))
@@ -130,7 +130,7 @@ func readElement(d *xml.Decoder, start xml.StartElement) (element, error) {
 	}
 }
 
-// alias is the name of a device of the spec; empty for others.
+// alias returns the name of a device of the spec; empty for others.
 func (e *element) alias() string {
 	for _, c := range e.children {
 		if c.name == "alias" {
@@ -149,12 +149,12 @@ func (e *element) attr(name string) string {
 	return ""
 }
 
-// named are elements that are identified by an attribute.
+// named are the elements that are identified by an attribute.
 var named = map[string]string{"entry": "name", "feature": "name", "timer": "name", "vcpu": "id"}
 
 func (t tree) element(path string, e element) {
 	if e.text != "" || len(e.attrs)+len(e.children) == 0 {
-		t[path] = e.text // a place without content means something by being there
+		t[path] = e.text // the presence of an element without content is a value
 	}
 	for _, a := range e.attrs {
 		if a.Name.Space != "xmlns" && a.Name.Local != "xmlns" {

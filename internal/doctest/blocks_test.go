@@ -21,7 +21,7 @@ var needs = []string{"run", "cluster", "slow", "root", "daemon", "ci"}
 
 var all = flag.Bool("all", false, "run the blocks that need root or take minutes as well")
 
-// wrong tells what is wrong with how a block is marked.
+// wrong returns the error in the mark of a block; empty if there is none.
 func wrong(b block, before *block) string {
 	switch {
 	case len(b.words) == 0 || slices.Equal(b.words, []string{"yaml"}):
@@ -45,7 +45,7 @@ func wrong(b block, before *block) string {
 	return fmt.Sprintf("nobody knows what %q is", strings.Join(b.words, " "))
 }
 
-func TestBlocksAreMarked(t *testing.T) {
+func TestBlocks_Marked(t *testing.T) {
 	for _, d := range documents(t) {
 		var before *block
 		for _, b := range d.blocks {
@@ -57,7 +57,7 @@ func TestBlocksAreMarked(t *testing.T) {
 	}
 }
 
-func TestWrongMarksAreFound(t *testing.T) {
+func TestBlocks_InvalidMarks(t *testing.T) {
 	for text, want := range map[string]bool{
 		"": true, "yaml": true, "sh run": true, "sh run exit=3": true, "go from=x.go": true,
 		"sh": false, "sh maybe": false, "go": false, "text output": false, "bash": false,
@@ -68,7 +68,7 @@ func TestWrongMarksAreFound(t *testing.T) {
 	}
 }
 
-// contains tells whether the file has the code, however far it is indented there.
+// contains reports whether the file has the code, at any indentation.
 func contains(file, code string) bool {
 	plain := func(s string) string {
 		var out []string
@@ -80,7 +80,7 @@ func contains(file, code string) bool {
 	return strings.Contains(plain(file), strings.TrimSpace(plain(code)))
 }
 
-func TestCodeIsCompiled(t *testing.T) {
+func TestCodeBlocks_Compile(t *testing.T) {
 	found := 0
 	for _, d := range documents(t) {
 		for _, b := range d.blocks {
@@ -103,7 +103,7 @@ func TestCodeIsCompiled(t *testing.T) {
 	}
 }
 
-func TestCodeThatIsNotThereIsFound(t *testing.T) {
+func TestCodeBlocks_MissingSource(t *testing.T) {
 	file := "func f() {\n\tif a {\n\t\tb()\n\t}\n}\n"
 	for code, want := range map[string]bool{"if a {\n\tb()\n}\n": true, "b()\n": true, "if a {\n\tc()\n": false} {
 		if contains(file, code) != want {
@@ -160,7 +160,7 @@ func runBlocks(t *testing.T, need string, env ...string) {
 	}
 }
 
-func TestShellBlocksRunAsTheyStand(t *testing.T) {
+func TestShellBlocks_Run(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles everything once more, without cgo: run it without -short")
 	}

@@ -49,7 +49,7 @@ func mentioned() []client.Object {
 
 // What needs a cluster is run as an administrator's shell would: kubectl and refdaemon are on the path, and the
 // kubeconfig is where it usually is.
-func TestBlocksForAClusterRunAsTheyStand(t *testing.T) {
+func TestClusterBlocks_Run(t *testing.T) {
 	r := rigtest.New(t)
 	scheme := runtime.NewScheme()
 	must(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)))

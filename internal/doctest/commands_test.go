@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// command is one of refdaemon's, as it tells of itself.
+// command is a command of refdaemon, parsed from its help.
 type command struct {
 	// flags are without dashes, letters and names.
 	flags []string
@@ -57,7 +57,7 @@ func (k known) unknownCommands(text string) []mention {
 	return out
 }
 
-// hasFlag tells whether any command has that flag.
+// hasFlag reports whether any command has that flag.
 func (k known) hasFlag(m []string) bool {
 	for _, c := range k.commands {
 		if slices.Contains(c.flags, m[1]+m[2]) {
@@ -85,7 +85,7 @@ func described(help string) command {
 	return c
 }
 
-// ask has refdaemon tell its commands, theirs, and the flags of all.
+// ask parses refdaemon's commands, their subcommands, and all flags from the help.
 func (k known) ask(t *testing.T) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "refdaemon")
@@ -102,7 +102,7 @@ func (k known) ask(t *testing.T) {
 		}
 		c := described(string(out))
 		if len(c.flags) == 0 {
-			t.Fatalf("refdaemon %s tells of no flag:\n%s", name, out)
+			t.Fatalf("the help of refdaemon %s lists no flag:\n%s", name, out)
 		}
 		k.commands[name] = c
 		for _, w := range c.within {
@@ -110,6 +110,6 @@ func (k known) ask(t *testing.T) {
 		}
 	}
 	if len(k.commands) < 10 {
-		t.Fatalf("refdaemon tells of these commands only: %v", k.commands)
+		t.Fatalf("the help of refdaemon lists only these commands: %v", k.commands)
 	}
 }

@@ -45,7 +45,7 @@ type block struct {
 	text  string
 }
 
-// is tells whether the block begins with these words.
+// is reports whether the block begins with these words.
 func (b block) is(words ...string) bool {
 	return len(b.words) >= len(words) && slices.Equal(b.words[:len(words)], words)
 }
@@ -159,7 +159,7 @@ func deadLinks(d document) []string {
 	return dead
 }
 
-func TestLinksAreAlive(t *testing.T) {
+func TestLinks_Resolve(t *testing.T) {
 	for _, d := range documents(t) {
 		for _, to := range deadLinks(d) {
 			t.Errorf("%s: the link %s leads nowhere", d.name, to)
@@ -167,14 +167,14 @@ func TestLinksAreAlive(t *testing.T) {
 	}
 }
 
-func TestDeadLinksAreFound(t *testing.T) {
+func TestLinks_Broken(t *testing.T) {
 	d := parse(t, "docs/x.md", "[a](safety.md) [b](no.md) [c](safety.md#assumptions) [d](safety.md#no) [e](https://example.com/x)\n```\n[f](no.md)\n```\n")
 	if got, want := deadLinks(d), []string{"no.md", "safety.md#no"}; !slices.Equal(got, want) {
 		t.Errorf("dead are %q, want %q", got, want)
 	}
 }
 
-func TestEveryDocumentCanBeFoundFromTheREADME(t *testing.T) {
+func TestDocuments_ReachableFromREADME(t *testing.T) {
 	all := documents(t)
 	var seen []string
 	for next := []string{"README.md"}; len(next) > 0; next = next[1:] {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestWhatIsMentionedExists(t *testing.T) {
+func TestMentions_Exist(t *testing.T) {
 	k := exists(t)
 	for _, d := range documents(t) {
 		for _, m := range k.unknown(d) {
@@ -20,7 +20,7 @@ func TestWhatIsMentionedExists(t *testing.T) {
 	}
 
 	t.Run("what does not is found", func(t *testing.T) {
-		d := parse(t, "x.md", "Run `make nothing` or `make demo`, see `TestNothingAtAll` and `TestWhatIsMentionedExists`, "+
+		d := parse(t, "x.md", "Run `make nothing` or `make demo`, see `TestNothingAtAll` and `TestMentions_Exist`, "+
 			"`domain.Nothing`, `domain.Hypervisor`, `domain.Operation.Nothing`, `domain.Operation.Verb`, `net.Dial`, "+
 			"`internal/nothing`, `internal/doctest`, `vmi/*.go`, `--nothing`, `--drain`, `-f`, `-z`, `-race`, `refdaemon nothing`, "+
 			"`refdaemon`, `refdaemon config`, `refdaemon config nothing`, `virtloom_nothing`, `virtloom_vmi_waiting{by=\"user\"}`, `kubevirt_`.\n"+
@@ -60,7 +60,7 @@ func TestWhatIsMentionedExists(t *testing.T) {
 	})
 }
 
-func TestVersionsAreThoseOfTheModule(t *testing.T) {
+func TestVersions_MatchModule(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
@@ -82,7 +82,7 @@ func TestVersionsAreThoseOfTheModule(t *testing.T) {
 }
 
 // What is written says nothing about the machine it was written on.
-func TestNoPathsOfMachines(t *testing.T) {
+func TestDocuments_NoMachinePaths(t *testing.T) {
 	here, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)

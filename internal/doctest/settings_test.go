@@ -15,14 +15,14 @@ import (
 // setting is a row of the table of fields: field, flag, what it decides, when it takes effect.
 var setting = regexp.MustCompile("(?m)^\\| `([a-zA-Z.]+)` \\| `--([a-z-]+)` \\| [^|]+ \\| (at once|at the next start) \\|$")
 
-func TestTheTableOfFieldsIsTrue(t *testing.T) {
+func TestSettingsTable_MatchesOptions(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string][]string{}
+	rows := map[string][]string{}
 	for _, m := range setting.FindAllStringSubmatch(string(text), -1) {
-		told[m[1]] = m[2:]
+		rows[m[1]] = m[2:]
 	}
 	known := map[string]bool{}
 	for _, kind := range configfile.Kinds() {
@@ -32,7 +32,7 @@ func TestTheTableOfFieldsIsTrue(t *testing.T) {
 			if o.Live {
 				when = "at once"
 			}
-			row, listed := told[o.Field]
+			row, listed := rows[o.Field]
 			switch {
 			case !listed && o.Live:
 				t.Errorf("docs/operations.md does not say that %s takes effect at once", o.Field)
@@ -43,7 +43,7 @@ func TestTheTableOfFieldsIsTrue(t *testing.T) {
 			}
 		}
 	}
-	for field := range told {
+	for field := range rows {
 		if !known[field] {
 			t.Errorf("there is no field %s", field)
 		}
@@ -51,7 +51,7 @@ func TestTheTableOfFieldsIsTrue(t *testing.T) {
 }
 
 // Configuration files that are shown are sound.
-func TestConfigurationsAreRead(t *testing.T) {
+func TestConfigurationBlocks_Parse(t *testing.T) {
 	found := 0
 	for _, d := range documents(t) {
 		for _, b := range d.blocks {

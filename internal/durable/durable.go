@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable writes small files that are there, whole, after a crash at any time.
+// Package durable writes small files atomically and durably.
 package durable
 
 import (
@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 )
 
-// WriteJSON replaces the file by what v is in JSON, for its owner alone, and returns when
-// that outlasts a crash. Folders on the way are made. Whoever reads the file meanwhile
-// finds the old content or the new one; two writers must not meet.
+// WriteJSON replaces the file with v as JSON, readable by its owner only, and returns when it is
+// durable. Missing directories are created. Concurrent readers find the old or the new content;
+// concurrent writers are not supported.
 func WriteJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -38,7 +38,7 @@ func WriteJSON(path string, v any) error {
 	return syncDir(dir)
 }
 
-// Remove removes the file, if it is there, and returns when that outlasts a crash.
+// Remove removes the file, if it exists, and returns when that is durable.
 func Remove(path string) error {
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {

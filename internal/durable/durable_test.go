@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/internal/durable"
 )
 
-func TestWriteJSONReplacesTheWholeFile(t *testing.T) {
+func TestWriteJSON_Atomic(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "made", "file.json")
 	for _, v := range []map[string]string{{"long": "a first content"}, {"b": "c"}} {
 		if err := durable.WriteJSON(path, v); err != nil {
@@ -27,7 +27,7 @@ func TestWriteJSONReplacesTheWholeFile(t *testing.T) {
 	alone(t, path)
 }
 
-func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
+func TestWriteJSON_Failure(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.json")
 	if err := durable.WriteJSON(path, func() {}); err == nil {
 		t.Error("a function was written")
@@ -41,7 +41,7 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 	alone(t, path)
 }
 
-func TestRemoveMayBeRepeated(t *testing.T) {
+func TestRemove_Idempotent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.json")
 	if err := durable.WriteJSON(path, 1); err != nil {
 		t.Fatal(err)

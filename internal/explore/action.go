@@ -103,7 +103,7 @@ var costs = [doesCount]fault{
 	dies: death, fences: death, ticks: timePassing, asks: moveWish, cancels: cancellation, deletes: deletion,
 }
 
-// free tells whether the cost is none of those that are counted together.
+// free reports whether the cost is none of those that are counted together.
 func (f fault) free() bool { return f == noFault || f >= timePassing }
 
 func (b *budget) allows(d does) bool {
@@ -245,7 +245,7 @@ func (m *machine) list(w *world, p int, from *[slotCount]*object) {
 	}
 }
 
-// catchUp queues what an API server that lags behind will tell of an object in the
+// catchUp queues what a lagging API server will report of an object in the
 // end.
 func (m *machine) catchUp(w *world, p int, s slot) {
 	pr := &w.procs[p]

@@ -10,6 +10,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -135,7 +136,7 @@ func (m *machine) needsProof(s sight) bool {
 		return false
 	}
 	return m.known.proofs.of(proofKey{s.g, s.node}, func() bool {
-		return domain.Sight{Node: s.node.String(), VMI: s.g.instance(s.uid, s.deleting)}.NeedsProof()
+		return plan.Snapshot{Node: s.node.String(), VMI: s.g.instance(s.uid, s.deleting)}.NeedsProof()
 	})
 }
 
@@ -145,7 +146,7 @@ type proofKey struct {
 	node place
 }
 
-// statuses are how hypervisors tell of domains.
+// statuses are the domain statuses that hypervisors report.
 var statuses = [...]struct {
 	status domain.Status
 	reason domain.Reason
@@ -179,8 +180,8 @@ var listening = domain.Listening{Address: "192.0.2.1", Ports: map[string]int{"49
 var aSecond = int64(1)
 
 // input makes what package domain asks for.
-func (s sight) input() domain.Sight {
-	out := domain.Sight{
+func (s sight) input() plan.Snapshot {
+	out := plan.Snapshot{
 		Node: s.node.String(), Listening: listening, MoveActive: s.active, Moving: s.moving,
 		Migrations: &v1.MigrationConfiguration{CompletionTimeoutPerGiB: &aSecond, ProgressTimeout: &aSecond},
 	}
@@ -210,16 +211,16 @@ func (s sight) input() domain.Sight {
 	return out
 }
 
-// look asks the real domain.Decide.
+// look asks the real plan.Decide.
 func (m *machine) look(s sight) sighted {
 	return m.known.sights.of(s, func() sighted {
 		in := s.input()
-		plan, err := domain.Decide(in, clockAt(s.now))
+		plan, err := plan.Decide(in, clockAt(s.now))
 		if err != nil {
 			return sighted{err: err}
 		}
 		out := sighted{waits: plan.RequeueAt != nil, stranger: plan.Role == domain.RoleNone || plan.Role == ""}
-		for _, t := range plan.Tasks {
+		for _, t := range plan.Actions {
 			out.touches = out.touches || t.TouchesGuest()
 			if did := s.task(t, plan.VMI); did.verb != noTask {
 				out.tasks = append(out.tasks, did)
@@ -241,7 +242,7 @@ func (m *machine) look(s sight) sighted {
 	})
 }
 
-// binding tells whether an agent's plan does more than to report, as package domainctrl
+// binding reports whether an agent's plan does more than to report, as package domainctrl
 // has it.
 func binding(was, want *v1.VirtualMachineInstance) bool {
 	return was.Annotations[handoff.Annotation] != want.Annotations[handoff.Annotation] ||
@@ -250,18 +251,18 @@ func binding(was, want *v1.VirtualMachineInstance) bool {
 }
 
 // task is what a task of a plan is to the model's hypervisor.
-func (s sight) task(t domain.Task, vmi *v1.VirtualMachineInstance) task {
+func (s sight) task(t domain.Action, vmi *v1.VirtualMachineInstance) task {
 	out := task{touches: t.TouchesGuest(), command: t.Command}
 	switch t.Verb {
-	case domain.TaskMigrate:
+	case domain.ActionMigrate:
 		out.verb, out.held, out.to = taskMigrate, t.Request.Paused, placeOf(vmi.Labels[v1.MigrationTargetNodeNameLabel])
 		return out
-	case domain.TaskAbort:
+	case domain.ActionAbort:
 		out.verb = taskAbort
 		return out
-	case domain.TaskCleanup, domain.TaskSyncTime:
+	case domain.ActionCleanup, domain.ActionSyncTime:
 		return out
-	case domain.TaskApply:
+	case domain.ActionApply:
 	default:
 		cannot("task %s is not modelled", t)
 	}

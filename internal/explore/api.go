@@ -68,12 +68,12 @@ func (k *memory) changed(r request, have *object) *guest {
 	})
 }
 
-// held tells whether a finalizer keeps the object.
+// held reports whether a finalizer keeps the object.
 func (o *object) held() bool {
 	return o.vmi != nil && o.vmi.finalizer || o.move != nil && o.move.finalizer
 }
 
-// store makes o the newest version and tells the watches.
+// store makes o the newest version and queues its watch events.
 func (w *world) store(o *object) *object {
 	w.rv++
 	n := *o

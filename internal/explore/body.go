@@ -26,7 +26,7 @@ type guest struct {
 	sum       uint64
 }
 
-// selects tells whether the caches of the node hold the object: as in the node
+// selects reports whether the caches of the node hold the object: as in the node
 // agent, those of the guests it owns and of those that come to it.
 func (g *guest) selects(n place) bool {
 	return g.obj.Labels[v1.NodeNameLabel] == n.String() || g.obj.Labels[v1.MigrationTargetNodeNameLabel] == n.String()
@@ -41,7 +41,7 @@ type movement struct {
 }
 
 // memory keeps one value for each content that an object had, so that states can be
-// told apart by pointers, and what the deciders have said: they are pure, and the same
+// distinguished by pointers, and what the deciders have said: they are pure, and the same
 // question comes again and again. It is safe for concurrent use.
 type memory struct {
 	guests    memo[string, *guest]

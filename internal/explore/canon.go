@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// key tells states apart.
+// key identifies a state.
 type key struct{ a, b uint64 }
 
 // canon computes keys. Of resourceVersions only the order counts, so each is

@@ -43,7 +43,7 @@ func (g *classicalGate) check(now time.Time) outlook {
 	return outlook{open: (g.adds > 0 || g.dels > 0) && now.Sub(g.since) < tick}
 }
 
-func TestClassicalExpectationsMakeDuplicates(t *testing.T) {
+func TestClassicalExpectations_Duplicates(t *testing.T) {
 	for name, b := range map[string]budget{
 		"a request fails that was carried out":           budget{}.plus(answerLoss),
 		"an event is later than the expectation is old":  budget{}.plus(timePassing),

@@ -337,7 +337,7 @@ func (m *machine) forget(ps *pass, at slot) {
 	}
 }
 
-// settleNote tells a controller's expectations the answer to a write.
+// settleNote notes the answer to a write in a controller's expectations.
 func (m *machine) settleNote(w *world, p int, d doing, a answer, o *object) {
 	owner := d.pass.owner
 	switch {

@@ -11,6 +11,8 @@ import (
 	kubevirt "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // moveKey is what decides what migration.Decide says. It can be compared.
@@ -53,7 +55,7 @@ func (k moveKey) snapshot() migration.Snapshot {
 		s.Others = append(s.Others, k.other.migration())
 	}
 	if k.unseen {
-		s.Unsettled = "a write"
+		s.Pending = "a write"
 	}
 	if k.fault != "" {
 		s.Failures = map[migration.ActionKind]error{migration.ActionKind(k.fault): errFailed}
@@ -67,9 +69,9 @@ func (k moveKey) snapshot() migration.Snapshot {
 	s.Launchers = k.pods.pods(s.VMI)
 	s.TargetPod, s.Targets = migration.TargetPod(s.Launchers, s.Migration.UID), migration.TargetOwners(s.Launchers, s.Migration.UID)
 	s.SourcePod = sourcePod(s)
-	s.Resolution, _ = migration.Resolve(migration.Match{}, s.Config.Cluster)
+	s.Resolution, _ = policy.Resolve(policy.Match{}, s.Config.Cluster)
 	if _, wanted := s.Claim(); wanted && !k.unseen {
-		s.Slot = migration.Verdict{Asked: true, Held: true, Inbound: true} // there is room for two
+		s.Slot = queue.Verdict{Asked: true, Held: true, Inbound: true} // there is room for two
 	}
 	return s
 }

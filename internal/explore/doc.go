@@ -3,7 +3,7 @@
 // Package explore tries to break the promise of package handoff, "never two, never
 // none", by looking at everything that can happen to one guest on two nodes.
 //
-// It drives the shipped deciders: vmi.Decide, migration.Decide and domain.Decide, which
+// It drives the shipped deciders: vmi.Decide, migration.Decide and plan.Decide, which
 // step the lease by handoff.Step themselves, Lease.Authorize and handoff.Confirmed,
 // expectations.Tracker, and the patches of internal/vmipatch, against a model of
 // everything else. [Search] goes through all states breadth first, so that what it
@@ -34,7 +34,7 @@
 //   - An API server: one VirtualMachineInstance, its launcher Pod, two migrations and
 //     their target Pods. Patches under guards or resourceVersion, creations by name,
 //     deletions by UID, finalizers, deletionTimestamp. Every write may fail before it is
-//     carried out, or after, or be carried out later than its sender was told that it
+//     carried out, or after, or be carried out later than its sender got the answer that it
 //     failed.
 //   - Watches: each process sees each object's versions in order, but late, and those
 //     of different objects in any order. A watch may break; the list that follows may

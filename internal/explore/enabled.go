@@ -203,7 +203,7 @@ func (e *enabler) pods() {
 	}
 }
 
-// removable tells whether a Pod can go: its node is dead, or it can be talked to and
+// removable reports whether a Pod can be removed: its node is dead, or it can be talked to and
 // no domain of the guest is there, unless that lives in another Pod.
 func (w *world) removable(o *object) bool {
 	n := &w.nodes[o.node]
@@ -218,7 +218,7 @@ func (w *world) removable(o *object) bool {
 	return w.past.seat == o.node && (w.past.pod != o.slot || w.past.podUID != o.uid)
 }
 
-// forgotten tells whether the guest's object is gone and every controller knows: the
+// forgotten reports whether the VMI is gone and every controller has observed that: the
 // garbage collector takes its time.
 func (w *world) forgotten() bool {
 	return w.api[slotVMI] == nil && w.procs[ctrl1].sees[slotVMI] == nil && w.procs[ctrl2].sees[slotVMI] == nil

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// noteKind says what a controller's expectations are told.
+// noteKind is the kind of a note to a controller's expectations.
 type noteKind uint8
 
 const (
@@ -26,9 +26,9 @@ const (
 	noteObserve
 )
 
-// note is one thing that a controller's expectations were told. The memory of a
+// note is one call of a controller's expectations. The memory of a
 // process holds notes instead of a Tracker, because a Tracker cannot be copied; a
-// Tracker that is told them again, at the times at which they were told, is the
+// Tracker that gets the same calls again, at the same times, is the
 // same. Notes are dropped when nothing is outstanding, for then it is as good as
 // new.
 type note struct {
@@ -56,9 +56,9 @@ type outlook struct {
 type gate interface {
 	// reset forgets everything and turns to the writes made for the object.
 	reset(owner slot)
-	// take is told one thing.
+	// take applies one note.
 	take(n note)
-	// check tells whether the cache shows the writes.
+	// check reports whether the cache has observed the writes.
 	check(now time.Time) outlook
 }
 
@@ -154,7 +154,7 @@ func (g *trackerGate) answer(n note) {
 	}
 }
 
-// note tells a controller's expectations something about a write for the object.
+// note adds a note about a write for the object to a controller's expectations.
 func (m *machine) note(w *world, p int, owner slot, n note) {
 	notes := &w.procs[p].notes[owner.owner()]
 	if len(*notes) == 0 && n.kind != noteExpect {
@@ -171,7 +171,7 @@ func (m *machine) note(w *world, p int, owner slot, n note) {
 	}
 }
 
-// observe tells them an event.
+// observe adds an event.
 func (m *machine) observe(w *world, p int, n note) {
 	for _, owner := range [...]slot{slotVMI, slotMove1, slotMove2} {
 		about := slices.ContainsFunc(w.procs[p].notes[owner.owner()], func(e note) bool { return e.kind == noteExpect && e.slot == n.slot })
@@ -195,7 +195,7 @@ func (m *machine) check(w *world, p int, owner slot) outlook {
 }
 
 // settle drops notes about writes that the cache shows by now, unless an answer is
-// awaited that may tell more.
+// awaited that may show more.
 func (m *machine) settle(w *world, p int, owner slot) {
 	pr := &w.procs[p]
 	if d := &pr.doing; d.stage == asking && d.pass != nil && d.pass.owner == owner {

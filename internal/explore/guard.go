@@ -19,7 +19,7 @@ type guards uint8
 const (
 	// byVersion: whatever was written in between.
 	byVersion guards = iota
-	// byNothing: what tells only.
+	// byNothing: what only reports.
 	byNothing
 	// byGuest: whose the guest is, and whether it has ended (vmictrl).
 	byGuest

@@ -5,7 +5,7 @@ package explore
 import "math/bits"
 
 // hash is a running 128-bit checksum, the same in every process. It is made for
-// telling states apart, not against an adversary: with ten million states the
+// distinguishing states, not against an adversary: with ten million states the
 // chance that two share one is about 10^-25.
 type hash struct{ a, b uint64 }
 

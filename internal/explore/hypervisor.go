@@ -2,7 +2,7 @@
 
 package explore
 
-// busy tells whether a hypervisor is moving the guest from or to the node.
+// busy reports whether a hypervisor is migrating the guest from or to the node.
 func (w *world) busy(n place) bool {
 	if w.nodes[n].job != noJob {
 		return true
@@ -230,7 +230,7 @@ func (w *world) die(n place) {
 		w.past.seat, w.past.excused = nowhere, true
 	}
 	if v := w.api[slotVMI]; v != nil && v.vmi.lease.Switching() {
-		w.past.excused = true // whether it had the guest can nobody tell
+		w.past.excused = true // no process knows whether it had the guest
 	}
 	*node = machineState{dead: true, gone: node.gone, beat: node.beat}
 	other := &w.nodes[n.other()]

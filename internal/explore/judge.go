@@ -62,7 +62,7 @@ func (w *world) excuseFence(old, now handoff.Lease) {
 	}
 }
 
-// giveUp notes that the only one who could tell whether it had the guest was fenced:
+// giveUp records that the only process that could report whether it had the guest was fenced:
 // the guest may be lost, and what stands still at the source must not run again.
 func (w *world) giveUp(l handoff.Lease) {
 	w.past.excused = true
@@ -110,7 +110,7 @@ func (m *machine) judgeTurn(w *world) {
 	m.breaks("nobody can go on: the lease is " + leaseOf(w))
 }
 
-// unnoticed tells whether a node has gone silent so lately that nobody knows.
+// unnoticed reports whether a node became unresponsive so recently that no process knows.
 func (w *world) unnoticed() bool {
 	for n := nodeA; n <= nodeB; n++ {
 		if !w.silent(n) && (!w.reachable(n) || !w.procs[agentOf(n)].up) {
@@ -120,7 +120,7 @@ func (w *world) unnoticed() bool {
 	return false
 }
 
-// underWay tells whether something has begun that will lead to a change.
+// underWay reports whether something has begun that will lead to a change.
 func (w *world) underWay() bool {
 	if len(w.late) > 0 {
 		return true
@@ -138,7 +138,7 @@ func (w *world) underWay() bool {
 	return anyPod(&w.api, func(p *object) bool { return p.node == nowhere || p.deleting })
 }
 
-// canGoOn tells whether a controller or an agent that knew everything would act, or
+// canGoOn reports whether a controller or an agent that knew everything would act, or
 // whether word of a silent node is awaited.
 func (m *machine) canGoOn(w *world, v *object) bool {
 	if m.controllersGoOn(w) {
@@ -163,7 +163,7 @@ func (m *machine) canGoOn(w *world, v *object) bool {
 	return false
 }
 
-// controllersGoOn tells whether a controller that knew everything would write, or look
+// controllersGoOn reports whether a controller that knew everything would write, or look
 // again by itself.
 func (m *machine) controllersGoOn(w *world) bool {
 	if ps := m.gatherVMI(w, w.now, &w.api, false); ps != nil {

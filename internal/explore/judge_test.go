@@ -25,8 +25,8 @@ func leased(text string) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) { vmi.Annotations[handoff.Annotation] = text }
 }
 
-// TestRulesCanBeBroken puts worlds before the judge in which something is wrong.
-func TestRulesCanBeBroken(t *testing.T) {
+// TestRules_Violations puts worlds before the judge in which something is wrong.
+func TestRules_Violations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script string
 		spoil  func(*testing.T, *machine, *world)
@@ -81,8 +81,8 @@ func TestRulesCanBeBroken(t *testing.T) {
 	}
 }
 
-// TestDeedsCanBeWrong lets something be done that must not be.
-func TestDeedsCanBeWrong(t *testing.T) {
+// TestDeeds_Violations lets something be done that must not be.
+func TestDeeds_Violations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script string
 		do     func(*machine, *world)
@@ -154,8 +154,8 @@ func TestDeedsCanBeWrong(t *testing.T) {
 	}
 }
 
-// TestRestIsJudged looks at worlds at rest that are not as they should be.
-func TestRestIsJudged(t *testing.T) {
+// TestRest_Violations looks at worlds at rest that are not as they should be.
+func TestRest_Violations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*machine, *world)
 		want  string
@@ -190,7 +190,7 @@ func TestRestIsJudged(t *testing.T) {
 	}
 }
 
-func TestSearchAndWalkAreRepeatable(t *testing.T) {
+func TestSearch_Deterministic(t *testing.T) {
 	s := Scenario{Name: "repeatable", Faults: 1, lag: 2, allow: messages.plus(deletion)}
 	var reports []Report
 	for _, workers := range []int{1, 2, 3} {
@@ -219,7 +219,7 @@ func TestSearchAndWalkAreRepeatable(t *testing.T) {
 	}
 }
 
-func TestAuthorizeIsAskedAtTheLastMoment(t *testing.T) {
+func TestAuthorize_LastMoment(t *testing.T) {
 	m := &machine{}
 	vmi := wanted()
 	vmi.Annotations = map[string]string{

@@ -67,7 +67,7 @@ func (s slot) isPod() bool {
 func (s slot) isTarget() bool { return s == slotTarget1 || s == slotTarget2 }
 func (s slot) isMove() bool   { return s == slotMove1 || s == slotMove2 }
 
-// isLauncher tells whether a Pod of this name is made to start the guest in.
+// isLauncher reports whether a Pod of this name is the launcher Pod of a start.
 func (s slot) isLauncher() bool { return s == slotLauncher || s >= slotExtra1 }
 
 // tag is the UID of a migration.

@@ -57,7 +57,7 @@ func TestReplays(t *testing.T) {
 	}
 }
 
-func TestReplayTellsWhatIsWrong(t *testing.T) {
+func TestReplay_Errors(t *testing.T) {
 	for name, tc := range map[string]struct{ script, want string }{
 		"no such line":        {"c1 dances", "line 1: c1 dances: there is no such line"},
 		"not possible":        {"settle\nkubelet removes launcher", "line 2"},
@@ -75,7 +75,7 @@ func TestReplayTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestEveryActionReadsAsItIsPrinted(t *testing.T) {
+func TestAction_RoundTrip(t *testing.T) {
 	for d := range doesCount {
 		for _, a := range []action{{d, 1, 1}, {d, 2, 0}} {
 			switch line := a.String(); {

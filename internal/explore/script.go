@@ -15,7 +15,7 @@ var phrases = [doesCount]string{
 	calls: "WHO makes the call", crashes: "WHO crashes", restarts: "WHO starts", restartsOld: "WHO starts from an old list",
 	relists: "WHO lists anew", relistsOld: "WHO lists anew from an old list", leads: "WHO becomes the leader", stepsDown: "WHO steps down",
 	lands: "late request NUMBER arrives", fades: "late request NUMBER never arrives",
-	callEnds: "hypervisor NODE does what it was told", callFades: "hypervisor NODE never hears it",
+	callEnds: "hypervisor NODE carries out the call", callFades: "hypervisor NODE never hears it",
 	movesOn: "hypervisor NODE moves the guest on", moveFails: "hypervisor NODE fails to move the guest",
 	moveBreaks: "hypervisor NODE forgets the move", cleans: "hypervisor NODE drops what came of the move",
 	guestEnds: "guest ends on NODE", binds: "scheduler puts WHAT on NODE", misplaces: "scheduler puts WHAT wrongly on NODE",

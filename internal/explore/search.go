@@ -25,7 +25,7 @@ type Limits struct {
 	Stop func() bool
 }
 
-// Report tells what a search has found.
+// Report is the result of a search.
 type Report struct {
 	// States are the distinct states seen, Steps the actions carried out, and Settled
 	// how many states were let come to rest.
@@ -203,7 +203,7 @@ func (x *search) expand(nodes []node, m *machine) part {
 	return p
 }
 
-// rests lets a copy of the world come to rest and tells what is wrong with it then.
+// rests lets a copy of the world come to rest and returns its violation then.
 func (m *machine) rests(w world) error {
 	err := m.settleDown(&w, nil)
 	if err == nil {

@@ -82,7 +82,7 @@ func (m *machine) calm(w *world, turn int) (action, bool) {
 	return action{}, false
 }
 
-// calming tells whether an action belongs to a world in which nothing goes wrong.
+// calming reports whether an action belongs to a world without faults.
 func calming(w *world, a action) bool {
 	switch a.does {
 	case ticks, evicts, fades, callFades, moveFails, moveBreaks:
@@ -100,7 +100,7 @@ func calming(w *world, a action) bool {
 	return costs[a.does].free() || costs[a.does] == noFault
 }
 
-// right tells what is wrong with a world at rest, nil if nothing is.
+// right returns the violation of a world at rest, nil if there is none.
 func (w *world) right() error {
 	runs, err := w.runsOn()
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *world) runsOn() (place, error) {
 	return runs, nil
 }
 
-// tidied tells whether nothing is left of migrations of a guest that runs.
+// tidied returns an error for leftovers of migrations of a running VMI.
 func (w *world) tidied(runs place) error {
 	for s := slotMove1; s <= slotMove2; s++ {
 		if o := w.api[s]; o != nil && o.final() == unfinished {
@@ -159,7 +159,7 @@ func (w *world) tidied(runs place) error {
 	return nil
 }
 
-// rightlyGone tells what is left of a guest that was deleted.
+// rightlyGone returns an error for leftovers of a deleted VMI.
 func (w *world) rightlyGone(v *object, runs place) error {
 	switch {
 	case v != nil:

@@ -21,7 +21,7 @@ type Walks struct {
 	Stop func() bool
 }
 
-// WalkReport tells what walks have found.
+// WalkReport is the result of walks.
 type WalkReport struct {
 	// Walks were made, with Steps in all, through States distinct states.
 	Walks, Steps, States int
@@ -120,7 +120,7 @@ func (s *Scenario) walk(known *memory, seed uint64, length int) (out walked) {
 // endings is how much rarer than others the faults are after which little can happen.
 const endings = 8
 
-// ends tells whether a fault leaves little to happen.
+// ends reports whether a fault leaves little to happen.
 func (f fault) ends() bool { return f == death || f == deletion || f == guestEnd }
 
 // choose picks an action: faults and time rarely, so that something happens between
@@ -160,7 +160,7 @@ func (m *machine) shrink(first world, taken []action) []action {
 	return taken
 }
 
-// breaksBy tells whether the actions, as far as they are possible, lead to a broken
+// breaksBy reports whether the actions, as far as they are possible, lead to a broken
 // rule.
 func (m *machine) breaksBy(w world, taken []action) bool {
 	var actions []action

@@ -66,7 +66,7 @@ type proc struct {
 	// queue are the versions that the process is yet to see: those of one object
 	// in their order, of different objects in any.
 	queue []*object
-	// notes are what the process's expectations were told since they last were
+	// notes are the notes to the process's expectations since they last were
 	// satisfied, for the guest and for each migration.
 	notes [3][]note
 	doing doing
@@ -152,7 +152,7 @@ const (
 
 var domainNames = [...]string{"none", "running", "incoming", "paused", "ended", "held", "left"}
 
-// over tells whether the guest ran here and does not any more.
+// over reports whether the guest ran here and has ended.
 func (d domainState) over() bool { return d == ended || d == left }
 
 // jobPhase is how far the hypervisor at the source is in moving the guest.
@@ -215,7 +215,7 @@ func (w *world) reachable(n place) bool {
 	return !m.dead && !m.cut && !m.deaf
 }
 
-// silent tells whether the node's agent gave no sign of life for a tick.
+// silent reports whether the node's agent sent no heartbeat for a tick.
 func (w *world) silent(n place) bool {
 	return n != nowhere && w.now > w.nodes[n].beat
 }
@@ -228,21 +228,21 @@ func (w *world) push(o *object) {
 		if !pr.up {
 			continue
 		}
-		told := o
+		event := o
 		if n := nodeOf(p); n != nowhere {
 			if o.slot != slotVMI {
 				continue
 			}
-			if told = selected(o, n, pr.last(slotVMI)); told == nil {
+			if event = selected(o, n, pr.last(slotVMI)); event == nil {
 				continue
 			}
 		}
-		pr.queue = append(slices.Clip(pr.queue), told)
+		pr.queue = append(slices.Clip(pr.queue), event)
 	}
 }
 
 // selected is what a node's watch makes of a version: an object that leaves its
-// selection looks like a removed one. It is nil if there is nothing to tell.
+// selection looks like a removed one. It is nil if there is no event.
 func selected(o *object, n place, last *object) *object {
 	had := last != nil && !last.gone
 	switch {
@@ -255,7 +255,7 @@ func selected(o *object, n place, last *object) *object {
 	}
 }
 
-// last is the newest version that the process has or will be told of.
+// last is the newest version that the process has or will get.
 func (p *proc) last(s slot) *object {
 	for _, o := range slices.Backward(p.queue) {
 		if o.slot == s {

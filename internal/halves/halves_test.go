@@ -17,6 +17,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/vmi"
 )
 
@@ -32,7 +33,7 @@ type nic = v1.VirtualMachineInstanceNetworkInterface
 type world struct {
 	vmi *v1.VirtualMachineInstance
 	pod *corev1.Pod
-	see domain.Observation
+	see status.Observation
 }
 
 // attach lets the Pod have interfaces beside its own.
@@ -61,8 +62,8 @@ func (w *world) plug(names ...string) {
 	w.see.State = &domain.State{Domain: &libvirtxml.Domain{Devices: devices}}
 }
 
-// tell lets the agent report interfaces; those of the domain by name.
-func (w *world) tell(names ...string) {
+// report makes the agent report interfaces; those of the domain by name.
+func (w *world) report(names ...string) {
 	w.see.Guest = &domain.GuestInfo{}
 	for _, n := range names {
 		w.see.Guest.Interfaces = append(w.see.Guest.Interfaces, domain.GuestInterface{Name: "in-" + n, MAC: mac(n), IPs: []string{"10.0.0." + n[:1]}})
@@ -82,7 +83,7 @@ func multus() v1.NetworkSource {
 	return v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "nad"}}
 }
 
-// controller and node let one half write, and tell whether it did.
+// controller and node run one half, and report whether it wrote.
 func (w *world) controller(t *testing.T) bool {
 	t.Helper()
 	was := w.vmi.Status.Interfaces
@@ -103,7 +104,7 @@ func (w *world) controller(t *testing.T) bool {
 func (w *world) node(t *testing.T) bool {
 	t.Helper()
 	was := w.vmi.Status.Interfaces
-	now := domain.Interfaces(w.vmi, w.see)
+	now := status.Interfaces(w.vmi, w.see)
 	for i := range now {
 		k := slices.IndexFunc(was, func(n nic) bool { return n.Name != "" && n.Name == now[i].Name })
 		if k < 0 {
@@ -134,7 +135,7 @@ var story = []struct {
 	do   func(*world)
 	want []string
 }{
-	{"41 hand-over", func(w *world) {
+	{"41 handoff", func(w *world) {
 		w.network("default", v1.NetworkSource{Pod: &v1.PodNetwork{}})
 		w.network("red", multus())
 		w.network("dra", v1.NetworkSource{ResourceClaim: &v1.ClaimRequest{ClaimName: "c", RequestName: "r"}})
@@ -142,7 +143,7 @@ var story = []struct {
 	}, []string{"default eth0 ", "red " + hashedRed + " multus-status"}},
 	{"the domain has its cards in its own order", func(w *world) { w.plug("red", "default", "sriov-dra") },
 		[]string{"default eth0 domain", "red " + hashedRed + " domain, multus-status", "dra  domain"}},
-	{"the agent tells of another interface", func(w *world) { w.tell("default", "red", "bridge-of-docker") },
+	{"the agent reports another interface", func(w *world) { w.report("default", "red", "bridge-of-docker") },
 		[]string{"default eth0 domain, guest-agent", "red " + hashedRed + " domain, guest-agent, multus-status", "dra  domain", "  guest-agent"}},
 	{"the Pod is attached to a new network", func(w *world) { w.network("green", multus()); w.attach(hashedRed, hashedGreen) },
 		[]string{"default eth0 domain, guest-agent", "red " + hashedRed + " domain, guest-agent, multus-status", "dra  domain",
@@ -150,7 +151,7 @@ var story = []struct {
 	{"a card is plugged into it", func(w *world) { w.plug("red", "default", "green", "sriov-dra") },
 		[]string{"default eth0 domain, guest-agent", "red " + hashedRed + " domain, guest-agent, multus-status",
 			"green " + hashedGreen + " domain, multus-status", "dra  domain", "  guest-agent"}},
-	{"a card is unplugged", func(w *world) { w.plug("default", "green", "sriov-dra"); w.tell("default", "bridge-of-docker") },
+	{"a card is unplugged", func(w *world) { w.plug("default", "green", "sriov-dra"); w.report("default", "bridge-of-docker") },
 		[]string{"default eth0 domain, guest-agent", "green " + hashedGreen + " domain, multus-status", "dra  domain",
 			"red " + hashedRed + " multus-status", "  guest-agent"}},
 	{"the Pod leaves its network", func(w *world) { w.attach(hashedGreen) },
@@ -165,7 +166,7 @@ var story = []struct {
 
 // Whoever begins, each half writes at most once for what happened, and then both
 // rest.
-func TestTheHalvesDoNotFightOverInterfaces(t *testing.T) {
+func TestInterfaces_Converge(t *testing.T) {
 	for name, first := range map[string]int{"the controller begins": 0, "the node begins": 1} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{vmi: &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest"}}}

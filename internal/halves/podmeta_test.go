@@ -22,7 +22,7 @@ var veleroKeys = []string{
 
 // A Pod needs no patch until its guest changes: what is rendered is what is then
 // kept up to date.
-func TestANewPodNeedsNoPatch(t *testing.T) {
+func TestPodMetadata_NewPod(t *testing.T) {
 	for name, tt := range map[string]struct {
 		labels, annotations map[string]string
 		skipHooks           bool

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package measure declares metrics as data, so that what is exposed and what is
-// documented have one source. A [Set] is a prometheus.Collector of families declared
-// with it; docs/metrics.md is made from Families of all sets.
+// Package measure declares metrics as data, so that exposed and documented metrics have one
+// source. A [Set] is a prometheus.Collector of the families declared with it; docs/metrics.md is
+// generated from Families of all sets.
 //
-// Every family says how many series it can have at most: a label takes its values from
-// a list of this program's own, from the names of nodes, or through [Limited].
+// Every family states its maximum number of series: the values of a label come from a fixed
+// list, from the names of nodes, or through [Limited].
 package measure
 
 import (
@@ -20,7 +20,7 @@ import (
 // Kind is the type of a metric.
 type Kind string
 
-// The kinds of metrics.
+// Kinds of metrics.
 const (
 	Counter   Kind = "counter"
 	Gauge     Kind = "gauge"
@@ -29,31 +29,31 @@ const (
 
 // Family describes a metric.
 type Family struct {
-	// Name is the whole name.
+	// Name is the full name.
 	Name string
-	// Kind is set by how the family is declared.
+	// Kind is set by the declaring method.
 	Kind Kind
-	// Help says what the number means, in one sentence.
+	// Help describes the value, in one sentence.
 	Help string
-	// Bound says how many series there can be.
+	// Bound describes the maximum number of series.
 	Bound string
-	// Labels are the labels that vary, Const those that do not.
+	// Labels are the variable labels, Const the constant ones.
 	Labels []string
 	Const  prometheus.Labels
 	// Buckets are the classic buckets of a histogram.
 	Buckets []float64
 }
 
-// AllLabels are the names of all labels, those that do not vary first.
+// AllLabels returns the names of all labels, the constant ones first.
 func (f Family) AllLabels() []string {
 	return append(slices.Sorted(maps.Keys(f.Const)), f.Labels...)
 }
 
-// Emit hands one series over.
+// Emit emits one series.
 type Emit func(value float64, labels ...string)
 
-// Set is a collection of families. Declare all before it is registered; then it is safe
-// for concurrent use. The zero value is empty.
+// Set is a collection of families. Declare all of them before registering it; afterwards it is
+// safe for concurrent use. The zero value is empty.
 type Set struct {
 	families []Family
 	vectors  []prometheus.Collector
@@ -62,14 +62,14 @@ type Set struct {
 
 var _ prometheus.Collector = (*Set)(nil)
 
-// reading is a family whose numbers are asked for when they are collected.
+// reading is a family whose values are read at collection time.
 type reading struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	read func(Emit)
 }
 
-// Families returns what was declared, in that order.
+// Families returns the declared families, in order of declaration.
 func (s *Set) Families() []Family { return slices.Clone(s.families) }
 
 // Gauge declares a gauge.
@@ -86,16 +86,16 @@ func (s *Set) Counter(f Family) *prometheus.CounterVec {
 	return v
 }
 
-// The shape of native histograms: each bucket is at most a tenth wider than the one
-// before, and there are at most nativeBuckets of them before they get coarser.
+// Parameters of native histograms: each bucket is at most a tenth wider than the previous one,
+// and the resolution is reduced beyond nativeBuckets.
 const (
 	nativeFactor  = 1.1
 	nativeBuckets = 100
 	nativeReset   = time.Hour
 )
 
-// Histogram declares a histogram, which is a native one for a server that asks for
-// those, and has its classic buckets for one that does not.
+// Histogram declares a histogram: a native one for servers that request native histograms, with
+// classic buckets for all others.
 func (s *Set) Histogram(f Family) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: f.Name, Help: f.Help, ConstLabels: f.Const, Buckets: f.Buckets,
@@ -106,10 +106,10 @@ func (s *Set) Histogram(f Family) *prometheus.HistogramVec {
 	return v
 }
 
-// ReadGauge declares a gauge whose series are asked for at every collection.
+// ReadGauge declares a gauge whose series are read at every collection.
 func (s *Set) ReadGauge(f Family, read func(Emit)) { s.read(f, Gauge, read) }
 
-// ReadCounter declares a counter whose series are asked for at every collection.
+// ReadCounter declares a counter whose series are read at every collection.
 func (s *Set) ReadCounter(f Family, read func(Emit)) { s.read(f, Counter, read) }
 
 func (s *Set) read(f Family, kind Kind, read func(Emit)) {
@@ -127,7 +127,7 @@ func (s *Set) declare(f Family, kind Kind, v prometheus.Collector) {
 	s.families, s.vectors = append(s.families, f), append(s.vectors, v)
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (s *Set) Describe(ch chan<- *prometheus.Desc) {
 	for _, v := range s.vectors {
 		v.Describe(ch)
@@ -137,8 +137,8 @@ func (s *Set) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is that of prometheus.Collector. A series with labels that are no UTF-8 is
-// reported as an error of its own and keeps no other from being collected.
+// Collect implements prometheus.Collector. A series with labels that are not UTF-8 is emitted
+// as an invalid metric and does not affect other series.
 func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	for _, v := range s.vectors {
 		v.Collect(ch)
@@ -154,8 +154,8 @@ func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Lower is how KubeVirt writes a phase as the value of a label; an empty one, of an
-// object that nobody has looked at yet, is "unset".
+// Lower returns the label value of a phase as KubeVirt spells it; an empty phase, of an object
+// that was not reconciled yet, is "unset".
 func Lower(phase string) string {
 	if phase == "" {
 		return "unset"

@@ -26,7 +26,7 @@ func declared() *measure.Set {
 	return s
 }
 
-func TestASetCollectsWhatIsDeclaredInIt(t *testing.T) {
+func TestSet_Collect(t *testing.T) {
 	want := map[string]string{
 		"a_gauge controller=c kind=x zone=z": "3", "b_total result=ok": "2", "c_seconds phase=p": "1 in 1.5s",
 		"d_gauge node=n1": "4", "d_gauge node=n2": "5", "e_total": "6",
@@ -36,7 +36,7 @@ func TestASetCollectsWhatIsDeclaredInIt(t *testing.T) {
 	}
 }
 
-func TestFamiliesTellWhatIsDeclared(t *testing.T) {
+func TestSet_Families(t *testing.T) {
 	var got []string
 	for _, f := range declared().Families() {
 		got = append(got, fmt.Sprint(f.Name, " ", f.Kind, " ", strings.Join(f.AllLabels(), ",")))
@@ -47,7 +47,7 @@ func TestFamiliesTellWhatIsDeclared(t *testing.T) {
 	}
 }
 
-func TestAHistogramIsNativeAndClassic(t *testing.T) {
+func TestSet_Histogram(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(declared())
 	families, err := reg.Gather()
@@ -68,7 +68,7 @@ func TestAHistogramIsNativeAndClassic(t *testing.T) {
 	}
 }
 
-func TestASeriesThatCannotBeToldIsAnError(t *testing.T) {
+func TestSet_InvalidSeries(t *testing.T) {
 	s := &measure.Set{}
 	s.ReadGauge(measure.Family{Name: "a", Help: "A.", Labels: []string{"node"}}, func(emit measure.Emit) { emit(1, "x"); emit(2, "\xff"); emit(3) })
 	reg := prometheus.NewRegistry()
@@ -82,7 +82,7 @@ func TestASeriesThatCannotBeToldIsAnError(t *testing.T) {
 	}
 }
 
-func TestATallyForgetsWhatThereIsNoneOf(t *testing.T) {
+func TestTally_RemovesZero(t *testing.T) {
 	var tally measure.Tally
 	tally.Add(1, measure.Labels{"running", "n1"})
 	tally.Add(2, measure.Labels{"running", "n2"})
@@ -95,7 +95,7 @@ func TestATallyForgetsWhatThereIsNoneOf(t *testing.T) {
 	}
 }
 
-func TestALabelIsBounded(t *testing.T) {
+func TestLimited_Bound(t *testing.T) {
 	for name, tc := range map[string]struct {
 		most        int
 		known, give []string
@@ -119,7 +119,7 @@ func TestALabelIsBounded(t *testing.T) {
 	}
 }
 
-func TestPhasesAreWrittenAsKubeVirtDoes(t *testing.T) {
+func TestLower_Phases(t *testing.T) {
 	want := map[string]string{"": "unset", "Running": "running", "WaitingForSync": "waitingforsync"}
 	for _, p := range slices.Sorted(maps.Keys(want)) {
 		if got := measure.Lower(p); got != want[p] {

@@ -7,12 +7,11 @@ import (
 	"sync"
 )
 
-// Labels are the values of a [Tally]'s labels. Those that it has not are empty.
+// Labels are the label values of a [Tally]. Unused ones are empty.
 type Labels [3]string
 
-// Tally counts what there is at the moment, by labels. What there is none of any more is
-// forgotten, so that a node that is gone leaves no series behind. It is safe for
-// concurrent use; its zero value is empty.
+// Tally counts current objects, by labels. A count of zero is removed, so that a deleted node
+// leaves no series behind. It is safe for concurrent use; its zero value is empty.
 type Tally struct {
 	mu     sync.Mutex
 	counts map[Labels]int // guarded by mu
@@ -30,7 +29,7 @@ func (t *Tally) Add(n int, l Labels) {
 	}
 }
 
-// Each hands over every count that is not zero, with its first labels.
+// Each emits every non-zero count, with the first labels of its key.
 func (t *Tally) Each(labels int, emit Emit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,23 +38,22 @@ func (t *Tally) Each(labels int, emit Emit) {
 	}
 }
 
-// Other is the value of a label for what has no value of its own.
+// Other is the label value for all values beyond the bound.
 const Other = "Other"
 
-// word is the form of reasons in Kubernetes.
+// word matches the form of reasons in Kubernetes.
 var word = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.,:-]{0,63}$`)
 
-// Limited bounds the values of a label that come from elsewhere, such as the reason of a
-// condition that another program has written: the first so many that have the form of a
-// reason are kept, everything else is [Other]. It is safe for concurrent use. Create it with
-// NewLimited.
+// Limited bounds the values of a label that other programs set, such as the reason of a
+// condition: the first values that have the form of a reason are kept, all others become
+// [Other]. It is safe for concurrent use. Create it with NewLimited.
 type Limited struct {
 	most int
 	mu   sync.Mutex
 	seen map[string]bool // guarded by mu
 }
 
-// NewLimited returns a bound of so many values beside Other. Those given have their place.
+// NewLimited returns a bound of most values in addition to Other. The known values count first.
 func NewLimited(most int, known ...string) *Limited {
 	l := &Limited{most: most, seen: map[string]bool{}}
 	for _, k := range known {
@@ -64,7 +62,7 @@ func NewLimited(most int, known ...string) *Limited {
 	return l
 }
 
-// Value returns the value for the label.
+// Value returns the bounded label value of v.
 func (l *Limited) Value(v string) string {
 	if !word.MatchString(v) {
 		return Other

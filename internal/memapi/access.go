@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Fate is what becomes of a request. The zero value lets it be carried out and answered at once.
+// Fate is the fault of a request. The zero value is none: it is carried out and answered at once.
 type Fate struct {
 	// After delays the request, and with it the answer.
 	After time.Duration
@@ -34,12 +34,12 @@ type Fate struct {
 	Late time.Duration
 }
 
-// Faults decide what goes wrong between a client and the server. Fields that are nil let nothing go wrong. The
-// functions may be called from many goroutines.
+// Faults inject faults between a client and the server. Nil fields inject none. The functions must be safe for
+// concurrent use.
 type Faults struct {
 	// Request decides about a request, by its verb as in a rule of rights, and its resource.
 	Request func(verb, resource string) Fate
-	// Event decides how late a watch tells of a change, and whether the watch breaks instead.
+	// Event returns the delay of a watch event, or breaks the watch instead.
 	Event func() (late time.Duration, lost bool)
 }
 
@@ -57,13 +57,13 @@ func (f *Faults) request(verb, resource string) Fate {
 	return f.Request(verb, resource)
 }
 
-// errCut is what a client learns that is cut off, errLost what it learns of a connection that broke.
+// errCut is the error of a disconnected client, errLost that of a broken connection.
 var (
 	errCut  = errors.New("memapi: the API server cannot be reached")
 	errLost = errors.New("memapi: the connection broke")
 )
 
-// Access is a client's way to the server. It is an http.RoundTripper.
+// Access connects a client to the server. It is an http.RoundTripper, safe for concurrent use.
 type Access struct {
 	server *Server
 	name   string
@@ -73,10 +73,10 @@ type Access struct {
 	cut   bool    // guarded by mu
 }
 
-// Access returns a way to the server for a client of that name.
+// Access returns the connection of the named client.
 func (s *Server) Access(name string) *Access { return &Access{server: s, name: name} }
 
-// Config is for clients that use this way.
+// Config returns the configuration of clients with this connection.
 func (a *Access) Config() *rest.Config {
 	return &rest.Config{
 		Host: "http://memory", Transport: a, UserAgent: a.name, QPS: -1,
@@ -84,7 +84,7 @@ func (a *Access) Config() *rest.Config {
 	}
 }
 
-// SetFaults replaces what goes wrong from now on; nil is nothing.
+// SetFaults replaces the faults; nil injects none.
 func (a *Access) SetFaults(f *Faults) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,7 +97,7 @@ func (a *Access) faults() *Faults {
 	return a.wrong
 }
 
-// Cut lets nothing through any more, or everything again. Watches break.
+// Cut disconnects the client, or reconnects it. Watches break.
 func (a *Access) Cut(cut bool) {
 	a.mu.Lock()
 	a.cut = cut
@@ -107,7 +107,7 @@ func (a *Access) Cut(cut bool) {
 	}
 }
 
-// BreakWatches ends all watches of the client; what they had not told yet is lost.
+// BreakWatches ends all watches of the client; their undelivered events are lost.
 func (a *Access) BreakWatches() {
 	a.server.mu.Lock()
 	defer a.server.mu.Unlock()
@@ -166,7 +166,7 @@ func bodyOf(req *http.Request) ([]byte, error) {
 	return body, errors.Join(err, req.Body.Close())
 }
 
-// later carries out a request that its sender has given up; with no time it is not.
+// later carries out a lost request after a delay, never if that is zero.
 func (c *call) later(after time.Duration) {
 	if after <= 0 || c.verb == "watch" {
 		return
@@ -200,7 +200,7 @@ type call struct {
 	request
 }
 
-// parse understands the address.
+// parse parses the URL.
 func (c *call) parse() error {
 	words := strings.Split(strings.Trim(c.req.URL.Path, "/"), "/")
 	c.verb = strings.ToLower(c.req.Method)
@@ -257,7 +257,7 @@ func (c *call) verbOf() string {
 	return "list"
 }
 
-// carryOut does what is asked.
+// carryOut carries out the request.
 func (c *call) carryOut() *http.Response {
 	if c.discovery {
 		return c.discover()
@@ -286,7 +286,7 @@ func (c *call) carryOut() *http.Response {
 	return c.answer(status, sel.text(o))
 }
 
-// one does what concerns one object.
+// one carries out a request for one object.
 func (c *call) one() (*stored, error) {
 	switch c.verb {
 	case "create":
@@ -328,7 +328,7 @@ func (c *call) watch(sel selection) *http.Response {
 	return c.response(http.StatusOK, body)
 }
 
-// failed is the answer that says what went wrong.
+// failed returns the response of an error.
 func (c *call) failed(err error) *http.Response {
 	status := apierrors.NewInternalError(err).Status()
 	if s := apierrors.APIStatus(nil); errors.As(err, &s) {

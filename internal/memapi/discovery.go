@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// discover tells which kinds there are.
+// discover serves the discovery of the kinds.
 func (c *call) discover() *http.Response {
 	switch words := strings.Split(c.resource, "/"); {
 	case c.resource == "api":

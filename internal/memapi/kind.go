@@ -6,22 +6,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is a kind of objects that a server has.
+// Kind is a kind of objects of a server.
 type Kind struct {
 	schema.GroupVersionKind
-	// Plural names it in addresses.
+	// Plural is its name in URLs.
 	Plural string
-	// Cluster says that its objects are in no namespace.
+	// Cluster is true for cluster-scoped kinds.
 	Cluster bool
-	// Status says that the status is written apart from the rest.
+	// Status is true for kinds with a status subresource.
 	Status bool
-	// Graceful says that a deletion takes until somebody confirms it, as that of a Pod on a node.
+	// Graceful is true if another component must confirm a deletion, as for a Pod on a node.
 	Graceful bool
-	// Typed is an object of the kind, by whose fields strategic patches are merged; nil refuses them.
+	// Typed is an object of the kind, whose type defines strategic merges; nil rejects such patches.
 	Typed any
 }
 
-// resource is the kind as discovery and addresses call it.
+// resource returns the resource of the kind in discovery and URLs.
 func (k *Kind) resource() schema.GroupVersionResource {
 	return k.GroupVersion().WithResource(k.Plural)
 }

@@ -19,23 +19,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// remembered is how many changes a watch may be behind before it has to list again.
+// remembered is the number of changes that a watch may lag behind before it must list again.
 const remembered = 1000
 
-// Change is what a server tells of a write that it has carried out.
+// Change is a completed write of a server.
 type Change struct {
-	// By is who wrote.
+	// By is the name of the client.
 	By string
 	// Verb is create, update or delete.
 	Verb string
 	Kind schema.GroupKind
-	// Name is the object's, with its namespace.
+	// Name is the name of the object, with its namespace.
 	Name types.NamespacedName
-	// Was and Is are the object before and after, nil if there is none. They must not be changed.
+	// Was and Is are the object before and after, nil if absent. They must not be modified.
 	Was, Is map[string]any
 }
 
-// Server is an API server. Make one with [New]; its methods may be called from many goroutines.
+// Server is an API server. Create one with [New]. It is safe for concurrent use.
 type Server struct {
 	mu      sync.Mutex
 	version uint64
@@ -44,27 +44,27 @@ type Server struct {
 	history []change
 	dropped uint64
 	watches map[*watch]struct{}
-	// told hears of every write, in order, with mu held.
-	told func(Change)
+	// observe is called for every write, in order, with mu held.
+	observe func(Change)
 
 	requests atomic.Int64
 }
 
-// New returns a server without objects. If told is set it hears of every write, in their order; it must not call the
+// New returns a server without objects. If observe is set it is called for every write, in order; it must not call the
 // server.
-func New(kinds []Kind, told func(Change)) *Server {
-	s := &Server{tables: map[schema.GroupVersionResource]*table{}, watches: map[*watch]struct{}{}, told: told}
+func New(kinds []Kind, observe func(Change)) *Server {
+	s := &Server{tables: map[schema.GroupVersionResource]*table{}, watches: map[*watch]struct{}{}, observe: observe}
 	for i := range kinds {
 		k := &kinds[i]
 		s.tables[k.resource()] = &table{kind: k, objects: map[key]*stored{}}
 	}
-	if s.told == nil {
-		s.told = func(Change) {}
+	if s.observe == nil {
+		s.observe = func(Change) {}
 	}
 	return s
 }
 
-// Objects calls visit for every object of the kind, which must not be changed, until visit returns false.
+// Objects calls visit for every object of the kind, which must not be modified, until visit returns false.
 func (s *Server) Objects(kind schema.GroupKind, visit func(map[string]any) bool) {
 	s.mu.Lock()
 	var all []map[string]any
@@ -84,21 +84,21 @@ func (s *Server) Objects(kind schema.GroupKind, visit func(map[string]any) bool)
 	}
 }
 
-// Watches is how many watches are open.
+// Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watches)
 }
 
-// Compact forgets how the objects came to be as they are: watches that are behind have to list again.
+// Compact drops the history of the objects: watches that lag behind must list again.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.history, s.dropped = nil, s.version
 }
 
-// Count is how many objects there are.
+// Count returns the number of objects.
 func (s *Server) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Server) Count() int {
 	return n
 }
 
-// Requests is how many requests there were.
+// Requests returns the number of requests so far.
 func (s *Server) Requests() int64 { return s.requests.Load() }
 
 // request is what a client asks for, understood.
@@ -171,7 +171,7 @@ func (s *Server) create(r *request) (*stored, error) {
 	return s.lockedStore(r, "create", nil, o)
 }
 
-// update changes an object, and lets it go if it is being deleted and nothing holds it any more.
+// update changes an object, and removes it if it is being deleted and has no finalizers left.
 func (s *Server) update(r *request, e edit) (*stored, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Server) update(r *request, e edit) (*stored, error) {
 	return s.lockedStore(r, "update", was, next)
 }
 
-// keep puts back what a request of this kind cannot change.
+// keep restores fields that a request of this kind cannot change.
 func (r *request) keep(was, next map[string]any) error {
 	wasMeta, _ := was["metadata"].(map[string]any)
 	meta, ok := next["metadata"].(map[string]any)
@@ -245,19 +245,19 @@ type deletion struct {
 	}
 }
 
-// forbids tells whether the object is not the one that is to be deleted.
+// forbids reports whether the preconditions of a deletion do not match the object.
 func (d *deletion) forbids(u *unstructured.Unstructured) bool {
 	p := d.Preconditions
 	return p.UID != nil && *p.UID != u.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != u.GetResourceVersion()
 }
 
-// lingers tells whether somebody has to confirm the deletion: a Pod's node.
+// lingers reports whether another component has to confirm the deletion: a Pod's node.
 func (d *deletion) lingers(k *Kind, o map[string]any) bool {
 	node, _, _ := unstructured.NestedString(o, "spec", "nodeName")
 	return k.Graceful && node != "" && (d.GracePeriodSeconds == nil || *d.GracePeriodSeconds > 0)
 }
 
-// remove deletes an object, or notes that it is to go.
+// remove deletes an object, or sets its deletion timestamp.
 func (s *Server) remove(r *request) (*stored, error) {
 	var d deletion
 	if len(r.body) > 0 {
@@ -293,7 +293,7 @@ func (s *Server) remove(r *request) (*stored, error) {
 	return s.lockedStore(r, "delete", was, next.Object)
 }
 
-// lockedStore stores the next version of an object and tells of it.
+// lockedStore stores the next version of an object and emits its event.
 func (s *Server) lockedStore(r *request, verb string, was *stored, next map[string]any) (*stored, error) {
 	u := unstructured.Unstructured{Object: next}
 	s.version++
@@ -304,11 +304,11 @@ func (s *Server) lockedStore(r *request, verb string, was *stored, next map[stri
 		return nil, apierrors.NewInternalError(err)
 	}
 	r.table.objects[r.key] = is
-	s.lockedTell(r, verb, change{version: s.version, kind: r.table.kind, key: r.key, was: was, is: is})
+	s.lockedEmit(r, verb, change{version: s.version, kind: r.table.kind, key: r.key, was: was, is: is})
 	return is, nil
 }
 
-// lockedRemove takes an object away and tells of it. What it returns is its last version.
+// lockedRemove removes an object and emits its event. It returns the last version.
 func (s *Server) lockedRemove(r *request, was *stored) (*stored, error) {
 	s.version++
 	u := unstructured.Unstructured{Object: runtime.DeepCopyJSON(was.object)}
@@ -318,11 +318,11 @@ func (s *Server) lockedRemove(r *request, was *stored) (*stored, error) {
 		return nil, apierrors.NewInternalError(err)
 	}
 	delete(r.table.objects, r.key)
-	s.lockedTell(r, "delete", change{version: s.version, kind: r.table.kind, key: r.key, was: last})
+	s.lockedEmit(r, "delete", change{version: s.version, kind: r.table.kind, key: r.key, was: last})
 	return last, nil
 }
 
-func (s *Server) lockedTell(r *request, verb string, c change) {
+func (s *Server) lockedEmit(r *request, verb string, c change) {
 	s.history = append(s.history, c)
 	if len(s.history) > 2*remembered {
 		s.dropped = s.history[remembered-1].version
@@ -331,14 +331,14 @@ func (s *Server) lockedTell(r *request, verb string, c change) {
 	for w := range s.watches {
 		w.offer(c)
 	}
-	told := Change{By: r.by, Verb: verb, Kind: c.kind.GroupKind(), Name: types.NamespacedName{Namespace: c.key.namespace, Name: c.key.name}}
+	change := Change{By: r.by, Verb: verb, Kind: c.kind.GroupKind(), Name: types.NamespacedName{Namespace: c.key.namespace, Name: c.key.name}}
 	if c.was != nil {
-		told.Was = c.was.object
+		change.Was = c.was.object
 	}
 	if c.is != nil {
-		told.Is = c.is.object
+		change.Is = c.is.object
 	}
-	s.told(told)
+	s.observe(change)
 }
 
 // seal makes a version of an object, whose content must not be changed any more.

@@ -167,8 +167,8 @@ func TestDeletions(t *testing.T) {
 	}
 }
 
-// told reads the next event of a watch.
-func told(t *testing.T, w watch.Interface) (watch.EventType, string) {
+// next reads the next event of a watch.
+func next(t *testing.T, w watch.Interface) (watch.EventType, string) {
 	t.Helper()
 	e, open := <-w.ResultChan()
 	if !open {
@@ -193,13 +193,13 @@ func TestWatches(t *testing.T) {
 		p.Labels["app"] = "other"
 		s.must(s.Update(ctx, p))
 		for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
-			if got, name := told(t, w); got != want || name != "a" {
-				t.Errorf("told %s of %q, want %s of a", got, name, want)
+			if got, name := next(t, w); got != want || name != "a" {
+				t.Errorf("got %s of %q, want %s of a", got, name, want)
 			}
 		}
 		s.access.BreakWatches()
-		if got, _ := told(t, w); got != "closed" {
-			t.Errorf("a broken watch tells %s", got)
+		if got, _ := next(t, w); got != "closed" {
+			t.Errorf("a broken watch emits %s", got)
 		}
 		w.Stop()
 		synctest.Wait()
@@ -209,7 +209,7 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-func TestWhoIsBehindAfterCompactionListsAgain(t *testing.T) {
+func TestWatch_Compaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ctx := newScene(t), t.Context()
 		p := s.pod("a")
@@ -266,7 +266,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestACutClientReachesNothing(t *testing.T) {
+func TestClient_Disconnected(t *testing.T) {
 	s := newScene(t)
 	s.access.Cut(true)
 	if err := s.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}); err == nil {

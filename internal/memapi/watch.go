@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// selection is which objects a list or a watch has, and how they are told.
+// selection selects the objects of a list or a watch, and their representation.
 type selection struct {
 	table     *table
 	namespace string
@@ -39,7 +39,7 @@ func (s *selection) text(o *stored) []byte {
 	return o.text
 }
 
-// watch is an open watch: what it has yet to tell, until it is closed.
+// watch is an open watch: the queue of its undelivered events, until it is closed.
 type watch struct {
 	selection
 	access *Access
@@ -88,7 +88,7 @@ func (w *watch) next() ([]byte, bool) {
 	for len(w.pending) == 0 && !w.closed {
 		w.news.Wait()
 	}
-	if w.closed { // what was not told yet is lost
+	if w.closed { // undelivered events are lost
 		return nil, false
 	}
 	e := w.pending[0]
@@ -116,7 +116,7 @@ type watchOptions struct {
 	within  time.Duration
 }
 
-// open begins a watch and returns what it tells.
+// open begins a watch and returns its stream of events.
 func (s *Server) open(ctx context.Context, a *Access, sel selection, o watchOptions) (io.ReadCloser, error) {
 	w := &watch{selection: sel, access: a}
 	w.news = sync.NewCond(&w.mu)
@@ -160,7 +160,7 @@ func (s *stream) Close() error {
 	return s.PipeReader.Close()
 }
 
-// run tells what there is to tell, as late as the client's faults have it.
+// run delivers the queued events, delayed by the client's faults.
 func (w *watch) run(to *io.PipeWriter) {
 	defer func() { _ = to.Close() }() // never fails
 	for {
@@ -183,7 +183,7 @@ func (w *watch) run(to *io.PipeWriter) {
 	}
 }
 
-// lockedCatchUp adds what happened since the client has looked, or all there is.
+// lockedCatchUp adds the events since the client's version, or all objects.
 func (s *Server) lockedCatchUp(w *watch, o watchOptions) error {
 	if o.initial || o.from == "" || o.from == "0" {
 		for k, is := range w.table.objects {
@@ -211,7 +211,7 @@ func (s *Server) lockedCatchUp(w *watch, o watchOptions) error {
 	return nil
 }
 
-// lockedBookmark says that all there was has been told.
+// lockedBookmark queues a bookmark: all earlier events are delivered.
 func (s *Server) lockedBookmark(w *watch) []byte {
 	k := w.table.kind
 	version, kind := k.GroupVersion().String(), k.Kind

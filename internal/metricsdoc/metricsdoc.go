@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metricsdoc knows all metrics of virtloom and renders the table of them that is
-// docs/metrics.md. Its test keeps the file fresh, and the dashboards and alerts true:
+// Package metricsdoc lists all metrics of virtloom and renders them as docs/metrics.md. Its tests
+// keep the file up to date, and the dashboards and alerts consistent with it:
 //
 //	go test ./internal/metricsdoc -update
 package metricsdoc
@@ -21,9 +21,9 @@ import (
 
 // Source is the metrics of one package.
 type Source struct {
-	// Title says what they are about, and Process which process has them.
+	// Title names their subject, and Process the process that has them.
 	Title, Process string
-	// Package makes them; none for those of libraries.
+	// Package is the package that defines them; empty for those of libraries.
 	Package string
 	// Families are the metrics.
 	Families []measure.Family
@@ -32,7 +32,7 @@ type Source struct {
 // All returns the metrics of all packages.
 func All() []Source {
 	return []Source{
-		{Title: "Guests", Process: "refdaemon controller", Package: "vmi/vmictrl", Families: vmictrl.NewMetrics().Families()},
+		{Title: "VMIs", Process: "refdaemon controller", Package: "vmi/vmictrl", Families: vmictrl.NewMetrics().Families()},
 		{Title: "Migrations and their slots", Process: "refdaemon controller", Package: "migration/migrationctrl", Families: migrationctrl.NewMetrics().Families()},
 		{Title: "Own writes", Process: "refdaemon controller", Package: "expectations/expectationsctrl", Families: expectationsctrl.NewMetrics("").Families()},
 		{Title: "Migrations under way", Process: "refdaemon node", Package: "domain/domainctrl", Families: (&domainctrl.Reconciler{}).Metrics().Families()},
@@ -42,17 +42,17 @@ func All() []Source {
 }
 
 // Libraries returns the metrics of the libraries that dashboards and alerts use. There are
-// more; these are kept to exist.
+// more; tests ensure that these exist.
 func Libraries() Source {
 	family := func(name string, kind measure.Kind, help string, labels ...string) measure.Family {
 		return measure.Family{Name: name, Kind: kind, Help: help, Labels: labels}
 	}
 	return Source{Title: "Libraries", Process: "both", Families: []measure.Family{
 		family("workqueue_depth", measure.Gauge, "Objects that wait for a worker.", "name", "controller", "priority"),
-		family("workqueue_queue_duration_seconds", measure.Histogram, "For how long objects wait for a worker.", "name", "controller"),
-		family("workqueue_longest_running_processor_seconds", measure.Gauge, "How long the oldest pass under way has been running; `/healthz` looks at it.", "name", "controller"),
-		family("controller_runtime_reconcile_errors_total", measure.Counter, "Passes that failed.", "controller"),
-		family("controller_runtime_reconcile_time_seconds", measure.Histogram, "How long passes take.", "controller"),
+		family("workqueue_queue_duration_seconds", measure.Histogram, "Time for which objects wait for a worker.", "name", "controller"),
+		family("workqueue_longest_running_processor_seconds", measure.Gauge, "Duration of the oldest reconcile under way; `/healthz` checks it.", "name", "controller"),
+		family("controller_runtime_reconcile_errors_total", measure.Counter, "Failed reconciles.", "controller"),
+		family("controller_runtime_reconcile_time_seconds", measure.Histogram, "Duration of reconciles.", "controller"),
 		family("rest_client_requests_total", measure.Counter, "Requests to the API server by their status.", "code", "method", "host"),
 		family("leader_election_master_status", measure.Gauge, "Whether this replica leads.", "name"),
 		family("process_cpu_seconds_total", measure.Counter, "CPU time of the process."),
@@ -64,19 +64,19 @@ func Libraries() Source {
 const head = `<!-- Made by: go test ./internal/metricsdoc -update -->
 # Metrics
 
-All metrics of virtloom. Those whose names begin with ` + "`kubevirt_`" + ` mean what KubeVirt's of that
-name do, so that its dashboards go on working; the others are virtloom's own. Histograms are native
-ones for a server that asks for those (Prometheus: ` + "`scrape_native_histograms`" + `), and have classic
-buckets for one that does not. The dashboard and the alerts ask for classic buckets: a server that
-scrapes native ones needs ` + "`always_scrape_classic_histograms`" + ` beside it.
+All metrics of virtloom. Those whose names begin with ` + "`kubevirt_`" + ` have the meaning of KubeVirt's
+metrics, so that its dashboards keep working; the others are virtloom's own. Histograms are native
+for a server that requests those (Prometheus: ` + "`scrape_native_histograms`" + `), and have classic
+buckets otherwise. The dashboard and the alerts use classic buckets: a server that
+scrapes native ones also needs ` + "`always_scrape_classic_histograms`" + `.
 
-The last column says how many series there are at most in one process. No label holds a UID or text
-that somebody may choose at will: of reasons that other programs write the first so many are told
-apart, and the rest are ` + "`Other`" + `. Series that name a guest or a migration are KubeVirt's, and are
-there only as long as what they name.
+The last column is the maximum number of series of one process. No label holds a UID or arbitrary
+user text: only a limited number of the reasons that other programs write have their own value,
+the others are ` + "`Other`" + `. Series that name a VMI or a migration are KubeVirt's, and
+exist only as long as that object.
 
-Of several replicas of the controller all have the counters of what they did themselves; only the one
-that leads tells of guests, migrations, queue and slots, so that a sum over all replicas is the truth.
+Each replica of the controller counts its own work; only the leader reports VMIs, migrations, queue
+and slots, so that a sum over all replicas is correct.
 
 `
 
@@ -92,7 +92,7 @@ func Markdown() string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("## Libraries\n\nOf controller-runtime, client-go and Go, as far as the dashboard, the alerts and `/healthz` use them:\n\n")
+	b.WriteString("## Libraries\n\nMetrics of controller-runtime, client-go and Go that the dashboard, the alerts and `/healthz` use:\n\n")
 	b.WriteString("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
 	for _, f := range Libraries().Families {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Kind, labels(f), escape(f.Help))

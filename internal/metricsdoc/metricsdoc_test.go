@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite docs/metrics.md")
 
 const table = "../../docs/metrics.md"
 
-func TestTheTableIsFresh(t *testing.T) {
+func TestTable_UpToDate(t *testing.T) {
 	want := metricsdoc.Markdown()
 	if *update {
 		if err := os.WriteFile(table, []byte(want), 0o644); err != nil { //nolint:gosec // it is documentation
@@ -49,7 +49,7 @@ func own() []measure.Family {
 	return out
 }
 
-func TestMetricsAreNamedAsPrometheusAsks(t *testing.T) {
+func TestMetrics_Names(t *testing.T) {
 	ours := regexp.MustCompile(`^(kubevirt|virtloom)_[a-z][a-z0-9_]*[a-z0-9]$`)
 	seen := map[string]bool{}
 	for _, f := range own() {
@@ -72,7 +72,7 @@ func TestMetricsAreNamedAsPrometheusAsks(t *testing.T) {
 // naming are labels that may take any value.
 var naming = []string{"name", "namespace", "vmi", "vmim", "migration_name"}
 
-func TestEveryMetricIsDescribedAndBounded(t *testing.T) {
+func TestMetrics_DescribedAndBounded(t *testing.T) {
 	for _, f := range own() {
 		if !strings.HasSuffix(f.Help, ".") || strings.ContainsAny(f.Help, "\n") {
 			t.Errorf("%s: help %q is not a sentence", f.Name, f.Help)
@@ -92,7 +92,7 @@ func TestEveryMetricIsDescribedAndBounded(t *testing.T) {
 	}
 }
 
-func TestTheLibrariesHaveWhatIsUsedOfThem(t *testing.T) {
+func TestMetrics_OfLibraries(t *testing.T) {
 	for _, f := range metricsdoc.Libraries().Families {
 		err := metrics.Registry.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: f.Name, Help: "Is there one of this name?"}))
 		if err == nil {

@@ -85,7 +85,7 @@ func alerts(t *testing.T) map[string]rule {
 	return out
 }
 
-func TestTheOperatorsRulesAreTheSame(t *testing.T) {
+func TestRules_SameInOperator(t *testing.T) {
 	want := prometheusRule{
 		APIVersion: "monitoring.coreos.com/v1", Kind: "PrometheusRule", Spec: readRules(t),
 		Metadata: map[string]any{"name": "virtloom", "labels": map[string]any{"app.kubernetes.io/part-of": "virtloom"}},
@@ -120,7 +120,7 @@ func sections(t *testing.T) map[string]string {
 	return out
 }
 
-func TestEveryAlertHasARunbook(t *testing.T) {
+func TestAlerts_HaveRunbooks(t *testing.T) {
 	has, all := sections(t), alerts(t)
 	for name, r := range all {
 		text, there := has[name]
@@ -146,7 +146,7 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 }
 
-func TestLinksWithinTheRunbooksLeadSomewhere(t *testing.T) {
+func TestRunbooks_Links(t *testing.T) {
 	anchors := map[string]bool{}
 	for title := range sections(t) {
 		anchors[strings.ToLower(title)] = true
@@ -209,7 +209,7 @@ func readDashboard(t *testing.T) dashboard {
 // last of this format.
 const oldestSchema, newestSchema = 36, 42
 
-func TestTheDashboardCanBeLoaded(t *testing.T) {
+func TestDashboard_Parses(t *testing.T) {
 	d := readDashboard(t)
 	if d.Title == "" || d.UID == "" || d.SchemaVersion < oldestSchema || d.SchemaVersion > newestSchema {
 		t.Errorf("title %q, uid %q, schemaVersion %d", d.Title, d.UID, d.SchemaVersion)
@@ -263,11 +263,11 @@ func expressions(t *testing.T) map[string]string {
 	return out
 }
 
-// metricName finds names of metrics: no other word has these prefixes. The one of Prometheus's own tells whether a
+// metricName finds names of metrics: no other word has these prefixes. The one of Prometheus's own reports whether a
 // target could be scraped.
 var metricName = regexp.MustCompile(`\b(?:up\b|(?:kubevirt|virtloom|workqueue|controller_runtime|rest_client|leader_election|process|go)_[a-z0-9_]+)`)
 
-func TestEveryMetricInUseExists(t *testing.T) {
+func TestMetrics_UsedOnesExist(t *testing.T) {
 	series := map[string]bool{"up": true}
 	for _, s := range append(metricsdoc.All(), metricsdoc.Libraries()) {
 		for _, f := range s.Families {
@@ -291,7 +291,7 @@ func TestEveryMetricInUseExists(t *testing.T) {
 	}
 }
 
-func TestEveryMetricOfOursIsShown(t *testing.T) {
+func TestMetrics_AllShown(t *testing.T) {
 	text := strings.Join(slices.Collect(maps.Values(expressions(t))), "\n")
 	for _, f := range own() {
 		if !strings.Contains(text, f.Name) && !notShown[f.Name] {

@@ -18,13 +18,13 @@ import (
 	"strings"
 )
 
-// Plant is one planted bug and what must catch it.
+// Plant is one planted bug and the tests that must catch it.
 type Plant struct {
-	// Name says in a few words what is wrong.
+	// Name describes the bug in a few words.
 	Name string
 	// File is the shipped file, relative to the root of the module.
 	File string
-	// Old occurs in it exactly once and is replaced by New.
+	// Old occurs exactly once in File and is replaced with New.
 	Old, New string
 	// Package and Run are the tests that must fail: a package of the module, and a pattern
 	// as of go test -run.
@@ -34,7 +34,7 @@ type Plant struct {
 	at int
 }
 
-// mutated returns the file as the plant has it.
+// mutated returns the content of the file with the bug.
 func (p Plant) mutated(root string) ([]byte, error) {
 	path := filepath.Join(root, p.File)
 	src, err := os.ReadFile(path)
@@ -55,14 +55,14 @@ func (p Plant) mutated(root string) ([]byte, error) {
 	return out, nil
 }
 
-// Verdict is what became of a mutant.
+// Verdict is the result of a mutant.
 type Verdict struct {
-	// Killed says that a test has failed; By names the first.
+	// Killed is true if a test has failed; By names the first.
 	Killed bool
 	By     string
 }
 
-// errBroken means that a mutant could not be tried.
+// errBroken means that a mutant could not be tested.
 var errBroken = errors.New("mutation: the mutant was not tried")
 
 // try runs the plant's tests on the changed code.
@@ -83,7 +83,7 @@ func (p Plant) try(ctx context.Context, root, dir string) (Verdict, error) {
 	return judge(out, err)
 }
 
-// goTest runs go test without vet, which would refuse some mutants.
+// goTest runs go test without vet, which would reject some mutants.
 func goTest(ctx context.Context, root string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-tags", "libvirt_dlopen", "-vet", "off", "-count", "1", "-failfast", "-timeout", "5m"}, args...)...)
 	cmd.Dir = root
@@ -92,8 +92,8 @@ func goTest(ctx context.Context, root string, args ...string) ([]byte, error) {
 
 var failed = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
 
-// judge reads what go test has printed. What was not compiled, or ran no test, tells
-// nothing about the mutant.
+// judge parses the output of go test. A mutant that does not compile, or runs no test,
+// is an error, not a verdict.
 func judge(out []byte, err error) (Verdict, error) {
 	text := string(out)
 	switch {

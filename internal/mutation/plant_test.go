@@ -30,7 +30,7 @@ func rootOf(t *testing.T) string {
 	return root
 }
 
-func TestPlants_FitTheCode(t *testing.T) {
+func TestPlants_Apply(t *testing.T) {
 	root, names := rootOf(t), map[string]bool{}
 	for _, p := range Plants() {
 		if _, err := p.mutated(root); err != nil {
@@ -56,9 +56,9 @@ func chosen(t *testing.T, plants []Plant) []Plant {
 	return slices.DeleteFunc(plants, func(p Plant) bool { return !name.MatchString(p.Name) })
 }
 
-// TestPlants_AreCaught runs the named tests on the code with each bug, and first on the
+// TestPlants_Caught runs the named tests on the code with each bug, and first on the
 // code as it is: a test that fails anyway catches nothing.
-func TestPlants_AreCaught(t *testing.T) {
+func TestPlants_Caught(t *testing.T) {
 	if !*run {
 		t.Skip("run by make mutate")
 	}
@@ -100,7 +100,7 @@ func each(t *testing.T, plants []Plant, then func(Plant, Verdict, error)) {
 	wait.Wait()
 }
 
-func TestGeneric_ChangesWhatItSays(t *testing.T) {
+func TestGeneric_Apply(t *testing.T) {
 	root := rootOf(t)
 	plants, err := generic(root, core)
 	if err != nil {
@@ -123,8 +123,8 @@ func TestGeneric_ChangesWhatItSays(t *testing.T) {
 	}
 }
 
-// TestGeneric_IsCaught allows one in twenty to survive unexplained.
-func TestGeneric_IsCaught(t *testing.T) {
+// TestGeneric_Caught allows one in twenty to survive unexplained.
+func TestGeneric_Caught(t *testing.T) {
 	if !*run {
 		t.Skip("run by make mutate")
 	}
@@ -133,7 +133,7 @@ func TestGeneric_IsCaught(t *testing.T) {
 		t.Fatal(err)
 	}
 	plants = chosen(t, plants)
-	tried, killed, told := 0, 0, 0
+	tried, killed, excused := 0, 0, 0
 	each(t, plants, func(p Plant, v Verdict, err error) {
 		switch why, known := explained[p.Name]; {
 		case err != nil: // most do not compile
@@ -142,7 +142,7 @@ func TestGeneric_IsCaught(t *testing.T) {
 			killed++
 		case known:
 			fmt.Printf("explained %s: %s\n", p.Name, why)
-			told++
+			excused++
 			return
 		default:
 			fmt.Printf("SURVIVED  %s\n", p.Name)
@@ -150,7 +150,7 @@ func TestGeneric_IsCaught(t *testing.T) {
 		tried++
 	})
 	fmt.Printf("changes of the safety core: %d of %d caught, %d explained, %d do not compile or change nothing\n",
-		killed, tried, told, len(plants)-tried-told)
+		killed, tried, excused, len(plants)-tried-excused)
 	if 20*(tried-killed) > tried {
 		t.Errorf("%d of %d survive", tried-killed, tried)
 	}

@@ -7,12 +7,12 @@ package mutation
 var controllers = []Plant{
 	{
 		Name: "any error while reading the Node is proof that it is gone", File: "vmi/vmictrl/nodes.go", Package: "vmi/vmictrl",
-		Run: "^TestEvidence_NodeIsGoneByTheWordOfTheServerAlone$",
-		Old: "\tcase err != nil:\n\t\treturn nil, err // that it cannot be read says nothing about it\n\tcase live == nil:", New: "\tcase err != nil || live == nil:",
+		Run: "^TestEvidence_NodeGoneFromAPIServer$",
+		Old: "\tcase err != nil:\n\t\treturn nil, err // a failed read is no evidence\n\tcase live == nil:", New: "\tcase err != nil || live == nil:",
 	},
 	{
 		Name: "the cache is proof that a Node is gone", File: "vmi/vmictrl/nodes.go", Package: "vmi/vmictrl",
-		Run: "^TestEvidence_NodeIsGoneByTheWordOfTheServerAlone$",
+		Run: "^TestEvidence_NodeGoneFromAPIServer$",
 		Old: "switch live, err := readNode(ctx, r.APIReader, node); {", New: "switch live, err := r.nodes.read(ctx, node); {",
 	},
 	{
@@ -22,12 +22,12 @@ var controllers = []Plant{
 	},
 	{
 		Name: "a Pod of that name is adopted, whosever it is", File: "vmi/vmictrl/act_objects.go", Package: "vmi/vmictrl",
-		Run: "^TestAdopt_PodOfAnotherOwnerIsNotTaken$",
+		Run: "^TestAdopt_PodOfAnotherOwner$",
 		Old: "is == nil || want == nil || is.UID != want.UID {", New: "is != nil && want == nil {",
 	},
 	{
 		Name: "an offer is taken back on the word of a cache", File: "vmi/vmictrl/nodes.go", Package: "vmi/vmictrl",
-		Run: "^TestScheduled_OfferIsNotTakenBackOnTheWordOfACache$",
+		Run: "^TestScheduled_OfferStaysIfOnlyCacheIsOverdue$",
 		Old: "live, err := readNode(ctx, r.APIReader, name)\n\treturn stock(live), err", New: "return stock(node), nil",
 	},
 	{

@@ -12,28 +12,28 @@ func Plants() []Plant {
 // leases are bugs of who may act, and when.
 var leases = []Plant{
 	{
-		Name: "epoch of an event not compared", File: "handoff/step.go", Package: "handoff", Run: "^TestStepKeepsItsPromises$",
+		Name: "epoch of an event not compared", File: "handoff/step.go", Package: "handoff", Run: "^TestStep_Invariants$",
 		Old: "if e.Epoch != l.Epoch {", New: "if e.Epoch > l.Epoch {",
 	},
 	{
-		Name: "fence before the deadline", File: "handoff/step.go", Package: "handoff", Run: "^TestASilentNodeKeepsItsGuestUntilThereIsEvidence$",
+		Name: "fence before the deadline", File: "handoff/step.go", Package: "handoff", Run: "^TestFence_RequiresEvidence$",
 		Old: "e.Evidence.Kind != FenceConfirmed && !l.Overdue(now)", New: "e.Evidence.Kind != FenceConfirmed && l.Epoch == 0",
 	},
 	{
-		Name: "revert after a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStepRefuses$",
+		Name: "revert after a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
 		Old: "sender: HolderNode, epoch: true,\n\t\twhen: notStalled, change: moveEnds(ResultReverted)},",
 		New: "sender: HolderNode, epoch: true,\n\t\tchange: moveEnds(ResultReverted)},",
 	},
 	{
-		Name: "decline without a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStepRefuses$",
+		Name: "decline without a stall", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Refused$",
 		Old: "when: stalled, change: moveEnds(ResultReverted)},", New: "change: moveEnds(ResultReverted)},",
 	},
 	{
-		Name: "offer under the epoch of before", File: "handoff/table.go", Package: "handoff", Run: "^TestTheDiagramIsTheTable$",
+		Name: "offer under the epoch of before", File: "handoff/table.go", Package: "handoff", Run: "^TestDiagram_MatchesTable$",
 		Old: "to: Offered, cause: CauseOffered, sender: Controller, epoch: true,", New: "to: Offered, cause: CauseOffered, sender: Controller,",
 	},
 	{
-		Name: "source for target when the guest arrives", File: "handoff/table.go", Package: "handoff", Run: "^TestTheEncodingIsStable$",
+		Name: "source for target when the guest arrives", File: "handoff/table.go", Package: "handoff", Run: "^TestMarshalJSON_Stable$",
 		Old: `l.Holder, l.Target, l.Tag, l.Was, l.Stalled = e.Node, "", "", "", false`,
 		New: `l.Target, l.Tag, l.Was, l.Stalled = "", "", "", false`,
 	},
@@ -42,11 +42,11 @@ var leases = []Plant{
 		Old: "sender: HolderNode, epoch: true, when: notSwitching, change: release},", New: "sender: HolderNode, epoch: true, change: release},",
 	},
 	{
-		Name: "holder suspected after it has stalled", File: "handoff/table.go", Package: "handoff", Run: "^TestStepKeepsItsPromises$",
+		Name: "holder suspected after it has stalled", File: "handoff/table.go", Package: "handoff", Run: "^TestStep_Invariants$",
 		Old: "case l.Stalled:\n\t\treturn \"the holder does not run the guest; the target's word is awaited\"\n", New: "",
 	},
 	{
-		Name: "a silence shorter than the fence allows", File: "handoff/table.go", Package: "handoff", Run: "^TestAShortWaitCannotBeAskedFor$",
+		Name: "a silence shorter than the fence allows", File: "handoff/table.go", Package: "handoff", Run: "^TestSuspect_MinimumWait$",
 		Old: "within: FenceAfter, least: FenceAfter}", New: "within: FenceAfter}",
 	},
 	{
@@ -54,7 +54,7 @@ var leases = []Plant{
 		Old: "return !l.Deadline.IsZero() && !now.Before(l.Deadline.Time)", New: "return l.Deadline.IsZero() || !now.Before(l.Deadline.Time)",
 	},
 	{
-		Name: "overdue a moment after the deadline, not at it", File: "handoff/lease.go", Package: "handoff", Run: "^TestASilentNodeKeepsItsGuestUntilThereIsEvidence$",
+		Name: "overdue a moment after the deadline, not at it", File: "handoff/lease.go", Package: "handoff", Run: "^TestFence_RequiresEvidence$",
 		Old: "!now.Before(l.Deadline.Time)", New: "now.After(l.Deadline.Time)",
 	},
 	{

@@ -5,27 +5,27 @@ package mutation
 // moves are bugs of package migration.
 var moves = []Plant{
 	{
-		Name: "decides on caches that do not show its writes", File: "migration/decide.go", Package: "migration", Run: "^TestUnsettledCachesDecideNothing$",
-		Old: "case s.Unsettled != \"\":\n", New: "case s.Unsettled == \"never\":\n",
+		Name: "decides on caches that do not show its writes", File: "migration/decide.go", Package: "migration", Run: "^TestPendingWrites_DecideNothing$",
+		Old: "case s.Pending != \"\":\n", New: "case s.Pending == \"never\":\n",
 	},
 	{
-		Name: "a late hand-over is not forestalled", File: "migration/stop.go", Package: "migration", Run: "^TestAMigrationThatEndsRefusesALateHandOver$",
-		Old: "if d.handOverMayFollow() {", New: "if d.handOverMayFollow() && d.ms != nil {",
+		Name: "a late handoff is not prevented", File: "migration/stop.go", Package: "migration", Run: "^TestEndedMigration_RejectsLateHandoff$",
+		Old: "if d.handoffMayFollow() {", New: "if d.handoffMayFollow() && d.ms != nil {",
 	},
 	{
-		Name: "the abort is forgotten", File: "migration/stop.go", Package: "migration", Run: "^TestAbortIsValidInEveryPhase$",
+		Name: "the abort is forgotten", File: "migration/stop.go", Package: "migration", Run: "^TestAbort_EveryPhase$",
 		Old: "\t\td.askToAbort()\n", New: "",
 	},
 	{
-		Name: "a move that has begun is called off", File: "migration/stop.go", Package: "migration", Run: "^TestACrashAfterAnyWriteOfAnAbortLeavesOneOwner$",
+		Name: "a move that has begun is called off", File: "migration/stop.go", Package: "migration", Run: "^TestCrash_AbortLeavesOneOwner$",
 		Old: "case d.lease.Switching():\n\t\treturn true, begunMoving", New: "case d.lease.Switching():\n\t\treturn true, prepared",
 	},
 	{
-		Name: "the target Pod goes with the guest in it", File: "migration/finish.go", Package: "migration", Run: "^TestThePodInWhichTheGuestRunsIsNeverDeleted$",
+		Name: "the target Pod goes with the guest in it", File: "migration/finish.go", Package: "migration", Run: "^TestTidyUp_CurrentPodIsKept$",
 		Old: "p.DeletionTimestamp == nil && !d.runsIn(p) {", New: "p.DeletionTimestamp == nil {",
 	},
 	{
-		Name: "source for target when a migration is tidied up", File: "migration/finish.go", Package: "migration", Run: "^TestACrashAfterAnyWriteChangesNothingOfTheEnd$",
+		Name: "source for target when a migration is tidied up", File: "migration/finish.go", Package: "migration", Run: "^TestCrash_OutcomeUnchanged$",
 		Old: "d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)", New: "d.lease.MayRun(p.Spec.NodeName) && !d.lease.MayRun(node)",
 	},
 	{
@@ -33,19 +33,19 @@ var moves = []Plant{
 		Old: "d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)", New: "true",
 	},
 	{
-		Name: "finalizer goes before the actions are done", File: "migration/decide.go", Package: "migration", Run: "^TestTheClaimIsMarkedThoughTheEndCameFirst$",
+		Name: "finalizer goes before the actions are done", File: "migration/decide.go", Package: "migration", Run: "^TestStateClaim_LabeledAfterEnd$",
 		Old: "d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0", New: "d.plan.Release = d.plan.Release || len(d.plan.Actions) == 99",
 	},
 	{
-		Name: "finalizer goes before the prepared move is called off", File: "migration/finish.go", Package: "migration", Run: "^TestTidyUp_AFailedMigrationTakesBackWhatTheNodesWereTold$",
+		Name: "finalizer goes before the prepared move is called off", File: "migration/finish.go", Package: "migration", Run: "^TestTidyUp_FailedMigrationRollsBackState$",
 		Old: "\t\tcase prepared:\n\t\t\tr, message := ReasonAborted", New: "\t\tcase standing(99):\n\t\t\tr, message := ReasonAborted",
 	},
 	{
-		Name: "a guest moves to the node that it is on", File: "migration/phases.go", Package: "migration", Run: "^TestAMigrationThatEndsRefusesALateHandOver$",
+		Name: "a guest moves to the node that it is on", File: "migration/phases.go", Package: "migration", Run: "^TestEndedMigration_RejectsLateHandoff$",
 		Old: "case target == d.s.VMI.Status.NodeName && !d.receives():", New: "case target == \"\":",
 	},
 	{
-		Name: "the hand-over is sent before its phase is stored", File: "migration/phases.go", Package: "migration", Run: "^TestNothingIsHandedOverBeforeThePhaseIsStored$",
+		Name: "the handoff is sent before its phase is stored", File: "migration/phases.go", Package: "migration", Run: "^TestHandOff_AfterPhaseIsStored$",
 		Old: "case !d.mayHandOff():\n", New: "case d.plan.Status.Phase == \"\":\n",
 	},
 	{
@@ -53,7 +53,7 @@ var moves = []Plant{
 		Old: "return at, !at.IsZero() && !d.now.Before(at)", New: "return at, !at.IsZero() && d.now.After(at)",
 	},
 	{
-		Name: "another migration's outcome counts", File: "migration/stop.go", Package: "migration", Run: "^TestTheGuestIsLeftAloneWhereNoHandOverCanCome$",
+		Name: "another migration's outcome counts", File: "migration/stop.go", Package: "migration", Run: "^TestForestall_OnlyWithPossibleHandoff$",
 		Old: "case d.lease.Tag != uid:\n", New: "case d.lease.Tag == \"\":\n",
 	},
 }

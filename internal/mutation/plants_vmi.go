@@ -5,7 +5,7 @@ package mutation
 // guests are bugs of package vmi.
 var guests = []Plant{
 	{
-		Name: "no Pod in the cache is proof that there is none", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestAnAbsentPodNeedsProofWhereTheGuestWouldFailOrGo$",
+		Name: "no Pod in the cache is proof that there is none", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestNeedsProof_AbsentPod$",
 		Old: "return len(s.Unseen) == 0 && s.Launcher() == nil", New: "return false",
 	},
 	{
@@ -13,7 +13,7 @@ var guests = []Plant{
 		Old: "if !s.ended() || len(s.Pods) > 0 || s.unsure() ||", New: "if !s.ended() || s.unsure() ||",
 	},
 	{
-		Name: "finalizer goes while own writes are unseen", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestAnAbsentPodNeedsProofWhereTheGuestWouldFailOrGo$",
+		Name: "finalizer goes while own writes are unseen", File: "vmi/snapshot.go", Package: "vmi", Run: "^TestNeedsProof_AbsentPod$",
 		Old: "if !s.ended() || len(s.Pods) > 0 || s.unsure() ||", New: "if !s.ended() || len(s.Pods) > 0 ||",
 	},
 	{
@@ -42,23 +42,23 @@ var guests = []Plant{
 		Old: "if !d.lease.Overdue(d.now) {", New: "if d.lease.Epoch == 0 {",
 	},
 	{
-		Name: "a guest that switches nodes fails for want of its Pod", File: "vmi/phases.go", Package: "vmi", Run: "^TestAGuestThatSwitchesNodesIsNotFailedForItsSourcesPod$",
+		Name: "a guest that switches nodes fails for want of its Pod", File: "vmi/phases.go", Package: "vmi", Run: "^TestDecide_SourcePodEndsDuringSwitchover$",
 		Old: "{handed, (*decision).switching, \"\", nil},\n", New: "",
 	},
 	{
-		Name: "a guest fails for want of a Pod while own writes are unseen", File: "vmi/phases.go", Package: "vmi", Run: "^TestDecide_NoPodWhileOwnWritesAreUnseen$",
+		Name: "a guest fails for want of a Pod while own writes are unseen", File: "vmi/phases.go", Package: "vmi", Run: "^TestDecide_MissingPodWhileWritesUnseen$",
 		Old: "{handed, (*decision).blind, \"\", nil},\n", New: "",
 	},
 	{
-		Name: "the source is suspected when the target is to answer", File: "vmi/silence.go", Package: "vmi", Run: "^TestSilence_OfASourceThatHasStalled$",
+		Name: "the source is suspected when the target is to answer", File: "vmi/silence.go", Package: "vmi", Run: "^TestSilence_StalledSource$",
 		Old: "if l.Stalled {\n\t\t\treturn false, nil\n\t\t}\n", New: "",
 	},
 	{
-		Name: "evidence about the source for evidence about the target", File: "vmi/silence.go", Package: "vmi", Run: "^TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence$",
+		Name: "evidence about the source for evidence about the target", File: "vmi/silence.go", Package: "vmi", Run: "^TestSilence_Evidence$",
 		Old: "l.State == handoff.Moving && l.Stalled:\n\t\treturn l.Target", New: "l.State == handoff.Moving && l.Stalled:\n\t\treturn l.Holder",
 	},
 	{
-		Name: "a fence that comes too early gives the guest up", File: "vmi/silence.go", Package: "vmi", Run: "^TestAGuestOfASilentNodeIsNotGivenUpWithoutEvidence$",
-		Old: "if d.next.Target != \"\" { // the guest may have arrived there", New: "if d.next.Target == \"no\" {",
+		Name: "a fence that comes too early gives the guest up", File: "vmi/silence.go", Package: "vmi", Run: "^TestSilence_Evidence$",
+		Old: "if d.next.Target != \"\" { // the domain may have arrived there", New: "if d.next.Target == \"no\" {",
 	},
 }

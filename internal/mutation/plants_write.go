@@ -13,7 +13,7 @@ var writes = []Plant{
 		Old: "\tdefault:\n\t\treturn Ambiguous\n", New: "\tdefault:\n\t\treturn Refused\n",
 	},
 	{
-		Name: "a bare 408 counts as a refusal", File: "expectations/classify.go", Package: "expectations", Run: "^TestClassify_ABareRequestTimeout$",
+		Name: "a bare 408 counts as a refusal", File: "expectations/classify.go", Package: "expectations", Run: "^TestClassify_BareRequestTimeout$",
 		Old: "case s.Code == http.StatusRequestTimeout:", New: "case s.Code == http.StatusRequestTimeout && s.Reason != \"\":",
 	},
 	{
@@ -29,7 +29,7 @@ var writes = []Plant{
 		Old: "p.Problem, first, e.told = Overdue, !e.told, true", New: "ob.mu.Unlock()\n\t\treturn p, due, false",
 	},
 	{
-		Name: "writes of an earlier owner of the name hold up", File: "expectations/check.go", Package: "expectations", Run: "^TestOwnersOfOneNameAreTwo$",
+		Name: "writes of an earlier owner of the name hold up", File: "expectations/check.go", Package: "expectations", Run: "^TestOwner_DistinguishedByUID$",
 		Old: "return e.owner.UID == o.UID }), now)", New: "return e.owner.UID != \"\" }), now)",
 	},
 	{
@@ -37,19 +37,19 @@ var writes = []Plant{
 		Old: "return removal || obj.GetDeletionTimestamp() != nil, true", New: "return true, true",
 	},
 	{
-		Name: "patch without the UID", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestOnARealAPIServer$",
+		Name: "patch without the UID", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestPatch_APIServer$",
 		Old: "p.must(\"/metadata/uid\", string(was.UID))\n", New: "",
 	},
 	{
-		Name: "patch without the resourceVersion it was asked to test", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestOnARealAPIServer$",
+		Name: "patch without the resourceVersion it was asked to test", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestPatch_APIServer$",
 		Old: "p.must(\"/metadata/resourceVersion\", was.ResourceVersion)", New: "_ = was.ResourceVersion",
 	},
 	{
-		Name: "the refused patch is sent again without a guard", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestOnARealAPIServer$",
+		Name: "the refused patch is sent again without a guard", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestPatch_APIServer$",
 		Old: "if data, err = Between(was, want, Version); err != nil {", New: "if data, err = Between(was, want); err != nil {",
 	},
 	{
-		Name: "guards are forgotten", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestOnARealAPIServer$",
+		Name: "guards are forgotten", File: "internal/vmipatch/patch.go", Package: "internal/vmipatch", Run: "^TestPatch_APIServer$",
 		Old: "if g.isVersion() {\n\t\t\tcontinue", New: "if g.isVersion() || len(g.at) > 0 {\n\t\t\tcontinue",
 	},
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodestandin stands in for the node agents of all nodes, where a test or a measurement is about the
-// controller: it writes to guests what their agents write, without any guest behind it. It is no part of the SDK.
+// Package nodestandin replaces the node agents of all nodes, where a test or a measurement is about the
+// controller: it sends the writes of agents to VMIs, without any domain. It is not part of the SDK.
 package nodestandin
 
 import (
@@ -24,39 +24,39 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// again is how soon a write that lost a race is repeated; the event of the winner's write usually comes first.
+// again is the delay before a conflicting write is retried; the event of the other write usually comes first.
 const again = 20 * time.Millisecond
 
-// Step is something that a node does for a guest.
+// Step is an action of a node for a VMI.
 type Step string
 
 // The steps, in their order.
 const (
-	// Accept is the acceptance of an offered guest, and its start.
+	// Accept is the acceptance of an offered VMI, and its start.
 	Accept Step = "Accept"
-	// Ready is when the target of a move is ready, Begin when the source begins to move, and TakeOver when
-	// the guest is at the target.
+	// Ready is when the target of a migration is ready, Begin when the source begins the transfer, and TakeOver
+	// when the domain runs at the target.
 	Ready    Step = "Ready"
 	Begin    Step = "Begin"
 	TakeOver Step = "TakeOver"
 )
 
-// Nodes answers for all nodes, each guest as soon as it is offered, told to move or asked to be aborted.
+// Nodes answers for all nodes, each VMI as soon as it is offered, its migration handed off or to be aborted.
 type Nodes struct {
 	// Client reads from a cache and writes. Required.
 	Client client.Client
-	// Takes is how long guests move on average, now; nil is no time at all. Guests that begin together do
+	// Takes returns the current mean duration of migrations; nil is zero. Migrations that begin together do
 	// not end together.
 	Takes func() time.Duration
-	// Holds tells whether the nodes do not take a step of a guest; nil holds none.
+	// Holds reports whether the nodes do not take a step of a VMI; nil holds none.
 	Holds func(*v1.VirtualMachineInstance, Step) bool
-	// Workers is how many guests are answered at the same time; 1 if zero.
+	// Workers is the number of concurrent reconciles; 1 if zero.
 	Workers int
-	// begun is when each guest began to move, by its migration.
+	// begun is the start time of each migration.
 	begun sync.Map
 }
 
-// SetupWithManager lets the nodes watch guests.
+// SetupWithManager makes the nodes watch VMIs.
 func (n *Nodes) SetupWithManager(mgr ctrl.Manager) error {
 	if n.Client == nil {
 		return errors.New("nodestandin: Nodes.Client is required")
@@ -69,7 +69,7 @@ func (n *Nodes) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// Reconcile takes the next step of a guest's nodes, if there is one.
+// Reconcile takes the next step of a VMI's nodes, if any.
 func (n *Nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	was := &v1.VirtualMachineInstance{}
 	if err := n.Client.Get(ctx, req.NamespacedName, was); err != nil {
@@ -103,7 +103,7 @@ func (n *Nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// left is how long the guest still moves.
+// left returns the remaining duration of the migration.
 func (n *Nodes) left(vmi *v1.VirtualMachineInstance, lease handoff.Lease) time.Duration {
 	m := vmi.Status.MigrationState
 	if n.Takes == nil || lease.State != handoff.Moving || m == nil || m.AbortRequested {
@@ -116,7 +116,7 @@ func (n *Nodes) left(vmi *v1.VirtualMachineInstance, lease handoff.Lease) time.D
 	return time.Duration(share*float64(n.Takes())) - time.Since(begun.(time.Time))
 }
 
-// advance does the next step of whichever node is to act, and returns its events.
+// advance takes the next step of the responsible node, and returns its events.
 func (n *Nodes) advance(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []handoff.Event {
 	switch {
 	case lease.State == handoff.Offered && !n.holds(vmi, Accept):
@@ -131,7 +131,7 @@ func (n *Nodes) advance(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []h
 	return nil
 }
 
-// move does the next step of a move.
+// move takes the next step of a migration.
 func (n *Nodes) move(vmi *v1.VirtualMachineInstance, lease handoff.Lease) []handoff.Event {
 	m, now := vmi.Status.MigrationState, metav1.Now()
 	switch {

@@ -103,7 +103,7 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-func TestNodesNeedAClient(t *testing.T) {
+func TestNodes_WithoutClient(t *testing.T) {
 	if err := (&nodestandin.Nodes{}).SetupWithManager(nil); err == nil {
 		t.Error("nodes without a client were set up")
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plaintext keeps text that others have written, such as users and nodes, from doing
-// anything to the terminal it is shown on: what has no shape of its own, among it all that moves
-// the cursor or turns the direction of writing, is replaced.
+// Package plaintext makes text of users and nodes safe to print on a terminal: it replaces
+// characters without a glyph, such as those that move the cursor or change the direction of
+// writing.
 package plaintext
 
 import (
@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// Line returns the text as one line: what separates words or lines becomes a space.
+// Line returns the text as one line: separators of words or lines become spaces.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -22,7 +22,7 @@ func Line(s string) string {
 	}, s)
 }
 
-// Lines returns the text with its ends of lines as they are.
+// Lines returns the text with its line breaks preserved.
 func Lines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' {
@@ -39,13 +39,13 @@ func shown(r rune) rune {
 	return unicode.ReplacementChar
 }
 
-// Put adds a formatted line to a text, and takes care that it is one.
+// Put adds a formatted text to b as one line.
 func Put(b *strings.Builder, format string, args ...any) {
 	b.WriteString(Line(fmt.Sprintf(format, args...)))
 	b.WriteByte('\n')
 }
 
-// Writer writes [Lines] to another.
+// Writer writes [Lines] to another writer.
 type Writer struct{ To io.Writer }
 
 // Write is part of io.Writer. A rune must not be split over two calls.

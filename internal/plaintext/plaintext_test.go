@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/internal/plaintext"
 )
 
-func TestTextDoesNothingToATerminal(t *testing.T) {
+func TestText_EscapesControlCharacters(t *testing.T) {
 	for name, tt := range map[string]struct{ text, line, lines string }{
 		"words":             {"ein Knoten, größer", "ein Knoten, größer", "ein Knoten, größer"},
 		"lines and columns": {"a\tb\r\nc\n", "a b  c ", "a�b�\nc\n"},
@@ -43,7 +43,7 @@ type broken struct{ error }
 
 func (b broken) Write([]byte) (int, error) { return 0, b.error }
 
-func TestWhatCannotBeWrittenIsSaid(t *testing.T) {
+func TestWriter_Error(t *testing.T) {
 	full := errors.New("disk full")
 	if n, err := (plaintext.Writer{To: broken{full}}).Write([]byte("a")); n != 0 || !errors.Is(err, full) {
 		t.Errorf("%d bytes, error %v", n, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package readonly makes clients of those who look only: what would write gets [Err].
+// Package readonly provides clients for read-only observers: every write returns [Err].
 package readonly
 
 import (
@@ -13,78 +13,78 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Err means that one who is to look only was about to write.
-var Err = errors.New("an observer does not write")
+// Err means that an observer attempted a write.
+var Err = errors.New("writes are forbidden for a read-only observer")
 
-// Source is what is looked at. Every client.Client is one.
+// Source is the source of reads. Every client.Client is one.
 type Source interface {
 	client.Reader
-	// Scheme, RESTMapper, GroupVersionKindFor and IsObjectNamespaced are those of client.Client.
+	// Scheme, RESTMapper, GroupVersionKindFor and IsObjectNamespaced have the semantics of client.Client.
 	Scheme() *runtime.Scheme
 	RESTMapper() meta.RESTMapper
 	GroupVersionKindFor(obj runtime.Object) (schema.GroupVersionKind, error)
 	IsObjectNamespaced(obj runtime.Object) (bool, error)
 }
 
-// Client is a client that reads from a Source, and neither writes nor knows subresources.
+// Client reads from a Source; its writes and subresource clients return Err.
 type Client struct{ Source }
 
 var _ client.Client = Client{}
 
-// Create is part of client.Writer.
+// Create implements client.Writer.
 func (Client) Create(context.Context, client.Object, ...client.CreateOption) error { return Err }
 
-// Delete is part of client.Writer.
+// Delete implements client.Writer.
 func (Client) Delete(context.Context, client.Object, ...client.DeleteOption) error { return Err }
 
-// Update is part of client.Writer.
+// Update implements client.Writer.
 func (Client) Update(context.Context, client.Object, ...client.UpdateOption) error { return Err }
 
-// Patch is part of client.Writer.
+// Patch implements client.Writer.
 func (Client) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return Err
 }
 
-// Apply is part of client.Writer.
+// Apply implements client.Writer.
 func (Client) Apply(context.Context, runtime.ApplyConfiguration, ...client.ApplyOption) error {
 	return Err
 }
 
-// DeleteAllOf is part of client.Writer.
+// DeleteAllOf implements client.Writer.
 func (Client) DeleteAllOf(context.Context, client.Object, ...client.DeleteAllOfOption) error {
 	return Err
 }
 
-// Status is part of client.StatusClient.
+// Status implements client.StatusClient.
 func (Client) Status() client.SubResourceWriter { return part{} }
 
-// SubResource is part of client.SubResourceClientConstructor.
+// SubResource implements client.SubResourceClientConstructor.
 func (Client) SubResource(string) client.SubResourceClient { return part{} }
 
 // part is a client of a subresource.
 type part struct{}
 
-// Get is part of client.SubResourceReader.
+// Get implements client.SubResourceReader.
 func (part) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
 	return Err
 }
 
-// Create is part of client.SubResourceWriter.
+// Create implements client.SubResourceWriter.
 func (part) Create(context.Context, client.Object, client.Object, ...client.SubResourceCreateOption) error {
 	return Err
 }
 
-// Update is part of client.SubResourceWriter.
+// Update implements client.SubResourceWriter.
 func (part) Update(context.Context, client.Object, ...client.SubResourceUpdateOption) error {
 	return Err
 }
 
-// Patch is part of client.SubResourceWriter.
+// Patch implements client.SubResourceWriter.
 func (part) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 	return Err
 }
 
-// Apply is part of client.SubResourceWriter.
+// Apply implements client.SubResourceWriter.
 func (part) Apply(context.Context, runtime.ApplyConfiguration, ...client.SubResourceApplyOption) error {
 	return Err
 }

@@ -37,8 +37,8 @@ func (c *Cluster) AwaitAgents(ctx context.Context, within time.Duration) error {
 	})
 }
 
-// AwaitSingle waits until exactly one Pod and one domain of the guest are left,
-// both where the guest's status says, and hands the count to report.
+// AwaitSingle waits until exactly one Pod and one domain of the VMI are left, both on
+// the node of its status, and passes the counts to report.
 func (c *Cluster) AwaitSingle(ctx context.Context, key types.NamespacedName, within time.Duration, report func(pods, domains int, err error) error) error {
 	var pods, domains int
 	err := c.Await(ctx, within, "exactly one Pod and one domain", func(ctx context.Context) (err error) {
@@ -48,8 +48,7 @@ func (c *Cluster) AwaitSingle(ctx context.Context, key types.NamespacedName, wit
 	return report(pods, domains, err)
 }
 
-// count counts the guest's Pods and domains; the error says what is not as it
-// should be.
+// count counts the VMI's Pods and domains; the error describes deviations.
 func (c *Cluster) count(ctx context.Context, key types.NamespacedName) (pods, domains int, err error) {
 	vmi, err := c.VMI(ctx, key)
 	if err != nil {
@@ -83,7 +82,7 @@ func (c *Cluster) count(ctx context.Context, key types.NamespacedName) (pods, do
 	return pods, domains, err
 }
 
-// Leftovers lists what is left on the machine of a rig that ran in dir:
+// Leftovers lists the leftovers on the machine of a rig that ran in dir:
 // processes that name it, mounts below it, and the folder itself. Namespaces
 // end with the last process in them.
 func Leftovers(dir string) ([]string, error) {

@@ -12,21 +12,21 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
-// faultVariable is how an agent built with the tag faultpoints learns where to tell its steps.
+// faultVariable is the environment variable with the socket to which an agent built with the tag faultpoints reports its steps.
 const faultVariable = "VIRTLOOM_FAULTPOINTS"
 
 // Step is a point in a live migration that an agent has reached, where it waits.
 type Step struct {
-	// Node is the agent's, VMI the guest as namespace/name.
+	// Node is the node of the agent, VMI is namespace/name.
 	Node, VMI string
-	// Step is what was reached.
-	Step domain.MigrationStep
+	// Step is the step that was reached.
+	Step plan.MigrationStep
 }
 
-// Faults hears of every step of a migration that an agent reaches, and lets a test interfere there.
+// Faults receives every step of a migration that an agent reaches, and lets a test interfere there.
 // Safe for concurrent use.
 type Faults struct {
 	listener net.Listener
@@ -52,7 +52,7 @@ func newFaults(dir string) (*Faults, error) {
 
 func (f *Faults) path() string { return f.listener.Addr().String() }
 
-// Close ends it; agents go on by themselves.
+// Close stops listening; waiting agents continue.
 func (f *Faults) Close() error {
 	if err := f.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("refcluster: faults: %w", err)
@@ -78,8 +78,8 @@ func (f *Faults) answer(c net.Conn) {
 	if err != nil || len(words) != 3 {
 		return
 	}
-	f.reached(Step{Node: words[0], VMI: words[1], Step: domain.MigrationStep(words[2])})
-	// Nobody may be there any more.
+	f.reached(Step{Node: words[0], VMI: words[1], Step: plan.MigrationStep(words[2])})
+	// The agent may have been killed.
 	_, _ = c.Write([]byte("go on\n"))
 }
 
@@ -99,7 +99,7 @@ func (f *Faults) reached(s Step) {
 }
 
 // At calls act once, when the step is reached next, while the agent waits there. The channel it
-// returns is closed after that. It takes the place of what an earlier At has asked for.
+// returns is closed after that. It replaces the act of an earlier At.
 func (f *Faults) At(s Step, act func()) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,14 +107,14 @@ func (f *Faults) At(s Step, act func()) <-chan struct{} {
 	return f.after
 }
 
-// Never takes back what At has asked for.
+// Never cancels At.
 func (f *Faults) Never() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.act = nil
 }
 
-// Seen are the steps of a guest that were reached so far, in that order.
+// Seen returns the steps of a VMI that were reached so far, in order.
 func (f *Faults) Seen(vmi string) []Step {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +127,7 @@ func (f *Faults) Seen(vmi string) []Step {
 	return of
 }
 
-// startFaults makes agents that are started from now on tell their steps.
+// startFaults makes agents that are started from now on report their steps.
 func (c *Cluster) startFaults() (err error) {
 	c.Faults, err = newFaults(c.Rig.Dir())
 	return err

@@ -17,7 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
@@ -28,9 +28,9 @@ const heartbeatWord = "virtloom-heartbeat "
 type Tick struct {
 	// N counts from one.
 	N int
-	// Node is where the guest was.
+	// Node is the node of the guest.
 	Node string
-	// At is when the tick was seen.
+	// At is the time of observation.
 	At time.Time
 }
 
@@ -53,7 +53,7 @@ type partial struct {
 	at   time.Time
 }
 
-// lookLag is how much later than it was written a line may be seen.
+// lookLag is the maximum time between the write of a line and its observation.
 const lookLag = 500 * time.Millisecond
 
 // Follow reads a guest's console until ctx ends.
@@ -68,7 +68,7 @@ func (c *Cluster) Follow(ctx context.Context, uid types.UID) *Console {
 // follow reads the console logs of one node: each from when it appears, and
 // from its beginning. A guest that comes back to a node writes another file.
 func (con *Console) follow(ctx context.Context, n *rig.HypervisorNode, uid types.UID) {
-	path := n.HostPath(filepath.Join(n.StateDir(), "guests", string(uid), domain.SerialLog))
+	path := n.HostPath(filepath.Join(n.StateDir(), "guests", string(uid), convert.SerialLog))
 	for visit := 0; ; {
 		f, err := os.Open(path)
 		if err == nil {
@@ -106,7 +106,7 @@ func (con *Console) read(ctx context.Context, f *os.File, path string, src sourc
 	}
 }
 
-// replaced tells whether another file has the name by now.
+// replaced reports whether another file has the name by now.
 func replaced(f *os.File, path string) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -193,7 +193,7 @@ func (con *Console) Ticks() []Tick {
 	return append([]Tick(nil), con.ticks...)
 }
 
-// Lines returns what the guest wrote so far.
+// Lines returns the output of the guest so far.
 func (con *Console) Lines() []string {
 	con.mu.Lock()
 	defer con.mu.Unlock()

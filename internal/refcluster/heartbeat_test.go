@@ -9,7 +9,7 @@ import (
 )
 
 // A guest that moved twice left the beginning of a line behind each time.
-func TestEachEndOfALineHasOneBeginning(t *testing.T) {
+func TestConsole_SplitLines(t *testing.T) {
 	con := &Console{first: map[source]Tick{}, head: map[source]string{}, last: map[source]partial{}}
 	there, away, back := source{"a", 0}, source{"b", 0}, source{"a", 1}
 	begun := time.Now().Add(-time.Minute)
@@ -26,6 +26,6 @@ func TestEachEndOfALineHasOneBeginning(t *testing.T) {
 	}
 	con.line(back, heartbeatWord+"n=4 up=4")
 	if _, err := con.Check(); err == nil || !strings.Contains(err.Error(), "came twice") {
-		t.Errorf("a heartbeat that came twice is told as %v", err)
+		t.Errorf("a heartbeat that came twice is reported as %v", err)
 	}
 }

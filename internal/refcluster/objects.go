@@ -25,7 +25,7 @@ import (
 // pollInterval is the pause between two looks at the cluster.
 const pollInterval = 50 * time.Millisecond
 
-// fieldManager is under whose name manifests are applied.
+// fieldManager is the field manager of applied manifests.
 const fieldManager = "virtloom-refcluster"
 
 // Load reads the objects of a manifest. The directory of a hostPath volume is
@@ -64,7 +64,7 @@ func (c *Cluster) share(o *unstructured.Unstructured) error {
 	return unstructured.SetNestedField(o.Object, dir, "spec", "hostPath", "path")
 }
 
-// SharedDir is the directory that every node sees at the same path.
+// SharedDir returns the directory that every node sees at the same path.
 func (c *Cluster) SharedDir() string { return filepath.Join(c.Rig.Dir(), "shared") }
 
 // Apply applies the objects of a manifest, as kubectl apply --server-side does.
@@ -82,8 +82,8 @@ func (c *Cluster) Apply(ctx context.Context, manifests fs.FS, name string) error
 	return nil
 }
 
-// Await looks at the cluster until ok says yes. The error that ends the wait
-// carries what ok said last, or how a daemon ended meanwhile.
+// Await polls until ok returns no error. The error of a failed wait wraps the last
+// error of ok, or that of a daemon that ended meanwhile.
 func (c *Cluster) Await(ctx context.Context, within time.Duration, what string, ok func(context.Context) error) error {
 	return Await(ctx, within, what, func(ctx context.Context) error {
 		if err := c.Alive(); err != nil {
@@ -93,7 +93,7 @@ func (c *Cluster) Await(ctx context.Context, within time.Duration, what string, 
 	})
 }
 
-// Await is Cluster.Await for what needs no daemon.
+// Await is Cluster.Await for conditions that need no daemon.
 func Await(parent context.Context, within time.Duration, what string, ok func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(parent, within)
 	defer cancel()
@@ -160,10 +160,10 @@ func (c *Cluster) AwaitMigration(ctx context.Context, key types.NamespacedName, 
 	})
 }
 
-// hopeless is an answer that will not change any more.
+// hopeless is a permanent error.
 type hopeless struct{ error }
 
-// AwaitGone waits until an object does not exist any more.
+// AwaitGone waits until an object has been removed.
 func (c *Cluster) AwaitGone(ctx context.Context, obj client.Object, within time.Duration) error {
 	key := client.ObjectKeyFromObject(obj)
 	return c.Await(ctx, within, fmt.Sprintf("%T %s to be gone", obj, key), func(ctx context.Context) error {
@@ -178,7 +178,7 @@ func (c *Cluster) AwaitGone(ctx context.Context, obj client.Object, within time.
 	})
 }
 
-// Pods lists the Pods of guests in a namespace.
+// Pods lists the launcher Pods in a namespace.
 func (c *Cluster) Pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	err := c.Client.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{v1.AppLabel})

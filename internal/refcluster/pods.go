@@ -23,11 +23,11 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// launcherLabel is the value of KubeVirt's label for the Pods of guests.
+// launcherLabel is the value of KubeVirt's label for launcher Pods.
 const launcherLabel = "virt-launcher"
 
-// kubelet stands in for the part of a kubelet that kwok does not play: it runs "refdaemon launcher" for
-// each Pod of a guest on the nodes of a cluster, and ends it with its Pod. Safe for concurrent use.
+// kubelet replaces the part of a kubelet that kwok does not simulate: it runs "refdaemon launcher" for
+// each launcher Pod on the nodes of a cluster, and ends it with its Pod. Safe for concurrent use.
 type kubelet struct {
 	c    *Cluster
 	stop context.CancelFunc
@@ -95,7 +95,7 @@ func (k *kubelet) failed(err error) {
 	}
 }
 
-// alive returns why a Pod could not be started.
+// alive returns the error of a Pod that could not be started.
 func (k *kubelet) alive() error {
 	if k == nil {
 		return nil
@@ -128,10 +128,10 @@ func (k *kubelet) run(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// launcherLibvirt is where the libvirt of a launcher listens in its Pod.
+// launcherLibvirt is the path of a launcher's libvirt socket in its Pod.
 const launcherLibvirt = rig.PodSockets + "/libvirt/libvirt-sock"
 
-// PodsDir is where the sockets of a node's Pods are, by KubeVirt's layout.
+// PodsDir returns the directory of the sockets of a node's Pods, in KubeVirt's layout.
 func PodsDir(n *rig.HypervisorNode) string { return filepath.Join(n.StateDir(), "pods") }
 
 // end asks a Pod to end and kills it after its grace.
@@ -149,7 +149,7 @@ func (k *kubelet) end(uid types.UID, grace time.Duration) {
 	})
 }
 
-// report tells the API server how a Pod ended.
+// report writes the final status of a Pod.
 func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, p *rig.Pod) {
 	select {
 	case <-p.Done():
@@ -180,14 +180,14 @@ func (k *kubelet) report(ctx context.Context, pod *corev1.Pod, p *rig.Pod) {
 	k.removed(p)
 }
 
-// removed takes away what a Pod that has ended has left on its node.
+// removed removes the leftovers of an ended Pod on its node.
 func (k *kubelet) removed(p *rig.Pod) {
 	if err := p.Remove(); err != nil {
 		k.failed(err)
 	}
 }
 
-// here are the Pods that run on a node.
+// here returns the Pods that run on a node.
 func (k *kubelet) here(n *rig.HypervisorNode) (here []*rig.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -216,8 +216,8 @@ func (k *kubelet) domains(ctx context.Context, n *rig.HypervisorNode) ([]string,
 	return all, nil
 }
 
-// Virsh runs a command of virsh that takes a domain, at the libvirt of a node that has the domain of that
-// name, and returns what it prints.
+// Virsh runs a virsh command on a domain, with the libvirt that has the domain on the node, and returns
+// its output.
 func (c *Cluster) Virsh(ctx context.Context, node, command, domain string) (string, error) {
 	n := c.Node(node)
 	if c.kubelet == nil {

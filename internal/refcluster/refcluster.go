@@ -30,19 +30,19 @@ import (
 // buildGrace is how long an interrupted build may take to clean up.
 const buildGrace = 10 * time.Second
 
-// Options say what to start.
+// Options configure a cluster.
 type Options struct {
-	// Nodes is how many nodes with a hypervisor there are; they are called
-	// node-a, node-b and so on.
+	// Nodes is the number of nodes with a hypervisor; they are called node-a,
+	// node-b and so on.
 	Nodes int
-	// Rig is handed to rig.Start.
+	// Rig is passed to rig.Start.
 	Rig rig.Options
-	// Built says that bin/refdaemon is up to date; otherwise Start builds it.
+	// Built is true if bin/refdaemon is up to date; otherwise Start builds it.
 	Built bool
-	// Launchers lets each guest run in a Pod with a libvirt of its own, served by refdaemon launcher,
+	// Launchers runs each VMI in a Pod with a libvirt of its own, served by refdaemon launcher,
 	// instead of the node's libvirt.
 	Launchers bool
-	// Faultpoints builds a daemon that tells Cluster.Faults of the steps of migrations.
+	// Faultpoints builds a daemon that reports the steps of migrations to Cluster.Faults.
 	Faultpoints bool
 	// ControllerArgs are further arguments for refdaemon controller.
 	ControllerArgs []string
@@ -53,11 +53,11 @@ type Options struct {
 type Cluster struct {
 	// Rig is the control plane.
 	Rig *rig.Rig
-	// Nodes are the nodes that run guests.
+	// Nodes are the nodes that run VMIs.
 	Nodes []*rig.HypervisorNode
 	// Client reads and writes as administrator, without a cache.
 	Client client.WithWatch
-	// Faults hears of the steps of migrations; nil without Options.Faultpoints.
+	// Faults receives the steps of migrations; nil without Options.Faultpoints.
 	Faults *Faults
 
 	binary  string
@@ -70,8 +70,8 @@ type Cluster struct {
 	programs []*rig.Program
 }
 
-// Start builds refdaemon, if need be, and starts control plane and nodes. What it started is
-// stopped again when it fails.
+// Start builds refdaemon, if required, and starts control plane and nodes. If it fails, it stops
+// everything that it started.
 func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	bin, err := rig.BinDir()
 	if err != nil {
@@ -180,7 +180,7 @@ func (c *Cluster) StartAgent(n *rig.HypervisorNode, flags ...string) (*rig.Progr
 	return c.watchOver(n.Run("refdaemon-"+n.Name(), cmd))
 }
 
-// watchOver remembers a daemon for Alive.
+// watchOver records a daemon for Alive.
 func (c *Cluster) watchOver(p *rig.Program, err error) (*rig.Program, error) {
 	if err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (c *Cluster) Forget(p *rig.Program) {
 	c.programs = slices.DeleteFunc(c.programs, func(have *rig.Program) bool { return have == p })
 }
 
-// Alive returns how a daemon ended that should be running.
+// Alive returns an error if a daemon that should be running has ended.
 func (c *Cluster) Alive() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refguest reads the corpus of guests, template/testdata/corpus, which
-// between them set every field of a VirtualMachineInstance.
+// Package refguest reads the corpus of VMIs, template/testdata/corpus, which together set every field of a
+// VirtualMachineInstance.
 package refguest
 
 import (
@@ -17,23 +17,22 @@ import (
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// Corpus returns the guests by the names of their files, without suffix, as the
-// webhooks of KubeVirt's API server leave them. Files without a guest are left out.
-// It works from anywhere within the module.
+// Corpus returns the VMIs by file name without suffix, as the webhooks of KubeVirt's API server leave them. Files without a
+// VMI are omitted. It works in any directory of the module.
 func Corpus() (map[string]*v1.VirtualMachineInstance, error) {
 	bin, err := rig.BinDir()
 	if err != nil {
-		return nil, fmt.Errorf("corpus of guests: %w", err)
+		return nil, fmt.Errorf("read VMI corpus: %w", err)
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(bin), "template/testdata/corpus/*.yaml"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("corpus of guests: none found beside %s: %w", bin, err)
+		return nil, fmt.Errorf("read VMI corpus: not found next to %s: %w", bin, err)
 	}
 	out := map[string]*v1.VirtualMachineInstance{}
 	for _, file := range files {
 		vmi, err := read(file)
 		if err != nil {
-			return nil, fmt.Errorf("corpus of guests: %w", err)
+			return nil, fmt.Errorf("read VMI corpus: %w", err)
 		}
 		if vmi != nil {
 			out[strings.TrimSuffix(filepath.Base(file), ".yaml")] = vmi

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retold keeps the words in which a controller tells of a failure that goes on. A condition that follows each
-// new text of the same failure is a write, and the event of that write repeats the failing pass at once, whatever the
-// back-off says.
+// Package retold keeps the wording of a continuing failure in a controller's reports. A condition that follows each new
+// text of the same failure is a write, and the event of that write repeats the failing pass at once, whatever the
+// back-off is.
 package retold
 
 import (
@@ -15,37 +15,37 @@ import (
 )
 
 const (
-	// first is for how long a failure is told in the words of its second change. It doubles with each change.
+	// first is how long the wording of the second change is kept. It doubles with each change.
 	first = time.Second
-	// longest is how far apart changes are at the most.
+	// longest is the maximum interval between changes.
 	longest = time.Minute
-	// kept is after what time without a word a failure is forgotten; no back-off is as long.
+	// kept is how long an unreported failure is remembered; no back-off is as long.
 	kept = time.Hour
 )
 
-// Text is what is told of a failure.
+// Text is the report of a failure.
 type Text struct{ Reason, Message string }
 
-// Failures has the words in which the failure of each object was told. The zero value is ready; its methods are safe
-// for concurrent use.
+// Failures records the reported text of each object's failure. The zero value is ready; its methods are safe for
+// concurrent use.
 type Failures struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]said // guarded by mu
-	// swept is when what is not heard of any more was forgotten; guarded by mu.
+	// swept is when unreported failures were last removed; guarded by mu.
 	swept time.Time
 }
 
-// said is what was told last, when, and how often it has changed since the failure began.
+// said is the last reported text, when it was reported, and how often it has changed since the failure began.
 type said struct {
 	text    Text
 	at      time.Time
 	changes int
-	// heard is when the failure was last heard of.
+	// heard is when the failure occurred last.
 	heard time.Time
 }
 
-// Tell returns the words in which the failure of an object is to be told, and whether they are news. Those that differ
-// in numbers and times alone are not. Others are, if the last change is long enough ago.
+// Tell returns the text by which to report the failure of an object, and whether it is new. A text that differs in
+// numbers and times alone is not new. Another text is, if the last change is long enough ago.
 func (f *Failures) Tell(of types.NamespacedName, is Text, now time.Time) (words Text, news bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *Failures) Tell(of types.NamespacedName, is Text, now time.Time) (words 
 	return next.text, !known || next.changes != was.changes
 }
 
-// sweep forgets failures of which nothing was heard for long; mu is held.
+// sweep removes failures that have not occurred for long; mu must be held.
 func (f *Failures) sweep(now time.Time) {
 	if f.by == nil {
 		f.by, f.swept = map[types.NamespacedName]said{}, now
@@ -75,14 +75,14 @@ func (f *Failures) sweep(now time.Time) {
 	maps.DeleteFunc(f.by, func(_ types.NamespacedName, s said) bool { return now.Sub(s.heard) >= kept })
 }
 
-// Over forgets the failure of an object: what it did has worked, or it is gone.
+// Over removes the failure of an object that has succeeded or was deleted.
 func (f *Failures) Over(of types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.by, of)
 }
 
-// pause is for how long words stay that have changed so often before; the first change is told at once.
+// pause returns how long a text is kept after so many changes; the first change is reported at once.
 func pause(changes int) time.Duration {
 	if changes == 0 {
 		return 0
@@ -96,8 +96,8 @@ func pause(changes int) time.Duration {
 	return d
 }
 
-// variable is what differs between two texts of one failure: numbers, quantities, times, addresses, identifiers in
-// hexadecimal digits.
+// variable matches the parts in which two texts of one failure differ: numbers, quantities, times, addresses, hexadecimal
+// identifiers.
 var variable = regexp.MustCompile(`\b[0-9a-fA-F]*[0-9][0-9a-fA-F.:TZ+-]*[a-zA-Zµ]{0,2}\b`)
 
 func same(a, b Text) bool {

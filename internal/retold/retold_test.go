@@ -17,7 +17,7 @@ var (
 	guest = types.NamespacedName{Namespace: "ns", Name: "guest"}
 )
 
-func TestTell_WordsThatDifferInNumbersAndTimesAreNoNews(t *testing.T) {
+func TestFailures_NumbersAndTimesDiffer(t *testing.T) {
 	for name, test := range map[string]struct {
 		a, b string
 		news bool
@@ -40,7 +40,7 @@ func TestTell_WordsThatDifferInNumbersAndTimesAreNoNews(t *testing.T) {
 				want = test.b
 			}
 			if news != test.news || words.Message != want {
-				t.Errorf("told %q, news %v; want %q, news %v", words.Message, news, want, test.news)
+				t.Errorf("reported %q, news %v; want %q, news %v", words.Message, news, want, test.news)
 			}
 		})
 	}
@@ -48,7 +48,7 @@ func TestTell_WordsThatDifferInNumbersAndTimesAreNoNews(t *testing.T) {
 
 func letters(i int) string { return fmt.Sprintf("%c%c%c", 'g'+i%7, 'g'+i/7%7, 'g'+i/49%7) }
 
-func TestTell_WordsThatDifferAlwaysChangeEverLessOften(t *testing.T) {
+func TestFailures_TextAlwaysDiffers(t *testing.T) {
 	var f retold.Failures
 	changes := map[int]int{} // by minute
 	for i := range 3000 {
@@ -63,11 +63,11 @@ func TestTell_WordsThatDifferAlwaysChangeEverLessOften(t *testing.T) {
 		}
 	}
 	if changes[0] < 3 {
-		t.Errorf("%d changes in the first minute: what is new is not told", changes[0])
+		t.Errorf("%d changes in the first minute: new text is not reported", changes[0])
 	}
 }
 
-func TestOver_FailureThatComesAgainIsNews(t *testing.T) {
+func TestFailures_RecurrenceAfterOver(t *testing.T) {
 	var f retold.Failures
 	text := retold.Text{Reason: "Failed", Message: "no"}
 	for _, want := range []bool{true, false} {
@@ -77,6 +77,6 @@ func TestOver_FailureThatComesAgainIsNews(t *testing.T) {
 	}
 	f.Over(guest)
 	if _, news := f.Tell(guest, text, epoch); !news {
-		t.Error("it is not told again")
+		t.Error("not reported again")
 	}
 }

@@ -14,7 +14,7 @@ import (
 // longestRequest bounds a line of the audit log, in bytes.
 const longestRequest = 16 << 20
 
-// Request is what the audit log tells of a request to the API server.
+// Request is a request to the API server in the audit log.
 type Request struct {
 	Verb string `json:"verb"`
 	// URI is the path and what is asked beside it.
@@ -42,10 +42,10 @@ type Request struct {
 	RequestObject, ResponseObject json.RawMessage
 }
 
-// Accepted tells whether the API server did what it was asked for.
+// Accepted reports whether the API server carried out the request.
 func (q Request) Accepted() bool { return q.ResponseStatus.Code < 300 }
 
-// DryRun tells whether nothing was to be done: somebody only wanted to know whether it would.
+// DryRun reports whether the request was a dry run.
 func (q Request) DryRun() bool { return strings.Contains(q.URI, "dryRun=") }
 
 // What is the verb and the kind of object: "create pods", "patch pods/status".

@@ -70,7 +70,7 @@ type FabricOptions struct {
 	// TCP lets the libvirtd of each node listen on the fabric as well, unprotected, at port 16509, and
 	// QEMU take migrations there. Without it libvirtd is reached by its unix socket alone.
 	TCP bool
-	// Log, if set, is told what the fabric is doing, a line at a time.
+	// Log, if set, logs the steps of the fabric, a line at a time.
 	Log func(format string, args ...any)
 }
 
@@ -248,7 +248,7 @@ func awaitLine(ctx context.Context, pipe *os.File) error {
 	return nil
 }
 
-// checkNodePrograms tells what a machine lacks for hypervisor nodes, and how to get it.
+// checkNodePrograms returns an error that names programs missing for hypervisor nodes, and how to install them.
 func checkNodePrograms() error {
 	if os.Geteuid() != 0 {
 		return ErrNeedsRoot

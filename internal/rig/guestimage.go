@@ -17,7 +17,7 @@ const (
 )
 
 // GuestImage is the guest that "make setup" builds (hack/guest.sh): a Debian kernel with a small
-// initramfs. It needs 96 MiB of memory; hack/guest/init tells what it prints on the serial console
+// initramfs. It needs 96 MiB of memory; hack/guest/init describes what it prints on the serial console
 // and which words of the kernel command line it understands, such as "console=ttyS0 hb=1".
 type GuestImage struct {
 	// Kernel and Initrd are files for the direct boot of a domain by BIOS, KernelUEFI is the kernel for one that

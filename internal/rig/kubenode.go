@@ -79,7 +79,7 @@ func (r *Rig) AddNode(ctx context.Context, spec NodeSpec) error {
 	return nil
 }
 
-// takesPods tells whether a node is Ready and free of the taint every new node has; if not, why.
+// takesPods reports whether a node is Ready and free of the taint of new nodes; if not, why.
 func takesPods(node *corev1.Node) (ready bool, state string) {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == corev1.TaintNodeNotReady {

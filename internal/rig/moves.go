@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Moves is what the audit log tells of migrations: how many acted at a time, and when
+// Moves is the summary of migrations in the audit log: how many acted at a time, and when
 // each took its steps.
 type Moves struct {
 	// Pods is how many migrations at most had a target Pod and had not ended; Cluster how
@@ -30,10 +30,10 @@ type Move struct {
 	// UID is the migration's, VMI the name of its guest.
 	UID types.UID
 	VMI types.NamespacedName
-	// Source and Target are nodes, known from the hand-over on.
+	// Source and Target are nodes, known from the handoff on.
 	Source, Target string
-	// Created is when its target Pod was asked for, HandedOver when the nodes were told, Ended when the
-	// API server was told that it has, by its guest or itself, and Freed when that was stored.
+	// Created is when its target Pod was requested, HandedOver when the nodes got the migration, Ended when
+	// its end was written to the API server, in the VMI or the migration, and Freed when that was stored.
 	Created, HandedOver, Ended, Freed time.Time
 }
 
@@ -54,7 +54,7 @@ func MovesOf(requests []Request) (Moves, error) {
 		case q.ObjectRef.Resource == "virtualmachineinstances" && q.ResponseObject != nil:
 			err = m.handedOver(q)
 		case q.ObjectRef.Resource == "virtualmachineinstancemigrations" && q.ResponseObject != nil:
-			err = m.told(q)
+			err = m.record(q)
 		}
 		if err != nil {
 			return m, fmt.Errorf("rig: read the audit log: %s: %w", q.What(), err)
@@ -110,7 +110,7 @@ func (m *Moves) handedOver(q *Request) error {
 	return nil
 }
 
-func (m *Moves) told(q *Request) error {
+func (m *Moves) record(q *Request) error {
 	var vmim v1.VirtualMachineInstanceMigration
 	if err := json.Unmarshal(q.ResponseObject, &vmim); err != nil {
 		return err

@@ -123,7 +123,7 @@ func beats(t *testing.T, nodes ...*rig.HypervisorNode) []beat {
 	return found
 }
 
-func TestGuestMovesBetweenNodesWithoutMissingABeat(t *testing.T) {
+func TestGuest_Migrates(t *testing.T) {
 	f := startFabricWith(t, rig.FabricOptions{TCP: true, Log: t.Logf})
 	source, target := addNode(t, f, "source"), addNode(t, f, "target")
 	started := time.Now()
@@ -177,7 +177,7 @@ func qemus(t *testing.T, n *rig.HypervisorNode) []int {
 	return pids
 }
 
-func TestGuestOutlivesLibvirtd(t *testing.T) {
+func TestGuest_OutlivesLibvirtd(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "alone")
 	startGuest(t, n)

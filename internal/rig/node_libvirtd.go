@@ -186,7 +186,7 @@ func (n *HypervisorNode) KillLibvirtd(ctx context.Context) error {
 	}
 }
 
-// killLibvirtds kills what there is, and tells whether it is all gone.
+// killLibvirtds kills all libvirt daemons, and reports whether they are gone.
 func (n *HypervisorNode) killLibvirtds() (gone bool, err error) {
 	pids, err := n.libvirtds()
 	if err != nil {
@@ -205,7 +205,7 @@ func (n *HypervisorNode) killLibvirtds() (gone bool, err error) {
 	return !listens, err
 }
 
-// listens tells whether somebody in the node's network listens at the TCP port: what a killed daemon has
+// listens reports whether a process in the node's network listens on the TCP port: what a killed daemon has
 // forked and not executed yet has the daemon's sockets still.
 func (n *HypervisorNode) listens(port int) (bool, error) {
 	for _, family := range []string{"tcp", "tcp6"} {
@@ -223,7 +223,7 @@ func (n *HypervisorNode) listens(port int) (bool, error) {
 	return false, nil
 }
 
-// locked tells whether somebody has locked the file: a process is hardly there any more when its first
+// locked reports whether a process has locked the file: a process is hardly there any more when its first
 // thread has ended, while others still hold what was its.
 func locked(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

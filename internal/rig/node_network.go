@@ -143,8 +143,8 @@ func (r *relay) close() error {
 	return err
 }
 
-// Cut pulls the cable of a node out of the fabric: no packet comes through until Mend, and nobody is
-// told. The API server stays in reach, as it is not part of the fabric.
+// Cut pulls the cable of a node out of the fabric: no packet comes through until Mend, and no
+// process is notified. The API server stays in reach, as it is not part of the fabric.
 func (f *Fabric) Cut(ctx context.Context, n *HypervisorNode) error { return f.setLink(ctx, n, "down") }
 
 // Mend undoes Cut.

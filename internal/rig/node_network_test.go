@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/internal/rig/rigtest"
 )
 
-func TestAKubeconfigIsGoodOnANodeWhoseCableIsCut(t *testing.T) {
+func TestKubeconfig_CableCut(t *testing.T) {
 	startFabric(t, "") // skips without root
 	r := rigtest.New(t)
 	n, err := r.AddHypervisorNode(t.Context(), "reached")
@@ -48,13 +48,13 @@ func TestAKubeconfigIsGoodOnANodeWhoseCableIsCut(t *testing.T) {
 	}
 }
 
-// ping tells whether a packet comes from one node to another and back.
+// ping reports whether a packet gets from one node to another and back.
 func ping(ctx context.Context, from, to *rig.HypervisorNode) error {
 	_, err := from.Command(ctx, "busybox", "ping", "-c", "1", "-W", "1", to.Address()).Output()
 	return err
 }
 
-func TestACableCanBeCutAndMended(t *testing.T) {
+func TestCable_CutAndRestore(t *testing.T) {
 	f := startFabric(t, "")
 	a, b := addNode(t, f, "cut-a"), addNode(t, f, "cut-b")
 	if err := ping(t.Context(), a, b); err != nil {
@@ -74,7 +74,7 @@ func TestACableCanBeCutAndMended(t *testing.T) {
 	}
 }
 
-func TestDialConnectsInTheNetworkOfTheNode(t *testing.T) {
+func TestDial_NodeNetwork(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "dialled")
 	_, err := n.Run("listener", exec.Command("busybox", "nc", "-ll", "-p", "4711", "-e", "hostname"))
@@ -96,7 +96,7 @@ func TestDialConnectsInTheNetworkOfTheNode(t *testing.T) {
 	}
 }
 
-func TestLibvirtdListensOnNoNetworkUnlessAsked(t *testing.T) {
+func TestLibvirtd_NoNetworkByDefault(t *testing.T) {
 	for name, tcp := range map[string]bool{"default": false, "TCP": true} {
 		t.Run(name, func(t *testing.T) {
 			f := startFabricWith(t, rig.FabricOptions{TCP: tcp, Log: t.Logf})
@@ -117,7 +117,7 @@ func TestLibvirtdListensOnNoNetworkUnlessAsked(t *testing.T) {
 	}
 }
 
-func TestCredentialsNameTheirNode(t *testing.T) {
+func TestCredentials_NodeName(t *testing.T) {
 	f := startFabric(t, "")
 	var serials []string
 	for _, name := range []string{"proof-a", "proof-b"} {

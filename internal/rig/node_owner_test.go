@@ -20,7 +20,7 @@ import (
 
 const nodeOwnerVariable = "VIRTLOOM_TEST_NODE_OWNER"
 
-func TestNothingOfANodeOutlivesItsOwner(t *testing.T) {
+func TestNode_DiesWithOwner(t *testing.T) {
 	if dir := os.Getenv(nodeOwnerVariable); dir != "" {
 		f := startFabric(t, dir)
 		n := addNode(t, f, "first")
@@ -34,7 +34,7 @@ func TestNothingOfANodeOutlivesItsOwner(t *testing.T) {
 			startFabric(t, "") // skips where the owner would
 			parent := t.TempDir()
 			before := machine(t)
-			owner := exec.Command(os.Args[0], "-test.run=^TestNothingOfANodeOutlivesItsOwner$", "-test.timeout=5m")
+			owner := exec.Command(os.Args[0], "-test.run=^TestNode_DiesWithOwner$", "-test.timeout=5m")
 			owner.Env = append(os.Environ(), nodeOwnerVariable+"="+parent)
 			owner.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			out, err := owner.StdoutPipe()

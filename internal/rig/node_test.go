@@ -72,7 +72,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestProgramOnNodeSeesTheNodeAlone(t *testing.T) {
+func TestProgram_Isolated(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "seen")
 	const script = `hostname; readlink /proc/self/ns/net /proc/self/ns/mnt; ls -d "$1"; exit 7`
@@ -115,7 +115,7 @@ func readlink(t *testing.T, path string) string {
 	return link
 }
 
-func TestProgramDiesWithItsNode(t *testing.T) {
+func TestProgram_DiesWithNode(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "dying")
 	run, err := n.Run("run", exec.Command("/bin/sleep", "1000"))
@@ -137,7 +137,7 @@ func TestProgramDiesWithItsNode(t *testing.T) {
 	addNode(t, f, "dying")
 }
 
-func TestStopDoesNotWaitForAProgramToBeReaped(t *testing.T) {
+func TestStop_DoesNotReap(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "unreaped")
 	cmd := n.Command(t.Context(), "/bin/sh", "-c", "echo; exec sleep 1000")
@@ -165,7 +165,7 @@ func TestStopDoesNotWaitForAProgramToBeReaped(t *testing.T) {
 	}
 }
 
-func TestProgramOnNodeGetsItsSignals(t *testing.T) {
+func TestProgram_Signals(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "signals")
 	p, err := n.Run("signals", exec.Command("/bin/sh", "-c", `trap "echo graceful; exit 3" TERM; echo ready; while :; do sleep 0.01; done`))
@@ -188,7 +188,7 @@ func TestProgramOnNodeGetsItsSignals(t *testing.T) {
 	}
 }
 
-func TestHypervisorNodeIsAKubernetesNode(t *testing.T) {
+func TestHypervisorNode_Registered(t *testing.T) {
 	startFabric(t, "") // skips without root
 	r := rigtest.New(t)
 	n, err := r.AddHypervisorNode(t.Context(), "both")
@@ -212,7 +212,7 @@ func TestHypervisorNodeIsAKubernetesNode(t *testing.T) {
 	}
 }
 
-func TestNewFabricWithoutRootNamesTheRemedy(t *testing.T) {
+func TestNewFabric_WithoutRoot(t *testing.T) {
 	// Only this thread gives up being root, and takes it back.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -232,7 +232,7 @@ func TestNewFabricWithoutRootNamesTheRemedy(t *testing.T) {
 	}
 }
 
-func TestAddNodeRefusesBadNames(t *testing.T) {
+func TestAddNode_InvalidNames(t *testing.T) {
 	f := startFabric(t, "")
 	for name, bad := range map[string]string{
 		"empty": "", "path": "../x", "upper case": "Node", "line break": "a\nb", "long": strings.Repeat("a", 33),

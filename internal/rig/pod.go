@@ -56,7 +56,7 @@ func (n *HypervisorNode) RunPod(name, uid, shared string, cmd *exec.Cmd) (*Pod, 
 	return &Pod{Program: p, node: n, uid: uid}, nil
 }
 
-// podUID tells whether a text can be part of a path and of libvirt's configuration.
+// podUID matches texts that can be part of a path and of libvirt's configuration.
 func podUID(uid string) bool {
 	for _, r := range uid {
 		if (r < '0' || r > '9') && (r < 'a' || r > 'f') && r != '-' {

@@ -43,7 +43,7 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestPodsHaveALibvirtEachAndTheNodeKeepsItsOwn(t *testing.T) {
+func TestPod_OwnLibvirt(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "pods")
 	end := n.HostPath(n.StateDir() + "/end")
@@ -94,7 +94,7 @@ func TestPodsHaveALibvirtEachAndTheNodeKeepsItsOwn(t *testing.T) {
 	}
 }
 
-func TestAPodDiesWithItsNode(t *testing.T) {
+func TestPod_DiesWithNode(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "poddies")
 	p := runPod(t, n, "cccccccc-0000-4000-8000-000000000000", "/never")
@@ -104,7 +104,7 @@ func TestAPodDiesWithItsNode(t *testing.T) {
 	<-p.Done()
 }
 
-func TestAPodNeedsAUID(t *testing.T) {
+func TestPod_RequiresUID(t *testing.T) {
 	f := startFabric(t, "")
 	n := addNode(t, f, "poduid")
 	for name, uid := range map[string]string{"empty": "", "path": "../../../../aaaaaaaa-0000-4000-8000-00", "short": "aaaa"} {

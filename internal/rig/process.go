@@ -77,7 +77,7 @@ func (r *Rig) spawnBy(name string, cmd *exec.Cmd, start func() error) (*process,
 // wait reaps the process and publishes its end.
 func (p *process) wait(w *watchdog) {
 	p.err = p.cmd.Wait()
-	// An error means that the watchdog is gone, and with it the need to tell.
+	// An error means that the watchdog is gone, and with it the need to inform it.
 	_ = w.Forget(p.cmd.Process.Pid)
 	close(p.done)
 }

@@ -51,7 +51,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestWatchdogCleansUpWhenItsOwnerIsGone(t *testing.T) {
+func TestWatchdog_OwnerGone(t *testing.T) {
 	r := bareRig(t)
 	spoken := filepath.Join(t.TempDir(), "it's done")
 	order := filepath.Join(t.TempDir(), "order")
@@ -69,7 +69,7 @@ func TestWatchdogCleansUpWhenItsOwnerIsGone(t *testing.T) {
 	p, err := r.spawn("family", family)
 	must(t, err, holder.Close())
 	stranger := exec.Command("sleep", "1000")
-	must(t, stranger.Start(), r.watchdog.tell("pid", pidWithOtherStart(t, stranger.Process.Pid)))
+	must(t, stranger.Start(), r.watchdog.send("pid", pidWithOtherStart(t, stranger.Process.Pid)))
 
 	must(t, r.watchdog.close(false))
 
@@ -107,7 +107,7 @@ func pidWithOtherStart(t *testing.T, pid int) string {
 	return fmt.Sprintf("%d %s0", pid, started)
 }
 
-func TestDismissedWatchdogLeavesEverything(t *testing.T) {
+func TestWatchdog_Dismissed(t *testing.T) {
 	r := bareRig(t)
 	must(t, r.watchdog.AddDir(r.dir))
 	p := mustSpawn(t, r, "sleeper", "sleep 1000")
@@ -121,7 +121,7 @@ func TestDismissedWatchdogLeavesEverything(t *testing.T) {
 	}
 }
 
-func TestWatchdogRefusesLineBreaks(t *testing.T) {
+func TestWatchdog_LineBreaks(t *testing.T) {
 	r := bareRig(t)
 	if err := r.watchdog.AddDir("/tmp/x\nrun rm -rf /"); err == nil {
 		t.Error("a line break in a path was taken")
@@ -129,7 +129,7 @@ func TestWatchdogRefusesLineBreaks(t *testing.T) {
 	must(t, r.watchdog.close(true))
 }
 
-func TestProcessGetsTimeToEndIfItIsGranted(t *testing.T) {
+func TestProcess_GracePeriod(t *testing.T) {
 	r := bareRig(t)
 	p := mustSpawn(t, r, "polite", `trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done`)
 	must(t, p.waitReady(t.Context(), func(context.Context) error {
@@ -149,7 +149,7 @@ func TestProcessGetsTimeToEndIfItIsGranted(t *testing.T) {
 	must(t, r.watchdog.close(true))
 }
 
-func TestReadTailStartsAtALine(t *testing.T) {
+func TestReadTail_WholeLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	must(t, os.WriteFile(path, []byte("first line\nsecond line\nthird\n"), 0o600))
 	for most, want := range map[int64]string{100: "first line\nsecond line\nthird", 20: "second line\nthird", 8: "third"} {

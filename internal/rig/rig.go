@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Dir is the folder in which the rig makes its own temporary folder; os.TempDir() if empty.
 	Dir string
-	// Log, if set, is told what the rig is doing, a line at a time.
+	// Log, if set, logs the steps of the rig, a line at a time.
 	Log func(format string, args ...any)
 	// SimulatedNodes is how many nodes without a hypervisor, called sim-0, sim-1 and so on, are
 	// there when Start returns.
@@ -64,7 +64,7 @@ type Rig struct {
 func (r *Rig) Dir() string { return r.dir }
 
 // AuditLog is the path of the API server's audit log, one JSON event on a line. It has every
-// request but watches, health probes and leases, at level Metadata; user.username tells the
+// request but watches, health probes and leases, at level Metadata; user.username names the
 // component.
 func (r *Rig) AuditLog() string { return filepath.Join(r.logDir(), "audit.log") }
 

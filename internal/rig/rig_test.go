@@ -205,7 +205,7 @@ func offersDevices(t *testing.T, c kubernetes.Interface) {
 	waitPod(t, c, pod.Name, "phase Running", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
 }
 
-func TestStopRemovesEverything(t *testing.T) {
+func TestStop_RemovesFiles(t *testing.T) {
 	rigtest.Need(t)
 	parent := t.TempDir()
 	r, err := rig.Start(t.Context(), rig.Options{Dir: parent})
@@ -223,7 +223,7 @@ func TestStopRemovesEverything(t *testing.T) {
 	}
 }
 
-func TestStartWithoutProgramsNamesTheRemedy(t *testing.T) {
+func TestStart_WithoutPrograms(t *testing.T) {
 	t.Setenv("VIRTLOOM_BIN", t.TempDir())
 	_, err := rig.Start(t.Context(), rig.Options{})
 	if !errors.Is(err, rig.ErrNoPrograms) || !strings.Contains(err.Error(), "make setup") || !strings.Contains(err.Error(), "etcd") {
@@ -244,7 +244,7 @@ func fakePrograms(t *testing.T, script string) (bin string) {
 	return bin
 }
 
-func TestStartOfAProgramThatDiesReportsWhatItSaid(t *testing.T) {
+func TestStart_ProgramExits(t *testing.T) {
 	fakePrograms(t, "echo no such luck today\nexit 3\n")
 	parent := t.TempDir()
 	_, err := rig.Start(t.Context(), rig.Options{Dir: parent})
@@ -257,7 +257,7 @@ func TestStartOfAProgramThatDiesReportsWhatItSaid(t *testing.T) {
 	}
 }
 
-func TestStartTriesOtherPortsWhenOneIsTaken(t *testing.T) {
+func TestStart_PortTaken(t *testing.T) {
 	bin := fakePrograms(t, "echo $* >>$0.calls\necho listen tcp: bind: address already in use\nexit 1\n")
 	parent := t.TempDir()
 	_, err := rig.Start(t.Context(), rig.Options{Dir: parent})
@@ -280,7 +280,7 @@ func TestStartTriesOtherPortsWhenOneIsTaken(t *testing.T) {
 	}
 }
 
-func TestStartThatIsInterruptedLeavesNothing(t *testing.T) {
+func TestStart_Interrupted(t *testing.T) {
 	rigtest.Need(t)
 	parent := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

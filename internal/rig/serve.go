@@ -95,7 +95,7 @@ func freePorts(n int) ([]string, error) {
 	return found, nil
 }
 
-// lostPort tells whether a server did not start because its port was taken in the meantime. The
+// lostPort reports whether a server did not start because its port was taken in the meantime. The
 // server says so in its log only.
 func lostPort(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "address already in use")

@@ -32,7 +32,7 @@ const watchdogExit = 5 * time.Second
 // watchdog is a shell in a session of its own that outlives the process that started it. It learns
 // over a pipe what belongs to the rig. The write end of that pipe is held by this process alone, so
 // its end, however it comes, is the end of the pipe: the watchdog then kills and removes everything
-// it was told about. Its methods are safe for concurrent use.
+// it was given. Its methods are safe for concurrent use.
 type watchdog struct {
 	cmd *exec.Cmd
 
@@ -56,7 +56,7 @@ func startWatchdog(mark string) (*watchdog, error) {
 		return nil, errors.Join(fmt.Errorf("watchdog: %w", err), write.Close())
 	}
 	w := &watchdog{cmd: cmd, pipe: write}
-	if err := w.tell("mark", markVariable+"="+mark); err != nil {
+	if err := w.send("mark", markVariable+"="+mark); err != nil {
 		return nil, errors.Join(err, w.close(true))
 	}
 	return w, nil
@@ -69,14 +69,14 @@ func (w *watchdog) Add(pid int) error {
 	if err != nil {
 		return fmt.Errorf("watchdog: process %d: %w", pid, err)
 	}
-	return w.tell("pid", strconv.Itoa(pid)+" "+started)
+	return w.send("pid", strconv.Itoa(pid)+" "+started)
 }
 
 // Forget takes back Add, for a process that has ended.
-func (w *watchdog) Forget(pid int) error { return w.tell("forget", strconv.Itoa(pid)) }
+func (w *watchdog) Forget(pid int) error { return w.send("forget", strconv.Itoa(pid)) }
 
 // AddDir makes the watchdog remove a folder with all its content after the processes are gone.
-func (w *watchdog) AddDir(dir string) error { return w.tell("dir", dir) }
+func (w *watchdog) AddDir(dir string) error { return w.send("dir", dir) }
 
 // AddCleanup makes the watchdog run a command after the processes are gone and before the folders
 // are removed, the command added last first. It is for what the kernel does not undo with the last
@@ -86,18 +86,18 @@ func (w *watchdog) AddCleanup(argv ...string) error {
 	for i, a := range argv {
 		quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 	}
-	return w.tell("run", strings.Join(quoted, " "))
+	return w.send("run", strings.Join(quoted, " "))
 }
 
 // Pid is the watchdog's process.
 func (w *watchdog) Pid() int { return w.cmd.Process.Pid }
 
-// close ends the watchdog. If clean, it leaves alone whatever it was told about; otherwise it does
+// close ends the watchdog. If clean, it leaves alone everything it was given; otherwise it does
 // what it does when this process dies.
 func (w *watchdog) close(clean bool) error {
 	var err error
 	if clean {
-		err = w.tell("bye", "")
+		err = w.send("bye", "")
 	}
 	w.mu.Lock()
 	if w.pipe != nil {
@@ -116,7 +116,7 @@ func (w *watchdog) close(clean bool) error {
 	}
 }
 
-func (w *watchdog) tell(verb, argument string) error {
+func (w *watchdog) send(verb, argument string) error {
 	if strings.ContainsAny(argument, "\n\x00") {
 		return fmt.Errorf("watchdog: %s: %q has a line break", verb, argument)
 	}

@@ -42,7 +42,7 @@ func own(dir string) {
 	select {}
 }
 
-func TestNothingOutlivesItsOwner(t *testing.T) {
+func TestRig_DiesWithOwner(t *testing.T) {
 	rigtest.Need(t)
 	for name, signal := range map[string]syscall.Signal{
 		"killed":      syscall.SIGKILL,

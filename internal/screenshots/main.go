@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command screenshots draws what "make demo" prints as pictures for the documentation, one for each of its acts that is
-// shown there, or tells whether the pictures that are there show what the demo prints now. The demo that
-// "make test" runs leaves what it prints in bin/.log/demo.log, which is what this reads.
+// Command screenshots draws the output of "make demo" as pictures for the documentation, one for each act that is
+// shown there, or checks that the existing pictures show the current output of the demo. The demo that
+// "make test" runs writes its output into bin/.log/demo.log, which this command reads.
 package main
 
 import (
@@ -31,15 +31,15 @@ func main() {
 func run(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("screenshots", flag.ContinueOnError)
 	fs.SetOutput(out)
-	demo := fs.String("demo", "bin/.log/demo.log", "`file` with what the demo has printed")
+	demo := fs.String("demo", "bin/.log/demo.log", "`file` with the output of the demo")
 	dir := fs.String("dir", "docs/images", "`folder` of the pictures")
-	check := fs.Bool("check", false, "draw nothing; fail if the pictures do not show what the demo prints")
+	check := fs.Bool("check", false, "draw nothing; fail if the pictures do not show the output of the demo")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(*demo)
 	if err != nil {
-		return fmt.Errorf("read what the demo has printed: %w", err)
+		return fmt.Errorf("read the output of the demo: %w", err)
 	}
 	var errs []error
 	for _, s := range scenes {
@@ -60,7 +60,7 @@ func run(args []string, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// shows tells what is wrong with a picture of these lines.
+// shows returns an error if a picture does not show these lines.
 func shows(path string, lines []string) error {
 	picture, err := os.ReadFile(path)
 	if err != nil {

@@ -27,12 +27,12 @@ const style = `
 // part is a piece of a line in one colour.
 type part struct{ class, text string }
 
-// told is a line of the timeline: when, what object, and what happened.
-var told = regexp.MustCompile(`^( *\d+\.\d\ds)(  \S+ *)(.*)$`)
+// entry is a line of the timeline: when, what object, and what happened.
+var entry = regexp.MustCompile(`^( *\d+\.\d\ds)(  \S+ *)(.*)$`)
 
 // colour cuts a line into its pieces.
 func colour(line string) []part {
-	switch m := told.FindStringSubmatch(line); {
+	switch m := entry.FindStringSubmatch(line); {
 	case strings.HasPrefix(line, "== "):
 		return []part{{"heading", line}}
 	case strings.HasPrefix(line, "  ok  "):

@@ -46,7 +46,7 @@ func migration(t *testing.T) []string {
 	return lines
 }
 
-func TestActsAreFound(t *testing.T) {
+func TestActs_Found(t *testing.T) {
 	for name, tt := range map[string]struct {
 		heading, first, last string
 		lines                int
@@ -67,7 +67,7 @@ func TestActsAreFound(t *testing.T) {
 	}
 }
 
-func TestALongWayIsAbridged(t *testing.T) {
+func TestAbridge_LongSequence(t *testing.T) {
 	got := abridge(migration(t))
 	want := []string{"8.22s", "8.73s", "9.14s", "9.46s", more, "10.30s", "10.72s", "13.24s", "13.25s"}
 	for i, l := range got[1:] {
@@ -83,7 +83,7 @@ func TestALongWayIsAbridged(t *testing.T) {
 	}
 }
 
-func TestAPictureCanBeReadAndIsTheSameEveryTime(t *testing.T) {
+func TestPicture_Deterministic(t *testing.T) {
 	lines := abridge(migration(t))
 	picture := draw(lines)
 	got, err := read(picture)
@@ -98,7 +98,7 @@ func TestAPictureCanBeReadAndIsTheSameEveryTime(t *testing.T) {
 	}
 }
 
-func TestPicturesAreComparedButForTimesAndOrder(t *testing.T) {
+func TestCompare_IgnoresTimesAndOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func([]string) []string
 		same   bool
@@ -132,7 +132,7 @@ func TestPicturesAreComparedButForTimesAndOrder(t *testing.T) {
 	}
 }
 
-func TestTheCommandDrawsAndChecks(t *testing.T) {
+func TestCommand_DrawAndCheck(t *testing.T) {
 	dir := t.TempDir()
 	demo := filepath.Join(dir, "demo.log")
 	if err := os.WriteFile(demo, []byte(printed), 0o600); err != nil {
@@ -159,7 +159,7 @@ func TestTheCommandDrawsAndChecks(t *testing.T) {
 	}
 }
 
-func TestThePicturesOfTheDocumentsCanBeRead(t *testing.T) {
+func TestPictures_OfDocuments(t *testing.T) {
 	for _, s := range scenes {
 		picture, err := os.ReadFile(filepath.Join("../../docs/images", s.file))
 		if err != nil {

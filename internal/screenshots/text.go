@@ -33,7 +33,7 @@ var progress = regexp.MustCompile(`\[[#.]{10,}\]|MigrationProgress=True`)
 
 // abridge leaves out how far a migration has come but for a few lines, and the ends of long ones.
 func abridge(lines []string) []string {
-	var told, all int
+	var shown, all int
 	for _, l := range lines {
 		if progress.MatchString(l) {
 			all++
@@ -42,8 +42,8 @@ func abridge(lines []string) []string {
 	var out []string
 	for _, l := range lines {
 		if progress.MatchString(l) {
-			if told++; told > 3 && told <= all-2 {
-				if told == 4 {
+			if shown++; shown > 3 && shown <= all-2 {
+				if shown == 4 {
 					out = append(out, more)
 				}
 				continue
@@ -86,7 +86,7 @@ func form(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// compare tells whether the lines of a picture are those of a demo: its heading, and nearly all of the others, whatever their
+// compare reports whether the lines of a picture are those of a demo: its heading, and nearly all of the others, whatever their
 // order.
 func compare(shown, lines []string) error {
 	if len(shown) == 0 || shown[0] != cut(lines[0]) {

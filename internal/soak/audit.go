@@ -22,7 +22,7 @@ const (
 	realEvents = 30
 )
 
-// audit is what the audit log tells of the daemons.
+// audit is the summary of the daemons' requests in the audit log.
 type audit struct {
 	writes, events *Storms
 	byKind         map[string]int

@@ -27,7 +27,7 @@ func many(n int, q rig.Request, every time.Duration) []rig.Request {
 	return out
 }
 
-func TestTheAuditLogIsJudged(t *testing.T) {
+func TestAuditLog_Judged(t *testing.T) {
 	begun := time.Now()
 	other := asked("patch", "virtualmachineinstances", "g", http.StatusForbidden, begun)
 	other.User.Username = "somebody"
@@ -57,13 +57,13 @@ func TestTheAuditLogIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := auditOf(tt.requests, begun, func(user string) bool { return user == rig.UserController })
 			if got := strings.Join(a.wrong(tt.ops), "; "); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
-				t.Errorf("found %q, want it to tell of %q", got, tt.want)
+				t.Errorf("found %q, want it to name %q", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestGaugesAreSummed(t *testing.T) {
+func TestGauges_Summed(t *testing.T) {
 	const text = `# TYPE virtloom_expectations_outstanding gauge
 virtloom_expectations_outstanding{controller="vmi",verb="create"} 2
 virtloom_expectations_outstanding{controller="migration",verb="update"} 3
@@ -81,8 +81,8 @@ a_total 7
 	}
 }
 
-// TestOnlyTheLastLifeHasASlope: a controller that was killed says nothing about the next.
-func TestOnlyTheLastLifeHasASlope(t *testing.T) {
+// TestSlope_LastProcess: a controller that was killed says nothing about the next.
+func TestSlope_LastProcess(t *testing.T) {
 	var samples []Sample
 	for i, life := range []float64{1, 1, 2, 2, 2} {
 		samples = append(samples, Sample{Operations: i, Values: map[string]float64{valueLife: life}})

@@ -153,7 +153,7 @@ func (c *cluster) schedule(ctx context.Context, p *corev1.Pod, guestAt string, n
 	return c.Patch(ctx, p, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
 }
 
-// selects tells whether the Pod's selector and required affinity for a name allow the node.
+// selects reports whether the Pod's selector and required affinity for a name allow the node.
 func selects(p *corev1.Pod, n *corev1.Node) bool {
 	for k, v := range p.Spec.NodeSelector {
 		if n.Labels[k] != v {

@@ -9,7 +9,7 @@
 // The simulated one is [World]: the real controllers (packages vmictrl and migrationctrl, with evacuation and updates)
 // and a real agent of each node (package domainctrl, with hypervisors in memory) with their managers, informers and
 // queues, at an API server in memory (package memapi), in a bubble of testing/synctest. No sleep is real: a day takes
-// minutes. Requests fail before or after they were carried out, or are carried out late; watches tell late and break;
+// minutes. Requests fail before or after they were carried out, or are carried out late; watch events are late and watches break;
 // others write to the same objects; controllers are killed, nodes die and come back, or are silent for a while. After
 // every write the world checks what must hold at any time, and whenever it has let everything come to rest what must
 // hold then. The seed says what is done and what goes wrong; which of several goroutines goes first it does not say,

@@ -57,7 +57,7 @@ func (w *World) requestFate(verb, _ string) memapi.Fate {
 	return memapi.Fate{}
 }
 
-// eventFate decides how late a watch tells, or whether it breaks.
+// eventFate decides the delay of a watch event, or breaks the watch.
 func (w *World) eventFate() (late time.Duration, lost bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -26,7 +26,7 @@ const (
 	stormWithin = time.Minute
 	stormWrites = 60
 	stormEvents = 20
-	// stormKept is how many writes of storms are told.
+	// stormKept is the number of printed writes of storms.
 	stormKept = 20
 )
 
@@ -73,7 +73,7 @@ func (i *invariants) remember(c memapi.Change) {
 	i.history[guest] = all
 }
 
-// aspect is what a history tells of an object.
+// aspect is the state of an object in a history.
 func aspect(kind schema.GroupKind, o map[string]any) string {
 	if o == nil {
 		return "gone"
@@ -143,7 +143,7 @@ func (i *invariants) count(c memapi.Change) {
 	}
 }
 
-// differences tells what a write has changed, field by field.
+// differences returns the changes of a write, field by field.
 func differences(was, is any) string {
 	var out []string
 	var walk func(path string, was, is any)

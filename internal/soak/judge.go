@@ -48,7 +48,7 @@ type Growth struct {
 	Allowed float64 `json:"allowed"`
 }
 
-// Grows tells whether the value grows without an end in sight.
+// Grows reports whether the value grows without bound.
 func (g Growth) Grows() bool {
 	return g.Last-g.First > g.Allowed && g.Middle > g.First && g.Last > g.Middle
 }
@@ -134,7 +134,7 @@ func NewStorms(within time.Duration, most int) *Storms {
 	return &Storms{within: within, most: most, recent: map[string][]time.Time{}, storms: map[string]int{}}
 }
 
-// Wrote notes a write, and tells whether it is part of a storm. They have to come in the order of their times.
+// Wrote records a write, and reports whether it is part of a storm. Writes must come in order of time.
 func (s *Storms) Wrote(object string, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

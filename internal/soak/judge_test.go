@@ -47,13 +47,13 @@ func TestJudge(t *testing.T) {
 			}
 			wrong := soak.Judge(tt.samples, []soak.Bound{tt.bound})
 			if got := strings.Join(wrong, "; "); (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
-				t.Errorf("found %q, want it to tell of %q", got, tt.want)
+				t.Errorf("found %q, want it to name %q", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestGrowthIsRobust(t *testing.T) {
+func TestGrowth_Outliers(t *testing.T) {
 	g, enough := soak.GrowthOf(sampled(25, func(i int) float64 {
 		if i%7 == 3 {
 			return 1e6

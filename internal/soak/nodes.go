@@ -30,7 +30,7 @@ const migrationTakes = 20 * time.Second
 // address is that of all nodes, which differ by their ports.
 const address = "127.0.0.1"
 
-// drained is how long what watches have told is worked on.
+// drained is the time for which queued watch events are processed.
 const drained = time.Second
 
 // process is a controller or an agent that runs.
@@ -45,7 +45,7 @@ type process struct {
 	up <-chan struct{}
 }
 
-// started tells whether the process is up. One that is not must not be ended: controller-runtime waits in a busy loop
+// started reports whether the process is up. One that is not must not be ended: controller-runtime waits in a busy loop
 // then for caches that will not be filled, and time does not pass.
 func (p *process) started() bool {
 	select {
@@ -67,7 +67,7 @@ func begin(access *memapi.Access, mgr ctrl.Manager) *process {
 	return p
 }
 
-// over tells whether the process has ended.
+// over reports whether the process has ended.
 func (p *process) over() bool {
 	select {
 	case <-p.ended:

@@ -48,7 +48,7 @@ type RealOptions struct {
 	Daemon string
 	// Keep leaves the logs behind.
 	Keep bool
-	// Log is told what happens.
+	// Log logs each step.
 	Log func(format string, args ...any)
 }
 

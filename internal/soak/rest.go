@@ -233,7 +233,7 @@ func (w *World) until(ctx context.Context, what string, wrong func(*sight) []str
 	return fmt.Errorf("after %s without faults %s:\n  %s%s", restWithin, what, strings.Join(last, "\n  "), w.historyOf(last))
 }
 
-// historyOf tells how it came about what is wrong with guests.
+// historyOf returns the history of VMIs with violations.
 func (w *World) historyOf(wrong []string) string {
 	var out strings.Builder
 	for _, line := range wrong {

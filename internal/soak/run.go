@@ -24,7 +24,7 @@ type Report struct {
 	Writes     map[string]int `json:"writes"`
 	// Refused is how many writes were refused; known of the real soak alone.
 	Refused int `json:"refused,omitempty"`
-	// WorstObject was written most often within a minute, and WorstEvents told of most often.
+	// WorstObject was written most often within a minute, and WorstEvents had the most events.
 	WorstObject string   `json:"worstObject"`
 	WorstEvents string   `json:"worstEvents"`
 	Samples     []Sample `json:"samples"`

@@ -25,7 +25,7 @@ const window = 30 * time.Minute
 var (
 	span  = flag.Duration("span", 6*time.Minute, "how much time is simulated")
 	seed  = flag.Uint64("seed", 1, "what happens")
-	steps = flag.Bool("steps", false, "tell every step")
+	steps = flag.Bool("steps", false, "log every step")
 )
 
 // quiet silences the daemons. What client-go does to errors besides goes by when the last one was, in real time.

@@ -42,7 +42,7 @@ const (
 	userName    = "users"
 	clusterName = "cluster"
 	claimBytes  = 4 << 20
-	// stepsKept is how many of the last steps a failure tells.
+	// stepsKept is the number of last steps that a failure prints.
 	stepsKept = 60
 )
 
@@ -56,7 +56,7 @@ type Options struct {
 	Pause, FaultPause time.Duration
 	// Dir is an empty folder.
 	Dir string
-	// Log is told what happens; nil tells nobody.
+	// Log logs each step; nil logs nothing.
 	Log func(format string, args ...any)
 	// Debug has the log of all daemons.
 	Debug logr.Logger

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command soakreal lets the daemon soak at a real control plane: random operations and faults for a long time, and
-// then a judgement of what it leaks and writes (package soak). It fails if something is wrong.
+// Command soakreal soak-tests the daemon on a real control plane: random operations and faults for a long time, and
+// then checks for leaks and excessive writes (package soak). It fails on any violation.
 package main
 
 import (
@@ -34,14 +34,14 @@ func parse(args []string, errOut io.Writer) (o soak.RealOptions, output string, 
 	fs.SetOutput(errOut)
 	fs.DurationVar(&o.Duration, "duration", time.Hour, "for how long")
 	fs.DurationVar(&o.Window, "window", 0, "`time` of operations and faults from one rest to the next; 0 for a twentieth of the duration")
-	fs.Uint64Var(&o.Seed, "seed", 1, "`number` that says what is done and what goes wrong")
-	fs.IntVar(&o.Nodes, "nodes", 4, "how many `nodes` there are")
-	fs.IntVar(&o.Guests, "guests", 15, "how many `guests` there are at most")
+	fs.Uint64Var(&o.Seed, "seed", 1, "`seed` of random operations and faults")
+	fs.IntVar(&o.Nodes, "nodes", 4, "number of `nodes`")
+	fs.IntVar(&o.Guests, "guests", 15, "maximum number of `VMIs`")
 	fs.DurationVar(&o.Pause, "pause", 800*time.Millisecond, "mean `time` between two operations")
 	fs.DurationVar(&o.FaultPause, "fault-pause", 8*time.Second, "mean `time` between two faults")
 	fs.StringVar(&o.Daemon, "daemon", "", "`path` of refdaemon; empty is the one in the folder of programs")
 	fs.BoolVar(&o.Keep, "keep", false, "leave the logs behind")
-	verbose := fs.Bool("v", false, "tell every step")
+	verbose := fs.Bool("v", false, "log every step")
 	fs.StringVar(&output, "o", "text", "`format` of the report: text or json")
 	if err := fs.Parse(args); err != nil {
 		return o, output, err
@@ -60,15 +60,15 @@ func parse(args []string, errOut io.Writer) (o soak.RealOptions, output string, 
 	return o, output, validate(o, output)
 }
 
-// validate tells which argument is wrong.
+// validate returns an error that names an invalid argument.
 func validate(o soak.RealOptions, output string) error {
 	switch {
 	case output != "text" && output != "json":
 		return fmt.Errorf("-o %q is neither text nor json", output)
 	case min(o.Duration, o.Window, o.Pause, o.FaultPause) <= 0:
-		return errors.New("times have to be above 0")
+		return errors.New("times must be above 0")
 	case o.Nodes < 2 || o.Guests < 1:
-		return errors.New("it takes two nodes and a guest")
+		return errors.New("at least two nodes and one VMI are required")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 		"no time":          {"-duration 0s", "above 0"},
 		"no pause":         {"-pause -1s", "above 0"},
 		"a single node":    {"-nodes 1", "two nodes"},
-		"no guests":        {"-guests 0", "two nodes and a guest"},
+		"no guests":        {"-guests 0", "two nodes and one VMI"},
 		"an unknown flag":  {"-nonsense", "not defined"},
 		"no time at all":   {"-duration soon", "invalid value"},
 		"a window of zero": {"-window -1s", "above 0"},

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestASkipThatIsNotOnTheList_Fails(t *testing.T) {
+func TestAllowed_UnlistedSkip(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "skips.txt")
 	text := "# those that may\n\nvmi TestGuest needs an iron # the machines that run the tests have none\n"
 	if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
@@ -48,7 +48,7 @@ func TestASkipThatIsNotOnTheList_Fails(t *testing.T) {
 	}
 }
 
-func TestALineOfTheListWithoutAReason_IsRefused(t *testing.T) {
+func TestAllowed_MissingReason(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "skips.txt")
 	for _, line := range []string{"vmi TestGuest # why\n", "vmi TestGuest needs an iron\n", "vmi TestGuest needs an iron #\n"} {
 		if err := os.WriteFile(list, []byte(line), 0o600); err != nil {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command testsummary reads what "go test -json" writes and tells a person about it: a line for each
+// Command testsummary reads what "go test -json" writes and prints a summary for people: a line for each
 // package as it ends, the output of what failed, and at the end every failure and every skipped test
 // with its reason. Its last line counts them. It fails if anything failed, or if no test ran at all. With -skips it
-// also fails if a test was skipped that is not in that list of tests which may be.
+// also fails if a test was skipped that is not in that list.
 //
 //	go test -json ./... | testsummary -skips hack/skips.txt
 package main
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	skips := flag.String("skips", "", "`file` with the tests that may be skipped; empty lets all")
+	skips := flag.String("skips", "", "`file` with the tests that may be skipped; empty allows all")
 	flag.Parse()
 	may, err := readAllowed(*skips)
 	ok := false

@@ -158,7 +158,7 @@ func (s *summary) unended(pkg string) []test {
 // finish prints the summary: who reads only its end reads of failures.
 func (s *summary) finish() (ok bool) {
 	fmt.Fprintln(s.out)
-	s.tellSkipped()
+	s.printSkipped()
 	unexpected := s.unexpected()
 	for _, t := range s.failed {
 		fmt.Fprintf(s.out, "FAILED   %s\n%s", t, s.ends[t])
@@ -182,8 +182,8 @@ func (s *summary) unexpected() bool {
 	return found
 }
 
-// tellSkipped prints what was skipped and why; parts of a test with the same reason share a line.
-func (s *summary) tellSkipped() {
+// printSkipped prints what was skipped and why; parts of a test with the same reason share a line.
+func (s *summary) printSkipped() {
 	parts := map[skip][]string{}
 	var order []skip
 	for _, sk := range s.skipped {

@@ -140,7 +140,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-func TestSummaryOfAStreamThatBreaksIsAnError(t *testing.T) {
+func TestSummary_BrokenStream(t *testing.T) {
 	broken := errors.New("broken")
 	ok, err := summarize(iotest.ErrReader(broken), io.Discard, nil)
 	if ok || !errors.Is(err, broken) {

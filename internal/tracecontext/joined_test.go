@@ -43,7 +43,7 @@ import (
 const (
 	patience = 2 * time.Minute
 	interval = 20 * time.Millisecond
-	// share is how much of an operation's time has to be in spans below its root.
+	// share is the minimum share of an operation's time in spans below its root.
 	share = 0.95
 )
 
@@ -111,7 +111,7 @@ func (w *world) controllers() {
 	w.run(mgr)
 }
 
-// agents runs one for each node; their guests live in memory.
+// agents runs one node agent per node; their domains are in memory.
 func (w *world) agents() {
 	var nodes corev1.NodeList
 	must(w.t, w.List(w.t.Context(), &nodes))
@@ -149,8 +149,8 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
-// ended tells whether the trace of the root of that name is whole: a pass ends after what it did, which may be after the
-// root.
+// ended reports whether the trace of the root of that name is complete: a pass ends after its writes, which may be after
+// the root.
 func (w *world) ended(name string) func() bool {
 	return func() bool {
 		if !slices.ContainsFunc(w.spans.GetSpans(), func(s tracetest.SpanStub) bool { return s.Name == name }) {
@@ -160,7 +160,7 @@ func (w *world) ended(name string) func() bool {
 	}
 }
 
-// orphans are the spans that hang under none of the others.
+// orphans returns the spans without a parent among the others.
 func orphans(root tracetest.SpanStub, spans []tracetest.SpanStub) []string {
 	ids := map[trace.SpanID]bool{root.SpanContext.SpanID(): true}
 	for _, s := range spans {
@@ -175,7 +175,7 @@ func orphans(root tracetest.SpanStub, spans []tracetest.SpanStub) []string {
 	return out
 }
 
-// ofRoot are the root of that name and all other spans of its trace.
+// ofRoot returns the root of that name and all other spans of its trace.
 func (w *world) ofRoot(name string) (tracetest.SpanStub, []tracetest.SpanStub) {
 	w.t.Helper()
 	all := w.spans.GetSpans()
@@ -199,7 +199,7 @@ func names(spans []tracetest.SpanStub) []string {
 	return slices.Compact(out)
 }
 
-// covered is the share of the root's time that is in at least one of the spans.
+// covered returns the share of the root's time covered by at least one span.
 func covered(root tracetest.SpanStub, spans []tracetest.SpanStub) float64 {
 	slices.SortFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 	var sum time.Duration
@@ -219,7 +219,7 @@ func covered(root tracetest.SpanStub, spans []tracetest.SpanStub) float64 {
 	return sum.Seconds() / root.EndTime.Sub(root.StartTime).Seconds()
 }
 
-// expect tells whether the trace has the spans, hangs together and covers the time.
+// expect fails unless the trace has the spans, is connected and covers the time.
 func (w *world) expect(root tracetest.SpanStub, spans []tracetest.SpanStub, want ...string) {
 	w.t.Helper()
 	have := names(spans)
@@ -249,7 +249,7 @@ func (w *world) guest() *v1.VirtualMachineInstance {
 	return g
 }
 
-func TestOneTraceForAStartAndOneForAMigration(t *testing.T) {
+func TestOperations_StartAndMigration(t *testing.T) {
 	w := newWorld(t)
 	g := w.guest()
 	w.until("the start to be over", w.ended("vmi.Start"))

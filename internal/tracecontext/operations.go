@@ -14,12 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostOpen bounds the operations that a process remembers at a time. Those beyond it have
-// no trace.
+// mostOpen bounds the open operations of a process. Further operations are not traced.
 const mostOpen = 20_000
 
-// Operations are those of one kind that are under way, as a controller sees them. It is
-// safe for concurrent use. Create it with NewOperations.
+// Operations are the open operations of one kind, as seen by a controller. It is safe for
+// concurrent use. Create it with NewOperations.
 type Operations struct {
 	tracer     trace.Tracer
 	name, wait string
@@ -28,30 +27,30 @@ type Operations struct {
 	open map[types.NamespacedName]*operation // guarded by mu
 }
 
-// operation is one under way.
+// operation is one open operation.
 type operation struct {
 	uid types.UID
-	// span is its root; nil where another process began it.
+	// span is its root span; nil if another process began it.
 	span trace.Span
-	// context is what everything done for it hangs under.
+	// context is the parent of all its spans.
 	context trace.SpanContext
-	// reason and by are what it waits for and whose turn it is, since when.
+	// reason and by are the current wait and the responsible actor, since when.
 	reason, by string
 	since      time.Time
 }
 
-// NewOperations returns none. Their roots have the name, and what they wait for is in
-// spans with that of wait.
+// NewOperations returns an empty set. name is the name of root spans, wait that of the spans of
+// waits.
 func NewOperations(tracer trace.Tracer, name, wait string) *Operations {
 	return &Operations{tracer: tracer, name: name, wait: wait, open: map[types.NamespacedName]*operation{}}
 }
 
-// reasonUnseen is what an operation waits for before anybody has looked at it.
+// reasonUnseen is the wait of an object before its first reconciliation.
 const reasonUnseen = "Unseen"
 
-// Join makes spans begun with the context part of the object's operation, which is under
-// way since its creation. fresh says that no controller has written to the object before.
-// since is from when on it is in the state it is in, if that is stored.
+// Join returns a context whose spans are part of the object's operation, which is open since the
+// object's creation. fresh is true if no controller has written the object before. since is when
+// the object entered its current state, if that is stored.
 func (o *Operations) Join(ctx context.Context, of metav1.Object, fresh bool, since time.Time) context.Context {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,8 +69,8 @@ func (o *Operations) Join(ctx context.Context, of metav1.Object, fresh bool, sin
 	return trace.ContextWithRemoteSpanContext(ctx, op.context)
 }
 
-// lockedOpen takes up an operation that another process began, or begins it; nil if there
-// is nobody to tell.
+// lockedOpen adopts an operation that another process began, or begins it; nil if it is not
+// traced.
 func (o *Operations) lockedOpen(ctx context.Context, of metav1.Object, fresh bool, since time.Time) *operation {
 	if len(o.open) >= mostOpen {
 		return nil
@@ -96,7 +95,7 @@ func (o *Operations) lockedOpen(ctx context.Context, of metav1.Object, fresh boo
 	return &operation{uid: of.GetUID(), span: span, context: span.SpanContext(), reason: reasonUnseen, since: began}
 }
 
-// Note writes the operation's context onto an object that is about to be written anyway.
+// Note sets the annotation with the operation's context on an object that is about to be written anyway.
 func (o *Operations) Note(key types.NamespacedName, onto metav1.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,8 +115,8 @@ func (o *Operations) Note(key types.NamespacedName, onto metav1.Object) {
 	onto.SetAnnotations(next)
 }
 
-// Waits notes what the operation waits for from now on, and by whose turn it is. What it
-// waited for before, if that was something else, becomes a span.
+// Waits records the operation's current wait and the responsible actor. The previous wait, if
+// different, becomes a span.
 func (o *Operations) Waits(ctx context.Context, key types.NamespacedName, reason, by string, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,7 +128,7 @@ func (o *Operations) Waits(ctx context.Context, key types.NamespacedName, reason
 	op.reason, op.by, op.since = reason, by, now
 }
 
-// lockedWaited makes a span of what the operation has waited for.
+// lockedWaited emits the span of the current wait.
 func (o *Operations) lockedWaited(ctx context.Context, op *operation, now time.Time) {
 	if op.reason == "" || now.Before(op.since) {
 		return
@@ -139,7 +138,7 @@ func (o *Operations) lockedWaited(ctx context.Context, op *operation, now time.T
 	span.End(trace.WithTimestamp(now))
 }
 
-// End ends the operation, if it is under way: failure says why it has failed, or is empty.
+// End ends the operation, if it is open; failure is the cause of a failure, or empty.
 func (o *Operations) End(ctx context.Context, key types.NamespacedName, failure string, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

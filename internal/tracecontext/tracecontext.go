@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracecontext joins what several processes do for one start of a guest, or one
-// migration, into one trace.
+// Package tracecontext joins the spans of several processes for one start of a VMI, or one
+// migration, in one trace.
 //
-// The controller begins the trace when it first sees the object, and writes its context
-// into the annotation virtloom.dev/traceparent, in the form of W3C Trace Context, with the
-// write that it makes anyway. Whoever does something for the object while the operation is
-// under way hangs its spans under that. Once the operation is over nobody does: what is done
-// for a guest years later is not part of its start.
+// The controller begins the trace when it first observes the object, and writes its context
+// into the annotation virtloom.dev/traceparent, in the form of W3C Trace Context, with a write
+// that it makes anyway. A process that works on the object while the operation is open adds its
+// spans to that trace. Afterwards none does: work on a VMI years later is not part of its start.
 //
-// Owners can write that annotation as well. So what is found on an object that the
-// controller sees for the first time is replaced; of a context that is valid a link is
-// kept, and that it is sampled is not taken over. What an owner writes later can lead the
-// spans of that one guest astray and nothing else, as long as the program's sampler decides
-// by the trace's ID also where the parent is remote and says that it is sampled, as
-// refdaemon's does. Processes with the same share of traces then decide alike.
+// Owners can write that annotation as well. So an annotation found on an object that the
+// controller observes for the first time is replaced; a valid context is kept as a link, and
+// its sampling decision is not adopted. A later write by an owner can only misplace the spans
+// of that one VMI, as long as the program's sampler decides by the trace ID also for remote
+// sampled parents, as refdaemon's does. Processes with the same sampling ratio then decide
+// alike.
 //
-// What a process waits for is a span too, made when the wait is over from when it began,
-// so that nearly all of the time of an operation is in some span.
+// A wait of a process is a span too, emitted at the end of the wait with its start time, so
+// that nearly all of the time of an operation is in some span.
 package tracecontext
 
 import (
@@ -28,14 +27,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotation has the context of the operation under way for the object.
+// Annotation is the key of the annotation with the context of the object's open operation.
 const Annotation = "virtloom.dev/traceparent"
 
-// length is that of a traceparent of version 00: "00-" trace "-" span "-" flags.
+// length is the length of a traceparent of version 00: "00-" trace "-" span "-" flags.
 const length = 2 + 1 + 32 + 1 + 16 + 1 + 2
 
-// Parse understands a traceparent of version 00, and nothing else: no other version, no
-// capitals, no IDs of zeros, no flags but that of sampling.
+// Parse parses a traceparent of version 00. It rejects other versions, capitals, zero IDs, and
+// flags other than sampled.
 func Parse(text string) (trace.SpanContext, bool) {
 	var none trace.SpanContext
 	if len(text) != length || text[:3] != "00-" || text[35] != '-' || text[52] != '-' {
@@ -58,7 +57,7 @@ func Parse(text string) (trace.SpanContext, bool) {
 	}), true
 }
 
-// Format is the inverse of Parse; it is empty for a context that is not valid.
+// Format is the inverse of Parse; it returns "" for an invalid context.
 func Format(sc trace.SpanContext) string {
 	if !sc.IsValid() {
 		return ""
@@ -66,8 +65,8 @@ func Format(sc trace.SpanContext) string {
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + (sc.TraceFlags() & trace.FlagsSampled).String()
 }
 
-// Join makes spans begun with the context part of the operation that is noted on the
-// object, if one is.
+// Join returns a context whose spans are part of the operation recorded on the object, if there
+// is one.
 func Join(ctx context.Context, o metav1.Object) context.Context {
 	if sc, valid := Parse(o.GetAnnotations()[Annotation]); valid {
 		return trace.ContextWithRemoteSpanContext(ctx, sc)

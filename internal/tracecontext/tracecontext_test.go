@@ -26,7 +26,7 @@ const (
 	valid   = "00-" + traceID + "-" + spanID + "-01"
 )
 
-func TestOnlyATraceparentIsUnderstood(t *testing.T) {
+func TestParse_Traceparent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string
 		want bool
@@ -84,7 +84,7 @@ func object(uid types.UID, note string) *metav1.ObjectMeta {
 
 var key = types.NamespacedName{Namespace: "ns", Name: "a"}
 
-// recorded is a tracer and what it has told of.
+// recorded returns a tracer and the exporter of its spans.
 func recorded(t *testing.T) (*tracetest.InMemoryExporter, trace.Tracer) {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
@@ -92,8 +92,8 @@ func recorded(t *testing.T) (*tracetest.InMemoryExporter, trace.Tracer) {
 	return exporter, provider.Tracer("test")
 }
 
-// told are the spans: name, attributes of waits, from when to when in seconds.
-func told(e *tracetest.InMemoryExporter) []string {
+// spansOf returns the spans: name, attributes of waits, start and end in seconds.
+func spansOf(e *tracetest.InMemoryExporter) []string {
 	var out []string
 	for _, s := range e.GetSpans() {
 		text := fmt.Sprintf("%s %v-%v", s.Name, s.StartTime.Sub(epoch).Seconds(), s.EndTime.Sub(epoch).Seconds())
@@ -110,7 +110,7 @@ func told(e *tracetest.InMemoryExporter) []string {
 	return out
 }
 
-func TestAnOperationIsOneTraceWithoutGaps(t *testing.T) {
+func TestOperations_SpansWithoutGaps(t *testing.T) {
 	e, tracer := recorded(t)
 	ops := tracecontext.NewOperations(tracer, "Start", "Wait")
 	o := object("1", "")
@@ -123,7 +123,7 @@ func TestAnOperationIsOneTraceWithoutGaps(t *testing.T) {
 	ops.End(ctx, key, "", at(9))
 	ops.End(ctx, key, "", at(10))
 	want := []string{"Wait 0-2 Unseen ", "Wait 2-4 ClaimPending storage", "Wait 4-6 Unschedulable scheduler", "Wait 7-9 NotRunning node", "Start 0-9"}
-	if diff := cmp.Diff(want, told(e)); diff != "" {
+	if diff := cmp.Diff(want, spansOf(e)); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 	spans := e.GetSpans()
@@ -143,7 +143,7 @@ func TestAnOperationIsOneTraceWithoutGaps(t *testing.T) {
 	}
 }
 
-func TestTheContextIsWrittenOnce(t *testing.T) {
+func TestNote_Once(t *testing.T) {
 	_, tracer := recorded(t)
 	ops := tracecontext.NewOperations(tracer, "Start", "Wait")
 	o := object("1", "")
@@ -163,7 +163,7 @@ func TestTheContextIsWrittenOnce(t *testing.T) {
 	}
 }
 
-func TestWhatAnOwnerWroteIsNotTrusted(t *testing.T) {
+func TestJoin_AnnotationOfOwner(t *testing.T) {
 	for name, tc := range map[string]struct {
 		note  string
 		fresh bool
@@ -201,7 +201,7 @@ func TestWhatAnOwnerWroteIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestWhoeverSaysItIsSampledDecidesNothing(t *testing.T) {
+func TestJoin_SampledFlagIsIgnored(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	never := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample(),
 		sdktrace.WithRemoteParentSampled(sdktrace.TraceIDRatioBased(0)))))
@@ -211,14 +211,14 @@ func TestWhoeverSaysItIsSampledDecidesNothing(t *testing.T) {
 	ops.Note(key, o)
 	ops.End(t.Context(), key, "", at(3))
 	if n := len(exporter.GetSpans()); n > 0 {
-		t.Errorf("%d spans are told of", n)
+		t.Errorf("%d spans are exported", n)
 	}
 	if got := o.Annotations[tracecontext.Annotation]; !strings.HasSuffix(got, "-00") {
-		t.Errorf("the object says %q, which asks others to tell", got)
+		t.Errorf("the object says %q, which requests sampling", got)
 	}
 }
 
-func TestAnObjectThatIsReplacedEndsItsOperation(t *testing.T) {
+func TestJoin_ReplacedObject(t *testing.T) {
 	e, tracer := recorded(t)
 	ops := tracecontext.NewOperations(tracer, "Start", "Wait")
 	first := trace.SpanContextFromContext(ops.Join(t.Context(), object("1", ""), true, time.Time{}))
@@ -228,12 +228,12 @@ func TestAnObjectThatIsReplacedEndsItsOperation(t *testing.T) {
 	}
 	ops.End(t.Context(), key, "the guest has ended", at(2))
 	want := []string{"Wait 0-0 Unseen ", "Start 0-0 failed: the object was deleted", "Wait 0-2 Unseen ", "Start 0-2 failed: the guest has ended"}
-	if diff := cmp.Diff(want, told(e)); diff != "" {
+	if diff := cmp.Diff(want, spansOf(e)); diff != "" {
 		t.Errorf("spans (-want +got):\n%s", diff)
 	}
 }
 
-func TestWithoutTracingNothingIsWritten(t *testing.T) {
+func TestNote_WithoutTracing(t *testing.T) {
 	ops := tracecontext.NewOperations(noop.NewTracerProvider().Tracer("test"), "Start", "Wait")
 	o := object("1", "")
 	ops.Join(t.Context(), o, true, time.Time{})

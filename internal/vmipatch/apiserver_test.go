@@ -44,8 +44,8 @@ func newServer(t *testing.T) *server {
 	return &server{Client: c, t: t}
 }
 
-// make stores an object as it is written, with metadata and status in JSON, and
-// returns what a typed client reads.
+// make stores an object with the given metadata and status in JSON, and returns what a typed
+// client reads.
 func (s *server) make(metadata, status string) *vmi {
 	s.t.Helper()
 	s.made++
@@ -79,14 +79,14 @@ func (s *server) send(to *vmi) func([]byte) error {
 	}
 }
 
-// sends tells whether the server takes what Between says, and what it has afterwards.
+// sends submits the patch of Between and returns the object stored afterwards.
 func (s *server) sends(was, want *vmi, guards ...vmipatch.Guard) (*vmi, error) {
 	s.t.Helper()
 	err := s.send(was)(between(s.t, was, want, guards...))
 	return s.read(was.Name), err
 }
 
-// says tells whether an object has the metadata and status that another has.
+// says fails unless both objects have the same metadata and status.
 func (s *server) says(got, want *vmi) {
 	s.t.Helper()
 	got, want = got.DeepCopy(), want.DeepCopy()
@@ -98,7 +98,7 @@ func (s *server) says(got, want *vmi) {
 	}
 }
 
-func TestOnARealAPIServer(t *testing.T) {
+func TestPatch_APIServer(t *testing.T) {
 	s := newServer(t)
 	t.Run("all is changed, from nothing, and back", s.fromNothing)
 	t.Run("texts that no typed writer stores", s.foreignTexts)
@@ -148,7 +148,7 @@ func (s *server) fromNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.says(got, none)
-	// What has become empty is gone, so that it can be added again without the version.
+	// An emptied field is removed, so that it can be added again without the version.
 	again := edited(got, full)
 	if got, err = s.sends(got, again); err != nil {
 		t.Fatal(err)
@@ -268,8 +268,8 @@ func (s *server) successor(t *testing.T) {
 	s.says(s.read(now.Name), now)
 }
 
-// sideBySide lets writers change a part each of one object, upon an old sight of it, and
-// all of them the same.
+// sideBySide lets writers change different parts of one object, based on an old version, and
+// all of them a common part.
 func (s *server) sideBySide(t *testing.T) {
 	s.t = t
 	const writers, rounds = 8, 10

@@ -20,7 +20,7 @@ import (
 
 type vmi = v1.VirtualMachineInstance
 
-// stored is a guest as it may be stored, by a typed writer.
+// stored returns a VMI as a typed writer may store it.
 func stored(edit ...func(*vmi)) *vmi {
 	g := &vmi{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "u", ResourceVersion: "7"},
@@ -32,7 +32,7 @@ func stored(edit ...func(*vmi)) *vmi {
 	return g
 }
 
-// edited is the guest with a change.
+// edited returns a copy of the VMI with a change.
 func edited(g *vmi, edit func(*vmi)) *vmi {
 	g = g.DeepCopy()
 	edit(g)
@@ -58,7 +58,7 @@ func between(t testing.TB, was, want *vmi, guards ...vmipatch.Guard) []byte {
 	return data
 }
 
-// marshal is the object as the API server has it in hand when it applies a patch.
+// marshal returns the object as the API server encodes it for a patch.
 func marshal(t testing.TB, o any) []byte {
 	t.Helper()
 	raw, err := json.Marshal(o)
@@ -68,7 +68,7 @@ func marshal(t testing.TB, o any) []byte {
 	return raw
 }
 
-// apply applies a patch to a document, with the library of the API server.
+// apply applies a patch to a document with the API server's library.
 func apply(t testing.TB, doc, patch []byte) (*vmi, error) {
 	t.Helper()
 	if patch == nil {
@@ -95,7 +95,7 @@ var (
 	gigs  = resource.MustParse("2Gi")
 )
 
-func TestBetweenSaysWhatChangesAndTestsIt(t *testing.T) {
+func TestBetween_Patch(t *testing.T) {
 	uid := `{"op":"test","path":"/metadata/uid","value":"u"}`
 	two := stored(conditions(condition("A", "True", ""), condition("B", "True", "b")))
 	for name, tc := range map[string]struct {
@@ -154,7 +154,7 @@ func TestBetweenSaysWhatChangesAndTestsIt(t *testing.T) {
 	}
 }
 
-func TestBetweenRefusesWhatItDoesNotPatch(t *testing.T) {
+func TestBetween_Unsupported(t *testing.T) {
 	for name, tc := range map[string]struct {
 		was    *vmi
 		edit   func(*vmi)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// metadata compares labels, annotations and finalizers. A map that gets empty stays: the
+// metadata compares labels, annotations and finalizers. A map that becomes empty is kept: the
 // API server drops it.
 func (p *patch) metadata(was, want map[string]any) {
 	for _, name := range []string{"labels", "annotations"} {
@@ -26,8 +26,8 @@ func (p *patch) metadata(was, want map[string]any) {
 	p.finalizers(had, has)
 }
 
-// finalizers removes by place and value. Whoever adds one tests all: it must not be
-// there twice.
+// finalizers removes by index and value. An addition tests the whole list, so that no finalizer
+// is added twice.
 func (p *patch) finalizers(was, want []any) {
 	const at = path("/metadata/finalizers")
 	kept := slices.DeleteFunc(slices.Clone(was), func(v any) bool { return !slices.Contains(want, v) })
@@ -49,7 +49,7 @@ func (p *patch) finalizers(was, want []any) {
 	}
 }
 
-// object compares objects that both versions have, name by name.
+// object compares objects of both versions, name by name.
 func (p *patch) object(at path, t reflect.Type, was, want map[string]any) {
 	names := slices.Sorted(maps.Keys(want))
 	for name := range was {
@@ -64,7 +64,7 @@ func (p *patch) object(at path, t reflect.Type, was, want map[string]any) {
 	}
 }
 
-// value compares what is at one place; null and nothing are the same.
+// value compares the values at one path; null and a missing value are equal.
 func (p *patch) value(at path, f field, was, want any) {
 	oldObject, isObject := was.(map[string]any)
 	newObject, staysObject := want.(map[string]any)
@@ -85,11 +85,11 @@ func (p *patch) value(at path, f field, was, want any) {
 	}
 }
 
-// field tests that a field is as it was, as far as that can be told.
+// field tests the old value of a field, as far as it is known.
 func (p *patch) field(at path, f field, was any) {
 	switch {
 	case vacant(was), f.always && zero(was):
-		// It may be missing in what is stored, or not.
+		// It may or may not be missing in the stored object.
 	case was == nil:
 		p.test(at, nil)
 	default:
@@ -97,8 +97,8 @@ func (p *patch) field(at path, f field, was any) {
 	}
 }
 
-// same tests that a value is as it was, as far as its text is known: member by member,
-// with those that were not there.
+// same tests an old value, as far as its encoding is known: member by member, including the
+// absence of members.
 func (p *patch) same(at path, t reflect.Type, was any) {
 	if plain(t) {
 		p.test(at, was)

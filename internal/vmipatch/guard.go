@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// Guard is something that a decision depended on, whether or not it changes it: the patch is
-// refused if that is not any more as it was.
+// Guard is a part of the object that a decision depended on, changed or not: the API server
+// rejects the patch if that part has changed.
 type Guard struct{ at []string }
 
 // Guards without a parameter.
 var (
-	// Version is the resourceVersion: nothing at all may have been written. It makes all
-	// other tests superfluous, and the patch has none.
+	// Version is the resourceVersion: no write at all may have happened. It makes all other
+	// tests superfluous, and the patch omits them.
 	Version = Guard{[]string{"metadata", "resourceVersion"}}
-	// Deletion is whether, and when, the object was deleted.
+	// Deletion is metadata.deletionTimestamp.
 	Deletion = Guard{[]string{"metadata", "deletionTimestamp"}}
 	// Finalizers are all finalizers.
 	Finalizers = Guard{[]string{"metadata", "finalizers"}}
@@ -24,13 +24,13 @@ var (
 	Phase = Status("phase")
 )
 
-// Label is the value of a label, or its absence.
+// Label guards the value of a label, or its absence.
 func Label(key string) Guard { return Guard{[]string{"metadata", "labels", key}} }
 
-// Annotation is the value of an annotation, or its absence.
+// Annotation guards the value of an annotation, or its absence.
 func Annotation(key string) Guard { return Guard{[]string{"metadata", "annotations", key}} }
 
-// Status is a field of the status by its JSON name, with all that is below it as far as it
+// Status guards a field of the status by its JSON name, with everything below it as far as it
 // can be tested, or its absence.
 func Status(field string) Guard { return Guard{[]string{"status", field}} }
 
@@ -38,8 +38,7 @@ func (g Guard) isVersion() bool { return slices.Equal(g.at, Version.at) }
 
 func (g Guard) ofStatus() bool { return g.at[0] == "status" }
 
-// guard tests what the guard names, or that it, or the deepest part of the way to it, is
-// not there.
+// guard tests the value of a guard, or its absence, or that of its deepest existing parent.
 func (p *patch) guard(g Guard, was map[string]any) error {
 	at, t := path(""), documentType
 	for i, name := range g.at {

@@ -9,10 +9,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// keys are the lists whose elements have a key, by the type of the element.
+// keys lists the keyed lists, by the type of their elements.
 var keys = map[reflect.Type]struct {
 	key string
-	// with are fields that make sense together only: when one changes, all are tested.
+	// with are fields that belong together: when one changes, all are tested.
 	with []string
 }{
 	reflect.TypeFor[v1.VirtualMachineInstanceCondition]():                {key: "type", with: []string{"status", "reason", "message"}},
@@ -22,7 +22,7 @@ var keys = map[reflect.Type]struct {
 	reflect.TypeFor[v1.VirtualMachineInstancePhaseTransitionTimestamp](): {key: "phase"},
 }
 
-// list compares lists that both versions have.
+// list compares lists of both versions.
 func (p *patch) list(at path, t reflect.Type, was, want []any) {
 	e := elementOf(t)
 	c := comparison{patch: p, at: at, t: e}
@@ -40,7 +40,7 @@ func (p *patch) list(at path, t reflect.Type, was, want []any) {
 	p.put(at, want)
 }
 
-// comparison is that of two lists whose elements have keys.
+// comparison compares two keyed lists.
 type comparison struct {
 	*patch
 	at        path
@@ -55,7 +55,7 @@ type element struct {
 	fields map[string]any
 }
 
-// elements returns the elements of a list, and whether each has a key of its own.
+// elements returns the elements of a list, and whether their keys are present and unique.
 func (c *comparison) elements(list []any) ([]element, bool) {
 	var all []element
 	for _, v := range list {
@@ -74,7 +74,7 @@ func find(all []element, key string) int {
 	return slices.IndexFunc(all, func(e element) bool { return e.key == key })
 }
 
-// ordered tells whether the elements that stay do so in their order.
+// ordered reports whether the remaining elements keep their order.
 func (c *comparison) ordered() bool {
 	last := -1
 	for _, e := range c.want {
@@ -87,8 +87,8 @@ func (c *comparison) ordered() bool {
 	return true
 }
 
-// elementwise changes elements at their places, then removes from the end, then adds from
-// the front: each place is then what it is in one of the two versions.
+// elementwise changes elements in place, then removes from the end, then adds from the front:
+// so each index is valid in one of the two versions.
 func (c *comparison) elementwise() {
 	var gone []int
 	for i, old := range c.was {
@@ -131,8 +131,8 @@ func (c *comparison) change(i int, was, want element) {
 	c.object(at, c.t, was.fields, want.fields)
 }
 
-// length tests that a list that is not empty has n elements. No operation does that: so an
-// element like no other is put at its end, looked for at its place, and taken away.
+// length tests that a non-empty list has n elements. No operation does that, so a unique
+// element is appended, tested at its index, and removed.
 func (p *patch) length(at path, n int) {
 	mark := at.to("-")
 	if p.version || p.tested[mark] {

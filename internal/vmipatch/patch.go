@@ -16,14 +16,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ErrUnsupported means that two versions of an object differ in what this package does
+// ErrUnsupported means that two versions of an object differ in a part that this package does
 // not patch, or that the first was never stored.
-var ErrUnsupported = errors.New("cannot be patched")
+var ErrUnsupported = errors.New("patch is not supported")
 
-// Between returns the JSON Patch that makes of was, as it was decided upon, what want is;
-// nil if they do not differ. It is refused by the API server, see [Refused], if what it
-// changes, or what a guard names, is not as in was. The two may differ in labels,
-// annotations, finalizers and status; the error is [ErrUnsupported] if they do elsewhere.
+// Between returns the JSON Patch from was, the version that was decided upon, to want; nil if
+// they do not differ. The API server rejects it, see [Refused], if a changed part or a guard no
+// longer has its value in was. The two may differ in labels, annotations, finalizers and
+// status; the error is [ErrUnsupported] if they differ elsewhere.
 func Between(was, want *v1.VirtualMachineInstance, guards ...Guard) ([]byte, error) {
 	if err := supported(was, want); err != nil {
 		return nil, err
@@ -61,11 +61,11 @@ var (
 	mapType    = reflect.TypeFor[map[string]string]()
 )
 
-// Write sends the patch from was to want. If the API server refuses that, it sends what is
-// accepted if, and only if, nobody has written the object since was: so a test that cannot
-// succeed, by the form in which something is stored, holds up nobody. An error of send is
-// returned; Refused tells whether it is worth to look again. send is not called if nothing
-// differs, and has to decode the answer into an object of its own each time.
+// Write sends the patch from was to want. If the API server rejects it, Write sends a patch that
+// is accepted if, and only if, the object has not been written since was: so a test that cannot
+// succeed, because of the stored encoding, blocks no writer. An error of send is returned;
+// Refused reports whether the caller has to decide again. send is not called if nothing
+// differs, and must decode each answer into a separate object.
 func Write(was, want *v1.VirtualMachineInstance, send func(patch []byte) error, guards ...Guard) error {
 	data, err := Between(was, want, guards...)
 	if err != nil || data == nil {
@@ -80,7 +80,7 @@ func Write(was, want *v1.VirtualMachineInstance, send func(patch []byte) error, 
 	return send(data)
 }
 
-// supported checks that the versions differ only where patches are made.
+// supported checks that the versions differ only in patchable parts.
 func supported(was, want *v1.VirtualMachineInstance) error {
 	switch {
 	case was.UID == "" || was.ResourceVersion == "":
@@ -93,7 +93,7 @@ func supported(was, want *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// fixed is the metadata that no patch changes.
+// fixed returns the metadata that no patch changes.
 func fixed(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.Labels, m.Annotations, m.Finalizers, m.ManagedFields = nil, nil, nil, nil
 	return m
@@ -126,10 +126,10 @@ type op struct {
 	Value *any `json:"value,omitempty"`
 }
 
-// patch is one in the making. All its tests come before its changes, so that they may speak
-// of what is stored.
+// patch is a patch under construction. All tests precede its changes, so that they refer to the
+// stored object.
 type patch struct {
-	// version says that the resourceVersion is tested, which leaves nothing else to test.
+	// version is true if the resourceVersion is tested, which makes other tests superfluous.
 	version bool
 	tested  map[path]bool
 	tests   []op
@@ -152,10 +152,10 @@ func (p *patch) open(was *v1.VirtualMachineInstance, before map[string]any, guar
 	return nil
 }
 
-// must adds a test in any case.
+// must adds a test unconditionally.
 func (p *patch) must(at path, v any) { p.tests = append(p.tests, op{"test", at, &v}) }
 
-// test adds a test, once.
+// test adds a test, once per path.
 func (p *patch) test(at path, v any) {
 	if p.version || p.tested[at] {
 		return
@@ -164,13 +164,13 @@ func (p *patch) test(at path, v any) {
 	p.must(at, v)
 }
 
-// put makes v the value of a member of an object, whether it is there or not.
+// put sets a member of an object to v, whether it exists or not.
 func (p *patch) put(at path, v any) { p.changes = append(p.changes, op{"add", at, &v}) }
 
 func (p *patch) remove(at path) { p.changes = append(p.changes, op{Op: "remove", Path: at}) }
 
-// encode returns the patch, nil if it changes nothing. Texts are escaped as the API
-// server's encoder does, which compares them byte by byte.
+// encode returns the patch, nil if it changes nothing. Strings are escaped as by the API server's
+// encoder, which compares them byte by byte.
 func (p *patch) encode() ([]byte, error) {
 	if len(p.changes) == 0 {
 		return nil, nil

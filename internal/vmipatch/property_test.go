@@ -24,16 +24,16 @@ type (
 	transition = v1.VirtualMachineInstancePhaseTransitionTimestamp
 )
 
-// change makes one thing be so, whatever it was before.
+// change sets one part of the object, whatever its previous value.
 type change struct {
-	// what is the thing: what begins with it and a slash is part of it.
+	// what is the path of the part: everything below it belongs to it.
 	what string
-	// in is what it is a member of, if that may change its form with it.
+	// in is its parent, if the parent's encoding may change with it.
 	in string
-	// untested says that two such changes do not see each other.
+	// untested is true if two such changes do not detect each other.
 	untested bool
-	// partly says that of what is there already it leaves alone the parts that have
-	// changes of their own.
+	// partly is true if it preserves the parts of an existing value that have changes of their
+	// own.
 	partly bool
 	do     func(*vmi)
 }
@@ -42,7 +42,7 @@ func (c change) meets(d change) bool {
 	return c.what == d.what || strings.HasPrefix(c.what, d.what+"/") || strings.HasPrefix(d.what, c.what+"/")
 }
 
-// shifts tells whether the change may move, add or remove what the other is part of.
+// shifts reports whether the change may move, add or remove the parent of the other.
 func (c change) shifts(d change, was *vmi) bool {
 	switch c.in {
 	case "", d.in:
@@ -54,7 +54,7 @@ func (c change) shifts(d change, was *vmi) bool {
 	}
 }
 
-// changes are the makers of changes, each with an element and a word of the caller's choice.
+// changes are constructors of changes, with an element and a word chosen by the caller.
 var changes = []func(element, word string) change{
 	func(e, w string) change {
 		return change{what: "label/" + e, do: func(g *vmi) { g.Labels[e+"/~"] = w }}
@@ -193,7 +193,7 @@ func dropFrom[T any](list *[]T, key func(T) string, k string) {
 	*list = slices.DeleteFunc(*list, func(e T) bool { return key(e) == k })
 }
 
-// alike tells whether two objects say the same, in whatever order.
+// alike reports whether two objects are equal, in any order of lists.
 func alike(t testing.TB, a, b *vmi) bool {
 	t.Helper()
 	return string(marshal(t, sorted(a))) == string(marshal(t, sorted(b)))
@@ -213,7 +213,7 @@ func by[T any](list []T, key func(T) string) {
 	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
 }
 
-// writer is a random set of changes, none of which undoes another.
+// writer returns a random set of changes, none of which reverts another.
 func writer(r *rand.Rand, word string, most int) []change {
 	var all []change
 	for range 1 + r.IntN(most) {
@@ -233,21 +233,20 @@ func write(g *vmi, all []change) *vmi {
 	})
 }
 
-// effective are the changes that change something.
+// effective returns the changes that have an effect.
 func effective(t testing.TB, g *vmi, all []change) []change {
 	t.Helper()
 	return slices.DeleteFunc(slices.Clone(all), func(c change) bool { return alike(t, g, edited(g, c.do)) })
 }
 
-// pair tells whether there is a change in each for which the question is answered by yes.
+// pair reports whether ask is true for any two changes of both sets.
 func pair(a, b []change, ask func(change, change) bool) bool {
 	return slices.ContainsFunc(a, func(c change) bool {
 		return slices.ContainsFunc(b, func(d change) bool { return ask(c, d) })
 	})
 }
 
-// twoWriters lets two writers decide upon the same object, and the patch of the second
-// arrive after that of the first.
+// twoWriters lets two writers patch the same version of an object, one after the other.
 func twoWriters(t testing.TB, seed uint64) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -288,7 +287,7 @@ func twoWriters(t testing.TB, seed uint64) {
 	}
 }
 
-func TestTwoWritersLoseNothing(t *testing.T) {
+func TestBetween_TwoWriters(t *testing.T) {
 	for seed := range uint64(2000) {
 		twoWriters(t, seed)
 	}

@@ -11,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Refused tells whether an error of the API server means that a JSON Patch does not apply to
-// what is stored, because a test of it failed or what it removes is gone: whoever decided
-// has to look again. It is false for what the API server found wrong with the patched
-// object, by its definition or by a policy.
+// Refused reports whether an error of the API server means that a JSON Patch does not apply to
+// the stored object, because a test failed or a removed value is missing: the caller must decide
+// again. It is false for a patched object that is invalid by its schema or rejected by a
+// policy.
 func Refused(err error) bool {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
@@ -25,9 +25,9 @@ func Refused(err error) bool {
 		nameless(s.Details) && !strings.HasPrefix(s.Message, "admission webhook ")
 }
 
-// nameless tells whether the details say of no object that it is wrong. The refusal of a
-// patch is made before there is a patched object to speak of. A webhook may leave them
-// out, too; the API server then puts its name before the message.
+// nameless reports whether the details name no object. A patch is rejected before a patched
+// object exists. A webhook may omit the details, too; the API server then prefixes the message
+// with the webhook's name.
 func nameless(d *metav1.StatusDetails) bool {
 	return d == nil || d.Kind == "" && d.Name == "" && len(d.Causes) == 0
 }

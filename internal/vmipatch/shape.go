@@ -23,13 +23,13 @@ type metadata struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Finalizers  []string          `json:"finalizers,omitempty"`
-	// The API server writes it itself, always in the same form.
+	// A string: the API server always encodes it in the same form.
 	DeletionTimestamp string `json:"deletionTimestamp,omitempty"`
 }
 
 var documentType = reflect.TypeFor[document]()
 
-// documentOf returns the object as JSON, decoded without a type. Numbers keep their text.
+// documentOf returns the object as untyped JSON. Numbers keep their encoding.
 func documentOf(vmi *v1.VirtualMachineInstance) (map[string]any, error) {
 	d := document{Status: vmi.Status, Metadata: metadata{
 		Labels: vmi.Labels, Annotations: vmi.Annotations, Finalizers: vmi.Finalizers,
@@ -53,15 +53,15 @@ func documentOf(vmi *v1.VirtualMachineInstance) (map[string]any, error) {
 	return doc, nil
 }
 
-// field is a field of a struct, or an entry of a map, as JSON has it.
+// field is a field of a struct, or an entry of a map, in JSON.
 type field struct {
 	t reflect.Type
-	// always says that it is encoded even if it is zero, so that a zero may be missing
-	// in what is stored.
+	// always is true if a zero value is encoded, so that a zero may be missing in the
+	// stored object.
 	always bool
 }
 
-// anything is the type of what no type describes.
+// anything is the type of values without a known type.
 var anything = reflect.TypeFor[any]()
 
 // fieldOf returns the field of a struct or map type by its JSON name.
@@ -86,7 +86,7 @@ func elementOf(t reflect.Type) reflect.Type {
 	return anything
 }
 
-// shapes are the fields of struct types by JSON name.
+// shapes caches the fields of struct types by JSON name.
 var shapes sync.Map // of map[string]field by reflect.Type
 
 func fieldsOf(t reflect.Type) map[string]field {
@@ -116,13 +116,13 @@ func deref(t reflect.Type) reflect.Type {
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// opaque tells whether the type encodes itself, as times and quantities do: what is stored
-// may then be another text of the same value.
+// opaque reports whether the type encodes itself, as times and quantities do: the stored
+// encoding may then differ for the same value.
 func opaque(t reflect.Type) bool {
 	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
 }
 
-// plain tells whether values of the type have one text only.
+// plain reports whether values of the type have exactly one encoding.
 func plain(t reflect.Type) bool {
 	if opaque(t) {
 		return false
@@ -139,7 +139,7 @@ func plain(t reflect.Type) bool {
 	}
 }
 
-// zero tells whether a decoded value is that of a zero Go value.
+// zero reports whether a decoded value is a zero Go value.
 func zero(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -155,7 +155,7 @@ func zero(v any) bool {
 	}
 }
 
-// vacant tells whether v is an object or list without content.
+// vacant reports whether v is an empty object or list.
 func vacant(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -167,7 +167,7 @@ func vacant(v any) bool {
 	}
 }
 
-// bare tells whether nothing in a status says that it is stored at all.
+// bare reports whether the status may not be stored at all.
 func bare(status map[string]any, t reflect.Type) bool {
 	for name, v := range status {
 		if f, _ := fieldOf(t, name); v != nil && !vacant(v) && (!f.always || !zero(v)) {

@@ -17,12 +17,12 @@ import (
 	"github.com/virtloom/virtloom/internal/vmipatch"
 )
 
-// refusal is how the API server answers a patch that does not apply.
+// refusal returns the API server's error for a patch that does not apply.
 func refusal() *apierrors.StatusError {
 	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "", 0, false)
 }
 
-func TestRefusedIsTrueForPatchesThatDoNotApplyOnly(t *testing.T) {
+func TestRefused_Errors(t *testing.T) {
 	vmi := schema.GroupKind{Group: "kubevirt.io", Kind: "VirtualMachineInstance"}
 	webhook := &apierrors.StatusError{ErrStatus: metav1.Status{
 		Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity, Message: `admission webhook "w" denied the request: no`,
@@ -47,7 +47,7 @@ func TestRefusedIsTrueForPatchesThatDoNotApplyOnly(t *testing.T) {
 	}
 }
 
-func TestWriteFallsBackToTheVersionOnce(t *testing.T) {
+func TestWrite_FallbackToVersion(t *testing.T) {
 	was := stored()
 	want := edited(was, func(g *vmi) { g.Status.Phase = v1.Failed })
 	other := errors.New("other")

@@ -9,26 +9,27 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// How much of something a guest may have.
+// Limits on the elements of a VMI.
 const (
-	// MaxDevices is how many devices of one kind a guest can have. The number of a PCI bus has eight bits (PCI Express Base
-	// Specification, 7.5.1.3.3), and a device that can be plugged has a bus of its own behind its port; libvirt and QEMU know
-	// no other place for it. Disks on SCSI buses take less, but no more than 256 of them have a target each.
+	// MaxDevices is the maximum number of devices of one kind. A PCI bus number has eight bits (PCI Express Base
+	// Specification, 7.5.1.3.3), and libvirt and QEMU put a hotpluggable device on a bus of its own behind its port. Disks on
+	// SCSI buses need fewer buses, but only 256 of them get a target each.
 	MaxDevices = 256
-	// MaxVolumes is one volume for each disk and each file system.
+	// MaxVolumes allows one volume for each disk and each file system.
 	MaxVolumes = 2 * MaxDevices
-	// MaxSidecars is how many hook sidecars a guest may ask for. Each is asked in turn before the domain is defined, within the
-	// time that the node gives a guest to start.
+	// MaxSidecars is the maximum number of hook sidecars. The launcher calls them one after the other before it defines the
+	// domain, within the VMI's start timeout on the node.
 	MaxSidecars = 32
-	// MaxTerms is how long lists may be that the Pod has from the guest and that are no devices: tolerations, ports, selectors,
-	// features of the CPU, of which QEMU knows some hundred. With all of them as long, a Pod still fits into a request to etcd
-	// (--max-request-bytes, 1.5 MiB).
+	// MaxTerms is the maximum length of lists that the Pod takes from the VMI and that are no devices: tolerations, ports,
+	// selectors, CPU features (QEMU knows a few hundred). With all of them at this length, a Pod still fits into a request to
+	// etcd (--max-request-bytes, 1.5 MiB).
 	MaxTerms = 1024
 
-	// MaxAnnotations is how many bytes the annotations of a guest may have in all. The API server lets an object have 256 KiB
-	// (apimachinery: TotalAnnotationSizeLimitB), and the Pod has what the controllers and its networks write beside the guest's.
+	// MaxAnnotations is the maximum total size of the VMI's annotations, in bytes. The API server allows an object 256 KiB
+	// (apimachinery: TotalAnnotationSizeLimitB), and the Pod carries annotations of the controllers and networks as well.
 	MaxAnnotations = 224 << 10
-	// MaxLabels is how many bytes the labels of a guest may have in all. Its Pod has each of them twice, once in managedFields.
+	// MaxLabels is the maximum total size of the VMI's labels, in bytes. Its Pod stores each of them twice, once in
+	// managedFields.
 	MaxLabels = 64 << 10
 
 	maxKernelArgs = 4096 // COMMAND_LINE_SIZE of s390x, the longest of the architectures
@@ -36,14 +37,14 @@ const (
 	maxImage      = 1024 // a reference: 255 characters of a repository with registry, 128 of a tag, 135 of a digest, with room
 )
 
-// counted is a list or map that is bounded.
-type counted struct {
+// boundedList is a list or map with a maximum length.
+type boundedList struct {
 	field string
 	most  int
 	n     func(*v1.VirtualMachineInstanceSpec) int
 }
 
-var lists = []counted{
+var lists = []boundedList{
 	{"spec.volumes", MaxVolumes, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.Volumes) }},
 	{"spec.utilityVolumes", MaxVolumes, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.UtilityVolumes) }},
 	{"spec.networks", MaxDevices, func(s *v1.VirtualMachineInstanceSpec) int { return len(s.Networks) }},
@@ -75,12 +76,12 @@ var lists = []counted{
 	}},
 }
 
-// Bounds returns what a guest has more of than a guest can have. It costs next to nothing.
+// Bounds returns the lists, maps and texts of a VMI that exceed their maximum. It is cheap.
 func Bounds(vmi *v1.VirtualMachineInstance) (faults []Fault) {
 	excess := func(field string, n, most int, unit string) {
 		if n > most {
 			faults = append(faults, Fault{
-				Kind: Excess, Field: field, Value: fmt.Sprintf("%d%s", n, unit), Reason: fmt.Sprintf("are more than %d", most),
+				Kind: Excess, Field: field, Value: fmt.Sprintf("%d%s", n, unit), Reason: fmt.Sprintf("exceeds the maximum of %d", most),
 				Remedy: fmt.Sprintf("use at most %d", most),
 			})
 		}
@@ -95,7 +96,7 @@ func Bounds(vmi *v1.VirtualMachineInstance) (faults []Fault) {
 	}
 	excess("metadata.annotations", bytesOf(vmi.Annotations), MaxAnnotations, " bytes")
 	excess("metadata.labels", bytesOf(vmi.Labels), MaxLabels, " bytes")
-	if len(faults) == 0 { // else the text may be of any length
+	if len(faults) == 0 { // otherwise the annotation may be arbitrarily long
 		excess("metadata.annotations["+hookSidecars+"]", sidecars(vmi), MaxSidecars, "")
 	}
 	return faults
@@ -108,7 +109,7 @@ func bytesOf(texts map[string]string) (n int) {
 	return n
 }
 
-// sidecars counts the hook sidecars of a guest, none if they are no list: that is for those to say who read them.
+// sidecars returns the number of hook sidecars of a VMI, 0 if the annotation cannot be decoded: its readers report that.
 func sidecars(vmi *v1.VirtualMachineInstance) int {
 	text, there := vmi.Annotations[hookSidecars]
 	if !there {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vmirules holds what no VirtualMachineInstance may ask for, whoever wrote it and whoever reads it: fields whose
-// feature gate is off, more of anything than a machine can have, amounts that cannot be calculated with, and paths that lead
-// out of where they belong.
+// Package vmirules holds the rules for every VirtualMachineInstance, for all its readers. It rejects fields whose
+// feature gate is disabled, lists beyond the limits of any machine, amounts outside of the supported range, and paths that
+// escape their folder.
 //
-// The rules stand here once. The webhook (vmi/admit), the controller (vmi.Decide), the renderer (template) and the node
-// (domain) each ask [Check] and turn a [Fault] into their own kind of error, so that a guest which passed by one of them, or
-// was written where there is no webhook, is refused by the next.
+// The rules are defined once. The webhook (vmi/admit), the controller (vmi.Decide), the renderer (template) and the node
+// (domain) each call [Check] and convert a [Fault] into their own kind of error, so that a VMI that passed one of them
+// unchecked, or was created without a webhook, is rejected by the next.
 //
-// [Check] counts before it looks at what it counts, so that a hostile object costs as much as its largest list is long.
+// [Check] counts elements before it examines them, so that the cost of a hostile object is linear in its longest list.
 package vmirules
 
 import (
@@ -17,30 +17,30 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Kind says why something is refused.
+// Kind is the class of a Fault.
 type Kind int
 
 const (
-	// Impossible is a value that can never be.
+	// Impossible marks a value that is never valid.
 	Impossible Kind = iota
-	// Excess is more than a guest can have.
+	// Excess marks a list, map or text beyond its maximum.
 	Excess
-	// Gated is a field whose feature gate is off.
+	// Gated marks a field whose feature gate is disabled.
 	Gated
 )
 
-// Fault is one thing that a guest may not ask for.
+// Fault is one violation of a rule by a VMI.
 type Fault struct {
 	Kind Kind
 	// Field is the path of the field, such as spec.volumes[2].hostDisk.
 	Field string
-	// Value is what the field has; empty for a field that may not be there at all. It is short whatever the field has.
+	// Value is the field's value, shortened; empty for a field that must not be set at all.
 	Value string
-	// Reason says what is wrong with it, Remedy what to do about it.
+	// Reason says why the value is rejected, Remedy how to fix it.
 	Reason, Remedy string
 }
 
-// Text is value and reason in one, for errors that have no place for the value.
+// Text returns value and reason in one string, for errors that have no field for the value.
 func (f Fault) Text() string {
 	if f.Value == "" {
 		return f.Reason
@@ -48,8 +48,8 @@ func (f Fault) Text() string {
 	return f.Value + " " + f.Reason
 }
 
-// Check returns all faults of a guest in a cluster with the given gates. Of one that has more of something than a guest can
-// have it returns no others: its lists are not worth looking at.
+// Check returns all faults of a VMI in a cluster with the given gates. If a list exceeds its maximum, it returns those
+// faults only and does not examine the lists.
 func Check(vmi *v1.VirtualMachineInstance, gates Gates) []Fault {
 	if faults := Bounds(vmi); len(faults) > 0 {
 		return faults
@@ -57,7 +57,7 @@ func Check(vmi *v1.VirtualMachineInstance, gates Gates) []Fault {
 	return append(Closed(vmi, gates), Values(vmi)...)
 }
 
-// brief is the beginning of a text that a user wrote, quoted.
+// brief returns the beginning of a user's text, quoted.
 func brief(s string) string {
 	const most = 64
 	if len(s) > most {

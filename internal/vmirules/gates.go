@@ -10,7 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Feature gates of KubeVirt that a field or an annotation of a guest needs.
+// Feature gates of KubeVirt that a field or an annotation of a VMI requires.
 const (
 	Sidecar               = "Sidecar"
 	Ignition              = "ExperimentalIgnitionSupport"
@@ -30,7 +30,7 @@ const (
 	Root                  = "Root"
 )
 
-// betaOn are the gates that are on unless disabled.
+// betaOn are the gates that are enabled unless listed in Off.
 var betaOn = []string{
 	"ImageVolume", "PodSecondaryInterfaceNamingUpgrade", "ExternalNetResourceInjection", GPUsWithDRA, HostDevicesWithDRA,
 }
@@ -38,7 +38,7 @@ var betaOn = []string{
 // Gates are the feature gates of a cluster (KubeVirt: developerConfiguration.featureGates and disabledFeatureGates).
 type Gates struct{ On, Off []string }
 
-// Enabled reports whether a gate is on: named in On, else not named in Off and on by default.
+// Enabled reports whether a gate is enabled: listed in On, otherwise not listed in Off and enabled by default.
 func (g Gates) Enabled(name string) bool {
 	if slices.Contains(g.On, name) {
 		return true
@@ -46,10 +46,10 @@ func (g Gates) Enabled(name string) bool {
 	return !slices.Contains(g.Off, name) && slices.Contains(betaOn, name)
 }
 
-// gatedField is a field that a guest may have only with a gate.
+// gatedField is a field that requires a gate.
 type gatedField struct {
 	gate string
-	// used returns the paths at which the guest has it.
+	// used returns the paths at which the VMI sets it.
 	used func(*v1.VirtualMachineInstance) iter.Seq[string]
 }
 
@@ -59,7 +59,7 @@ const (
 	launchSecured = "spec.domain.launchSecurity."
 )
 
-// gatedFields are all of them.
+// gatedFields lists all gated fields.
 var gatedFields = []gatedField{
 	{Sidecar, annotation(hookSidecars)},
 	{Ignition, annotation(v1.IgnitionAnnotation)},
@@ -99,7 +99,7 @@ var gatedFields = []gatedField{
 	{TDX, secured("tdx", func(s *v1.LaunchSecurity) bool { return s.TDX != nil })},
 }
 
-// Closed returns the fields of a guest whose gates are off.
+// Closed returns the fields of a VMI whose gates are disabled.
 func Closed(vmi *v1.VirtualMachineInstance, gates Gates) (faults []Fault) {
 	for i := range gatedFields {
 		f := &gatedFields[i]
@@ -108,7 +108,7 @@ func Closed(vmi *v1.VirtualMachineInstance, gates Gates) (faults []Fault) {
 		}
 		for path := range f.used(vmi) {
 			faults = append(faults, Fault{
-				Kind: Gated, Field: path, Reason: "needs the feature gate " + f.gate,
+				Kind: Gated, Field: path, Reason: "requires the feature gate " + f.gate,
 				Remedy: "add it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object, or remove the field",
 			})
 		}
@@ -116,7 +116,7 @@ func Closed(vmi *v1.VirtualMachineInstance, gates Gates) (faults []Fault) {
 	return faults
 }
 
-// Needed returns the gates without which a guest would be refused, each once.
+// Needed returns the gates that a VMI requires, each once.
 func Needed(vmi *v1.VirtualMachineInstance) (gates []string) {
 	for i := range gatedFields {
 		f := &gatedFields[i]
@@ -130,7 +130,7 @@ func Needed(vmi *v1.VirtualMachineInstance) (gates []string) {
 	return gates
 }
 
-// single is a field that is there once.
+// single returns a field with one fixed path.
 func single(path string, there func(*v1.VirtualMachineInstance) bool) func(*v1.VirtualMachineInstance) iter.Seq[string] {
 	return func(vmi *v1.VirtualMachineInstance) iter.Seq[string] {
 		return func(yield func(string) bool) {
@@ -160,7 +160,7 @@ func volume(source string, is func(*v1.Volume) bool) func(*v1.VirtualMachineInst
 	}
 }
 
-// elements are the paths of those of a list that are meant.
+// elements returns the paths of the elements that match.
 func elements[T any](list, part string, all []T, meant func(*T) bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range all {
@@ -171,7 +171,7 @@ func elements[T any](list, part string, all []T, meant func(*T) bool) iter.Seq[s
 	}
 }
 
-// sharedClaims are file systems that share the data of a claim with the guest.
+// sharedClaims returns the file systems that share the data of a claim with the guest.
 func sharedClaims(vmi *v1.VirtualMachineInstance) iter.Seq[string] {
 	if len(vmi.Spec.Domain.Devices.Filesystems) == 0 {
 		return func(func(string) bool) {}

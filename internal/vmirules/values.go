@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// MaxBytes is more memory than any machine addresses (52 bits, 4Pi), and sums of a few such amounts still fit into 64 bits.
+	// MaxBytes exceeds the address space of any machine (52 bits, 4Pi); sums of a few such amounts still fit into 64 bits.
 	MaxBytes     = 1 << 60
 	maxBytesText = "1Ei"
-	// MaxCPUs is a hundred times what hypervisors run, and 64 bits still hold a billionth of a CPU for each.
+	// MaxCPUs is a hundred times what hypervisors support; 64 bits still hold a billionth of a CPU for each.
 	MaxCPUs = 1 << 20
 )
 
-// Values returns the amounts of a guest that cannot be calculated with, and the paths that are none. It expects a guest
-// within bounds.
+// Values returns the amounts of a VMI outside of the supported range, and its invalid paths. It expects a VMI within
+// bounds.
 func Values(vmi *v1.VirtualMachineInstance) []Fault {
 	v := values{}
 	v.memory(&vmi.Spec.Domain)
@@ -46,17 +46,17 @@ func (v *values) add(field, value, reason, remedy string) {
 	v.faults = append(v.faults, Fault{Kind: Impossible, Field: field, Value: value, Reason: reason, Remedy: remedy})
 }
 
-// bytes refuses an amount of memory or of a disk that cannot be calculated with. What is too little for a purpose is for
-// those to say who know it.
+// bytes rejects an amount of memory or of a disk outside of the supported range. Lower limits of a purpose belong to the
+// callers.
 func (v *values) bytes(field string, q *resource.Quantity) {
 	switch {
 	case q == nil:
 	case q.Sign() < 0:
-		v.add(field, q.String(), "is negative", "use a positive amount")
+		v.add(field, q.String(), "must not be negative", "use a positive amount")
 	case q.CmpInt64(MaxBytes) > 0:
-		v.add(field, q.String(), "is above "+maxBytesText, "lower it to what a node can have")
+		v.add(field, q.String(), "exceeds the maximum of "+maxBytesText, "use an amount that a node can have")
 	case q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) != 0:
-		v.add(field, q.String(), "is no whole number of bytes", "use a whole number, such as "+resource.NewQuantity(q.Value(), q.Format).String())
+		v.add(field, q.String(), "must be a whole number of bytes", "use a whole number such as "+resource.NewQuantity(q.Value(), q.Format).String())
 	}
 }
 
@@ -74,7 +74,7 @@ func (v *values) memory(d *v1.DomainSpec) {
 		const field = "spec.domain.memory.hugepages.pageSize"
 		size, err := resource.ParseQuantity(h.PageSize)
 		if err != nil || size.Sign() <= 0 {
-			v.add(field, brief(h.PageSize), "is not a positive size", "use a page size the nodes offer, such as 2Mi or 1Gi")
+			v.add(field, brief(h.PageSize), "must be a positive size", "use a page size of the nodes, such as 2Mi or 1Gi")
 			return
 		}
 		v.bytes(field, &size)
@@ -86,7 +86,7 @@ func (v *values) resources(field string, list corev1.ResourceList) {
 		q, at := list[name], field+"["+string(name)+"]"
 		switch name {
 		case corev1.ResourceMemory:
-			at = field + "." + string(name) // parts of a byte are Kubernetes' to round
+			at = field + "." + string(name) // Kubernetes rounds parts of a byte
 		}
 		most, text := int64(MaxBytes), maxBytesText
 		if name == corev1.ResourceCPU {
@@ -94,9 +94,9 @@ func (v *values) resources(field string, list corev1.ResourceList) {
 		}
 		switch {
 		case q.Sign() < 0:
-			v.add(at, q.String(), "is negative", "use a positive amount")
+			v.add(at, q.String(), "must not be negative", "use a positive amount")
 		case q.CmpInt64(most) > 0:
-			v.add(at, q.String(), "is above "+text, "lower it to what a node can have")
+			v.add(at, q.String(), "exceeds the maximum of "+text, "use an amount that a node can have")
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (v *values) volume(i int, s *v1.VolumeSource) {
 		v.bytes(at("hostDisk.capacity"), &s.HostDisk.Capacity)
 	}
 	if h := s.HostDisk; h != nil && (!absolute(h.Path) || path.Dir(h.Path) == "/") {
-		v.add(at("hostDisk.path"), brief(h.Path), "is no clean absolute path of a file in a folder", "use a path like /srv/disks/vm.img")
+		v.add(at("hostDisk.path"), brief(h.Path), "must be a clean absolute path of a file in a folder", "use a path like /srv/disks/vm.img")
 	}
 	if c := s.ContainerDisk; c != nil {
 		v.image(at("containerDisk.image"), c.Image)
@@ -124,7 +124,7 @@ func (v *values) volume(i int, s *v1.VolumeSource) {
 	if d := s.DownwardAPI; d != nil {
 		for j := range d.Fields {
 			if p := d.Fields[j].Path; !relative(p) {
-				v.add(at(fmt.Sprintf("downwardAPI.fields[%d].path", j)), brief(p), "is no clean relative path", "name a file in the volume, such as labels")
+				v.add(at(fmt.Sprintf("downwardAPI.fields[%d].path", j)), brief(p), "must be a clean relative path", "use the name of a file in the volume, such as labels")
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (v *values) kernel(fw *v1.Firmware) {
 	}
 	const at = "spec.domain.firmware.kernelBoot."
 	if n := len(fw.KernelBoot.KernelArgs); n > maxKernelArgs {
-		v.add(at+"kernelArgs", fmt.Sprintf("%d bytes", n), fmt.Sprintf("are more than the %d that kernels take", maxKernelArgs), "use fewer")
+		v.add(at+"kernelArgs", fmt.Sprintf("%d bytes", n), fmt.Sprintf("exceeds the maximum of %d", maxKernelArgs), "shorten the arguments")
 	}
 	c := fw.KernelBoot.Container
 	if c == nil {
@@ -153,20 +153,20 @@ func (v *values) kernel(fw *v1.Firmware) {
 
 func (v *values) image(field, reference string) {
 	if n := len(reference); n > maxImage {
-		v.add(field, fmt.Sprintf("%d characters", n), fmt.Sprintf("are more than %d", maxImage), "name the image by a shorter reference")
+		v.add(field, fmt.Sprintf("%d characters", n), fmt.Sprintf("exceeds the maximum of %d", maxImage), "use a shorter image reference")
 	}
 }
 
-// absolute refuses what is no clean path of a file from the root of its file system.
+// absolute rejects anything but a clean path of a file from the root of its file system.
 func (v *values) absolute(field, p, example string) {
 	if !absolute(p) {
-		v.add(field, brief(p), "is no clean absolute path", "use one such as "+example)
+		v.add(field, brief(p), "must be a clean absolute path", "use a path such as "+example)
 	}
 }
 
 func absolute(p string) bool { return path.IsAbs(p) && p != "/" && clean(p) }
 
-// relative reports whether a path is that of a file below the folder it is meant for.
+// relative reports whether a path names a file below its folder.
 func relative(p string) bool {
 	return p != "" && p != "." && !path.IsAbs(p) && clean(p) && p != ".." && !strings.HasPrefix(p, "../")
 }

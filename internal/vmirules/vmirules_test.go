@@ -27,7 +27,7 @@ func parse(t *testing.T, text string) *v1.VirtualMachineInstance {
 
 func devices(text string) string { return "{spec: {domain: {devices: {" + text + "}}}}" }
 
-// gatedGuests has a guest for each field with a gate.
+// gatedGuests has a VMI for each gated field.
 var gatedGuests = []struct{ guest, gate, field string }{
 	{"{metadata: {annotations: {hooks.kubevirt.io/hookSidecars: '[]'}}}", vmirules.Sidecar, "metadata.annotations[hooks.kubevirt.io/hookSidecars]"},
 	{"{metadata: {annotations: {kubevirt.io/ignitiondata: ''}}}", vmirules.Ignition, "metadata.annotations[kubevirt.io/ignitiondata]"},
@@ -47,7 +47,7 @@ var gatedGuests = []struct{ guest, gate, field string }{
 	{"{spec: {domain: {launchSecurity: {tdx: {}}}}}", vmirules.TDX, "spec.domain.launchSecurity.tdx"},
 }
 
-func TestGates_OffRefusesTheField(t *testing.T) {
+func TestGates_Disabled(t *testing.T) {
 	for _, g := range gatedGuests {
 		vmi := parse(t, g.guest)
 		faults := vmirules.Closed(vmi, vmirules.Gates{Off: []string{g.gate}})
@@ -60,7 +60,7 @@ func TestGates_OffRefusesTheField(t *testing.T) {
 	}
 }
 
-func TestGates_OnLetsTheFieldPass(t *testing.T) {
+func TestGates_Enabled(t *testing.T) {
 	for _, g := range gatedGuests {
 		if faults := vmirules.Closed(parse(t, g.guest), vmirules.Gates{On: []string{g.gate}, Off: []string{g.gate}}); len(faults) > 0 {
 			t.Errorf("%s: %+v", g.guest, faults)
@@ -76,7 +76,7 @@ func TestGates_OnLetsTheFieldPass(t *testing.T) {
 	}
 }
 
-func TestBounds_OneTooManyIsRefusedAlone(t *testing.T) {
+func TestBounds_Exceeded(t *testing.T) {
 	vmi := parse(t, "{}")
 	disk := func(i int) v1.Disk { return v1.Disk{Name: fmt.Sprintf("d%d", i)} }
 	for i := range vmirules.MaxDevices {
@@ -96,7 +96,7 @@ func TestBounds_OneTooManyIsRefusedAlone(t *testing.T) {
 	}
 }
 
-func TestBounds_OfTexts(t *testing.T) {
+func TestBounds_Texts(t *testing.T) {
 	long := strings.Repeat("x", 300<<10)
 	for field, vmi := range map[string]string{
 		"metadata.annotations": "{metadata: {annotations: {a: " + long + "}}}",
@@ -116,7 +116,7 @@ func TestBounds_OfTexts(t *testing.T) {
 	}
 }
 
-// badValues are amounts and paths that are none, and the field of each.
+// badValues are VMIs with an invalid amount or path, by their field.
 var badValues = map[string]string{
 	"{spec: {domain: {memory: {guest: 99999999999999999999999E}}}}":            "spec.domain.memory.guest",
 	"{spec: {domain: {memory: {guest: 9E}}}}":                                  "spec.domain.memory.guest",
@@ -153,7 +153,7 @@ var badValues = map[string]string{
 	"{spec: {volumes: [{name: a, containerPath: {path: /" + strings.Repeat("x", 4096) + "}}]}}":    "spec.volumes[0].containerPath.path",
 }
 
-func TestValues_ThatAreNoneAreRefused(t *testing.T) {
+func TestValues_Invalid(t *testing.T) {
 	for guest, field := range badValues {
 		faults := vmirules.Values(parse(t, guest))
 		if len(faults) != 1 || faults[0].Field != field || faults[0].Remedy == "" {
@@ -167,7 +167,7 @@ func TestValues_ThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-func TestValues_UsualOnesPass(t *testing.T) {
+func TestValues_Valid(t *testing.T) {
 	vmi := parse(t, `{spec: {volumes: [{name: a, containerDisk: {image: x, path: /disk/a.img}}, {name: b, hostDisk: {path: /srv/b.img, capacity: 1Gi}},
 		{name: c, downwardAPI: {fields: [{path: a/labels}]}}], domain: {memory: {guest: 128.5M, hugepages: {pageSize: 2Mi}},
 		firmware: {kernelBoot: {container: {image: x, kernelPath: /boot/vmlinuz, initrdPath: /initrd}}}}}}`)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vmistatus edits the parts of a VirtualMachineInstance's status that
-// more than one writer keeps: phase and conditions. Nothing it does is
-// concurrent; callers edit copies of their own.
+// Package vmistatus edits the parts of a VirtualMachineInstance's status that have more than
+// one writer: phase and conditions. Its functions are not synchronized; callers edit their own
+// copies.
 package vmistatus
 
 import (
@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// SetPhase changes the phase and records when a phase was first entered
+// SetPhase sets the phase and records when it was first entered
 // (status.phaseTransitionTimestamps).
 func SetPhase(vmi *v1.VirtualMachineInstance, p v1.VirtualMachineInstancePhase, now time.Time) {
 	st := &vmi.Status
@@ -27,8 +27,8 @@ func SetPhase(vmi *v1.VirtualMachineInstance, p v1.VirtualMachineInstancePhase, 
 		v1.VirtualMachineInstancePhaseTransitionTimestamp{Phase: p, PhaseTransitionTimestamp: metav1.NewTime(now)})
 }
 
-// SetCondition adds or replaces a condition. A condition that says the same
-// stays as it is; the transition time moves with the status only.
+// SetCondition adds or replaces a condition. The transition time changes with the status
+// only.
 func SetCondition(vmi *v1.VirtualMachineInstance, c v1.VirtualMachineInstanceCondition, now time.Time) {
 	c.LastTransitionTime = metav1.NewTime(now)
 	list := vmi.Status.Conditions
@@ -46,7 +46,7 @@ func SetCondition(vmi *v1.VirtualMachineInstance, c v1.VirtualMachineInstanceCon
 	vmi.Status.Conditions = append(list, c)
 }
 
-// RemoveCondition removes a condition, if it is there.
+// RemoveCondition removes a condition, if it exists.
 func RemoveCondition(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) {
 	for i, c := range vmi.Status.Conditions {
 		if c.Type == t {
@@ -56,12 +56,18 @@ func RemoveCondition(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstance
 	}
 }
 
-// IsTrue reports whether a condition is there and True.
+// IsTrue reports whether a condition exists and is True.
 func IsTrue(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) bool {
+	c := Condition(vmi, t)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// Condition returns the condition of that type, nil if there is none. The result points into the object.
+func Condition(vmi *v1.VirtualMachineInstance, t v1.VirtualMachineInstanceConditionType) *v1.VirtualMachineInstanceCondition {
 	for i := range vmi.Status.Conditions {
 		if vmi.Status.Conditions[i].Type == t {
-			return vmi.Status.Conditions[i].Status == corev1.ConditionTrue
+			return &vmi.Status.Conditions[i]
 		}
 	}
-	return false
+	return nil
 }

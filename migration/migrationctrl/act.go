@@ -23,10 +23,11 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-// act carries out the actions in order and folds what came of them into the
-// snapshot. It stops at the first that fails.
+// act executes the actions in order and adds their results to the snapshot. It stops at
+// the first that fails.
 func (r *Reconciler) act(ctx context.Context, g *gathered, plan migration.Plan) error {
 	for _, a := range plan.Actions {
 		if err := r.do(ctx, g, a); err != nil {
@@ -38,7 +39,7 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan migration.Plan) 
 		}
 	}
 	if len(plan.Actions) > 0 {
-		r.told.Over(g.key)
+		r.reported.Over(g.key)
 	}
 	return nil
 }
@@ -60,7 +61,7 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a migration.Action) (e
 	return carryOut(r, ctx, g, a)
 }
 
-// actions carry out each kind of action.
+// actions holds the function for each kind of action.
 var actions = map[migration.ActionKind]func(*Reconciler, context.Context, *gathered, migration.Action) error{
 	migration.Adopt:            (*Reconciler).adopt,
 	migration.CreateTarget:     (*Reconciler).createTarget,
@@ -75,12 +76,12 @@ var actions = map[migration.ActionKind]func(*Reconciler, context.Context, *gathe
 	migration.Collect:          (*Reconciler).collect,
 }
 
-// adopt adds the selector label and the finalizer, as KubeVirt's webhook does, and notes
-// which guest it is.
+// adopt adds the selector label and the finalizer, as KubeVirt's webhook does, and records the
+// UID of the VMI.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action) error {
 	next := g.Migration.DeepCopy()
 	controllerutil.AddFinalizer(next, v1.VirtualMachineInstanceMigrationFinalizer)
-	// A name that cannot be a label's value is found through the index alone.
+	// A name that is no valid label value is found through the index alone.
 	if name := next.Spec.VMIName; len(validation.IsValidLabelValue(name)) == 0 {
 		metav1.SetMetaDataLabel(&next.ObjectMeta, v1.MigrationSelectorLabel, name)
 	}
@@ -94,7 +95,7 @@ func (r *Reconciler) adopt(ctx context.Context, g *gathered, _ migration.Action)
 	return nil
 }
 
-// The Pod names its guest as owner and blocks its deletion.
+// The Pod names its VMI as owner and blocks its deletion.
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=create
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
@@ -109,50 +110,49 @@ func (r *Reconciler) createTarget(ctx context.Context, g *gathered, _ migration.
 	if err := r.fits(ctx, g, pod); err != nil {
 		return err
 	}
-	migration.Avoid(pod, r.Admission.Full())
+	placement.Avoid(pod, r.Admission.Full())
 	err = r.gate.For(g.owner).Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		return r.recognise(ctx, g, pod)
 	}
 	if exceedsQuota(err) {
-		return fmt.Errorf("%w: %w", migration.ErrQuota, err)
+		return fmt.Errorf("%w: %w", placement.ErrQuota, err)
 	}
 	if err != nil {
-		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create migration target Pod: " + err.Error()})
+		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the migration target Pod failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created the target Pod", "pod", pod.Name)
-	r.emit(g, migration.Event{Reason: migration.EventCreated, Message: "created target Pod " + pod.Name})
+	ctrl.LoggerFrom(ctx).Info("Created target Pod", "pod", pod.Name)
+	r.emit(g, migration.Event{Reason: migration.EventCreated, Message: "Created migration target pod " + pod.Name})
 	g.TargetPod = pod
 	return nil
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 
-// recognise reads a Pod that was there already and makes sure that it is this
-// migration's.
+// recognise reads an existing Pod and checks that it is this migration's.
 func (r *Reconciler) recognise(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
 		return fmt.Errorf("migrationctrl: read Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if live.Labels[v1.MigrationJobLabel] != string(g.Migration.UID) || !metav1.IsControlledBy(live, g.VMI) {
-		return fmt.Errorf("%w: Pod %s/%s (delete it, then create the migration again)", migration.ErrForeignPod, live.Namespace, live.Name)
+		return fmt.Errorf("%w: Pod %s/%s (delete it, then recreate the migration)", migration.ErrForeignPod, live.Namespace, live.Name)
 	}
 	g.TargetPod = live
 	return nil
 }
 
-// exceedsQuota recognises the refusal of a ResourceQuota, which the API server
-// marks by its text alone.
+// exceedsQuota recognizes the rejection by a ResourceQuota, which the API server marks by its
+// text alone.
 func exceedsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=delete
 
-// deletePod deletes one incarnation of a Pod. Another one under its name is not
-// touched and counts as success.
+// deletePod deletes one incarnation of a Pod. Another one with its name is left alone and
+// counts as success.
 func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a migration.Action) error {
 	var opts []client.DeleteOption
 	if a.Pod.GraceSeconds != nil {
@@ -163,7 +163,7 @@ func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a migration.Act
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("migrationctrl: delete Pod %s/%s: %w", g.key.Namespace, a.Pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted a Pod", "pod", a.Pod.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).Info("Deleted Pod", "pod", a.Pod.Name, "why", a.Why)
 	g.SourcePod, g.TargetPod = without(g.SourcePod, a.Pod), without(g.TargetPod, a.Pod)
 	return nil
 }
@@ -177,7 +177,7 @@ func without(p *corev1.Pod, gone *migration.PodRef) *corev1.Pod {
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;patch
 
-// changeVMI writes the guest, if all that decided about its migration is as it was.
+// changeVMI writes the VMI, if all that the decision depended on is unchanged.
 func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Action) error {
 	was, next := g.VMI, g.VMI.DeepCopy()
 	if err := a.Change.Apply(next); err != nil {
@@ -196,19 +196,19 @@ func (r *Reconciler) changeVMI(ctx context.Context, g *gathered, a migration.Act
 	if err != nil {
 		return fmt.Errorf("migrationctrl: change VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Changed the guest", "vmi", was.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).Info("Changed VMI", "vmi", was.Name, "why", a.Why)
 	return nil
 }
 
-// decisive is what says whose the guest is and how its move stands, the lease and what
-// is read where there is none. None of it is ever again as it was before a change: each
-// move has an epoch and a UID of its own. So a write that comes late is refused.
+// decisive are the fields that define the owner of the VMI and the state of its migration: the
+// lease, and what is read where there is none. No combination recurs after a change: each
+// migration has an epoch and a UID of its own. So a late write is rejected.
 var decisive = []vmipatch.Guard{
 	vmipatch.Deletion, vmipatch.Phase, vmipatch.Status("nodeName"), vmipatch.Status("migrationState"),
 	vmipatch.Annotation(handoff.Annotation), vmipatch.Label(v1.NodeNameLabel), vmipatch.Label(v1.MigrationTargetNodeNameLabel),
 }
 
-// Those that ended long ago.
+// Deletes migrations that ended long ago.
 //
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=delete
 

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-func TestAdoptLabelsWithWhatALabelCanBe(t *testing.T) {
+func TestAdopt_LongName(t *testing.T) {
 	for name, labelled := range map[string]bool{"db": true, "a_/b": false, "-a": false} {
 		t.Run(name, func(t *testing.T) {
 			m := &v1.VirtualMachineInstanceMigration{

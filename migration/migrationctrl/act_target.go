@@ -14,24 +14,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/template"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 
-// createClaim creates the claim for the guest's state at the target. Its name is that
-// of this migration, so one that exists is that of an attempt before.
+// createClaim creates the claim for the VMI's state at the target. Its name is derived from
+// this migration, so an existing one is from an earlier attempt.
 func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a migration.Action) error {
 	claim := a.Claim.DeepCopy()
 	err := r.gate.For(g.owner).Create(ctx, claim)
 	if exceedsQuota(err) {
-		return fmt.Errorf("%w: %w", migration.ErrQuota, err)
+		return fmt.Errorf("%w: %w", placement.ErrQuota, err)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create the claim for the guest's state at the migration target: " + err.Error()})
+		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the claim for the VMI's state at the migration target failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created a claim for the state of the guest", "claim", claim.Name)
+	ctrl.LoggerFrom(ctx).Info("Created claim for the state of the VMI", "claim", claim.Name)
 	return nil
 }
 
@@ -49,7 +50,7 @@ func (r *Reconciler) changeClaim(ctx context.Context, g *gathered, a migration.A
 	if err := r.gate.For(g.owner).Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("migrationctrl: label PersistentVolumeClaim %s/%s: %w", was.Namespace, was.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Labelled a claim", "claim", was.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).Info("Labeled claim", "claim", was.Name, "why", a.Why)
 	g.Claims[was.Name] = next
 	return nil
 }
@@ -63,7 +64,7 @@ func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.A
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("migrationctrl: delete PersistentVolumeClaim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted a claim", "claim", claim.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).Info("Deleted claim", "claim", claim.Name, "why", a.Why)
 	delete(g.Claims, claim.Name)
 	return nil
 }
@@ -73,8 +74,8 @@ func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a migration.A
 // +kubebuilder:rbac:groups="",resources=pods,verbs=create
 // +kubebuilder:rbac:groups="",resources=pods/finalizers,verbs=update
 
-// createAttachment renders and creates the Pod that brings plugged volumes to the
-// target. Its name stands for them and for the target Pod.
+// createAttachment renders and creates the Pod that attaches hotplugged volumes at the target.
+// Its name is derived from them and the target Pod.
 func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migration.Action) error {
 	in, err := r.input(ctx, g)
 	if err != nil {
@@ -90,10 +91,10 @@ func (r *Reconciler) createAttachment(ctx context.Context, g *gathered, a migrat
 	}
 	err = r.gate.For(g.owner).Create(ctx, pod)
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "create attachment Pod of the migration target: " + err.Error()})
+		r.fault(g, migration.Event{Warning: true, OnVMI: true, Reason: migration.EventCreateFailed, Message: "creating the attachment Pod of the migration target failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Created an attachment Pod beside the target", "pod", pod.Name)
+	ctrl.LoggerFrom(ctx).Info("Created attachment Pod for the target", "pod", pod.Name)
 	if err == nil {
 		g.Attachments = append(g.Attachments, pod)
 	}
@@ -112,7 +113,7 @@ func (r *Reconciler) annotatePod(ctx context.Context, g *gathered, a migration.A
 	for k, v := range a.Annotations {
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, k, v)
 	}
-	// The UID in the patch keeps a successor of the same name as it is.
+	// The UID in the patch protects a successor of the same name.
 	bare := was.DeepCopy()
 	bare.UID = ""
 	if err := r.gate.For(g.owner).Patch(ctx, next, client.MergeFrom(bare)); client.IgnoreNotFound(err) != nil {

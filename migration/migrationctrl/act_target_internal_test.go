@@ -16,17 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-func TestAClaimThatCannotBeCreated(t *testing.T) {
+func TestCreateClaim_Errors(t *testing.T) {
 	claims := schema.GroupResource{Resource: "persistentvolumeclaims"}
 	for name, tc := range map[string]struct {
-		err                error
-		fails, quota, told bool
+		err                   error
+		fails, quota, emitted bool
 	}{
 		"is there":   {err: apierrors.NewAlreadyExists(claims, "state")},
 		"quota":      {err: apierrors.NewForbidden(claims, "state", errors.New("exceeded quota: team")), fails: true, quota: true},
-		"no right":   {err: apierrors.NewForbidden(claims, "state", errors.New("not allowed")), fails: true, told: true},
+		"no right":   {err: apierrors.NewForbidden(claims, "state", errors.New("not allowed")), fails: true, emitted: true},
 		"is created": {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,11 +38,11 @@ func TestAClaimThatCannotBeCreated(t *testing.T) {
 			g.VMI = &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
 			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "state"}}
 			err := s.r.createClaim(t.Context(), g, migration.Action{Claim: claim})
-			if (err != nil) != tc.fails || errors.Is(err, migration.ErrQuota) != tc.quota {
+			if (err != nil) != tc.fails || errors.Is(err, placement.ErrQuota) != tc.quota {
 				t.Errorf("error is %v", err)
 			}
-			if told := len(s.told.Events) > 0; told != tc.told {
-				t.Errorf("an event: %v, want %v", told, tc.told)
+			if emitted := len(s.recorded.Events) > 0; emitted != tc.emitted {
+				t.Errorf("an event: %v, want %v", emitted, tc.emitted)
 			}
 		})
 	}

@@ -24,30 +24,30 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// ErrNameTaken means that the name of an automatic migration is that of something else.
-var ErrNameTaken = errors.New("migrationctrl: the migration's name is taken by one that is not of this guest")
+// ErrNameTaken means that the name of an automatic migration is taken by another VMI's.
+var ErrNameTaken = errors.New("migrationctrl: the migration's name is taken by a migration of another VMI")
 
-// readOnly has a cache hand out its objects themselves: nobody here changes what it has read.
+// readOnly makes a cache return its objects without a copy: no code here changes what it has read.
 const readOnly = client.UnsafeDisableDeepCopy
 
-// automatic is what the controllers have in common that migrate guests nobody asked to migrate by name.
-// Each guest is an owner of writes of its own, so that one whose writes are not seen yet holds up no
-// other.
+// automatic is shared by the controllers that migrate VMIs without a user's request. Each VMI is an
+// owner of writes of its own, so that one with unobserved writes blocks no other.
 type automatic struct {
 	r    *Reconciler
 	gate *expectationsctrl.Gate
-	// nodes is what there is to know of the cluster.
+	// nodes caches the hash of the cluster.
 	nodes *fleet
-	// retries tells when a key is looked at again of which something has failed.
+	// retries delays the next pass over a key after a failure.
 	retries workqueue.TypedRateLimiter[types.NamespacedName]
-	// faults has in which words failures were told of each guest.
+	// faults suppresses repeated failure events per VMI.
 	faults *retold.Failures
 }
 
-// Keys of which something has failed are looked at again after firstRetry, then after twice as long, no
-// later than lastRetry.
+// After a failure a key is requeued after firstRetry, then after twice as long, at most after
+// lastRetry.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Minute
@@ -57,10 +57,10 @@ func newRetries() workqueue.TypedRateLimiter[types.NamespacedName] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry)
 }
 
-// newAutomatic shares what a Reconciler that is set up already has.
+// newAutomatic shares the parts of a Reconciler that is set up already.
 func newAutomatic(c expectationsctrl.Cluster, r *Reconciler, o expectations.Observer) (automatic, error) {
 	if r == nil || r.gate == nil {
-		return automatic{}, errors.New("migrationctrl: field Migrations is required, and is to be set up with the manager before")
+		return automatic{}, errors.New("migrationctrl: field Migrations is required and must be set up with the manager first")
 	}
 	gate, err := expectationsctrl.NewGate(c, expectationsctrl.Options{
 		Clock: r.Clock, Client: r.Client, APIReader: r.APIReader, Observer: o,
@@ -68,18 +68,18 @@ func newAutomatic(c expectationsctrl.Cluster, r *Reconciler, o expectations.Obse
 	return automatic{r: r, gate: gate, nodes: &fleet{}, retries: newRetries(), faults: &retold.Failures{}}, err
 }
 
-// owner is the guest among what a key is about.
+// owner returns the owner of writes for the VMI within the key.
 func owner(key types.NamespacedName, vmi *v1.VirtualMachineInstance) expectations.Owner {
 	return expectations.Owner{Key: key, UID: vmi.UID}
 }
 
-// guest reads what belongs to the guest.
-func (a automatic) guest(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (migration.Guest, error) {
-	g := migration.Guest{VMI: vmi}
-	// Before anything is read: what is seen later may be of after a write.
+// guest reads the VMI's objects.
+func (a automatic) guest(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) (evacuation.Guest, error) {
+	g := evacuation.Guest{VMI: vmi}
+	// Before anything is read: what is read later may include later writes.
 	verdict, err := a.gate.Check(ctx, owner(key, vmi))
 	if err != nil {
-		return g, fmt.Errorf("migrationctrl: guest %s/%s: %w", vmi.Namespace, vmi.Name, err)
+		return g, fmt.Errorf("migrationctrl: VMI %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
 	g.Unsettled = unsettled(verdict)
 	var migrations v1.VirtualMachineInstanceMigrationList
@@ -95,7 +95,7 @@ func (a automatic) guest(ctx context.Context, key types.NamespacedName, vmi *v1.
 	return g, nil
 }
 
-// guestsOf reads the guests of migrations, without those that were seen.
+// guestsOf reads the VMIs of migrations, except those in seen.
 func (a automatic) guestsOf(ctx context.Context, all []v1.VirtualMachineInstanceMigration, seen map[types.UID]bool) ([]*v1.VirtualMachineInstance, error) {
 	var out []*v1.VirtualMachineInstance
 	for i := range all {
@@ -112,8 +112,8 @@ func (a automatic) guestsOf(ctx context.Context, all []v1.VirtualMachineInstance
 	return out, nil
 }
 
-// fleet sums up the cluster if one of the guests may be migrated.
-func (a automatic) fleet(ctx context.Context, kv *v1.KubeVirt, guests []migration.Guest) (string, error) {
+// fleet hashes the cluster if one of the VMIs may be migrated.
+func (a automatic) fleet(ctx context.Context, kv *v1.KubeVirt, guests []evacuation.Guest) (string, error) {
 	for _, g := range guests {
 		if !unfinished(g) && g.Unsettled == "" {
 			return a.nodes.get(ctx, a.r.Client, kv)
@@ -122,7 +122,7 @@ func (a automatic) fleet(ctx context.Context, kv *v1.KubeVirt, guests []migratio
 	return "", nil
 }
 
-func unfinished(g migration.Guest) bool {
+func unfinished(g evacuation.Guest) bool {
 	for _, m := range g.Migrations {
 		if !m.IsFinal() {
 			return true
@@ -131,48 +131,47 @@ func unfinished(g migration.Guest) bool {
 	return false
 }
 
-// do makes and deletes the migrations that were decided about the guests of a key; one that fails holds
-// up no other.
-func (a automatic) do(ctx context.Context, key types.NamespacedName, all []migration.Standing) error {
+// do creates and deletes the migrations decided for the VMIs of a key; a failure blocks no other.
+func (a automatic) do(ctx context.Context, key types.NamespacedName, all []evacuation.Standing) error {
 	var errs []error
 	for i := range all {
 		s := &all[i]
 		switch s.Verb {
-		case migration.Create:
+		case evacuation.Create:
 			errs = append(errs, a.create(ctx, key, s))
-		case migration.Cancel:
+		case evacuation.Cancel:
 			errs = append(errs, a.cancel(ctx, key, s))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Migrations that empty nodes and update guests.
+// Creates migrations that drain nodes and update VMIs.
 //
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=get;create
 
-// create makes the migration. One of its name is what is wanted, or will be once it is seen.
-func (a automatic) create(ctx context.Context, key types.NamespacedName, s *migration.Standing) error {
+// create creates the migration. An existing one with its name is the one wanted, or will be once it is observed.
+func (a automatic) create(ctx context.Context, key types.NamespacedName, s *evacuation.Standing) error {
 	m := s.Migration.DeepCopy()
 	err := a.gate.For(owner(key, s.Guest)).Create(ctx, m)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return a.recognise(ctx, s)
 	case err != nil:
-		a.fault(s.Guest, migration.Event{Warning: true, Reason: migration.EventCreateFailed, Message: "create migration " + m.Name + ": " + err.Error()})
+		a.fault(s.Guest, migration.Event{Warning: true, Reason: migration.EventCreateFailed, Message: "creating migration " + m.Name + " failed: " + err.Error()})
 		return fmt.Errorf("migrationctrl: create migration %s/%s: %w", m.Namespace, m.Name, err)
 	}
 	a.faults.Over(client.ObjectKeyFromObject(s.Guest))
-	ctrl.LoggerFrom(ctx).Info("Created a migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
-	a.tell(s.Guest, migration.Event{Reason: migration.EventCreated, Message: "created migration " + m.Name + ": " + s.Message})
+	ctrl.LoggerFrom(ctx).Info("Created migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
+	a.emit(s.Guest, migration.Event{Reason: migration.EventCreated, Message: "Created migration " + m.Name + ": " + s.Message})
 	return nil
 }
 
-// recognise makes sure that what has the migration's name is of the guest.
-func (a automatic) recognise(ctx context.Context, s *migration.Standing) error {
+// recognise checks that the migration with this name is of the VMI.
+func (a automatic) recognise(ctx context.Context, s *evacuation.Standing) error {
 	live := &v1.VirtualMachineInstanceMigration{}
 	if err := a.r.APIReader.Get(ctx, client.ObjectKeyFromObject(s.Migration), live); err != nil {
-		return client.IgnoreNotFound(err) // it has gone; its event is on the way
+		return client.IgnoreNotFound(err) // it was deleted; its event will follow
 	}
 	if live.Spec.VMIName != s.Guest.Name {
 		return fmt.Errorf("%w: %s/%s (delete it)", ErrNameTaken, live.Namespace, live.Name)
@@ -182,8 +181,8 @@ func (a automatic) recognise(ctx context.Context, s *migration.Standing) error {
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=delete
 
-// cancel deletes the migrations if they are as they were decided about: one may have begun since.
-func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migration.Standing) error {
+// cancel deletes the migrations if they are unchanged since the decision: one may have begun.
+func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *evacuation.Standing) error {
 	var errs []error
 	for _, m := range s.Cancel {
 		m = m.DeepCopy()
@@ -197,8 +196,8 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migr
 		case err != nil:
 			errs = append(errs, fmt.Errorf("migrationctrl: delete migration %s/%s: %w", m.Namespace, m.Name, err))
 		default:
-			ctrl.LoggerFrom(ctx).Info("Deleted a migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
-			a.tell(s.Guest, migration.Event{Reason: migration.EventDeleted, Message: "deleted migration " + m.Name + ": " + s.Message})
+			ctrl.LoggerFrom(ctx).Info("Deleted migration", "migration", m.Name, "namespace", m.Namespace, "reason", s.Reason)
+			a.emit(s.Guest, migration.Event{Reason: migration.EventDeleted, Message: "Deleted migration " + m.Name + ": " + s.Message})
 		}
 	}
 	return errors.Join(errs...)
@@ -206,50 +205,50 @@ func (a automatic) cancel(ctx context.Context, key types.NamespacedName, s *migr
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
-// stillSo makes sure, before a migration is deleted that the nodes may have been told of, that the guest
-// is as it was decided about: its object may say by now that it moves.
+// stillSo checks, before a migration is deleted that may have been handed off to the nodes, that the VMI
+// is unchanged since the decision: it may be migrating by now.
 func (a automatic) stillSo(ctx context.Context, m *v1.VirtualMachineInstanceMigration, was *v1.VirtualMachineInstance) error {
 	switch m.Status.Phase {
 	case v1.MigrationPhaseUnset, v1.MigrationPending:
-		return nil // in the next phase it may be handed over, and further, before that is stored
+		return nil // in later phases it may have been handed off before that is stored
 	}
 	live := &v1.VirtualMachineInstance{}
 	if err := a.r.APIReader.Get(ctx, client.ObjectKeyFromObject(was), live); err != nil {
 		return fmt.Errorf("migrationctrl: read VirtualMachineInstance %s/%s: %w", was.Namespace, was.Name, err)
 	}
 	if live.UID != was.UID || !equality.Semantic.DeepEqual(aspectsOfGuest(live), aspectsOfGuest(was)) {
-		return apierrors.NewConflict(v1.Resource("virtualmachineinstances"), was.Name, errors.New("it has changed since it was decided about"))
+		return apierrors.NewConflict(v1.Resource("virtualmachineinstances"), was.Name, errors.New("it has changed since the decision"))
 	}
 	return nil
 }
 
-// fault tells that something about a guest has failed, once for as long as it goes on failing.
+// fault emits an event about a failure of a VMI, once for as long as it persists.
 func (a automatic) fault(vmi *v1.VirtualMachineInstance, e migration.Event) {
 	text := retold.Text{Reason: e.Reason, Message: e.Message}
 	if words, news := a.faults.Tell(client.ObjectKeyFromObject(vmi), text, a.r.Clock.Now()); news {
 		e.Message = words.Message
-		a.tell(vmi, e)
+		a.emit(vmi, e)
 	}
 }
 
-func (a automatic) tell(vmi *v1.VirtualMachineInstance, e migration.Event) {
+func (a automatic) emit(vmi *v1.VirtualMachineInstance, e migration.Event) {
 	e.OnVMI = true
 	a.r.emit(&gathered{Snapshot: migration.Snapshot{VMI: vmi}}, e)
 }
 
-// conclude ends a pass in which err may have gone wrong. What goes wrong with one guest, for as long as
-// it may, does not make another miss its time.
-func (a automatic) conclude(ctx context.Context, key types.NamespacedName, all []migration.Standing, err error) (reconcile.Result, error) {
+// conclude ends a pass that may have failed with err. A failure of one VMI does not delay the
+// deadline of another.
+func (a automatic) conclude(ctx context.Context, key types.NamespacedName, all []evacuation.Standing, err error) (reconcile.Result, error) {
 	at, checkErr := a.at(ctx, key, all)
 	soon, err := quiet(errors.Join(err, checkErr))
 	if at.IsZero() {
 		return soon, err
 	}
-	// A little later, so that the pass finds it passed.
+	// A little later, so that the time has passed for the pass.
 	next := max(at.Sub(a.r.Clock.Now()), 0) + time.Millisecond
 	switch {
 	case err != nil:
-		ctrl.LoggerFrom(ctx).Error(err, "Something about a guest has failed, and is tried again")
+		ctrl.LoggerFrom(ctx).Error(err, "Reconciling VMI failed, requeueing")
 		trace.SpanFromContext(ctx).SetStatus(codes.Error, err.Error())
 		next = min(next, a.retries.When(key))
 	case soon.RequeueAfter > 0:
@@ -260,10 +259,10 @@ func (a automatic) conclude(ctx context.Context, key types.NamespacedName, all [
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// at is when to look again: when the answers change by time alone, or when a write has been unseen for
-// too long; zero for never.
-func (a automatic) at(ctx context.Context, key types.NamespacedName, all []migration.Standing) (time.Time, error) {
-	at := migration.Soonest(all)
+// at returns when to look again: when the answers change by time alone, or when a write has been
+// unobserved for too long; zero for never.
+func (a automatic) at(ctx context.Context, key types.NamespacedName, all []evacuation.Standing) (time.Time, error) {
+	at := evacuation.Soonest(all)
 	var errs []error
 	for i := range all {
 		verdict, err := a.gate.Check(ctx, owner(key, all[i].Guest))
@@ -272,8 +271,8 @@ func (a automatic) at(ctx context.Context, key types.NamespacedName, all []migra
 			at = d
 		}
 	}
-	// A guest that needs nothing any more is in no standing, and nobody would ask what became of a write for it: this drops
-	// such writes once they are old enough.
+	// A VMI without needs has no standing, and no pass would check a pending write for it: this drops such writes once
+	// they are old enough.
 	_, err := a.gate.Check(ctx, expectations.Owner{Key: key})
 	errs = append(errs, err)
 	if look := a.r.Clock.Now().Add(unaskedLook); len(a.gate.Tracker().Pending(key)) > 0 && (at.IsZero() || look.Before(at)) {
@@ -282,5 +281,5 @@ func (a automatic) at(ctx context.Context, key types.NamespacedName, all []migra
 	return at, errors.Join(errs...)
 }
 
-// unaskedLook is how often writes for guests that nobody looks after any more are looked for.
+// unaskedLook is the interval for checking writes for VMIs without standings.
 const unaskedLook = time.Minute

@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/expectations"
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// TestEvictionsThatFailGoLast has one guest's eviction fail for each of the reasons there are.
-func TestEvictionsThatFailGoLast(t *testing.T) {
+// TestEvictions_FailedGoLast has the eviction of one VMI fail for each of the reasons.
+func TestEvictions_FailedGoLast(t *testing.T) {
 	answers := map[string]error{
 		"refused":     apierrors.NewTooManyRequests("a budget", 0),
 		"two-budgets": apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget")),
@@ -34,10 +34,10 @@ func TestEvictionsThatFailGoLast(t *testing.T) {
 		return answers[o.GetName()]
 	}})
 	u := &Updater{automatic: s.automatic, refused: map[types.UID]time.Time{}}
-	var all []migration.Standing
+	var all []evacuation.Standing
 	for name := range answers {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("pod-" + name)}}
-		all = append(all, migration.Standing{Guest: leaving(name, "n"), Verb: migration.EvictPod, Pod: p})
+		all = append(all, evacuation.Standing{Guest: leaving(name, "n"), Verb: evacuation.EvictPod, Pod: p})
 	}
 	if err := u.evictAll(t.Context(), all); !apierrors.IsInternalError(err) || errors.Is(err, errRefused) {
 		t.Errorf("error %v: only what is no refusal is one", err)
@@ -47,8 +47,8 @@ func TestEvictionsThatFailGoLast(t *testing.T) {
 	}
 }
 
-// TestWhoWasEvictedIsLeftAlone has evictions take effect that the cache does not show, until it is to be asked why.
-func TestWhoWasEvictedIsLeftAlone(t *testing.T) {
+// TestEvict_PendingEviction has evictions take effect that the cache does not show, until their outcome is read live.
+func TestEvict_PendingEviction(t *testing.T) {
 	var asked []string
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kubevirt"}}
 	one, two := 1, 2
@@ -76,7 +76,7 @@ func TestWhoWasEvictedIsLeftAlone(t *testing.T) {
 			return nil
 		},
 		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-			t.Error("guests are counted anew: there are as many")
+			t.Error("the VMIs are counted again without a change")
 			return nil
 		},
 	}, objects...)
@@ -98,8 +98,8 @@ func TestWhoWasEvictedIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAnErrorDropsNobodysTime has a guest whose migration can never be made, beside one that rests.
-func TestAnErrorDropsNobodysTime(t *testing.T) {
+// TestConclude_ErrorKeepsDeadlines has a VMI whose migration can never be created, beside one in its cooldown.
+func TestConclude_ErrorKeepsDeadlines(t *testing.T) {
 	left := &v1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "m", CreationTimestamp: metav1.NewTime(start.Add(-time.Minute))},
 		Spec:       v1.VirtualMachineInstanceMigrationSpec{VMIName: "left"},
@@ -138,32 +138,32 @@ func TestAnErrorDropsNobodysTime(t *testing.T) {
 	}
 }
 
-// TestUpdatesInVainAreToldOnce makes passes over an update that has not helped, and one that has not helped later.
-func TestUpdatesInVainAreToldOnce(t *testing.T) {
+// TestUpdatesInVain_ReportedOnce makes passes over an update that has not helped, and one that has not helped later.
+func TestUpdatesInVain_ReportedOnce(t *testing.T) {
 	s := newScene(t, interceptor.Funcs{})
 	u := &Updater{automatic: s.automatic}
-	vain := func(uid types.UID) migration.Standing {
-		return migration.Standing{Guest: leaving("g", "n"), Reason: migration.ReasonUpdateInVain, Message: "in vain",
+	vain := func(uid types.UID) evacuation.Standing {
+		return evacuation.Standing{Guest: leaving("g", "n"), Reason: evacuation.ReasonUpdateInVain, Message: "in vain",
 			Migration: &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 	}
-	other := migration.Standing{Guest: leaving("h", "n"), Reason: migration.ReasonCooldown}
+	other := evacuation.Standing{Guest: leaving("h", "n"), Reason: evacuation.ReasonCooldown}
 	for i, pass := range []struct {
-		all  []migration.Standing
+		all  []evacuation.Standing
 		want int
-	}{{[]migration.Standing{other}, 0}, {[]migration.Standing{vain("a"), other}, 1}, {[]migration.Standing{vain("a")}, 0}, {[]migration.Standing{vain("b")}, 1}} {
-		u.tellVain(pass.all)
-		if n := len(s.told.Events); n != pass.want {
-			t.Errorf("pass %d tells %d times, want %d", i, n, pass.want)
+	}{{[]evacuation.Standing{other}, 0}, {[]evacuation.Standing{vain("a"), other}, 1}, {[]evacuation.Standing{vain("a")}, 0}, {[]evacuation.Standing{vain("b")}, 1}} {
+		u.reportVain(pass.all)
+		if n := len(s.recorded.Events); n != pass.want {
+			t.Errorf("pass %d says %d times, want %d", i, n, pass.want)
 		}
-		for len(s.told.Events) > 0 {
-			<-s.told.Events
+		for len(s.recorded.Events) > 0 {
+			<-s.recorded.Events
 		}
 	}
 }
 
-// TestNothingIsCalledOffByALateCache deletes migrations of a guest whose object, as it is, may say more than what was
+// TestStaleCache_CancelsNothing deletes migrations of a VMI whose object, as it is, may say more than what was
 // decided by.
-func TestNothingIsCalledOffByALateCache(t *testing.T) {
+func TestStaleCache_CancelsNothing(t *testing.T) {
 	moves := func(vmi *v1.VirtualMachineInstance) {
 		now := metav1.NewTime(start)
 		vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{MigrationUID: "m", StartTimestamp: &now}
@@ -193,7 +193,7 @@ func TestNothingIsCalledOffByALateCache(t *testing.T) {
 			if err := s.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
 				t.Fatal(err)
 			}
-			err := s.cancel(t.Context(), types.NamespacedName{Name: "a"}, &migration.Standing{Guest: seen, Verb: migration.Cancel, Cancel: []*v1.VirtualMachineInstanceMigration{m}})
+			err := s.cancel(t.Context(), types.NamespacedName{Name: "a"}, &evacuation.Standing{Guest: seen, Verb: evacuation.Cancel, Cancel: []*v1.VirtualMachineInstanceMigration{m}})
 			if apierrors.IsConflict(err) != tc.stays || !tc.stays && err != nil {
 				t.Errorf("error %v", err)
 			}
@@ -204,8 +204,8 @@ func TestNothingIsCalledOffByALateCache(t *testing.T) {
 	}
 }
 
-// TestAWriteForWhoIsGoneIsForgotten has a guest go whose Pod was evicted, so that nobody asks what became of that.
-func TestAWriteForWhoIsGoneIsForgotten(t *testing.T) {
+// TestPendingWrite_DroppedWithoutStanding deletes a VMI whose Pod was evicted, so that no pass checks the eviction.
+func TestPendingWrite_DroppedWithoutStanding(t *testing.T) {
 	s := newScene(t, interceptor.Funcs{})
 	tracker := s.automatic.gate.Tracker()
 	pod := expectations.Ref{Kind: corev1.SchemeGroupVersion.WithKind(podKind).GroupKind(), Namespace: "ns", Name: "p"}

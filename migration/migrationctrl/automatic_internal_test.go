@@ -25,15 +25,15 @@ import (
 // start is when scenes begin.
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// scene is what the controllers of automatic migrations have, without a manager: what is written is seen at once.
+// scene has what the controllers of automatic migrations need, without a manager: writes are observed at once.
 type scene struct {
 	client.Client
 	automatic
-	clock *clocktesting.FakePassiveClock
-	told  *events.FakeRecorder
+	clock    *clocktesting.FakePassiveClock
+	recorded *events.FakeRecorder
 }
 
-// GetClient is part of expectationsctrl.Cluster, as are the next two.
+// GetClient implements expectationsctrl.Cluster, as do the next two.
 func (s *scene) GetClient() client.Client    { return s.Client }
 func (s *scene) GetAPIReader() client.Reader { return s.Client }
 func (s *scene) GetCache() cache.Cache       { return seen{client: s.Client} }
@@ -66,8 +66,8 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 		}
 	}
 	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(faults)
-	s := &scene{clock: clocktesting.NewFakePassiveClock(start), told: events.NewFakeRecorder(100)}
-	r := &Reconciler{LauncherImage: "image", Clock: s.clock, Recorder: s.told}
+	s := &scene{clock: clocktesting.NewFakePassiveClock(start), recorded: events.NewFakeRecorder(100)}
+	r := &Reconciler{LauncherImage: "image", Clock: s.clock, Recorder: s.recorded}
 	for _, err := range []error{
 		index(t.Context(), indexer{b}), indexEvacuations(t.Context(), indexer{b}),
 		(&Updater{automatic: automatic{r: r}}).index(t.Context(), indexer{b}),
@@ -91,7 +91,7 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 	return s
 }
 
-// drained is a node that its guests are to leave.
+// drained is a node that its VMIs must leave.
 func drained(name string) *corev1.Node {
 	n := &corev1.Node{}
 	n.Name = name
@@ -99,7 +99,7 @@ func drained(name string) *corev1.Node {
 	return n
 }
 
-// leaving is a guest on a node.
+// leaving is a VMI on a node.
 func leaving(name, node string) *v1.VirtualMachineInstance {
 	strategy := v1.EvictionStrategyLiveMigrate
 	vmi := &v1.VirtualMachineInstance{}

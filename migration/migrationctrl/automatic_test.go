@@ -15,10 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-func TestAutomaticControllersNeedMigrations(t *testing.T) {
+func TestAutomaticControllers_RequireMigrations(t *testing.T) {
 	for name, set := range map[string]error{
 		"evacuator":             (&migrationctrl.Evacuator{}).SetupWithManager(t.Context(), nil),
 		"evacuator, not set up": (&migrationctrl.Evacuator{Migrations: &migrationctrl.Reconciler{}}).SetupWithManager(t.Context(), nil),
@@ -64,7 +66,7 @@ func (c *cluster) startAutomatic(t *testing.T, edit func(*migrationctrl.Reconcil
 	return run(t, mgr)
 }
 
-// movable makes a guest that can be migrated and is to be migrated rather than evicted; edit changes it
+// movable makes a VMI that can be migrated and is to be migrated rather than evicted; edit changes it
 // further.
 func (c *cluster) movable(t *testing.T, namespace, name string, edit func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	t.Helper()
@@ -103,7 +105,7 @@ func (c *cluster) taint(t *testing.T, on bool) {
 	c.change(t, n, func() {
 		n.Spec.Taints = nil
 		if on {
-			n.Spec.Taints = []corev1.Taint{{Key: migration.DefaultDrainTaint, Effect: corev1.TaintEffectNoSchedule}}
+			n.Spec.Taints = []corev1.Taint{{Key: evacuation.DefaultDrainTaint, Effect: corev1.TaintEffectNoSchedule}}
 		}
 	})
 }
@@ -143,7 +145,7 @@ func (c *cluster) await(t *testing.T, what, namespace string, ok func([]v1.Virtu
 	return all
 }
 
-// are tells whether there are so many, all of which hold.
+// are reports whether there are so many, all of which hold.
 func are(n int, hold func(*v1.VirtualMachineInstanceMigration) bool) func([]v1.VirtualMachineInstanceMigration) bool {
 	return func(all []v1.VirtualMachineInstanceMigration) bool {
 		for i := range all {
@@ -161,8 +163,8 @@ func inPhase(p v1.VirtualMachineInstanceMigrationPhase) func(*v1.VirtualMachineI
 
 func whatever(*v1.VirtualMachineInstanceMigration) bool { return true }
 
-// made counts the requests to make migrations in a namespace by the names of those. What becomes of one that is
-// answered to nobody, as who sent it was killed, the log does not tell.
+// made counts the requests to create migrations in a namespace, by name. The log does not show the outcome of a
+// request whose sender was killed before the answer.
 func (c *cluster) made(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	requests, err := c.Requests()
@@ -180,7 +182,7 @@ func (c *cluster) made(t *testing.T, namespace string) map[string]int {
 
 func drains(t *testing.T, c *cluster) {
 	c.startAutomatic(t, func(r *migrationctrl.Reconciler) {
-		r.Config.Limits = migration.Limits{Cluster: 2, Outbound: 2, Inbound: 2}
+		r.Config.Limits = queue.Limits{Cluster: 2, Outbound: 2, Inbound: 2}
 	})
 	ns := c.namespace(t)
 	var guests []*v1.VirtualMachineInstance
@@ -212,11 +214,11 @@ func drains(t *testing.T, c *cluster) {
 	all := c.await(t, "the last one to leave", ns, are(3, inPhase(v1.MigrationSucceeded)))
 	for _, m := range all {
 		if m.Status.MigrationState.SourceNode != "sim-0" {
-			t.Errorf("a guest moved from %s", m.Status.MigrationState.SourceNode)
+			t.Errorf("a VMI migrated from %s", m.Status.MigrationState.SourceNode)
 		}
 	}
 	if made := c.made(t, ns); len(made) > 4 {
-		t.Errorf("made were %v: one for each guest, and one again", made)
+		t.Errorf("created were %v, want one for each VMI, and one again", made)
 	}
 }
 
@@ -244,7 +246,7 @@ func hopeless(t *testing.T, c *cluster) {
 	if reasonOf(&all[0]) != migration.ReasonNoNode {
 		t.Errorf("failed for %s", reasonOf(&all[0]))
 	}
-	// Whatever wakes the controller does not make it try again.
+	// No event makes the controller retry.
 	c.change(t, vmi, func() { vmi.Annotations[v1.EvictionSourceAnnotation] = "somebody" })
 	probe := c.movable(t, ns, "probe", func(vmi *v1.VirtualMachineInstance) { vmi.Status.EvacuationNodeName = "sim-0" })
 	c.await(t, "another guest to leave", ns, func(all []v1.VirtualMachineInstanceMigration) bool {

@@ -17,7 +17,7 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
 
-// twice runs two controllers, each of which sees what the other does too late.
+// twice runs two controllers, each of which observes the other's writes too late.
 func twice(t *testing.T, c *cluster) {
 	ns := c.namespace(t)
 	for i := range 6 {
@@ -27,12 +27,12 @@ func twice(t *testing.T, c *cluster) {
 	c.startAutomatic(t, nil)
 	c.await(t, "all guests to leave", ns, are(6, inPhase(v1.MigrationSucceeded)))
 	if made := c.made(t, ns); len(made) != 6 {
-		t.Errorf("made were %v", made)
+		t.Errorf("created were %v", made)
 	}
 }
 
-// drainKilled kills the controllers after each of their writes in turn; their successors have to empty the node
-// with one migration per guest.
+// drainKilled kills the controllers after each of their writes in turn; their successors must drain the node
+// with one migration per VMI.
 func drainKilled(t *testing.T, c *cluster) {
 	for n := int64(1); n <= 6; n++ {
 		t.Run(fmt.Sprintf("after write %d", n), func(t *testing.T) {
@@ -55,13 +55,13 @@ func drainKilled(t *testing.T, c *cluster) {
 			c.startAutomatic(t, nil)
 			c.await(t, "all guests to leave", ns, are(2, inPhase(v1.MigrationSucceeded)))
 			if made := c.made(t, ns); len(made) != 2 {
-				t.Errorf("made were %v", made)
+				t.Errorf("created were %v", made)
 			}
 		})
 	}
 }
 
-// kubevirt makes the object by which guests are updated.
+// kubevirt makes the object by which VMIs are updated.
 func (c *cluster) kubevirt(t *testing.T, namespace string, edit func(*v1.KubeVirtSpec)) *v1.KubeVirt {
 	t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubevirt"}}
@@ -101,7 +101,7 @@ func updated(t *testing.T, c *cluster) {
 	}
 	c.waitOutdated(t, kv, 4)
 	c.await(t, "as many updates as may run", ns, are(2, inPhase(v1.MigrationTargetReady)))
-	// As the node agent says it when a guest has arrived.
+	// As the node agent reports it when a VMI has arrived.
 	released := map[string]bool{}
 	for range 2 {
 		for _, m := range c.migrations(t, ns) {
@@ -179,7 +179,7 @@ func evicted(t *testing.T, c *cluster) {
 		}
 		return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil })
 	})
-	// A Pod is seen to go before the request for that is answered, and logged.
+	// A Pod's deletion is observed before the request for it is answered and logged.
 	c.waitFor(t, "the evictions to be logged", kv, func() bool { return len(c.evictions(t, ns)) >= 2 })
 	pods := c.evictions(t, ns)
 	if slices.Sort(pods); len(slices.Compact(slices.Clone(pods))) != 2 || len(pods) != 2 || len(c.made(t, ns)) != 0 {

@@ -16,17 +16,17 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// BackupAborter ends a backup that is in the way of a critical migration. Success means
-// that the backup was asked to end; the guest's status tells when it has.
+// BackupAborter aborts a backup that blocks a critical migration. Success means that the
+// abort was requested; the VMI's status reports the end.
 type BackupAborter interface {
 	AbortBackup(ctx context.Context, vmi *v1.VirtualMachineInstance, backup string) error
 }
 
 // VirtAPI aborts backups as KubeVirt does: by the subresource "backup" of its virt-api,
-// which must be there.
+// which must be deployed.
 type VirtAPI struct{ client rest.Interface }
 
-// NewVirtAPI returns a client of the subresources in the cluster of the configuration.
+// NewVirtAPI returns a client of the subresources for the cluster of the configuration.
 func NewVirtAPI(c *rest.Config) (*VirtAPI, error) {
 	c = rest.CopyConfig(c)
 	c.APIPath = "/apis"
@@ -42,7 +42,7 @@ func NewVirtAPI(c *rest.Config) (*VirtAPI, error) {
 
 // +kubebuilder:rbac:groups=subresources.kubevirt.io,resources=virtualmachineinstances/backup,verbs=update
 
-// AbortBackup asks virt-api for the end of the backup.
+// AbortBackup requests the end of the backup from virt-api.
 func (a *VirtAPI) AbortBackup(ctx context.Context, vmi *v1.VirtualMachineInstance, backup string) error {
 	body, err := json.Marshal(backupv1.BackupOptions{BackupName: backup, Cmd: backupv1.Abort})
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *VirtAPI) AbortBackup(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return nil
 }
 
-// abortBackup ends the backup of the guest.
+// abortBackup ends the backup of the VMI.
 func (r *Reconciler) abortBackup(ctx context.Context, g *gathered, a migration.Action) error {
 	backup := a.Name
 	if r.Backups == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
 
-func TestVirtAPIAbortsABackup(t *testing.T) {
+func TestVirtAPI_AbortBackup(t *testing.T) {
 	var asked string
 	status := http.StatusAccepted
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

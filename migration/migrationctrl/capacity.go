@@ -10,11 +10,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// restore tells Admission, once, what the API knows: who acts already and who
-// waits. It runs before the first decision, so that a restart neither loses a
-// slot in use nor lets the first migration seen pass those before it.
+// restore fills Admission, once, from the API with the acting and waiting migrations. It runs
+// before the first decision, so that a restart neither loses a slot in use nor lets the
+// first migration read overtake those before it.
 func (r *Reconciler) restore(ctx context.Context) error {
 	r.restoring.Lock()
 	defer r.restoring.Unlock()
@@ -29,7 +30,7 @@ func (r *Reconciler) restore(ctx context.Context) error {
 	if err := r.Client.List(ctx, &all); err != nil {
 		return fmt.Errorf("migrationctrl: list all migrations: %w", err)
 	}
-	var claims []migration.Claim
+	var claims []queue.Claim
 	for i := range all.Items {
 		if all.Items[i].IsFinal() {
 			continue
@@ -55,10 +56,10 @@ func (r *Reconciler) restore(ctx context.Context) error {
 	return nil
 }
 
-// reserve claims the capacity the migration needs before anything is done, and
-// gives up what it does not need any more.
+// reserve claims the capacity that the migration needs before any action, and releases what
+// it no longer needs.
 func (r *Reconciler) reserve(g *gathered) {
-	if g.Unsettled != "" {
+	if g.Pending != "" {
 		return
 	}
 	claim, wanted := g.Claim()
@@ -71,11 +72,10 @@ func (r *Reconciler) reserve(g *gathered) {
 	r.wake(woken)
 }
 
-// settle gives capacity back as soon as a pass has shown that it is not needed:
-// the migration is finished, or its target Pod was refused. The next in line is
-// woken at once.
+// settle releases capacity as soon as a pass has shown that it is not needed: the migration
+// is finished, or its target Pod was rejected. The next in the queue is woken at once.
 func (r *Reconciler) settle(g *gathered) {
-	if g.Unsettled != "" {
+	if g.Pending != "" {
 		return
 	}
 	if _, wanted := g.Claim(); !wanted {
@@ -83,10 +83,10 @@ func (r *Reconciler) settle(g *gathered) {
 	}
 }
 
-// forget drops all memory of a migration that does not exist any more.
+// forget drops all state of a migration that no longer exists.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.gate.Forget(key)
 	r.keepNothing(key)
-	r.told.Over(key)
+	r.reported.Over(key)
 	r.wake(r.Admission.Release(key, r.Clock.Now()))
 }

@@ -19,12 +19,12 @@ import (
 )
 
 // decentralized reports whether KubeVirt's feature gate for migrations between clusters is
-// on.
+// enabled.
 func decentralized(kv *v1.KubeVirt) bool {
 	return template.ConfigFrom(kv, "").GateEnabled(migration.FeatureGate)
 }
 
-// apart reads what a migration between clusters needs to know beside.
+// apart reads the additional inputs of a migration between clusters.
 func (r *Reconciler) apart(ctx context.Context, g *gathered) error {
 	if !g.Migration.IsDecentralized() {
 		return nil
@@ -47,12 +47,12 @@ func (r *Reconciler) apart(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// selecting are the prefixes of the labels that a node has to share with the one that the
-// guest comes from. The architecture is among them since a receiver does not take none for
-// an answer.
+// selecting are the prefixes of the labels that a target node must share with the VMI's
+// node. The architecture is among them since a receiver requires at least one
+// label.
 var selecting = []string{v1.HostModelCPULabel, v1.HostModelRequiredFeaturesLabel, v1.CPUModelVendorLabel, corev1.LabelArchStable}
 
-// selectors takes them from the guest's node.
+// selectors reads the labels from the VMI's node.
 func (r *Reconciler) selectors(ctx context.Context, g *gathered) error {
 	node := &corev1.Node{}
 	err := r.Client.Get(ctx, types.NamespacedName{Name: g.VMI.Status.NodeName}, node)
@@ -74,8 +74,8 @@ func (r *Reconciler) selectors(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// travels adds the claim of a volume. Where it goes is a claim of the same name, as the
-// guest's spec is the same on both sides.
+// travels adds the claim of a volume. Its target is a claim of the same name, as the VMI's
+// spec is the same on both sides.
 func (r *Reconciler) travels(ctx context.Context, g *gathered, volume *v1.Volume) error {
 	var name string
 	switch {
@@ -105,8 +105,8 @@ func (r *Reconciler) travels(ctx context.Context, g *gathered, volume *v1.Volume
 	return nil
 }
 
-// between lists the unfinished migrations between clusters: what the KubeVirt object says
-// of where the cluster is reached, and whether they are allowed, is theirs to know.
+// between lists the unfinished migrations between clusters: they depend on the cluster's
+// addresses and the feature gate in the KubeVirt object.
 func (r *Reconciler) between(ctx context.Context) []reconcile.Request {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &list); err != nil {

@@ -37,7 +37,7 @@ func (c *cluster) enable(t *testing.T, namespace string) *v1.KubeVirt {
 	return kv
 }
 
-// hear writes to the guest's migration state what a synchronization controller brings.
+// hear writes to the VMI's migration state what a synchronization controller brings.
 func (c *cluster) hear(t *testing.T, vmi *v1.VirtualMachineInstance, edit func(*v1.VirtualMachineInstanceMigrationState)) {
 	t.Helper()
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi); err != nil {
@@ -101,24 +101,24 @@ func receives(t *testing.T, c *cluster) {
 	c.waitPhase(t, m, v1.MigrationPreparingTarget)
 	pods := c.pods(t, vmi)
 	if len(pods) != 1 {
-		t.Fatalf("the guest's Pods are %+v", pods)
+		t.Fatalf("the VMI's Pods are %+v", pods)
 	}
 	receivesInto(t, m, &pods[0])
 	c.waitFor(t, "the hand-off", vmi, func() bool { return vmi.Status.MigrationState.MigrationUID == m.UID })
 	ms := vmi.Status.MigrationState
 	if ms.TargetState.Node != pods[0].Spec.NodeName || ms.TargetState.Pod != pods[0].Name || ms.SourceNode != "sim-1" ||
 		vmi.Labels[v1.MigrationTargetNodeNameLabel] != pods[0].Spec.NodeName {
-		t.Errorf("the hand-off is %+v, %v", ms, vmi.Labels)
+		t.Errorf("the handoff is %+v, %v", ms, vmi.Labels)
 	}
 	if err := c.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	c.waitGone(t, m)
 	c.waitGone(t, &pods[0])
-	c.waitFor(t, "the failure to be told", vmi, func() bool { return vmi.Status.MigrationState.Failed && vmi.Status.MigrationState.Completed })
+	c.waitFor(t, "the failure to be reported", vmi, func() bool { return vmi.Status.MigrationState.Failed && vmi.Status.MigrationState.Completed })
 }
 
-// receivesInto checks the Pod for a guest that comes from a node named sim-1.
+// receivesInto checks the Pod for a VMI that comes from a node named sim-1.
 func receivesInto(t *testing.T, m *v1.VirtualMachineInstanceMigration, p *corev1.Pod) {
 	t.Helper()
 	avoid := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"sim-1"}}
@@ -153,7 +153,7 @@ func sends(t *testing.T, c *cluster) {
 	c.waitFor(t, "what the receiver needs", vmi, func() bool { return vmi.Status.MigrationState.MigrationUID == m.UID })
 	s, volumes := vmi.Status.MigrationState.SourceState, vmi.Status.MigratedVolumes
 	if s.Node != "sim-0" || s.Pod == "" || s.SelinuxContext != "none" || s.NodeSelectors[vendorLabel] != "true" {
-		t.Errorf("the sender tells %+v", s)
+		t.Errorf("the sender says %+v", s)
 	}
 	if len(volumes) != 1 || volumes[0].VolumeName != "disk" || volumes[0].SourcePVCInfo.ClaimName != "claim" {
 		t.Errorf("the volumes that travel are %+v", volumes)
@@ -162,7 +162,7 @@ func sends(t *testing.T, c *cluster) {
 	c.waitPhase(t, m, v1.MigrationScheduled)
 	c.hear(t, vmi, func(ms *v1.VirtualMachineInstanceMigrationState) {
 		address := "192.0.2.7"
-		// As the node that the guest is on: neither is the other.
+		// In the role of the VMI's node.
 		ms.TargetState.Node, ms.TargetNode = "sim-0", "sim-0"
 		ms.TargetState.NodeAddress, ms.TargetNodeAddress = &address, address
 	})
@@ -181,7 +181,7 @@ func sends(t *testing.T, c *cluster) {
 	}
 }
 
-// sendable is a guest with a claim, on a node with a label that counts, which does not
+// sendable is a VMI with a claim, on a node with a label that counts, which does not
 // begin to move.
 func (c *cluster) sendable(t *testing.T, namespace string) *v1.VirtualMachineInstance {
 	t.Helper()

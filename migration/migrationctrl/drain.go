@@ -17,58 +17,61 @@ import (
 
 	"github.com/virtloom/virtloom/internal/plaintext"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/migration/placement"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// Assumptions are what a plan has to guess at.
+// Assumptions are the estimates of a plan.
 type Assumptions struct {
-	// Rate is how many bytes a second a migration moves that no policy bounds more narrowly;
-	// Link how many a node can send, and receive, for all; Dirty how many a guest
-	// writes meanwhile. See migrationsim.Options.
+	// Rate is the bandwidth, in bytes per second, of a migration without a lower limit by
+	// policy; Link the bandwidth of a node for all, in each direction; Dirty the rate at
+	// which a VMI writes memory. See migrationsim.Options.
 	Rate, Link, Dirty float64
-	// Queue is how the controller's queue is tuned.
-	Queue migration.QueueOptions
+	// Queue is the configuration of the controller's queue.
+	Queue queue.Options
 	// Horizon is how far the plan looks ahead; default 24 h.
 	Horizon time.Duration
 }
 
-// DrainPlan is what a drain of a node would do.
+// DrainPlan is the predicted drain of a node.
 type DrainPlan struct {
-	// Node is the node, Guests how many run on it.
+	// Node is the node's name, Guests the number of VMIs on it.
 	Node   string `json:"node"`
 	Guests int    `json:"guests"`
-	// Makespan is how long it takes until the last of them has left, LowerBound how long
-	// it takes at least; in seconds.
+	// Makespan is the time until the last of them has left, LowerBound its lower bound; in
+	// seconds.
 	Makespan   float64 `json:"makespanSeconds"`
 	LowerBound float64 `json:"lowerBoundSeconds"`
 	// Bound explains the lower bound.
 	Bound string `json:"bound"`
-	// Moves are the guests that leave, in the order in which they start.
+	// Moves are the VMIs that leave, in the order in which they start.
 	Moves []DrainMove `json:"moves"`
-	// Stays are the guests that do not leave, and why.
+	// Stays are the VMIs that do not leave, and why.
 	Stays []DrainStay `json:"stays,omitempty"`
 }
 
-// DrainMove is a guest that leaves.
+// DrainMove is a VMI that leaves.
 type DrainMove struct {
 	// Namespace and Guest name it.
 	Namespace string `json:"namespace"`
 	Guest     string `json:"guest"`
-	// Target is where it goes in the simulation, Candidates all nodes that could take it
+	// Target is its target in the simulation, Candidates are all nodes that could take it
 	// now: the scheduler chooses.
 	Target     string   `json:"target"`
 	Candidates []string `json:"candidates"`
-	// Starts and Ends are when it has its slots, and when it is on the target, in seconds from
+	// Starts and Ends are when it gets its slots, and when it is on the target, in seconds from
 	// the beginning.
 	Starts float64 `json:"startsSeconds"`
 	Ends   float64 `json:"endsSeconds"`
-	// Priority is its migration's.
+	// Priority is the priority of its migration.
 	Priority int `json:"priority"`
-	// Attempts is how many migrations it took.
+	// Attempts is the number of migrations it took.
 	Attempts int `json:"attempts"`
 }
 
-// DrainStay is a guest that does not leave.
+// DrainStay is a VMI that does not leave.
 type DrainStay struct {
 	// Namespace and Guest name it.
 	Namespace string `json:"namespace"`
@@ -76,18 +79,18 @@ type DrainStay struct {
 	// Reason and Message say why.
 	Reason  migration.Reason `json:"reason"`
 	Message string           `json:"message"`
-	// Nodes counts the nodes by what excludes them, where that is the reason.
+	// Nodes counts the nodes by what excludes them, if that is the reason.
 	Nodes string `json:"nodes,omitempty"`
 
 	node string
 }
 
 // ErrNoNode means that the node to drain does not exist.
-var ErrNoNode = errors.New("migrationctrl: there is no such Node")
+var ErrNoNode = errors.New("migrationctrl: the Node does not exist")
 
-// PlanDrain tells what would happen if the node were drained now: it lets the same decisions be
-// made about the cluster as it is, on a virtual clock. It reads from the caches, and
-// writes nothing.
+// PlanDrain predicts what would happen if the node were drained now: it runs the same decisions
+// on the cluster's current state, with a virtual clock. It reads from the caches, and writes
+// nothing.
 func (r *Reconciler) PlanDrain(ctx context.Context, node string, a Assumptions) (*DrainPlan, error) {
 	c, err := r.picture(ctx)
 	if err != nil {
@@ -100,11 +103,11 @@ func (r *Reconciler) PlanDrain(ctx context.Context, node string, a Assumptions) 
 	return c.drain(sim, node, a)
 }
 
-// drain lets the node be drained in the simulation, and tells what came of it.
+// drain drains the node in the simulation and returns the result.
 func (c *picture) drain(sim *migrationsim.Sim, node string, a Assumptions) (*DrainPlan, error) {
 	begin := sim.Now()
 	p := &DrainPlan{Node: node, Moves: []DrainMove{}}
-	before := map[types.NamespacedName]migration.Fitness{}
+	before := map[types.NamespacedName]placement.Fitness{}
 	guests := sim.Guests(node)
 	for _, g := range guests {
 		if f, err := sim.Fit(g); err == nil {
@@ -131,8 +134,8 @@ func (c *picture) drain(sim *migrationsim.Sim, node string, a Assumptions) (*Dra
 	return p, nil
 }
 
-// outcome sorts the guests by whether they have left.
-func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName, before map[types.NamespacedName]migration.Fitness, begin time.Time) {
+// outcome sorts the VMIs by whether they have left.
+func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName, before map[types.NamespacedName]placement.Fitness, begin time.Time) {
 	courses := map[types.NamespacedName][]migrationsim.Migration{}
 	for _, m := range sim.Result().Migrations {
 		if !m.Ended.IsZero() && m.Ended.Before(begin) {
@@ -141,7 +144,7 @@ func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName
 		key := types.NamespacedName{Namespace: m.Namespace, Name: m.Guest}
 		courses[key] = append(courses[key], m)
 	}
-	stay := map[types.NamespacedName]migration.Standing{}
+	stay := map[types.NamespacedName]evacuation.Standing{}
 	for _, s := range sim.Standings(p.Node) {
 		stay[types.NamespacedName{Namespace: s.Guest.Namespace, Name: s.Guest.Name}] = s
 	}
@@ -151,7 +154,7 @@ func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName
 		switch {
 		case stays:
 			s := DrainStay{Namespace: g.Namespace, Guest: g.Name, Reason: standing.Reason, Message: standing.Message}
-			if m := telling(runs); m != nil {
+			if m := blocking(runs); m != nil {
 				s.Reason, s.Message = m.Reason, m.Message
 			}
 			if f, known := before[g]; known && len(f.Candidates) == 0 {
@@ -165,9 +168,9 @@ func (p *DrainPlan) outcome(sim *migrationsim.Sim, guests []types.NamespacedName
 	slices.SortStableFunc(p.Moves, func(a, b DrainMove) int { return cmp.Compare(a.Starts, b.Starts) })
 }
 
-// telling returns the last of the migrations that says what is in the way: not one that is
-// new, nor one that only waits because those before have failed. It is nil if there is none.
-func telling(runs []migrationsim.Migration) *migrationsim.Migration {
+// blocking returns the last of the migrations whose state explains what blocks: not a new one,
+// nor one that only backs off after failures. It returns nil if there is none.
+func blocking(runs []migrationsim.Migration) *migrationsim.Migration {
 	for i := range slices.Backward(runs) {
 		if r := runs[i].Reason; r != "" && r != migration.ReasonBackoff {
 			return &runs[i]
@@ -176,7 +179,7 @@ func telling(runs []migrationsim.Migration) *migrationsim.Migration {
 	return nil
 }
 
-func (p *DrainPlan) move(g types.NamespacedName, runs []migrationsim.Migration, f migration.Fitness, begin time.Time) {
+func (p *DrainPlan) move(g types.NamespacedName, runs []migrationsim.Migration, f placement.Fitness, begin time.Time) {
 	last := runs[len(runs)-1]
 	m := DrainMove{
 		Namespace: g.Namespace, Guest: g.Name, Target: last.Target, Candidates: f.Candidates, Priority: last.Priority, Attempts: len(runs),
@@ -186,18 +189,18 @@ func (p *DrainPlan) move(g types.NamespacedName, runs []migrationsim.Migration, 
 	p.Makespan = max(p.Makespan, m.Ends)
 }
 
-// Write writes the plan as an operator reads it.
+// Write writes the plan as text for operators.
 func (p *DrainPlan) Write(out io.Writer) error {
 	var b strings.Builder
-	line := plaintext.Line // much of it was written by users
+	line := plaintext.Line // users control much of the text
 	span := func(seconds float64) string { return (time.Duration(seconds) * time.Second).String() }
-	fmt.Fprintf(&b, "Node %s: %d guests, %d leave within %s, %d stay\n", line(p.Node), p.Guests, len(p.Moves), span(p.Makespan), len(p.Stays))
+	fmt.Fprintf(&b, "Node %s: %d VMIs, %d leave within %s, %d stay\n", line(p.Node), p.Guests, len(p.Moves), span(p.Makespan), len(p.Stays))
 	if p.Bound != "" {
-		fmt.Fprintf(&b, "It takes at least %s\n", line(p.Bound))
+		fmt.Fprintf(&b, "Lower bound: %s\n", line(p.Bound))
 	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(p.Moves) > 0 {
-		_, _ = fmt.Fprintln(w, "\nSTARTS\tENDS\tGUEST\tCOULD GO TO\tGOES TO (SIMULATED)")
+		_, _ = fmt.Fprintln(w, "\nSTARTS\tENDS\tVMI\tCANDIDATES\tTARGET (SIMULATED)")
 	}
 	for _, m := range p.Moves {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s/%s\t%s\t%s\n", span(m.Starts), span(m.Ends), line(m.Namespace), line(m.Guest), line(few(m.Candidates)), line(m.Target))
@@ -206,7 +209,7 @@ func (p *DrainPlan) Write(out io.Writer) error {
 		_, _ = fmt.Fprintln(w, "\nSTAYS\tREASON\tWHY")
 	}
 	for _, s := range p.Stays {
-		// It may quote what others have written, in lines and columns of their own.
+		// It may quote users' text, with lines and columns of its own.
 		why := strings.Join(strings.Fields(s.Message), " ")
 		if s.Nodes != "" {
 			why += "; now " + s.Nodes
@@ -220,7 +223,7 @@ func (p *DrainPlan) Write(out io.Writer) error {
 	return err
 }
 
-// few names a few nodes and counts the others.
+// few returns the first few nodes and the number of the others.
 func few(nodes []string) string {
 	if n := len(nodes); n > 3 {
 		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:3], ", "), n-3)

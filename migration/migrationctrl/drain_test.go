@@ -25,6 +25,7 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 	"github.com/virtloom/virtloom/migration/migrationsim"
 	"github.com/virtloom/virtloom/template"
@@ -33,7 +34,7 @@ import (
 // fields is a cache that has no indexes.
 type fields struct{}
 
-// IndexField is part of client.FieldIndexer.
+// IndexField implements client.FieldIndexer.
 func (fields) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
 	return nil
 }
@@ -61,7 +62,7 @@ func newLand(nodes ...string) *land {
 	return l
 }
 
-// guest adds a guest on node a, as it is after an edit.
+// guest adds a VMI on node a, changed by edit.
 func (l *land) guest(t *testing.T, name string, edit func(*migrationsim.Guest)) {
 	g := migrationsim.NewGuest(types.NamespacedName{Namespace: "ns", Name: name}, "a", "1", "1Gi")
 	g.VMI.UID = types.UID("vmi-" + name)
@@ -109,7 +110,7 @@ func (l *land) plan(t *testing.T) *migrationctrl.DrainPlan {
 	return p
 }
 
-// leads puts a lease on the guest.
+// leads puts a lease on the VMI.
 func leads(t *testing.T, lease handoff.Lease) func(*migrationsim.Guest) {
 	return func(g *migrationsim.Guest) {
 		if err := handoff.Put(g.VMI, lease); err != nil {
@@ -118,21 +119,21 @@ func leads(t *testing.T, lease handoff.Lease) func(*migrationsim.Guest) {
 	}
 }
 
-// told is what a plan says of one guest that stays.
-type told struct {
+// reported is a plan's report about a VMI that stays.
+type reported struct {
 	reason  migration.Reason
 	message string
 }
 
-func stays(p *migrationctrl.DrainPlan) map[string]told {
-	out := map[string]told{}
+func stays(p *migrationctrl.DrainPlan) map[string]reported {
+	out := map[string]reported{}
 	for _, s := range p.Stays {
-		out[s.Guest] = told{s.Reason, s.Message}
+		out[s.Guest] = reported{s.Reason, s.Message}
 	}
 	return out
 }
 
-func TestADrainPlanLeavesOutWhomItCannotSee(t *testing.T) {
+func TestDrainPlan_UnknownOutcome(t *testing.T) {
 	l := newLand("a", "b", "c")
 	l.guest(t, "goes", nil)
 	l.guest(t, "to-gone", leads(t, handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: "a", Target: "gone", Tag: "m"}))
@@ -142,29 +143,29 @@ func TestADrainPlanLeavesOutWhomItCannotSee(t *testing.T) {
 	l.guest(t, "damaged", func(g *migrationsim.Guest) { g.VMI.Annotations = map[string]string{handoff.Annotation: "{"} })
 	p := l.plan(t)
 	if p.Guests != 6 || len(p.Moves) != 1 || p.Moves[0].Guest != "goes" {
-		t.Errorf("of %d guests these leave: %+v", p.Guests, p.Moves)
+		t.Errorf("of %d VMIs these leave: %+v", p.Guests, p.Moves)
 	}
 	got := stays(p)
 	if got["damaged"].reason != migration.ReasonLeaseUnreadable {
 		t.Errorf("of a damaged lease it says %+v", got["damaged"])
 	}
 	delete(got, "damaged")
-	want := map[string]told{
-		"to-gone": {migration.ReasonMoving, `the guest is on its way to node "gone", which does not exist`},
-		"abroad":  {migration.ReasonMoving, "the guest is on its way to another cluster or namespace"},
-		"starts":  {migration.ReasonNotRunning, `the guest is in phase "Scheduled"`},
-		"no-pod":  {migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"},
+	want := map[string]reported{
+		"to-gone": {migration.ReasonMoving, `the VMI is being migrated to node "gone", which does not exist`},
+		"abroad":  {migration.ReasonMoving, "the VMI is being migrated to another cluster or namespace"},
+		"starts":  {evacuation.ReasonNotRunning, `the VMI is in phase "Scheduled"`},
+		"no-pod":  {migration.ReasonWaitingForSourcePod, "the Pod in which the VMI runs is unknown"},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(told{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(reported{})); diff != "" {
 		t.Errorf("stays (-want +got):\n%s", diff)
 	}
 }
 
-// What is in the way of a live migration is in the way of a planned one.
+// Blockers of a live migration block a planned one too.
 var inTheWay = map[string]struct {
 	arrange func(*testing.T, *land)
-	// want is of the guest; without a reason it leaves.
-	want told
+	// want is of the VMI; without a reason it leaves.
+	want reported
 }{
 	"a Pod that failures have left behind": {
 		arrange: func(t *testing.T, l *land) {
@@ -174,7 +175,7 @@ var inTheWay = map[string]struct {
 				l.objects = append(l.objects, stray)
 			})
 		},
-		want: told{migration.ReasonActivePods, "of the guest's Pods only one may be alive before it is migrated: guest, stray"},
+		want: reported{evacuation.ReasonActivePods, "the VMI has more than one active Pod: guest, stray"},
 	},
 	"a Pod that has ended": {
 		arrange: func(t *testing.T, l *land) {
@@ -190,7 +191,7 @@ var inTheWay = map[string]struct {
 			l.guest(t, "guest", nil)
 			l.objects = append(l.objects, pods(2, 2))
 		},
-		want: told{migration.ReasonQuota, "the target Pod needs 1 of pods out of 2 in ResourceQuota pods"},
+		want: reported{migration.ReasonQuota, "the target Pod needs 1 of pods out of 2 in ResourceQuota pods"},
 	},
 	"a quota with room for one Pod": {
 		arrange: func(t *testing.T, l *land) {
@@ -203,7 +204,7 @@ var inTheWay = map[string]struct {
 			l.guest(t, "guest", nil)
 			l.objects = append(l.objects, policy("-5Mi"))
 		},
-		want: told{migration.ReasonPolicyInvalid, "spec.bandwidthPerMigration"},
+		want: reported{migration.ReasonPolicyInvalid, "spec.bandwidthPerMigration"},
 	},
 	"a policy": {
 		arrange: func(t *testing.T, l *land) {
@@ -213,7 +214,7 @@ var inTheWay = map[string]struct {
 	},
 	"a backup": {
 		arrange: func(t *testing.T, l *land) { l.guest(t, "guest", backup) },
-		want:    told{migration.ReasonBackup, `backup "nightly" of the guest is in progress`},
+		want:    reported{migration.ReasonBackup, `backup "nightly" of the VMI is in progress`},
 	},
 	"a backup that may be aborted": {
 		arrange: func(t *testing.T, l *land) {
@@ -242,7 +243,7 @@ func policy(bandwidth string) *v1alpha1.MigrationPolicy {
 	return p
 }
 
-// backup has a backup of the guest go on.
+// backup puts a backup of the VMI in progress.
 func backup(g *migrationsim.Guest) {
 	g.VMI.Status.ChangedBlockTracking = &v1.ChangedBlockTrackingStatus{
 		BackupStatus: &v1.VirtualMachineInstanceBackupStatus{BackupName: "nightly"},
@@ -257,7 +258,7 @@ func pods(used, limit int64) *corev1.ResourceQuota {
 	return q
 }
 
-func TestADrainPlanSeesWhatIsInTheWay(t *testing.T) {
+func TestDrainPlan_Blockers(t *testing.T) {
 	for name, tc := range inTheWay {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("a", "b", "c")
@@ -267,14 +268,14 @@ func TestADrainPlanSeesWhatIsInTheWay(t *testing.T) {
 			if got.reason != tc.want.reason || !strings.Contains(got.message, tc.want.message) {
 				t.Errorf("stays for %q: %s; want %+v", got.reason, got.message, tc.want)
 			}
-			if leaves := len(p.Moves) == 1; leaves != (tc.want == told{}) {
+			if leaves := len(p.Moves) == 1; leaves != (tc.want == reported{}) {
 				t.Errorf("leaves: %+v", p.Moves)
 			}
 		})
 	}
 }
 
-func TestAnObserverDoesNotWrite(t *testing.T) {
+func TestObserver_ReadOnly(t *testing.T) {
 	l := newLand("a")
 	l.configure = func(r *migrationctrl.Reconciler) { r.Backups = &migrationctrl.VirtAPI{} }
 	r := l.observer(t)
@@ -301,8 +302,8 @@ func TestAnObserverDoesNotWrite(t *testing.T) {
 	}
 }
 
-// The text is what operators read before they drain a node.
-func TestADrainPlanIsToldInWords(t *testing.T) {
+// Operators read the text before they drain a node.
+func TestDrainPlan_Text(t *testing.T) {
 	l := newLand("a", "b", "c", "d", "e", "f")
 	for i := range 3 {
 		l.guest(t, fmt.Sprintf("goes-%d", i), nil)
@@ -333,7 +334,7 @@ func TestADrainPlanIsToldInWords(t *testing.T) {
 }
 
 // Migrations that have ended are no attempts at this drain.
-func TestADrainPlanDoesNotCountWhatWasBefore(t *testing.T) {
+func TestDrainPlan_IgnoresHistory(t *testing.T) {
 	l := newLand("a", "b")
 	l.guest(t, "guest", nil)
 	for name, phase := range map[string]v1.VirtualMachineInstanceMigrationPhase{"one": v1.MigrationSucceeded, "two": v1.MigrationFailed} {
@@ -348,8 +349,8 @@ func TestADrainPlanDoesNotCountWhatWasBefore(t *testing.T) {
 	}
 }
 
-// A message may have been written by somebody else, in lines and columns of its own.
-func TestADrainPlanHasOneLineForAGuest(t *testing.T) {
+// A message may contain users' text, with lines and columns of its own.
+func TestDrainPlan_OneLinePerVMI(t *testing.T) {
 	p := &migrationctrl.DrainPlan{Node: "a", Guests: 1, Stays: []migrationctrl.DrainStay{{
 		Namespace: "ns", Guest: "guest", Reason: migration.ReasonNotMigratable, Message: "no:\n\tSTAYS\tREASON\n", Nodes: "0 of 1 nodes",
 	}}}
@@ -362,8 +363,8 @@ func TestADrainPlanHasOneLineForAGuest(t *testing.T) {
 	}
 }
 
-// Nothing of what users write moves the cursor, or begins a line or a column.
-func TestADrainPlanDoesNothingToATerminal(t *testing.T) {
+// Text of users neither moves the cursor nor begins a line or a column.
+func TestDrainPlan_EscapesControlCharacters(t *testing.T) {
 	const evil = "a\x1b[2J\t\u202eb\n"
 	p := &migrationctrl.DrainPlan{
 		Node: evil, Guests: 2, Bound: evil,

@@ -17,20 +17,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/expectations"
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// DefaultEvacuators is how many nodes are worked on at a time.
+// DefaultEvacuators is how many nodes are reconciled in parallel.
 const DefaultEvacuators = 3
 
-// Evacuator has guests migrated away from nodes that are drained, and those that were asked to leave
-// (status.evacuationNodeName), as migration.Evacuate decides. It makes and deletes migrations; those
-// that are made are taken to their end by a [Reconciler]. Its keys are the names of nodes.
+// Evacuator migrates VMIs away from nodes that are drained, and those that were requested to leave
+// (status.evacuationNodeName), as evacuation.Evacuate decides. It creates and deletes migrations; a
+// [Reconciler] executes them. Its keys are the names of nodes.
 type Evacuator struct {
-	// Migrations is the controller of migrations in the same manager, set up before: its client, clock,
-	// recorder, configuration and indexes are used. Required.
+	// Migrations is the migration controller of the same manager, set up before; its client, clock,
+	// recorder, configuration and indexes are shared. Required.
 	Migrations *Reconciler
-	// Observer is told what becomes of own writes. Defaults to nobody.
+	// Observer receives the outcome of own writes. Defaults to none.
 	Observer expectations.Observer
 	// Workers defaults to DefaultEvacuators.
 	Workers int
@@ -59,7 +59,7 @@ func (e *Evacuator) SetupWithManager(ctx context.Context, mgr ctrl.Manager) erro
 	return nil
 }
 
-// Reconcile makes one pass over the guests of a node.
+// Reconcile makes one pass over the VMIs of a node.
 func (e *Evacuator) Reconcile(ctx context.Context, req reconcile.Request) (_ reconcile.Result, err error) {
 	ctx, span := tracer.Start(ctx, "evacuation.Reconcile")
 	span.SetAttributes(attribute.String("node", req.Name))
@@ -73,14 +73,14 @@ func (e *Evacuator) Reconcile(ctx context.Context, req reconcile.Request) (_ rec
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	all := migration.Evacuate(in, e.r.Clock.Now())
+	all := evacuation.Evacuate(in, e.r.Clock.Now())
 	span.SetAttributes(attribute.Bool("draining", in.Draining), attribute.Int("guests", len(all)))
 	return e.conclude(ctx, req.NamespacedName, all, e.do(ctx, req.NamespacedName, all))
 }
 
-// gather reads the node, the guests that are to leave it, and those that were.
-func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (migration.Evacuation, error) {
-	in := migration.Evacuation{Node: key.Name}
+// gather reads the node, the VMIs that must leave it, and those that had to.
+func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (evacuation.Evacuation, error) {
+	in := evacuation.Evacuation{Node: key.Name}
 	kv, err := e.r.gatherer.KubeVirt(ctx)
 	if err != nil {
 		return in, fmt.Errorf("migrationctrl: node %s: %w", key.Name, err)
@@ -91,7 +91,7 @@ func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (migra
 	if err := e.r.Client.Get(ctx, key, node, readOnly); client.IgnoreNotFound(err) != nil {
 		return in, fmt.Errorf("migrationctrl: read Node %s: %w", key.Name, err)
 	}
-	in.Draining = migration.Draining(node, in.Config.Cluster)
+	in.Draining = evacuation.Draining(node, in.Config.Cluster)
 	vmis, err := e.concerned(ctx, in)
 	if err != nil {
 		return in, err
@@ -107,12 +107,12 @@ func (e *Evacuator) gather(ctx context.Context, key types.NamespacedName) (migra
 	return in, err
 }
 
-// concerned are the guests that are to leave the node, and those with a migration that was made so that
-// they do.
-func (e *Evacuator) concerned(ctx context.Context, in migration.Evacuation) ([]*v1.VirtualMachineInstance, error) {
+// concerned returns the VMIs that must leave the node, and those with a migration created for
+// that.
+func (e *Evacuator) concerned(ctx context.Context, in evacuation.Evacuation) ([]*v1.VirtualMachineInstance, error) {
 	var here v1.VirtualMachineInstanceList
 	if err := e.r.Client.List(ctx, &here, client.MatchingFields{guestByNode: in.Node}, readOnly); err != nil {
-		return nil, fmt.Errorf("migrationctrl: list the guests of node %s: %w", in.Node, err)
+		return nil, fmt.Errorf("migrationctrl: list the VMIs of node %s: %w", in.Node, err)
 	}
 	var out []*v1.VirtualMachineInstance
 	seen := map[types.UID]bool{}
@@ -129,7 +129,7 @@ func (e *Evacuator) concerned(ctx context.Context, in migration.Evacuation) ([]*
 	return append(out, more...), err
 }
 
-// strategy is the cluster's eviction strategy.
+// strategy returns the cluster's eviction strategy.
 func strategy(kv *v1.KubeVirt) *v1.EvictionStrategy {
 	if kv == nil {
 		return nil

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Indexes the Evacuator reads by, besides those of the Reconciler.
+// Indexes of the Evacuator, besides those of the Reconciler.
 const (
 	guestByNode = "migrationctrl.guestByNode"
-	// migrationByEvacuation has the unfinished migrations that were made to empty a node.
+	// migrationByEvacuation has the unfinished migrations that were created to empty a node.
 	migrationByEvacuation = "migrationctrl.migrationByEvacuation"
 )
 
@@ -44,7 +44,7 @@ func indexEvacuations(ctx context.Context, ix client.FieldIndexer) error {
 	return nil
 }
 
-// named is the list of the name, if it is one.
+// named returns the name as a list; an empty name as nil.
 func named(name string) []string {
 	if name == "" {
 		return nil
@@ -52,8 +52,8 @@ func named(name string) []string {
 	return []string{name}
 }
 
-// watch declares every kind of object that can change a decision. Of most changes there is nothing to
-// be decided; they wake no node.
+// watch declares every kind of object that can change a decision. Most changes decide nothing and
+// wake no node.
 func (e *Evacuator) watch(b *builder.Builder) *builder.Builder {
 	return e.gate.Attach(b).
 		Watches(&corev1.Node{}, e.ofNodes(), builder.WithPredicates(changed(aspectsOfNode))).
@@ -63,14 +63,14 @@ func (e *Evacuator) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(e.allNodes), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 }
 
-// changed passes updates that change one of the aspects, and all else.
+// changed passes updates that change one of the aspects, and all other events.
 func changed(aspects func(client.Object) []any) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return !equality.Semantic.DeepEqual(aspects(e.ObjectOld), aspects(e.ObjectNew))
 	}}
 }
 
-// aspectsOfGuest is what evacuations and updates depend on in a guest.
+// aspectsOfGuest returns the fields of a VMI on which evacuations and updates depend.
 func aspectsOfGuest(o client.Object) []any {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	if !ok {
@@ -88,7 +88,7 @@ func aspectsOfGuest(o client.Object) []any {
 			all = append(all, c.Type, c.Status, c.Reason)
 		}
 	}
-	for i := range st.VolumeStatus { // what is plugged in, and what other nodes can use
+	for i := range st.VolumeStatus { // hotplugged volumes, and volumes shared between nodes
 		v := &st.VolumeStatus[i]
 		all = append(all, v.Name, v.HotplugVolume != nil, v.PersistentVolumeClaimInfo)
 	}
@@ -98,7 +98,7 @@ func aspectsOfGuest(o client.Object) []any {
 	return all
 }
 
-// aspectsOfMigration is what they depend on in a migration.
+// aspectsOfMigration returns the fields of a migration on which they depend.
 func aspectsOfMigration(o client.Object) []any {
 	m, ok := o.(*v1.VirtualMachineInstanceMigration)
 	if !ok {
@@ -107,7 +107,7 @@ func aspectsOfMigration(o client.Object) []any {
 	return []any{m.Status.Phase, m.DeletionTimestamp}
 }
 
-// aspectsOfPod is what they depend on in a Pod.
+// aspectsOfPod returns the fields of a Pod on which they depend.
 func aspectsOfPod(o client.Object) []any {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -116,12 +116,12 @@ func aspectsOfPod(o client.Object) []any {
 	return []any{ended(p), p.Spec.NodeName, p.DeletionTimestamp}
 }
 
-// ended reports whether nothing runs in the Pod any more.
+// ended reports whether the Pod has ended.
 func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// ofBoth maps an object, of an update as it was and as it is.
+// ofBoth maps the object of an event, for updates the old and the new one.
 func ofBoth(names func(client.Object) []string) handler.EventHandler {
 	add := func(o client.Object, q requestQueue) {
 		for _, name := range names(o) {
@@ -142,7 +142,7 @@ func nodeRequest(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// nodesOfGuest are the node of a guest and the one it is to leave.
+// nodesOfGuest returns the node of a VMI and the node that it must leave.
 func nodesOfGuest(o client.Object) []string {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	if !ok {
@@ -151,7 +151,7 @@ func nodesOfGuest(o client.Object) []string {
 	return slices.Concat(named(vmi.Status.NodeName), named(vmi.Status.EvacuationNodeName))
 }
 
-// ofMigration maps a migration to the node that it empties and to that of its guest.
+// ofMigration maps a migration to the node that it empties and to that of its VMI.
 func (e *Evacuator) ofMigration(ctx context.Context, o client.Object) []reconcile.Request {
 	var out []reconcile.Request
 	for _, name := range named(o.GetAnnotations()[v1.EvacuationMigrationAnnotation]) {
@@ -164,7 +164,7 @@ func (e *Evacuator) ofMigration(ctx context.Context, o client.Object) []reconcil
 	return append(out, e.ofGuestNamed(ctx, m.Namespace, m.Spec.VMIName)...)
 }
 
-// ofPod maps a Pod to the node of its guest.
+// ofPod maps a Pod to the node of its VMI.
 func (e *Evacuator) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
 		return e.ofGuestNamed(ctx, o.GetNamespace(), c.Name)
@@ -175,7 +175,7 @@ func (e *Evacuator) ofPod(ctx context.Context, o client.Object) []reconcile.Requ
 func (e *Evacuator) ofGuestNamed(ctx context.Context, namespace, name string) []reconcile.Request {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := e.r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, vmi, readOnly); err != nil {
-		return nil // what there is to know of it is on the way
+		return nil // its events will follow
 	}
 	var out []reconcile.Request
 	for _, node := range nodesOfGuest(vmi) {
@@ -184,7 +184,7 @@ func (e *Evacuator) ofGuestNamed(ctx context.Context, namespace, name string) []
 	return out
 }
 
-// ofNodes enqueues a node that changes, and all nodes if what others can move to changes.
+// ofNodes enqueues a changed node, and all nodes if the change affects possible targets.
 func (e *Evacuator) ofNodes() handler.EventHandler {
 	all := func(ctx context.Context, o client.Object, q requestQueue) {
 		e.nodes.changed()
@@ -209,7 +209,7 @@ func (e *Evacuator) ofNodes() handler.EventHandler {
 	}
 }
 
-// aspectsOfNode is what decides about where guests can be.
+// aspectsOfNode returns the fields of a node that decide where VMIs can run.
 func aspectsOfNode(o client.Object) []any {
 	n, ok := o.(*corev1.Node)
 	if !ok {

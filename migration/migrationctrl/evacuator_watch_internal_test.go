@@ -12,8 +12,8 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// TestWhatDecidesAboutAGuestWakes changes a guest; who is not woken does not look again for as long as an hour.
-func TestWhatDecidesAboutAGuestWakes(t *testing.T) {
+// TestEvacuator_WakesOnVMIChanges changes a VMI; without an event a node is not looked at for an hour.
+func TestEvacuator_WakesOnVMIChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edit  func(*v1.VirtualMachineInstance)
 		wakes bool
@@ -45,7 +45,7 @@ func TestWhatDecidesAboutAGuestWakes(t *testing.T) {
 			is := was.DeepCopy()
 			tc.edit(is)
 			if wakes := changed(aspectsOfGuest).Update(event.UpdateEvent{ObjectOld: was, ObjectNew: is}); wakes != tc.wakes {
-				t.Errorf("somebody is woken: %t", wakes)
+				t.Errorf("a node is woken: %t", wakes)
 			}
 		})
 	}

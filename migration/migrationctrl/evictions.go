@@ -20,48 +20,48 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/virtloom/virtloom/internal/vmipatch"
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// What a descheduler writes on its evictions.
+// Marks of a descheduler's evictions.
 const (
 	requestedBy = "requested-by"
 	descheduler = "sigs.k8s.io/descheduler"
 )
 
-// Evictions answers the API server whether a Pod may be evicted, as migration.Evict decides, and asks
-// guests to leave their nodes. It is an admission handler for creations of pods/eviction.
+// Evictions answers the API server whether a Pod may be evicted, as evacuation.Evict decides, and
+// requests VMIs to leave their nodes. It is an admission handler for creations of pods/eviction.
 type Evictions struct {
-	// Migrations is the controller of migrations in the same manager, set up before: its client, clock
-	// and configuration are used. Required.
+	// Migrations is the migration controller of the same manager, set up before; its client, clock
+	// and configuration are shared. Required.
 	Migrations *Reconciler
 }
 
-// Handle answers one request. What changes nothing is answered from the cache, so that whoever drains
-// nodes may ask often; a Pod is let go, and a guest asked to leave, only after they were read live.
+// Handle answers one request. Answers without effects come from the cache, so that drains may retry
+// often; an eviction is allowed, and a VMI requested to leave, only after live reads.
 func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission.Response {
 	key := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
-	var last migration.EvictionAnswer
-	var in migration.Eviction
+	var last evacuation.EvictionAnswer
+	var in evacuation.Eviction
 	for _, from := range []client.Reader{e.Migrations.Client, e.Migrations.APIReader} {
 		var err error
 		if in, err = e.gather(ctx, from, key, isDescheduler(req)); err != nil {
-			return refuse("the guest of the Pod cannot be looked at: " + err.Error())
+			return refuse("reading the Pod's VMI failed: " + err.Error())
 		}
 		if in.Pod == nil {
-			last = migration.EvictionAnswer{Allowed: true, Message: "there is no such Pod"}
+			last = evacuation.EvictionAnswer{Allowed: true, Message: "the Pod does not exist"}
 			continue
 		}
-		last = migration.Evict(in, e.Migrations.Clock.Now())
+		last = evacuation.Evict(in, e.Migrations.Clock.Now())
 		if !last.Allowed && last.Mark == nil {
 			return refuse(last.Message)
 		}
 	}
 	if last.Mark != nil {
 		if err := e.mark(ctx, in.Guest.VMI, *last.Mark, req.DryRun != nil && *req.DryRun); err != nil {
-			return refuse("the guest cannot be asked to leave its node: " + err.Error())
+			return refuse("requesting the evacuation of the VMI failed: " + err.Error())
 		}
-		ctrl.LoggerFrom(ctx).Info("Asked a guest to leave its node", "guest", in.Guest.VMI.Name, "namespace", key.Namespace, "node", last.Mark.Node, "by", req.UserInfo.Username)
+		ctrl.LoggerFrom(ctx).Info("Requested evacuation of VMI", "guest", in.Guest.VMI.Name, "namespace", key.Namespace, "node", last.Mark.Node, "by", req.UserInfo.Username)
 	}
 	if !last.Allowed {
 		return refuse(last.Message)
@@ -69,14 +69,14 @@ func (e *Evictions) Handle(ctx context.Context, req admission.Request) admission
 	return admission.Allowed(last.Message)
 }
 
-// refuse is the answer upon which those who drain nodes ask again.
+// refuse returns the denial upon which drains retry.
 func refuse(message string) admission.Response {
 	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: message,
 	}}}
 }
 
-// isDescheduler reads who wants the eviction.
+// isDescheduler reports whether a descheduler sent the request.
 func isDescheduler(req admission.Request) bool {
 	var o metav1.PartialObjectMetadata
 	return json.Unmarshal(req.Object.Raw, &o) == nil && o.Annotations[requestedBy] == descheduler
@@ -85,9 +85,9 @@ func isDescheduler(req admission.Request) bool {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get
 
-// gather reads the Pod and its guest; without a Pod there is nothing else.
-func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.NamespacedName, byDescheduler bool) (migration.Eviction, error) {
-	in := migration.Eviction{Descheduler: byDescheduler}
+// gather reads the Pod and its VMI, if they exist.
+func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.NamespacedName, byDescheduler bool) (evacuation.Eviction, error) {
+	in := evacuation.Eviction{Descheduler: byDescheduler}
 	pod := &corev1.Pod{}
 	if err := from.Get(ctx, key, pod); err != nil {
 		return in, client.IgnoreNotFound(err)
@@ -102,15 +102,15 @@ func (e *Evictions) gather(ctx context.Context, from client.Reader, key types.Na
 	if in.Guest.VMI, err = guestOf(ctx, from, pod); err != nil || in.Guest.VMI == nil {
 		return in, err
 	}
-	// Of its migrations only those count that have ended a while ago.
+	// Of its migrations only those count that ended a while ago.
 	var list v1.VirtualMachineInstanceMigrationList
 	err = e.Migrations.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{migrationByVMI: in.Guest.VMI.Name})
 	in.Guest.Migrations = pointers(list.Items)
 	return in, err
 }
 
-// guestOf reads the guest that controls the Pod, or controls the Pod that does; nil if there is none any
-// more.
+// guestOf reads the VMI that controls the Pod, directly or through another Pod; nil if there is
+// none.
 func guestOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.VirtualMachineInstance, error) {
 	c := metav1.GetControllerOf(pod)
 	if c != nil && c.Kind == podKind {
@@ -132,13 +132,13 @@ func guestOf(ctx context.Context, from client.Reader, pod *corev1.Pod) (*v1.Virt
 	return vmi, nil
 }
 
-// errChanged is told to whoever lost a race.
-var errChanged = errors.New("it has just changed; try again")
+// errChanged is the error of a lost race.
+var errChanged = errors.New("it was changed concurrently; retry")
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=patch
 
-// mark asks the guest to leave its node, if it is where it was and was not asked yet.
-func (e *Evictions) mark(ctx context.Context, was *v1.VirtualMachineInstance, m migration.EvictionMark, dryRun bool) error {
+// mark requests the VMI to leave its node, if it is still there and was not requested yet.
+func (e *Evictions) mark(ctx context.Context, was *v1.VirtualMachineInstance, m evacuation.EvictionMark, dryRun bool) error {
 	var opts []client.PatchOption
 	if dryRun {
 		opts = append(opts, client.DryRunAll)

@@ -10,20 +10,21 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// The controller joins any manager whose scheme knows KubeVirt's types. Queue
-// and limits are the program's; what the KubeVirt object says wins.
+// The controller joins any manager whose scheme has KubeVirt's types. Queue and limits are
+// the program's; the KubeVirt object takes precedence.
 func Example() {
 	start := func(ctx context.Context, mgr ctrl.Manager) error {
-		limits := migration.Limits{Cluster: 10, Outbound: 2, Inbound: 2}
+		limits := queue.Limits{Cluster: 10, Outbound: 2, Inbound: 2}
 		r := &migrationctrl.Reconciler{
 			Client:        mgr.GetClient(),
 			APIReader:     mgr.GetAPIReader(),
 			LauncherImage: "quay.io/kubevirt/virt-launcher:v1.9.0",
 			Recorder:      mgr.GetEventRecorder("migration"),
 			Config:        migration.Config{Limits: limits, Timeouts: migration.Timeouts{Prepare: 2 * time.Minute}},
-			Admission: migration.NewAdmission(limits, migration.QueueOptions{
+			Admission: queue.NewAdmission(limits, queue.Options{
 				AgeAfter: 5 * time.Minute, Weights: map[string]float64{"production": 3},
 			}),
 		}

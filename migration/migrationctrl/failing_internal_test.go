@@ -95,8 +95,8 @@ func failingMove(t *testing.T, f *failing) (*scene, *gathered) {
 	return s, g
 }
 
-// Each action that fails, with another text each time, is told in one event at the most.
-func TestAction_FailureIsToldOnce(t *testing.T) {
+// A failing action, with another text each time, emits at most one event.
+func TestAction_FailureReportedOnce(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "state", UID: "claim-uid", Labels: map[string]string{"a": "b"}}}
 	pod := &migration.PodRef{Name: "target", UID: "target-uid"}
 	node := "node-2"
@@ -117,8 +117,8 @@ func TestAction_FailureIsToldOnce(t *testing.T) {
 				}
 				s.clock.SetTime(s.clock.Now().Add(time.Second))
 			}
-			if f.tries != 50 || len(s.told.Events) > 1 {
-				t.Errorf("%d writes, and %d events; want one for each try, and one event at the most", f.tries, len(s.told.Events))
+			if f.tries != 50 || len(s.recorded.Events) > 1 {
+				t.Errorf("%d writes, and %d events; want one for each try, and one event at the most", f.tries, len(s.recorded.Events))
 			}
 		})
 	}

@@ -16,10 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/template"
 )
 
-// render returns the target Pod as it is to be made.
+// render returns the target Pod to create.
 func (r *Reconciler) render(ctx context.Context, g *gathered) (*corev1.Pod, error) {
 	in, err := r.input(ctx, g)
 	if err != nil {
@@ -35,7 +36,7 @@ func (r *Reconciler) render(ctx context.Context, g *gathered) (*corev1.Pod, erro
 	return pod, nil
 }
 
-// fits judges, from caches alone, whether any node can match the Pod and whether the
+// fits checks, from caches alone, whether any node can match the Pod and whether the
 // quotas have room for it.
 func (r *Reconciler) fits(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	if g.Config.AwaitNodes >= 0 {
@@ -43,7 +44,7 @@ func (r *Reconciler) fits(ctx context.Context, g *gathered, pod *corev1.Pod) err
 		if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("migrationctrl: list Nodes: %w", err)
 		}
-		if f := migration.Fit(pod, g.VMI.Status.NodeName, pointers(list.Items)); f.Static() {
+		if f := placement.Fit(pod, g.VMI.Status.NodeName, pointers(list.Items)); f.Static() {
 			return &migration.NoNodeError{Fitness: f}
 		}
 	}
@@ -51,8 +52,8 @@ func (r *Reconciler) fits(ctx context.Context, g *gathered, pod *corev1.Pod) err
 	if err := r.Client.List(ctx, &list, client.InNamespace(pod.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("migrationctrl: list the ResourceQuotas of %s: %w", pod.Namespace, err)
 	}
-	if short := migration.CheckQuota(pod, pointers(list.Items)); len(short) > 0 {
-		return &migration.QuotaError{Shortages: short}
+	if short := placement.CheckQuota(pod, pointers(list.Items)); len(short) > 0 {
+		return &placement.QuotaError{Shortages: short}
 	}
 	return nil
 }
@@ -65,37 +66,37 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// rehearse judges again what has kept the target Pod from being made before. While it
-// still does, the migration asks for no slot.
+// rehearse repeats the checks that prevented the creation of the target Pod. While they
+// still do, the migration requests no slot.
 func (r *Reconciler) rehearse(ctx context.Context, g *gathered) {
 	m := g.Migration
-	if g.Unsettled != "" || g.VMI == nil || g.TargetPod != nil || m.DeletionTimestamp != nil || m.Status.Phase != v1.MigrationPending || !turnedDown(m) {
+	if g.Pending != "" || g.VMI == nil || g.TargetPod != nil || m.DeletionTimestamp != nil || m.Status.Phase != v1.MigrationPending || !turnedDown(m) {
 		return
 	}
 	pod, err := r.render(ctx, g)
 	if err != nil {
-		return // the creation tells
+		return // the creation reports it
 	}
 	if err := r.fits(ctx, g, pod); err != nil {
 		g.Failures = map[migration.ActionKind]error{migration.CreateTarget: err}
 	}
 }
 
-// turnedDown reports whether the target Pod could not be made for lack of quota or nodes.
+// turnedDown reports whether the target Pod could not be created for lack of quota or nodes.
 func turnedDown(m *v1.VirtualMachineInstanceMigration) bool {
 	return migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil ||
 		migration.Condition(m.Status, migration.ConditionNoNode) != nil
 }
 
-// awaitsEvent reports whether an action failed for what a change of nodes or quotas will
-// tell.
+// awaitsEvent reports whether an action failed for a reason that only a change of nodes or
+// quotas lifts.
 func awaitsEvent(err error) bool {
 	var node *migration.NoNodeError
-	var quota *migration.QuotaError
+	var quota *placement.QuotaError
 	return errors.As(err, &node) || errors.As(err, &quota)
 }
 
-// relabelled passes what may let a Pod match that matched no node: new nodes and labels.
+// relabelled passes events that may let a Pod match that matched no node: new nodes and labels.
 var relabelled = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
@@ -104,7 +105,7 @@ var relabelled = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 }
 
-// ofNode maps a node to the migrations that wait for one.
+// ofNode maps a node to the migrations that wait for a matching one.
 func (r *Reconciler) ofNode(ctx context.Context, _ client.Object) []reconcile.Request {
 	if r.configured().AwaitNodes <= 0 {
 		return nil
@@ -112,7 +113,7 @@ func (r *Reconciler) ofNode(ctx context.Context, _ client.Object) []reconcile.Re
 	return r.waiting(ctx, migration.ConditionNoNode)
 }
 
-// ofQuota maps a ResourceQuota to the migrations that one has refused.
+// ofQuota maps a ResourceQuota to the migrations that a quota has rejected.
 func (r *Reconciler) ofQuota(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.waiting(ctx, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, client.InNamespace(o.GetNamespace()))
 }

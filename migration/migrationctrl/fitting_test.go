@@ -13,6 +13,7 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // leftToScheduler makes target Pods that no node can match.
@@ -41,7 +42,7 @@ func nowhere(t *testing.T, c *cluster) {
 func awaitsNode(t *testing.T, c *cluster) {
 	c.startController(t, func(r *migrationctrl.Reconciler) {
 		r.Config.AwaitNodes = time.Hour
-		r.Config.Limits = migration.Limits{Cluster: 1, Outbound: 1, Inbound: 1}
+		r.Config.Limits = queue.Limits{Cluster: 1, Outbound: 1, Inbound: 1}
 	})
 	ns := c.namespace(t)
 	vmi, free := c.guest(t, ns, "guest", "sim-0"), c.guest(t, ns, "free", "sim-0")

@@ -13,32 +13,32 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// fleet remembers what migration.Fleet says of the cluster: to sum up all nodes takes long where there
-// are many, and it is asked for in nearly every pass.
+// fleet caches the result of evacuation.Fleet: hashing all nodes takes long in large clusters, and
+// nearly every pass needs it.
 type fleet struct {
-	// events counts those of Nodes that change what is summed up.
+	// events counts the events of Nodes that change the hash.
 	events atomic.Uint64
 
 	mu sync.Mutex
-	// sum, guarded by mu, is of so many events and of that KubeVirt object; empty if there is none.
+	// sum, guarded by mu, is the hash for that number of events and that KubeVirt object; empty for none.
 	sum    string
 	of     uint64
 	config configuration
 }
 
-// configuration tells one state of the KubeVirt object's spec from another.
+// configuration identifies one state of the KubeVirt object's spec.
 type configuration struct {
 	uid        types.UID
 	generation int64
 }
 
-// changed is to be called after a node has changed in the cache.
+// changed must be called after a node has changed in the cache.
 func (f *fleet) changed() { f.events.Add(1) }
 
-// get sums up the cluster unless it is as it was.
+// get returns the hash of the cluster, computed again only after changes.
 func (f *fleet) get(ctx context.Context, c client.Reader, kv *v1.KubeVirt) (string, error) {
 	var config configuration
 	if kv != nil {
@@ -54,7 +54,7 @@ func (f *fleet) get(ctx context.Context, c client.Reader, kv *v1.KubeVirt) (stri
 	if err := c.List(ctx, &nodes, readOnly); err != nil {
 		return "", fmt.Errorf("migrationctrl: list Nodes: %w", err)
 	}
-	// Of a node that has changed since events were counted, an event is yet to come.
-	f.sum, f.of, f.config = migration.Fleet(nodes.Items, kv), events, config
+	// For a node that has changed since events were counted, an event will follow.
+	f.sum, f.of, f.config = evacuation.Fleet(nodes.Items, kv), events, config
 	return f.sum, nil
 }

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// TestFleetIsSummedUpOncePerChange has both controllers ask again and again.
-func TestFleetIsSummedUpOncePerChange(t *testing.T) {
+// TestFleet_ComputedOncePerChange has both controllers ask repeatedly.
+func TestFleet_ComputedOncePerChange(t *testing.T) {
 	lists, broken := 0, false
 	s := newScene(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		lists++
@@ -43,7 +43,7 @@ func TestFleetIsSummedUpOncePerChange(t *testing.T) {
 		if err := s.List(t.Context(), &nodes); err != nil {
 			t.Fatal(err)
 		}
-		if got != migration.Fleet(nodes.Items, kv) || lists != want+1 {
+		if got != evacuation.Fleet(nodes.Items, kv) || lists != want+1 {
 			t.Errorf("%s: %d lists, want %d", what, lists-1, want)
 		}
 		return got

@@ -21,7 +21,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// gathered is a snapshot and what acting on it needs beside.
+// gathered is a snapshot with the additional inputs of the actions.
 type gathered struct {
 	migration.Snapshot
 	key     types.NamespacedName
@@ -29,7 +29,7 @@ type gathered struct {
 	verdict expectations.Verdict
 	// kubeVirt is the cluster's KubeVirt object, nil if there is none.
 	kubeVirt *v1.KubeVirt
-	// lateUntil is when the first of the creations is too late that may still be carried out.
+	// lateUntil is the earliest time after which one of the late creations can no longer be carried out.
 	lateUntil time.Time
 }
 
@@ -57,12 +57,12 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 	}
 	g := &gathered{key: key, owner: expectationsctrl.OwnerOf(m), kubeVirt: kv}
 	g.Migration, g.Config, g.Now, g.Entered = m, r.config(kv), r.Clock.Now(), r.entered(key)
-	if r.gate != nil { // one that only looks writes nothing
+	if r.gate != nil { // an observer writes nothing
 		if g.verdict, err = r.gate.Check(ctx, g.owner); err != nil {
 			return nil, fmt.Errorf("migrationctrl: %s: %w", key, err)
 		}
 	}
-	g.Unsettled = unsettled(g.verdict)
+	g.Pending = unsettled(g.verdict)
 	r.late(g)
 	if err := r.related(ctx, &g.Snapshot); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, m *v1
 	return g, nil
 }
 
-// late notes the creations that may still be carried out, and until when.
+// late records the creations that may still be carried out, and until when.
 func (r *Reconciler) late(g *gathered) {
 	if r.gate == nil {
 		return
@@ -99,7 +99,7 @@ func unsettled(v expectations.Verdict) string {
 	return strings.Join(texts, "; ")
 }
 
-// config is the configuration in force.
+// config returns the configuration in force.
 func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 	c := r.configured()
 	c.AbortBackups = r.Backups != nil
@@ -111,7 +111,7 @@ func (r *Reconciler) config(kv *v1.KubeVirt) migration.Config {
 	return c.WithDefaults()
 }
 
-// related reads the guest, its other migrations and its Pods.
+// related reads the VMI, its other migrations and its Pods.
 func (r *Reconciler) related(ctx context.Context, s *migration.Snapshot) error {
 	m := s.Migration
 	ns := client.InNamespace(m.Namespace)
@@ -162,7 +162,7 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 	s.Targets = migration.TargetOwners(pods, s.Migration.UID)
 	switch {
 	case s.Migration.IsDecentralizedTarget():
-		s.SourcePod = nil // it is in another cluster, whatever has its name here
+		s.SourcePod = nil // it is in another cluster, even if a Pod here has its name
 	case recorded == "":
 		s.SourcePod = migration.CurrentPod(s.VMI, pods, s.Migration.UID)
 	}
@@ -172,7 +172,7 @@ func (r *Reconciler) pods(ctx context.Context, s *migration.Snapshot) error {
 	return r.stateClaims(ctx, s)
 }
 
-// attachments reads the Pods that bring plugged volumes to the target.
+// attachments reads the Pods that attach hotplugged volumes at the target.
 func (r *Reconciler) attachments(ctx context.Context, s *migration.Snapshot) error {
 	if s.TargetPod == nil {
 		return nil
@@ -190,8 +190,8 @@ func (r *Reconciler) attachments(ctx context.Context, s *migration.Snapshot) err
 	return nil
 }
 
-// stateClaims reads the claims with the guest's state: the one it uses says whether
-// there is to be another.
+// stateClaims reads the claims with the VMI's state: the current one decides whether there is
+// another.
 func (r *Reconciler) stateClaims(ctx context.Context, s *migration.Snapshot) error {
 	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
 	for range 2 {
@@ -213,7 +213,7 @@ func (r *Reconciler) stateClaims(ctx context.Context, s *migration.Snapshot) err
 	return nil
 }
 
-// input gathers what the target Pod is rendered from.
+// input gathers the inputs of rendering the target Pod.
 func (r *Reconciler) input(ctx context.Context, g *gathered) (template.Input, error) {
 	in := template.Input{
 		VMI: g.VMI, Config: template.ConfigFrom(g.kubeVirt, r.LauncherImage),

@@ -24,7 +24,7 @@ func statusIsThere(ctx context.Context, c client.Client, _ string, o client.Obje
 	return c.Patch(ctx, o, p)
 }
 
-// stored is a scene with a migration and its guest, as they were read.
+// stored is a scene with a migration and its VMI, as they were read.
 func stored(t *testing.T, faults interceptor.Funcs, more ...client.Object) (*scene, *gathered) {
 	t.Helper()
 	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{
@@ -88,7 +88,7 @@ func TestStore_FinalizerStaysWhileActionsFail(t *testing.T) {
 	}
 }
 
-// The guest is written only if all that decided about its move is as it was.
+// The VMI is written only if all that the decision depended on is unchanged.
 func TestChangeVMI_GuestThatHasChangedIsNotWritten(t *testing.T) {
 	for name, edit := range map[string]func(*v1.VirtualMachineInstance){
 		"its phase": func(g *v1.VirtualMachineInstance) { g.Status.Phase = v1.Failed },

@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationctrl"
 )
 
-// holding is the client of a process that dies while its hand-over is on its way.
+// holding is the client of a process that dies while its handoff is on its way.
 type holding struct {
 	dying
 	caught chan client.Patch
@@ -35,7 +35,7 @@ func (h holding) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 	return errKilled
 }
 
-// late lets a hand-over arrive after its migration was cancelled and has ended.
+// late lets a handoff arrive after its migration was canceled and has ended.
 func late(t *testing.T, c *cluster) {
 	vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
 	var left atomic.Int64
@@ -45,11 +45,11 @@ func late(t *testing.T, c *cluster) {
 		r.Client = holding{dying: dying{Client: r.Client, left: &left, die: func() {}}, caught: caught}
 	})
 	m := c.migrate(t, vmi, "move", nil)
-	var handOver client.Patch
+	var sent client.Patch
 	select {
-	case handOver = <-caught:
+	case sent = <-caught:
 	case <-c.released(t, m):
-		t.Fatal("the guest was not handed over")
+		t.Fatal("the VMI was not handed off")
 	}
 	stop()
 	if err := c.Delete(t.Context(), m); err != nil {
@@ -57,11 +57,11 @@ func late(t *testing.T, c *cluster) {
 	}
 	c.startController(t, nil)
 	c.waitGone(t, m)
-	if err := c.Patch(t.Context(), vmi.DeepCopy(), handOver); !vmipatch.Refused(err) {
-		t.Errorf("the late hand-over is answered with %v, want a refusal", err)
+	if err := c.Patch(t.Context(), vmi.DeepCopy(), sent); !vmipatch.Refused(err) {
+		t.Errorf("the late handoff is answered with %v, want a refusal", err)
 	}
 	c.onlyPodOn(t, vmi, "sim-0")
 	if ms := vmi.Status.MigrationState; ms == nil || ms.MigrationUID != m.UID || !ms.Failed || ms.TargetNode != "" {
-		t.Errorf("the guest says %+v", ms)
+		t.Errorf("the VMI says %+v", ms)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/virtloom/virtloom/internal/measure"
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // Metrics are those of migrations and of the slots for them, for Reconciler.Metrics and,
@@ -29,7 +29,7 @@ import (
 //	kubevirt_vmi_migration_phase_transition_time_from_creation_seconds{phase}    histogram
 //	kubevirt_vmi_number_of_outdated                                              gauge
 //
-// and those of our own:
+// This module's are:
 //
 //	virtloom_migration_queue_depth{priority}                 gauge
 //	virtloom_migration_oldest_wait_seconds{priority}         gauge
@@ -43,23 +43,23 @@ import (
 //	virtloom_migration_writes_total{action,result}           counter
 //
 // Migrations are counted as their events come in; queue and slots are asked of Admission
-// when they are collected, which costs one look at each migration that is not finished.
-// Of several replicas only the one that leads tells of migrations.
+// when they are collected, which takes time linear in the number of unfinished migrations.
+// Of several replicas only the leader reports migrations.
 //
-// Labels are bounded, but for the series that name a migration, as KubeVirt's do: there
-// are two for each that runs and three for each finished one, as long as its object is
-// there (the controller keeps five finished ones of a guest). Anonymous leaves them out.
+// Labels are bounded, except for the series that name a migration, as KubeVirt's do: there
+// are two for each running and three for each finished migration, as long as its object
+// exists (the controller keeps five finished ones per VMI). Anonymous omits them.
 //
-// It is safe for concurrent use, of one Reconciler. Create it with NewMetrics.
+// It is safe for concurrent use by one Reconciler. Create it with NewMetrics.
 type Metrics struct {
-	// Anonymous leaves out the series that name a migration. Set it before anything is
+	// Anonymous omits the series that name a migration. Set it before anything is
 	// collected.
 	Anonymous bool
 
 	set       measure.Set
 	clock     clock.PassiveClock
-	admission *migration.Admission // nil before setup
-	// leads tells whether this replica is the one that acts.
+	admission *queue.Admission // nil before setup
+	// leads reports whether this replica is the leader.
 	leads func() bool
 
 	phases, waiting measure.Tally
@@ -79,7 +79,7 @@ var _ prometheus.Collector = (*Metrics)(nil)
 // an hour.
 var phaseBuckets = []float64{.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}
 
-// reasonsKept is how many reasons are told apart; there are fewer of this module's own.
+// reasonsKept bounds the number of reasons; this module has fewer of its own.
 const reasonsKept = 80
 
 // NewMetrics returns the metrics for one Reconciler.
@@ -95,7 +95,7 @@ func NewMetrics() *Metrics {
 	s := &m.set
 	s.ReadGauge(measure.Family{
 		Name: "kubevirt_vmi_number_of_outdated", Bound: "1",
-		Help: "Guests in Pods with another image than the controller's; none before that is known.",
+		Help: "VMIs in Pods with another image than the controller's; absent until known.",
 	}, m.whileLeading(func(emit measure.Emit) {
 		if n := m.outdated.Load(); n >= 0 {
 			emit(float64(n))
@@ -103,11 +103,11 @@ func NewMetrics() *Metrics {
 	}))
 	m.passes = s.Counter(measure.Family{
 		Name: "virtloom_migration_passes_total", Labels: []string{"outcome"}, Bound: "5 outcomes",
-		Help: "Passes over migrations by what came of them: idle, acted, gone, outrun (another write came first), failed.",
+		Help: "Passes over migrations, by outcome: idle, acted, gone, outrun (another write came first), failed.",
 	})
 	m.writes = s.Counter(measure.Family{
 		Name: "virtloom_migration_writes_total", Labels: []string{"action", "result"}, Bound: "13 actions by 7 results",
-		Help: "Writes for migrations by what was to be done and what the API server made of it.",
+		Help: "Writes for migrations, by action and result.",
 	})
 	return m
 }
@@ -120,28 +120,28 @@ func (m *Metrics) declarePhases() {
 		help   string
 	}{
 		{"pending", []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPending}, "Migrations that have not begun to act."},
-		{"scheduling", []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationScheduling}, "Migrations whose target Pod is scheduled or started."},
-		{"running", running, "Migrations between the readiness of their target Pod and their end."},
-		{"unset", []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset}, "Migrations that the controller has not looked at."},
+		{"scheduling", []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationScheduling}, "Migrations whose target Pod is being scheduled or started."},
+		{"running", running, "Migrations from the readiness of their target Pod to their end."},
+		{"unset", []v1.VirtualMachineInstanceMigrationPhase{v1.MigrationPhaseUnset}, "Migrations that the controller has not processed yet."},
 	} {
 		s.ReadGauge(measure.Family{Name: "kubevirt_vmi_migrations_in_" + of.name + "_phase", Help: of.help, Bound: "1"},
 			m.whileLeading(func(emit measure.Emit) { emit(m.in(of.phases)) }))
 	}
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migrations_waiting", Labels: []string{"reason"}, Bound: "81 reasons",
-		Help: "Unfinished migrations by the reason of their condition migrationWaiting, which tells what comes next.",
+		Help: "Unfinished migrations, by the reason of their condition migrationWaiting.",
 	}, m.whileLeading(func(emit measure.Emit) { m.waiting.Each(1, emit) }))
 	m.fromCreation = s.Histogram(measure.Family{
 		Name: "kubevirt_vmi_migration_phase_transition_time_from_creation_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
-		Bound: "10 phases", Help: "Time from the creation of a migration to when it entered the phase.",
+		Bound: "10 phases", Help: "Time from the creation of a migration to entering the phase.",
 	})
 	m.durations = s.Histogram(measure.Family{
 		Name: "virtloom_migration_phase_duration_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
-		Bound: "8 phases", Help: "For how long a migration was in the phase before it entered the next.",
+		Bound: "8 phases", Help: "Time that a migration spent in the phase before it entered the next.",
 	})
 	m.ended = s.Counter(measure.Family{
 		Name: "virtloom_migrations_ended_total", Labels: []string{"outcome", "reason"}, Bound: "succeeded, and failed for 81 reasons",
-		Help: "Migrations that have ended, by how, and why they failed.",
+		Help: "Migrations that have ended, by outcome and reason of failure.",
 	})
 }
 
@@ -164,7 +164,7 @@ func (m *Metrics) in(phases []v1.VirtualMachineInstanceMigrationPhase) float64 {
 	return sum
 }
 
-// setup binds the metrics to a reconciler and has them told of all migrations.
+// setup binds the metrics to a reconciler and subscribes them to all migrations.
 func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) error {
 	if m == nil {
 		return nil
@@ -191,7 +191,7 @@ func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) er
 	return nil
 }
 
-// whileLeading reads nothing of a replica that does not lead.
+// whileLeading reads nothing on a replica that is not the leader.
 func (m *Metrics) whileLeading(read func(measure.Emit)) func(measure.Emit) {
 	return func(emit measure.Emit) {
 		if m.leads() {
@@ -200,10 +200,10 @@ func (m *Metrics) whileLeading(read func(measure.Emit)) func(measure.Emit) {
 	}
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.set.Describe(ch) }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.set.Collect(ch) }
 
 // Families describes the metrics, for documentation.

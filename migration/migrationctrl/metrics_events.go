@@ -14,11 +14,11 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// times is what is told of a migration by name.
+// times holds what the series by migration name report.
 type times struct {
 	guest, node string
 	start, end  time.Time
-	// outcome is how it ended; empty while it has not.
+	// outcome is how it ended; empty before its end.
 	outcome string
 }
 
@@ -31,25 +31,25 @@ const (
 func (m *Metrics) declareNamed() {
 	s := &m.set
 	names := []string{"vmi", "vmim", "namespace"}
-	bound := "1 for each migration object that has ended so; none with Anonymous"
+	bound := "1 for each migration object with this outcome; none with Anonymous"
 	s.ReadGauge(measure.Family{
-		Name: "kubevirt_vmi_migration_succeeded", Labels: names, Bound: bound, Help: "1 for each migration that has succeeded and whose object is there.",
+		Name: "kubevirt_vmi_migration_succeeded", Labels: names, Bound: bound, Help: "1 for each succeeded migration whose object exists.",
 	}, m.named(func(t times) (float64, []string, bool) { return 1, nil, t.outcome == succeeded }, asOutcome))
 	s.ReadGauge(measure.Family{
-		Name: "kubevirt_vmi_migration_failed", Labels: names, Bound: bound, Help: "1 for each migration that has failed and whose object is there.",
+		Name: "kubevirt_vmi_migration_failed", Labels: names, Bound: bound, Help: "1 for each failed migration whose object exists.",
 	}, m.named(func(t times) (float64, []string, bool) { return 1, nil, t.outcome == failed }, asOutcome))
 	names = []string{"node", "namespace", "name", "migration_name"}
 	s.ReadGauge(measure.Family{
-		Name: "kubevirt_vmi_migration_start_time_seconds", Labels: names, Bound: "1 for each migration object that has begun to move its guest; none with Anonymous",
-		Help: "When the migration began to move the guest, in seconds since 1970.",
+		Name: "kubevirt_vmi_migration_start_time_seconds", Labels: names, Bound: "1 for each migration object that has begun; none with Anonymous",
+		Help: "Start time of the migration, in seconds since 1970.",
 	}, m.named(func(t times) (float64, []string, bool) { return seconds(t.start), nil, !t.start.IsZero() }, asTime))
 	s.ReadGauge(measure.Family{
-		Name: "kubevirt_vmi_migration_end_time_seconds", Labels: append(names, "status"), Bound: "1 for each migration object that has ended after it had begun; none with Anonymous",
-		Help: "When the migration ended, in seconds since 1970, and how.",
+		Name: "kubevirt_vmi_migration_end_time_seconds", Labels: append(names, "status"), Bound: "1 for each migration object that has begun and ended; none with Anonymous",
+		Help: "End time of the migration, in seconds since 1970, with its outcome.",
 	}, m.named(func(t times) (float64, []string, bool) { return seconds(t.end), []string{t.outcome}, !t.end.IsZero() }, asTime))
 }
 
-// asOutcome and asTime are the labels of KubeVirt's two kinds of series that name a
+// asOutcome and asTime return the labels of KubeVirt's two kinds of series that name a
 // migration.
 func asOutcome(key client.ObjectKey, t times) []string {
 	return []string{t.guest, key.Name, key.Namespace}
@@ -59,7 +59,7 @@ func asTime(key client.ObjectKey, t times) []string {
 	return []string{t.node, key.Namespace, t.guest, key.Name}
 }
 
-// named reads a number of every migration that has it.
+// named emits a number for every migration that has it.
 func (m *Metrics) named(number func(times) (float64, []string, bool), labels func(client.ObjectKey, times) []string) func(measure.Emit) {
 	return m.whileLeading(func(emit measure.Emit) {
 		if m.Anonymous {
@@ -77,8 +77,8 @@ func (m *Metrics) named(number func(times) (float64, []string, bool), labels fun
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
 
-// handler counts migrations by their events. An informer hands over the object before each
-// change as it did after the one before, so that what is taken off is what was added.
+// handler counts migrations by their events. An informer passes the old object as it was passed
+// with the previous event, so that exactly what was added is subtracted.
 func (m *Metrics) handler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { m.changed(nil, migrationIn(o)) },
@@ -87,7 +87,7 @@ func (m *Metrics) handler() toolscache.ResourceEventHandler {
 	}
 }
 
-// migrationIn returns the migration of an event, also of one whose deletion was missed.
+// migrationIn returns the migration of an event, also of a missed deletion.
 func migrationIn(o any) *v1.VirtualMachineInstanceMigration {
 	if gone, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
 		o = gone.Obj
@@ -96,7 +96,7 @@ func migrationIn(o any) *v1.VirtualMachineInstanceMigration {
 	return got
 }
 
-// changed counts what a migration was off and what it is on, and times its change of phase.
+// changed updates the counts from the old to the new object, and observes its change of phase.
 func (m *Metrics) changed(was, is *v1.VirtualMachineInstanceMigration) {
 	m.count(was, -1)
 	m.count(is, 1)
@@ -116,7 +116,7 @@ func (m *Metrics) count(o *v1.VirtualMachineInstanceMigration, n int) {
 	}
 }
 
-// reason is that of the condition, if it is there.
+// reason returns the reason of the condition, if it exists.
 func (m *Metrics) reason(o *v1.VirtualMachineInstanceMigration, of v1.VirtualMachineInstanceMigrationConditionType) (string, bool) {
 	c := migration.Condition(o.Status, of)
 	if c == nil {
@@ -125,7 +125,7 @@ func (m *Metrics) reason(o *v1.VirtualMachineInstanceMigration, of v1.VirtualMac
 	return m.reasons.Value(c.Reason), true
 }
 
-// note keeps what is told of a migration by name.
+// note records the series by migration name.
 func (m *Metrics) note(was, is *v1.VirtualMachineInstanceMigration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,7 +138,7 @@ func (m *Metrics) note(was, is *v1.VirtualMachineInstanceMigration) {
 	if t := timesOf(is); t.outcome != "" || !t.start.IsZero() {
 		m.times[client.ObjectKeyFromObject(is)] = t
 	} else {
-		delete(m.times, client.ObjectKeyFromObject(is)) // another of the name may have been there
+		delete(m.times, client.ObjectKeyFromObject(is)) // a predecessor of the same name may have existed
 	}
 }
 
@@ -169,8 +169,8 @@ func timesOf(o *v1.VirtualMachineInstanceMigration) times {
 	return t
 }
 
-// entered times the phases that the migration went through since it was seen last, which
-// may be several: quick ones are stored together.
+// entered observes the phases entered since the previous object, which may be several: quick ones
+// are stored together.
 func (m *Metrics) entered(was, is *v1.VirtualMachineInstanceMigration) {
 	switch is.Status.Phase {
 	case v1.MigrationSucceeded:
@@ -190,7 +190,7 @@ func (m *Metrics) entered(was, is *v1.VirtualMachineInstanceMigration) {
 	}
 }
 
-// enteredAt is when the migration entered the phase for the first time, if that was noted.
+// enteredAt returns when the migration entered the phase for the first time, if recorded.
 func enteredAt(o *v1.VirtualMachineInstanceMigration, phase v1.VirtualMachineInstanceMigrationPhase) (metav1.Time, bool) {
 	for _, t := range o.Status.PhaseTransitionTimestamps {
 		if t.Phase == phase {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/virtloom/virtloom/internal/measure/measuretest"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 var metricsEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -47,7 +48,7 @@ func because(o *v1.VirtualMachineInstanceMigration, of v1.VirtualMachineInstance
 	return o
 }
 
-// moved adds what the nodes said of the move: it began 3 s after the creation and ended at 7 s.
+// moved adds what the nodes said of the migration: it began 3 s after the creation and ended at 7 s.
 func moved(o *v1.VirtualMachineInstanceMigration, end bool) *v1.VirtualMachineInstanceMigration {
 	st := &v1.VirtualMachineInstanceMigrationState{MigrationUID: o.UID, SourceNode: "n1", TargetNode: "n2",
 		StartTimestamp: &metav1.Time{Time: metricsEpoch.Add(3 * time.Second)}}
@@ -74,7 +75,7 @@ const (
 	outcomeOf = " namespace=ns vmi=guest-of-a vmim=a"
 )
 
-func TestMigrationsAreCountedByTheirEvents(t *testing.T) {
+func TestMetrics_CountByEvents(t *testing.T) {
 	type event func(h toolscache.ResourceEventHandler)
 	added := func(o *v1.VirtualMachineInstanceMigration) event {
 		return func(h toolscache.ResourceEventHandler) { h.OnAdd(o, false) }
@@ -135,9 +136,9 @@ func TestMigrationsAreCountedByTheirEvents(t *testing.T) {
 			"kubevirt_vmi_migration_failed" + outcomeOf: "1",
 			startOf + "n1":             "1.767225603e+09",
 			endOf + "n1 status=failed": "1.767225607e+09"}},
-		"no name is told of anonymous ones": {anonymous: true, events: []event{added(done)}, want: map[string]string{}},
-		"one that is gone leaves no series": {events: []event{added(done), deleted(done)}, want: map[string]string{}},
-		"one whose deletion was missed":     {events: []event{added(done), deleted(toolscache.DeletedFinalStateUnknown{Key: "ns/a", Obj: done})}, want: map[string]string{}},
+		"no name is reported of anonymous ones": {anonymous: true, events: []event{added(done)}, want: map[string]string{}},
+		"one that is gone leaves no series":     {events: []event{added(done), deleted(done)}, want: map[string]string{}},
+		"one whose deletion was missed":         {events: []event{added(done), deleted(toolscache.DeletedFinalStateUnknown{Key: "ns/a", Obj: done})}, want: map[string]string{}},
 		"another of the same name is not timed": {events: []event{added(done), changed(done, another)}, want: map[string]string{
 			"kubevirt_vmi_migrations_in_unset_phase": "1"}},
 		"a replica that does not lead is silent": {follows: true, events: []event{added(moving), changed(moving, done)}, want: map[string]string{}},
@@ -155,12 +156,12 @@ func TestMigrationsAreCountedByTheirEvents(t *testing.T) {
 	}
 }
 
-func TestSlotsAndQueueAreThoseOfTheAdmission(t *testing.T) {
-	a := migration.NewAdmission(migration.Limits{Cluster: 3, Outbound: 2, Inbound: 1, Lent: 1}, migration.QueueOptions{})
-	claim := func(name, from string, priority int, since time.Duration) migration.Claim {
-		return migration.Claim{Key: types.NamespacedName{Namespace: "ns", Name: name}, SourceNode: from, Priority: priority, Since: metricsEpoch.Add(since)}
+func TestMetrics_SlotsAndQueue(t *testing.T) {
+	a := queue.NewAdmission(queue.Limits{Cluster: 3, Outbound: 2, Inbound: 1, Lent: 1}, queue.Options{})
+	claim := func(name, from string, priority int, since time.Duration) queue.Claim {
+		return queue.Claim{Key: types.NamespacedName{Namespace: "ns", Name: name}, SourceNode: from, Priority: priority, Since: metricsEpoch.Add(since)}
 	}
-	for _, c := range []migration.Claim{
+	for _, c := range []queue.Claim{
 		claim("a", "n1", 0, 0), claim("b", "n1", 0, time.Second), claim("c", "n2", 50, time.Second),
 		claim("d", "n2", 0, 5*time.Second), claim("e", "n1", 0, 4*time.Second), claim("f", "n1", 100, 6*time.Second), claim("g", "n3", 20, 6*time.Second),
 	} {
@@ -174,7 +175,7 @@ func TestSlotsAndQueueAreThoseOfTheAdmission(t *testing.T) {
 	a.Ask(entering, metricsEpoch.Add(6*time.Second))
 	m := NewMetrics()
 	if got := series(t, m, "virtloom_migration_"); len(got) > 0 {
-		t.Errorf("before there is an admission it tells %v", got)
+		t.Errorf("before there is an admission it says %v", got)
 	}
 	m.admission, m.clock = a, clocktesting.NewFakePassiveClock(metricsEpoch.Add(10*time.Second))
 	u := a.Usage()
@@ -194,7 +195,7 @@ func TestSlotsAndQueueAreThoseOfTheAdmission(t *testing.T) {
 	}
 }
 
-func TestMigrationPassesAndWritesAreToldByTheirOutcome(t *testing.T) {
+func TestMetrics_PassesAndWritesByOutcome(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "a", errors.New("changed"))
 	m := NewMetrics()
 	m.passed(passIdle, nil)
@@ -212,12 +213,12 @@ func TestMigrationPassesAndWritesAreToldByTheirOutcome(t *testing.T) {
 	if diff := cmp.Diff(want, series(t, m, "virtloom_migration_")); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
-	if got, told := measuretest.Gathered(t, m)["kubevirt_vmi_number_of_outdated"]; !told || got != "0" {
-		t.Errorf("outdated guests: %q, told %v; none is a number too", got, told)
+	if got, exported := measuretest.Gathered(t, m)["kubevirt_vmi_number_of_outdated"]; !exported || got != "0" {
+		t.Errorf("outdated VMIs: %q, exported %v; none is a number too", got, exported)
 	}
 }
 
-func TestNobodyIsToldOfMigrationsWithoutMetrics(t *testing.T) {
+func TestMetrics_Nil(t *testing.T) {
 	var m *Metrics
 	m.passed(passIdle, nil)
 	m.wrote(actionStore, nil)

@@ -7,13 +7,13 @@ import (
 
 	"github.com/virtloom/virtloom/internal/measure"
 	"github.com/virtloom/virtloom/internal/vmipatch"
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// priorities names the priorities as spec.priority does.
+// priorities maps priorities to the values of spec.priority.
 var priorities = map[int]string{
-	migration.PriorityCritical: "system-critical", migration.PriorityUser: "user-triggered",
-	migration.PriorityMaintenance: "system-maintenance", migration.PriorityUnset: "none",
+	queue.PriorityCritical: "system-critical", queue.PriorityUser: "user-triggered",
+	queue.PriorityMaintenance: "system-maintenance", queue.PriorityUnset: "none",
 }
 
 // The kinds of slots.
@@ -29,7 +29,7 @@ func (m *Metrics) declareSlots() {
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_queue_depth", Labels: byPriority, Bound: "4 priorities",
 		Help: "Migrations that wait for slots, by their own priority.",
-	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		waiting := a.Waiting()
 		for p, name := range priorities {
 			emit(float64(waiting[p].Count), name)
@@ -37,8 +37,8 @@ func (m *Metrics) declareSlots() {
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_oldest_wait_seconds", Labels: byPriority, Bound: "4 priorities",
-		Help: "For how long the migration has waited that has waited longest for slots; 0 when none waits.",
-	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		Help: "Longest current wait for slots; 0 when no migration waits.",
+	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		waiting, now := a.Waiting(), m.clock.Now()
 		for p, name := range priorities {
 			age := 0.0
@@ -50,8 +50,8 @@ func (m *Metrics) declareSlots() {
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_slots_used", Labels: kinds, Bound: "3 kinds",
-		Help: "Slots in use: of the cluster, and those for leaving (outbound) and entering (inbound) the node that uses most of them.",
-	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		Help: "Slots in use: of the cluster, and for leaving (outbound) and entering (inbound) the node with the most in use.",
+	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		u := a.Usage()
 		emit(float64(u.Cluster), slotsCluster)
 		emit(float64(most(u.Outbound)), slotsOutbound)
@@ -59,8 +59,8 @@ func (m *Metrics) declareSlots() {
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_slots_limit", Labels: kinds, Bound: "3 kinds",
-		Help: "Slots that there are: of the cluster, and for leaving (outbound) and entering (inbound) each node.",
-	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		Help: "Limits of slots: of the cluster, and for leaving (outbound) and entering (inbound) each node.",
+	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		l := a.Usage().Limits
 		emit(float64(l.Cluster), slotsCluster)
 		emit(float64(l.Outbound), slotsOutbound)
@@ -68,20 +68,20 @@ func (m *Metrics) declareSlots() {
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_nodes_at_limit", Labels: kinds, Bound: "2 kinds",
-		Help: "Nodes all of whose slots for leaving (outbound) or entering (inbound) are in use.",
-	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) {
+		Help: "Nodes without a free slot for leaving (outbound) or entering (inbound).",
+	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) {
 		u := a.Usage()
 		emit(float64(reached(u.Outbound, u.Limits.Outbound)), slotsOutbound)
 		emit(float64(reached(u.Inbound, u.Limits.Inbound)), slotsInbound)
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_migration_targets_lending", Bound: "1",
-		Help: "Migrations with a target Pod that have lent their slots, because no node takes the Pod or the node has no slot.",
-	}, m.ofAdmission(func(a *migration.Admission, emit measure.Emit) { emit(float64(a.Usage().Lent)) }))
+		Help: "Migrations with a target Pod that have lent their slots, because the Pod is unschedulable or its node has no slot.",
+	}, m.ofAdmission(func(a *queue.Admission, emit measure.Emit) { emit(float64(a.Usage().Lent)) }))
 }
 
-// ofAdmission reads nothing before there is an admission that this replica decides by.
-func (m *Metrics) ofAdmission(read func(*migration.Admission, measure.Emit)) func(measure.Emit) {
+// ofAdmission reads nothing before this replica has an Admission.
+func (m *Metrics) ofAdmission(read func(*queue.Admission, measure.Emit)) func(measure.Emit) {
 	return m.whileLeading(func(emit measure.Emit) {
 		m.mu.Lock()
 		a := m.admission
@@ -119,7 +119,7 @@ const (
 	passFailed = "failed"
 )
 
-// passed counts a pass by what came of it.
+// passed counts a pass by its outcome.
 func (m *Metrics) passed(outcome string, err error) {
 	switch {
 	case m == nil:
@@ -132,7 +132,7 @@ func (m *Metrics) passed(outcome string, err error) {
 	m.passes.WithLabelValues(outcome).Inc()
 }
 
-// outrun tells whether a write was refused because somebody else wrote the same before.
+// outrun reports whether a write was rejected because another write came first.
 func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refused(err) }
 
 // Writes of a pass beside the actions of a plan.
@@ -141,14 +141,14 @@ const (
 	actionRelease = "Release"
 )
 
-// wrote counts a write and what came of it.
+// wrote counts a write and its result.
 func (m *Metrics) wrote(action string, err error) {
 	if m != nil {
 		m.writes.WithLabelValues(action, result(err)).Inc()
 	}
 }
 
-// result tells apart what a write can come to.
+// result classifies the results of a write.
 func result(err error) string {
 	switch {
 	case err == nil:
@@ -168,7 +168,7 @@ func result(err error) string {
 	}
 }
 
-// outdatedAre notes how many guests are outdated.
+// outdatedAre sets the number of outdated VMIs.
 func (m *Metrics) outdatedAre(n int) {
 	if m != nil {
 		m.outdated.Store(int64(n))

@@ -13,7 +13,7 @@ import (
 	"github.com/virtloom/virtloom/internal/nodestandin"
 )
 
-// hold is an annotation of a guest that stops the nodes before a step: one of
+// hold is an annotation of a VMI that stops the nodes before a step: one of
 // holdReady, holdBegin, holdTakeOver.
 const hold = "test.virtloom.dev/hold"
 
@@ -23,7 +23,7 @@ const (
 	holdTakeOver = string(nodestandin.TakeOver)
 )
 
-// startNodes runs stand-ins of the node agents, which take so long to move a guest. The guests of
+// startNodes runs stand-ins of the node agents, whose migrations take that long. The VMIs of
 // these tests run already.
 func (c *cluster) startNodes(t *testing.T, takes time.Duration) {
 	t.Helper()
@@ -40,7 +40,7 @@ func (c *cluster) startNodes(t *testing.T, takes time.Duration) {
 	run(t, mgr)
 }
 
-// holdAt sets or, with the empty string, clears the hold of the guest.
+// holdAt sets or, with the empty string, clears the hold of the VMI.
 func (c *cluster) holdAt(t *testing.T, vmi *v1.VirtualMachineInstance, step string) {
 	t.Helper()
 	was := vmi.DeepCopy()

@@ -15,38 +15,40 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/internal/readonly"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// ErrReadOnly means that one who is to look only was about to write.
+// ErrReadOnly means that an observer was about to write.
 var ErrReadOnly = readonly.Err
 
-// Observe makes the Reconciler one that looks only, instead of SetupWithManager:
-// [Reconciler.Explain] and [Reconciler.PlanDrain] then tell what the controller with the same
+// Observe sets the Reconciler up as an observer, instead of SetupWithManager:
+// [Reconciler.Explain] and [Reconciler.PlanDrain] then report what a controller with the same
 // settings would do. Client must read from the cache that the indexes are added to, which
-// must be started afterwards. Whatever would write gets ErrReadOnly.
+// must be started afterwards. Writes fail with ErrReadOnly.
 func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error {
 	if err := r.complete(); err != nil {
 		return err
 	}
 	r.Client = readonly.Client{Source: r.Client}
 	if r.Backups != nil {
-		r.Backups = idle{} // that they would be aborted is part of what is told
+		r.Backups = idle{} // the explanation includes aborted backups
 	}
 	return index(ctx, ix)
 }
 
-// idle is who aborts no backups.
+// idle aborts no backups.
 type idle struct{}
 
-// AbortBackup is part of BackupAborter.
+// AbortBackup implements BackupAborter.
 func (idle) AbortBackup(context.Context, *v1.VirtualMachineInstance, string) error {
 	return ErrReadOnly
 }
 
-// Explain tells where a migration stands, behind what, and what ends that; nil if there is no such
-// migration. It reads from the caches, which must have been started, and writes and
-// reserves nothing. The queue it tells of is this process's own: in a controller the one it
-// serves, else one that is built from the API as a controller does when it starts.
+// Explain reports where a migration stands, behind what, and what ends that; nil if the migration
+// does not exist. It reads from the caches, which must have been started, and writes and reserves
+// nothing. The queue is this process's own: in a controller the one it serves, else one built
+// from the API as at the start of a controller.
 func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*migration.Explanation, error) {
 	if err := r.restore(ctx); err != nil {
 		return nil, err
@@ -69,7 +71,7 @@ func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*mi
 	return &e, nil
 }
 
-// aim tells where the guest could go, as long as that is open.
+// aim adds the possible targets of the VMI, as long as they are open.
 func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanation) error {
 	if g.VMI == nil || g.Migration.IsFinal() || g.State() != nil {
 		return nil
@@ -90,18 +92,18 @@ func (r *Reconciler) aim(ctx context.Context, g *gathered, e *migration.Explanat
 			others = append(others, &pods.Items[i])
 		}
 	}
-	e.Aim(migration.NewNodeUsage(others).Fit(pod, g.VMI.Status.NodeName, pointers(nodes.Items)))
+	e.Aim(placement.NewNodeUsage(others).Fit(pod, g.VMI.Status.NodeName, pointers(nodes.Items)))
 	return nil
 }
 
-// aimed returns the target Pod as it is, or would be; else why that is not known, which is part of
-// the explanation.
+// aimed returns the target Pod as it is, or would be; else why it is unknown, which is part of the
+// explanation.
 func (r *Reconciler) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, why string) {
 	switch {
 	case g.TargetPod != nil:
 		return g.TargetPod, ""
 	case g.SourcePod == nil && !g.Migration.IsDecentralizedTarget():
-		return nil, "the guest has no Pod, which its target Pod is made after"
+		return nil, "the VMI has no Pod to derive its target Pod from"
 	}
 	pod, err := r.render(ctx, g)
 	if err != nil {
@@ -110,15 +112,15 @@ func (r *Reconciler) aimed(ctx context.Context, g *gathered) (pod *corev1.Pod, w
 	return pod, ""
 }
 
-// Usage tells which slots of migrations are in use, as [Reconciler.Explain] tells of the queue.
-func (r *Reconciler) Usage(ctx context.Context) (migration.Usage, error) {
+// Usage returns the slots in use, from the same queue as [Reconciler.Explain].
+func (r *Reconciler) Usage(ctx context.Context) (queue.Usage, error) {
 	if err := r.restore(ctx); err != nil {
-		return migration.Usage{}, err
+		return queue.Usage{}, err
 	}
 	return r.Admission.Usage(), nil
 }
 
-// Unseen tells which writes for a migration the caches do not show yet, the oldest first.
+// Unseen returns the writes for a migration that the caches do not show yet, the oldest first.
 func (r *Reconciler) Unseen(key types.NamespacedName) []expectations.Pending {
 	if r.gate == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// Where a guest without a Pod could go cannot be told, which is no error of anybody's.
-func TestWhereAGuestWithoutAPodCouldGo(t *testing.T) {
+// The targets of a VMI without a Pod are unknown, which is not an error.
+func TestAim_WithoutPod(t *testing.T) {
 	g := &gathered{Snapshot: migration.Snapshot{
 		VMI: &v1.VirtualMachineInstance{}, Migration: &v1.VirtualMachineInstanceMigration{},
 	}}
@@ -20,7 +20,7 @@ func TestWhereAGuestWithoutAPodCouldGo(t *testing.T) {
 	if err := (&Reconciler{}).aim(t.Context(), g, &e); err != nil {
 		t.Fatal(err)
 	}
-	if e.Targets == nil || !strings.HasPrefix(e.Targets.Summary, "unknown: the guest has no Pod") || e.Targets.Candidates == nil {
+	if e.Targets == nil || !strings.HasPrefix(e.Targets.Summary, "unknown: the VMI has no Pod") || e.Targets.Candidates == nil {
 		t.Errorf("targets are %+v", e.Targets)
 	}
 }

@@ -14,10 +14,11 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationsim"
 )
 
-// picture is a cluster at one moment.
+// picture is the state of a cluster at one moment.
 type picture struct {
 	kubeVirt   *v1.KubeVirt
 	config     migration.Config
@@ -31,9 +32,9 @@ type picture struct {
 	byGuest    map[types.UID][]*corev1.Pod
 	// known are the names of the nodes, unfinished the UIDs of migrations.
 	known, unfinished map[string]bool
-	// left are guests that could not be put into the simulation, by why.
+	// left are VMIs that could not be put into the simulation, with the reason.
 	left []DrainStay
-	// uids are the guests that were.
+	// uids are the VMIs in the simulation.
 	uids map[types.NamespacedName]types.UID
 }
 
@@ -73,7 +74,7 @@ func (r *Reconciler) picture(ctx context.Context) (*picture, error) {
 	return c, nil
 }
 
-// simulate makes the simulation of the cluster as it is.
+// simulate builds the simulation of the cluster's current state.
 func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*migrationsim.Sim, error) {
 	labels := map[string]map[string]string{}
 	for i := range c.namespaces.Items {
@@ -113,8 +114,8 @@ func (r *Reconciler) simulate(ctx context.Context, c *picture, a Assumptions) (*
 	return sim, nil
 }
 
-// resume adds the migrations that there are of guests that were put in, with the target
-// Pods that are theirs.
+// resume adds the existing migrations of VMIs in the simulation, with their target
+// Pods.
 func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error {
 	for i := range c.migrations.Items {
 		m := &c.migrations.Items[i]
@@ -137,8 +138,8 @@ func (c *picture) resume(sim *migrationsim.Sim, taken map[types.UID]bool) error 
 	return nil
 }
 
-// others are the guest's Pods that live beside the one it runs in, without those that come with
-// their migrations.
+// others returns the VMI's live Pods beside the one it runs in, without those of its
+// migrations.
 func (c *picture) others(vmi *v1.VirtualMachineInstance, runs *corev1.Pod) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range c.byGuest[vmi.UID] {
@@ -149,7 +150,7 @@ func (c *picture) others(vmi *v1.VirtualMachineInstance, runs *corev1.Pod) []*co
 	return out
 }
 
-// claims are those that keep the guest's state.
+// claims returns the claims that keep the VMI's state.
 func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) ([]*corev1.PersistentVolumeClaim, error) {
 	s := migration.Snapshot{Migration: &v1.VirtualMachineInstanceMigration{}, VMI: vmi, SourcePod: pod}
 	s.Migration.Namespace = vmi.Namespace
@@ -163,7 +164,7 @@ func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return out, nil
 }
 
-// put adds a guest that runs, and reports whether it did.
+// put adds a running VMI, and reports whether it did.
 func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	vmi := g.VMI
 	if vmi.IsFinal() || vmi.Status.NodeName == "" {
@@ -172,11 +173,11 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	stay := DrainStay{Namespace: vmi.Namespace, Guest: vmi.Name, node: vmi.Status.NodeName}
 	switch {
 	case !vmi.IsRunning():
-		stay.Reason, stay.Message = migration.ReasonNotRunning, fmt.Sprintf("the guest is in phase %q", vmi.Status.Phase)
+		stay.Reason, stay.Message = evacuation.ReasonNotRunning, fmt.Sprintf("the VMI is in phase %q", vmi.Status.Phase)
 	case !c.known[vmi.Status.NodeName]:
-		stay.Reason, stay.Message = migration.ReasonWaitingForGuest, fmt.Sprintf("the guest is on node %q, which does not exist", vmi.Status.NodeName)
+		stay.Reason, stay.Message = migration.ReasonWaitingForGuest, fmt.Sprintf("the VMI is on node %q, which does not exist", vmi.Status.NodeName)
 	case g.Pod == nil:
-		stay.Reason, stay.Message = migration.ReasonWaitingForSourcePod, "the Pod in which the guest runs is not known"
+		stay.Reason, stay.Message = migration.ReasonWaitingForSourcePod, "the Pod in which the VMI runs is unknown"
 	case c.outOfSight(vmi) != "":
 		stay.Reason, stay.Message = migration.ReasonMoving, c.outOfSight(vmi)
 	default:
@@ -192,24 +193,24 @@ func (c *picture) put(sim *migrationsim.Sim, g migrationsim.Guest) bool {
 	return false
 }
 
-// outOfSight says of a guest on its way why nothing can be said of where that ends; empty
-// where it can.
+// outOfSight returns why the outcome of a VMI's migration is unpredictable; empty if it is
+// predictable.
 func (c *picture) outOfSight(vmi *v1.VirtualMachineInstance) string {
 	lease, err := handoff.Of(vmi)
 	begun := lease.State != handoff.Preparing && lease.State != handoff.Prepared
 	switch {
 	case err != nil || lease.Target == "":
-		return "" // that is not what is wrong with it
+		return "" // this is not its problem
 	case lease.Target == handoff.Elsewhere:
-		return "the guest is on its way to another cluster or namespace"
+		return "the VMI is being migrated to another cluster or namespace"
 	case begun && !c.known[lease.Target]:
-		return fmt.Sprintf("the guest is on its way to node %q, which does not exist", lease.Target)
+		return fmt.Sprintf("the VMI is being migrated to node %q, which does not exist", lease.Target)
 	}
 	return ""
 }
 
-// rendering renders target Pods as the controller does. A claim for the guest's state at the
-// target, which is made first, is taken to be there.
+// rendering renders target Pods as the controller does. A claim for the VMI's state at the
+// target, which is created first, is assumed to exist.
 func (r *Reconciler) rendering(ctx context.Context, c *picture) func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration, *corev1.Pod) (*corev1.Pod, error) {
 	return func(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration, source *corev1.Pod) (*corev1.Pod, error) {
 		s := migration.Snapshot{Migration: m, VMI: vmi, SourcePod: source, Config: c.config, Claims: map[string]*corev1.PersistentVolumeClaim{}}

@@ -12,11 +12,11 @@ import (
 	"github.com/virtloom/virtloom/migration/migrationsim"
 )
 
-func TestADrainPlanDoesNotBlameTheLeaseForALostNode(t *testing.T) {
+func TestDrainPlan_LostNodeIsReported(t *testing.T) {
 	c := newPicture()
 	g := migrationsim.NewGuest(types.NamespacedName{Namespace: "ns", Name: "guest"}, "lost", "1", "1Gi")
 	if c.put(migrationsim.New(migrationsim.Options{}), g) {
-		t.Fatal("the guest was put on a node that does not exist")
+		t.Fatal("the VMI was put on a node that does not exist")
 	}
 	if len(c.left) != 1 || c.left[0].Reason != migration.ReasonWaitingForGuest || !strings.Contains(c.left[0].Message, `"lost"`) {
 		t.Errorf("left out are %+v", c.left)

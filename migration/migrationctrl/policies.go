@@ -13,30 +13,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/policy"
 )
 
-// policies keeps the index of the cluster's MigrationPolicies, which is built again
-// only after one has changed. The zero value is ready; safe for concurrent use.
+// policies caches the index of the cluster's MigrationPolicies, which is rebuilt only after
+// one has changed. The zero value is ready; safe for concurrent use.
 type policies struct {
 	// changes counts the events of policies.
 	changes atomic.Int64
 	// built is nil before the first use.
 	built atomic.Pointer[builtPolicies]
-	// building lets one worker build while the others wait for it.
+	// building serializes builds.
 	building sync.Mutex
 }
 
-// builtPolicies is an index and the number of changes that it is sure to show.
+// builtPolicies is an index and the number of changes that it is certain to include.
 type builtPolicies struct {
-	migration.Policies
+	policy.Policies
 	changes int64
 }
 
-// changed says that the cache shows another policy from now on.
+// changed notes that the cache has changed.
 func (p *policies) changed() { p.changes.Add(1) }
 
-// get returns the index of what the reader, a cache, shows.
-func (p *policies) get(ctx context.Context, from client.Reader) (migration.Policies, error) {
+// get returns the index of the policies in the reader, a cache.
+func (p *policies) get(ctx context.Context, from client.Reader) (policy.Policies, error) {
 	if b := p.fresh(); b != nil {
 		return b.Policies, nil
 	}
@@ -45,12 +46,12 @@ func (p *policies) get(ctx context.Context, from client.Reader) (migration.Polic
 	if b := p.fresh(); b != nil {
 		return b.Policies, nil
 	}
-	changes := p.changes.Load() // before the list, so that nothing is missed
+	changes := p.changes.Load() // before the list, so that no change is missed
 	var list v1alpha1.MigrationPolicyList
 	if err := from.List(ctx, &list); err != nil {
-		return migration.Policies{}, fmt.Errorf("migrationctrl: list MigrationPolicies: %w", err)
+		return policy.Policies{}, fmt.Errorf("migrationctrl: list MigrationPolicies: %w", err)
 	}
-	b := &builtPolicies{Policies: migration.NewPolicies(list.Items), changes: changes}
+	b := &builtPolicies{Policies: policy.NewPolicies(list.Items), changes: changes}
 	p.built.Store(b)
 	return b.Policies, nil
 }
@@ -63,8 +64,8 @@ func (p *policies) fresh() *builtPolicies {
 	return nil
 }
 
-// resolve finds the policy in force and the options it comes to, for as long as they
-// may matter. That they cannot be resolved is part of the snapshot.
+// resolve adds the policy in force and its options, for as long as they may matter. An error
+// of resolving them is part of the snapshot.
 func (r *Reconciler) resolve(ctx context.Context, s *migration.Snapshot) error {
 	if s.VMI == nil || s.Migration.IsFinal() {
 		return nil
@@ -78,14 +79,13 @@ func (r *Reconciler) resolve(ctx context.Context, s *migration.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("migrationctrl: %s/%s: %w", m.Namespace, m.Name, err)
 	}
-	s.Resolution, _ = migration.Resolve(all.Match(s.VMI.Labels, labels), s.Config.Cluster)
+	s.Resolution, _ = policy.Resolve(all.Match(s.VMI.Labels, labels), s.Config.Cluster)
 	return nil
 }
 
 // minds reports whether a change of policies, of the cluster's configuration or of the
-// namespace's labels may matter to the migration now. One that has not been handed over
-// resolves its options when it is; until then it matters to it only if it waits for a
-// policy to be mended.
+// namespace's labels may matter to the migration now. Before its handoff, when it resolves its
+// options, it matters only if it waits for a policy to be fixed.
 func minds(m *v1.VirtualMachineInstanceMigration) bool {
 	switch m.Status.Phase {
 	case v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning:

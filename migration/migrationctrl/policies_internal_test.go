@@ -45,7 +45,7 @@ func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return s.err
 }
 
-func TestPoliciesAreIndexedOncePerChange(t *testing.T) {
+func TestPolicies_IndexedOncePerChange(t *testing.T) {
 	var p policies
 	s := &shelf{}
 	wins := func(want string) {
@@ -87,7 +87,7 @@ func standing(namespace, name string, phase v1.VirtualMachineInstanceMigrationPh
 	return m
 }
 
-func TestAChangeOfOptionsWakesThoseItMattersTo(t *testing.T) {
+func TestOptionsChange_WakesAffectedMigrations(t *testing.T) {
 	s := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(s), v1.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		t.Fatal(err)

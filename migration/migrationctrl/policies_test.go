@@ -45,7 +45,7 @@ func (c *cluster) setBandwidth(t *testing.T, p *v1alpha1.MigrationPolicy, rate s
 	}
 }
 
-// goesBy waits until the options of the guest's migration have that bandwidth.
+// goesBy waits until the options of the VMI's migration have that bandwidth.
 func (c *cluster) goesBy(t *testing.T, vmi *v1.VirtualMachineInstance, rate string) {
 	t.Helper()
 	c.waitFor(t, "a bandwidth of "+rate, vmi, func() bool {
@@ -65,16 +65,16 @@ func badPolicy(t *testing.T, c *cluster) {
 		return m.Status.Phase == v1.MigrationPending && reasonOf(m) == migration.ReasonPolicyInvalid
 	})
 	if n := len(c.pods(t, vmi)); n != 1 {
-		t.Errorf("the guest has %d Pods while its policy is bad", n)
+		t.Errorf("the VMI has %d Pods while its policy is bad", n)
 	}
 	c.setBandwidth(t, p, "8Mi")
 	c.waitPhase(t, m, v1.MigrationSucceeded)
 	if got := m.Status.MigrationState.VMIMConfigurationOptions.BandwidthPerMigration.String(); got != "8Mi" {
-		t.Errorf("it moved by %s", got)
+		t.Errorf("it migrated by %s", got)
 	}
 }
 
-// followsPolicy changes, while a guest moves, its policy, then the labels of its
+// followsPolicy changes, while a VMI migrates, its policy, then the labels of its
 // namespace, then the cluster's configuration.
 func followsPolicy(t *testing.T, c *cluster) {
 	c.startController(t, nil)

@@ -24,7 +24,7 @@ func passOf(from, to phase) (*gathered, migration.Plan) {
 	return g, migration.Plan{Status: v1.VirtualMachineInstanceMigrationStatus{Phase: to}}
 }
 
-func TestOnlyWhatIsSoonOutdatedIsPostponed(t *testing.T) {
+func TestPostpone_TransientPhases(t *testing.T) {
 	claims := func(g *gathered, _ *migration.Plan) {
 		g.Migration.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{SourcePersistentStatePVCName: "state", TargetPersistentStatePVCName: "next"}
 	}
@@ -45,12 +45,12 @@ func TestOnlyWhatIsSoonOutdatedIsPostponed(t *testing.T) {
 		"handed over":                             {v1.MigrationScheduling, v1.MigrationPreparingTarget, nil, nil, brief},
 		"the target is ready":                     {v1.MigrationPreparingTarget, v1.MigrationTargetReady, nil, nil, brief},
 		"it moves":                                {v1.MigrationScheduling, v1.MigrationRunning, nil, nil, brief},
-		"something was told of a move": {v1.MigrationRunning, v1.MigrationRunning, func(_ *gathered, p *migration.Plan) {
+		"something was reported of a migration": {v1.MigrationRunning, v1.MigrationRunning, func(_ *gathered, p *migration.Plan) {
 			p.Status.Conditions = []v1.VirtualMachineInstanceMigrationCondition{{Type: migration.ConditionProgress}}
 		}, nil, 0},
 		"a claim depends on the phase": {v1.MigrationScheduling, v1.MigrationPreparingTarget, claims, nil, 0},
 		"an action failed":             {v1.MigrationScheduling, v1.MigrationPreparingTarget, nil, errors.New("no"), 0},
-		"it has an event to tell": {v1.MigrationScheduling, v1.MigrationPreparingTarget, func(_ *gathered, p *migration.Plan) {
+		"it has an event to emit": {v1.MigrationScheduling, v1.MigrationPreparingTarget, func(_ *gathered, p *migration.Plan) {
 			p.Events = []migration.Event{{Reason: "Something"}}
 		}, nil, 0},
 		"it is being deleted": {v1.MigrationScheduling, v1.MigrationPreparingTarget, func(g *gathered, _ *migration.Plan) {
@@ -76,9 +76,9 @@ func TestOnlyWhatIsSoonOutdatedIsPostponed(t *testing.T) {
 	}
 }
 
-// TestNothingIsPostponedForLong makes passes that lead from phase to phase: what they enter is stored together, no
+// TestPostpone_Bounded makes passes that lead from phase to phase: what they enter is stored together, no
 // later than a moment after the first, and the times are known until then.
-func TestNothingIsPostponedForLong(t *testing.T) {
+func TestPostpone_Bounded(t *testing.T) {
 	const since = v1.MigrationScheduling
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	type pass struct {
@@ -94,7 +94,7 @@ func TestNothingIsPostponedForLong(t *testing.T) {
 			{after: 400 * time.Millisecond, to: v1.MigrationTargetReady, left: brief - 400*time.Millisecond,
 				entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 0, v1.MigrationTargetReady: 400 * time.Millisecond}},
 			{after: brief, to: v1.MigrationRunning},
-			// That was stored. What comes then begins anew.
+			// That was stored; the next postponement starts over.
 			{after: 3 * time.Second, to: v1.MigrationPreparingTarget, left: brief, entered: map[phase]time.Duration{v1.MigrationPreparingTarget: 3 * time.Second}},
 		},
 		"what is not so any more": {
@@ -114,7 +114,7 @@ func TestNothingIsPostponedForLong(t *testing.T) {
 			for i, p := range passes {
 				clock.SetTime(start.Add(p.after))
 				g, plan := passOf(since, p.to)
-				g.Unsettled = p.unsettled
+				g.Pending = p.unsettled
 				if p.to != since {
 					plan.Status.PhaseTransitionTimestamps = []v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{
 						{Phase: p.to, PhaseTransitionTimestamp: metav1.NewTime(clock.Now())}}

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // BenchmarkQueue adds, gets and finishes an item, beside controller-runtime's
@@ -39,9 +39,9 @@ func benchKeys(n int) []types.NamespacedName {
 }
 
 func benchOurs(b *testing.B, waiting int) float64 {
-	q := migration.NewQueue(migration.QueueOptions{})
+	q := queue.NewQueue(queue.Options{})
 	for _, k := range benchKeys(waiting) {
-		q.Add(migration.Item{Key: k})
+		q.Add(queue.Item{Key: k})
 	}
 	keys := benchKeys(1000)
 	for i := range keys {
@@ -52,7 +52,7 @@ func benchOurs(b *testing.B, waiting int) float64 {
 	for b.Loop() {
 		k := keys[i%len(keys)]
 		i++
-		q.Add(migration.Item{Key: k, Priority: migration.PriorityUser})
+		q.Add(queue.Item{Key: k, Priority: queue.PriorityUser})
 		it, err := q.Get(b.Context())
 		if err != nil || it.Key != k {
 			b.Fatal(it, err)
@@ -65,7 +65,7 @@ func benchOurs(b *testing.B, waiting int) float64 {
 func benchTheirs(b *testing.B, waiting int) float64 {
 	q := priorityqueue.New[reconcile.Request]("bench")
 	defer q.ShutDown()
-	none, user := 0, migration.PriorityUser
+	none, user := 0, queue.PriorityUser
 	for _, k := range benchKeys(waiting) {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: &none}, reconcile.Request{NamespacedName: k})
 	}

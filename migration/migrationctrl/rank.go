@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// urgentPriority goes before that of migrations that were just made, of which there may be a thousand: for what
+	// urgentPriority precedes that of newly created migrations, of which there may be a thousand: for migrations that
 	// others wait for.
 	urgentPriority = 10
-	// endedPriority goes after them, and before what is only told.
+	// endedPriority comes after them, and before migrations that only report.
 	endedPriority = -urgentPriority
 )
 
-// ranked has what a handler enqueues go before or after other migrations.
+// ranked gives the keys of a handler a priority relative to other migrations.
 type ranked struct {
 	handler.EventHandler
 	rank func(context.Context, client.Object) int
@@ -51,8 +51,8 @@ func (r ranked) Generic(ctx context.Context, e event.TypedGenericEvent[client.Ob
 	r.EventHandler.Generic(ctx, e, r.queue(ctx, q, e.Object))
 }
 
-// rankOfPod is urgent: a target Pod that runs has taken a slot and room on a node, and waits for nothing but the
-// hand-over. What becomes of the Pods of a guest that has moved is not.
+// rankOfPod is urgent: a running target Pod occupies a slot and resources of a node, and waits only for the handoff.
+// The Pods of a VMI that has migrated are not.
 func (r *Reconciler) rankOfPod(ctx context.Context, o client.Object) int {
 	name := o.GetAnnotations()[ownerName]
 	if c := metav1.GetControllerOf(o); c != nil && c.Kind == vmiKind {
@@ -69,7 +69,7 @@ func (r *Reconciler) rankOfPod(ctx context.Context, o client.Object) int {
 	return cmp.Or(r.rankOfGuest(ctx, &guest), urgentPriority)
 }
 
-// rankOfGuest is that of others, but for a guest that has moved.
+// rankOfGuest is the default rank, except for a VMI that has migrated.
 func (r *Reconciler) rankOfGuest(_ context.Context, o client.Object) int {
 	guest, is := o.(*v1.VirtualMachineInstance)
 	if !is || guest.Status.MigrationState == nil || !guest.Status.MigrationState.Completed {
@@ -78,7 +78,7 @@ func (r *Reconciler) rankOfGuest(_ context.Context, o client.Object) int {
 	return r.rankOfEnded()
 }
 
-// rankOfMigration is urgent while there is a target Pod and no hand-over.
+// rankOfMigration is urgent while there is a target Pod and no handoff.
 func (r *Reconciler) rankOfMigration(_ context.Context, o client.Object) int {
 	m, is := o.(*v1.VirtualMachineInstanceMigration)
 	switch {
@@ -92,7 +92,7 @@ func (r *Reconciler) rankOfMigration(_ context.Context, o client.Object) int {
 	return 0
 }
 
-// rankOfEnded is last, as nobody waits for what is left to be done, unless for the slot.
+// rankOfEnded is the last, as no migration waits for the remaining work, unless for the slot.
 func (r *Reconciler) rankOfEnded() int {
 	if len(r.Admission.Waiting()) > 0 {
 		return urgentPriority
@@ -100,7 +100,7 @@ func (r *Reconciler) rankOfEnded() int {
 	return endedPriority
 }
 
-// queue is the queue with another default of the priority, if it knows priorities.
+// queue returns the queue with another default priority, if it supports priorities.
 func (r ranked) queue(ctx context.Context, q requestQueue, o client.Object) requestQueue {
 	if p, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
 		return rankedQueue{p, func() int { return r.rank(ctx, o) }}
@@ -108,7 +108,7 @@ func (r ranked) queue(ctx context.Context, q requestQueue, o client.Object) requ
 	return q
 }
 
-// rankedQueue adds with the rank what is added with no priority.
+// rankedQueue adds with the rank what is added without a priority.
 type rankedQueue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
 	rank func() int

@@ -20,15 +20,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 func asked(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: name}}
 }
 
-// What is urgent goes before migrations that were made before, and what is relisted goes after them.
-func TestWhatIsUrgentGoesFirst(t *testing.T) {
+// Urgent migrations go before those created earlier, relisted ones after them.
+func TestPriority_UrgentFirst(t *testing.T) {
 	h := ranked{handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{asked(o.GetName())}
 	}), func(context.Context, client.Object) int { return urgentPriority }}
@@ -44,8 +44,8 @@ func TestWhatIsUrgentGoesFirst(t *testing.T) {
 	h.Update(t.Context(), event.UpdateEvent{ObjectOld: pod("updated", "1"), ObjectNew: pod("updated", "2")}, q)
 	h.Create(t.Context(), event.CreateEvent{Object: pod("created", "1")}, q)
 	h.Delete(t.Context(), event.DeleteEvent{Object: pod("deleted", "1")}, q)
-	h.Generic(t.Context(), event.GenericEvent{Object: pod("told", "1")}, q)
-	for _, want := range []string{"updated", "created", "deleted", "told", "waiting-1", "waiting-2", "relisted"} {
+	h.Generic(t.Context(), event.GenericEvent{Object: pod("generic", "1")}, q)
+	for _, want := range []string{"updated", "created", "deleted", "generic", "waiting-1", "waiting-2", "relisted"} {
 		got, _, _ := q.GetWithPriority()
 		if got != asked(want) {
 			t.Errorf("%s is next, want %s", got.Name, want)
@@ -54,8 +54,8 @@ func TestWhatIsUrgentGoesFirst(t *testing.T) {
 	}
 }
 
-// A queue that knows no priorities gets what it would get otherwise.
-func TestRanksWithAPlainQueue(t *testing.T) {
+// A queue without priorities gets the keys unchanged.
+func TestRanks_PlainQueue(t *testing.T) {
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
 	h := ranked{handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -69,7 +69,7 @@ func TestRanksWithAPlainQueue(t *testing.T) {
 	}
 }
 
-// A target Pod that runs waits for the hand-over. What is left to be done for a guest that has moved is done last, but
+// A running target Pod waits for the handoff. The remaining work for a VMI that has migrated is done last, but
 // first if others wait for its slot.
 func TestRanks(t *testing.T) {
 	guest := func(edit func(*v1.VirtualMachineInstanceMigrationState)) *v1.VirtualMachineInstance {
@@ -127,7 +127,7 @@ func TestRanks(t *testing.T) {
 			if test.guest != nil {
 				b.WithObjects(test.guest)
 			}
-			r := &Reconciler{Client: b.Build(), Admission: migration.NewAdmission(migration.Limits{Cluster: 1, Outbound: 1, Inbound: 1}, migration.QueueOptions{})}
+			r := &Reconciler{Client: b.Build(), Admission: queue.NewAdmission(queue.Limits{Cluster: 1, Outbound: 1, Inbound: 1}, queue.Options{})}
 			rank := func() int {
 				switch test.of.(type) {
 				case *corev1.Pod:
@@ -141,7 +141,7 @@ func TestRanks(t *testing.T) {
 				t.Errorf("rank %d, want %d", got, test.rank)
 			}
 			for _, k := range []string{"first", "second"} {
-				r.Admission.Ask(migration.Claim{Key: asked(k).NamespacedName, Since: time.Now()}, time.Now())
+				r.Admission.Ask(queue.Claim{Key: asked(k).NamespacedName, Since: time.Now()}, time.Now())
 			}
 			if got := rank(); got != test.waits {
 				t.Errorf("rank %d while others wait, want %d", got, test.waits)

@@ -30,24 +30,24 @@ import (
 	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/tracecontext"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/template"
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// DefaultWorkers is how many migrations are worked on at a time. A pass makes a
-// few API calls at most and holds no lock over them.
+// DefaultWorkers is how many migrations are reconciled in parallel. A pass makes a
+// few API calls at most and holds no lock during them.
 const DefaultWorkers = 16
 
 const (
-	// conflictRetry is how soon a pass that lost a race is repeated; the event
-	// of the winner's write usually comes first.
+	// conflictRetry is the delay after a lost race; the event of the winner's write
+	// usually comes first.
 	conflictRetry = 50 * time.Millisecond
-	// factRetry is how soon a target Pod is tried again that lacks a fact of an object
-	// which is not watched.
+	// factRetry is the delay for a target Pod that lacks a fact of an unwatched object.
 	factRetry = 15 * time.Second
-	// quotaRetry is how soon a target Pod is tried again that the API server refused
-	// for a quota, though none of those seen has too little left. A change of a quota
-	// comes first; this is for what no event tells, as the defaults of a LimitRange.
+	// quotaRetry is the delay for a target Pod that the API server rejected for a quota
+	// although all cached quotas have room. A change of a quota comes first; this is for
+	// changes without an event, as the defaults of a LimitRange.
 	quotaRetry = 2 * time.Minute
 	// firstAgain and lastAgain bound the delay after an error, which doubles with each.
 	firstAgain = 5 * time.Millisecond
@@ -56,14 +56,14 @@ const (
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/migration/migrationctrl")
 
-// Renderer renders the Pod a guest moves to. *template.Renderer is one.
+// Renderer renders the target Pod of a VMI. *template.Renderer is one.
 type Renderer interface {
 	// MigrationTarget returns the Pod, with namespace, the label
 	// kubevirt.io/migrationJobUID, and a name that is the same for the same
-	// guest and migration. It must be pure. An error that wraps
+	// VMI and migration. It must be pure. An error that wraps
 	// template.ErrMissingFact is retried, any other fails the migration.
 	MigrationTarget(in template.Input) (*corev1.Pod, error)
-	// HotplugAttachment returns the Pod that brings plugged volumes to the node of
+	// HotplugAttachment returns the Pod that attaches hotplugged volumes on the node of
 	// the target Pod, which controls it, under the same conditions.
 	HotplugAttachment(in template.Input) (*corev1.Pod, error)
 }
@@ -74,64 +74,64 @@ type Reconciler struct {
 	// Client reads from caches and writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
-	// LauncherImage is the image of the guests' Pods.
+	// LauncherImage is the image of the VMIs' Pods.
 	LauncherImage string
-	// SidecarShimImage is the image of hook sidecars that name none. Defaults to the one
+	// SidecarShimImage is the image of hook sidecars without one. Defaults to the one
 	// beside LauncherImage.
 	SidecarShimImage string
 	// Renderer defaults to template.Default().
 	Renderer Renderer
-	// Recorder tells events of migrations and guests. Defaults to none.
+	// Recorder emits events for migrations and VMIs. Defaults to none.
 	Recorder events.EventRecorder
-	// Observer is told what becomes of own writes, and of live reads if it is an
-	// expectationsctrl.LiveReads. Defaults to nobody.
+	// Observer receives the outcome of own writes, and of live reads if it is an
+	// expectationsctrl.LiveReads. Defaults to none.
 	Observer expectations.Observer
-	// Metrics is told of migrations and passes. Defaults to nobody.
+	// Metrics receives migrations and passes. Defaults to none.
 	Metrics *Metrics
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
 	// Workers defaults to DefaultWorkers.
 	Workers int
-	// Config is the administrator's. What the KubeVirt object says in
-	// spec.configuration.migrations wins over it and takes effect at once.
-	// Reconfigure replaces it once the controller runs.
+	// Config is the administrator's configuration. spec.configuration.migrations of the
+	// KubeVirt object takes precedence and takes effect at once. Reconfigure replaces it
+	// while the controller runs.
 	Config migration.Config
-	// Backups ends backups that are in the way of critical migrations. Defaults to
-	// nobody: they wait then, as all others do.
+	// Backups aborts backups that block critical migrations. Defaults to none: such
+	// migrations then wait, as all others do.
 	Backups BackupAborter
 	// Admission hands out the slots. It belongs to the controller from
 	// SetupWithManager on. Defaults to one with default queue options.
-	Admission *migration.Admission
+	Admission *queue.Admission
 
-	// gate notes own writes and tells whether the caches show them; it also
-	// enqueues who waited for a slot.
+	// gate records own writes and reports whether the caches show them; it also enqueues
+	// migrations that waited for a slot.
 	gate *expectationsctrl.Gate
 
 	// failures counts the failures of the controller's passes.
 	failures workqueue.TypedRateLimiter[reconcile.Request]
 
-	// gatherer reads what Pods are rendered from.
+	// gatherer reads the inputs of rendering Pods.
 	gatherer templatectrl.Gatherer
 
-	// policies are those of the cluster.
+	// policies caches those of the cluster.
 	policies policies
 
-	// backlog has the queue of the migrations and those of which something was not stored, and untold what that was,
-	// by migration.
-	backlog backlog.Backlog
-	untold  sync.Map
-	// told is in which words the failures of each migration's actions were told.
-	told retold.Failures
+	// backlog has the queue of the migrations and those with an unstored status, and unstored these statuses, by
+	// migration.
+	backlog  backlog.Backlog
+	unstored sync.Map
+	// reported suppresses repeated failure events per migration.
+	reported retold.Failures
 	// moves are the migrations under way, for their traces.
 	moves *tracecontext.Operations
-	// current replaces Config, if it is set; guarded by limiting is which limits Admission
-	// has, so that the last ones told are those that stay.
+	// current replaces Config, if it is set; limiting serializes updates of the limits of
+	// Admission, so that the last ones stay.
 	current  atomic.Pointer[migration.Config]
 	limiting sync.Mutex
 
 	restoring sync.Mutex
-	// restored, guarded by restoring, says that Admission knows what the API
-	// knew when this process began.
+	// restored, guarded by restoring, says that Admission was filled from the API at the
+	// start of this process.
 	restored bool
 }
 
@@ -182,7 +182,7 @@ func (r *Reconciler) complete() error {
 		r.Workers = DefaultWorkers
 	}
 	if r.Admission == nil {
-		r.Admission = migration.NewAdmission(r.Config.WithDefaults().Limits, migration.QueueOptions{})
+		r.Admission = queue.NewAdmission(r.Config.WithDefaults().Limits, queue.Options{})
 	}
 	return errors.Join(missing...)
 }
@@ -242,7 +242,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	r.settle(g)
 	r.waits(ctx, req.NamespacedName, plan)
 	if actErr == nil && g.Migration.IsFinal() && len(plan.Actions) > 0 {
-		// What is left to be tidied up has no event of its own.
+		// The remaining cleanup has no event of its own.
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return r.result(ctx, g, plan, actErr)

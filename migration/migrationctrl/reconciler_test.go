@@ -17,10 +17,11 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestReconcilerNamesMissingFields(t *testing.T) {
+func TestReconciler_MissingFields(t *testing.T) {
 	err := (&migrationctrl.Reconciler{}).SetupWithManager(t.Context(), nil)
 	for _, field := range []string{"Client", "APIReader", "LauncherImage"} {
 		if err == nil || !strings.Contains(err.Error(), "Reconciler."+field+" is required") {
@@ -29,9 +30,9 @@ func TestReconcilerNamesMissingFields(t *testing.T) {
 	}
 }
 
-// TestOnARealControlPlane runs all cases on one control plane; each has its own
+// TestControlPlane runs all cases on one control plane; each has its own
 // namespace and controller.
-func TestOnARealControlPlane(t *testing.T) {
+func TestControlPlane(t *testing.T) {
 	c := newCluster(t)
 	for _, tc := range []struct {
 		name string
@@ -49,12 +50,12 @@ func TestOnARealControlPlane(t *testing.T) {
 		{"S14/73 a target that no node can match is not made", nowhere},
 		{"a label of a node lets a target match", awaitsNode},
 		{"a raised limit takes effect at once", raised},
-		{"S14/68 a quota is told and costs no slot", quota},
+		{"S14/68 a quota is reported and costs no slot", quota},
 		{"a foreign Pod of the target's name is left alone", foreign},
 		{"a hand-over that comes too late is refused", late},
 		{"plugged volumes go along", plugged},
 		{"the guest's state goes along", state},
-		{"progress is told by the migration", progress},
+		{"progress is reported by the migration", progress},
 		{"a killed controller is replaced", killed},
 		{"nothing is sent without the feature gate", gated},
 		{"a guest is received from another cluster", receives},
@@ -79,7 +80,7 @@ func migrates(t *testing.T, c *cluster) {
 	}
 	c.onlyPodOn(t, vmi, st.TargetNode)
 	if vmi.Labels[v1.MigrationTargetNodeNameLabel] != "" {
-		t.Errorf("labels of the guest are %v", vmi.Labels)
+		t.Errorf("labels of the VMI are %v", vmi.Labels)
 	}
 	c.waitEvents(t, m.Namespace, migration.EventCreated, migration.EventHandOver, migration.EventSucceeded, migration.EventDeleted)
 
@@ -176,7 +177,7 @@ func guestDeleted(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	c.waitGone(t, vmi)
-	c.waitGone(t, m) // it has failed, and nobody else would delete it
+	c.waitGone(t, m) // it has failed, and nothing else would delete it
 }
 
 func limits(t *testing.T, c *cluster) {
@@ -194,7 +195,7 @@ func limits(t *testing.T, c *cluster) {
 	c.holdAt(t, guests["guest-3"], holdReady)
 	c.holdAt(t, guests["guest-2"], holdReady)
 	c.startController(t, func(r *migrationctrl.Reconciler) {
-		r.Config.Limits = migration.Limits{Cluster: 9, Outbound: 2, Inbound: 9}
+		r.Config.Limits = queue.Limits{Cluster: 9, Outbound: 2, Inbound: 9}
 	})
 	c.waitPhase(t, ms[3], v1.MigrationPreparingTarget)
 	c.waitPhase(t, ms[2], v1.MigrationPreparingTarget)
@@ -273,7 +274,7 @@ func raised(t *testing.T, c *cluster) {
 
 func quota(t *testing.T, c *cluster) {
 	c.startController(t, func(r *migrationctrl.Reconciler) {
-		r.Config.Limits = migration.Limits{Cluster: 1, Outbound: 1, Inbound: 1}
+		r.Config.Limits = queue.Limits{Cluster: 1, Outbound: 1, Inbound: 1}
 	})
 	ns, other := c.namespace(t), c.namespace(t)
 	vmi, free := c.guest(t, ns, "guest", "sim-0"), c.guest(t, other, "guest", "sim-0")
@@ -287,10 +288,10 @@ func quota(t *testing.T, c *cluster) {
 		return used.Value() == 1
 	})
 	m := c.migrate(t, vmi, "move", nil)
-	c.waitFor(t, "the quota to be told", m, func() bool {
+	c.waitFor(t, "the quota to be reported", m, func() bool {
 		return migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) != nil
 	})
-	const text = "the target Pod does not fit into the quota: pods: needs 1, 1 of 1 are used in ResourceQuota one-pod"
+	const text = "the target Pod exceeds the quota: pods: needs 1, 1 of 1 are used in ResourceQuota one-pod"
 	if got := migration.Condition(m.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota).Message; got != text {
 		t.Errorf("condition says %q, want %q", got, text)
 	}

@@ -11,15 +11,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// Reconfigure replaces Config, and in which order the queue serves, while the controller runs.
-// What acts goes on with the slots it has; migrations that are not finished are looked at again,
-// so that limits, deadlines and what they wait for are the new ones at once. The evacuator and the
-// updater use the new configuration for the next guest they decide about. It may be called at
-// any time after SetupWithManager, by one caller at a time. After an error part of it is in force;
-// to call it again puts all of it into force.
-func (r *Reconciler) Reconfigure(ctx context.Context, c migration.Config, q migration.QueueOptions) error {
+// Reconfigure replaces Config and the queue options while the controller runs. Acting migrations
+// keep their slots; all unfinished migrations are reconciled again, so that limits, deadlines and
+// messages are the new ones at once. The evacuator and the updater use the new configuration for
+// their next decision. It may be called at any time after SetupWithManager, by one caller at a
+// time. After an error part of the configuration is in force; calling it again applies all of it.
+func (r *Reconciler) Reconfigure(ctx context.Context, c migration.Config, q queue.Options) error {
 	r.current.Store(&c)
 	woken, err := r.limit(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *Reconciler) Reconfigure(ctx context.Context, c migration.Config, q migr
 	return nil
 }
 
-// configured is the administrator's configuration as it is now.
+// configured returns the administrator's current configuration.
 func (r *Reconciler) configured() migration.Config {
 	if c := r.current.Load(); c != nil {
 		return *c
@@ -47,8 +47,8 @@ func (r *Reconciler) configured() migration.Config {
 	return r.Config
 }
 
-// limit puts the limits into force that the configuration and the KubeVirt object have now, and
-// returns who may proceed because of it.
+// limit applies the limits of the configuration and the KubeVirt object, and returns the keys
+// of the migrations that may proceed because of it.
 func (r *Reconciler) limit(ctx context.Context) ([]types.NamespacedName, error) {
 	r.limiting.Lock()
 	defer r.limiting.Unlock()

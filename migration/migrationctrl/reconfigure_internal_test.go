@@ -18,10 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// woken begins to take from the gate whom it wakes, and returns a function that tells of all of
-// them since it was called last.
+// woken starts to record the keys that the gate wakes, and returns a function that returns those
+// since its last call.
 func woken(t *testing.T, s *scene) func() []string {
 	t.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -41,18 +42,18 @@ func woken(t *testing.T, s *scene) func() []string {
 	}
 }
 
-func TestAControllerIsReconfiguredWhileItRuns(t *testing.T) {
+func TestReconfigure_RunningController(t *testing.T) {
 	gone := standing("ns", "gone", v1.MigrationSucceeded, "")
 	kv := &v1.KubeVirt{}
 	kv.Namespace, kv.Name = "kubevirt", "kubevirt"
 	three := uint32(3)
 	kv.Spec.Configuration.MigrationConfiguration = &v1.MigrationConfiguration{ParallelMigrationsPerCluster: &three}
 	s := newScene(t, interceptor.Funcs{}, kv, standing("ns", "a", v1.MigrationPending, ""), standing("other", "b", v1.MigrationRunning, ""), gone)
-	s.r.Config = migration.Config{Limits: migration.Limits{Inbound: 1}, Cooldown: time.Minute}
+	s.r.Config = migration.Config{Limits: queue.Limits{Inbound: 1}, Cooldown: time.Minute}
 	names := woken(t, s)
 
-	next := migration.Config{Limits: migration.Limits{Inbound: 4, Lent: -1, Bandwidth: 100}, Cooldown: time.Hour, AwaitNodes: time.Second}
-	if err := s.r.Reconfigure(t.Context(), next, migration.QueueOptions{Unfair: true}); err != nil {
+	next := migration.Config{Limits: queue.Limits{Inbound: 4, Lent: -1, Bandwidth: 100}, Cooldown: time.Hour, AwaitNodes: time.Second}
+	if err := s.r.Reconfigure(t.Context(), next, queue.Options{Unfair: true}); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff([]string{"a", "b"}, names()); d != "" {
@@ -61,11 +62,11 @@ func TestAControllerIsReconfiguredWhileItRuns(t *testing.T) {
 	if c := s.r.config(kv); c.Cooldown != time.Hour || c.AwaitNodes != time.Second || c.Limits.Cluster != 3 {
 		t.Errorf("configuration %+v", c)
 	}
-	want := migration.Limits{Cluster: 3, Outbound: 2, Inbound: 4, Lent: -1, Bandwidth: 100}
+	want := queue.Limits{Cluster: 3, Outbound: 2, Inbound: 4, Lent: -1, Bandwidth: 100}
 	if d := cmp.Diff(want, s.r.Admission.Usage().Limits); d != "" {
 		t.Errorf("limits: -want +got\n%s", d)
 	}
-	// What the KubeVirt object says later is put over the new configuration.
+	// Later changes of the KubeVirt object take precedence over the new configuration.
 	five := uint32(5)
 	kv.Spec.Configuration.MigrationConfiguration.ParallelMigrationsPerCluster = &five
 	if err := s.Update(t.Context(), kv); err != nil {
@@ -78,7 +79,7 @@ func TestAControllerIsReconfiguredWhileItRuns(t *testing.T) {
 	}
 }
 
-func TestAClusterThatCannotBeReadIsSaid(t *testing.T) {
+func TestReconfigure_ListError(t *testing.T) {
 	fails := errors.New("not now")
 	var of client.ObjectList = &v1.KubeVirtList{}
 	s := newScene(t, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
@@ -87,17 +88,17 @@ func TestAClusterThatCannotBeReadIsSaid(t *testing.T) {
 		}
 		return c.List(ctx, list, o...)
 	}})
-	if err := s.r.Reconfigure(t.Context(), migration.Config{}, migration.QueueOptions{}); !errors.Is(err, fails) {
+	if err := s.r.Reconfigure(t.Context(), migration.Config{}, queue.Options{}); !errors.Is(err, fails) {
 		t.Errorf("error %v", err)
 	}
 	of = &v1.VirtualMachineInstanceMigrationList{}
-	if err := s.r.Reconfigure(t.Context(), migration.Config{}, migration.QueueOptions{}); !errors.Is(err, fails) {
+	if err := s.r.Reconfigure(t.Context(), migration.Config{}, queue.Options{}); !errors.Is(err, fails) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestReconfiguringRacesWithNothing is for the race detector; the last limits told are those that stay.
-func TestReconfiguringRacesWithNothing(t *testing.T) {
+// TestReconfigure_RaceFree is for the race detector; the last limits set are those that stay.
+func TestReconfigure_RaceFree(t *testing.T) {
 	s := newScene(t, interceptor.Funcs{}, standing("ns", "a", v1.MigrationPending, ""))
 	var all sync.WaitGroup
 	for range 4 {
@@ -109,8 +110,8 @@ func TestReconfiguringRacesWithNothing(t *testing.T) {
 		})
 	}
 	for i := range 50 {
-		c := migration.Config{Limits: migration.Limits{Inbound: i + 1}}
-		if err := s.r.Reconfigure(t.Context(), c, migration.QueueOptions{AgeAfter: time.Duration(i+1) * time.Second}); err != nil {
+		c := migration.Config{Limits: queue.Limits{Inbound: i + 1}}
+		if err := s.r.Reconfigure(t.Context(), c, queue.Options{AgeAfter: time.Duration(i+1) * time.Second}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -54,7 +54,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster { return newClusterOf(t, 3, 0) }
 
-// newClusterOf has so many nodes, which take so long to move a guest.
+// newClusterOf has so many nodes, whose migrations take that long.
 func newClusterOf(t *testing.T, nodes int, takes time.Duration) *cluster {
 	t.Helper()
 	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: nodes})}
@@ -79,7 +79,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// smallGuest is a guest as its author writes it.
+// smallGuest is a VMI as its author writes it.
 func smallGuest(namespace, name string) *v1.VirtualMachineInstance {
 	memory := resource.MustParse("64Mi")
 	return &v1.VirtualMachineInstance{
@@ -195,14 +195,14 @@ func (c *cluster) create(t *testing.T, o client.Object) {
 	}
 }
 
-// guest makes a guest that runs in a launcher Pod on the node, as the rest of the
+// guest creates a VMI that runs in a launcher Pod on the node, as the rest of the
 // control plane leaves it.
 func (c *cluster) guest(t *testing.T, namespace, name, node string) *v1.VirtualMachineInstance {
 	t.Helper()
 	return c.guestWith(t, namespace, name, node, nil)
 }
 
-// guestWith makes a guest that keeps its state in the claim, if there is one.
+// guestWith creates a VMI that keeps its state in the claim, if there is one.
 func (c *cluster) guestWith(t *testing.T, namespace, name, node string, state *corev1.PersistentVolumeClaim) *v1.VirtualMachineInstance {
 	t.Helper()
 	vmi := smallGuest(namespace, name)
@@ -286,7 +286,7 @@ func (c *cluster) waitReleased(t *testing.T, m *v1.VirtualMachineInstanceMigrati
 	c.waitFor(t, "the finalizer to go", m, func() bool { return len(m.Finalizers) == 0 })
 }
 
-// pods lists the guest's Pods that are not on their way out.
+// pods lists the VMI's Pods that are not being deleted.
 func (c *cluster) pods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
@@ -296,7 +296,7 @@ func (c *cluster) pods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Po
 	return list.Items
 }
 
-// onlyPodOn waits until the guest has exactly one Pod, on the node that owns it.
+// onlyPodOn waits until the VMI has exactly one Pod, on the node that owns it.
 func (c *cluster) onlyPodOn(t *testing.T, vmi *v1.VirtualMachineInstance, node string) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), interval, patience, true, func(context.Context) (bool, error) {
@@ -304,7 +304,7 @@ func (c *cluster) onlyPodOn(t *testing.T, vmi *v1.VirtualMachineInstance, node s
 		return len(pods) == 1 && pods[0].Spec.NodeName == node, nil
 	})
 	if err != nil {
-		t.Errorf("the guest's Pods are not one on %s: %+v", node, c.pods(t, vmi))
+		t.Errorf("the VMI's Pods are not one on %s: %+v", node, c.pods(t, vmi))
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi); err != nil {
 		t.Fatal(err)

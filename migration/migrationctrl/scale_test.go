@@ -20,6 +20,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/rig"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/template"
 )
 
@@ -42,20 +43,20 @@ const (
 	scaleInterval = 2 * time.Second
 )
 
-// queue is many guests with a migration each.
-type queue struct {
+// crowd is many VMIs with a migration each.
+type crowd struct {
 	*cluster
 	*testing.T
 	namespaces []string
-	// node is where each guest began, priority what its migration has.
+	// node is where each VMI began, priority what its migration has.
 	node     map[types.NamespacedName]string
 	priority map[types.NamespacedName]int
 }
 
-// TestManyWait lets many migrations wait for a limit of zero, watches that nobody does
-// anything, and opens the slots. What is asserted is what the API server's audit log says.
-func TestManyWait(t *testing.T) {
-	q := &queue{cluster: newClusterOf(t, scaleNodes, *scaleMove), T: t, node: map[types.NamespacedName]string{}, priority: map[types.NamespacedName]int{}}
+// TestAdmission_ManyWaiting lets many migrations wait for a limit of zero, checks that no controller
+// acts, and opens the slots. The assertions are about the API server's audit log.
+func TestAdmission_ManyWaiting(t *testing.T) {
+	q := &crowd{cluster: newClusterOf(t, scaleNodes, *scaleMove), T: t, node: map[types.NamespacedName]string{}, priority: map[types.NamespacedName]int{}}
 	for range scaleNamespaces {
 		q.namespaces = append(q.namespaces, q.namespace(t))
 	}
@@ -88,8 +89,8 @@ func TestManyWait(t *testing.T) {
 	q.judge(begun)
 }
 
-// populate creates guests, which run, and a migration of each.
-func (q *queue) populate() {
+// populate creates VMIs, which run, and a migration of each.
+func (q *crowd) populate() {
 	q.Helper()
 	priorities := []v1.MigrationPriority{"", v1.PrioritySystemMaintenance, v1.PriorityUserTriggered, v1.PrioritySystemCritical}
 	var group errgroup.Group
@@ -99,7 +100,7 @@ func (q *queue) populate() {
 		node := fmt.Sprintf("sim-%d", i%scaleNodes)
 		// Every namespace and node has all priorities.
 		priority := priorities[(i/(scaleNodes*len(q.namespaces)/5))%len(priorities)]
-		q.node[key], q.priority[key] = node, migration.PriorityOf(&priority)
+		q.node[key], q.priority[key] = node, queue.PriorityOf(&priority)
 		group.Go(func() error { return q.guestWaits(key, node, priority) })
 	}
 	if err := group.Wait(); err != nil {
@@ -107,8 +108,8 @@ func (q *queue) populate() {
 	}
 }
 
-// guestWaits creates a guest, its Pod and its migration.
-func (q *queue) guestWaits(key types.NamespacedName, node string, priority v1.MigrationPriority) error {
+// guestWaits creates a VMI, its Pod and its migration.
+func (q *crowd) guestWaits(key types.NamespacedName, node string, priority v1.MigrationPriority) error {
 	ctx := q.Context()
 	vmi := smallGuest(key.Namespace, key.Name)
 	if err := q.Create(ctx, vmi); err != nil {
@@ -139,7 +140,7 @@ func (q *queue) guestWaits(key types.NamespacedName, node string, priority v1.Mi
 }
 
 // limit sets the slots of the cluster.
-func (q *queue) limit(n uint32) {
+func (q *crowd) limit(n uint32) {
 	q.Helper()
 	kv := &v1.KubeVirt{}
 	kv.Namespace, kv.Name = q.namespaces[0], "kubevirt"
@@ -155,7 +156,7 @@ func (q *queue) limit(n uint32) {
 }
 
 // awaitAll waits until all migrations are as wanted.
-func (q *queue) awaitAll(what string, ok func(*v1.VirtualMachineInstanceMigration) bool) {
+func (q *crowd) awaitAll(what string, ok func(*v1.VirtualMachineInstanceMigration) bool) {
 	q.Helper()
 	n := 0
 	err := wait.PollUntilContextTimeout(q.Context(), scaleInterval, scalePatience, true, func(ctx context.Context) (bool, error) {
@@ -179,7 +180,7 @@ func (q *queue) awaitAll(what string, ok func(*v1.VirtualMachineInstanceMigratio
 }
 
 // asked counts the controller's requests but watches.
-func (q *queue) asked() (n int) {
+func (q *crowd) asked() (n int) {
 	q.Helper()
 	requests, err := q.Requests()
 	if err != nil {
@@ -194,7 +195,7 @@ func (q *queue) asked() (n int) {
 }
 
 // judge looks at the order and the number of those that acted.
-func (q *queue) judge(begun time.Time) {
+func (q *crowd) judge(begun time.Time) {
 	q.Helper()
 	requests, err := q.Requests()
 	if err != nil {
@@ -236,7 +237,7 @@ func (q *queue) judge(begun time.Time) {
 }
 
 // freed is when the slot was free that each of them took: those ended one after the other.
-func (q *queue) freed(all []rig.Move) []time.Time {
+func (q *crowd) freed(all []rig.Move) []time.Time {
 	q.Helper()
 	var freed []time.Time
 	for _, o := range all {
@@ -246,8 +247,8 @@ func (q *queue) freed(all []rig.Move) []time.Time {
 	return append(make([]time.Time, min(scaleSlots, len(all))), freed[:max(0, len(all)-scaleSlots)]...)
 }
 
-// latency tells how long a freed slot was without a target Pod, and returns the longest.
-func (q *queue) latency(all []rig.Move, freed []time.Time) time.Duration {
+// latency says how long a freed slot was without a target Pod, and returns the longest.
+func (q *crowd) latency(all []rig.Move, freed []time.Time) time.Duration {
 	q.Helper()
 	var waits []time.Duration
 	for i, o := range all {
@@ -264,10 +265,10 @@ func (q *queue) latency(all []rig.Move, freed []time.Time) time.Duration {
 	return longest
 }
 
-// order checks that nobody was passed by a less urgent one whose node had a slot left. Who was chosen
-// when cannot be seen: it was between the slot becoming free and the target Pod, and the controller
-// knew of a free node as late as it ever acted upon one.
-func (q *queue) order(all []rig.Move, freed []time.Time, late time.Duration) {
+// order checks that no migration was overtaken by a less urgent one while its node had a slot left. The time
+// of a choice cannot be observed: it is between the slot becoming free and the target Pod, and the controller
+// knew of a free node at the latest when it acted on one.
+func (q *crowd) order(all []rig.Move, freed []time.Time, late time.Duration) {
 	q.Helper()
 	compared := 0
 	for i, o := range all {
@@ -296,7 +297,7 @@ func (q *queue) order(all []rig.Move, freed []time.Time, late time.Duration) {
 }
 
 // turns checks that the namespaces took turns.
-func (q *queue) turns(all []rig.Move) {
+func (q *crowd) turns(all []rig.Move) {
 	q.Helper()
 	served := map[string]int{}
 	for _, o := range all[:len(all)/8] { // all of the highest priority

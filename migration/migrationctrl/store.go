@@ -23,17 +23,18 @@ import (
 	"github.com/virtloom/virtloom/internal/retold"
 	"github.com/virtloom/virtloom/internal/vmipatch"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/template"
 )
 
-// Finalizer and label are in the object. A write of which nobody heard is read live.
+// Finalizer and label are in the object. A write without a known outcome is read live.
 //
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations,verbs=get;patch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstancemigrations/status,verbs=patch
 
-// store writes the status, then tells the events of the transition, then lets the
-// finalizer go if nothing is left to do. Each write is guarded by the version the
-// one before returned, so that neither can meet a conflict of our own making.
+// store writes the status, then emits the events of the transition, then removes the
+// finalizer if nothing is left to do. Each write is guarded by the version that the
+// previous one returned, so that they cannot conflict with each other.
 func (r *Reconciler) store(ctx context.Context, g *gathered, plan migration.Plan) error {
 	if err := r.storeStatus(ctx, g, plan); err != nil {
 		return err
@@ -74,10 +75,10 @@ func (r *Reconciler) storeStatus(ctx context.Context, g *gathered, plan migratio
 		return fmt.Errorf("migrationctrl: store the status of %s: %w", g.key, err)
 	}
 	if was.Status.Phase != plan.Status.Phase {
-		ctrl.LoggerFrom(ctx).Info("Migration entered a phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
+		ctrl.LoggerFrom(ctx).Info("Changed migration phase", "from", was.Status.Phase, "to", plan.Status.Phase, "reason", plan.Reason)
 	}
 	g.Migration = next
-	r.keepNothing(g.key) // all is told
+	r.keepNothing(g.key) // everything is stored
 	return nil
 }
 
@@ -91,7 +92,7 @@ func (r *Reconciler) patchMigration(ctx context.Context, g *gathered, next *v1.V
 	return nil
 }
 
-// result says when to look again. What only an event can change is not retried.
+// result returns when to look again. What only an event can change is not retried.
 func (r *Reconciler) result(ctx context.Context, g *gathered, plan migration.Plan, actErr error) (reconcile.Result, error) {
 	next := at(g.Now, r.Clock.Now(), plan.Deadline, plan.Wake, g.verdict.Deadline, g.lateUntil)
 	switch {
@@ -101,7 +102,7 @@ func (r *Reconciler) result(ctx context.Context, g *gathered, plan migration.Pla
 		return next, nil
 	case errors.Is(actErr, template.ErrMissingFact):
 		return sooner(next, factRetry), nil
-	case errors.Is(actErr, migration.ErrQuota):
+	case errors.Is(actErr, placement.ErrQuota):
 		return sooner(next, quotaRetry), nil
 	}
 	return r.again(ctx, g, next, actErr)
@@ -111,8 +112,8 @@ func final(plan migration.Plan) bool {
 	return plan.Status.Phase == v1.MigrationSucceeded || plan.Status.Phase == v1.MigrationFailed
 }
 
-// at asks for a pass at the soonest of the times that had not come when the pass began.
-// One that has come since may have been looked at too early, and nothing else tells of it.
+// at requests a pass at the soonest of the times that were in the future when the pass began.
+// One that has passed since may have been evaluated too early, and nothing else reports it.
 func at(began, now time.Time, times ...time.Time) reconcile.Result {
 	var soonest time.Time
 	for _, t := range times {
@@ -123,11 +124,11 @@ func at(began, now time.Time, times ...time.Time) reconcile.Result {
 	if soonest.IsZero() {
 		return reconcile.Result{}
 	}
-	// A little later than the deadline, so that the pass finds it passed.
+	// A little later than the deadline, so that it has passed for the pass.
 	return reconcile.Result{RequeueAfter: max(soonest.Sub(now), 0) + time.Millisecond}
 }
 
-// sooner asks for a pass after the delay, or before.
+// sooner requests a pass after the delay at the latest.
 func sooner(next reconcile.Result, delay time.Duration) reconcile.Result {
 	if next.RequeueAfter == 0 || next.RequeueAfter > delay {
 		next.RequeueAfter = delay
@@ -135,8 +136,8 @@ func sooner(next reconcile.Result, delay time.Duration) reconcile.Result {
 	return next
 }
 
-// again repeats a pass that failed. The controller's own delay grows, and it knows of no
-// deadline; so a deadline that comes first is returned instead of the error.
+// again repeats a pass that failed. The controller's own delay grows and ignores deadlines; so
+// an earlier deadline is returned instead of the error.
 func (r *Reconciler) again(ctx context.Context, g *gathered, next reconcile.Result, err error) (reconcile.Result, error) {
 	if lost, quietly := quiet(err); quietly == nil && guarded(g.Failures) {
 		return sooner(next, lost.RequeueAfter), nil
@@ -144,12 +145,12 @@ func (r *Reconciler) again(ctx context.Context, g *gathered, next reconcile.Resu
 	if next.RequeueAfter == 0 || next.RequeueAfter > delayed(r.failures.NumRequeues(reconcile.Request{NamespacedName: g.key})) {
 		return reconcile.Result{}, err
 	}
-	ctrl.LoggerFrom(ctx).Error(err, "The pass failed; a deadline comes before the next attempt", "after", next.RequeueAfter)
+	ctrl.LoggerFrom(ctx).Error(err, "Reconciling migration failed, requeueing for the deadline", "after", next.RequeueAfter)
 	return next, nil
 }
 
-// guarded reports whether what failed, if any action did, is guarded by what the pass has
-// read, as the status is. Other writes lose no race to anybody: who refuses them does so again.
+// guarded reports whether the failed action, if any, is guarded by what the pass has read, as
+// the status is. Other writes lose no race: their rejection would repeat.
 func guarded(failures map[migration.ActionKind]error) bool {
 	for kind := range failures {
 		if kind != migration.ChangeVMI && kind != migration.Adopt && kind != migration.ChangeClaim {
@@ -159,12 +160,12 @@ func guarded(failures map[migration.ActionKind]error) bool {
 	return true
 }
 
-// newFailures delays passes that have failed, as delayed tells.
+// newFailures returns the rate limiter of failed passes, see delayed.
 func newFailures() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstAgain, lastAgain)
 }
 
-// delayed is for how long newFailures delays a pass after so many failures before.
+// delayed returns the delay of a pass after that many failures.
 func delayed(failures int) time.Duration {
 	delay := firstAgain
 	for range failures {
@@ -175,8 +176,8 @@ func delayed(failures int) time.Duration {
 	return delay
 }
 
-// quiet turns a lost race into a repeated pass. An object that vanished in the
-// meantime is one too: its event is on the way.
+// quiet turns a lost race into a repeated pass. So does an object that was deleted meanwhile:
+// its event will follow.
 func quiet(err error) (reconcile.Result, error) {
 	if vmipatch.Refused(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
@@ -184,9 +185,9 @@ func quiet(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// fault records that an action has failed, once for as long as it goes on failing.
+// fault emits an event about a failed action, once for as long as it keeps failing.
 func (r *Reconciler) fault(g *gathered, e migration.Event) {
-	if words, news := r.told.Tell(g.key, retold.Text{Reason: e.Reason, Message: e.Message}, r.Clock.Now()); news {
+	if words, news := r.reported.Tell(g.key, retold.Text{Reason: e.Reason, Message: e.Message}, r.Clock.Now()); news {
 		e.Message = words.Message
 		r.emit(g, e)
 	}

@@ -16,10 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/template"
 )
 
-func TestNoDeadlineIsLost(t *testing.T) {
+func TestRequeue_KeepsDeadlines(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	now := began.Add(time.Second)
 	in := func(d time.Duration) migration.Plan {
@@ -44,8 +45,8 @@ func TestNoDeadlineIsLost(t *testing.T) {
 		"an error after many, and none":        {plan: failed, err: refusal, failures: 40, retried: true},
 		"a missing fact, and it is far":        {plan: in(time.Minute), err: template.ErrMissingFact, after: factRetry},
 		"a missing fact, and it is near":       {plan: in(time.Second), err: template.ErrMissingFact, after: time.Second + time.Millisecond},
-		"a quota, and it is near":              {plan: in(time.Second), err: migration.ErrQuota, after: time.Second + time.Millisecond},
-		"a known quota":                        {plan: in(time.Minute), err: &migration.QuotaError{}, after: time.Minute + time.Millisecond},
+		"a quota, and it is near":              {plan: in(time.Second), err: placement.ErrQuota, after: time.Second + time.Millisecond},
+		"a known quota":                        {plan: in(time.Minute), err: &placement.QuotaError{}, after: time.Minute + time.Millisecond},
 		"not rendered, and has failed":         {plan: failed, err: migration.ErrRender},
 		"not rendered, and goes on":            {plan: in(time.Minute), err: fmt.Errorf("attachment: %w", migration.ErrRender), retried: true},
 		"a foreign Pod, and has failed":        {plan: failed, err: migration.ErrForeignPod},
@@ -65,7 +66,7 @@ func TestNoDeadlineIsLost(t *testing.T) {
 	}
 }
 
-func TestOnlyALostRaceIsRunAgainAtOnce(t *testing.T) {
+func TestLostRace_RequeuesAtOnce(t *testing.T) {
 	kind := schema.GroupResource{Resource: "virtualmachineinstances"}
 	for name, err := range map[string]error{
 		"conflict": apierrors.NewConflict(kind, "db", errors.New("another backup")), "not found": apierrors.NewNotFound(kind, "db"),
@@ -87,7 +88,7 @@ func TestOnlyALostRaceIsRunAgainAtOnce(t *testing.T) {
 	}
 }
 
-func TestDelaysAreForeseen(t *testing.T) {
+func TestDelayed_MatchesRateLimiter(t *testing.T) {
 	r := newFailures()
 	for i := range 40 {
 		if want, got := r.When(reconcile.Request{}), delayed(i); got != want {

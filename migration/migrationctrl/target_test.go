@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// claim makes a claim that is bound.
+// claim creates a claim that is bound.
 func (c *cluster) claim(t *testing.T, namespace, name string, mode corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	class := ""
@@ -48,8 +48,8 @@ func (c *cluster) volume(t *testing.T, namespace, claim string, mode corev1.Pers
 	})
 }
 
-// plugged: a volume that was plugged into the guest is brought to the target by a
-// Pod of its own before the guest is handed over.
+// plugged: a volume that was hotplugged into the VMI is attached at the target by a
+// Pod of its own before the VMI is handed off.
 func plugged(t *testing.T, c *cluster) {
 	c.startController(t, nil)
 	vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
@@ -84,16 +84,16 @@ func plugged(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	if ms := vmi.Status.MigrationState; ms == nil || ms.TargetAttachmentPodUID != p.UID {
-		t.Errorf("the target is told %+v", ms)
+		t.Errorf("the target gets %+v", ms)
 	}
 	c.holdAt(t, vmi, "")
 	c.waitPhase(t, m, v1.MigrationSucceeded)
 	c.waitReleased(t, m)
-	c.waitFor(t, "the annotation that the guest is there", target, func() bool {
+	c.waitFor(t, "the annotation that announces the VMI", target, func() bool {
 		return target.Annotations[v1.MigrationTargetReadyTimestamp] != ""
 	})
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {
-		t.Errorf("the Pod that brings the guest's volume is gone: %v", err)
+		t.Errorf("the Pod that brings the VMI's volume is gone: %v", err)
 	}
 }
 
@@ -112,8 +112,8 @@ func (c *cluster) target(t *testing.T, vmi *v1.VirtualMachineInstance, m *v1.Vir
 	return p
 }
 
-// state: what the guest's TPM remembers moves to a claim of its own, and the claim it
-// was in goes; a migration that is cancelled leaves it where it was.
+// state: the VMI's TPM state moves to a claim of its own, and the claim it
+// was in is deleted; a migration that is canceled leaves it where it was.
 func state(t *testing.T, c *cluster) {
 	c.startController(t, nil)
 	ns := c.namespace(t)
@@ -141,7 +141,7 @@ func state(t *testing.T, c *cluster) {
 	c.onlyPodOn(t, vmi, m.Status.MigrationState.TargetNode)
 }
 
-// onlyClaim waits until of the claims with the guest's state that one is left, marked
+// onlyClaim waits until that one of the claims with the VMI's state is left, labeled
 // as such.
 func (c *cluster) onlyClaim(t *testing.T, namespace, name string) {
 	t.Helper()
@@ -151,14 +151,14 @@ func (c *cluster) onlyClaim(t *testing.T, namespace, name string) {
 		if err := c.List(t.Context(), &list, client.InNamespace(namespace)); err != nil {
 			t.Fatal(err)
 		}
-		// The rig has nobody who lets claims go that no Pod uses any more.
+		// The rig has no controller that releases claims that no Pod uses any more.
 		left := slices.DeleteFunc(list.Items, func(c corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp != nil })
 		return len(left) == 1 && claim.DeletionTimestamp == nil && claim.Labels["persistent-state-for"] == "guest" && claim.Labels[v1.MigrationNameLabel] == ""
 	})
 }
 
-// progress: what the node that moves the guest says of it is told by the migration too,
-// and is past when the migration has ended.
+// progress: the migration repeats the report of the node that migrates the VMI, which is
+// past when the migration has ended.
 func progress(t *testing.T, c *cluster) {
 	c.startController(t, nil)
 	vmi := c.guest(t, c.namespace(t), "guest", "sim-0")
@@ -184,7 +184,7 @@ func progress(t *testing.T, c *cluster) {
 	}
 	c.holdAt(t, vmi, "")
 	c.waitPhase(t, m, v1.MigrationSucceeded)
-	if p := migration.Condition(m.Status, migration.ConditionProgress); p == nil || p.Status != corev1.ConditionFalse || p.Message != "the guest has moved" {
+	if p := migration.Condition(m.Status, migration.ConditionProgress); p == nil || p.Status != corev1.ConditionFalse || p.Message != "the VMI has migrated" {
 		t.Errorf("at the end the progress is %+v", p)
 	}
 }

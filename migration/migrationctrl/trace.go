@@ -12,12 +12,12 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// joined makes a pass part of the migration's trace, while that is under way, and ends the
-// trace of one that has ended.
+// joined makes a pass part of the migration's trace while that is under way, and ends the
+// trace of a migration that has ended.
 func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) context.Context {
 	switch {
 	case m == nil:
-		r.moves.End(ctx, key, "the migration is not there any more", r.Clock.Now())
+		r.moves.End(ctx, key, "the migration no longer exists", r.Clock.Now())
 	case !m.IsFinal():
 		return r.moves.Join(ctx, m, m.Status.Phase == v1.MigrationPhaseUnset && len(m.Finalizers) == 0, since(m))
 	default:
@@ -33,13 +33,13 @@ func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, m *v1
 	return ctx
 }
 
-// since is when the migration entered the phase it is in; zero if that was not noted.
+// since returns when the migration entered its phase; zero if that was not recorded.
 func since(m *v1.VirtualMachineInstanceMigration) time.Time {
 	at, _ := enteredAt(m, m.Status.Phase)
 	return at.Time
 }
 
-// waits notes what the migration waits for after a pass.
+// waits records what the migration waits for after a pass.
 func (r *Reconciler) waits(ctx context.Context, key types.NamespacedName, plan migration.Plan) {
 	r.moves.Waits(ctx, key, string(plan.Reason), string(plan.Owner), r.Clock.Now())
 }

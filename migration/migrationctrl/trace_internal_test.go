@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-func TestAMigrationIsTracedUntilItIsOver(t *testing.T) {
+func TestTrace_EndsWithMigration(t *testing.T) {
 	explained := because(counted("a", v1.MigrationPending, v1.MigrationFailed), migration.ConditionFailed, migration.ReasonNoNode)
 	explained.Status.Conditions[0].Message = "no node has the CPU"
 	for name, tc := range map[string]struct {
@@ -29,7 +29,7 @@ func TestAMigrationIsTracedUntilItIsOver(t *testing.T) {
 		"it succeeds":           {counted("a", v1.MigrationPending, v1.MigrationSucceeded), true, []string{"Unseen", "WaitingForSlot", "over: "}},
 		"it fails":              {counted("a", v1.MigrationPending, v1.MigrationFailed), true, []string{"Unseen", "WaitingForSlot", "over: the migration has failed"}},
 		"it fails for a reason": {explained, true, []string{"Unseen", "WaitingForSlot", "over: NoNodeMatches: no node has the CPU"}},
-		"it is not there":       {nil, true, []string{"Unseen", "WaitingForSlot", "over: the migration is not there any more"}},
+		"it is not there":       {nil, true, []string{"Unseen", "WaitingForSlot", "over: the migration no longer exists"}},
 		"it is on its way":      {counted("a", v1.MigrationPending, v1.MigrationScheduling), false, []string{"Unseen"}},
 	} {
 		t.Run(name, func(t *testing.T) {

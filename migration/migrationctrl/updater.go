@@ -23,29 +23,29 @@ import (
 
 	"github.com/virtloom/virtloom/expectations"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// Updater has guests migrated, or evicted, whose Pods are not as they should be, as
-// migration.UpdateWorkloads decides, and counts them in the status of the KubeVirt object. It decides
-// about all of them in one place, since it is to keep to limits. It makes and deletes migrations; those
-// that are made are taken to their end by a [Reconciler].
+// Updater migrates, or evicts, VMIs with outdated Pods, as evacuation.UpdateWorkloads decides, and
+// counts them in the status of the KubeVirt object. It decides about all of them in one pass, since
+// limits apply to all. It creates and deletes migrations; a [Reconciler] executes them.
 type Updater struct {
-	// Migrations is the controller of migrations in the same manager, set up before: its client, clock,
-	// recorder, configuration, launcher image and indexes are used. Required.
+	// Migrations is the migration controller of the same manager, set up before; its client, clock,
+	// recorder, configuration, launcher image and indexes are shared. Required.
 	Migrations *Reconciler
-	// Observer is told what becomes of own writes. Defaults to nobody.
+	// Observer receives the outcome of own writes. Defaults to none.
 	Observer expectations.Observer
 
 	automatic
-	// batch is when guests were last evicted, or when this process began. refused is when a guest's
-	// eviction was refused, or has failed otherwise. Only the one worker looks at these and the next.
+	// batch is when VMIs were last evicted, or when this process began. refused is when a VMI's
+	// eviction was denied, or has failed otherwise. Only the single worker uses these and the next.
 	batch   time.Time
 	refused map[types.UID]time.Time
-	// told has the migrations of which was told that they have not helped.
-	told map[types.UID]bool
+	// reported has the migrations already reported as futile.
+	reported map[types.UID]bool
 }
 
-// workloads is the one key.
+// workloads is the only key.
 var workloads = types.NamespacedName{Name: "workloads"}
 
 // SetupWithManager checks the fields and registers indexes, watches and the controller with the
@@ -67,7 +67,7 @@ func (u *Updater) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error 
 	return nil
 }
 
-// Reconcile makes one pass over all guests that are to be updated.
+// Reconcile makes one pass over all VMIs to be updated.
 func (u *Updater) Reconcile(ctx context.Context, _ reconcile.Request) (_ reconcile.Result, err error) {
 	ctx, span := tracer.Start(ctx, "workloadUpdate.Reconcile")
 	defer func() {
@@ -83,16 +83,16 @@ func (u *Updater) Reconcile(ctx context.Context, _ reconcile.Request) (_ reconci
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	out := migration.UpdateWorkloads(in, u.r.Clock.Now())
+	out := evacuation.UpdateWorkloads(in, u.r.Clock.Now())
 	span.SetAttributes(attribute.Int("guests", len(in.Guests)), attribute.Int("outdated", out.Outdated))
-	u.tellVain(out.Standings)
+	u.reportVain(out.Standings)
 	err = errors.Join(u.do(ctx, workloads, out.Standings), u.evictAll(ctx, out.Standings), u.count(ctx, in.KubeVirt, out))
 	return u.conclude(ctx, workloads, out.Standings, err)
 }
 
-// gather reads the guests that need an update, and those with a migration that was made for one.
-func (u *Updater) gather(ctx context.Context) (migration.Workloads, error) {
-	in := migration.Workloads{LauncherImage: u.r.LauncherImage, LastBatch: u.batch, Refused: u.refused}
+// gather reads the VMIs that need an update, and those with a migration created for one.
+func (u *Updater) gather(ctx context.Context) (evacuation.Workloads, error) {
+	in := evacuation.Workloads{LauncherImage: u.r.LauncherImage, LastBatch: u.batch, Refused: u.refused}
 	kv, err := u.r.gatherer.KubeVirt(ctx)
 	if err != nil {
 		return in, fmt.Errorf("migrationctrl: %w", err)
@@ -130,7 +130,7 @@ func (u *Updater) gather(ctx context.Context) (migration.Workloads, error) {
 func (u *Updater) concerned(ctx context.Context) ([]*v1.VirtualMachineInstance, error) {
 	var need v1.VirtualMachineInstanceList
 	if err := u.r.Client.List(ctx, &need, client.MatchingFields{guestNeedsUpdate: yes}, readOnly); err != nil {
-		return nil, fmt.Errorf("migrationctrl: list guests to update: %w", err)
+		return nil, fmt.Errorf("migrationctrl: list VMIs to update: %w", err)
 	}
 	out, seen := pointers(need.Items), map[types.UID]bool{}
 	for _, vmi := range out {
@@ -146,8 +146,8 @@ func (u *Updater) concerned(ctx context.Context) ([]*v1.VirtualMachineInstance, 
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts/status,verbs=patch
 
-// count tells how many guests are outdated.
-func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out migration.Updates) error {
+// count stores the number of outdated VMIs.
+func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out evacuation.Updates) error {
 	if !out.Known {
 		return nil
 	}
@@ -158,42 +158,42 @@ func (u *Updater) count(ctx context.Context, kv *v1.KubeVirt, out migration.Upda
 	next := kv.DeepCopy()
 	next.Status.OutdatedVirtualMachineInstanceWorkloads = &out.Outdated
 	if err := u.r.Client.Status().Patch(ctx, next, client.MergeFrom(kv)); err != nil {
-		return fmt.Errorf("migrationctrl: count outdated guests in KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
+		return fmt.Errorf("migrationctrl: count outdated VMIs in KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
 	}
 	return nil
 }
 
-// Event reasons: of evictions, as KubeVirt names them, and of updates that have not helped.
+// Event reasons: of evictions, as KubeVirt names them, and of futile updates.
 const (
 	eventEvicted     = "SuccessfulEvict"
 	eventEvictFailed = "FailedEvict"
 	eventInVain      = "WorkloadUpdateInVain"
 )
 
-// tellVain tells once of each update that has not helped.
-func (u *Updater) tellVain(all []migration.Standing) {
-	told := map[types.UID]bool{}
+// reportVain emits an event once per futile update.
+func (u *Updater) reportVain(all []evacuation.Standing) {
+	reported := map[types.UID]bool{}
 	for i := range all {
 		s := &all[i]
-		if s.Reason != migration.ReasonUpdateInVain {
+		if s.Reason != evacuation.ReasonUpdateInVain {
 			continue
 		}
-		if !u.told[s.Migration.UID] {
-			u.tell(s.Guest, migration.Event{Warning: true, Reason: eventInVain, Message: s.Message})
+		if !u.reported[s.Migration.UID] {
+			u.emit(s.Guest, migration.Event{Warning: true, Reason: eventInVain, Message: s.Message})
 		}
-		told[s.Migration.UID] = true
+		reported[s.Migration.UID] = true
 	}
-	u.told = told
+	u.reported = reported
 }
 
-// errRefused marks an eviction that was refused, as it may well be: it is tried again in its turn.
-var errRefused = errors.New("the eviction is refused")
+// errRefused marks a denied eviction, which is expected: it is retried in its turn.
+var errRefused = errors.New("the eviction was denied")
 
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 
-// evict asks for the eviction of the guest's Pod, as anybody may: budgets and strategies have their say.
-// Until the Pod is seen to go, nothing else is done to the guest.
-func (u *Updater) evict(ctx context.Context, s *migration.Standing) error {
+// evict requests the eviction of the VMI's Pod, subject to budgets and strategies. Until the Pod is
+// observed to be deleted, nothing else is done to the VMI.
+func (u *Updater) evict(ctx context.Context, s *evacuation.Standing) error {
 	uid := s.Pod.UID
 	eviction := &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: s.Pod.Namespace, Name: s.Pod.Name},
@@ -210,23 +210,23 @@ func (u *Updater) evict(ctx context.Context, s *migration.Standing) error {
 	}
 	if err == nil || apierrors.IsNotFound(err) {
 		u.faults.Over(client.ObjectKeyFromObject(s.Guest))
-		u.tell(s.Guest, migration.Event{Reason: eventEvicted, Message: "evicted Pod " + s.Pod.Name + ": " + s.Message})
+		u.emit(s.Guest, migration.Event{Reason: eventEvicted, Message: "Evicted Pod " + s.Pod.Name + ": " + s.Message})
 		return nil
 	}
-	u.fault(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evict Pod " + s.Pod.Name + ": " + err.Error()})
+	u.fault(s.Guest, migration.Event{Warning: true, Reason: eventEvictFailed, Message: "evicting Pod " + s.Pod.Name + " failed: " + err.Error()})
 	if apierrors.IsTooManyRequests(err) {
 		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return fmt.Errorf("migrationctrl: evict Pod %s/%s: %w", s.Pod.Namespace, s.Pod.Name, err)
 }
 
-// evictAll evicts the guests of a batch; one whose eviction is refused, or fails otherwise as it does
-// for a Pod with two budgets, holds up no other.
-func (u *Updater) evictAll(ctx context.Context, all []migration.Standing) error {
+// evictAll evicts the VMIs of a batch; an eviction that is denied, or fails otherwise as for a Pod
+// with two budgets, blocks no other.
+func (u *Updater) evictAll(ctx context.Context, all []evacuation.Standing) error {
 	var errs []error
 	for i := range all {
 		s := &all[i]
-		if s.Verb != migration.EvictPod {
+		if s.Verb != evacuation.EvictPod {
 			continue
 		}
 		u.batch = u.r.Clock.Now()
@@ -235,7 +235,7 @@ func (u *Updater) evictAll(ctx context.Context, all []migration.Standing) error 
 			u.refused[s.Guest.UID] = u.batch
 		}
 		if errors.Is(err, errRefused) {
-			ctrl.LoggerFrom(ctx).Info("An eviction was refused", "guest", s.Guest.Name, "namespace", s.Guest.Namespace, "error", err.Error())
+			ctrl.LoggerFrom(ctx).Info("Evicting Pod was denied, requeueing", "guest", s.Guest.Name, "namespace", s.Guest.Namespace, "error", err.Error())
 			continue
 		}
 		errs = append(errs, err)

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 )
 
-// Indexes the Updater reads by, besides those of the Reconciler: which objects concern it. All have the
+// Indexes of the Updater, besides those of the Reconciler: objects that concern it, all under the
 // one value yes.
 const (
 	guestNeedsUpdate  = "migrationctrl.guestNeedsUpdate"
@@ -27,7 +27,7 @@ const (
 	migrationRunning  = "migrationctrl.migrationRunning"
 )
 
-// updateSettle is how long changes are gathered before a pass is made over all guests.
+// updateSettle is how long changes are collected before a pass over all VMIs.
 const updateSettle = time.Second
 
 func (u *Updater) index(ctx context.Context, ix client.FieldIndexer) error {
@@ -44,7 +44,7 @@ func (u *Updater) index(ctx context.Context, ix client.FieldIndexer) error {
 		by   client.IndexerFunc
 	}{
 		{guestNeedsUpdate, &v1.VirtualMachineInstance{}, func(o client.Object) []string {
-			return value(migration.NeedsUpdate(o.(*v1.VirtualMachineInstance), image))
+			return value(evacuation.NeedsUpdate(o.(*v1.VirtualMachineInstance), image))
 		}},
 		{migrationOfUpdate, &v1.VirtualMachineInstanceMigration{}, func(o client.Object) []string {
 			m := o.(*v1.VirtualMachineInstanceMigration)
@@ -62,13 +62,13 @@ func (u *Updater) index(ctx context.Context, ix client.FieldIndexer) error {
 }
 
 // watch declares every kind of object that can change a decision. Most changes of most objects wake
-// nobody.
+// nothing.
 func (u *Updater) watch(b *builder.Builder) *builder.Builder {
 	image := u.r.LauncherImage
 	return u.gate.Attach(b).
 		Watches(&v1.VirtualMachineInstance{}, toWorkloads(func(o client.Object) bool {
 			vmi, ok := o.(*v1.VirtualMachineInstance)
-			return ok && migration.NeedsUpdate(vmi, image)
+			return ok && evacuation.NeedsUpdate(vmi, image)
 		}), builder.WithPredicates(changed(aspectsOfGuest))).
 		Watches(&v1.VirtualMachineInstanceMigration{}, toWorkloads(nil), builder.WithPredicates(changed(aspectsOfMigration))).
 		Watches(&corev1.Pod{}, toWorkloads(ofGuest), builder.WithPredicates(changed(aspectsOfPod))).
@@ -76,7 +76,7 @@ func (u *Updater) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1.KubeVirt{}, toWorkloads(nil))
 }
 
-// ofNodes maps Nodes, all of which concern it, and notes that they have changed.
+// ofNodes maps Nodes, which always concern it, and records that they have changed.
 func (u *Updater) ofNodes() handler.EventHandler {
 	return toWorkloads(func(client.Object) bool {
 		u.nodes.changed()
@@ -84,14 +84,14 @@ func (u *Updater) ofNodes() handler.EventHandler {
 	})
 }
 
-// ofGuest reports whether the object is a guest's.
+// ofGuest reports whether the object is a VMI's.
 func ofGuest(o client.Object) bool {
 	c := metav1.GetControllerOf(o)
 	return c != nil && c.Kind == vmiKind
 }
 
-// toWorkloads maps events to the one key, those of an update if either of its objects concerns it; nil
-// means that all do.
+// toWorkloads maps events to the one key, updates if either object concerns it; nil means that all
+// do.
 func toWorkloads(concerns func(client.Object) bool) handler.EventHandler {
 	add := func(q requestQueue, all ...client.Object) {
 		for _, o := range all {

@@ -23,14 +23,14 @@ import (
 	"github.com/virtloom/virtloom/internal/backlog"
 )
 
-// Indexes of the caches this controller reads by. Values are UIDs and spec
+// Indexes of the caches of this controller. Values are UIDs and spec
 // fields, never labels that hold names: a name may be longer than a label.
 const (
 	migrationByVMI = "migrationctrl.migrationByVMI"
 	podByGuest     = "migrationctrl.podByGuest"
-	// podByPod has the Pods that Pods control under the UID of those.
+	// podByPod has the Pods that Pods control, by the UID of the controlling Pod.
 	podByPod = "migrationctrl.podByPod"
-	// mindful has the one value, yes, of migrations that minds is true of.
+	// mindful has, under the one value yes, the migrations for which minds is true.
 	mindful = "migrationctrl.mindful"
 	yes     = "yes"
 )
@@ -78,8 +78,8 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	return nil
 }
 
-// controlling is the UID of the guest that controls a Pod, empty if none does. Its labels, which
-// users may change, are not asked.
+// controlling returns the UID of the VMI that controls a Pod, empty if none does. It does not
+// use labels, which users may change.
 func controlling(pod metav1.Object) types.UID {
 	if c := metav1.GetControllerOf(pod); c != nil && c.Kind == v1.VirtualMachineInstanceGroupVersionKind.Kind {
 		return c.UID
@@ -96,7 +96,7 @@ func controlling(pod metav1.Object) types.UID {
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.gate.Attach(b).
 		WatchesRawSource(r.backlog.Source(r.Clock)).
-		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(nobody)). // names the controller; see the next
+		For(&v1.VirtualMachineInstanceMigration{}, builder.WithPredicates(noEvents)). // names the controller; see the next line
 		Watches(&v1.VirtualMachineInstanceMigration{}, ranked{&handler.EnqueueRequestForObject{}, r.rankOfMigration}).
 		Watches(&v1.VirtualMachineInstanceMigration{}, r.siblings()).
 		Watches(&v1.VirtualMachineInstance{}, ranked{handler.EnqueueRequestsFromMapFunc(r.ofGuest), r.rankOfGuest}).
@@ -110,13 +110,13 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		Watches(&v1alpha1.MigrationPolicy{}, r.whenOptionsChange(policySpec))
 }
 
-// nobody is enqueued.
-var nobody = predicate.NewPredicateFuncs(func(client.Object) bool { return false })
+// noEvents drops all events.
+var noEvents = predicate.NewPredicateFuncs(func(client.Object) bool { return false })
 
 type requestQueue = backlog.Queue
 
-// siblings enqueues the other migrations of a guest when one of them ends or
-// vanishes: they may have waited for it.
+// siblings enqueues the other migrations of a VMI when one of them ends or is deleted: they may
+// wait for it.
 func (r *Reconciler) siblings() handler.EventHandler {
 	add := func(ctx context.Context, o client.Object, q requestQueue) {
 		m, ok := o.(*v1.VirtualMachineInstanceMigration)
@@ -141,13 +141,12 @@ func (r *Reconciler) siblings() handler.EventHandler {
 	}
 }
 
-// ofGuest maps a VirtualMachineInstance to its migrations that are not done.
+// ofGuest maps a VMI to its migrations that are not done.
 func (r *Reconciler) ofGuest(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.ofName(ctx, o.GetNamespace(), o.GetName())
 }
 
-// ofPod maps a Pod to the migrations of the guest it belongs to, at first or second
-// hand.
+// ofPod maps a Pod to the migrations of its VMI, directly or through another Pod.
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	switch c := metav1.GetControllerOf(o); {
 	case c == nil:
@@ -160,11 +159,11 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 	return nil
 }
 
-// ownerName is KubeVirt's annotation that leads from an attachment Pod to its guest.
+// ownerName is KubeVirt's annotation of an attachment Pod with the name of its VMI.
 const ownerName = "kubevirt.io/owner-vmi-name"
 
-// ofClaim maps a claim that was made for a migration to it. One whose migration has
-// too long a name for the label is noticed as an own write alone.
+// ofClaim maps a claim to the migration that it was created for. A migration with a name too
+// long for the label is woken as the owner of the write alone.
 func ofClaim(_ context.Context, o client.Object) []reconcile.Request {
 	name := o.GetLabels()[v1.MigrationNameLabel]
 	if name == "" {
@@ -178,7 +177,7 @@ func (r *Reconciler) ofName(ctx context.Context, namespace, guest string) []reco
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{migrationByVMI: guest}); err != nil {
 		return nil
 	}
-	// Those of a guest that is gone are to be deleted.
+	// Migrations of a VMI that is gone are to be deleted.
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: guest}, &v1.VirtualMachineInstance{})
 	gone := apierrors.IsNotFound(err)
 	var out []reconcile.Request
@@ -195,8 +194,8 @@ func done(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.IsFinal() && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
 
-// ofKubeVirt puts changed limits into force and maps to the migrations that may
-// proceed because of it.
+// ofKubeVirt applies changed limits and maps to the migrations that may proceed
+// because of it.
 func (r *Reconciler) ofKubeVirt(ctx context.Context, _ client.Object) []reconcile.Request {
 	woken, err := r.limit(ctx)
 	if err != nil {
@@ -213,7 +212,7 @@ func requests(keys []types.NamespacedName) []reconcile.Request {
 	return out
 }
 
-// wake enqueues migrations whose answer from Admission changed.
+// wake enqueues migrations whose verdict from Admission changed.
 func (r *Reconciler) wake(keys []types.NamespacedName) {
 	for _, k := range keys {
 		if r.gate != nil {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// part returns what of an object options are resolved from.
+// part returns the fields of an object that options are resolved from.
 type part func(client.Object) any
 
 func policySpec(o client.Object) any {
@@ -39,14 +39,14 @@ func migrationConfiguration(o client.Object) any {
 	return nil
 }
 
-// whenOptionsChange enqueues the migrations to which it matters when that part of an
-// object changes, comes or goes: of all namespaces, or of the one that the object is.
+// whenOptionsChange enqueues the migrations to which it matters when that part of an object
+// changes, is added or deleted: of all namespaces, or of the object's own.
 func (r *Reconciler) whenOptionsChange(of part) handler.EventHandler {
 	add := func(ctx context.Context, o client.Object, q requestQueue) {
 		var within []client.ListOption
 		switch o.(type) {
 		case *v1alpha1.MigrationPolicy:
-			r.policies.changed() // before anybody is woken by it
+			r.policies.changed() // before any migration is woken by it
 		case *corev1.Namespace:
 			within = append(within, client.InNamespace(o.GetName()))
 		}
@@ -65,7 +65,7 @@ func (r *Reconciler) whenOptionsChange(of part) handler.EventHandler {
 	}
 }
 
-// mindful lists the migrations that minds is true of.
+// mindful lists the migrations for which minds is true.
 func (r *Reconciler) mindful(ctx context.Context, within ...client.ListOption) []reconcile.Request {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := r.Client.List(ctx, &list, append(within, client.MatchingFields{mindful: yes})...); err != nil {

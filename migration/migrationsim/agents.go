@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// react lets the agents of the guest's nodes do what is their turn.
+// react lets the agents of the VMI's nodes act when it is their turn.
 func (s *Sim) react(g *guest) {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *Sim) react(g *guest) {
 	switch lease.State {
 	case handoff.Preparing:
 		if s.byName[lease.Target] == nil {
-			return // nobody gets ready there
+			return // no agent prepares there
 		}
 		s.after(s.o.Latency.Prepare, func() {
 			if s.step(g, handoff.Preparing, handoff.Event{Kind: handoff.Ready, Epoch: epoch, Node: lease.Target}) {
@@ -45,21 +45,21 @@ func (s *Sim) react(g *guest) {
 	}
 }
 
-// moving lets the source send the guest, or break off as it was asked to.
+// moving lets the source send the VMI, or abort as requested.
 func (s *Sim) moving(g *guest, lease handoff.Lease) {
 	if s.byName[lease.Holder] == nil || g.landing {
-		return // nobody sends it, or all of it was sent
+		return // no agent sends it, or all of it was sent
 	}
 	if g.transfer == nil {
-		s.begin(g, lease.Holder, lease.Target) // it was under way at the beginning
+		s.begin(g, lease.Holder, lease.Target) // it was already under way at the start
 	}
 	if ms := g.VMI.Status.MigrationState; ms != nil && ms.AbortRequested {
 		s.after(s.o.Latency.Begin, func() { s.revert(g, "the migration was aborted") })
 	}
 }
 
-// step changes the lease as a node does, unless it is in another state by now, and
-// reports whether it did.
+// step changes the lease as a node does, unless its state has changed, and reports whether it
+// did.
 func (s *Sim) step(g *guest, from handoff.State, e handoff.Event) bool {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil || lease.State != from || lease.Epoch != e.Epoch {
@@ -71,14 +71,14 @@ func (s *Sim) step(g *guest, from handoff.State, e handoff.Event) bool {
 		err = handoff.Put(g.VMI, next)
 	}
 	if err != nil {
-		s.fail(fmt.Errorf("guest %s: %w", g.key, err))
+		s.fail(fmt.Errorf("VMI %s: %w", g.key, err))
 		return false
 	}
 	s.changed(g)
 	return true
 }
 
-// leased returns the guest's lease, and whether it is in that state.
+// leased returns the VMI's lease, and whether it is in the state.
 func (g *guest) leased(in handoff.State) (handoff.Lease, bool) {
 	lease, err := handoff.Of(g.VMI)
 	return lease, err == nil && lease.State == in
@@ -91,7 +91,7 @@ func (s *Sim) arrive(g *guest) {
 	case !moving:
 		return
 	case g.transfer.to == nil:
-		s.revert(g, fmt.Sprintf("there is no node %q that takes the guest over", lease.Target))
+		s.revert(g, fmt.Sprintf("node %q, the target of the VMI, does not exist", lease.Target))
 		return
 	}
 	s.end(g)
@@ -117,7 +117,7 @@ func (s *Sim) finalize(g *guest) {
 	s.close(g, "")
 }
 
-// revert ends a transfer without success: the guest stays.
+// revert ends a transfer without success: the VMI stays.
 func (s *Sim) revert(g *guest, why string) {
 	lease, moving := g.leased(handoff.Moving)
 	if !moving || g.transfer == nil {
@@ -129,7 +129,7 @@ func (s *Sim) revert(g *guest, why string) {
 	}
 }
 
-// close completes the guest's migration state.
+// close completes the VMI's migration state.
 func (s *Sim) close(g *guest, failure string) {
 	ms := g.VMI.Status.MigrationState
 	if ms == nil {

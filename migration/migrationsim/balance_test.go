@@ -10,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // balancer is a descheduler that looks at load and not at the past: every so often it
-// asks for the eviction of the busiest guest of each node that is busier than most.
+// asks for the eviction of the busiest VMI of each node that is busier than most.
 type balancer struct {
 	*plant
 	random *rand.Rand
@@ -23,13 +25,13 @@ type balancer struct {
 	rested int
 }
 
-// balance lets a day pass in which the load of guests wanders.
+// balance lets a day pass in which the load of VMIs wanders.
 func balance(t *testing.T, cooldown time.Duration) *balancer {
 	t.Helper()
 	b := &balancer{random: rand.New(rand.NewPCG(11, 1)), load: map[types.NamespacedName]float64{}}
 	b.plant = newPlant(t, 12, 240, migrationsim.Options{
 		Seed: 11, PingPong: migration.Config{}.WithDefaults().Cooldown,
-		Config: migration.Config{Cooldown: cooldown, Limits: migration.Limits{Cluster: 10, Outbound: 2, Inbound: 2}},
+		Config: migration.Config{Cooldown: cooldown, Limits: queue.Limits{Cluster: 10, Outbound: 2, Inbound: 2}},
 	})
 	end := b.Now().Add(24 * time.Hour)
 	for at := b.Now().Add(time.Minute); at.Before(end); at = at.Add(time.Minute) {
@@ -63,31 +65,31 @@ func (b *balancer) round() {
 			b.t.Error(err)
 		}
 		switch answer.Reason {
-		case migration.ReasonEvictionBegun:
+		case evacuation.ReasonEvictionBegun:
 			b.asked++
-		case migration.ReasonCooldown:
+		case evacuation.ReasonCooldown:
 			b.rested++
 		}
 	}
 }
 
-// For a day guests are spread anew every minute; none comes back to a node within the
+// For a day VMIs are rebalanced every minute; none comes back to a node within the
 // cooldown after it was sent away from there.
-func TestADayOfBalancingHasNoPingPong(t *testing.T) {
+func TestBalancing_NoPingPong(t *testing.T) {
 	b := balance(t, 0)
 	r := b.Result()
-	t.Logf("%d migrations in 24 h, %d requests were told to rest, %d ping-pongs, peak %+v", len(r.Migrations), b.rested, len(r.PingPongs), r.Peak)
+	t.Logf("%d migrations in 24 h, %d requests were denied for the cooldown, %d ping-pongs, peak %+v", len(r.Migrations), b.rested, len(r.PingPongs), r.Peak)
 	for _, p := range r.PingPongs {
-		t.Errorf("guest %s left %s at %s and was back at %s", p.Guest, p.Node, p.Left, p.Back)
+		t.Errorf("VMI %s left %s at %s and was back at %s", p.Guest, p.Node, p.Left, p.Back)
 	}
 	if b.asked < 100 || b.rested == 0 {
-		t.Errorf("%d guests were asked to leave, %d times they rested: this proves nothing", b.asked, b.rested)
+		t.Errorf("%d VMIs were asked to leave, %d times they rested: this proves nothing", b.asked, b.rested)
 	}
 }
 
 // Without a cooldown the same day has them, so it is the cooldown that helps.
-func TestWithoutACooldownGuestsComeBack(t *testing.T) {
+func TestCooldown_DisabledHasPingPong(t *testing.T) {
 	if r := balance(t, -1).Result(); len(r.PingPongs) == 0 {
-		t.Errorf("none of %d migrations brought a guest back", len(r.Migrations))
+		t.Errorf("none of %d migrations brought a VMI back", len(r.Migrations))
 	}
 }

@@ -11,44 +11,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Bound is what no order of migrations can beat. A guest's transfer takes at least the time
-// that its memory takes at the full rate, with nobody else on the links. No limit lets
-// more than so many transfers go on at a time, so the transfers under a limit take at
-// least their sum over its slots. The bound is the largest of these, and before it the time
-// until the first transfer can begin: a target Pod has to be put on a node and
-// started, and both nodes have to get ready. That is left out if one of the guests is on its way already, whose
-// memory counts all the same.
+// Bound is a lower bound on the duration for any order of migrations. A VMI's transfer takes at
+// least the time for its memory at the full rate, alone on the links. A limit bounds the number
+// of parallel transfers, so the transfers under it take at least their sum divided by its
+// slots. The bound is the largest of these, plus the time until the first transfer can begin: a
+// target Pod must be scheduled and started, and both nodes must prepare. That time is omitted if
+// a migration of one of the VMIs is under way, whose memory counts all the same.
 //
-// The time in which a migration holds slots without moving anything, for its target Pod and
-// the ends of its move, is not in the bound, though no admission can avoid it; nor is what is lost
-// because guests are not divisible, or because the scheduler chooses the target.
+// The bound excludes the time in which a migration holds slots without transferring memory, for
+// its target Pod and its begin and end, though no admission can avoid it; and losses because VMIs
+// are indivisible or because the scheduler chooses the target.
 type Bound struct {
-	// Outbound is for the node that takes longest to leave, OutboundNode.
+	// Outbound is for OutboundNode, the node that takes longest to leave.
 	Outbound     time.Duration
 	OutboundNode string
 	// Cluster is for the limit of the cluster.
 	Cluster time.Duration
-	// Inbound is for all nodes that may take guests, together.
+	// Inbound is for all nodes that may receive VMIs, together.
 	Inbound time.Duration
-	// Link is for the bytes on the links, if these are limited.
+	// Link is for the bytes on the links, if they are limited.
 	Link time.Duration
-	// Longest is for the guest that takes longest.
+	// Longest is for the VMI that takes longest.
 	Longest time.Duration
-	// First is until the first transfer begins.
+	// First is the time until the first transfer begins.
 	First time.Duration
-	// Total is First and the largest of the others.
+	// Total is First plus the largest of the others.
 	Total time.Duration
 }
 
-// String tells the bound and its parts.
+// String returns the bound and its parts as text.
 func (b Bound) String() string {
 	r := func(d time.Duration) time.Duration { return d.Round(time.Second) }
 	return fmt.Sprintf("%s: %s for the first to begin, and the largest of: %s to leave node %s, %s in the cluster, %s to enter nodes, %s on the links, %s for the longest alone",
 		r(b.Total), r(b.First), r(b.Outbound), b.OutboundNode, r(b.Cluster), r(b.Inbound), r(b.Link), r(b.Longest))
 }
 
-// Bound returns the bound for migrations of these guests, each from the node it is on now.
-// Guests that do not converge, whose policy is refused, or that do not exist, are left out.
+// Bound returns the bound for migrations of these VMIs, each from its current node.
+// VMIs that do not converge, whose policy is invalid, or that do not exist, are omitted.
 func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 	b := Bound{First: s.first()}
 	limits := s.o.Config.Limits
@@ -91,7 +90,7 @@ func (s *Sim) Bound(guests ...types.NamespacedName) Bound {
 	return b
 }
 
-// over divides the work among slots; none at all bound nothing that could be told.
+// over divides the work by the slots; without slots there is no finite bound.
 func over(work float64, slots int) time.Duration {
 	if slots <= 0 {
 		return 0
@@ -99,14 +98,14 @@ func over(work float64, slots int) time.Duration {
 	return seconds(work / float64(slots))
 }
 
-// underWay reports whether a target Pod of the guest is there, so that nobody knows how much
-// of the way is left.
+// underWay reports whether the VMI has a target Pod, so that the remaining time is
+// unknown.
 func (g *guest) underWay() bool {
 	return slices.ContainsFunc(g.jobs, func(j *job) bool { return j.holding })
 }
 
-// alone is how many seconds the guest's transfer takes with nobody else on the links. A guest whose policy is
-// refused never begins one.
+// alone returns how many seconds the VMI's transfer takes alone on the links. A VMI whose policy is
+// invalid never begins one.
 func (s *Sim) alone(g *guest) float64 {
 	if s.resolve(g).Err != nil {
 		return math.Inf(1)
@@ -118,7 +117,7 @@ func (s *Sim) alone(g *guest) float64 {
 	return moving(g.Bytes, rate, g.Dirty, downtime(s.options(g)))
 }
 
-// open counts the nodes that take Pods; those that guests leave are not among them once they are cordoned.
+// open counts the schedulable nodes; a drained node is not among them once it is cordoned.
 func (s *Sim) open() int {
 	n := 0
 	for _, node := range s.nodes {
@@ -129,7 +128,7 @@ func (s *Sim) open() int {
 	return n
 }
 
-// first is the least time from the creation of a migration to its first byte.
+// first returns the minimum time from the creation of a migration to its first byte.
 func (s *Sim) first() time.Duration {
 	l := s.o.Latency
 	return l.Schedule + l.PodStart + l.Prepare + l.Begin

@@ -9,21 +9,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// happening is something that happens at a time. Those of one time happen in the order
-// in which they were planned.
+// happening is a scheduled event. Events of the same time happen in the order in which they
+// were scheduled.
 type happening struct {
 	at  time.Time
 	seq uint64
 	do  func()
 }
 
-// agenda is a heap of what will happen.
+// agenda is a heap of scheduled events.
 type agenda []happening
 
-// Len is part of heap.Interface.
+// Len implements heap.Interface.
 func (a agenda) Len() int { return len(a) }
 
-// Less is part of heap.Interface.
+// Less implements heap.Interface.
 func (a agenda) Less(i, j int) bool {
 	if !a[i].at.Equal(a[j].at) {
 		return a[i].at.Before(a[j].at)
@@ -31,13 +31,13 @@ func (a agenda) Less(i, j int) bool {
 	return a[i].seq < a[j].seq
 }
 
-// Swap is part of heap.Interface.
+// Swap implements heap.Interface.
 func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
 
-// Push is part of heap.Interface.
+// Push implements heap.Interface.
 func (a *agenda) Push(x any) { *a = append(*a, x.(happening)) }
 
-// Pop is part of heap.Interface.
+// Pop implements heap.Interface.
 func (a *agenda) Pop() any {
 	last := len(*a) - 1
 	h := (*a)[last]
@@ -46,14 +46,14 @@ func (a *agenda) Pop() any {
 	return h
 }
 
-// clock is virtual time and what will happen in it.
+// clock is the virtual time and its scheduled events.
 type clock struct {
 	now    time.Time
 	seq    uint64
 	agenda agenda
 }
 
-// at plans something; what lies in the past happens now.
+// at schedules an event; one in the past happens now.
 func (c *clock) at(t time.Time, do func()) {
 	if t.Before(c.now) {
 		t = c.now
@@ -62,7 +62,7 @@ func (c *clock) at(t time.Time, do func()) {
 	heap.Push(&c.agenda, happening{at: t, seq: c.seq, do: do})
 }
 
-// step lets the next thing happen, and reports false when there is none until then.
+// step runs the next event, and reports false when there is none until then.
 func (c *clock) step(until time.Time) bool {
 	if len(c.agenda) == 0 || c.agenda[0].at.After(until) {
 		return false
@@ -73,10 +73,10 @@ func (c *clock) step(until time.Time) bool {
 	return true
 }
 
-// stamp is the time as the API stores it.
+// stamp returns the time as the API stores it.
 func (c *clock) stamp() metav1.Time { return metav1.NewTime(c.now).Rfc3339Copy() }
 
-// after plans something for when a part with this latency has done its work.
+// after schedules an event for when a component with this latency has done its work.
 func (s *Sim) after(latency time.Duration, do func()) {
 	d := latency
 	if s.o.Latency.Jitter > 0 && d > 0 {

@@ -15,12 +15,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// again is how soon a pass is repeated of which a write was refused.
+// again is the delay after a pass with a rejected write.
 const again = 15 * time.Second
 
-// wake plans a pass over the migration, unless one is planned.
+// wake schedules a pass over the migration, unless one is scheduled.
 func (s *Sim) wake(j *job) {
 	if j.due || j.record.gone {
 		return
@@ -37,7 +40,7 @@ func (s *Sim) wakeAll(keys []types.NamespacedName) {
 	}
 }
 
-// changed wakes who watches the guest and its Pods.
+// changed wakes the watchers of the VMI and its Pods.
 func (s *Sim) changed(g *guest) {
 	for _, j := range g.jobs {
 		if !j.done() {
@@ -71,7 +74,7 @@ func (s *Sim) pass(j *job) {
 		snap.Slot, snap.Failures, snap.BackupAborted = slot, failures, len(failures) == 0 && slices.ContainsFunc(plan.Actions, aborts)
 		plan = migration.Decide(snap, s.clock.now)
 		if s.retry(j, failures); len(failures) == 0 {
-			s.wake(j) // the writes are seen
+			s.wake(j) // the writes are observed
 		}
 	}
 	if changed := s.store(j, plan); changed || len(snap.Failures) > 0 {
@@ -82,12 +85,12 @@ func (s *Sim) pass(j *job) {
 	s.plan(j, plan)
 }
 
-// retry has a pass repeated of which a write has failed: soon, or when what it waits for may
-// have come.
+// retry schedules another pass after a failed write: soon, or when what it waits for may have
+// happened.
 func (s *Sim) retry(j *job, failures map[migration.ActionKind]error) {
 	for _, err := range failures {
 		var node *migration.NoNodeError
-		var quota *migration.QuotaError
+		var quota *placement.QuotaError
 		if errors.As(err, &node) || errors.As(err, &quota) {
 			s.turnedDown = append(s.turnedDown, j)
 			continue
@@ -96,7 +99,7 @@ func (s *Sim) retry(j *job, failures map[migration.ActionKind]error) {
 	}
 }
 
-// plan plans a pass for when time alone lets the migration go on, or fail.
+// plan schedules a pass for when time alone lets the migration continue, or fail.
 func (s *Sim) plan(j *job, plan migration.Plan) {
 	next := plan.Deadline
 	if !plan.Wake.IsZero() && (next.IsZero() || plan.Wake.Before(next)) {
@@ -113,7 +116,7 @@ func (s *Sim) plan(j *job, plan migration.Plan) {
 	})
 }
 
-// snapshot is what the controller gathers.
+// snapshot returns what the controller gathers.
 func (s *Sim) snapshot(j *job) migration.Snapshot {
 	g := j.guest
 	snap := migration.Snapshot{
@@ -143,23 +146,23 @@ func (s *Sim) snapshot(j *job) migration.Snapshot {
 	return snap
 }
 
-// resolve finds the policy of the guest, once. A policy that is refused is no fault of the simulation: the
+// resolve finds the policy of the VMI, once. An invalid policy is no fault of the simulation: the
 // resolution keeps the error, for which the migration waits.
-func (s *Sim) resolve(g *guest) migration.Resolution {
+func (s *Sim) resolve(g *guest) policy.Resolution {
 	if g.resolution == nil {
 		match := s.policies.Match(g.VMI.Labels, s.o.NamespaceLabels[g.key.Namespace])
-		r, _ := migration.Resolve(match, s.o.Config.Cluster)
+		r, _ := policy.Resolve(match, s.o.Config.Cluster)
 		g.resolution = &r
 	}
 	return *g.resolution
 }
 
-// reserve claims the slots the migration needs, or gives up what it does not need.
-func (s *Sim) reserve(j *job, snap migration.Snapshot) migration.Verdict {
+// reserve claims the slots that the migration needs, or releases those it does not need.
+func (s *Sim) reserve(j *job, snap migration.Snapshot) queue.Verdict {
 	claim, wanted := snap.Claim()
 	if !wanted {
 		s.wakeAll(s.admission.Release(keyOf(j.m), s.clock.now))
-		return migration.Verdict{}
+		return queue.Verdict{}
 	}
 	v, woken := s.admission.Ask(claim, s.clock.now)
 	s.wakeAll(woken)
@@ -169,7 +172,7 @@ func (s *Sim) reserve(j *job, snap migration.Snapshot) migration.Verdict {
 	return v
 }
 
-// act carries out the writes until one fails.
+// act executes the writes until one fails.
 func (s *Sim) act(j *job, plan migration.Plan) map[migration.ActionKind]error {
 	for _, a := range plan.Actions {
 		if err := s.do(j, a); err != nil {
@@ -213,7 +216,7 @@ func (s *Sim) do(j *job, a migration.Action) error {
 
 func aborts(a migration.Action) bool { return a.Kind == migration.AbortBackup }
 
-// abortBackup has the backup of the guest end.
+// abortBackup ends the backup of the VMI.
 func (s *Sim) abortBackup(g *guest) {
 	s.after(s.o.Latency.Begin, func() {
 		if t := g.VMI.Status.ChangedBlockTracking; t != nil && t.BackupStatus != nil {
@@ -223,7 +226,7 @@ func (s *Sim) abortBackup(g *guest) {
 	})
 }
 
-// giveUp ends what is played of a migration: how it goes on is not known. It keeps what it
+// giveUp ends the simulation of a migration: its further course is unknown. It keeps what it
 // holds.
 func (s *Sim) giveUp(j *job, why error) {
 	j.unplayed = true
@@ -234,7 +237,7 @@ func (s *Sim) giveUp(j *job, why error) {
 	delete(s.leaving, j.guest)
 }
 
-// change writes the guest.
+// change writes the VMI.
 func (s *Sim) change(g *guest, c *migration.VMIChange) error {
 	if err := c.Apply(g.VMI); err != nil {
 		return err
@@ -245,8 +248,8 @@ func (s *Sim) change(g *guest, c *migration.VMIChange) error {
 	return nil
 }
 
-// store writes the status, lets go of what is finished, and reports whether anything
-// was new.
+// store writes the status, releases finished migrations, and reports whether anything
+// changed.
 func (s *Sim) store(j *job, plan migration.Plan) bool {
 	was := j.m.IsFinal()
 	changed := !equality.Semantic.DeepEqual(j.m.Status, plan.Status)

@@ -12,16 +12,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-// Drain cordons the node and taints it, so that every guest whose eviction strategy
+// Drain cordons the node and taints it, so that every VMI whose eviction strategy
 // allows it leaves by a migration.
 func (s *Sim) Drain(node string) error {
 	if err := s.Cordon(node); err != nil {
 		return err
 	}
 	n := s.byName[node].obj
-	if !migration.Draining(n, s.o.Config.Cluster) {
+	if !evacuation.Draining(n, s.o.Config.Cluster) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: s.drainTaint(), Effect: corev1.TaintEffectNoSchedule})
 	}
 	for _, g := range s.on(node) {
@@ -30,8 +32,8 @@ func (s *Sim) Drain(node string) error {
 	return nil
 }
 
-// Undrain ends a drain: what has not begun to move is called off, and the node takes
-// Pods again.
+// Undrain ends a drain: migrations that have not begun are canceled, and the node is schedulable
+// again.
 func (s *Sim) Undrain(node string) error {
 	n, known := s.byName[node]
 	if !known {
@@ -49,21 +51,21 @@ func (s *Sim) drainTaint() string {
 	if c := s.o.Config.Cluster; c != nil && c.NodeDrainTaintKey != nil {
 		return *c.NodeDrainTaintKey
 	}
-	return migration.DefaultDrainTaint
+	return evacuation.DefaultDrainTaint
 }
 
-// Evict asks for the eviction of the guest's Pod, as one who drains a node or, with
-// descheduler, one who balances load.
-func (s *Sim) Evict(key types.NamespacedName, descheduler bool) (migration.EvictionAnswer, error) {
+// Evict requests the eviction of the VMI's Pod, as a drain does or, with descheduler, as a
+// descheduler does.
+func (s *Sim) Evict(key types.NamespacedName, descheduler bool) (evacuation.EvictionAnswer, error) {
 	g := s.guests[key]
 	if g == nil {
-		return migration.EvictionAnswer{}, fmt.Errorf("migrationsim: guest %s does not exist", key)
+		return evacuation.EvictionAnswer{}, fmt.Errorf("migrationsim: VMI %s does not exist", key)
 	}
 	pod := migration.CurrentPod(g.VMI, g.pods, "")
 	if pod == nil {
-		return migration.EvictionAnswer{}, fmt.Errorf("migrationsim: guest %s has no Pod", key)
+		return evacuation.EvictionAnswer{}, fmt.Errorf("migrationsim: VMI %s has no Pod", key)
 	}
-	a := migration.Evict(migration.Eviction{
+	a := evacuation.Evict(evacuation.Eviction{
 		Pod: pod, Guest: s.standing(g), Descheduler: descheduler, Strategy: s.o.EvictionStrategy, Config: s.o.Config,
 	}, s.clock.now)
 	if a.Mark != nil {
@@ -73,32 +75,32 @@ func (s *Sim) Evict(key types.NamespacedName, descheduler bool) (migration.Evict
 	return a, nil
 }
 
-// Standings tell for the guests on a node what an evacuation does about them.
-func (s *Sim) Standings(node string) []migration.Standing {
-	var out []migration.Standing
+// Standings returns, for the VMIs on a node, what an evacuation decides about them.
+func (s *Sim) Standings(node string) []evacuation.Standing {
+	var out []evacuation.Standing
 	for _, g := range s.on(node) {
 		out = append(out, s.judge(g, node))
 	}
 	return out
 }
 
-// Fit tells which nodes could take the guest now, if it were to be evacuated. The error is that its
+// Fit returns which nodes could take the VMI now, if it were evacuated. It returns an error if its
 // target Pod cannot be rendered.
-func (s *Sim) Fit(key types.NamespacedName) (migration.Fitness, error) {
+func (s *Sim) Fit(key types.NamespacedName) (placement.Fitness, error) {
 	g := s.guests[key]
 	if g == nil {
-		return migration.Fitness{}, fmt.Errorf("migrationsim: guest %s does not exist", key)
+		return placement.Fitness{}, fmt.Errorf("migrationsim: VMI %s does not exist", key)
 	}
 	m := &v1.VirtualMachineInstanceMigration{}
 	m.Namespace, m.Name, m.UID, m.Spec.VMIName = key.Namespace, "plan", "plan", key.Name
 	p, err := s.o.Render(g.VMI, m, migration.CurrentPod(g.VMI, g.pods, ""))
 	if err != nil {
-		return migration.Fitness{}, err
+		return placement.Fitness{}, err
 	}
 	return s.usage.Fit(p, g.VMI.Status.NodeName, s.nodes), nil
 }
 
-// Guests returns the guests on a node in the order in which they were added.
+// Guests returns the VMIs on a node in the order in which they were added.
 func (s *Sim) Guests(node string) []types.NamespacedName {
 	var keys []types.NamespacedName
 	for _, g := range s.on(node) {
@@ -107,27 +109,27 @@ func (s *Sim) Guests(node string) []types.NamespacedName {
 	return keys
 }
 
-func (s *Sim) standing(g *guest) migration.Guest {
+func (s *Sim) standing(g *guest) evacuation.Guest {
 	all := make([]*v1.VirtualMachineInstanceMigration, 0, len(g.jobs))
 	for _, j := range g.jobs {
 		all = append(all, j.m)
 	}
-	return migration.Guest{VMI: g.VMI, Migrations: all, Pods: g.pods}
+	return evacuation.Guest{VMI: g.VMI, Migrations: all, Pods: g.pods}
 }
 
-func (s *Sim) judge(g *guest, node string) migration.Standing {
+func (s *Sim) judge(g *guest, node string) evacuation.Standing {
 	var obj *corev1.Node
 	if n := s.byName[node]; n != nil {
 		obj = n.obj
 	}
-	return migration.Evacuate(migration.Evacuation{
-		Node: node, Draining: migration.Draining(obj, s.o.Config.Cluster), Guests: []migration.Guest{s.standing(g)},
+	return evacuation.Evacuate(evacuation.Evacuation{
+		Node: node, Draining: evacuation.Draining(obj, s.o.Config.Cluster), Guests: []evacuation.Guest{s.standing(g)},
 		Strategy: s.o.EvictionStrategy, Fleet: "simulated", Config: s.o.Config,
 	}, s.clock.now)[0]
 }
 
-// evacuate lets the evacuation of the guest's node decide about it, and before that those of
-// nodes that its migrations were to take it from.
+// evacuate decides about the evacuation of the VMI from its node, and before that from the nodes
+// that its migrations were to take it from.
 func (s *Sim) evacuate(g *guest) {
 	g.judged = true
 	here := g.VMI.Status.NodeName
@@ -139,34 +141,34 @@ func (s *Sim) evacuate(g *guest) {
 	d := s.judge(g, here)
 	delete(s.leaving, g)
 	switch {
-	case d.Verb == migration.Create:
+	case d.Verb == evacuation.Create:
 		s.fail(s.AddMigration(d.Migration, nil))
-	case d.Verb == migration.Cancel:
+	case d.Verb == evacuation.Cancel:
 		s.callOff(d)
-	case d.Reason == migration.ReasonActivePods && g.tidying():
-		s.leaving[g] = true // it is decided again when the Pod is gone
+	case d.Reason == evacuation.ReasonActivePods && g.tidying():
+		s.leaving[g] = true // the decision is repeated when the Pod is gone
 	case !d.At.IsZero():
-		if d.Reason != migration.ReasonUnchanged {
+		if d.Reason != evacuation.ReasonUnchanged {
 			s.leaving[g] = true
 		}
 		s.reconsider(g, d.At)
 	}
 }
 
-func (s *Sim) callOff(d migration.Standing) {
+func (s *Sim) callOff(d evacuation.Standing) {
 	for _, m := range d.Cancel {
 		s.Cancel(keyOf(m))
 	}
 }
 
-// tidying reports whether a Pod of the guest is on its way out, or about to be: a migration
-// that has ended has its target Pod deleted before it is let go of.
+// tidying reports whether a Pod of the VMI is being deleted, or about to be: the target Pod of a
+// migration that has ended is deleted before the migration is released.
 func (g *guest) tidying() bool {
 	going := func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil }
 	return slices.ContainsFunc(g.pods, going) || slices.ContainsFunc(g.jobs, func(j *job) bool { return j.m.IsFinal() && !j.done() })
 }
 
-// reconsider lets an evacuation decide again, if the guest was ever asked to leave.
+// reconsider repeats the decision about an evacuation, if the VMI was ever to leave.
 func (s *Sim) reconsider(g *guest, at time.Time) {
 	if !g.judged || !g.again.IsZero() && !g.again.After(at) && g.again.After(s.clock.now) {
 		return

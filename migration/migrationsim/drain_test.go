@@ -19,10 +19,11 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // A drain does not end with the first failure: the evacuation tries again after its back-off.
-func TestAnEvacuationIsTriedAgain(t *testing.T) {
+func TestEvacuation_Retry(t *testing.T) {
 	s := migrationsim.New(migrationsim.Options{})
 	s.AddNode(migrationsim.NewNode("a", "16", "64Gi"))
 	s.AddNode(migrationsim.NewNode("b", "2", "8Gi"))
@@ -48,8 +49,8 @@ func TestAnEvacuationIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A back-off that ended before the simulation begins holds nobody back.
-func TestABackoffThatIsOverIsOver(t *testing.T) {
+// A back-off that ended before the simulation begins delays no migration.
+func TestBackoff_EndsAfterDelay(t *testing.T) {
 	s := small(migrationsim.Options{})
 	add(t, s, migrationsim.NewGuest(key("guest"), "a", "1", "1Gi"))
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(s.Now().Add(d)) }
@@ -77,7 +78,7 @@ func TestABackoffThatIsOverIsOver(t *testing.T) {
 	}
 }
 
-// addMoving adds a guest that is on its way already.
+// addMoving adds a VMI whose migration is under way.
 func addMoving(t *testing.T, s *migrationsim.Sim, name string, lease handoff.Lease) {
 	t.Helper()
 	g := migrationsim.NewGuest(key(name), "a", "1", "1Gi")
@@ -105,10 +106,10 @@ func addMoving(t *testing.T, s *migrationsim.Sim, name string, lease handoff.Lea
 	}
 }
 
-// Of moves that share links and end at the same moment it is not chance which is looked at first.
-func TestWhatEndsTogetherEndsInOrder(t *testing.T) {
+// Migrations that share links and end at the same moment end in a fixed order.
+func TestTransfers_EndInOrder(t *testing.T) {
 	run := func() migrationsim.Result {
-		s := small(migrationsim.Options{Link: 1e9 / 8, Config: migration.Config{Limits: migration.Limits{Outbound: 5, Inbound: 5}}})
+		s := small(migrationsim.Options{Link: 1e9 / 8, Config: migration.Config{Limits: queue.Limits{Outbound: 5, Inbound: 5}}})
 		for i := range 5 {
 			uid := types.UID(fmt.Sprintf("m-%d", i))
 			addMoving(t, s, fmt.Sprint(i), handoff.Lease{State: handoff.Moving, Epoch: 2, Holder: "a", Target: "b", Tag: uid})
@@ -123,8 +124,8 @@ func TestWhatEndsTogetherEndsInOrder(t *testing.T) {
 	}
 }
 
-// A simulation may begin with a guest that moves to where there is nobody.
-func TestAMoveToNowhereIsTakenBack(t *testing.T) {
+// A simulation may begin with a VMI that migrates to a missing target.
+func TestMissingTarget_RollsBack(t *testing.T) {
 	for name, lease := range map[string]handoff.Lease{
 		"to a node that is gone": {State: handoff.Moving, Epoch: 2, Holder: "a", Target: "gone", Tag: "m"},
 		"to another cluster":     {State: handoff.Moving, Epoch: 2, Holder: "a", Target: handoff.Elsewhere, Tag: "m"},
@@ -138,15 +139,15 @@ func TestAMoveToNowhereIsTakenBack(t *testing.T) {
 					t.Errorf("%s: %s: %s; on the node are %v", got.Phase, got.Reason, got.Message, s.Guests("a"))
 				}
 				if !strings.Contains(got.Message, lease.Target) {
-					t.Errorf("the failure does not tell of %q: %s", lease.Target, got.Message)
+					t.Errorf("the failure does not name %q: %s", lease.Target, got.Message)
 				}
 			})
 		}
 	}
 }
 
-// An evacuation that waits is called off when the guest has left the node by another migration.
-func TestAGuestThatHasLeftIsNotEvacuated(t *testing.T) {
+// An evacuation that waits is canceled when the VMI has left the node by another migration.
+func TestEvacuation_SkipsDepartedVMI(t *testing.T) {
 	s := small(migrationsim.Options{})
 	add(t, s, migrationsim.NewGuest(key("guest"), "a", "1", "1Gi"))
 	if _, err := s.Migrate(key("guest")); err != nil {
@@ -163,16 +164,16 @@ func TestAGuestThatHasLeftIsNotEvacuated(t *testing.T) {
 	})
 	all := settle(t, s).Migrations
 	if all[0].Phase != v1.MigrationSucceeded || len(s.Guests(all[0].Target)) != 1 {
-		t.Errorf("the guest did not leave by its migration, or not for good: %+v", all)
+		t.Errorf("the VMI did not leave by its migration, or not for good: %+v", all)
 	}
 	if m := all[1]; m.Phase != v1.MigrationFailed || m.Reason != migration.ReasonAborted || !m.Begun.IsZero() {
 		t.Errorf("the evacuation: %s: %s: %s, begun %s", m.Phase, m.Reason, m.Message, m.Begun)
 	}
 }
 
-// A Pod that failures have left behind holds the guest's migrations back, one that is about to go
-// does so no longer than it is there.
-func TestAStrayPodIsInTheWay(t *testing.T) {
+// A Pod left behind by failures holds the VMI's migrations back, one that is being deleted only as
+// long as it exists.
+func TestStrayPod_BlocksMigration(t *testing.T) {
 	for name, going := range map[string]bool{"that stays": false, "that goes": true} {
 		t.Run(name, func(t *testing.T) {
 			s := small(migrationsim.Options{})
@@ -199,8 +200,8 @@ func TestAStrayPodIsInTheWay(t *testing.T) {
 	}
 }
 
-// A quota with room for one more Pod lets guests leave one after the other.
-func TestAQuotaIsSharedByTurns(t *testing.T) {
+// A quota with room for one more Pod lets VMIs leave one after the other.
+func TestQuota_SharedByTurns(t *testing.T) {
 	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "cpus"}}
 	q.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("5")}
 	q.Status.Used = corev1.ResourceList{"requests.cpu": resource.MustParse("4")}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// A node with three guests is emptied, two at a time.
+// A node with three VMIs is drained, two at a time.
 func Example() {
 	sim := migrationsim.New(migrationsim.Options{
-		Config: migration.Config{Limits: migration.Limits{Cluster: 5, Outbound: 2, Inbound: 1}},
+		Config: migration.Config{Limits: queue.Limits{Cluster: 5, Outbound: 2, Inbound: 1}},
 		Rate:   128 << 20, // bytes a second
 	})
 	for _, name := range []string{"node-1", "node-2", "node-3"} {

@@ -9,10 +9,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ledger counts who acts, by what is in the cluster and not by what Admission says.
+// ledger counts acting migrations by the state of the cluster, independently of Admission.
 type ledger struct {
 	passes, unfinished int
-	// pods are the migrations with a target Pod. Moving are those that were handed over,
+	// pods counts the migrations with a target Pod, moving those that were handed off,
 	// leaving and entering the same by node.
 	pods, moving      int
 	leaving, entering map[string]int
@@ -23,7 +23,7 @@ type ledger struct {
 	pingPong []PingPong
 }
 
-// path is a guest's way from node to node.
+// path is a VMI's source and target node.
 type path struct{ from, to string }
 
 func newLedger() ledger {
@@ -37,7 +37,7 @@ func (l *ledger) hold(n int) {
 	l.peak.Pods = max(l.peak.Pods, l.pods)
 }
 
-// moved looks whether the guest is handed over, and between which nodes.
+// moved updates the counts of handed-off VMIs, by their nodes.
 func (l *ledger) moved(g *guest) {
 	var is path
 	if ms := g.VMI.Status.MigrationState; ms != nil && !ms.Completed && ms.TargetNode != "" {
@@ -67,14 +67,14 @@ func (l *ledger) moved(g *guest) {
 
 func (l *ledger) ended() { l.unfinished-- }
 
-// began notes in the record of the guest's migration that memory is moving.
+// began records that the memory of the VMI's migration is being transferred.
 func (l *ledger) began(g *guest, now time.Time) {
 	if j := g.moving(); j != nil {
 		j.record.Begun = now
 	}
 }
 
-// moving returns the migration that moves the guest.
+// moving returns the migration that migrates the VMI.
 func (g *guest) moving() *job {
 	ms := g.VMI.Status.MigrationState
 	for _, j := range g.jobs {
@@ -85,7 +85,7 @@ func (g *guest) moving() *job {
 	return nil
 }
 
-// arrived notes that the guest is on another node, and whether it was there lately.
+// arrived records that the VMI is on another node, and whether it was there recently.
 func (l *ledger) arrived(s *Sim, g *guest, from, to string) {
 	delete(s.byName[from].guests, g)
 	s.byName[to].guests[g] = true
@@ -98,8 +98,8 @@ func (l *ledger) arrived(s *Sim, g *guest, from, to string) {
 	g.left[from] = s.clock.now
 }
 
-// check compares with the limits whenever a count has risen: both what is in the
-// cluster and what Admission has handed out.
+// check compares with the limits whenever a count has risen: both the state of the cluster and
+// the slots that Admission has handed out.
 func (l *ledger) check(s *Sim) {
 	if !l.fresh || s.lifted {
 		return
@@ -110,25 +110,25 @@ func (l *ledger) check(s *Sim) {
 		what     string
 		have, of int
 	}{
-		{"migrations move guests in the cluster", l.peak.Cluster, limits.Cluster},
-		{"migrations move guests off one node", l.peak.Outbound, limits.Outbound},
-		{"migrations move guests to one node", l.peak.Inbound, limits.Inbound},
+		{"migrations are running in the cluster", l.peak.Cluster, limits.Cluster},
+		{"migrations are leaving one node", l.peak.Outbound, limits.Outbound},
+		{"migrations are entering one node", l.peak.Inbound, limits.Inbound},
 		{"slots of the cluster are held", used.Cluster, limits.Cluster},
 		{"migrations have lent their slots", used.Lent, max(limits.Lent, 0)},
 		{"migrations have target Pods", l.pods, used.Cluster + used.Lent},
 	} {
 		if c.have > c.of {
-			s.fail(fmt.Errorf("%d %s, %d may", c.have, c.what, c.of))
+			s.fail(fmt.Errorf("%d %s, limit is %d", c.have, c.what, c.of))
 		}
 	}
 	for node, n := range used.Outbound {
 		if n > limits.Outbound {
-			s.fail(fmt.Errorf("%d slots for leaving node %s are held, %d may", n, node, limits.Outbound))
+			s.fail(fmt.Errorf("%d slots for leaving node %s are held, limit is %d", n, node, limits.Outbound))
 		}
 	}
 }
 
-// automatic reports whether no user asked for the migration.
+// automatic reports whether a controller, not a user, created the migration.
 func automatic(m *v1.VirtualMachineInstanceMigration) bool {
 	return m.Annotations[v1.EvacuationMigrationAnnotation] != ""
 }

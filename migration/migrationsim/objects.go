@@ -12,24 +12,24 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Guest is a guest to put into a Sim.
+// Guest is a VMI to add to a Sim.
 type Guest struct {
-	// VMI is the guest. It is taken over and changed.
+	// VMI is the object. The Sim owns and changes it.
 	VMI *v1.VirtualMachineInstance
 	// Pod is the Pod it runs in.
 	Pod *corev1.Pod
-	// Others are its other Pods, as failures leave them behind. Those on their way out go.
+	// Others are its other Pods, as failures leave them behind. Those being deleted vanish.
 	Others []*corev1.Pod
-	// Claims are those that keep its state.
+	// Claims are the claims that keep its state.
 	Claims []*corev1.PersistentVolumeClaim
-	// Dirty is how many bytes of memory it writes a second.
+	// Dirty is the rate at which it writes memory, in bytes per second.
 	Dirty float64
-	// Bytes is how much there is to move; default is all of its memory.
+	// Bytes is the amount to transfer; default is all of its memory.
 	Bytes float64
 }
 
-// NewNode returns a Node with so much to give away, ready and with the labels that every
-// node with an agent has.
+// NewNode returns a ready Node with the given allocatable resources and the labels of every node
+// with an agent.
 func NewNode(name string, cpu, memory string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, v1.NodeSchedulable: "true"}},
@@ -43,8 +43,8 @@ func NewNode(name string, cpu, memory string) *corev1.Node {
 	}
 }
 
-// NewGuest returns a guest with so much CPU and memory that runs on the node, and is to be
-// migrated when that is drained.
+// NewGuest returns a VMI with the given CPU and memory that runs on the node, and migrates when
+// the node is drained.
 func NewGuest(key types.NamespacedName, node, cpu, memory string) Guest {
 	amount, yes, strategy := resource.MustParse(memory), true, v1.EvictionStrategyLiveMigrate
 	vmi := &v1.VirtualMachineInstance{
@@ -76,7 +76,7 @@ func NewGuest(key types.NamespacedName, node, cpu, memory string) Guest {
 // targetLike is the default of Options.Render.
 func targetLike(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration, source *corev1.Pod) (*corev1.Pod, error) {
 	if source == nil {
-		return nil, fmt.Errorf("migrationsim: guest %s/%s has no Pod", vmi.Namespace, vmi.Name)
+		return nil, fmt.Errorf("migrationsim: VMI %s/%s has no Pod", vmi.Namespace, vmi.Name)
 	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

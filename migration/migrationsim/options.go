@@ -11,61 +11,62 @@ import (
 	"kubevirt.io/api/migrations/v1alpha1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // Options describe a cluster. The zero value is usable.
 type Options struct {
-	// Seed is what all chance is drawn from.
+	// Seed is the seed of all random values.
 	Seed uint64
-	// Start is when the virtual clock begins; default is the first day of 2026.
+	// Start is the initial virtual time; default is the first day of 2026.
 	Start time.Time
 	// Config is the controller's configuration.
 	Config migration.Config
-	// Queue tunes the queue.
-	Queue migration.QueueOptions
-	// Policies are the MigrationPolicies, NamespaceLabels what they select by.
+	// Queue configures the queue.
+	Queue queue.Options
+	// Policies are the MigrationPolicies, NamespaceLabels the labels that they select by.
 	Policies        []v1alpha1.MigrationPolicy
 	NamespaceLabels map[string]map[string]string
-	// Quotas are the ResourceQuotas. What is used of them follows the Pods that are made and deleted.
+	// Quotas are the ResourceQuotas. Their usage follows the Pods that are created and deleted.
 	Quotas []corev1.ResourceQuota
-	// Rate is how many bytes a second a migration moves that no policy bounds more
-	// narrowly; default 1e9/8, of a network of 1 Gbit/s.
+	// Rate is the bandwidth, in bytes per second, of a migration without a lower limit by
+	// policy; default 1e9/8, a network of 1 Gbit/s.
 	Rate float64
-	// Link is how many bytes a second a node can send, and as many receive, for all its
-	// migrations. Zero means that migrations do not hinder each other.
+	// Link is the bandwidth of a node for all its migrations, in bytes per second in each
+	// direction. Zero means that migrations do not slow each other down.
 	Link float64
-	// EvictionStrategy is the cluster's, for guests without one; nil means None.
+	// EvictionStrategy is the cluster's, for VMIs without one; nil means None.
 	EvictionStrategy *v1.EvictionStrategy
-	// Latency is how long everybody takes.
+	// Latency holds the latencies of the components.
 	Latency Latency
-	// Render makes the target Pod of a migration, with a name that is the same for the
+	// Render returns the target Pod of a migration, with a name that is the same for the
 	// same migration. Default is a Pod with the selectors, tolerations, affinity, labels and
-	// requests of the Pod the guest leaves.
+	// requests of the Pod that the VMI leaves.
 	Render func(*v1.VirtualMachineInstance, *v1.VirtualMachineInstanceMigration, *corev1.Pod) (*corev1.Pod, error)
-	// PingPong is the time within which a guest that comes back to a node counts as a
+	// PingPong is the time within which a VMI that comes back to a node counts as a
 	// ping-pong, see [PingPong]; default is Config.Cooldown.
 	PingPong time.Duration
 }
 
-// Latency is how long the parts of a cluster take. Zero means the default, negative
+// Latency holds the latencies of the components of a cluster. Zero means the default, negative
 // none.
 type Latency struct {
-	// Watch is from a write until those who watch know; default 20 ms.
+	// Watch is from a write until its watchers observe it; default 20 ms.
 	Watch time.Duration
-	// Schedule is until a Pod has a node; default 50 ms.
+	// Schedule is until a Pod is bound to a node; default 50 ms.
 	Schedule time.Duration
 	// PodStart is from then until it is ready; default 2 s. PodStop is until a
 	// deleted one is gone; default 1 s.
 	PodStart, PodStop time.Duration
 	// Prepare is until the target node is ready to receive; default 500 ms.
 	Prepare time.Duration
-	// Begin is until the source node sends, or does what it is asked to while it
+	// Begin is until the source node sends, or reacts to a request while it
 	// does; default 200 ms.
 	Begin time.Duration
-	// TakeOver is from the end of the transfer until the guest is known to run on the
-	// target, and again until that has completed the migration; default 100 ms.
+	// TakeOver is from the end of the transfer until the VMI is known to run on the
+	// target, and again until the target has completed the migration; default 100 ms.
 	TakeOver time.Duration
-	// Jitter is by how much each may be longer, as a share; default 0.2.
+	// Jitter is the maximum share by which each may be longer; default 0.2.
 	Jitter float64
 }
 
@@ -112,5 +113,5 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// random returns the source of all chance.
+// random returns the source of all random values.
 func (o Options) random() *rand.Rand { return rand.New(rand.NewPCG(o.Seed, 0x76697274)) }

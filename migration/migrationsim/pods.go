@@ -14,9 +14,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-// createTarget makes the target Pod.
+// createTarget creates the target Pod.
 func (s *Sim) createTarget(j *job) error {
 	snap := s.snapshot(j)
 	p, err := s.o.Render(j.guest.VMI, j.m, snap.SourcePod)
@@ -26,13 +27,13 @@ func (s *Sim) createTarget(j *job) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", migration.ErrRender, err)
 	}
-	if f := migration.Fit(p, j.guest.VMI.Status.NodeName, s.nodes); s.o.Config.AwaitNodes >= 0 && f.Static() {
+	if f := placement.Fit(p, j.guest.VMI.Status.NodeName, s.nodes); s.o.Config.AwaitNodes >= 0 && f.Static() {
 		return &migration.NoNodeError{Fitness: f}
 	}
-	if short := migration.CheckQuota(p, s.quotas[p.Namespace]); len(short) > 0 {
-		return &migration.QuotaError{Shortages: short}
+	if short := placement.CheckQuota(p, s.quotas[p.Namespace]); len(short) > 0 {
+		return &placement.QuotaError{Shortages: short}
 	}
-	migration.Avoid(p, s.admission.Full())
+	placement.Avoid(p, s.admission.Full())
 	p.UID = types.UID("pod-" + p.Namespace + "/" + p.Name)
 	p.CreationTimestamp = s.clock.stamp()
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
@@ -44,7 +45,7 @@ func (s *Sim) createTarget(j *job) error {
 	return nil
 }
 
-// createAttachment makes the Pod that brings plugged volumes to the target.
+// createAttachment creates the Pod that attaches hotplugged volumes at the target.
 func (s *Sim) createAttachment(j *job, volumes []string) {
 	g, yes := j.guest, true
 	owner := migration.TargetPod(g.pods, j.m.UID)

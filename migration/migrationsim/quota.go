@@ -5,10 +5,10 @@ package migrationsim
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-// quotas are the ResourceQuotas by namespace, with what is used of them.
+// quotas are the ResourceQuotas by namespace, with their usage.
 type quotas map[string][]*corev1.ResourceQuota
 
 func newQuotas(all []corev1.ResourceQuota) quotas {
@@ -23,18 +23,18 @@ func newQuotas(all []corev1.ResourceQuota) quotas {
 	return out
 }
 
-// charge counts a Pod that was made.
+// charge counts a created Pod.
 func (q quotas) charge(p *corev1.Pod) {
-	q.each(p, func(used corev1.ResourceList, s migration.Shortage) {
+	q.each(p, func(used corev1.ResourceList, s placement.Shortage) {
 		sum := used[s.Resource]
 		sum.Add(s.Needed)
 		used[s.Resource] = sum
 	})
 }
 
-// refund counts a Pod no longer that is gone.
+// refund stops counting a Pod that is gone.
 func (q quotas) refund(p *corev1.Pod) {
-	q.each(p, func(used corev1.ResourceList, s migration.Shortage) {
+	q.each(p, func(used corev1.ResourceList, s placement.Shortage) {
 		rest := used[s.Resource]
 		if rest.Sub(s.Needed); rest.Sign() < 0 {
 			rest.Set(0)
@@ -43,9 +43,9 @@ func (q quotas) refund(p *corev1.Pod) {
 	})
 }
 
-// each tells for every quota what the Pod takes of it: that is what a quota that is of nothing
-// at all has too little of.
-func (q quotas) each(p *corev1.Pod, do func(used corev1.ResourceList, s migration.Shortage)) {
+// each calls do for every quota with what the Pod takes of it: the shortage of a quota of nothing
+// at all.
+func (q quotas) each(p *corev1.Pod, do func(used corev1.ResourceList, s placement.Shortage)) {
 	for _, have := range q[p.Namespace] {
 		nothing := &corev1.ResourceQuota{ObjectMeta: have.ObjectMeta, Spec: have.Spec}
 		nothing.Status.Hard = corev1.ResourceList{}
@@ -53,7 +53,7 @@ func (q quotas) each(p *corev1.Pod, do func(used corev1.ResourceList, s migratio
 			limit.Set(0)
 			nothing.Status.Hard[name] = limit
 		}
-		for _, s := range migration.CheckQuota(p, []*corev1.ResourceQuota{nothing}) {
+		for _, s := range placement.CheckQuota(p, []*corev1.ResourceQuota{nothing}) {
 			do(have.Status.Used, s)
 		}
 	}

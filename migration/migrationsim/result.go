@@ -9,9 +9,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// Result is what happened.
+// Result is the outcome of a simulation.
 type Result struct {
 	// Start is when the clock began, End when the last migration ended.
 	Start, End time.Time
@@ -19,27 +20,27 @@ type Result struct {
 	Makespan time.Duration
 	// Migrations are all migrations in the order of their creation.
 	Migrations []Migration
-	// Peak is how many acted at a time at most.
+	// Peak is the maximum number of migrations that acted in parallel.
 	Peak Peak
-	// PingPongs are guests that came back too soon.
+	// PingPongs are VMIs that returned too soon.
 	PingPongs []PingPong
-	// Passes is how often the controller decided.
+	// Passes is the number of passes of the controller.
 	Passes int
 }
 
-// Migration is the course of one migration. Times are zero for what did not happen.
+// Migration is the course of one migration. Times are zero for events that did not happen.
 type Migration struct {
 	// Namespace, Name and Guest name it, Priority is that of its spec.
 	Namespace, Name, Guest string
 	Priority               int
-	// Automatic says that no user asked for it.
+	// Automatic says that a controller, not a user, created it.
 	Automatic bool
-	// Source and Target are the nodes; Target is empty until there is one.
+	// Source and Target are the nodes; Target is empty until it is known.
 	Source, Target string
-	// Created, Admitted, Begun and Ended are when it was made, had its slots, moved
-	// memory, and ended.
+	// Created, Admitted, Begun and Ended are when it was created, got its slots, began to
+	// transfer memory, and ended.
 	Created, Admitted, Begun, Ended time.Time
-	// Phase is the last one, Reason and Message why it is that.
+	// Phase is the last phase, Reason and Message its explanation.
 	Phase   v1.VirtualMachineInstanceMigrationPhase
 	Reason  migration.Reason
 	Message string
@@ -47,7 +48,7 @@ type Migration struct {
 	gone bool
 }
 
-// Wait is how long the migration waited for its slots, as of now if it still does.
+// Wait returns how long the migration waited for its slots, until now if it still does.
 func (m Migration) Wait(now time.Time) time.Duration {
 	if m.Admitted.IsZero() {
 		return now.Sub(m.Created)
@@ -55,24 +56,24 @@ func (m Migration) Wait(now time.Time) time.Duration {
 	return m.Admitted.Sub(m.Created)
 }
 
-// Peak is how many migrations acted at a time at most.
+// Peak holds the maximum numbers of migrations that acted in parallel.
 type Peak struct {
-	// Cluster, Outbound and Inbound moved guests, in the cluster, off one node and to
-	// one node: from the hand-over until the end.
+	// Cluster, Outbound and Inbound were running, in the cluster, off one node and to one
+	// node: from the handoff until the end.
 	Cluster, Outbound, Inbound int
-	// Pods had a target Pod. Those that cannot use their slots lend them, so there may be more than
+	// Pods had a target Pod. Migrations that cannot use their slots lend them, so this may exceed
 	// Limits.Cluster.
 	Pods int
 }
 
-// PingPong is a guest that an automatic migration brought to a node, which it had
-// left by an automatic migration less than Options.PingPong before.
+// PingPong is a VMI that an automatic migration brought back to a node that it had left by an
+// automatic migration less than Options.PingPong before.
 type PingPong struct {
 	Namespace, Guest, Node string
 	Left, Back             time.Time
 }
 
-// Result tells what has happened so far.
+// Result returns what has happened so far.
 func (s *Sim) Result() Result {
 	r := Result{
 		Start: s.o.Start, Migrations: make([]Migration, 0, len(s.all)), Peak: s.ledger.peak,
@@ -100,7 +101,7 @@ func newMigration(m *v1.VirtualMachineInstanceMigration, g *guest, now time.Time
 		created = now // the API stores whole seconds
 	}
 	out := Migration{
-		Namespace: m.Namespace, Name: m.Name, Guest: m.Spec.VMIName, Priority: migration.PriorityOf(m.Spec.Priority),
+		Namespace: m.Namespace, Name: m.Name, Guest: m.Spec.VMIName, Priority: queue.PriorityOf(m.Spec.Priority),
 		Automatic: automatic(m), Source: g.VMI.Status.NodeName, Created: created, Phase: m.Status.Phase,
 	}
 	if m.IsFinal() {
@@ -109,7 +110,7 @@ func newMigration(m *v1.VirtualMachineInstanceMigration, g *guest, now time.Time
 	return out
 }
 
-// ended is when a migration has ended that has.
+// ended returns when a finished migration ended.
 func ended(m *v1.VirtualMachineInstanceMigration) time.Time {
 	for _, p := range m.Status.PhaseTransitionTimestamps {
 		if p.Phase == m.Status.Phase {
@@ -119,7 +120,7 @@ func ended(m *v1.VirtualMachineInstanceMigration) time.Time {
 	return m.CreationTimestamp.Time
 }
 
-// note takes over what a plan says.
+// note records the plan's explanation.
 func (m *Migration) note(p migration.Plan, now time.Time) {
 	m.Phase, m.Reason, m.Message = p.Status.Phase, p.Reason, p.Message
 	if ms := p.Status.MigrationState; ms != nil && ms.TargetNode != "" {

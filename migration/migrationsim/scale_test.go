@@ -14,22 +14,23 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
-// plant is a cluster of many nodes with many guests of many sizes.
+// plant is a cluster of many nodes with many VMIs of many sizes.
 type plant struct {
 	*migrationsim.Sim
 	t     testing.TB
 	nodes []string
 }
 
-// sizes are guests' memory with how many of a hundred have it.
+// sizes are VMIs' memory with how many of a hundred have it.
 var sizes = []struct {
 	memory, cpu string
 	share       int
 }{{"2Gi", "1", 25}, {"4Gi", "2", 30}, {"8Gi", "2", 25}, {"16Gi", "4", 15}, {"32Gi", "8", 5}}
 
-// newPlant makes a cluster in which each guest writes up to a tenth of what can be moved.
+// newPlant makes a cluster in which each VMI writes up to a tenth of what can be moved.
 func newPlant(t testing.TB, nodes, guests int, o migrationsim.Options) *plant {
 	t.Helper()
 	p := &plant{Sim: migrationsim.New(o), t: t}
@@ -77,7 +78,7 @@ func (p *plant) drain(nodes []string) (migrationsim.Bound, time.Duration) {
 	}
 	for _, n := range nodes {
 		if left := p.Guests(n); len(left) > 0 {
-			p.t.Fatalf("%d guests are left on %s", len(left), n)
+			p.t.Fatalf("%d VMIs are left on %s", len(left), n)
 		}
 	}
 	return bound, p.Now().Sub(from)
@@ -85,14 +86,14 @@ func (p *plant) drain(nodes []string) (migrationsim.Bound, time.Duration) {
 
 var large = migrationsim.Options{
 	Seed: 7, Rate: 64 << 20,
-	Config: migration.Config{Limits: migration.Limits{Cluster: 20, Outbound: 2, Inbound: 2}},
+	Config: migration.Config{Limits: queue.Limits{Cluster: 20, Outbound: 2, Inbound: 2}},
 }
 
 var full = flag.Bool("full", false, "drain all of a hundred nodes, which moves ten thousand guests")
 
-// Ten of a hundred nodes are emptied at a time; in the end all ten thousand guests have
-// moved. What was emptied first is what the scheduler likes best afterwards.
-func TestADrainTakesHardlyLongerThanItMust(t *testing.T) {
+// Ten of a hundred nodes are emptied at a time; in the end all ten thousand VMIs have
+// migrated. The nodes drained first are those that the scheduler prefers afterwards.
+func TestDrain_NearLowerBound(t *testing.T) {
 	begin := time.Now()
 	p := newPlant(t, 100, 10_000, large)
 	var bounds, took time.Duration
@@ -124,7 +125,7 @@ func TestADrainTakesHardlyLongerThanItMust(t *testing.T) {
 	}
 }
 
-// One of a hundred nodes is emptied; reading ten thousand guests is part of it.
+// One of a hundred nodes is emptied; reading ten thousand VMIs is part of it.
 func BenchmarkPlanOfOneDrain(b *testing.B) {
 	for b.Loop() {
 		p := newPlant(b, 100, 10_000, large)

@@ -9,9 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
 )
 
-// placing is a target Pod on its way to a node.
+// placing is a target Pod that is not bound to a node yet.
 type placing struct {
 	guest  *guest
 	pod    *corev1.Pod
@@ -19,7 +20,7 @@ type placing struct {
 	queued bool
 }
 
-// adoptPod takes up a target Pod that was there at the beginning.
+// adoptPod adds a target Pod that existed at the start.
 func (s *Sim) adoptPod(g *guest, p *corev1.Pod) {
 	pl := &placing{guest: g, pod: p, source: g.VMI.Status.NodeName}
 	switch {
@@ -33,7 +34,7 @@ func (s *Sim) adoptPod(g *guest, p *corev1.Pod) {
 	}
 }
 
-// schedule lets the scheduler look at the Pod.
+// schedule runs the scheduler for the Pod.
 func (s *Sim) schedule(p *placing) {
 	if p.queued {
 		return
@@ -45,7 +46,7 @@ func (s *Sim) schedule(p *placing) {
 	})
 }
 
-// place puts the Pod on the least loaded node that fits, or tells that none does.
+// place binds the Pod to the least loaded node that fits, or reports that none does.
 func (s *Sim) place(p *placing) {
 	if p.pod.DeletionTimestamp != nil || !slices.Contains(p.guest.pods, p.pod) {
 		return
@@ -53,7 +54,7 @@ func (s *Sim) place(p *placing) {
 	fits := s.usage.Fit(p.pod, p.source, s.nodes)
 	if len(fits.Candidates) == 0 {
 		s.homeless = append(s.homeless, p)
-		s.tellUnschedulable(p, fits)
+		s.reportUnschedulable(p, fits)
 		return
 	}
 	best, least, liked := "", 0.0, 0
@@ -70,7 +71,7 @@ func (s *Sim) place(p *placing) {
 	s.start(p)
 }
 
-// preference is what the Pod's preferred node affinity gives the node.
+// preference returns the node's weight in the Pod's preferred node affinity.
 func preference(p *corev1.Pod, n *corev1.Node) int {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil {
 		return 0
@@ -84,8 +85,8 @@ func preference(p *corev1.Pod, n *corev1.Node) int {
 	return sum
 }
 
-// prefers reports whether the node has what the term asks for, as far as its name and
-// the values of labels are concerned.
+// prefers reports whether the node matches the term, as far as its name and the values of
+// labels are concerned.
 func prefers(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
 	for _, f := range t.MatchFields {
 		if slices.Contains(f.Values, n.Name) != (f.Operator == corev1.NodeSelectorOpIn) {
@@ -110,7 +111,7 @@ func prefers(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
 	return true
 }
 
-// start lets the kubelet start the Pod.
+// start runs the kubelet for the Pod.
 func (s *Sim) start(p *placing) {
 	s.after(s.o.Latency.PodStart, func() {
 		if p.pod.DeletionTimestamp == nil {
@@ -120,7 +121,7 @@ func (s *Sim) start(p *placing) {
 	})
 }
 
-func (s *Sim) tellUnschedulable(p *placing, f migration.Fitness) {
+func (s *Sim) reportUnschedulable(p *placing, f placement.Fitness) {
 	c := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: f.Text(),
 	}
@@ -131,7 +132,7 @@ func (s *Sim) tellUnschedulable(p *placing, f migration.Fitness) {
 	s.changed(p.guest)
 }
 
-// load is the share of the node that is asked for, of memory and CPU on average.
+// load returns the requested share of the node, averaged over memory and CPU.
 func (s *Sim) load(name string) float64 {
 	free := s.byName[name].obj.Status.Allocatable
 	used := s.usage[name]
@@ -145,8 +146,8 @@ func (s *Sim) load(name string) float64 {
 	return sum / 2
 }
 
-// retryPods lets the scheduler look at Pods again that no node took, and the controller at
-// those it could not make: something has become free.
+// retryPods runs the scheduler for unschedulable Pods again, and the controller for those that
+// could not be created: resources were freed.
 func (s *Sim) retryPods() {
 	waiting := s.homeless
 	s.homeless = nil
@@ -160,7 +161,7 @@ func (s *Sim) retryPods() {
 	}
 }
 
-// deletePod deletes a Pod of the guest, which is gone a little later.
+// deletePod deletes a Pod of the VMI, which is gone a little later.
 func (s *Sim) deletePod(g *guest, name string) {
 	i := slices.IndexFunc(g.pods, func(p *corev1.Pod) bool { return p.Name == name })
 	if i < 0 || g.pods[i].DeletionTimestamp != nil {
@@ -171,7 +172,7 @@ func (s *Sim) deletePod(g *guest, name string) {
 	s.after(s.o.Latency.PodStop, func() { s.gone(g, p) })
 }
 
-// gone takes away a Pod of the guest that has stopped.
+// gone removes a stopped Pod of the VMI.
 func (s *Sim) gone(g *guest, p *corev1.Pod) {
 	g.pods = slices.DeleteFunc(g.pods, func(o *corev1.Pod) bool { return o == p })
 	for _, beside := range migration.Attachments(g.pods, p) {
@@ -186,10 +187,10 @@ func (s *Sim) gone(g *guest, p *corev1.Pod) {
 	s.retryPods()
 }
 
-// Cordon keeps new Pods off a node, Uncordon ends that.
+// Cordon makes a node unschedulable, Uncordon ends that.
 func (s *Sim) Cordon(name string) error { return s.cordon(name, true) }
 
-// Uncordon lets a node take Pods again.
+// Uncordon makes a node schedulable again.
 func (s *Sim) Uncordon(name string) error { return s.cordon(name, false) }
 
 func (s *Sim) cordon(name string, on bool) error {

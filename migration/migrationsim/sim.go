@@ -16,6 +16,9 @@ import (
 
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/placement"
+	"github.com/virtloom/virtloom/migration/policy"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 // Sim is a cluster on a virtual clock.
@@ -23,57 +26,57 @@ type Sim struct {
 	o         Options
 	random    *rand.Rand
 	clock     clock
-	admission *migration.Admission
-	policies  migration.Policies
+	admission *queue.Admission
+	policies  policy.Policies
 	quotas    quotas
 
 	nodes  []*corev1.Node
 	byName map[string]*node
-	usage  migration.NodeUsage
-	// homeless are Pods that no node takes.
+	usage  placement.NodeUsage
+	// homeless are unschedulable Pods.
 	homeless []*placing
-	// turnedDown are migrations for whose target Pod there was no node, or no quota left.
+	// turnedDown are migrations whose target Pod has no node, or no quota left.
 	turnedDown []*job
 	guests     map[types.NamespacedName]*guest
 	order      []*guest
 	jobs       map[types.NamespacedName]*job
 	all        []*job
 
-	// leaving are guests about which an evacuation will decide again.
+	// leaving are VMIs about which an evacuation will decide again.
 	leaving  map[*guest]bool
 	ledger   ledger
 	restored bool
 	made     int
-	// lifted says that there was more at the beginning than the limits allow.
+	// lifted says that the start exceeded the limits.
 	lifted bool
 	err    error
 }
 
-// node is a node and who moves there.
+// node is a node and its VMIs and transfers.
 type node struct {
 	obj *corev1.Node
-	// guests are those that run there.
+	// guests are the VMIs that run on it.
 	guests map[*guest]bool
 	// sends and receives are the transfers under way.
 	sends, receives map[*transfer]bool
 }
 
-// guest is a guest, its Pods and its migrations.
+// guest is a VMI, its Pods and its migrations.
 type guest struct {
 	Guest
 	seq        int
 	key        types.NamespacedName
 	pods       []*corev1.Pod
 	jobs       []*job
-	resolution *migration.Resolution
+	resolution *policy.Resolution
 	claims     map[string]*corev1.PersistentVolumeClaim
 	transfer   *transfer
 	// landing says that its memory was sent and the target is about to take over.
 	landing bool
-	// judged says that an evacuation has looked at it, again when it will next.
+	// judged says that an evacuation has decided about it, again when it will next.
 	judged bool
 	again  time.Time
-	// left tells when it left a node by an automatic migration.
+	// left is when it left a node by an automatic migration.
 	left map[string]time.Time
 }
 
@@ -81,11 +84,11 @@ type guest struct {
 type job struct {
 	m     *v1.VirtualMachineInstanceMigration
 	guest *guest
-	// due says that a pass is planned, next for when one is planned beside.
+	// due says that a pass is scheduled, next when another one is.
 	due     bool
 	next    time.Time
 	holding bool
-	// unplayed says that Decide asked for something that is not played.
+	// unplayed says that Decide requested an action that is not simulated.
 	unplayed bool
 	record   Migration
 }
@@ -95,42 +98,42 @@ func New(o Options) *Sim {
 	o = o.withDefaults()
 	return &Sim{
 		o: o, random: o.random(), clock: clock{now: o.Start},
-		admission: migration.NewAdmission(o.Config.Limits, o.Queue),
-		policies:  migration.NewPolicies(o.Policies),
+		admission: queue.NewAdmission(o.Config.Limits, o.Queue),
+		policies:  policy.NewPolicies(o.Policies),
 		quotas:    newQuotas(o.Quotas),
-		byName:    map[string]*node{}, usage: migration.NodeUsage{},
+		byName:    map[string]*node{}, usage: placement.NodeUsage{},
 		guests: map[types.NamespacedName]*guest{}, jobs: map[types.NamespacedName]*job{},
 		leaving: map[*guest]bool{}, ledger: newLedger(),
 	}
 }
 
-// Now is the virtual time.
+// Now returns the virtual time.
 func (s *Sim) Now() time.Time { return s.clock.now }
 
-// At lets something happen at a time: a drain, a migration, the end of a maintenance.
+// At schedules an event: a drain, a migration, the end of a maintenance.
 func (s *Sim) At(t time.Time, do func()) { s.clock.at(t, do) }
 
-// AddNode adds a Node. It is taken over and changed.
+// AddNode adds a Node. The Sim owns and changes it.
 func (s *Sim) AddNode(n *corev1.Node) {
 	s.nodes = append(s.nodes, n)
 	s.byName[n.Name] = &node{obj: n, guests: map[*guest]bool{}, sends: map[*transfer]bool{}, receives: map[*transfer]bool{}}
 	s.retryPods()
 }
 
-// AddPod adds a Pod that only takes room on its node.
+// AddPod adds a Pod that only takes resources of its node.
 func (s *Sim) AddPod(p *corev1.Pod) {
 	if p.Spec.NodeName != "" {
 		s.usage.Add(p.Spec.NodeName, p)
 	}
 }
 
-// AddGuest adds a guest that runs. One whose ownership is not noted on it yet is
-// owned by its node. The error names a guest whose node or lease makes no sense.
+// AddGuest adds a running VMI. One without a lease is owned by its node. It returns an error if
+// the VMI's node or lease is invalid.
 func (s *Sim) AddGuest(g Guest) error {
 	key := types.NamespacedName{Namespace: g.VMI.Namespace, Name: g.VMI.Name}
 	at, known := s.byName[g.VMI.Status.NodeName]
 	if !known {
-		return fmt.Errorf("migrationsim: guest %s is on node %q, which does not exist", key, g.VMI.Status.NodeName)
+		return fmt.Errorf("migrationsim: VMI %s is on node %q, which does not exist", key, g.VMI.Status.NodeName)
 	}
 	if _, err := handoff.Of(g.VMI); err != nil {
 		return fmt.Errorf("migrationsim: %w", err)
@@ -165,7 +168,7 @@ func (s *Sim) AddGuest(g Guest) error {
 	return nil
 }
 
-// memory is what the guest sees, else what it asks for.
+// memory returns the memory visible to the guest, else the VMI's request.
 func memory(vmi *v1.VirtualMachineInstance) float64 {
 	if m := vmi.Spec.Domain.Memory; m != nil && m.Guest != nil {
 		return m.Guest.AsApproximateFloat64()
@@ -173,12 +176,12 @@ func memory(vmi *v1.VirtualMachineInstance) float64 {
 	return vmi.Spec.Domain.Resources.Requests.Memory().AsApproximateFloat64()
 }
 
-// AddMigration adds a migration, new or one that has come some way already, then with its
-// target Pod if it has one.
+// AddMigration adds a migration, new or one that is under way, then with its target Pod if it
+// has one.
 func (s *Sim) AddMigration(m *v1.VirtualMachineInstanceMigration, target *corev1.Pod) error {
 	g, known := s.guests[types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}]
 	if !known {
-		return fmt.Errorf("migrationsim: migration %s/%s is of guest %q, which does not exist", m.Namespace, m.Name, m.Spec.VMIName)
+		return fmt.Errorf("migrationsim: migration %s/%s is of VMI %q, which does not exist", m.Namespace, m.Name, m.Spec.VMIName)
 	}
 	s.made++
 	if m.UID == "" {
@@ -210,7 +213,7 @@ func (s *Sim) AddMigration(m *v1.VirtualMachineInstanceMigration, target *corev1
 	return nil
 }
 
-// Migrate makes a migration of the guest, as a user does.
+// Migrate creates a migration of the VMI, as a user does.
 func (s *Sim) Migrate(guest types.NamespacedName) (types.NamespacedName, error) {
 	return s.create(guest, "migrate", nil)
 }
@@ -235,8 +238,8 @@ func (s *Sim) create(guest types.NamespacedName, why string, edit func(*v1.Virtu
 	return keyOf(m), s.AddMigration(m, nil)
 }
 
-// Run lets the cluster go on until a time, or until nothing is left to happen. The error is of a
-// decision that the cluster refused, which is a fault of package migration or of this one.
+// Run advances the clock until a time, or until no event is left. It returns an error if the
+// cluster rejected a decision, which is a bug of package migration or of this one.
 func (s *Sim) Run(until time.Time) error {
 	if !s.restored {
 		s.restored = true
@@ -251,7 +254,7 @@ func (s *Sim) Run(until time.Time) error {
 	return s.err
 }
 
-// RunAll runs until every migration has ended and every guest that is to leave its node
+// RunAll runs until every migration has ended and every VMI that is to leave its node
 // has, or cannot, and until at the latest.
 func (s *Sim) RunAll(until time.Time) error {
 	if !s.restored {
@@ -264,9 +267,9 @@ func (s *Sim) RunAll(until time.Time) error {
 	return s.err
 }
 
-// restore tells Admission what there is, as a controller does when it starts.
+// restore fills Admission as a controller does at its start.
 func (s *Sim) restore() {
-	var claims []migration.Claim
+	var claims []queue.Claim
 	for _, j := range s.all {
 		if j.m.IsFinal() {
 			continue
@@ -286,7 +289,7 @@ func (s *Sim) restore() {
 	}
 }
 
-// fail notes the first fault.
+// fail records the first fault.
 func (s *Sim) fail(err error) {
 	if s.err == nil && err != nil {
 		s.err = fmt.Errorf("migrationsim: at %s: %w", s.clock.now.Format(time.RFC3339), err)
@@ -297,7 +300,7 @@ func keyOf(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {
 	return types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
 }
 
-// on returns the guests of a node in the order in which they were added.
+// on returns the VMIs of a node in the order in which they were added.
 func (s *Sim) on(name string) []*guest {
 	n := s.byName[name]
 	if n == nil {
@@ -311,10 +314,10 @@ func (s *Sim) on(name string) []*guest {
 	return out
 }
 
-// errUnknownAction means that Decide asks for something that this package does not play.
-var errUnknownAction = errors.New("an action that is not played")
+// errUnknownAction means that Decide requested an action that this package does not simulate.
+var errUnknownAction = errors.New("the action is not simulated")
 
-// Migrations returns the migrations that exist, as they are now.
+// Migrations returns the migrations that exist, in their current state.
 func (s *Sim) Migrations() []*v1.VirtualMachineInstanceMigration {
 	var out []*v1.VirtualMachineInstanceMigration
 	for _, j := range s.all {

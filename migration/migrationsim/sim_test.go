@@ -19,6 +19,7 @@ import (
 
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationsim"
+	"github.com/virtloom/virtloom/migration/queue"
 )
 
 func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
@@ -47,7 +48,7 @@ func settle(t *testing.T, s *migrationsim.Sim) migrationsim.Result {
 	return s.Result()
 }
 
-// postCopy is a policy that lets guests be moved by post-copy at 64 MiB a second.
+// postCopy is a policy that allows post-copy at 64 MiB a second.
 func postCopy() []v1alpha1.MigrationPolicy {
 	yes, rate := true, resource.MustParse("64Mi")
 	return []v1alpha1.MigrationPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.MigrationPolicySpec{
@@ -55,7 +56,7 @@ func postCopy() []v1alpha1.MigrationPolicy {
 	}}}
 }
 
-// courses are what becomes of one migration of a guest of 4 GiB on node a.
+// courses are what becomes of one migration of a VMI of 4 GiB on node a.
 var courses = map[string]struct {
 	options migrationsim.Options
 	arrange func(*migrationsim.Sim, *migrationsim.Guest)
@@ -147,7 +148,7 @@ var courses = map[string]struct {
 	},
 }
 
-// plug gives the guest a volume that was plugged in.
+// plug gives the VMI a hotplugged volume.
 func plug(g *migrationsim.Guest) {
 	g.VMI.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
@@ -155,9 +156,9 @@ func plug(g *migrationsim.Guest) {
 	g.VMI.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Phase: v1.VolumeReady, HotplugVolume: &v1.HotplugVolumeStatus{}}}
 }
 
-// What brings a plugged volume to a node takes a place there, and gives back no more than that: guests go
-// to and fro between nodes with places for one target Pod with its volume.
-func TestAPluggedVolumeTakesAPlace(t *testing.T) {
+// What brings a hotplugged volume to a node takes a place there, and releases no more than that: VMIs migrate
+// back and forth between nodes with places for one target Pod with its volume.
+func TestHotpluggedVolume_CountsAtTarget(t *testing.T) {
 	s := migrationsim.New(migrationsim.Options{})
 	for _, n := range []string{"a", "b"} {
 		node := migrationsim.NewNode(n, "16", "64Gi")
@@ -183,7 +184,7 @@ func TestAPluggedVolumeTakesAPlace(t *testing.T) {
 	add(t, s, visitor)
 	f, err := s.Fit(key("visitor"))
 	if err != nil || len(f.Candidates) > 0 {
-		t.Errorf("node b, on which guest and volume take both places, could take another Pod: %s, error %v", f.Text(), err)
+		t.Errorf("node b, on which VMI and volume take both places, could take another Pod: %s, error %v", f.Text(), err)
 	}
 }
 
@@ -216,16 +217,16 @@ func TestOneMigration(t *testing.T) {
 				at = tc.target
 			}
 			if diff := cmp.Diff([]types.NamespacedName{key("guest")}, s.Guests(at)); diff != "" {
-				t.Errorf("guests on %s (-want +got):\n%s", at, diff)
+				t.Errorf("VMIs on %s (-want +got):\n%s", at, diff)
 			}
 		})
 	}
 }
 
-func TestTransfersShareTheLinks(t *testing.T) {
+func TestTransfers_ShareLinks(t *testing.T) {
 	took := map[int]float64{}
 	for _, guests := range []int{1, 2} {
-		s := small(migrationsim.Options{Link: 1e9 / 8, Config: migration.Config{Limits: migration.Limits{Outbound: 2, Inbound: 2}}})
+		s := small(migrationsim.Options{Link: 1e9 / 8, Config: migration.Config{Limits: queue.Limits{Outbound: 2, Inbound: 2}}})
 		for i := range guests {
 			add(t, s, migrationsim.NewGuest(key(fmt.Sprint(i)), "a", "2", "8Gi"))
 		}
@@ -235,7 +236,7 @@ func TestTransfersShareTheLinks(t *testing.T) {
 		}
 		took[guests] = settle(t, s).Makespan.Seconds()
 		if took[guests] < bound.Total.Seconds() || took[guests] > 1.05*bound.Total.Seconds() {
-			t.Errorf("%d guests took %.1f s; bound %s", guests, took[guests], bound)
+			t.Errorf("%d VMIs took %.1f s; bound %s", guests, took[guests], bound)
 		}
 	}
 	if took[2] < 1.9*took[1]-10 {
@@ -243,7 +244,7 @@ func TestTransfersShareTheLinks(t *testing.T) {
 	}
 }
 
-func TestEqualSeedsGiveEqualCourses(t *testing.T) {
+func TestSim_EqualSeeds(t *testing.T) {
 	run := func(seed uint64) migrationsim.Result {
 		o := large
 		o.Seed = seed
@@ -260,10 +261,10 @@ func TestEqualSeedsGiveEqualCourses(t *testing.T) {
 	}
 }
 
-// Within a namespace and a source node, a guest of higher priority never waits behind one of lower
+// Within a namespace and a source node, a VMI of higher priority never waits behind one of lower
 // priority that came later.
-func TestPriorityIsRespectedAndNobodyStarves(t *testing.T) {
-	s := small(migrationsim.Options{Config: migration.Config{Limits: migration.Limits{Cluster: 2, Outbound: 1, Inbound: 2, Lent: -1}}, Queue: migration.QueueOptions{AgeAfter: -1}})
+func TestQueue_PriorityWithoutStarvation(t *testing.T) {
+	s := small(migrationsim.Options{Config: migration.Config{Limits: queue.Limits{Cluster: 2, Outbound: 1, Inbound: 2, Lent: -1}}, Queue: queue.Options{AgeAfter: -1}})
 	priorities := []*v1.MigrationPriority{nil, ptr(v1.PrioritySystemMaintenance), ptr(v1.PriorityUserTriggered), ptr(v1.PrioritySystemCritical)}
 	for i := range 24 {
 		name := types.NamespacedName{Namespace: fmt.Sprintf("ns-%d", i%3), Name: fmt.Sprintf("guest-%d", i)}
@@ -299,8 +300,8 @@ func TestPriorityIsRespectedAndNobodyStarves(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestADrainCanBeTakenBack(t *testing.T) {
-	s := small(migrationsim.Options{Config: migration.Config{Limits: migration.Limits{Outbound: 1}}})
+func TestUndrain_CancelsMigrations(t *testing.T) {
+	s := small(migrationsim.Options{Config: migration.Config{Limits: queue.Limits{Outbound: 1}}})
 	for i := range 5 {
 		add(t, s, migrationsim.NewGuest(key(fmt.Sprint(i)), "a", "1", "4Gi"))
 	}
@@ -316,20 +317,20 @@ func TestADrainCanBeTakenBack(t *testing.T) {
 		}
 	})
 	settle(t, s)
-	// Two have moved, or were about to; the others stay.
+	// Two have migrated, or were about to; the others stay.
 	if n := len(s.Guests("a")); n != 4 {
-		t.Errorf("%d guests are on the node", n)
+		t.Errorf("%d VMIs are on the node", n)
 	}
 }
 
-func TestWhatMakesNoSenseIsRefused(t *testing.T) {
+func TestSim_InvalidArguments(t *testing.T) {
 	s := small(migrationsim.Options{})
 	for want, err := range map[string]error{
 		`node "nowhere"`: s.AddGuest(migrationsim.NewGuest(key("g"), "nowhere", "1", "1Gi")),
-		`guest "none"`:   func() error { _, err := s.Migrate(key("none")); return err }(),
+		`VMI "none"`:     func() error { _, err := s.Migrate(key("none")); return err }(),
 		`node "gone"`:    s.Drain("gone"),
 		`node "missing"`: s.Undrain("missing"),
-		"guest ns/lost":  func() error { _, err := s.Evict(key("lost"), false); return err }(),
+		"VMI ns/lost":    func() error { _, err := s.Evict(key("lost"), false); return err }(),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)
@@ -337,8 +338,8 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// A simulation may begin in the middle: with migrations that wait and one that moves already.
-func TestAClusterIsTakenAsItIs(t *testing.T) {
+// A simulation may begin in the middle: with waiting migrations and one that is running.
+func TestSim_StartsWithMigrationsUnderWay(t *testing.T) {
 	before := small(migrationsim.Options{})
 	before.AddNode(migrationsim.NewNode("d", "16", "64Gi"))
 	var guests []migrationsim.Guest

@@ -10,26 +10,26 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/policy"
 )
 
-// transfer is memory on its way between two nodes. What is left shrinks by the rate less
-// what the guest writes meanwhile, until the rest fits into the downtime allowed.
+// transfer is a transfer of memory between two nodes. The rest shrinks by the rate less what the
+// VMI writes meanwhile, until it fits into the allowed downtime.
 type transfer struct {
 	guest    *guest
-	from, to *node // to is nil where nobody receives
-	// left are the bytes to move as of since, at rate.
+	from, to *node // to is nil without a receiver
+	// left is the number of bytes to transfer as of since, at rate.
 	left  float64
 	since time.Time
 	rate  float64
-	// cap bounds the rate, dirty is what the guest writes a second.
+	// cap bounds the rate; dirty is what the VMI writes, in bytes per second.
 	cap, dirty float64
 	downtime   float64
-	// round tells apart what was planned before the rate last changed.
+	// round distinguishes what was scheduled before the rate last changed.
 	round int
 }
 
-// begin starts the guest's transfer, and bounds it by its completion timeout.
+// begin starts the VMI's transfer, and bounds it by its completion timeout.
 func (s *Sim) begin(g *guest, from, to string) {
 	t := &transfer{
 		guest: g, from: s.byName[from], to: s.byName[to], left: g.Bytes, since: s.clock.now,
@@ -51,7 +51,7 @@ func (s *Sim) begin(g *guest, from, to string) {
 	}
 }
 
-// end takes the transfer off the wire.
+// end removes the transfer from the links.
 func (s *Sim) end(g *guest) {
 	t := g.transfer
 	g.transfer = nil
@@ -62,7 +62,7 @@ func (s *Sim) end(g *guest) {
 	s.share(t.from, t.to)
 }
 
-// share gives every transfer at the nodes its part of the links.
+// share recomputes the rates of all transfers at the nodes.
 func (s *Sim) share(at ...*node) {
 	for _, n := range at {
 		if n == nil {
@@ -77,13 +77,13 @@ func (s *Sim) share(at ...*node) {
 	}
 }
 
-// inOrder returns the transfers in the order of their guests: which of two that end at the same time
-// does so first must not be left to the map.
+// inOrder returns the transfers in the order of their VMIs: which of two that end at the same time
+// is first must not depend on the map.
 func inOrder(all map[*transfer]bool) []*transfer {
 	return slices.SortedFunc(maps.Keys(all), func(a, b *transfer) int { return a.guest.seq - b.guest.seq })
 }
 
-// pace sets the rate of a transfer by who shares its links, and plans its end.
+// pace sets the rate of a transfer by the sharers of its links, and schedules its end.
 func (s *Sim) pace(t *transfer) {
 	rate := t.cap
 	if s.o.Link > 0 {
@@ -109,21 +109,20 @@ func (s *Sim) pace(t *transfer) {
 	})
 }
 
-// progress counts what was moved since the rate last changed.
+// progress counts the bytes transferred since the rate last changed.
 func (t *transfer) progress(now time.Time) {
 	left := t.left - now.Sub(t.since).Seconds()*(t.rate-t.dirty)
 	t.left = min(max(0, left), t.guest.Bytes)
 	t.since = now
 }
 
-// takes is how long the rest takes at this rate, in seconds.
+// takes returns how long the rest takes at this rate, in seconds.
 func (t *transfer) takes() float64 {
 	return moving(t.left, t.rate, t.dirty, t.downtime)
 }
 
-// moving is how many seconds it takes to move the bytes: until what is left can be moved
-// within the downtime, and then that. A guest that writes as fast as it is moved
-// never gets there.
+// moving returns how many seconds the transfer of the bytes takes: until the rest fits into the
+// downtime, and then that. A VMI that writes as fast as the transfer never converges.
 func moving(bytes, rate, dirty, downtime float64) float64 {
 	last := min(bytes, rate*downtime)
 	switch {
@@ -144,17 +143,17 @@ func (s *Sim) impatient(g *guest) {
 	case *o.AllowWorkloadDisruption:
 		g.VMI.Status.MigrationState.Mode = v1.MigrationPaused
 	default:
-		s.revert(g, "the guest writes faster than it can be moved")
+		s.revert(g, "the VMI writes memory faster than it can be transferred")
 		return
 	}
 	t.progress(s.clock.now)
-	t.dirty, t.rate = 0, 0 // paced anew
+	t.dirty, t.rate = 0, 0 // paced again
 	s.pace(t)
 	s.changed(g)
 }
 
-// options are those of the guest's migration: what its handoff stored, else what its policy resolves to, else,
-// where that policy is refused, the cluster's. They are never nil.
+// options returns those of the VMI's migration: what its handoff stored, else what its policy resolves
+// to, else, if that policy is invalid, the cluster's. They are never nil.
 func (s *Sim) options(g *guest) *v1.VMIMConfigurationOptions {
 	if ms := g.VMI.Status.MigrationState; ms != nil && ms.VMIMConfigurationOptions != nil && !ms.Completed {
 		return ms.VMIMConfigurationOptions
@@ -162,11 +161,11 @@ func (s *Sim) options(g *guest) *v1.VMIMConfigurationOptions {
 	if o := s.resolve(g).Options; o != nil {
 		return o
 	}
-	r, _ := migration.Resolve(migration.Match{}, s.o.Config.Cluster) // fails for a policy only
+	r, _ := policy.Resolve(policy.Match{}, s.o.Config.Cluster) // only a policy can fail
 	return r.Options
 }
 
-// cap is the rate that the guest's migration may have where nobody is in its way.
+// cap returns the rate of the VMI's migration without competing transfers.
 func (s *Sim) cap(g *guest) float64 {
 	rate := s.o.Rate
 	if b := s.options(g).BandwidthPerMigration; b != nil && !b.IsZero() {
@@ -182,7 +181,7 @@ func downtime(o *v1.VMIMConfigurationOptions) float64 {
 	return float64(*o.MaxDowntimeMs) / 1000
 }
 
-// patience is the completion timeout for so many bytes; zero means none.
+// patience returns the completion timeout for so many bytes; zero means none.
 func patience(o *v1.VMIMConfigurationOptions, bytes float64) time.Duration {
 	if o.CompletionTimeoutPerGiB == nil || *o.CompletionTimeoutPerGiB <= 0 {
 		return 0

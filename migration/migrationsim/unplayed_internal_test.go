@@ -13,8 +13,8 @@ import (
 	"github.com/virtloom/virtloom/migration"
 )
 
-// What is not played is told of the one migration that asks for it; the others go on.
-func TestAnUnknownActionConcernsOneGuest(t *testing.T) {
+// An action that is not simulated is reported for its migration; the others continue.
+func TestUnknownAction_AffectsOneVMI(t *testing.T) {
 	s := New(Options{})
 	s.AddNode(NewNode("a", "16", "64Gi"))
 	s.AddNode(NewNode("b", "16", "64Gi"))

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds all that a cluster is given to run virtloom's daemons, for kustomize, as one flat file and for
+// Package config holds all manifests of virtloom's daemons, for kustomize, as one flat file and for
 // programs:
 //
-//	crd           KubeVirt's objects, for clusters without KubeVirt
-//	rbac          namespaces, accounts, roles and the policies that narrow them
+//	crd           definitions of KubeVirt's kinds, for clusters without KubeVirt
+//	rbac          namespaces, accounts, roles and the policies that restrict them
 //	controller    the Deployment of "refdaemon controller", its disruption budget, priority and network policies
 //	node          the DaemonSet of "refdaemon node", its priority and network policies
-//	webhook       a component: the controller fills in and checks guests, and judges evictions of their Pods
-//	default       all of the above; virtloom.yaml is that as one file
-//	certificates  a component: cert-manager makes the certificate for that instead of the controller
-//	complete      the default with that
+//	webhook       a component: the controller defaults and validates VMIs, and judges evictions of their Pods
+//	default       all of the above; virtloom.yaml is the same as one file
+//	certificates  a component: cert-manager issues the webhook certificate instead of the controller
+//	complete      the default with certificates
 //
-// README.md says how to install, and what a cluster has to have.
+// README.md lists the requirements and the steps of an installation.
 package config
 
 import (
@@ -29,11 +29,11 @@ import (
 //go:embed virtloom.yaml
 var flat []byte
 
-// longestPrefix is how far a decoder looks for what tells YAML from JSON.
+// longestPrefix is the number of bytes in which a decoder distinguishes YAML from JSON.
 const longestPrefix = 4096
 
 // Manifests returns all objects of virtloom.yaml in an order in which they can be created. Every call decodes them anew,
-// so the caller may change what it gets.
+// so the caller may modify them.
 func Manifests() ([]*unstructured.Unstructured, error) {
 	objects, err := Decode(bytes.NewReader(flat))
 	if err != nil {

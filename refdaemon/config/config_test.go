@@ -116,7 +116,7 @@ func workloads(t *testing.T, all []*unstructured.Unstructured) map[string]*workl
 	return found
 }
 
-func TestTheFlatFileIsFresh(t *testing.T) {
+func TestFlatFile_UpToDate(t *testing.T) {
 	flat, err := os.ReadFile("virtloom.yaml")
 	must(t, err)
 	_, flat, _ = bytes.Cut(flat, []byte("\n")) // the licence
@@ -126,7 +126,7 @@ func TestTheFlatFileIsFresh(t *testing.T) {
 	}
 }
 
-func TestManifestsAreThoseOfTheFlatFile(t *testing.T) {
+func TestManifests_MatchFlatFile(t *testing.T) {
 	all, err := config.Manifests()
 	must(t, err)
 	if want := objects(t, "default"); len(all) != len(want) {
@@ -140,7 +140,7 @@ func TestManifestsAreThoseOfTheFlatFile(t *testing.T) {
 	}
 }
 
-func TestDecodeTellsWhatIsNoManifest(t *testing.T) {
+func TestDecode_InvalidManifest(t *testing.T) {
 	for name, text := range map[string]string{"no YAML": "kind: [", "no kind": "metadata: {name: a}\n"} {
 		if all, err := config.Decode(strings.NewReader(text)); err == nil {
 			t.Errorf("%s: %v", name, all)
@@ -151,8 +151,8 @@ func TestDecodeTellsWhatIsNoManifest(t *testing.T) {
 	}
 }
 
-// TestAnAgentHasTimeToDrain makes sure of what a migration that is under way when an agent is replaced depends on.
-func TestAnAgentHasTimeToDrain(t *testing.T) {
+// TestNodeAgent_GracePeriod makes sure of what a migration that is under way when an agent is replaced depends on.
+func TestNodeAgent_GracePeriod(t *testing.T) {
 	w := workloads(t, objects(t, "default"))["node"]
 	drain := flag(t, w, "drain")
 	if drain != domainctrl.DefaultDrainWithin.String() && drain != "5m" {
@@ -189,9 +189,9 @@ func refdaemon(t *testing.T) string {
 	return binary
 }
 
-// TestTheDaemonsTakeTheirArguments runs them as their Pods would, up to where they look for the cluster: every flag is
+// TestDaemons_AcceptArguments runs them as their Pods would, up to where they look for the cluster: every flag is
 // known and every value makes sense. One that does not is exit code 2.
-func TestTheDaemonsTakeTheirArguments(t *testing.T) {
+func TestDaemons_AcceptArguments(t *testing.T) {
 	binary := refdaemon(t)
 	values := strings.NewReplacer("$(NODE_NAME)", "node-1", "$(POD_IP)", "192.0.2.1")
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
@@ -213,8 +213,8 @@ func TestTheDaemonsTakeTheirArguments(t *testing.T) {
 	})
 }
 
-// TestVariablesOfArgumentsAreSet finds $(NAMES) that Kubernetes would hand over as they are.
-func TestVariablesOfArgumentsAreSet(t *testing.T) {
+// TestArguments_VariablesDefined finds $(NAMES) that Kubernetes would pass unexpanded.
+func TestArguments_VariablesDefined(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
 		for name, w := range workloads(t, all) {
 			text := strings.Join(w.container().Args, " ")
@@ -228,8 +228,8 @@ func TestVariablesOfArgumentsAreSet(t *testing.T) {
 	})
 }
 
-// TestImagesCanBeMade compares with what the Containerfile makes.
-func TestImagesCanBeMade(t *testing.T) {
+// TestImages_Buildable compares with what the Containerfile makes.
+func TestImages_Buildable(t *testing.T) {
 	text, err := os.ReadFile("../Containerfile")
 	must(t, err)
 	for name, w := range workloads(t, objects(t, "default")) {

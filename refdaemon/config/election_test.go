@@ -69,7 +69,7 @@ func (w *world) testElection(t *testing.T) {
 		switch {
 		case vmi.Name == "before" && !slices.Equal(is, []string{e.leader.pod}),
 			vmi.Name == "after" && !slices.Equal(is, []string{e.standby.pod}),
-			// Who was told to end while it asked may not have heard that it got what it asked for.
+			// A process that was terminated during a request may not have received its success.
 			len(is) > 1:
 			t.Errorf("%s led, then %s: Pods of guest %s are made by %v", e.leader.pod, e.standby.pod, vmi.Name, is)
 		}
@@ -247,7 +247,7 @@ func (w *world) guests(t *testing.T, names ...string) []*v1.VirtualMachineInstan
 	return made
 }
 
-// served waits until each guest has a Pod and is told so.
+// served waits until each VMI has a Pod and its status shows that.
 func (w *world) served(t *testing.T, guests []*v1.VirtualMachineInstance) {
 	t.Helper()
 	for _, vmi := range guests {
@@ -260,8 +260,8 @@ func (w *world) served(t *testing.T, guests []*v1.VirtualMachineInstance) {
 	}
 }
 
-// makers tells which replicas made the Pods of each guest. The one that led first writes until it gives up the lease,
-// the other after that. What they tell of the election itself is no matter.
+// makers returns the replicas that created the Pods of each VMI. The one that led first writes until it gives up the lease,
+// the other after that. Their logs about the election itself are ignored.
 func (e *election) makers(t *testing.T) map[string][]string {
 	t.Helper()
 	requests, err := e.Requests()

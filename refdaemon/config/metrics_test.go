@@ -84,12 +84,12 @@ func (w *world) testMetrics(t *testing.T, daemons []*daemon) {
 	for i, d := range daemons {
 		answers := func(name string, q *question, status int, says ...string) {
 			t.Helper()
-			w.await(t, name+" to be told by "+d.pod, func(ctx context.Context) error { return q.want(ctx, status, says...) })
+			w.await(t, name+" to be answered by "+d.pod, func(ctx context.Context) error { return q.want(ctx, status, says...) })
 		}
 		answers("nobody", &question{d.metrics, ""}, http.StatusUnauthorized)
 		answers("a stranger", &question{d.metrics, stranger}, http.StatusForbidden)
 		answers("one who may", &question{d.metrics, w.scraper}, http.StatusOK, "virtloom_", "go_goroutines")
-		if i == 0 { // the controller; of what it sees metrics tell less
+		if i == 0 { // the controller; reading metrics does not include its view
 			answers("one who may see metrics", &question{strings.TrimSuffix(d.metrics, "/metrics") + sight.Path, w.scraper}, http.StatusForbidden)
 		}
 	}

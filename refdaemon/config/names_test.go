@@ -17,8 +17,8 @@ import (
 // made by others, and said so in the manifests.
 var foreign = map[string]bool{"Secret virtloom-system/virtloom-webhook-cert": true}
 
-// TestWhatIsNamedIsThereBefore follows every name that one object says of another.
-func TestWhatIsNamedIsThereBefore(t *testing.T) {
+// TestManifests_Order follows every name that one object says of another.
+func TestManifests_Order(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
 		seen := maps.Clone(foreign)
 		for _, o := range all {
@@ -106,13 +106,13 @@ func (w *workload) names() []string {
 	return names
 }
 
-func TestMountsHaveVolumes(t *testing.T) {
+func TestMounts_HaveVolumes(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
 		for name, w := range workloads(t, all) {
 			var volumes, mounts []string
 			for _, v := range w.pod.Spec.Volumes {
 				volumes = append(volumes, v.Name)
-				// What is told of by path is the same for libvirt and for QEMU on the node, which are told of it.
+				// Paths that are passed to libvirt and QEMU on the node must be the same in the container.
 				if h := v.HostPath; h != nil && !slices.ContainsFunc(w.container().VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name && m.MountPath == h.Path }) {
 					t.Errorf("%s: %s of the node is mounted elsewhere", name, h.Path)
 				}
@@ -129,8 +129,8 @@ func TestMountsHaveVolumes(t *testing.T) {
 	})
 }
 
-// TestAgentsSeeThePathsTheyAreTold finds folders in arguments that are not the node's.
-func TestAgentsSeeThePathsTheyAreTold(t *testing.T) {
+// TestNodeAgent_PathsMounted finds folders in arguments that are not the node's.
+func TestNodeAgent_PathsMounted(t *testing.T) {
 	w := workloads(t, objects(t, "default"))["node"]
 	for _, arg := range w.container().Args {
 		_, path, _ := strings.Cut(arg, "=")
@@ -145,8 +145,8 @@ func TestAgentsSeeThePathsTheyAreTold(t *testing.T) {
 	}
 }
 
-// TestRightsAreNamed looks at every rule of what is installed.
-func TestRightsAreNamed(t *testing.T) {
+// TestRules_NoWildcards looks at every rule of what is installed.
+func TestRules_NoWildcards(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
 		rules := map[string][]rbacv1.PolicyRule{}
 		for _, r := range of[rbacv1.ClusterRole](t, all, "ClusterRole") {
@@ -175,8 +175,8 @@ func TestRightsAreNamed(t *testing.T) {
 	})
 }
 
-// TestWhoHasPriority makes sure that no guest's Pod can push an agent off its node.
-func TestWhoHasPriority(t *testing.T) {
+// TestPriorityClasses_AgentsFirst makes sure that no guest's Pod can push an agent off its node.
+func TestPriorityClasses_AgentsFirst(t *testing.T) {
 	values := map[string]int32{}
 	for _, c := range of[schedulingv1.PriorityClass](t, objects(t, "default"), "PriorityClass") {
 		if c.GlobalDefault {

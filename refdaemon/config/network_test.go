@@ -28,8 +28,8 @@ func (w *workload) port(p intstr.IntOrString) *corev1.ContainerPort {
 	return nil
 }
 
-// TestPortsAreThoseTheDaemonsListenAt compares what Pods say with what their arguments say.
-func TestPortsAreThoseTheDaemonsListenAt(t *testing.T) {
+// TestPorts_MatchDaemons compares what Pods say with what their arguments say.
+func TestPorts_MatchDaemons(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
 		for name, w := range workloads(t, all) {
 			for i := range w.container().Ports {
@@ -64,13 +64,13 @@ func selected(t *testing.T, all []*unstructured.Unstructured, namespace string, 
 	return found
 }
 
-// amongThemselves tells whether a rule is about those that its policy is about, and nobody else.
+// amongThemselves reports whether a rule admits only the Pods that its policy selects.
 func amongThemselves(rule networkingv1.NetworkPolicyIngressRule, p *networkingv1.NetworkPolicy) bool {
 	return len(rule.From) == 1 && rule.From[0].NamespaceSelector == nil && rule.From[0].IPBlock == nil &&
 		len(p.Spec.PodSelector.MatchLabels) > 0 && equality.Semantic.DeepEqual(rule.From[0].PodSelector, &p.Spec.PodSelector)
 }
 
-func TestNetworkPoliciesOpenWhatIsListenedAt(t *testing.T) {
+func TestNetworkPolicies_OpenPorts(t *testing.T) {
 	each(t, func(t *testing.T, all []*unstructured.Unstructured) {
 		closed, opened := map[string]bool{}, map[string]bool{}
 		for _, p := range of[networkingv1.NetworkPolicy](t, all, "NetworkPolicy") {
@@ -111,7 +111,7 @@ func TestNetworkPoliciesOpenWhatIsListenedAt(t *testing.T) {
 	})
 }
 
-func TestServicesHavePods(t *testing.T) {
+func TestServices_SelectPods(t *testing.T) {
 	all := objects(t, "complete")
 	for _, s := range of[corev1.Service](t, all, "Service") {
 		pods := selected(t, all, s.Namespace, metav1.SetAsLabelSelector(s.Spec.Selector))
@@ -127,7 +127,7 @@ func TestServicesHavePods(t *testing.T) {
 	}
 }
 
-func TestOneReplicaStays(t *testing.T) {
+func TestDisruptionBudget_KeepsOneReplica(t *testing.T) {
 	all := objects(t, "default")
 	for _, b := range of[policyv1.PodDisruptionBudget](t, all, "PodDisruptionBudget") {
 		if len(selected(t, all, b.Namespace, b.Spec.Selector)) != 1 || b.Spec.MinAvailable.IntValue() != 1 {

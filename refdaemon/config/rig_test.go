@@ -103,8 +103,8 @@ func (w *world) apply(t *testing.T, text []byte, flags ...string) {
 	}
 }
 
-// TestACluster installs everything in a real control plane and runs the daemons with the accounts of their Pods.
-func TestACluster(t *testing.T) {
+// TestManifests_InCluster installs everything in a real control plane and runs the daemons with the accounts of their Pods.
+func TestManifests_InCluster(t *testing.T) {
 	w := newWorld(t)
 	flat, err := os.ReadFile("virtloom.yaml")
 	must(t, err)

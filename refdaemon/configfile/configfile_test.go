@@ -46,7 +46,7 @@ func fields(of reflect.Type, above string) []string {
 	return paths
 }
 
-func TestEachFieldHasAFlagAndEachFlagAField(t *testing.T) {
+func TestOptions_MatchFields(t *testing.T) {
 	for _, kind := range configfile.Kinds() {
 		c := configfile.New(kind)
 		var options, flags []string
@@ -90,7 +90,7 @@ func other(v pflag.Value) string {
 	return "seventeen"
 }
 
-func TestEachOptionSetsItsField(t *testing.T) {
+func TestOptions_SetFields(t *testing.T) {
 	for _, kind := range configfile.Kinds() {
 		for i, o := range configfile.New(kind).Options() {
 			c := configfile.New(kind)
@@ -135,7 +135,7 @@ func TestEachOptionSetsItsField(t *testing.T) {
 	}
 }
 
-func TestWhatIsPrintedReadsBack(t *testing.T) {
+func TestPrint_RoundTrip(t *testing.T) {
 	for _, kind := range configfile.Kinds() {
 		t.Run(kind, func(t *testing.T) {
 			c := configfile.New(kind)
@@ -159,14 +159,14 @@ func TestWhatIsPrintedReadsBack(t *testing.T) {
 			}
 			for _, o := range c.Options() {
 				if !strings.Contains(b.String(), "Flag --"+o.Flag+";") && !strings.Contains(strings.Join(strings.Fields(strings.ReplaceAll(b.String(), "#", "")), " "), "Flag --"+o.Flag+";") {
-					t.Errorf("no comment tells of --%s", o.Flag)
+					t.Errorf("no comment names --%s", o.Flag)
 				}
 			}
 		})
 	}
 }
 
-func TestDefaultsThenFileThenFlags(t *testing.T) {
+func TestSource_Precedence(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file  string // of a ControllerConfiguration; no file if empty
 		flags []string
@@ -232,7 +232,7 @@ func TestDefaultsThenFileThenFlags(t *testing.T) {
 	}
 }
 
-func TestTimesAreWrittenShort(t *testing.T) {
+func TestDuration_ShortForm(t *testing.T) {
 	c := configfile.NewController()
 	for d, want := range map[time.Duration]string{
 		0: "0s", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", 24 * time.Hour: "24h", 61 * time.Minute: "1h1m", time.Hour + time.Second: "1h0m1s",

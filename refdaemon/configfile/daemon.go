@@ -13,113 +13,113 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits of requests to the API server, as KubeVirt has them for its controllers.
+// Limits of requests to the API server, those of KubeVirt's controllers.
 const (
 	DefaultQPS   = 200
 	DefaultBurst = 400
 )
 
-// Limits of events, which are for people: far less than of other requests.
+// Limits of events, which are for people: far lower than those of other requests.
 const (
 	DefaultEventsQPS   = 10
 	DefaultEventsBurst = 50
 )
 
-// off is an address at which nothing is served.
+// off is the address that disables serving.
 const off = "0"
 
-// Daemon is what the configurations of all daemons have in common.
+// Daemon is the common part of the configurations of all daemons.
 type Daemon struct {
-	// Client is how the daemon reaches the API server.
+	// Client configures the access to the API server.
 	Client Client `json:"client"`
-	// Events is how it tells events.
+	// Events limits the rate of events.
 	Events Events `json:"events"`
-	// Log is what it logs.
+	// Log configures the log.
 	Log Log `json:"log"`
-	// Metrics is where its metrics are.
+	// Metrics configures the metrics endpoint.
 	Metrics Metrics `json:"metrics"`
-	// Health is where it tells how it is.
+	// Health configures the probe endpoint.
 	Health Health `json:"health"`
-	// Profiling is where its profiles are.
+	// Profiling configures the profiling endpoint.
 	Profiling Profiling `json:"profiling"`
-	// Tracing is where its spans go.
+	// Tracing configures the export of spans.
 	Tracing Tracing `json:"tracing"`
 }
 
-// Client is how a daemon reaches the API server.
+// Client configures a daemon's access to the API server.
 type Client struct {
-	// Kubeconfig is a file with the address of the cluster and proof of who the daemon is. Defaults to
-	// the environment's KUBECONFIG; without that the service account of the daemon's Pod is used.
+	// Kubeconfig is a file with the address of the cluster and the daemon's credentials. Defaults to the
+	// environment variable KUBECONFIG, and without that to the service account of the daemon's Pod.
 	// Takes effect at the next start.
 	Kubeconfig string `json:"kubeconfig"`
-	// QPS is how many requests it may make per second in the long run. Default 200, as KubeVirt's.
+	// QPS is the sustained number of requests per second. Default 200, as KubeVirt's.
 	// Takes effect at the next start.
 	QPS float64 `json:"qps"`
-	// Burst is how many requests it may make at once. Default 400, as KubeVirt's.
+	// Burst is the number of requests at once. Default 400, as KubeVirt's.
 	// Takes effect at the next start.
 	Burst int `json:"burst"`
 }
 
-// Events is how a daemon tells the API server of events. They have a rate of their own, so that nobody waits behind
-// what is only told.
+// Events limits the rate at which a daemon sends events to the API server. They have a rate of their own, so that no other
+// request waits behind them.
 type Events struct {
-	// QPS is how many it tells per second in the long run. Default 10.
+	// QPS is the sustained number of events per second. Default 10.
 	// Takes effect at the next start.
 	QPS float64 `json:"qps"`
-	// Burst is how many it tells at once. Default 50.
+	// Burst is the number of events at once. Default 50.
 	// Takes effect at the next start.
 	Burst int `json:"burst"`
 }
 
-// Log is what a daemon logs.
+// Log configures the log of a daemon.
 type Log struct {
-	// Verbosity is 0 for what happened, the default, and 1 and more for ever more of how.
+	// Verbosity is 0, the default, for the state of the process and problems, 1 for changes of state of objects, and more for details.
 	// Takes effect at once.
 	Verbosity int `json:"verbosity"`
 }
 
-// Metrics is where a daemon's metrics are.
+// Metrics configures the metrics endpoint of a daemon.
 type Metrics struct {
 	// Address is HOST:PORT or :PORT; the default, 0, serves none.
 	// Takes effect at the next start.
 	Address string `json:"address"`
-	// Secure serves them over TLS, and to those only whose token the API server accepts (TokenReview)
-	// and who may get the path /metrics (SubjectAccessReview), which the roles in
-	// refdaemon/config/rbac let the daemons ask. Answers are kept, for 30 seconds and more. Default false.
+	// Secure serves them over TLS, and only to clients whose token the API server accepts (TokenReview)
+	// and who may get the path /metrics (SubjectAccessReview); the roles in refdaemon/config/rbac allow
+	// the daemons these reviews. Answers are cached for 30 seconds or more. Default false.
 	// Takes effect at the next start.
 	Secure bool `json:"secure"`
-	// CertDir is a folder with tls.crt and tls.key, read again when they change. Defaults to a
-	// certificate that the daemon makes for itself. It needs Secure.
+	// CertDir is a directory with tls.crt and tls.key, reloaded when they change. Defaults to a
+	// self-signed certificate. Requires Secure.
 	// Takes effect at the next start.
 	CertDir string `json:"certDir"`
 }
 
-// Health is where a daemon tells how it is.
+// Health configures the probe endpoint of a daemon.
 type Health struct {
 	// Address is HOST:PORT or :PORT for /healthz and /readyz; the default, 0, serves none.
 	// Takes effect at the next start.
 	Address string `json:"address"`
 }
 
-// Profiling is where a daemon's profiles are.
+// Profiling configures the profiling endpoint of a daemon.
 type Profiling struct {
-	// Address is HOST:PORT or :PORT for /debug/pprof; the default, 0, serves none. Who reaches it
-	// learns what is in the daemon's memory: a loopback address is usual.
+	// Address is HOST:PORT or :PORT for /debug/pprof; the default, 0, serves none. It discloses the
+	// daemon's memory: a loopback address is usual.
 	// Takes effect at the next start.
 	Address string `json:"address"`
 }
 
-// Tracing is where a daemon's spans go.
+// Tracing configures the export of a daemon's spans.
 type Tracing struct {
-	// File is appended to, a span of OpenTelemetry a line, as JSON; empty, the default, records none.
+	// File is the file to append OpenTelemetry spans to, one JSON object a line; empty, the default, records none.
 	// Takes effect at the next start.
 	File string `json:"file"`
-	// Endpoint is the URL of a collector that takes OTLP over HTTP, such as
-	// https://collector.monitoring:4318; empty, the default, sends none. A path that is given is the
-	// whole path, else it is /v1/traces. Takes effect at the next start.
+	// Endpoint is the URL of a collector that accepts OTLP over HTTP, such as
+	// https://collector.monitoring:4318; empty, the default, sends none. The path defaults to
+	// /v1/traces. Takes effect at the next start.
 	Endpoint string `json:"endpoint"`
-	// Share is which part of all starts and migrations is told of, above 0 and at most 1, the default.
-	// Give all daemons the same. Takes effect at the next start.
+	// Share is the fraction of all starts and migrations that is traced, above 0 and at most 1, the
+	// default. It must be the same for all daemons. Takes effect at the next start.
 	Share float64 `json:"share"`
 }
 
@@ -134,30 +134,30 @@ func newDaemon() Daemon {
 
 func (d *Daemon) options() []Option {
 	return []Option{
-		option("client.kubeconfig", "kubeconfig", "kubeconfig `file`; empty is that of the environment's KUBECONFIG, and without one the service account of the Pod", text(&d.Client.Kubeconfig)),
-		option("client.qps", "client-qps", "`requests` to the API server per second, in the long run", number(&d.Client.QPS)),
+		option("client.kubeconfig", "kubeconfig", "kubeconfig `file`; empty is that of the environment variable KUBECONFIG, else the service account of the Pod", text(&d.Client.Kubeconfig)),
+		option("client.qps", "client-qps", "sustained `requests` to the API server per second", number(&d.Client.QPS)),
 		option("client.burst", "client-burst", "`requests` to the API server at once", integer(&d.Client.Burst)),
-		option("events.qps", "events-qps", "`events` told per second, in the long run", number(&d.Events.QPS)),
-		option("events.burst", "events-burst", "`events` told at once", integer(&d.Events.Burst)),
+		option("events.qps", "events-qps", "sustained `events` sent per second", number(&d.Events.QPS)),
+		option("events.burst", "events-burst", "`events` sent at once", integer(&d.Events.Burst)),
 		verboseOption(&d.Log.Verbosity),
 		option("metrics.address", "metrics-address", "`address` to serve metrics at; 0 serves none", text(&d.Metrics.Address)),
-		option("metrics.secure", "metrics-secure", "serve metrics over TLS, to those only who may get /metrics by the API server's word", boolean(&d.Metrics.Secure)),
-		option("metrics.certDir", "metrics-cert-dir", "`folder` of tls.crt and tls.key for --metrics-secure, read again when they change; empty makes a certificate", text(&d.Metrics.CertDir)),
+		option("metrics.secure", "metrics-secure", "serve metrics over TLS, only to clients that the API server authorizes to get /metrics", boolean(&d.Metrics.Secure)),
+		option("metrics.certDir", "metrics-cert-dir", "`directory` of tls.crt and tls.key for --metrics-secure, reloaded when they change; empty is a self-signed certificate", text(&d.Metrics.CertDir)),
 		option("health.address", "health-address", "`address` to serve /healthz and /readyz at; 0 serves none", text(&d.Health.Address)),
-		option("profiling.address", "profiling-address", "`address` to serve /debug/pprof at, which shows what is in memory; 0 serves none", text(&d.Profiling.Address)),
+		option("profiling.address", "profiling-address", "`address` to serve /debug/pprof at, which discloses memory; 0 serves none", text(&d.Profiling.Address)),
 		option("tracing.file", "trace-file", "`file` to append OpenTelemetry spans to, as JSON; empty records none", text(&d.Tracing.File)),
-		option("tracing.endpoint", "trace-endpoint", "`URL` of an OpenTelemetry collector that takes OTLP over HTTP, such as https://collector.monitoring:4318; empty sends none", text(&d.Tracing.Endpoint)),
-		option("tracing.share", "trace-share", "`part` of all starts and migrations to tell of, above 0 and at most 1; give all daemons the same", number(&d.Tracing.Share)),
+		option("tracing.endpoint", "trace-endpoint", "`URL` of an OpenTelemetry collector that accepts OTLP over HTTP, such as https://collector.monitoring:4318; empty sends none", text(&d.Tracing.Endpoint)),
+		option("tracing.share", "trace-share", "`fraction` of all starts and migrations to trace, above 0 and at most 1; must be the same for all daemons", number(&d.Tracing.Share)),
 	}
 }
 
 func verboseOption(to *int) Option {
-	o := live("log.verbosity", "verbosity", "how much to `log`: 0 is what happened, 1 and more ever more of how", verbosity(to))
+	o := live("log.verbosity", "verbosity", "verbosity of the `log`: 0 is the state of the process and problems, 1 adds changes of state of objects, more adds details", verbosity(to))
 	o.Short = "v"
 	return o
 }
 
-// VerbosityFlag registers the flag of [Log] alone, for a command without a file.
+// VerbosityFlag registers only the flag of [Log], for a command without a file.
 func VerbosityFlag(fs *pflag.FlagSet, to *int) { Flags(fs, []Option{verboseOption(to)}, nil) }
 
 func (d *Daemon) validate() field.ErrorList {
@@ -168,14 +168,14 @@ func (d *Daemon) validate() field.ErrorList {
 		burst         int
 	}{{"client", "request", d.Client.QPS, d.Client.Burst}, {"events", "event", d.Events.QPS, d.Events.Burst}} {
 		if !(r.qps > 0) {
-			errs = append(errs, field.Invalid(field.NewPath(r.section, "qps"), r.qps, "lets no "+r.what+" through; give a number above 0"))
+			errs = append(errs, field.Invalid(field.NewPath(r.section, "qps"), r.qps, "must be above 0, otherwise no "+r.what+" is sent"))
 		}
 		if r.burst < 1 {
-			errs = append(errs, field.Invalid(field.NewPath(r.section, "burst"), r.burst, "lets no "+r.what+" through; give 1 or more"))
+			errs = append(errs, field.Invalid(field.NewPath(r.section, "burst"), r.burst, "must be 1 or more, otherwise no "+r.what+" is sent"))
 		}
 	}
 	if d.Log.Verbosity < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("log", "verbosity"), d.Log.Verbosity, "is less than nothing; give 0 or more"))
+		errs = append(errs, field.Invalid(field.NewPath("log", "verbosity"), d.Log.Verbosity, "must be 0 or more"))
 	}
 	for _, a := range []struct{ section, address string }{
 		{"metrics", d.Metrics.Address}, {"health", d.Health.Address}, {"profiling", d.Profiling.Address},
@@ -185,10 +185,10 @@ func (d *Daemon) validate() field.ErrorList {
 		}
 	}
 	if d.Metrics.Secure && !Serves(d.Metrics.Address) {
-		errs = append(errs, field.Forbidden(field.NewPath("metrics", "secure"), "has no meaning without metrics.address (--metrics-address)"))
+		errs = append(errs, field.Forbidden(field.NewPath("metrics", "secure"), "has no effect without metrics.address (--metrics-address)"))
 	}
 	if d.Metrics.CertDir != "" && !d.Metrics.Secure {
-		errs = append(errs, field.Forbidden(field.NewPath("metrics", "certDir"), "has no meaning without metrics.secure (--metrics-secure)"))
+		errs = append(errs, field.Forbidden(field.NewPath("metrics", "certDir"), "has no effect without metrics.secure (--metrics-secure)"))
 	}
 	return append(errs, d.Tracing.validate()...)
 }
@@ -196,19 +196,19 @@ func (d *Daemon) validate() field.ErrorList {
 func (t *Tracing) validate() field.ErrorList {
 	var errs field.ErrorList
 	if !(t.Share > 0 && t.Share <= 1) {
-		errs = append(errs, field.Invalid(field.NewPath("tracing", "share"), t.Share, "is no part of all traces; give a number above 0 and at most 1"))
+		errs = append(errs, field.Invalid(field.NewPath("tracing", "share"), t.Share, "must be a number above 0 and at most 1"))
 	}
 	if u, err := url.Parse(t.Endpoint); t.Endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		errs = append(errs, field.Invalid(field.NewPath("tracing", "endpoint"), t.Endpoint, "is not where a collector is; give a URL such as https://collector.monitoring:4318"))
+		errs = append(errs, field.Invalid(field.NewPath("tracing", "endpoint"), t.Endpoint, "must be a URL such as https://collector.monitoring:4318"))
 	}
 	return errs
 }
 
-// Serves tells whether something is to be served at an address.
+// Serves reports whether an address enables serving.
 func Serves(address string) bool { return address != "" && address != off }
 
-// HostPort takes apart an address at which something is served. An address of
-// nothing has port 0.
+// HostPort splits an address to serve at. An address that disables serving has
+// port 0.
 func HostPort(address string) (host string, port int, err error) {
 	if !Serves(address) {
 		return "", 0, nil
@@ -219,13 +219,13 @@ func HostPort(address string) (host string, port int, err error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err == nil && n == 0 {
-		err = errors.New("port 0 is not one that anybody could be told")
+		err = errors.New("port 0 is not a fixed port")
 	}
 	return host, int(n), err
 }
 
 func notAnAddress(at *field.Path, address string, err error) *field.Error {
-	return field.Invalid(at, address, "is no address: "+err.Error()+"; use HOST:PORT or :PORT")
+	return field.Invalid(at, address, "is not an address: "+err.Error()+"; use HOST:PORT or :PORT")
 }
 
 // only returns the options whose flags are among the names.

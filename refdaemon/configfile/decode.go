@@ -14,21 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxSize is far beyond any configuration.
+// maxSize is far above the size of any configuration.
 const maxSize = 1 << 20
 
-// reader reads one document, and knows where in it each field is.
+// reader reads one document, and records the line of each field.
 type reader struct {
 	file   string
 	faults Faults
 	lines  map[string]int
-	// into are the options by field, and sections the fields above them.
+	// into holds the options by field, and sections their parent fields.
 	into     map[string]Option
 	sections map[string]bool
 	kind     string
 }
 
-// fault notes what is wrong at a node; at may be nil.
+// fault records an error at a node; at may be nil.
 func (r *reader) fault(n *yaml.Node, at *field.Path, reason string) {
 	f := Fault{File: r.file, Line: n.Line, Reason: reason}
 	if at != nil {
@@ -40,14 +40,14 @@ func (r *reader) fault(n *yaml.Node, at *field.Path, reason string) {
 // document parses the text, which is one mapping; nil after a fault.
 func (r *reader) document(content []byte) *yaml.Node {
 	if len(content) > maxSize {
-		r.faults = append(r.faults, Fault{File: r.file, Reason: fmt.Sprintf("has more than %d bytes; give a configuration", maxSize)})
+		r.faults = append(r.faults, Fault{File: r.file, Reason: fmt.Sprintf("has more than %d bytes; specify a configuration file", maxSize)})
 		return nil
 	}
 	var first, second yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(content))
 	switch err := d.Decode(&first); {
 	case errors.Is(err, io.EOF):
-		r.faults = append(r.faults, Fault{File: r.file, Reason: "is empty; refdaemon config print-defaults prints what can be in it"})
+		r.faults = append(r.faults, Fault{File: r.file, Reason: "is empty; refdaemon config print-defaults prints all fields"})
 		return nil
 	case err != nil:
 		r.faults = append(r.faults, Fault{File: r.file, Reason: broken(err)})
@@ -68,12 +68,12 @@ func (r *reader) document(content []byte) *yaml.Node {
 	return root
 }
 
-// broken is why a text is no YAML, in one line.
+// broken returns a YAML error in one line.
 func broken(err error) string {
-	return "is no YAML: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ") + "; correct the text there"
+	return "is not YAML: " + strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ") + "; correct that line"
 }
 
-// entries goes through the fields of a mapping, and tells of those that are there twice.
+// entries visits the fields of a mapping, and reports duplicates.
 func (r *reader) entries(n *yaml.Node, at *field.Path, each func(name string, key, value *yaml.Node)) {
 	lines := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -83,7 +83,7 @@ func (r *reader) entries(n *yaml.Node, at *field.Path, each func(name string, ke
 			continue
 		}
 		if line, twice := lines[key.Value]; twice {
-			r.fault(key, child(at, key.Value), fmt.Sprintf("is there twice, first in line %d; keep one of the two", line))
+			r.fault(key, child(at, key.Value), fmt.Sprintf("is a duplicate of the field in line %d; remove one of the two", line))
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -98,8 +98,8 @@ func child(at *field.Path, name string) *field.Path {
 	return at.Child(name)
 }
 
-// resolved follows aliases. The struct bounds how deep a document is read, so that it does
-// not matter what an alias contains.
+// resolved follows aliases. Cycles are harmless, as the struct bounds the depth to which a
+// document is read.
 func resolved(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -127,7 +127,7 @@ func (r *reader) section(n *yaml.Node, at *field.Path) {
 		case isField:
 			r.visit(v, here, o.value)
 		case !r.sections[path]:
-			r.fault(key, here, "is no field of "+r.kind+"; "+r.instead(path, name))
+			r.fault(key, here, "is not a field of "+r.kind+"; "+r.instead(path, name))
 		case v.Kind == yaml.MappingNode:
 			r.lines[path] = key.Line
 			r.section(v, here)
@@ -137,7 +137,7 @@ func (r *reader) section(n *yaml.Node, at *field.Path) {
 	})
 }
 
-// instead suggests what an unknown field may have been meant for.
+// instead suggests known fields for an unknown one.
 func (r *reader) instead(path, name string) string {
 	var near []string
 	for f, o := range r.into {
@@ -166,7 +166,7 @@ func cutLast(path string) (before, last string, found bool) {
 	return path[:i], path[i+1:], true
 }
 
-// header checks what the document says it is, and returns its kind; empty after a fault.
+// header checks apiVersion and kind, and returns the kind; empty after a fault.
 func (r *reader) header(root *yaml.Node, want string) string {
 	said := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(root.Content); i += 2 {
@@ -187,7 +187,7 @@ func (r *reader) header(root *yaml.Node, want string) string {
 	return said["kind"].Value
 }
 
-// one checks that a field is there and has one of a few values.
+// one checks that a field is present and has one of the known values.
 func (r *reader) one(root, n *yaml.Node, name string, known []string) {
 	write := "write " + name + ": " + strings.Join(known, " or ")
 	switch {
@@ -200,7 +200,7 @@ func (r *reader) one(root, n *yaml.Node, name string, known []string) {
 	}
 }
 
-// read sets in c what the document says.
+// read sets the fields of c from the document.
 func (r *reader) read(root *yaml.Node, c Configuration) {
 	r.kind, r.into, r.sections = c.kind(), map[string]Option{}, map[string]bool{}
 	for _, o := range c.Options() {

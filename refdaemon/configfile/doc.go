@@ -2,7 +2,7 @@
 
 // Package configfile is the configuration of refdaemon's daemons: one YAML file
 // with one versioned object, of kind [ControllerConfiguration] or
-// [NodeConfiguration], and flags that go before it.
+// [NodeConfiguration], and flags that override it.
 //
 //	apiVersion: config.virtloom.dev/v1alpha1
 //	kind: ControllerConfiguration
@@ -13,25 +13,24 @@
 //	  inboundPerNode: 4
 //	  namespaceWeights: {shop: 3}
 //
-// What a field does not say has its default. The order is: defaults, the file,
-// the flags that were given; [Source] reads in that order. Each field has a flag
-// and each flag a field, see [Option]; the structs are what the daemons run with.
+// Absent fields have their defaults. The order of precedence is: defaults, the file,
+// the flags; [Source] applies them in that order. Each field has a flag and each flag
+// a field, see [Option].
 //
 // # Strictness
 //
-// A field that is unknown or is there twice, a value of another type, another
-// kind or version, a second document, and a value that cannot be are faults. All
-// of them are told at once, each with file, line, field and remedy; see [Faults].
+// An unknown or duplicate field, a value of another type, another kind or version,
+// a second document, and an invalid value are faults. All of them are reported at
+// once, each with file, line, field and remedy; see [Faults].
 // An absent value (null) is the default. Times are strings such as 90s or 24h,
 // and amounts of bytes are quantities of Kubernetes such as 500Mi.
 //
 // # Changes while a daemon runs
 //
-// [Watcher] looks at the file every few seconds, by its content, so that it
-// does not matter how it is replaced: a ConfigMap that is mounted is swapped by
-// a symbolic link. A file with faults is kept out: the configuration stays as it
-// was, the faults are logged and metrics tell of them. Of a sound one, these
-// fields take effect at once, without a restart:
+// [Watcher] polls the content of the file every few seconds, so any way to replace
+// it works: a mounted ConfigMap is swapped by a symbolic link. An invalid file is
+// rejected: the configuration stays as it was, the faults are logged and visible in
+// metrics. Of a valid one, these fields take effect at once, without a restart:
 //
 //	log.verbosity
 //	migrations.inboundPerNode
@@ -44,8 +43,8 @@
 //	migrations.awaitNodes
 //	migrations.cooldown
 //
-// All others take effect when the daemon starts the next time; that they differ is
-// logged, field by field, and counted in virtloom_config_restart_required. A
-// field whose flag was given keeps the flag's value. Certificates are files of
-// their own, which are read again when they change.
+// All others take effect at the next start of the daemon; their differences are
+// logged, field by field, and counted in virtloom_config_restart_required. A field
+// whose flag was given keeps the flag's value. Certificates are separate files,
+// which are reloaded when they change.
 package configfile

@@ -30,7 +30,7 @@ func source(t *testing.T) []*ast.File {
 	return files
 }
 
-func TestThePackageDocListsWhatTakesEffectAtOnce(t *testing.T) {
+func TestPackageDoc_ListsLiveFields(t *testing.T) {
 	_, list, _ := strings.Cut(source(t)[0].Doc.Text(), "take effect at once, without a restart:\n")
 	list, _, _ = strings.Cut(strings.TrimSpace(list), "\n\n")
 	var want []string
@@ -46,9 +46,9 @@ func TestThePackageDocListsWhatTakesEffectAtOnce(t *testing.T) {
 	}
 }
 
-// TestEachFieldSaysWhenItTakesEffect compares the comments of fields, by their name in a
+// TestFieldDocs_StateWhenEffective compares the comments of fields, by their name in a
 // struct, with the options.
-func TestEachFieldSaysWhenItTakesEffect(t *testing.T) {
+func TestFieldDocs_StateWhenEffective(t *testing.T) {
 	lives := map[string]bool{} // by struct and field
 	for _, kind := range configfile.Kinds() {
 		c := configfile.New(kind)
@@ -56,7 +56,7 @@ func TestEachFieldSaysWhenItTakesEffect(t *testing.T) {
 			lives[fieldOf(t, reflect.TypeOf(c).Elem(), o.Field)] = o.Live
 		}
 	}
-	told := 0
+	documented := 0
 	for _, f := range source(t) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
@@ -73,7 +73,7 @@ func TestEachFieldSaysWhenItTakesEffect(t *testing.T) {
 					if !known {
 						continue // a section
 					}
-					told++
+					documented++
 					want := "Takes effect at the next start"
 					if live {
 						want = "Takes effect at once"
@@ -86,8 +86,8 @@ func TestEachFieldSaysWhenItTakesEffect(t *testing.T) {
 			return true
 		})
 	}
-	if told != len(lives) {
-		t.Errorf("%d fields are documented, there are %d", told, len(lives))
+	if documented != len(lives) {
+		t.Errorf("%d fields are documented, there are %d", documented, len(lives))
 	}
 }
 

@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Fault is one thing that is wrong with a configuration.
+// Fault is one error in a configuration.
 type Fault struct {
-	// File and Line say where it is. File is empty if a flag is what is wrong or
-	// what is missing; Line is zero if it is about no line.
+	// File and Line locate it. File is empty if a flag is invalid or missing;
+	// Line is zero if no line can be named.
 	File string
 	Line int
-	// Flag is the flag of the field, without dashes; empty if there is none.
+	// Flag is the flag of the field, without dashes; empty if none.
 	Flag string
-	// Field is the path of the field; empty if it is about the whole file.
+	// Field is the path of the field; empty for the whole file.
 	Field string
-	// Reason says what is wrong, and what to do about it.
+	// Reason says what is wrong, and the remedy.
 	Reason string
 }
 
@@ -43,10 +43,10 @@ func (f Fault) Error() string {
 	return b.String()
 }
 
-// Faults are all that is wrong with a configuration.
+// Faults are all errors in a configuration.
 type Faults []Fault
 
-// Error implements error: one line for each.
+// Error implements error: one line for each fault.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i := range f {
@@ -55,7 +55,7 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// OfFlags tells whether flags alone are wrong or missing.
+// OfFlags reports whether all faults are about invalid or missing flags.
 func (f Faults) OfFlags() bool {
 	for i := range f {
 		if f[i].File != "" {
@@ -65,7 +65,7 @@ func (f Faults) OfFlags() bool {
 	return true
 }
 
-// err is nil if there are none.
+// err returns the faults as an error; nil if there are none.
 func (f Faults) err() error {
 	if len(f) == 0 {
 		return nil
@@ -73,7 +73,7 @@ func (f Faults) err() error {
 	return f
 }
 
-// origin knows who said what, and what is wrong with it.
+// origin records where each field was set, and its faults.
 type origin struct {
 	file   string
 	lines  map[string]int
@@ -81,8 +81,8 @@ type origin struct {
 	faults Faults
 }
 
-// check adds what is wrong with the fields together. Of a field that could not be
-// read nothing more is told.
+// check adds the faults of validation, except those of fields that could not be
+// read.
 func (o *origin) check(options []Option, errs field.ErrorList) {
 	for _, e := range errs {
 		if !slices.ContainsFunc(o.faults, func(f Fault) bool { return f.Field == e.Field }) {
@@ -92,8 +92,8 @@ func (o *origin) check(options []Option, errs field.ErrorList) {
 	slices.SortStableFunc(o.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
 }
 
-// fault tells what is wrong with a field where it was set; one that is nowhere
-// set is missing in the file, if there is one.
+// fault locates a validation error where the field was set; a field that is not set
+// is missing in the file, if there is one.
 func (o *origin) fault(options []Option, e *field.Error) Fault {
 	f := Fault{Field: e.Field, Reason: reason(e)}
 	if option := optionAt(options, e.Field); option != nil {
@@ -105,7 +105,7 @@ func (o *origin) fault(options []Option, e *field.Error) Fault {
 	return f
 }
 
-// optionAt is the option of a field, or of the list or map that it is in.
+// optionAt returns the option of a field, or of the list or map that contains it.
 func optionAt(options []Option, path string) *Option {
 	for i := range options {
 		if path == options[i].Field || strings.HasPrefix(path, options[i].Field+"[") {
@@ -115,7 +115,7 @@ func optionAt(options []Option, path string) *Option {
 	return nil
 }
 
-// line is where a field is, or that around it.
+// line returns the line of a field, or of the closest enclosing one.
 func (o *origin) line(path string) int {
 	for path != "" {
 		if line, known := o.lines[path]; known {
@@ -127,7 +127,7 @@ func (o *origin) line(path string) int {
 	return 0
 }
 
-// reason is what a field error says, without the field.
+// reason returns the text of a field error without the field.
 func reason(e *field.Error) string {
 	switch e.Type {
 	case field.ErrorTypeRequired:

@@ -21,7 +21,7 @@ var (
 	ofNode       = head(configfile.KindNode)
 )
 
-func TestFaultsOfFiles(t *testing.T) {
+func TestRead_Faults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		content string
 		want    []string // what each fault begins with, after the file's name
@@ -31,9 +31,9 @@ func TestFaultsOfFiles(t *testing.T) {
 		"one document":     {content: "---\n" + ofController + "...\n"},
 
 		"empty":                {content: "# nothing\n", want: []string{": is empty; refdaemon config print-defaults prints"}},
-		"no YAML":              {content: "kind: [", want: []string{": is no YAML: line 1: did not find"}},
-		"YAML up to somewhere": {content: ofController + "---\na: [", want: []string{": is no YAML: "}},
-		"a tab":                {content: "kind:\n\t- a", want: []string{": is no YAML: line 2: found character that cannot start any token"}},
+		"no YAML":              {content: "kind: [", want: []string{": is not YAML: line 1: did not find"}},
+		"YAML up to somewhere": {content: ofController + "---\na: [", want: []string{": is not YAML: "}},
+		"a tab":                {content: "kind:\n\t- a", want: []string{": is not YAML: line 2: found character that cannot start any token"}},
 		"a list":               {content: "- a", want: []string{":1: is a list; write an object with apiVersion and kind"}},
 		"a word":               {content: "a", want: []string{":1: is the string \"a\"; write an object"}},
 		"two documents":        {content: ofController + "---\n" + ofNode, want: []string{":3: a second document begins; keep one configuration in a file"}},
@@ -45,16 +45,16 @@ func TestFaultsOfFiles(t *testing.T) {
 		"another kind":    {content: "apiVersion: config.virtloom.dev/v1alpha1\nkind: KubeVirt", want: []string{":2: kind: is \"KubeVirt\"; write kind: "}},
 		"kind of objects": {content: "apiVersion: config.virtloom.dev/v1alpha1\nkind: {}", want: []string{":2: kind: is an object; write kind: "}},
 
-		"unknown":             {content: ofController + "nonsense: 1", want: []string{":3: nonsense: is no field of ControllerConfiguration; correct its name or its place, or remove it"}},
-		"of the other kind":   {content: ofController + "nodeName: a", want: []string{":3: nodeName: is no field of ControllerConfiguration; "}},
-		"unknown, below":      {content: ofController + "log:\n  level: debug", want: []string{":4: log.level: is no field"}},
-		"in lower case":       {content: ofController + "launcherimage: a", want: []string{":3: launcherimage: is no field of ControllerConfiguration; write launcherImage, or remove it"}},
-		"a section's case":    {content: ofController + "leaderelection: {}", want: []string{":3: leaderelection: is no field of ControllerConfiguration; write leaderElection, or remove it"}},
-		"named as its flag":   {content: ofController + "migrations: {migrations-lent: 1}", want: []string{":3: migrations.migrations-lent: is no field of ControllerConfiguration; write migrations.lent, or remove it"}},
-		"in another place":    {content: ofController + "inboundPerNode: 1", want: []string{":3: inboundPerNode: is no field of ControllerConfiguration; write migrations.inboundPerNode, or remove it"}},
-		"there twice":         {content: ofController + "launcherImage: a\nlauncherImage: b", want: []string{":4: launcherImage: is there twice, first in line 3; keep one of the two"}},
-		"a section twice":     {content: ofController + "log: {}\nlog: {}", want: []string{":4: log: is there twice, first in line 3"}},
-		"the kind twice":      {content: ofController + "kind: NodeConfiguration", want: []string{":3: kind: is there twice, first in line 2"}},
+		"unknown":             {content: ofController + "nonsense: 1", want: []string{":3: nonsense: is not a field of ControllerConfiguration; correct its name or its place, or remove it"}},
+		"of the other kind":   {content: ofController + "nodeName: a", want: []string{":3: nodeName: is not a field of ControllerConfiguration; "}},
+		"unknown, below":      {content: ofController + "log:\n  level: debug", want: []string{":4: log.level: is not a field"}},
+		"in lower case":       {content: ofController + "launcherimage: a", want: []string{":3: launcherimage: is not a field of ControllerConfiguration; write launcherImage, or remove it"}},
+		"a section's case":    {content: ofController + "leaderelection: {}", want: []string{":3: leaderelection: is not a field of ControllerConfiguration; write leaderElection, or remove it"}},
+		"named as its flag":   {content: ofController + "migrations: {migrations-lent: 1}", want: []string{":3: migrations.migrations-lent: is not a field of ControllerConfiguration; write migrations.lent, or remove it"}},
+		"in another place":    {content: ofController + "inboundPerNode: 1", want: []string{":3: inboundPerNode: is not a field of ControllerConfiguration; write migrations.inboundPerNode, or remove it"}},
+		"there twice":         {content: ofController + "launcherImage: a\nlauncherImage: b", want: []string{":4: launcherImage: is a duplicate of the field in line 3; remove one of the two"}},
+		"a section twice":     {content: ofController + "log: {}\nlog: {}", want: []string{":4: log: is a duplicate of the field in line 3"}},
+		"the kind twice":      {content: ofController + "kind: NodeConfiguration", want: []string{":3: kind: is a duplicate of the field in line 2"}},
 		"a name of no string": {content: ofController + "1: a", want: []string{":3: has the number 1 for the name of a field; write a string"}},
 		"a merge":             {content: ofController + "log: &l {verbosity: 1}\nmetrics:\n  <<: *l", want: []string{":5: metrics: has !!merge \"<<\" for the name of a field"}},
 		"a section of words":  {content: ofController + "metrics: on", want: []string{":3: metrics: is the string \"on\"; write an object"}},
@@ -64,8 +64,8 @@ func TestFaultsOfFiles(t *testing.T) {
 		"a fraction":            {content: ofController + "log: {verbosity: 0.5}", want: []string{":3: log.verbosity: is the number 0.5; write a whole number"}},
 		"a number beyond all":   {content: ofController + "log: {verbosity: 99999999999999999999}", want: []string{":3: log.verbosity: is "}},
 		"yes is no boolean":     {content: ofController + "migrations: {unfair: yes}", want: []string{":3: migrations.unfair: is the string \"yes\"; write true or false"}},
-		"a time without a unit": {content: ofController + "nodeSilentAfter: 10", want: []string{":3: nodeSilentAfter: is the number 10; write a time with its unit"}},
-		"a time that is none":   {content: ofController + "nodeSilentAfter: soon", want: []string{":3: nodeSilentAfter: is \"soon\"; write a time with its unit"}},
+		"a time without a unit": {content: ofController + "nodeSilentAfter: 10", want: []string{":3: nodeSilentAfter: is the number 10; write a duration with its unit"}},
+		"a time that is none":   {content: ofController + "nodeSilentAfter: soon", want: []string{":3: nodeSilentAfter: is \"soon\"; write a duration with its unit"}},
 		"a quantity that isn't": {content: ofController + "migrations: {bandwidthPerNode: fast}", want: []string{":3: migrations.bandwidthPerNode: is \"fast\"; write a quantity, such as 500Mi"}},
 		"a list for a word":     {content: ofController + "launcherImage: [a]", want: []string{":3: launcherImage: is a list; write a string"}},
 		"a word for a list":     {content: ofController + "webhooks: {trust: me}", want: []string{":3: webhooks.trust: is the string \"me\"; write a list of strings"}},
@@ -73,10 +73,10 @@ func TestFaultsOfFiles(t *testing.T) {
 		"a share of words":      {content: ofController + "migrations: {namespaceWeights: {a: big}}", want: []string{":3: migrations.namespaceWeights[a]: is the string \"big\"; write a number"}},
 		"shares in a list":      {content: ofController + "migrations: {namespaceWeights: [a]}", want: []string{":3: migrations.namespaceWeights: is a list; write an object with a number"}},
 		"an alias of itself":    {content: ofController + "log: &l\n  verbosity: *l", want: []string{":3: log.verbosity: is an object; write a whole number"}},
-		"all faults are told, in order": {
+		"all faults are reported, in order": {
 			content: ofNode + "drain: -1m\nheartbeat: 5\naddress: here\nno: 1\n",
 			want: []string{
-				":3: drain: \"-1m\" is not a time to wait for migrations", ":4: heartbeat: is the number 5", ":5: address: \"here\" is not an IP address", ":6: no: is no field",
+				":3: drain: \"-1m\" is not a time to wait for migrations", ":4: heartbeat: is the number 5", ":5: address: \"here\" is not an IP address", ":6: no: is not a field",
 				"", "", "", // its certificates
 			},
 		},
@@ -107,7 +107,7 @@ func TestFaultsOfFiles(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeIsToldWhereItWasSaid(t *testing.T) {
+func TestFaults_Location(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kind, file string // no file if both are empty
 		flags      []string
@@ -116,44 +116,44 @@ func TestWhatCannotBeIsToldWhereItWasSaid(t *testing.T) {
 	}{
 		"flags": {
 			flags: []string{"--migrations-inbound-per-node=0", "--migrations-lent=-2", "--client-qps=0", "--metrics-address=x"}, ofFlags: true,
-			want: "--client-qps 0 lets no request through; give a number above 0\n" +
-				"--metrics-address \"x\" is no address: address x: missing port in address; use HOST:PORT or :PORT\n" +
-				"--migrations-inbound-per-node 0 lets no migration ever enter a node; give 1 or more\n" +
-				"--migrations-lent -2 is no number of migrations; give 0 for as many as the cluster has slots, or -1 for none",
+			want: "--client-qps 0 must be above 0, otherwise no request is sent\n" +
+				"--metrics-address \"x\" is not an address: address x: missing port in address; use HOST:PORT or :PORT\n" +
+				"--migrations-inbound-per-node 0 must be 1 or more, otherwise no node accepts migrations\n" +
+				"--migrations-lent -2 must be positive, 0 for as many as the cluster has slots, or -1 for none",
 		},
 		"a file": {
 			file: "client: {burst: 0}\nlog: {verbosity: -1}\nlauncherImage: ''\nnodeSilentAfter: -5m",
-			want: "FILE:3: client.burst: 0 lets no request through; give 1 or more\nFILE:4: log.verbosity: -1 is less than nothing; give 0 or more\n" +
-				"FILE:5: launcherImage: is required: the image of the guests' Pods\nFILE:6: nodeSilentAfter: \"-5m\" is in the past",
+			want: "FILE:3: client.burst: 0 must be 1 or more, otherwise no request is sent\nFILE:4: log.verbosity: -1 must be 0 or more\n" +
+				"FILE:5: launcherImage: is required: the image of launcher Pods\nFILE:6: nodeSilentAfter: \"-5m\" must not be negative",
 		},
 		"both, each its own": {
 			file: "migrations:\n  inboundPerNode: 0\n  bandwidthPerNode: -1", flags: []string{"--migrations-inbound-per-node=-7"},
-			want: "--migrations-inbound-per-node -7 lets no migration ever enter a node; give 1 or more\n" +
-				"FILE:5: migrations.bandwidthPerNode: \"-1\" is not a quantity above 0, such as 500Mi, or 0 for no budget",
+			want: "--migrations-inbound-per-node -7 must be 1 or more, otherwise no node accepts migrations\n" +
+				"FILE:5: migrations.bandwidthPerNode: \"-1\" must be a quantity above 0, such as 500Mi, or 0 for no budget",
 		},
 		"a flag mends the file":     {file: "migrations: {inboundPerNode: 0}", flags: []string{"--migrations-inbound-per-node=1"}},
-		"a port nobody is told":     {file: "health: {address: ':0'}", want: "FILE:3: health.address: \":0\" is no address: port 0 is not one that anybody could be told; use HOST:PORT or :PORT"},
-		"a port that is a name":     {flags: []string{"--health-address=:http"}, ofFlags: true, want: "--health-address \":http\" is no address: strconv.ParseUint: parsing \"http\": invalid syntax; use HOST:PORT or :PORT"},
-		"webhooks without proof":    {file: "webhooks: {address: ':9443'}", want: "FILE:3: webhooks.certDir: is required: API servers ask over TLS only; name the folder of tls.crt and tls.key, or give webhooks.certSecret (--webhook-cert-secret)"},
-		"webhooks with both proofs": {file: "webhooks: {address: ':9443', certDir: /c, certSecret: a/b}", want: "FILE:3: webhooks.certSecret: has no meaning beside webhooks.certDir (--webhook-cert-dir); give one of both"},
-		"webhooks of no Secret":     {file: "webhooks: {address: ':9443', certSecret: b}", want: "FILE:3: webhooks.certSecret: \"b\" is no NAMESPACE/NAME of a Secret"},
-		"webhooks of a moment":      {flags: []string{"--webhook-address=:9443", "--webhook-cert-secret=a/b", "--webhook-cert-lifetime=1s"}, ofFlags: true, want: "--webhook-cert-lifetime \"1s\" is too short for API servers to follow; give 15s or more"},
+		"a port that is not fixed":  {file: "health: {address: ':0'}", want: "FILE:3: health.address: \":0\" is not an address: port 0 is not a fixed port; use HOST:PORT or :PORT"},
+		"a port that is a name":     {flags: []string{"--health-address=:http"}, ofFlags: true, want: "--health-address \":http\" is not an address: strconv.ParseUint: parsing \"http\": invalid syntax; use HOST:PORT or :PORT"},
+		"webhooks without proof":    {file: "webhooks: {address: ':9443'}", want: "FILE:3: webhooks.certDir: is required: webhooks are served over TLS only; specify the directory of tls.crt and tls.key, or webhooks.certSecret (--webhook-cert-secret)"},
+		"webhooks with both proofs": {file: "webhooks: {address: ':9443', certDir: /c, certSecret: a/b}", want: "FILE:3: webhooks.certSecret: and webhooks.certDir (--webhook-cert-dir) exclude each other; specify one of them"},
+		"webhooks of no Secret":     {file: "webhooks: {address: ':9443', certSecret: b}", want: "FILE:3: webhooks.certSecret: \"b\" is not NAMESPACE/NAME of a Secret"},
+		"webhooks of a moment":      {flags: []string{"--webhook-address=:9443", "--webhook-cert-secret=a/b", "--webhook-cert-lifetime=1s"}, ofFlags: true, want: "--webhook-cert-lifetime \"1s\" is too short to rotate; must be 15s or more"},
 		"webhooks of nowhere": {
 			flags: []string{"--webhook-cert-dir=/c", "--webhook-trust=me"}, ofFlags: true,
-			want: "--webhook-cert-dir has no meaning without webhooks.address (--webhook-address)\n--webhook-trust has no meaning without webhooks.address (--webhook-address)",
+			want: "--webhook-cert-dir has no effect without webhooks.address (--webhook-address)\n--webhook-trust has no effect without webhooks.address (--webhook-address)",
 		},
 		"security of no metrics": {
-			file: "metrics: {secure: true}", want: "FILE:3: metrics.secure: has no meaning without metrics.address (--metrics-address)",
+			file: "metrics: {secure: true}", want: "FILE:3: metrics.secure: has no effect without metrics.address (--metrics-address)",
 		},
 		"certificates for plain metrics": {
-			file: "metrics: {address: ':1', certDir: /c}", want: "FILE:3: metrics.certDir: has no meaning without metrics.secure (--metrics-secure)",
+			file: "metrics: {address: ':1', certDir: /c}", want: "FILE:3: metrics.certDir: has no effect without metrics.secure (--metrics-secure)",
 		},
 		"a share of nothing": {
 			file: "migrations:\n  namespaceWeights:\n    a: 1\n    b: .inf\n    c: 0",
 			want: "FILE:6: migrations.namespaceWeights[b]: is \".inf\"; write a number\n" +
-				"FILE:7: migrations.namespaceWeights[c]: 0 is no share of a namespace; give each a name and a number above 0",
+				"FILE:7: migrations.namespaceWeights[c]: 0 is not the share of a namespace; each needs a name and a number above 0",
 		},
-		"an empty key": {flags: []string{"--additional-launcher-annotations-sync=a,"}, ofFlags: true, want: "--additional-launcher-annotations-sync \"\" is no key; remove it"},
+		"an empty key": {flags: []string{"--additional-launcher-annotations-sync=a,"}, ofFlags: true, want: "--additional-launcher-annotations-sync \"\" is not a valid key; remove it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := configfile.Source[*configfile.ControllerConfiguration]{New: configfile.NewController}
@@ -182,7 +182,7 @@ func TestWhatCannotBeIsToldWhereItWasSaid(t *testing.T) {
 	}
 }
 
-func TestNodesAreChecked(t *testing.T) {
+func TestNodeConfiguration_Validate(t *testing.T) {
 	sound := func() *configfile.NodeConfiguration {
 		c := configfile.NewNode()
 		c.NodeName, c.Address, c.Migration.Insecure = "node-a", "192.0.2.1", true
@@ -230,9 +230,9 @@ func TestNodesAreChecked(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNotThere(t *testing.T) {
+func TestLoad_MissingFile(t *testing.T) {
 	s := configfile.Source[*configfile.NodeConfiguration]{New: configfile.NewNode, File: filepath.Join(t.TempDir(), "absent")}
-	if _, err := s.Load(); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "name a file that can be read") {
+	if _, err := s.Load(); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "specify a readable file") {
 		t.Errorf("error %v", err)
 	}
 }

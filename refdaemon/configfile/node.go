@@ -21,91 +21,91 @@ import (
 const KindNode = "NodeConfiguration"
 
 const (
-	// MemoryScheme begins the URI of the in-memory hypervisor, which runs no real guests.
+	// MemoryScheme is the scheme of the in-memory hypervisor, which runs no real guests.
 	MemoryScheme = "memory:"
-	// maxMigrationDir leaves room for the name of a socket, whose path may have 107 bytes.
+	// maxMigrationDir leaves room for the name of a socket, whose path is limited to 107 bytes.
 	maxMigrationDir = 50
-	// kubeletPlugins is where kubelets have the sockets of device plugins.
+	// kubeletPlugins is the kubelet's directory of device plugin sockets.
 	kubeletPlugins = "/var/lib/kubelet/device-plugins"
-	// HostRoot is where an agent in a container sees the file system of its node, if it is in
-	// the node's PID namespace.
+	// HostRoot is the node's file system as seen by an agent in a container, if it shares the
+	// node's PID namespace.
 	HostRoot = "/proc/1/root"
 )
 
-// NodeConfiguration is what "refdaemon node" runs with. A file that serves many nodes
-// leaves out NodeName and Address, whose flags then are given in each Pod.
+// NodeConfiguration configures "refdaemon node". A file for several nodes leaves out
+// NodeName and Address, whose flags are then given in each Pod.
 type NodeConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 	Daemon          `json:",inline"`
-	// NodeName is the name of the Kubernetes node that the agent serves. Required.
+	// NodeName is the name of the agent's Kubernetes node. Required.
 	// Takes effect at the next start.
 	NodeName string `json:"nodeName"`
-	// Address is the IP address at which other nodes' agents reach this one. Required.
+	// Address is the IP address at which the agents of other nodes reach this one. Required.
 	// Takes effect at the next start.
 	Address string `json:"address"`
-	// Hypervisor is the URI of a libvirt connection, or memory: for one that runs no real guests.
+	// Hypervisor is the URI of a libvirt connection, or memory: for the in-memory hypervisor.
 	// Default qemu:///system.
 	// Takes effect at the next start.
 	Hypervisor string `json:"hypervisor"`
-	// StateDir is the folder of guests' files, the same on every node and private to each.
+	// StateDir is the directory of VMIs' files, with the same path on every node and private to each.
 	// Default /var/lib/virtloom.
 	// Takes effect at the next start.
 	StateDir string `json:"stateDir"`
-	// Images is a folder with an OCI image layout, of the images of containerDisk and kernelBoot
+	// Images is an OCI image layout directory with the images of containerDisk and kernelBoot
 	// volumes. Default none.
 	// Takes effect at the next start.
 	Images string `json:"images"`
-	// Bridge is the host's bridge that guests' interfaces are plugged into. Default br0.
+	// Bridge is the host bridge that guest interfaces are connected to. Default br0.
 	// Takes effect at the next start.
 	Bridge string `json:"bridge"`
-	// Launchers is the folder of the kubelet's Pods, where each guest runs in the launcher of its Pod.
-	// Empty, the default, runs all in Hypervisor.
+	// Launchers is the kubelet's directory of Pods, if each VMI runs in its launcher Pod. Empty, the
+	// default, runs all in Hypervisor.
 	// Takes effect at the next start.
 	Launchers string `json:"launchers"`
-	// Cgroups is where the node's cgroup v2 is mounted, for launchers that may open the devices of
-	// their guests and no others. Empty, the default, leaves that to who made the containers.
+	// Cgroups is the mount point of the node's cgroup v2, to restrict launchers to the devices of their
+	// VMIs. Empty, the default, leaves device access to the container runtime.
 	// Takes effect at the next start.
 	Cgroups string `json:"cgroups"`
-	// DevicePlugins is the folder of the kubelet's device plugins; empty, the default, offers none.
+	// DevicePlugins is the kubelet's directory of device plugins; empty, the default, registers none.
 	// Takes effect at the next start.
 	DevicePlugins string `json:"devicePlugins"`
-	// Heartbeat is the shortest time between two signs of life of the node. Default 1m, as KubeVirt's.
+	// Heartbeat is the minimum interval between two heartbeats of the node. Default 1m, as KubeVirt's.
 	// Takes effect at the next start.
 	Heartbeat metav1.Duration `json:"heartbeat"`
-	// ProgressEvery is the least time between two reports on how far a live migration has come.
+	// ProgressEvery is the minimum interval between two progress reports of a live migration.
 	// Takes effect at the next start.
 	ProgressEvery metav1.Duration `json:"progressEvery"`
-	// Drain is for how long an agent that is told to end carries on with migrations under way before
-	// it aborts them. The Pod's grace period has to be a minute more.
+	// Drain is the time for which a terminating agent continues migrations under way before it aborts
+	// them. The Pod's grace period must be a minute longer.
 	// Takes effect at the next start.
 	Drain metav1.Duration `json:"drain"`
-	// Migration is how guests get to other nodes.
+	// Migration configures the transport of migrations.
 	Migration NodeMigration `json:"migration"`
 }
 
-// NodeMigration is how guests get to other nodes: over mutual TLS, by three files of
-// certificates, or unprotected.
+// NodeMigration configures the transport of migrations: mutual TLS with three
+// certificate files, or plain TCP.
 type NodeMigration struct {
-	// Cert is a file with the certificate that the node shows others, with the node's name as DNS
-	// name; read again when it changes.
+	// Cert is a file with the certificate that the node presents to others, with the node's name as
+	// DNS name; reloaded when it changes.
 	// Takes effect at the next start.
 	Cert string `json:"cert"`
 	// Key is a file with its private key.
 	// Takes effect at the next start.
 	Key string `json:"key"`
-	// CA is a file with the certificates of the authorities that certify other nodes.
+	// CA is a file with the certificates of the authorities that other nodes' certificates are verified by.
 	// Takes effect at the next start.
 	CA string `json:"ca"`
-	// Insecure moves guests over plain TCP, for a network that protects its traffic by itself.
+	// Insecure migrates over plain TCP, for a network that protects its traffic by itself.
 	// Default false.
 	// Takes effect at the next start.
 	Insecure bool `json:"insecure"`
-	// InsecureSharedHypervisor takes guests of other nodes into the node's own libvirt, where there
-	// are no launchers: whoever controls another node can then become root on this one. It is for
-	// tests, and for nodes that trust each other with everything. Default false.
+	// InsecureSharedHypervisor accepts migrations into the node's own libvirt, without launcher Pods:
+	// an attacker in control of another node can then become root on this one. It is for tests, and
+	// for nodes that trust each other with everything. Default false.
 	// Takes effect at the next start.
 	InsecureSharedHypervisor bool `json:"insecureSharedHypervisor"`
-	// Dir is the folder for the sockets of migrations, the same on every node and private to each;
+	// Dir is the directory of migration sockets, with the same path on every node and private to each;
 	// an absolute path of 50 bytes at most. Default /var/run/kubevirt/migrationproxy, as KubeVirt's.
 	// Takes effect at the next start.
 	Dir string `json:"dir"`
@@ -130,24 +130,24 @@ func (*NodeConfiguration) kind() string { return KindNode }
 func (c *NodeConfiguration) Options() []Option {
 	m := &c.Migration
 	return append(c.Daemon.options(),
-		perNode("nodeName", "node-name", "`name` of the Kubernetes node this agent serves (required)", text(&c.NodeName)),
-		perNode("address", "address", "IP `address` at which other nodes' agents reach this one (required)", text(&c.Address)),
-		option("hypervisor", "hypervisor", "libvirt connection `URI`, or "+MemoryScheme+" for one that runs no real guests", text(&c.Hypervisor)),
-		option("stateDir", "state-dir", "`directory` for guests' files, the same on every node and private to each", text(&c.StateDir)),
+		perNode("nodeName", "node-name", "`name` of the agent's Kubernetes node (required)", text(&c.NodeName)),
+		perNode("address", "address", "IP `address` at which the agents of other nodes reach this one (required)", text(&c.Address)),
+		option("hypervisor", "hypervisor", "libvirt connection `URI`, or "+MemoryScheme+" for the in-memory hypervisor", text(&c.Hypervisor)),
+		option("stateDir", "state-dir", "`directory` of VMIs' files, with the same path on every node and private to each", text(&c.StateDir)),
 		option("images", "images", "OCI image layout `directory` with the images of containerDisk and kernelBoot volumes", text(&c.Images)),
-		option("bridge", "bridge", "host `bridge` that guests' interfaces are plugged into; a guest waits until it is there and up, where this agent and libvirt see the same network", text(&c.Bridge)),
-		option("launchers", "launchers", "`directory` of the kubelet's Pods, usually "+launcher.DefaultPods+": each guest runs in the launcher of its Pod, which has --state-dir at the same path, and --hypervisor describes the node; volumes that are plugged in, and without --images those of containers, are mounted into the Pods' folders there, which therefore is a shared mount; empty runs all in --hypervisor", text(&c.Launchers)),
-		option("cgroups", "cgroups", "`directory` where the node's cgroup v2 is mounted, for an agent in a container "+HostRoot+"/sys/fs/cgroup: the containers of launchers may open the devices of their guests, and no others; empty leaves that to who made the containers; needs --launchers", text(&c.Cgroups)),
-		option("devicePlugins", "device-plugins", "`directory` of the kubelet's device plugins, usually "+kubeletPlugins+": kvm, tun and vhost-net of devices.kubevirt.io are offered there, and the node takes no guests until the kubelet knows them; empty offers none", text(&c.DevicePlugins)),
-		option("heartbeat", "heartbeat", "shortest `time` between two signs of life of this node", duration(&c.Heartbeat)),
-		option("progressEvery", "progress-every", "least `time` between two reports on how far a live migration has come", duration(&c.ProgressEvery)),
-		option("drain", "drain", "`time` for which an agent that is told to end carries on with migrations under way, before it aborts them; give the Pod a minute more", duration(&c.Drain)),
-		option("migration.cert", "migration-cert", "`file` with the certificate that this node shows other nodes, with the node's name as DNS name; read again when it changes", text(&m.Cert)),
+		option("bridge", "bridge", "host `bridge` that guest interfaces are connected to; where this agent and libvirt share a network namespace, a VMI waits until it exists and is up", text(&c.Bridge)),
+		option("launchers", "launchers", "kubelet's `directory` of Pods, usually "+launcher.DefaultPods+": each VMI runs in its launcher Pod, which has --state-dir at the same path, and --hypervisor describes the node; hotplugged volumes, and without --images container disks, are mounted into the Pods' directories there, which must be a shared mount; empty runs all in --hypervisor", text(&c.Launchers)),
+		option("cgroups", "cgroups", "mount point `directory` of the node's cgroup v2, for an agent in a container "+HostRoot+"/sys/fs/cgroup, to restrict launchers to the devices of their VMIs; empty leaves device access to the container runtime; requires --launchers", text(&c.Cgroups)),
+		option("devicePlugins", "device-plugins", "kubelet's `directory` of device plugins, usually "+kubeletPlugins+": kvm, tun and vhost-net of devices.kubevirt.io are registered there, and the node is not schedulable for VMIs until they are; empty registers none", text(&c.DevicePlugins)),
+		option("heartbeat", "heartbeat", "minimum `time` between two heartbeats of this node", duration(&c.Heartbeat)),
+		option("progressEvery", "progress-every", "minimum `time` between two progress reports of a live migration", duration(&c.ProgressEvery)),
+		option("drain", "drain", "`time` for which a terminating agent continues migrations under way before it aborts them; the Pod's grace period must be a minute longer", duration(&c.Drain)),
+		option("migration.cert", "migration-cert", "`file` with the certificate that this node presents to others, with the node's name as DNS name; reloaded when it changes", text(&m.Cert)),
 		option("migration.key", "migration-key", "`file` with its private key", text(&m.Key)),
-		option("migration.ca", "migration-ca", "`file` with the certificates of the authorities that certify other nodes", text(&m.CA)),
-		option("migration.insecure", "insecure-migration", "move guests over plain TCP, for a network that protects its traffic by itself", boolean(&m.Insecure)),
-		option("migration.insecureSharedHypervisor", "insecure-shared-hypervisor", "without --launchers: take guests of other nodes into this node's own libvirt, by which whoever controls another node can become root on this one; for tests", boolean(&m.InsecureSharedHypervisor)),
-		option("migration.dir", "migration-dir", "`directory` for the sockets of migrations, the same on every node and private to each; it is made for the user that QEMU runs as, to whom one that is there already has to belong; its path may have 50 bytes", text(&m.Dir)),
+		option("migration.ca", "migration-ca", "`file` with the certificates of the authorities that other nodes' certificates are verified by", text(&m.CA)),
+		option("migration.insecure", "insecure-migration", "migrate over plain TCP, for a network that protects its traffic by itself", boolean(&m.Insecure)),
+		option("migration.insecureSharedHypervisor", "insecure-shared-hypervisor", "without --launchers: accept migrations into this node's own libvirt, by which an attacker in control of another node can become root on this one; for tests", boolean(&m.InsecureSharedHypervisor)),
+		option("migration.dir", "migration-dir", "`directory` of migration sockets, with the same path on every node and private to each; it is created for the user that QEMU runs as, who must own an existing one; its path is limited to 50 bytes", text(&m.Dir)),
 	)
 }
 
@@ -155,11 +155,11 @@ func (c *NodeConfiguration) Options() []Option {
 func (c *NodeConfiguration) Validate() field.ErrorList {
 	errs := c.Daemon.validate()
 	if c.NodeName == "" {
-		errs = append(errs, field.Required(field.NewPath("nodeName"), "the name of the Kubernetes node this agent serves"))
+		errs = append(errs, field.Required(field.NewPath("nodeName"), "the name of the agent's Kubernetes node"))
 	}
 	switch _, err := netip.ParseAddr(c.Address); {
 	case c.Address == "":
-		errs = append(errs, field.Required(field.NewPath("address"), "the IP address at which other nodes' agents reach this one"))
+		errs = append(errs, field.Required(field.NewPath("address"), "the IP address at which the agents of other nodes reach this one"))
 	case err != nil:
 		errs = append(errs, field.Invalid(field.NewPath("address"), c.Address, "is not an IP address; ports are chosen by the agents"))
 	}
@@ -177,11 +177,11 @@ func (c *NodeConfiguration) validatePaths() field.ErrorList {
 		{"stateDir", c.StateDir}, {"launchers", c.Launchers}, {"cgroups", c.Cgroups}, {"devicePlugins", c.DevicePlugins},
 	} {
 		if !filepath.IsAbs(p.path) && (p.path != "" || p.at == "stateDir") {
-			errs = append(errs, field.Invalid(field.NewPath(p.at), p.path, "is not an absolute path"))
+			errs = append(errs, field.Invalid(field.NewPath(p.at), p.path, "must be an absolute path"))
 		}
 	}
 	if c.Cgroups != "" && c.Launchers == "" {
-		errs = append(errs, field.Forbidden(field.NewPath("cgroups"), "needs launchers (--launchers): guests that have no container share the devices of their hypervisor"))
+		errs = append(errs, field.Forbidden(field.NewPath("cgroups"), "requires launchers (--launchers): VMIs without a container share the devices of their hypervisor"))
 	}
 	return errs
 }
@@ -192,7 +192,7 @@ func (c *NodeConfiguration) validateTimes() field.ErrorList {
 		at, is string
 		d      time.Duration
 	}{
-		{"heartbeat", "between two signs of life", c.Heartbeat.Duration}, {"progressEvery", "between two reports", c.ProgressEvery.Duration},
+		{"heartbeat", "between two heartbeats", c.Heartbeat.Duration}, {"progressEvery", "between two reports", c.ProgressEvery.Duration},
 		{"drain", "to wait for migrations", c.Drain.Duration},
 	} {
 		if d.d < 0 {
@@ -206,18 +206,18 @@ func (m *NodeMigration) validate(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m.Insecure && m.Cert+m.Key+m.CA != "" {
 		errs = append(errs, field.Forbidden(at.Child("insecure"),
-			"needs no certificates: leave out migration.cert, key and ca (--migration-cert, --migration-key, --migration-ca), or it"))
+			"and certificates exclude each other: leave out migration.cert, key and ca (--migration-cert, --migration-key, --migration-ca), or it"))
 	}
 	for _, f := range []struct{ name, file, is string }{
-		{"cert", m.Cert, "the certificate that this node shows other nodes"}, {"key", m.Key, "its private key"}, {"ca", m.CA, "who certifies other nodes"},
+		{"cert", m.Cert, "the certificate that this node presents to others"}, {"key", m.Key, "its private key"}, {"ca", m.CA, "the authorities of other nodes' certificates"},
 	} {
 		if !m.Insecure && f.file == "" {
 			errs = append(errs, field.Required(at.Child(f.name),
-				"a file with "+f.is+" (a network that protects its traffic can do with migration.insecure, --insecure-migration)"))
+				"a file with "+f.is+" (or set migration.insecure, --insecure-migration, if the network protects its traffic)"))
 		}
 	}
 	if !filepath.IsAbs(m.Dir) || len(m.Dir) > maxMigrationDir {
-		errs = append(errs, field.Invalid(at.Child("dir"), m.Dir, fmt.Sprintf("is not an absolute path of %d bytes at most", maxMigrationDir)))
+		errs = append(errs, field.Invalid(at.Child("dir"), m.Dir, fmt.Sprintf("must be an absolute path of %d bytes at most", maxMigrationDir)))
 	}
 	return errs
 }

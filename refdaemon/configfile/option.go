@@ -12,46 +12,46 @@ import (
 // Configuration is the configuration of a daemon: [*ControllerConfiguration] or
 // [*NodeConfiguration].
 type Configuration interface {
-	// Options are the fields of this very object; to set one sets the field.
+	// Options returns an option for each field of this object; setting it sets the field.
 	Options() []Option
-	// Validate tells all that cannot be.
+	// Validate returns all invalid fields.
 	Validate() field.ErrorList
-	// kind is the object's kind.
+	// kind returns the object's kind.
 	kind() string
 }
 
-// Option is one setting: a field of the file and the flag that goes before it.
+// Option is one setting: a field of the file and the flag that overrides it.
 type Option struct {
 	// Field is the path in the file, such as migrations.inboundPerNode.
 	Field string
-	// Flag is the name of the flag, without dashes; Short is its letter, if it has one.
+	// Flag is the name of the flag, without dashes; Short is its letter, if any.
 	Flag, Short string
-	// Usage says what it is, with the name of the value in back quotes.
+	// Usage describes it, with the name of the value in back quotes.
 	Usage string
 	// Live says that a change takes effect while the daemon runs.
 	Live bool
-	// PerNode says that it differs from node to node, so that a file for many leaves
-	// it to the flag.
+	// PerNode says that it differs from node to node, so that a file for several nodes
+	// leaves it to the flag.
 	PerNode bool
-	// Value is the field.
+	// Value reads and sets the field.
 	Value pflag.Value
 
 	value value
 }
 
-// option makes an option of a field that takes effect at the next start.
+// option returns the option of a field that takes effect at the next start.
 func option(at, flag, usage string, v value) Option {
 	return Option{Field: at, Flag: flag, Usage: usage, Value: v, value: v}
 }
 
-// live makes an option of a field that takes effect at once.
+// live returns the option of a field that takes effect at once.
 func live(at, flag, usage string, v value) Option {
 	o := option(at, flag, usage, v)
 	o.Live = true
 	return o
 }
 
-// perNode makes an option of a field that differs from node to node.
+// perNode returns the option of a field that differs from node to node.
 func perNode(at, flag, usage string, v value) Option {
 	o := option(at, flag, usage, v)
 	o.PerNode = true
@@ -61,8 +61,8 @@ func perNode(at, flag, usage string, v value) Option {
 // Setting is a flag that was given, and its text.
 type Setting struct{ Flag, Text string }
 
-// Flags registers a flag for each option. What is given is set at once, and
-// noted in given, if that is not nil, so that it can be set again in a
+// Flags registers a flag for each option. Parsing a flag sets its field, and appends
+// the setting to given, if that is not nil, so that it can be applied to a
 // configuration that is read later.
 func Flags(fs *pflag.FlagSet, options []Option, given *[]Setting) {
 	for _, o := range options {
@@ -75,7 +75,7 @@ func Flags(fs *pflag.FlagSet, options []Option, given *[]Setting) {
 	}
 }
 
-// noting is a flag that notes how it is given.
+// noting is a flag that records its settings.
 type noting struct {
 	pflag.Value
 	flag  string
@@ -99,7 +99,7 @@ type Change struct {
 	Live bool
 }
 
-// Changes tells what differs between two configurations of one kind.
+// Changes returns the fields that differ between two configurations of one kind.
 func Changes(old, next Configuration) []Change {
 	var changes []Change
 	theirs := next.Options()

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Print writes a configuration as a file that reads back as the same, with a
-// comment at each field: what it is, its flag, and when a change takes effect.
+// Print writes a configuration as a file that [Read] reads back unchanged, with a
+// comment for each field: its meaning, its flag, and when a change takes effect.
 func Print(out io.Writer, c Configuration) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	root.Content = append(root.Content, word("apiVersion"), word(APIVersion), word("kind"), word(c.kind()))
@@ -41,7 +41,7 @@ func word(s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: tagString, Value: s}
 }
 
-// sectionOf is the object at a path, made if it is not there.
+// sectionOf returns the object at a path, and creates it if absent.
 func sectionOf(sections map[string]*yaml.Node, path string) *yaml.Node {
 	if s := sections[path]; s != nil {
 		return s
@@ -54,7 +54,7 @@ func sectionOf(sections map[string]*yaml.Node, path string) *yaml.Node {
 	return s
 }
 
-// commentWidth is how long the lines of comments are.
+// commentWidth is the line width of comments.
 const commentWidth = 96
 
 func comment(o Option) string {

@@ -10,13 +10,13 @@ import (
 	"github.com/virtloom/virtloom/internal/measure"
 )
 
-// Reloads tell how the last look at a changed file went. They are a collector of Prometheus:
+// Reloads records the result of the last reload of a changed file. It is a Prometheus collector:
 //
-//	virtloom_config_last_reload_successful                 1 if the file as it is now is sound and in force, else 0
-//	virtloom_config_last_reload_success_timestamp_seconds  when a file was last found sound and put into force
-//	virtloom_config_restart_required                       how many fields differ that take effect at the next start
+//	virtloom_config_last_reload_successful                 1 if the current file is valid and in force, else 0
+//	virtloom_config_last_reload_success_timestamp_seconds  when a valid file was last put into force
+//	virtloom_config_restart_required                       number of changed fields that take effect at the next start
 //
-// The zero value is not usable; nil tells nothing.
+// The zero value is not usable; nil records nothing.
 type Reloads struct {
 	measure.Set
 	good, at, restart *prometheus.GaugeVec
@@ -28,9 +28,9 @@ func NewReloads() *Reloads {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return m.Gauge(measure.Family{Name: "virtloom_config_" + name, Help: help, Bound: "1"})
 	}
-	m.good = gauge("last_reload_successful", "Whether the configuration file as it is now is sound and in force.")
-	m.at = gauge("last_reload_success_timestamp_seconds", "When a configuration file was last found sound and put into force, in seconds since 1970.")
-	m.restart = gauge("restart_required", "How many fields of the configuration file differ that take effect at the next start.")
+	m.good = gauge("last_reload_successful", "Whether the current configuration file is valid and in force.")
+	m.at = gauge("last_reload_success_timestamp_seconds", "Time at which a valid configuration file was last put into force, in seconds since 1970.")
+	m.restart = gauge("restart_required", "Number of changed fields of the configuration file that take effect at the next start.")
 	return m
 }
 

@@ -15,10 +15,10 @@ import (
 // APIVersion is the version of the kinds in this package.
 const APIVersion = "config.virtloom.dev/v1alpha1"
 
-// Kinds are the kinds of configurations.
+// Kinds returns the kinds of configurations.
 func Kinds() []string { return []string{KindController, KindNode} }
 
-// New returns the defaults of a kind, nil if there is no such kind.
+// New returns the defaults of a kind, nil if the kind is unknown.
 func New(kind string) Configuration {
 	switch kind {
 	case KindController:
@@ -29,30 +29,30 @@ func New(kind string) Configuration {
 	return nil
 }
 
-// Source is where a configuration comes from.
+// Source is the origin of a configuration.
 type Source[C Configuration] struct {
-	// New makes one with its defaults, such as [NewController].
+	// New returns the defaults, such as [NewController].
 	New func() C
-	// File is read over them; none if empty.
+	// File overrides them; none if empty.
 	File string
-	// Given are the flags that go before the file, as [Flags] notes them.
+	// Given are the flags that override the file, as [Flags] records them.
 	Given []Setting
 }
 
-// Load reads the configuration as it is now. An error that is [Faults] tells
-// what is wrong with it, any other that the file cannot be read.
+// Load reads the current configuration. Its error is [Faults] if the configuration is
+// invalid; any other error means that the file cannot be read.
 func (s Source[C]) Load() (C, error) {
 	var content []byte
 	if s.File != "" {
 		var err error
 		if content, err = os.ReadFile(s.File); err != nil {
-			return *new(C), fmt.Errorf("read the configuration: %w; name a file that can be read", err)
+			return *new(C), fmt.Errorf("read the configuration: %w; specify a readable file", err)
 		}
 	}
 	return s.From(content)
 }
 
-// From is Load with the content of the file given.
+// From is Load with the given content of the file.
 func (s Source[C]) From(content []byte) (C, error) {
 	c := s.New()
 	from := origin{file: s.File, given: s.Given}
@@ -77,9 +77,9 @@ func (s Source[C]) From(content []byte) (C, error) {
 	return c, from.faults.err()
 }
 
-// Read reads a file with a configuration of any kind, over its defaults. What
-// differs from node to node may be missing: it is left to flags. The name is for
-// faults.
+// Read reads a file with a configuration of any kind, over its defaults. Fields that
+// differ from node to node may be missing: they are left to flags. The name is used
+// in faults.
 func Read(name string, content []byte) (Configuration, error) {
 	r := &reader{file: cmp.Or(name, "configuration"), lines: map[string]int{}}
 	root := r.document(content)

@@ -22,11 +22,11 @@ import (
 // value is a field that a flag and a file can set.
 type value interface {
 	pflag.Value
-	// read sets it from a file, and tells the reader what is wrong.
+	// read sets it from a file, and reports faults to the reader.
 	read(r *reader, n *yaml.Node, at *field.Path)
-	// alone is the text of the flag when it is given without one; none if empty.
+	// alone is the value of the flag when it is given without one; empty if a value is required.
 	alone() string
-	// show is what it is in a file.
+	// show returns the value as it is written into a file.
 	show() any
 }
 
@@ -43,7 +43,7 @@ const (
 type scalar[T any] struct {
 	to    *T
 	name  string // of the type, in help
-	want  string // what to write instead of what is wrong
+	want  string // the expected form, for faults
 	tags  []string
 	parse func(string) (T, error)
 	text  func(T) string
@@ -86,7 +86,7 @@ func (s *scalar[T]) read(r *reader, n *yaml.Node, at *field.Path) {
 	}
 }
 
-// sort is what a node is, in words.
+// sort describes the type of a node.
 func sort(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -125,7 +125,7 @@ func integer(to *int) value {
 	return &scalar[int]{to: to, name: "int", want: "a whole number", tags: []string{tagInt}, parse: strconv.Atoi, text: strconv.Itoa}
 }
 
-// verbosity is an integer whose flag may also be given without one, and as a boolean.
+// verbosity is an integer whose flag may also be given without a value, and as a boolean.
 func verbosity(to *int) value {
 	v := &scalar[int]{to: to, name: "int", want: "a whole number", tags: []string{tagInt}, text: strconv.Itoa, sole: "1"}
 	v.parse = func(s string) (int, error) {
@@ -150,7 +150,7 @@ func number(to *float64) value {
 
 func duration(to *metav1.Duration) value {
 	return &scalar[metav1.Duration]{
-		to: to, name: "duration", want: "a time with its unit, such as 90s, 10m or 24h", tags: []string{tagString},
+		to: to, name: "duration", want: "a duration with its unit, such as 90s, 10m or 24h", tags: []string{tagString},
 		parse: func(s string) (metav1.Duration, error) {
 			d, err := time.ParseDuration(s)
 			return metav1.Duration{Duration: d}, err
@@ -184,11 +184,11 @@ func quantity(to *resource.Quantity) value {
 	}
 }
 
-// list is a field with several texts. A flag replaces what was there when it is
-// given first, and adds to it when it is given again.
+// list is a field with several strings. The first use of a flag replaces the list,
+// further uses append to it.
 type list struct {
 	to *[]string
-	// commas says that a flag may have several, separated by commas.
+	// commas says that a flag may hold several, separated by commas.
 	commas bool
 	given  bool
 }
@@ -229,7 +229,7 @@ func (l *list) read(r *reader, n *yaml.Node, at *field.Path) {
 	}
 }
 
-// shares is a field with numbers by name.
+// shares is a field that maps names to numbers.
 type shares struct {
 	to    *map[string]float64
 	given bool

@@ -14,38 +14,38 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultEvery is how often a file is looked at. A kubelet brings a changed ConfigMap to a
-// Pod within a minute or so.
+// DefaultEvery is the interval at which a file is polled. A kubelet updates a mounted
+// ConfigMap within a minute or so.
 const DefaultEvery = 5 * time.Second
 
-// Watcher looks after the file of a daemon that runs, and puts into force what changes in
-// it. Add it to a manager. What it knows is guarded by Start: nothing else may be called
-// meanwhile.
+// Watcher watches the file of a running daemon, and applies its changes. Add it to a
+// manager. It is not safe for concurrent use: while Start runs, no other method may be
+// called.
 type Watcher[C Configuration] struct {
-	// Source is where the daemon's configuration has come from; without a file nothing is watched.
+	// Source is the origin of the daemon's configuration; without a file nothing is watched.
 	Source Source[C]
-	// Running is what the daemon has started with.
+	// Running is the configuration that the daemon started with.
 	Running C
-	// Apply puts the fields into force that take effect at once, and no others. It is called when
-	// any of them has changed, and again after Every if it fails.
+	// Apply applies the fields that take effect at once, and no others. It is called when any of
+	// them has changed, and again after Every if it fails.
 	Apply func(ctx context.Context, next C) error
-	// Log is told of each change, once.
+	// Log records each change once.
 	Log logr.Logger
-	// Metrics tell of the last attempt. Defaults to none.
+	// Metrics record the last attempt. Defaults to none.
 	Metrics *Reloads
-	// Every is how often the file is looked at. Defaults to DefaultEvery.
+	// Every is the interval at which the file is polled. Defaults to DefaultEvery.
 	Every time.Duration
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 
 	begun   bool
-	content []byte // of the last sound file
-	applied C      // what is in force of what takes effect at once
+	content []byte // of the last valid file
+	applied C      // the live fields in force
 	pending []string
-	trouble string // what was logged last
+	trouble string // the error that was logged last
 }
 
-// NeedLeaderElection is false: a replica that stands by follows its file, too.
+// NeedLeaderElection returns false: a standby replica watches its file, too.
 func (*Watcher[C]) NeedLeaderElection() bool { return false }
 
 // Start watches until ctx ends.
@@ -101,28 +101,28 @@ func (w *Watcher[C]) Look(ctx context.Context) {
 		return
 	}
 	if w.trouble != "" {
-		w.Log.Info("The configuration is sound again", "file", w.Source.File)
+		w.Log.Info("Configuration is valid again", "file", w.Source.File)
 	}
 	w.content, w.trouble = content, ""
 	w.wait(next)
 	w.Metrics.succeeded(w.Clock.Now(), len(w.pending))
 }
 
-// apply puts into force what can be.
+// apply applies the changed live fields.
 func (w *Watcher[C]) apply(ctx context.Context, next C) error {
 	fields := changed(w.applied, next, true)
 	if len(fields) == 0 {
 		return nil
 	}
 	if err := w.Apply(ctx, next); err != nil {
-		return fmt.Errorf("put the configuration into force: %w", err)
+		return fmt.Errorf("apply the configuration: %w", err)
 	}
 	w.applied = next
-	w.Log.Info("The configuration has changed", "file", w.Source.File, "fields", fields)
+	w.Log.Info("Configuration changed", "file", w.Source.File, "fields", fields)
 	return nil
 }
 
-// wait tells what has to wait for the next start.
+// wait records the changes that require a restart.
 func (w *Watcher[C]) wait(next C) {
 	fields := changed(w.Running, next, false)
 	if slices.Equal(fields, w.pending) {
@@ -130,23 +130,23 @@ func (w *Watcher[C]) wait(next C) {
 	}
 	w.pending = fields
 	if len(fields) == 0 {
-		w.Log.Info("The configuration asks for no restart any more", "file", w.Source.File)
+		w.Log.Info("Configuration no longer requires a restart", "file", w.Source.File)
 		return
 	}
-	w.Log.Info("The configuration has changed where that takes effect at the next start only", "file", w.Source.File, "fields", fields)
+	w.Log.Info("Configuration change requires a restart", "file", w.Source.File, "fields", fields)
 }
 
-// fail keeps the configuration in force, and tells why, once.
+// fail keeps the configuration in force, and logs the error once.
 func (w *Watcher[C]) fail(err error) {
 	w.Metrics.failed()
 	if err.Error() == w.trouble {
 		return
 	}
 	w.trouble = err.Error()
-	w.Log.Error(err, "The configuration is not taken; the one before stays in force", "file", w.Source.File)
+	w.Log.Error(err, "Invalid configuration, keeping the previous one", "file", w.Source.File)
 }
 
-// changed are the fields that differ, of those that take effect at once or of the others.
+// changed returns the fields that differ, either the live or all other ones.
 func changed(old, next Configuration, live bool) []string {
 	var fields []string
 	for _, c := range Changes(old, next) {

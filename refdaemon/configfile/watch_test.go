@@ -66,13 +66,13 @@ func swap(t *testing.T, file, content string) {
 	}
 }
 
-// told returns what was logged since it was called last.
-func (w *watched) told() []string {
+// logged returns the log lines since its last call.
+func (w *watched) logged() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	told := w.log
+	lines := w.log
 	w.log = nil
-	return told
+	return lines
 }
 
 // metrics are their values, in the order of their names.
@@ -98,7 +98,7 @@ func (w *watched) metrics(t *testing.T) (good, at, restart float64) {
 	return value("last_reload_successful"), value("last_reload_success_timestamp_seconds"), value("restart_required")
 }
 
-func TestAFileIsFollowed(t *testing.T) {
+func TestWatcher_File(t *testing.T) {
 	const before = "migrations: {inboundPerNode: 3}"
 	for name, tt := range map[string]struct {
 		next    string
@@ -111,11 +111,11 @@ func TestAFileIsFollowed(t *testing.T) {
 		"nothing":               {next: before, good: 1},
 		"a comment":             {next: before + " # three", good: 1},
 		"what takes effect":     {next: "migrations: {inboundPerNode: 4}\nlog: {verbosity: 1}", applies: true, good: 1, says: []string{`"fields"=["log.verbosity" "migrations.inboundPerNode"]`}},
-		"what has to wait":      {next: before + "\nlauncherImage: a", good: 1, restart: 1, says: []string{`next start only" "file"="FILE" "fields"=["launcherImage"]`}},
+		"what has to wait":      {next: before + "\nlauncherImage: a", good: 1, restart: 1, says: []string{`requires a restart" "file"="FILE" "fields"=["launcherImage"]`}},
 		"both":                  {next: "health: {address: ':1'}", applies: true, good: 1, restart: 1, says: []string{`"fields"=["migrations.inboundPerNode"]`, `"fields"=["health.address"]`}},
-		"what cannot be":        {next: "migrations: {inboundPerNode: 0}\nlog: {verbosity: 1}", says: []string{"FILE:3: migrations.inboundPerNode: 0 lets no migration"}},
-		"what cannot be read":   {next: "migrations: [", says: []string{"is no YAML"}},
-		"another kind":          {next: "kind: NodeConfiguration", says: []string{"kind: is there twice"}},
+		"what cannot be":        {next: "migrations: {inboundPerNode: 0}\nlog: {verbosity: 1}", says: []string{"FILE:3: migrations.inboundPerNode: 0 must be 1 or more"}},
+		"what cannot be read":   {next: "migrations: [", says: []string{"is not YAML"}},
+		"another kind":          {next: "kind: NodeConfiguration", says: []string{"kind: is a duplicate"}},
 		"what a flag has given": {next: "migrations: {inboundPerNode: 4}", given: []configfile.Setting{{Flag: "migrations-inbound-per-node", Text: "7"}}, good: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,19 +124,19 @@ func TestAFileIsFollowed(t *testing.T) {
 			w.Look(t.Context())
 			w.clock.SetTime(time.Unix(2000, 0))
 			swap(t, file, tt.next)
-			for range 2 { // what is told is told once
+			for range 2 { // each change is logged once
 				w.Look(t.Context())
 			}
 			if applied := len(w.applied) == 1; applied != tt.applies || len(w.applied) > 1 {
 				t.Errorf("put into force %d times", len(w.applied))
 			}
-			told := w.told()
-			if len(told) != len(tt.says) {
-				t.Fatalf("logged %q, want %q", told, tt.says)
+			lines := w.logged()
+			if len(lines) != len(tt.says) {
+				t.Fatalf("logged %q, want %q", lines, tt.says)
 			}
 			for i, want := range tt.says {
-				if !strings.Contains(strings.ReplaceAll(told[i], file, "FILE"), want) {
-					t.Errorf("logged %s, want %s", told[i], want)
+				if !strings.Contains(strings.ReplaceAll(lines[i], file, "FILE"), want) {
+					t.Errorf("logged %s, want %s", lines[i], want)
 				}
 			}
 			good, at, restart := w.metrics(t)
@@ -147,7 +147,7 @@ func TestAFileIsFollowed(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsMendedIsTaken(t *testing.T) {
+func TestWatcher_RepairedFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	w := watch(t, file, "launcherImage: a")
 	w.Look(t.Context())
@@ -158,11 +158,11 @@ func TestAFileThatIsMendedIsTaken(t *testing.T) {
 		says          string
 		applied       int
 	}{
-		{"broken", "launcherImage: [", 0, 0, "is no YAML", 0},
+		{"broken", "launcherImage: [", 0, 0, "is not YAML", 0},
 		{"gone", "", 0, 0, "no such file", 0},
-		{"back", "launcherImage: a", 1, 0, "sound again", 0},
-		{"waits", "launcherImage: b", 1, 1, "next start only", 0},
-		{"waits no more", "launcherImage: a", 1, 0, "asks for no restart any more", 0},
+		{"back", "launcherImage: a", 1, 0, "valid again", 0},
+		{"waits", "launcherImage: b", 1, 1, "requires a restart", 0},
+		{"waits no more", "launcherImage: a", 1, 0, "no longer requires a restart", 0},
 		{"takes effect", "launcherImage: a\nlog: {verbosity: 2}", 1, 0, "log.verbosity", 1},
 		{"and goes back", "launcherImage: a", 1, 0, "log.verbosity", 2},
 	}
@@ -175,14 +175,14 @@ func TestAFileThatIsMendedIsTaken(t *testing.T) {
 			swap(t, file, s.content)
 		}
 		w.Look(t.Context())
-		told := w.told()
-		if good, _, restart := w.metrics(t); good != s.good || restart != s.restart || len(told) != 1 || !strings.Contains(told[0], s.says) || len(w.applied) != s.applied {
-			t.Errorf("%s: metrics are %v and %v, put into force %d times, logged %q", s.name, good, restart, len(w.applied), told)
+		lines := w.logged()
+		if good, _, restart := w.metrics(t); good != s.good || restart != s.restart || len(lines) != 1 || !strings.Contains(lines[0], s.says) || len(w.applied) != s.applied {
+			t.Errorf("%s: metrics are %v and %v, put into force %d times, logged %q", s.name, good, restart, len(w.applied), lines)
 		}
 	}
 }
 
-func TestWhatCouldNotBePutIntoForceIsTriedAgain(t *testing.T) {
+func TestWatcher_RetriesApply(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.yaml")
 	w := watch(t, file, "")
 	fails := errors.New("not now")
@@ -198,13 +198,13 @@ func TestWhatCouldNotBePutIntoForceIsTriedAgain(t *testing.T) {
 	if good, _, _ := w.metrics(t); good != 1 {
 		t.Error("it does not count as in force")
 	}
-	if told := w.told(); len(told) != 3 || !strings.Contains(told[0], "not now") || !strings.Contains(told[1], "log.verbosity") {
-		t.Errorf("logged %q", told)
+	if lines := w.logged(); len(lines) != 3 || !strings.Contains(lines[0], "not now") || !strings.Contains(lines[1], "log.verbosity") {
+		t.Errorf("logged %q", lines)
 	}
 }
 
-// TestAConfigMapIsFollowed swaps a symbolic link to a folder, as kubelets do.
-func TestAConfigMapIsFollowed(t *testing.T) {
+// TestWatcher_ConfigMap swaps a symbolic link to a folder, as kubelets do.
+func TestWatcher_ConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, content string) {
 		t.Helper()
@@ -254,7 +254,7 @@ func TestAConfigMapIsFollowed(t *testing.T) {
 	}
 }
 
-func TestWithoutAFileThereIsNothingToFollow(t *testing.T) {
+func TestWatcher_NoFile(t *testing.T) {
 	w := configfile.Watcher[controllerConfig]{Running: configfile.NewController()}
 	if err := w.Start(t.Context()); err != nil {
 		t.Error(err)

@@ -14,31 +14,31 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/sight"
 )
 
-// unasked says, of what only a controller knows, where it is told; unequal what that means for the next writes.
+// unasked is printed when the controller was not asked; unequal when its settings may differ.
 const (
-	unasked = "not asked: whether its cache lags, or a write of its own is not seen yet, it knows alone; --controller asks it, " +
-		"and its metrics virtloom_expectations_outstanding and virtloom_expectations_settle_duration_seconds tell it for all guests"
-	unequal = "its settings may differ from those given here, by which the next writes above were decided: give its file to --config, or let --controller compare"
+	unasked = "not asked: only the controller knows whether its cache lags or still misses its own writes; --controller asks it, " +
+		"and its metrics virtloom_expectations_outstanding and virtloom_expectations_settle_duration_seconds show it for all VMIs"
+	unequal = "its settings may differ from the ones given here, which decided the next writes above: pass its file to --config, or compare with --controller"
 )
 
-// Controller is what a controller sees of an object.
+// Controller is the controller's view of an object.
 type Controller struct {
-	// Asked says that it was asked, Error why it did not answer; empty if it did.
+	// Asked is true if it was asked, Error the reason why it did not answer; empty if it did.
 	Asked bool   `json:"asked"`
 	Error string `json:"error,omitempty"`
-	// Leads says that it is the one that acts.
+	// Leads is true if it is the leader.
 	Leads bool `json:"leads,omitempty"`
-	// Unseen are its writes that its cache does not show yet.
+	// Unseen are its own writes that its cache has not observed yet.
 	Unseen []sight.Write `json:"unseen,omitempty"`
-	// Settings are those by which the controller decides otherwise than this diagnosis.
+	// Settings are the settings of the controller that differ from those of this diagnosis.
 	Settings []Setting `json:"settings,omitempty"`
-	// Lags are the objects that it sees as they were before, or not at all.
+	// Lags are the objects that its cache holds in an older version, or not at all.
 	Lags []Lag `json:"lags,omitempty"`
-	// At is when it answered; nil if it did not.
+	// At is the time of its answer; nil if it did not answer.
 	At *time.Time `json:"at,omitempty"`
 }
 
-// Setting is a value by which the controller decides and that differs from the one of the diagnosis.
+// Setting is a setting of the controller that differs from that of the diagnosis.
 type Setting struct {
 	// Flag is its flag, without dashes.
 	Flag string `json:"flag"`
@@ -47,16 +47,16 @@ type Setting struct {
 	Here       string `json:"here"`
 }
 
-// Lag is an object that the cache of a controller shows as it was.
+// Lag is an object of which the controller's cache holds an older version.
 type Lag struct {
 	// Object is kind, namespace and name.
 	Object string `json:"object"`
-	// Cached is the version in the cache, empty if it has none of the object; Stored that at the API server.
+	// Cached is the version in the cache, empty if absent there; Stored that of the API server.
 	Cached string `json:"cached,omitempty"`
 	Stored string `json:"stored"`
 }
 
-// sees asks the controller, and compares.
+// sees asks the controller, and compares its answer.
 func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
 	if c.Ask == nil {
 		return Controller{}
@@ -76,7 +76,7 @@ func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
 		return out
 	}
 	for _, o := range stored {
-		// It was asked after the API server, so that its own may be newer.
+		// It was asked after the API server, so its version may be newer.
 		if have := cached[o.Kind+" "+o.Name]; behind(have, o.ResourceVersion) {
 			out.Lags = append(out.Lags, Lag{Object: strings.TrimSpace(o.Kind + " " + o.Name), Cached: have, Stored: o.ResourceVersion})
 		}
@@ -84,8 +84,8 @@ func (c *Cluster) sees(ctx context.Context, q sight.Question) Controller {
 	return out
 }
 
-// differ compares the settings of the controller with those of the diagnosis, ordered by flag. What one of them does not
-// know, being of another version, is left out.
+// differ compares the settings of the controller with those of the diagnosis, ordered by flag. Settings unknown to one of
+// them, due to another version, are left out.
 func (c *Cluster) differ(theirs map[string]string) []Setting {
 	var out []Setting
 	for _, flag := range slices.Sorted(maps.Keys(theirs)) {
@@ -96,7 +96,7 @@ func (c *Cluster) differ(theirs map[string]string) []Setting {
 	return out
 }
 
-// behind tells whether a cached version is older than the stored one.
+// behind reports whether a cached version is older than the stored one.
 func behind(cached, stored string) bool {
 	if cached == "" {
 		return true
@@ -105,7 +105,7 @@ func behind(cached, stored string) bool {
 	return err == nil && order < 0
 }
 
-// text writes what the controller sees. With next there are writes above that depend on settings.
+// text writes the controller's view. next is true if the writes printed above depend on settings.
 func (c Controller) text(b *strings.Builder, next bool) {
 	switch {
 	case !c.Asked:
@@ -115,29 +115,29 @@ func (c Controller) text(b *strings.Builder, next bool) {
 		}
 		return
 	case c.Error != "":
-		line(b, "Controller", "does not tell what it sees: %s", c.Error)
-		line(b, "", "remedy: look whether it runs, and whether the address is that of its metrics")
+		line(b, "Controller", "did not report its view: %s", c.Error)
+		line(b, "", "remedy: check that it runs, and that the address is that of its metrics")
 		return
 	case !c.Leads:
-		line(b, "Controller", "the one that was asked does not lead: another decides")
+		line(b, "Controller", "the replica that answered is not the leader; ask the leader")
 	}
 	for _, w := range c.Unseen {
-		line(b, "Controller", "expects to see: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
-		line(b, "", "until then it creates and deletes nothing for the guest; it reads live what it has not seen after half a minute")
+		line(b, "Controller", "waiting for its cache to observe: %s, since %s", w.Text, w.Since.UTC().Format(time.RFC3339))
+		line(b, "", "until then it creates and deletes nothing for the VMI; after 30 seconds it reads live instead")
 	}
 	for _, s := range c.Settings {
-		line(b, "Controller", "runs with --%s=%q, this diagnosis was made with %q: it decides otherwise than is said above", s.Flag, s.Controller, s.Here)
-		line(b, "", "remedy: give the controller's file to --config, or its value to --%s", s.Flag)
+		line(b, "Controller", "runs with --%s=%q, this diagnosis with %q: its decisions differ from the above", s.Flag, s.Controller, s.Here)
+		line(b, "", "remedy: pass the controller's file to --config, or its value to --%s", s.Flag)
 	}
 	for _, l := range c.Lags {
 		have := "does not have it"
 		if l.Cached != "" {
 			have = "has version " + l.Cached
 		}
-		line(b, "Controller", "its cache lags: of %s it %s, stored is %s", l.Object, have, l.Stored)
-		line(b, "", "remedy: nothing, unless it stays so: then look at its log for watches that fail, and at the load of the API server")
+		line(b, "Controller", "its cache lags: of %s it %s, stored is version %s", l.Object, have, l.Stored)
+		line(b, "", "remedy: none, unless it persists: then check its log for failing watches, and the load of the API server")
 	}
 	if c.Leads && len(c.Unseen)+len(c.Lags) == 0 {
-		line(b, "Controller", "leads, sees what is stored, and all that it has written")
+		line(b, "Controller", "leads; its cache is up to date and has observed all its writes")
 	}
 }

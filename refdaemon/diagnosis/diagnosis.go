@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis answers what operators ask first, of a guest, a migration and a node: where does it
-// stand, what is in its way, why, and what mends that. What a controller would do is not guessed: its own
-// code is asked, over a cluster as it is or over a dump of one.
+// Package diagnosis explains the state of a VMI, a migration and a node: what it waits for, what blocks
+// it, why, and the remedy. The decisions are those of the controllers' own code, run on a live cluster or
+// on a dump of one.
 //
-// What only the controller knows, whether its caches lag and which of its writes it has not seen, it can be
-// asked for (package sight); a diagnosis without says so.
+// Only the controller knows whether its caches lag and which of its writes they miss; it can be asked for
+// that (package sight). A diagnosis without its answer says so.
 package diagnosis
 
 import (
@@ -26,46 +26,47 @@ import (
 	"github.com/virtloom/virtloom/internal/plaintext"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/placement"
 	"github.com/virtloom/virtloom/refdaemon/sight"
 	"github.com/virtloom/virtloom/vmi"
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// ErrUnknown means that there is nothing of the name.
+// ErrUnknown means that no object of the name exists.
 var ErrUnknown = errors.New("not found")
 
-// Cluster is what is looked at. All fields but Settings and Ask are required.
+// Cluster is the cluster to diagnose. All fields but Settings and Ask are required.
 type Cluster struct {
-	// Guests and Migrations decide; both are observers.
+	// Guests and Migrations decide; both only observe.
 	Guests     *vmictrl.Reconciler
 	Migrations *migrationctrl.Reconciler
-	// Reader reads from what they read from.
+	// Reader reads from their source.
 	Reader client.Reader
-	// Now is the time.
+	// Now is the time of the diagnosis.
 	Now time.Time
-	// SilentAfter is after which time without a sign of life a node counts as silent.
+	// SilentAfter is the time without a heartbeat after which a node counts as unresponsive.
 	SilentAfter time.Duration
-	// Settings are the values by which Guests and Migrations decide, by flag, to be compared with those of the controller.
+	// Settings are the settings of Guests and Migrations by flag, to be compared with those of the controller.
 	Settings map[string]string
-	// Ask asks the controller what it sees; nil if it is not asked.
+	// Ask asks the controller for its view; nil if it is not asked.
 	Ask func(context.Context, sight.Question) (*sight.Sight, error)
 }
 
-// Guest is the diagnosis of a guest.
+// Guest is the diagnosis of a VMI.
 type Guest struct {
 	vmi.Diagnosis
-	// Migrations are those of the guest that have not ended.
+	// Migrations are the unfinished migrations of the VMI.
 	Migrations []Move `json:"migrations,omitempty"`
-	// Controller is what the controller says that it sees.
+	// Controller is the view of the controller.
 	Controller Controller `json:"controller"`
 }
 
-// Move is a migration of a guest, in short.
+// Move is the summary of a migration of a VMI.
 type Move struct {
 	// Name is the migration's, Phase its phase.
 	Name  string                                  `json:"name"`
 	Phase v1.VirtualMachineInstanceMigrationPhase `json:"phase"`
-	// Owner has to act next, Reason and Message say on what, Unblock ends that.
+	// Owner has to act next, Reason and Message say why, Unblock says what ends the wait.
 	Owner   migration.Owner  `json:"owner"`
 	Reason  migration.Reason `json:"reason,omitempty"`
 	Message string           `json:"message,omitempty"`
@@ -75,11 +76,11 @@ type Move struct {
 // Migration is the diagnosis of a migration.
 type Migration struct {
 	migration.Explanation
-	// Controller is what the controller says that it sees.
+	// Controller is the view of the controller.
 	Controller Controller `json:"controller"`
 }
 
-// Guest tells where a guest stands.
+// Guest diagnoses a VMI. Its error wraps ErrUnknown if there is none of the name.
 func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, error) {
 	d, err := c.Guests.Explain(ctx, key)
 	if err != nil {
@@ -113,7 +114,7 @@ func (c *Cluster) Guest(ctx context.Context, key types.NamespacedName) (*Guest, 
 	return g, nil
 }
 
-// place tells, of a Pod that no node takes, what keeps it from each.
+// place explains, for an unschedulable Pod, why each node rejects it.
 func (c *Cluster) place(ctx context.Context, g *Guest) error {
 	i := slices.IndexFunc(g.Findings, func(f vmi.Finding) bool { return f.Kind == vmi.Unschedulable })
 	if i < 0 || g.Pod == nil {
@@ -140,11 +141,11 @@ func (c *Cluster) place(ctx context.Context, g *Guest) error {
 	for i := range nodes.Items {
 		all[i] = &nodes.Items[i]
 	}
-	fit := migration.NewNodeUsage(others).Fit(pod, "", all)
+	fit := placement.NewNodeUsage(others).Fit(pod, "", all)
 	f := &g.Findings[i]
 	f.Details = append(f.Details, "nodes: "+fit.Text())
 	if len(fit.Candidates) > 0 {
-		f.Details = append(f.Details, "could go to "+few(fit.Candidates)+", as far as labels, taints and room tell")
+		f.Details = append(f.Details, "candidate nodes by labels, taints and free resources: "+few(fit.Candidates))
 		return nil
 	}
 	for _, r := range fit.Remedies() {
@@ -153,7 +154,7 @@ func (c *Cluster) place(ctx context.Context, g *Guest) error {
 	return nil
 }
 
-// Migration tells where a migration stands.
+// Migration diagnoses a migration. Its error wraps ErrUnknown if there is none of the name.
 func (c *Cluster) Migration(ctx context.Context, key types.NamespacedName) (*Migration, error) {
 	e, err := c.Migrations.Explain(ctx, key)
 	if err != nil {
@@ -165,7 +166,7 @@ func (c *Cluster) Migration(ctx context.Context, key types.NamespacedName) (*Mig
 	return &Migration{Explanation: *e, Controller: c.sees(ctx, sight.Question{Kind: sight.Migration, NamespacedName: key})}, nil
 }
 
-// unknown says that there is nothing of the name, and what there is.
+// unknown returns an error that wraps ErrUnknown and lists the existing names.
 func (c *Cluster) unknown(ctx context.Context, kind string, key types.NamespacedName, list client.ObjectList) error {
 	name := key.String()
 	var where []client.ListOption
@@ -187,12 +188,12 @@ func (c *Cluster) unknown(ctx context.Context, kind string, key types.Namespaced
 		return err
 	})
 	if err != nil || len(names) == 0 {
-		return fmt.Errorf("there is no %s %s: %w; there is none%s: name another namespace, or look whether it was deleted", kind, name, ErrUnknown, in)
+		return fmt.Errorf("there is no %s %s: %w; there is none%s: specify another namespace, or check whether it was deleted", kind, name, ErrUnknown, in)
 	}
-	return fmt.Errorf("there is no %s %s: %w; name one of those that there are%s: %s", kind, name, ErrUnknown, in, few(names))
+	return fmt.Errorf("there is no %s %s: %w; specify an existing one%s: %s", kind, name, ErrUnknown, in, few(names))
 }
 
-// few names a few and counts the others.
+// few lists the first names and counts the others.
 func few(names []string) string {
 	if n := len(names); n > 8 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:8], ", "), n-8)
@@ -200,7 +201,7 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// line adds a line of the form that diagnoses have.
+// line adds a labeled line of a diagnosis.
 func line(b *strings.Builder, label, format string, args ...any) {
 	plaintext.Put(b, "%-13s "+format, append([]any{label}, args...)...)
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/migration"
 	"github.com/virtloom/virtloom/migration/migrationctrl"
+	"github.com/virtloom/virtloom/migration/queue"
 	"github.com/virtloom/virtloom/refdaemon/diagnosis"
 	"github.com/virtloom/virtloom/refdaemon/dump"
 	"github.com/virtloom/virtloom/refdaemon/sight"
@@ -77,7 +78,7 @@ func clusterOf(t *testing.T, d *dump.Dump) *diagnosis.Cluster {
 	guests := &vmictrl.Reconciler{Client: d.Client(), APIReader: d, LauncherImage: "launcher:1", Clock: clock}
 	moves := &migrationctrl.Reconciler{
 		Client: d.Client(), APIReader: d, LauncherImage: "launcher:1", Clock: clock,
-		Admission: migration.NewAdmission(migration.Config{}.WithDefaults().Limits, migration.QueueOptions{}),
+		Admission: queue.NewAdmission(migration.Config{}.WithDefaults().Limits, queue.Options{}),
 	}
 	if err := errors.Join(guests.Observe(t.Context(), d), moves.Observe(t.Context(), d)); err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func unplaced(g *v1.VirtualMachineInstance, p *corev1.Pod) {
 	p.Spec.NodeSelector["gpu"] = "yes"
 }
 
-// diagnoses is what is told of things in a cluster: kind and name, all kinds of findings, and words.
+// diagnoses maps objects in a cluster to their diagnosis: kind and name, all kinds of findings, and expected texts.
 var diagnoses = map[string]struct {
 	objects func(t *testing.T) []client.Object
 	what    [2]string
@@ -161,14 +162,14 @@ var diagnoses = map[string]struct {
 	}, [2]string{"vmi", "web"}, []vmi.FindingKind{vmi.Unschedulable}, []string{"0/2 nodes are available", "gpu=yes", "remedy"}},
 	"a guest with a migration that waits": {func(t *testing.T) []client.Object {
 		return append(guest(t, "web", func(g *v1.VirtualMachineInstance, _ *corev1.Pod) { g.Status.Phase = v1.Scheduled }), nodeObject("a"), move("m", "web"), move("n", "other"))
-	}, [2]string{"vmi", "web"}, []vmi.FindingKind{vmi.WaitingForNode}, []string{"Migration     m: Pending", "goes on when"}},
+	}, [2]string{"vmi", "web"}, []vmi.FindingKind{vmi.WaitingForNode}, []string{"Migration     m: Pending", "continues when"}},
 	"a migration of a guest without a Pod": {func(t *testing.T) []client.Object {
 		return append(guest(t, "web")[:1], nodeObject("a"), move("m", "web"))
-	}, [2]string{"migration", "m"}, nil, []string{"Targets       unknown: the guest has no Pod", "Controller    not asked"}},
+	}, [2]string{"migration", "m"}, nil, []string{"Targets       unknown: the VMI has no Pod", "Controller    not asked"}},
 	"a node at rest": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a"), nodeObject("b")) },
-		[2]string{"node", "a"}, nil, []string{"Node          a, ready", "(30s ago)", "Takes guests  yes", "Guests        1 Running", "Findings      none"}},
+		[2]string{"node", "a"}, nil, []string{"Node          a, ready", "(30s ago)", "Schedulable   yes", "Guests        1 Running", "Findings      none"}},
 	"a silent node": {func(t *testing.T) []client.Object { return append(guest(t, "web"), nodeObject("a", silent)) },
-		[2]string{"node", "a"}, []vmi.FindingKind{vmi.NodeSilent, vmi.NodeSilent}, []string{"(1h0m0s ago): silent", "guest ns/web: "}},
+		[2]string{"node", "a"}, []vmi.FindingKind{vmi.NodeSilent, vmi.NodeSilent}, []string{"(1h0m0s ago): unresponsive", "guest ns/web: "}},
 	"a node without an agent": {func(*testing.T) []client.Object {
 		return []client.Object{nodeObject("a", func(n *corev1.Node) { n.Annotations, n.Labels = nil, nil })}
 	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.NoAgent}, []string{"Heartbeat     none", "by its label", "Guests        none"}},
@@ -208,7 +209,7 @@ var diagnoses = map[string]struct {
 		lost := guest(t, "lost")[:1]
 		pod := guest(t, "orphan")[1]
 		return append(append(lost, pod), nodeObject("a"))
-	}, [2]string{"node", "a"}, []vmi.FindingKind{vmi.LauncherMissing, diagnosis.PodOfNobody}, []string{"guest ns/lost: the Pod of the guest is gone", "for a guest that does not exist (UID uid-orphan)"}},
+	}, [2]string{"node", "a"}, []vmi.FindingKind{vmi.LauncherMissing, diagnosis.PodOfNobody}, []string{"guest ns/lost: the launcher Pod is gone", "belongs to a VMI that does not exist (UID uid-orphan)"}},
 	"a node that guests leave": {func(t *testing.T) []client.Object {
 		deadline := metav1.NewTime(now.Add(time.Minute))
 		return append(guest(t, "web", func(g *v1.VirtualMachineInstance, _ *corev1.Pod) {
@@ -224,10 +225,10 @@ var diagnoses = map[string]struct {
 	}, [2]string{"node", "a"}, []vmi.FindingKind{diagnosis.NodeNotReady}, []string{"a Finding�[2J"}},
 }
 
-// told is any diagnosis.
-type told interface{ Write(io.Writer) error }
+// writer is any diagnosis.
+type writer interface{ Write(io.Writer) error }
 
-func ask(ctx context.Context, c *diagnosis.Cluster, what [2]string) (told, error) {
+func ask(ctx context.Context, c *diagnosis.Cluster, what [2]string) (writer, error) {
 	key := types.NamespacedName{Namespace: "ns", Name: what[1]}
 	switch what[0] {
 	case "vmi":
@@ -238,7 +239,7 @@ func ask(ctx context.Context, c *diagnosis.Cluster, what [2]string) (told, error
 	return c.Node(ctx, what[1])
 }
 
-func findings(of told) []vmi.FindingKind {
+func findings(of writer) []vmi.FindingKind {
 	var all []vmi.Finding
 	switch d := of.(type) {
 	case *diagnosis.Guest:
@@ -253,7 +254,7 @@ func findings(of told) []vmi.FindingKind {
 	return found
 }
 
-// What is told of a dump is what is told of the cluster, word by word.
+// The diagnosis of a dump equals that of the cluster, word by word.
 func TestDiagnoses(t *testing.T) {
 	for name, tt := range diagnoses {
 		t.Run(name, func(t *testing.T) {
@@ -296,15 +297,15 @@ func TestDiagnoses(t *testing.T) {
 	}
 }
 
-func TestNamesOfNothingAreAnswered(t *testing.T) {
+func TestDiagnoses_NotFound(t *testing.T) {
 	c := clusterOf(t, taken(t, append(guest(t, "web"), nodeObject("a"))...))
 	for name, tt := range map[string]struct {
 		what [2]string
 		says string
 	}{
-		"a guest":     {[2]string{"vmi", "wed"}, "there is no VirtualMachineInstance ns/wed: not found; name one of those that there are in namespace ns: web"},
+		"a guest":     {[2]string{"vmi", "wed"}, "there is no VirtualMachineInstance ns/wed: not found; specify an existing one in namespace ns: web"},
 		"a migration": {[2]string{"migration", "m"}, "there is no VirtualMachineInstanceMigration ns/m: not found; there is none in namespace ns"},
-		"a node":      {[2]string{"node", "b"}, "there is no Node b: not found; name one of those that there are: a"},
+		"a node":      {[2]string{"node", "b"}, "there is no Node b: not found; specify an existing one: a"},
 	} {
 		if _, err := ask(t.Context(), c, tt.what); !errors.Is(err, diagnosis.ErrUnknown) || !strings.HasPrefix(err.Error(), tt.says) {
 			t.Errorf("%s: error %v, want %q", name, err, tt.says)
@@ -312,7 +313,7 @@ func TestNamesOfNothingAreAnswered(t *testing.T) {
 	}
 }
 
-func TestWhatTheControllerSeesIsTold(t *testing.T) {
+func TestDiagnoses_ControllerView(t *testing.T) {
 	object := func(kind, name, version string) sight.Object {
 		return sight.Object{Kind: kind, Name: name, ResourceVersion: version}
 	}
@@ -322,15 +323,15 @@ func TestWhatTheControllerSeesIsTold(t *testing.T) {
 		err  error
 		says []string
 	}{
-		"all":     {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}}, nil, []string{"leads, sees what is stored"}},
-		"newer":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "1000"), pod7}}, nil, []string{"leads, sees what is stored"}},
-		"older":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "5"), pod7}}, nil, []string{"its cache lags: of VirtualMachineInstance ns/web it has version 5, stored is 999", "watches that fail"}},
-		"no Pod":  {sight.Sight{Leads: true, Objects: []sight.Object{vmi7}}, nil, []string{"of Pod ns/virt-launcher-web-k66kn5t2a7 it does not have it, stored is 999"}},
-		"a write": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Unseen: []sight.Write{{Text: "create of Pod ns/p", Since: now}}}, nil, []string{"expects to see: create of Pod ns/p, since 2026-01-02T03:04:05Z"}},
+		"all":     {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}}, nil, []string{"leads; its cache is up to date"}},
+		"newer":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "1000"), pod7}}, nil, []string{"leads; its cache is up to date"}},
+		"older":   {sight.Sight{Leads: true, Objects: []sight.Object{object("VirtualMachineInstance", "ns/web", "5"), pod7}}, nil, []string{"its cache lags: of VirtualMachineInstance ns/web it has version 5, stored is version 999", "failing watches"}},
+		"no Pod":  {sight.Sight{Leads: true, Objects: []sight.Object{vmi7}}, nil, []string{"of Pod ns/virt-launcher-web-k66kn5t2a7 it does not have it, stored is version 999"}},
+		"a write": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Unseen: []sight.Write{{Text: "create of Pod ns/p", Since: now}}}, nil, []string{"waiting for its cache to observe: create of Pod ns/p, since 2026-01-02T03:04:05Z"}},
 		"other settings": {sight.Sight{Leads: true, Objects: []sight.Object{vmi7, pod7}, Settings: map[string]string{"launcher-image": "theirs", "unheard-of": "x", "same": "s"}}, nil,
-			[]string{`runs with --launcher-image="theirs", this diagnosis was made with "ours"`, "remedy: give the controller's file to --config, or its value to --launcher-image"}},
-		"not its turn":  {sight.Sight{Objects: []sight.Object{vmi7, pod7}}, nil, []string{"does not lead: another decides"}},
-		"nobody at all": {sight.Sight{}, errors.New("connection refused"), []string{"does not tell what it sees: connection refused", "look whether it runs"}},
+			[]string{`runs with --launcher-image="theirs", this diagnosis with "ours"`, "remedy: pass the controller's file to --config, or its value to --launcher-image"}},
+		"not its turn":  {sight.Sight{Objects: []sight.Object{vmi7, pod7}}, nil, []string{"is not the leader; ask the leader"}},
+		"nobody at all": {sight.Sight{}, errors.New("connection refused"), []string{"did not report its view: connection refused", "check that it runs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := clusterOf(t, taken(t, append(guest(t, "web"), nodeObject("a"))...))
@@ -355,7 +356,7 @@ func TestWhatTheControllerSeesIsTold(t *testing.T) {
 }
 
 // JSON is what programs read.
-func TestDiagnosesForPrograms(t *testing.T) {
+func TestDiagnoses_JSON(t *testing.T) {
 	for file, name := range map[string]string{"guest": "a guest that no node takes", "node": "a node with slots taken"} {
 		tt := diagnoses[name]
 		got, err := ask(t.Context(), clusterOf(t, taken(t, append(tt.objects(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}})...)), tt.what)

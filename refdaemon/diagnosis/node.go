@@ -21,65 +21,65 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// The kinds of findings about nodes, beside those about guests.
+// The kinds of findings about nodes, besides those about VMIs.
 const (
-	// NodeNotReady: its kubelet is not, or is under pressure.
+	// NodeNotReady means that its kubelet is not ready, or under pressure.
 	NodeNotReady vmi.FindingKind = "NodeNotReady"
-	// NotSchedulable: its agent says that no guests can be placed there.
+	// NotSchedulable means that its agent reports that no VMIs can be placed there.
 	NotSchedulable vmi.FindingKind = "NotSchedulable"
-	// NoAgent: no agent has ever given a sign of life.
+	// NoAgent means that no agent has ever sent a heartbeat.
 	NoAgent vmi.FindingKind = "NoAgent"
-	// Draining: it is cordoned or tainted, and guests are on it.
+	// Draining means that it is cordoned or tainted, and has VMIs.
 	Draining vmi.FindingKind = "Draining"
-	// SlotsTaken: all of its slots for migrations are in use.
+	// SlotsTaken means that all of its migration slots are in use.
 	SlotsTaken vmi.FindingKind = "SlotsTaken"
-	// PodOfNobody: a guest's Pod is there whose guest is not.
+	// PodOfNobody means that a launcher Pod exists without its VMI.
 	PodOfNobody vmi.FindingKind = "PodOfNobody"
 )
 
 // Node is the diagnosis of a node.
 type Node struct {
-	// Name is the node's, At the time of the diagnosis.
+	// Name is the name of the node, At the time of the diagnosis.
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
-	// Ready is what the kubelet says of it: ready, not ready or unknown.
+	// Ready is the status of its kubelet: ready, not ready or unknown.
 	Ready string `json:"ready"`
-	// Heartbeat is the last sign of life of its agent, by its own clock; nil if there was none. Silent says that it is
-	// too long ago.
+	// Heartbeat is the time of the agent's last heartbeat, by its own clock; nil if there was none. Silent is true if it
+	// is too old.
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
 	Silent    bool       `json:"silent,omitempty"`
-	// Schedulable is what its agent says, Cordoned what an operator has said; Taints are all that it has.
+	// Schedulable is reported by its agent, Cordoned set by an operator; Taints are all taints of the node.
 	Schedulable bool     `json:"schedulable"`
 	Cordoned    bool     `json:"cordoned,omitempty"`
 	Taints      []string `json:"taints,omitempty"`
-	// Guests counts the guests on it by phase, those that have ended left out.
+	// Guests counts the VMIs on it by phase, without finished ones.
 	Guests []PhaseCount `json:"guests,omitempty"`
-	// Outbound and Inbound are its slots for migrations, Cluster those of all; Leaving and Entering the guests that are
-	// on their way by their leases.
+	// Outbound and Inbound are its migration slots, Cluster those of all nodes; Leaving and Entering are the VMIs that
+	// migrate according to their leases.
 	Outbound Slots    `json:"outbound"`
 	Inbound  Slots    `json:"inbound"`
 	Cluster  Slots    `json:"cluster"`
 	Leaving  []string `json:"leaving,omitempty"`
 	Entering []string `json:"entering,omitempty"`
-	// Findings are what is in the way or does not fit together.
+	// Findings are the problems found.
 	Findings []vmi.Finding `json:"findings"`
 	// Controller is what the controller says that it sees.
 	Controller Controller `json:"controller"`
 }
 
-// PhaseCount is how many guests are in a phase.
+// PhaseCount is the number of VMIs in a phase.
 type PhaseCount struct {
 	Phase  v1.VirtualMachineInstancePhase `json:"phase"`
 	Guests int                            `json:"guests"`
 }
 
-// Slots are slots for migrations.
+// Slots counts migration slots.
 type Slots struct {
 	Used  int `json:"used"`
 	Limit int `json:"limit"`
 }
 
-// Node tells how a node stands.
+// Node diagnoses a node. Its error wraps ErrUnknown if there is none of the name.
 func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 	node := &corev1.Node{}
 	switch err := c.Reader.Get(ctx, types.NamespacedName{Name: name}, node); {
@@ -110,7 +110,7 @@ func (n *Node) find(kind vmi.FindingKind, what, why, remedy string) *vmi.Finding
 	return &n.Findings[len(n.Findings)-1]
 }
 
-// own tells what the Node object says.
+// own adds findings about the Node object.
 func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
 	n.Schedulable, n.Cordoned = node.Labels[v1.NodeSchedulable] == "true", node.Spec.Unschedulable
 	for i := range node.Spec.Taints {
@@ -121,22 +121,22 @@ func (n *Node) own(node *corev1.Node, silentAfter time.Duration) {
 		n.Heartbeat = &at
 		n.Silent = n.At.Sub(at) >= silentAfter
 	}
-	const agent = "the agent runs the node's guests and tells how they are"
+	const agent = "the agent runs the node's VMIs and reports their status"
 	switch {
 	case n.Heartbeat == nil:
-		n.find(NoAgent, "no agent has given a sign of life on the node", agent,
-			"look whether the node agent is to run there (DaemonSet, node selector, taints), and at its log")
+		n.find(NoAgent, "no agent has ever sent a heartbeat of the node", agent,
+			"check that the node agent is scheduled there (DaemonSet, node selector, taints), and check its log")
 	case n.Silent:
-		n.find(vmi.NodeSilent, fmt.Sprintf("its agent has given no sign of life for %s", n.At.Sub(*n.Heartbeat).Round(time.Second)),
-			"guests of a silent node are lost until it returns, or is known to be gone; nothing is moved there",
-			"look whether the node is up and its agent runs; if the node is gone for good, make sure that it is off and delete its Node object")
+		n.find(vmi.NodeSilent, fmt.Sprintf("its agent has sent no heartbeat for %s", n.At.Sub(*n.Heartbeat).Round(time.Second)),
+			"VMIs of an unresponsive node are lost until it returns, or is confirmed to be off; no VMI migrates there",
+			"check that the node is up and its agent runs; if the node is gone for good, make sure that it is off and delete its Node object")
 	case !n.Schedulable:
-		n.find(NotSchedulable, "its agent says that guests cannot be placed there (label kubevirt.io/schedulable)", "the hypervisor or the devices are not ready, or the agent is on its way out",
-			"look at the agent's log and its probe /readyz, and at libvirt on the node")
+		n.find(NotSchedulable, "its agent reports that VMIs cannot be placed there (label kubevirt.io/schedulable)", "the hypervisor or the devices are not ready, or the agent is terminating",
+			"check the agent's log and its probe /readyz, and libvirt on the node")
 	}
 }
 
-// conditions tells what the kubelet says.
+// conditions adds findings about the kubelet's conditions.
 func (n *Node) conditions(node *corev1.Node) {
 	n.Ready = "unknown"
 	for i := range node.Status.Conditions {
@@ -146,14 +146,14 @@ func (n *Node) conditions(node *corev1.Node) {
 			n.Ready = "ready"
 		case t.Type == corev1.NodeReady:
 			n.Ready = "not ready"
-			n.find(NodeNotReady, "its kubelet is not ready: "+t.Message, "Pods are not started there, and are evicted after a while", "look at the kubelet's log on the node, and at its network").Reason = t.Reason
+			n.find(NodeNotReady, "its kubelet is not ready: "+t.Message, "Pods are not started there, and are evicted after a while", "check the kubelet's log on the node, and its network").Reason = t.Reason
 		case t.Status == corev1.ConditionTrue:
-			n.find(NodeNotReady, string(t.Type)+": "+t.Message, "the kubelet evicts Pods, guests' among them, when it runs short", "free what it runs short of, or drain the node").Reason = t.Reason
+			n.find(NodeNotReady, string(t.Type)+": "+t.Message, "the kubelet evicts Pods, launcher Pods among them, under pressure", "free that resource, or drain the node").Reason = t.Reason
 		}
 	}
 }
 
-// slots tells which of its slots are in use.
+// slots counts the migration slots in use.
 func (c *Cluster) slots(ctx context.Context, n *Node) error {
 	u, err := c.Migrations.Usage(ctx)
 	if err != nil {
@@ -164,26 +164,26 @@ func (c *Cluster) slots(ctx context.Context, n *Node) error {
 	n.Inbound = Slots{u.Inbound[n.Name], u.Limits.Inbound}
 	const why = "migrations wait for slots, so that they do not slow each other down"
 	if n.Outbound.full() {
-		n.find(SlotsTaken, "all of its slots for guests that leave are in use: "+n.Outbound.text(), why, "wait for one to end, or raise parallelOutboundMigrationsPerNode of the KubeVirt object")
+		n.find(SlotsTaken, "all of its outbound migration slots are in use: "+n.Outbound.text(), why, "wait for one to end, or raise parallelOutboundMigrationsPerNode of the KubeVirt object")
 	}
 	if n.Inbound.full() {
-		n.find(SlotsTaken, "all of its slots for guests that enter are in use: "+n.Inbound.text(), why, "wait for one to end, or raise migrations.inboundPerNode of the controller")
+		n.find(SlotsTaken, "all of its inbound migration slots are in use: "+n.Inbound.text(), why, "wait for one to end, or raise migrations.inboundPerNode of the controller")
 	}
 	return nil
 }
 
 func (s Slots) full() bool { return s.Used > 0 && s.Used >= s.Limit }
 
-// amiss are the kinds of findings about a guest that are told of its node as well.
+// amiss are the kinds of findings about a VMI that are reported for its node as well.
 var amiss = map[vmi.FindingKind]bool{
 	vmi.Disagreement: true, vmi.LauncherMissing: true, vmi.NotLeaving: true, vmi.NotUnderstood: true, vmi.PodNotReady: true, vmi.NodeSilent: true,
 }
 
-// guestsOf tells of the guests on the node and on their way.
+// guestsOf counts the VMIs on the node and those that migrate from and to it.
 func (c *Cluster) guestsOf(ctx context.Context, n *Node) error {
 	var all v1.VirtualMachineInstanceList
 	if err := c.Reader.List(ctx, &all); err != nil {
-		return fmt.Errorf("list the guests: %w", err)
+		return fmt.Errorf("list the VMIs: %w", err)
 	}
 	for i := range all.Items {
 		g := &all.Items[i]
@@ -198,14 +198,14 @@ func (c *Cluster) guestsOf(ctx context.Context, n *Node) error {
 	return nil
 }
 
-// count adds a guest, and tells whether it is on the node by its status or its lease.
+// count adds a VMI, and reports whether it is on the node by its status or its lease.
 func (n *Node) count(g *v1.VirtualMachineInstance) bool {
 	if g.IsFinal() {
 		return false
 	}
 	lease, err := handoff.Of(g)
 	if err != nil {
-		lease = handoff.Lease{} // that is told of the guest
+		lease = handoff.Lease{} // that is a finding about the VMI
 	}
 	if lease.InMove() || lease.Switching() {
 		name := g.Namespace + "/" + g.Name
@@ -228,7 +228,7 @@ func (n *Node) count(g *v1.VirtualMachineInstance) bool {
 	return true
 }
 
-// amiss tells what is amiss with a guest of the node.
+// amiss adds findings about a VMI of the node.
 func (c *Cluster) amiss(ctx context.Context, n *Node, guest types.NamespacedName) error {
 	d, err := c.Guests.Explain(ctx, guest)
 	if err != nil || d == nil {
@@ -243,12 +243,12 @@ func (c *Cluster) amiss(ctx context.Context, n *Node, guest types.NamespacedName
 	return nil
 }
 
-// podsOf tells of guests' Pods on the node that no guest has.
+// podsOf adds a finding for each launcher Pod on the node without a VMI.
 func (c *Cluster) podsOf(ctx context.Context, n *Node) error {
 	var pods corev1.PodList
 	var guests v1.VirtualMachineInstanceList
 	if err := errors.Join(c.Reader.List(ctx, &pods, client.HasLabels{v1.CreatedByLabel}), c.Reader.List(ctx, &guests)); err != nil {
-		return fmt.Errorf("list the guests' Pods: %w", err)
+		return fmt.Errorf("list the launcher Pods: %w", err)
 	}
 	known := map[string]bool{}
 	for i := range guests.Items {
@@ -259,14 +259,14 @@ func (c *Cluster) podsOf(ctx context.Context, n *Node) error {
 		if p.Spec.NodeName != n.Name || known[p.Labels[v1.CreatedByLabel]] || vmi.PodDown(p) {
 			continue
 		}
-		n.find(PodOfNobody, fmt.Sprintf("Pod %s/%s is there for a guest that does not exist (UID %s)", p.Namespace, p.Name, p.Labels[v1.CreatedByLabel]),
-			"a Pod goes with its guest; one that stays holds resources, and may hold the guest's domain",
-			"look whether a domain runs in it (virsh list), then delete the Pod, and look at its finalizers").Object = "Pod " + p.Namespace + "/" + p.Name
+		n.find(PodOfNobody, fmt.Sprintf("Pod %s/%s belongs to a VMI that does not exist (UID %s)", p.Namespace, p.Name, p.Labels[v1.CreatedByLabel]),
+			"a Pod is deleted with its VMI; one that remains holds resources, and may hold the VMI's domain",
+			"check whether a domain runs in it (virsh list), then delete the Pod, and check its finalizers").Object = "Pod " + p.Namespace + "/" + p.Name
 	}
 	return nil
 }
 
-// drainTaint is the key of the taint upon which nodes are evacuated.
+// drainTaint returns the key of the taint that triggers the evacuation of nodes.
 func (c *Cluster) drainTaint(ctx context.Context) (string, error) {
 	var all v1.KubeVirtList
 	if err := c.Reader.List(ctx, &all); err != nil {
@@ -280,7 +280,7 @@ func (c *Cluster) drainTaint(ctx context.Context) (string, error) {
 	return "kubevirt.io/drain", nil
 }
 
-// draining tells of guests that are on a node that takes none any more.
+// draining adds a finding for VMIs on a node that accepts no new ones.
 func (n *Node) draining(node *corev1.Node, taint string) {
 	count := 0
 	for _, g := range n.Guests {
@@ -290,6 +290,6 @@ func (n *Node) draining(node *corev1.Node, taint string) {
 	if count == 0 || !n.Cordoned && !tainted {
 		return
 	}
-	n.find(Draining, fmt.Sprintf("it takes no guests any more, and has %d", count), "a cordon alone moves nobody: guests leave when they are evicted, or the controller evacuates nodes with the drain taint",
-		"refdaemon plan drain "+n.Name+" tells who leaves, in which order, and who stays; kubectl drain evicts them")
+	n.find(Draining, fmt.Sprintf("it accepts no new VMIs, and has %d", count), "a cordon alone migrates no VMI: VMIs leave when their Pods are evicted, or the controller evacuates nodes with the drain taint",
+		"refdaemon plan drain "+n.Name+" prints which VMIs leave, in which order, and which stay; kubectl drain evicts them")
 }

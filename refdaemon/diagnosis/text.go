@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// String returns the diagnosis as an operator reads it.
+// String returns the diagnosis as text for operators.
 func (g *Guest) String() string {
 	var b strings.Builder
 	b.WriteString(g.Diagnosis.String())
@@ -18,20 +18,20 @@ func (g *Guest) String() string {
 		line(&b, "Migration", "%s: %s", m.Name, cmp.Or(string(m.Phase), "(new)"))
 		line(&b, "", "waits for %s: %s", m.Owner, strings.Trim(string(m.Reason)+": "+m.Message, ": "))
 		if m.Unblock != "" {
-			line(&b, "", "goes on when %s", m.Unblock)
+			line(&b, "", "continues when %s", m.Unblock)
 		}
 	}
 	g.Controller.text(&b, len(g.Next) > 0)
 	return b.String()
 }
 
-// Write writes the diagnosis as an operator reads it.
+// Write writes the diagnosis as text for operators.
 func (g *Guest) Write(w io.Writer) error {
 	_, err := io.WriteString(w, g.String())
 	return err
 }
 
-// String returns the diagnosis as an operator reads it.
+// String returns the diagnosis as text for operators.
 func (m *Migration) String() string {
 	var b strings.Builder
 	b.WriteString(m.Explanation.String())
@@ -39,13 +39,13 @@ func (m *Migration) String() string {
 	return b.String()
 }
 
-// Write writes the diagnosis as an operator reads it.
+// Write writes the diagnosis as text for operators.
 func (m *Migration) Write(w io.Writer) error {
 	_, err := io.WriteString(w, m.String())
 	return err
 }
 
-// String returns the diagnosis as an operator reads it.
+// String returns the diagnosis as text for operators.
 func (n *Node) String() string {
 	var b strings.Builder
 	line(&b, "Node", "%s, %s", n.Name, n.Ready)
@@ -53,7 +53,7 @@ func (n *Node) String() string {
 	case n.Heartbeat == nil:
 		line(&b, "Heartbeat", "none")
 	case n.Silent:
-		line(&b, "Heartbeat", "%s (%s ago): silent", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
+		line(&b, "Heartbeat", "%s (%s ago): unresponsive", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
 	default:
 		line(&b, "Heartbeat", "%s (%s ago)", n.Heartbeat.UTC().Format(time.RFC3339), n.At.Sub(*n.Heartbeat).Round(time.Second))
 	}
@@ -64,7 +64,7 @@ func (n *Node) String() string {
 	case !n.Schedulable:
 		takes = "no, by its label kubevirt.io/schedulable"
 	}
-	line(&b, "Takes guests", "%s", takes)
+	line(&b, "Schedulable", "%s", takes)
 	for _, t := range n.Taints {
 		line(&b, "Taint", "%s", t)
 	}
@@ -86,7 +86,7 @@ func (n *Node) String() string {
 	return b.String()
 }
 
-// Write writes the diagnosis as an operator reads it.
+// Write writes the diagnosis as text for operators.
 func (n *Node) Write(w io.Writer) error {
 	_, err := io.WriteString(w, n.String())
 	return err

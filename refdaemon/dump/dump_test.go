@@ -116,7 +116,7 @@ func both(t *testing.T, d *dump.Dump, look func(t *testing.T, d *dump.Dump)) {
 	t.Run("read", func(t *testing.T) { look(t, again(t, d)) })
 }
 
-func TestADumpIsReadLikeACluster(t *testing.T) {
+func TestDump_ReadsLikeCluster(t *testing.T) {
 	d := take(t, cluster(t, nil,
 		pod("b", "two", map[string]string{"app": "x"}), pod("a", "one", map[string]string{"app": "x"}), pod("a", "three", nil),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"team": "red"}}},
@@ -132,14 +132,14 @@ func TestADumpIsReadLikeACluster(t *testing.T) {
 			opts []client.ListOption
 			want []string
 		}{
-			"all":                {nil, []string{"one", "three", "two"}},
-			"of a namespace":     {[]client.ListOption{client.InNamespace("a")}, []string{"one", "three"}},
-			"by label":           {[]client.ListOption{client.MatchingLabels{"app": "x"}}, []string{"one", "two"}},
-			"by index":           {[]client.ListOption{client.MatchingFields{"byNode": "node-two"}}, []string{"two"}},
-			"by both":            {[]client.ListOption{client.InNamespace("a"), client.MatchingFields{"byNode": "node-two"}}, nil},
-			"of no such value":   {[]client.ListOption{client.MatchingFields{"byNode": "nowhere"}}, nil},
-			"of no such name":    {[]client.ListOption{client.InNamespace("c")}, nil},
-			"without being told": {[]client.ListOption{client.UnsafeDisableDeepCopy}, []string{"one", "three", "two"}},
+			"all":                 {nil, []string{"one", "three", "two"}},
+			"of a namespace":      {[]client.ListOption{client.InNamespace("a")}, []string{"one", "three"}},
+			"by label":            {[]client.ListOption{client.MatchingLabels{"app": "x"}}, []string{"one", "two"}},
+			"by index":            {[]client.ListOption{client.MatchingFields{"byNode": "node-two"}}, []string{"two"}},
+			"by both":             {[]client.ListOption{client.InNamespace("a"), client.MatchingFields{"byNode": "node-two"}}, nil},
+			"of no such value":    {[]client.ListOption{client.MatchingFields{"byNode": "nowhere"}}, nil},
+			"of no such name":     {[]client.ListOption{client.InNamespace("c")}, nil},
+			"without deep copies": {[]client.ListOption{client.UnsafeDisableDeepCopy}, []string{"one", "three", "two"}},
 		} {
 			var pods corev1.PodList
 			if err := c.List(t.Context(), &pods, tt.opts...); err != nil {
@@ -177,7 +177,7 @@ func TestADumpIsReadLikeACluster(t *testing.T) {
 	})
 }
 
-func TestWhatADumpDoesNotHaveIsSaid(t *testing.T) {
+func TestDump_MissingKinds(t *testing.T) {
 	forbidden := func(kind string) error {
 		if kind == "Node" {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no rights"))
@@ -190,7 +190,7 @@ func TestWhatADumpDoesNotHaveIsSaid(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "a", Name: "two"}, &corev1.Pod{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a Pod that is not there: %v", err)
 		}
-		if err := c.List(t.Context(), &corev1.NodeList{}); err == nil || !strings.Contains(err.Error(), "kind Node are not known: nodes is forbidden: no rights") {
+		if err := c.List(t.Context(), &corev1.NodeList{}); err == nil || !strings.Contains(err.Error(), "kind Node are not in the dump: nodes is forbidden: no rights") {
 			t.Errorf("a kind that could not be read: %v", err)
 		}
 		if err := c.List(t.Context(), &corev1.SecretList{}); !meta.IsNoMatchError(err) {
@@ -216,7 +216,7 @@ func TestWhatADumpDoesNotHaveIsSaid(t *testing.T) {
 	})
 }
 
-func TestAClusterThatCannotBeReadIsAnError(t *testing.T) {
+func TestTake_ClusterUnreadable(t *testing.T) {
 	broken := func(kind string) error {
 		if kind == "Pod" {
 			return errors.New("connection refused")
@@ -229,7 +229,7 @@ func TestAClusterThatCannotBeReadIsAnError(t *testing.T) {
 }
 
 // What single guests name is read from the cluster once, and is in the file with what is not there.
-func TestADumpHasWhatGuestsName(t *testing.T) {
+func TestDump_ReferencedObjects(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: named("ns", "guest")}
 	vmi.Annotations = map[string]string{"hooks.kubevirt.io/hookSidecars": `[{"image":"i","configMap":{"name":"hook"}},{"image":"i","configMap":{"name":"gone"}}]`}
 	config := &corev1.ConfigMap{ObjectMeta: named("ns", "hook"), Data: map[string]string{"password": "S3CRET"}}
@@ -264,7 +264,7 @@ func TestADumpHasWhatGuestsName(t *testing.T) {
 	}
 }
 
-func TestAFileIsThereWholeOrNotAtAll(t *testing.T) {
+func TestWriteFile_Atomic(t *testing.T) {
 	d := take(t, cluster(t, nil, pod("a", "one", nil)))
 	dir := t.TempDir()
 	for _, name := range []string{"cluster.dump", "cluster.dump.gz"} {
@@ -296,7 +296,7 @@ func TestAFileIsThereWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoDumpIsRefused(t *testing.T) {
+func TestRead_NotADump(t *testing.T) {
 	d := take(t, cluster(t, nil, pod("a", "one", nil), pod("a", "two", nil)))
 	var file bytes.Buffer
 	if err := d.Write(&file); err != nil {
@@ -309,9 +309,9 @@ func TestWhatIsNoDumpIsRefused(t *testing.T) {
 		"words":                   {"hello", "its header"},
 		"another document":        {`{"apiVersion":"v1","kind":"Pod"}`, `apiVersion "v1", kind "Pod"`},
 		"of a later version":      {strings.Replace(whole, "v1alpha1", "v9", 1), "dump.virtloom.dev/v9"},
-		"cut off between objects": {whole[:strings.LastIndex(strings.TrimSpace(whole), "\n")], "it is to have 2 objects of kind Pod, and has 1"},
+		"cut off between objects": {whole[:strings.LastIndex(strings.TrimSpace(whole), "\n")], "expected 2 objects of kind Pod, got 1"},
 		"cut off in an object":    {whole[:len(whole)-9], "unexpected EOF"},
-		"no objects":              {head, "to have 2 objects"},
+		"no objects":              {head, "expected 2 objects"},
 		"a kind of nobody's":      {head + "\n" + `{"apiVersion":"v1","kind":"Secret"}`, `kind "Secret", which the header does not name`},
 		"a field of another type": {head + "\n" + `{"apiVersion":"v1","kind":"Pod","spec":[]}`, "kind Pod"},
 		"not compressed":          {"\x1f\x8bnonsense", "gzip"},

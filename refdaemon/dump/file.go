@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What a file says of itself.
+// The apiVersion and kind of a file.
 const (
 	fileVersion = "dump.virtloom.dev/v1alpha1"
 	fileKind    = "Dump"
@@ -40,7 +40,7 @@ type header struct {
 	Kinds      []Kind    `json:"kinds"`
 }
 
-// Kinds tells what there is of each kind.
+// Kinds returns the number of objects of each kind.
 func (d *Dump) Kinds() []Kind {
 	kinds := make([]Kind, 0, len(d.shelves))
 	for _, s := range d.shelves {
@@ -52,7 +52,7 @@ func (d *Dump) Kinds() []Kind {
 	return kinds
 }
 
-// Write writes the dump, without what the package comment says is left out.
+// Write writes the dump, without the data that the package comment excludes.
 func (d *Dump) Write(w io.Writer) error {
 	r, err := newRedactor()
 	if err != nil {
@@ -86,7 +86,7 @@ func writeLine(w io.Writer, v any) error {
 	return nil
 }
 
-// WriteFile writes the dump into a file that is its owner's alone, and is there whole or not at all.
+// WriteFile writes the dump into a file that only its owner can read, atomically.
 func (d *Dump) WriteFile(name string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *Dump) WriteFile(name string) (err error) {
 	return os.Rename(f.Name(), name)
 }
 
-// ReadFile reads a dump from a file. The scheme must have the kinds that are listed.
+// ReadFile reads a dump from a file. The scheme must have all listed kinds.
 func ReadFile(name string, scheme *runtime.Scheme) (*Dump, error) {
 	f, err := os.Open(filepath.Clean(name))
 	if err != nil {
@@ -127,7 +127,7 @@ func ReadFile(name string, scheme *runtime.Scheme) (*Dump, error) {
 	return d, nil
 }
 
-// Read reads a dump as Write has written it, compressed or not.
+// Read reads a dump written by Write, compressed or not.
 func Read(r io.Reader, scheme *runtime.Scheme) (*Dump, error) {
 	in := bufio.NewReader(r)
 	if magic, err := in.Peek(2); err == nil && bytes.Equal(magic, []byte{0x1f, 0x8b}) {
@@ -190,17 +190,17 @@ func (d *Dump) decode(raw []byte) error {
 		return fmt.Errorf("an object of kind %s: %w", gvk.Kind, err)
 	}
 	if !s.Metadata {
-		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as a client leaves it
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as clients return it
 	}
 	s.put(o)
 	return nil
 }
 
-// whole checks that nothing is missing that the header tells of.
+// whole checks that all objects counted in the header are present.
 func (d *Dump) whole(h header) error {
 	for _, k := range h.Kinds {
 		if n := len(d.shelves[k.gvk()].objects); n != k.Objects {
-			return fmt.Errorf("%w: it is to have %d objects of kind %s, and has %d", ErrNotADump, k.Objects, k.Kind, n)
+			return fmt.Errorf("%w: expected %d objects of kind %s, got %d", ErrNotADump, k.Objects, k.Kind, n)
 		}
 	}
 	return nil

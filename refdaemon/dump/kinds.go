@@ -16,14 +16,14 @@ import (
 // source is a kind that is listed.
 type source struct {
 	schema.GroupVersionKind
-	// metadata says that no more than that is of interest.
+	// metadata is true if only the metadata is read.
 	metadata bool
-	// global says that objects have no namespace.
+	// global is true if objects have no namespace.
 	global bool
 }
 
-// sources are all kinds that are listed, in this order: what refers to others before them, so that
-// what came meanwhile is not missed by who refers to it.
+// sources are all listed kinds, in this order: referring kinds first, so that objects created
+// meanwhile are not missing for objects that refer to them.
 var sources = []source{
 	{GroupVersionKind: v1.VirtualMachineInstanceMigrationGroupVersionKind},
 	{GroupVersionKind: v1.VirtualMachineInstanceGroupVersionKind},
@@ -42,19 +42,19 @@ var sources = []source{
 	{GroupVersionKind: cdiv1.SchemeGroupVersion.WithKind("CDIConfig"), global: true},
 }
 
-// Kind tells of one kind of object what there is of it.
+// Kind summarizes the objects of one kind.
 type Kind struct {
-	// APIVersion and Kind name it.
+	// APIVersion and Kind identify it.
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Metadata says that there is no more than that, Named that there are only those objects that
-	// others name, Global that they have no namespace.
+	// Metadata is true if only metadata is included, Named if only objects that others name are
+	// included, Global if objects have no namespace.
 	Metadata bool `json:"metadata,omitempty"`
 	Named    bool `json:"named,omitempty"`
 	Global   bool `json:"global,omitempty"`
-	// Objects is how many there are.
+	// Objects is their number.
 	Objects int `json:"objects"`
-	// Missing is why they could not be read; empty if they were.
+	// Missing is the reason why they could not be read; empty if they were.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func kindOf(gvk schema.GroupVersionKind) Kind {
 	return Kind{APIVersion: apiVersion, Kind: kind}
 }
 
-// asMetadata is the metadata of an object.
+// asMetadata returns the metadata of an object.
 func asMetadata(o metav1.Object, gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	out := meta.AsPartialObjectMetadata(o)
 	out.SetGroupVersionKind(gvk)

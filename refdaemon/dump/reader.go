@@ -22,13 +22,13 @@ import (
 	"github.com/virtloom/virtloom/internal/readonly"
 )
 
-// shelf has the objects of one kind.
+// shelf holds the objects of one kind.
 type shelf struct {
 	Kind
-	// objects are in the order of their keys, at says where each is.
+	// objects are ordered by key, at has their positions.
 	objects []client.Object
 	at      map[client.ObjectKey]int
-	// indexes have the objects by the names of indexes and their values.
+	// indexes hold the objects by index name and value.
 	indexes map[string]map[string][]client.Object
 	// absent are keys of Named objects that do not exist.
 	absent map[client.ObjectKey]bool
@@ -51,7 +51,7 @@ func (s *shelf) put(o client.Object) {
 	s.Objects = len(s.objects)
 }
 
-// sort brings the objects into the order of their keys.
+// sort sorts the objects by key.
 func (s *shelf) sort() {
 	slices.SortFunc(s.objects, func(a, b client.Object) int {
 		return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
@@ -61,13 +61,13 @@ func (s *shelf) sort() {
 	}
 }
 
-// Client returns a client that reads from the dump and writes nothing.
+// Client returns a read-only client of the dump.
 func (d *Dump) Client() client.Client { return readonly.Client{Source: d} }
 
-// Scheme is that of the dump's objects.
+// Scheme returns the scheme of the dump's objects.
 func (d *Dump) Scheme() *runtime.Scheme { return d.scheme }
 
-// RESTMapper knows the kinds that the cluster serves.
+// RESTMapper returns a mapper of the kinds that the cluster serves.
 func (d *Dump) RESTMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for gvk, s := range d.shelves {
@@ -86,7 +86,7 @@ func (d *Dump) IsObjectNamespaced(obj runtime.Object) (bool, error) {
 	return apiutil.IsObjectNamespaced(obj, d.scheme, d.RESTMapper())
 }
 
-// IndexField is that of client.FieldIndexer: objects can be listed by it from then on.
+// IndexField implements client.FieldIndexer: objects can be listed by the field afterwards.
 func (d *Dump) IndexField(_ context.Context, obj client.Object, field string, values client.IndexerFunc) error {
 	gvk, err := d.GroupVersionKindFor(obj)
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Dump) IndexField(_ context.Context, obj client.Object, field string, va
 	}
 	s := d.shelves[gvk]
 	if s == nil {
-		return nil // there is nothing of the kind to be listed
+		return nil // no objects of the kind
 	}
 	if s.Metadata {
 		return fmt.Errorf("dump: index %s: of %s there is only metadata", field, gvk.Kind)
@@ -109,20 +109,20 @@ func (d *Dump) IndexField(_ context.Context, obj client.Object, field string, va
 	return nil
 }
 
-// shelf finds the objects of a kind.
+// shelf returns the objects of a kind.
 func (d *Dump) shelf(gvk schema.GroupVersionKind) (*shelf, error) {
 	s := d.shelves[gvk]
 	switch {
 	case s == nil:
 		return nil, &meta.NoKindMatchError{GroupKind: gvk.GroupKind(), SearchedVersions: []string{gvk.Version}}
 	case s.Missing != "":
-		return nil, fmt.Errorf("dump: objects of kind %s are not known: %s", gvk.Kind, s.Missing)
+		return nil, fmt.Errorf("dump: objects of kind %s are not in the dump: %s", gvk.Kind, s.Missing)
 	}
 	return s, nil
 }
 
-// Get is part of client.Reader. What is read by name only is read from the cluster the first time, if
-// the dump was taken from one.
+// Get is part of client.Reader. Kinds that are read only by name are read from the cluster on first use,
+// if the dump was taken from one.
 func (d *Dump) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 	gvk, err := d.GroupVersionKindFor(obj)
 	if err != nil {
@@ -143,7 +143,7 @@ func (d *Dump) Get(ctx context.Context, key client.ObjectKey, obj client.Object,
 	return s.copyInto(obj, s.objects[i])
 }
 
-// copyInto copies an object into one of the same kind, or its metadata.
+// copyInto copies an object into out of the same kind, or its metadata.
 func (s *shelf) copyInto(out, o client.Object) error {
 	if p, partial := out.(*metav1.PartialObjectMetadata); partial {
 		*p = *asMetadata(o, s.gvk()).DeepCopy()
@@ -192,7 +192,7 @@ func (d *Dump) List(_ context.Context, list client.ObjectList, opts ...client.Li
 	return meta.SetList(list, found)
 }
 
-// selected are the objects that a selector of one indexed field takes; all without one.
+// selected returns the objects that match a selector of one indexed field; all without one.
 func (s *shelf) selected(f fields.Selector) ([]client.Object, error) {
 	if f == nil || f.Empty() {
 		return s.objects, nil

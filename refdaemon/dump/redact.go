@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// redactor takes out of objects what is nobody's business.
+// redactor removes sensitive data from objects.
 type redactor struct {
-	// key makes the marks; it is kept nowhere, so that no value can be guessed from its mark.
+	// key is the key of the marks; it is never stored, so that no value can be guessed from its mark.
 	key []byte
 }
 
@@ -30,7 +30,7 @@ func newRedactor() (*redactor, error) {
 	return r, err
 }
 
-// mark is what stands for a value: the same for the same one. There is none for nothing.
+// mark returns the replacement of a value: the same for equal values, empty for an empty one.
 func (r *redactor) mark(value string) string {
 	if value == "" {
 		return ""
@@ -52,7 +52,7 @@ func (r *redactor) values(of map[string]string) {
 	}
 }
 
-// redacted is a copy of the object without what does not go into a file.
+// redacted returns a copy of the object without the data excluded from files.
 func (r *redactor) redacted(o client.Object) client.Object {
 	o, _ = o.DeepCopyObject().(client.Object)
 	r.annotations(o)
@@ -79,46 +79,46 @@ func (r *redactor) redacted(o client.Object) client.Object {
 	return o
 }
 
-// told are domains of annotations that controllers decide by.
-var told = []string{
+// keptDomains are the domains of annotations that controllers decide by.
+var keptDomains = []string{
 	"kubevirt.io", "virtloom.dev", "k8s.v1.cni.cncf.io", "multus-cni.io", "backup.velero.io", "istio.io",
 	"descheduler.alpha.kubernetes.io", "storageclass.kubernetes.io",
 }
 
-// untold are domains and annotations among them that are not told all the same.
-var untold = []string{"cdi.kubevirt.io/storage.", "hooks.kubevirt.io/", v1.IgnitionAnnotation}
+// dropped are the domains and annotations among them that are removed all the same.
+var dropped = []string{"cdi.kubevirt.io/storage.", "hooks.kubevirt.io/", v1.IgnitionAnnotation}
 
-// toldAll are annotations among those that are.
-var toldAll = map[string]bool{"cdi.kubevirt.io/storage.contentType": true}
+// keptAll are the annotations among those that are kept.
+var keptAll = map[string]bool{"cdi.kubevirt.io/storage.contentType": true}
 
-// hookSidecars is the annotation with a guest's hooks, which is read where it is understood.
+// hookSidecars is the annotation with a VMI's hooks, which are redacted one by one.
 const hookSidecars = "hooks.kubevirt.io/hookSidecars"
 
-// annotations leaves the values of those that something depends on.
+// annotations keeps the values of annotations that decisions depend on.
 func (r *redactor) annotations(o client.Object) {
 	all := o.GetAnnotations()
 	for key, value := range all {
 		switch {
 		case key == hookSidecars:
 			all[key] = r.hooks(value)
-		case !tells(key):
+		case !keeps(key):
 			all[key] = r.mark(value)
 		}
 	}
 	o.SetAnnotations(all)
 }
 
-func tells(key string) bool {
-	if toldAll[key] {
+func keeps(key string) bool {
+	if keptAll[key] {
 		return true
 	}
-	for _, prefix := range untold {
+	for _, prefix := range dropped {
 		if strings.HasPrefix(key, prefix) {
 			return false
 		}
 	}
 	domain, _, _ := strings.Cut(key, "/")
-	for _, d := range told {
+	for _, d := range keptDomains {
 		if domain == d || strings.HasSuffix(domain, "."+d) {
 			return true
 		}
@@ -126,7 +126,7 @@ func tells(key string) bool {
 	return false
 }
 
-// hooks keeps of a guest's hooks which images they are and which ConfigMaps and claims they name.
+// hooks keeps the images of a VMI's hooks and the ConfigMaps and claims that they name.
 func (r *redactor) hooks(text string) string {
 	var all []map[string]json.RawMessage
 	if json.Unmarshal([]byte(text), &all) != nil {
@@ -202,19 +202,19 @@ func (r *redactor) pod(p *corev1.Pod) {
 	}
 }
 
-// bare leaves of a container what it is, not what it does.
+// bare removes environment, command, arguments and probes of a container.
 func bare(c *corev1.Container) {
 	c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
 	c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle = nil, nil, nil, nil
 }
 
-// credentials finds the user, and the query, of a URL within JSON.
+// credentials and queries match the user and the query of a URL within JSON.
 var (
 	credentials = regexp.MustCompile(`://(?:[^/\s"\\@]|\\u[0-9a-f]{4})*@`)
 	queries     = regexp.MustCompile(`(://[^\s"\\?]*)\?(?:[^\s"\\]|\\u[0-9a-f]{4})*`)
 )
 
-// withoutCredentials takes out of JSON what of URLs lets one in. A message may have one.
+// withoutCredentials removes the credentials and queries of URLs from JSON, as messages may have some.
 func withoutCredentials(text []byte) []byte {
 	return queries.ReplaceAll(credentials.ReplaceAll(text, []byte("://redacted@")), []byte("$1?redacted"))
 }

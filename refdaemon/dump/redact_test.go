@@ -91,7 +91,7 @@ func sensitive() []client.Object {
 	}
 }
 
-func TestNothingSensitiveIsInAFile(t *testing.T) {
+func TestRedact_NoSecrets(t *testing.T) {
 	d := take(t, cluster(t, nil, sensitive()...))
 	if err := d.Complete(t.Context()); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestNothingSensitiveIsInAFile(t *testing.T) {
 	}
 	for line := range strings.Lines(file.String()) {
 		if i := strings.Index(line, secret); i >= 0 {
-			t.Errorf("it tells a secret: …%s…", line[max(0, i-80):min(len(line), i+40)])
+			t.Errorf("the dump holds a secret: …%s…", line[max(0, i-80):min(len(line), i+40)])
 		}
 		if strings.Contains(line, `"kind":"Secret"`) {
 			t.Error("it has Secrets")
@@ -110,7 +110,7 @@ func TestNothingSensitiveIsInAFile(t *testing.T) {
 	}
 	for _, kept := range []string{`"secretRef":{"name":"kept"}`, `epoch\":7`, "2026-01-01T00:00:00Z", `"image":"kept"`, `"phase":"ImportInProgress"`, "https://redacted@example.com/disk?redacted"} {
 		if !strings.Contains(file.String(), kept) {
-			t.Errorf("%s is not told, which decides something", kept)
+			t.Errorf("%s is missing, though decisions depend on it", kept)
 		}
 	}
 	if _, err := dump.Read(&file, scheme(t)); err != nil {
@@ -123,7 +123,7 @@ func TestNothingSensitiveIsInAFile(t *testing.T) {
 }
 
 // What is compared stays equal or different, and no mark of one file is one of another.
-func TestMarksTellTheSameFromTheOther(t *testing.T) {
+func TestRedact_Marks(t *testing.T) {
 	guest := func(name, value string) *v1.VirtualMachineInstance {
 		g := &v1.VirtualMachineInstance{ObjectMeta: named("ns", name)}
 		g.Annotations = map[string]string{"example.com/note": value}

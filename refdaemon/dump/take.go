@@ -20,13 +20,13 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// page is how many objects are asked for at a time.
+// page is the page size of lists.
 const page = 500
 
-// Dump is a cluster at one moment. Reading from one that was taken from a cluster is for one
-// goroutine at a time.
+// Dump is a snapshot of a cluster. A dump that was taken from a cluster is not safe for
+// concurrent use.
 type Dump struct {
-	// TakenAt is when it was begun to be taken.
+	// TakenAt is the time at which Take began.
 	TakenAt time.Time
 
 	scheme  *runtime.Scheme
@@ -39,16 +39,16 @@ func newDump(at time.Time, scheme *runtime.Scheme) *Dump {
 	return &Dump{TakenAt: at, scheme: scheme, shelves: map[schema.GroupVersionKind]*shelf{}}
 }
 
-// Cluster is where a dump is taken from.
+// Cluster is the source of a dump.
 type Cluster struct {
-	// Client reads from the API server. Its scheme has all kinds that there are to be read.
+	// Client reads from the API server. Its scheme must have all kinds to be read.
 	Client client.Client
-	// Now is the time.
+	// Now returns the time.
 	Now time.Time
 }
 
-// Take reads what a cluster has of the kinds that are listed. A kind that it does not serve is left
-// out; one that may not be listed is noted, and is an error only for who then wants to know of it.
+// Take reads all objects of the listed kinds from a cluster. A kind that it does not serve is left
+// out; one that may not be listed is recorded, and reading it from the dump is an error.
 func Take(ctx context.Context, c Cluster) (*Dump, error) {
 	d := newDump(c.Now, c.Client.Scheme())
 	d.live = c.Client
@@ -84,7 +84,7 @@ func (d *Dump) take(ctx context.Context, of source) error {
 			s.Missing = err.Error()
 			return nil
 		case apierrors.IsResourceExpired(err) && next != "":
-			s, next = newShelf(k), "" // it took too long: from the beginning
+			s, next = newShelf(k), "" // the continue token expired: start again
 			d.shelves[of.GroupVersionKind] = s
 			continue
 		case err != nil:
@@ -166,8 +166,8 @@ func (d *Dump) ask(ctx context.Context, key client.ObjectKey, obj client.Object,
 	return err
 }
 
-// Complete reads what single guests name, so that nobody needs the cluster any more. What cannot be
-// found or read for a guest is left for who explains that guest to tell.
+// Complete reads the objects that single VMIs refer to, so that the cluster is no longer needed.
+// Objects that cannot be read are recorded, and reported when that VMI is explained.
 func (d *Dump) Complete(ctx context.Context) error {
 	g := templatectrl.Gatherer{Client: d, Live: d}
 	kv, err := g.KubeVirt(ctx)

@@ -59,9 +59,9 @@ func (s *scene) withPriority(name string, p v1.MigrationPriority) *v1.VirtualMac
 	return s.migrate(name, func(m *v1.VirtualMachineInstanceMigration) { m.Spec.Priority = &p })
 }
 
-// TestPriorityIsNotInverted: one slot is taken, and what waits was created with the
+// TestQueue_PriorityInversion: one slot is taken, and what waits was created with the
 // least urgent first.
-func TestPriorityIsNotInverted(t *testing.T) {
+func TestQueue_PriorityInversion(t *testing.T) {
 	c := cluster(t)
 	one := uint32(1)
 	slowly(t, c, func(m *v1.MigrationConfiguration) { m.ParallelMigrationsPerCluster = &one })
@@ -120,8 +120,8 @@ func atATime(all []rig.Move, begin func(rig.Move) time.Time) int {
 	return most
 }
 
-// TestAMigrationCanBeAbortedInEveryPhase that it can be made to stay in.
-func TestAMigrationCanBeAbortedInEveryPhase(t *testing.T) {
+// TestMigration_AbortedInEveryPhase that it can be made to stay in.
+func TestMigration_AbortedInEveryPhase(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "abort-phases"))
 	home := s.vmi.Status.NodeName
@@ -191,9 +191,9 @@ func cordon(t *testing.T, c *refcluster.Cluster, node string) (undo func()) {
 	return func() { set(false) }
 }
 
-// TestAQuotaBlocksAndReleases: a migration that a quota has no room for says so and
-// goes on when there is room.
-func TestAQuotaBlocksAndReleases(t *testing.T) {
+// TestMigration_Quota: a migration that a quota has no room for says so and
+// continues when there is room.
+func TestMigration_Quota(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "quota"))
 	var pods corev1.PodList
@@ -226,9 +226,9 @@ func TestAQuotaBlocksAndReleases(t *testing.T) {
 	s.unbroken()
 }
 
-// TestATargetThatNoNodeTakesFailsInTime and leaves the guest alone; the next one finds
+// TestMigration_TargetUnschedulable and leaves the guest alone; the next one finds
 // a node again.
-func TestATargetThatNoNodeTakesFailsInTime(t *testing.T) {
+func TestMigration_TargetUnschedulable(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "unschedulable"))
 	home := s.vmi.Status.NodeName
@@ -250,9 +250,9 @@ func TestATargetThatNoNodeTakesFailsInTime(t *testing.T) {
 	s.single()
 }
 
-// TestAPolicyIsSeenByTheHypervisor: its bandwidth is that of libvirt's job, and the
+// TestMigrationPolicy_ReachesHypervisor: its bandwidth is that of libvirt's job, and the
 // guest that cannot be moved under it otherwise goes by post-copy, as it allows.
-func TestAPolicyIsSeenByTheHypervisor(t *testing.T) {
+func TestMigrationPolicy_ReachesHypervisor(t *testing.T) {
 	c := cluster(t)
 	rate, late, yes := resource.MustParse("3Mi"), int64(20), true
 	p := &v1alpha1.MigrationPolicy{

@@ -13,17 +13,18 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/status"
 )
 
-// TestAGuestThatWritesFasterThanTheLink: what becomes of it is the cluster's choice.
-func TestAGuestThatWritesFasterThanTheLink(t *testing.T) {
+// TestMigration_DoesNotConverge: what becomes of it is the cluster's choice.
+func TestMigration_DoesNotConverge(t *testing.T) {
 	yes, late, never := true, int64(40), int64(10_000)
 	again := func(p domain.Progress) bool { return p.Iteration > 2 }
 	rows := map[string]struct {
 		allow func(*v1.MigrationConfiguration)
 		want  v1.VirtualMachineInstanceMigrationPhase
 		mode  v1.MigrationMode
-		// helped tells of a progress that it would not end by itself.
+		// helped reports whether a migration needed help to converge.
 		helped func(domain.Progress) bool
 	}{
 		"slowed": {func(m *v1.MigrationConfiguration) { m.AllowAutoConverge, m.CompletionTimeoutPerGiB = &yes, &never },
@@ -69,8 +70,8 @@ func (s *scene) awaitHelp(shown func(domain.Progress) bool) {
 		if err != nil {
 			return err
 		}
-		if p, told := domain.ProgressOf(vmi); !told || !shown(p) {
-			return fmt.Errorf("progress %v %s", told, p)
+		if p, reported := status.ProgressOf(vmi); !reported || !shown(p) {
+			return fmt.Errorf("progress %v %s", reported, p)
 		}
 		return nil
 	}))
@@ -112,8 +113,8 @@ func (s *scene) awaitShare(share float64) {
 	}))
 }
 
-// TestAMigrationCanBeAbortedAtAnyPoint of its transfer, and the guest runs on where it is.
-func TestAMigrationCanBeAbortedAtAnyPoint(t *testing.T) {
+// TestMigration_AbortedAtAnyPoint of its transfer, and the guest runs on where it is.
+func TestMigration_AbortedAtAnyPoint(t *testing.T) {
 	points := 3
 	if *full {
 		points = 20

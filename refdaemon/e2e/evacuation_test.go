@@ -14,9 +14,9 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-// TestANodeIsEvacuated: all guests of a node that is drained move away. Two at a time may
+// TestEvacuation_Node: all guests of a node that is drained move away. Two at a time may
 // leave it and one may enter the other, so they go one after the other, and all run on.
-func TestANodeIsEvacuated(t *testing.T) {
+func TestEvacuation_Node(t *testing.T) {
 	c := cluster(t)
 	crashController(t, c, func() {}, "--migrations-inbound-per-node=1")
 	t.Cleanup(func() { crashController(t, c, func() {}) })

@@ -25,7 +25,7 @@ func restartLibvirtd(t *testing.T, c *refcluster.Cluster, node string, between f
 	must(t, n.StartLibvirtd(t.Context()))
 }
 
-func TestAGuestDoesNotNoticeThatLibvirtdIsKilled(t *testing.T) {
+func TestVMI_LibvirtdKilled(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "no-libvirtd"))
 	node := c.Node(s.vmi.Status.NodeName)
@@ -45,7 +45,7 @@ func TestAGuestDoesNotNoticeThatLibvirtdIsKilled(t *testing.T) {
 	s.unbroken()
 }
 
-func TestLibvirtdKilledDuringAMoveLosesNoGuest(t *testing.T) {
+func TestMigration_LibvirtdKilled(t *testing.T) {
 	for _, side := range []string{"source", "target"} {
 		t.Run(side, func(t *testing.T) {
 			c := cluster(t)
@@ -82,7 +82,7 @@ func killQEMUs(t *testing.T, c *refcluster.Cluster, node string) {
 	}
 }
 
-func TestAGuestStaysWhenTheTargetsQEMUIsKilled(t *testing.T) {
+func TestMigration_TargetQEMUKilled(t *testing.T) {
 	c := cluster(t)
 	slowly(t, c)
 	s := boot(t, c, newGuest(t, "qemu-target", busy))
@@ -100,7 +100,7 @@ func TestAGuestStaysWhenTheTargetsQEMUIsKilled(t *testing.T) {
 	s.unbroken()
 }
 
-func TestAGuestWhoseQEMUIsKilledWhileItMovesFails(t *testing.T) {
+func TestMigration_SourceQEMUKilled(t *testing.T) {
 	c := cluster(t)
 	slowly(t, c)
 	s := boot(t, c, newGuest(t, "qemu-source", busy))
@@ -111,7 +111,7 @@ func TestAGuestWhoseQEMUIsKilledWhileItMovesFails(t *testing.T) {
 	s.awaitMigration(m, v1.MigrationFailed)
 }
 
-func TestADomainOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestNodeAgent_ForeignDomain(t *testing.T) {
 	c := cluster(t)
 	const theirs = "web_server"
 	node := c.Nodes[0]

@@ -40,9 +40,9 @@ func filled(t *testing.T, c *refcluster.Cluster) {
 	must(t, errors.Join(image.Truncate(8<<20), image.Close()))
 }
 
-// TestADiskIsPluggedInAndOut changes the spec of a running guest as KubeVirt's
+// TestHotplug_AttachDetach changes the spec of a running guest as KubeVirt's
 // subresources do, and sees both halves carry it out.
-func TestADiskIsPluggedInAndOut(t *testing.T) {
+func TestHotplug_AttachDetach(t *testing.T) {
 	if *launchers {
 		t.Skip("the kubelet of the rig mounts nothing for Pods")
 	}
@@ -59,7 +59,7 @@ func TestADiskIsPluggedInAndOut(t *testing.T) {
 	}))
 }
 
-func TestAGuestStartsWithAPluggedDisk(t *testing.T) {
+func TestHotplug_AtStart(t *testing.T) {
 	if *launchers {
 		t.Skip("the kubelet of the rig mounts nothing for Pods")
 	}
@@ -98,7 +98,7 @@ func pluggedIn(ctx context.Context, c *refcluster.Cluster, s *scene, want bool) 
 
 // A disk that was plugged in moves with the guest there and back, and can be
 // unplugged at the end.
-func TestAGuestMovesWithAPluggedDisk(t *testing.T) {
+func TestHotplug_Migration(t *testing.T) {
 	if *launchers {
 		t.Skip("the kubelet of the rig mounts nothing for Pods")
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-func TestAGuestStartsAndShutsDownGracefully(t *testing.T) {
+func TestVMI_StartAndShutdown(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "graceful"))
 	s.single()
@@ -54,7 +54,7 @@ func TestAGuestStartsAndShutsDownGracefully(t *testing.T) {
 	}
 }
 
-func TestAGuestThatPowersOffSucceeds(t *testing.T) {
+func TestVMI_GuestPowersOff(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "poweroff"))
 	_, err := c.Node(s.vmi.Status.NodeName).Virsh(t.Context(), "shutdown", "default_poweroff")
@@ -67,7 +67,7 @@ func TestAGuestThatPowersOffSucceeds(t *testing.T) {
 	}
 }
 
-func TestAGuestWhoseQEMUIsKilledFails(t *testing.T) {
+func TestVMI_QEMUKilled(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "killed"))
 	node := c.Node(s.vmi.Status.NodeName)
@@ -81,7 +81,7 @@ func TestAGuestWhoseQEMUIsKilledFails(t *testing.T) {
 	s.await(v1.Failed)
 }
 
-func TestAControllerKilledAfterItsFirstWriteMakesOnePod(t *testing.T) {
+func TestController_KilledAfterFirstWrite(t *testing.T) {
 	c := cluster(t)
 	w, err := c.Client.Watch(t.Context(), &corev1.PodList{}, client.InNamespace("default"), client.HasLabels{v1.AppLabel})
 	must(t, err)
@@ -130,7 +130,7 @@ func podCreations(t *testing.T, c *refcluster.Cluster, guest string) int {
 	return n
 }
 
-func TestAnAgentKilledAndRestartedLeavesItsGuestAlone(t *testing.T) {
+func TestNodeAgent_Restart(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "untouched"))
 	node := c.Node(s.vmi.Status.NodeName)
@@ -154,10 +154,10 @@ func TestAnAgentKilledAndRestartedLeavesItsGuestAlone(t *testing.T) {
 	s.unbroken()
 }
 
-// TestAGuestOfASilentNodeStaysItsOwn: with nobody there to speak for the node, the
+// TestVMI_NodeUnresponsive: with nobody there to speak for the node, the
 // guest is lost and runs on; nobody starts another, and the agent that returns finds
 // it its own.
-func TestAGuestOfASilentNodeStaysItsOwn(t *testing.T) {
+func TestVMI_NodeUnresponsive(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "silent"))
 	node := c.Node(s.vmi.Status.NodeName)
@@ -200,7 +200,7 @@ func (s *scene) awaitLease(want handoff.State) {
 	}))
 }
 
-func TestAnAgentKilledBeforeTheGuestIsUpStartsItOnce(t *testing.T) {
+func TestNodeAgent_KilledBeforeStart(t *testing.T) {
 	c := cluster(t)
 	s := create(t, c, newGuest(t, "interrupted"))
 	s.await(v1.Scheduled)
@@ -211,7 +211,7 @@ func TestAnAgentKilledBeforeTheGuestIsUpStartsItOnce(t *testing.T) {
 	s.unbroken()
 }
 
-func TestAChangeThatCanBeMadeWhileTheGuestRunsIsMade(t *testing.T) {
+func TestVMI_LiveUpdate(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "converge"))
 	for _, want := range []v1.InterfaceState{v1.InterfaceStateLinkDown, v1.InterfaceStateLinkUp} {
@@ -228,7 +228,7 @@ func TestAChangeThatCanBeMadeWhileTheGuestRunsIsMade(t *testing.T) {
 	}
 }
 
-func TestAnImpossibleGuestIsToldWhatIsWrongAndHowToMendIt(t *testing.T) {
+func TestInvalidVMI_SetsCondition(t *testing.T) {
 	c := cluster(t)
 	for name, tt := range map[string]struct {
 		spoil func(*v1.VirtualMachineInstance)

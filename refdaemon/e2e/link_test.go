@@ -27,8 +27,8 @@ func (s *scene) awaitEnd(m *v1.VirtualMachineInstanceMigration) *v1.VirtualMachi
 	return have
 }
 
-// TestALinkThatIsCutCostsNoGuest: for a while, and the migration may succeed; for good, and it fails.
-func TestALinkThatIsCutCostsNoGuest(t *testing.T) {
+// TestMigration_LinkCut: for a while, and the migration may succeed; for good, and it fails.
+func TestMigration_LinkCut(t *testing.T) {
 	cuts := map[string]time.Duration{"cut-5s": 5 * time.Second, "cut-30s": 30 * time.Second, "cut-for-good": 0}
 	for name, cut := range part(cuts, "cut-5s") {
 		t.Run(name, func(t *testing.T) {

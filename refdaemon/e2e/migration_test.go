@@ -16,7 +16,7 @@ import (
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
 
-func TestAGuestMovesThereAndBack(t *testing.T) {
+func TestMigration_RoundTrip(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "traveller"))
 	home := s.vmi.Status.NodeName
@@ -102,7 +102,7 @@ func (s *scene) awaitMoving() {
 	}))
 }
 
-func TestAGuestDeletedWhileItMovesLeavesNothing(t *testing.T) {
+func TestMigration_VMIDeleted(t *testing.T) {
 	c := cluster(t)
 	slowly(t, c)
 	s := boot(t, c, newGuest(t, "deleted-moving", busy))
@@ -121,7 +121,7 @@ func TestAGuestDeletedWhileItMovesLeavesNothing(t *testing.T) {
 	}))
 }
 
-func TestAMigrationAbortedWhileItMovesLeavesTheGuestWhereItIs(t *testing.T) {
+func TestMigration_Aborted(t *testing.T) {
 	c := cluster(t)
 	slowly(t, c)
 	s := boot(t, c, newGuest(t, "aborted", busy))
@@ -134,7 +134,7 @@ func TestAMigrationAbortedWhileItMovesLeavesTheGuestWhereItIs(t *testing.T) {
 	}
 }
 
-func TestAQueuedMigrationCanBeAborted(t *testing.T) {
+func TestMigration_AbortedInQueue(t *testing.T) {
 	c := cluster(t)
 	one := uint32(1)
 	slowly(t, c, func(m *v1.MigrationConfiguration) { m.ParallelMigrationsPerCluster = &one })
@@ -163,7 +163,7 @@ func TestAQueuedMigrationCanBeAborted(t *testing.T) {
 	first.single()
 }
 
-func TestACrashedAgentLosesNoMovingGuest(t *testing.T) {
+func TestMigration_AgentCrash(t *testing.T) {
 	for _, side := range []string{"source", "target"} {
 		t.Run(side, func(t *testing.T) {
 			c := cluster(t)
@@ -178,7 +178,7 @@ func TestACrashedAgentLosesNoMovingGuest(t *testing.T) {
 	}
 }
 
-func TestACrashedControllerLosesNoMigration(t *testing.T) {
+func TestMigration_ControllerCrash(t *testing.T) {
 	c := cluster(t)
 	s := boot(t, c, newGuest(t, "crash-controller"))
 	from := s.vmi.Status.NodeName

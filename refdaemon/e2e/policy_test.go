@@ -40,9 +40,9 @@ func (s *scene) awaitSpeed(node, mib string) {
 	}))
 }
 
-// TestAMigrationFollowsItsPolicy: a guest that writes faster than it may be sent waits for
+// TestMigrationPolicy_Followed: a guest that writes faster than it may be sent waits for
 // its policy to be mended, and is moved once the bandwidth is raised.
-func TestAMigrationFollowsItsPolicy(t *testing.T) {
+func TestMigrationPolicy_Followed(t *testing.T) {
 	c := cluster(t)
 	bad, never := resource.MustParse("-4Mi"), int64(0)
 	p := &v1alpha1.MigrationPolicy{
@@ -79,10 +79,10 @@ func TestAMigrationFollowsItsPolicy(t *testing.T) {
 	s.unbroken()
 	var events corev1.EventList
 	must(t, c.Client.List(t.Context(), &events, client.InNamespace(s.key.Namespace)))
-	told := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+	reported := slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
 		return e.Reason == migration.EventOptionsChanged && strings.Contains(e.Message, "4Mi → 5Mi")
 	})
-	if !told {
-		t.Errorf("no event %s tells of it", migration.EventOptionsChanged)
+	if !reported {
+		t.Errorf("no event %s reports it", migration.EventOptionsChanged)
 	}
 }

@@ -55,9 +55,9 @@ func diskOfTheCluster(t *testing.T, c *refcluster.Cluster) func(*v1.VirtualMachi
 	}
 }
 
-// TestAGuestMovesThereAndBackManyTimes: the counter of the guest never goes back and never counts twice,
+// TestMigration_RepeatedRoundTrips: the counter of the guest never goes back and never counts twice,
 // on whichever node.
-func TestAGuestMovesThereAndBackManyTimes(t *testing.T) {
+func TestMigration_RepeatedRoundTrips(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *refcluster.Cluster) func(*v1.VirtualMachineInstance){
 		"trips-own-disk":    func(*testing.T, *refcluster.Cluster) func(*v1.VirtualMachineInstance) { return diskOfItsOwn },
 		"trips-shared-disk": diskOfTheCluster,

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/handoff"
 	"github.com/virtloom/virtloom/internal/refcluster"
 )
@@ -60,16 +61,16 @@ func (s *scene) other(node string) string {
 }
 
 // lead makes a migration that comes by the step: some are reached only when it does not go well.
-func (s *scene) lead(step domain.MigrationStep) (then func(*v1.VirtualMachineInstanceMigration)) {
+func (s *scene) lead(step plan.MigrationStep) (then func(*v1.VirtualMachineInstanceMigration)) {
 	nothing := func(*v1.VirtualMachineInstanceMigration) {}
 	switch step {
-	case domain.SourceDisrupting:
+	case plan.SourceDisrupting:
 		yes, soon := true, int64(3)
 		slowly(s.T, s.c, func(m *v1.MigrationConfiguration) {
 			rate := resource.MustParse("8Mi")
 			m.BandwidthPerMigration, m.AllowPostCopy, m.CompletionTimeoutPerGiB = &rate, &yes, &soon
 		})
-	case domain.SourceReverted:
+	case plan.SourceReverted:
 		slowly(s.T, s.c)
 		return func(m *v1.VirtualMachineInstanceMigration) {
 			s.awaitMoving()
@@ -79,10 +80,10 @@ func (s *scene) lead(step domain.MigrationStep) (then func(*v1.VirtualMachineIns
 	return nothing
 }
 
-// TestWhateverIsKilledAtAnyStepThereIsOneGuest: at each step of either node its agent or its libvirt
+// TestMigration_KilledAtEveryStep: at each step of either node its agent or its libvirt
 // daemon, or one of the other node's, is killed and started again.
-func TestWhateverIsKilledAtAnyStepThereIsOneGuest(t *testing.T) {
-	for i, step := range domain.MigrationSteps() {
+func TestMigration_KilledAtEveryStep(t *testing.T) {
+	for i, step := range plan.MigrationSteps() {
 		for v, victim := range slices.Sorted(maps.Keys(victims)) {
 			if !*full && i%(2*len(victims)) != v {
 				continue // each victim is killed at two or three of the steps
@@ -98,15 +99,15 @@ func TestWhateverIsKilledAtAnyStepThereIsOneGuest(t *testing.T) {
 }
 
 // workAt is what a guest does so that its migration comes by the step.
-func workAt(step domain.MigrationStep) func(*v1.VirtualMachineInstance) {
+func workAt(step plan.MigrationStep) func(*v1.VirtualMachineInstance) {
 	switch step {
-	case domain.SourceMoving, domain.SourceDisrupting, domain.SourceReverted, domain.TargetDetected:
+	case plan.SourceMoving, plan.SourceDisrupting, plan.SourceReverted, plan.TargetDetected:
 		return busy
 	}
 	return func(*v1.VirtualMachineInstance) {}
 }
 
-func (s *scene) killedAt(name string, step domain.MigrationStep, kill func(*scene, string) func()) {
+func (s *scene) killedAt(name string, step plan.MigrationStep, kill func(*scene, string) func()) {
 	home := s.vmi.Status.NodeName
 	node := home
 	if strings.HasPrefix(string(step), "target/") {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events is how refdaemon tells the events of its controllers to the API server.
+// Package events sends the events of refdaemon's controllers to the API server.
 //
-// They have a client of their own, with a rate of its own: an event is for people, and a thousand guests that are
-// started at once shall not wait behind what is told of them. So after many at once events come late; those beyond [Waiting] are told in the log alone.
+// They have a client of their own, with its own rate limit: events are for people, and a thousand VMIs that start at once
+// must not wait behind their events. So after a burst events arrive late; those beyond [Waiting] are only logged.
 package events
 
 import (
@@ -22,24 +22,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 )
 
-// Waiting is how many events wait for their turn at most, each with some 10 KiB.
+// Waiting is the maximum number of queued events, each of some 10 KiB.
 const Waiting = 5000
 
-// Rate is how many events are told.
+// Rate limits the number of events.
 type Rate struct {
-	// QPS is how many a second, in the long run; Burst is how many at once.
+	// QPS is the sustained number per second; Burst is the number at once.
 	QPS   float32
 	Burst int
 }
 
-// Start begins to tell events at that rate, with c else, until ctx ends. What waits then is not told any more. Warnings
-// have the same rate once more: nobody looks for trouble behind a thousand good news.
+// Start sends events at that rate, with the other settings of c, until ctx ends. Events that are queued then are dropped.
+// Warnings have a limit of their own of the same rate, so that they do not queue behind normal events.
 func Start(ctx context.Context, c *rest.Config, rate Rate) (events.EventBroadcaster, error) {
 	c = rest.CopyConfig(c)
-	c.QPS, c.RateLimiter = -1, nil // the sink has limits
+	c.QPS, c.RateLimiter = -1, nil // the sink limits the rate
 	client, err := eventsclient.NewForConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("make the client of events: %w", err)
+		return nil, fmt.Errorf("create the client of events: %w", err)
 	}
 	return start(ctx, &events.EventSinkImpl{Interface: client}, rate)
 }
@@ -47,15 +47,15 @@ func Start(ctx context.Context, c *rest.Config, rate Rate) (events.EventBroadcas
 func start(ctx context.Context, to events.EventSink, rate Rate) (events.EventBroadcaster, error) {
 	b := events.NewBroadcaster(newPaced(logr.FromContextOrDiscard(ctx), to, rate))
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
-		return nil, fmt.Errorf("start to tell events: %w", err)
+		return nil, fmt.Errorf("start recording events: %w", err)
 	}
 	if _, err := b.StartLogging(logr.FromContextOrDiscard(ctx).V(1)); err != nil {
-		return nil, fmt.Errorf("start to log events: %w", err)
+		return nil, fmt.Errorf("start logging events: %w", err)
 	}
 	return b, nil
 }
 
-// paced is a sink with a rate. An event that it does not tell counts as told: who asks has nothing else to do about it.
+// paced is a sink with a rate limit. It returns no error for an event that it drops: the caller could not handle one.
 type paced struct {
 	events.EventSink
 	log              logr.Logger
@@ -78,22 +78,22 @@ func (p *paced) limiter(e *eventsv1.Event) flowcontrol.RateLimiter {
 	return p.normal
 }
 
-// Create implements events.EventSink: it waits for its turn.
+// Create implements events.EventSink: it waits for the rate limit.
 func (p *paced) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
 	defer p.waiting.Add(-1)
 	if p.waiting.Add(1) > Waiting {
-		p.log.Info("An event is told here alone, as too many wait; raise events.qps", "type", e.Type, "reason", e.Reason,
+		p.log.Info("Dropping event, as too many are queued; raise events.qps", "type", e.Type, "reason", e.Reason,
 			"kind", e.Regarding.Kind, "namespace", e.Regarding.Namespace, "name", e.Regarding.Name, "note", e.Note)
 		return e, nil
 	}
 	if p.limiter(e).Wait(ctx) != nil {
-		return e, nil // the process ends
+		return e, nil // the process is terminating
 	}
 	return p.EventSink.Create(ctx, e)
 }
 
-// Patch implements events.EventSink: it tells that an event happened again, now or not at all, as the broadcaster lets
-// nobody else in meanwhile.
+// Patch implements events.EventSink: it records a repetition of an event, at once or not at all, as the broadcaster blocks
+// meanwhile.
 func (p *paced) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
 	if !p.limiter(e).TryAccept() {
 		return e, nil
@@ -101,14 +101,14 @@ func (p *paced) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eve
 	return p.EventSink.Patch(ctx, e, data)
 }
 
-// Manager is a manager whose recorders tell events by another broadcaster.
+// Manager is a manager whose recorders use another broadcaster.
 type Manager struct {
 	manager.Manager
-	// Events is what [Start] returned.
+	// Events is the broadcaster that [Start] returned.
 	Events events.EventBroadcaster
 }
 
-// GetEventRecorder returns a recorder of what a controller of that name tells.
+// GetEventRecorder returns the event recorder of the named controller.
 func (m Manager) GetEventRecorder(name string) recorder.EventRecorder {
 	if r, can := m.Events.NewRecorder(m.GetScheme(), name).(recorder.EventRecorder); can {
 		return r

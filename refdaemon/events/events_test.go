@@ -47,7 +47,7 @@ func server(t *testing.T, takes int) (*rest.Config, chan string) {
 	return &rest.Config{Host: s.URL, QPS: 1e6, Burst: 1e6}, got
 }
 
-func TestEventsAreToldAtTheirOwnRate(t *testing.T) {
+func TestStart_Rate(t *testing.T) {
 	config, got := server(t, 100)
 	// The third would come after a day.
 	b, err := Start(t.Context(), config, Rate{QPS: 1. / 86400, Burst: 2})
@@ -74,7 +74,7 @@ func TestEventsAreToldAtTheirOwnRate(t *testing.T) {
 	}
 }
 
-func TestAWrongServerIsRefused(t *testing.T) {
+func TestStart_InvalidServer(t *testing.T) {
 	if _, err := Start(t.Context(), &rest.Config{Host: "http://[::1"}, Rate{QPS: 1, Burst: 1}); err == nil {
 		t.Error("an address that cannot be read is taken")
 	}
@@ -97,7 +97,7 @@ func (s *stuck) Patch(ctx context.Context, e *eventsv1.Event, _ []byte) (*events
 	return s.Create(ctx, e)
 }
 
-func TestNoMoreEventsWaitThanThereIsRoomFor(t *testing.T) {
+func TestPaced_LimitsWaiting(t *testing.T) {
 	to := &stuck{in: make(chan struct{}, Waiting+3), free: make(chan struct{})}
 	var logged atomic.Int64
 	log := funcr.New(func(string, string) { logged.Add(1) }, funcr.Options{})
@@ -115,17 +115,17 @@ func TestNoMoreEventsWaitThanThereIsRoomFor(t *testing.T) {
 		<-to.in
 	}
 	if create(); logged.Load() != 1 || len(to.in) != 0 {
-		t.Errorf("%d are told in the log, %d beyond the limit to the server", logged.Load(), len(to.in))
+		t.Errorf("%d events are logged, %d beyond the limit sent", logged.Load(), len(to.in))
 	}
 	close(to.free)
 	all.Wait()
 	if create(); logged.Load() != 1 || len(to.in) != 1 {
-		t.Error("nothing waits any more, and an event is not told")
+		t.Error("the queue is empty, and an event is not sent")
 	}
 }
 
-// Warnings do not wait behind what is normal, a repetition waits for nothing, and an end ends all waiting.
-func TestWhoWaitsForWhom(t *testing.T) {
+// Warnings do not wait behind normal events, a repetition does not wait, and the end of the context ends all waits.
+func TestPaced_Order(t *testing.T) {
 	to := &stuck{in: make(chan struct{}, 9), free: make(chan struct{})}
 	close(to.free)
 	p := newPaced(logr.Discard(), to, Rate{QPS: 1. / 86400, Burst: 1})
@@ -135,15 +135,15 @@ func TestWhoWaitsForWhom(t *testing.T) {
 	for _, step := range []struct {
 		what  string
 		write func() (*eventsv1.Event, error)
-		told  int
+		sent  int
 	}{
 		{"the first", func() (*eventsv1.Event, error) { return p.Create(t.Context(), normal) }, 1},
 		{"a repetition that would wait", func() (*eventsv1.Event, error) { return p.Patch(t.Context(), normal, nil) }, 1},
 		{"one that would wait, at the end", func() (*eventsv1.Event, error) { return p.Create(ended, normal) }, 1},
 		{"a repeated warning", func() (*eventsv1.Event, error) { return p.Patch(t.Context(), warning, nil) }, 2},
 	} {
-		if _, err := step.write(); err != nil || len(to.in) != step.told {
-			t.Errorf("%s: %d are told, want %d (%v)", step.what, len(to.in), step.told, err)
+		if _, err := step.write(); err != nil || len(to.in) != step.sent {
+			t.Errorf("%s: %d are sent, want %d (%v)", step.what, len(to.in), step.sent, err)
 		}
 	}
 }

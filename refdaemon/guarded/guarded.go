@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guarded serves the metrics of the daemons, to everybody who reaches them or to those only whom
-// the API server lets see them.
+// Package guarded configures the metrics servers of the daemons, open to all clients or only to those that
+// the API server authorizes.
 package guarded
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/configfile"
 )
 
-// Both daemons ask about whoever comes.
+// Both daemons review their clients.
 //
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
-// Metrics says how metrics are served: not at all without an address, and if they are to be secure, over TLS to
-// those whose token the API server accepts (TokenReview) and whom it allows to get the path (SubjectAccessReview).
+// Metrics returns the options of the metrics server: disabled without an address, and if secure, over TLS to clients
+// whose token the API server accepts (TokenReview) and who may get the path (SubjectAccessReview).
 func Metrics(m configfile.Metrics) metricsserver.Options {
 	o := metricsserver.Options{BindAddress: Address(m.Address)}
 	if m.Secure {
@@ -28,5 +28,5 @@ func Metrics(m configfile.Metrics) metricsserver.Options {
 	return o
 }
 
-// Address is an address as controller-runtime takes it, to whom an empty one is its default.
+// Address returns an address for controller-runtime, for which an empty one means its default.
 func Address(address string) string { return cmp.Or(address, "0") }

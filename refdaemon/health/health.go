@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// syncWait is how long a probe waits for the caches to answer.
+	// syncWait is the time for which a probe waits for the caches.
 	syncWait = time.Second
 	// DefaultLeaseWithin is how long a lease may be out of reach: twice the time for which one is
 	// held. Replicas look at it every few seconds.
 	DefaultLeaseWithin = 30 * time.Second
 )
 
-// Syncer is a cache, as far as it matters here.
+// Syncer is the part of a cache that probes need.
 type Syncer interface {
-	// WaitForCacheSync tells whether all that is watched is known; it waits for that until ctx ends.
+	// WaitForCacheSync waits until all informers are synced, or ctx ends, and reports whether they are.
 	WaitForCacheSync(ctx context.Context) bool
 }
 
-// Caches is sound once the caches show the cluster.
+// Caches returns a probe that succeeds once the caches are synced.
 func Caches(c Syncer) func(*http.Request) error {
 	return func(req *http.Request) error {
 		ctx, cancel := context.WithTimeout(req.Context(), syncWait)
@@ -39,10 +39,10 @@ func Caches(c Syncer) func(*http.Request) error {
 	}
 }
 
-// Contact looks after a client that reads or renews something all the time, such as the lease of a
-// leader election.
+// Contact checks a client that regularly reads or renews an object, such as the lease of a leader
+// election. It is safe for concurrent use.
 type Contact struct {
-	// Within is how old the last answer may be. Defaults to DefaultLeaseWithin.
+	// Within is the maximum age of the last answer. Defaults to DefaultLeaseWithin.
 	Within time.Duration
 	// Clock defaults to the real one.
 	Clock clock.PassiveClock
@@ -51,7 +51,7 @@ type Contact struct {
 	last time.Time // guarded by mu
 }
 
-// Wrap lets the contact see what the client is answered.
+// Wrap returns a round tripper that records the answers to the client.
 func (c *Contact) Wrap(next http.RoundTripper) http.RoundTripper {
 	return tripper(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
@@ -64,25 +64,25 @@ func (c *Contact) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// answers tells whether a status is an answer about the object: also that it is not there yet, or
-// that another was quicker.
+// answers reports whether a status is an answer about the object, which includes not found and
+// conflict.
 func answers(status int) bool {
 	return status < http.StatusMultipleChoices || status == http.StatusNotFound || status == http.StatusConflict
 }
 
-// Check is sound while there are answers.
+// Check returns an error if the last answer is too old.
 func (c *Contact) Check(*http.Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.last.IsZero() {
-		return errors.New("the lease could not be read or written yet")
+		return errors.New("the lease has not been read or written yet")
 	}
 	within := c.Within
 	if within <= 0 {
 		within = DefaultLeaseWithin
 	}
 	if age := c.now().Sub(c.last); age > within {
-		return fmt.Errorf("the lease could not be read or written for %s", age.Round(time.Second))
+		return fmt.Errorf("the lease has not been read or written for %s", age.Round(time.Second))
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func TestCaches(t *testing.T) {
 	says(t, "not synced", health.Caches(synced(false))(request(t)), "not synced yet")
 }
 
-func TestALeaseIsWithinReach(t *testing.T) {
+func TestContact_Lease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status int // no answer if zero
 		age    time.Duration
@@ -138,7 +138,7 @@ func (p *patient) metrics(t *testing.T) (answers, last float64) {
 	return all[0].GetMetric()[0].GetGauge().GetValue(), all[1].GetMetric()[0].GetGauge().GetValue()
 }
 
-func TestAPulse(t *testing.T) {
+func TestPulse(t *testing.T) {
 	p := newPatient(t)
 	<-p.asked
 	says(t, "before the first answer", p.Ready(nil), "not answered yet")

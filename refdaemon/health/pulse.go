@@ -17,24 +17,24 @@ import (
 
 // Defaults of a [Pulse].
 const (
-	// DefaultEvery is how often is asked.
+	// DefaultEvery is the interval between calls.
 	DefaultEvery = 10 * time.Second
-	// DefaultSilent is how old the last answer may be.
+	// DefaultSilent is the maximum age of the last answer.
 	DefaultSilent = 45 * time.Second
-	// DefaultStuck is how long a question may take to return at all.
+	// DefaultStuck is the maximum time for a call to return at all.
 	DefaultStuck = 5 * time.Minute
 )
 
-// askWithin is the time that a question is given.
+// askWithin is the timeout of a call.
 const askWithin = 30 * time.Second
 
-// Pulse asks something again and again whether it answers, such as a hypervisor. Add it to a
-// manager. Its metrics:
+// Pulse checks regularly whether a hypervisor answers. Add it to a manager. It is safe for
+// concurrent use. Its metrics:
 //
-//	virtloom_node_hypervisor_answers                        1 if the last question was answered, else 0
-//	virtloom_node_hypervisor_last_answer_timestamp_seconds  when one was answered last
+//	virtloom_node_hypervisor_answers                        1 if the last call was answered, else 0
+//	virtloom_node_hypervisor_last_answer_timestamp_seconds  time of the last answer
 type Pulse struct {
-	// Ask asks; required. It returns when its context ends.
+	// Ask calls the hypervisor; required. It returns when its context ends.
 	Ask func(ctx context.Context) error
 	// Every, Silent and Stuck default to DefaultEvery, DefaultSilent and DefaultStuck.
 	Every, Silent, Stuck time.Duration
@@ -42,15 +42,15 @@ type Pulse struct {
 	Clock clock.WithTicker
 
 	mu       sync.Mutex
-	asked    time.Time // guarded by mu, as are the others: when the question was put that is open; zero if none
+	asked    time.Time // guarded by mu, as are the others: start of the call under way; zero if none
 	answered time.Time
 	err      error
 }
 
-// NeedLeaderElection is false: what is asked is of this process.
+// NeedLeaderElection returns false: every process has its own hypervisor.
 func (*Pulse) NeedLeaderElection() bool { return false }
 
-// Start asks until ctx ends.
+// Start calls Ask until ctx ends.
 func (p *Pulse) Start(ctx context.Context) error {
 	t := p.clock().NewTicker(or(p.Every, DefaultEvery))
 	defer t.Stop()
@@ -77,14 +77,14 @@ func (p *Pulse) once(ctx context.Context) {
 	})
 }
 
-// note changes what is known.
+// note changes the state under the lock.
 func (p *Pulse) note(change func(now time.Time)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(p.clock().Now())
 }
 
-// Ready is sound while there are answers.
+// Ready returns an error if the last answer is too old.
 func (p *Pulse) Ready(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *Pulse) Ready(*http.Request) error {
 	return nil
 }
 
-// Alive is sound while questions return, be it with an error.
+// Alive returns an error if a call does not return, not even with an error.
 func (p *Pulse) Alive(*http.Request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *Pulse) Alive(*http.Request) error {
 		return nil
 	}
 	if age := p.clock().Now().Sub(p.asked); age > or(p.Stuck, DefaultStuck) {
-		return fmt.Errorf("a question to the hypervisor has not returned for %s", age.Round(time.Second))
+		return fmt.Errorf("a call to the hypervisor has not returned for %s", age.Round(time.Second))
 	}
 	return nil
 }
@@ -124,18 +124,18 @@ func or(d, usual time.Duration) time.Duration {
 	return usual
 }
 
-// Metrics are what the last answer was, as a collector of Prometheus.
+// Metrics returns a Prometheus collector of the last answer.
 func (p *Pulse) Metrics() *measure.Set {
 	s := &measure.Set{}
 	s.ReadGauge(measure.Family{
-		Name: "virtloom_node_hypervisor_answers", Bound: "1", Help: "Whether the hypervisor has answered the last question.",
+		Name: "virtloom_node_hypervisor_answers", Bound: "1", Help: "Whether the hypervisor answered the last call.",
 	}, func(emit measure.Emit) {
 		answers, _ := p.last()
 		emit(answers)
 	})
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_node_hypervisor_last_answer_timestamp_seconds", Bound: "1",
-		Help: "When the hypervisor has answered last, in seconds since 1970; 0 if it has not yet.",
+		Help: "Time of the hypervisor's last answer, in seconds since 1970; 0 if there was none yet.",
 	}, func(emit measure.Emit) {
 		_, at := p.last()
 		emit(at)
@@ -143,7 +143,7 @@ func (p *Pulse) Metrics() *measure.Set {
 	return s
 }
 
-// last tells whether the last question was answered, 1 or 0, and when one was.
+// last returns 1 if the last call was answered, else 0, and the time of the last answer.
 func (p *Pulse) last() (answers, at float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,18 +13,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// DefaultPass is how long a pass of a controller may take: ten times what an API server allows for a
-// request, and twice what a question to a hypervisor may take to return.
+// DefaultPass is the maximum duration of a reconcile of a controller: ten times the timeout of a request to
+// the API server, and twice the time that a call to a hypervisor may take.
 const DefaultPass = 10 * time.Minute
 
-// longestPass is how long the oldest pass under way has been running, by controller, as
-// controller-runtime measures it: twice a second, also while all workers are stuck.
+// longestPass is the metric of the duration of the oldest reconcile under way, by controller.
+// controller-runtime measures it twice a second, also while all workers are stuck.
 const longestPass = "workqueue_longest_running_processor_seconds"
 
-// Passes returns a gatherer of how long the oldest passes under way have been running, and of nothing
-// else: probes come often, other metrics cost more, and one that hangs is none of theirs. The
-// registry is controller-runtime's. It is an error if controller-runtime does not measure passes there
-// as it is known to.
+// Passes returns a gatherer of only the durations of the oldest reconciles under way: probes are
+// frequent, other metrics cost more, and a blocking one must not block a probe. The registry is
+// controller-runtime's. It is an error if controller-runtime does not register this metric there.
 func Passes(registry prometheus.Registerer) (prometheus.Gatherer, error) {
 	probe := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: longestPass, Help: "How many seconds has the longest running processor for workqueue been running.",
@@ -34,34 +33,34 @@ func Passes(registry prometheus.Registerer) (prometheus.Gatherer, error) {
 	switch {
 	case err == nil:
 		registry.Unregister(probe)
-		return nil, fmt.Errorf("health: nobody measures %s", longestPass)
+		return nil, fmt.Errorf("health: metric %s is not registered", longestPass)
 	case !errors.As(err, &known):
-		return nil, fmt.Errorf("health: %s is measured in another way: %w", longestPass, err)
+		return nil, fmt.Errorf("health: metric %s has another type: %w", longestPass, err)
 	}
 	alone := prometheus.NewRegistry()
 	return alone, alone.Register(known.ExistingCollector)
 }
 
-// Workers looks after the workers of controllers: one whose pass never returns does nothing more, and
-// nobody else would tell.
+// Workers checks the workers of controllers: a worker whose reconcile never returns does nothing more, and
+// no other probe notices it.
 type Workers struct {
-	// Passes gathers how long passes have been running, see the function of that name; required.
+	// Passes gathers the durations of reconciles, see the function of that name; required.
 	Passes prometheus.Gatherer
-	// Within is how long a pass may take. Defaults to DefaultPass.
+	// Within is the maximum duration of a reconcile. Defaults to DefaultPass.
 	Within time.Duration
-	// Log is told why the workers are not sound, as whoever restarts the process does not ask. Defaults
-	// to none.
+	// Log records why the workers are unhealthy, as the kubelet that restarts the process does not.
+	// Defaults to none.
 	Log logr.Logger
 
 	blind sync.Once
 }
 
-// Alive is sound unless a pass has been running for too long. Passes that cannot be measured are no sign of
-// one that is stuck, and a restart would not have them measured: that is told once, and nothing more.
+// Alive returns an error if a reconcile has been running for too long. Durations that cannot be gathered are no
+// sign of a stuck worker, and a restart would not help: that is logged once, and ignored.
 func (w *Workers) Alive(*http.Request) error {
 	families, err := w.Passes.Gather()
-	if err != nil { // what could be gathered is there nevertheless
-		w.blind.Do(func() { w.Log.Error(err, "Could not measure how long passes have been running") })
+	if err != nil { // partial results are returned nevertheless
+		w.blind.Do(func() { w.Log.Error(err, "Gathering durations of reconciles failed") })
 	}
 	var stuck []error
 	for _, f := range families {
@@ -77,16 +76,16 @@ func (w *Workers) Alive(*http.Request) error {
 		}
 	}
 	if err = errors.Join(stuck...); err != nil {
-		w.Log.Error(err, "Workers are stuck")
+		w.Log.Error(err, "Detected stuck workers")
 	}
 	return err
 }
 
-// judge is an error if the controller's oldest pass has been running for too many seconds.
+// judge returns an error if the controller's oldest reconcile has been running for too many seconds.
 func (w *Workers) judge(controller string, seconds float64) error {
 	age := time.Duration(seconds * float64(time.Second))
 	if age <= or(w.Within, DefaultPass) {
 		return nil
 	}
-	return fmt.Errorf("a pass of controller %s has not returned for %s", controller, age.Round(time.Second))
+	return fmt.Errorf("a reconcile of controller %s has not returned for %s", controller, age.Round(time.Second))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/health"
 )
 
-// passes are those under way, as controller-runtime tells of them: seconds by controller.
+// passes are those under way, as reported by controller-runtime: seconds by controller.
 func passes(all map[string]float64) *prometheus.GaugeVec {
 	v := gauge("How many seconds has the longest running processor for workqueue been running.", "name", "controller")
 	for controller, seconds := range all {
@@ -52,25 +52,25 @@ func TestWorkers(t *testing.T) {
 		metrics []prometheus.Collector
 		within  time.Duration
 		want    []string // what the error says; none if empty
-		told    int
+		logged  int
 	}{
 		"idle":                             {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 0})}},
 		"slow":                             {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 600})}},
-		"stuck":                            {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 601})}, want: []string{"controller vmi has not returned for 10m1s"}, told: 2},
-		"stuck, by another bound":          {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 5})}, within: 4 * time.Second, want: []string{"vmi", "5s"}, told: 2},
-		"some are stuck":                   {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 700, "migration": 3600, "evacuation": 1})}, want: []string{"migration has not returned for 1h", "vmi has not returned for 11m40s"}, told: 2},
-		"others tell of more":              {metrics: []prometheus.Collector{other, passes(map[string]float64{"vmi": 1})}},
+		"stuck":                            {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 601})}, want: []string{"controller vmi has not returned for 10m1s"}, logged: 2},
+		"stuck, by another bound":          {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 5})}, within: 4 * time.Second, want: []string{"vmi", "5s"}, logged: 2},
+		"some are stuck":                   {metrics: []prometheus.Collector{passes(map[string]float64{"vmi": 700, "migration": 3600, "evacuation": 1})}, want: []string{"migration has not returned for 1h", "vmi has not returned for 11m40s"}, logged: 2},
+		"other metrics are present":        {metrics: []prometheus.Collector{other, passes(map[string]float64{"vmi": 1})}},
 		"no controller yet":                {metrics: []prometheus.Collector{passes(nil)}},
 		"no such metric":                   {metrics: []prometheus.Collector{other}},
-		"it cannot be gathered":            {metrics: []prometheus.Collector{broken()}, told: 1},
-		"others cannot be gathered":        {metrics: []prometheus.Collector{broken(), passes(map[string]float64{"vmi": 1})}, told: 1},
-		"stuck, others cannot be gathered": {metrics: []prometheus.Collector{broken(), passes(map[string]float64{"vmi": 601})}, want: []string{"vmi"}, told: 3},
+		"it cannot be gathered":            {metrics: []prometheus.Collector{broken()}, logged: 1},
+		"others cannot be gathered":        {metrics: []prometheus.Collector{broken(), passes(map[string]float64{"vmi": 1})}, logged: 1},
+		"stuck, others cannot be gathered": {metrics: []prometheus.Collector{broken(), passes(map[string]float64{"vmi": 601})}, want: []string{"vmi"}, logged: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := prometheus.NewRegistry()
 			r.MustRegister(tt.metrics...)
-			var told []string
-			w := &health.Workers{Passes: r, Within: tt.within, Log: funcr.New(func(_, line string) { told = append(told, line) }, funcr.Options{})}
+			var logged []string
+			w := &health.Workers{Passes: r, Within: tt.within, Log: funcr.New(func(_, line string) { logged = append(logged, line) }, funcr.Options{})}
 			for range 2 {
 				err := w.Alive(nil)
 				if (err == nil) != (tt.want == nil) {
@@ -83,23 +83,23 @@ func TestWorkers(t *testing.T) {
 					t.Errorf("error %v names one that is not stuck", err)
 				}
 			}
-			if len(told) != tt.told {
-				t.Errorf("the log has %d lines, want %d: %q", len(told), tt.told, told)
+			if len(logged) != tt.logged {
+				t.Errorf("the log has %d lines, want %d: %q", len(logged), tt.logged, logged)
 			}
 		})
 	}
 }
 
-func TestPassesAreGatheredAlone(t *testing.T) {
+func TestPasses_GathersOneMetric(t *testing.T) {
 	for name, tt := range map[string]struct {
 		have []prometheus.Collector
 		want string
 	}{
-		"measured":                 {have: []prometheus.Collector{passes(map[string]float64{"vmi": 601}), broken()}},
-		"not measured":             {want: "nobody measures"},
-		"with another meaning":     {have: []prometheus.Collector{gauge("Something else.", "name", "controller")}, want: "in another way"},
-		"not told by controller":   {have: []prometheus.Collector{gauge("How many seconds has the longest running processor for workqueue been running.", "name")}, want: "in another way"},
-		"not measured, but others": {have: []prometheus.Collector{broken()}, want: "nobody measures"},
+		"measured":                  {have: []prometheus.Collector{passes(map[string]float64{"vmi": 601}), broken()}},
+		"not measured":              {want: "is not registered"},
+		"with another meaning":      {have: []prometheus.Collector{gauge("Something else.", "name", "controller")}, want: "has another type"},
+		"not labeled by controller": {have: []prometheus.Collector{gauge("How many seconds has the longest running processor for workqueue been running.", "name")}, want: "has another type"},
+		"not measured, but others":  {have: []prometheus.Collector{broken()}, want: "is not registered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := prometheus.NewRegistry()
@@ -120,8 +120,8 @@ func TestPassesAreGatheredAlone(t *testing.T) {
 	}
 }
 
-// The queue that controllers have tells of a pass under way, in the registry that the daemons serve.
-func TestAQueueTellsOfAPassThatDoesNotReturn(t *testing.T) {
+// The queue of controllers reports a reconcile under way, in the registry that the daemons serve.
+func TestWorkers_StuckReconcile(t *testing.T) {
 	g, err := health.Passes(metrics.Registry)
 	if err != nil {
 		t.Fatal(err)

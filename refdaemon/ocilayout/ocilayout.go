@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ocilayout reads files out of container images in a local OCI image
-// layout directory. It stands in for a container runtime on a node that has
-// none: the images are put there by whoever runs the node.
+// layout directory. It replaces a container runtime on a node without one: the
+// operator of the node provides the images.
 package ocilayout
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// refName is the annotation by which a layout names its images
+// refName is the annotation with the name of an image in a layout
 // (OCI image spec, annotations).
 const refName = "org.opencontainers.image.ref.name"
 
@@ -35,9 +35,9 @@ type Store struct {
 	Dir string
 }
 
-// Extract writes the file at path inside the image to dst: whole and on disk, or
-// not at all. An unknown image or path is an error that wraps fs.ErrNotExist.
-// Links are not followed. No two calls may write to the same dst at a time.
+// Extract writes the file at path inside the image to dst, durably and atomically.
+// An unknown image or path is an error that wraps fs.ErrNotExist. Links are not
+// followed. Concurrent calls must not write to the same dst.
 func (s Store) Extract(ctx context.Context, image, name, dst string) error {
 	want, found := clean(name), false
 	err := s.walk(ctx, image, func(h *tar.Header, r io.Reader) (bool, error) {
@@ -56,10 +56,10 @@ func (s Store) Extract(ctx context.Context, image, name, dst string) error {
 	return err
 }
 
-// notAFile says what is in the place of a regular file.
+// notAFile returns an error that names the type of a non-regular file.
 func notAFile(h *tar.Header, name, image string) error {
 	if h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink {
-		return fmt.Errorf("ocilayout: %s in image %s is a link to %q; name the file itself", name, image, h.Linkname)
+		return fmt.Errorf("ocilayout: %s in image %s is a link to %q; specify the file itself", name, image, h.Linkname)
 	}
 	return fmt.Errorf("ocilayout: %s in image %s is not a regular file", name, image)
 }
@@ -79,8 +79,8 @@ func (r contextReader) Read(p []byte) (int, error) {
 }
 
 // List returns the regular files directly in the directory dir of the image, as
-// absolute paths. A directory that is not there has none. An unknown image is an
-// error that wraps fs.ErrNotExist.
+// absolute paths. A missing directory has none. An unknown image is an error that
+// wraps fs.ErrNotExist.
 func (s Store) List(ctx context.Context, image, dir string) ([]string, error) {
 	var files []string
 	err := s.walk(ctx, image, func(h *tar.Header, _ io.Reader) (bool, error) {
@@ -92,8 +92,8 @@ func (s Store) List(ctx context.Context, image, dir string) ([]string, error) {
 	return files, err
 }
 
-// walk shows every entry of the image's file system, layers applied, until
-// visit says done.
+// walk visits every entry of the image's file system, layers applied, until visit
+// returns true or an error.
 func (s Store) walk(ctx context.Context, image string, visit func(*tar.Header, io.Reader) (bool, error)) (err error) {
 	img, err := s.find(image)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s Store) walk(ctx context.Context, image string, visit func(*tar.Header, i
 	}
 }
 
-// find looks the image up in the layout's index.
+// find returns the image from the layout's index.
 func (s Store) find(image string) (v1.Image, error) {
 	root, err := layout.ImageIndexFromPath(s.Dir)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s Store) find(image string) (v1.Image, error) {
 			continue
 		}
 		if d.MediaType.IsIndex() {
-			return nil, fmt.Errorf("ocilayout: image %s is an index of images for several platforms; copy the one of this node's platform into the layout", image)
+			return nil, fmt.Errorf("ocilayout: image %s is an index of several platforms; copy the image of this node's platform into the layout", image)
 		}
 		img, err := root.Image(d.Digest)
 		if err != nil {
@@ -145,8 +145,8 @@ func (s Store) find(image string) (v1.Image, error) {
 	return nil, fmt.Errorf("ocilayout: image %s: %w", image, fs.ErrNotExist)
 }
 
-// replace writes a file beside its place and moves it there when complete. The
-// name beside it is always the same, so that what a crash left is used again.
+// replace writes a temporary file beside dst and renames it when complete. The
+// temporary name is always the same, so that the leftover of a crash is reused.
 func replace(dst string, r io.Reader) (err error) {
 	f, err := os.Create(dst + ".new")
 	if err != nil {

@@ -88,7 +88,7 @@ func newStore(t *testing.T, layers ...[]entry) (ocilayout.Store, v1.Image) {
 	return s, img
 }
 
-func TestExtractShowsTheLayersApplied(t *testing.T) {
+func TestExtract_AppliesLayers(t *testing.T) {
 	s, _ := newStore(t,
 		[]entry{dir("disk/"), file("disk/disk.img", "old"), file("./boot/vmlinuz", "kernel"), file("boot/gone", "x"), file("opaque/low", "x"), file("tree/a", "x")},
 		[]entry{file("disk/disk.img", "new"), file("boot/.wh.gone", ""), file("opaque/.wh..wh..opq", ""), file("opaque/high", "y"), file(".wh.tree", "")},
@@ -111,8 +111,8 @@ func TestExtractShowsTheLayersApplied(t *testing.T) {
 		"/nothing":                {missing: true},
 		"":                        {missing: true},
 		"/disk":                   {says: "not a regular file"},
-		"/boot/link":              {says: `a link to "vmlinuz"; name the file itself`},
-		"/boot/hard":              {says: `a link to "boot/vmlinuz"; name the file itself`},
+		"/boot/link":              {says: `a link to "vmlinuz"; specify the file itself`},
+		"/boot/hard":              {says: `a link to "boot/vmlinuz"; specify the file itself`},
 	} {
 		t.Run(path, func(t *testing.T) {
 			dst := filepath.Join(t.TempDir(), "file")
@@ -157,7 +157,7 @@ func onlyFile(t *testing.T, dst string, there bool) {
 	}
 }
 
-func TestImagesAreFoundByNameAndDigest(t *testing.T) {
+func TestStore_NameAndDigest(t *testing.T) {
 	s, img := newStore(t, []entry{file("disk.img", "x")})
 	digest, err := img.Digest()
 	if err != nil {
@@ -179,7 +179,7 @@ func TestImagesAreFoundByNameAndDigest(t *testing.T) {
 	}
 }
 
-func TestListTellsTheFilesOfADirectory(t *testing.T) {
+func TestList_Files(t *testing.T) {
 	s, _ := newStore(t, []entry{
 		dir("disk/"), file("disk/a.img", ""), file("disk/sub/b.img", ""), file("c.img", ""),
 		{name: "disk/link", target: "a.img", kind: tar.TypeSymlink},
@@ -195,7 +195,7 @@ func TestListTellsTheFilesOfADirectory(t *testing.T) {
 	}
 }
 
-func TestNamesThatLeaveTheImageAreRefused(t *testing.T) {
+func TestExtract_PathTraversal(t *testing.T) {
 	for _, evil := range []string{"../evil", "a/../../evil", "/../evil"} {
 		s, _ := newStore(t, []entry{file(evil, "evil"), file("disk.img", "x")})
 		outside := t.TempDir()
@@ -213,7 +213,7 @@ func TestNamesThatLeaveTheImageAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereIsReplacedWholeOrKept(t *testing.T) {
+func TestExtract_Atomic(t *testing.T) {
 	s, _ := newStore(t, []entry{file("disk.img", "new")})
 	dst := filepath.Join(t.TempDir(), "disk.img")
 	for _, left := range []string{dst, dst + ".new"} { // of before, and of a crash
@@ -236,7 +236,7 @@ func TestWhatIsThereIsReplacedWholeOrKept(t *testing.T) {
 	onlyFile(t, dst, true)
 }
 
-func TestACorruptLayoutIsAnErrorThatLeavesNothing(t *testing.T) {
+func TestExtract_CorruptLayout(t *testing.T) {
 	big := strings.Repeat("0123456789abcdef", 1<<16)
 	for what, harm := range map[string]func(dir string, img v1.Image) error{
 		"no directory": func(dir string, _ v1.Image) error { return os.RemoveAll(dir) },
@@ -284,7 +284,7 @@ func cut(dir string, img v1.Image, size int64) error {
 	return os.Truncate(blob(dir, d), size)
 }
 
-func TestAnIndexOfPlatformsIsExplained(t *testing.T) {
+func TestExtract_PlatformIndex(t *testing.T) {
 	s, img := newStore(t)
 	p, err := layout.FromPath(s.Dir)
 	if err != nil {
@@ -297,11 +297,11 @@ func TestAnIndexOfPlatformsIsExplained(t *testing.T) {
 	}
 	_, err = s.List(t.Context(), "example.test/many:1", "/")
 	if err == nil || !strings.Contains(err.Error(), "several platforms") {
-		t.Errorf("error %v, want one that tells of platforms", err)
+		t.Errorf("error %v, want one that names platforms", err)
 	}
 }
 
-func TestACancelledCallLeavesNothing(t *testing.T) {
+func TestExtract_Canceled(t *testing.T) {
 	s, _ := newStore(t, []entry{file("disk.img", "x")})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -325,7 +325,7 @@ func (c countdown) Err() error {
 	return nil
 }
 
-func TestACallCancelledHalfWayLeavesNothing(t *testing.T) {
+func TestExtract_CanceledHalfway(t *testing.T) {
 	s, _ := newStore(t, []entry{file("disk.img", strings.Repeat("x", 1<<20))})
 	left := 3
 	dst := filepath.Join(t.TempDir(), "disk.img")

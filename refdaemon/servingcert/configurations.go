@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// configuration is one by which API servers ask, and how they do for each of its webhooks.
+// configuration is a webhook configuration, with the client configurations of its webhooks.
 type configuration struct {
 	client.Object
 	clients []admissionregistrationv1.WebhookClientConfig
 }
 
-// configurations reads both.
+// configurations reads both webhook configurations.
 func (k *Keeper) configurations(ctx context.Context) ([]configuration, error) {
 	var (
 		m   admissionregistrationv1.MutatingWebhookConfiguration
@@ -31,7 +31,7 @@ func (k *Keeper) configurations(ctx context.Context) ([]configuration, error) {
 		key = client.ObjectKey{Name: Configuration}
 	)
 	if err := errors.Join(k.Reader.Get(ctx, key, &m), k.Reader.Get(ctx, key, &v)); err != nil {
-		return nil, fmt.Errorf("read the configurations of webhooks, which come with the manifests: %w", err)
+		return nil, fmt.Errorf("read the webhook configurations, which come with the manifests: %w", err)
 	}
 	all := []configuration{{Object: &m}, {Object: &v}}
 	for i := range m.Webhooks {
@@ -43,7 +43,7 @@ func (k *Keeper) configurations(ctx context.Context) ([]configuration, error) {
 	return all, nil
 }
 
-// hosts are the names and addresses that the configurations have API servers ask at, sorted.
+// hosts returns the host names and addresses of the webhooks, sorted.
 func hosts(all []configuration) []string {
 	var out []string
 	for _, c := range all {
@@ -62,7 +62,7 @@ func hosts(all []configuration) []string {
 	return slices.Compact(out)
 }
 
-// trust reports whether all webhooks have an authority.
+// trust reports whether all webhooks trust an authority.
 func trust(all []configuration, authority *x509.Certificate) bool {
 	for _, c := range all {
 		for _, how := range c.clients {
@@ -74,16 +74,16 @@ func trust(all []configuration, authority *x509.Certificate) bool {
 	return true
 }
 
-// operation is one of a JSON patch.
+// operation is an operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// tell gives the authorities to all webhooks that have others. A configuration that was changed since it was read is left for
-// the next look.
-func (k *Keeper) tell(ctx context.Context, all []configuration, authorities []byte) error {
+// publish sets the authorities of all webhooks that have others. A configuration that was changed since it was read is left
+// for the next look.
+func (k *Keeper) publish(ctx context.Context, all []configuration, authorities []byte) error {
 	var errs []error
 	for _, c := range all {
 		patch := []operation{{"test", "/metadata/resourceVersion", c.GetResourceVersion()}}
@@ -100,7 +100,7 @@ func (k *Keeper) tell(ctx context.Context, all []configuration, authorities []by
 			err = k.Writer.Patch(ctx, c.Object, client.RawPatch(types.JSONPatchType, text))
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("give API servers the authority in %T %s: %w", c.Object, c.GetName(), err))
+			errs = append(errs, fmt.Errorf("set the authority in %T %s: %w", c.Object, c.GetName(), err))
 		}
 	}
 	return errors.Join(errs...)

@@ -23,29 +23,29 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// The keys of the Secret. That of Kubernetes' own kind for certificates are what is served; beside it is what will be, and the
-// authorities of all that may be served by some replica.
+// The keys of the Secret. The keys of Kubernetes' TLS Secrets hold the certificate in force; the others hold the next one, and
+// the authorities of all certificates that some replica may serve.
 const (
 	keyServed, keyServedKey = "tls.crt", "tls.key"
 	keyNext, keyNextKey     = "next.crt", "next.key"
 	keyAuthorities          = "ca.crt"
 )
 
-// early is how much earlier than it was made a certificate begins, as the clocks of API servers differ.
+// early is the time by which NotBefore precedes the issue, as the clocks of API servers differ.
 const early = time.Hour
 
-// plan is what a step depends on besides what is stored.
+// plan is the input of a step besides the stored data.
 type plan struct {
-	// hosts are the names and addresses by which API servers ask.
+	// hosts are the host names and addresses of the webhooks.
 	hosts []string
-	// trusted reports whether every API server is given an authority.
+	// trusted reports whether all webhook configurations have an authority.
 	trusted  func(authority *x509.Certificate) bool
 	lifetime time.Duration
 	now      time.Time
 }
 
-// advance returns what should be stored instead of what is; the same if nothing is due. An authority is trusted before a
-// certificate of it is served, and as long as one of it may be.
+// advance returns the next data of the Secret; the same if nothing is due. An authority is trusted before a certificate of it
+// is served, and as long as one of it may be.
 func (p *plan) advance(stored map[string][]byte) (map[string][]byte, error) {
 	data := maps.Clone(stored)
 	if data == nil {
@@ -53,7 +53,7 @@ func (p *plan) advance(stored map[string][]byte) (map[string][]byte, error) {
 	}
 	served, next := p.read(data, keyServed, keyServedKey), p.read(data, keyNext, keyNextKey)
 	switch {
-	case served == nil: // nobody can be answered: there is nothing to wait for
+	case served == nil: // no request can be served: there is nothing to wait for
 		delete(data, keyNext)
 		delete(data, keyNextKey)
 		return data, p.issue(data, keyServed, keyServedKey)
@@ -67,7 +67,7 @@ func (p *plan) advance(stored map[string][]byte) (map[string][]byte, error) {
 	return data, nil
 }
 
-// read returns the authority of a stored certificate; nil if there is none that can be served.
+// read returns the authority of a stored certificate; nil if none is valid.
 func (p *plan) read(data map[string][]byte, certificate, key string) *x509.Certificate {
 	if _, err := tls.X509KeyPair(data[certificate], data[key]); err != nil {
 		return nil
@@ -88,23 +88,23 @@ func (p *plan) read(data map[string][]byte, certificate, key string) *x509.Certi
 	return chain[1]
 }
 
-// issue makes a certificate with an authority of its own, whose key is forgotten at once.
+// issue issues a certificate with an authority of its own, whose key is discarded at once.
 func (p *plan) issue(data map[string][]byte, certificate, key string) error {
 	if len(p.hosts) == 0 {
-		return errors.New("no API server is told where to ask")
+		return errors.New("no webhook configuration has a host")
 	}
 	pair, secret, authority, err := p.pair()
 	if err != nil {
-		return fmt.Errorf("make a certificate: %w", err)
+		return fmt.Errorf("issue a certificate: %w", err)
 	}
 	authorities := []*x509.Certificate{authority}
 	known, err := cert.ParseCertsPEM(data[keyAuthorities])
-	if err == nil { // none, or none that can be read, otherwise
+	if err == nil { // otherwise absent or unreadable
 		authorities = append(authorities, slices.DeleteFunc(known, func(c *x509.Certificate) bool { return !p.now.Before(c.NotAfter) })...)
 	}
 	bundle, err := cert.EncodeCertificates(authorities...)
 	if err != nil {
-		return fmt.Errorf("make a certificate: %w", err)
+		return fmt.Errorf("issue a certificate: %w", err)
 	}
 	data[certificate], data[key], data[keyAuthorities] = pair, secret, bundle
 	return nil
@@ -149,7 +149,7 @@ func (p *plan) pair() (certificates, secret []byte, authority *x509.Certificate,
 	return certificates, secret, authority, err
 }
 
-// keys are that of an authority and that of what it signs.
+// keys returns the keys of an authority and of its certificate.
 func keys() (authority, leaf *ecdsa.PrivateKey, err error) {
 	authority, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -167,11 +167,11 @@ func signed(template, parent *x509.Certificate, public crypto.PublicKey, by cryp
 	return x509.ParseCertificate(der)
 }
 
-// contains reports whether a bundle has an authority.
+// contains reports whether a bundle holds an authority.
 func contains(bundle []byte, authority *x509.Certificate) bool {
 	known, err := cert.ParseCertsPEM(bundle)
 	return err == nil && slices.ContainsFunc(known, authority.Equal)
 }
 
-// same reports whether there is nothing to store.
+// same reports whether two versions of the data are equal.
 func same(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }

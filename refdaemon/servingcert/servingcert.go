@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servingcert keeps the certificate by which webhooks are served, where no other program does: [Keeper] makes it, stores
-// it in a Secret, gives its authority to the API servers (clientConfig.caBundle) and replaces it in time.
+// Package servingcert maintains the serving certificate of webhooks, where no other program does: [Keeper] issues it, stores it
+// in a Secret, publishes its authority to the API servers (clientConfig.caBundle) and rotates it in time.
 //
-// Every replica runs one. What is stored is changed with the version that was read, so that of several that find something due
-// one succeeds, and the others read what it wrote. A certificate has an authority of its own, whose key is never stored: nothing else
-// can be signed with it. A new certificate is served only after all configurations have its authority, and the authority of the
-// old one stays there as long as the old one is valid; so there is no moment at which a replica shows a certificate that API servers do not
-// trust, but for the very first.
+// Every replica runs one. The Secret is updated with the version that was read, so that of several replicas one succeeds, and
+// the others read its result. A certificate has an authority of its own, whose key is never stored: nothing else can be signed
+// with it. A new certificate is served only after all configurations have its authority, and the authority of the old one stays
+// there as long as the old one is valid; so a replica never presents a certificate that API servers do not trust, except the very
+// first.
 package servingcert
 
 import (
@@ -27,43 +27,43 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Configuration is the name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration that are given the
-// authority.
+// Configuration is the name of the MutatingWebhookConfiguration and of the ValidatingWebhookConfiguration whose authority is
+// set.
 const Configuration = "virtloom"
 
-// looks is how often a Keeper looks within the life of a certificate, but at least once in mostBetween.
+// looks is the number of checks within the lifetime of a certificate, but at least one in mostBetween.
 const (
 	looks       = 30
 	mostBetween = time.Minute
-	// retry is the time after a look that failed.
+	// retry is the delay after a failed check.
 	retry = time.Second
 )
 
-// Keeper keeps the certificate of one program. It is a Runnable of a manager, of which every replica needs its own.
+// Keeper maintains the certificate of one program. It is a Runnable of a manager; every replica needs one.
 type Keeper struct {
 	// Reader reads the Secret and the configurations. It should not be a cache, which would hold all Secrets.
 	Reader client.Reader
 	// Writer writes them.
 	Writer client.Writer
-	// Secret is where the certificate is stored. It has to be there; it may be empty.
+	// Secret names the Secret for the certificate. It must exist; it may be empty.
 	Secret types.NamespacedName
-	// Lifetime of a certificate, which is replaced when a third of it is left.
+	// Lifetime is that of a certificate, which is rotated when a third of it is left.
 	Lifetime time.Duration
-	// Clock may be replaced in tests; nil is that of the machine.
+	// Clock defaults to the real one.
 	Clock clock.PassiveClock
 
 	served atomic.Pointer[tls.Certificate]
 }
 
-// The Secret comes with the manifests, as a right to create one could not be narrowed to its name.
+// The Secret comes with the manifests, as a right to create one could not be restricted to its name.
 //
 // +kubebuilder:rbac:namespace=virtloom-system,groups="",resources=secrets,resourceNames=virtloom-webhook-serving,verbs=get;update
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations;validatingwebhookconfigurations,resourceNames=virtloom,verbs=get;patch
 
-// NeedLeaderElection reports that every replica serves.
+// NeedLeaderElection returns false: every replica serves.
 func (*Keeper) NeedLeaderElection() bool { return false }
 
-// Start looks after the certificate until the context ends.
+// Start maintains the certificate until the context ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("servingcert").WithValues("secret", k.Secret)
 	for ctx.Err() == nil {
@@ -72,7 +72,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 		case apierrors.IsConflict(err): // another replica was faster
 			pause = min(pause, retry)
 		case err != nil && ctx.Err() == nil:
-			logger.Error(err, "Could not look after the certificate of the webhooks")
+			logger.Error(err, "Maintaining webhook certificate failed, retrying")
 			pause = min(pause, retry)
 		}
 		timer := time.NewTimer(pause)
@@ -85,7 +85,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Look does once what is due, and reads what is to be served.
+// Look takes the steps that are due, and loads the certificate to serve.
 func (k *Keeper) Look(ctx context.Context) error {
 	all, err := k.configurations(ctx)
 	if err != nil {
@@ -105,17 +105,17 @@ func (k *Keeper) Look(ctx context.Context) error {
 		if err := k.Writer.Update(ctx, s); err != nil {
 			return fmt.Errorf("store the certificate in Secret %s: %w", k.Secret, err)
 		}
-		log.FromContext(ctx).Info("Stored a certificate of the webhooks", "secret", k.Secret)
+		log.FromContext(ctx).Info("Stored webhook certificate", "secret", k.Secret)
 	}
 	pair, err := tls.X509KeyPair(s.Data[keyServed], s.Data[keyServedKey])
 	if err != nil {
 		return fmt.Errorf("certificate in Secret %s: %w", k.Secret, err)
 	}
 	k.served.Store(&pair)
-	return k.tell(ctx, all, s.Data[keyAuthorities])
+	return k.publish(ctx, all, s.Data[keyAuthorities])
 }
 
-// GetCertificate is what a tls.Config asks for.
+// GetCertificate returns the certificate in force, for a tls.Config. It is safe for concurrent use.
 func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := k.served.Load(); c != nil {
 		return c, nil

@@ -142,8 +142,8 @@ func TestKeeper_Rotation(t *testing.T) {
 	}
 }
 
-// TestKeeper_NextIsServedOnlyOnceTrusted: what API servers have not been given is not shown to them.
-func TestKeeper_NextIsServedOnlyOnceTrusted(t *testing.T) {
+// TestKeeper_ServesNextAfterTrust: what API servers have not been given is not shown to them.
+func TestKeeper_ServesNextAfterTrust(t *testing.T) {
 	w := newWorld(t)
 	k := w.keeper()
 	must(t, k.Look(t.Context()))
@@ -172,7 +172,7 @@ func TestKeeper_NextIsServedOnlyOnceTrusted(t *testing.T) {
 	w.trusted(t, host, k)
 }
 
-func TestKeeper_LosesARace(t *testing.T) {
+func TestKeeper_Conflict(t *testing.T) {
 	w := newWorld(t)
 	k, other := w.keeper(), w.keeper()
 	k.Writer = interceptor.NewClient(w.WithWatch, interceptor.Funcs{
@@ -188,7 +188,7 @@ func TestKeeper_LosesARace(t *testing.T) {
 	w.trusted(t, host, k, other)
 }
 
-func TestKeeper_WhatIsStoredCannotBeServed(t *testing.T) {
+func TestKeeper_InvalidSecret(t *testing.T) {
 	for name, edit := range map[string]func(*testing.T, *world, *corev1.Secret){
 		"is none":          func(_ *testing.T, _ *world, s *corev1.Secret) { s.Data["tls.crt"] = []byte("x") },
 		"is another's key": func(_ *testing.T, _ *world, s *corev1.Secret) { s.Data["tls.key"] = []byte("x") },
@@ -226,10 +226,10 @@ func (w *world) move(t *testing.T, url string) {
 	must(t, w.Update(t.Context(), &m))
 }
 
-func TestKeeper_WhatIsMissingIsNamed(t *testing.T) {
+func TestKeeper_MissingObjects(t *testing.T) {
 	for want, missing := range map[string]client.Object{
-		"Secret system/serving":          &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}},
-		"the configurations of webhooks": &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: servingcert.Configuration}},
+		"Secret system/serving":      &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}},
+		"the webhook configurations": &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: servingcert.Configuration}},
 	} {
 		w := newWorld(t)
 		must(t, w.Delete(t.Context(), missing))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sight lets a controller tell what it sees of an object: which version its cache has, and which of
-// its own writes that does not show yet. Nobody else knows that, and it is what explains a controller that
-// does nothing.
+// Package sight reports a controller's view of an object: which version its cache has, and which of its own
+// writes the cache has not observed yet. Only the controller knows that, and it explains why a controller
+// waits.
 //
 // A [Handler] is served with the controller's metrics, to those who may read them; [Client.Ask] asks it.
 package sight
@@ -29,7 +29,7 @@ import (
 	"github.com/virtloom/virtloom/expectations"
 )
 
-// Path is where a Handler is served.
+// Path is the path of a Handler.
 const Path = "/debug/sight"
 
 // Kind is a kind of object that can be asked about.
@@ -42,23 +42,23 @@ const (
 	Node      Kind = "node"
 )
 
-// Question asks about an object.
+// Question identifies the object to report.
 type Question struct {
 	// Kind is its kind; NamespacedName names it.
 	Kind Kind
 	types.NamespacedName
 }
 
-// Sight is what a controller sees.
+// Sight is a controller's view of an object.
 type Sight struct {
-	// At is the time of the controller, Leads says that it is the one that acts.
+	// At is the time of the controller, Leads is true if it is the leader.
 	At    time.Time `json:"at"`
 	Leads bool      `json:"leads"`
-	// Objects are that which is asked about and what is its own, as the cache has them.
+	// Objects are the object and its dependents, as cached.
 	Objects []Object `json:"objects,omitempty"`
-	// Unseen are writes that the cache does not show yet, the oldest first.
+	// Unseen are writes that the cache has not observed yet, the oldest first.
 	Unseen []Write `json:"unseen,omitempty"`
-	// Settings are the values by which the controller decides, by flag.
+	// Settings are the settings that the controller decides by, by flag.
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
@@ -71,33 +71,33 @@ type Object struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// Write is a write that is not seen yet.
+// Write is a write that the cache has not observed yet.
 type Write struct {
-	// Text says what was written, and what is missed; Since when.
+	// Text describes the write and the missing observation; Since is the time of the write.
 	Text  string    `json:"text"`
 	Since time.Time `json:"since"`
-	// Problem is why waiting longer is no use; empty if it may be.
+	// Problem is the reason why waiting cannot succeed; empty if it can.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Handler tells what a controller sees.
+// Handler serves a controller's view. It is safe for concurrent use.
 type Handler struct {
 	// Cache is the controller's.
 	Cache client.Reader
 	// Elected is closed once it leads.
 	Elected <-chan struct{}
-	// Unseen tells of the writes for objects of a kind.
+	// Unseen returns the unobserved writes for objects, by kind.
 	Unseen map[Kind]func(types.NamespacedName) []expectations.Pending
-	// Settings returns the values in force by which the controller decides, by flag; nil if there are none.
+	// Settings returns the settings in force that the controller decides by, by flag; nil if there are none.
 	Settings func() map[string]string
-	// Clock tells the time.
+	// Clock is the clock of the controller.
 	Clock clock.PassiveClock
 }
 
 // ServeHTTP answers GET with the parameters kind, namespace and name.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet {
-		http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)
+		http.Error(w, "only GET is supported", http.StatusMethodNotAllowed)
 		return
 	}
 	p := req.URL.Query()
@@ -126,26 +126,26 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(s) // who has gone does not want to know
+	_ = json.NewEncoder(w).Encode(s) // the client may have disconnected
 }
 
 func (q Question) validate() error {
 	switch {
 	case q.Kind != Guest && q.Kind != Migration && q.Kind != Node:
-		return fmt.Errorf("kind %q is unknown; there are %s, %s, %s", q.Kind, Guest, Migration, Node)
+		return fmt.Errorf("unknown kind %q; use one of %s, %s, %s", q.Kind, Guest, Migration, Node)
 	case q.Name == "":
 		return errors.New("name is required")
 	case (q.Kind == Node) != (q.Namespace == ""):
-		return errors.New("guests and migrations have a namespace, nodes have none")
+		return errors.New("a namespace is required for VMIs and migrations, and forbidden for nodes")
 	}
 	return nil
 }
 
-// Versions are those of the object that is asked about, and of the Pods of a guest. What does not exist has none.
+// Versions returns the versions of the object, and of the Pods of a VMI. Absent objects are left out.
 func Versions(ctx context.Context, c client.Reader, q Question) ([]Object, error) {
 	switch q.Kind {
 	case Node:
-		// By metadata alone, as the controller of guests watches them.
+		// Metadata only, as the VMI controller watches them.
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 		return versions(ctx, c, q, o)
@@ -182,29 +182,29 @@ func object(kind string, o client.Object) Object {
 	return Object{Kind: kind, Name: strings.TrimPrefix(client.ObjectKeyFromObject(o).String(), "/"), ResourceVersion: o.GetResourceVersion()}
 }
 
-// String names the object.
+// String returns the name of the object.
 func (q Question) String() string { return q.NamespacedName.String() }
 
-// Client asks a controller.
+// Client asks a controller for its view. It is safe for concurrent use.
 type Client struct {
-	// HTTP carries the question; URL is where the controller serves its metrics, with or without their path.
+	// HTTP sends the request; URL is the address of the controller's metrics, with or without their path.
 	HTTP *http.Client
 	URL  string
-	// Token is shown to a controller that wants to know who asks; empty shows none.
+	// Token is the bearer token for the controller; empty sends none.
 	Token string
 }
 
-// most is how much of an answer is read, and shown how much of one that is no sight is told.
+// most is the maximum size of an answer, and shown the length of the excerpt of an invalid one.
 const (
 	most  = 1 << 20
 	shown = 200
 )
 
-// Ask asks what the controller sees.
+// Ask returns the controller's view of an object.
 func (c *Client) Ask(ctx context.Context, q Question) (*Sight, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%q is no URL of a controller, such as http://localhost:8080", c.URL)
+		return nil, fmt.Errorf("%q is not the URL of a controller, such as http://localhost:8080", c.URL)
 	}
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/metrics"), "/") + Path
 	u.RawQuery = url.Values{"kind": {string(q.Kind)}, "namespace": {q.Namespace}, "name": {q.Name}}.Encode()
@@ -225,11 +225,11 @@ func (c *Client) Ask(ctx context.Context, q Question) (*Sight, error) {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s: %s", u.Host, resp.Status, strings.TrimSpace(string(text[:min(len(text), shown)])))
+		return nil, fmt.Errorf("%s answered %s: %s", u.Host, resp.Status, strings.TrimSpace(string(text[:min(len(text), shown)])))
 	}
 	s := &Sight{}
 	if err := json.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("%s answers with what is no sight: %w", u.Host, err)
+		return nil, fmt.Errorf("%s returned an invalid answer: %w", u.Host, err)
 	}
 	return s, nil
 }

@@ -74,7 +74,7 @@ func controller(t *testing.T, elected chan struct{}) *httptest.Server {
 	return server
 }
 
-func TestAControllerTellsWhatItSees(t *testing.T) {
+func TestHandler_Answers(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	s := controller(t, elected)
@@ -107,7 +107,7 @@ func TestAControllerTellsWhatItSees(t *testing.T) {
 	}
 }
 
-func TestWhoAsksBadlyIsTold(t *testing.T) {
+func TestHandler_InvalidRequests(t *testing.T) {
 	s := controller(t, nil)
 	ask := func(kind sight.Kind, namespace, name string) sight.Question {
 		return sight.Question{Kind: kind, NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
@@ -117,17 +117,17 @@ func TestWhoAsksBadlyIsTold(t *testing.T) {
 		q          sight.Question
 		says       string
 	}{
-		"no URL":             {"localhost:8080", "token", guest, "no URL of a controller"},
-		"another scheme":     {"file:///etc", "token", guest, "no URL of a controller"},
-		"not a URL":          {"http://[", "token", guest, "no URL of a controller"},
+		"no URL":             {"localhost:8080", "token", guest, "not the URL of a controller"},
+		"another scheme":     {"file:///etc", "token", guest, "not the URL of a controller"},
+		"not a URL":          {"http://[", "token", guest, "not the URL of a controller"},
 		"nobody there":       {"http://127.0.0.1:1", "token", guest, "refused"},
 		"no rights":          {s.URL, "", guest, "401 Unauthorized: who is it?"},
 		"another path":       {s.URL + "/x", "token", guest, "404"},
-		"no controller":      {s.URL + "/odd", "token", guest, "no sight"},
-		"an unknown kind":    {s.URL, "token", ask("pod", "ns", "p"), `kind "pod" is unknown; there are vmi`},
+		"no controller":      {s.URL + "/odd", "token", guest, "returned an invalid answer"},
+		"an unknown kind":    {s.URL, "token", ask("pod", "ns", "p"), `unknown kind "pod"; use one of vmi`},
 		"no name":            {s.URL, "token", ask(sight.Guest, "ns", ""), "name is required"},
-		"no namespace":       {s.URL, "token", ask(sight.Guest, "", "guest"), "have a namespace"},
-		"a node's namespace": {s.URL, "token", ask(sight.Node, "ns", "node"), "nodes have none"},
+		"no namespace":       {s.URL, "token", ask(sight.Guest, "", "guest"), "a namespace is required"},
+		"a node's namespace": {s.URL, "token", ask(sight.Node, "ns", "node"), "forbidden for nodes"},
 	} {
 		c := sight.Client{HTTP: s.Client(), URL: tt.url, Token: tt.token}
 		if _, err := c.Ask(t.Context(), tt.q); err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -141,7 +141,7 @@ func TestWhoAsksBadlyIsTold(t *testing.T) {
 	}
 }
 
-func TestVersionsThatCannotBeReadAreAnError(t *testing.T) {
+func TestVersions_ReadError(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).Build()
 	for _, k := range []sight.Kind{sight.Guest, sight.Migration} {
 		if _, err := sight.Versions(t.Context(), c, sight.Question{Kind: k, NamespacedName: guest.NamespacedName}); err == nil {

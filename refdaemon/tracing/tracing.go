@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracing sends the spans of a daemon to where somebody looks at them: a file, an
-// OpenTelemetry collector by OTLP, or both. Without either nothing is recorded and nothing
-// is written to objects.
+// Package tracing exports the spans of a daemon: to a file, to an OpenTelemetry collector by
+// OTLP, or both. Without either nothing is recorded and nothing is written to objects.
 //
-// What is told of one start of a guest, or one migration, is one trace across all daemons
-// (see package internal/tracecontext). Which share of them is told of is decided by the
-// trace's ID, alike in all daemons with the same share, whatever an object says of itself.
+// The start of a VMI, or a migration, is one trace across all daemons (see package
+// internal/tracecontext). Sampling is decided by the trace's ID, alike in all daemons with the
+// same share, whatever the sampling flag of an object says.
 package tracing
 
 import (
@@ -25,21 +24,20 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Options say what is told of, and where.
+// Options configure sampling and exporters.
 type Options struct {
 	// Service is the name of the daemon.
 	Service string
-	// File is appended spans to, as JSON; empty for none.
+	// File is the file to append spans to, as JSON; empty for none.
 	File string
-	// Endpoint is the URL of a collector that takes OTLP over HTTP, such as
-	// https://collector.monitoring:4318; empty for none. A path that is given is the whole
-	// path, else it is /v1/traces.
+	// Endpoint is the URL of a collector that accepts OTLP over HTTP, such as
+	// https://collector.monitoring:4318; empty for none. The path defaults to /v1/traces.
 	Endpoint string
-	// Share is which part of all traces is told of, above 0 and at most 1. Zero means 1.
+	// Share is the sampled fraction of all traces, above 0 and at most 1. Zero means 1.
 	Share float64
 }
 
-// Validate tells which options are wrong.
+// Validate returns an error that names the invalid options.
 func (o Options) Validate() error {
 	var errs []error
 	if !(o.Share >= 0 && o.Share <= 1) {
@@ -54,12 +52,12 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// flushWithin bounds how long a daemon that ends waits for a collector.
+// flushWithin bounds the time for which a terminating daemon waits for a collector.
 const flushWithin = 5 * time.Second
 
-// Start has spans told of until the returned function is called, which tells of the last
-// ones. It does nothing with neither file nor endpoint. A collector that does not answer
-// costs spans and nothing else.
+// Start exports spans until the returned function is called, which flushes the last ones. It
+// does nothing with neither file nor endpoint. An unreachable collector loses spans and has
+// no other effect.
 func Start(ctx context.Context, o Options) (stop func() error, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -102,7 +100,7 @@ func Start(ctx context.Context, o Options) (stop func() error, err error) {
 	}, nil
 }
 
-// withPath is the endpoint with the path that collectors have, if it has none.
+// withPath returns the endpoint with the default path of collectors, if it has none.
 func withPath(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Path != "" && u.Path != "/" {
@@ -112,8 +110,8 @@ func withPath(endpoint string) string {
 	return u.String()
 }
 
-// sampler decides by the trace's ID, for a parent of another process too: that may have
-// been written by anybody who may write the object.
+// sampler decides by the trace's ID, for a remote parent too: any client that may write the
+// object may have written that one.
 func sampler(share float64) trace.Sampler {
 	ratio := trace.TraceIDRatioBased(share)
 	return trace.ParentBased(ratio, trace.WithRemoteParentSampled(ratio))

@@ -50,8 +50,8 @@ func newCollector(t *testing.T, status int) *collector {
 	return c
 }
 
-// tell begins and ends a span of that name in a trace that a remote parent says is sampled.
-func tell(t *testing.T, name, traceparent string) {
+// emit begins and ends a span of that name in a trace that a remote parent says is sampled.
+func emit(t *testing.T, name, traceparent string) {
 	t.Helper()
 	ctx := t.Context()
 	if sc, ok := tracecontext.Parse(traceparent); ok {
@@ -71,14 +71,14 @@ func start(t *testing.T, o tracing.Options) (stop func() error) {
 	return stop
 }
 
-func TestSpansGoToACollectorAndAFile(t *testing.T) {
+func TestStart_FileAndCollector(t *testing.T) {
 	for name, tc := range map[string]struct{ path, want string }{
 		"the usual path": {"", "/v1/traces"}, "a path of its own": {"/tenant/traces", "/tenant/traces"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, file := newCollector(t, http.StatusOK), filepath.Join(t.TempDir(), "spans")
 			stop := start(t, tracing.Options{Service: "virtloom-test", File: file, Endpoint: c.URL + tc.path})
-			tell(t, "a-span-of-mine", "")
+			emit(t, "a-span-of-mine", "")
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -98,15 +98,15 @@ func TestSpansGoToACollectorAndAFile(t *testing.T) {
 	}
 }
 
-func TestTheShareHoldsForRemoteParentsToo(t *testing.T) {
+func TestSampler_RemoteParents(t *testing.T) {
 	const rest = "-b7ad6b7169203331-01"
 	// The sampler goes by the last eight bytes: this trace is beyond any small share.
 	beyond, within := "00-0af7651916cd43ddffffffffffffffff"+rest, "00-0af7651916cd43dd0000000000000001"+rest
 	file := filepath.Join(t.TempDir(), "spans")
 	stop := start(t, tracing.Options{Service: "virtloom-test", File: file, Share: 0.01})
-	tell(t, "beyond-the-share", beyond)
-	tell(t, "within-the-share", within)
-	tell(t, "not-sampled-there", within[:len(within)-1]+"0")
+	emit(t, "beyond-the-share", beyond)
+	emit(t, "within-the-share", within)
+	emit(t, "not-sampled-there", within[:len(within)-1]+"0")
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,12 +116,12 @@ func TestTheShareHoldsForRemoteParentsToo(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"beyond-the-share": false, "within-the-share": true, "not-sampled-there": false} {
 		if got := strings.Contains(string(text), name); got != want {
-			t.Errorf("%s is told of: %v, want %v", name, got, want)
+			t.Errorf("%s is exported: %v, want %v", name, got, want)
 		}
 	}
 }
 
-func TestNothingIsRecordedByDefault(t *testing.T) {
+func TestStart_DisabledByDefault(t *testing.T) {
 	was := otel.GetTracerProvider()
 	stop := start(t, tracing.Options{Service: "virtloom-test"})
 	if otel.GetTracerProvider() != was {
@@ -132,17 +132,17 @@ func TestNothingIsRecordedByDefault(t *testing.T) {
 	}
 }
 
-func TestACollectorThatRefusesCostsNothingButSpans(t *testing.T) {
+func TestStart_CollectorRefuses(t *testing.T) {
 	c := newCollector(t, http.StatusBadRequest)
 	stop := start(t, tracing.Options{Service: "virtloom-test", Endpoint: c.URL})
-	tell(t, "a-span-of-mine", "")
+	emit(t, "a-span-of-mine", "")
 	_ = stop() // it may say so, and returns
 	if len(c.paths) == 0 {
 		t.Error("nothing was sent")
 	}
 }
 
-func TestWrongOptionsAreToldOf(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o    tracing.Options
 		want string
@@ -157,7 +157,7 @@ func TestWrongOptionsAreToldOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tracing.Start(t.Context(), tc.o); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("error is %v, want one that tells of %q", err, tc.want)
+				t.Errorf("error is %v, want one that names %q", err, tc.want)
 			}
 		})
 	}

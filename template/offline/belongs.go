@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// migration is what the guest's only migration adds to its Pod.
+// migration returns the Pod input of the VMI's only migration.
 func (c *Cluster) migration() (*template.Migration, error) {
 	m, err := c.current()
 	if err != nil {
@@ -18,11 +18,11 @@ func (c *Cluster) migration() (*template.Migration, error) {
 	}
 	if m == nil {
 		_, err := only[*v1.VirtualMachineInstanceMigration](c, nil, c.vmiName(),
-			"VirtualMachineInstanceMigration with spec.vmiName "+c.VMI.Name+" that is not finished")
+			"unfinished VirtualMachineInstanceMigration with spec.vmiName "+c.VMI.Name)
 		return nil, err
 	}
 	var source *corev1.Pod
-	if !m.IsDecentralizedTarget() { // the source's Pod is in another cluster
+	if !m.IsDecentralizedTarget() { // otherwise the source's Pod is in another cluster
 		if source, err = c.sourcePod(); err != nil {
 			return nil, err
 		}
@@ -37,7 +37,7 @@ func (c *Cluster) migration() (*template.Migration, error) {
 	return result, nil
 }
 
-// current is the guest's migration that is not finished; nil if there is none.
+// current returns the VMI's migration that is not final; nil if there is none.
 func (c *Cluster) current() (*v1.VirtualMachineInstanceMigration, error) {
 	var mine []*v1.VirtualMachineInstanceMigration
 	for _, m := range every[*v1.VirtualMachineInstanceMigration](c) {
@@ -48,10 +48,10 @@ func (c *Cluster) current() (*v1.VirtualMachineInstanceMigration, error) {
 	if len(mine) == 0 {
 		return nil, nil //nolint:nilnil // absence is an answer
 	}
-	return only(c, mine, c.vmiName(), "migration of the same guest")
+	return only(c, mine, c.vmiName(), "migration of the same VMI")
 }
 
-// sourcePod is the Pod that the guest runs in.
+// sourcePod returns the Pod that the domain runs in.
 func (c *Cluster) sourcePod() (*corev1.Pod, error) {
 	m, err := c.current()
 	if err != nil {
@@ -67,13 +67,13 @@ func (c *Cluster) sourcePod() (*corev1.Pod, error) {
 			here = append(here, p)
 		}
 	}
-	if len(here) > 0 { // of several Pods, the guest is in that on its own node
+	if len(here) > 0 { // of several Pods, the one on the VMI's node
 		pods = here
 	}
-	return only(c, pods, c.vmiName(), "Pod in which it runs")
+	return only(c, pods, c.vmiName(), "launcher Pod")
 }
 
-// targetPod is the Pod to which a migration moves the guest; nil if no manifest has it.
+// targetPod returns the target Pod of a migration; nil if no manifest has it.
 func (c *Cluster) targetPod(m *v1.VirtualMachineInstanceMigration) *corev1.Pod {
 	for _, p := range every[*corev1.Pod](c) {
 		if c.owns(p) && c.madeFor(p, m) {
@@ -83,8 +83,7 @@ func (c *Cluster) targetPod(m *v1.VirtualMachineInstanceMigration) *corev1.Pod {
 	return nil
 }
 
-// owns tells whether a Pod, which has not ended, is a launcher of the guest. A guest whose UID is a stand-in is known by
-// its name.
+// owns reports whether a Pod is a running launcher of the VMI. A VMI with a stand-in UID is matched by name.
 func (c *Cluster) owns(p *corev1.Pod) bool {
 	if p.Namespace != c.VMI.Namespace || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
@@ -102,7 +101,7 @@ func (c *Cluster) owns(p *corev1.Pod) bool {
 	return p.Labels[v1.CreatedByLabel] == string(c.VMI.UID) || p.Annotations[v1.DomainAnnotation] == c.VMI.Name
 }
 
-// madeFor tells whether a Pod is the target of a migration. A migration whose UID is a stand-in is known by its name.
+// madeFor reports whether a Pod is the target of a migration. A migration with a stand-in UID is matched by name.
 func (c *Cluster) madeFor(p *corev1.Pod, m *v1.VirtualMachineInstanceMigration) bool {
 	if c.object(m).StandIn && p.Annotations[v1.MigrationJobNameAnnotation] == m.Name {
 		return true

@@ -14,30 +14,30 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// Cluster is what manifests say about a cluster with one guest.
+// Cluster holds the manifests of a cluster with one VMI.
 type Cluster struct {
-	// VMI is the guest; nil if there is none, which suffices for an exporter.
+	// VMI is the VMI; nil if there is none, which suffices for an exporter.
 	VMI *v1.VirtualMachineInstance
-	// KubeVirt is the cluster's configuration; nil stands for KubeVirt's defaults.
+	// KubeVirt is the cluster's configuration; nil means KubeVirt's defaults.
 	KubeVirt *v1.KubeVirt
-	// LauncherImage is the image of virt-launcher. Empty means the one that KubeVirt's registry and version name.
+	// LauncherImage is the image of virt-launcher. Defaults to the one in KubeVirt's registry and version.
 	LauncherImage string
-	// FallbackLauncherImage is the image of virt-launcher where neither LauncherImage nor a KubeVirt object names one.
+	// FallbackLauncherImage is the image of virt-launcher if neither LauncherImage nor a KubeVirt object sets one.
 	FallbackLauncherImage string
-	// ExporterImage is the image of exporter Pods. Empty means the one that KubeVirt's registry and version name.
+	// ExporterImage is the image of exporter Pods. Defaults to the one in KubeVirt's registry and version.
 	ExporterImage string
-	// SidecarShimImage is the image of hook sidecars that name none. Empty means the one that KubeVirt's registry and
-	// version name, else the one beside the launcher's.
+	// SidecarShimImage is the default image of hook sidecars. Defaults to the one in KubeVirt's registry and version,
+	// otherwise to the one next to the launcher's.
 	SidecarShimImage string
-	// Volumes are the names of the volumes to hotplug. Empty means all of the guest that are hotplugged.
+	// Volumes are the names of the volumes to hotplug. Defaults to all hotplugged volumes of the VMI.
 	Volumes []string
 
 	objects []Object
-	guest   Object // the object that VMI was read as; VMI itself may have got defaults since
+	guest   Object // the object that VMI was read as; VMI itself may have been defaulted since
 }
 
-// New puts objects together, of all files that belong to a cluster. An object that is there twice, a second
-// VirtualMachineInstance or KubeVirt are errors.
+// New combines the objects of all files of a cluster. A duplicate object, and a second VirtualMachineInstance or KubeVirt,
+// are errors.
 func New(objects ...Object) (*Cluster, error) {
 	c := &Cluster{objects: objects}
 	var (
@@ -47,7 +47,7 @@ func New(objects ...Object) (*Cluster, error) {
 	)
 	for _, o := range objects {
 		if old, twice := seen[o.String()]; twice {
-			errs = append(errs, o.fault("metadata.name", "is there twice: also in "+old.Source.String(), "keep one of the two"))
+			errs = append(errs, o.fault("metadata.name", "is a duplicate of "+old.Source.String(), "keep one of them"))
 			continue
 		}
 		seen[o.String()] = o
@@ -60,7 +60,7 @@ func New(objects ...Object) (*Cluster, error) {
 			continue
 		}
 		if old, second := first[o.Kind]; second {
-			errs = append(errs, o.fault("kind", fmt.Sprintf("is a second %s beside %s of %s", o.Kind, old, old.Source),
+			errs = append(errs, o.fault("kind", fmt.Sprintf("is a second %s in addition to %s of %s", o.Kind, old, old.Source),
 				"render with one at a time"))
 			continue
 		}
@@ -76,7 +76,7 @@ func (o Object) fault(field, reason, remedy string) *Error {
 	return &Error{Source: o.Source, Object: o.String(), Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
 }
 
-// every are the objects of a type, in the order of the manifests.
+// every returns the objects of a type, in the order of the manifests.
 func every[T metav1.Object](c *Cluster) (all []T) {
 	for _, o := range c.objects {
 		if v, ok := o.Value.(T); ok {
@@ -86,7 +86,7 @@ func every[T metav1.Object](c *Cluster) (all []T) {
 	return all
 }
 
-// object is what was read for a value.
+// object returns the object that a value was read as.
 func (c *Cluster) object(v metav1.Object) Object {
 	for _, o := range c.objects {
 		if o.Value == v {
@@ -96,7 +96,7 @@ func (c *Cluster) object(v metav1.Object) Object {
 	return Object{Value: v}
 }
 
-// facts are the objects of the guest's namespace.
+// facts returns the objects of the VMI's namespace.
 func (c *Cluster) facts(namespace string) template.Facts {
 	f := template.Facts{
 		Claims: map[string]*corev1.PersistentVolumeClaim{}, ConfigMaps: map[string]bool{},
@@ -121,28 +121,28 @@ func (c *Cluster) facts(namespace string) template.Facts {
 			if v.Name == namespace {
 				f.NamespaceLabels = v.Labels
 			}
-		case *metav1.PartialObjectMetadata: // of any namespace: a network may name one
+		case *metav1.PartialObjectMetadata: // of any namespace: a network may reference one
 			f.NetworkAttachmentDefinitions[v.Namespace+"/"+v.Name] = v
 		}
 	}
 	return f
 }
 
-// export is the only VirtualMachineExport.
+// export returns the only VirtualMachineExport.
 func (c *Cluster) export() (*exportv1.VirtualMachineExport, error) {
 	return only(c, every[*exportv1.VirtualMachineExport](c), "", "VirtualMachineExport")
 }
 
-// only is the only one of several objects of which one is needed.
+// only returns the only one of the objects, of which exactly one is required.
 func only[T metav1.Object](c *Cluster, found []T, of, what string) (one T, err error) {
 	switch len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
 		return one, &Error{
-			Object: of, Reason: "there is no " + what, Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+			Object: of, Reason: what + " not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
 		}
 	}
 	first, second := c.object(found[0]), c.object(found[1])
-	return one, second.fault("", fmt.Sprintf("is a second %s beside %s of %s", what, first, first.Source), "leave one of them out")
+	return one, second.fault("", fmt.Sprintf("is a second %s in addition to %s of %s", what, first, first.Source), "remove one of them")
 }

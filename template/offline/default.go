@@ -11,34 +11,34 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// Default returns a copy of a guest with the defaults that KubeVirt's webhooks give it when it is created, as far as they
-// change a Pod: those of [admit.DefaultShape]. A nil KubeVirt object stands for KubeVirt's own defaults. In this order:
+// Default returns a copy of a VMI with the defaults of KubeVirt's webhooks on creation, as far as they change a Pod: those
+// of [admit.DefaultShape]. A nil KubeVirt object means KubeVirt's own defaults. In this order:
 //
 //   - spec.architecture: defaultArchitecture of the KubeVirt object's spec or status, else amd64
 //   - spec.domain.machine.type: the cluster's machineType, in general or of the architecture; else q35, virt on arm64,
 //     s390-ccw-virtio on s390x
-//   - CPU request: the CPU limit; else the cluster's cpuRequest, if that is not 100m and the guest has no dedicated CPUs
+//   - CPU request: the CPU limit; else the cluster's cpuRequest, unless that is 100m or the VMI has dedicated CPUs
 //   - CPU topology, where none is set: one core and thread, as many sockets as the CPU limit, else the CPU request, rounded
 //     up, else one
-//   - memory of the guest, where it is not set: the memory request, else the limit, else one huge page
-//   - room for CPUs and memory that are plugged while the guest runs, as the package comment of vmi/admit has it; that changes
-//     no Pod, but what the guest is converted to
+//   - guest memory, where it is not set: the memory request, else the limit, else one huge page
+//   - headroom for hotplugged CPUs and memory, see the package comment of vmi/admit; that changes the domain, not
+//     the Pods
 //   - pull policy of container disks: Always for the tag latest or none, else IfNotPresent. The colon of a registry's port
-//     counts as a tag's, as in KubeVirt.
+//     counts as that of a tag, as in KubeVirt
 //   - Pod network with an interface, where there are neither networks nor interfaces and autoattachPodInterface is not
 //     false: the cluster's defaultNetworkInterface, else bridge
-//   - a disk for every volume that neither a disk nor a filesystem uses; not for memory dumps and folders of the launcher,
+//   - a disk for every volume that neither a disk nor a filesystem uses, except for memory dumps and folders of the launcher,
 //     which are no disks
-//   - UEFI without secure boot on arm64, where no firmware is chosen; that changes no Pod, but what the guest is converted to
+//   - UEFI without secure boot on arm64, where no firmware is set; that changes the domain, not the Pods
 //   - CPU model: host-passthrough on arm64, else the cluster's cpuModel, else host-model
 //   - annotation kubevirt.io/pci-topology-version: v3 for the machines q35 and virt of amd64 and arm64
 //   - annotation alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity, if the KubeVirt object has it, feature gate AlignCPUs
-//     is on and the guest isolates its emulator thread
-//   - annotation kubevirt.io/qgs-socket-path for TDX guests
+//     is on and the VMI isolates its emulator thread
+//   - annotation kubevirt.io/qgs-socket-path for TDX VMIs
 //   - status.runtimeUser: 107, unless feature gate Root is on
 //
-// A guest that has a phase has passed the webhooks already and is copied as it is. A guest that the webhooks would refuse,
-// because the cluster's default interface may not be used, is an *Error.
+// A VMI with a phase has passed the webhooks already and is copied without changes. A VMI that the webhooks would reject
+// because the cluster's default interface is not permitted is an *Error.
 func Default(vmi *v1.VirtualMachineInstance, kubevirt *v1.KubeVirt) (*v1.VirtualMachineInstance, error) {
 	out := vmi.DeepCopy()
 	if out.Status.Phase != v1.VmPhaseUnset {
@@ -55,14 +55,14 @@ func Default(vmi *v1.VirtualMachineInstance, kubevirt *v1.KubeVirt) (*v1.Virtual
 	return out, nil
 }
 
-// unusable tells why the cluster's default interface cannot be used.
+// unusable returns why the cluster's default interface cannot be used.
 func unusable(kubevirt *v1.KubeVirt, c admit.Config) error {
-	field, reason := "defaultNetworkInterface", fmt.Sprintf("%q is neither bridge nor masquerade", c.NetworkInterface)
+	field, reason := "defaultNetworkInterface", fmt.Sprintf("%q must be bridge or masquerade", c.NetworkInterface)
 	if c.ForbidPodBridge && (c.NetworkInterface == "" || c.NetworkInterface == v1.BridgeInterface) {
-		field, reason = "permitBridgeInterfaceOnPodNetwork", "is false, but bridge is the default interface of the cluster"
+		field, reason = "permitBridgeInterfaceOnPodNetwork", "is false, but the cluster's default interface is bridge"
 	}
 	return &Error{
 		Object: objectName("KubeVirt", kubevirt.Namespace, kubevirt.Name), Field: "spec.configuration.network." + field, Reason: reason,
-		Remedy: "make masquerade the defaultNetworkInterface, or give the guest a network and an interface", Err: template.ErrInvalid,
+		Remedy: "set defaultNetworkInterface to masquerade, or add a network and an interface to the VMI", Err: template.ErrInvalid,
 	}
 }

@@ -25,7 +25,7 @@ func parse[T any](t *testing.T, text string) *T {
 	return v
 }
 
-// complete is a guest to which no rule applies, but for the rule under test.
+// complete is a VMI to which no default but the one under test applies.
 const complete = `
 metadata: {name: testvmi, annotations: {kubevirt.io/pci-topology-version: v2}}
 spec:
@@ -41,7 +41,7 @@ status: {runtimeUser: 107}
 func TestDefaults(t *testing.T) {
 	const cluster = "{spec: {configuration: {"
 	for name, tt := range map[string]struct {
-		given, without, kubevirt string // the guest is complete with given over it, without what is named
+		given, without, kubevirt string // the VMI is complete with given merged into it, without the named fields
 		field                    string
 		want                     string
 	}{
@@ -124,7 +124,7 @@ func TestDefaults(t *testing.T) {
 				t.Errorf("%s: -want +got\n%s", tt.field, diff)
 			}
 			if diff := cmp.Diff(before, vmi); diff != "" {
-				t.Errorf("the guest given has changed:\n%s", diff)
+				t.Errorf("the given VMI was modified:\n%s", diff)
 			}
 			again, err := offline.Default(got, kv)
 			if err != nil {
@@ -137,10 +137,10 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestAGuestWithoutAllowedInterfaceIsRefused(t *testing.T) {
+func TestDefault_InterfaceNotPermitted(t *testing.T) {
 	for name, tt := range map[string]struct{ network, want string }{
 		"bridge not permitted": {"{permitBridgeInterfaceOnPodNetwork: false}", "KubeVirt kv/kubevirt: spec.configuration.network.permitBridgeInterfaceOnPodNetwork: is false"},
-		"slirp":                {"{defaultNetworkInterface: slirp}", `KubeVirt kv/kubevirt: spec.configuration.network.defaultNetworkInterface: "slirp" is neither`},
+		"slirp":                {"{defaultNetworkInterface: slirp}", `KubeVirt kv/kubevirt: spec.configuration.network.defaultNetworkInterface: "slirp" must be`},
 	} {
 		kv := parse[v1.KubeVirt](t, "{metadata: {name: kubevirt, namespace: kv}, spec: {configuration: {network: "+tt.network+"}}}")
 		_, err := offline.Default(&v1.VirtualMachineInstance{}, kv)
@@ -148,12 +148,12 @@ func TestAGuestWithoutAllowedInterfaceIsRefused(t *testing.T) {
 			t.Errorf("%s: error %v, want %s", name, err, tt.want)
 		}
 		if _, err := offline.Default(parse[v1.VirtualMachineInstance](t, complete), kv); err != nil {
-			t.Errorf("%s: a guest that wants no interface is refused: %v", name, err)
+			t.Errorf("%s: a VMI without an interface was rejected: %v", name, err)
 		}
 	}
 }
 
-// merge lays one document over another, of which it first removes fields.
+// merge merges one document into another, from which it first removes fields.
 func merge(t *testing.T, base, without, over string) string {
 	t.Helper()
 	fields := tree(t, base).(map[string]any)

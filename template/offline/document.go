@@ -20,8 +20,8 @@ type document struct {
 	json   json.RawMessage
 }
 
-// documents splits a file. Documents are separated by lines that begin with three dashes; JSON values may also follow
-// each other directly.
+// documents splits a file. Documents are separated by lines that begin with three dashes; JSON values may also follow each
+// other directly.
 func documents(file string, content []byte) ([]document, error) {
 	var (
 		all  []document
@@ -39,8 +39,8 @@ func documents(file string, content []byte) ([]document, error) {
 		if err != nil {
 			at := Source{File: file, Document: len(all) + 1, Line: part.line}
 			errs = append(errs, &Error{
-				Source: at, Reason: "is neither YAML nor JSON: " + oneLine(err), Err: template.ErrInvalid,
-				Remedy: "correct the text at the line named",
+				Source: at, Reason: "must be YAML or JSON: " + oneLine(err), Err: template.ErrInvalid,
+				Remedy: "correct the text at this line",
 			})
 			all = append(all, document{source: at}) // it counts, but there is nothing to decode
 		}
@@ -50,7 +50,7 @@ func documents(file string, content []byte) ([]document, error) {
 
 // part is the text between two separators.
 type part struct {
-	line int // the number of its first line that has content
+	line int // the number of its first line with content
 	text string
 }
 
@@ -75,7 +75,7 @@ func split(content []byte) []part {
 		case mark == "---":
 			end()
 			begin = at
-			text.WriteString("   " + rest) // a document may begin behind the dashes
+			text.WriteString("   " + rest) // a document may begin after the dashes
 		default:
 			text.WriteString(line)
 		}
@@ -84,7 +84,7 @@ func split(content []byte) []part {
 	return parts
 }
 
-// separator returns the mark at which a line ends a document, and what follows it.
+// separator returns the separator at the beginning of a line, and the text after it.
 func separator(line string) (mark, rest string) {
 	for _, mark := range []string{"---", "..."} {
 		if rest, found := strings.CutPrefix(line, mark); found && (rest == "" || strings.ContainsAny(rest[:1], " \t\r\n")) {
@@ -94,7 +94,7 @@ func separator(line string) (mark, rest string) {
 	return "", line
 }
 
-// trimmed drops leading lines that have no content, so that the part's line is that of its object.
+// trimmed drops leading lines without content, so that the part's line is that of its object.
 func (p part) trimmed() part {
 	for {
 		line, rest, more := strings.Cut(p.text, "\n")

@@ -10,19 +10,19 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// Source is where an object was read.
+// Source is the position of an object in its file.
 type Source struct {
-	// File is the name given to Read.
+	// File is the name passed to Read.
 	File string
-	// Document is the number of the document in the file, from 1. Documents without content do not count.
+	// Document is the number of the document in the file, starting with 1. Documents without content do not count.
 	Document int
-	// Line is the line at which the document begins, from 1.
+	// Line is the first line of the document, starting with 1.
 	Line int
-	// Item is the number of the object in a List, from 1; 0 outside of one.
+	// Item is the number of the object in a List, starting with 1; 0 outside of one.
 	Item int
 }
 
-// String is file, document and line, and the item of a List: "vm.yaml: document 2 (line 14), item 3".
+// String returns file, document and line, and the item of a List: "vm.yaml: document 2 (line 14), item 3".
 func (s Source) String() string {
 	text := s.File
 	if s.Document > 0 {
@@ -34,23 +34,23 @@ func (s Source) String() string {
 	return text
 }
 
-// Error is a fault of a manifest, or of what the manifests are together.
+// Error is a fault of a manifest, or of the combination of manifests.
 type Error struct {
-	// Source is where the object was read. Its zero value stands for all manifests together.
+	// Source is the position of the object. Its zero value means all manifests together.
 	Source Source
 	// Object is kind, namespace and name, as far as they are known.
 	Object string
 	// Field is the path of the field at fault, such as spec.volumes[2].containerDisk.image; empty for the whole object.
 	Field string
-	// Reason says what is wrong.
+	// Reason says why the field or object is rejected.
 	Reason string
-	// Remedy says what to do about it.
+	// Remedy says how to fix it.
 	Remedy string
 	// Err is the class of the error: template.ErrInvalid, template.ErrMissingFact or the error of the reader.
 	Err error
 }
 
-// Error names source, object, field, reason and remedy in one line.
+// Error returns source, object, field, reason and remedy in one line.
 func (e *Error) Error() string {
 	var parts []string
 	for _, part := range []string{e.Source.String(), e.Object, e.Field, e.Reason} {

@@ -10,7 +10,7 @@ import (
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// manifests are those of a guest and of the claim that it boots from.
+// manifests are those of a VMI and of the claim of its disk.
 const manifests = `apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: web, namespace: default}
@@ -48,7 +48,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	// What KubeVirt's webhooks would do.
+	// Set the defaults of KubeVirt's webhooks.
 	if cluster.VMI, err = offline.Default(cluster.VMI, cluster.KubeVirt); err != nil {
 		fmt.Println(err)
 		return
@@ -68,7 +68,7 @@ func Example() {
 	// Output: amd64 8504Mi /dev/root
 }
 
-// Faults name file, document, object, field and remedy.
+// Faults have file, document, object, field and remedy.
 func ExampleRead() {
 	_, err := offline.Read("wrong.yaml", strings.NewReader(`# Three faults.
 apiVersion: kubevirt.io/v1
@@ -91,7 +91,7 @@ spec: {}
 `))
 	fmt.Println(err)
 	// Output:
-	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.domain.cpu.cores: "two" is not a whole number of 32 bits that is not negative; correct the value
-	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.volumes[1].containerdisk: is no field of VirtualMachineInstance; correct its name, upper and lower case included, or its place, or remove it
-	// wrong.yaml: document 2 (line 15): VirtualMachine default/web: kind: a VirtualMachine is not rendered itself; give its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a manifest of its own
+	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.domain.cpu.cores: "two" must be a non-negative whole number of 32 bits; correct the value
+	// wrong.yaml: document 1 (line 2): VirtualMachineInstance default/web: spec.volumes[1].containerdisk: is not a field of VirtualMachineInstance; correct its name (case-sensitive) or its position, or remove it
+	// wrong.yaml: document 2 (line 15): VirtualMachine default/web: kind: VirtualMachine is not supported; use its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a separate manifest
 }

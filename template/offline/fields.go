@@ -15,14 +15,14 @@ import (
 	strictjson "sigs.k8s.io/json"
 )
 
-// fault is a field that a type does not have, or a value that is not of the field's type.
+// fault is a field that a type does not have, or a value of the wrong type.
 type fault struct {
 	field, reason string
 	unknown       bool
 }
 
-// faults compares JSON with a type, field by field. Strict decoders do not suffice: they leave out what is below a type
-// that decodes itself, as the spec of a VirtualMachineInstance does, and they do not tell the index in a list.
+// faults compares JSON with a type, field by field. Strict decoders do not suffice: they ignore everything below a type
+// with its own decoder, such as the spec of a VirtualMachineInstance, and do not report the index in a list.
 func faults(t reflect.Type, raw json.RawMessage, at string) []fault {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -66,8 +66,8 @@ func faults(t reflect.Type, raw json.RawMessage, at string) []fault {
 	return all
 }
 
-// decodesItself tells types whose JSON is not that of their fields. Those of KubeVirt that decode themselves only tidy
-// their fields up.
+// decodesItself reports whether the JSON of a type is not that of its fields. Types of KubeVirt with their own decoder only
+// normalize their fields.
 func decodesItself(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) &&
 		!strings.HasPrefix(t.PkgPath(), "kubevirt.io/api/")
@@ -80,7 +80,7 @@ func leaf(t reflect.Type, raw json.RawMessage, at string) []fault {
 	return []fault{{field: at, reason: wanted(t, raw)}}
 }
 
-// fieldType is the type of the field that has a name in JSON; nil if there is none.
+// fieldType returns the type of the field with a JSON name; nil if there is none.
 func fieldType(t reflect.Type, name string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -102,7 +102,7 @@ func fieldType(t reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// wanted says what a value of a type looks like.
+// wanted describes valid values of a type.
 func wanted(t reflect.Type, raw json.RawMessage) string {
 	kinds := map[reflect.Type]string{
 		reflect.TypeFor[resource.Quantity](): "a quantity, such as 500m, 2 or 1Gi",
@@ -118,24 +118,24 @@ func wanted(t reflect.Type, raw json.RawMessage) string {
 	if !special {
 		want = wantedKind(t)
 	}
-	return excerpt(raw) + " is not " + want
+	return excerpt(raw) + " must be " + want
 }
 
 func wantedKind(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
-		return "text (put it in quotes)"
+		return "a string (use quotes)"
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return fmt.Sprintf("a whole number of %d bits", t.Bits())
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return fmt.Sprintf("a whole number of %d bits that is not negative", t.Bits())
+		return fmt.Sprintf("a non-negative whole number of %d bits", t.Bits())
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return "text in base64"
+			return "a base64 string"
 		}
 		return "a list"
 	default:
@@ -143,7 +143,7 @@ func wantedKind(t reflect.Type) string {
 	}
 }
 
-// excerpt is the value, shortened.
+// excerpt returns the value, shortened.
 func excerpt(raw json.RawMessage) string {
 	const most = 40
 	text := strings.Join(strings.Fields(string(raw)), " ")

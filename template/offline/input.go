@@ -12,11 +12,11 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// Input is what a Pod of one kind is rendered from. An object that the kind needs and that no manifest has is an error
-// wrapping template.ErrMissingFact; claims that volumes name are left to the renderer, which knows what they are for.
+// Input returns the input of a Pod of one kind. A required object without a manifest is an error wrapping
+// template.ErrMissingFact; missing claims of volumes are left to the renderer.
 //
-// A hotplug attachment is beside the Pod that the guest runs in; or, if there is a migration that is not finished and its
-// target Pod, beside the latter.
+// A hotplug attachment belongs to the VMI's Pod or, if there are a migration that is not final and its target Pod, to the
+// latter.
 func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
 	in := template.Input{Config: template.ConfigFrom(c.KubeVirt, cmp.Or(c.LauncherImage, c.image("virt-launcher"), c.FallbackLauncherImage))}
 	in.Config.ExporterImage = cmp.Or(c.ExporterImage, c.image("virt-exportserver"))
@@ -31,7 +31,7 @@ func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
 	}
 	if c.VMI == nil {
 		return in, &Error{
-			Reason: "there is no VirtualMachineInstance", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
+			Reason: "VirtualMachineInstance not found", Remedy: "add its manifest with -f", Err: template.ErrMissingFact,
 		}
 	}
 	if err := needImage(in.Config.LauncherImage, "launcher", "--image"); err != nil {
@@ -48,7 +48,8 @@ func (c *Cluster) Input(kind template.PodKind) (template.Input, error) {
 	return in, err
 }
 
-// image is the image of a component as KubeVirt's operator names it; empty if the KubeVirt object does not tell.
+// image returns the image of a component with the name of KubeVirt's operator; empty if the KubeVirt object has no registry
+// or tag.
 func (c *Cluster) image(component string) string {
 	if c.KubeVirt == nil {
 		return ""
@@ -67,8 +68,8 @@ func needImage(image, what, flag string) error {
 		return nil
 	}
 	return &Error{
-		Reason: "the image of the " + what + " is not known", Err: template.ErrMissingFact,
-		Remedy: "give " + flag + ", or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag",
+		Reason: "the " + what + " image must be set", Err: template.ErrMissingFact,
+		Remedy: "use " + flag + ", or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag",
 	}
 }
 
@@ -76,7 +77,7 @@ func (c *Cluster) vmiName() string {
 	return objectName("VirtualMachineInstance", c.VMI.Namespace, c.VMI.Name)
 }
 
-// hotplug fills in what the Pods of hotplugged volumes are beside.
+// hotplug sets the owner and the volumes of hotplug Pods.
 func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
 	in.Hotplug = &template.Hotplug{Volumes: c.Volumes}
 	if len(c.Volumes) == 0 {
@@ -84,11 +85,11 @@ func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
 	}
 	many := kind == template.TriggerPod && len(in.Hotplug.Volumes) > 1
 	if len(in.Hotplug.Volumes) == 0 || many {
-		reason := "no volume of it is hotplugged"
+		reason := "no volume is hotplugged"
 		if many {
-			reason = "more than one volume of it is hotplugged, and a trigger takes one"
+			reason = "more than one volume is hotplugged, but a trigger takes one"
 		}
-		fault := c.guest.fault("spec.volumes", reason, "name one with --volume")
+		fault := c.guest.fault("spec.volumes", reason, "select one with --volume")
 		fault.Err = template.ErrMissingFact
 		return fault
 	}
@@ -111,8 +112,8 @@ func (c *Cluster) hotplug(kind template.PodKind, in *template.Input) error {
 	return nil
 }
 
-// hotplugged are the names of a guest's volumes that can be or were plugged into it while it runs, in the order of the
-// manifest; volumes for other purposes than disks are last.
+// hotplugged returns the names of a VMI's hotpluggable or hotplugged volumes, in the order of the manifest, utility volumes
+// last.
 func hotplugged(vmi *v1.VirtualMachineInstance) (names []string) {
 	var reported []string
 	for i := range vmi.Status.VolumeStatus {
@@ -134,7 +135,7 @@ func hotplugged(vmi *v1.VirtualMachineInstance) (names []string) {
 	return names
 }
 
-// node is the Node that a Pod is on; nil if no manifest has it.
+// node returns the Node of a Pod; nil if no manifest has it.
 func (c *Cluster) node(pod *corev1.Pod) *corev1.Node {
 	for _, n := range every[*corev1.Node](c) {
 		if pod != nil && n.Name == pod.Spec.NodeName {

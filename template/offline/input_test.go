@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/template/offline"
 )
 
-// Manifests of a guest that runs, as a cluster has them.
+// Manifests of a running VMI, as a cluster has them.
 const (
 	vmi = `{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: testvmi, namespace: ns, uid: u-1},
 		spec: {domain: {devices: {}}, volumes: [
@@ -43,24 +43,24 @@ func cluster(t testing.TB, manifests ...string) *offline.Cluster {
 	return c
 }
 
-func TestWhatIsThereTwiceIsRefused(t *testing.T) {
+func TestNew_Duplicates(t *testing.T) {
 	for name, tt := range map[string]struct {
 		manifests []string
 		want      string
 	}{
 		"two guests": {
 			[]string{vmi, strings.Replace(vmi, "name: testvmi", "name: other", 1)},
-			"test.yaml: document 2 (line 8): VirtualMachineInstance ns/other: kind: is a second VirtualMachineInstance beside " +
+			"test.yaml: document 2 (line 8): VirtualMachineInstance ns/other: kind: is a second VirtualMachineInstance in addition to " +
 				"VirtualMachineInstance ns/testvmi of test.yaml: document 1 (line 1); render with one at a time",
 		},
 		"two configurations": {
 			[]string{config, strings.Replace(config, "name: kubevirt", "name: other", 1)},
-			"test.yaml: document 2 (line 3): KubeVirt kubevirt/other: kind: is a second KubeVirt beside " +
+			"test.yaml: document 2 (line 3): KubeVirt kubevirt/other: kind: is a second KubeVirt in addition to " +
 				"KubeVirt kubevirt/kubevirt of test.yaml: document 1 (line 1); render with one at a time",
 		},
 		"one object twice": {
 			[]string{node, move, node},
-			"test.yaml: document 3 (line 5): Node n1: metadata.name: is there twice: also in test.yaml: document 1 (line 1); keep one of the two",
+			"test.yaml: document 3 (line 5): Node n1: metadata.name: is a duplicate of test.yaml: document 1 (line 1); keep one of them",
 		},
 	} {
 		c, err := offline.New(read(t, strings.Join(tt.manifests, "\n---\n"))...)
@@ -70,7 +70,7 @@ func TestWhatIsThereTwiceIsRefused(t *testing.T) {
 	}
 }
 
-func TestFactsAreThoseOfTheGuestsNamespace(t *testing.T) {
+func TestInput_FactsOfNamespace(t *testing.T) {
 	of := func(kind, namespace, name string) string {
 		version := "v1"
 		if kind == "NetworkAttachmentDefinition" {
@@ -125,7 +125,7 @@ func TestImagesOfTheCluster(t *testing.T) {
 	}
 }
 
-func TestAKindOfPodNeedsItsObjects(t *testing.T) {
+func TestInput_MissingObjects(t *testing.T) {
 	with := func(old, now string, manifest string) string { return strings.Replace(manifest, old, now, 1) }
 	for name, tt := range map[string]struct {
 		kind      template.PodKind
@@ -133,36 +133,36 @@ func TestAKindOfPodNeedsItsObjects(t *testing.T) {
 		volumes   []string
 		want      string
 	}{
-		"launcher without a guest": {template.LauncherPod, []string{config}, nil, "there is no VirtualMachineInstance; add its manifest with -f"},
-		"launcher without image":   {template.LauncherPod, []string{vmi}, nil, "the image of the launcher is not known; give --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag"},
-		"image without tag":        {template.LauncherPod, []string{vmi, with(", imageTag: v1", "", config)}, nil, "the image of the launcher is not known"},
-		"exporter without export":  {template.ExporterPod, []string{vmi, config}, nil, "there is no VirtualMachineExport; add its manifest with -f"},
-		"exporter without image":   {template.ExporterPod, []string{export}, nil, "the image of the exporter is not known; give --exporter-image"},
+		"launcher without a guest": {template.LauncherPod, []string{config}, nil, "VirtualMachineInstance not found; add its manifest with -f"},
+		"launcher without image":   {template.LauncherPod, []string{vmi}, nil, "the launcher image must be set; use --image, or add a KubeVirt manifest with spec.imageRegistry and spec.imageTag"},
+		"image without tag":        {template.LauncherPod, []string{vmi, with(", imageTag: v1", "", config)}, nil, "the launcher image must be set"},
+		"exporter without export":  {template.ExporterPod, []string{vmi, config}, nil, "VirtualMachineExport not found; add its manifest with -f"},
+		"exporter without image":   {template.ExporterPod, []string{export}, nil, "the exporter image must be set; use --exporter-image"},
 		"two exports": {
 			template.ExporterPod, []string{config, export, with("name: e", "name: f", export)}, nil,
-			"test.yaml: document 3 (line 5): VirtualMachineExport ns/f: is a second VirtualMachineExport beside VirtualMachineExport ns/e of test.yaml: document 2 (line 3); leave one of them out",
+			"test.yaml: document 3 (line 5): VirtualMachineExport ns/f: is a second VirtualMachineExport in addition to VirtualMachineExport ns/e of test.yaml: document 2 (line 3); remove one of them",
 		},
 		"target without migration": {
 			template.TargetPod, []string{config, vmi, source}, nil,
-			"VirtualMachineInstance ns/testvmi: there is no VirtualMachineInstanceMigration with spec.vmiName testvmi that is not finished; add its manifest with -f",
+			"VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with spec.vmiName testvmi not found; add its manifest with -f",
 		},
-		"target with another guest's migration": {template.TargetPod, []string{config, vmi, source, with("vmiName: testvmi", "vmiName: other", move)}, nil, "VirtualMachineInstance ns/testvmi: there is no VirtualMachineInstanceMigration with"},
-		"target with a migration elsewhere":     {template.TargetPod, []string{config, vmi, source, with("namespace: ns", "namespace: other", move)}, nil, "VirtualMachineInstance ns/testvmi: there is no VirtualMachineInstanceMigration with"},
-		"target with a finished migration":      {template.TargetPod, []string{config, vmi, source, with("spec:", "status: {phase: Succeeded}, spec:", move)}, nil, "VirtualMachineInstance ns/testvmi: there is no VirtualMachineInstanceMigration with"},
+		"target with another guest's migration": {template.TargetPod, []string{config, vmi, source, with("vmiName: testvmi", "vmiName: other", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
+		"target with a migration elsewhere":     {template.TargetPod, []string{config, vmi, source, with("namespace: ns", "namespace: other", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
+		"target with a finished migration":      {template.TargetPod, []string{config, vmi, source, with("spec:", "status: {phase: Succeeded}, spec:", move)}, nil, "VirtualMachineInstance ns/testvmi: unfinished VirtualMachineInstanceMigration with"},
 		"target with two migrations":            {template.TargetPod, []string{config, vmi, source, move, with("name: move", "name: again", move)}, nil, "test.yaml: document 5 (line "},
-		"target without source":                 {template.TargetPod, []string{config, vmi, move}, nil, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs; add its manifest with -f"},
-		"target with the target alone":          {template.TargetPod, []string{config, vmi, move, target}, nil, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs"},
-		"source of a former guest":              {template.TargetPod, []string{config, vmi, move, strings.ReplaceAll(source, "u-1", "u-0")}, nil, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs"},
-		"source elsewhere":                      {template.TargetPod, []string{config, vmi, move, with("namespace: ns", "namespace: other", source)}, nil, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs"},
-		"source ended":                          {template.TargetPod, []string{config, vmi, move, with("spec:", "status: {phase: Failed}, spec:", source)}, nil, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs"},
+		"target without source":                 {template.TargetPod, []string{config, vmi, move}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found; add its manifest with -f"},
+		"target with the target alone":          {template.TargetPod, []string{config, vmi, move, target}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"source of a former guest":              {template.TargetPod, []string{config, vmi, move, strings.ReplaceAll(source, "u-1", "u-0")}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"source elsewhere":                      {template.TargetPod, []string{config, vmi, move, with("namespace: ns", "namespace: other", source)}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"source ended":                          {template.TargetPod, []string{config, vmi, move, with("spec:", "status: {phase: Failed}, spec:", source)}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
 		"two sources": {
 			template.TargetPod, []string{config, vmi, move, source, with("name: source", "name: second", source)}, nil,
-			"test.yaml: document 5 (line 15): Pod ns/second: is a second Pod in which it runs beside Pod ns/source of test.yaml: document 4 (line 12); leave one of them out",
+			"test.yaml: document 5 (line 15): Pod ns/second: is a second launcher Pod in addition to Pod ns/source of test.yaml: document 4 (line 12); remove one of them",
 		},
-		"attachment without owner":       {template.AttachmentPod, []string{config, vmi}, nil, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs"},
-		"trigger without owner":          {template.TriggerPod, []string{config, vmi}, []string{"root"}, "VirtualMachineInstance ns/testvmi: there is no Pod in which it runs"},
-		"attachment without volume":      {template.AttachmentPod, []string{config, fromGit, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: no volume of it is hotplugged; name one with --volume"},
-		"trigger of many volumes":        {template.TriggerPod, []string{config, vmi, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: more than one volume of it is hotplugged, and a trigger takes one; name one with --volume"},
+		"attachment without owner":       {template.AttachmentPod, []string{config, vmi}, nil, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"trigger without owner":          {template.TriggerPod, []string{config, vmi}, []string{"root"}, "VirtualMachineInstance ns/testvmi: launcher Pod not found"},
+		"attachment without volume":      {template.AttachmentPod, []string{config, fromGit, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: no volume is hotplugged; select one with --volume"},
+		"trigger of many volumes":        {template.TriggerPod, []string{config, vmi, source}, nil, "test.yaml: document 2 (line 3): VirtualMachineInstance ns/testvmi: spec.volumes: more than one volume is hotplugged, but a trigger takes one; select one with --volume"},
 		"attachment with two migrations": {template.AttachmentPod, []string{config, vmi, source, move, with("name: move", "name: again", move)}, nil, "test.yaml: document 5 (line "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestAKindOfPodNeedsItsObjects(t *testing.T) {
 	}
 }
 
-func TestAMigrationTakesItsSource(t *testing.T) {
+func TestInput_MigrationSource(t *testing.T) {
 	with := func(old, now string, manifest string) string { return strings.Replace(manifest, old, now, 1) }
 	bare := with(`, labels: {kubevirt.io: virt-launcher, kubevirt.io/created-by: u-1}`, "", source)
 	for name, tt := range map[string]struct {
@@ -220,7 +220,7 @@ func TestAMigrationTakesItsSource(t *testing.T) {
 	}
 }
 
-func TestHotplugTakesVolumesAndOwner(t *testing.T) {
+func TestInput_Hotplug(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kind      template.PodKind
 		manifests []string
@@ -263,14 +263,14 @@ func TestHotplugTakesVolumesAndOwner(t *testing.T) {
 	}
 }
 
-func TestAnExporterNeedsNoGuest(t *testing.T) {
+func TestInput_ExporterWithoutVMI(t *testing.T) {
 	in, err := cluster(t, export, config).Input(template.ExporterPod)
 	if err != nil || in.VMI != nil || in.Export.Object.Name != "e" || in.Config.ExporterImage != "example.com/kv/virt-exportserver:v1" {
 		t.Errorf("input %+v, error %v", in, err)
 	}
 }
 
-func TestADefaultedGuestKeepsItsPods(t *testing.T) {
+func TestInput_DefaultedVMI(t *testing.T) {
 	c := cluster(t, fromGit, source, move, config)
 	defaulted, err := offline.Default(c.VMI, c.KubeVirt)
 	if err != nil {

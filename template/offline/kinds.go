@@ -15,21 +15,20 @@ import (
 	exportv1 "kubevirt.io/api/export/v1"
 )
 
-// value is what every object is.
+// value is the interface of all objects.
 type value interface {
 	metav1.Object
 	runtime.Object
 }
 
-// kind is a kind that is read.
+// kind is a supported kind.
 type kind struct {
 	versions  []string // group and version; the first is preferred
-	clusterly bool     // its objects are in no namespace
+	clusterly bool     // cluster-scoped
 	empty     func() value
 }
 
-// kinds are all kinds that are read. An older version shares the type of the preferred one, because their fields are
-// equal.
+// kinds are all supported kinds. An older version shares the type of the preferred one, because their fields are equal.
 var kinds = map[string]kind{
 	"VirtualMachineInstance": {versions: kubevirt, empty: func() value { return &v1.VirtualMachineInstance{} }},
 	"VirtualMachineInstanceMigration": {
@@ -56,8 +55,8 @@ var (
 	core     = []string{"v1"}
 )
 
-// skipped are the kinds that often lie beside a guest's manifest and of which a Pod takes nothing but the name, by group.
-// The package's documentation says why.
+// skipped are the kinds, by group, that are often in the same files and of which a Pod uses the name only. The package
+// comment has the reason.
 var skipped = map[schema.GroupKind]bool{
 	{Kind: "Secret"}:         true,
 	{Kind: "Service"}:        true,
@@ -69,10 +68,10 @@ var skipped = map[schema.GroupKind]bool{
 const (
 	dataVolume = "DataVolume"
 
-	remedyMachine = "give its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a manifest of its own"
+	remedyMachine = "use its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a separate manifest"
 )
 
-// networkAttachmentDefinition is what a definition may hold. Only its metadata is kept.
+// networkAttachmentDefinition is the schema of a definition. Only its metadata is kept.
 type networkAttachmentDefinition struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -81,23 +80,23 @@ type networkAttachmentDefinition struct {
 	} `json:"spec"`
 }
 
-// DeepCopyObject makes it a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (d *networkAttachmentDefinition) DeepCopyObject() runtime.Object {
 	c := *d
 	c.ObjectMeta = *d.ObjectMeta.DeepCopy()
 	return &c
 }
 
-// unread tells why objects of a kind are not read, and what to do.
+// unread returns why objects of a kind are not supported, and how to fix it.
 func unread(apiVersion, name string) (field, reason, remedy string) {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	switch k, known := kinds[name]; {
 	case known:
-		return "apiVersion", apiVersion + " is not read", "use " + k.versions[0]
+		return "apiVersion", apiVersion + " is not supported", "use " + k.versions[0]
 	case name == "VirtualMachine" && group == "kubevirt.io":
-		return "kind", "a VirtualMachine is not rendered itself", remedyMachine
+		return "kind", "VirtualMachine is not supported", remedyMachine
 	default:
-		return "kind", apiVersion + " " + name + " has no part in rendering",
-			"leave it out; what is read: " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+		return "kind", apiVersion + " " + name + " is not supported",
+			"remove it; supported kinds: " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 	}
 }

@@ -24,26 +24,26 @@ import (
 
 // Object is one object of a manifest.
 type Object struct {
-	// Source is where it was read.
+	// Source is its position.
 	Source Source
 	// Kind is its kind, such as PersistentVolumeClaim.
 	Kind string
-	// Value is the object: of the type of package kubevirt.io/api or k8s.io/api that its kind has in the preferred
-	// version, or a *metav1.PartialObjectMetadata for a NetworkAttachmentDefinition. Namespace and UID are set.
+	// Value is the object: of the type of package kubevirt.io/api or k8s.io/api that its kind has in the preferred version,
+	// or a *metav1.PartialObjectMetadata for a NetworkAttachmentDefinition. Namespace and UID are set.
 	Value metav1.Object
-	// StandIn says that the manifest has no UID, and that the one in Value was made from kind, namespace and name.
+	// StandIn reports whether the manifest has no UID, so that the one in Value is derived from kind, namespace and name.
 	StandIn bool
 }
 
-// String is kind, namespace and name.
+// String returns kind, namespace and name.
 func (o Object) String() string { return objectName(o.Kind, o.Value.GetNamespace(), o.Value.GetName()) }
 
-// Read decodes all manifests of a file. The name stands for the file in errors. Objects of skipped kinds are not
-// returned. The error joins one *Error for each fault found; the objects without fault are returned beside it.
+// Read decodes all manifests of a file. name is the file name in errors. Objects of skipped kinds are not returned. The
+// error joins one *Error for each fault; the valid objects are returned in addition to it.
 func Read(name string, r io.Reader) ([]Object, error) {
 	content, err := io.ReadAll(r)
 	if err != nil {
-		return nil, &Error{Source: Source{File: name}, Reason: "cannot be read", Remedy: "give a file with manifests", Err: err}
+		return nil, &Error{Source: Source{File: name}, Reason: "cannot be read", Remedy: "use a readable file with manifests", Err: err}
 	}
 	all, err := documents(name, content)
 	errs := []error{err}
@@ -59,7 +59,7 @@ func Read(name string, r io.Reader) ([]Object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// head is what tells the kind of an object.
+// head is the kind and name of an object.
 type head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -69,7 +69,7 @@ type head struct {
 	} `json:"metadata"`
 }
 
-// String names the object in errors.
+// String returns the name of the object for errors.
 func (h *head) String() string { return objectName(h.Kind, h.Metadata.Namespace, h.Metadata.Name) }
 
 // listing is a List, or the list of one kind.
@@ -80,7 +80,7 @@ type listing struct {
 	Items      []json.RawMessage `json:"items"`
 }
 
-// objects are the object of a document, or those of its List.
+// objects returns the object of a document, or those of its List.
 func (d document) objects() ([]Object, error) {
 	h, err := d.head()
 	if err != nil {
@@ -113,7 +113,7 @@ func (d document) objects() ([]Object, error) {
 	return objects, errors.Join(errs...)
 }
 
-// item decodes one object of a list. In the list of one kind, the objects need not repeat the kind.
+// item decodes one object of a list. In the list of one kind, the objects may omit the kind.
 func (d document) item(list *head) (*Object, error) {
 	var given struct{ APIVersion, Kind *string }
 	if err := json.Unmarshal(d.json, &given); err == nil && list.Kind != "List" && given.APIVersion == nil && given.Kind == nil {
@@ -133,7 +133,7 @@ func (d document) item(list *head) (*Object, error) {
 func (d document) head() (*head, error) {
 	h := &head{}
 	if !bytes.HasPrefix(bytes.TrimSpace(d.json), []byte("{")) {
-		return nil, d.fault("", "", "is no object", "begin a manifest with apiVersion, kind and metadata")
+		return nil, d.fault("", "", "must be an object", "begin a manifest with apiVersion, kind and metadata")
 	}
 	if err := strictjson.UnmarshalCaseSensitivePreserveInts(d.json, h); err != nil {
 		return nil, d.compare("", h, false)
@@ -143,16 +143,16 @@ func (d document) head() (*head, error) {
 	}
 	switch k, known := kinds[h.Kind]; {
 	case h.Kind == "":
-		return nil, d.fault(h.String(), "kind", "is missing", "name the kind of the object, such as VirtualMachineInstance")
+		return nil, d.fault(h.String(), "kind", "must be set", "set the kind of the object, such as VirtualMachineInstance")
 	case h.APIVersion == "" && known:
-		return nil, d.fault(h.String(), "apiVersion", "is missing", "add apiVersion: "+k.versions[0])
+		return nil, d.fault(h.String(), "apiVersion", "must be set", "add apiVersion: "+k.versions[0])
 	case h.APIVersion == "":
-		return nil, d.fault(h.String(), "apiVersion", "is missing", "add the group and version of the object")
+		return nil, d.fault(h.String(), "apiVersion", "must be set", "add the group and version of the object")
 	}
 	return h, nil
 }
 
-// object decodes a document that is no list. It returns nil without an error for a kind that is skipped.
+// object decodes a document that is no list. It returns nil without an error for a skipped kind.
 func (d document) object(h *head) (*Object, error) {
 	gv, err := schema.ParseGroupVersion(h.APIVersion)
 	if err == nil && skipped[gv.WithKind(h.Kind).GroupKind()] {
@@ -193,7 +193,7 @@ func (d document) decode(h *head, into any) error {
 	return nil
 }
 
-// compare reports what does not fit the type of a value, if unknown with the fields that the type does not have.
+// compare reports values of the wrong type and, if unknown is set, fields that the type does not have.
 func (d document) compare(object string, into any, unknown bool) error {
 	var errs []error
 	for _, f := range faults(reflect.TypeOf(into), d.json, "") {
@@ -202,14 +202,14 @@ func (d document) compare(object string, into any, unknown bool) error {
 			errs = append(errs, d.fault(object, f.field, f.reason, "correct the value"))
 		case unknown:
 			kind, _, _ := strings.Cut(object, " ")
-			errs = append(errs, d.fault(object, f.field, "is no field of "+kind,
-				"correct its name, upper and lower case included, or its place, or remove it"))
+			errs = append(errs, d.fault(object, f.field, "is not a field of "+kind,
+				"correct its name (case-sensitive) or its position, or remove it"))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// repeated reports fields that are there twice in JSON. In YAML they are not even converted.
+// repeated reports duplicate fields in JSON. In YAML, the conversion fails already.
 func (d document) repeated(h *head) error {
 	var fields map[string]any
 	repeats, err := strictjson.UnmarshalStrict(d.json, &fields, strictjson.DisallowDuplicateFields)
@@ -219,19 +219,19 @@ func (d document) repeated(h *head) error {
 	var errs []error
 	for _, repeat := range repeats {
 		field := strings.TrimSuffix(strings.TrimPrefix(repeat.Error(), `duplicate field "`), `"`)
-		errs = append(errs, d.fault(h.String(), field, "is there twice", "keep one of them"))
+		errs = append(errs, d.fault(h.String(), field, "is a duplicate", "keep one of them"))
 	}
 	return errors.Join(errs...)
 }
 
-// identify checks name and namespace, and sets the namespace that is missing.
+// identify checks name and namespace, and sets a missing namespace.
 func (d document) identify(h *head, k kind, v metav1.Object) error {
 	if v.GetName() == "" {
-		remedy := "name the object"
+		remedy := "set the name"
 		if v.GetGenerateName() != "" {
-			remedy = "name the object; only an API server makes a name from generateName"
+			remedy = "set the name; only an API server supports generateName"
 		}
-		return d.fault(h.String(), "metadata.name", "is missing", remedy)
+		return d.fault(h.String(), "metadata.name", "must be set", remedy)
 	}
 	if problems := validation.IsDNS1123Subdomain(v.GetName()); len(problems) > 0 {
 		return d.fault(h.String(), "metadata.name", fmt.Sprintf("%q: %s", v.GetName(), problems[0]), "correct the name")
@@ -239,7 +239,7 @@ func (d document) identify(h *head, k kind, v metav1.Object) error {
 	namespace := v.GetNamespace()
 	switch {
 	case k.clusterly && namespace != "":
-		return d.fault(h.String(), "metadata.namespace", "a "+h.Kind+" is in no namespace", "remove it")
+		return d.fault(h.String(), "metadata.namespace", "is not supported for the cluster-scoped kind "+h.Kind, "remove it")
 	case k.clusterly:
 		return nil
 	case namespace == "":
@@ -256,7 +256,7 @@ func (d document) fault(object, field, reason, remedy string) *Error {
 	return &Error{Source: d.source, Object: object, Field: field, Reason: reason, Remedy: remedy, Err: template.ErrInvalid}
 }
 
-// objectName is kind, namespace and name as far as they are known.
+// objectName returns kind, namespace and name as far as they are known.
 func objectName(kind, namespace, name string) string {
 	if kind == "" {
 		kind = "object"
@@ -271,7 +271,7 @@ func objectName(kind, namespace, name string) string {
 	}
 }
 
-// standIn is a UID (version 8 of RFC 9562) that follows from an object's kind, namespace and name.
+// standIn returns a UID (version 8 of RFC 9562) derived from an object's kind, namespace and name.
 func standIn(object string) types.UID {
 	sum := sha256.Sum256([]byte(object))
 	sum[6] = sum[6]&0x0f | 0x80

@@ -33,7 +33,7 @@ func read(t testing.TB, text string) []offline.Object {
 	return objects
 }
 
-func TestEveryObjectOfAFileIsReadWithItsPlace(t *testing.T) {
+func TestRead_Sources(t *testing.T) {
 	const (
 		node  = "{apiVersion: v1, kind: Node, metadata: {name: n1}}"
 		space = `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}}`
@@ -87,7 +87,7 @@ func TestEveryObjectOfAFileIsReadWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestFaultsNameFileDocumentObjectFieldAndRemedy(t *testing.T) {
+func TestRead_Faults(t *testing.T) {
 	vmi := func(spec string) string {
 		return "---\napiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: testvmi, namespace: ns}\nspec:\n" + spec
 	}
@@ -95,63 +95,63 @@ func TestFaultsNameFileDocumentObjectFieldAndRemedy(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
 		"unknown field": {
 			vmi("  domain: {devices: {disk: []}}\n"),
-			at + "spec.domain.devices.disk: is no field of VirtualMachineInstance; correct its name, upper and lower case included, or its place, or remove it",
+			at + "spec.domain.devices.disk: is not a field of VirtualMachineInstance; correct its name (case-sensitive) or its position, or remove it",
 		},
 		"unknown field in a list": {
 			vmi("  volumes: [{name: a}, {name: b, containerdisk: {image: x}}]\n"),
-			at + "spec.volumes[1].containerdisk: is no field of VirtualMachineInstance; correct its name, upper and lower case included, or its place, or remove it",
+			at + "spec.volumes[1].containerdisk: is not a field of VirtualMachineInstance; correct its name (case-sensitive) or its position, or remove it",
 		},
 		"field twice in JSON": {
 			`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"podCIDR": "a", "podCIDR": "b"}}`,
-			"test.yaml: document 1 (line 1): Node n: spec.podCIDR: is there twice; keep one of them",
+			"test.yaml: document 1 (line 1): Node n: spec.podCIDR: is a duplicate; keep one of them",
 		},
 		"kind twice in JSON": {
 			`{"apiVersion": "v1", "kind": "Node", "kind": "Node"}`,
-			"test.yaml: document 1 (line 1): Node: kind: is there twice; keep one of them",
+			"test.yaml: document 1 (line 1): Node: kind: is a duplicate; keep one of them",
 		},
 		"field twice in YAML": {
 			vmi("  hostname: a\n  hostname: b\n"),
-			`test.yaml: document 1 (line 2): is neither YAML nor JSON: yaml: unmarshal errors: line 7: key "hostname" already set in map; correct the text at the line named`,
+			`test.yaml: document 1 (line 2): must be YAML or JSON: yaml: unmarshal errors: line 7: key "hostname" already set in map; correct the text at this line`,
 		},
 		"number for text": {
-			vmi("  nodeSelector: {zone: 1}\n"), at + "spec.nodeSelector[zone]: 1 is not text (put it in quotes); correct the value",
+			vmi("  nodeSelector: {zone: 1}\n"), at + "spec.nodeSelector[zone]: 1 must be a string (use quotes); correct the value",
 		},
 		"text for number": {
 			vmi("  domain: {cpu: {cores: two}, devices: {}}\n"),
-			at + `spec.domain.cpu.cores: "two" is not a whole number of 32 bits that is not negative; correct the value`,
+			at + `spec.domain.cpu.cores: "two" must be a non-negative whole number of 32 bits; correct the value`,
 		},
 		"negative number": {
 			vmi("  domain: {cpu: {cores: -2}, devices: {}}\n"),
-			at + "spec.domain.cpu.cores: -2 is not a whole number of 32 bits that is not negative; correct the value",
+			at + "spec.domain.cpu.cores: -2 must be a non-negative whole number of 32 bits; correct the value",
 		},
 		"fraction for whole number": {
 			vmi("  terminationGracePeriodSeconds: 1.5\n"),
-			at + "spec.terminationGracePeriodSeconds: 1.5 is not a whole number of 64 bits; correct the value",
+			at + "spec.terminationGracePeriodSeconds: 1.5 must be a whole number of 64 bits; correct the value",
 		},
 		"text for truth": {
 			vmi("  domain: {devices: {autoattachVSOCK: \"yes\"}}\n"),
-			at + `spec.domain.devices.autoattachVSOCK: "yes" is not true or false; correct the value`,
+			at + `spec.domain.devices.autoattachVSOCK: "yes" must be true or false; correct the value`,
 		},
 		"map for list": {
-			vmi("  volumes: {name: a}\n"), at + `spec.volumes: {"name":"a"} is not a list; correct the value`,
+			vmi("  volumes: {name: a}\n"), at + `spec.volumes: {"name":"a"} must be a list; correct the value`,
 		},
 		"list for map": {
-			vmi("  domain: []\n"), at + "spec.domain: [] is not a map of fields; correct the value",
+			vmi("  domain: []\n"), at + "spec.domain: [] must be a map of fields; correct the value",
 		},
 		"long value": {
-			vmi("  volumes: " + strings.Repeat("ä", 40) + "\n"), at + `spec.volumes: "` + strings.Repeat("ä", 19) + "… is not a list; correct the value",
+			vmi("  volumes: " + strings.Repeat("ä", 40) + "\n"), at + `spec.volumes: "` + strings.Repeat("ä", 19) + "… must be a list; correct the value",
 		},
 		"no quantity in a list": {
 			vmi("  volumes: [{name: a}, {name: b, emptyDisk: {capacity: big}}]\n"),
-			at + `spec.volumes[1].emptyDisk.capacity: "big" is not a quantity, such as 500m, 2 or 1Gi; correct the value`,
+			at + `spec.volumes[1].emptyDisk.capacity: "big" must be a quantity, such as 500m, 2 or 1Gi; correct the value`,
 		},
 		"no time": {
 			"{apiVersion: v1, kind: Node, metadata: {name: n1, creationTimestamp: yesterday}}",
-			`test.yaml: document 1 (line 1): Node n1: metadata.creationTimestamp: "yesterday" is not a time, such as 2026-01-31T12:00:00Z; correct the value`,
+			`test.yaml: document 1 (line 1): Node n1: metadata.creationTimestamp: "yesterday" must be a time, such as 2026-01-31T12:00:00Z; correct the value`,
 		},
 		"no duration": {
 			"{apiVersion: kubevirt.io/v1, kind: KubeVirt, metadata: {name: k}, spec: {configuration: {handlerConfiguration: {restClient: {rateLimiter: {tokenBucketRateLimiter: {qps: much}}}}}}}",
-			`test.yaml: document 1 (line 1): KubeVirt k: spec.configuration.handlerConfiguration.restClient.rateLimiter.tokenBucketRateLimiter.qps: "much" is not a number; correct the value`,
+			`test.yaml: document 1 (line 1): KubeVirt k: spec.configuration.handlerConfiguration.restClient.rateLimiter.tokenBucketRateLimiter.qps: "much" must be a number; correct the value`,
 		},
 		"no int or string": {
 			"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, livenessProbe: {httpGet: {port: [1]}}}]}}",
@@ -159,56 +159,56 @@ func TestFaultsNameFileDocumentObjectFieldAndRemedy(t *testing.T) {
 		},
 		"no YAML": {
 			guest + "---\na: [b\n",
-			"test.yaml: document 2 (line 7): is neither YAML nor JSON: yaml: line 7: did not find expected ',' or ']'; correct the text at the line named",
+			"test.yaml: document 2 (line 7): must be YAML or JSON: yaml: line 7: did not find expected ',' or ']'; correct the text at this line",
 		},
 		"no JSON": {
 			`{"apiVersion": "v1", "kind": "Secret"}` + "\n{\"apiVersion\": }\n",
-			"test.yaml: document 2 (line 1): is neither YAML nor JSON: invalid character '}' looking for beginning of value; correct the text at the line named",
+			"test.yaml: document 2 (line 1): must be YAML or JSON: invalid character '}' looking for beginning of value; correct the text at this line",
 		},
 		"text": {
-			"hello", "test.yaml: document 1 (line 1): is no object; begin a manifest with apiVersion, kind and metadata",
+			"hello", "test.yaml: document 1 (line 1): must be an object; begin a manifest with apiVersion, kind and metadata",
 		},
 		"no kind": {
 			"apiVersion: v1\nmetadata: {name: a}",
-			"test.yaml: document 1 (line 1): object a: kind: is missing; name the kind of the object, such as VirtualMachineInstance",
+			"test.yaml: document 1 (line 1): object a: kind: must be set; set the kind of the object, such as VirtualMachineInstance",
 		},
 		"no apiVersion": {
 			"kind: VirtualMachineInstance\nmetadata: {name: a}",
-			"test.yaml: document 1 (line 1): VirtualMachineInstance a: apiVersion: is missing; add apiVersion: kubevirt.io/v1",
+			"test.yaml: document 1 (line 1): VirtualMachineInstance a: apiVersion: must be set; add apiVersion: kubevirt.io/v1",
 		},
 		"no apiVersion of an unknown kind": {
 			"kind: Thing\nmetadata: {name: a}",
-			"test.yaml: document 1 (line 1): Thing a: apiVersion: is missing; add the group and version of the object",
+			"test.yaml: document 1 (line 1): Thing a: apiVersion: must be set; add the group and version of the object",
 		},
 		"kind is a number": {
-			"apiVersion: v1\nkind: 1", "test.yaml: document 1 (line 1): kind: 1 is not text (put it in quotes); correct the value",
+			"apiVersion: v1\nkind: 1", "test.yaml: document 1 (line 1): kind: 1 must be a string (use quotes); correct the value",
 		},
 		"wrong version": {
 			"{apiVersion: kubevirt.io/v2, kind: KubeVirt, metadata: {name: k}}",
-			"test.yaml: document 1 (line 1): KubeVirt k: apiVersion: kubevirt.io/v2 is not read; use kubevirt.io/v1",
+			"test.yaml: document 1 (line 1): KubeVirt k: apiVersion: kubevirt.io/v2 is not supported; use kubevirt.io/v1",
 		},
 		"VirtualMachine": {
 			"{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: vm, namespace: ns}}",
-			"test.yaml: document 1 (line 1): VirtualMachine ns/vm: kind: a VirtualMachine is not rendered itself; " +
-				"give its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a manifest of its own",
+			"test.yaml: document 1 (line 1): VirtualMachine ns/vm: kind: VirtualMachine is not supported; " +
+				"use its VirtualMachineInstance: kubectl get vmi NAME -o yaml, or spec.template as a separate manifest",
 		},
 		"unrelated kind": {
 			"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}",
-			"test.yaml: document 1 (line 1): Deployment d: kind: apps/v1 Deployment has no part in rendering; leave it out; what is read: " +
+			"test.yaml: document 1 (line 1): Deployment d: kind: apps/v1 Deployment is not supported; remove it; supported kinds: " +
 				"ConfigMap, KubeVirt, Namespace, NetworkAttachmentDefinition, Node, PersistentVolumeClaim, Pod, ResourceQuota, " +
 				"VirtualMachineExport, VirtualMachineInstance, VirtualMachineInstanceMigration",
 		},
 		"Secret of another group": {
 			"{apiVersion: example.com/v1, kind: Secret, metadata: {name: s}}",
-			"test.yaml: document 1 (line 1): Secret s: kind: example.com/v1 Secret has no part in rendering",
+			"test.yaml: document 1 (line 1): Secret s: kind: example.com/v1 Secret is not supported",
 		},
 		"no name": {
 			"{apiVersion: v1, kind: Pod, metadata: {namespace: ns}}",
-			"test.yaml: document 1 (line 1): Pod: metadata.name: is missing; name the object",
+			"test.yaml: document 1 (line 1): Pod: metadata.name: must be set; set the name",
 		},
 		"generated name": {
 			"{apiVersion: v1, kind: Pod, metadata: {generateName: p-}}",
-			"test.yaml: document 1 (line 1): Pod: metadata.name: is missing; name the object; only an API server makes a name from generateName",
+			"test.yaml: document 1 (line 1): Pod: metadata.name: must be set; set the name; only an API server supports generateName",
 		},
 		"bad name": {
 			"{apiVersion: v1, kind: Pod, metadata: {name: a/b}}",
@@ -220,25 +220,25 @@ func TestFaultsNameFileDocumentObjectFieldAndRemedy(t *testing.T) {
 		},
 		"namespace of a Node": {
 			"{apiVersion: v1, kind: Node, metadata: {name: a, namespace: b}}",
-			"test.yaml: document 1 (line 1): Node b/a: metadata.namespace: a Node is in no namespace; remove it",
+			"test.yaml: document 1 (line 1): Node b/a: metadata.namespace: is not supported for the cluster-scoped kind Node; remove it",
 		},
 		"definition with an unknown field": {
 			"{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: net}, spec: {conf: x}}",
-			"test.yaml: document 1 (line 1): NetworkAttachmentDefinition net: spec.conf: is no field of NetworkAttachmentDefinition",
+			"test.yaml: document 1 (line 1): NetworkAttachmentDefinition net: spec.conf: is not a field of NetworkAttachmentDefinition",
 		},
 		"fault in a List": {
 			"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret}, {apiVersion: v1, kind: Pod, metadata: {name: p}, specs: {}}]}",
-			"test.yaml: document 1 (line 1), item 2: Pod p: specs: is no field of Pod",
+			"test.yaml: document 1 (line 1), item 2: Pod p: specs: is not a field of Pod",
 		},
 		"List in a List": {
 			"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List}]}",
-			"test.yaml: document 1 (line 1), item 1: List: kind: v1 List has no part in rendering",
+			"test.yaml: document 1 (line 1), item 1: List: kind: v1 List is not supported",
 		},
 		"unknown field of a List": {
-			"{apiVersion: v1, kind: List, objects: []}", "test.yaml: document 1 (line 1): List: objects: is no field of List",
+			"{apiVersion: v1, kind: List, objects: []}", "test.yaml: document 1 (line 1): List: objects: is not a field of List",
 		},
 		"List of a wrong type": {
-			"{apiVersion: v1, kind: List, items: {}}", "test.yaml: document 1 (line 1): List: items: {} is not a list; correct the value",
+			"{apiVersion: v1, kind: List, items: {}}", "test.yaml: document 1 (line 1): List: items: {} must be a list; correct the value",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,13 +251,13 @@ func TestFaultsNameFileDocumentObjectFieldAndRemedy(t *testing.T) {
 			}
 			var fault *offline.Error
 			if !errors.As(err, &fault) || !errors.Is(err, template.ErrInvalid) || fault.Remedy == "" {
-				t.Errorf("error %#v is no *Error with a remedy that is template.ErrInvalid", err)
+				t.Errorf("error %#v, want an *Error with a remedy that is template.ErrInvalid", err)
 			}
 		})
 	}
 }
 
-func TestEveryFaultIsReportedAndTheRestIsRead(t *testing.T) {
+func TestRead_AllFaults(t *testing.T) {
 	text := "{apiVersion: v1, kind: Pod}\n---\na: [\n---\n" + guest + "---\n{apiVersion: v1, kind: Nod, metadata: {name: n1}}\n---\n" +
 		"{apiVersion: v1, kind: Pod, metadata: {name: p}, a: 1, b: 2}\n"
 	objects, err := offline.Read("test.yaml", strings.NewReader(text))
@@ -274,15 +274,15 @@ func TestEveryFaultIsReportedAndTheRestIsRead(t *testing.T) {
 	}
 }
 
-func TestAReaderThatFailsIsNamed(t *testing.T) {
+func TestRead_FailingReader(t *testing.T) {
 	broken := errors.New("broken")
 	_, err := offline.Read("test.yaml", iotest.ErrReader(broken))
-	if !errors.Is(err, broken) || err.Error() != "test.yaml: cannot be read: broken; give a file with manifests" {
+	if !errors.Is(err, broken) || err.Error() != "test.yaml: cannot be read: broken; use a readable file with manifests" {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestAnObjectFromGitGetsNamespaceAndUID(t *testing.T) {
+func TestRead_NamespaceAndUIDDefaults(t *testing.T) {
 	const claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: a, namespace: default}}"
 	objects := read(t, strings.Join([]string{
 		claim, strings.Replace(claim, ", namespace: default", "", 1), strings.Replace(claim, "default", "other", 1),
@@ -314,7 +314,7 @@ func TestAnObjectFromGitGetsNamespaceAndUID(t *testing.T) {
 	}
 }
 
-func TestOldVersionsShareTheTypeOfThePreferredOne(t *testing.T) {
+func TestRead_OldVersions(t *testing.T) {
 	for _, version := range []string{"v1", "v1beta1"} {
 		o := read(t, "{apiVersion: export.kubevirt.io/"+version+", kind: VirtualMachineExport, metadata: {name: e}, "+
 			"spec: {source: {apiGroup: \"\", kind: PersistentVolumeClaim, name: c}}}")[0]
@@ -323,7 +323,7 @@ func TestOldVersionsShareTheTypeOfThePreferredOne(t *testing.T) {
 			t.Errorf("%s: %#v", version, o.Value)
 		}
 	}
-	// That is right only while their fields are equal.
+	// The types may be shared only while their fields are equal.
 	equalFields(t, reflect.TypeFor[exportv1.VirtualMachineExport](), reflect.TypeFor[exportv1beta1.VirtualMachineExport](), "")
 }
 

@@ -27,10 +27,10 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// requests notes what a process asks of the API server.
+// requests records a process's requests to the API server.
 type requests struct {
 	mu sync.Mutex
-	// watched are the resources it keeps a cache of, read those it reads one at a time, and how.
+	// watched are the resources with a cache, read those that are read one at a time, and how.
 	watched, read map[string]bool
 }
 
@@ -61,7 +61,7 @@ func (r *requests) note(req *http.Request) {
 	}
 }
 
-// manager runs a manager whose requests are noted.
+// manager runs a manager whose requests are recorded.
 func manager(t *testing.T, r *rig.Rig, seen *requests) ctrl.Manager {
 	t.Helper()
 	scheme, err := newScheme()
@@ -86,7 +86,7 @@ func manager(t *testing.T, r *rig.Rig, seen *requests) ctrl.Manager {
 	return mgr
 }
 
-func TestAManagerCachesNoConfigMaps(t *testing.T) {
+func TestGatherer_CachesNoConfigMaps(t *testing.T) {
 	r := rigtest.New(t)
 	seen := &requests{watched: map[string]bool{}, read: map[string]bool{}}
 	mgr := manager(t, r, seen)
@@ -117,7 +117,7 @@ func TestAManagerCachesNoConfigMaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(told{claims: []string{"disk", "state"}, configMaps: []string{"hook"}, quotas: []string{"quota"}}, tell(f), cmp.AllowUnexported(told{})); diff != "" {
+	if diff := cmp.Diff(summary{claims: []string{"disk", "state"}, configMaps: []string{"hook"}, quotas: []string{"quota"}}, summarize(f), cmp.AllowUnexported(summary{})); diff != "" {
 		t.Errorf("facts (-want +got):\n%s", diff)
 	}
 	if f.NamespaceLabels["team"] != "a" {

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package templatectrl reads from a cluster what package template renders from, by the readers of controller-runtime.
-// Package template itself never talks to an API: whoever renders gathers first.
+// Package templatectrl reads the input of package template from a cluster, by the readers of controller-runtime. Package
+// template itself never reads an API: its callers gather the input first.
 //
-// A [Gatherer] is all of it:
+// A [Gatherer] reads all of it:
 //
 //	KubeVirt(ctx)            the object of the cluster's configuration, for template.ConfigFrom
-//	Facts(ctx, vmi, config)  template.Facts: what the cluster says about the objects the guest refers to
-//	TargetFacts(…, m)        the same for the Pod that a migration makes
-//	SourceNode(ctx, pod)     for template.Migration: the Node that a migration leaves
-//	ClaimNames(vmi)          whose claims a controller watches, so that a guest is looked at again when one appears
+//	Facts(ctx, vmi, config)  template.Facts: the objects that the VMI refers to
+//	TargetFacts(…, m)        the same for the target Pod of a migration
+//	SourceNode(ctx, pod)     for template.Migration: the source Node of a migration
+//	ClaimNames(vmi)          the claims to watch, so that the VMI is reconciled when one is created
 //
-// What does not exist is no error here, the guest's Namespace excepted. It stays out of the facts, and whoever renders is
-// told by template.ErrMissingFact which field asks for it.
+// A missing object is no error here, except for the VMI's Namespace. It is omitted from the facts, and the renderer reports
+// the field that requires it by template.ErrMissingFact.
 //
-// # What is read, and from where
+// # Reads
 //
-//	Client  PersistentVolumeClaims  by name, and by label in the guest's namespace
-//	        ResourceQuotas          those of the guest's namespace
+//	Client  PersistentVolumeClaims  by name, and by label in the VMI's namespace
+//	        ResourceQuotas          those of the VMI's namespace
 //	        Namespaces, Nodes       by name
 //	        KubeVirts               all
 //	Live    ConfigMaps              by name, metadata only, if a hook sidecar names one
 //	        NetworkAttachmentDefinitions
 //	                                by name, metadata only, if feature gate ExternalNetResourceInjection is off
 //
-// A manager's client begins a cache of a kind upon the first read of it, and needs to get, list and watch it throughout
-// the manager's namespaces. Nothing is read by Live that more than a few guests of a cluster need, so that no process keeps
-// the ConfigMaps of all the cluster in its memory; to get them is enough. Secrets are not read at all.
+// A manager's client starts a cache of a kind on its first read, which requires get, list and watch in all of the manager's
+// namespaces. Kinds that only a few VMIs of a cluster need are read by Live, so that no process caches all ConfigMaps of
+// the cluster; get suffices for them. Secrets are not read at all.
 package templatectrl

@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// launcher reads what the cluster says and renders the guest's Pod. In a controller cached is mgr.GetClient() and live is
+// launcher gathers the facts and renders the VMI's Pod. In a controller, cached is mgr.GetClient() and live is
 // mgr.GetAPIReader().
 func launcher(ctx context.Context, cached, live client.Reader, vmi *v1.VirtualMachineInstance) (*corev1.Pod, error) {
 	g := &templatectrl.Gatherer{Client: cached, Live: live}
@@ -34,7 +34,7 @@ func launcher(ctx context.Context, cached, live client.Reader, vmi *v1.VirtualMa
 	return template.Default().Launcher(in)
 }
 
-// Whether a disk is a file system or a block device is up to its claim, and that limits are needed up to a quota.
+// The claim determines whether a disk is a file system or a block device, and the quota requires limits.
 func Example() {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// gateExternalNetInject is on when a webhook, not the template, asks for the devices of networks.
+// gateExternalNetInject is enabled if a webhook, not the template, requests the devices of networks.
 const gateExternalNetInject = "ExternalNetResourceInjection"
 
 var (
@@ -32,23 +32,23 @@ var (
 
 var errNoClient = errors.New("templatectrl: Gatherer.Client is required")
 
-// Gatherer reads what package template renders from. It changes nothing, remembers nothing, and may be used by many
-// goroutines at a time. Errors name the object that could not be read.
+// Gatherer reads the input of package template. It has no side effects and no state, and is safe for concurrent use. Errors
+// name the object that could not be read.
 type Gatherer struct {
-	// Client reads claims, quotas, Namespaces, Nodes and KubeVirt objects; mgr.GetClient() does so from caches. Required.
-	// Its scheme must know core/v1 and kubevirt.io/v1.
+	// Client reads claims, quotas, Namespaces, Nodes and KubeVirt objects; mgr.GetClient() reads them from caches. Required.
+	// Its scheme must include core/v1 and kubevirt.io/v1.
 	Client client.Reader
-	// Live reads the metadata of ConfigMaps and NetworkAttachmentDefinitions, which few guests refer to. Set it to
-	// mgr.GetAPIReader(), so that no cache of either is begun. Defaults to Client.
+	// Live reads the metadata of ConfigMaps and NetworkAttachmentDefinitions, which few VMIs refer to. Set it to
+	// mgr.GetAPIReader(), so that neither is cached. Defaults to Client.
 	Live client.Reader
-	// StateIndex names an index of claims in Client's cache by the value of their label PersistentStateLabel, by which those
-	// of a guest are found. Defaults to none: then all claims of the namespace are looked at.
+	// StateIndex is the name of an index of claims in Client's cache by the value of their label PersistentStateLabel.
+	// Defaults to none: then all claims of the namespace are listed.
 	StateIndex string
 }
 
-// Facts returns what the cluster says about the objects that the guest refers to, under that configuration. Objects that
-// do not exist stay out of its maps; only for the Namespace that is an error, since a guest that has none is going
-// or is ahead of its Namespace's cache. What is returned is the caller's own.
+// Facts returns the objects of the cluster that the VMI refers to, with the given configuration. Missing objects are
+// omitted, except for the Namespace, which is an error: the VMI is being deleted or is ahead of the cache of Namespaces.
+// The result is owned by the caller.
 func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config) (template.Facts, error) {
 	var f template.Facts
 	if g.Client == nil {
@@ -73,8 +73,8 @@ func (g *Gatherer) Facts(ctx context.Context, vmi *v1.VirtualMachineInstance, co
 	return f, err
 }
 
-// TargetFacts returns the Facts for the Pod that a migration makes: beside the guest's own claims there is one for its
-// state at the target, which the migration names or which is labelled kubevirt.io/migrationName with the migration's name.
+// TargetFacts returns the Facts for the target Pod of a migration: in addition to the VMI's own claims, the claim for its
+// state on the target, which the migration names or which is labelled kubevirt.io/migrationName with its name.
 func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstance, config template.Config, m template.Migration) (template.Facts, error) {
 	f, err := g.Facts(ctx, vmi, config)
 	if err != nil {
@@ -93,8 +93,8 @@ func (g *Gatherer) TargetFacts(ctx context.Context, vmi *v1.VirtualMachineInstan
 
 // +kubebuilder:rbac:groups=kubevirt.io,resources=kubevirts,verbs=list;watch
 
-// KubeVirt returns the cluster's KubeVirt object, nil if there is none. KubeVirt's operator refuses a second; of several
-// the oldest counts.
+// KubeVirt returns the cluster's KubeVirt object, nil if there is none. KubeVirt's operator rejects a second one; of
+// several, the oldest is returned.
 func (g *Gatherer) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
 	if g.Client == nil {
 		return nil, errNoClient
@@ -112,7 +112,7 @@ func (g *Gatherer) KubeVirt(ctx context.Context) (*v1.KubeVirt, error) {
 	return oldest, nil
 }
 
-// older orders objects by age; namespace and name tell those of one second apart.
+// older orders objects by age, then by namespace and name.
 func older(a, b *v1.KubeVirt) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -120,8 +120,8 @@ func older(a, b *v1.KubeVirt) int {
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch
 
-// SourceNode returns the Node of the Pod that a migration leaves. It is nil, as template.Migration.SourceNode may be, if
-// there is no Pod, it has no node, or the Node does not exist.
+// SourceNode returns the Node of a migration's source Pod. It returns nil, which is valid for
+// template.Migration.SourceNode, if there is no Pod, it has no node, or the Node does not exist.
 func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.Node, error) {
 	if g.Client == nil {
 		return nil, errNoClient
@@ -139,7 +139,7 @@ func (g *Gatherer) SourceNode(ctx context.Context, source *corev1.Pod) (*corev1.
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
 
-// NamespaceLabels returns the labels of a Namespace. That it does not exist is an error.
+// NamespaceLabels returns the labels of a Namespace. A missing Namespace is an error.
 func (g *Gatherer) NamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	if g.Client == nil {
 		return nil, errNoClient
@@ -156,7 +156,7 @@ func (g *Gatherer) NamespaceLabels(ctx context.Context, name string) (map[string
 func (g *Gatherer) quotas(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
 	var list corev1.ResourceQuotaList
 	if err := g.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("templatectrl: list the ResourceQuotas of namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("templatectrl: list ResourceQuotas of namespace %s: %w", namespace, err)
 	}
 	var quotas []*corev1.ResourceQuota
 	for i := range list.Items {
@@ -167,7 +167,7 @@ func (g *Gatherer) quotas(ctx context.Context, namespace string) ([]*corev1.Reso
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 
-// claims reads the claims the guest names and those that are labelled as its own.
+// claims returns the claims that the VMI names and those that are labelled with its name.
 func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]*corev1.PersistentVolumeClaim, error) {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range ClaimNames(vmi) {
@@ -186,11 +186,11 @@ func (g *Gatherer) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) (
 	return claims, g.labelled(ctx, vmi.Namespace, PersistentStateLabel, vmi.Name, claims)
 }
 
-// indexed adds the claims that are labelled as those of the guest's state, by index.
+// indexed adds the claims that are labelled as the VMI's state, by index.
 func (g *Gatherer) indexed(ctx context.Context, vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) error {
 	var list corev1.PersistentVolumeClaimList
 	if err := g.Client.List(ctx, &list, client.InNamespace(vmi.Namespace), client.MatchingFields{g.StateIndex: vmi.Name}); err != nil {
-		return fmt.Errorf("templatectrl: list the PersistentVolumeClaims of the state of %s/%s: %w", vmi.Namespace, vmi.Name, err)
+		return fmt.Errorf("templatectrl: list PersistentVolumeClaims with the state of %s/%s: %w", vmi.Namespace, vmi.Name, err)
 	}
 	for i := range list.Items {
 		claims[list.Items[i].Name] = &list.Items[i]
@@ -198,14 +198,14 @@ func (g *Gatherer) indexed(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	return nil
 }
 
-// labelled adds the claims that have the label.
+// labelled adds the claims with the label.
 func (g *Gatherer) labelled(ctx context.Context, namespace, label, value string, claims map[string]*corev1.PersistentVolumeClaim) error {
 	if value == "" || len(validation.IsValidLabelValue(value)) > 0 {
-		return nil // a name that is too long for a label is on none
+		return nil // no label has a value of this length
 	}
 	var list corev1.PersistentVolumeClaimList
 	if err := g.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{label: value}); err != nil {
-		return fmt.Errorf("templatectrl: list the PersistentVolumeClaims of namespace %s with label %s=%s: %w", namespace, label, value, err)
+		return fmt.Errorf("templatectrl: list PersistentVolumeClaims of namespace %s with label %s=%s: %w", namespace, label, value, err)
 	}
 	for i := range list.Items {
 		claims[list.Items[i].Name] = &list.Items[i]
@@ -242,12 +242,12 @@ func (g *Gatherer) networks(ctx context.Context, vmi *v1.VirtualMachineInstance)
 	return networks, nil
 }
 
-// Those that a guest names, and nobody has to be able to list.
+// Objects that a VMI names; list is not required.
 //
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get
 // +kubebuilder:rbac:groups=k8s.cni.cncf.io,resources=network-attachment-definitions,verbs=get
 
-// metadata reads the metadata of one object; nil if there is none.
+// metadata returns the metadata of one object; nil if there is none.
 func (g *Gatherer) metadata(ctx context.Context, kind schema.GroupVersionKind, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
 	from := g.Live
 	if from == nil {
@@ -262,8 +262,8 @@ func (g *Gatherer) metadata(ctx context.Context, kind schema.GroupVersionKind, k
 	return o, nil
 }
 
-// read reads one object and reports whether it exists. What users write as a name may be none; there is no object then,
-// and rendering says which field is at fault. Nor is there one of a kind that the cluster does not serve.
+// read reads one object and reports whether it exists. An invalid name of a user means that there is no object, and
+// rendering reports the field. So does a kind that the cluster does not serve.
 func read(ctx context.Context, from client.Reader, kind string, key types.NamespacedName, into client.Object) (bool, error) {
 	if key.Name == "" || len(content.IsPathSegmentName(key.Name)) > 0 || len(content.IsPathSegmentName(key.Namespace)) > 0 {
 		return false, nil

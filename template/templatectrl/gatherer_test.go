@@ -33,7 +33,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, errors.Join(corev1.AddToScheme(s), v1.AddToScheme(s))
 }
 
-// guest is a VirtualMachineInstance ns/guest.
+// guest returns the VirtualMachineInstance ns/guest.
 func guest(change ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	g := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest", UID: "uid-1"}}
 	for _, c := range change {
@@ -87,7 +87,7 @@ func network(namespace, name string) *metav1.PartialObjectMetadata {
 	}
 }
 
-// reader is a client of a cluster that has the objects.
+// reader returns a client of a cluster with the objects.
 func reader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.Client {
 	t.Helper()
 	s, err := newScheme()
@@ -97,14 +97,14 @@ func reader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) cli
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
 
-// gateOff is a configuration in which no webhook looks after networks.
+// gateOff is a configuration in which no webhook adds the devices of networks.
 var gateOff = template.Config{DisabledFeatureGates: []string{"ExternalNetResourceInjection"}}
 
-// told is what of the facts the tests look at.
-type told struct{ claims, configMaps, networks, quotas []string }
+// summary are the facts that the tests compare.
+type summary struct{ claims, configMaps, networks, quotas []string }
 
-func tell(f template.Facts) told {
-	var t told
+func summarize(f template.Facts) summary {
+	var t summary
 	t.claims, t.configMaps = slices.Sorted(maps.Keys(f.Claims)), slices.Sorted(maps.Keys(f.ConfigMaps))
 	t.networks = slices.Sorted(maps.Keys(f.NetworkAttachmentDefinitions))
 	for _, q := range f.Quotas {
@@ -119,14 +119,14 @@ func TestFacts(t *testing.T) {
 		vmi     *v1.VirtualMachineInstance
 		config  template.Config
 		objects []client.Object
-		want    told
+		want    summary
 	}{
 		"nothing is asked for": {vmi: guest(), objects: []client.Object{pvc("ns", "other", nil), configMap("ns", "other"), network("ns", "other")}},
 		"what exists is found, the rest stays out": {
 			vmi:     guest(volume("a", claimed("there")), volume("b", claimed("missing"))),
-			objects: []client.Object{pvc("ns", "there", nil), pvc("elsewhere", "missing", nil)}, want: told{claims: []string{"there"}}},
+			objects: []client.Object{pvc("ns", "there", nil), pvc("elsewhere", "missing", nil)}, want: summary{claims: []string{"there"}}},
 		"persistent state is found by its label": {
-			vmi: guest(), want: told{claims: []string{"made-for-guest", "persistent-state-for-guest"}},
+			vmi: guest(), want: summary{claims: []string{"made-for-guest", "persistent-state-for-guest"}},
 			objects: []client.Object{
 				pvc("ns", "persistent-state-for-guest", nil),
 				pvc("ns", "made-for-guest", map[string]string{"persistent-state-for": "guest"}),
@@ -135,20 +135,20 @@ func TestFacts(t *testing.T) {
 			}},
 		"a name too long for a label is on none": {
 			vmi:     guest(func(g *v1.VirtualMachineInstance) { g.Name = long }),
-			objects: []client.Object{pvc("ns", "persistent-state-for-"+long, nil)}, want: told{claims: []string{"persistent-state-for-" + long}}},
+			objects: []client.Object{pvc("ns", "persistent-state-for-"+long, nil)}, want: summary{claims: []string{"persistent-state-for-" + long}}},
 		"quotas are those of the namespace": {
-			vmi: guest(), want: told{quotas: []string{"mine"}}, objects: []client.Object{
+			vmi: guest(), want: summary{quotas: []string{"mine"}}, objects: []client.Object{
 				&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "mine"}},
 				&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "theirs"}}}},
 		"hooks name ConfigMaps": {
 			vmi:     guest(hooks(`[{"configMap":{"name":"there"}},{"configMap":{"name":"missing"}},{"configMap":{"name":"no/name"}},{"configMap":{}}]`)),
-			objects: []client.Object{configMap("ns", "there"), configMap("elsewhere", "missing")}, want: told{configMaps: []string{"there"}}},
+			objects: []client.Object{configMap("ns", "there"), configMap("elsewhere", "missing")}, want: summary{configMaps: []string{"there"}}},
 		"networks are looked after by a webhook": {
 			vmi: guest(networks("blue")), objects: []client.Object{network("ns", "blue")}},
 		"networks are looked up where there is none": {
 			vmi: guest(networks("blue", "elsewhere/red", "ns/blue", "missing", "elsewhere/no/name", "/nowhere", "")), config: gateOff,
 			objects: []client.Object{network("ns", "blue"), network("elsewhere", "red"), network("elsewhere", "missing")},
-			want:    told{networks: []string{"elsewhere/red", "ns/blue"}}},
+			want:    summary{networks: []string{"elsewhere/red", "ns/blue"}}},
 		"networks of the Pod alone are not": {vmi: guest(func(g *v1.VirtualMachineInstance) { g.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()} }), config: gateOff},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestFacts(t *testing.T) {
 			if diff := cmp.Diff(map[string]string{"team": "a"}, f.NamespaceLabels); diff != "" {
 				t.Errorf("labels (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.want, tell(f), cmp.AllowUnexported(told{})); diff != "" {
+			if diff := cmp.Diff(tt.want, summarize(f), cmp.AllowUnexported(summary{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for _, n := range f.NetworkAttachmentDefinitions {
@@ -195,14 +195,14 @@ func TestTargetFacts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(told{claims: tt.want}, tell(f), cmp.AllowUnexported(told{})); diff != "" {
+			if diff := cmp.Diff(summary{claims: tt.want}, summarize(f), cmp.AllowUnexported(summary{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestWhatFewGuestsReferToIsReadLiveAndByItsMetadata(t *testing.T) {
+func TestFacts_LiveMetadata(t *testing.T) {
 	live := map[string]int{}
 	spy := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		live[fmt.Sprintf("%T %s", o, o.GetObjectKind().GroupVersionKind().Kind)]++
@@ -217,7 +217,7 @@ func TestWhatFewGuestsReferToIsReadLiveAndByItsMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(told{claims: []string{"disk"}, configMaps: []string{"hook"}, networks: []string{"ns/blue"}}, tell(f), cmp.AllowUnexported(told{})); diff != "" {
+	if diff := cmp.Diff(summary{claims: []string{"disk"}, configMaps: []string{"hook"}, networks: []string{"ns/blue"}}, summarize(f), cmp.AllowUnexported(summary{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	want := map[string]int{"*v1.PartialObjectMetadata ConfigMap": 1, "*v1.PartialObjectMetadata NetworkAttachmentDefinition": 1}
@@ -226,7 +226,7 @@ func TestWhatFewGuestsReferToIsReadLiveAndByItsMetadata(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheObject(t *testing.T) {
+func TestGatherer_Errors(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("not yours"))
 	vmi := guest(volume("a", claimed("disk")), hooks(`[{"configMap":{"name":"hook"}}]`), networks("elsewhere/blue"))
 	source := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node-a"}}
@@ -283,7 +283,7 @@ func TestErrorsNameTheObject(t *testing.T) {
 	}
 }
 
-func TestAClusterWithoutNetworkAttachmentDefinitionsHasNone(t *testing.T) {
+func TestFacts_NetworkAttachmentDefinitionsNotServed(t *testing.T) {
 	unserved := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		if kind := o.GetObjectKind().GroupVersionKind(); kind.Kind == "NetworkAttachmentDefinition" {
 			return &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
@@ -297,14 +297,14 @@ func TestAClusterWithoutNetworkAttachmentDefinitionsHasNone(t *testing.T) {
 	}
 }
 
-func TestAMissingNamespaceIsAnError(t *testing.T) {
+func TestFacts_MissingNamespace(t *testing.T) {
 	_, err := (&templatectrl.Gatherer{Client: reader(t, interceptor.Funcs{})}).Facts(t.Context(), guest(), template.Config{})
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "Namespace ns") {
 		t.Errorf("error %v, want that Namespace ns is not found", err)
 	}
 }
 
-func TestTheOldestKubeVirtCounts(t *testing.T) {
+func TestKubeVirt_Oldest(t *testing.T) {
 	at := func(namespace, name string, age time.Duration) *v1.KubeVirt {
 		created := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(-age))
 		return &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: created}}
@@ -359,7 +359,7 @@ func TestSourceNode(t *testing.T) {
 	}
 }
 
-func TestAClientIsRequired(t *testing.T) {
+func TestGatherer_ClientRequired(t *testing.T) {
 	var g templatectrl.Gatherer
 	_, facts := g.Facts(t.Context(), guest(), template.Config{})
 	_, kubeVirt := g.KubeVirt(t.Context())

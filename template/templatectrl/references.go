@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	// hookSidecars is the annotation with the guest's hook sidecars.
+	// hookSidecars is the annotation with the VMI's hook sidecars.
 	hookSidecars = "hooks.kubevirt.io/hookSidecars"
-	// PersistentStateLabel is the label of a claim that holds what a guest's TPM, firmware and backups must remember. Its
-	// value is the guest's name.
+	// PersistentStateLabel is the label of a claim with the persistent state of a VMI's TPM, firmware and backups. Its value
+	// is the VMI's name.
 	PersistentStateLabel = "persistent-state-for"
 )
 
-// ClaimNames returns the names of the PersistentVolumeClaims, all of the guest's namespace, that a Pod of the guest may
-// mount, sorted: those of its volumes (of DataVolumes, hotplugged ones and memory dumps too), utility volumes and hook
-// sidecars, and those that hold its persistent state as far as they have a fixed or recorded name. Claims with
-// [PersistentStateLabel] may have any name beside.
+// ClaimNames returns the sorted names of the PersistentVolumeClaims in the VMI's namespace that a Pod of the VMI may mount:
+// those of its volumes (including DataVolumes, hotplugged volumes and memory dumps), utility volumes and hook sidecars, and
+// those of its persistent state with a fixed or recorded name. Claims with [PersistentStateLabel] may have any other name.
 func ClaimNames(vmi *v1.VirtualMachineInstance) []string {
 	names := map[string]bool{PersistentStateLabel + "-" + vmi.Name: true}
 	for i := range vmi.Spec.Volumes {
@@ -72,7 +71,7 @@ func configMapNames(vmi *v1.VirtualMachineInstance) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// sidecarsOf returns the hook sidecars as far as they can be read. Of one that cannot, rendering says what is wrong.
+// sidecarsOf returns the valid hook sidecars. Rendering reports the invalid ones.
 func sidecarsOf(vmi *v1.VirtualMachineInstance) []template.Sidecar {
 	var elements []json.RawMessage
 	if json.Unmarshal([]byte(vmi.Annotations[hookSidecars]), &elements) != nil {
@@ -88,8 +87,8 @@ func sidecarsOf(vmi *v1.VirtualMachineInstance) []template.Sidecar {
 	return list
 }
 
-// networkKeys returns the NetworkAttachmentDefinitions of the guest's networks, in the order of the networks. A reference
-// without a namespace means the guest's.
+// networkKeys returns the NetworkAttachmentDefinitions of the VMI's networks, in the order of the networks. The namespace
+// defaults to the VMI's.
 func networkKeys(vmi *v1.VirtualMachineInstance) []types.NamespacedName {
 	var keys []types.NamespacedName
 	for i := range vmi.Spec.Networks {

@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mostShared bounds how many different values of a kind are shared; guests come in few sizes.
+// mostShared is the maximum number of different values of a kind that are shared; VMIs come in few sizes.
 const mostShared = 4096
 
-// table has values by what they say. What is in a cache is not changed, so that its Pods may have values in common, of
-// which a trimmed Pod consists mostly otherwise.
+// table interns values by content. Cached objects are immutable, so that their Pods can share values, which dominate the
+// size of a trimmed Pod otherwise.
 type table[T any] struct {
 	mu    sync.Mutex
 	known map[string]T // guarded by mu
@@ -28,7 +28,7 @@ var (
 	sharedAffinities  table[[]corev1.Affinity]
 )
 
-// of is the value that is known by the key; v if none is.
+// of returns the known value of the key; v if there is none.
 func (t *table[T]) of(key string, v T) T {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,21 +42,21 @@ func (t *table[T]) of(key string, v T) T {
 	return v
 }
 
-// said is a value of the API; its protobuf encoding is the same for all that say the same.
-type said[T any] interface {
+// protoValue is a value of the API; equal values have the same protobuf encoding.
+type protoValue[T any] interface {
 	*T
 	Marshal() ([]byte, error)
 }
 
-// share is a list that says the same, for all of them.
-func share[T any, P said[T]](t *table[[]T], list []T) []T {
+// share returns the shared list with equal content.
+func share[T any, P protoValue[T]](t *table[[]T], list []T) []T {
 	if len(list) == 0 {
 		return nil
 	}
 	var key []byte
 	for i := range list {
 		b, err := P(&list[i]).Marshal()
-		if err != nil { // it cannot be told from others
+		if err != nil { // it cannot be compared with others
 			return list
 		}
 		key = append(binary.AppendUvarint(key, uint64(len(b))), b...)
@@ -71,7 +71,7 @@ func shareAffinity(a *corev1.Affinity) *corev1.Affinity {
 	return &share(&sharedAffinities, []corev1.Affinity{*a})[0]
 }
 
-// one is the string, in the memory of another that says the same, if it is short: long ones differ.
+// one returns the shared string with equal content if it is short: long ones differ.
 func one[S ~string](s S) S {
 	const short = 256
 	if len(s) == 0 || len(s) > short {
@@ -80,7 +80,7 @@ func one[S ~string](s S) S {
 	return S(sharedStrings.of(string(s), string(s)))
 }
 
-// ones is the map, of strings that are in memory once.
+// ones returns the map with shared strings.
 func ones(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// trimmed is a copy of the Pod as a cache has it.
+// trimmed returns a copy of the Pod as a cache has it.
 func trimmed(t testing.TB, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	o, err := templatectrl.TrimPod(p.DeepCopy())
@@ -27,7 +27,7 @@ func trimmed(t testing.TB, p *corev1.Pod) *corev1.Pod {
 	return o.(*corev1.Pod)
 }
 
-func TestOnlyConditionsThatDecideAreKept(t *testing.T) {
+func TestTrimPod_Conditions(t *testing.T) {
 	_, p := launched(t)
 	for _, c := range []corev1.PodConditionType{
 		corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodScheduled, v1.VirtualMachineUnpaused,
@@ -49,7 +49,7 @@ func TestOnlyConditionsThatDecideAreKept(t *testing.T) {
 	}
 }
 
-// Pods that say the same have it in memory once. Those that differ keep what is theirs, however little that is.
+// Equal parts of Pods share memory. Different ones keep their own values, however small the difference.
 func TestSharedPartsOfPods(t *testing.T) {
 	_, p := launched(t)
 	p.Spec.Volumes = []corev1.Volume{{Name: "image", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.test/disk:1"}}}}
@@ -92,7 +92,7 @@ func TestSharedPartsOfPods(t *testing.T) {
 			change(other)
 			got := trimmed(t, other)
 			if equality.Semantic.DeepEqual(got, first) {
-				t.Error("it is not told from another")
+				t.Error("different Pods are equal after trimming")
 			}
 			for range 2 { // its own, and what it shares by now
 				if again := trimmed(t, other); !equality.Semantic.DeepEqual(again, got) {
@@ -112,8 +112,8 @@ func claimVolume(name string) corev1.Volume {
 	}}
 }
 
-// However many different guests there are, and however many caches ask at a time, each gets its own back.
-func TestMoreDiffersThanIsShared(t *testing.T) {
+// Every VMI gets its own values, however many different ones there are and however many caches share them concurrently.
+func TestTrimPod_MoreValuesThanShared(t *testing.T) {
 	var all sync.WaitGroup
 	for w := range 4 {
 		all.Go(func() {

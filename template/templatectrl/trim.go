@@ -9,19 +9,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// computeContainer is the container that stands for the guest.
+// computeContainer is the container that runs the guest.
 const computeContainer = "compute"
 
-// lastApplied is the annotation in which kubectl repeats the whole object.
+// lastApplied is kubectl's annotation with the whole object.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// TrimPod is a transform for the Pods of a cache (cache.Options.ByObject, or DefaultTransform: it passes on what is no
-// Pod). It drops in place what no controller of this module reads of a Pod that is there, which is most of it: what its
-// containers execute, see and mount, the sources of volumes that are no claims and no images, conditions that decide over
-// nothing, who wrote which field. What decides over where the Pod may be stays, and so does what another Pod is rendered
-// from (Migration.SourcePod, Hotplug.Owner). Pods that say the same of their containers have them in common, so what is in
-// the cache must not be changed in place. A trimmed Pod may be patched, as the difference of two of them says nothing of
-// what was dropped; it must not be updated or created. It never returns an error.
+// TrimPod is a transform for cached Pods (cache.Options.ByObject, or DefaultTransform: it returns other objects unchanged).
+// It drops in place the fields of a running Pod that no controller of this module reads, which are most of it: commands,
+// environment and mounts of containers, sources of volumes other than claims and images, irrelevant conditions, and managed
+// fields. It keeps the fields that determine the Pod's placement and those from which other Pods are rendered
+// (Migration.SourcePod, Hotplug.Owner). Pods with equal containers share them, so cached Pods must not be modified in
+// place. A trimmed Pod may be patched, since a difference of two of them does not include the dropped fields; it must not
+// be updated or created. TrimPod never returns an error.
 func TrimPod(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
@@ -47,12 +47,12 @@ func trimSpec(s *corev1.PodSpec) {
 	s.Tolerations = share(&sharedTolerations, s.Tolerations)
 	s.Affinity = shareAffinity(s.Affinity)
 	s.Volumes = slices.Clone(slices.DeleteFunc(s.Volumes, unread))
-	if !slices.ContainsFunc(s.Volumes, claims) { // they are their guest's own
+	if !slices.ContainsFunc(s.Volumes, claims) { // they are specific to their VMI
 		s.Volumes = share(&sharedVolumes, s.Volumes)
 	}
 }
 
-// mapped is a list with no room for more, so that what is dropped takes none.
+// mapped returns a list without spare capacity, so that dropped elements take no memory.
 func mapped[T any](list []T, to func(T) T) []T {
 	if len(list) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func mapped[T any](list []T, to func(T) T) []T {
 	return out
 }
 
-// trimContainer keeps what a container is called, needs and runs from.
+// trimContainer keeps name, resources and image of a container.
 func trimContainer(c corev1.Container) corev1.Container {
 	var taken []corev1.ContainerPort
 	for _, p := range c.Ports {
@@ -83,7 +83,7 @@ func trimContainer(c corev1.Container) corev1.Container {
 	return corev1.Container{Name: one(c.Name), Image: one(c.Image), Ports: taken, Resources: r, RestartPolicy: c.RestartPolicy}
 }
 
-// idle reports whether nobody looks at the condition: a Pod that is scheduled says so by its node.
+// idle reports whether the condition is irrelevant: the node of a scheduled Pod implies it.
 func idle(c corev1.PodCondition) bool {
 	switch c.Type {
 	case corev1.PodReady, v1.VirtualMachineUnpaused:
@@ -95,7 +95,7 @@ func idle(c corev1.PodCondition) bool {
 	}
 }
 
-// unread reports whether nobody looks at the volume: it is neither a claim nor an image.
+// unread reports whether the volume is irrelevant: it is neither a claim nor an image.
 func unread(v corev1.Volume) bool { return !claims(v) && v.Image == nil }
 
 func claims(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }

@@ -18,7 +18,7 @@ import (
 	"github.com/virtloom/virtloom/template/templatectrl"
 )
 
-// launched is the Pod of a guest with an image, a claim and a network, as a kubelet tells of it.
+// launched returns the Pod of a VMI with an image, a claim and a network, with a kubelet's status.
 func launched(t testing.TB) (*v1.VirtualMachineInstance, *corev1.Pod) {
 	t.Helper()
 	memory := resource.MustParse("64Mi")
@@ -45,8 +45,8 @@ func launched(t testing.TB) (*v1.VirtualMachineInstance, *corev1.Pod) {
 	return g, p
 }
 
-// What is rendered from a Pod is the same, whether the Pod was trimmed or not.
-func TestATrimmedPodRendersTheSame(t *testing.T) {
+// A Pod is rendered equally from a trimmed Pod and from the original.
+func TestTrimPod_RendersEqually(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "claim-uid"}}
 	for name, render := range map[string]func(template.Input, *corev1.Pod) (*corev1.Pod, error){
 		"the target of a migration": func(in template.Input, p *corev1.Pod) (*corev1.Pod, error) {
@@ -100,11 +100,11 @@ func TestTrimPod(t *testing.T) {
 	c := p.Spec.Containers[0]
 	switch {
 	case len(p.ManagedFields) > 0, len(c.Command)+len(c.Args)+len(c.Env)+len(c.VolumeMounts) > 0, c.SecurityContext != nil:
-		t.Errorf("something is left that nobody reads: %+v", p)
+		t.Errorf("an unused field is left: %+v", p)
 	case len(c.Ports) != 1 || c.Ports[0].HostPort != 8081, !equality.Semantic.DeepEqual(c.Resources.Requests, requests.Requests), c.Image == "":
-		t.Errorf("something is missing that decides where a Pod may be: %+v", c)
+		t.Errorf("a field that determines the placement is missing: %+v", c)
 	case p.Status.ContainerStatuses[0].ImageID == "", len(p.OwnerReferences) != 1, len(p.Spec.Tolerations) == 0:
-		t.Errorf("something is missing that other Pods are rendered from: %+v", p)
+		t.Errorf("a field from which other Pods are rendered is missing: %+v", p)
 	}
 	if trimmed := len(encoded(t, p)); 3*trimmed > 2*whole {
 		t.Errorf("%d bytes of %d are left", trimmed, whole)
@@ -124,7 +124,7 @@ func encoded(t *testing.T, o any) []byte {
 	return b
 }
 
-// BenchmarkTrimmedPod tells how much memory a Pod takes that was decoded and trimmed, as bytes/pod.
+// BenchmarkTrimmedPod reports the memory of a decoded and trimmed Pod, as bytes/pod.
 func BenchmarkTrimmedPod(b *testing.B) {
 	_, p := launched(b)
 	text, err := p.Marshal()

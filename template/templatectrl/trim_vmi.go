@@ -7,9 +7,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TrimVMI is a transform for the guests of a cache (cache.Options.ByObject, or DefaultTransform: it passes on what is no
-// VirtualMachineInstance). Nothing is dropped of a guest except who wrote which field; what many guests say in the same
-// words takes memory once. It changes the object in place and never returns an error.
+// TrimVMI is a transform for cached VMIs (cache.Options.ByObject, or DefaultTransform: it returns other objects unchanged).
+// It drops the managed fields only, and shares strings that many VMIs have in common. It modifies the object in place and
+// never returns an error.
 func TrimVMI(object any) (any, error) {
 	g, ok := object.(*v1.VirtualMachineInstance)
 	if !ok {
@@ -31,7 +31,7 @@ func TrimVMI(object any) (any, error) {
 	return g, nil
 }
 
-// trimMeta drops who wrote which field, and shares the words.
+// trimMeta drops the managed fields, and shares strings.
 func trimMeta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
 	m.Namespace = one(m.Namespace)

@@ -34,13 +34,13 @@ func board(t *testing.T) map[string]any {
 	return d
 }
 
-func TestTheDashboardIsOneByGrafanasSchema(t *testing.T) {
+func TestDashboard_Schema(t *testing.T) {
 	if err := schema(t).Validate(board(t)); err != nil {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestWhatGrafanaDoesNotKnowIsFound(t *testing.T) {
+func TestSchema_UnknownFields(t *testing.T) {
 	s := schema(t)
 	panel := func(d map[string]any, kind string) map[string]any {
 		for _, p := range d["panels"].([]any) {
@@ -53,7 +53,7 @@ func TestWhatGrafanaDoesNotKnowIsFound(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		spoil func(map[string]any)
-		names string // what the error tells of
+		names string // the field that the error names
 	}{
 		"a field of the dashboard": {func(d map[string]any) { d["colour"] = "red" }, "colour"},
 		"a field of a panel":       {func(d map[string]any) { panel(d, "stat")["colour"] = "red" }, "colour"},

@@ -88,7 +88,7 @@ func expressions(t *testing.T) map[string]string {
 	return out
 }
 
-func TestPrometheusUnderstandsEveryExpression(t *testing.T) {
+func TestExpressions_Parse(t *testing.T) {
 	known := documented(t)
 	for where, text := range expressions(t) {
 		expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)

@@ -8,19 +8,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// The architectures of guests.
+// Supported architectures.
 const (
 	amd64 = "amd64"
 	arm64 = "arm64"
 	s390x = "s390x"
 )
 
-// traits are what KubeVirt chooses by architecture.
+// traits are KubeVirt's defaults for an architecture.
 type traits struct {
-	machine  string   // of guests that name none
-	machines []string // that may be asked for, as patterns
+	machine  string   // of VMIs without one
+	machines []string // supported types, as patterns
 	diskBus  v1.DiskBus
-	cpuModel string // before that of the cluster
+	cpuModel string // takes precedence over that of the cluster
 	noUSB    bool
 	noACPI   bool
 }
@@ -31,12 +31,12 @@ var architectures = map[string]traits{
 	s390x: {machine: "s390-ccw-virtio", machines: []string{"s390-ccw-virtio*"}, diskBus: v1.DiskBusVirtio, noUSB: true, noACPI: true},
 }
 
-// architecture of a guest, chosen or by default.
+// architecture returns the VMI's architecture, or the default.
 func (c *Config) architecture(spec *v1.VirtualMachineInstanceSpec) string {
 	return cmp.Or(spec.Architecture, c.Architecture, amd64)
 }
 
-// traitsOf an architecture; amd64 speaks for those unknown.
+// traitsOf returns the traits of an architecture; unknown ones have those of amd64.
 func traitsOf(arch string) traits {
 	if t, known := architectures[arch]; known {
 		return t
@@ -44,7 +44,7 @@ func traitsOf(arch string) traits {
 	return architectures[amd64]
 }
 
-// machine is the machine type of guests of an architecture that name none.
+// machine returns the default machine type of an architecture.
 func (c *Config) machine(arch string) string {
 	if _, known := architectures[arch]; !known {
 		arch = amd64
@@ -52,7 +52,7 @@ func (c *Config) machine(arch string) string {
 	return cmp.Or(c.MachineType, c.MachineTypes[arch], traitsOf(arch).machine)
 }
 
-// podBinding is the binding of guests without networks; false if the cluster has chosen one that cannot be used.
+// podBinding returns the binding of VMIs without networks; false if the cluster's default cannot be used.
 func (c *Config) podBinding() (v1.NetworkInterfaceType, bool) {
 	switch b := cmp.Or(c.NetworkInterface, v1.BridgeInterface); b {
 	case v1.MasqueradeInterface:
@@ -64,7 +64,7 @@ func (c *Config) podBinding() (v1.NetworkInterfaceType, bool) {
 	}
 }
 
-// wantsPodNetwork tells whether a guest gets the network of its Pod without having asked for it.
+// wantsPodNetwork reports whether a VMI gets the Pod network by default.
 func wantsPodNetwork(spec *v1.VirtualMachineInstanceSpec) bool {
 	auto := spec.Domain.Devices.AutoattachPodInterface
 	return len(spec.Networks)+len(spec.Domain.Devices.Interfaces) == 0 && (auto == nil || *auto)

@@ -11,61 +11,61 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// Config is what defaults and checks depend on besides the guest. The zero Config is a cluster with KubeVirt's defaults,
-// and a request of a user.
+// Config holds everything but the VMI that defaults and checks depend on. The zero Config is a cluster with KubeVirt's
+// defaults and a request of a user.
 type Config struct {
-	// Architecture of guests that name none; empty is amd64.
+	// Architecture of VMIs without one. Defaults to amd64.
 	Architecture string
-	// MachineType of guests that name none, whatever their architecture; empty leaves it to MachineTypes.
+	// MachineType of VMIs without one, whatever their architecture. Defaults to MachineTypes.
 	MachineType string
-	// MachineTypes by architecture; KubeVirt's where an architecture is missing.
+	// MachineTypes by architecture. Missing architectures default to KubeVirt's.
 	MachineTypes map[string]string
-	// EmulatedMachines are patterns of the machine types that may be asked for, by architecture; KubeVirt's where an
-	// architecture is missing.
+	// EmulatedMachines are patterns of the supported machine types by architecture. Missing architectures default to
+	// KubeVirt's.
 	EmulatedMachines map[string][]string
-	// CPUModel of guests that name none; empty is host-model.
+	// CPUModel of VMIs without one. Defaults to host-model.
 	CPUModel string
-	// CPURequest of guests that name none; nil and KubeVirt's own 100m leave it to the renderer of the Pod.
+	// CPURequest of VMIs without one; nil and KubeVirt's own 100m leave it to the renderer of the Pod.
 	CPURequest *resource.Quantity
-	// NetworkInterface binds guests without networks to the Pod's: bridge or masquerade; empty is bridge.
+	// NetworkInterface is the binding of VMIs without networks to the Pod network, bridge or masquerade. Defaults to bridge.
 	NetworkInterface v1.NetworkInterfaceType
-	// ForbidPodBridge refuses bridges to the network of the Pod.
+	// ForbidPodBridge rejects bridge bindings to the Pod network.
 	ForbidPodBridge bool
-	// NetworkBindings are the registered plugins.
+	// NetworkBindings are the registered binding plugins.
 	NetworkBindings map[string]v1.InterfaceBindingPlugin
-	// PermittedHostDevices are the devices of nodes that guests may have; nil permits all.
+	// PermittedHostDevices are the host devices that VMIs may use; nil permits all.
 	PermittedHostDevices *v1.PermittedHostDevices
-	// EmulatorThreadParity rounds CPUs up to an even number where an emulator thread is isolated.
+	// EmulatorThreadParity rounds CPUs up to an even number if the emulator thread is isolated.
 	EmulatorThreadParity bool
-	// QGSSocket is where TDX guests ask for quotes; empty is KubeVirt's /var/run/tdx-qgs/qgs.socket.
+	// QGSSocket is the socket of the quote generation service for TDX. Defaults to KubeVirt's /var/run/tdx-qgs/qgs.socket.
 	QGSSocket string
-	// LiveUpdate bounds the room that guests get for CPUs and memory that are plugged while they run; nil is KubeVirt's: four
-	// times what they start with.
+	// LiveUpdate limits the headroom for hotplugged CPUs and memory; nil means KubeVirt's default, four times the initial
+	// size.
 	LiveUpdate *v1.LiveUpdateConfiguration
-	// NoLiveUpdate gives guests no such room, since changes of them wait for a restart (vmRolloutStrategy: Stage).
+	// NoLiveUpdate disables that headroom, since changes are applied by a restart (vmRolloutStrategy: Stage).
 	NoLiveUpdate bool
-	// FeatureGates that are switched on, and DisabledFeatureGates that are switched off if they are not on.
+	// FeatureGates are enabled; DisabledFeatureGates are disabled unless they are in FeatureGates.
 	FeatureGates, DisabledFeatureGates []string
-	// ReservedAnnotations are keys that only the control plane may write, besides those of KubeVirt.
+	// ReservedAnnotations are keys that only the control plane may write, in addition to those of KubeVirt.
 	ReservedAnnotations []string
-	// Request is what belongs to one request, not to the cluster.
+	// Request holds the part that belongs to one request, not to the cluster.
 	Request Request
 }
 
-// Request is who writes a guest, and when.
+// Request describes who writes a VMI, and when.
 type Request struct {
-	// Now is the time of the guest's first phase.
+	// Now is the transition time of the VMI's first phase.
 	Now metav1.Time
-	// FirmwareUUID identifies the machine of a guest that brings no UUID of its own; empty leaves it without.
+	// FirmwareUUID is set on VMIs without a firmware UUID; empty leaves it unset.
 	FirmwareUUID types.UID
-	// Privileged requests are those of the control plane: they may write spec, status and what is reserved.
+	// Privileged marks requests of the control plane, which may write spec, status and reserved keys.
 	Privileged bool
 }
 
 const gateAlignCPUs = "AlignCPUs"
 
-// GateEnabled tells whether a feature gate is on: named in FeatureGates, else not named in DisabledFeatureGates and on by
-// default.
+// GateEnabled reports whether a feature gate is enabled: listed in FeatureGates, otherwise not listed in
+// DisabledFeatureGates and enabled by default.
 func (c Config) GateEnabled(name string) bool {
 	return c.gates().Enabled(name)
 }
@@ -74,10 +74,10 @@ func (c Config) gates() vmirules.Gates {
 	return vmirules.Gates{On: c.FeatureGates, Off: c.DisabledFeatureGates}
 }
 
-const usualQGSSocket = "/var/run/tdx-qgs/qgs.socket" // of KubeVirt's definition
+const usualQGSSocket = "/var/run/tdx-qgs/qgs.socket" // KubeVirt's default
 
-// ConfigFrom reads the cluster's part of a Config from the KubeVirt object; nil is a cluster with KubeVirt's defaults. The
-// result shares maps, slices and pointers with the object.
+// ConfigFrom reads the cluster's part of a Config from the KubeVirt object; nil means KubeVirt's defaults. The result
+// shares maps, slices and pointers with the object.
 func ConfigFrom(kv *v1.KubeVirt) Config {
 	var c Config
 	if kv == nil {
@@ -119,7 +119,7 @@ func (c *Config) architectures(spec *v1.KubeVirtConfiguration) {
 			c.MachineTypes[arch] = of.MachineType
 		}
 		switch {
-		case len(spec.EmulatedMachines) > 0: // of before there was a list for each architecture
+		case len(spec.EmulatedMachines) > 0: // deprecated list for all architectures
 			c.EmulatedMachines[arch] = spec.EmulatedMachines
 		case of != nil && len(of.EmulatedMachines) > 0:
 			c.EmulatedMachines[arch] = of.EmulatedMachines

@@ -7,21 +7,21 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
-	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/convert"
 	"github.com/virtloom/virtloom/template/offline"
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// TestWhatIsAcceptedCanBeConverted to a libvirt domain, on a node that has all a guest asks for, if it can be with the
-// defaults of the offline tools.
-func TestWhatIsAcceptedCanBeConverted(t *testing.T) {
+// TestValidate_AcceptedConverts converts accepted VMIs to a domain, on a node with all their devices, if they convert with
+// the defaults of the offline tools.
+func TestValidate_AcceptedConverts(t *testing.T) {
 	converted := 0
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
 			convert := func(vmi *v1.VirtualMachineInstance) error {
-				facts := domain.AssumeFacts(vmi)
-				facts.Cluster, facts.SMBIOS = domain.ClusterFrom(s.cluster.KubeVirt)
-				_, err := domain.Convert(vmi, facts)
+				facts := convert.AssumeFacts(vmi)
+				facts.Cluster, facts.SMBIOS = convert.ClusterFrom(s.cluster.KubeVirt)
+				_, err := convert.Convert(vmi, facts)
 				return err
 			}
 			c := s.config()

@@ -20,13 +20,13 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// sample is a guest of template's corpus, with what else is in its file.
+// sample is a VMI of template's corpus, with the other objects of its file.
 type sample struct {
 	name    string
 	cluster *offline.Cluster
 }
 
-// corpus are all guests of template's corpus.
+// corpus returns all VMIs of template's corpus.
 func corpus(t testing.TB) (all []sample) {
 	t.Helper()
 	files, err := filepath.Glob("../../template/testdata/corpus/*.yaml")
@@ -60,7 +60,7 @@ func read(t testing.TB, file string) *offline.Cluster {
 	return cluster
 }
 
-func TestTheExamplesAreAccepted(t *testing.T) {
+func TestValidate_Examples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/guest.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -81,21 +81,21 @@ func (s sample) config() admit.Config {
 	return c
 }
 
-// inTheCluster are guests of which files tell what has become of them: a status that only the control plane writes.
+// inTheCluster are VMIs with the status of a running VMI, which only the control plane writes.
 var inTheCluster = []string{
 	"changed-blocks", "cpu-model", "hotplug", "hotplug-migration", "memory-dump", "migration", "migration-copies",
 	"migration-ordinal", "migration-state", "utility-volumes", "windows",
 }
 
-// refused are guests for which there is a Pod, but not a domain, or none in KubeVirt.
+// refused are VMIs that can be rendered but not converted, or that KubeVirt rejects.
 var refused = map[string]string{
 	"arm64":      "spec.domain.firmware.bootloader.efi.secureBoot", // its firmware has no secure boot
 	"bare":       "spec.domain.memory.guest",                       // no memory at all
-	"masquerade": "spec.domain.devices.interfaces[0].portRanges",   // beside ports, which the API excludes
-	"sev":        "spec.startStrategy",                             // nobody could attest it before it runs
+	"masquerade": "spec.domain.devices.interfaces[0].portRanges",   // with ports, which the API excludes
+	"sev":        "spec.startStrategy",                             // it could not be attested before it runs
 }
 
-func TestTheCorpusIsAccepted(t *testing.T) {
+func TestValidate_Corpus(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
 			c := s.config()
@@ -127,12 +127,12 @@ func TestTheCorpusIsAccepted(t *testing.T) {
 	}
 }
 
-// completed are guests to which the webhooks give what the offline tools do not, as it is seldom: features of Hyper-V on
-// which those asked for depend.
+// completed are VMIs for which the webhooks set defaults that the offline tools do not, since they are rare: features of
+// Hyper-V on which those of the VMI depend.
 var completed = []string{"hyperv-strict"}
 
-// TestTheCorpusIsRenderedAsByTheOfflineTools compares Pods: what else is filled in changes none.
-func TestTheCorpusIsRenderedAsByTheOfflineTools(t *testing.T) {
+// TestDefault_CorpusRendersAsOffline compares Pods: the other defaults change none.
+func TestDefault_CorpusRendersAsOffline(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) {
 			asOf := func(change func(*v1.VirtualMachineInstance) *v1.VirtualMachineInstance) *corev1.Pod {
@@ -167,7 +167,7 @@ func TestTheCorpusIsRenderedAsByTheOfflineTools(t *testing.T) {
 			case diff != "" && !more:
 				t.Errorf("-want +got\n%s", diff)
 			case diff == "" && more:
-				t.Error("is the same Pod; take it from the list of those that are not")
+				t.Error("the Pods are equal; remove the VMI from completed")
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/virtloom/virtloom/internal/vmirules"
 )
 
-// defaulting is a guest that gets its defaults.
+// defaulting is a VMI whose defaults are being set.
 type defaulting struct {
 	vmi    *v1.VirtualMachineInstance
 	spec   *v1.VirtualMachineInstanceSpec
@@ -19,33 +19,33 @@ type defaulting struct {
 	arch   string
 }
 
-// step is one of the defaults. Those of the shape change what the guest's Pods and its domain are made of, and would be
-// missed where a guest has not been created.
+// step is one of the defaults. Those with shape determine the VMI's Pods and domain, and are needed for VMIs that were not
+// created through an API server.
 type step struct {
 	name  string
 	apply func(*defaulting)
 	shape bool
 }
 
-// steps are all defaults, in the order in which they build on one another.
+// steps lists all defaults; each may depend on those before it.
 var steps = []step{
 	{"architecture", defaultArchitecture, true}, // all others depend on it
 	{"machine", defaultMachine, true},
 	{"cpu-request", defaultCPURequest, true},
-	{"cpu-topology", defaultTopology, true}, // counts the CPUs requested
+	{"cpu-topology", defaultTopology, true}, // counts the requested CPUs
 	{"cpu-model", defaultCPUModel, true},
 	{"guest-memory", defaultMemory, true},
 	{"pull-policies", defaultPullPolicies, true},
 	{"pod-network", defaultNetwork, true},
 	{"bindings", defaultBindings, false},
 	{"volume-disks", defaultVolumeDisks, true},
-	{"disk-buses", defaultDiskBuses, false}, // of the disks just added as well
+	{"disk-buses", defaultDiskBuses, false}, // also of the disks just added
 	{"bootloader", defaultBootloader, true},
-	{"acpi", defaultACPI, false}, // before the API's, which turns it on
+	{"acpi", defaultACPI, false}, // before the API's, which enables it
 	{"watchdog", defaultWatchdog, false},
 	{"api", defaultAPI, false},
-	{"hyperv", defaultHyperv, false},         // looks at what the API has enabled
-	{"live-update", defaultLiveUpdate, true}, // counts the CPUs and the memory from above
+	{"hyperv", defaultHyperv, false},         // examines what the API has enabled
+	{"live-update", defaultLiveUpdate, true}, // counts the CPUs and memory set above
 	{"versions", defaultVersions, false},
 	{"annotations", defaultAnnotations, true},
 	{"finalizer", defaultFinalizer, false},
@@ -53,13 +53,13 @@ var steps = []step{
 	{"runtime-user", defaultRuntimeUser, true},
 }
 
-// Default gives a guest that is about to be created what it does not say; the package comment lists it. What it says
-// already stays, so that a second call changes nothing. A guest that exists is not for it: an update has passed here before.
+// Default sets the unset fields of a VMI that is about to be created; the package comment lists them. It never changes a
+// set field, so that it is idempotent. Do not call it for an existing VMI, whose creation has been defaulted already.
 func Default(vmi *v1.VirtualMachineInstance, c Config) { apply(vmi, c, false) }
 
-// DefaultShape is the part of [Default] without which a guest that is not created gets other Pods, or another domain: the
-// architecture, the machine, the CPU, pull policies, the Pod's network, disks of volumes, the bootloader, annotations about
-// the hardware and the user. Nothing of it says that the guest was created.
+// DefaultShape sets the subset of [Default] that determines the Pods and the domain of a VMI that is not created: the
+// architecture, machine, CPU, pull policies, Pod network, disks of volumes, bootloader, annotations about the hardware, and
+// the user. It sets no field that marks a VMI as created.
 func DefaultShape(vmi *v1.VirtualMachineInstance, c Config) { apply(vmi, c, true) }
 
 func apply(vmi *v1.VirtualMachineInstance, c Config, shapeOnly bool) {
@@ -69,12 +69,12 @@ func apply(vmi *v1.VirtualMachineInstance, c Config, shapeOnly bool) {
 			s.apply(d)
 		}
 	}
-	// The API's defaults point to variables that all guests would share.
+	// The API's defaults point to shared variables.
 	vmi.DeepCopy().DeepCopyInto(vmi)
 }
 
-// DefaultUpdate undoes what nobody but the control plane may write: the resource has no status of its own, so a user who
-// replaces a guest writes the status that was read with it.
+// DefaultUpdate reverts fields that only the control plane may write: the resource has no status subresource, so that a
+// user who replaces a VMI also writes the status that was read with it.
 func DefaultUpdate(old, updated *v1.VirtualMachineInstance, c Config) {
 	if !c.Request.Privileged {
 		old.Status.DeepCopyInto(&updated.Status)
@@ -98,7 +98,7 @@ func defaultAnnotations(d *defaulting) {
 	}
 }
 
-// annotate sets an annotation that is not there.
+// annotate sets an annotation unless it exists.
 func (d *defaulting) annotate(key, value string) {
 	if _, there := d.vmi.Annotations[key]; there {
 		return
@@ -115,7 +115,7 @@ func defaultFinalizer(d *defaulting) {
 	}
 }
 
-// runtimeUser is the user id of qemu in the launcher image.
+// runtimeUser is the user ID of qemu in the launcher image.
 const runtimeUser = 107
 
 func defaultStatus(d *defaulting) {

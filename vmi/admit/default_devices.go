@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// defaultPullPolicies has the colon of a registry's port count as a tag's, as in KubeVirt.
+// defaultPullPolicies treats the colon of a registry's port as that of a tag, as KubeVirt does.
 func defaultPullPolicies(d *defaulting) {
 	for i := range d.spec.Volumes {
 		c := d.spec.Volumes[i].ContainerDisk
@@ -25,8 +25,8 @@ func defaultPullPolicies(d *defaulting) {
 	}
 }
 
-// defaultNetwork leaves a guest without network if the cluster has chosen a binding that cannot be used; rule pod-network
-// refuses that guest.
+// defaultNetwork leaves a VMI without a network if the cluster's default binding cannot be used; rule pod-network rejects
+// that VMI.
 func defaultNetwork(d *defaulting) {
 	binding, usable := d.config.podBinding()
 	if !usable || !wantsPodNetwork(d.spec) {
@@ -40,7 +40,7 @@ func defaultNetwork(d *defaulting) {
 	d.spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
 }
 
-// defaultBindings makes bridges of interfaces that name no binding.
+// defaultBindings sets the bridge binding on interfaces without a binding.
 func defaultBindings(d *defaulting) {
 	for i := range d.spec.Domain.Devices.Interfaces {
 		if in := &d.spec.Domain.Devices.Interfaces[i]; isBridge(in) {
@@ -49,7 +49,7 @@ func defaultBindings(d *defaulting) {
 	}
 }
 
-// defaultVolumeDisks gives the guest a disk for each volume that it does not use otherwise.
+// defaultVolumeDisks adds a disk for each volume that no disk or file system uses.
 func defaultVolumeDisks(d *defaulting) {
 	devices := &d.spec.Domain.Devices
 	for i := range d.spec.Volumes {
@@ -62,13 +62,13 @@ func defaultVolumeDisks(d *defaulting) {
 	}
 }
 
-// defaultDiskBuses leaves out what the converter of the domain knows better: a CD-ROM of an architecture whose disks are
-// virtio, which no Pod is rendered for, has none.
+// defaultDiskBuses leaves one case to the converter of the domain: a CD-ROM has no bus on an architecture whose disks are
+// virtio, for which no Pod is rendered.
 func defaultDiskBuses(d *defaulting) {
 	metrics := metricsVolumes(d.spec)
 	for i := range d.spec.Domain.Devices.Disks {
 		disk := &d.spec.Domain.Devices.Disks[i]
-		v1.SetDefaults_DiskDevice(&disk.DiskDevice) // a disk of no kind is a plain disk
+		v1.SetDefaults_DiskDevice(&disk.DiskDevice) // a disk without a kind is a plain disk
 		bus := busOf(disk, d.arch, metrics[disk.Name])
 		switch {
 		case disk.Disk != nil:
@@ -81,7 +81,7 @@ func defaultDiskBuses(d *defaulting) {
 	}
 }
 
-// metricsVolumes are those from which a guest reads metrics of its host.
+// metricsVolumes returns the names of downwardMetrics volumes.
 func metricsVolumes(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
 	metrics := map[string]bool{}
 	for i := range spec.Volumes {
@@ -92,16 +92,16 @@ func metricsVolumes(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
 	return metrics
 }
 
-// busOf is the bus of a disk, chosen or by default.
+// busOf returns the bus of a disk, set or by default.
 func busOf(disk *v1.Disk, arch string, metrics bool) v1.DiskBus {
 	usual := traitsOf(arch).diskBus
 	switch {
 	case disk.LUN != nil:
-		return cmp.Or(disk.LUN.Bus, v1.DiskBusSCSI) // whose commands it takes
+		return cmp.Or(disk.LUN.Bus, v1.DiskBusSCSI) // LUNs pass SCSI commands through
 	case disk.CDRom != nil:
 		return cmp.Or(disk.CDRom.Bus, usual)
 	case metrics:
-		usual = v1.DiskBusVirtio // the guest finds them nowhere else
+		usual = v1.DiskBusVirtio // the guest expects them on no other bus
 	}
 	if disk.Disk != nil {
 		return cmp.Or(disk.Disk.Bus, usual)
@@ -109,7 +109,7 @@ func busOf(disk *v1.Disk, arch string, metrics bool) v1.DiskBus {
 	return usual
 }
 
-// defaultWatchdog gives a watchdog the device of the architecture, and has it reset the guest.
+// defaultWatchdog sets the watchdog device of the architecture, with action reset.
 func defaultWatchdog(d *defaulting) {
 	w := d.spec.Domain.Devices.Watchdog
 	if w == nil {

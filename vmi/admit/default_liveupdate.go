@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// hotplugRatio is how much more a guest can be given than it starts with.
+	// hotplugRatio is the default ratio of maximum to initial size.
 	hotplugRatio = 4
-	// maxHotplugCPUs bounds the CPUs that room is kept for where the guest and the cluster say nothing.
+	// maxHotplugCPUs limits the default headroom for CPUs.
 	maxHotplugCPUs = 512
-	// memoryBlock is the unit in which memory is plugged, that of huge pages of 1Gi where a guest has those.
+	// memoryBlock is the unit of memory hotplug; VMIs with huge pages of 1Gi use that size.
 	memoryBlock, largeMemoryBlock = 2 << 20, 1 << 30
 )
 
-// defaultLiveUpdate leaves room for CPUs and memory that are plugged while the guest runs. On arm64 nothing can be plugged.
+// defaultLiveUpdate reserves headroom for hotplugged CPUs and memory. arm64 supports no hotplug.
 func defaultLiveUpdate(d *defaulting) {
 	if d.config.NoLiveUpdate || d.arch == arm64 {
 		return
@@ -37,8 +37,8 @@ func defaultLiveUpdate(d *defaulting) {
 	}
 }
 
-// maxSockets is what the cluster says, else the ratio, within the bound; never less than the guest has. A guest that counts
-// its CPUs in cores or threads alone has no sockets to add to unless the cluster says so.
+// maxSockets returns the cluster's maximum, otherwise the ratio up to the limit; never less than the VMI has. A VMI whose
+// CPUs are cores or threads only has no sockets to add, unless the cluster sets a maximum.
 func maxSockets(cpu *v1.CPU, cluster *uint32, ratio uint32) uint32 {
 	if cluster != nil && *cluster > 0 {
 		return max(*cluster, cpu.Sockets)
@@ -48,10 +48,10 @@ func maxSockets(cpu *v1.CPU, cluster *uint32, ratio uint32) uint32 {
 	return max(uint32(most), cpu.Sockets)
 }
 
-// maxGuest is what the cluster says, else the ratio; nil where no memory can be plugged into the guest.
+// maxGuest returns the cluster's maximum, otherwise the ratio; nil if the VMI does not support memory hotplug.
 func maxGuest(spec *v1.VirtualMachineInstanceSpec, cluster *resource.Quantity, ratio uint32) *resource.Quantity {
 	guest := spec.Domain.Memory.Guest
-	if guest == nil || guest.Sign() <= 0 || !plugsMemory(spec) {
+	if guest == nil || guest.Sign() <= 0 || !supportsMemoryHotplug(spec) {
 		return nil
 	}
 	var most *resource.Quantity
@@ -74,8 +74,8 @@ func maxGuest(spec *v1.VirtualMachineInstanceSpec, cluster *resource.Quantity, r
 	return most
 }
 
-// plugsMemory reports whether the guest is of a kind that memory can be plugged into.
-func plugsMemory(spec *v1.VirtualMachineInstanceSpec) bool {
+// supportsMemoryHotplug reports whether the VMI supports memory hotplug.
+func supportsMemoryHotplug(spec *v1.VirtualMachineInstanceSpec) bool {
 	cpu := spec.Domain.CPU
 	mapped := cpu.NUMA != nil && cpu.NUMA.GuestMappingPassthrough != nil
 	return spec.Architecture == amd64 && cpu.Realtime == nil && !mapped && spec.Domain.LaunchSecurity == nil

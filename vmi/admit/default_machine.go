@@ -25,12 +25,12 @@ func defaultMachine(d *defaulting) {
 	d.spec.Domain.Machine.Type = cmp.Or(d.spec.Domain.Machine.Type, d.config.machine(d.arch))
 }
 
-// onPCIExpress tells whether a machine has ports into which devices are plugged.
+// onPCIExpress reports whether a machine has PCIe ports for hotplug.
 func onPCIExpress(arch, machine string) bool {
 	return (arch == amd64 || arch == arm64) && (strings.Contains(machine, "q35") || strings.HasPrefix(machine, "virt"))
 }
 
-// usualCPURequest is what the renderer of a Pod asks for by itself.
+// usualCPURequest is the default of the Pod's renderer.
 var usualCPURequest = resource.MustParse("100m")
 
 func defaultCPURequest(d *defaulting) {
@@ -51,7 +51,7 @@ func defaultCPURequest(d *defaulting) {
 	}
 }
 
-// defaultTopology gives a guest as many sockets as it has CPUs, unless it says anything about sockets, cores or threads.
+// defaultTopology sets as many sockets as the VMI has CPUs, unless sockets, cores or threads are set.
 func defaultTopology(d *defaulting) {
 	if d.spec.Domain.CPU == nil {
 		d.spec.Domain.CPU = &v1.CPU{}
@@ -75,8 +75,8 @@ func defaultCPUModel(d *defaulting) {
 	cpu.Model = cmp.Or(cpu.Model, traitsOf(d.arch).cpuModel, d.config.CPUModel, v1.DefaultCPUModel)
 }
 
-// memoryOf is the memory of a guest: what it says, else what its Pod is to request, else to be limited to, else one huge
-// page. The path is empty where the guest says it itself, and nil is returned if nothing says it.
+// memoryOf returns the memory of a VMI that does not set it: the memory request, otherwise the limit, otherwise one huge
+// page, otherwise nil.
 func memoryOf(domain *v1.DomainSpec) *resource.Quantity {
 	if domain.Memory != nil && domain.Memory.Guest != nil {
 		return domain.Memory.Guest
@@ -108,7 +108,7 @@ func defaultMemory(d *defaulting) {
 	}
 }
 
-// defaultBootloader is for guests that could not boot otherwise: on arm64 there is nothing but UEFI, without secure boot.
+// defaultBootloader sets UEFI without secure boot on arm64, which has no other firmware.
 func defaultBootloader(d *defaulting) {
 	if d.arch != arm64 {
 		return
@@ -135,7 +135,7 @@ func defaultACPI(d *defaulting) {
 	}
 }
 
-// defaultAPI applies the defaults of kubevirt.io/api. Those would draw a random UUID, which is the request's to bring.
+// defaultAPI applies the defaults of kubevirt.io/api, except for its random UUID: the UUID is part of the request.
 func defaultAPI(d *defaulting) {
 	const standIn = "stand-in"
 	if d.spec.Domain.Firmware == nil {
@@ -149,7 +149,7 @@ func defaultAPI(d *defaulting) {
 	}
 }
 
-// dependency is a feature of Hyper-V that does not work without another.
+// dependency is a Hyper-V feature that requires another one.
 type dependency struct {
 	name, on string
 	enabled  func(*v1.FeatureHyperv) bool
@@ -158,7 +158,7 @@ type dependency struct {
 
 func on(s *v1.FeatureState) bool { return s != nil && !isFalse(s.Enabled) }
 
-// dependencies of Hyper-V's features in QEMU; what enables another comes before that.
+// dependencies of Hyper-V features in QEMU; a feature that enables another one comes before it.
 var dependencies = []dependency{
 	{"synictimer", "synic", func(h *v1.FeatureHyperv) bool { return h.SyNICTimer != nil && on(&h.SyNICTimer.FeatureState) },
 		func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.SyNIC }},
@@ -169,7 +169,7 @@ var dependencies = []dependency{
 	{"evmcs", "vapic", func(h *v1.FeatureHyperv) bool { return on(h.EVMCS) }, func(h *v1.FeatureHyperv) **v1.FeatureState { return &h.VAPIC }},
 }
 
-// vmx is the CPU feature that Hyper-V's evmcs is about.
+// vmx is the CPU feature that Hyper-V's evmcs requires.
 const vmx = "vmx"
 
 func defaultHyperv(d *defaulting) {

@@ -14,7 +14,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// given is a guest, and what one of its fields becomes. The row's name is the default's, a colon and what it is about.
+// given is a VMI, and the default of one of its fields. The row's name is the default's, a colon and a description.
 type given struct{ guest, kubevirt, field, want string }
 
 func TestDefaults(t *testing.T) {
@@ -41,11 +41,11 @@ func TestDefaults(t *testing.T) {
 		delete(covered, step)
 	}
 	for step := range covered {
-		t.Errorf("there is no default %s", step)
+		t.Errorf("unknown default %s", step)
 	}
 }
 
-// fieldOf is a field of a guest as it would be written.
+// fieldOf returns a field of a VMI in its serialized form.
 func fieldOf(t *testing.T, vmi *v1.VirtualMachineInstance, path string) any {
 	t.Helper()
 	text, err := yaml.Marshal(vmi)
@@ -157,18 +157,18 @@ var defaultRows = map[string]given{
 	"runtime-user: gate Root":           {kubevirt: cluster(gates("Root")), field: "status.runtimeUser", want: "0"},
 }
 
-// TestGuestsShareNothing fails if a guest points to what the API's defaults keep for all.
-func TestGuestsShareNothing(t *testing.T) {
+// TestDefault_NoSharedMemory fails if a VMI points to the API's shared defaults.
+func TestDefault_NoSharedMemory(t *testing.T) {
 	first, second := parse[v1.VirtualMachineInstance](t, plainGuest), parse[v1.VirtualMachineInstance](t, plainGuest)
 	admit.Default(first, admit.Config{})
 	*first.Spec.Domain.Features.ACPI.Enabled = false
 	admit.Default(second, admit.Config{})
 	if !*second.Spec.Domain.Features.ACPI.Enabled {
-		t.Error("the change of one guest is a default of the next")
+		t.Error("changing one VMI changed the defaults of the next")
 	}
 }
 
-func TestAGuestKeepsNoUUIDUnlessTheRequestBringsOne(t *testing.T) {
+func TestDefault_NoRandomUUID(t *testing.T) {
 	vmi := parse[v1.VirtualMachineInstance](t, plainGuest)
 	admit.Default(vmi, admit.Config{})
 	if got := vmi.Spec.Domain.Firmware.UUID; got != "" {
@@ -176,20 +176,20 @@ func TestAGuestKeepsNoUUIDUnlessTheRequestBringsOne(t *testing.T) {
 	}
 }
 
-// A guest that is not created gets what shapes it, and nothing that says it was.
-func TestTheShapeIsAPartOfTheDefaults(t *testing.T) {
+// A VMI that is not created gets its shape, and no field that marks it as created.
+func TestDefaultShape_SubsetOfDefault(t *testing.T) {
 	c := admit.ConfigFrom(nil)
 	shaped, all := parse[v1.VirtualMachineInstance](t, plainGuest), parse[v1.VirtualMachineInstance](t, plainGuest)
 	admit.DefaultShape(shaped, c)
 	if len(shaped.Finalizers) > 0 || shaped.Status.Phase != "" || shaped.Annotations[v1.ControllerAPILatestVersionObservedAnnotation] != "" {
-		t.Errorf("it says that the guest was created: %+v, phase %q", shaped.ObjectMeta, shaped.Status.Phase)
+		t.Errorf("marked as created: %+v, phase %q", shaped.ObjectMeta, shaped.Status.Phase)
 	}
 	if shaped.Spec.Architecture == "" || shaped.Spec.Domain.Machine == nil || shaped.Spec.Domain.CPU == nil {
-		t.Errorf("it has no shape: %+v", shaped.Spec)
+		t.Errorf("shape not set: %+v", shaped.Spec)
 	}
 	admit.Default(all, c)
 	admit.Default(shaped, c)
 	if diff := cmp.Diff(all, shaped); diff != "" {
-		t.Errorf("the rest makes another guest of it:\n%s", diff)
+		t.Errorf("Default changes more than DefaultShape, want equal specs:\n%s", diff)
 	}
 }

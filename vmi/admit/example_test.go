@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// What a guest does not say is filled in as in a cluster with KubeVirt's own webhooks.
+// Unset fields are defaulted as in a cluster with KubeVirt's own webhooks.
 func ExampleDefault() {
 	memory := resource.MustParse("1Gi")
 	vmi := &v1.VirtualMachineInstance{Spec: v1.VirtualMachineInstanceSpec{
@@ -31,7 +31,7 @@ func ExampleDefault() {
 	// Pending [kubevirt.io/foregroundDeleteVirtualMachine]
 }
 
-// Every error names field, value and remedy.
+// Every error has field, value and remedy.
 func ExampleValidate() {
 	memory := resource.MustParse("1Gi")
 	vmi := &v1.VirtualMachineInstance{Spec: v1.VirtualMachineInstanceSpec{
@@ -45,11 +45,11 @@ func ExampleValidate() {
 		fmt.Println(err)
 	}
 	// Output:
-	// spec.domain.devices.disks[0].name: Invalid value: "root": is no volume (add it to spec.volumes, or remove the disk)
+	// spec.domain.devices.disks[0].name: Invalid value: "root": volume is not defined (add it to spec.volumes, or remove the disk)
 	// spec.hostname: Invalid value: "Web_1": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (use at most 63 lower case letters, digits and dashes)
 }
 
-// A webhook for other objects, or a policy, asks for the keys that users leave alone.
+// A webhook for other objects, or a policy, rejects changes of the reserved keys.
 func ExampleReservedOfGuests() {
 	reserved := admit.ReservedOfGuests()
 	fmt.Println(reserved.Annotations)

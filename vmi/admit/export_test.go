@@ -7,7 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Rules are the names of all rules.
+// Rules returns the names of all rules.
 func Rules() (all []string) {
 	for _, r := range rules {
 		all = append(all, r.name)
@@ -15,7 +15,7 @@ func Rules() (all []string) {
 	return all
 }
 
-// Steps are the names of all defaults.
+// Steps returns the names of all defaults.
 func Steps() (all []string) {
 	for _, s := range steps {
 		all = append(all, s.name)
@@ -23,7 +23,7 @@ func Steps() (all []string) {
 	return all
 }
 
-// Check applies one rule, and what holds for whoever looks at a guest.
+// Check applies one rule, and the common rules.
 func Check(name string, vmi *v1.VirtualMachineInstance, c Config) field.ErrorList {
 	for i, r := range rules {
 		if r.name == name {

@@ -14,8 +14,8 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// judge holds for every guest: defaults of defaults are defaults, a guest without faults gets none by them, and each fault
-// can be acted on.
+// judge checks invariants of every VMI: defaulting is idempotent, a valid VMI stays valid with defaults, and each error has
+// a remedy.
 func judge(t *testing.T, vmi *v1.VirtualMachineInstance, c admit.Config) {
 	t.Helper()
 	before := admit.Validate(vmi, c)
@@ -30,15 +30,15 @@ func judge(t *testing.T, vmi *v1.VirtualMachineInstance, c admit.Config) {
 		t.Errorf("defaults of defaults differ:\n%s", diff)
 	}
 	if after := admit.Validate(once, c); len(before) == 0 && len(after) > 0 {
-		t.Errorf("invalid by its defaults: %v", after)
+		t.Errorf("defaults made the VMI invalid: %v", after)
 	}
 	if errs := admit.ValidateUpdate(vmi, once, c); len(errs) == 0 && !c.Request.Privileged && !cmp.Equal(vmi.Spec, once.Spec, cmpopts.EquateEmpty()) {
-		t.Error("a user may change the spec")
+		t.Error("a user's change of the spec was accepted")
 	}
 	admit.DefaultUpdate(vmi, once, c)
 }
 
-// FuzzAnyJSON gives everything that can be read as a guest to everything there is.
+// FuzzAnyJSON passes any JSON that decodes to a VMI to all functions.
 func FuzzAnyJSON(f *testing.F) {
 	for _, s := range corpus(f) {
 		text, err := json.Marshal(s.cluster.VMI)
@@ -62,7 +62,7 @@ func FuzzAnyJSON(f *testing.F) {
 	})
 }
 
-func TestTheCorpusKeepsItsPromises(t *testing.T) {
+func TestCorpus_Invariants(t *testing.T) {
 	for _, s := range corpus(t) {
 		t.Run(s.name, func(t *testing.T) { judge(t, s.cluster.VMI, s.config()) })
 	}

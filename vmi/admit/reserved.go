@@ -9,17 +9,17 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ReservedPrefix begins labels and annotations that belong to the control plane, on whatever object of a guest.
+// ReservedPrefix is the prefix of the control plane's labels and annotations, on any object of a VMI.
 const ReservedPrefix = "virtloom.dev/"
 
-// Reserved are the keys and finalizers of an object that belong to the control plane, besides labels and annotations that
-// begin with [ReservedPrefix]: users neither set, change nor remove them. Webhooks refuse that by this list, and the API
-// server by the policies in refdaemon/config/rbac, which have to say the same.
+// Reserved lists the keys and finalizers of an object that belong to the control plane, in addition to labels and
+// annotations with [ReservedPrefix]: users must not set, change or remove them. Webhooks enforce this list, and the API
+// server enforces it by the policies in refdaemon/config/rbac, which must be consistent with it.
 type Reserved struct {
 	Labels, Annotations, Finalizers []string
 }
 
-// ReservedOfGuests says where a guest is, whose Pods are its own, and what controllers do with it.
+// ReservedOfGuests returns the reserved keys of VMIs: the node, the owned Pods, and the state of the controllers.
 func ReservedOfGuests() Reserved {
 	return Reserved{
 		Labels: []string{
@@ -31,8 +31,8 @@ func ReservedOfGuests() Reserved {
 	}
 }
 
-// ReservedOfPods makes a Pod that of a guest. The label kubevirt.io is reserved besides, where its value is one of
-// [ReservedApps]: Pods of KubeVirt itself have it as well.
+// ReservedOfPods returns the reserved keys that make a Pod that of a VMI. The label kubevirt.io is also reserved for the
+// values in [ReservedApps], since KubeVirt's own Pods have that label.
 func ReservedOfPods() Reserved {
 	return Reserved{
 		Labels: []string{
@@ -46,10 +46,11 @@ func ReservedOfPods() Reserved {
 	}
 }
 
-// ReservedApps are the values of the label kubevirt.io on Pods of guests: launchers, and what attaches volumes to them.
+// ReservedApps returns the values of the label kubevirt.io on Pods of VMIs: launchers, and Pods that attach volumes to
+// them.
 func ReservedApps() []string { return []string{"virt-launcher", "hotplug-disk"} }
 
-// ReservedOfMigrations says which controller made a migration, and why.
+// ReservedOfMigrations returns the reserved keys of migrations: which controller created one, and why.
 func ReservedOfMigrations() Reserved {
 	return Reserved{
 		Annotations: []string{v1.EvacuationMigrationAnnotation, v1.WorkloadUpdateMigrationAnnotation},
@@ -64,7 +65,7 @@ const (
 	networkInfoAnnotation = "kubevirt.io/network-info"
 )
 
-// reserves reports whether a key is on a list of reserved ones, or begins as they do.
+// reserves reports whether a key is in the list of reserved keys, or has the reserved prefix.
 func reserves(list []string, key string) bool {
 	return strings.HasPrefix(key, ReservedPrefix) || slices.Contains(list, key)
 }

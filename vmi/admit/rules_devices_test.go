@@ -4,7 +4,7 @@ package admit_test
 
 import "strings"
 
-// Texts are longer than a guest's object may hold.
+// Strings that exceed the limit of inline data.
 var (
 	tooLong        = strings.Repeat("x", 2049)
 	tooLongEncoded = strings.Repeat("QUJD", 700)
@@ -14,14 +14,14 @@ func disks(list string) string { return "{spec: {domain: {devices: {disks: [" + 
 
 func volumes(list string) string { return "{spec: {volumes: [" + list + "]}}" }
 
-// both is a guest with disks and volumes.
+// both returns a VMI with disks and volumes.
 func both(disks, volumes string) string {
 	return "{spec: {volumes: [" + volumes + "], domain: {devices: {disks: [" + disks + "]}}}}"
 }
 
 func devices(list string) string { return "{spec: {domain: {devices: {" + list + "}}}}" }
 
-// armed is a guest of another architecture with devices.
+// on returns a VMI of another architecture with devices.
 func on(architecture, list string) string {
 	return "{spec: {architecture: " + architecture + ", domain: {devices: {" + list + "}}}}"
 }

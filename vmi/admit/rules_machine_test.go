@@ -6,7 +6,7 @@ import "github.com/virtloom/virtloom/vmi/admit"
 
 func privileged(c *admit.Config) { c.Request.Privileged = true }
 
-// twice is a field at which a rule finds two faults.
+// twice is a field with two errors of a rule.
 func twice(field string) string { return field + " " + field }
 
 var metadataRows = map[string]row{

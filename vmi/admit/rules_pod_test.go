@@ -2,7 +2,7 @@
 
 package admit_test
 
-// net is a guest with interfaces and networks.
+// network returns a VMI with interfaces and networks.
 func network(interfaces, networks string) string {
 	return "{spec: {networks: [" + networks + "], domain: {devices: {interfaces: [" + interfaces + "]}}}}"
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/virtloom/virtloom/vmi/admit"
 )
 
-// row is a guest and what a rule finds. Its name is the rule's, a colon and what it is about.
+// row is a VMI and the errors of a rule. Its name is the rule's, a colon and a description.
 type row struct {
-	guest string // laid over a guest with 1Gi of memory
+	guest string // merged into a VMI with 1Gi of memory
 	// kubevirt is the configuration of the cluster.
 	kubevirt string
 	change   func(*admit.Config)
-	// want are the fields at fault; none is a guest the rule accepts.
+	// want are the fields with errors; empty if the rule accepts the VMI.
 	want string
 }
 
@@ -59,7 +59,7 @@ func TestRules(t *testing.T) {
 			for _, err := range admit.Check(rule, vmi, c) {
 				complete(t, err)
 				if strings.Contains(err.Detail, "feature gate") && !slices.Contains(strings.Fields(r.want), err.Field) {
-					continue // the row is not about that
+					continue // not the subject of the row
 				}
 				fields = append(fields, err.Field)
 			}
@@ -76,11 +76,11 @@ func TestRules(t *testing.T) {
 		delete(accepted, rule)
 	}
 	for rule := range accepted {
-		t.Errorf("there is no rule %s", rule)
+		t.Errorf("unknown rule %s", rule)
 	}
 }
 
-// complete is an error that names field, value and remedy.
+// complete checks that an error has field, value and remedy.
 func complete(t *testing.T, err *field.Error) {
 	t.Helper()
 	valueless := err.Type == field.ErrorTypeRequired || err.Type == field.ErrorTypeForbidden
@@ -98,7 +98,7 @@ func parse[T any](t testing.TB, text string) *T {
 	return v
 }
 
-// merge lays one document over another.
+// merge merges one document into another.
 func merge(t testing.TB, base, over string) string {
 	t.Helper()
 	if over == "" {

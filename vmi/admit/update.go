@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// updateRules are all checks of a change, which look at the guest as it was as well.
+// updateRules lists all checks of an update, which compare the VMI with its old version.
 var updateRules = []struct {
 	name  string
 	check func(k *checker, old *v1.VirtualMachineInstance)
@@ -20,11 +20,12 @@ var updateRules = []struct {
 	{"labels-kept", checkLabelsKept},
 	{"annotations-kept", checkAnnotationsKept},
 	{"finalizers-kept", checkFinalizersKept},
-	{"plugged-volumes", checkPluggedVolumes},
+	{"plugged-volumes", checkHotpluggedVolumes},
 }
 
-// ValidateUpdate finds what may not be changed. Users change labels and annotations that are not the control plane's; the
-// spec is what the guest runs by. The control plane (Request.Privileged) changes what it likes, but plugs in only what can be.
+// ValidateUpdate returns the changes that are forbidden. Users may change labels and annotations that are not reserved; the
+// spec is immutable for them. The control plane (Request.Privileged) may change everything, but hotplugs supported volumes
+// only.
 func ValidateUpdate(old, updated *v1.VirtualMachineInstance, c Config) field.ErrorList {
 	k := &checker{vmi: updated, spec: &updated.Spec, domain: &updated.Spec.Domain, devices: &updated.Spec.Domain.Devices, config: &c,
 		arch: c.architecture(&updated.Spec)}
@@ -36,7 +37,7 @@ func ValidateUpdate(old, updated *v1.VirtualMachineInstance, c Config) field.Err
 
 func checkSpecUnchanged(k *checker, old *v1.VirtualMachineInstance) {
 	if !k.config.Request.Privileged && !equality.Semantic.DeepEqual(old.Spec, *k.spec) {
-		k.forbidden(atSpec, "belongs to the control plane once the guest exists", "delete the guest and create it anew, or change its VirtualMachine")
+		k.forbidden(atSpec, "is immutable after creation", "recreate the VMI, or change its VirtualMachine")
 	}
 }
 
@@ -48,19 +49,19 @@ func checkAnnotationsKept(k *checker, old *v1.VirtualMachineInstance) {
 	k.kept(atAnnotations, k.reservedAnnotations(), old.Annotations, k.vmi.Annotations)
 }
 
-// checkFinalizersKept finds whether a user lets go of an object whose guest may run.
+// checkFinalizersKept rejects a user's removal of a finalizer while the domain may run.
 func checkFinalizersKept(k *checker, old *v1.VirtualMachineInstance) {
 	if k.config.Request.Privileged {
 		return
 	}
 	for _, f := range ReservedOfGuests().Finalizers {
 		if slices.Contains(old.Finalizers, f) && !slices.Contains(k.vmi.Finalizers, f) {
-			k.forbidden(atFinalizers, f+" "+reservedReason, "leave it: it goes once the guest has ended")
+			k.forbidden(atFinalizers, f+" "+reservedReason, "keep the finalizer: the controller removes it after the VMI has ended")
 		}
 	}
 }
 
-// kept reports what a user has changed, added or removed of what is reserved.
+// kept reports reserved keys that a user has changed, added or removed.
 func (k *checker) kept(at *field.Path, reserved []string, old, updated map[string]string) {
 	if k.config.Request.Privileged {
 		return
@@ -72,21 +73,21 @@ func (k *checker) kept(at *field.Path, reserved []string, old, updated map[strin
 		was, before := old[key]
 		is, after := updated[key]
 		if reserves(reserved, key) && (was != is || before != after) {
-			k.forbidden(at.Key(key), reservedReason, "leave it as it is")
+			k.forbidden(at.Key(key), reservedReason, "keep the old value")
 		}
 	}
 }
 
-// checkPluggedVolumes finds volumes that appear in a running guest though they can be there from the start only.
-func checkPluggedVolumes(k *checker, old *v1.VirtualMachineInstance) {
+// checkHotpluggedVolumes rejects volumes that are added to a running VMI without support for hotplug.
+func checkHotpluggedVolumes(k *checker, old *v1.VirtualMachineInstance) {
 	if !k.config.Request.Privileged || old.Status.Phase == v1.VmPhaseUnset {
 		return
 	}
 	for i := range k.spec.Volumes {
 		v := &k.spec.Volumes[i]
 		known := slices.ContainsFunc(old.Spec.Volumes, func(o v1.Volume) bool { return o.Name == v.Name })
-		if !known && !pluggable(v) {
-			k.invalid(atVolumes.Index(i), v.Name, "cannot be plugged into a running guest", "use a persistentVolumeClaim or dataVolume with hotpluggable, or restart the guest")
+		if !known && !isHotpluggable(v) {
+			k.invalid(atVolumes.Index(i), v.Name, "cannot be hotplugged", "use a persistentVolumeClaim or dataVolume with hotpluggable, or restart the VMI")
 		}
 	}
 }

@@ -52,8 +52,8 @@ func TestValidateUpdate(t *testing.T) {
 	}
 }
 
-// TestValidateUpdate_FinalizerOfAGuest: a user keeps it, and adds and removes others.
-func TestValidateUpdate_FinalizerOfAGuest(t *testing.T) {
+// TestValidateUpdate_Finalizer checks that users keep KubeVirt's finalizer, and may add and remove others.
+func TestValidateUpdate_Finalizer(t *testing.T) {
 	guest := func(finalizers ...string) *v1.VirtualMachineInstance {
 		return &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Finalizers: finalizers}}
 	}
@@ -76,8 +76,8 @@ func TestValidateUpdate_FinalizerOfAGuest(t *testing.T) {
 	}
 }
 
-// TestBeforeItRunsAGuestGetsVolumes of any kind from a controller: nothing is plugged then.
-func TestBeforeItHasAPhaseAGuestGetsAnyVolume(t *testing.T) {
+// TestValidateUpdate_VolumesBeforePhase checks that a controller may add any volume before the VMI has a phase.
+func TestValidateUpdate_VolumesBeforePhase(t *testing.T) {
 	c := admit.Config{Request: admit.Request{Privileged: true}}
 	updated := parse[v1.VirtualMachineInstance](t, merge(t, plainGuest, volumes("{name: a, containerDisk: {image: x}}")))
 	if errs := admit.ValidateUpdate(parse[v1.VirtualMachineInstance](t, plainGuest), updated, c); len(errs) > 0 {
@@ -85,7 +85,7 @@ func TestBeforeItHasAPhaseAGuestGetsAnyVolume(t *testing.T) {
 	}
 }
 
-func TestDefaultUpdateKeepsTheStatus(t *testing.T) {
+func TestDefaultUpdate_KeepsStatus(t *testing.T) {
 	old := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Running, NodeName: "n1"}}
 	for privileged, want := range map[bool]v1.VirtualMachineInstancePhase{false: v1.Running, true: v1.Failed} {
 		updated := &v1.VirtualMachineInstance{Status: v1.VirtualMachineInstanceStatus{Phase: v1.Failed}}

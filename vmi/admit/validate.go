@@ -19,19 +19,19 @@ type rule struct {
 	check func(*checker)
 }
 
-// rules are all checks of a new guest, by topic. They do not depend on their order, which is that of the errors.
+// rules lists all checks of a new VMI, by topic. They are independent of their order, which is that of the errors.
 var rules = slices.Concat([]rule{{"common", checkCommon}}, metadataRules, machineRules, resourceRules, firmwareRules, featureRules,
 	diskRules, volumeRules, networkRules, deviceRules, podRules, schedulingRules)
 
-// Validate finds all that is wrong with a guest that is about to be created, before or after [Default]. Each error names the
-// field and the value, and ends with what to do about it.
+// Validate returns all errors of a VMI that is about to be created, before or after [Default]. Each error has the field and
+// the value, and ends with a remedy.
 func Validate(vmi *v1.VirtualMachineInstance, c Config) field.ErrorList {
 	return check(vmi, c, rules)
 }
 
 func check(vmi *v1.VirtualMachineInstance, c Config, rules []rule) field.ErrorList {
 	if len(vmirules.Bounds(vmi)) > 0 {
-		rules = []rule{{"common", checkCommon}} // its lists are not worth looking at
+		rules = []rule{{"common", checkCommon}} // do not examine lists beyond their maximum
 	}
 	k := &checker{vmi: vmi, spec: &vmi.Spec, domain: &vmi.Spec.Domain, devices: &vmi.Spec.Domain.Devices, config: &c,
 		arch: c.architecture(&vmi.Spec)}
@@ -60,7 +60,7 @@ var (
 	atAnnotations = field.NewPath("metadata", "annotations")
 )
 
-// checker is a guest under examination, and what was found so far.
+// checker holds the VMI under examination and the errors found so far.
 type checker struct {
 	vmi     *v1.VirtualMachineInstance
 	spec    *v1.VirtualMachineInstanceSpec
@@ -71,22 +71,22 @@ type checker struct {
 	errs    field.ErrorList
 }
 
-// invalid reports a value that cannot be.
+// invalid reports an invalid value.
 func (k *checker) invalid(at *field.Path, value any, reason, remedy string) {
 	k.errs = append(k.errs, field.Invalid(at, value, reason+" ("+remedy+")"))
 }
 
-// required reports what is missing.
+// required reports a missing field.
 func (k *checker) required(at *field.Path, reason, remedy string) {
 	k.errs = append(k.errs, field.Required(at, reason+" ("+remedy+")"))
 }
 
-// forbidden reports what this writer or this cluster may not have.
+// forbidden reports a field that this user or this cluster must not set.
 func (k *checker) forbidden(at *field.Path, reason, remedy string) {
 	k.errs = append(k.errs, field.Forbidden(at, reason+" ("+remedy+")"))
 }
 
-// checkCommon reports what no guest may ask for, whoever looks at it.
+// checkCommon reports the faults that every reader of a VMI rejects.
 func checkCommon(k *checker) {
 	for _, f := range vmirules.Check(k.vmi, k.config.gates()) {
 		e := &field.Error{Type: field.ErrorTypeInvalid, Field: f.Field, BadValue: f.Value, Detail: f.Reason + " (" + f.Remedy + ")"}
@@ -97,7 +97,7 @@ func checkCommon(k *checker) {
 	}
 }
 
-// oneOf reports a word that is not known; the empty one stands for the default.
+// oneOf reports an unsupported value; the empty one means the default.
 func oneOf[T ~string](k *checker, at *field.Path, value T, known ...T) {
 	if value == "" || slices.Contains(known, value) {
 		return
@@ -106,10 +106,10 @@ func oneOf[T ~string](k *checker, at *field.Path, value T, known ...T) {
 	for i, word := range known {
 		words[i] = string(word)
 	}
-	k.invalid(at, value, "is unknown", "use "+strings.Join(words, ", "))
+	k.invalid(at, value, "is not supported", "use "+strings.Join(words, ", "))
 }
 
-// text reports a text that breaks a rule of Kubernetes.
+// text reports a text that violates a rule of Kubernetes.
 func (k *checker) text(at *field.Path, value string, rule func(string) []string, remedy string) {
 	if problems := rule(value); len(problems) > 0 {
 		reason, _, _ := strings.Cut(problems[0], " (e.g.") // the remedy is the better example
@@ -117,30 +117,30 @@ func (k *checker) text(at *field.Path, value string, rule func(string) []string,
 	}
 }
 
-// names finds those that are there twice.
+// names are the values seen so far, by first field.
 type names map[string]*field.Path
 
-// take reports a name that is taken, and takes it.
+// take reports a duplicate name, or records it.
 func (n names) take(k *checker, at *field.Path, name string) {
 	if first, taken := n[name]; taken {
-		k.invalid(at, name, "is the name of "+first.String()+" as well", "give each a name of its own")
+		k.invalid(at, name, "duplicates "+first.String(), "use a unique value")
 		return
 	}
 	n[name] = at
 }
 
-// only reports how many of the alternatives of a field are chosen, unless it is one.
+// only reports an error unless exactly one of the alternatives of a field is set.
 func (k *checker) only(at *field.Path, chosen []string, known string) {
 	switch len(chosen) {
 	case 1:
 	case 0:
-		k.required(at, "names nothing", "set "+known)
+		k.required(at, "must specify one alternative", "set "+known)
 	default:
-		k.invalid(at, strings.Join(chosen, ", "), fmt.Sprintf("are %d where one is allowed", len(chosen)), "keep one")
+		k.invalid(at, strings.Join(chosen, ", "), fmt.Sprintf("must specify one alternative, not %d", len(chosen)), "keep one")
 	}
 }
 
-// chosen are the names of the alternatives that are set.
+// alternative is one of several fields of which one must be set.
 type alternative struct {
 	name string
 	set  bool
@@ -159,5 +159,5 @@ const (
 	useDNSLabel = "use at most 63 lower case letters, digits and dashes"
 	useDNSName  = "use lower case letters, digits, dashes and dots"
 	useLabel    = "use at most 63 letters, digits, dashes, underscores and dots, beginning and ending with a letter or digit"
-	useKey      = "use a name of letters, digits, dashes, underscores and dots, if need be after a DNS name and a slash"
+	useKey      = "use a name of letters, digits, dashes, underscores and dots, with an optional DNS name and slash as prefix"
 )

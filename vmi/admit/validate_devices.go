@@ -24,7 +24,7 @@ var deviceRules = []rule{
 	{"access-credentials", checkAccessCredentials},
 }
 
-// passedThrough is a device of the node that the guest gets.
+// passedThrough is a host device of the VMI.
 type passedThrough struct {
 	at     *field.Path
 	name   string
@@ -48,12 +48,12 @@ func checkPassedThrough(k *checker) {
 	taken := names{}
 	for _, p := range k.passedThrough() {
 		if !diskName.MatchString(p.name) {
-			k.invalid(p.at.Child("name"), p.name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+			k.invalid(p.at.Child("name"), p.name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
 		taken.take(k, p.at.Child("name"), p.name)
 		k.only(p.at, chosen(alternative{"deviceName", p.device != ""}, alternative{"claimName", p.claim != nil}), "deviceName, or claimName and requestName")
 		if p.device != "" {
-			k.text(p.at.Child("deviceName"), p.device, validation.IsQualifiedName, "name a resource of nodes, such as example.com/card")
+			k.text(p.at.Child("deviceName"), p.device, validation.IsQualifiedName, "use the name of a node resource, such as example.com/card")
 		}
 		if p.claim != nil {
 			k.claim(p.at, p.claim)
@@ -61,13 +61,13 @@ func checkPassedThrough(k *checker) {
 	}
 }
 
-// claim reports a request to no resource claim of the guest.
+// claim reports a request to a resource claim that the VMI does not have.
 func (k *checker) claim(at *field.Path, c *v1.ClaimRequest) {
 	if c.RequestName == "" {
-		k.required(at.Child("requestName"), "is empty", "name a request of the claim")
+		k.required(at.Child("requestName"), "must be set", "use the name of a request of the claim")
 	}
 	if !slices.ContainsFunc(k.spec.ResourceClaims, func(r v1.VirtualMachineInstanceResourceClaim) bool { return r.Name == c.ClaimName }) {
-		k.invalid(at.Child("claimName"), c.ClaimName, "is no resource claim of the guest", "add it to spec.resourceClaims")
+		k.invalid(at.Child("claimName"), c.ClaimName, "resource claim is not defined", "add it to spec.resourceClaims")
 	}
 }
 
@@ -110,13 +110,13 @@ func checkInputs(k *checker) {
 	for i := range k.devices.Inputs {
 		in, at := &k.devices.Inputs[i], atDevices.Child("inputs").Index(i)
 		if !diskName.MatchString(in.Name) {
-			k.invalid(at.Child("name"), in.Name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+			k.invalid(at.Child("name"), in.Name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
 		taken.take(k, at.Child("name"), in.Name)
 		oneOf(k, at.Child("type"), in.Type, v1.InputTypeTablet)
 		oneOf(k, at.Child("bus"), in.Bus, v1.InputBusUSB, v1.InputBusVirtio)
 		if in.Bus != v1.InputBusVirtio && traitsOf(k.arch).noUSB {
-			k.invalid(at.Child("bus"), in.Bus, "guests of "+k.arch+" have no USB", "use virtio")
+			k.invalid(at.Child("bus"), in.Bus, "USB is not supported on "+k.arch, "use virtio")
 		}
 	}
 }
@@ -127,7 +127,7 @@ func checkWatchdog(k *checker) {
 		return
 	}
 	if k.arch == arm64 {
-		k.invalid(at, w.Name, "guests of arm64 have no watchdog", "remove it")
+		k.invalid(at, w.Name, "watchdogs are not supported on arm64", "remove it")
 		return
 	}
 	if w.I6300ESB != nil {
@@ -138,9 +138,9 @@ func checkWatchdog(k *checker) {
 	}
 	switch {
 	case w.I6300ESB != nil && k.arch == s390x:
-		k.invalid(at.Child("i6300esb"), "{}", "is not to be had on s390x", "use diag288")
+		k.invalid(at.Child("i6300esb"), "{}", "is not supported on s390x", "use diag288")
 	case w.Diag288 != nil && k.arch == amd64:
-		k.invalid(at.Child("diag288"), "{}", "is not to be had on amd64", "use i6300esb")
+		k.invalid(at.Child("diag288"), "{}", "is not supported on amd64", "use i6300esb")
 	}
 }
 
@@ -150,7 +150,7 @@ func checkPanicDevices(k *checker) {
 		at := atDevices.Child("panicDevices").Index(i).Child("model")
 		switch {
 		case len(models) == 0:
-			k.invalid(at, p.Model, "guests of "+k.arch+" have no panic device", "remove it")
+			k.invalid(at, p.Model, "panic devices are not supported on "+k.arch, "remove it")
 		case p.Model != nil:
 			oneOf(k, at, *p.Model, models...)
 		}
@@ -167,7 +167,7 @@ func checkVideo(k *checker) {
 		return
 	}
 	if isFalse(k.devices.AutoattachGraphicsDevice) {
-		k.invalid(at, v.Type, "needs a graphics device", "set autoattachGraphicsDevice, or remove it")
+		k.invalid(at, v.Type, "requires a graphics device", "set autoattachGraphicsDevice, or remove it")
 	}
 	oneOf(k, at.Child("type"), v.Type, videoModels[k.arch]...)
 }
@@ -178,20 +178,20 @@ func checkSound(k *checker) {
 		return
 	}
 	if !diskName.MatchString(s.Name) {
-		k.invalid(at.Child("name"), s.Name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+		k.invalid(at.Child("name"), s.Name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 	}
 	oneOf(k, at.Child("model"), s.Model, "ich9", "ac97")
 }
 
 func checkTPM(k *checker) {
 	if t := k.devices.TPM; t != nil && !isFalse(t.Enabled) && k.arch == s390x {
-		k.invalid(atDevices.Child("tpm"), "{}", "guests of s390x have no TPM", "remove it")
+		k.invalid(atDevices.Child("tpm"), "{}", "TPM is not supported on s390x", "remove it")
 	}
 }
 
 func checkUSB(k *checker) {
 	if k.devices.ClientPassthrough != nil && traitsOf(k.arch).noUSB {
-		k.invalid(atDevices.Child("clientPassthrough"), "{}", "guests of "+k.arch+" have no USB", "remove it")
+		k.invalid(atDevices.Child("clientPassthrough"), "{}", "USB is not supported on "+k.arch, "remove it")
 	}
 }
 
@@ -213,7 +213,7 @@ func checkAccessCredentials(k *checker) {
 func (k *checker) credentialSecret(at *field.Path, s *v1.AccessCredentialSecretSource) {
 	at = at.Child("source", "secret")
 	if s == nil {
-		k.required(at, "is missing", "name the secret")
+		k.required(at, "must be set", "set the name of the Secret")
 		return
 	}
 	k.text(at.Child("secretName"), s.SecretName, validation.IsDNS1123Subdomain, useDNSName)
@@ -223,7 +223,7 @@ func (k *checker) sshPropagation(at *field.Path, m *v1.SSHPublicKeyAccessCredent
 	k.only(at, chosen(alternative{"configDrive", m.ConfigDrive != nil}, alternative{"noCloud", m.NoCloud != nil}, alternative{"qemuGuestAgent", m.QemuGuestAgent != nil}),
 		"qemuGuestAgent, noCloud or configDrive")
 	if m.QemuGuestAgent != nil && len(m.QemuGuestAgent.Users) == 0 {
-		k.required(at.Child("qemuGuestAgent", "users"), "names nobody", "name the users who get the key")
+		k.required(at.Child("qemuGuestAgent", "users"), "must not be empty", "list the users that get the key")
 	}
 	for _, way := range []struct {
 		field string
@@ -234,7 +234,7 @@ func (k *checker) sshPropagation(at *field.Path, m *v1.SSHPublicKeyAccessCredent
 		{"configDrive", m.ConfigDrive != nil, func(v v1.Volume) bool { return v.CloudInitConfigDrive != nil }},
 	} {
 		if way.set && !slices.ContainsFunc(k.spec.Volumes, way.is) {
-			k.invalid(at.Child(way.field), "{}", "has no cloud-init volume of its kind to go into", "add one, or choose another way")
+			k.invalid(at.Child(way.field), "{}", "requires a cloud-init volume of this kind", "add the volume, or use another propagation method")
 		}
 	}
 }

@@ -22,7 +22,7 @@ var diskRules = []rule{
 	{"boot-orders", checkBootOrders},
 }
 
-// diskName is what a disk may be called: it becomes the alias of a device.
+// diskName matches valid disk names, which become device aliases.
 var diskName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
 func checkDiskNames(k *checker) {
@@ -30,13 +30,13 @@ func checkDiskNames(k *checker) {
 	for i := range k.devices.Disks {
 		at, name := atDisks.Index(i).Child("name"), k.devices.Disks[i].Name
 		if !diskName.MatchString(name) {
-			k.invalid(at, name, "is no name of a device", "use 1 to 63 letters, digits, - and _")
+			k.invalid(at, name, "must be a valid device name", "use 1 to 63 letters, digits, - and _")
 		}
 		taken.take(k, at, name)
 	}
 }
 
-// checkDiskVolumes lets a drive be empty: its medium is a volume that is plugged in later.
+// checkDiskVolumes accepts a CD-ROM drive without a volume: its medium can be hotplugged.
 func checkDiskVolumes(k *checker) {
 	volumes := map[string]*v1.Volume{}
 	for i := range k.spec.Volumes {
@@ -46,12 +46,12 @@ func checkDiskVolumes(k *checker) {
 		disk, at := &k.devices.Disks[i], atDisks.Index(i).Child("name")
 		switch v := volumes[disk.Name]; {
 		case v == nil && disk.CDRom == nil:
-			k.invalid(at, disk.Name, "is no volume", "add it to spec.volumes, or remove the disk")
+			k.invalid(at, disk.Name, "volume is not defined", "add it to spec.volumes, or remove the disk")
 		case v == nil:
 		case v.MemoryDump != nil:
-			k.invalid(at, disk.Name, "holds the guest's memory, not a disk", "remove the disk")
+			k.invalid(at, disk.Name, "a memory dump cannot be a disk", "remove the disk")
 		case v.ContainerPath != nil:
-			k.invalid(at, disk.Name, "is a folder, not a disk", "make it one of "+atDevices.Child("filesystems").String())
+			k.invalid(at, disk.Name, "a folder cannot be a disk", "add it to "+atDevices.Child("filesystems").String())
 		}
 	}
 }
@@ -60,7 +60,7 @@ func checkDiskKinds(k *checker) {
 	for i := range k.devices.Disks {
 		d, at := &k.devices.Disks[i], atDisks.Index(i)
 		kinds := chosen(alternative{"disk", d.Disk != nil}, alternative{"lun", d.LUN != nil}, alternative{"cdrom", d.CDRom != nil})
-		if len(kinds) > 0 { // a disk of no kind is a plain disk
+		if len(kinds) > 0 { // a disk without a kind is a plain disk
 			k.only(at, kinds, "disk, lun or cdrom")
 		}
 		if d.CDRom != nil {
@@ -76,7 +76,7 @@ func checkDiskBuses(k *checker) {
 		if d.Disk != nil {
 			oneOf(k, at.Child("disk", "bus"), d.Disk.Bus, v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
 			if b := d.Disk.Bus; metrics[d.Name] && b != "" && b != v1.DiskBusVirtio {
-				k.invalid(at.Child("disk", "bus"), b, "carries no metrics of the host", "use virtio, or leave it out")
+				k.invalid(at.Child("disk", "bus"), b, "is not supported for downward metrics", "use virtio, or remove it")
 			}
 		}
 		if d.LUN != nil {
@@ -86,7 +86,7 @@ func checkDiskBuses(k *checker) {
 			oneOf(k, at.Child("cdrom", "bus"), d.CDRom.Bus, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)
 		}
 		if bus := busOf(d, k.arch, metrics[d.Name]); bus == v1.DiskBusUSB && traitsOf(k.arch).noUSB {
-			k.invalid(at, bus, "guests of "+k.arch+" have no USB", "use virtio")
+			k.invalid(at, bus, "USB is not supported on "+k.arch, "use virtio")
 		}
 	}
 }
@@ -103,10 +103,10 @@ func checkDiskAddresses(k *checker) {
 			continue
 		}
 		if !pciForm.MatchString(d.Disk.PciAddress) {
-			k.invalid(at, d.Disk.PciAddress, "is no PCI address", pciRemedy)
+			k.invalid(at, d.Disk.PciAddress, "must be a PCI address", pciRemedy)
 		}
 		if busOf(d, k.arch, metrics[d.Name]) != v1.DiskBusVirtio {
-			k.invalid(at, d.Disk.PciAddress, "is for virtio disks only", "set bus to virtio, or remove it")
+			k.invalid(at, d.Disk.PciAddress, "is supported for virtio disks only", "set bus to virtio, or remove it")
 		}
 	}
 }
@@ -117,9 +117,9 @@ func checkDiskSerials(k *checker) {
 		switch {
 		case d.Serial == "":
 		case d.LUN != nil:
-			k.invalid(at, d.Serial, "is shown by the device behind a LUN itself", "remove it")
+			k.invalid(at, d.Serial, "is not supported for a LUN, whose device has its own", "remove it")
 		case !serialForm.MatchString(d.Serial):
-			k.invalid(at, d.Serial, "is no serial number", serialRemedy)
+			k.invalid(at, d.Serial, "must be a valid serial number", serialRemedy)
 		}
 	}
 }
@@ -133,10 +133,10 @@ func checkDiskDrivers(k *checker) {
 			oneOf(k, at.Child("errorPolicy"), *d.ErrorPolicy, v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore, v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)
 		}
 		if isTrue(d.Shareable) && d.Cache != "" && d.Cache != v1.CacheNone {
-			k.invalid(at.Child("cache"), d.Cache, "keeps from others what is written to a shareable disk", "use none, or leave it out")
+			k.invalid(at.Child("cache"), d.Cache, "is not supported for a shareable disk", "use none, or remove it")
 		}
 		if d.IO == v1.IONative && d.Cache != "" && d.Cache != v1.CacheNone {
-			k.invalid(at.Child("io"), d.IO, "needs cache none", "leave it out, or use threads")
+			k.invalid(at.Child("io"), d.IO, "requires cache none", "remove it, or use threads")
 		}
 	}
 }
@@ -158,7 +158,7 @@ func checkBlockSizes(k *checker) {
 			continue
 		}
 		if match {
-			k.invalid(at, "custom, matchVolume", "are two sizes", "keep one")
+			k.invalid(at, "custom, matchVolume", "must specify one alternative, not 2", "keep one")
 		}
 		k.blockSize(at.Child("custom"), b.Custom, limit)
 	}
@@ -170,18 +170,18 @@ func (k *checker) blockSize(at *field.Path, b *v1.CustomBlockSize, limit uint) {
 		size  uint
 	}{{"logical", b.Logical}, {"physical", b.Physical}} {
 		if n := part.size; n < minSector || n&(n-1) != 0 || n > limit {
-			k.invalid(at.Child(part.field), n, "is no block size of "+k.arch, fmt.Sprintf("use a power of two from %d to %d", minSector, limit))
+			k.invalid(at.Child(part.field), n, "block size is not supported on "+k.arch, fmt.Sprintf("use a power of two from %d to %d", minSector, limit))
 		}
 	}
 	if b.Physical < b.Logical {
-		k.invalid(at.Child("physical"), b.Physical, fmt.Sprintf("is below the logical size of %d", b.Logical), "make it at least as large")
+		k.invalid(at.Child("physical"), b.Physical, fmt.Sprintf("must not be below the logical size of %d", b.Logical), "increase it")
 	}
 	if g := b.DiscardGranularity; g != nil && b.Logical > 0 && *g%b.Logical != 0 {
-		k.invalid(at.Child("discardGranularity"), *g, fmt.Sprintf("is no multiple of the logical size of %d", b.Logical), "make it one")
+		k.invalid(at.Child("discardGranularity"), *g, fmt.Sprintf("must be a multiple of the logical size of %d", b.Logical), "change it to a multiple")
 	}
 }
 
-// checkBootOrders looks at disks and interfaces together, as the firmware does.
+// checkBootOrders checks disks and interfaces together, since the firmware has one boot order.
 func checkBootOrders(k *checker) {
 	taken := map[uint]*field.Path{}
 	position := func(at *field.Path, order *uint) {
@@ -189,9 +189,9 @@ func checkBootOrders(k *checker) {
 			return
 		}
 		if *order == 0 {
-			k.invalid(at, *order, "is no position", "count from 1")
+			k.invalid(at, *order, "must be positive", "start with 1")
 		} else if first := taken[*order]; first != nil {
-			k.invalid(at, *order, "is the position of "+first.String()+" as well", "give each a position of its own")
+			k.invalid(at, *order, "duplicates "+first.String(), "use a unique boot order")
 		}
 		taken[*order] = at
 	}

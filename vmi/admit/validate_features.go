@@ -35,10 +35,10 @@ func checkHyperv(k *checker) {
 	}
 	at := atFeatures.Child("hypervPassthrough", "enabled")
 	if f.Hyperv != nil {
-		k.invalid(at, true, "leaves no choice of single features", "remove it, or "+atFeatures.Child("hyperv").String())
+		k.invalid(at, true, "is mutually exclusive with single features", "remove it, or "+atFeatures.Child("hyperv").String())
 	}
 	if k.arch != amd64 {
-		k.invalid(at, true, "guests of "+k.arch+" have nothing of Hyper-V", "remove it")
+		k.invalid(at, true, "Hyper-V is not supported on "+k.arch, "remove it")
 	}
 }
 
@@ -53,13 +53,13 @@ func checkHypervValues(k *checker) {
 		return
 	}
 	if k.arch != amd64 {
-		k.invalid(at, "{}", "guests of "+k.arch+" have nothing of Hyper-V", "remove it")
+		k.invalid(at, "{}", "Hyper-V is not supported on "+k.arch, "remove it")
 	}
 	if s := h.Spinlocks; s != nil && s.Retries != nil && *s.Retries < minSpinlockRetries {
-		k.invalid(at.Child("spinlocks", "spinlocks"), *s.Retries, "are too few", fmt.Sprintf("set %d at least", minSpinlockRetries))
+		k.invalid(at.Child("spinlocks", "spinlocks"), *s.Retries, "is too low", fmt.Sprintf("use at least %d", minSpinlockRetries))
 	}
 	if v := h.VendorID; v != nil && !isFalse(v.Enabled) && (v.VendorID == "" || len(v.VendorID) > maxVendorID || strings.Contains(v.VendorID, ",")) {
-		k.invalid(at.Child("vendorid", "vendorid"), v.VendorID, "is no vendor", fmt.Sprintf("use 1 to %d characters without comma", maxVendorID))
+		k.invalid(at.Child("vendorid", "vendorid"), v.VendorID, "must be a valid vendor ID", fmt.Sprintf("use 1 to %d characters without a comma", maxVendorID))
 	}
 }
 
@@ -70,7 +70,7 @@ func checkHypervDependencies(k *checker) {
 	}
 	for _, dep := range dependencies {
 		if needed := *dep.needs(h); dep.enabled(h) && needed != nil && isFalse(needed.Enabled) {
-			k.invalid(at.Child(dep.on, "enabled"), false, "is needed by "+dep.name, "enable it, or disable "+dep.name)
+			k.invalid(at.Child(dep.on, "enabled"), false, "is required by "+dep.name, "enable it, or disable "+dep.name)
 		}
 	}
 	if k.domain.CPU == nil || !on(h.EVMCS) {
@@ -78,7 +78,7 @@ func checkHypervDependencies(k *checker) {
 	}
 	for i, f := range k.domain.CPU.Features {
 		if f.Name == vmx && (f.Policy == "disable" || f.Policy == "forbid") {
-			k.invalid(atCPU.Child("features").Index(i).Child("policy"), f.Policy, "takes away what evmcs needs", "use require, or disable evmcs")
+			k.invalid(atCPU.Child("features").Index(i).Child("policy"), f.Policy, "disables a feature that evmcs requires", "use require, or disable evmcs")
 		}
 	}
 }
@@ -91,14 +91,14 @@ func checkLaunchSecurity(k *checker) {
 	ways := chosen(alternative{"sev", s.SEV != nil}, alternative{"snp", s.SNP != nil}, alternative{"tdx", s.TDX != nil})
 	switch {
 	case k.arch == s390x && len(ways) == 0:
-		return // secure execution has no choices
+		return // secure execution has no alternatives
 	case k.arch != amd64:
-		k.invalid(at, strings.Join(ways, ", "), "is not to be had on "+k.arch, "remove it, or use amd64")
+		k.invalid(at, strings.Join(ways, ", "), "is not supported on "+k.arch, "remove it, or use amd64")
 		return
 	}
 	k.only(at, ways, "one of sev, snp and tdx")
 	if k.efi() == nil {
-		k.required(atFirmware.Child("bootloader", "efi"), "a protected guest boots by UEFI only", "set it, with secureBoot: false")
+		k.required(atFirmware.Child("bootloader", "efi"), "launch security requires UEFI", "set it with secureBoot: false")
 	}
 }
 
@@ -109,11 +109,11 @@ func checkSEV(k *checker) {
 	s, at := k.domain.LaunchSecurity.SEV, atDomain.Child("launchSecurity", "sev")
 	for _, part := range []struct{ field, text string }{{"session", s.Session}, {"dhCert", s.DHCert}} {
 		if _, err := base64.StdEncoding.DecodeString(part.text); err != nil {
-			k.invalid(at.Child(part.field), part.text, "is no base64", "take it from the tool that made the session")
+			k.invalid(at.Child(part.field), part.text, "must be base64", "use the output of the tool that created the session")
 		}
 	}
 	if start := k.spec.StartStrategy; s.Attestation != nil && (start == nil || *start != v1.StartStrategyPaused) {
-		k.required(atSpec.Child("startStrategy"), "a guest that is attested has to wait for its secret", "set it to Paused")
+		k.required(atSpec.Child("startStrategy"), "attestation requires a paused start", "set it to Paused")
 	}
 }
 
@@ -122,9 +122,9 @@ func checkClock(k *checker) {
 	switch {
 	case c == nil:
 	case c.UTC != nil && c.Timezone != nil:
-		k.invalid(at, "utc, timezone", "are two offsets", "keep one")
+		k.invalid(at, "utc, timezone", "must specify one alternative, not 2", "keep one")
 	case c.Timezone != nil && *c.Timezone == "":
-		k.required(at.Child("timezone"), "is empty", "name a time zone such as Europe/Rome")
+		k.required(at.Child("timezone"), "must be set", "use a time zone such as Europe/Rome")
 	}
 }
 

@@ -22,22 +22,22 @@ var uuidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-
 
 func checkFirmwareUUID(k *checker) {
 	if fw := k.domain.Firmware; fw != nil && fw.UUID != "" && !uuidForm.MatchString(string(fw.UUID)) {
-		k.invalid(atFirmware.Child("uuid"), string(fw.UUID), "is no UUID", "use the form 01234567-89ab-cdef-0123-456789abcdef, or leave it out")
+		k.invalid(atFirmware.Child("uuid"), string(fw.UUID), "must be a UUID", "use the form 01234567-89ab-cdef-0123-456789abcdef, or remove it")
 	}
 }
 
-// serialForm are the serial numbers of machines and disks.
+// serialForm matches valid serial numbers of machines and disks.
 var serialForm = regexp.MustCompile(`^[A-Za-z0-9_.+-]{1,256}$`)
 
 const serialRemedy = "use 1 to 256 letters, digits, _ . + and -"
 
 func checkFirmwareSerial(k *checker) {
 	if fw := k.domain.Firmware; fw != nil && fw.Serial != "" && !serialForm.MatchString(fw.Serial) {
-		k.invalid(atFirmware.Child("serial"), fw.Serial, "is no serial number", serialRemedy)
+		k.invalid(atFirmware.Child("serial"), fw.Serial, "must be a valid serial number", serialRemedy)
 	}
 }
 
-// efi is how a guest boots by UEFI; nil if it does not.
+// efi returns the VMI's UEFI settings; nil without UEFI.
 func (k *checker) efi() *v1.EFI {
 	if k.domain.Firmware == nil || k.domain.Firmware.Bootloader == nil {
 		return nil
@@ -53,15 +53,15 @@ func checkBootloader(k *checker) {
 	bios := k.domain.Firmware.Bootloader.BIOS != nil
 	switch efi := k.efi() != nil; {
 	case efi && bios:
-		k.invalid(at, "bios, efi", "are two ways to boot", "keep one")
+		k.invalid(at, "bios, efi", "must specify one alternative, not 2", "keep one")
 	case efi && k.arch == s390x:
-		k.invalid(at.Child("efi"), "{}", "guests of s390x have no UEFI", "remove it")
+		k.invalid(at.Child("efi"), "{}", "UEFI is not supported on s390x", "remove it")
 	case bios && k.arch == arm64:
-		k.invalid(at.Child("bios"), "{}", "guests of arm64 have no BIOS", "use efi with secureBoot: false")
+		k.invalid(at.Child("bios"), "{}", "BIOS is not supported on arm64", "use efi with secureBoot: false")
 	}
 }
 
-// encrypted tells whether the guest's memory is kept from the node by SEV.
+// encrypted reports whether SEV encrypts the guest's memory.
 func (k *checker) encrypted() bool {
 	s := k.domain.LaunchSecurity
 	return s != nil && (s.SEV != nil || s.SNP != nil)
@@ -75,13 +75,13 @@ func checkSecureBoot(k *checker) {
 	at := atFirmware.Child("bootloader", "efi", "secureBoot")
 	switch {
 	case k.arch == arm64:
-		k.invalid(at, true, "guests of arm64 have no secure boot", "set it to false")
-	case k.arch == s390x: // has no UEFI at all
+		k.invalid(at, true, "secure boot is not supported on arm64", "set it to false")
+	case k.arch == s390x: // does not support UEFI at all
 	case k.encrypted():
-		k.invalid(at, true, "and SEV exclude each other", "set it to false")
-	case k.domain.LaunchSecurity != nil: // TDX brings protection of its own
+		k.invalid(at, true, "is mutually exclusive with SEV", "set it to false")
+	case k.domain.LaunchSecurity != nil: // TDX has its own protection
 	case k.domain.Features == nil || !on(k.domain.Features.SMM):
-		k.invalid(at, true, "needs system management mode", "enable "+atFeatures.Child("smm").String()+", or set it to false")
+		k.invalid(at, true, "requires system management mode", "enable "+atFeatures.Child("smm").String()+", or set it to false")
 	}
 }
 
@@ -92,14 +92,14 @@ func checkKernelBoot(k *checker) {
 	b, at := k.domain.Firmware.KernelBoot, atFirmware.Child("kernelBoot")
 	if b.Container == nil {
 		if b.KernelArgs != "" {
-			k.invalid(at.Child("kernelArgs"), b.KernelArgs, "has no kernel to go to", "set container, or remove it")
+			k.invalid(at.Child("kernelArgs"), b.KernelArgs, "requires a kernel", "set container, or remove it")
 		}
 		return
 	}
 	at = at.Child("container")
 	k.image(at, b.Container.Image, string(b.Container.ImagePullPolicy))
 	if b.Container.KernelPath == "" && b.Container.InitrdPath == "" {
-		k.required(at, "names neither a kernel nor an initrd", "set kernelPath or initrdPath")
+		k.required(at, "must specify a kernel or an initrd", "set kernelPath or initrdPath")
 	}
 }
 
@@ -109,12 +109,12 @@ func checkACPITables(k *checker) {
 	}
 	t, at := k.domain.Firmware.ACPI, atFirmware.Child("acpi")
 	if t.SlicNameRef == "" && t.MsdmNameRef == "" {
-		k.required(at, "names no table", "set slicNameRef or msdmNameRef, or remove it")
+		k.required(at, "must specify a table", "set slicNameRef or msdmNameRef, or remove it")
 	}
 	for _, table := range []struct{ field, volume string }{{"slicNameRef", t.SlicNameRef}, {"msdmNameRef", t.MsdmNameRef}} {
 		secret := slices.ContainsFunc(k.spec.Volumes, func(v v1.Volume) bool { return v.Name == table.volume && v.Secret != nil })
 		if table.volume != "" && !secret {
-			k.invalid(at.Child(table.field), table.volume, "is no volume of a secret", "name one of spec.volumes")
+			k.invalid(at.Child(table.field), table.volume, "must be a volume with a Secret", "use the name of such a volume in spec.volumes")
 		}
 	}
 }

@@ -28,7 +28,7 @@ var machineRules = []rule{
 
 func checkArchitecture(k *checker) {
 	if _, known := architectures[k.arch]; !known {
-		k.invalid(atSpec.Child("architecture"), k.arch, "is no architecture of guests", "use amd64, arm64 or s390x")
+		k.invalid(atSpec.Child("architecture"), k.arch, "is not supported", "use amd64, arm64 or s390x")
 	}
 }
 
@@ -42,14 +42,14 @@ func checkMachineType(k *checker) {
 	}
 	machine := k.domain.Machine.Type
 	if !slices.ContainsFunc(patterns, func(p string) bool { ok, err := path.Match(p, machine); return ok && err == nil }) {
-		k.invalid(atDomain.Child("machine", "type"), machine, "is not emulated for "+k.arch+" in this cluster", "use one that matches "+strings.Join(patterns, " or "))
+		k.invalid(atDomain.Child("machine", "type"), machine, "is not supported on "+k.arch+" in this cluster", "use a type that matches "+strings.Join(patterns, " or "))
 	}
 }
 
-// maxCPUs is a hundred times what hypervisors run.
+// maxCPUs is a hundred times what hypervisors support.
 const maxCPUs = 1 << 20
 
-// countCPUs is how many CPUs a topology has, 0 if it says nothing; what is beyond any machine is not told apart.
+// countCPUs returns the number of CPUs of a topology, 0 if none is set. It saturates beyond any machine.
 func countCPUs(cpu *v1.CPU) int64 {
 	count, given := int64(1), false
 	for _, n := range []uint32{cpu.Sockets, cpu.Cores, cpu.Threads} {
@@ -71,24 +71,24 @@ func checkTopology(k *checker) {
 	count := countCPUs(cpu)
 	if count > maxCPUs {
 		k.invalid(atCPU, fmt.Sprintf("%d sockets of %d cores of %d threads", cpu.Sockets, cpu.Cores, cpu.Threads),
-			fmt.Sprintf("are more than %d CPUs", maxCPUs), "use a smaller topology")
+			fmt.Sprintf("exceeds the maximum of %d CPUs", maxCPUs), "use a smaller topology")
 	}
 }
 
 func checkMaxSockets(k *checker) {
 	if cpu := k.domain.CPU; cpu != nil && cpu.MaxSockets > 0 && cpu.MaxSockets < max(cpu.Sockets, 1) {
-		k.invalid(atCPU.Child("maxSockets"), cpu.MaxSockets, fmt.Sprintf("is below the %d sockets of the guest", max(cpu.Sockets, 1)),
-			"raise it, or leave it out")
+		k.invalid(atCPU.Child("maxSockets"), cpu.MaxSockets, fmt.Sprintf("must not be below the %d sockets of the VMI", max(cpu.Sockets, 1)),
+			"increase it, or remove it")
 	}
 }
 
 func checkCPUModel(k *checker) {
 	if cpu := k.domain.CPU; cpu != nil && cpu.Model != "" {
-		k.text(atCPU.Child("model"), cpu.Model, labelPart(v1.CPUModelLabel), "name a model of libvirt, host-model or host-passthrough")
+		k.text(atCPU.Child("model"), cpu.Model, labelPart(v1.CPUModelLabel), "use a CPU model of libvirt, host-model or host-passthrough")
 	}
 }
 
-// labelPart makes a rule for what becomes the part of a label's key after a prefix.
+// labelPart returns a rule for the suffix of a label key.
 func labelPart(prefix string) func(string) []string {
 	return func(s string) []string { return validation.IsQualifiedName(prefix + s) }
 }
@@ -99,14 +99,14 @@ func checkCPUFeatures(k *checker) {
 	}
 	taken, at := names{}, atCPU.Child("features")
 	for i, f := range k.domain.CPU.Features {
-		k.text(at.Index(i).Child("name"), f.Name, labelPart(v1.CPUFeatureLabel), "name a feature of libvirt, such as aes")
+		k.text(at.Index(i).Child("name"), f.Name, labelPart(v1.CPUFeatureLabel), "use a CPU feature of libvirt, such as aes")
 		taken.take(k, at.Index(i).Child("name"), f.Name)
 		oneOf(k, at.Index(i).Child("policy"), f.Policy, "force", "require", "optional", "disable", "forbid")
 	}
 }
 
-// checkDedicated finds dedicated CPUs of which a node would hand out none: it does so for whole CPUs that are requested and
-// limited alike. A topology says how many there are, so requests may be left out then.
+// checkDedicated rejects dedicated CPUs that a node would not assign: it assigns whole CPUs with equal request and limit
+// only. Requests may be unset if there is a topology.
 func checkDedicated(k *checker) {
 	cpu := k.domain.CPU
 	if cpu == nil || !cpu.DedicatedCPUPlacement {
@@ -115,16 +115,16 @@ func checkDedicated(k *checker) {
 	request, limit := k.domain.Resources.Requests.Cpu(), k.domain.Resources.Limits.Cpu()
 	atRequest, atLimit := atResources.Child("requests", "cpu"), atResources.Child("limits", "cpu")
 	if request.MilliValue()%1000 != 0 {
-		k.invalid(atRequest, request.String(), "is no whole number of CPUs, which dedicated ones are", "use a whole number")
+		k.invalid(atRequest, request.String(), "dedicated CPUs must be a whole number", "use a whole number")
 	}
 	if limit.MilliValue()%1000 != 0 {
-		k.invalid(atLimit, limit.String(), "is no whole number of CPUs, which dedicated ones are", "use a whole number")
+		k.invalid(atLimit, limit.String(), "dedicated CPUs must be a whole number", "use a whole number")
 	}
 	if !request.IsZero() && !limit.IsZero() && request.Cmp(*limit) != 0 {
-		k.invalid(atRequest, request.String(), "of dedicated CPUs differs from the limit of "+limit.String(), "make them equal")
+		k.invalid(atRequest, request.String(), "dedicated CPUs must be equal to the limit of "+limit.String(), "use the same amount")
 	}
 	if count := countCPUs(cpu); count > 0 && !limit.IsZero() && limit.Value() != count {
-		k.invalid(atLimit, limit.String(), fmt.Sprintf("differs from the %d dedicated CPUs of the topology", count), "make them equal, or leave one out")
+		k.invalid(atLimit, limit.String(), fmt.Sprintf("must be equal to the %d dedicated CPUs of the topology", count), "use the same amount, or remove one of them")
 	}
 }
 
@@ -133,7 +133,7 @@ func checkOwnCPUs(k *checker) {
 	if cpu == nil || cpu.DedicatedCPUPlacement {
 		return
 	}
-	const reason, remedy = "needs CPUs of the guest's own", "set spec.domain.cpu.dedicatedCpuPlacement, or remove it"
+	const reason, remedy = "requires dedicated CPUs", "set spec.domain.cpu.dedicatedCpuPlacement, or remove it"
 	if cpu.IsolateEmulatorThread {
 		k.invalid(atCPU.Child("isolateEmulatorThread"), true, reason, remedy)
 	}
@@ -152,14 +152,14 @@ func checkNUMA(k *checker) {
 	}
 	at := atCPU.Child("numa", "guestMappingPassthrough")
 	if k.domain.Memory == nil || k.domain.Memory.Hugepages == nil {
-		k.invalid(at, "{}", "needs huge pages", "set spec.domain.memory.hugepages, or remove it")
+		k.invalid(at, "{}", "requires huge pages", "set spec.domain.memory.hugepages, or remove it")
 	}
 	if k.arch == s390x {
-		k.invalid(at, "{}", "guests of s390x have no NUMA nodes", "remove it")
+		k.invalid(at, "{}", "NUMA is not supported on s390x", "remove it")
 	}
 }
 
-// maxThreads is what the converter of the domain allows.
+// maxThreads is the maximum of the domain converter.
 const maxThreads = 1024
 
 func checkIOThreads(k *checker) {
@@ -173,11 +173,11 @@ func checkIOThreads(k *checker) {
 	counted := threads != nil && threads.SupplementalPoolThreadCount != nil
 	switch {
 	case pool && !counted:
-		k.required(at, "the policy needs a number of threads", "set it to 1 at least")
+		k.required(at, "the policy requires a number of threads", "set it to at least 1")
 	case counted && *threads.SupplementalPoolThreadCount > maxThreads:
-		k.invalid(at, *threads.SupplementalPoolThreadCount, fmt.Sprintf("is above %d", maxThreads), "ask for fewer threads")
+		k.invalid(at, *threads.SupplementalPoolThreadCount, fmt.Sprintf("exceeds the maximum of %d", maxThreads), "use fewer threads")
 	case pool && *threads.SupplementalPoolThreadCount == 0:
-		k.invalid(at, 0, "is no number of threads", "set it to 1 at least")
+		k.invalid(at, 0, "must be positive", "set it to at least 1")
 	}
 }
 

@@ -39,12 +39,12 @@ func checkReservedAnnotations(k *checker) {
 	k.unreserved(atAnnotations, k.vmi.Annotations, k.reservedAnnotations(), "remove the annotation")
 }
 
-// reservedAnnotations are those of every cluster, and of this one.
+// reservedAnnotations returns the reserved keys of every cluster and of this one.
 func (k *checker) reservedAnnotations() []string {
 	return append(ReservedOfGuests().Annotations, k.config.ReservedAnnotations...)
 }
 
-// unreserved reports what a user gives a new guest of what is reserved.
+// unreserved reports reserved keys that a user sets on a new VMI.
 func (k *checker) unreserved(at *field.Path, has map[string]string, reserved []string, remedy string) {
 	if k.config.Request.Privileged {
 		return
@@ -64,48 +64,48 @@ func checkHookSidecars(k *checker) {
 	at := atAnnotations.Key(hookSidecars)
 	var list []map[string]any
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		k.invalid(at, text, "is no JSON list of objects: "+err.Error(), `write one such as [{"image": "registry.example/hook:1"}]`)
+		k.invalid(at, text, "must be a JSON list of objects: "+err.Error(), `use a list such as [{"image": "registry.example/hook:1"}]`)
 	}
 }
 
-// checkLogFilters keeps the launcher's arguments what they are.
+// checkLogFilters rejects filters that the launcher would parse as another argument.
 func checkLogFilters(k *checker) {
 	if filters := k.vmi.Annotations[v1.CustomLibvirtLogFiltersAnnotation]; strings.HasPrefix(filters, "--") {
-		k.invalid(atAnnotations.Key(v1.CustomLibvirtLogFiltersAnnotation), filters, "reads like an argument of the launcher",
+		k.invalid(atAnnotations.Key(v1.CustomLibvirtLogFiltersAnnotation), filters, "must not begin like an argument of the launcher",
 			"use filters of libvirt, such as 3:remote 1:*")
 	}
 }
 
 func checkMesh(k *checker) {
 	if inject, there := k.vmi.Annotations[istioInject]; there {
-		k.text(atAnnotations.Key(istioInject), inject, validation.IsValidLabelValue, "use true or false: it becomes a label")
+		k.text(atAnnotations.Key(istioInject), inject, validation.IsValidLabelValue, "use true or false: the value becomes a label")
 	}
 }
 
-// checkNewStatus finds a status that tells of a past a new guest does not have. What the defaults write is no such.
+// checkNewStatus rejects a status with the history of another VMI. It accepts the status that the defaults set.
 func checkNewStatus(k *checker) {
 	if k.config.Request.Privileged {
 		return
 	}
 	at, rest := field.NewPath("status"), k.vmi.Status.DeepCopy()
 	if p := rest.Phase; p != v1.VmPhaseUnset && p != v1.Pending {
-		k.invalid(at.Child("phase"), p, "is no phase of a new guest", "leave the status out")
+		k.invalid(at.Child("phase"), p, "is not supported for a new VMI", "remove the status")
 	}
 	for i, t := range rest.PhaseTransitionTimestamps {
 		if t.Phase != v1.Pending {
-			k.invalid(at.Child("phaseTransitionTimestamps").Index(i).Child("phase"), t.Phase, "is no phase of a new guest", "leave the status out")
+			k.invalid(at.Child("phaseTransitionTimestamps").Index(i).Child("phase"), t.Phase, "is not supported for a new VMI", "remove the status")
 		}
 	}
 	if u := rest.RuntimeUser; u != 0 && (u != runtimeUser || k.config.GateEnabled(vmirules.Root)) {
-		k.invalid(at.Child("runtimeUser"), u, "is not the user of guests in this cluster", "leave the status out")
+		k.invalid(at.Child("runtimeUser"), u, "is not the runtime user of this cluster", "remove the status")
 	}
 	rest.Phase, rest.PhaseTransitionTimestamps, rest.RuntimeUser = "", nil, 0
 	if !equality.Semantic.DeepEqual(*rest, v1.VirtualMachineInstanceStatus{}) {
-		k.forbidden(at, "is written by the control plane alone: "+strings.Join(fieldsOf(rest), ", "), "leave the status out")
+		k.forbidden(at, "is reserved for the control plane: "+strings.Join(fieldsOf(rest), ", "), "remove the status")
 	}
 }
 
-// fieldsOf are the fields of a status that are set.
+// fieldsOf returns the names of the fields that are set in a status.
 func fieldsOf(st *v1.VirtualMachineInstanceStatus) []string {
 	fields := map[string]any{}
 	text, err := json.Marshal(st)
@@ -115,7 +115,7 @@ func fieldsOf(st *v1.VirtualMachineInstanceStatus) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	maps.DeleteFunc(fields, func(_ string, value any) bool { // what has no omitempty
+	maps.DeleteFunc(fields, func(_ string, value any) bool { // fields without omitempty
 		m, isMap := value.(map[string]any)
 		return value == float64(0) || isMap && len(m) == 0
 	})

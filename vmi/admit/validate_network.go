@@ -29,20 +29,20 @@ var networkRules = []rule{
 	{"dhcp-options", checkDHCP},
 }
 
-// netName is what networks and interfaces may be called: their names become parts of names of devices and of arguments.
+// netName matches valid names of networks and interfaces: they become parts of device names and of arguments.
 var netName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
-// netNames reports names that cannot be, that are there twice or have no counterpart.
+// netNames reports names that are invalid, duplicate or without a counterpart.
 func (k *checker) netNames(list *field.Path, all, counterparts []string, other string) {
 	taken := names{}
 	for i, name := range all {
 		at := list.Index(i).Child("name")
 		if !netName.MatchString(name) {
-			k.invalid(at, name, "is no name of a network", "use 1 to 63 letters, digits, - and _")
+			k.invalid(at, name, "must be a valid network name", "use 1 to 63 letters, digits, - and _")
 		}
 		taken.take(k, at, name)
 		if !slices.Contains(counterparts, name) {
-			k.invalid(at, name, "has no counterpart", "add it to "+other+", or remove it")
+			k.invalid(at, name, "is not defined in "+other, "add it to "+other+", or remove it")
 		}
 	}
 }
@@ -90,14 +90,14 @@ func (k *checker) cidr(at *field.Path, text string, v6 bool) {
 		return
 	}
 	if ip, _, err := net.ParseCIDR(text); err != nil || (ip.To4() == nil) != v6 {
-		k.invalid(at, text, "is no network of this family", "use the form 10.0.2.0/24, or fd10:0:2::/120 for IPv6")
+		k.invalid(at, text, "must be a CIDR of this family", "use the form 10.0.2.0/24, or fd10:0:2::/120 for IPv6")
 	}
 }
 
-// attachment reports what names no NetworkAttachmentDefinition.
+// attachment reports an invalid name of a NetworkAttachmentDefinition.
 func (k *checker) attachment(at *field.Path, reference string) {
 	if reference == "" {
-		k.required(at, "is empty", "name a NetworkAttachmentDefinition")
+		k.required(at, "must be set", "use the name of a NetworkAttachmentDefinition")
 		return
 	}
 	const remedy = "use NAME or NAMESPACE/NAME of a NetworkAttachmentDefinition"
@@ -113,16 +113,16 @@ func checkOnePodNetwork(k *checker) {
 	taken := names{}
 	for i := range k.spec.Networks {
 		if n := &k.spec.Networks[i]; n.Pod != nil || n.Multus != nil && n.Multus.Default {
-			taken.take(k, atNetworks.Index(i), "network of the Pod")
+			taken.take(k, atNetworks.Index(i), "Pod network")
 		}
 	}
 }
 
-// checkPodNetwork finds guests to which the defaults could give no network.
+// checkPodNetwork reports that the defaults could set no network.
 func checkPodNetwork(k *checker) {
 	if binding, usable := k.config.podBinding(); !usable && wantsPodNetwork(k.spec) {
-		k.required(atInterfaces, fmt.Sprintf("the cluster's default for the network of the Pod is %s, which it does not permit", binding),
-			"name networks and interfaces, or set "+atDevices.Child("autoattachPodInterface").String()+" to false")
+		k.required(atInterfaces, fmt.Sprintf("the cluster's default binding %s is not permitted for the Pod network", binding),
+			"set networks and interfaces, or set "+atDevices.Child("autoattachPodInterface").String()+" to false")
 	}
 }
 
@@ -154,7 +154,7 @@ func checkBindings(k *checker) {
 	}
 }
 
-// binding checks the only binding of an interface, which is a bridge if it has none.
+// binding checks the binding of an interface, by default a bridge.
 func (k *checker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
 	switch {
 	case in.DeprecatedSlirp != nil || in.DeprecatedMacvtap != nil || in.DeprecatedPasst != nil:
@@ -162,24 +162,24 @@ func (k *checker) binding(at *field.Path, in *v1.Interface, onPod, known bool) {
 	case in.Binding != nil:
 		k.plugin(at.Child("name"), in.Binding.Name)
 	case in.SRIOV != nil && onPod:
-		k.invalid(at, "{}", "is for networks of multus", "use masquerade")
+		k.invalid(at, "{}", "is supported for multus networks only", "use masquerade")
 	case isBridge(in) && onPod && k.config.ForbidPodBridge:
-		k.forbidden(at, "the cluster permits no bridge to the network of the Pod", "use masquerade")
+		k.forbidden(at, "the cluster does not permit bridge binding on the Pod network", "use masquerade")
 	case known && !onPod:
 		k.secondary(at, in)
 	}
 }
 
-// secondary reports bindings that translate addresses, which only the network of the Pod needs.
+// secondary reports bindings with address translation, which only the Pod network supports.
 func (k *checker) secondary(at *field.Path, in *v1.Interface) {
 	if in.Masquerade != nil || in.PasstBinding != nil {
-		k.invalid(at, "{}", "is for the network of the Pod", "use bridge, or make the network pod")
+		k.invalid(at, "{}", "is supported for the Pod network only", "use bridge, or change the network to pod")
 	}
 }
 
 func (k *checker) plugin(at *field.Path, name string) {
 	if _, registered := k.config.NetworkBindings[name]; !registered {
-		k.invalid(at, name, "is no binding plugin of this cluster", "register it in spec.configuration.network.binding of the KubeVirt object")
+		k.invalid(at, name, "network binding plugin is not registered", "register it in spec.configuration.network.binding of the KubeVirt object")
 	}
 }
 
@@ -193,9 +193,9 @@ func checkMACs(k *checker) {
 		hw, err := net.ParseMAC(mac)
 		switch {
 		case err != nil || len(hw) != 6:
-			k.invalid(at, mac, "is no MAC address", "use the form 02:00:00:12:34:56")
+			k.invalid(at, mac, "must be a MAC address", "use the form 02:00:00:12:34:56")
 		case hw[0]&1 != 0:
-			k.invalid(at, mac, "is a multicast address", "make the first byte even")
+			k.invalid(at, mac, "must not be a multicast address", "use an even first byte")
 		default:
 			taken.take(k, at, hw.String())
 		}
@@ -210,16 +210,16 @@ func checkCards(k *checker) {
 		in, at := &k.devices.Interfaces[i], atInterfaces.Index(i)
 		oneOf(k, at.Child("model"), in.Model, "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 		if in.PciAddress != "" && !pciForm.MatchString(in.PciAddress) {
-			k.invalid(at.Child("pciAddress"), in.PciAddress, "is no PCI address", pciRemedy)
+			k.invalid(at.Child("pciAddress"), in.PciAddress, "must be a PCI address", pciRemedy)
 		}
 		if n := in.ACPIIndex; n < 0 || n > maxACPIIndex {
-			k.invalid(at.Child("acpiIndex"), n, "is no index", fmt.Sprintf("use 1 to %d", maxACPIIndex))
+			k.invalid(at.Child("acpiIndex"), n, "is out of range", fmt.Sprintf("use 1 to %d", maxACPIIndex))
 		} else if n > 0 {
 			taken.take(k, at.Child("acpiIndex"), fmt.Sprint(n))
 		}
 		oneOf(k, at.Child("state"), in.State, v1.InterfaceStateLinkUp, v1.InterfaceStateLinkDown, v1.InterfaceStateAbsent)
 		if in.SRIOV != nil && in.State == v1.InterfaceStateLinkDown {
-			k.invalid(at.Child("state"), in.State, "the link of a virtual function cannot be switched", "use up or absent")
+			k.invalid(at.Child("state"), in.State, "is not supported for SR-IOV", "use up or absent")
 		}
 	}
 }
@@ -239,13 +239,13 @@ func checkPorts(k *checker) {
 		}
 		list = atInterfaces.Index(i).Child("portRanges")
 		if len(in.PortRanges) > 0 && (len(in.Ports) > 0 || in.Masquerade == nil) {
-			k.invalid(list, len(in.PortRanges), "are for masquerade, and not beside ports", "name the ports in ports")
+			k.invalid(list, len(in.PortRanges), "require masquerade and no ports", "list the ports in ports")
 		}
 		for j, r := range in.PortRanges {
 			k.port(list.Index(j).Child("start"), r.Start)
 			k.port(list.Index(j).Child("end"), r.End)
 			if r.End < r.Start {
-				k.invalid(list.Index(j).Child("end"), r.End, fmt.Sprintf("is below the start, %d", r.Start), "swap them")
+				k.invalid(list.Index(j).Child("end"), r.End, fmt.Sprintf("must not be below the start, %d", r.Start), "swap them")
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func checkPorts(k *checker) {
 
 func (k *checker) port(at *field.Path, port int32) {
 	if port < 1 || port > math.MaxUint16 {
-		k.invalid(at, port, "is no port", "use 1 to 65535")
+		k.invalid(at, port, "must be a valid port number", "use 1 to 65535")
 	}
 }
 
@@ -265,13 +265,13 @@ func checkDHCP(k *checker) {
 		}
 		for j, server := range o.NTPServers {
 			if ip := net.ParseIP(server); ip == nil || ip.To4() == nil {
-				k.invalid(at.Child("ntpServers").Index(j), server, "is no IPv4 address", "use one such as 10.0.0.123")
+				k.invalid(at.Child("ntpServers").Index(j), server, "must be an IPv4 address", "use an address such as 10.0.0.123")
 			}
 		}
 		options := map[int]bool{}
 		for j, p := range o.PrivateOptions {
 			if p.Option < 224 || p.Option > 254 || options[p.Option] {
-				k.invalid(at.Child("privateOptions").Index(j).Child("option"), p.Option, "is no private option, or there twice", "use each of 224 to 254 once")
+				k.invalid(at.Child("privateOptions").Index(j).Child("option"), p.Option, "must be a unique private option", "use each of 224 to 254 once")
 			}
 			options[p.Option] = true
 		}

@@ -32,7 +32,7 @@ func checkHostname(k *checker) {
 	}
 }
 
-// Limits of the API server on a Pod's resolver.
+// The API server's limits on a Pod's DNS configuration.
 const (
 	maxNameservers   = 3
 	maxSearchDomains = 32
@@ -43,30 +43,30 @@ func checkDNS(k *checker) {
 	c, at := k.spec.DNSConfig, atSpec.Child("dnsConfig")
 	oneOf(k, atSpec.Child("dnsPolicy"), k.spec.DNSPolicy, corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)
 	if k.spec.DNSPolicy == corev1.DNSNone && (c == nil || len(c.Nameservers) == 0) {
-		k.required(at.Child("nameservers"), "dnsPolicy None leaves no other", "add one, or use another dnsPolicy")
+		k.required(at.Child("nameservers"), "dnsPolicy None requires a nameserver", "add one, or use another dnsPolicy")
 	}
 	if c == nil {
 		return
 	}
 	if n := len(c.Nameservers); n > maxNameservers {
-		k.invalid(at.Child("nameservers"), n, "are too many", fmt.Sprintf("use %d at most", maxNameservers))
+		k.invalid(at.Child("nameservers"), n, "exceeds the maximum", fmt.Sprintf("use at most %d", maxNameservers))
 	}
 	for i, server := range c.Nameservers {
 		if net.ParseIP(server) == nil {
-			k.invalid(at.Child("nameservers").Index(i), server, "is no IP address", "use one such as 10.0.0.10")
+			k.invalid(at.Child("nameservers").Index(i), server, "must be an IP address", "use an address such as 10.0.0.10")
 		}
 	}
 	k.searches(at.Child("searches"), c.Searches)
 	for i, option := range c.Options {
 		if option.Name == "" {
-			k.required(at.Child("options").Index(i).Child("name"), "is empty", "name the option, such as ndots")
+			k.required(at.Child("options").Index(i).Child("name"), "must be set", "set the name of the option, such as ndots")
 		}
 	}
 }
 
 func (k *checker) searches(at *field.Path, domains []string) {
 	if n := len(domains); n > maxSearchDomains || len(strings.Join(domains, " ")) > maxSearchChars {
-		k.invalid(at, n, "are too many", fmt.Sprintf("use %d at most, with %d characters in all", maxSearchDomains, maxSearchChars))
+		k.invalid(at, n, "exceeds the maximum", fmt.Sprintf("use at most %d, with %d characters in all", maxSearchDomains, maxSearchChars))
 	}
 	for i, domain := range domains {
 		if domain != "." {
@@ -75,12 +75,12 @@ func (k *checker) searches(at *field.Path, domains []string) {
 	}
 }
 
-// graceMargin is what a Pod gets beyond the grace period of its guest.
+// graceMargin is added to the VMI's grace period for its Pod.
 const graceMargin = 60
 
 func checkGracePeriod(k *checker) {
 	if g := k.spec.TerminationGracePeriodSeconds; g != nil && (*g < 0 || *g > math.MaxInt64-graceMargin) {
-		k.invalid(atSpec.Child("terminationGracePeriodSeconds"), *g, "is no time", "use 0 or more seconds")
+		k.invalid(atSpec.Child("terminationGracePeriodSeconds"), *g, "is out of range", "use 0 or more seconds")
 	}
 }
 
@@ -109,29 +109,29 @@ func checkProbes(k *checker) {
 	k.probe(atSpec.Child("readinessProbe"), k.spec.ReadinessProbe)
 	k.probe(atSpec.Child("livenessProbe"), k.spec.LivenessProbe)
 	if p := k.spec.LivenessProbe; p != nil && p.SuccessThreshold > 1 {
-		k.invalid(atSpec.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "is above 1", "leave it out: one success shows that the guest lives")
+		k.invalid(atSpec.Child("livenessProbe", "successThreshold"), p.SuccessThreshold, "must not exceed 1", "remove it: the default is 1")
 	}
 }
 
-// probe lets numbers that are too low be replaced by defaults, as the API does, but for the delay.
+// probe accepts numbers below the minimum, except for the delay: like the API, it replaces them by defaults.
 func (k *checker) probe(at *field.Path, p *v1.Probe) {
 	if p == nil {
 		return
 	}
 	k.only(at, chosen(alternative{"exec", p.Exec != nil}, alternative{"guestAgentPing", p.GuestAgentPing != nil},
 		alternative{"httpGet", p.HTTPGet != nil}, alternative{"tcpSocket", p.TCPSocket != nil}), "exec, guestAgentPing, httpGet or tcpSocket")
-	const most = math.MaxInt32 / 2 // what is added to the times of the guest fits
+	const most = math.MaxInt32 / 2 // room for what is added to the times of the VMI
 	for _, t := range []struct {
 		field string
 		least int32
 		value int32
 	}{{"initialDelaySeconds", 0, p.InitialDelaySeconds}, {"timeoutSeconds", math.MinInt32, p.TimeoutSeconds}} {
 		if t.value < t.least || t.value > most {
-			k.invalid(at.Child(t.field), t.value, "is no time", "use 0 or more seconds")
+			k.invalid(at.Child(t.field), t.value, "is out of range", "use 0 or more seconds")
 		}
 	}
 	if p.Exec != nil && len(p.Exec.Command) == 0 {
-		k.required(at.Child("exec", "command"), "is empty", "name the program to run in the guest")
+		k.required(at.Child("exec", "command"), "must be set", "set the command to run in the guest")
 	}
 	if p.TCPSocket != nil {
 		k.probePort(at.Child("tcpSocket", "port"), p.TCPSocket.Port)

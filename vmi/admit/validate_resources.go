@@ -26,17 +26,17 @@ var resourceRules = []rule{
 	{"extended-resources", checkExtendedResources},
 }
 
-// minMemory is the least that libvirt gives a guest.
+// minMemory is libvirt's minimum.
 const minMemory = 1 << 20
 
-// size reports an amount of memory with which no guest can be started.
+// size reports an amount of memory that is too small for any domain.
 func (k *checker) size(at *field.Path, q *resource.Quantity) {
 	if q.Sign() >= 0 && q.CmpInt64(minMemory) < 0 {
-		k.invalid(at, q.String(), "is too little", fmt.Sprintf("give it %s at least", resource.NewQuantity(minMemory, resource.BinarySI)))
+		k.invalid(at, q.String(), "is too small", fmt.Sprintf("use at least %s", resource.NewQuantity(minMemory, resource.BinarySI)))
 	}
 }
 
-// memoryPath is where a guest says how much memory it has.
+// memoryPath returns the field that determines the VMI's memory.
 func (k *checker) memoryPath() *field.Path {
 	switch {
 	case k.domain.Memory != nil && k.domain.Memory.Guest != nil:
@@ -53,12 +53,12 @@ func (k *checker) memoryPath() *field.Path {
 func checkMemory(k *checker) {
 	guest := memoryOf(k.domain)
 	if guest == nil {
-		k.required(atMemory.Child("guest"), "the guest has no memory", "set it, or "+atResources.Child("requests", "memory").String())
+		k.required(atMemory.Child("guest"), "memory must be set", "set it, or "+atResources.Child("requests", "memory").String())
 		return
 	}
 	k.size(k.memoryPath(), guest)
 	if limit := k.domain.Resources.Limits.Memory(); !limit.IsZero() && guest.Cmp(*limit) > 0 {
-		k.invalid(k.memoryPath(), guest.String(), "is above the memory limit of "+limit.String(), "raise the limit, or lower it")
+		k.invalid(k.memoryPath(), guest.String(), "must not exceed the memory limit of "+limit.String(), "increase the limit, or reduce the memory")
 	}
 }
 
@@ -67,19 +67,19 @@ func checkHugepages(k *checker) {
 		return
 	}
 	at, text := atMemory.Child("hugepages", "pageSize"), k.domain.Memory.Hugepages.PageSize
-	const remedy = "use a size the nodes have, such as 2Mi or 1Gi"
+	const remedy = "use a page size of the nodes, such as 2Mi or 1Gi"
 	page, err := resource.ParseQuantity(text)
 	if err != nil || page.Sign() <= 0 || page.CmpInt64(vmirules.MaxBytes) > 0 {
-		return // a rule of all
+		return // reported by checkCommon
 	}
 	k.text(at, corev1.ResourceHugePagesPrefix+text, validation.IsQualifiedName, remedy)
 	guest := memoryOf(k.domain)
 	if guest != nil && guest.Value()%page.Value() != 0 {
-		k.invalid(k.memoryPath(), guest.String(), "is no whole number of pages of "+text, "make it a multiple")
+		k.invalid(k.memoryPath(), guest.String(), "must be a multiple of the page size "+text, "change it to a multiple")
 	}
 	if request := k.domain.Resources.Requests.Memory(); guest != nil && !request.IsZero() && request.Cmp(*guest) < 0 {
-		k.invalid(atResources.Child("requests", "memory"), request.String(), "is below the guest's memory, which huge pages do not share",
-			"make it "+guest.String()+", or leave it out")
+		k.invalid(atResources.Child("requests", "memory"), request.String(), "must not be below the guest memory with huge pages",
+			"set it to "+guest.String()+", or remove it")
 	}
 }
 
@@ -91,7 +91,7 @@ func checkMaxGuest(k *checker) {
 	most, at := k.domain.Memory.MaxGuest, atMemory.Child("maxGuest")
 	k.size(at, most)
 	if most.Cmp(*guest) < 0 {
-		k.invalid(at, most.String(), "is below the guest's memory of "+guest.String(), "raise it, or leave it out")
+		k.invalid(at, most.String(), "must not be below the guest memory of "+guest.String(), "increase it, or remove it")
 	}
 }
 
@@ -122,7 +122,7 @@ func atResource(list string, name corev1.ResourceName) *field.Path {
 	return atResources.Child(list).Key(string(name))
 }
 
-// standard resources are those that a container may have more of than it requests.
+// standard reports whether a container's limit of the resource may exceed its request.
 func standard(name corev1.ResourceName) bool {
 	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage
 }
@@ -132,15 +132,15 @@ func checkRequestsAndLimits(k *checker) {
 	for _, name := range sortedNames(r.Requests) {
 		request, limit := r.Requests[name], r.Limits[name]
 		if standard(name) && !limit.IsZero() && request.Cmp(limit) > 0 {
-			k.invalid(atResource("requests", name), request.String(), "is above the limit of "+limit.String(), "raise the limit, or lower the request")
+			k.invalid(atResource("requests", name), request.String(), "must not exceed the limit of "+limit.String(), "increase the limit, or reduce the request")
 		}
 	}
 }
 
-// devicePrefix is of the devices that the launcher asks for by itself.
+// devicePrefix is the prefix of devices that the launcher requests itself.
 const devicePrefix = "devices.kubevirt.io/"
 
-// checkExtendedResources finds amounts of resources that nobody can have more of than asked for.
+// checkExtendedResources rejects amounts of resources that cannot be overcommitted.
 func checkExtendedResources(k *checker) {
 	r := &k.domain.Resources
 	for _, name := range sortedNames(r.Requests, r.Limits) {
@@ -157,13 +157,13 @@ func checkExtendedResources(k *checker) {
 		k.text(at, string(name), validation.IsQualifiedName, "use a name such as example.com/card")
 		switch {
 		case strings.HasPrefix(string(name), devicePrefix):
-			k.invalid(at, q.String(), "is a device that the launcher asks for by itself", "remove it")
+			k.invalid(at, q.String(), "is reserved for the launcher", "remove it")
 		case !strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-			k.invalid(at, q.String(), "is no resource of a container", "use cpu, memory, ephemeral-storage, hugepages-SIZE or a device such as example.com/card")
+			k.invalid(at, q.String(), "is not a container resource", "use cpu, memory, ephemeral-storage, hugepages-SIZE or a device such as example.com/card")
 		case requested && (!limited || request.Cmp(limit) != 0):
-			k.invalid(at, q.String(), "differs from the limit, which this resource does not allow", "make them equal")
+			k.invalid(at, q.String(), "must be equal to the limit", "use the same amount")
 		case q.MilliValue()%1000 != 0:
-			k.invalid(at, q.String(), "is no whole amount", "use a whole one")
+			k.invalid(at, q.String(), "must be a whole number", "use a whole number")
 		}
 	}
 }

@@ -34,7 +34,7 @@ func checkTolerations(k *checker) {
 	for i := range k.spec.Tolerations {
 		t, at := &k.spec.Tolerations[i], atSpec.Child("tolerations").Index(i)
 		if t.Key == "" && t.Operator != corev1.TolerationOpExists {
-			k.invalid(at.Child("operator"), t.Operator, "needs a key", "use Exists to tolerate everything, or name a key")
+			k.invalid(at.Child("operator"), t.Operator, "requires a key", "use Exists to tolerate everything, or set a key")
 		}
 		if t.Key != "" {
 			k.text(at.Child("key"), t.Key, validation.IsQualifiedName, useKey)
@@ -43,7 +43,7 @@ func checkTolerations(k *checker) {
 		k.tolerated(at.Child("value"), t)
 		oneOf(k, at.Child("effect"), t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			k.invalid(at.Child("tolerationSeconds"), *t.TolerationSeconds, "has a meaning for effect NoExecute only", "use that, or remove the seconds")
+			k.invalid(at.Child("tolerationSeconds"), *t.TolerationSeconds, "is supported for effect NoExecute only", "use that effect, or remove the seconds")
 		}
 	}
 }
@@ -54,11 +54,11 @@ func (k *checker) tolerated(at *field.Path, t *corev1.Toleration) {
 		k.text(at, t.Value, validation.IsValidLabelValue, useLabel)
 	case corev1.TolerationOpExists:
 		if t.Value != "" {
-			k.invalid(at, t.Value, "is not asked for by Exists", "remove it, or use Equal")
+			k.invalid(at, t.Value, "must be empty for operator Exists", "remove it, or use Equal")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
 		if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
-			k.invalid(at, t.Value, "is no number", "use a whole number")
+			k.invalid(at, t.Value, "must be a whole number", "use a whole number")
 		}
 	}
 }
@@ -67,22 +67,22 @@ func checkSpread(k *checker) {
 	for i := range k.spec.TopologySpreadConstraints {
 		c, at := &k.spec.TopologySpreadConstraints[i], atSpec.Child("topologySpreadConstraints").Index(i)
 		if c.MaxSkew < 1 {
-			k.invalid(at.Child("maxSkew"), c.MaxSkew, "is not positive", "use 1 or more")
+			k.invalid(at.Child("maxSkew"), c.MaxSkew, "must be positive", "use 1 or more")
 		}
-		k.text(at.Child("topologyKey"), c.TopologyKey, validation.IsQualifiedName, "name a label of nodes, such as topology.kubernetes.io/zone")
+		k.text(at.Child("topologyKey"), c.TopologyKey, validation.IsQualifiedName, "use a label of nodes, such as topology.kubernetes.io/zone")
 		if w := c.WhenUnsatisfiable; w == "" {
-			k.required(at.Child("whenUnsatisfiable"), "is empty", "use DoNotSchedule or ScheduleAnyway")
+			k.required(at.Child("whenUnsatisfiable"), "must be set", "use DoNotSchedule or ScheduleAnyway")
 		} else {
 			oneOf(k, at.Child("whenUnsatisfiable"), w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
 		}
 		if c.MinDomains != nil && (*c.MinDomains < 1 || c.WhenUnsatisfiable != corev1.DoNotSchedule) {
-			k.invalid(at.Child("minDomains"), *c.MinDomains, "is not positive, or not with DoNotSchedule", "use 1 or more, with DoNotSchedule")
+			k.invalid(at.Child("minDomains"), *c.MinDomains, "must be positive and requires DoNotSchedule", "use 1 or more, with DoNotSchedule")
 		}
 		k.selector(at.Child("labelSelector"), c.LabelSelector)
 	}
 }
 
-// selector reports what Kubernetes finds wrong with a selector of labels.
+// selector reports the errors of Kubernetes' validation of a label selector.
 func (k *checker) selector(at *field.Path, s *metav1.LabelSelector) {
 	for _, err := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, at) {
 		err.Detail += " (correct the selector, or remove it)"
@@ -98,7 +98,7 @@ func checkNodeAffinity(k *checker) {
 	if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 		at := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 		if len(r.NodeSelectorTerms) == 0 {
-			k.required(at, "is empty", "add a term, or remove the affinity")
+			k.required(at, "must not be empty", "add a term, or remove the affinity")
 		}
 		for i := range r.NodeSelectorTerms {
 			k.nodeTerm(at.Index(i), &r.NodeSelectorTerms[i])
@@ -113,7 +113,7 @@ func checkNodeAffinity(k *checker) {
 
 func (k *checker) weight(at *field.Path, weight int32) {
 	if weight < 1 || weight > 100 {
-		k.invalid(at.Child("weight"), weight, "is no weight", "use 1 to 100")
+		k.invalid(at.Child("weight"), weight, "is out of range", "use 1 to 100")
 	}
 }
 
@@ -130,10 +130,10 @@ func (k *checker) nodeTerm(at *field.Path, t *corev1.NodeSelectorTerm) {
 		case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 			fits = n == 1
 		default:
-			k.invalid(at.Child("operator"), r.Operator, "is unknown", "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
+			k.invalid(at.Child("operator"), r.Operator, "is not supported", "use In, NotIn, Exists, DoesNotExist, Gt or Lt")
 		}
 		if !fits {
-			k.invalid(at.Child("values"), n, "is no number of values for "+string(r.Operator), "use one or more for In and NotIn, one for Gt and Lt, none otherwise")
+			k.invalid(at.Child("values"), n, "is not a valid number of values for "+string(r.Operator), "use one or more for In and NotIn, one for Gt and Lt, none otherwise")
 		}
 	}
 }
@@ -149,7 +149,7 @@ func checkPodAffinity(k *checker) {
 
 func (k *checker) podTerms(at *field.Path, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 	term := func(at *field.Path, t *corev1.PodAffinityTerm) {
-		k.text(at.Child("topologyKey"), t.TopologyKey, validation.IsQualifiedName, "name a label of nodes, such as kubernetes.io/hostname")
+		k.text(at.Child("topologyKey"), t.TopologyKey, validation.IsQualifiedName, "use a label of nodes, such as kubernetes.io/hostname")
 		k.selector(at.Child("labelSelector"), t.LabelSelector)
 		k.selector(at.Child("namespaceSelector"), t.NamespaceSelector)
 		for i, namespace := range t.Namespaces {

@@ -27,7 +27,7 @@ var volumeRules = []rule{
 	{"filesystems", checkFilesystems},
 }
 
-// launcherVolumes are the names of volumes that belong to the launcher and not to the guest.
+// launcherVolumes are the names of the launcher's own volumes.
 var launcherVolumes = []string{
 	"private", "public", "sockets", "virt-bin-share-dir", "libvirt-runtime", "ephemeral-disks", "container-disks", "hotplug-disks",
 	"launcher-volume", "kernel-boot-volume", "hugepages", "hugetblfs-dir", "hook-sidecar-sockets", "kubevirt-plugin-sockets",
@@ -41,7 +41,7 @@ func checkVolumeNames(k *checker) {
 		k.text(at, name, validation.IsDNS1123Label, useDNSLabel)
 		taken.take(k, at, name)
 		if slices.Contains(launcherVolumes, name) {
-			k.invalid(at, name, "is a volume of the launcher itself", "choose another name")
+			k.invalid(at, name, "is reserved for the launcher", "use another name")
 		}
 	}
 }
@@ -61,11 +61,11 @@ func sources(s *v1.VolumeSource) []string {
 
 func checkVolumeSources(k *checker) {
 	for i := range k.spec.Volumes {
-		k.only(atVolumes.Index(i), sources(&k.spec.Volumes[i].VolumeSource), "one source, such as containerDisk or persistentVolumeClaim")
+		k.only(atVolumes.Index(i), sources(&k.spec.Volumes[i].VolumeSource), "a source, such as containerDisk or persistentVolumeClaim")
 	}
 }
 
-// checkVolumeReferences finds volumes that name no object.
+// checkVolumeReferences rejects volumes without a reference to an object.
 func checkVolumeReferences(k *checker) {
 	for i := range k.spec.Volumes {
 		s, at := &k.spec.Volumes[i].VolumeSource, atVolumes.Index(i)
@@ -104,10 +104,10 @@ func (k *checker) claims(at *field.Path, s *v1.VolumeSource) {
 	}
 }
 
-// named reports a reference to nothing, or to what cannot be.
+// named reports an empty or invalid reference.
 func (k *checker) named(at *field.Path, name string) {
 	if name == "" {
-		k.required(at, "is empty", "name what the volume is made from")
+		k.required(at, "must be set", "set the source of the volume")
 		return
 	}
 	k.text(at, name, validation.IsDNS1123Subdomain, useDNSName)
@@ -123,13 +123,13 @@ func (k *checker) sysprep(at *field.Path, s *v1.SysprepSource) {
 	}
 }
 
-// image reports an image that no container may have.
+// image reports an image that is invalid for a container.
 func (k *checker) image(at *field.Path, reference, policy string) {
 	switch {
 	case reference == "":
-		k.required(at.Child("image"), "is empty", "name an image")
+		k.required(at.Child("image"), "must be set", "set an image")
 	case strings.TrimSpace(reference) != reference:
-		k.invalid(at.Child("image"), reference, "begins or ends with white space", "remove it")
+		k.invalid(at.Child("image"), reference, "must not begin or end with white space", "remove it")
 	}
 	oneOf(k, at.Child("imagePullPolicy"), policy, string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
 }
@@ -147,12 +147,12 @@ func checkImages(k *checker) {
 func checkEmptyDisks(k *checker) {
 	for i := range k.spec.Volumes {
 		if e := k.spec.Volumes[i].EmptyDisk; e != nil && e.Capacity.Sign() <= 0 {
-			k.invalid(atVolumes.Index(i).Child("emptyDisk", "capacity"), e.Capacity.String(), "is no size", "give one such as 1Gi")
+			k.invalid(atVolumes.Index(i).Child("emptyDisk", "capacity"), e.Capacity.String(), "must be a positive size", "use a size such as 1Gi")
 		}
 	}
 }
 
-// checkHostDisks is about files of nodes that the cluster lets its guests have.
+// checkHostDisks checks the files of nodes that VMIs use.
 func checkHostDisks(k *checker) {
 	for i := range k.spec.Volumes {
 		h, at := k.spec.Volumes[i].HostDisk, atVolumes.Index(i).Child("hostDisk")
@@ -161,7 +161,7 @@ func checkHostDisks(k *checker) {
 		}
 		oneOf(k, at.Child("type"), h.Type, v1.HostDiskExists, v1.HostDiskExistsOrCreate)
 		if h.Type == v1.HostDiskExistsOrCreate && h.Capacity.Sign() <= 0 {
-			k.invalid(at.Child("capacity"), h.Capacity.String(), "is no size of a disk to create", "give one such as 1Gi")
+			k.invalid(at.Child("capacity"), h.Capacity.String(), "must be a positive size to create the disk", "use a size such as 1Gi")
 		}
 	}
 }
@@ -189,15 +189,15 @@ func checkContainerPaths(k *checker) {
 			continue
 		}
 		if isFalse(c.ReadOnly) {
-			k.invalid(at.Child("readOnly"), false, "would let the guest change the launcher's files", "set it to true")
+			k.invalid(at.Child("readOnly"), false, "must be true: the guest must not change the launcher's files", "set it to true")
 		}
 		if !slices.ContainsFunc(k.devices.Filesystems, func(fs v1.Filesystem) bool { return fs.Name == v.Name }) {
-			k.invalid(at, c.Path, "is not shared with the guest", "add "+v.Name+" to "+atDevices.Child("filesystems").String())
+			k.invalid(at, c.Path, "requires a file system", "add "+v.Name+" to "+atDevices.Child("filesystems").String())
 		}
 	}
 }
 
-// checkSingleVolumes finds a second volume of a kind of which a guest has one.
+// checkSingleVolumes rejects a second volume of a kind that a VMI may have only once.
 func checkSingleVolumes(k *checker) {
 	metrics, accounts, dumps := names{}, names{}, names{}
 	for i := range k.spec.Volumes {

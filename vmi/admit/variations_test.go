@@ -11,10 +11,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// replacements take the place of any value, where they fit; nil takes it away.
+// replacements replace any value where the type permits; nil removes it.
 var replacements = []any{nil, "", "x y", "1Gi", 0, -1, 4294967295, true, map[string]any{}, []any{}, []any{map[string]any{}, map[string]any{}}}
 
-// vary calls a function with the document once for each value in it and each replacement of that.
+// vary calls visit with the document once for each value in it and each replacement.
 func vary(value any, set func(any), visit func()) {
 	for _, r := range replacements {
 		set(r)
@@ -33,8 +33,8 @@ func vary(value any, set func(any), visit func()) {
 	}
 }
 
-// TestPromisesHoldWhateverIsChanged in a guest of the corpus: every value of it is taken away, and replaced by others.
-func TestPromisesHoldWhateverIsChanged(t *testing.T) {
+// TestVariations_Invariants removes and replaces every value of the VMIs in the corpus.
+func TestVariations_Invariants(t *testing.T) {
 	read := 0
 	for _, s := range corpus(t) {
 		c := s.config()
@@ -54,7 +54,7 @@ func TestPromisesHoldWhateverIsChanged(t *testing.T) {
 				}
 				var vmi v1.VirtualMachineInstance
 				if json.Unmarshal(text, &vmi) != nil {
-					return // the API server would have refused it
+					return // the API server would have rejected it
 				}
 				read++
 				judge(t, &vmi, c)

@@ -26,11 +26,11 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// conflictRetry is how soon a lost write is tried again, if no event comes before.
+// conflictRetry is the retry interval of a write that lost a race, if no event comes earlier.
 const conflictRetry = 50 * time.Millisecond
 
-// act carries out the actions in order and folds what came of them into the
-// snapshot. One that fails keeps no other from being tried, unless that builds on it.
+// act executes the actions in order and adds their results to the snapshot. A failed action does
+// not prevent the next one, unless that depends on it.
 func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error {
 	var failed []error
 	for _, a := range plan.Actions {
@@ -39,7 +39,7 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error 
 			continue
 		}
 		failed = append(failed, err)
-		if g.Failure == nil && !apierrors.IsConflict(err) { // that says nothing but to try again
+		if g.Failure == nil && !apierrors.IsConflict(err) { // a conflict needs a retry only
 			g.Failure = &vmi.Failure{Reason: a.Fault, Message: err.Error()}
 		}
 		if a.Verb == vmi.CreateClaim || a.Verb == vmi.DeleteClaim {
@@ -50,9 +50,9 @@ func (r *Reconciler) act(ctx context.Context, g *gathered, plan vmi.Plan) error 
 	return errors.Join(failed...)
 }
 
-// complain puts a failure, or else what the plan says is in the way, into the words in which it was told before, as long as it goes on, and tells of it in an
-// event where the condition is the node agent's. A pass that tried nothing, as own writes are unseen, says nothing
-// about it.
+// complain keeps the reported wording of a continuing failure, or of the plan's trouble, and emits an event where the
+// condition belongs to the node agent. A pass that tried nothing, because own writes are unobserved, does not end the
+// failure.
 func (r *Reconciler) complain(g *gathered, trouble *vmi.Failure) {
 	failed := g.Failure != nil
 	if failed {
@@ -60,11 +60,11 @@ func (r *Reconciler) complain(g *gathered, trouble *vmi.Failure) {
 	}
 	if trouble == nil {
 		if len(g.Unseen) == 0 {
-			r.told.Over(g.owner.Key)
+			r.reported.Over(g.owner.Key)
 		}
 		return
 	}
-	words, news := r.told.Tell(g.owner.Key, retold.Text{Reason: trouble.Reason, Message: trouble.Message}, r.Clock.Now())
+	words, news := r.reported.Tell(g.owner.Key, retold.Text{Reason: trouble.Reason, Message: trouble.Message}, r.Clock.Now())
 	if failed {
 		g.Failure = &vmi.Failure{Reason: words.Reason, Message: words.Message}
 	}
@@ -105,26 +105,26 @@ func (r *Reconciler) do(ctx context.Context, g *gathered, a vmi.Action) (err err
 	}
 }
 
-// plugging is what a Pod that serves the action's Pod is rendered from.
+// plugging returns the template input of an attachment or trigger of the action's Pod.
 func plugging(g *gathered, a vmi.Action) template.Input {
 	in := g.input
 	in.Hotplug = &template.Hotplug{Owner: a.Pod, Volumes: a.Volumes}
 	return in
 }
 
-// Guests have no status subresource: their status is patched with the object. A write of which nobody heard is read live.
+// VMIs have no status subresource: the status is patched with the object. A write without answer is read live.
 //
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances,verbs=get;patch
 
-// store writes the object as the plan wants it, in one patch, and then tells the
-// plan's events. See the package comment on what the patch is refused for.
+// store writes the planned object in one patch, and then emits the plan's events. The package
+// comment lists what makes the API server reject the patch.
 func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) error {
 	was, want := g.VMI, plan.VMI
 	if g.stored != nil {
 		was = g.stored
 	}
 	if equality.Semantic.DeepEqual(was, want) {
-		return nil // what is to be told goes with a change
+		return nil // events are emitted with a change only
 	}
 	ctx, span := tracer.Start(ctx, "vmi.Store")
 	defer span.End()
@@ -147,9 +147,9 @@ func (r *Reconciler) store(ctx context.Context, g *gathered, plan vmi.Plan) erro
 	return nil
 }
 
-// guards are what a decision on who has the guest, or whether it has ended, depends
-// on: of two such writes only one is accepted. Whatever else is told depends on
-// nothing that no event would bring back here.
+// guards returns the preconditions of a write that changes lease, phase or finalizers: of two
+// concurrent writes of this kind only one is accepted. All other fields depend on nothing that
+// would not trigger another pass.
 func guards(was, want *v1.VirtualMachineInstance) []vmipatch.Guard {
 	if was.Annotations[handoff.Annotation] == want.Annotations[handoff.Annotation] && was.Status.Phase == want.Status.Phase &&
 		slices.Equal(was.Finalizers, want.Finalizers) {
@@ -161,13 +161,12 @@ func guards(was, want *v1.VirtualMachineInstance) []vmipatch.Guard {
 	}
 }
 
-// outrun tells whether a write was refused because somebody else wrote the same
-// before.
+// outrun reports whether a write was rejected because of a concurrent write.
 func outrun(err error) bool { return apierrors.IsConflict(err) || vmipatch.Refused(err) }
 
-// result says when to look again. An object whose spec is to blame is not retried:
-// only a change of it can help, and that is an event. Of what it refers to not
-// everything is watched, so that it is looked at now and then.
+// result returns when to requeue. An object with an invalid spec is not retried with back-off:
+// only a change of the object can help, which is an event. Since not all objects that it refers
+// to are watched, it is checked at long intervals.
 func (r *Reconciler) result(g *gathered, plan vmi.Plan, actErr error) (reconcile.Result, error) {
 	var invalid *template.Error
 	if errors.As(actErr, &invalid) && !errors.Is(actErr, template.ErrMissingFact) {

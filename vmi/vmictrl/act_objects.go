@@ -20,15 +20,15 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// A Pod names its owner, the guest or the Pod that something is plugged into, and blocks its deletion, which is a
-// right of its own where OwnerReferencesPermissionEnforcement is on.
+// The owner reference of a Pod, to the VMI or to the launcher Pod, has blockOwnerDeletion, which requires a permission of
+// its own where OwnerReferencesPermissionEnforcement is enabled.
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=create
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachineinstances/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=pods/finalizers,verbs=update
 
-// createPod renders and creates a Pod. Its name is derived from its purpose, so a
-// repeated creation finds the Pod of the first instead of making another.
+// createPod renders and creates a Pod. Its name is derived from its purpose, so a repeated
+// creation finds the existing Pod instead of creating another.
 func (r *Reconciler) createPod(ctx context.Context, g *gathered, in template.Input, render func(template.Input) (*corev1.Pod, error)) error {
 	pod, err := render(in)
 	if err != nil {
@@ -40,13 +40,13 @@ func (r *Reconciler) createPod(ctx context.Context, g *gathered, in template.Inp
 	case err != nil:
 		return fmt.Errorf("create Pod %s/%s: %w%s", pod.Namespace, pod.Name, err, remedy(err))
 	}
-	ctrl.LoggerFrom(ctx).Info("Created a Pod of the guest", "pod", pod.Name)
+	ctrl.LoggerFrom(ctx).Info("Created Pod", "pod", pod.Name)
 	g.add(pod)
 	r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulCreate", "Create", "Created virtual machine pod "+pod.Name)
 	return nil
 }
 
-// add puts a Pod into the snapshot, where it belongs.
+// add adds a Pod to the snapshot.
 func (g *gathered) add(pod *corev1.Pod) {
 	if metav1.IsControlledBy(pod, g.VMI) {
 		g.Pods = append(g.Pods, pod)
@@ -55,7 +55,7 @@ func (g *gathered) add(pod *corev1.Pod) {
 	}
 }
 
-// remedy is what to do about a refusal whose text does not say.
+// remedy returns the remedy for a rejection whose text has none.
 func remedy(err error) string {
 	switch {
 	case !apierrors.IsForbidden(err):
@@ -63,7 +63,7 @@ func remedy(err error) string {
 	case strings.Contains(err.Error(), "violates PodSecurity"):
 		return "; use a namespace with the label pod-security.kubernetes.io/enforce=privileged"
 	case strings.Contains(err.Error(), "exceeded quota"):
-		return "; raise the ResourceQuota or end other guests of the namespace"
+		return "; raise the ResourceQuota or stop other VirtualMachineInstances of the namespace"
 	default:
 		return ""
 	}
@@ -71,25 +71,25 @@ func remedy(err error) string {
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get
 
-// adopt takes a Pod that was there already for the guest's if it is. It is then
-// one that an earlier pass made whose caches or answer did not get here.
+// adopt accepts an existing Pod if the VMI, or its Pod, controls it. An earlier pass then
+// created it, and its answer or event has not arrived.
 func (r *Reconciler) adopt(ctx context.Context, g *gathered, pod *corev1.Pod) error {
 	live := &corev1.Pod{}
 	if err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(pod), live); err != nil {
 		return fmt.Errorf("read Pod %s/%s, which exists: %w", pod.Namespace, pod.Name, err)
 	}
 	if is, want := metav1.GetControllerOf(live), metav1.GetControllerOf(pod); is == nil || want == nil || is.UID != want.UID {
-		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and belongs to something else; delete it", pod.Namespace, pod.Name)
+		return fmt.Errorf("create Pod %s/%s: a Pod of that name exists and has a different owner; delete it", pod.Namespace, pod.Name)
 	}
-	ctrl.LoggerFrom(ctx).Info("Found a Pod of the guest", "pod", live.Name)
+	ctrl.LoggerFrom(ctx).Info("Adopted existing Pod", "pod", live.Name)
 	g.add(live)
 	return nil
 }
 
 // +kubebuilder:rbac:groups="",resources=pods,verbs=delete
 
-// deletePod deletes one Pod. That it is gone, or that its name is another's by
-// now, which the UID tells, is as good.
+// deletePod deletes one Pod. If it no longer exists, or its name belongs to another Pod with a
+// different UID, that is a success.
 func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) error {
 	var opts []client.DeleteOption
 	if a.GraceSeconds != nil {
@@ -102,22 +102,22 @@ func (r *Reconciler) deletePod(ctx context.Context, g *gathered, a vmi.Action) e
 	if err != nil {
 		return fmt.Errorf("delete Pod %s/%s: %w", a.Pod.Namespace, a.Pod.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted a Pod of the guest", "pod", a.Pod.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).Info("Deleted Pod", "pod", a.Pod.Name, "why", a.Why)
 	if a.Pod.DeletionTimestamp == nil {
 		r.event(g.VMI, corev1.EventTypeNormal, "SuccessfulDelete", "Delete", "Deleted virtual machine pod "+a.Pod.Name)
 	}
 	return nil
 }
 
-// gone tells whether what was to be deleted, by its UID, is not there.
+// gone reports whether the object to delete, by its UID, does not exist.
 func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // +kubebuilder:rbac:groups="",resources=pods;pods/status,verbs=patch
 
-// patchPod changes labels, annotations and the readiness gate of a Pod. Each is
-// merged by its key, so nothing else is touched. With the gate they go in one write:
-// the status of a Pod is written with its metadata. The write is noted: until the
-// cache shows it, it would be repeated.
+// patchPod changes labels, annotations and the readiness gate of a Pod. Each is merged by its
+// key, so nothing else is modified. With the gate they are one write: the status of a Pod is
+// written with its metadata. The write is an expectation: until the cache observes it, it
+// would be repeated.
 func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) error {
 	patch := podPatch{Metadata: podMetadata{Labels: a.Labels, Annotations: a.Annotations}}
 	if a.Unpaused != nil {
@@ -139,7 +139,7 @@ func (r *Reconciler) patchPod(ctx context.Context, g *gathered, a vmi.Action) er
 	return nil
 }
 
-// podPatch is a strategic merge patch of a Pod: a key whose value is null goes, a condition is merged into that of its type.
+// podPatch is a strategic merge patch of a Pod: a null value removes the key, a condition is merged by its type.
 type podPatch struct {
 	Metadata podMetadata `json:"metadata,omitzero"`
 	Status   *podStatus  `json:"status,omitempty"`
@@ -154,7 +154,7 @@ type podStatus struct {
 	Conditions []podCondition `json:"conditions"`
 }
 
-// podCondition has all that a condition tells: what a patch leaves out would stay as somebody else wrote it.
+// podCondition has all fields of a condition: a field that the patch omits would keep the value of another writer.
 type podCondition struct {
 	Type               corev1.PodConditionType `json:"type"`
 	Status             corev1.ConditionStatus  `json:"status"`
@@ -163,7 +163,7 @@ type podCondition struct {
 	LastTransitionTime metav1.Time             `json:"lastTransitionTime"`
 }
 
-// gateCondition is what the readiness gate of a guest's Pod says.
+// gateCondition returns the readiness gate condition of a launcher Pod.
 func (r *Reconciler) gateCondition(unpaused bool) podCondition {
 	c := podCondition{
 		Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionFalse, Reason: "Paused",
@@ -177,8 +177,8 @@ func (r *Reconciler) gateCondition(unpaused bool) podCondition {
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 
-// createClaim creates the claim that keeps the guest's state. Its name is derived
-// from whose state it is, as those of Pods are.
+// createClaim creates the backend storage claim. Like those of Pods, its name is derived from
+// its purpose.
 func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action) error {
 	claim := a.Claim.DeepCopy()
 	switch err := r.Gate.For(g.owner).Create(ctx, claim); {
@@ -189,7 +189,7 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action)
 	case err != nil:
 		return fmt.Errorf("create PersistentVolumeClaim %s/%s: %w%s", claim.Namespace, claim.Name, err, remedy(err))
 	default:
-		ctrl.LoggerFrom(ctx).Info("Created the claim for the guest's state", "claim", claim.Name)
+		ctrl.LoggerFrom(ctx).Info("Created backend storage claim", "claim", claim.Name)
 	}
 	g.Storage.Claims[claim.Name] = claim
 	return nil
@@ -197,12 +197,12 @@ func (r *Reconciler) createClaim(ctx context.Context, g *gathered, a vmi.Action)
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=delete
 
-// deleteClaim deletes the claim of a guest that has no state to keep any more.
+// deleteClaim deletes the backend storage claim of a VMI without persistent state.
 func (r *Reconciler) deleteClaim(ctx context.Context, g *gathered, a vmi.Action) error {
 	if err := r.Gate.For(g.owner).Delete(ctx, a.Claim.DeepCopy()); err != nil && !gone(err) {
 		return fmt.Errorf("delete PersistentVolumeClaim %s/%s: %w", a.Claim.Namespace, a.Claim.Name, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleted the claim for the guest's state", "claim", a.Claim.Name, "why", a.Why)
+	ctrl.LoggerFrom(ctx).Info("Deleted backend storage claim", "claim", a.Claim.Name, "why", a.Why)
 	delete(g.Storage.Claims, a.Claim.Name)
 	return nil
 }

@@ -43,8 +43,8 @@ func (w *world) auditAll() map[string][]rig.Request {
 	return out
 }
 
-// onePodEach fails unless each of the Pods that ever were was created once, and
-// there were as many. One whose creation was cut off may have been created by it.
+// onePodEach fails unless exactly n Pods were ever created, each once. A creation that was cut
+// off may have succeeded.
 func (w *world) onePodEach(n int) {
 	w.t.Helper()
 	onePodEach(w.t, w.audit(), n)
@@ -69,13 +69,13 @@ func onePodEach(t *testing.T, requests []rig.Request, n int) {
 	}
 }
 
-// writes counts what the controller wrote; refused says whether refused ones.
+// writes counts the controller's writes, either the accepted or the rejected ones.
 func (w *world) writes(refused bool) map[string]int {
 	w.t.Helper()
 	return written(w.audit(), func(q rig.Request) bool { return q.Accepted() != refused })
 }
 
-// written counts the writes of the controller that are of a kind.
+// written counts the matching writes of the controller.
 func written(requests []rig.Request, of func(rig.Request) bool) map[string]int {
 	out := map[string]int{}
 	for _, a := range requests {

@@ -22,29 +22,29 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// "make nightly ONLY=burst" creates 200 guests and watches ten minutes of idleness.
+// "make nightly ONLY=burst" creates 200 VMIs and watches ten minutes of idleness.
 var (
 	burstSize = flag.Int("burst", 40, "how many guests are created at once")
 	burstIdle = flag.Duration("idle", 20*time.Second, "for how long nobody may write when all guests have their nodes")
 )
 
 const (
-	// mostStartWrites bounds what a controller writes for one start, events not counted.
+	// mostStartWrites bounds the writes of a controller per start, without events.
 	mostStartWrites = 4
-	// leastPerConflict is how many writes there are at least for each conflict: 0.1 %.
+	// leastPerConflict is the minimum number of writes per conflict: 0.1 %.
 	leastPerConflict = 1000
-	// creators is how many clients create guests at the same time.
+	// creators is the number of clients that create VMIs concurrently.
 	creators = 16
 	// burstPatience bounds each stage of the burst.
 	burstPatience = 10 * time.Minute
 )
 
-// TestBurst creates many guests at once, watches them doing nothing, and deletes them.
-// What is asserted is what the API server's audit log says.
+// TestBurst creates many VMIs at once, leaves them idle, and deletes them. The assertions are
+// on the API server's audit log.
 func TestBurst(t *testing.T) {
 	w := newCluster(t).world(t)
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
-		// No node agent answers here, and nobody shall give up on it.
+		// No node agent answers, and the offer must not expire.
 		r.Config = vmi.Config{AcceptWithin: *burstIdle + time.Hour}
 	}})
 	begun := time.Now()
@@ -52,7 +52,7 @@ func TestBurst(t *testing.T) {
 	created := time.Since(begun)
 	w.awaitBurst("guests on their nodes", w.unplaced)
 	placed := time.Since(begun)
-	w.awaitBurst("open gates and told events", w.unsettled)
+	w.awaitBurst("open gates and emitted events", w.unsettled)
 	started := w.audit()
 	done := written(started, rig.Request.Accepted)
 	t.Logf("%d guests were created in %s and on their nodes after %s; the controller wrote %v", *burstSize,
@@ -60,7 +60,7 @@ func TestBurst(t *testing.T) {
 	onePodEach(t, started, *burstSize)
 	w.fewWrites(done)
 
-	time.Sleep(*burstIdle) // what is measured is that nothing happens
+	time.Sleep(*burstIdle) // the test measures idleness
 	idle := w.audit()
 	if n := written(idle[len(started):], func(rig.Request) bool { return true }); len(n) > 0 {
 		t.Errorf("in %s of idleness the controller wrote %v", *burstIdle, n)
@@ -77,7 +77,7 @@ func TestBurst(t *testing.T) {
 	fewConflicts(t, all)
 }
 
-// createAtOnce creates the guests as fast as the API server takes them.
+// createAtOnce creates the VMIs as fast as the API server accepts them.
 func (w *world) createAtOnce(n int) {
 	w.t.Helper()
 	var group errgroup.Group
@@ -93,7 +93,7 @@ func (w *world) createAtOnce(n int) {
 	}
 }
 
-// awaitBurst waits until look has nothing to say any more.
+// awaitBurst waits until look returns "".
 func (w *world) awaitBurst(what string, look func() string) {
 	w.t.Helper()
 	var last string
@@ -115,7 +115,7 @@ func (w *world) guests() []v1.VirtualMachineInstance {
 	return list.Items
 }
 
-// unplaced says how many guests are not on a node yet.
+// unplaced reports how many VMIs are not on a node yet.
 func (w *world) unplaced() string {
 	phases := map[v1.VirtualMachineInstancePhase]int{}
 	for _, g := range w.guests() {
@@ -127,7 +127,7 @@ func (w *world) unplaced() string {
 	return fmt.Sprint(phases)
 }
 
-// unsettled says what is still written on the side.
+// unsettled reports pending gates and events.
 func (w *world) unsettled() string {
 	open := 0
 	for _, p := range w.pods() {
@@ -137,12 +137,12 @@ func (w *world) unsettled() string {
 			open++
 		}
 	}
-	var told corev1.EventList
-	if err := w.List(w.t.Context(), &told, client.InNamespace(w.ns)); err != nil {
+	var emitted corev1.EventList
+	if err := w.List(w.t.Context(), &emitted, client.InNamespace(w.ns)); err != nil {
 		return err.Error()
 	}
 	created := 0
-	for _, e := range told.Items {
+	for _, e := range emitted.Items {
 		if e.ReportingController == "virtualmachine-controller" {
 			created++
 		}
@@ -150,10 +150,10 @@ func (w *world) unsettled() string {
 	if open == *burstSize && created >= *burstSize {
 		return ""
 	}
-	return fmt.Sprintf("%d Pods are ready, %d events were told", open, created)
+	return fmt.Sprintf("%d Pods are ready, %d events were emitted", open, created)
 }
 
-// left says what there still is.
+// left reports the remaining objects.
 func (w *world) left() string {
 	if guests, pods := len(w.guests()), len(w.pods()); guests+pods > 0 {
 		return fmt.Sprintf("%d guests, %d Pods", guests, pods)
@@ -161,7 +161,7 @@ func (w *world) left() string {
 	return ""
 }
 
-// fewWrites fails if a start cost too many writes.
+// fewWrites fails if a start took too many writes.
 func (w *world) fewWrites(done map[string]int) {
 	w.t.Helper()
 	sum := 0
@@ -176,8 +176,8 @@ func (w *world) fewWrites(done map[string]int) {
 	}
 }
 
-// fewConflicts fails if writes of anybody were refused because somebody else had
-// written before: as conflicts, or, of JSON Patches, as tests that failed.
+// fewConflicts fails if writes of any client were rejected because of a concurrent write: as
+// conflicts, or, for JSON Patches, as failed tests.
 func fewConflicts(t *testing.T, requests []rig.Request) {
 	t.Helper()
 	writes := 0

@@ -26,7 +26,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// TestWithCDI has a rig of its own: what CDI serves is the same for the whole cluster.
+// TestWithCDI has a rig of its own: CDI's kinds are cluster-wide.
 func TestWithCDI(t *testing.T) {
 	c := newCluster(t)
 	t.Run("CDI comes, goes and comes again", func(t *testing.T) { cdiComesAndGoes(c.world(t)) })
@@ -39,7 +39,7 @@ func TestWithCDI(t *testing.T) {
 		"22: a guest fails with its first consumer":            firstConsumerFailed,
 		"28: a guest fails with its import":                    importFailed,
 		"32: a profile says how the guest's state is accessed": stateByProfile,
-		"98: the overhead of file systems is told":             overheadTold,
+		"98: the overhead of file systems is reported":         overheadReported,
 		"a plugged volume is provisioned by a trigger":         triggered,
 		"killed at each write of a start that needs much":      killedProvisioning,
 	} {
@@ -50,7 +50,7 @@ func TestWithCDI(t *testing.T) {
 	}
 }
 
-// definitions are stand-ins for those of CDI.
+// definitions returns stand-ins for CDI's CustomResourceDefinitions.
 func definitions() []*apiextensionsv1.CustomResourceDefinition {
 	gv, names, cluster := cdiv1.SchemeGroupVersion, apiextensionsv1.NamespaceScoped, apiextensionsv1.ClusterScoped
 	return []*apiextensionsv1.CustomResourceDefinition{
@@ -61,7 +61,7 @@ func definitions() []*apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// open is a definition that takes everything.
+// open returns a definition that accepts all fields.
 func open(kind schema.GroupVersionKind, plural string, scope apiextensionsv1.ResourceScope) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + kind.Group},
@@ -78,7 +78,7 @@ func open(kind schema.GroupVersionKind, plural string, scope apiextensionsv1.Res
 	}
 }
 
-// definer returns a client for definitions.
+// definer returns a client for CustomResourceDefinitions.
 func definer(t *testing.T, r *rig.Rig) client.Client {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -92,7 +92,7 @@ func definer(t *testing.T, r *rig.Rig) client.Client {
 	return c
 }
 
-// cdi is what CDI serves, which a test installs and removes.
+// cdi is the set of CDI's kinds, which a test installs and removes.
 type cdi struct {
 	*world
 	definitions client.Client
@@ -147,7 +147,7 @@ func (c *cdi) remove() {
 func cdiComesAndGoes(w *world) {
 	c := newCDI(w)
 	w.start(onlyWatches)
-	// A claim says that a DataVolume fills it, of which nobody knows.
+	// The claim is owned by a DataVolume whose kind is not served.
 	lost := w.guest("lost", withDataVolume("lost"))
 	w.filledClaim(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: "lost", UID: "nobody"}})
 	w.awaitTrouble(lost, vmi.ReasonFailedDataVolumeImport, w.ns+"/lost")
@@ -178,12 +178,12 @@ func cdiComesAndGoes(w *world) {
 	w.onePodEach(3)
 }
 
-// withDataVolume gives the guest a disk that a DataVolume fills.
+// withDataVolume adds a disk populated by a DataVolume.
 func withDataVolume(name string) func(*v1.VirtualMachineInstance) {
 	return withVolume(name, v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: name}})
 }
 
-// importing creates a DataVolume in a phase, with its claim, which is bound.
+// importing creates a DataVolume in a phase, with its bound claim.
 func (w *world) importing(name string, p cdiv1.DataVolumePhase, edit ...func(*corev1.PersistentVolumeClaim)) *cdiv1.DataVolume {
 	w.t.Helper()
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name}}
@@ -209,7 +209,7 @@ func dvStatus(p cdiv1.DataVolumePhase) cdiv1.DataVolumeStatus {
 	return cdiv1.DataVolumeStatus{Phase: p, Conditions: []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeReady, Status: ready}}}
 }
 
-// filled says that the DataVolume has filled its claim.
+// filled makes the DataVolume Succeeded.
 func (w *world) filled(dv *cdiv1.DataVolume) {
 	w.t.Helper()
 	if err := w.dvPhase(dv, cdiv1.Succeeded); err != nil {
@@ -225,7 +225,7 @@ func (w *world) dvPhase(dv *cdiv1.DataVolume, p cdiv1.DataVolumePhase) error {
 	return w.Patch(w.t.Context(), dv.DeepCopy(), client.RawPatch("application/merge-patch+json", patch))
 }
 
-// awaitImport waits until the guest says whether its DataVolumes are ready.
+// awaitImport waits for the DataVolumesReady condition of the VMI.
 func (w *world) awaitImport(g *v1.VirtualMachineInstance, ready corev1.ConditionStatus) {
 	w.t.Helper()
 	w.await(g, "DataVolumesReady "+string(ready), func() bool {
@@ -237,7 +237,7 @@ func (w *world) awaitImport(g *v1.VirtualMachineInstance, ready corev1.Condition
 func (w *world) clusterObject(o client.Object) {
 	w.t.Helper()
 	w.create(o)
-	w.t.Cleanup(func() { // the world's context has ended by then
+	w.t.Cleanup(func() { // the world's context is canceled by then
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {

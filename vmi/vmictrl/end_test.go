@@ -42,7 +42,7 @@ func vanishedLate(w *world) {
 	w.onePodEach(1)
 }
 
-// outlived shuts the guest down from the inside: nothing in the Pod notices.
+// outlived ends the domain without ending its Pod.
 func outlived(w *world) {
 	w.start(setup{})
 	g := w.running("guest")
@@ -97,7 +97,7 @@ func deletedRunning(w *world) {
 	w.node(g, handoff.Release, v1.Succeeded)
 	w.awaitGone(g)
 	w.awaitPods(0)
-	// The second hurries the Pod whose guest has ended.
+	// The second shortens the grace period of the Pod whose domain has ended.
 	if n := w.writes(false)["delete pods"]; n != 2 {
 		w.t.Errorf("Pods were deleted %d times, want 2", n)
 	}
@@ -113,8 +113,8 @@ func deletedFinal(w *world) {
 	w.awaitPods(0)
 }
 
-// recreated takes the object away by force while its Pod is there. The next of
-// its name must have nothing to do with that Pod.
+// recreated force-removes the object while its Pod exists. The next object of the name must
+// not use that Pod.
 func recreated(w *world) {
 	w.start(setup{})
 	old := w.running("guest")
@@ -137,7 +137,7 @@ func recreated(w *world) {
 	w.onePodEach(2)
 }
 
-// rivals are two processes that both believe to lead.
+// rivals are two processes that both consider themselves leaders.
 func rivals(w *world) {
 	w.start(setup{})
 	w.start(setup{})

@@ -21,8 +21,8 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// The controller joins a manager that has controllers of its own already. Here it looks
-// after the guests of one team only.
+// The controller joins a manager that already has other controllers. Here it reconciles the
+// VMIs of one team only.
 func Example() {
 	start := func(ctx context.Context) error {
 		scheme := runtime.NewScheme() // with the types of the other controllers
@@ -49,8 +49,8 @@ func Example() {
 	_ = start
 }
 
-// The Pods of guests are rendered by whatever renders them: here by the stock stages
-// and one more, which gives them to a queue.
+// The launcher Pods are rendered by a custom renderer: here by the stock stages and one more,
+// which assigns them to a queue.
 func ExampleReconciler_renderer() {
 	renderer, err := template.Default().After(template.StageMetadata, template.Stage{
 		Name: "queue",
@@ -79,7 +79,7 @@ func ExampleReconciler_renderer() {
 	// night
 }
 
-// What the controller would do next is asked without doing it.
+// The next plan of the controller is computed without executing it.
 func ExampleReconciler_Plan() {
 	ask := func(ctx context.Context, r *vmictrl.Reconciler) error {
 		plan, err := r.Plan(ctx, types.NamespacedName{Namespace: "default", Name: "guest"})
@@ -95,7 +95,7 @@ func ExampleReconciler_Plan() {
 	_ = ask
 }
 
-// Who has no cluster at hand plans from objects alone: package vmi needs nothing else.
+// Plans can be computed from objects alone, without a cluster, by package vmi.
 func Example_dryRun() {
 	guest := &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "guest", UID: "5d8f"},
@@ -110,8 +110,8 @@ func Example_dryRun() {
 	fmt.Println(vmi.Decide(snapshot, time.Now()))
 	// Output:
 	// phase=Pending
-	//   tell FailedPvcNotFound: spec.volumes[0].persistentVolumeClaim.claimName: PersistentVolumeClaim default/root does not exist; create it or correct the name
+	//   emit FailedPvcNotFound: spec.volumes[0].persistentVolumeClaim.claimName: PersistentVolumeClaim default/root does not exist; create it or correct the name
 	//   wait until the claim is created: FailedPvcNotFound: spec.volumes[0].persistentVolumeClaim.claimName: PersistentVolumeClaim default/root does not exist; create it or correct the name
 	// phase=Pending
-	//   do CreateLauncher (the guest has no Pod)
+	//   do CreateLauncher (the VirtualMachineInstance has no Pod)
 }

@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NeverRetry makes the controller repeat a failed pass only when something it
-// watches wakes it.
+// NeverRetry makes the controller repeat a failed pass only upon a watch event.
 func (r *Reconciler) NeverRetry() {
 	r.limiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, time.Hour)
 }

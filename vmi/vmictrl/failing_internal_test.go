@@ -26,14 +26,14 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// failing refuses one kind of write of one object, with a text that is never the same.
+// failing rejects one kind of write of one object, with a text that always differs.
 type failing struct {
-	// write is what fails, and of is how the object's name begins.
+	// write is the failing write, and of the prefix of the object's name.
 	write, of string
 	tries     int
-	// words are letters alone; else the text differs in numbers and times.
+	// words makes the text differ in letters; otherwise in numbers and times.
 	words bool
-	// ambiguous leaves open whether the write was carried out.
+	// ambiguous makes the outcome of the write unknown.
 	ambiguous bool
 }
 
@@ -82,7 +82,7 @@ func (f *failing) faults() interceptor.Funcs {
 	}
 }
 
-// plain renders Pods of their names alone: what is in them is not what fails.
+// plain renders Pods without content: their content does not matter.
 type plain struct{}
 
 func plainPod(in template.Input, name string) (*corev1.Pod, error) {
@@ -136,7 +136,7 @@ func deleted(g *v1.VirtualMachineInstance) {
 	g.DeletionTimestamp = ptr.To(metav1.NewTime(postponeEpoch))
 }
 
-// awaiting is a DataVolume that waits for a Pod with its claim, and the claim.
+// awaiting returns a DataVolume that waits for its first consumer, and the claim.
 func awaiting() []client.Object {
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "dv-uid"}}
 	dv.Status.Phase = cdiv1.WaitForFirstConsumer
@@ -146,10 +146,10 @@ func awaiting() []client.Object {
 	return []client.Object{dv, claim, classOf(storagev1.VolumeBindingWaitForFirstConsumer)}
 }
 
-// reported is what the node has said of the guest, without which nothing is plugged.
+// reported sets the SELinux context reported by the node, which hotplug requires.
 func reported(g *v1.VirtualMachineInstance) { g.Status.SelinuxContext = "none" }
 
-// fails is, for each of the controller's verbs, the write that fails and a scene in which it is tried.
+// fails maps each of the controller's verbs to the failing write and a scene in which it is tried.
 var fails = map[vmi.Verb]struct {
 	write, of string
 	objects   func() []client.Object
@@ -186,7 +186,7 @@ var fails = map[vmi.Verb]struct {
 	}},
 }
 
-// failingAt has the write of a verb fail.
+// failingAt returns a scene in which the write of a verb fails.
 func failingAt(t *testing.T, verb vmi.Verb, f *failing) *scene {
 	t.Helper()
 	f.write, f.of = fails[verb].write, fails[verb].of
@@ -196,8 +196,8 @@ func failingAt(t *testing.T, verb vmi.Verb, f *failing) *scene {
 	return s
 }
 
-// An action that fails is tried with the back-off of its errors, whatever the words of those, and told once.
-func TestAction_FailureWhoseTextChangesKeepsItsBackOff(t *testing.T) {
+// A failing action is retried with back-off, whatever its error text, and reported once.
+func TestAction_FailureTextChanges(t *testing.T) {
 	for verb := range fails {
 		for _, words := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, words %v", verb, words), func(t *testing.T) {
@@ -208,30 +208,30 @@ func TestAction_FailureWhoseTextChangesKeepsItsBackOff(t *testing.T) {
 				if f.tries == 0 {
 					t.Fatalf("the action was not tried in %d passes, the last error is %v", passes, s.err)
 				}
-				// From 5 ms, doubling, up to a minute: 14 in the first minute, and 4 more. Words that are new each time
-				// are told a few times, and each telling is an event.
+				// From 5 ms, doubling, up to a minute: 14 in the first minute, and 4 more. Text that differs each time
+				// is reported a few times, and each report is an event.
 				limit, news := 20, 1
 				if words {
 					limit, news = 40, 12
 				}
-				told := s.events()
-				told = slices.DeleteFunc(told, func(e string) bool { return strings.HasPrefix(e, "Normal") })
-				if passes >= most || f.tries > limit || len(told) > news {
-					t.Errorf("%d passes, %d tries (want %d at most), told %d times (want %d): %q", passes, f.tries, limit, len(told), news, told)
+				emitted := s.events()
+				emitted = slices.DeleteFunc(emitted, func(e string) bool { return strings.HasPrefix(e, "Normal") })
+				if passes >= most || f.tries > limit || len(emitted) > news {
+					t.Errorf("%d passes, %d tries (want %d at most), %d events (want %d): %q", passes, f.tries, limit, len(emitted), news, emitted)
 				}
 			})
 		}
 	}
 }
 
-// An answer 5xx leaves open whether the Pod was created. Its name is the same at each try, so that the next one comes
+// After a 5xx response it is unknown whether the Pod was created. Its name is the same in each attempt, so it is retried
 // with the back-off of any other error.
-func TestCreate_AnswerThatLeavesTheOutcomeOpenIsTriedAgainWithTheUsualBackOff(t *testing.T) {
+func TestCreate_UnknownOutcomeIsRetried(t *testing.T) {
 	for _, verb := range []vmi.Verb{vmi.CreateLauncher, vmi.CreateTemporary, vmi.CreateAttachment, vmi.CreateTrigger, vmi.CreateClaim} {
 		t.Run(string(verb), func(t *testing.T) {
 			f := &failing{ambiguous: true}
 			s := failingAt(t, verb, f)
-			for passes := 0; f.tries == 0 && passes < 100; passes++ { // what is plugged waits for more to be plugged
+			for passes := 0; f.tries == 0 && passes < 100; passes++ { // hotplugged volumes are batched
 				s.run(t, 100*time.Millisecond, 1)
 			}
 			s.run(t, time.Second, 100)
@@ -245,8 +245,8 @@ func TestCreate_AnswerThatLeavesTheOutcomeOpenIsTriedAgainWithTheUsualBackOff(t 
 	}
 }
 
-// A guest that is deleted after such an answer is let go when the Pod cannot arrive any more.
-func TestCreate_GuestIsNotLetGoWhileItsPodMayArriveLate(t *testing.T) {
+// The finalizer of a VMI deleted after such a response is removed when the request has expired.
+func TestCreate_FinalizerKeptWhilePodMayArrive(t *testing.T) {
 	f := &failing{ambiguous: true}
 	s := failingAt(t, vmi.CreateLauncher, f)
 	s.run(t, 10*time.Millisecond, 10)

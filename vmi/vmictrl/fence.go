@@ -15,20 +15,20 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// OutOfService is a handoff.Fencer that believes an operator: the taint node.kubernetes.io/out-of-service on a Node says
-// that the machine is off, as Kubernetes documents it, which detaches its volumes then. It counts only while the node's
-// kubelet does not report: a taint that was forgotten on a machine that runs again is no confirmation.
+// OutOfService is a handoff.Fencer that trusts the operator's taint node.kubernetes.io/out-of-service on a Node, which
+// confirms that the machine is off, as documented by Kubernetes; its volumes are then detached. It counts only while the
+// node's kubelet is not Ready: a taint left on a machine that runs again is no confirmation.
 type OutOfService struct {
 	// Reader reads from the API server, not from a cache.
 	Reader client.Reader
 }
 
-// Fence returns the operator's word about the node, nil if there is none.
+// Fence returns the taint of the node as evidence, nil if there is none.
 func (f OutOfService) Fence(ctx context.Context, _ handoff.Guest, node string) (*handoff.Evidence, error) {
 	live := &corev1.Node{}
 	switch err := f.Reader.Get(ctx, types.NamespacedName{Name: node}, live); {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // that it does not exist is evidence of its own
+		return nil, nil //nolint:nilnil // a missing Node is another kind of evidence
 	case err != nil:
 		return nil, fmt.Errorf("vmictrl: read Node %s at the API server: %w", node, err)
 	}
@@ -39,7 +39,7 @@ func (f OutOfService) Fence(ctx context.Context, _ handoff.Guest, node string) (
 	if !tainted || ready {
 		return nil, nil //nolint:nilnil // none is an answer
 	}
-	return &handoff.Evidence{Kind: handoff.FenceConfirmed, Detail: "an operator has tainted it " + corev1.TaintNodeOutOfService}, nil
+	return &handoff.Evidence{Kind: handoff.FenceConfirmed, Detail: "tainted by an operator with " + corev1.TaintNodeOutOfService}, nil
 }
 
 var _ handoff.Fencer = OutOfService{}

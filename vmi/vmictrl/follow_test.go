@@ -39,7 +39,7 @@ func (w *world) awaitPod(pod *corev1.Pod, what string, ok func() bool) {
 	})
 }
 
-// synced: the Pod of a running guest follows its labels and annotations.
+// synced: the Pod of a running VMI follows its labels and annotations.
 func synced(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.Config = vmi.Config{SyncLabels: []string{"example.test/team-*", "stage"}, SyncAnnotations: []string{"example.test/note", "*"}}
@@ -87,13 +87,13 @@ func synced(w *world) {
 			return cmp.Equal(step.wantLabels, subset(pod.Labels, labels...)) && cmp.Equal(step.wantAnnotations, subset(pod.Annotations, notes...))
 		})
 	}
-	// The guest's node, labels of step one, those of step two.
+	// The VMI's node, labels of step one, those of step two.
 	if n := w.writes(false)["patch pods"] + w.writes(false)["patch pods/status"]; n != 3 {
 		w.t.Errorf("the Pod was written %d times, want 3: %v", n, w.writes(false))
 	}
 }
 
-// evicted: who evicts the Pod is told that the guest is on its way.
+// evicted: the Pod is marked for the client that evicts it.
 func evicted(w *world) {
 	w.start(onlyWatches)
 	g := w.running("guest")
@@ -108,7 +108,7 @@ func evicted(w *world) {
 	w.awaitPod(&pod, "no "+evicting, func() bool { _, has := pod.Annotations[evicting]; return !has })
 }
 
-// bare renders Pods that ask for no devices, which simulated nodes do not have.
+// bare renders Pods without device requests: simulated nodes have no devices.
 type bare struct{ vmictrl.Renderer }
 
 func (b bare) Launcher(in template.Input) (*corev1.Pod, error) {
@@ -121,7 +121,7 @@ func (b bare) Launcher(in template.Input) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// addressed: no two guests have the same address, whichever controller gave it.
+// addressed: no two VMIs have the same CID, whichever controller assigned it.
 func addressed(w *world) {
 	onDevices := setup{edit: func(r *vmictrl.Reconciler) { r.Renderer = bare{template.Default()}; r.NeverRetry() }}
 	vsock := func(g *v1.VirtualMachineInstance) { g.Spec.Domain.Devices.AutoattachVSOCK = ptr.To(true) }
@@ -147,7 +147,7 @@ func addressed(w *world) {
 
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		onDevices.edit(r)
-		r.CIDs = vmi.NewCIDs(func() uint32 { return first - 3 }) // where the search begins
+		r.CIDs = vmi.NewCIDs(func() uint32 { return first - 3 }) // start of the search
 	}})
 	w.guest("third", vsock)
 	stored("third")
@@ -159,7 +159,7 @@ func addressed(w *world) {
 	}
 }
 
-// backups: the Pod's annotations for backups are the cluster's to say.
+// backups: the cluster's configuration decides about the Pod's backup annotations.
 func backups(w *world) {
 	w.start(onlyWatches)
 	g := w.running("guest")
@@ -189,7 +189,7 @@ func (w *world) unconfigure() {
 	w.delete(&v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "kubevirt"}})
 }
 
-// clocked: what a clock depends on wakes the guests that count on one.
+// clocked: changes of TSC frequencies wake the VMIs that require one.
 func clocked(w *world) {
 	const label = "cpu-timer.node.kubevirt.io/tsc-frequency"
 	w.start(onlyWatches)
@@ -236,7 +236,7 @@ func gates(names ...string) func(*v1.KubeVirt) {
 	}
 }
 
-// gateOpened: a feature gate wakes the guest that needs it.
+// gateOpened: a feature gate wakes the VMI that needs it.
 func gateOpened(w *world) {
 	w.start(onlyWatches)
 	g := w.guest("guest", unplaceable, func(g *v1.VirtualMachineInstance) {
@@ -253,7 +253,7 @@ func gateOpened(w *world) {
 func classAwaited(w *world) {
 	w.start(onlyWatches)
 	g := w.guest("guest", withTPM)
-	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "there is no StorageClass")
+	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "no default StorageClass")
 	class := w.ns + "-immediate"
 	w.configure(stateClass(class))
 	w.awaitTrouble(g, vmi.ReasonBackendStorageCreate, "StorageClass "+class, "does not exist")
@@ -263,7 +263,7 @@ func classAwaited(w *world) {
 	w.onePodEach(1)
 }
 
-// movedBefore: a guest of which a migration is under way waits for its end.
+// movedBefore: a VMI with an active migration waits for its end.
 func movedBefore(w *world) {
 	m := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "move"},
 		Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "guest"}}

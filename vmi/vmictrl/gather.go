@@ -23,34 +23,34 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// gathered is a snapshot and what acting on it needs beside.
+// gathered is a snapshot with the additional state for executing a plan.
 type gathered struct {
 	vmi.Snapshot
-	// stored is the object that is stored, where the snapshot's has a status that was postponed.
+	// stored is the object in the API server, if the status of the snapshot's was deferred.
 	stored  *v1.VirtualMachineInstance
 	owner   expectations.Owner
 	verdict expectations.Verdict
-	// outdated says that the cache does not show yet what this controller last
-	// wrote to the object: whatever is decided upon it would be refused.
+	// outdated is true if the cache does not show this controller's last write of the
+	// object: a decision would be rejected.
 	outdated bool
-	// dry says that nothing may be changed, nor anybody asked to.
+	// dry is true if nothing may be written or requested.
 	dry bool
-	// due is when to look again at what no event tells: the silence of a node of the
-	// guest, or that an address has become free.
+	// due is when to check what has no event: whether a node of the VMI is unresponsive,
+	// or a VSOCK CID is available.
 	due time.Time
-	// input is what the guest's Pods are rendered from, and config the cluster's part
-	// of it.
+	// input is the template input of the VMI's Pods, including the cluster's
+	// configuration.
 	input template.Input
 }
 
-// lookAt asks for another look at the time, or before.
+// lookAt requests another pass at the time, or earlier.
 func (g *gathered) lookAt(at time.Time) {
 	if g.due.IsZero() || at.Before(g.due) {
 		g.due = at
 	}
 }
 
-// read reads the guest from the cache; nil if there is none.
+// read reads the VMI from the cache; nil if it does not exist.
 func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	obj := &v1.VirtualMachineInstance{}
 	switch err := r.Client.Get(ctx, key, obj); {
@@ -62,8 +62,8 @@ func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1.Vi
 	return obj, nil
 }
 
-// gather reads everything else that one decision about the guest may see, from caches. It
-// returns nil when there is nothing to decide. A dry one leaves no trace.
+// gather reads the remaining input of a decision from caches. It returns nil when there is
+// nothing to decide. A dry run has no side effects.
 func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *v1.VirtualMachineInstance, dry bool) (*gathered, error) {
 	if obj == nil || !r.Scope.Has(obj) {
 		if !dry {
@@ -86,10 +86,10 @@ func (r *Reconciler) gather(ctx context.Context, key types.NamespacedName, obj *
 	return g, nil
 }
 
-// forget drops what is kept of a guest that is gone, or only out of scope.
+// forget drops the state of a VMI that was deleted or left the scope.
 func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	r.Gate.Forget(key)
-	r.told.Over(key)
+	r.reported.Over(key)
 	r.backlog.Done(key)
 	r.Metrics.forget(key)
 	if gone {
@@ -97,8 +97,8 @@ func (r *Reconciler) forget(key types.NamespacedName, gone bool) {
 	}
 }
 
-// unseen asks whether the caches show this controller's own writes, and reads
-// live what they should have shown by now.
+// unseen checks whether the caches show this controller's own writes, and reads overdue ones
+// live.
 func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 	if r.observes && r.Gate == nil {
 		return nil
@@ -120,13 +120,13 @@ func (r *Reconciler) unseen(ctx context.Context, g *gathered) error {
 	return r.again(ctx, g)
 }
 
-// again reads the object once more: that the caches show what was written was asked after
-// it had been read, and it may be of before.
+// again reads the object once more: the caches were checked after the first read, which may
+// predate the observed writes.
 func (r *Reconciler) again(ctx context.Context, g *gathered) error {
 	obj := &v1.VirtualMachineInstance{}
 	switch err := r.Client.Get(ctx, g.owner.Key, obj); {
 	case apierrors.IsNotFound(err), err == nil && obj.UID != g.VMI.UID:
-		g.outdated = true // an event of that is on its way
+		g.outdated = true // its event follows
 	case err != nil:
 		return fmt.Errorf("vmictrl: read VirtualMachineInstance %s: %w", g.owner.Key, err)
 	default:
@@ -135,7 +135,7 @@ func (r *Reconciler) again(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// config reads the cluster's configuration.
+// config reads the configuration of the cluster.
 func (r *Reconciler) config(ctx context.Context, g *gathered) error {
 	kv, err := r.gatherer.KubeVirt(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func (r *Reconciler) config(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// pods reads the guest's Pods, and the Pods of those, by index.
+// pods reads the VMI's Pods, and the Pods that those control, by index.
 func (r *Reconciler) pods(ctx context.Context, g *gathered) error {
 	pods, err := r.controlled(ctx, g, g.VMI)
 	if err != nil {
@@ -178,23 +178,23 @@ func (r *Reconciler) controlled(ctx context.Context, g *gathered, by client.Obje
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByController: string(by.GetUID())})
 	if err != nil {
-		return nil, fmt.Errorf("vmictrl: list the Pods of %s: %w", g.owner.Key, err)
+		return nil, fmt.Errorf("vmictrl: list Pods of %s: %w", g.owner.Key, err)
 	}
 	return pods.Items, nil
 }
 
-// livePods reads the guest's Pods from the API server.
+// livePods reads the VMI's Pods from the API server.
 func (r *Reconciler) livePods(ctx context.Context, g *gathered) (err error) {
 	g.Pods, err = r.controlledLive(ctx, g)
 	return err
 }
 
-// livePage bounds how much of a namespace is read at once.
+// livePage is the page size of a live list.
 const livePage = 500
 
-// controlledLive reads the Pods that the guest controls from the API server. It selects by
-// the controller's UID alone, of the metadata of all Pods: labels are for users to change,
-// and a Pod that runs must not seem to be gone because of that.
+// controlledLive reads the Pods controlled by the VMI from the API server. It selects by the
+// controller's UID alone, from the metadata of all Pods of the namespace: users can change
+// labels, and a running Pod must not seem to be gone because of that.
 func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1.Pod, error) {
 	var owned []*corev1.Pod
 	all := &metav1.PartialObjectMetadataList{}
@@ -202,7 +202,7 @@ func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1
 	for {
 		err := r.APIReader.List(ctx, all, client.InNamespace(g.VMI.Namespace), client.Limit(livePage), client.Continue(all.Continue))
 		if err != nil {
-			return nil, fmt.Errorf("vmictrl: list the Pods of %s at the API server: %w", g.owner.Key, err)
+			return nil, fmt.Errorf("vmictrl: list Pods of %s from the API server: %w", g.owner.Key, err)
 		}
 		for i := range all.Items {
 			if !metav1.IsControlledBy(&all.Items[i], g.VMI) {
@@ -210,9 +210,9 @@ func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1
 			}
 			pod := &corev1.Pod{}
 			switch err := r.APIReader.Get(ctx, client.ObjectKeyFromObject(&all.Items[i]), pod); {
-			case apierrors.IsNotFound(err): // it has gone since
+			case apierrors.IsNotFound(err): // deleted since the list
 			case err != nil:
-				return nil, fmt.Errorf("vmictrl: read Pod %s/%s at the API server: %w", all.Items[i].Namespace, all.Items[i].Name, err)
+				return nil, fmt.Errorf("vmictrl: read Pod %s/%s from the API server: %w", all.Items[i].Namespace, all.Items[i].Name, err)
 			case metav1.IsControlledBy(pod, g.VMI):
 				owned = append(owned, pod)
 			}
@@ -223,7 +223,7 @@ func (r *Reconciler) controlledLive(ctx context.Context, g *gathered) ([]*corev1
 	}
 }
 
-// foreign looks whether another Pod has the name of the one a guest waits for.
+// foreign reads another Pod with the name of the launcher Pod.
 func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
 	if len(g.Pods) > 0 || !waiting(g.VMI) {
 		return nil
@@ -233,19 +233,19 @@ func (r *Reconciler) foreign(ctx context.Context, g *gathered) error {
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		return fmt.Errorf("vmictrl: read the Pod in the place of that of %s: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: read Pod with the launcher Pod name of %s: %w", g.owner.Key, err)
 	case !metav1.IsControlledBy(pod, g.VMI):
 		g.Foreign = pod
 	}
 	return r.earlier(ctx, g)
 }
 
-// earlier reads the Pods of earlier objects of the guest's name.
+// earlier reads the Pods of deleted objects with the VMI's name.
 func (r *Reconciler) earlier(ctx context.Context, g *gathered) error {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(g.VMI.Namespace), client.MatchingFields{podByGuestName: g.VMI.Name})
 	if err != nil {
-		return fmt.Errorf("vmictrl: list the Pods of earlier objects of %s: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: list Pods of earlier objects of %s: %w", g.owner.Key, err)
 	}
 	for i := range pods.Items {
 		if p := &pods.Items[i]; !metav1.IsControlledBy(p, g.VMI) && !vmi.PodDown(p) {
@@ -255,12 +255,12 @@ func (r *Reconciler) earlier(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// migrations reads those of the guest that have not ended, by index.
+// migrations reads the unfinished migrations of the VMI, by index.
 func (r *Reconciler) migrations(ctx context.Context, g *gathered) error {
 	var migrations v1.VirtualMachineInstanceMigrationList
 	err := r.Client.List(ctx, &migrations, client.InNamespace(g.VMI.Namespace), client.MatchingFields{migrationByVMI: g.VMI.Name})
 	if err != nil {
-		return fmt.Errorf("vmictrl: list the migrations of %s: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: list migrations of %s: %w", g.owner.Key, err)
 	}
 	for i := range migrations.Items {
 		if !migrations.Items[i].IsFinal() {
@@ -270,7 +270,7 @@ func (r *Reconciler) migrations(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// machine looks whether the VirtualMachine exists that keeps the object.
+// machine reads whether the VirtualMachine that controls the object exists.
 func (r *Reconciler) machine(ctx context.Context, g *gathered) error {
 	if !slices.Contains(g.VMI.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		return nil
@@ -288,13 +288,13 @@ func (r *Reconciler) machine(ctx context.Context, g *gathered) error {
 	vm.SetGroupVersionKind(vmKind)
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: g.VMI.Namespace, Name: c.Name}, vm)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("vmictrl: read the VirtualMachine of %s: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: read VirtualMachine of %s: %w", g.owner.Key, err)
 	}
 	g.VMExists = err == nil && vm.UID == c.UID
 	return nil
 }
 
-// clocks reads the nodes for a guest that depends on what they have in common.
+// clocks reads the nodes for a VMI that requires a TSC frequency.
 func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
 	if !timed(g.VMI) {
 		return nil
@@ -302,30 +302,29 @@ func (r *Reconciler) clocks(ctx context.Context, g *gathered) error {
 	nodes := &metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	if err := r.Client.List(ctx, nodes); err != nil {
-		return fmt.Errorf("vmictrl: list the Nodes: %w", err)
+		return fmt.Errorf("vmictrl: list Nodes: %w", err)
 	}
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
 		schedulable := n.Labels[v1.NodeSchedulable] == "true"
 		g.Nodes = append(g.Nodes, vmi.Node{
 			Name: n.Name, Labels: n.Labels, Schedulable: schedulable,
-			RunsGuests: !schedulable && len(r.onNode(ctx, n.Name)) > 0, // asked only where it counts
+			RunsGuests: !schedulable && len(r.onNode(ctx, n.Name)) > 0, // computed only where it matters
 		})
 	}
 	return nil
 }
 
-// address reserves an address on VSOCK for a guest that is to have one and is about
-// to be handed over.
+// address reserves a VSOCK CID for a VMI that requests one and is about to be handed off.
 func (r *Reconciler) address(ctx context.Context, g *gathered) error {
-	// What an observer reserves is known to nobody else.
+	// A reservation by an observer would be unknown to the controller.
 	if g.dry && !r.observes || !wantsAddress(g.VMI) {
 		return nil
 	}
 	err := r.cids.do(func() error {
 		var all v1.VirtualMachineInstanceList
 		if err := r.Client.List(ctx, &all); err != nil {
-			return fmt.Errorf("vmictrl: list the guests with an address on VSOCK: %w", err)
+			return fmt.Errorf("vmictrl: list VirtualMachineInstances with a VSOCK CID: %w", err)
 		}
 		r.CIDs.Sync(all.Items)
 		return nil
@@ -336,17 +335,16 @@ func (r *Reconciler) address(ctx context.Context, g *gathered) error {
 	cid, err := r.CIDs.Allocate(g.owner.Key)
 	switch {
 	case errors.Is(err, vmi.ErrNoCID):
-		g.lookAt(r.Clock.Now().Add(lastRetry)) // nobody tells that one has become free
+		g.lookAt(r.Clock.Now().Add(lastRetry)) // a released CID has no event
 	case err != nil:
-		return fmt.Errorf("vmictrl: address of %s on VSOCK: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: VSOCK CID of %s: %w", g.owner.Key, err)
 	default:
 		g.CID = &cid
 	}
 	return nil
 }
 
-// facts reads what a Pod of the guest is rendered from, as long as there may be one
-// to be made.
+// facts reads the template facts of the VMI, as long as a Pod may have to be created.
 func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
 	if len(g.Unseen) > 0 || !(waiting(g.VMI) && g.Launcher() == nil) && !pluggable(g) {
 		return nil
@@ -358,7 +356,7 @@ func (r *Reconciler) facts(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// pluggable tells whether something may have to be plugged into the guest.
+// pluggable reports whether volumes may have to be hotplugged.
 func pluggable(g *gathered) bool {
 	p := g.VMI.Status.Phase
 	if p != v1.Scheduling && p != v1.Scheduled && p != v1.Running || g.VMI.DeletionTimestamp != nil {
@@ -369,13 +367,13 @@ func pluggable(g *gathered) bool {
 	})
 }
 
-// annotations asks the generators what the guest's Pod shall carry.
+// annotations calls the generators of Pod annotations.
 func (r *Reconciler) annotations(_ context.Context, g *gathered) error {
 	pod := g.Launcher()
 	if pod == nil || waiting(g.VMI) || g.VMI.IsFinal() {
 		return nil
 	}
-	// What cannot be generated stays as it is: the Pod is there already.
+	// On error the annotations stay unchanged: the Pod already exists.
 	if network, err := r.NetworkAnnotations.Annotations(g.input, pod); err == nil {
 		g.Annotations.Network = network
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// The kinds that a cluster need not serve.
+// Kinds that a cluster need not serve.
 var (
 	dvKind        = cdiv1.SchemeGroupVersion.WithKind("DataVolume")
 	profileKind   = cdiv1.SchemeGroupVersion.WithKind("StorageProfile")
@@ -32,19 +32,19 @@ var (
 	vmKind        = v1.VirtualMachineGroupVersionKind
 )
 
-// readWithin bounds the reading of kinds that the cluster need not serve: from a cache
-// of one that it just ceased to serve nothing would ever come.
+// readWithin bounds reads of optional kinds: the cache of a kind that was just removed would
+// never sync.
 const readWithin = 10 * time.Second
 
 // cdiConfig is the name of CDI's one CDIConfig.
 const cdiConfig = "config"
 
-// What fills claims, and what makes guests, where the cluster has it.
+// CDI's kinds and VirtualMachines, where the cluster serves them.
 //
 // +kubebuilder:rbac:groups=cdi.kubevirt.io,resources=datavolumes;storageprofiles;cdis;cdiconfigs,verbs=list;watch
 // +kubebuilder:rbac:groups=kubevirt.io,resources=virtualmachines,verbs=list;watch
 
-// optional lists the kinds that a cluster need not serve, and whom they concern.
+// optional lists the optional kinds and their map functions.
 func (r *Reconciler) optional() []optionalKind {
 	vm := &metav1.PartialObjectMetadata{}
 	vm.SetGroupVersionKind(vmKind)
@@ -57,22 +57,22 @@ func (r *Reconciler) optional() []optionalKind {
 	}
 }
 
-// unserved wakes all guests, as one may depend on what is not served any more.
+// unserved enqueues all VMIs, as one may depend on the kind that is no longer served.
 func (r *Reconciler) unserved(ctx context.Context) {
 	if q := r.backlog.Queue(); q != nil {
 		r.wakeAll(ctx, q)
 	}
 }
 
-// nobody is woken by what only tells a number: it is told with the next change.
+// nobody maps objects to no VMI: their values are reported with the next change.
 func nobody(context.Context, client.Object) []reconcile.Request { return nil }
 
-// namesake maps a VirtualMachine to the guest it makes.
+// namesake maps a VirtualMachine to its VMI.
 func namesake(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{request(o.GetNamespace(), o.GetName())}
 }
 
-// storage reads what the cluster says of the guest's volumes.
+// storage reads the storage state of the VMI's volumes.
 func (r *Reconciler) storage(ctx context.Context, g *gathered) error {
 	if g.VMI.IsFinal() {
 		return nil
@@ -84,7 +84,7 @@ func (r *Reconciler) storage(ctx context.Context, g *gathered) error {
 	defer cancel()
 	s := &g.Storage
 	s.Claims = map[string]*corev1.PersistentVolumeClaim{}
-	// Whatever has the name of the claim for its state is in the way of that, if it is not that.
+	// Any object with the name of the backend storage claim blocks its creation, unless it is that claim.
 	for _, name := range append(templatectrl.ClaimNames(g.VMI), vmi.StateClaimName(g.VMI)) {
 		if err := read(ctx, r.Client, g, name, s.Claims); err != nil {
 			return err
@@ -101,16 +101,16 @@ func (r *Reconciler) storage(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// object is what a map of objects by name can be read into.
+// object is the constraint of objects that read can store in a map by name.
 type object[T any] interface {
 	*T
 	client.Object
 }
 
-// read adds the namespaced object of the name to the map, if it exists.
+// read adds the namespaced object of that name to the map, if it exists.
 func read[T any, P object[T]](ctx context.Context, c client.Reader, g *gathered, name string, into map[string]P) error {
 	if into[name] != nil || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil // what is no name is that of no object
+		return nil // no object has an invalid name
 	}
 	o := P(new(T))
 	key := types.NamespacedName{Namespace: g.VMI.Namespace, Name: name}
@@ -124,12 +124,12 @@ func read[T any, P object[T]](ctx context.Context, c client.Reader, g *gathered,
 	return nil
 }
 
-// stateClaims adds the claims that are labelled as those of the guest's state.
+// stateClaims adds the claims labeled as backend storage of the VMI.
 func (r *Reconciler) stateClaims(ctx context.Context, g *gathered) error {
 	var list corev1.PersistentVolumeClaimList
 	err := r.Client.List(ctx, &list, client.InNamespace(g.VMI.Namespace), client.MatchingFields{claimByState: g.VMI.Name})
 	if err != nil {
-		return fmt.Errorf("vmictrl: list the claims of the state of %s: %w", g.owner.Key, err)
+		return fmt.Errorf("vmictrl: list backend storage claims of %s: %w", g.owner.Key, err)
 	}
 	for i := range list.Items {
 		g.Storage.Claims[list.Items[i].Name] = &list.Items[i]
@@ -137,7 +137,7 @@ func (r *Reconciler) stateClaims(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// dataVolumes reads those that fill the guest's claims.
+// dataVolumes reads the DataVolumes that populate the VMI's claims.
 func (r *Reconciler) dataVolumes(ctx context.Context, g *gathered) error {
 	if !r.kinds.serves(dvKind) {
 		return nil
@@ -162,15 +162,15 @@ func (r *Reconciler) dataVolumes(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// classes reads all StorageClasses, of which there are few, for a guest with claims
-// or with state to be kept.
+// classes reads all StorageClasses, of which there are few, for a VMI with claims or persistent
+// state.
 func (r *Reconciler) classes(ctx context.Context, g *gathered) error {
 	if len(g.Storage.Claims) == 0 && !vmi.KeepsState(g.VMI) {
 		return nil
 	}
 	var list storagev1.StorageClassList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return fmt.Errorf("vmictrl: list the StorageClasses: %w", err)
+		return fmt.Errorf("vmictrl: list StorageClasses: %w", err)
 	}
 	g.Storage.Classes = map[string]*storagev1.StorageClass{}
 	for i := range list.Items {
@@ -179,14 +179,14 @@ func (r *Reconciler) classes(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// profiles reads all StorageProfiles for a guest whose state is to be kept.
+// profiles reads all StorageProfiles for a VMI with persistent state.
 func (r *Reconciler) profiles(ctx context.Context, g *gathered) error {
 	if !waiting(g.VMI) || !vmi.KeepsState(g.VMI) || !r.kinds.serves(profileKind) {
 		return nil
 	}
 	var list cdiv1.StorageProfileList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return fmt.Errorf("vmictrl: list the StorageProfiles: %w", err)
+		return fmt.Errorf("vmictrl: list StorageProfiles: %w", err)
 	}
 	g.Storage.Profiles = map[string]*cdiv1.StorageProfile{}
 	for i := range list.Items {
@@ -195,15 +195,14 @@ func (r *Reconciler) profiles(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// overhead reads what file systems take of a claim, where there is exactly one CDI
-// to say so.
+// overhead reads the file system overhead from CDI's configuration, if there is exactly one CDI.
 func (r *Reconciler) overhead(ctx context.Context, g *gathered) error {
 	if len(g.Storage.Claims) == 0 || !r.kinds.serves(cdiKind) || !r.kinds.serves(cdiConfigKind) {
 		return nil
 	}
 	var list cdiv1.CDIList
 	if err := r.Client.List(ctx, &list); err != nil {
-		return fmt.Errorf("vmictrl: list the CDI objects: %w", err)
+		return fmt.Errorf("vmictrl: list CDIs: %w", err)
 	}
 	if len(list.Items) != 1 {
 		return nil
@@ -212,8 +211,8 @@ func (r *Reconciler) overhead(ctx context.Context, g *gathered) error {
 	err := r.Client.Get(ctx, types.NamespacedName{Name: cdiConfig}, config)
 	switch {
 	case apierrors.IsNotFound(err):
-		// KubeVirt stores no status at all then; here the rest is not held up.
-		ctrl.LoggerFrom(ctx).Info("CDI has no CDIConfig, so that the overhead of file systems is a guess", "name", cdiConfig)
+		// KubeVirt stores no status at all then; here the other fields are still written.
+		ctrl.LoggerFrom(ctx).Info("Missing CDIConfig, using the default file system overhead", "name", cdiConfig)
 	case err != nil:
 		return fmt.Errorf("vmictrl: read CDIConfig %s: %w", cdiConfig, err)
 	default:

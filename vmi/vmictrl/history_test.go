@@ -17,14 +17,14 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// history is every state that the guest of a world was in.
+// history is every state of a world's VMI.
 type history struct {
 	mu     sync.Mutex
 	states []*v1.VirtualMachineInstance // guarded by mu
 	gone   bool                         // guarded by mu
 }
 
-// record begins the history of the world's guest, which is yet to be created, until the context ends.
+// record starts the history of the world's VMI, which is created later, until the context ends.
 func (w *world) record(ctx context.Context) *history {
 	w.t.Helper()
 	c, err := client.NewWithWatch(w.Config(rig.UserAdmin), client.Options{Scheme: w.scheme})
@@ -56,7 +56,7 @@ func (h *history) add(g *v1.VirtualMachineInstance, gone bool) {
 	h.states = append(h.states, g)
 }
 
-// complete waits until the history has all that was before the call, when nobody writes the guest any more.
+// complete waits until the history is complete, when the VMI is no longer written.
 func (h *history) complete(w *world, g *v1.VirtualMachineInstance) []*v1.VirtualMachineInstance {
 	w.t.Helper()
 	const marker = "example.test/end"
@@ -76,7 +76,7 @@ func (h *history) complete(w *world, g *v1.VirtualMachineInstance) []*v1.Virtual
 	return states
 }
 
-// onwards fails unless the guest never came back to a state or a phase that it had left, and was offered once at most.
+// onwards fails if the VMI returned to an earlier state or phase, or was offered more than once.
 func (h *history) onwards(w *world, g *v1.VirtualMachineInstance) {
 	w.t.Helper()
 	states := h.complete(w, g)

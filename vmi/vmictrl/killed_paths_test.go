@@ -18,13 +18,15 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// atRest brings a guest to where volumes can be plugged into it, and further, by a
-// controller that is gone when atRest returns.
+// atRest starts a VMI up to where volumes can be hotplugged, and further, by a controller that
+// has stopped when atRest returns.
 func (w *world) atRest(further func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	w.t.Helper()
 	stop := w.start(setup{})
 	g := w.plugReady()
-	w.eventually(func() string { return w.ungated() + w.untold("SuccessfulCreate", "virtual machine pod virt-launcher") })
+	w.eventually(func() string {
+		return w.ungated() + w.missingEvent("SuccessfulCreate", "virtual machine pod virt-launcher")
+	})
 	if further != nil {
 		further(g)
 	}
@@ -32,14 +34,14 @@ func (w *world) atRest(further func(*v1.VirtualMachineInstance)) *v1.VirtualMach
 	return g
 }
 
-// pluggedIn plugs a volume with all that is told of it.
+// pluggedIn hotplugs a volume and awaits its events.
 func (w *world) pluggedIn(g *v1.VirtualMachineInstance) {
 	w.t.Helper()
 	w.plug(g, "disk")
-	w.eventually(func() string { return onItsNode(w, g) + attachmentTold(w, g) })
+	w.eventually(func() string { return onItsNode(w, g) + attachmentReported(w, g) })
 }
 
-// onItsNode says what is missing until volume disk is on the guest's node, or nothing.
+// onItsNode returns what is missing until volume disk is on the VMI's node, or "".
 func onItsNode(w *world, g *v1.VirtualMachineInstance) string {
 	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
 		return err.Error()
@@ -52,8 +54,8 @@ func onItsNode(w *world, g *v1.VirtualMachineInstance) string {
 	return "the attachment Pod"
 }
 
-func attachmentTold(w *world, _ *v1.VirtualMachineInstance) string {
-	return w.untold("SuccessfulCreate", "virtual machine pod hp-volume") + w.untold("SuccessfulCreate", "for volume disk")
+func attachmentReported(w *world, _ *v1.VirtualMachineInstance) string {
+	return w.missingEvent("SuccessfulCreate", "virtual machine pod hp-volume") + w.missingEvent("SuccessfulCreate", "for volume disk")
 }
 
 func killedPlugging(w *world) {
@@ -65,8 +67,8 @@ func killedPlugging(w *world) {
 			w.plug(g, "disk")
 			return g
 		},
-		arrived: onItsNode,
-		told:    attachmentTold,
+		arrived:  onItsNode,
+		reported: attachmentReported,
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			if w.awaitPods(2); len(g.Status.VolumeStatus) != 1 || g.Status.Phase != v1.Running {
 				w.t.Errorf("phase %s, volumes %+v", g.Status.Phase, g.Status.VolumeStatus)
@@ -95,8 +97,8 @@ func killedUnplugging(w *world) {
 			}
 			return ""
 		},
-		told: func(w *world, _ *v1.VirtualMachineInstance) string {
-			return w.untold("SuccessfulDelete", "virtual machine pod hp-volume")
+		reported: func(w *world, _ *v1.VirtualMachineInstance) string {
+			return w.missingEvent("SuccessfulDelete", "virtual machine pod hp-volume")
 		},
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			if pod := w.awaitPods(1)[0]; pod.Name != template.LauncherName(g) || g.Status.Phase != v1.Running {
@@ -106,7 +108,7 @@ func killedUnplugging(w *world) {
 	})
 }
 
-// mark makes the guest differ from what it was, so that its history shows no state twice.
+// mark changes the VMI, so that its history has no state twice.
 func (w *world) mark(g *v1.VirtualMachineInstance) {
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
@@ -114,7 +116,7 @@ func (w *world) mark(g *v1.VirtualMachineInstance) {
 	})
 }
 
-// eviction says whether it is not yet told, or not yet untold, that the guest is evicted.
+// eviction returns what is missing until the eviction request is reported, or no longer reported.
 func eviction(want bool) func(*world, *v1.VirtualMachineInstance) string {
 	return func(w *world, g *v1.VirtualMachineInstance) string {
 		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
@@ -134,11 +136,11 @@ func (w *world) evict(g *v1.VirtualMachineInstance) {
 	w.change(g, func(g *v1.VirtualMachineInstance) { g.Status.EvacuationNodeName = g.Status.NodeName })
 }
 
-// evictionPath is a path on which nothing happens but to annotation and condition.
+// evictionPath is a path that changes only annotation and condition.
 func evictionPath(begin func(*world) *v1.VirtualMachineInstance, evicted bool) path {
 	return path{
 		pods: 1, begin: begin, arrived: eviction(evicted),
-		told: func(*world, *v1.VirtualMachineInstance) string { return "" },
+		reported: func(*world, *v1.VirtualMachineInstance) string { return "" },
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			if l := w.lease(g); l.State != handoff.Owned || g.Status.Phase != v1.Running {
 				w.t.Errorf("phase %s, lease %+v", g.Status.Phase, l)
@@ -167,8 +169,8 @@ func killedKeeping(w *world) {
 	}, false))
 }
 
-// killedProvisioning begins with a guest that needs a claim for its state, and a first
-// consumer of a claim that CDI is to fill.
+// killedProvisioning starts with a VMI that needs a backend storage claim, and a first consumer
+// of a claim populated by CDI.
 func killedProvisioning(w *world) {
 	killedAtEachWrite(w, path{
 		pods: 2,
@@ -182,9 +184,9 @@ func killedProvisioning(w *world) {
 			return g
 		},
 		arrived: func(w *world, g *v1.VirtualMachineInstance) string { return w.importer() + offered(w, g) },
-		told: func(w *world, g *v1.VirtualMachineInstance) string {
-			return w.untold("SuccessfulCreate", template.TemporaryName(g)) + w.untold("SuccessfulDelete", template.TemporaryName(g)) +
-				w.untold("SuccessfulCreate", template.LauncherName(g))
+		reported: func(w *world, g *v1.VirtualMachineInstance) string {
+			return w.missingEvent("SuccessfulCreate", template.TemporaryName(g)) + w.missingEvent("SuccessfulDelete", template.TemporaryName(g)) +
+				w.missingEvent("SuccessfulCreate", template.LauncherName(g))
 		},
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			if pod := w.awaitPods(1)[0]; pod.Name != template.LauncherName(g) {
@@ -197,7 +199,7 @@ func killedProvisioning(w *world) {
 	})
 }
 
-// importer does what CDI does once its claim has a first consumer; it says what is amiss, or nothing.
+// importer acts as CDI once its claim has a first consumer; it returns what is missing, or "".
 func (w *world) importer() string {
 	consumed := slices.ContainsFunc(w.pods(), func(p corev1.Pod) bool {
 		return p.Annotations[v1.EphemeralProvisioningObject] == "true" && p.Status.Phase == corev1.PodRunning

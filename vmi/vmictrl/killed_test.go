@@ -17,40 +17,40 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// mostTries is how often a process is started to be killed at a write that it may not come to: two processes need not
-// write in the same order.
+// mostTries is how often a process is started to be killed at a given write: two processes may write in different
+// orders.
 const mostTries = 5
 
-// mostTrips is how many guests one successor looks after: for each it watches a namespace.
+// mostTrips is the number of VMIs per successor: it watches a namespace for each.
 const mostTrips = 10
 
-// path is a way of a guest on which the controller is killed at each of its writes.
+// path is a sequence of states of a VMI in which the controller is killed at each of its writes.
 type path struct {
-	// begin makes a guest, at the beginning of the path.
+	// begin creates a VMI, at the beginning of the path.
 	begin func(*world) *v1.VirtualMachineInstance
-	// arrived says what is missing to the end of the path, or nothing.
+	// arrived returns what is missing to the end of the path, or "".
 	arrived func(*world, *v1.VirtualMachineInstance) string
-	// told says what is missing of what a controller writes on the side, which a killed one may never write.
-	told func(*world, *v1.VirtualMachineInstance) string
-	// check is for what must hold in the end.
+	// reported returns which events are missing; a killed controller may never emit them.
+	reported func(*world, *v1.VirtualMachineInstance) string
+	// check checks the final state.
 	check func(*world, *v1.VirtualMachineInstance)
-	// pods is how many Pods the guest has had by then.
+	// pods is how many Pods the VMI has had by then.
 	pods int
 }
 
-// trip is one guest on the path, in a namespace of its own.
+// trip is one VMI on the path, in a namespace of its own.
 type trip struct {
 	*world
 	guest   *v1.VirtualMachineInstance
 	history *history
 	process *process
-	// requests are all that were made in the namespace, when the guest has arrived.
+	// requests are all requests in the namespace until the end of the path.
 	requests []rig.Request
 }
 
-// killedAtEachWrite runs the controller in processes of its own. The first goes the path in peace and tells what it
+// killedAtEachWrite runs the controller in processes of its own. The first completes the path and reports its
 // writes. Then, for each of these writes, one process is killed by signal 9 right before it is sent, and one when the
-// server has answered and nobody in the process knows. One successor brings all guests to the end of the path. The
+// server has answered and the process has not read it. One successor brings all VMIs to the end of the path. The
 // first trip is returned.
 func killedAtEachWrite(w *world, p path) *trip {
 	w.t.Helper()
@@ -94,7 +94,7 @@ func killedAtEachWrite(w *world, p path) *trip {
 	return calm
 }
 
-// deaths are the orders to die at each of the writes.
+// deaths returns the orders to exit at each of the writes.
 func deaths(writes []string) []death {
 	var all []death
 	for _, write := range writes {
@@ -103,7 +103,7 @@ func deaths(writes []string) []death {
 	return all
 }
 
-// survived returns the deaths that no process has died yet, among those at every write that any process made.
+// survived returns the deaths not tried yet, among those at every write that any process made.
 func (w *world) survived(tried map[death]int, trips []*trip) []death {
 	died, all := map[death]bool{}, map[death]bool{}
 	for _, made := range trips {
@@ -128,7 +128,7 @@ func (w *world) survived(tried map[death]int, trips []*trip) []death {
 	return next
 }
 
-// trip sends a guest on the path, with a controller that does as ordered, and returns when either has ended.
+// trip starts a VMI on the path, with a controller that follows the order, and returns when either has ended.
 func (w *world) trip(t *testing.T, p path, d death) *trip {
 	t.Helper()
 	made := &trip{world: w.world(t)}
@@ -142,13 +142,13 @@ func (w *world) trip(t *testing.T, p path, d death) *trip {
 		if missing := p.arrived(made.world, made.guest); missing != "" {
 			return missing
 		}
-		return p.told(made.world, made.guest)
+		return p.reported(made.world, made.guest)
 	})
 	made.process.stop()
 	return made
 }
 
-// succeed lets one controller bring all guests to the end of the path.
+// succeed lets one controller bring all VMIs to the end of the path.
 func (w *world) succeed(p path, trips []*trip) {
 	w.t.Helper()
 	var o order
@@ -168,8 +168,8 @@ func (w *world) succeed(p path, trips []*trip) {
 	successor.stop()
 }
 
-// effects counts the requests by which controllers changed something in the namespace. Events are left to check, as
-// one may get lost, and so are patches of the guest: two may become one.
+// effects counts the effective writes of controllers in the namespace. Events are left to check, as one may get lost, and
+// so are patches of the VMI: two may become one.
 func (m *trip) effects() map[string]int {
 	all := written(m.requests, rig.Request.Accepted)
 	delete(all, "create events")
@@ -177,8 +177,8 @@ func (m *trip) effects() map[string]int {
 	return all
 }
 
-// compare fails unless two controllers did what one does. A request that was on its way when the first was killed may
-// have had an effect that the server could tell nobody.
+// compare fails unless two controllers had the effects of one. A request in flight when the first was killed may
+// have had an effect without an answer.
 func (m *trip) compare(want map[string]int) {
 	m.t.Helper()
 	did := m.effects()
@@ -196,7 +196,7 @@ func cutOff(q rig.Request) bool { return q.ResponseStatus.Code >= 500 }
 
 func refused(q rig.Request) bool { return !q.Accepted() && !cutOff(q) }
 
-// check is for what holds on every path.
+// check checks the invariants of every path.
 func (m *trip) check(p path) {
 	m.t.Helper()
 	onePodEach(m.t, m.requests, p.pods)
@@ -208,25 +208,25 @@ func (m *trip) check(p path) {
 	if err := m.List(m.t.Context(), &events, client.InNamespace(m.ns)); err != nil {
 		m.t.Fatal(err)
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, e := range events.Items {
 		if e.ReportingController != "virtualmachine-controller" {
 			continue
 		}
-		if told[e.Reason+e.Message] || e.Series != nil || e.Count > 1 {
-			m.t.Errorf("event %s was told more than once: %s", e.Reason, e.Message)
+		if reported[e.Reason+e.Message] || e.Series != nil || e.Count > 1 {
+			m.t.Errorf("event %s was emitted more than once: %s", e.Reason, e.Message)
 		}
-		told[e.Reason+e.Message] = true
+		reported[e.Reason+e.Message] = true
 	}
 	p.check(m.world, m.guest)
 }
 
 func killedStarting(w *world) {
 	calm := killedAtEachWrite(w, path{
-		pods:    1,
-		begin:   func(w *world) *v1.VirtualMachineInstance { return w.guest("guest") },
-		arrived: offered,
-		told:    func(w *world, _ *v1.VirtualMachineInstance) string { return w.untold("SuccessfulCreate") },
+		pods:     1,
+		begin:    func(w *world) *v1.VirtualMachineInstance { return w.guest("guest") },
+		arrived:  offered,
+		reported: func(w *world, _ *v1.VirtualMachineInstance) string { return w.missingEvent("SuccessfulCreate") },
 		check: func(w *world, g *v1.VirtualMachineInstance) {
 			w.awaitPods(1)
 			if l := w.lease(g); l.State != handoff.Offered || l.Epoch != 1 {
@@ -243,7 +243,7 @@ func killedStarting(w *world) {
 	}
 }
 
-// offered says what is missing until the guest is offered to its node, or nothing.
+// offered returns what is missing until the VMI is offered to its node, or "".
 func offered(w *world, g *v1.VirtualMachineInstance) string {
 	if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); err != nil {
 		return err.Error()
@@ -255,7 +255,7 @@ func offered(w *world, g *v1.VirtualMachineInstance) string {
 	return w.ungated()
 }
 
-// killedDeleting begins with a guest that has ended and is deleted, and no controller has seen that yet.
+// killedDeleting starts with a deleted VMI in a final phase that no controller has observed yet.
 func killedDeleting(w *world) {
 	killedAtEachWrite(w, path{
 		pods: 1,
@@ -263,7 +263,7 @@ func killedDeleting(w *world) {
 			stop := w.start(setup{})
 			g := w.running("guest")
 			w.await(g, "Ready", func() bool { return condition(g, v1.VirtualMachineInstanceReady).Status == corev1.ConditionTrue })
-			w.eventually(func() string { return w.ungated() + w.untold("SuccessfulCreate") })
+			w.eventually(func() string { return w.ungated() + w.missingEvent("SuccessfulCreate") })
 			stop()
 			w.delete(g)
 			w.node(g, handoff.Release, v1.Succeeded)
@@ -276,12 +276,12 @@ func killedDeleting(w *world) {
 			}
 			return ""
 		},
-		told:  func(w *world, _ *v1.VirtualMachineInstance) string { return w.untold("SuccessfulDelete") },
-		check: func(w *world, _ *v1.VirtualMachineInstance) { w.awaitPods(0) },
+		reported: func(w *world, _ *v1.VirtualMachineInstance) string { return w.missingEvent("SuccessfulDelete") },
+		check:    func(w *world, _ *v1.VirtualMachineInstance) { w.awaitPods(0) },
 	})
 }
 
-// ungated says that the readiness gate of the guest's Pod is not written, or nothing.
+// ungated returns a message while the readiness gate of the launcher Pod is not written.
 func (w *world) ungated() string {
 	for _, pod := range w.pods() {
 		for _, c := range pod.Status.Conditions {
@@ -293,8 +293,8 @@ func (w *world) ungated() string {
 	return "the readiness gate"
 }
 
-// untold says that there is no event of the reason, with all of the words, or nothing.
-func (w *world) untold(reason string, words ...string) string {
+// missingEvent returns a message if there is no event of the reason with all of the words.
+func (w *world) missingEvent(reason string, words ...string) string {
 	var events corev1.EventList
 	if err := w.List(w.t.Context(), &events, client.InNamespace(w.ns)); err != nil {
 		return err.Error()

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// establishing is how soon a kind is looked for again whose definition is there and
-// that is not served yet.
+// establishing is the poll interval of a kind whose definition exists and that is not served
+// yet.
 const establishing = time.Second
 
 // optionalKind is a kind that a cluster need not serve.
@@ -33,21 +33,21 @@ type optionalKind struct {
 	// definition is the name of its CustomResourceDefinition.
 	definition string
 	kind       schema.GroupVersionKind
-	// object is one of the kind, as it is read and watched.
+	// object is an object of the kind, as it is read and watched.
 	object client.Object
-	// wakes lists the guests that an object concerns.
+	// wakes maps an object to the VMIs it concerns.
 	wakes handler.MapFunc
 }
 
-// kinds watches kinds that a cluster need not serve, from when it does to when it no
-// longer does. It is a controller of CustomResourceDefinitions.
+// kinds watches optional kinds as long as the cluster serves them. It is a controller of
+// CustomResourceDefinitions.
 type kinds struct {
 	cache      cache.Cache
 	mapper     meta.RESTMapper
 	client     client.Client
 	controller controller.Controller
 	all        []optionalKind
-	// ended is told when a kind is not served any more.
+	// ended is called when a kind is no longer served.
 	ended func(context.Context)
 
 	known  once
@@ -62,7 +62,7 @@ func newKinds(mgr ctrl.Manager, c controller.Controller, all []optionalKind, end
 	}
 }
 
-// Only the metadata, to learn what the cluster has.
+// Only the metadata, to detect served kinds.
 //
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
 
@@ -73,7 +73,7 @@ func definition() *metav1.PartialObjectMetadata {
 	return o
 }
 
-// setup registers the controller that watches the definitions, by their metadata.
+// setup registers the controller that watches the metadata of the definitions.
 func (k *kinds) setup(mgr ctrl.Manager, name string) error {
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return slices.ContainsFunc(k.all, func(of optionalKind) bool { return of.definition == o.GetName() })
@@ -87,11 +87,11 @@ func (k *kinds) setup(mgr ctrl.Manager, name string) error {
 	return nil
 }
 
-// know finds out what the cluster serves, once: a kind that is not known yet must not
-// look like one that has no objects.
+// know detects the served kinds, once: an undetected kind must not look like one without
+// objects.
 func (k *kinds) know(ctx context.Context) error {
 	if k.client == nil {
-		return nil // an observer knows from the beginning
+		return nil // an observer detects them in Observe
 	}
 	return k.known.do(func() error {
 		for _, of := range k.all {
@@ -103,8 +103,8 @@ func (k *kinds) know(ctx context.Context) error {
 	})
 }
 
-// look begins to watch a kind if the cluster serves it. What is known of its resource may
-// be of before it was taken away; its definition is not.
+// look starts watching a kind if the cluster serves it. The RESTMapper may still know a removed
+// kind; its definition is gone.
 func (k *kinds) look(ctx context.Context, of optionalKind) error {
 	if err := k.client.Get(ctx, client.ObjectKey{Name: of.definition}, definition()); apierrors.IsNotFound(err) {
 		return nil
@@ -115,12 +115,12 @@ func (k *kinds) look(ctx context.Context, of optionalKind) error {
 	case meta.IsNoMatchError(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
+		return fmt.Errorf("vmictrl: detect %s: %w", of.kind, err)
 	}
 	return k.begin(ctx, of)
 }
 
-// once does something until it has worked once.
+// once repeats a function until it has succeeded once.
 type once struct {
 	mu   sync.Mutex
 	done bool // guarded by mu
@@ -137,14 +137,14 @@ func (o *once) do(what func() error) error {
 	return err
 }
 
-// serves tells whether objects of the kind can be read.
+// serves reports whether objects of the kind can be read.
 func (k *kinds) serves(kind schema.GroupVersionKind) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.served[kind]
 }
 
-// set notes whether a kind is served and reports whether that is news.
+// set records whether a kind is served and reports whether that has changed.
 func (k *kinds) set(kind schema.GroupVersionKind, served bool) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,7 +153,7 @@ func (k *kinds) set(kind schema.GroupVersionKind, served bool) bool {
 	return was != served
 }
 
-// Reconcile begins or ends the watch of one kind.
+// Reconcile starts or stops the watch of one kind.
 func (k *kinds) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	i := slices.IndexFunc(k.all, func(of optionalKind) bool { return of.definition == req.Name })
 	if i < 0 {
@@ -171,12 +171,12 @@ func (k *kinds) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	if _, err := k.mapper.RESTMapping(of.kind.GroupKind(), of.kind.Version); meta.IsNoMatchError(err) {
 		return reconcile.Result{RequeueAfter: establishing}, nil
 	} else if err != nil {
-		return reconcile.Result{}, fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
+		return reconcile.Result{}, fmt.Errorf("vmictrl: detect %s: %w", of.kind, err)
 	}
 	return reconcile.Result{}, k.begin(ctx, of)
 }
 
-// begin watches a kind, if it is not watched, and wakes whom it concerns.
+// begin starts watching a kind, unless it is watched; the watch enqueues the VMIs concerned.
 func (k *kinds) begin(ctx context.Context, of optionalKind) error {
 	if !k.set(of.kind, true) {
 		return nil
@@ -185,20 +185,20 @@ func (k *kinds) begin(ctx context.Context, of optionalKind) error {
 		k.set(of.kind, false)
 		return fmt.Errorf("vmictrl: watch %s: %w", of.kind, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("The cluster serves a kind from now on", "kind", of.kind.String())
+	ctrl.LoggerFrom(ctx).Info("Watching optional kind", "kind", of.kind.String())
 	return nil
 }
 
-// end forgets a kind that is not served any more. Its definition goes after all of its
-// objects; who was not told of the end of those is woken.
+// end stops watching a kind that is no longer served. Its definition is deleted after its
+// objects; VMIs that missed the deletion of those are enqueued.
 func (k *kinds) end(ctx context.Context, of optionalKind) error {
 	if !k.set(of.kind, false) {
 		return nil
 	}
-	ctrl.LoggerFrom(ctx).Info("The cluster no longer serves a kind", "kind", of.kind.String())
+	ctrl.LoggerFrom(ctx).Info("Stopped watching optional kind, no longer served", "kind", of.kind.String())
 	defer k.ended(ctx)
 	if err := k.cache.RemoveInformer(ctx, of.object); err != nil {
-		return fmt.Errorf("vmictrl: forget %s: %w", of.kind, err)
+		return fmt.Errorf("vmictrl: remove informer of %s: %w", of.kind, err)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// indexes gives a fake client the indexes of the cache.
+// indexes adds the indexes of the cache to a fake client.
 type indexes struct{ *fake.ClientBuilder }
 
 func (i indexes) IndexField(_ context.Context, o client.Object, name string, keys client.IndexerFunc) error {
@@ -30,7 +30,7 @@ func (i indexes) IndexField(_ context.Context, o client.Object, name string, key
 	return nil
 }
 
-// mapped are the objects of the cluster that events are mapped by.
+// mapped returns the objects by which events are mapped.
 func mapped() []client.Object {
 	guest := func(name string, edit func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 		g := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name)}}
@@ -66,7 +66,7 @@ func controlledBy(kind, name, uid string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{Kind: kind, Name: name, UID: types.UID(uid), Controller: &yes}}
 }
 
-// TestMapping is about whom an event wakes; of what kind it is makes no difference.
+// TestMapping covers which VMIs an event enqueues, whatever its type.
 // (specs: VMI reconciliation 1.2, 1.3)
 func TestMapping(t *testing.T) {
 	s := runtime.NewScheme()
@@ -126,15 +126,15 @@ func TestMapping(t *testing.T) {
 		"a DataVolume":                        {r.claimants, &cdiv1.DataVolume{ObjectMeta: in("import")}, []string{"runs"}},
 		"a DataVolume of a claim":             {r.claimants, &cdiv1.DataVolume{ObjectMeta: in("shared")}, []string{"runs", "waits"}},
 
-		"a migration":           {migrated, &v1.VirtualMachineInstanceMigration{ObjectMeta: in("m"), Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "runs"}}, []string{"runs"}},
-		"a VirtualMachine":      {namesake, &metav1.PartialObjectMetadata{ObjectMeta: in("runs")}, []string{"runs"}},
-		"a StorageClass":        {r.allWaiting, &storagev1.StorageClass{}, []string{"timed", "waits"}},
-		"a quota":               {r.ofNamespaced, &corev1.ResourceQuota{ObjectMeta: in("q")}, []string{"timed", "waits"}},
-		"a quota elsewhere":     {r.ofNamespaced, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}}, nil},
-		"a Namespace":           {r.ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, []string{"timed", "waits"}},
-		"another Namespace":     {r.ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, nil},
-		"the labels of a Node":  {r.allTimed, &corev1.Node{}, []string{"timed"}},
-		"a number CDI tells of": {nobody, &cdiv1.CDI{}, nil},
+		"a migration":               {migrated, &v1.VirtualMachineInstanceMigration{ObjectMeta: in("m"), Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: "runs"}}, []string{"runs"}},
+		"a VirtualMachine":          {namesake, &metav1.PartialObjectMetadata{ObjectMeta: in("runs")}, []string{"runs"}},
+		"a StorageClass":            {r.allWaiting, &storagev1.StorageClass{}, []string{"timed", "waits"}},
+		"a quota":                   {r.ofNamespaced, &corev1.ResourceQuota{ObjectMeta: in("q")}, []string{"timed", "waits"}},
+		"a quota elsewhere":         {r.ofNamespaced, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}}, nil},
+		"a Namespace":               {r.ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, []string{"timed", "waits"}},
+		"another Namespace":         {r.ofNamespace, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, nil},
+		"the labels of a Node":      {r.allTimed, &corev1.Node{}, []string{"timed"}},
+		"a number that CDI reports": {nobody, &cdiv1.CDI{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -19,9 +19,9 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// Metrics are those of the guests and of the passes over them, for Reconciler.Metrics and,
-// as a prometheus.Collector, to be registered wherever the program's metrics are, such as
-// Registry of controller-runtime's package metrics. The first four are KubeVirt's:
+// Metrics are the metrics of VMIs and of passes over them, for Reconciler.Metrics. They are a
+// prometheus.Collector, to be registered with the program's registry, such as Registry of
+// controller-runtime's package metrics. The first four are KubeVirt's:
 //
 //	kubevirt_vmi_phase_count{phase,node}                                     gauge
 //	kubevirt_vmi_phase_transition_time_seconds{phase,last_phase}             histogram
@@ -34,24 +34,23 @@ import (
 //	virtloom_vmi_writes_total{action,result}                                 counter
 //	virtloom_vmi_cache_last_event_timestamp_seconds                          gauge
 //
-// What there is of guests is counted as their events come in, not read from the cache when
-// it is collected: with 10,000 guests a collection costs as much as with ten, and the
-// changes of phases, which are timed, are events in any case. What guests wait for is as
-// their last pass found it.
+// VMIs are counted by their events, not read from the cache at collection time: with 10,000
+// VMIs a collection costs as much as with ten, and the timed phase transitions are events
+// anyway. Waits are those of the last pass.
 //
-// Of several replicas only the one that leads tells of guests, so that a sum over all is
-// the truth. Labels are bounded: no series names a guest, a node is a label where KubeVirt
-// has one, and of reasons that others write the first 64 are told apart. KubeVirt's labels
-// of kubevirt_vmi_phase_count that hold what owners write (os, workload, flavor and so on)
-// are left out; a sum over them is the same. The phases' times are those of the API, which
-// keeps whole seconds.
+// Of several replicas only the leader reports VMIs, so that a sum over all replicas is
+// correct. Labels are bounded: no series names a VMI, a node is a label where KubeVirt has
+// one, and of reasons set by other writers the first 64 are distinguished. Labels of
+// KubeVirt's kubevirt_vmi_phase_count that contain values set by owners (os, workload, flavor
+// and so on) are omitted; a sum over them is the same. The phases' times are those of the API,
+// in whole seconds.
 //
-// It is safe for concurrent use, of one Reconciler. Create it with NewMetrics.
+// Metrics is safe for concurrent use, by one Reconciler. Create it with NewMetrics.
 type Metrics struct {
 	set   measure.Set
 	clock clock.PassiveClock
 	scope Scope
-	// leads tells whether this replica is the one that acts.
+	// leads reports whether this replica is the leader.
 	leads func() bool
 
 	guests    measure.Tally // by phase and node
@@ -64,8 +63,8 @@ type Metrics struct {
 
 var _ prometheus.Collector = (*Metrics)(nil)
 
-// phaseBuckets, in seconds, are KubeVirt's for times between phases: from half a second to
-// an hour.
+// phaseBuckets, in seconds, are KubeVirt's buckets of times between phases: from half a second
+// to an hour.
 var phaseBuckets = []float64{.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}
 
 const phasesBound = "9 phases"
@@ -75,33 +74,33 @@ func NewMetrics() *Metrics {
 	m := &Metrics{clock: clock.RealClock{}, leads: func() bool { return true }}
 	s := &m.set
 	s.ReadGauge(measure.Family{
-		Name: "kubevirt_vmi_phase_count", Labels: []string{"phase", "node"}, Bound: "9 phases for each node, and for guests without one",
-		Help: "Guests by phase, in lower case, and by the node they are on.",
+		Name: "kubevirt_vmi_phase_count", Labels: []string{"phase", "node"}, Bound: "9 phases for each node, and for VMIs without one",
+		Help: "Number of VMIs by phase, in lower case, and by node.",
 	}, m.whileLeading(func(emit measure.Emit) { m.guests.Each(2, emit) }))
 	m.between = s.Histogram(measure.Family{
 		Name: "kubevirt_vmi_phase_transition_time_seconds", Labels: []string{"phase", "last_phase"}, Buckets: phaseBuckets,
-		Bound: "9 phases by 9 they come after", Help: "Time from when a guest entered a phase to when it entered the next.",
+		Bound: "9 phases by 9 preceding ones", Help: "Time between two phase transitions of a VMI.",
 	})
 	m.fromCreation = s.Histogram(measure.Family{
 		Name: "kubevirt_vmi_phase_transition_time_from_creation_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
-		Bound: phasesBound, Help: "Time from the creation of a guest to when it entered the phase.",
+		Bound: phasesBound, Help: "Time from the creation of a VMI to its transition to the phase.",
 	})
 	m.fromDeletion = s.Histogram(measure.Family{
 		Name: "kubevirt_vmi_phase_transition_time_from_deletion_seconds", Labels: []string{"phase"}, Buckets: phaseBuckets,
-		Bound: "2 phases", Help: "Time from the deletion of a guest to when it entered its last phase.",
+		Bound: "2 phases", Help: "Time from the deletion of a VMI to its transition to the final phase.",
 	})
 	m.waits.declare(s, m)
 	m.passes = s.Counter(measure.Family{
 		Name: "virtloom_vmi_passes_total", Labels: []string{"outcome"}, Bound: "7 outcomes",
-		Help: "Passes over guests by what came of them: idle, acted, held (own writes are not seen yet), gone, outrun (another write came first), postponed (others waited), failed.",
+		Help: "Reconcile passes over VMIs by outcome: idle, acted, held (waiting for the cache to observe own writes), gone, outrun (concurrent write), postponed (status write deferred under load), failed.",
 	})
 	m.writes = s.Counter(measure.Family{
 		Name: "virtloom_vmi_writes_total", Labels: []string{"action", "result"}, Bound: "9 actions by 7 results",
-		Help: "Writes for guests by what was to be done and what the API server made of it.",
+		Help: "Writes for VMIs by action and result.",
 	})
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_vmi_cache_last_event_timestamp_seconds", Bound: "1",
-		Help: "When the cache last told of a guest, in seconds since 1970; none before it has.",
+		Help: "Time of the last VMI event of the cache, in seconds since 1970; absent before the first event.",
 	}, func(emit measure.Emit) {
 		if at := m.lastEvent.Load(); at != 0 {
 			emit(float64(at) / 1e9)
@@ -110,7 +109,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// setup binds the metrics to a reconciler and has them told of all guests.
+// setup binds the metrics to a reconciler and registers the event handler.
 func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) error {
 	if m == nil {
 		return nil
@@ -126,15 +125,15 @@ func (m *Metrics) setup(ctx context.Context, mgr ctrl.Manager, r *Reconciler) er
 	}
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1.VirtualMachineInstance{})
 	if err != nil {
-		return fmt.Errorf("vmictrl: count the guests: %w", err)
+		return fmt.Errorf("vmictrl: count VirtualMachineInstances: %w", err)
 	}
 	if _, err := informer.AddEventHandler(m.handler()); err != nil {
-		return fmt.Errorf("vmictrl: count the guests: %w", err)
+		return fmt.Errorf("vmictrl: count VirtualMachineInstances: %w", err)
 	}
 	return nil
 }
 
-// whileLeading reads nothing of a replica that does not lead.
+// whileLeading returns a reader that emits nothing on a replica that is not the leader.
 func (m *Metrics) whileLeading(read func(measure.Emit)) func(measure.Emit) {
 	return func(emit measure.Emit) {
 		if m.leads() {
@@ -143,16 +142,16 @@ func (m *Metrics) whileLeading(read func(measure.Emit)) func(measure.Emit) {
 	}
 }
 
-// Describe is that of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.set.Describe(ch) }
 
-// Collect is that of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.set.Collect(ch) }
 
-// Families describes the metrics, for documentation.
+// Families returns the descriptions of the metrics, for documentation.
 func (m *Metrics) Families() []measure.Family { return m.set.Families() }
 
-// The outcomes of a pass.
+// Outcomes of a pass.
 const (
 	passIdle   = "idle"
 	passActed  = "acted"
@@ -160,11 +159,11 @@ const (
 	passGone   = "gone"
 	passOutrun = "outrun"
 	passFailed = "failed"
-	// passPostponed has written nothing, as others waited.
+	// passPostponed is a pass that deferred its status write under load.
 	passPostponed = "postponed"
 )
 
-// passed counts a pass; an error is its outcome, whatever else it did.
+// passed counts a pass; an error overrides its outcome.
 func (m *Metrics) passed(outcome string, err error) {
 	if m == nil {
 		return
@@ -175,10 +174,10 @@ func (m *Metrics) passed(outcome string, err error) {
 	m.passes.WithLabelValues(outcome).Inc()
 }
 
-// actionStore is the patch of a guest, beside the actions of a plan.
+// actionStore is the action label of the patch of a VMI, which is not an action of a plan.
 const actionStore = "Store"
 
-// wrote counts a write and what came of it.
+// wrote counts a write and its result.
 func (m *Metrics) wrote(action string, err error) {
 	if m == nil {
 		return
@@ -186,7 +185,7 @@ func (m *Metrics) wrote(action string, err error) {
 	m.writes.WithLabelValues(action, result(err)).Inc()
 }
 
-// result tells apart what a write can come to.
+// result returns the result label of a write.
 func result(err error) string {
 	switch {
 	case err == nil:
@@ -206,7 +205,7 @@ func result(err error) string {
 	}
 }
 
-// planned notes what the guest waits for by the plan.
+// planned records what the VMI waits for according to the plan.
 func (m *Metrics) planned(key types.NamespacedName, plan vmi.Plan) {
 	if m == nil {
 		return
@@ -218,7 +217,7 @@ func (m *Metrics) planned(key types.NamespacedName, plan vmi.Plan) {
 	m.waits.are(key, plan.Waits[0], m.clock.Now())
 }
 
-// forget drops what is known of a guest that there is none of any more.
+// forget drops the wait of a VMI that no longer exists.
 func (m *Metrics) forget(key types.NamespacedName) {
 	if m != nil {
 		m.waits.over(key, m.clock.Now())

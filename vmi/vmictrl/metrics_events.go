@@ -16,8 +16,8 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// handler counts guests by their events. An informer hands over the object before each
-// change as it did after the one before, so that what is taken off is what was added.
+// handler counts VMIs by their events. An informer passes the old object of each change as it
+// passed it before, so that every decrement matches an increment.
 func (m *Metrics) handler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { m.changed(nil, guestIn(o)) },
@@ -26,7 +26,7 @@ func (m *Metrics) handler() toolscache.ResourceEventHandler {
 	}
 }
 
-// guestIn returns the guest of an event, also of one whose deletion was missed.
+// guestIn returns the VMI of an event, also if the deletion event was missed.
 func guestIn(o any) *v1.VirtualMachineInstance {
 	if gone, missed := o.(toolscache.DeletedFinalStateUnknown); missed {
 		o = gone.Obj
@@ -35,7 +35,7 @@ func guestIn(o any) *v1.VirtualMachineInstance {
 	return g
 }
 
-// changed counts what a guest was off and what it is on, and times its change of phase.
+// changed updates the counts of a VMI, and times its phase transition.
 func (m *Metrics) changed(was, is *v1.VirtualMachineInstance) {
 	m.lastEvent.Store(m.clock.Now().UnixNano())
 	if was != nil && m.scope.Has(was) {
@@ -50,7 +50,7 @@ func (m *Metrics) changed(was, is *v1.VirtualMachineInstance) {
 	}
 }
 
-// entered times that the guest went from the last phase to the one it is in.
+// entered times the transition from the last phase to the current one.
 func (m *Metrics) entered(last v1.VirtualMachineInstancePhase, is *v1.VirtualMachineInstance) {
 	phase := is.Status.Phase
 	at, known := enteredAt(is, phase)
@@ -67,7 +67,7 @@ func (m *Metrics) entered(last v1.VirtualMachineInstancePhase, is *v1.VirtualMac
 	}
 }
 
-// enteredAt is when the guest entered the phase for the first time, if that was noted.
+// enteredAt returns when the VMI first entered the phase, if recorded.
 func enteredAt(g *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhase) (metav1.Time, bool) {
 	for _, t := range g.Status.PhaseTransitionTimestamps {
 		if t.Phase == phase {
@@ -77,7 +77,7 @@ func enteredAt(g *v1.VirtualMachineInstance, phase v1.VirtualMachineInstancePhas
 	return metav1.Time{}, false
 }
 
-// waits are what guests wait for, by their last passes.
+// waits are the waits of VMIs, by their last passes.
 type waits struct {
 	reasons  *measure.Limited
 	duration *prometheus.HistogramVec
@@ -86,24 +86,24 @@ type waits struct {
 	waits map[types.NamespacedName]await // guarded by mu
 }
 
-// await is what a guest waits for, and since when this process knows of it.
+// await is the wait of a VMI, and since when this process has known of it.
 type await struct {
 	reason, by string
 	since      time.Time
 }
 
-// waitBuckets, in seconds, reach from a turn of the caches to a day.
+// waitBuckets, in seconds, range from a cache round trip to a day.
 var waitBuckets = []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400}
 
-// reasonsKept is how many reasons are told apart.
+// reasonsKept is the number of distinguished reasons.
 const reasonsKept = 64
 
 func (w *waits) declare(s *measure.Set, m *Metrics) {
 	w.waits, w.reasons = map[types.NamespacedName]await{}, measure.NewLimited(reasonsKept, vmi.ReasonWaitingForCache)
-	labels, bound := []string{"reason", "by"}, "65 reasons; 6 actors, of which a reason has one as a rule"
+	labels, bound := []string{"reason", "by"}, "65 reasons; 6 actors, usually one per reason"
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_vmi_waiting", Labels: labels, Bound: bound,
-		Help: "Guests that wait for something before they get on, by the most telling reason and by whose turn it is.",
+		Help: "Number of VMIs blocked, by reason and responsible component.",
 	}, m.whileLeading(func(emit measure.Emit) {
 		for what, all := range w.now() {
 			emit(float64(all.n), what.reason, what.by)
@@ -111,7 +111,7 @@ func (w *waits) declare(s *measure.Set, m *Metrics) {
 	}))
 	s.ReadGauge(measure.Family{
 		Name: "virtloom_vmi_oldest_wait_seconds", Labels: labels, Bound: bound,
-		Help: "For how long this process has known of the guest that has waited longest for that reason.",
+		Help: "Longest current wait of a VMI by reason and responsible component, as observed by this process.",
 	}, m.whileLeading(func(emit measure.Emit) {
 		now := m.clock.Now()
 		for what, all := range w.now() {
@@ -120,11 +120,11 @@ func (w *waits) declare(s *measure.Set, m *Metrics) {
 	}))
 	w.duration = s.Histogram(measure.Family{
 		Name: "virtloom_vmi_wait_duration_seconds", Labels: []string{"by"}, Buckets: waitBuckets, Bound: "6 actors",
-		Help: "For how long guests waited for one reason, by whose turn it was, as far as this process has known of it.",
+		Help: "Duration of waits of VMIs by responsible component, as observed by this process.",
 	})
 }
 
-// are notes what the guest waits for. A wait with the same reason goes on.
+// are records what the VMI waits for. A wait with the same reason continues.
 func (w *waits) are(key types.NamespacedName, is vmi.Wait, now time.Time) {
 	next := await{reason: w.reasons.Value(is.Reason), by: string(is.By), since: now}
 	w.mu.Lock()
@@ -139,7 +139,7 @@ func (w *waits) are(key types.NamespacedName, is vmi.Wait, now time.Time) {
 	}
 }
 
-// over notes that the guest waits for nothing, or is not there any more.
+// over records that the VMI waits for nothing, or no longer exists.
 func (w *waits) over(key types.NamespacedName, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,13 +151,13 @@ func (w *waits) over(key types.NamespacedName, now time.Time) {
 	w.duration.WithLabelValues(was.by).Observe(max(now.Sub(was.since).Seconds(), 0))
 }
 
-// waitGroup is the guests with one reason.
+// waitGroup is the group of VMIs with one reason.
 type waitGroup struct {
 	n      int
 	oldest time.Time
 }
 
-// now groups the guests that wait.
+// now groups the waiting VMIs.
 func (w *waits) now() map[await]waitGroup {
 	out := map[await]waitGroup{}
 	w.mu.Lock()

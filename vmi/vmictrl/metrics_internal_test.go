@@ -27,7 +27,7 @@ import (
 
 var metricsEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// counted is a guest that has entered phases, a second after the other.
+// counted returns a VMI that has entered phases, one per second.
 func counted(name, node string, phases ...v1.VirtualMachineInstancePhase) *v1.VirtualMachineInstance {
 	g := &v1.VirtualMachineInstance{}
 	g.Namespace, g.Name, g.UID = "ns", name, types.UID(name)
@@ -46,7 +46,7 @@ func deletedAt(g *v1.VirtualMachineInstance, after time.Duration) *v1.VirtualMac
 	return g
 }
 
-// series are those with one of the prefixes.
+// series returns the series with one of the prefixes.
 func series(t *testing.T, m *Metrics, prefixes ...string) map[string]string {
 	t.Helper()
 	all := measuretest.Gathered(t, m)
@@ -56,7 +56,7 @@ func series(t *testing.T, m *Metrics, prefixes ...string) map[string]string {
 	return all
 }
 
-func TestGuestsAreCountedByTheirEvents(t *testing.T) {
+func TestMetrics_CountByEvents(t *testing.T) {
 	type event func(h toolscache.ResourceEventHandler)
 	added := func(g *v1.VirtualMachineInstance) event {
 		return func(h toolscache.ResourceEventHandler) { h.OnAdd(g, false) }
@@ -112,12 +112,12 @@ func TestGuestsAreCountedByTheirEvents(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatComesToLeadTellsOfWhatWasThereBefore(t *testing.T) {
+func TestMetrics_NewLeader(t *testing.T) {
 	m, leads := NewMetrics(), false
 	m.leads = func() bool { return leads }
 	m.handler().OnAdd(counted("a", "n1", v1.Running), true)
 	if got := series(t, m, "kubevirt_"); len(got) > 0 {
-		t.Errorf("it tells %v before it leads", got)
+		t.Errorf("emits %v before it leads", got)
 	}
 	leads = true
 	if diff := cmp.Diff(map[string]string{"kubevirt_vmi_phase_count node=n1 phase=running": "1"}, series(t, m, "kubevirt_")); diff != "" {
@@ -125,7 +125,7 @@ func TestAReplicaThatComesToLeadTellsOfWhatWasThereBefore(t *testing.T) {
 	}
 }
 
-func TestWaitsAreToldUntilTheyAreOver(t *testing.T) {
+func TestMetrics_Waits(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(metricsEpoch)
 	m := NewMetrics()
 	m.clock = now
@@ -156,7 +156,7 @@ func TestWaitsAreToldUntilTheyAreOver(t *testing.T) {
 	}
 }
 
-func TestReasonsOfWaitsAreBounded(t *testing.T) {
+func TestMetrics_BoundedReasons(t *testing.T) {
 	m := NewMetrics()
 	for i := range 10_000 {
 		m.planned(types.NamespacedName{Name: fmt.Sprint(i)}, vmi.Plan{Waits: []vmi.Wait{{Reason: fmt.Sprintf("Reason%d", i), By: vmi.ByUser}}})
@@ -166,7 +166,7 @@ func TestReasonsOfWaitsAreBounded(t *testing.T) {
 	}
 }
 
-func TestWritesAreToldByWhatCameOfThem(t *testing.T) {
+func TestMetrics_WriteResults(t *testing.T) {
 	resource, field := schema.GroupResource{Resource: "pods"}, schema.GroupKind{Kind: "Pod"}
 	refusedPatch := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid}}
 	m := NewMetrics()
@@ -186,7 +186,7 @@ func TestWritesAreToldByWhatCameOfThem(t *testing.T) {
 	}
 }
 
-func TestPassesAreToldByTheirOutcome(t *testing.T) {
+func TestMetrics_PassOutcomes(t *testing.T) {
 	m := NewMetrics()
 	m.passed(passIdle, nil)
 	m.passed(passActed, nil)
@@ -199,7 +199,7 @@ func TestPassesAreToldByTheirOutcome(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldWithoutMetrics(t *testing.T) {
+func TestMetrics_Nil(t *testing.T) {
 	var m *Metrics
 	m.passed(passIdle, nil)
 	m.wrote(actionStore, nil)

@@ -25,11 +25,11 @@ func (d demanding) Launcher(in template.Input) (*corev1.Pod, error) {
 		return nil, &template.Error{Stage: "test", Object: in.VMI.Namespace + "/" + in.VMI.Name, Field: d.field, Err: template.ErrMissingFact}
 	}
 	in.VMI = in.VMI.DeepCopy()
-	in.VMI.Annotations = nil // what asks for the fact is not what is tested
+	in.VMI.Annotations = nil // the fact is the subject, not the annotation
 	return d.Renderer.Launcher(in)
 }
 
-// configMapMissing lets a guest ask for an object that nobody watches.
+// configMapMissing lets a VMI refer to an object that is not watched.
 func configMapMissing(w *world) {
 	w.configure(gates("Sidecar"))
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
@@ -44,7 +44,7 @@ func configMapMissing(w *world) {
 	w.onePodEach(1)
 }
 
-// stateMissing lets a guest wait for a claim that only its label tells.
+// stateMissing lets a VMI wait for a claim that only its label identifies.
 func stateMissing(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.NeverRetry()

@@ -14,32 +14,32 @@ import (
 	"github.com/virtloom/virtloom/template"
 )
 
-// The annotations of a Pod's networks.
+// Annotations of a Pod's networks.
 const (
 	multusNetworks = "k8s.v1.cni.cncf.io/networks"
 	multusStatus   = "k8s.v1.cni.cncf.io/network-status"
 	networkInfo    = "kubevirt.io/network-info"
 )
 
-// PodAnnotator says what a Pod that runs a guest shall carry. What it does not say
-// stays as it is. It must be pure; an error leaves everything as it is.
+// PodAnnotator generates annotations of a running launcher Pod; all others stay unchanged. It
+// must be pure; on error no annotation is changed.
 type PodAnnotator interface {
 	Annotations(in template.Input, pod *corev1.Pod) (map[string]string, error)
 }
 
-// ActiveNetworks keeps the annotations of networks of a running guest's Pod:
+// ActiveNetworks generates the network annotations of a running launcher Pod:
 //
-//   - k8s.v1.cni.cncf.io/networks, when an interface is to be plugged into the guest
-//     that the Pod can be given, or one is absent from now on. Who attaches running
-//     Pods to networks acts on it. Interfaces keep the names that the Pod has.
-//   - kubevirt.io/network-info, which tells the launcher which device serves which
-//     network, once multus has told.
+//   - k8s.v1.cni.cncf.io/networks, when an interface is hotplugged that a running Pod can
+//     be given, or an interface is unplugged. A controller that attaches running Pods to
+//     networks acts on it. Interfaces keep their names in the Pod.
+//   - kubevirt.io/network-info, which maps networks to devices for the launcher, once
+//     multus has reported them.
 //
 // (specs: VMI reconciliation 6)
 type ActiveNetworks struct{}
 
-// Annotations implements PodAnnotator. An annotation of multus that cannot be read,
-// and whatever template.MultusAnnotations finds wrong, is an error.
+// Annotations implements PodAnnotator. An annotation of multus that cannot be parsed, and an
+// error of template.MultusAnnotations, is an error.
 func (ActiveNetworks) Annotations(in template.Input, pod *corev1.Pod) (map[string]string, error) {
 	out := map[string]string{}
 	if replugged(in.VMI) {
@@ -63,7 +63,7 @@ func (ActiveNetworks) Annotations(in template.Input, pod *corev1.Pod) (map[strin
 	return out, nil
 }
 
-// replugged tells whether the networks of the running guest change.
+// replugged reports whether the networks of the running VMI change.
 func replugged(vmi *v1.VirtualMachineInstance) bool {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -86,7 +86,7 @@ func secondary(vmi *v1.VirtualMachineInstance, network string) bool {
 
 var ordinal = regexp.MustCompile(`"interface":\s*"net\d+"`)
 
-// namingOf is the naming of interfaces that the Pod has.
+// namingOf returns the naming of interfaces used in the Pod.
 func namingOf(pod *corev1.Pod) template.InterfaceNaming {
 	if ordinal.MatchString(pod.Annotations[multusNetworks]) {
 		return template.OrdinalNames{}
@@ -108,11 +108,11 @@ type info struct {
 	MAC        string          `json:"mac,omitempty"`
 }
 
-// deviceInfo is the annotation kubevirt.io/network-info; empty if there is nothing
-// to tell, yet or at all.
+// deviceInfo returns the annotation kubevirt.io/network-info; empty if there is no device to
+// report, yet or at all.
 func deviceInfo(in template.Input, pod *corev1.Pod) (string, error) {
-	told := pod.Annotations[multusStatus]
-	if told == "" {
+	report := pod.Annotations[multusStatus]
+	if report == "" {
 		return "", nil
 	}
 	names := namingOf(pod).InterfaceNames(in.VMI.Spec.Networks)
@@ -124,7 +124,7 @@ func deviceInfo(in template.Input, pod *corev1.Pod) (string, error) {
 			continue
 		}
 		if statuses == nil {
-			if err := json.Unmarshal([]byte(told), &statuses); err != nil {
+			if err := json.Unmarshal([]byte(report), &statuses); err != nil {
 				return "", fmt.Errorf("vmictrl: Pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, multusStatus, err)
 			}
 		}

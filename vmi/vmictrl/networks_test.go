@@ -14,8 +14,8 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// nic gives a guest an interface in the secondary network of its name; running says
-// that the guest has it.
+// nic adds an interface in the secondary network of its name; running adds it to the status
+// too.
 func nic(name string, running bool, change ...func(*v1.Interface)) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Spec.Networks = append(g.Spec.Networks, v1.Network{Name: name, NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "nad-" + name}}})
@@ -36,10 +36,10 @@ func sriov(i *v1.Interface) {
 
 func absent(i *v1.Interface) { i.State = v1.InterfaceStateAbsent }
 
-func TestNetworksOfARunningPod(t *testing.T) {
+func TestActiveNetworks_Annotations(t *testing.T) {
 	const (
-		key, told, toLauncher = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status", "kubevirt.io/network-info"
-		red, blue             = "podb1f51a511f1", "pod16477688c0e"
+		key, reported, toLauncher = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status", "kubevirt.io/network-info"
+		red, blue                 = "podb1f51a511f1", "pod16477688c0e"
 	)
 	ordinal := map[string]string{key: `[{"name":"nad-red","namespace":"ns","interface":"net1"}]`}
 	for name, tt := range map[string]struct {
@@ -57,10 +57,10 @@ func TestNetworksOfARunningPod(t *testing.T) {
 			key: `[{"name":"nad-red","namespace":"ns","interface":"` + red + `"}]`}},
 		"the last is absent":                   {[]func(*v1.VirtualMachineInstance){nic("red", true, absent)}, ordinal, map[string]string{key: "[]"}},
 		"a device is for a migration to bring": {[]func(*v1.VirtualMachineInstance){nic("red", false, sriov)}, nil, map[string]string{}},
-		"the launcher is told of devices": {[]func(*v1.VirtualMachineInstance){nic("red", true, sriov), nic("blue", true)},
-			map[string]string{told: `[{"name":"default","interface":"eth0"},{"name":"ns/nad-red","interface":"` + red + `","mac":"02:00:00:00:00:01","device-info":{"type":"pci","pci":{"pci-address":"0000:01:00.1"}}},{"interface":"` + blue + `"}]`},
+		"the launcher gets the devices": {[]func(*v1.VirtualMachineInstance){nic("red", true, sriov), nic("blue", true)},
+			map[string]string{reported: `[{"name":"default","interface":"eth0"},{"name":"ns/nad-red","interface":"` + red + `","mac":"02:00:00:00:00:01","device-info":{"type":"pci","pci":{"pci-address":"0000:01:00.1"}}},{"interface":"` + blue + `"}]`},
 			map[string]string{toLauncher: `{"interfaces":[{"network":"red","deviceInfo":{"type":"pci","pci":{"pci-address":"0000:01:00.1"}},"mac":"02:00:00:00:00:01"}]}`}},
-		"nothing is told before multus tells": {[]func(*v1.VirtualMachineInstance){nic("red", true, sriov)}, nil, map[string]string{}},
+		"no devices before multus reports them": {[]func(*v1.VirtualMachineInstance){nic("red", true, sriov)}, nil, map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest"}}
@@ -79,7 +79,7 @@ func TestNetworksOfARunningPod(t *testing.T) {
 	}
 }
 
-func TestNetworksThatCannotBeReadStayAsTheyAre(t *testing.T) {
+func TestActiveNetworks_InvalidAnnotation(t *testing.T) {
 	g := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "guest"}}
 	nic("red", true, sriov)(g)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{"k8s.v1.cni.cncf.io/network-status": "?"}}}

@@ -26,33 +26,32 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// vmiByNode has every guest under the nodes of its lease.
+// vmiByNode indexes VMIs by the nodes of their lease.
 const vmiByNode = "vmictrl.vmiByNode"
 
-// nodes knows which nodes give no sign of life, and wakes the guests of one that
-// has fallen silent. A sign of life is a change of the annotation
-// kubevirt.io/heartbeat; it is timed by this process's own clock, when it is seen,
-// so that no node's clock needs to be right. A process that has just begun knows of
-// no silence: it waits for the full time first.
+// nodes detects unresponsive nodes, and enqueues the VMIs of a node that becomes
+// unresponsive. A heartbeat is a change of the annotation kubevirt.io/heartbeat; it is timed
+// by this process's clock when it is observed, so that no node's clock needs to be right. A
+// new process considers no node unresponsive: it waits for the full time first.
 type nodes struct {
 	client client.Client
 	clock  clock.PassiveClock
 	after  time.Duration
-	// guests lists those of a node.
+	// guests lists the VMIs of a node.
 	guests func(ctx context.Context, node string) []reconcile.Request
 	queue  *backlog.Backlog
-	// believes says that the time in a heartbeat counts, for who has not seen it come.
+	// believes is true if the time in a heartbeat counts, for an observer that did not see it arrive.
 	believes bool
-	// closes is after what time without a sign of life a node gets no more guests; zero closes none.
+	// closes is the time without a heartbeat after which a node is marked unschedulable; zero disables that.
 	closes time.Duration
-	// recorder is told of nodes that are closed; it may be nil.
+	// recorder emits events for nodes marked unschedulable; it may be nil.
 	recorder events.EventRecorder
 
 	mu    sync.Mutex
 	beats map[string]beat // guarded by mu
 }
 
-// beat is the last sign of life of a node and when it was first seen.
+// beat is the last heartbeat of a node and when it was first observed.
 type beat struct {
 	value string
 	seen  time.Time
@@ -71,7 +70,7 @@ func (n *nodes) setup(mgr ctrl.Manager, name string) error {
 	return nil
 }
 
-// Reconcile looks at one node, and again when its next sign of life is overdue.
+// Reconcile checks one node, and again when its next heartbeat is overdue.
 func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	node, err := n.read(ctx, req.Name)
 	if err != nil {
@@ -95,7 +94,7 @@ func (n *nodes) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	return reconcile.Result{}, failed
 }
 
-// read reads the node's metadata from the cache; nil if there is no such node.
+// read reads the node's metadata from the cache; nil if it does not exist.
 func (n *nodes) read(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	return readNode(ctx, n.client, name)
 }
@@ -112,7 +111,7 @@ func readNode(ctx context.Context, c client.Reader, name string) (*metav1.Partia
 	return node, nil
 }
 
-// beatOf is the node's last sign of life; one that does not exist gives none.
+// beatOf returns the node's last heartbeat; empty if the node does not exist.
 func beatOf(node *metav1.PartialObjectMetadata) string {
 	if node == nil {
 		return ""
@@ -120,13 +119,13 @@ func beatOf(node *metav1.PartialObjectMetadata) string {
 	return node.Annotations[v1.VirtHandlerHeartbeat]
 }
 
-// stock reports whether KubeVirt's own agent was the last to report for the node.
+// stock reports whether the last heartbeat of the node is from stock virt-handler.
 func stock(node *metav1.PartialObjectMetadata) bool {
 	beat := beatOf(node)
 	return beat != "" && node.Annotations[handoff.HeartbeatAnnotation] != beat
 }
 
-// note remembers a sign of life and returns when it was first seen.
+// note records a heartbeat and returns when it was first observed.
 func (n *nodes) note(name, heartbeat string) time.Time {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,9 +140,8 @@ func (n *nodes) note(name, heartbeat string) time.Time {
 	return b.seen
 }
 
-// silent reports whether the node gives no sign of life, and since when. For a node
-// that is not silent yet and of which no event will come, because it does not exist,
-// due is when it will be.
+// silent reports whether the node is unresponsive, and since when. For a responsive node
+// without further events, because it does not exist, due is when it will be unresponsive.
 func (n *nodes) silent(name string, node *metav1.PartialObjectMetadata) (silent bool, since, due time.Time) {
 	since = n.note(name, beatOf(node))
 	at := since.Add(n.after)
@@ -153,11 +151,11 @@ func (n *nodes) silent(name string, node *metav1.PartialObjectMetadata) (silent 
 	return silent, since, due
 }
 
-// look adds to the snapshot what is known of the nodes of the guest's lease.
+// look adds the state of the nodes of the VMI's lease to the snapshot.
 func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 	lease, err := handoff.Of(g.VMI)
 	if err != nil {
-		return nil //nolint:nilerr // Decide tells it
+		return nil //nolint:nilerr // Decide reports it
 	}
 	g.Silent, g.Stock = map[string]time.Time{}, map[string]bool{}
 	for _, name := range nodesOf(lease) {
@@ -189,8 +187,8 @@ func (r *Reconciler) look(ctx context.Context, g *gathered) error {
 	return nil
 }
 
-// stock reports whether KubeVirt's own agent reports for the node. Before an offer is taken back for which that counts,
-// the API server is asked: by the cache the node may have had another agent.
+// stock reports whether stock virt-handler reports for the node. Before an overdue offer is withdrawn, the API server is
+// queried: according to the cache the node may have had another agent.
 func (r *Reconciler) stock(ctx context.Context, l handoff.Lease, name string, node *metav1.PartialObjectMetadata) (bool, error) {
 	if l.State != handoff.Offered || l.Deadline == nil || !l.Overdue(r.Clock.Now()) || stock(node) {
 		return stock(node), nil
@@ -201,8 +199,8 @@ func (r *Reconciler) stock(ctx context.Context, l handoff.Lease, name string, no
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
-// evidence looks for proof that the guest does not run on the silent node: what the
-// Fencer says, and what the API server itself says once the lease's time is up.
+// evidence returns proof that the domain does not run on the unresponsive node: from the Fencer,
+// and from the API server once the lease has expired.
 func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease, node string) (*handoff.Evidence, error) {
 	if g.StockAgent() {
 		return r.podsGone(ctx, g, node)
@@ -211,7 +209,7 @@ func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease,
 		guest := handoff.Guest{NamespacedName: g.owner.Key, UID: g.VMI.UID, Epoch: l.Epoch}
 		e, err := r.Fencer.Fence(ctx, guest, node)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Could not fence a silent node", "node", node) // it is asked again
+			ctrl.LoggerFrom(ctx).Error(err, "Fencing unresponsive node failed, requeueing", "node", node)
 		} else if e != nil {
 			return e, nil
 		}
@@ -221,7 +219,7 @@ func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease,
 	}
 	switch live, err := readNode(ctx, r.APIReader, node); {
 	case err != nil:
-		return nil, err // that it cannot be read says nothing about it
+		return nil, err // a failed read is no evidence
 	case live == nil:
 		return &handoff.Evidence{Kind: handoff.NodeGone, Detail: "its Node object does not exist"}, nil
 	case !r.Config.PodHoldsGuest:
@@ -230,8 +228,7 @@ func (r *Reconciler) evidence(ctx context.Context, g *gathered, l handoff.Lease,
 	return r.podsGone(ctx, g, node)
 }
 
-// podsGone tells whether the API server knows of no Pod of the guest on the node that
-// has not ended.
+// podsGone returns evidence if the API server has no unfinished Pod of the VMI on the node.
 func (r *Reconciler) podsGone(ctx context.Context, g *gathered, node string) (*handoff.Evidence, error) {
 	pods, err := r.controlledLive(ctx, g)
 	if err != nil {
@@ -242,7 +239,7 @@ func (r *Reconciler) podsGone(ctx context.Context, g *gathered, node string) (*h
 			return nil, nil //nolint:nilnil // none is an answer
 		}
 	}
-	return &handoff.Evidence{Kind: handoff.PodGone, Detail: "no Pod of the guest is left there"}, nil
+	return &handoff.Evidence{Kind: handoff.PodGone, Detail: "the node has no Pod of the VirtualMachineInstance"}, nil
 }
 
 // nodesOf returns the nodes that a lease names.
@@ -265,7 +262,7 @@ func leasedTo(o client.Object) []string {
 	return nodesOf(l)
 }
 
-// onNode lists the guests of a node.
+// onNode lists the VMIs of a node.
 func (r *Reconciler) onNode(ctx context.Context, node string) []reconcile.Request {
 	return r.guests(ctx, client.MatchingFields{vmiByNode: node})
 }

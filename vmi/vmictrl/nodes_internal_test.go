@@ -19,10 +19,10 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// beatAt is a report of a node's agent.
+// beatAt returns a heartbeat.
 func beatAt(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// sceneNode is node-1 with the report of an agent: KubeVirt's if ours is empty.
+// sceneNode returns node-1 with a heartbeat: KubeVirt's if ours is empty.
 func sceneNode(beat, ours string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "node-uid", Labels: map[string]string{v1.NodeSchedulable: "true"}}}
 	n.Annotations = map[string]string{}
@@ -35,7 +35,7 @@ func sceneNode(beat, ours string) *corev1.Node {
 	return n
 }
 
-// withLease puts a lease on the guest.
+// withLease sets a lease on the VMI.
 func withLease(t *testing.T, l handoff.Lease) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		t.Helper()
@@ -60,7 +60,7 @@ func lost(t *testing.T) func(*v1.VirtualMachineInstance) {
 	return withLease(t, l)
 }
 
-// alive lets the node report, as one or the other agent does, while time passes.
+// alive lets the node send heartbeats, by one or the other agent, while time passes.
 func (s *scene) alive(t *testing.T, during time.Duration, ours bool) {
 	t.Helper()
 	for end := s.clock.Now().Add(during); s.clock.Now().Before(end); {
@@ -81,7 +81,7 @@ func (s *scene) alive(t *testing.T, during time.Duration, ours bool) {
 	s.pass(t)
 }
 
-// pass lets the controller of guests look, twice, as what it has written is another event.
+// pass makes two passes, as the first write is another event.
 func (s *scene) pass(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -91,7 +91,7 @@ func (s *scene) pass(t *testing.T) {
 	}
 }
 
-func TestScheduled_OfferToAStockNodeIsNeverTakenBack(t *testing.T) {
+func TestScheduled_OfferToStockNodeStays(t *testing.T) {
 	for name, test := range map[string]struct {
 		node *corev1.Node
 		ours bool
@@ -112,8 +112,8 @@ func TestScheduled_OfferToAStockNodeIsNeverTakenBack(t *testing.T) {
 	}
 }
 
-// By the cache our agent still reports; by the API server KubeVirt's does.
-func TestScheduled_OfferIsNotTakenBackOnTheWordOfACache(t *testing.T) {
+// In the cache virtloom's agent still reports; in the API server KubeVirt's does.
+func TestScheduled_OfferStaysIfOnlyCacheIsOverdue(t *testing.T) {
 	g := sceneVMI(v1.Scheduled, offered(t))
 	s := newScene(t, interceptor.Funcs{}, g, scenePod(g), sceneNode(beatAt(postponeEpoch), beatAt(postponeEpoch)))
 	live := newScene(t, interceptor.Funcs{}, g.DeepCopy(), scenePod(g), sceneNode(beatAt(postponeEpoch.Add(time.Minute)), beatAt(postponeEpoch)))
@@ -126,7 +126,7 @@ func TestScheduled_OfferIsNotTakenBackOnTheWordOfACache(t *testing.T) {
 	}
 }
 
-func TestRunning_GuestOfAStockNodeThatIsGoneFails(t *testing.T) {
+func TestRunning_StockNodeGone(t *testing.T) {
 	for name, test := range map[string]struct {
 		edit func(*corev1.Pod)
 		want v1.VirtualMachineInstancePhase
@@ -159,7 +159,7 @@ func TestRunning_GuestOfAStockNodeThatIsGoneFails(t *testing.T) {
 	}
 }
 
-func TestDelete_PodOfAGuestThatAStockNodeMayBootKeepsItsGrace(t *testing.T) {
+func TestDelete_PodOfStockNodeKeepsGracePeriod(t *testing.T) {
 	for name, test := range map[string]struct {
 		node *corev1.Node
 		with []func(*v1.VirtualMachineInstance)
@@ -188,10 +188,10 @@ func TestDelete_PodOfAGuestThatAStockNodeMayBootKeepsItsGrace(t *testing.T) {
 	}
 }
 
-func TestNodes_SilentNodeTakesNoMoreGuests(t *testing.T) {
+func TestNodes_UnresponsiveNodeIsUnschedulable(t *testing.T) {
 	for name, test := range map[string]struct {
 		beat string
-		// waits are steps of time, after each of which the node is looked at.
+		// waits are time steps, each followed by a pass over the node.
 		waits []time.Duration
 		beats bool
 		want  string
@@ -206,7 +206,7 @@ func TestNodes_SilentNodeTakesNoMoreGuests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, interceptor.Funcs{}, sceneNode(test.beat, ""))
-			s.r.nodes.closes, s.r.nodes.recorder = closeAfter, s.told
+			s.r.nodes.closes, s.r.nodes.recorder = closeAfter, s.recorder
 			node := &corev1.Node{}
 			for _, wait := range test.waits {
 				s.clock.SetTime(s.clock.Now().Add(wait))
@@ -237,8 +237,8 @@ func TestNodes_SilentNodeTakesNoMoreGuests(t *testing.T) {
 	}
 }
 
-// A report that comes while the node is being closed wins.
-func TestNodes_ReportThatComesInBetweenKeepsTheNodeOpen(t *testing.T) {
+// A heartbeat that arrives while the node is being marked unschedulable wins.
+func TestNodes_ConcurrentHeartbeat(t *testing.T) {
 	var s *scene
 	s = newScene(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		n := &corev1.Node{}
@@ -257,7 +257,7 @@ func TestNodes_ReportThatComesInBetweenKeepsTheNodeOpen(t *testing.T) {
 	}
 }
 
-func TestEvidence_NodeIsGoneByTheWordOfTheServerAlone(t *testing.T) {
+func TestEvidence_NodeGoneFromAPIServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		read error
 		node bool
@@ -283,7 +283,7 @@ func TestEvidence_NodeIsGoneByTheWordOfTheServerAlone(t *testing.T) {
 				return c.Get(ctx, key, o, opts...)
 			}}, there...)
 			s.r.APIReader = live.Client
-			for range 2 { // the first sees the node for the first time; what is wrong by then the last says as well
+			for range 2 { // the first pass observes the node; a failure shows in the last pass as well
 				_, _ = s.r.Reconcile(t.Context(), request("ns", "web"))
 				s.clock.SetTime(s.clock.Now().Add(time.Hour))
 			}
@@ -295,7 +295,7 @@ func TestEvidence_NodeIsGoneByTheWordOfTheServerAlone(t *testing.T) {
 	}
 }
 
-func TestFence_OutOfServiceTaintCountsWhileTheNodeIsNotReady(t *testing.T) {
+func TestFence_OutOfServiceTaint(t *testing.T) {
 	taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}
 	for name, test := range map[string]struct {
 		taints []corev1.Taint
@@ -331,8 +331,8 @@ func TestFence_OutOfServiceTaintCountsWhileTheNodeIsNotReady(t *testing.T) {
 	}
 }
 
-// What has the name of the guest's Pod is the guest's if the guest made it.
-func TestAdopt_PodOfAnotherOwnerIsNotTaken(t *testing.T) {
+// A Pod with the launcher Pod's name is adopted only if the VMI controls it.
+func TestAdopt_PodOfAnotherOwner(t *testing.T) {
 	for name, owned := range map[string]bool{"its own": true, "another's": false} {
 		t.Run(name, func(t *testing.T) {
 			g := sceneVMI(v1.Pending)
@@ -354,8 +354,8 @@ func TestAdopt_PodOfAnotherOwnerIsNotTaken(t *testing.T) {
 	}
 }
 
-// A guest that was handed over has no condition of this controller's, so what stands in its way is told in an event.
-func TestRunning_PodThatLacksAVirtiofsContainerIsTold(t *testing.T) {
+// After the handoff the condition belongs to the node agent, so the problem is reported in an event.
+func TestRunning_MissingVirtiofsContainer(t *testing.T) {
 	for _, phase := range []v1.VirtualMachineInstancePhase{v1.Scheduled, v1.Running} {
 		t.Run(string(phase), func(t *testing.T) {
 			g := sceneVMI(phase, func(g *v1.VirtualMachineInstance) {
@@ -364,14 +364,14 @@ func TestRunning_PodThatLacksAVirtiofsContainerIsTold(t *testing.T) {
 			})
 			s := newScene(t, interceptor.Funcs{}, g, scenePod(g), sceneNode(beatAt(postponeEpoch), ""))
 			s.alive(t, 5*time.Minute, false)
-			var told int
+			var emitted int
 			for _, e := range s.events() {
 				if strings.Contains(e, "Warning MissingVirtiofsContainers") && strings.Contains(e, "virtiofs-tools") {
-					told++
+					emitted++
 				}
 			}
-			if told != 1 {
-				t.Errorf("told %d times, want once", told)
+			if emitted != 1 {
+				t.Errorf("%d events, want one", emitted)
 			}
 		})
 	}

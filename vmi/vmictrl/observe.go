@@ -22,17 +22,17 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// ErrReadOnly means that one who is to look only was about to write.
+// ErrReadOnly means that an observer attempted a write.
 var ErrReadOnly = readonly.Err
 
-// Observe makes the Reconciler one that looks only, instead of SetupWithManager:
-// [Reconciler.Explain] and [Reconciler.Plan] then tell what the controller with the same settings
-// would do. Client must read from what the indexes are added to, and its RESTMapper must know the
-// kinds that can be read. Whatever would write gets ErrReadOnly; without a Gate the caches are taken
-// to show all that was written.
+// Observe makes the Reconciler a read-only observer, instead of SetupWithManager:
+// [Reconciler.Explain] and [Reconciler.Plan] then report what the controller with the same settings
+// would do. Client must read from the cache that the indexes are added to, and its RESTMapper must
+// know the served kinds. Every write returns ErrReadOnly; without a Gate the caches are assumed to
+// have observed all writes.
 //
-// An observer has not seen for how long nodes have been silent. It believes the time in their heartbeats,
-// which the controller does not.
+// An observer does not know how long nodes have been unresponsive. It trusts the time in their
+// heartbeats, which the controller does not.
 func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error {
 	if err := r.complete(); err != nil {
 		return err
@@ -46,27 +46,27 @@ func (r *Reconciler) Observe(ctx context.Context, ix client.FieldIndexer) error 
 		case err == nil:
 			r.kinds.served[of.kind] = true
 		case !meta.IsNoMatchError(err):
-			return fmt.Errorf("vmictrl: look for %s: %w", of.kind, err)
+			return fmt.Errorf("vmictrl: detect %s: %w", of.kind, err)
 		}
 	}
 	return index(ctx, ix)
 }
 
-// Explain tells where a guest stands, what is in its way, and what mends that; nil if there is no such
-// guest, or it is out of scope. It decides as the next pass would, and tries to render what that would
-// create, but writes nothing.
-func (r *Reconciler) Explain(ctx context.Context, guest types.NamespacedName) (*vmi.Diagnosis, error) {
-	obj, err := r.read(ctx, guest)
+// Explain returns the state of a VMI, what blocks it, and the remedies; nil if the VMI does not
+// exist or is out of scope. It decides like the next pass, and renders what that would create, but
+// writes nothing.
+func (r *Reconciler) Explain(ctx context.Context, key types.NamespacedName) (*vmi.Diagnosis, error) {
+	obj, err := r.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.gather(ctx, guest, obj, true)
+	g, err := r.gather(ctx, key, obj, true)
 	if err != nil || g == nil {
 		return nil, err
 	}
 	now := r.Clock.Now()
 	var d vmi.Diagnosis
-	if g.outdated { // the rest was not gathered
+	if g.outdated { // the remaining input was not gathered
 		d = vmi.Diagnose(vmi.Snapshot{VMI: g.VMI, Unseen: g.Unseen, Config: g.Config}, now)
 		return &d, nil
 	}
@@ -76,15 +76,15 @@ func (r *Reconciler) Explain(ctx context.Context, guest types.NamespacedName) (*
 	return &d, nil
 }
 
-// Unseen tells which writes for a guest the caches do not show yet, the oldest first.
-func (r *Reconciler) Unseen(guest types.NamespacedName) []expectations.Pending {
+// Unseen returns the writes for a VMI that the caches have not observed yet, the oldest first.
+func (r *Reconciler) Unseen(key types.NamespacedName) []expectations.Pending {
 	if r.Gate == nil {
 		return nil
 	}
-	return r.Gate.Tracker().Pending(guest)
+	return r.Gate.Tracker().Pending(key)
 }
 
-// rehearse renders what the plan would create, and notes in the snapshot what fails: the error of that.
+// rehearse renders what the plan would create; it records the first error in the snapshot and returns it.
 func (r *Reconciler) rehearse(g *gathered, plan vmi.Plan) error {
 	for _, a := range plan.Actions {
 		var err error
@@ -98,7 +98,7 @@ func (r *Reconciler) rehearse(g *gathered, plan vmi.Plan) error {
 		case vmi.CreateTrigger:
 			_, err = r.Renderer.HotplugTrigger(plugging(g, a))
 		default:
-			continue // that fails in the cluster only
+			continue // all other actions fail in the cluster only
 		}
 		if err != nil {
 			g.Failure = &vmi.Failure{Reason: a.Fault, Message: err.Error()}
@@ -108,7 +108,7 @@ func (r *Reconciler) rehearse(g *gathered, plan vmi.Plan) error {
 	return nil
 }
 
-// blame says, of a Pod that cannot be rendered, which part of the guest is at fault.
+// blame adds the invalid field to the finding about a Pod that cannot be rendered.
 func blame(d *vmi.Diagnosis, failed error) {
 	var fault *template.Error
 	if !errors.As(failed, &fault) {
@@ -119,19 +119,19 @@ func blame(d *vmi.Diagnosis, failed error) {
 		return
 	}
 	f := &d.Findings[i]
-	f.Kind, f.Why, f.By = vmi.InvalidSpec, "no Pod can be made of the guest as it is", vmi.ByUser
-	f.Remedy = "correct " + fault.Field + " and make the guest anew"
+	f.Kind, f.Why, f.By = vmi.InvalidSpec, "no Pod can be rendered from the spec", vmi.ByUser
+	f.Remedy = "correct " + fault.Field + " and recreate the VirtualMachineInstance"
 	if fault.Field == "" {
 		f.Remedy = "do as the message says"
 	}
 	if fault.Remedy != "" {
 		f.Remedy = fault.Remedy
 	}
-	f.Until = "the guest is made anew"
+	f.Until = "the VirtualMachineInstance is recreated"
 	if errors.Is(failed, template.ErrMissingFact) {
-		f.Until = "what " + fault.Field + " names is there"
+		f.Until = "the object named by " + fault.Field + " exists"
 		if fault.Remedy == "" {
-			f.Remedy = "create what " + fault.Field + " names, or correct it and make the guest anew"
+			f.Remedy = "create the object named by " + fault.Field + ", or correct the field and recreate the VirtualMachineInstance"
 		}
 	}
 	switch {
@@ -142,13 +142,13 @@ func blame(d *vmi.Diagnosis, failed error) {
 	}
 }
 
-// beaten is when a node says that it last gave a sign of life; false if it does not.
+// beaten returns the time in a heartbeat; false if it is invalid or in the future.
 func beaten(heartbeat string, now time.Time) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, heartbeat)
 	return at, err == nil && !at.After(now)
 }
 
-// wantsAddress tells whether the guest is to have an address on VSOCK, and is about to be handed over.
+// wantsAddress reports whether the VMI requests a VSOCK CID, and its handoff is next.
 func wantsAddress(g *v1.VirtualMachineInstance) bool {
 	wants := g.Spec.Domain.Devices.AutoattachVSOCK
 	return wants != nil && *wants && g.Status.VSOCKCID == nil && g.Status.Phase == v1.Scheduling

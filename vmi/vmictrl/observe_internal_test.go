@@ -27,7 +27,7 @@ import (
 
 var observedAt = time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 
-// observer looks at a cluster with the objects, which serves what CDI does only if it is said.
+// observer returns an observer of a cluster with the objects, which serves CDI's kinds if cdi is true.
 func observer(t *testing.T, cdi bool, objects ...client.Object) *Reconciler {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -78,7 +78,7 @@ func multus(g *v1.VirtualMachineInstance) {
 	g.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "blue", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}}}
 }
 
-// definitions lets the template read what networks are.
+// definitions returns the KubeVirt configuration that the template reads for networks.
 func definitions() *v1.KubeVirt {
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "kubevirt"}}
 	kv.Spec.Configuration.DeveloperConfiguration = &v1.DeveloperConfiguration{DisabledFeatureGates: []string{"ExternalNetResourceInjection"}}
@@ -150,7 +150,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestAnObserverOfGuestsDoesNotWrite(t *testing.T) {
+func TestObserver_ReadOnly(t *testing.T) {
 	g := observed(v1.Pending)
 	r := observer(t, false, g)
 	if err := r.Client.Delete(t.Context(), g); !errors.Is(err, ErrReadOnly) {
@@ -171,7 +171,7 @@ func TestAnObserverOfGuestsDoesNotWrite(t *testing.T) {
 	}
 }
 
-// nothing is told of indexes that are there already.
+// nothing ignores indexes that already exist.
 type nothing struct{}
 
 func (nothing) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {

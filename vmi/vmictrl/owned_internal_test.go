@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// TestPodsGone_NotByLabels has Pods whose labels a user has changed.
+// TestPodsGone_NotByLabels covers Pods whose labels a user has changed.
 func TestPodsGone_NotByLabels(t *testing.T) {
 	but := func(edit func(*corev1.Pod)) client.Object {
 		p := launched("node-a")
@@ -21,8 +21,8 @@ func TestPodsGone_NotByLabels(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		pod  client.Object
-		owns bool // the guest has it
-		gone bool // nothing of the guest is on the node
+		owns bool // controlled by the VMI
+		gone bool // no Pod of the VMI is on the node
 	}{
 		"as it was made":           {but(func(*corev1.Pod) {}), true, false},
 		"without its labels":       {but(func(p *corev1.Pod) { p.Labels = nil }), true, false},

@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// plugReady brings a guest to where volumes can be plugged into it.
+// plugReady starts a VMI up to where volumes can be hotplugged.
 func (w *world) plugReady() *v1.VirtualMachineInstance {
 	w.t.Helper()
 	g := w.running("guest")
@@ -30,7 +30,7 @@ func (w *world) plugReady() *v1.VirtualMachineInstance {
 	return g
 }
 
-// plug adds volumes to the guest, of the names of their claims.
+// plug adds volumes to the spec, named after their claims.
 func (w *world) plug(g *v1.VirtualMachineInstance, claims ...string) {
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
@@ -41,7 +41,7 @@ func (w *world) plug(g *v1.VirtualMachineInstance, claims ...string) {
 	})
 }
 
-// unplug takes a volume from the guest's spec.
+// unplug removes a volume from the spec.
 func (w *world) unplug(g *v1.VirtualMachineInstance, name string) {
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
@@ -50,7 +50,7 @@ func (w *world) unplug(g *v1.VirtualMachineInstance, name string) {
 	})
 }
 
-// nodeSays writes the phase of a volume as the node's agent does.
+// nodeSays writes the phase of a volume as the node agent does.
 func (w *world) nodeSays(g *v1.VirtualMachineInstance, name string, p v1.VolumePhase) {
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
@@ -62,7 +62,7 @@ func (w *world) nodeSays(g *v1.VirtualMachineInstance, name string, p v1.VolumeP
 	})
 }
 
-// attached says what is missing until the volumes are on the node, or nothing.
+// attached returns what is missing until the volumes are on the node, or "".
 func attached(g *v1.VirtualMachineInstance, pod string, names ...string) string {
 	for _, name := range names {
 		s := volumeOf(g, name)
@@ -78,7 +78,7 @@ func (w *world) awaitAttached(g *v1.VirtualMachineInstance, pod string, names ..
 	w.await(g, fmt.Sprintf("%v by Pod %s", names, pod), func() bool { return attached(g, pod, names...) == "" })
 }
 
-// attachmentName is the name of the Pod that brings the claims.
+// attachmentName returns the name of the attachment of the claims.
 func (w *world) attachmentName(launcher *corev1.Pod, claims ...*corev1.PersistentVolumeClaim) string {
 	uids := map[string]types.UID{}
 	for _, c := range claims {
@@ -94,7 +94,7 @@ func (w *world) boundClaim(name string) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// plugged takes a volume to the guest's node and away again.
+// plugged hotplugs a volume and unplugs it again.
 func plugged(w *world) {
 	w.start(onlyWatches)
 	claim := w.boundClaim("disk")
@@ -108,13 +108,13 @@ func plugged(w *world) {
 	if i < 0 || !metav1.IsControlledBy(&pods[i], &launcher) || pods[i].Spec.NodeName != launcher.Spec.NodeName {
 		w.t.Fatalf("Pods %+v", pods)
 	}
-	if w.untold("SuccessfulCreate") != "" {
+	if w.missingEvent("SuccessfulCreate") != "" {
 		w.t.Error("no event of the attachment")
 	}
 
 	w.nodeSays(g, "disk", v1.VolumeReady)
 	w.unplug(g, "disk")
-	// A pass later the Pod is there, and the volume the node's.
+	// One pass later the Pod exists, and the node has the volume.
 	w.change(g, func(g *v1.VirtualMachineInstance) { g.Status.Conditions = nil })
 	w.await(g, "a pass", func() bool { return condition(g, v1.VirtualMachineInstanceReady).Type != "" })
 	if w.awaitPods(2); volumeOf(g, "disk").Phase != v1.VolumeReady {
@@ -131,7 +131,7 @@ func plugged(w *world) {
 	w.onePodEach(2)
 }
 
-// pluggedInARow: what comes in a row is brought by one Pod.
+// pluggedInARow: volumes added in a row are carried by one Pod.
 func pluggedInARow(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.Config = vmi.Config{HotplugBatch: 4 * time.Second}
@@ -151,7 +151,7 @@ func pluggedInARow(w *world) {
 	w.onePodEach(3)
 }
 
-// unbound: a volume whose claim is not bound yet holds no other up, and comes when it is.
+// unbound: a volume whose claim is not bound yet blocks no other, and follows when it is.
 func unbound(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) {
 		r.Config = vmi.Config{HotplugBatch: time.Millisecond}
@@ -178,7 +178,7 @@ func unbound(w *world) {
 	w.awaitAttached(g, w.attachmentName(&launcher, a, b, c), "a", "b", "c")
 }
 
-// triggered: a plugged volume is provisioned where the guest is.
+// triggered: a hotplugged volume is provisioned on the VMI's node.
 func triggered(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.NeverRetry() }})
 	class := w.class(storagev1.VolumeBindingWaitForFirstConsumer)

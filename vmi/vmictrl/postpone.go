@@ -13,21 +13,21 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// outdone reports whether what need not be written now of a guest can wait, as others wait for their Pods or for
-// their nodes, and since when it has: that a guest with a Pod is Scheduling, which is outdated when it is handed
-// over, and what the Pod of a guest that is handed over shall carry. Nothing depends on either: what they are
-// concluded from is stored, and a process that dies comes to the same conclusions again.
-func (r *Reconciler) outdone(guest types.NamespacedName) (since time.Time, yes bool) {
-	return r.backlog.Outdone(guest, r.Workers, r.Clock.Now())
+// saturated reports whether optional writes for a VMI can wait, because other VMIs wait for their Pods or nodes, and
+// since when they have waited. Optional are the phase Scheduling of a VMI with a Pod, which the handoff replaces, and
+// the metadata of its Pod after the handoff. Nothing depends on either: both are derived from stored state, and a
+// restarted process derives them again.
+func (r *Reconciler) saturated(key types.NamespacedName) (since time.Time, yes bool) {
+	return r.backlog.Outdone(key, r.Workers, r.Clock.Now())
 }
 
-// leavePod takes out of the plan what the Pod of a guest shall carry that is with its node, and does not run yet,
-// if that can wait.
-func (r *Reconciler) leavePod(g *gathered, plan *vmi.Plan) bool {
+// deferPodPatch removes the patch of the Pod from the plan of a VMI that its node has not started yet, if that can
+// wait.
+func (r *Reconciler) deferPodPatch(g *gathered, plan *vmi.Plan) bool {
 	if plan.VMI.Status.Phase != v1.Scheduled || len(plan.Actions) != 1 || plan.Actions[0].Verb != vmi.PatchPod {
 		return false
 	}
-	since, yes := r.outdone(g.owner.Key)
+	since, yes := r.saturated(g.owner.Key)
 	if yes {
 		r.backlog.Put(g.owner.Key, since)
 		plan.Actions = nil
@@ -35,13 +35,13 @@ func (r *Reconciler) leavePod(g *gathered, plan *vmi.Plan) bool {
 	return yes
 }
 
-// leap reports whether the plan does no more than to tell that a guest has its Pod, while others wait. Then it
-// need not be stored: if the Pod is ready, the next plan is made as if it had been.
-func (r *Reconciler) leap(ctx context.Context, g *gathered, plan *vmi.Plan) (yes bool, err error) {
+// deferStatus reports whether the plan only records that a VMI has its Pod, while others wait. Then it need not be
+// stored: if the Pod is ready, the next plan is computed as if it had been.
+func (r *Reconciler) deferStatus(ctx context.Context, g *gathered, plan *vmi.Plan) (yes bool, err error) {
 	if !waiting(g.VMI) || !onlyScheduling(g.VMI, plan) {
 		return false, nil
 	}
-	since, yes := r.outdone(g.owner.Key)
+	since, yes := r.saturated(g.owner.Key)
 	if !yes {
 		return false, nil
 	}
@@ -63,8 +63,8 @@ func (r *Reconciler) leap(ctx context.Context, g *gathered, plan *vmi.Plan) (yes
 	return true, nil
 }
 
-// onlyScheduling reports whether a plan tells nothing but that the guest has a Pod: no trouble, and nothing that
-// somebody asked for.
+// onlyScheduling reports whether a plan records nothing but that the VMI has a Pod: no problem, and nothing requested
+// by a user.
 func onlyScheduling(was *v1.VirtualMachineInstance, plan *vmi.Plan) bool {
 	want := plan.VMI
 	if want.Status.Phase != v1.Scheduling || len(plan.Events) > 0 || len(plan.Actions) > 0 {

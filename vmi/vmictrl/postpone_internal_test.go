@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// long is a queue in which so many wait.
+// long is a queue with a fixed length.
 type long struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	waiting int
@@ -29,7 +29,7 @@ func (l *long) Len() int { return l.waiting }
 
 var postponeEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// postponing is a controller with a queue in which so many wait, and a pass over a guest with a Pod.
+// postponing returns a controller with a queue of that length, and a pass over a VMI with a Pod.
 func postponing(waiting int, edit func(*v1.VirtualMachineInstance, *corev1.Pod)) (*Reconciler, *clocktesting.FakePassiveClock, *gathered) {
 	c := clocktesting.NewFakePassiveClock(postponeEpoch)
 	r := &Reconciler{Clock: c, Workers: 4}
@@ -54,15 +54,15 @@ func ready(_ *v1.VirtualMachineInstance, p *corev1.Pod) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "compute", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 }
 
-// While others wait for their Pods it is not stored that a guest has one, but when its Pod is ready it is handed over.
-func TestWhatIsSoonOutdatedIsNotStoredWhileOthersWait(t *testing.T) {
+// Under load the phase Scheduling is not stored, but a ready Pod leads to the handoff.
+func TestDeferStatus_UnderLoad(t *testing.T) {
 	starting := func(*v1.VirtualMachineInstance, *corev1.Pod) {}
 	for name, test := range map[string]struct {
-		waiting int
-		edit    func(*v1.VirtualMachineInstance, *corev1.Pod)
-		after   time.Duration
-		leaps   bool
-		phase   v1.VirtualMachineInstancePhase
+		waiting  int
+		edit     func(*v1.VirtualMachineInstance, *corev1.Pod)
+		after    time.Duration
+		deferred bool
+		phase    v1.VirtualMachineInstancePhase
 	}{
 		"others wait, and the Pod starts":   {5, starting, 0, true, v1.Scheduling},
 		"others wait, and the Pod is ready": {5, ready, 0, true, v1.Scheduled},
@@ -87,9 +87,9 @@ func TestWhatIsSoonOutdatedIsNotStoredWhileOthersWait(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			leaps, err := r.leap(t.Context(), g, &plan)
-			if err != nil || leaps != test.leaps {
-				t.Fatalf("postponed %v, %v; want %v", leaps, err, test.leaps)
+			deferred, err := r.deferStatus(t.Context(), g, &plan)
+			if err != nil || deferred != test.deferred {
+				t.Fatalf("postponed %v, %v; want %v", deferred, err, test.deferred)
 			}
 			if g.stored != nil {
 				plan, _, err = r.step(t.Context(), g, &outcome)
@@ -101,7 +101,7 @@ func TestWhatIsSoonOutdatedIsNotStoredWhileOthersWait(t *testing.T) {
 				t.Errorf("phase %s, want %s", got, test.phase)
 			}
 			for _, s := range plan.VMI.Status.PhaseTransitionTimestamps {
-				if leaps && s.Phase == v1.Scheduling && !s.PhaseTransitionTimestamp.Time.Equal(postponeEpoch) {
+				if deferred && s.Phase == v1.Scheduling && !s.PhaseTransitionTimestamp.Time.Equal(postponeEpoch) {
 					t.Errorf("it was %s from %s, want %s", s.Phase, s.PhaseTransitionTimestamp, postponeEpoch)
 				}
 			}
@@ -109,8 +109,8 @@ func TestWhatIsSoonOutdatedIsNotStoredWhileOthersWait(t *testing.T) {
 	}
 }
 
-// The Pod of a guest that is handed over is tended when nobody else waits, and at once when the guest runs.
-func TestThePodOfAGuestThatDoesNotRunYetWaits(t *testing.T) {
+// After the handoff the Pod is patched when no other VMI waits, and at once when the VMI runs.
+func TestDeferPodPatch_UnderLoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		waiting, others int
 		phase           v1.VirtualMachineInstancePhase
@@ -135,7 +135,7 @@ func TestThePodOfAGuestThatDoesNotRunYetWaits(t *testing.T) {
 			for _, v := range test.verbs {
 				plan.Actions = append(plan.Actions, vmi.Action{Verb: v})
 			}
-			if late := r.leavePod(g, &plan); late != test.late || late != (len(plan.Actions) == 0) {
+			if late := r.deferPodPatch(g, &plan); late != test.late || late != (len(plan.Actions) == 0) {
 				t.Errorf("late is %v with %d actions left, want %v", late, len(plan.Actions), test.late)
 			}
 		})

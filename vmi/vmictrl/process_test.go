@@ -24,10 +24,10 @@ import (
 	"github.com/virtloom/virtloom/internal/rig"
 )
 
-// orderEnv has the order of a process that is a controller and not a test.
+// orderEnv contains the order of a controller process.
 const orderEnv = "VMICTRL_TEST_ORDER"
 
-// order is what a controller in a process of its own is told.
+// order is the configuration of a controller in a process of its own.
 type order struct {
 	Kubeconfig string
 	Namespaces []string
@@ -37,7 +37,7 @@ type order struct {
 // death is when a process kills itself; never, if Write is empty.
 type death struct {
 	Write string
-	// Answered says to die when the server has answered that write, but before the controller learns of it, instead of
+	// Answered kills the process when the server has answered that write, but before the controller reads it, instead of
 	// right before it is sent.
 	Answered bool
 }
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// run is the controller. It ends when its input does, so that it does not outlive the test.
+// run runs the controller. It ends with its standard input, so that it does not outlive the test.
 func (o order) run() error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
@@ -94,8 +94,8 @@ func (o order) run() error {
 	return mgr.Start(ctx)
 }
 
-// writes sees every request of the process, reports on standard output those that write, and kills the process at the one
-// that it was ordered to.
+// writes wraps every request of the process, prints the writes on standard output, and kills the process at the ordered
+// one.
 type writes struct {
 	death death
 	mu    sync.Mutex
@@ -120,7 +120,7 @@ func (w *writes) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// name is what is written, and which time.
+// name returns the write and its ordinal.
 func (w *writes) name(req *http.Request) string {
 	what := req.Method + " " + strings.Join(resourceIn(req.URL.Path), "/")
 	w.mu.Lock()
@@ -129,7 +129,7 @@ func (w *writes) name(req *http.Request) string {
 	return fmt.Sprintf("%s %d", what, w.times[what])
 }
 
-// resourceIn is the resource in a path of the API, and the subresource if there is one.
+// resourceIn returns the resource in a path of the API, and the subresource if there is one.
 func resourceIn(path string) []string {
 	_, in, namespaced := strings.Cut(path, "/namespaces/")
 	parts := strings.Split(in, "/") // namespace, resource, name, subresource
@@ -145,7 +145,7 @@ func resourceIn(path string) []string {
 
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	select {} // it may take a moment
+	select {} // the signal may take a moment
 }
 
 // process is a controller in a process of its own.
@@ -156,7 +156,7 @@ type process struct {
 	stdin io.Closer
 	ended chan struct{}
 
-	// After ended is closed:
+	// Valid after ended is closed:
 	err    error
 	writes []string
 	stderr strings.Builder

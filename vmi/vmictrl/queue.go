@@ -12,16 +12,15 @@ import (
 	"github.com/virtloom/virtloom/internal/backlog"
 )
 
-// spreadBy is the time between two guests that are looked at because of something that
-// concerns all.
+// spreadBy is the interval between two VMIs that are enqueued for a change that concerns all.
 const spreadBy = 5 * time.Millisecond
 
-// wakeAll has all guests looked at: those without a Pod, which may have waited for it,
-// at once, and the others by and by.
+// wakeAll enqueues all VMIs: those without a Pod, which may have waited for the change, at once,
+// and the others one by one.
 func (r *Reconciler) wakeAll(ctx context.Context, q backlog.Queue) {
 	var list v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &list); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Could not tell which guests a change concerns")
+		ctrl.LoggerFrom(ctx).Error(err, "Listing VirtualMachineInstances failed, change ignored")
 		return
 	}
 	var after time.Duration

@@ -32,14 +32,13 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// DefaultWorkers is how many VirtualMachineInstances are worked on at a time,
-// as in KubeVirt.
+// DefaultWorkers is the default number of VirtualMachineInstances reconciled concurrently, as in
+// KubeVirt.
 const DefaultWorkers = 10
 
-// firstRetry and lastRetry bound the time after which a failed pass is repeated.
-// It doubles in between. What a pass waits for is watched, so that the last is
-// for what cannot be: an admission plugin that learns of a change later than
-// this controller, a webhook.
+// firstRetry and lastRetry bound the back-off of failed passes, which doubles in between. Since
+// all dependencies are watched, the last is for those that cannot be: an admission plugin that
+// learns of a change later than this controller, a webhook.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = time.Minute
@@ -47,101 +46,100 @@ const (
 
 var tracer = otel.Tracer("github.com/virtloom/virtloom/vmi/vmictrl")
 
-// Renderer renders the Pods of a guest. *template.Renderer is one. Each Pod has the
-// guest's namespace, a controller, the guest's UID as label kubevirt.io/created-by,
-// and a name that is the same for the same purpose: that of package template, if a
-// guest whose name is taken by another Pod shall be woken when that is gone. It must
-// be pure.
+// Renderer renders the Pods of a VMI. *template.Renderer implements it. Each Pod has the VMI's
+// namespace, a controller, the VMI's UID as label kubevirt.io/created-by, and a name that is the
+// same for the same purpose. The launcher Pod must be named as by package template, so that a VMI
+// whose name is taken by another Pod is reconciled when that is deleted. Implementations must be
+// pure.
 type Renderer interface {
-	// Launcher returns the Pod a guest runs in, controlled by the guest.
+	// Launcher returns the launcher Pod, controlled by the VMI.
 	Launcher(in template.Input) (*corev1.Pod, error)
-	// Temporary returns the first consumer of a guest's claims, controlled by the
-	// guest and with the annotation kubevirt.io/ephemeral-provisioning.
+	// Temporary returns the first consumer of a VMI's claims, controlled by the VMI and
+	// with the annotation kubevirt.io/ephemeral-provisioning.
 	Temporary(in template.Input) (*corev1.Pod, error)
-	// HotplugAttachment returns the Pod that brings volumes to the guest's node, and
-	// HotplugTrigger the one that has a claim provisioned there; both are controlled by
-	// the guest's Pod.
+	// HotplugAttachment returns the Pod that attaches volumes to the VMI's node, and
+	// HotplugTrigger the first consumer of a claim there; both are controlled by the
+	// launcher Pod.
 	HotplugAttachment(in template.Input) (*corev1.Pod, error)
 	HotplugTrigger(in template.Input) (*corev1.Pod, error)
 }
 
-// Reconciler takes VirtualMachineInstances from the first sight to the node
-// and back. Fields without a stated default are required; SetupWithManager
-// checks them. Fields are not changed after that.
+// Reconciler reconciles VirtualMachineInstances from creation to the handoff to the node, and
+// after their end. Fields without a stated default are required; SetupWithManager validates
+// them. Fields must not be changed after that.
 type Reconciler struct {
 	// Client reads from caches and writes; APIReader reads without a cache.
 	Client    client.Client
 	APIReader client.Reader
-	// LauncherImage is the image of the guests' Pods.
+	// LauncherImage is the image of launcher Pods.
 	LauncherImage string
-	// SidecarShimImage is the image of hook sidecars that name none. Defaults to the one
-	// beside LauncherImage.
+	// SidecarShimImage is the image of hook sidecars without an image. Defaults to the one
+	// that belongs to LauncherImage.
 	SidecarShimImage string
-	// Scope is which guests there are to look after. Defaults to all.
+	// Scope selects the VMIs to reconcile. Defaults to all.
 	Scope Scope
-	// Name is that of the controller. Defaults to vmi. A manager has one Reconciler, as it
-	// has each index once.
+	// Name is the name of the controller. Defaults to vmi. A manager can have only one
+	// Reconciler, because it has each index once.
 	Name string
 	// Renderer defaults to template.Default().
 	Renderer Renderer
-	// NetworkAnnotations are what a Pod that runs a guest shall carry of its networks.
+	// NetworkAnnotations generates the network annotations of a running launcher Pod.
 	// Defaults to ActiveNetworks.
 	NetworkAnnotations PodAnnotator
-	// StorageAnnotations are those for backup tools, and StorageKeys all that it may
-	// generate. They default to template.VeleroHooks and its keys.
+	// StorageAnnotations generates annotations for backup tools, and StorageKeys are all keys
+	// it may generate. They default to template.VeleroHooks and its keys.
 	StorageAnnotations template.AnnotationGenerator
 	StorageKeys        []string
-	// CIDs gives guests their addresses on VSOCK. Defaults to vmi.NewCIDs, which knows the
-	// guests of this process: shards need one that they share.
+	// CIDs assigns VSOCK CIDs. Defaults to vmi.NewCIDs, which knows the VMIs of this process:
+	// shards need a shared allocator.
 	CIDs vmi.CIDAllocator
-	// Recorder tells events of the guests. Defaults to none.
+	// Recorder emits events for VMIs. Nil disables events.
 	Recorder events.EventRecorder
-	// Gate notes own writes and tells whether caches show them. Defaults to one of the
-	// Reconciler's own.
+	// Gate tracks own writes and reports whether caches have observed them. Defaults to a
+	// new one.
 	Gate *expectationsctrl.Gate
-	// Observer is told what becomes of own writes, and of live reads if it is an
-	// expectationsctrl.LiveReads. Defaults to nobody. Not used with Gate.
+	// Observer is notified of the outcome of own writes, and of live reads if it is an
+	// expectationsctrl.LiveReads. May be nil. Not used with Gate.
 	Observer expectations.Observer
-	// Metrics is told of guests and passes. Defaults to nobody.
+	// Metrics counts VMIs and passes. May be nil.
 	Metrics *Metrics
-	// Clock defaults to the real one.
+	// Clock defaults to the real clock.
 	Clock clock.PassiveClock
 	// Workers defaults to DefaultWorkers.
 	Workers int
-	// Config is handed to vmi.Decide, with the settings of the cluster's KubeVirt object
-	// if there is one; it holds the replaceable parts of the decision: SpecValidator,
-	// NetworkStatus, MigrationEvaluator, TopologyHints. Its LauncherImage is that above.
+	// Config is passed to vmi.Decide, with the settings of the cluster's KubeVirt object if
+	// there is one; it contains the replaceable parts of the decision: SpecValidator,
+	// NetworkStatus, MigrationEvaluator, TopologyHints. Its LauncherImage is the one above.
 	Config vmi.Config
-	// SilentAfter is how long a node may give no sign of life before its guests count
-	// as lost. Defaults to vmi.DefaultSilentAfter.
+	// SilentAfter is the time without a heartbeat after which a node counts as unresponsive.
+	// Defaults to vmi.DefaultSilentAfter.
 	SilentAfter time.Duration
-	// Fencer is asked about silent nodes; OutOfService is one. Defaults to none: then only that the Node
-	// object is gone ends a guest that was lost with its node.
+	// Fencer is queried about unresponsive nodes; OutOfService is one. If nil, only a missing Node object
+	// releases a VMI that was lost with its node.
 	Fencer handoff.Fencer
 
-	// limiter spaces out the repetitions of failed passes.
+	// limiter is the back-off of failed passes.
 	limiter workqueue.TypedRateLimiter[reconcile.Request]
-	// gatherer reads what Pods are rendered from.
+	// gatherer reads the template facts.
 	gatherer templatectrl.Gatherer
-	// nodes tells which nodes are silent.
+	// nodes detects unresponsive nodes.
 	nodes *nodes
-	// backlog has the queue of the guests, for those who wake them, and those of which something was not written,
-	// as others waited.
+	// backlog has the queue of the controller, for other sources of requests, and the VMIs with deferred writes.
 	backlog backlog.Backlog
-	// kinds tells which kinds the cluster serves of those it need not.
+	// kinds detects which optional kinds the cluster serves.
 	kinds *kinds
-	// told is in which words the failure of each guest was told.
-	told retold.Failures
-	// starts are the starts of guests under way, for their traces.
+	// reported has the reported wording of each VMI's failure.
+	reported retold.Failures
+	// starts are the traced starts of VMIs.
 	starts *tracecontext.Operations
-	// observes says that it looks only.
+	// observes is true for a read-only observer.
 	observes bool
-	// cids is done once the allocator knows the CIDs of all guests.
+	// cids is done once the allocator knows the CIDs of all VMIs.
 	cids once
 }
 
-// SetupWithManager checks the fields and registers indexes, watches and the
-// controller with the manager.
+// SetupWithManager validates the fields and registers indexes, watches and the controller with
+// the manager.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 	if err := r.complete(); err != nil {
 		return err
@@ -203,7 +201,7 @@ func (r *Reconciler) complete() error {
 	return errors.Join(missing...)
 }
 
-// parts fills in the replaceable parts that are not set.
+// parts sets the defaults of the replaceable parts.
 func (r *Reconciler) parts() {
 	if r.Renderer == nil {
 		r.Renderer = template.Default()
@@ -219,16 +217,16 @@ func (r *Reconciler) parts() {
 	}
 }
 
-// Plan tells what the next pass over a guest would do, and what it waits for, and does
-// nothing of it; nil if there is no such guest, or it is out of scope, or what was last
-// written to it is not seen yet. It reads from the manager's caches, which must have been
-// started, asks no Fencer and reserves nothing; see vmi.Plan on how to print it.
-func (r *Reconciler) Plan(ctx context.Context, guest types.NamespacedName) (*vmi.Plan, error) {
-	obj, err := r.read(ctx, guest)
+// Plan returns the plan of the next pass over a VMI, without executing it; nil if the VMI does
+// not exist, is out of scope, or the caches have not observed the last write to it. It reads
+// from the manager's caches, which must have been started, queries no Fencer and reserves
+// nothing; see vmi.Plan for its text form.
+func (r *Reconciler) Plan(ctx context.Context, key types.NamespacedName) (*vmi.Plan, error) {
+	obj, err := r.read(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	g, err := r.gather(ctx, guest, obj, true)
+	g, err := r.gather(ctx, key, obj, true)
 	if err != nil || g == nil || g.outdated {
 		return nil, err
 	}
@@ -269,19 +267,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	return result, err
 }
 
-// pass decides, acts and stores, or postpones what can be, and says when to look again.
+// pass decides, acts and stores, or defers optional writes, and returns when to requeue.
 func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (result reconcile.Result, plan vmi.Plan, err error) {
 	plan, late, actErr := r.step(ctx, g, outcome)
 	if actErr == nil && g.Failure == nil {
-		leaps, err := r.leap(ctx, g, &plan)
+		deferred, err := r.deferStatus(ctx, g, &plan)
 		switch {
 		case err != nil:
 			return result, plan, err
-		case leaps && g.stored == nil:
+		case deferred && g.stored == nil:
 			*outcome = passPostponed
 			result, err = r.result(g, plan, nil)
 			return backlog.Later(result, backlog.Again), plan, err
-		case leaps:
+		case deferred:
 			plan, late, actErr = r.step(ctx, g, outcome)
 		}
 	}
@@ -302,10 +300,10 @@ func (r *Reconciler) pass(ctx context.Context, g *gathered, outcome *string) (re
 	return result, plan, err
 }
 
-// step decides, acts, and decides on what came of it. It is late if some of the actions have to wait for others'.
+// step decides, acts, and decides again on the results. late is true if some actions were deferred.
 func (r *Reconciler) step(ctx context.Context, g *gathered, outcome *string) (plan vmi.Plan, late bool, err error) {
 	plan = vmi.Decide(g.Snapshot, r.Clock.Now())
-	late = r.leavePod(g, &plan)
+	late = r.deferPodPatch(g, &plan)
 	err = r.act(ctx, g, plan)
 	if len(plan.Actions) > 0 {
 		*outcome = passActed

@@ -19,10 +19,10 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// onlyWatches is a controller that nothing but an event wakes.
+// onlyWatches is a controller without retries.
 var onlyWatches = setup{edit: (*vmictrl.Reconciler).NeverRetry}
 
-// awaitTrouble waits until the guest says what stands in its way.
+// awaitTrouble waits for the condition that reports a problem.
 func (w *world) awaitTrouble(g *v1.VirtualMachineInstance, reason string, words ...string) {
 	w.t.Helper()
 	w.await(g, reason, func() bool {
@@ -36,8 +36,8 @@ func (w *world) awaitTrouble(g *v1.VirtualMachineInstance, reason string, words 
 	})
 }
 
-// awaitRefusals waits until the Pod was refused twice: the second is upon the
-// event of the condition that the first left, and the last without another event.
+// awaitRefusals waits until the Pod was rejected twice: the second attempt follows the event of
+// the first condition, and there is no further event.
 func (w *world) awaitRefusals() {
 	w.t.Helper()
 	w.eventually(func() string {
@@ -48,9 +48,8 @@ func (w *world) awaitRefusals() {
 	})
 }
 
-// awaitAfter repeats what must wake the controller until the guest is on its
-// node. It is repeated because admission may learn of it later than the
-// controller.
+// awaitAfter repeats the change that must wake the controller until the VMI is on its node. It
+// is repeated because admission may observe it later than the controller.
 func (w *world) awaitAfter(g *v1.VirtualMachineInstance, wake func(try int) error) {
 	w.t.Helper()
 	try := 0
@@ -64,7 +63,7 @@ func (w *world) awaitAfter(g *v1.VirtualMachineInstance, wake func(try int) erro
 		return g.Status.Phase == v1.Scheduled
 	})
 	if c := condition(g, v1.VirtualMachineInstanceSynchronized); c.Type != "" {
-		w.t.Errorf("the trouble is over and still told: %+v", c)
+		w.t.Errorf("the problem is resolved and still reported: %+v", c)
 	}
 	w.onePodEach(1)
 }
@@ -105,7 +104,7 @@ func securityRefused(w *world) {
 	if err := label(enforce, "restricted"); err != nil {
 		w.t.Fatal(err)
 	}
-	// Admission learns of the label when it does.
+	// Admission observes the label asynchronously.
 	w.eventually(func() string {
 		probe := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "probe"},
 			Spec: corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "probe", Image: image}}}}
@@ -130,7 +129,7 @@ func nameTaken(w *world) {
 	w.create(foreign)
 	w.start(onlyWatches)
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, foreign.Name, "delete it")
-	// A pass more, upon the event of an answer.
+	// One more pass, upon an event.
 	w.change(g, func(g *v1.VirtualMachineInstance) { g.Status.Conditions = nil })
 	w.awaitTrouble(g, vmi.ReasonFailedCreate, foreign.Name, "delete it")
 	if tried := w.writes(true); len(tried) > 0 {
@@ -154,7 +153,7 @@ func claimMissing(w *world) {
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}
 	})
 	w.awaitTrouble(g, vmi.ReasonPvcNotFound, "spec.volumes[0].persistentVolumeClaim.claimName", w.ns+"/data", "create it")
-	// More passes say no more.
+	// Further passes emit nothing.
 	for i := range 3 {
 		w.change(g, func(g *v1.VirtualMachineInstance) {
 			metav1.SetMetaDataAnnotation(&g.ObjectMeta, "example.test/poke", fmt.Sprint(i))
@@ -170,7 +169,7 @@ func claimMissing(w *world) {
 		return g.Status.Phase == v1.Scheduling && condition(g, v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)).Status == corev1.ConditionFalse
 	})
 	w.onePodEach(1)
-	// One of the missing claim, one of the Pod that was created.
+	// One for the missing claim, one for the created Pod.
 	w.eventually(func() string {
 		if n := w.writes(false)["create events"]; n != 2 {
 			return fmt.Sprintf("%d events, want 2", n)
@@ -182,7 +181,7 @@ func claimMissing(w *world) {
 	}
 }
 
-// switchable renders only when it is told to, and counts how often it was asked.
+// switchable renders only while switched on, and counts the calls.
 type switchable struct {
 	vmictrl.Renderer
 	on    *atomic.Bool

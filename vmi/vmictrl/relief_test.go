@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-func TestOnlyAQuotaThatYieldsWakes(t *testing.T) {
+func TestRelief_ResourceQuota(t *testing.T) {
 	quota := func(hard, enforced, used string) *corev1.ResourceQuota {
 		list := func(n string) corev1.ResourceList {
 			return corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}

@@ -38,8 +38,7 @@ import (
 )
 
 const (
-	// patience bounds waiting for what must happen; interval is how often a
-	// test looks.
+	// patience bounds a wait; interval is its poll interval.
 	patience = 2 * time.Minute
 	interval = 20 * time.Millisecond
 	image    = "example.test/virt-launcher:1"
@@ -55,7 +54,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	ctrl.SetLogger(logr.Discard()) // what no manager's logger gets
+	ctrl.SetLogger(logr.Discard()) // log lines outside of any manager
 	c := &cluster{Rig: rigtest.Start(t, rig.Options{SimulatedNodes: 2})}
 	var err error
 	if c.scheme, err = newScheme(); err != nil {
@@ -68,7 +67,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// serveMachines has the cluster take VirtualMachines, as one with KubeVirt does.
+// serveMachines makes the cluster serve VirtualMachines, as with KubeVirt.
 func (c *cluster) serveMachines(t *testing.T) {
 	t.Helper()
 	machines := open(v1.VirtualMachineGroupVersionKind, "virtualmachines", apiextensionsv1.NamespaceScoped)
@@ -92,7 +91,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, errors.Join(clientgoscheme.AddToScheme(s), vmictrl.AddToScheme(s))
 }
 
-// newController returns a controller that is confined to the namespaces.
+// newController returns a controller limited to the namespaces.
 func newController(cfg *rest.Config, s *runtime.Scheme, l logr.Logger, namespaces ...string) (ctrl.Manager, *vmictrl.Reconciler, error) {
 	skip := true
 	only := map[string]cache.Config{}
@@ -113,8 +112,8 @@ func newController(cfg *rest.Config, s *runtime.Scheme, l logr.Logger, namespace
 	}, nil
 }
 
-// world is one namespace, to which the controllers of one test are confined, so
-// that tests run side by side.
+// world is one namespace, to which the controllers of one test are limited, so that tests can
+// run in parallel.
 type world struct {
 	*cluster
 	t  *testing.T
@@ -128,13 +127,13 @@ func (c *cluster) world(t *testing.T) *world {
 	return w
 }
 
-// setup is what a test changes about the controller it starts.
+// setup contains a test's changes of its controller.
 type setup struct {
 	edit func(*vmictrl.Reconciler)
 	wrap func(http.RoundTripper) http.RoundTripper
 }
 
-// start runs a controller and returns what stops it and waits for its end.
+// start runs a controller and returns a function that stops it.
 func (w *world) start(s setup) (stop func()) {
 	w.t.Helper()
 	cfg := w.Config(rig.UserController)
@@ -181,7 +180,7 @@ func (w *world) create(o client.Object) {
 	}
 }
 
-// noGrace is for what nobody waits for.
+// noGrace deletes without grace period.
 const noGrace = client.GracePeriodSeconds(0)
 
 func (w *world) delete(o client.Object, opts ...client.DeleteOption) {
@@ -210,12 +209,12 @@ func newGuest(namespace, name string) *v1.VirtualMachineInstance {
 	}
 }
 
-// unplaceable keeps the guest's Pod from being scheduled.
+// unplaceable keeps the launcher Pod from being scheduled.
 func unplaceable(g *v1.VirtualMachineInstance) {
 	g.Spec.NodeSelector = map[string]string{"example.test/nowhere": "true"}
 }
 
-// eventually repeats look until it says nothing, and fails with its last word.
+// eventually repeats look until it returns "", and fails with its last result.
 func (w *world) eventually(look func() string) {
 	w.t.Helper()
 	var last string
@@ -228,7 +227,7 @@ func (w *world) eventually(look func() string) {
 	}
 }
 
-// await reads the guest until the condition holds.
+// await reads the VMI until the condition holds.
 func (w *world) await(g *v1.VirtualMachineInstance, what string, ok func() bool) {
 	w.t.Helper()
 	w.eventually(func() string {
@@ -286,7 +285,7 @@ func (w *world) awaitPods(n int) []corev1.Pod {
 	return pods
 }
 
-// podOn makes a Pod like the guest's own, on a node, as a migration does.
+// podOn creates a copy of the launcher Pod on a node, as a migration does.
 func (w *world) podOn(node string, g *v1.VirtualMachineInstance, like corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	p := &corev1.Pod{
@@ -298,7 +297,7 @@ func (w *world) podOn(node string, g *v1.VirtualMachineInstance, like corev1.Pod
 	return p
 }
 
-// change writes the guest as another writer would.
+// change writes the VMI as another writer.
 func (w *world) change(g *v1.VirtualMachineInstance, edit func(*v1.VirtualMachineInstance)) {
 	w.t.Helper()
 	w.eventually(func() string {
@@ -314,7 +313,7 @@ func (w *world) change(g *v1.VirtualMachineInstance, edit func(*v1.VirtualMachin
 	})
 }
 
-// node does what the agent of the guest's node does on an event of the lease.
+// node acts as the agent of the VMI's node on an event of the lease.
 func (w *world) node(g *v1.VirtualMachineInstance, kind handoff.Kind, phase v1.VirtualMachineInstancePhase) {
 	w.t.Helper()
 	w.change(g, func(g *v1.VirtualMachineInstance) {
@@ -345,7 +344,7 @@ func (w *world) lease(g *v1.VirtualMachineInstance) handoff.Lease {
 	return l
 }
 
-// running brings a guest to phase Running.
+// running starts a VMI up to phase Running.
 func (w *world) running(name string) *v1.VirtualMachineInstance {
 	w.t.Helper()
 	g := w.guest(name)

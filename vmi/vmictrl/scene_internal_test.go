@@ -27,17 +27,17 @@ import (
 	"github.com/virtloom/virtloom/expectations/expectationsctrl"
 )
 
-// scene is a controller with a server, which its caches show at once, and a clock that stands.
+// scene is a controller with a fake API server, whose writes the caches observe at once, and a fake clock.
 type scene struct {
 	client.Client
-	r     *Reconciler
-	clock *clocktesting.FakePassiveClock
-	told  *events.FakeRecorder
-	// err is that of the last pass.
+	r        *Reconciler
+	clock    *clocktesting.FakePassiveClock
+	recorder *events.FakeRecorder
+	// err is the error of the last pass.
 	err error
 }
 
-// GetClient is part of expectationsctrl.Cluster, as are the next two.
+// GetClient implements expectationsctrl.Cluster, as do the next two.
 func (s *scene) GetClient() client.Client    { return s.Client }
 func (s *scene) GetAPIReader() client.Reader { return s.Client }
 func (s *scene) GetCache() cache.Cache       { return cached{client: s.Client} }
@@ -52,7 +52,7 @@ func (c cached) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 	return c.client.Get(ctx, key, o, opts...)
 }
 
-// indexer gives a client under construction its indexes.
+// indexer adds the indexes to a fake client builder.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, o client.Object, field string, by client.IndexerFunc) error {
@@ -62,7 +62,7 @@ func (i indexer) IndexField(_ context.Context, o client.Object, field string, by
 
 var sceneGuest = types.NamespacedName{Namespace: "ns", Name: "web"}
 
-// newScene has a server with objects, and with faults.
+// newScene returns a scene with objects and injected faults.
 func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) *scene {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -82,8 +82,8 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 	if err := index(t.Context(), indexer{b}); err != nil {
 		t.Fatal(err)
 	}
-	s := &scene{Client: b.Build(), clock: clocktesting.NewFakePassiveClock(postponeEpoch), told: events.NewFakeRecorder(10000)}
-	s.r = &Reconciler{Client: s.Client, APIReader: s.Client, LauncherImage: "image", Clock: s.clock, Recorder: s.told}
+	s := &scene{Client: b.Build(), clock: clocktesting.NewFakePassiveClock(postponeEpoch), recorder: events.NewFakeRecorder(10000)}
+	s.r = &Reconciler{Client: s.Client, APIReader: s.Client, LauncherImage: "image", Clock: s.clock, Recorder: s.recorder}
 	if err := s.r.complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func newScene(t *testing.T, faults interceptor.Funcs, objects ...client.Object) 
 	return s
 }
 
-// sceneVMI is a guest in a phase, on node-1 if it was handed over.
+// sceneVMI returns a VMI in a phase, on node-1 after the handoff.
 func sceneVMI(phase v1.VirtualMachineInstancePhase, edit ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	g := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		Namespace: sceneGuest.Namespace, Name: sceneGuest.Name, UID: "web-uid", Finalizers: []string{v1.VirtualMachineInstanceFinalizer},
@@ -114,7 +114,7 @@ func sceneVMI(phase v1.VirtualMachineInstancePhase, edit ...func(*v1.VirtualMach
 	return g
 }
 
-// scenePod is the running Pod of the guest on node-1.
+// scenePod returns the running launcher Pod on node-1.
 func scenePod(g *v1.VirtualMachineInstance) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: g.Namespace, Name: "virt-launcher-web", UID: "pod-uid",
@@ -139,7 +139,7 @@ func (s *scene) events() []string {
 	var all []string
 	for {
 		select {
-		case e := <-s.told.Events:
+		case e := <-s.recorder.Events:
 			all = append(all, e)
 		default:
 			return all
@@ -147,8 +147,8 @@ func (s *scene) events() []string {
 	}
 }
 
-// run lets the controller's queue work for as long as it says: a pass follows at once upon a change of the guest, which
-// is an event, and else after the back-off of an error or when the pass asked for it. It gives up after so many passes.
+// run processes the controller's queue for the given time: a pass follows at once upon a change of the VMI, which is an
+// event, and otherwise after the back-off of an error or the requested requeue. It stops after most passes.
 func (s *scene) run(t *testing.T, during time.Duration, most int) (passes int) {
 	t.Helper()
 	end := s.clock.Now().Add(during)

@@ -12,7 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// AddToScheme adds all kinds that a Reconciler reads or writes.
+// AddToScheme adds all kinds that a Reconciler reads or writes to the scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(corev1.AddToScheme(s), storagev1.AddToScheme(s), v1.AddToScheme(s), cdiv1.AddToScheme(s))
 }

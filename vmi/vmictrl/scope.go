@@ -12,30 +12,30 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Scope is which guests a Reconciler looks after; its zero value is all. A guest
-// that leaves the scope is let alone from then on. To spare the memory for what is
-// outside, restrict the manager's cache as well (cache.Options).
+// Scope selects the VMIs that a Reconciler reconciles; the zero value selects all. A VMI that
+// leaves the scope is ignored from then on. To save the memory for objects outside the scope,
+// restrict the manager's cache as well (cache.Options).
 type Scope struct {
-	// Namespaces are those of the guests; none means all.
+	// Namespaces are the namespaces of the VMIs; none means all.
 	Namespaces []string
-	// Selector selects guests by their labels; nil means all.
+	// Selector selects VMIs by their labels; nil means all.
 	Selector labels.Selector
-	// Shard, of Shards, is which part of the guests: each belongs to one, by its UID.
-	// Shards of 0 or 1 is all of them.
+	// Shard is the index of the shard among Shards: each VMI belongs to one, by its UID.
+	// Shards of 0 or 1 disables sharding.
 	Shard, Shards int
 }
 
 func (s Scope) validate() error {
 	if s.Shards < 0 || s.Shard < 0 || s.Shard >= max(s.Shards, 1) {
-		return fmt.Errorf("vmictrl: Reconciler.Scope: shard %d of %d: number shards from 0", s.Shard, s.Shards)
+		return fmt.Errorf("vmictrl: Reconciler.Scope: shard %d of %d: Invalid value, number shards from 0", s.Shard, s.Shards)
 	}
 	if slices.Contains(s.Namespaces, "") {
-		return errors.New("vmictrl: Reconciler.Scope.Namespaces: a name is empty; leave the list empty for all namespaces")
+		return errors.New("vmictrl: Reconciler.Scope.Namespaces: Invalid value: empty name; leave the list empty for all namespaces")
 	}
 	return nil
 }
 
-// Has tells whether the guest is in the scope.
+// Has reports whether the VMI is in the scope.
 func (s Scope) Has(g *v1.VirtualMachineInstance) bool {
 	switch {
 	case len(s.Namespaces) > 0 && !slices.Contains(s.Namespaces, g.Namespace):

@@ -35,8 +35,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// Every guest belongs to one shard, and each shard has some.
-func TestShardsShareTheGuests(t *testing.T) {
+// Every VMI belongs to one shard, and no shard is empty.
+func TestScope_Shards(t *testing.T) {
 	const shards, guests = 3, 300
 	has := map[int]int{}
 	for i := range guests {
@@ -59,7 +59,7 @@ func TestShardsShareTheGuests(t *testing.T) {
 	}
 }
 
-func TestAWrongScopeIsRefused(t *testing.T) {
+func TestScope_Invalid(t *testing.T) {
 	for name, scope := range map[string]vmictrl.Scope{
 		"behind the last":  {Shard: 2, Shards: 2},
 		"before the first": {Shard: -1, Shards: 2},

@@ -15,8 +15,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// scoped is a controller that looks after a part, and tells in an annotation of the
-// Pods who made them.
+// scoped is a controller with a scope; an annotation of its Pods identifies it.
 func scoped(name string, s vmictrl.Scope) setup {
 	return setup{edit: func(r *vmictrl.Reconciler) {
 		r.Scope, r.Name = s, name
@@ -24,7 +23,7 @@ func scoped(name string, s vmictrl.Scope) setup {
 	}}
 }
 
-// byImage counts the Pods by who made them.
+// byImage groups the Pods by the controller that created them.
 func (w *world) byImage() map[string][]string {
 	w.t.Helper()
 	made := map[string][]string{}
@@ -35,14 +34,14 @@ func (w *world) byImage() map[string][]string {
 	return made
 }
 
-// sharded: each guest is one controller's, and each controller has its own.
+// sharded: each VMI belongs to one controller, and each controller has VMIs.
 func sharded(w *world) {
 	shards := []vmictrl.Scope{{Shard: 0, Shards: 2}, {Shard: 1, Shards: 2}}
 	for i, s := range shards {
 		w.start(scoped(fmt.Sprintf("shard-%d", i), s))
 	}
 	want := map[string][]string{}
-	// As many as it takes until each has two.
+	// Create VMIs until each controller has two.
 	var guests []*v1.VirtualMachineInstance
 	for i := 0; len(want["example.test/shard-0"]) < 2 || len(want["example.test/shard-1"]) < 2; i++ {
 		g := w.guest(fmt.Sprintf("guest-%d", i))
@@ -85,7 +84,7 @@ func sharded(w *world) {
 	}
 }
 
-// selected: a controller looks after guests with a label, and lets go of one that loses it.
+// selected: a controller reconciles VMIs with a label, and ignores one that loses it.
 func selected(w *world) {
 	selector, err := labels.Parse("example.test/by=me")
 	if err != nil {
@@ -102,7 +101,7 @@ func selected(w *world) {
 	w.change(g, func(g *v1.VirtualMachineInstance) { delete(g.Labels, "example.test/by"); g.Status.Conditions = nil })
 	w.delete(&w.awaitPods(1)[0], noGrace)
 	w.awaitPods(0)
-	// Whoever comes later in the queue is dealt with, so both were looked at.
+	// A VMI later in the queue was reconciled, so both were too.
 	later := w.guest("later", ours)
 	w.awaitPhase(later, v1.Scheduled)
 	w.await(g, "nothing", func() bool { return true })
@@ -115,10 +114,10 @@ func selected(w *world) {
 	}
 
 	w.change(g, ours)
-	w.awaitPhase(g, v1.Failed) // back in the scope, its Pod is missed
+	w.awaitPhase(g, v1.Failed) // back in the scope, its Pod is missing
 }
 
-// elsewhere: a controller of another namespace lets the guest alone.
+// elsewhere: a controller of another namespace ignores the VMI.
 func elsewhere(w *world) {
 	w.start(scoped("other", vmictrl.Scope{Namespaces: []string{"other"}}))
 	w.start(scoped("mine", vmictrl.Scope{Namespaces: []string{w.ns, "other"}}))

@@ -21,13 +21,13 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// silentNode is a node of the world's own, with a guest that it holds.
+// silentNode creates a node of the world, which holds the VMI's lease.
 func (w *world) silentNode(g *v1.VirtualMachineInstance) *corev1.Node {
 	w.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-" + w.ns}}
 	w.create(n)
 	w.podOn(n.Name, g, w.awaitPods(1)[0])
-	w.t.Cleanup(func() { // the world's context has ended by then
+	w.t.Cleanup(func() { // the world's context is canceled by then
 		if err := client.IgnoreNotFound(w.Delete(context.Background(), n)); err != nil {
 			w.t.Error(err)
 		}
@@ -40,7 +40,7 @@ func (w *world) silentNode(g *v1.VirtualMachineInstance) *corev1.Node {
 	return n
 }
 
-// beat gives a sign of life of the node.
+// beat sends a heartbeat of the node.
 func (w *world) beat(n *corev1.Node, value int) {
 	w.t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1.VirtHandlerHeartbeat, strconv.Itoa(value))
@@ -49,8 +49,8 @@ func (w *world) beat(n *corev1.Node, value int) {
 	}
 }
 
-// awaitState pokes the guest, as its clock is not the world's, until its lease is in
-// the state.
+// awaitState triggers passes, as the controller's clock is not the world's, until the lease is
+// in the state.
 func (w *world) awaitState(g *v1.VirtualMachineInstance, want handoff.State) handoff.Lease {
 	w.t.Helper()
 	var l handoff.Lease
@@ -64,8 +64,8 @@ func (w *world) awaitState(g *v1.VirtualMachineInstance, want handoff.State) han
 	return l
 }
 
-// silentNodeGone: a guest stays its silent node's until the Node object is gone and
-// the time in which the node may still act is over.
+// silentNodeGone: an unresponsive node keeps the VMI until the Node object is gone and the time
+// in which the node may still act has passed.
 func silentNodeGone(w *world) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Clock = clock }})
@@ -95,7 +95,7 @@ func silentNodeGone(w *world) {
 	}
 }
 
-// silentNodeFenced: a Fencer's word counts at once, and only its word.
+// silentNodeFenced: a Fencer's evidence counts at once, and no other.
 func silentNodeFenced(w *world) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	var off atomic.Bool
@@ -159,7 +159,7 @@ func silentNodeTainted(w *world) {
 	}
 }
 
-// silentNodeClosed: a node whose agent is silent is marked unschedulable, with the rights that the controller has.
+// silentNodeClosed: a node with an unresponsive agent is marked unschedulable, with the controller's permissions.
 func silentNodeClosed(w *world) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "closed-of-" + w.ns, Labels: map[string]string{v1.NodeSchedulable: "true"},
 		Annotations: map[string]string{v1.VirtHandlerHeartbeat: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)}}}
@@ -181,7 +181,7 @@ func silentNodeClosed(w *world) {
 	})
 }
 
-// silentNodeBack: a node that returns keeps its guest.
+// silentNodeBack: a node that returns keeps its VMI.
 func silentNodeBack(w *world) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Clock = clock }})
@@ -193,7 +193,7 @@ func silentNodeBack(w *world) {
 	w.awaitState(g, handoff.Lost)
 
 	w.beat(n, 2)
-	w.eventually(func() string { // the sign of life may be seen after the return
+	w.eventually(func() string { // the heartbeat may be observed after the return
 		if w.lease(g).State == handoff.Lost {
 			w.node(g, handoff.Return, v1.Running)
 		}
@@ -203,13 +203,13 @@ func silentNodeBack(w *world) {
 		}
 		return "the guest is lost again"
 	})
-	w.delete(n) // of a node that was heard of just now, this is no evidence
+	w.delete(n) // this is no evidence shortly after a heartbeat
 	if l := w.awaitState(g, handoff.Owned); l.Holder != n.Name || g.Status.Phase != v1.Running {
 		w.t.Errorf("lease %+v, phase %s", l, g.Status.Phase)
 	}
 }
 
-// silentNodeWakes: nobody touches the guest, whose node falls silent all the same.
+// silentNodeWakes: a node becomes unresponsive without any event of its VMI.
 func silentNodeWakes(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.SilentAfter = 500 * time.Millisecond }})
 	g := w.running("guest")

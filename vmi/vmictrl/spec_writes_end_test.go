@@ -15,7 +15,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// endRows are about the end of guests.
+// endRows cover the end of VMIs.
 var endRows = map[string]row{
 	"74 a guest that has ended": {scene: scene{phase: v1.Succeeded, guest: func(g *v1.VirtualMachineInstance) {
 		g.Finalizers = []string{v1.VirtualMachineInstanceFinalizer, "foregroundDeleteVirtualMachine"}
@@ -38,7 +38,7 @@ var endRows = map[string]row{
 	"82 a Pod that is gone when it is to be deleted": {scene: scene{phase: v1.Scheduling, more: deleteIt}, wrap: deletedFirst},
 }
 
-// deleted is a guest with two Pods that is deleted, beside a Pod that is not its own.
+// deleted is a deleted VMI with two Pods, beside a foreign Pod.
 func deleted(p v1.VirtualMachineInstancePhase) row {
 	return row{scene: scene{phase: p, noPod: true, more: func(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 		owned(w, g, "owned-a", "owned-b")
@@ -48,7 +48,7 @@ func deleted(p v1.VirtualMachineInstancePhase) row {
 	}}}
 }
 
-// ownedByMachine makes the VirtualMachine that the guest belongs to.
+// ownedByMachine creates the VirtualMachine that controls the VMI.
 func ownedByMachine(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 	m := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: guestName},
 		Spec: v1.VirtualMachineSpec{Template: &v1.VirtualMachineInstanceTemplateSpec{}}}
@@ -58,7 +58,7 @@ func ownedByMachine(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 	})
 }
 
-// deletedFirst lets a Pod be gone when the controller's request to delete it arrives.
+// deletedFirst deletes a Pod right before the controller's delete request arrives.
 func deletedFirst(w *world, _ *v1.VirtualMachineInstance, next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Method == http.MethodDelete {

@@ -16,8 +16,8 @@ var numbersOfSpec = []int{
 	100, 101, 103, 104, 106, 107, 109, 110, 112, 113, 115, 116, 118, 119, 121, 122, 124, 125, 127, 128, 130,
 }
 
-// withoutRow says of each number that has no row why: the case involves no write of this
-// controller that another row would not show, or is none of this controller's.
+// withoutRow maps each number without a row to the reason: the case involves no write of this
+// controller beyond those of other rows, or does not concern it.
 var withoutRow = map[int]string{
 	7:   "that own writes are awaited: TestController, a cache of Pods that lags behind a creation",
 	8:   "how long they are: package expectations",
@@ -43,8 +43,8 @@ var withoutRow = map[int]string{
 	127: "which class is chosen: vmi; what is made of it: rows 32",
 }
 
-// TestEveryNumberOfSpecHasItsPlace keeps the list complete.
-func TestEveryNumberOfSpecHasItsPlace(t *testing.T) {
+// TestWritesOfSpec_Complete checks that every number has a row or a reason.
+func TestWritesOfSpec_Complete(t *testing.T) {
 	rows := map[int]bool{}
 	for _, part := range rowsOfSpec {
 		for name := range part {

@@ -9,7 +9,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// podRows are about what a guest's Pod takes over from the guest.
+// podRows cover the synchronization of the Pod with the VMI.
 var podRows = map[string]row{
 	"58 the image is outdated":         {scene: scene{phase: v1.Running, pod: oldImage}},
 	"58 the image is no more outdated": {scene: scene{phase: v1.Running, pod: labelled(v1.OutdatedLauncherImageLabel, ""), guest: guestLabel(v1.OutdatedLauncherImageLabel, "")}},

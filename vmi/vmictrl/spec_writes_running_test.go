@@ -22,7 +22,7 @@ import (
 
 const migrationRequired = v1.VirtualMachineInstanceMigrationRequired
 
-// runningRows are about what a guest says that its node has.
+// runningRows cover a VMI after its handoff.
 var runningRows = map[string]row{
 	"52 at rest, with a Pod that is Running":                                                                {scene: scene{phase: v1.Scheduled}},
 	"52 at rest, with a Pod of phase Unknown":                                                               {scene: scene{phase: v1.Scheduled, status: ended(corev1.PodUnknown)}},
@@ -62,11 +62,11 @@ var runningRows = map[string]row{
 		scene: scene{phase: v1.Scheduled, noPod: true}},
 }
 
-// unready is what this controller says of a guest that is not ready.
+// unready maps reasons of Ready=False to messages.
 var unready = map[string]string{
-	"GuestNotRunning": "the node has not reported the guest as running",
-	"PodNotExists":    "the guest has no Pod on its node",
-	"PodTerminating":  "the Pod of the guest has ended or is ending",
+	"GuestNotRunning": "Guest VM is not reported as running",
+	"PodNotExists":    "virt-launcher pod has not yet been scheduled",
+	"PodTerminating":  "virt-launcher pod is terminating",
 }
 
 func notReady(reason string) func(*v1.VirtualMachineInstance) {
@@ -82,7 +82,7 @@ func finalizers(all ...string) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) { g.Finalizers = all }
 }
 
-// moreSockets lets a guest with one socket ask for a second.
+// moreSockets requests a second socket for a VMI with one.
 func moreSockets(most uint32) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Spec.Domain.CPU = &v1.CPU{Cores: 1, Sockets: 2, Threads: 1, MaxSockets: most}
@@ -98,7 +98,7 @@ func evaluates(verdict corev1.ConditionStatus) func(*vmictrl.Reconciler) {
 	}
 }
 
-// evaluated is a guest that has the condition of the status, if any, and gets a verdict.
+// evaluated is a VMI with the given condition status, if any, and a new verdict.
 func evaluated(verdict, was corev1.ConditionStatus) row {
 	r := row{scene: scene{phase: v1.Running}, edit: evaluates(verdict)}
 	reason := map[corev1.ConditionStatus]string{
@@ -115,7 +115,7 @@ func moves(g *v1.VirtualMachineInstance) {
 	g.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{StartTimestamp: &now}
 }
 
-// newInterface gives a running guest an interface of another network.
+// newInterface adds an interface of another network to a running VMI.
 func newInterface(binding v1.InterfaceBindingMethod) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "second", InterfaceBindingMethod: binding}}
@@ -130,8 +130,7 @@ func withMemory(g *v1.VirtualMachineInstance) {
 	g.Status.Memory = &v1.MemoryStatus{GuestAtBoot: &size, GuestCurrent: &size, GuestRequested: &size}
 }
 
-// overtakenBy lets somebody else write the guest right before the controller's first patch
-// arrives.
+// overtakenBy patches the VMI right before the controller's first patch arrives.
 func overtakenBy(patch string) func(*world, *v1.VirtualMachineInstance, http.RoundTripper) http.RoundTripper {
 	return func(w *world, g *v1.VirtualMachineInstance, next http.RoundTripper) http.RoundTripper {
 		var done atomic.Bool

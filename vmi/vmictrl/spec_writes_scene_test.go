@@ -18,35 +18,35 @@ import (
 )
 
 const (
-	// nobody is a scheduler that does not exist: a Pod for it stays as it was created.
+	// nobody is a nonexistent scheduler: its Pods stay unscheduled.
 	nobody = "nobody"
-	// pokeAnnotation changes when a test wants a pass to be made.
+	// pokeAnnotation is changed to trigger a pass.
 	pokeAnnotation = "example.test/poke"
 )
 
-// scene is a guest at rest in a phase, as this controller and the node left it, with its
-// Pod on a node where nobody does anything to it. Then it is changed.
+// scene is a settled VMI in a phase, as this controller and the node left it, with its Pod on
+// a node without kubelet. Then it is changed.
 type scene struct {
 	phase v1.VirtualMachineInstancePhase
 	guest func(*v1.VirtualMachineInstance)
-	// pod changes the Pod before it is created, status what it says of itself.
+	// pod changes the Pod before it is created, status its status.
 	pod    func(*corev1.Pod)
 	status func(*corev1.PodStatus)
-	// noPod leaves the Pod out; before there is one it is out anyway, unless withPod is set.
+	// noPod omits the Pod; before Scheduling it is omitted anyway, unless withPod is set.
 	noPod, withPod bool
-	// before and more make what else there is; pod is nil where there is none.
+	// before and more create other objects; pod is nil where there is none.
 	before func(w *world)
 	more   func(w *world, g *v1.VirtualMachineInstance, pod *corev1.Pod)
 }
 
-// nodeOf is the node of the world's own.
+// nodeOf returns the name of the world's node.
 func nodeOf(w *world) string { return "node-of-" + w.ns }
 
 func (s scene) make(w *world) *v1.VirtualMachineInstance {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeOf(w)}, Spec: corev1.NodeSpec{Unschedulable: true}}
 	w.create(node)
-	w.t.Cleanup(func() { // the world's context has ended by then
+	w.t.Cleanup(func() { // the world's context is canceled by then
 		if err := w.Delete(context.Background(), node); err != nil {
 			w.t.Error(err)
 		}
@@ -74,10 +74,10 @@ func (s scene) make(w *world) *v1.VirtualMachineInstance {
 	return g
 }
 
-// podless are the phases in which a guest has no Pod.
+// podless are the phases without a Pod.
 var podless = []v1.VirtualMachineInstancePhase{v1.VmPhaseUnset, v1.Pending, v1.WaitingForSync, v1.Succeeded, v1.Failed}
 
-// makePod makes the Pod that this controller makes, as it is in the phase.
+// makePod creates the launcher Pod in its state of the phase.
 func (s scene) makePod(w *world, g *v1.VirtualMachineInstance) *corev1.Pod {
 	w.t.Helper()
 	pod, err := template.Default().Launcher(template.Input{VMI: g, Config: template.ConfigFrom(nil, image)})
@@ -90,7 +90,7 @@ func (s scene) makePod(w *world, g *v1.VirtualMachineInstance) *corev1.Pod {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
 			Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
 	}
-	if handedOver(s.phase) {
+	if handedOff(s.phase) {
 		pod.Labels[v1.NodeNameLabel] = nodeOf(w)
 		pod.Annotations["descheduler.alpha.kubernetes.io/request-evict-only"] = ""
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: v1.VirtualMachineUnpaused, Status: corev1.ConditionTrue})
@@ -105,7 +105,7 @@ func (s scene) makePod(w *world, g *v1.VirtualMachineInstance) *corev1.Pod {
 	return pod
 }
 
-// createPod creates a Pod with its status, as soon as the namespace takes Pods.
+// createPod creates a Pod with its status, as soon as the namespace accepts Pods.
 func (w *world) createPod(pod *corev1.Pod) {
 	w.t.Helper()
 	status := pod.Status
@@ -113,7 +113,7 @@ func (w *world) createPod(pod *corev1.Pod) {
 		err := w.Create(w.t.Context(), pod)
 		switch {
 		case apierrors.IsForbidden(err):
-			return err.Error() // there is no service account yet
+			return err.Error() // the service account does not exist yet
 		case err != nil:
 			w.t.Fatal(err)
 		}
@@ -126,9 +126,9 @@ func (w *world) createPod(pod *corev1.Pod) {
 	}
 }
 
-func handedOver(p v1.VirtualMachineInstancePhase) bool { return p == v1.Scheduled || p == v1.Running }
+func handedOff(p v1.VirtualMachineInstancePhase) bool { return p == v1.Scheduled || p == v1.Running }
 
-// settle makes the guest be as it is at rest in the phase.
+// settle brings the VMI to its settled state of the phase.
 func (s scene) settle(w *world, g *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	w.t.Helper()
 	if s.phase == v1.VmPhaseUnset {
@@ -169,13 +169,13 @@ func (s scene) settle(w *world, g *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	}
 }
 
-// deleteIt deletes the guest, which stays for its finalizer.
+// deleteIt deletes the VMI, which keeps its finalizer.
 func deleteIt(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) { w.delete(g) }
 
 // deletePod deletes the Pod, which stays as nothing ends its containers.
 func deletePod(w *world, _ *v1.VirtualMachineInstance, pod *corev1.Pod) { w.delete(pod) }
 
-// owned makes Pods of the guest, beside its own.
+// owned creates further Pods of the VMI.
 func owned(w *world, g *v1.VirtualMachineInstance, names ...string) {
 	w.t.Helper()
 	for _, name := range names {

@@ -12,7 +12,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// schedulingRows are about the way from the Pod to the node.
+// schedulingRows cover the time from Pod creation to the handoff.
 var schedulingRows = map[string]row{
 	"38 a Pod that is Pending":                   podFound(corev1.PodPending),
 	"38 a Pod that is Running":                   podFound(corev1.PodRunning),
@@ -23,7 +23,7 @@ var schedulingRows = map[string]row{
 	"40 the mesh runs, not ready":                {scene: scene{phase: v1.Scheduling, status: container("istio-proxy", true, false)}},
 	"40 another container runs and is not ready": {scene: scene{phase: v1.Scheduling, status: container("other", true, false)}},
 	"40 compute does not run":                    {scene: scene{phase: v1.Scheduling, status: container("compute", false, false)}},
-	"41 the hand-over tells node and interfaces": {scene: scene{phase: v1.Scheduling, guest: networks}},
+	"41 the handoff reports node and interfaces": {scene: scene{phase: v1.Scheduling, guest: networks}},
 	"43 a guaranteed Pod":                        {scene: scene{phase: v1.Scheduling, pod: guaranteed}},
 	"44 CPUs of its own in a Pod that has none": {scene: scene{phase: v1.Scheduling, guest: func(g *v1.VirtualMachineInstance) {
 		g.Spec.Domain.CPU = &v1.CPU{DedicatedCPUPlacement: true}
@@ -50,7 +50,7 @@ var schedulingRows = map[string]row{
 	"86 a guest to be received has a Pod that is down": {scene: scene{phase: v1.Scheduling, guest: toBeReceived, status: ended(corev1.PodFailed)}},
 }
 
-// podFound is a Pod that is there before the guest says so.
+// podFound is a Pod that exists before the status records it.
 func podFound(p corev1.PodPhase) row {
 	return row{scene: scene{phase: v1.Pending, withPod: true, status: func(st *corev1.PodStatus) {
 		ended(p)(st)
@@ -111,20 +111,20 @@ func guaranteed(p *corev1.Pod) {
 	}
 }
 
-// networks gives the guest an interface of the Pod's network.
+// networks adds an interface of the Pod's network.
 func networks(g *v1.VirtualMachineInstance) {
 	g.Spec.Domain.Devices.Interfaces = []v1.Interface{{Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}}}
 	g.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
 }
 
-// hasCondition gives the guest a condition.
+// hasCondition adds a condition.
 func hasCondition(of v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason string) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Status.Conditions = append(g.Status.Conditions, v1.VirtualMachineInstanceCondition{Type: of, Status: status, Reason: reason})
 	}
 }
 
-// newer makes a second Pod of the guest, whose name is the last.
+// newer creates a second Pod of the VMI, with the last name.
 func newer(w *world, g *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	second := pod.DeepCopy()
 	second.Name, second.ResourceVersion, second.UID = "zzz-newer", "", ""
@@ -134,7 +134,7 @@ func newer(w *world, g *v1.VirtualMachineInstance, pod *corev1.Pod) {
 	_ = g
 }
 
-// placedToBeReceived says where the guest is to be received.
+// placedToBeReceived sets the node of the migration target.
 func placedToBeReceived(g *v1.VirtualMachineInstance) {
 	toBeReceived(g)
 	if g.Labels == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// startRows are about what comes before the Pod.
+// startRows cover the time before the Pod.
 var startRows = map[string]row{
 	"1 the versions are noted (better: with the first write, not by one of their own)": {
 		until: func(g *v1.VirtualMachineInstance) bool { return g.Status.Phase == v1.Scheduling },
@@ -27,7 +27,7 @@ var startRows = map[string]row{
 	"2 a Pod and phase Scheduling (better: the gate is written when the guest is handed over)": {scene: scene{phase: v1.Pending}},
 	"4 Pod security": {scene: scene{phase: v1.Pending}, edit: (*vmictrl.Reconciler).NeverRetry,
 		wrap: answer(http.MethodPost, http.StatusForbidden, `pods \"guest\" is forbidden: violates PodSecurity \"restricted:latest\"`)},
-	"5 the networks are not valid (better: an event tells)": {scene: scene{phase: v1.Pending},
+	"5 the networks are not valid (better: an event is emitted)": {scene: scene{phase: v1.Pending},
 		edit: func(r *vmictrl.Reconciler) {
 			r.Config.SpecValidator = func(*v1.VirtualMachineInstance) []metav1.StatusCause {
 				return []metav1.StatusCause{{Field: "spec.networks", Message: "are wrong"}}
@@ -42,7 +42,7 @@ var startRows = map[string]row{
 		guest: func(g *v1.VirtualMachineInstance) {
 			g.Spec.Domain.Features = &v1.Features{Hyperv: &v1.FeatureHyperv{Reenlightenment: &v1.FeatureState{Enabled: ptr.To(true)}}}
 		}}},
-	"14 no clock known, which the guest needs to boot (better: a condition tells, a change of nodes wakes)": {edit: noHints,
+	"14 no clock known, which the guest needs to boot (better: a condition reports it, a change of nodes wakes)": {edit: noHints,
 		scene: scene{phase: v1.Pending, guest: func(g *v1.VirtualMachineInstance) {
 			g.Spec.Domain.CPU = &v1.CPU{Features: []v1.CPUFeature{{Name: "invtsc", Policy: "require"}}}
 		}}},
@@ -52,7 +52,7 @@ var startRows = map[string]row{
 	"83 a guest to be received":                                           {scene: scene{phase: v1.Pending, guest: toBeReceived}},
 }
 
-// answer is what the API server says to the verb, in its place.
+// answer responds to the verb in place of the API server.
 func answer(verb string, code int, message string) func(*world, *v1.VirtualMachineInstance, http.RoundTripper) http.RoundTripper {
 	return func(_ *world, _ *v1.VirtualMachineInstance, next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -85,10 +85,10 @@ func migrating(p v1.VirtualMachineInstanceMigrationPhase) func(*world) {
 	}
 }
 
-// toBeReceived marks a guest that comes from another cluster.
+// toBeReceived marks the target of a migration from another cluster.
 func toBeReceived(g *v1.VirtualMachineInstance) { g.Annotations[v1.CreateMigrationTarget] = "true" }
 
-// unboundClaim makes a claim that waits for a volume.
+// unboundClaim creates a claim that waits for a volume.
 func unboundClaim(w *world) {
 	w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -97,7 +97,7 @@ func unboundClaim(w *world) {
 		}})
 }
 
-// refusal is an answer that an API server might have given.
+// refusal returns an error response of an API server.
 func refusal(req *http.Request, code int, message string) *http.Response {
 	reason := map[int]metav1.StatusReason{
 		http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusInternalServerError: metav1.StatusReasonInternalError}[code]

@@ -13,7 +13,7 @@ import (
 
 const stateLabel = "persistent-state-for"
 
-// storageRows are about claims, and need that CDI's kinds are served.
+// storageRows cover claims, and require CDI's kinds.
 var storageRows = map[string]row{
 	"20 an import is under way":                                  {scene: importing(cdiv1.ImportInProgress)},
 	"22, 23 a claim waits for a first consumer, which then runs": {scene: importing(cdiv1.WaitForFirstConsumer), then: steps{consumerRuns}},
@@ -36,7 +36,7 @@ var storageRows = map[string]row{
 	"91 a plugged volume is taken away that the guest has":      {scene: withPlug("disk"), then: steps{attaches, says(v1.VolumeReady), unplugs}},
 	"92 a plugged volume is taken away, and the guest lets it go": {scene: withPlug("disk"),
 		then: steps{attaches, says(v1.VolumeReady), unplugs, says(v1.HotplugVolumeUnMounted)}},
-	"97 the state is told by its name of today": {scene: scene{phase: v1.Running, before: oldState, guest: func(g *v1.VirtualMachineInstance) {
+	"97 the state is reported by its current name": {scene: scene{phase: v1.Running, before: oldState, guest: func(g *v1.VirtualMachineInstance) {
 		withTPM(g)
 		g.Status.VolumeStatus = []v1.VolumeStatus{{Name: "persistent-state-for-guest"}}
 	}}},
@@ -45,13 +45,13 @@ var storageRows = map[string]row{
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}})
 		}}},
-	"122 volumes are told by name": {scene: scene{phase: v1.Scheduling, guest: func(g *v1.VirtualMachineInstance) {
+	"122 volumes are reported by name": {scene: scene{phase: v1.Scheduling, guest: func(g *v1.VirtualMachineInstance) {
 		withVolume("zeta", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}})(g)
 		withVolume("alpha", v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{}})(g)
 	}}},
 }
 
-// importing is a guest whose disk a DataVolume fills.
+// importing is a VMI whose disk a DataVolume populates.
 func importing(p cdiv1.DataVolumePhase) scene {
 	return scene{phase: v1.Pending, guest: withDataVolume("disk"), before: func(w *world) {
 		class := w.class(storagev1.VolumeBindingWaitForFirstConsumer)
@@ -59,7 +59,7 @@ func importing(p cdiv1.DataVolumePhase) scene {
 	}}
 }
 
-// consumerRuns lets the temporary Pod run.
+// consumerRuns makes the temporary Pod Running.
 func consumerRuns(w *world, _ *v1.VirtualMachineInstance) {
 	for _, p := range w.pods() {
 		if _, temporary := p.Annotations[v1.EphemeralProvisioningObject]; temporary {
@@ -72,7 +72,7 @@ func consumed(w *world, _ *v1.VirtualMachineInstance) {
 	w.filled(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "disk"}})
 }
 
-// foreignConsumer makes a Pod that looks like a temporary one of the guest.
+// foreignConsumer creates a Pod that looks like a temporary Pod of the VMI.
 func foreignConsumer(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 	w.createPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "foreign", Labels: map[string]string{v1.CreatedByLabel: string(g.UID)},
@@ -82,7 +82,7 @@ func foreignConsumer(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 	})
 }
 
-// stateClassOf makes a class for the guest's state.
+// stateClassOf creates a class for backend storage.
 func stateClassOf(mode storagev1.VolumeBindingMode) func(*world) {
 	return func(w *world) { w.configure(stateClass(w.class(mode))) }
 }
@@ -97,7 +97,7 @@ func tracking(state v1.ChangedBlockTrackingState) func(*v1.VirtualMachineInstanc
 	}
 }
 
-// ownedState makes a claim with state of the guest.
+// ownedState creates a backend storage claim of the VMI.
 func ownedState(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 	w.claim("state", func(c *corev1.PersistentVolumeClaim) {
 		c.Labels = map[string]string{stateLabel: g.Name}
@@ -105,13 +105,13 @@ func ownedState(w *world, g *v1.VirtualMachineInstance, _ *corev1.Pod) {
 	})
 }
 
-// oldState makes a claim with the guest's state as KubeVirt called it long ago.
+// oldState creates a backend storage claim with KubeVirt's legacy name.
 func oldState(w *world) {
 	c := w.claim("persistent-state-for-guest")
 	w.awaitClaim(c, corev1.ClaimBound)
 }
 
-// lostState makes a claim with the guest's state whose volume is gone.
+// lostState creates a backend storage claim whose volume is gone.
 func lostState(w *world) {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "state", Labels: map[string]string{stateLabel: guestName},
@@ -124,7 +124,7 @@ func lostState(w *world) {
 	w.awaitClaim(c, corev1.ClaimLost)
 }
 
-// plugs gives the guest a disk that is not in its Pod.
+// plugs adds a disk that is not in the Pod.
 func plugs(claim string) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		withClaim(claim)(g)
@@ -133,10 +133,10 @@ func plugs(claim string) func(*v1.VirtualMachineInstance) {
 	}
 }
 
-// steps are what happens one after the other.
+// steps are run in order.
 type steps = []func(*world, *v1.VirtualMachineInstance)
 
-// withPlug is a running guest into which a volume is to be plugged.
+// withPlug is a running VMI with a volume to be hotplugged.
 func withPlug(claim string) scene {
 	return scene{phase: v1.Running, guest: plugs(claim), before: bound(claim)}
 }
@@ -147,7 +147,7 @@ func says(p v1.VolumePhase) func(*world, *v1.VirtualMachineInstance) {
 	return func(w *world, g *v1.VirtualMachineInstance) { w.nodeSays(g, "disk", p) }
 }
 
-// attaches lets the Pod run that brings volumes.
+// attaches makes the attachment Pod Running.
 func attaches(w *world, _ *v1.VirtualMachineInstance) {
 	for _, p := range w.pods() {
 		if p.Labels[v1.AppLabel] == "hotplug-disk" {

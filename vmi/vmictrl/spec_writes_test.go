@@ -28,20 +28,20 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// row is a case of the list of differential tests (specs: VMI reconciliation 13), whose
-// numbers its name begins with. What the controller writes from its start until it has
-// nothing more to write is in testdata/writes, under the name of the row. Where that
-// deviates knowingly from KubeVirt the name says what is better.
+// row is a case of the list of differential tests (specs: VMI reconciliation 13); its name
+// starts with the number. All writes of the controller from its start until it is idle are in
+// testdata/writes, under the name of the row. Where they intentionally differ from KubeVirt
+// the name contains the improvement.
 type row struct {
-	// scene is what there is when the controller starts.
+	// scene is the state when the controller starts.
 	scene scene
 	// edit changes the controller.
 	edit func(*vmictrl.Reconciler)
 	// wrap stands between the controller and the API server.
 	wrap func(w *world, g *v1.VirtualMachineInstance, next http.RoundTripper) http.RoundTripper
-	// until is what is awaited; nothing beside that there is no more to write, if nil.
+	// until is the awaited state; if nil, the row only waits until the controller is idle.
 	until func(*v1.VirtualMachineInstance) bool
-	// then happens after that, one after the other, with what is written upon each.
+	// then are further steps, each with its writes.
 	then []func(*world, *v1.VirtualMachineInstance)
 }
 
@@ -118,7 +118,7 @@ func golden(t *testing.T, got string) {
 	}
 }
 
-// passes is a client that notes which version of a guest a pass begins with.
+// passes is a client that records with which version of a VMI a pass begins.
 type passes struct {
 	client.Client
 	seen *atomic.Uint64
@@ -140,20 +140,20 @@ func version(o client.Object) uint64 {
 	return n
 }
 
-// watched is a controller that is observed with one guest.
+// watched is an observed controller with one VMI.
 type watched struct {
 	*world
 	guest      *v1.VirtualMachineInstance
 	controller *vmictrl.Reconciler
 	notes      *notes
-	// seen is the version of the guest that the last pass began with.
+	// seen is the version of the VMI that the last pass began with.
 	seen  atomic.Uint64
 	poke  int
 	later atomic.Bool
 }
 
-// Now is the controller's clock. What happens later does so a minute later, as times are
-// stored in seconds.
+// Now is the controller's clock. Further steps happen a minute later, as times are stored in
+// seconds.
 func (c *watched) Now() time.Time {
 	if c.later.Load() {
 		return time.Now().Add(time.Minute)
@@ -164,13 +164,13 @@ func (c *watched) Now() time.Time {
 // Since implements clock.PassiveClock.
 func (c *watched) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// rest returns when a pass that saw everything there is had nothing to write.
+// rest returns when a pass on the current state had nothing to write.
 func (c *watched) rest() {
 	c.t.Helper()
 	c.eventually(func() string {
 		before := c.text()
 		c.catchUp()
-		// A pass reads the guest twice, so that it has ended when a third change is seen.
+		// A pass reads the VMI twice, so it has ended when a third change is observed.
 		for range 3 {
 			if c.pass(); c.t.Failed() {
 				return ""
@@ -183,7 +183,7 @@ func (c *watched) rest() {
 	})
 }
 
-// catchUp waits until the caches of the controller show all Pods, and what it has written.
+// catchUp waits until the caches of the controller have observed all Pods and its writes.
 func (c *watched) catchUp() {
 	c.t.Helper()
 	marker := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, GenerateName: "marker-"},
@@ -201,8 +201,8 @@ func (c *watched) catchUp() {
 	})
 }
 
-// pass changes what nobody looks at, and waits until a pass begins that sees that. A
-// guest that is gone has no passes.
+// pass changes an unused annotation, and waits until a pass begins that observes it. A deleted
+// VMI has no passes.
 func (c *watched) pass() {
 	c.t.Helper()
 	c.poke++

@@ -20,8 +20,8 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
 
-// notes are what a controller asks the API server to change, and what it tells people, in
-// order. It is an events.EventRecorder.
+// notes records the writes of a controller and its events, in order. It is an
+// events.EventRecorder.
 type notes struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
@@ -30,7 +30,7 @@ type notes struct {
 func (n *notes) add(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// A pass may come before the cache shows that something is gone, and ask again.
+	// A pass may precede the cache's observation of a deletion, and repeat the request.
 	if strings.Contains(text, " is answered 404\n") && slices.Contains(n.lines, text) {
 		return
 	}
@@ -42,7 +42,7 @@ func (n *notes) Eventf(_, _ runtime.Object, kind, reason, _, note string, args .
 	n.add(fmt.Sprintf("event %s %s: %s\n", kind, reason, fmt.Sprintf(note, args...)))
 }
 
-// wrap notes the requests that pass.
+// wrap records the requests.
 func (n *notes) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		if req.Method == http.MethodGet {
@@ -67,7 +67,7 @@ func (n *notes) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// target is verb, resource, and name if there is one.
+// target returns verb, resource, and name if there is one.
 func target(req *http.Request) string {
 	verb := map[string]string{
 		http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
@@ -79,7 +79,7 @@ func target(req *http.Request) string {
 	return what
 }
 
-// content is a body as lines to be read.
+// content returns a body as lines.
 func content(req *http.Request, body []byte) []string {
 	switch req.Header.Get("Content-Type") {
 	case "application/json-patch+json":
@@ -115,7 +115,7 @@ func operations(body []byte) []string {
 	return lines
 }
 
-// tree is a merge patch, a leaf on a line.
+// tree returns a merge patch, one leaf per line.
 func tree(at string, body []byte) []string {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil || len(members) == 0 {
@@ -178,17 +178,17 @@ func indent(lines []string) string {
 	return "  " + strings.Join(lines, "\n  ") + "\n"
 }
 
-// What differs from run to run.
+// Parts that differ from run to run.
 var (
 	someTime  = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	someUID   = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 	someHash  = regexp.MustCompile(`\b(virt-launcher-guest|persistent-state-for-guest|hp-volume)-[a-z2-7]{10,20}\b`)
-	someOwned = regexp.MustCompile(`\bowned-[ab]\b`) // they are deleted in any order
+	someOwned = regexp.MustCompile(`\bowned-[ab]\b`) // deleted in any order
 	someState = regexp.MustCompile(`(/metadata/resourceVersion) "\d+"`)
 )
 
-// text is all notes, without what differs from run to run. What is refused is told once, as
-// it is tried again at every pass.
+// text returns all notes, without the parts that differ from run to run. A rejected write is
+// listed once, as it is retried in every pass.
 func (c *watched) text() string {
 	c.notes.mu.Lock()
 	lines := slices.Clone(c.notes.lines)
@@ -198,7 +198,7 @@ func (c *watched) text() string {
 		names = append(names, string(p.UID), "UID-of-"+p.Name)
 	}
 	replacer := strings.NewReplacer(names...)
-	var told []string
+	var listed []string
 	for _, line := range lines {
 		line = replacer.Replace(line)
 		line = someTime.ReplaceAllString(line, "TIME")
@@ -206,15 +206,15 @@ func (c *watched) text() string {
 		line = someHash.ReplaceAllString(line, "$1-HASH")
 		line = someOwned.ReplaceAllString(line, "OWNED")
 		line = someState.ReplaceAllString(line, "$1 VERSION")
-		if strings.Contains(line, " is answered ") && slices.Contains(told, line) {
+		if strings.Contains(line, " is answered ") && slices.Contains(listed, line) {
 			continue
 		}
-		told = append(told, byPods(line))
+		listed = append(listed, byPods(line))
 	}
-	if len(told) == 0 {
+	if len(listed) == 0 {
 		return "nothing\n"
 	}
-	return strings.Join(told, "")
+	return strings.Join(listed, "")
 }
 
 // byPods sorts the operations on activePods, which come in the order of UIDs.
@@ -231,5 +231,5 @@ func byPods(text string) string {
 	return strings.Join(lines, "")
 }
 
-// guestName is the guest of every row.
+// guestName is the name of every row's VMI.
 const guestName = "guest"

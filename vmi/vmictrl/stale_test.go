@@ -23,13 +23,13 @@ import (
 	"github.com/virtloom/virtloom/vmi/vmictrl"
 )
 
-// sluice holds back what a watch of a resource delivers, while it is shut.
+// sluice holds back the events of a resource's watch while it is shut.
 type sluice struct {
 	resource string
 	mu       sync.Mutex
 	open     chan struct{} // closed while open
-	cut      chan struct{} // closed when what is held back is lost
-	expired  bool          // says that no watch can go on where it was
+	cut      chan struct{} // closed when the held events are lost
+	expired  bool          // no watch can resume
 }
 
 func newSluice(resource string) *sluice {
@@ -44,8 +44,8 @@ func (s *sluice) gate() (open, cut <-chan struct{}) {
 	return s.open, s.cut
 }
 
-// lose drops what is held back, for good: the server does not know any more what has
-// happened since, only what is.
+// lose drops the held events for good: the server no longer has them, only the current
+// state.
 func (s *sluice) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *sluice) lose() {
 	close(s.open)
 }
 
-// tooOld tells whether a watch that goes on where it was is to be refused, once.
+// tooOld reports whether a watch that resumes must be rejected, once.
 func (s *sluice) tooOld(req *http.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ type heldBody struct {
 	cut <-chan struct{}
 }
 
-// Read passes on what arrived once the sluice is open.
+// Read passes data on once the sluice is open.
 func (b *heldBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	open, _ := b.s.gate()
@@ -124,8 +124,8 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	}
 }
 
-// heldBack lets the controller create a Pod that its cache does not show, and
-// gives it reasons to look again.
+// heldBack lets the controller create a Pod that its cache does not observe, and triggers
+// further passes.
 func heldBack(w *world) {
 	s := newSluice("pods")
 	w.start(setup{wrap: s.wrap})
@@ -142,8 +142,8 @@ func heldBack(w *world) {
 		}
 		return ""
 	})
-	// The other guest is behind in the same queue of events: when it shows an
-	// answer, so many passes have been made.
+	// The other VMI is behind in the same event queue: when its status changes, the passes have
+	// been made.
 	for i := range 3 {
 		w.change(g, func(g *v1.VirtualMachineInstance) {
 			metav1.SetMetaDataAnnotation(&g.ObjectMeta, "example.test/poke", fmt.Sprint(i))
@@ -166,8 +166,7 @@ func heldBack(w *world) {
 	w.onePodEach(2)
 }
 
-// forgotten lets a Pod vanish without an event: all that the controller gets is a list
-// of what there is, in which it is missing.
+// forgotten deletes a Pod without an event: the controller only gets a list without it.
 func forgotten(w *world) {
 	s := newSluice("pods")
 	w.start(setup{wrap: s.wrap, edit: (*vmictrl.Reconciler).NeverRetry})
@@ -181,9 +180,8 @@ func forgotten(w *world) {
 	w.awaitPhase(g, v1.Failed)
 }
 
-// overtaken moves a guest to a Pod that the controller's cache does not show. If
-// it believed its cache it would declare the guest failed, and its node would end
-// it.
+// overtaken migrates a VMI to a Pod that the controller's cache does not show. If it trusted
+// its cache it would fail the VMI, and its node would end the domain.
 func overtaken(w *world) {
 	s := newSluice("pods")
 	w.start(setup{wrap: s.wrap})
@@ -213,8 +211,8 @@ func overtaken(w *world) {
 	}
 }
 
-// outdated gives the controller reason to write an object whose last write by the
-// controller itself its cache does not show.
+// outdated triggers a write of an object whose last write by the controller its cache does not
+// show.
 func outdated(w *world) {
 	s := newSluice("virtualmachineinstances")
 	w.start(setup{wrap: s.wrap})
@@ -244,7 +242,7 @@ func outdated(w *world) {
 	}
 }
 
-// late does something once a guest has been read, before whoever reads it gets it.
+// late runs a function between the read of a VMI and its result.
 type late struct {
 	client.Client
 	then atomic.Pointer[func()]
@@ -260,8 +258,8 @@ func (l *late) Get(ctx context.Context, key client.ObjectKey, o client.Object, o
 	return err
 }
 
-// outdatedBetween lets the cache catch up when the controller has read the guest as it
-// was before, and has not asked yet whether its own writes are seen.
+// outdatedBetween lets the cache catch up after the controller has read the old VMI, and before
+// it checks whether its own writes are observed.
 func outdatedBetween(w *world) {
 	s := newSluice("virtualmachineinstances")
 	reader := &late{}
@@ -299,7 +297,7 @@ func outdatedBetween(w *world) {
 	}
 }
 
-// storm starts a guest under the writes of somebody else.
+// storm starts a VMI under concurrent writes.
 func storm(w *world) {
 	w.start(setup{})
 	g := w.guest("guest")

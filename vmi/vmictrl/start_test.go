@@ -29,7 +29,7 @@ func TestController(t *testing.T) {
 		"a guest without room waits for its quota":            quotaRefused,
 		"Pod security is explained and awaited":               securityRefused,
 		"a name that is taken is explained and awaited":       nameTaken,
-		"a missing claim is told once and awaited":            claimMissing,
+		"a missing claim is reported once and awaited":        claimMissing,
 		"what cannot be rendered waits for the configuration": unrenderable,
 		"a missing ConfigMap is looked for again":             configMapMissing,
 		"a claim of the guest's state is awaited":             stateMissing,
@@ -66,15 +66,15 @@ func TestController(t *testing.T) {
 		"a silent node that returns":                                 silentNodeBack,
 		"a node that falls silent wakes its guests":                  silentNodeWakes,
 		"32, 34: the claim of the guest's state is made and awaited": stateBound,
-		"35: state that is lost is told":                             stateLost,
-		"a claim that grows is told":                                 claimGrows,
+		"35: state that is lost is reported":                         stateLost,
+		"a claim that grows is reported":                             claimGrows,
 		"80: a VirtualMachine keeps its finalizer":                   machineGone,
 		"127: a StorageClass is awaited":                             classAwaited,
 		"89, 92: a volume is plugged and unplugged":                  plugged,
 		"100: volumes in a row are plugged at once":                  pluggedInARow,
 		"a plugged volume waits for its claim and holds none up":     unbound,
 		"62: labels and annotations are followed":                    synced,
-		"64: an eviction is told and untold":                         evicted,
+		"64: an eviction is reported, then no longer":                evicted,
 		"50: addresses on VSOCK":                                     addressed,
 		"backup hooks follow the configuration":                      backups,
 		"14: a clock is awaited":                                     clocked,
@@ -130,7 +130,7 @@ func started(w *world) {
 	w.onePodEach(1)
 }
 
-// frugal counts what a start writes; KubeVirt's controller makes seven requests.
+// frugal counts the writes of a start; KubeVirt's controller makes seven requests.
 func frugal(w *world) {
 	w.start(setup{})
 	g := w.guest("guest", func(g *v1.VirtualMachineInstance) {
@@ -138,7 +138,7 @@ func frugal(w *world) {
 		g.Finalizers, g.Status.Phase = []string{v1.VirtualMachineInstanceFinalizer}, v1.Pending
 	})
 	w.awaitPhase(g, v1.Scheduled)
-	// The event is written on the side, and the gate may be.
+	// The event is written asynchronously, and so may the gate.
 	w.eventually(func() string {
 		if done := w.writes(false); done["create events"] == 0 || done["patch pods/status"] == 0 {
 			return fmt.Sprint(done)
@@ -190,7 +190,7 @@ func paused(w *world) {
 	}
 }
 
-// unaccepted has no node agent: the guest must not wait for ever.
+// unaccepted has no node agent: the VMI must not wait forever.
 func unaccepted(w *world) {
 	w.start(setup{edit: func(r *vmictrl.Reconciler) { r.Config = vmi.Config{AcceptWithin: 2 * time.Second} }})
 	g := w.guest("guest")
@@ -205,7 +205,7 @@ func unaccepted(w *world) {
 	w.onePodEach(1)
 }
 
-func TestEveryMissingFieldIsNamed(t *testing.T) {
+func TestReconciler_MissingFields(t *testing.T) {
 	err := (&vmictrl.Reconciler{}).SetupWithManager(t.Context(), nil)
 	want := "vmictrl: Reconciler.Client is required\nvmictrl: Reconciler.APIReader is required\nvmictrl: Reconciler.LauncherImage is required"
 	if err == nil || err.Error() != want {

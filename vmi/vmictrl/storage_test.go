@@ -21,7 +21,7 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// withVolume gives the guest a disk.
+// withVolume adds a disk.
 func withVolume(name string, source v1.VolumeSource) func(*v1.VirtualMachineInstance) {
 	return func(g *v1.VirtualMachineInstance) {
 		g.Spec.Domain.Devices.Disks = append(g.Spec.Domain.Devices.Disks, v1.Disk{Name: name})
@@ -29,20 +29,20 @@ func withVolume(name string, source v1.VolumeSource) func(*v1.VirtualMachineInst
 	}
 }
 
-// withClaim gives the guest a disk of the name of its claim.
+// withClaim adds a disk named after its claim.
 func withClaim(name string) func(*v1.VirtualMachineInstance) {
 	return withVolume(name, v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
 }
 
-// withTPM gives the guest state to be kept.
+// withTPM adds persistent state.
 func withTPM(g *v1.VirtualMachineInstance) {
 	g.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: ptr.To(true)}
 }
 
 var gigabyte = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 
-// claim creates a claim and a volume for it alone.
+// claim creates a claim and its volume.
 func (w *world) claim(name string, edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	w.t.Helper()
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: name},
@@ -71,7 +71,7 @@ func (w *world) volume(class, claim string) {
 	w.create(v)
 }
 
-// class creates a StorageClass of the world's own, which provisions nothing.
+// class creates a StorageClass of the world without provisioner.
 func (w *world) class(mode storagev1.VolumeBindingMode) string {
 	w.t.Helper()
 	name := w.ns + "-" + strings.ToLower(string(mode))
@@ -98,7 +98,7 @@ func stateClass(name string) func(*v1.KubeVirt) {
 	return func(kv *v1.KubeVirt) { kv.Spec.Configuration.VMStateStorageClass = name }
 }
 
-// stateClaims lists the claims that keep the state of the world's guests.
+// stateClaims lists the backend storage claims of the world.
 func (w *world) stateClaims() []corev1.PersistentVolumeClaim {
 	w.t.Helper()
 	var list corev1.PersistentVolumeClaimList
@@ -128,7 +128,7 @@ func stateBound(w *world) {
 	w.volume(class, c.Name)
 	w.awaitPhase(g, v1.Scheduled)
 	if c := condition(g, v1.VirtualMachineInstanceSynchronized); c.Type != "" {
-		w.t.Errorf("the trouble is over and still told: %+v", c)
+		w.t.Errorf("the problem is resolved and still reported: %+v", c)
 	}
 	s := volumeOf(g, "persistent-state-for-this-vm")
 	if s.PersistentVolumeClaimInfo == nil || s.PersistentVolumeClaimInfo.ClaimName != c.Name {
@@ -140,7 +140,7 @@ func stateBound(w *world) {
 	w.onePodEach(1)
 }
 
-// volumeOf is the status of the guest's volume of the name.
+// volumeOf returns the status of the volume.
 func volumeOf(g *v1.VirtualMachineInstance, name string) v1.VolumeStatus {
 	i := slices.IndexFunc(g.Status.VolumeStatus, func(s v1.VolumeStatus) bool { return s.Name == name })
 	if i < 0 {
@@ -149,7 +149,7 @@ func volumeOf(g *v1.VirtualMachineInstance, name string) v1.VolumeStatus {
 	return g.Status.VolumeStatus[i]
 }
 
-// stateLost: the guest's state is on a volume that is gone.
+// stateLost: the backend storage volume is gone.
 func stateLost(w *world) {
 	c := w.claim("old", func(c *corev1.PersistentVolumeClaim) { c.Labels = map[string]string{"persistent-state-for": "guest"} })
 	w.awaitClaim(c, corev1.ClaimBound)
@@ -180,7 +180,7 @@ func (w *world) awaitClaim(c *corev1.PersistentVolumeClaim, p corev1.PersistentV
 	})
 }
 
-// stateByProfile: without the profile the claim would be for many nodes at once.
+// stateByProfile: without the profile the access mode would be ReadWriteMany.
 func stateByProfile(w *world) {
 	class := w.class(storagev1.VolumeBindingImmediate)
 	w.configure(stateClass(class))
@@ -212,7 +212,7 @@ func importAwaited(w *world) {
 	w.onePodEach(1)
 }
 
-// consuming makes a guest whose claim waits for a Pod, and awaits that Pod.
+// consuming creates a VMI whose claim waits for its first consumer, and awaits that Pod.
 func (w *world) consuming() (*v1.VirtualMachineInstance, *cdiv1.DataVolume, corev1.Pod) {
 	w.t.Helper()
 	class := w.class(storagev1.VolumeBindingWaitForFirstConsumer)
@@ -248,7 +248,7 @@ func firstConsumer(w *world) {
 func firstConsumerFailed(w *world) {
 	w.start(onlyWatches)
 	g, _, pod := w.consuming()
-	// What simulates its node writes that it runs, whatever stands there.
+	// The simulated kubelet overwrites the status with Running.
 	w.eventually(func() string {
 		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(&pod), &pod); err != nil || pod.Status.Phase != corev1.PodRunning {
 			return fmt.Sprintf("the Pod is %s: %v", pod.Status.Phase, err)
@@ -263,10 +263,10 @@ func firstConsumerFailed(w *world) {
 	w.onePodEach(1)
 }
 
-// podStatus writes the status of a Pod as its node does.
+// podStatus writes the status of a Pod as its kubelet does.
 func (w *world) podStatus(pod *corev1.Pod, patch string) {
 	w.t.Helper()
-	// What simulates the node may write at the same time.
+	// The simulated kubelet may write concurrently.
 	w.eventually(func() string {
 		if err := w.Status().Patch(w.t.Context(), pod, client.RawPatch("application/strategic-merge-patch+json", []byte(patch))); err != nil {
 			return err.Error()
@@ -287,7 +287,7 @@ func importFailed(w *world) {
 	w.onePodEach(0)
 }
 
-// claimGrows: what the guest's volume is, and becomes, is told.
+// claimGrows: the status reports the volume's capacity and its growth.
 func claimGrows(w *world) {
 	w.start(onlyWatches)
 	c := w.claim("disk")
@@ -308,8 +308,8 @@ func claimGrows(w *world) {
 	w.await(g, "the new size", func() bool { i := info(); return i.Capacity.Storage().Equal(resource.MustParse("2Gi")) })
 }
 
-// overheadTold: the one CDI there is says what file systems take.
-func overheadTold(w *world) {
+// overheadReported: the file system overhead comes from the only CDI.
+func overheadReported(w *world) {
 	class := w.class(storagev1.VolumeBindingImmediate)
 	w.clusterObject(&cdiv1.CDI{ObjectMeta: metav1.ObjectMeta{Name: "cdi"}})
 	w.clusterObject(&cdiv1.CDIConfig{ObjectMeta: metav1.ObjectMeta{Name: "config"}, Status: cdiv1.CDIConfigStatus{
@@ -326,8 +326,8 @@ func overheadTold(w *world) {
 	}
 }
 
-// machineGone: the finalizer of a VirtualMachine is its own to take away, as long as
-// there is one.
+// machineGone: the finalizer of a VirtualMachine belongs to it, as long as it
+// exists.
 func machineGone(w *world) {
 	w.start(onlyWatches)
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "guest"},
@@ -345,7 +345,7 @@ func machineGone(w *world) {
 		w.t.Errorf("finalizers %v", g.Finalizers)
 	}
 	w.delete(vm)
-	w.eventually(func() string { // it may be collected with the one it belongs to
+	w.eventually(func() string { // it may be garbage-collected with its owner
 		if err := w.Get(w.t.Context(), client.ObjectKeyFromObject(g), g); client.IgnoreNotFound(err) != nil || err == nil && len(g.Finalizers) > 0 {
 			return fmt.Sprintf("finalizers %v, %v", g.Finalizers, err)
 		}

@@ -13,20 +13,20 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// joined makes a pass over the guest part of its start, while that is under way: until it
-// runs or has ended. It ends the start that is over. While a migration is under way the
-// pass is part of that.
+// joined makes a pass over the VMI part of the trace of its start, until the VMI runs or is in
+// a final phase, and ends the trace of a finished start. During a migration the pass is part
+// of the migration's trace.
 func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, g *v1.VirtualMachineInstance) context.Context {
 	switch {
 	case g == nil || !r.Scope.Has(g):
-		r.starts.End(ctx, key, "the guest is not there any more", r.Clock.Now())
+		r.starts.End(ctx, key, "the VirtualMachineInstance no longer exists", r.Clock.Now())
 		return ctx
 	case starting(g):
 		return r.starts.Join(ctx, g, g.Status.Phase == v1.VmPhaseUnset, since(g))
 	}
 	failure := ""
 	if !g.IsRunning() {
-		failure = "the guest is in phase " + string(g.Status.Phase)
+		failure = "the VirtualMachineInstance is in phase " + string(g.Status.Phase)
 	}
 	r.starts.End(ctx, key, failure, r.Clock.Now())
 	if st := g.Status.MigrationState; st != nil && !st.Completed && !st.Failed {
@@ -35,18 +35,18 @@ func (r *Reconciler) joined(ctx context.Context, key types.NamespacedName, g *v1
 	return ctx
 }
 
-// starting tells whether the guest has not run yet and may still do so.
+// starting reports whether the VMI has not run yet and may still start.
 func starting(g *v1.VirtualMachineInstance) bool {
 	return !g.IsFinal() && !g.IsRunning() && g.DeletionTimestamp == nil
 }
 
-// since is when the guest entered the phase it is in; zero if that was not noted.
+// since returns when the VMI entered its phase; zero if that was not recorded.
 func since(g *v1.VirtualMachineInstance) time.Time {
 	at, _ := enteredAt(g, g.Status.Phase)
 	return at.Time
 }
 
-// waits notes what the guest's start waits for after a pass.
+// waits records what the VMI's start waits for after a pass.
 func (r *Reconciler) waits(ctx context.Context, key types.NamespacedName, plan vmi.Plan) {
 	reason, by := "", ""
 	if len(plan.Waits) > 0 {

@@ -18,18 +18,18 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-func TestAStartIsTracedUntilItIsOver(t *testing.T) {
+func TestTrace_Start(t *testing.T) {
 	pending := vmi.Plan{Waits: []vmi.Wait{{Reason: "ClaimPending", By: vmi.ByStorage}}}
 	for name, tc := range map[string]struct {
-		// end is how the guest is found when its start is over; nil if it is not there.
+		// end is the VMI at the end of its start; nil if it does not exist.
 		end  *v1.VirtualMachineInstance
 		over bool
 		want []string
 	}{
 		"it runs":          {counted("a", "n1", v1.Pending, v1.Running), true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start "}},
-		"it has failed":    {counted("a", "", v1.Pending, v1.Failed), true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start the guest is in phase Failed"}},
-		"it is deleted":    {deletedAt(counted("a", "", v1.Pending), time.Second), true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start the guest is in phase Pending"}},
-		"it is not there":  {nil, true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start the guest is not there any more"}},
+		"it has failed":    {counted("a", "", v1.Pending, v1.Failed), true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start the VirtualMachineInstance is in phase Failed"}},
+		"it is deleted":    {deletedAt(counted("a", "", v1.Pending), time.Second), true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start the VirtualMachineInstance is in phase Pending"}},
+		"it is not there":  {nil, true, []string{"vmi.Wait", "vmi.Wait", "vmi.Start the VirtualMachineInstance no longer exists"}},
 		"it is on its way": {counted("a", "", v1.Pending, v1.Scheduling), false, []string{"vmi.Wait"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,25 +27,25 @@ import (
 	"github.com/virtloom/virtloom/vmi"
 )
 
-// Indexes of the caches this controller reads by.
+// Indexes of the caches.
 const (
 	podByController = "vmictrl.podByController"
 	podByGuestName  = "vmictrl.podByGuestName"
 	migrationByVMI  = "vmictrl.migrationByVMI"
 	vmiByClaim      = "vmictrl.vmiByClaim"
-	// claimByState has every claim under the guest whose state it keeps.
+	// claimByState indexes backend storage claims by their VMI.
 	claimByState = "vmictrl.claimByState"
-	// vmiTimed has every guest that waits to know which clock it can count on.
+	// vmiTimed indexes VMIs that wait for topology hints.
 	vmiTimed = "vmictrl.vmiTimed"
-	// vmiWaiting has every guest without a Pod, under the value yes, and
-	// vmiByPodName the same ones under the name their Pod will have.
+	// vmiWaiting indexes VMIs without a Pod under the value yes, and
+	// vmiByPodName indexes them by their future Pod's name.
 	vmiWaiting   = "vmictrl.vmiWaiting"
 	vmiByPodName = "vmictrl.vmiByPodName"
 )
 
 const yes = "yes"
 
-// vmiKind is the kind of the primary object, podKind that of its own.
+// vmiKind is the kind of the primary object, podKind that of its Pods.
 const (
 	vmiKind = "VirtualMachineInstance"
 	podKind = "Pod"
@@ -90,7 +90,7 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 		{&v1.VirtualMachineInstance{}, vmiByClaim, func(o client.Object) []string {
 			g := o.(*v1.VirtualMachineInstance)
 			names := templatectrl.ClaimNames(g)
-			if vmi.KeepsState(g) { // else a claim of before is found by its label
+			if vmi.KeepsState(g) { // otherwise an old claim is found by its label
 				names = append(names, vmi.StateClaimName(g))
 			}
 			return names
@@ -122,14 +122,14 @@ func index(ctx context.Context, ix client.FieldIndexer) error {
 	return nil
 }
 
-// waiting tells whether the guest has no Pod yet. It does not ask whether one was
-// refused: that may be known to this process and not to its cache.
+// waiting reports whether the VMI has no Pod yet. A failed creation does not matter: this process
+// may know of it before its cache.
 func waiting(o client.Object) bool {
 	p := o.(*v1.VirtualMachineInstance).Status.Phase
 	return o.GetDeletionTimestamp() == nil && (p == v1.VmPhaseUnset || p == v1.Pending)
 }
 
-// timed tells whether the guest waits to know which clock it can count on.
+// timed reports whether the VMI waits for topology hints.
 func timed(g *v1.VirtualMachineInstance) bool {
 	return waiting(g) && g.Status.TopologyHints == nil && vmi.TSCRequirement(g) != vmi.TSCNotRequired
 }
@@ -139,8 +139,8 @@ func timed(g *v1.VirtualMachineInstance) bool {
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// watch declares every kind of object that can change a decision, beside those of
-// optional and the Nodes.
+// watch declares watches of all kinds that can change a decision, except those of optional and
+// the Nodes.
 func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 	return r.Gate.Attach(b).
 		For(&v1.VirtualMachineInstance{}).
@@ -156,8 +156,7 @@ func (r *Reconciler) watch(b *builder.Builder) *builder.Builder {
 		WatchesRawSource(r.backlog.Source(r.Clock))
 }
 
-// relief passes changes of a ResourceQuota after which it may let a Pod through
-// that it refused.
+// relief passes changes of a ResourceQuota after which it may admit a Pod that it rejected.
 func relief() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -181,9 +180,8 @@ func relieved(was, is *corev1.ResourceQuota) bool {
 	return false
 }
 
-// ofPod maps a Pod to the VirtualMachineInstance that controls it, or that controls
-// the Pod that does; one of another owner to the VirtualMachineInstance that waits
-// for its name.
+// ofPod maps a Pod to the VirtualMachineInstance that controls it or its controlling Pod, and a
+// Pod of another owner to the VirtualMachineInstance that waits for its name.
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByPodName: o.GetName()})
 	c := metav1.GetControllerOf(o)
@@ -192,7 +190,7 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 	case c.Kind == vmiKind:
 		requests = append(requests, request(o.GetNamespace(), c.Name))
 	case c.Kind == podKind:
-		// Written by who made the Pod: its controller may be gone before it.
+		// The annotation is set at creation: the Pod's controller may be deleted before it.
 		if name := o.GetAnnotations()[ownerName]; name != "" {
 			return append(requests, request(o.GetNamespace(), name))
 		}
@@ -201,13 +199,13 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) []reconcile.Req
 	return requests
 }
 
-// ownerName is the annotation with the guest's name of Pods that serve another Pod.
+// ownerName is the annotation of attachment and trigger Pods with the VMI's name.
 const ownerName = "kubevirt.io/owner-vmi-name"
 
 func (r *Reconciler) ofPodsPod(ctx context.Context, namespace string, c *metav1.OwnerReference) []reconcile.Request {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: c.Name}, pod); err != nil || pod.UID != c.UID {
-		return nil // then the Pod is none of a guest's, or is about to be collected
+		return nil // the Pod belongs to no VMI, or is about to be garbage-collected
 	}
 	if c := metav1.GetControllerOf(pod); c != nil && c.Kind == vmiKind {
 		return []reconcile.Request{request(namespace, c.Name)}
@@ -224,8 +222,7 @@ func migrated(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{request(m.Namespace, m.Spec.VMIName)}
 }
 
-// claimants maps a claim to the VirtualMachineInstances that name it, and to the
-// one it is labelled for.
+// claimants maps a claim to the VirtualMachineInstances that name it, and to the one in its label.
 func (r *Reconciler) claimants(ctx context.Context, o client.Object) []reconcile.Request {
 	requests := r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiByClaim: o.GetName()})
 	if name := o.GetLabels()[templatectrl.PersistentStateLabel]; name != "" {
@@ -234,33 +231,32 @@ func (r *Reconciler) claimants(ctx context.Context, o client.Object) []reconcile
 	return requests
 }
 
-// ofNamespaced maps an object to the guests of its namespace that have no Pod.
+// ofNamespaced maps an object to the VMIs of its namespace that have no Pod.
 func (r *Reconciler) ofNamespaced(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.guests(ctx, client.InNamespace(o.GetNamespace()), client.MatchingFields{vmiWaiting: yes})
 }
 
-// ofNamespace maps a Namespace to its guests that have no Pod: Pod security is
-// ruled by its labels.
+// ofNamespace maps a Namespace to its VMIs without a Pod: its labels configure Pod security.
 func (r *Reconciler) ofNamespace(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.guests(ctx, client.InNamespace(o.GetName()), client.MatchingFields{vmiWaiting: yes})
 }
 
-// allWaiting maps an object to all guests that have no Pod.
+// allWaiting maps an object to all VMIs without a Pod.
 func (r *Reconciler) allWaiting(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.guests(ctx, client.MatchingFields{vmiWaiting: yes})
 }
 
-// allTimed maps a Node to all guests that wait to know which clock they can count on.
+// allTimed maps a Node to all VMIs that wait for topology hints.
 func (r *Reconciler) allTimed(ctx context.Context, _ client.Object) []reconcile.Request {
 	return r.guests(ctx, client.MatchingFields{vmiTimed: yes})
 }
 
-// spread maps the cluster's configuration to all guests.
+// spread maps the cluster's configuration to all VMIs.
 func (r *Reconciler) spread() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q backlog.Queue) {
 			if !e.IsInInitialList {
-				r.wakeAll(ctx, q) // else every guest is looked at anyway
+				r.wakeAll(ctx, q) // the initial list enqueues every VMI anyway
 			}
 		},
 		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q backlog.Queue) { r.wakeAll(ctx, q) },
@@ -272,7 +268,7 @@ func (r *Reconciler) spread() handler.EventHandler {
 func (r *Reconciler) guests(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	var list v1.VirtualMachineInstanceList
 	if err := r.Client.List(ctx, &list, opts...); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Could not tell which guests an event concerns")
+		ctrl.LoggerFrom(ctx).Error(err, "Listing VirtualMachineInstances failed, event ignored")
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))

@@ -33,7 +33,7 @@ func init() {
 }
 
 // The whole suite: what is declared is skipped, and what can be asked for all the same has to be refused.
-func TestTheHypervisorKeepsTheContract(t *testing.T) {
+func TestHypervisor_Contract(t *testing.T) {
 	domaintest.Conformance(t, func(testing.TB) domaintest.Driver {
 		return domaintest.Driver{
 			Hypervisor:  mapdriver.New("node-1"),

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Gathered renders the series of collectors by name and labels; of a histogram the count
-// and the sum. What a pedantic registry objects to fails the test.
+// Gathered returns the values of the collectors' series by name and labels; for a histogram the
+// count and the sum. A violation found by the pedantic registry fails the test.
 func Gathered(t testing.TB, collectors ...prometheus.Collector) map[string]string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()

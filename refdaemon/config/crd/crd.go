@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crd holds the definitions of those of KubeVirt's objects that virtloom reconciles or reads, for clusters on
-// which KubeVirt itself is not installed. An object of another kind is refused by such a cluster instead of ignored.
+// Package crd holds the definitions of the KubeVirt kinds that virtloom reconciles or reads, for clusters without
+// KubeVirt. Such a cluster rejects objects of other kinds instead of ignoring them.
 // The YAML files are generated from the types of kubevirt.io/api ("make generate"), with the descriptions that
 // "kubectl explain" prints, and serve the version that KubeVirt stores; scope, subresources, short names and printer
 // columns are KubeVirt's.
@@ -19,7 +19,7 @@ import (
 var files embed.FS
 
 // Definitions returns all definitions, ordered by group and plural name. Every call decodes them
-// anew, so the caller may change what it gets.
+// anew, so the caller may modify them.
 func Definitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	entries, err := files.ReadDir(".")
 	if err != nil {

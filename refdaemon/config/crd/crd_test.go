@@ -19,7 +19,7 @@ type shape struct {
 	Status  bool
 }
 
-func TestDefinitionsHaveTheShapeThatKubeVirtServes(t *testing.T) {
+func TestDefinitions_MatchKubeVirt(t *testing.T) {
 	want := map[string]shape{
 		"kubevirts.kubevirt.io":                        {Version: "v1", Status: true},
 		"migrationpolicies.migrations.kubevirt.io":     {Version: "v1alpha1", Cluster: true, Status: true},
@@ -43,7 +43,7 @@ func TestDefinitionsHaveTheShapeThatKubeVirtServes(t *testing.T) {
 	}
 }
 
-func TestDefinitionsAreServedUnderTheirOwnNames(t *testing.T) {
+func TestDefinitions_Names(t *testing.T) {
 	short := map[string]string{}
 	for _, d := range definitions(t) {
 		if want := d.Spec.Names.Plural + "." + d.Spec.Group; d.Name != want {
@@ -61,10 +61,10 @@ func TestDefinitionsAreServedUnderTheirOwnNames(t *testing.T) {
 	}
 }
 
-// TestSchemasAreStructural checks the rules by which the API server turns a schema down that are
+// TestSchemas_Structural checks the rules by which the API server turns a schema down that are
 // easily broken by a type: every node has a type or says why not, an array says what is in it, and
 // an object does not mix fields with arbitrary keys.
-func TestSchemasAreStructural(t *testing.T) {
+func TestSchemas_Structural(t *testing.T) {
 	for _, d := range definitions(t) {
 		schema := d.Spec.Versions[0].Schema
 		if schema == nil || schema.OpenAPIV3Schema == nil {
@@ -121,7 +121,7 @@ func TestSchemas_Described(t *testing.T) {
 	}
 }
 
-func TestDefinitionsAreTheCallersOwn(t *testing.T) {
+func TestDefinitions_ReturnCopies(t *testing.T) {
 	definitions(t)[0].Name = "changed"
 	if name := definitions(t)[0].Name; name == "changed" {
 		t.Error("the change of one caller is seen by the next")

@@ -8,7 +8,7 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/config/crd"
 )
 
-// Print what a cluster without KubeVirt would be told about virtual machine instances.
+// Print what a cluster without KubeVirt needs for virtual machine instances.
 func ExampleDefinitions() {
 	definitions, err := crd.Definitions()
 	if err != nil {

@@ -33,8 +33,8 @@ const (
 	collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 )
 
-// TestPolicies_WhatNoUserMayWrite has somebody who may do everything in a namespace forge who owns a guest.
-func TestPolicies_WhatNoUserMayWrite(t *testing.T) {
+// TestPolicies_ForgedObjects has somebody who may do everything in a namespace forge who owns a guest.
+func TestPolicies_ForgedObjects(t *testing.T) {
 	w := newWorld(t)
 	w.admit(t)
 	t.Run("guests", w.testForgedGuests)

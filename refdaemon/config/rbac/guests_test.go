@@ -29,7 +29,7 @@ type guestRequest struct {
 
 type edit = func(*testing.T, *v1.VirtualMachineInstance)
 
-// step changes the lease, as whoever keeps to the rules of the hand-over would.
+// step changes the lease, by the rules of the handoff protocol.
 func step(events ...handoff.Event) edit {
 	return func(t *testing.T, vmi *v1.VirtualMachineInstance) {
 		t.Helper()
@@ -119,7 +119,7 @@ func newGuest(t *testing.T, name string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// allowedGuestWrites are the writes that agents make: the events of the hand-over whose senders are
+// allowedGuestWrites are the writes that agents make: the events of the handoff whose senders are
 // nodes, and the status.
 func allowedGuestWrites() map[string]guestRequest {
 	return map[string]guestRequest{
@@ -209,7 +209,7 @@ func deniedGuestWrites() map[string]guestRequest {
 			denied: "does not change the spec"},
 		"the target changes the spec as it takes over": {by: nodeB, was: moving, denied: "does not change the spec",
 			edit: then(taken, plain(func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Hostname = "other" }))},
-		"the target says that it has failed": {by: nodeB, was: moving, edit: phase(v1.Failed), denied: "its owner's to tell"},
+		"the target says that it has failed": {by: nodeB, was: moving, edit: phase(v1.Failed), denied: "only the owner of a guest may report its phase"},
 		"changes a label of the user's":      {edit: label("app", "other"), denied: noLabels},
 		"adds a label":                       {edit: label("example.com/more", ""), denied: noLabels},
 		"adds the label of an old launcher":  {was: plain(func(vmi *v1.VirtualMachineInstance) { delete(vmi.Labels, v1.OutdatedLauncherImageLabel) }), edit: label(v1.OutdatedLauncherImageLabel, ""), denied: noLabels},

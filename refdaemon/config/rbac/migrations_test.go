@@ -110,7 +110,7 @@ func (w *world) testCauses(t *testing.T, move func(string, ...func(*v1.VirtualMa
 	evacuation, update := annotated(v1.EvacuationMigrationAnnotation, nodeA), annotated(v1.WorkloadUpdateMigrationAnnotation, "")
 	for name, tt := range map[string]struct {
 		edit func(*v1.VirtualMachineInstanceMigration)
-		want string // what a user is told; nothing if it is free
+		want string // the denial of a user; empty if it is allowed
 	}{
 		"no priority":                 {func(*v1.VirtualMachineInstanceMigration) {}, ""},
 		"priority user-triggered":     {priority(v1.PriorityUserTriggered), ""},

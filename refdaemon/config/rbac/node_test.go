@@ -26,8 +26,8 @@ import (
 	"github.com/virtloom/virtloom/refdaemon/config/rbac"
 )
 
-// TestDaemonsMayDoWhatTheyNeedAndNoMore asks a real API server, with the daemons' own credentials.
-func TestDaemonsMayDoWhatTheyNeedAndNoMore(t *testing.T) {
+// TestRoles_LeastPrivilege asks a real API server, with the daemons' own credentials.
+func TestRoles_LeastPrivilege(t *testing.T) {
 	w := newWorld(t)
 	t.Run("guests", w.testGuests)
 	t.Run("nodes", w.testNodes)

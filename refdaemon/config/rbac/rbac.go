@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac holds what the daemons may do in a cluster, as manifests for "kubectl apply -f" and for
-// programs: roles and their bindings for the controller and for the node agents, and the
-// ValidatingAdmissionPolicies that keep an agent to the guests of its node, users from what says who has a guest, and a
-// migration what it was created as.
+// Package rbac holds the permissions of the daemons, as manifests for "kubectl apply -f" and for
+// programs: roles and their bindings for the controller and the node agents, and the
+// ValidatingAdmissionPolicies that confine an agent to the VMIs of its node, protect the ownership of VMIs from users, and
+// keep migrations immutable.
 //
 // # Where rights come from
 //
 // The rules of the roles stand beside the code that needs them, as markers (+kubebuilder:rbac), from which
 // "make generate" makes controller_role.yaml and node_role.yaml. Those of the packages domainctrl and nodectrl
-// are the agents', those of refdaemon/guarded are both's, all others the controller's. A right is taken away by deleting the code that needs it.
+// are the agents', those of refdaemon/guarded are both's, all others the controller's. Deleting the code that needs a right
+// removes the right.
 //
 // # Identities
 //
@@ -17,49 +18,49 @@
 // [Namespace]. A node agent is the user [NodeUser] in [NodesGroup], or the service account
 // virtloom-node in [NodeNamespace]; its Node is named by the user's name, or by the claim
 // authentication.kubernetes.io/node-name that the API server puts into the token of a Pod. An agent
-// whose identity names no Node may write nothing but events.
+// whose identity names no Node may write events only.
 //
-// # What no user may write
+// # What users may not write
 //
-// Status, reserved labels and annotations (package vmi/admit) and the finalizer of guests and migrations; reserved labels
-// and annotations in what guests are made from (VirtualMachines, replica sets, pools, instance types, preferences); and what makes a Pod
-// that of a guest: labels, annotations, and a guest as its controller. Whoever may do everything in a namespace may not
-// do that there: it is for the controller, for agents as far as they may, for KubeVirt's service accounts by name, and for
-// the group system:masters.
+// Status, reserved labels and annotations (package vmi/admit) and the finalizer of VMIs and migrations; reserved labels
+// and annotations in templates of VMIs (VirtualMachines, replica sets, pools, instance types, preferences); and the
+// properties of a launcher Pod: labels, annotations, and a VMI as its controller. Even an administrator of a namespace may
+// not write these: only the controller, agents within their limits, KubeVirt's service accounts by name, and the group
+// system:masters.
 //
 // # Who may migrate how
 //
 // A migration with priority system-critical goes before all others; one with the annotation
-// kubevirt.io/evacuationMigration or kubevirt.io/workloadUpdateMigration is taken for one that a
-// controller made, which may delete it, and so for all annotations that begin with virtloom.dev/. They are for the controller, for KubeVirt's service accounts in
-// namespace kubevirt and for the group system:masters. The priorities user-triggered and
-// system-maintenance are for everybody who may create migrations: users need one that is of use to them.
-// Whoever restores migrations from a backup has to leave out these annotations, or be one of the above.
+// kubevirt.io/evacuationMigration or kubevirt.io/workloadUpdateMigration counts as created by a
+// controller, which may delete it. These, and all annotations that begin with virtloom.dev/, are for the controller, for
+// KubeVirt's service accounts in namespace kubevirt and for the group system:masters. The priorities user-triggered and
+// system-maintenance are for everybody who may create migrations.
+// Migrations restored from a backup must not have these annotations, unless one of the above creates them.
 //
-// # Who may see metrics
+// # Who may read metrics
 //
-// Whoever is bound to the ClusterRole virtloom-metrics-reader, or virtloom-sight-reader for what
-// "refdaemon explain --controller" asks. Both come without a binding.
+// Subjects bound to the ClusterRole virtloom-metrics-reader, or to virtloom-sight-reader for
+// "refdaemon explain --controller". Both come without a binding.
 //
 // # Which Secrets an agent may read
 //
-// None, unless the ClusterRole virtloom-node-secrets is bound to the agents in a namespace, which comes without a binding: for
-// guests whose cloud-init data, answer files or disks are Secrets that no kubelet mounts for the agent.
+// None, unless the ClusterRole virtloom-node-secrets, which comes without a binding, is bound to the agents in a namespace:
+// for VMIs whose cloud-init data, answer files or disks are Secrets that no kubelet mounts for the agent.
 //
 // # What an agent may write
 //
-// Guests that its node has, or that are about to move there (the labels kubevirt.io/nodeName and
-// kubevirt.io/migrationTargetNodeName): their status, their lease, and the labels that say where they
-// are. It cannot name another node as owner or target, take a guest that is not handed to it, change
-// a spec, or touch metadata that is somebody else's; a node that a guest is moving to says nothing of
-// its phase before the guest is there. Of Nodes it may change its own, and there the labels and the
-// annotation that tell what the node can do.
+// VMIs of its node and VMIs that migrate to it (the labels kubevirt.io/nodeName and
+// kubevirt.io/migrationTargetNodeName): their status, their lease, and the labels of their location.
+// It cannot name another node as owner or target, take a VMI that is not handed to it, change a spec,
+// or write metadata of other components; the target of a migration does not report the phase before
+// the guest runs there. It may change its own Node only, and there the labels and the annotation of
+// the node's capabilities.
 //
-// Two things are not narrowed to the node. The two ends of a migration trust each other with that
-// guest's status and lease. And reading: the roles of RBAC know no label selectors, so an agent can
-// read every guest and, by name, every object that a guest's disks may be made of. Requests to
-// authorizers carry the selectors of a list or watch, so a cluster with a webhook in its
-// AuthorizationConfiguration can refuse an agent those that do not ask for its own node's guests
+// Two things are not confined to the node. The two ends of a migration trust each other with that
+// VMI's status and lease. And reading: RBAC roles have no label selectors, so an agent can read every
+// VMI and, by name, every object that a VMI's disks may use. Requests to authorizers carry the
+// selectors of a list or watch, so a cluster with a webhook in its AuthorizationConfiguration can
+// deny an agent all lists and watches that are not restricted to its own node's VMIs
 // (labelSelector kubevirt.io/nodeName or kubevirt.io/migrationTargetNodeName, as the agents send it).
 package rbac
 
@@ -88,23 +89,23 @@ const (
 	NodeUserPrefix = "virtloom:node:"
 )
 
-// NodeUser is the user name of the agent of a node.
+// NodeUser returns the user name of a node's agent.
 func NodeUser(node string) string { return NodeUserPrefix + node }
 
 //go:embed *.yaml
 var files embed.FS
 
-// order puts what others refer to first.
+// order puts referenced objects first.
 var order = []string{
 	"namespace.yaml", "controller_role.yaml", "controller.yaml", "node_role.yaml", "node.yaml", "secrets.yaml", "node-policy.yaml",
 	"controller-policy.yaml", "guest-policy.yaml", "migration-policy.yaml", "metrics.yaml",
 }
 
-// longestPrefix is how far a decoder looks for what tells YAML from JSON.
+// longestPrefix is the number of bytes in which a decoder distinguishes YAML from JSON.
 const longestPrefix = 4096
 
 // Manifests returns all objects in an order in which they can be created. Every call decodes them
-// anew, so the caller may change what it gets.
+// anew, so the caller may modify them.
 func Manifests() ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, name := range order {

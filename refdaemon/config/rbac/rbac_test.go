@@ -20,7 +20,7 @@ func manifests(t *testing.T) []*unstructured.Unstructured {
 	return objects
 }
 
-func TestWhatIsReferredToComesFirst(t *testing.T) {
+func TestManifests_ReferencedFirst(t *testing.T) {
 	seen := map[string]bool{}
 	needs := func(o *unstructured.Unstructured, kind, name string) {
 		if !seen[kind+"/"+name] {
@@ -52,7 +52,7 @@ func TestWhatIsReferredToComesFirst(t *testing.T) {
 	}
 }
 
-func TestRolesNameWhatTheyAllow(t *testing.T) {
+func TestRoles_NoWildcards(t *testing.T) {
 	for _, o := range manifests(t) {
 		rules, _, err := unstructured.NestedSlice(o.Object, "rules")
 		if err != nil {
@@ -68,7 +68,7 @@ func TestRolesNameWhatTheyAllow(t *testing.T) {
 	}
 }
 
-func TestManifestsAreTheCallersOwn(t *testing.T) {
+func TestManifests_ReturnCopies(t *testing.T) {
 	manifests(t)[0].SetName("changed")
 	if name := manifests(t)[0].GetName(); name == "changed" {
 		t.Error("the change of one caller is seen by the next")

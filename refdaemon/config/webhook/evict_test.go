@@ -17,7 +17,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/virtloom/virtloom/migration"
+	"github.com/virtloom/virtloom/migration/evacuation"
 	"github.com/virtloom/virtloom/template"
 )
 
@@ -77,8 +77,8 @@ func (w *world) awaitDenied(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// TestAnAPIServerAsksAboutEvictions evicts Pods of guests; what is answered in detail is tested with package migration.
-func TestAnAPIServerAsksAboutEvictions(t *testing.T) {
+// TestWebhooks_Evictions evicts Pods of guests; what is answered in detail is tested with package migration.
+func TestWebhooks_Evictions(t *testing.T) {
 	w := newWorld(t)
 	vmi, pod := w.running(t, "moves")
 	key := client.ObjectKeyFromObject(vmi)
@@ -122,7 +122,7 @@ func (w *world) testDescheduler(t *testing.T) {
 	w.awaitDenied(t, pod)
 	denied(t, w.evict(t, pod, map[string]string{"requested-by": "sigs.k8s.io/descheduler"}), "Eviction triggered evacuation")
 	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(vmi), vmi))
-	if vmi.Status.EvacuationNodeName == "" || vmi.Annotations[v1.EvictionSourceAnnotation] != migration.SourceDescheduler {
+	if vmi.Status.EvacuationNodeName == "" || vmi.Annotations[v1.EvictionSourceAnnotation] != evacuation.SourceDescheduler {
 		t.Errorf("status %+v, annotations %v", vmi.Status, vmi.Annotations)
 	}
 }
@@ -138,7 +138,7 @@ func (w *world) testAttachment(t *testing.T, holder *corev1.Pod) {
 		Spec: corev1.PodSpec{NodeName: holder.Spec.NodeName, Containers: []corev1.Container{{Name: "c", Image: "example.test/c:1"}}},
 	}
 	must(t, w.Create(t.Context(), p))
-	denied(t, w.evict(t, p, nil), "plugged into guest")
+	denied(t, w.evict(t, p, nil), "hotplugged into VMI")
 	// What stands in for the kubelet may set the phase once more, and a refusal may be of before.
 	w.await(t, "the Pod to be let go when it has ended", func(ctx context.Context) (bool, error) {
 		ended := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`))

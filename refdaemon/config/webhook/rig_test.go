@@ -116,7 +116,7 @@ func (w *world) awaitWebhooks(t *testing.T) {
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		vmi := guest("probe", "")
 		last = w.Create(ctx, vmi, client.DryRunAll)
-		return apierrors.IsInvalid(last) && strings.Contains(last.Error(), "the guest has no memory"), nil
+		return apierrors.IsInvalid(last) && strings.Contains(last.Error(), "memory must be set"), nil
 	})
 	if err != nil {
 		t.Fatalf("%v; the last answer: %v", err, last)
@@ -131,9 +131,9 @@ func guest(name, memory string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestAnAPIServerAsks goes through the life of guests at a real API server; what is filled in and refused in detail is tested
+// TestWebhooks_APIServer goes through the life of guests at a real API server; what is filled in and refused in detail is tested
 // with package admit.
-func TestAnAPIServerAsks(t *testing.T) {
+func TestWebhooks_APIServer(t *testing.T) {
 	w := newWorld(t)
 	t.Run("a bare guest is filled in", w.testBareGuest)
 	t.Run("a wrong guest is refused", w.testWrongGuest)
@@ -173,7 +173,7 @@ func (w *world) testWrongGuest(t *testing.T) {
 		"lease": {func(vmi *v1.VirtualMachineInstance) { vmi.Annotations = map[string]string{handoff.Annotation: "{}"} },
 			[]string{"metadata.annotations[" + handoff.Annotation + "]", "remove the annotation"}},
 		"running": {func(vmi *v1.VirtualMachineInstance) { vmi.Status.Phase = v1.Running },
-			[]string{"status.phase", `"Running"`, "leave the status out"}},
+			[]string{"status.phase", `"Running"`, "remove the status"}},
 	} {
 		vmi := guest(name, "256Mi")
 		tt.edit(vmi)
@@ -196,7 +196,7 @@ func (w *world) testExistingGuest(t *testing.T) {
 	merge := func(c client.Client, patch string) error {
 		return c.Patch(t.Context(), vmi.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 	}
-	if err := merge(w.Client, `{"spec":{"hostname":"other"}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "delete the guest and create it anew") {
+	if err := merge(w.Client, `{"spec":{"hostname":"other"}}`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "recreate the VMI") {
 		t.Errorf("a user changes the spec: error %v", err)
 	}
 	must(t, merge(w.Client, `{"metadata":{"labels":{"app":"web"}},"status":{"phase":"Failed","reason":"a user"}}`))

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook holds the manifests by which an API server has "refdaemon controller --webhook-address" fill in and check
-// guests, where KubeVirt's webhooks do not: a Service, a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration,
-// for "kubectl apply -f" and for programs. What is filled in and checked is package vmi/admit. Evictions of guests' Pods are
-// judged as well, by migration.Evict.
+// Package webhook holds the manifests that make an API server call "refdaemon controller --webhook-address" to default and
+// validate VMIs, where KubeVirt's webhooks do not: a Service, a MutatingWebhookConfiguration and a
+// ValidatingWebhookConfiguration, for "kubectl apply -f" and for programs. Defaults and rules are those of package vmi/admit.
+// Evictions of launcher Pods are judged as well, by evacuation.Evict.
 //
-// Requests fail while nobody answers (failurePolicy Fail): a guest that nobody has looked at could claim to be on a node
-// already. Changes of guests by virtloom, KubeVirt and Kubernetes itself are never asked about, so that guests run on without.
+// Requests fail while the webhook is unavailable (failurePolicy Fail): an unchecked VMI could claim to be on a node already.
+// Changes of VMIs by virtloom, KubeVirt and Kubernetes itself are exempt, so that running VMIs do not depend on the webhook.
 package webhook
 
 import (
 	"bytes"
-	_ "embed" // for the manifests
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -19,24 +18,26 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	_ "embed" // for the manifests
 )
 
 //go:embed webhook.yaml
 var manifests []byte
 
-// longestPrefix is how far a decoder looks for what tells YAML from JSON.
+// longestPrefix is the number of bytes in which a decoder distinguishes YAML from JSON.
 const longestPrefix = 4096
 
 // Endpoint is how the API server reaches the controller.
 type Endpoint struct {
-	// URL is where it listens, without a path; empty for the Service of the manifests, which is left out otherwise.
+	// URL is its address, without a path; empty for the Service of the manifests, which is left out otherwise.
 	URL string
-	// CABundle is the authority of its certificate, as PEM; empty for those that the API server trusts anyway.
+	// CABundle is the authority of its certificate, as PEM; empty for the API server's system roots.
 	CABundle []byte
 }
 
 // Manifests returns all objects in an order in which they can be created. Every call decodes them anew, so the caller may
-// change what it gets.
+// modify them.
 func Manifests(e Endpoint) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), longestPrefix); ; {
@@ -56,7 +57,7 @@ func Manifests(e Endpoint) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// apply has the webhooks of a configuration be asked at the endpoint.
+// apply sets the endpoint of the webhooks of a configuration.
 func (e Endpoint) apply(o *unstructured.Unstructured) error {
 	hooks, found, err := unstructured.NestedSlice(o.Object, "webhooks")
 	if err != nil || !found {

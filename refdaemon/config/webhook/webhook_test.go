@@ -57,7 +57,7 @@ func validators(t *testing.T, e webhook.Endpoint) []admissionregistrationv1.Vali
 	return c.Webhooks
 }
 
-func TestTheServiceIsAskedUnlessThereIsAURL(t *testing.T) {
+func TestManifests_DefaultService(t *testing.T) {
 	e := webhook.Endpoint{CABundle: []byte("authority")}
 	service := manifests(t, e)["Service"]
 	for path, client := range map[string]admissionregistrationv1.WebhookClientConfig{
@@ -74,7 +74,7 @@ func TestTheServiceIsAskedUnlessThereIsAURL(t *testing.T) {
 	}
 }
 
-func TestAURLTakesThePlaceOfTheService(t *testing.T) {
+func TestManifests_URL(t *testing.T) {
 	e := webhook.Endpoint{URL: "https://192.0.2.1:9443"}
 	if o := manifests(t, e)["Service"]; o != nil {
 		t.Error("there is a Service that nobody asks")
@@ -89,7 +89,7 @@ func TestAURLTakesThePlaceOfTheService(t *testing.T) {
 	}
 }
 
-func TestBothAreAskedAboutTheSameRequests(t *testing.T) {
+func TestWebhooks_SameRules(t *testing.T) {
 	m, v := mutating(t, webhook.Endpoint{}), validating(t, webhook.Endpoint{})
 	if len(m.Rules) != 1 || len(v.Rules) != 1 || m.Rules[0].String() != v.Rules[0].String() {
 		t.Errorf("rules %v and %v", m.Rules, v.Rules)
@@ -99,8 +99,8 @@ func TestBothAreAskedAboutTheSameRequests(t *testing.T) {
 	}
 }
 
-// TestPodsOfGuestsStayWhileNobodyIsAsked makes sure of what keeps a guest from being ended by a drain.
-func TestPodsOfGuestsStayWhileNobodyIsAsked(t *testing.T) {
+// TestEvictionWebhook_FailsClosed makes sure of what keeps a guest from being ended by a drain.
+func TestEvictionWebhook_FailsClosed(t *testing.T) {
 	h := evicting(t, webhook.Endpoint{})
 	if *h.FailurePolicy != admissionregistrationv1.Fail || *h.SideEffects != admissionregistrationv1.SideEffectClassNoneOnDryRun {
 		t.Errorf("failurePolicy %s, sideEffects %s", *h.FailurePolicy, *h.SideEffects)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package licence tells under which licences a package of another module is: from the files that say so in its folder and in
+// Package licence identifies the licences of a package of another module: from the files that say so in its folder and in
 // those above it, up to the root of its module. Nothing is downloaded.
 package licence
 
@@ -97,7 +97,7 @@ func in(dir string) ([]File, error) {
 	return found, nil
 }
 
-// Identify tells which licences a text is.
+// Identify returns the licences whose text matches.
 func Identify(text []byte) ([]string, error) {
 	cover := licensecheck.Scan(text)
 	var ids []string

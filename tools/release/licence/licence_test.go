@@ -45,7 +45,7 @@ func TestOf(t *testing.T) {
 		"code that is named alike":  {map[string]string{"LICENSE": isc, "a/license.go": "package a"}, []string{"ISC"}, 1, ""},
 		"none":                      {map[string]string{"README": isc}, nil, 0, "has no file with a licence"},
 		"a notice alone":            {map[string]string{"NOTICE": "made by Somebody"}, nil, 0, "has no file with a licence"},
-		"a licence that nobody has": {map[string]string{"LICENSE": "Do as you are told. " + strings.Repeat("Or else. ", 50)}, nil, 0, "LICENSE: only 0 %"},
+		"a licence that nobody has": {map[string]string{"LICENSE": "Do as you please. " + strings.Repeat("Or else. ", 50)}, nil, 0, "LICENSE: only 0 %"},
 		"more than the licence says": {map[string]string{"LICENSE": isc + strings.Repeat("You owe us a fee of your own choice for each of your guests. ", 20)},
 			nil, 0, "LICENSE: only"},
 	} {
@@ -78,7 +78,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-func TestAFolderOutsideOfItsModule(t *testing.T) {
+func TestOf_OutsideModule(t *testing.T) {
 	if _, err := Of(t.TempDir(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "is not in") {
 		t.Errorf("error %v", err)
 	}

@@ -37,7 +37,7 @@ var variants = []struct {
 	{[]string{"CGO_ENABLED=1", "GOARCH=" + runtime.GOARCH}, []string{"-tags", "libvirt_dlopen"}},
 }
 
-// pkg is what go list tells of a package.
+// pkg is a package in the output of "go list -json".
 type pkg struct {
 	ImportPath, Dir string
 	Standard        bool

@@ -14,7 +14,7 @@ import (
 )
 
 // This test is a Go program of this module.
-func TestAProgramIsDescribed(t *testing.T) {
+func TestDescribe_Program(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	program, err := os.Executable()
 	if err != nil {
@@ -55,7 +55,7 @@ func TestAProgramIsDescribed(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeDescribed(t *testing.T) {
+func TestDescribe_Invalid(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

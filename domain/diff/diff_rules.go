@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+)
+
+// Prefixes of the fields of differences.
+const (
+	fieldDomain  = "spec.domain."
+	fieldDevices = fieldDomain + "devices."
+)
+
+// rule is the meaning of a difference in one part of a domain.
+type rule struct {
+	// class is when it can be resolved. It is empty for parts that are not compared, because
+	// another rule covers them or because they depend on the node and not on the spec.
+	class Class
+	// field is the path in the VirtualMachineInstance: absolute, or relative to the device if it
+	// begins with a dot. If empty, it is the libvirt element.
+	field string
+	// reason is why the difference cannot be resolved earlier.
+	reason string
+	// live says that the running domain has the value as requested, so that it is compared; else
+	// last is. exact says that a value that is unset in the desired domain must be unset in the
+	// running one.
+	live, exact bool
+	// fold says that letter case is ignored.
+	fold bool
+}
+
+const (
+	otherMachine = "the change would make it another machine"
+	fixedAtStart = "is fixed when the guest starts"
+	seenByGuest  = "the guest depends on this property of the device"
+	volumeInUse  = "the volume of a disk in use can be changed by a migration only"
+	readAtBoot   = "is read when the guest starts"
+	ofTheProcess = "belongs to the QEMU process"
+)
+
+// nothing is the rule for parts that are not compared.
+var nothing = rule{}
+
+func boots(field string) rule { return rule{class: NextBoot, field: field, reason: fixedAtStart} }
+func shown(field string) rule {
+	return rule{class: NextBoot, field: field, reason: seenByGuest, live: true}
+}
+func strict(field string) rule { r := shown(field); r.exact = true; return r }
+func moves(field string) rule {
+	return rule{class: NeedsMigration, field: field, reason: ofTheProcess, live: true}
+}
+
+// ruleTable maps paths in a libvirtxml.Domain to rules. A rule applies to everything below its path
+// that has no rule of its own. A part without any rule, because libvirtxml added it, is compared
+// with last and counts from the next boot on.
+var ruleTable = map[string]rule{
+	"":         {class: NextBoot, reason: fixedAtStart},
+	"ID":       nothing,
+	"Name":     nothing,
+	"Metadata": nothing,
+	"Type":     {class: NeedsRecreation, field: "domain.type", reason: "a guest cannot change between KVM and software emulation", live: true},
+	"UUID":     {class: NeedsRecreation, field: fieldDomain + "firmware.uuid", reason: otherMachine, live: true, fold: true},
+	// Sizes and numbers of CPUs: see memory and cpus.
+	"Memory": nothing, "CurrentMemory": nothing, "VCPU": nothing, "VCPUs": nothing,
+	"MaximumMemory":   boots(fieldDomain + "memory.maxGuest"),
+	"MemoryBacking":   boots(fieldDomain + "memory.hugepages"),
+	"IOThreads":       boots(fieldDomain + "ioThreads"),
+	"IOThreadIDs":     boots(fieldDomain + "ioThreads"),
+	"DefaultIOThread": boots(fieldDomain + "ioThreads"),
+	"CPUTune":         boots(fieldDomain + "cpu.dedicatedCpuPlacement"),
+	"NUMATune":        boots(fieldDomain + "cpu.numa"),
+	"SysInfo":         boots(fieldDomain + "firmware"),
+	"OS":              boots(fieldDomain + "firmware"),
+	"OS.Type":         nothing, // see machine
+	"OS.Loader":       boots(fieldDomain + "firmware.bootloader"),
+	"OS.NVRam":        boots(fieldDomain + "firmware.bootloader"),
+	"OS.Kernel":       {class: NextBoot, field: fieldDomain + "firmware.kernelBoot.container.kernelPath", reason: readAtBoot, live: true, exact: true},
+	"OS.Initrd":       {class: NextBoot, field: fieldDomain + "firmware.kernelBoot.container.initrdPath", reason: readAtBoot, live: true, exact: true},
+	"OS.Cmdline":      {class: NextBoot, field: fieldDomain + "firmware.kernelBoot.kernelArgs", reason: readAtBoot, live: true, exact: true},
+	"OS.BootMenu":     boots("spec.startStrategy"),
+	"Features":        boots(fieldDomain + "features"),
+	"Clock":           boots(fieldDomain + "clock"),
+	"OnReboot":        boots(fieldDomain + "rebootPolicy"),
+	"LaunchSecurity":  boots(fieldDomain + "launchSecurity"),
+
+	"CPU":                       boots(fieldDomain + "cpu"),
+	"CPU.Mode":                  boots(fieldDomain + "cpu.model"),
+	"CPU.Match":                 boots(fieldDomain + "cpu.model"),
+	"CPU.Model":                 boots(fieldDomain + "cpu.model"),
+	"CPU.Features":              boots(fieldDomain + "cpu.features"),
+	"CPU.Topology.Sockets":      nothing, // see cpus
+	"CPU.Topology.Cores":        {class: NextBoot, field: fieldDomain + "cpu.cores", reason: "the topology " + fixedAtStart, live: true},
+	"CPU.Topology.Threads":      {class: NextBoot, field: fieldDomain + "cpu.threads", reason: "the topology " + fixedAtStart, live: true},
+	"CPU.Numa":                  boots(fieldDomain + "cpu.numa"),
+	"CPU.Numa.Cell.CPUs":        nothing, // follows from the number of CPUs
+	"CPU.Numa.Cell.Memory":      nothing, // follows from the size of memory
+	"CPU.Numa.Cell.Unit":        nothing,
+	"Devices.Emulator":          nothing, // path on the node
+	"Devices.Controllers":       boots(""),
+	"Devices.Controllers.USB":   nothing, // never set, but present after parsing
+	"Devices.Controllers.Alias": nothing,
+	// PCI buses follow from the devices, and from those at start.
+	"Devices.Controllers.PCI":          nothing,
+	"Devices.Controllers.PCI.Hole64":   boots("metadata.annotations[kubevirt.io/disablePCIHole64]"),
+	"Devices.Controllers.VirtIOSerial": nothing,
+	"Devices.Serials":                  boots(fieldDevices + "autoattachSerialConsole"),
+	"Devices.Consoles":                 boots(fieldDevices + "autoattachSerialConsole"),
+	"Devices.Serials.Log":              boots(fieldDevices + "logSerialConsole"),
+	"Devices.Graphics":                 boots(fieldDevices + "autoattachGraphicsDevice"),
+	"Devices.Videos":                   boots(fieldDevices + "video"),
+	"Devices.Inputs":                   boots(fieldDevices + "inputs"),
+	"Devices.RNGs":                     boots(fieldDevices + "rng"),
+	"Devices.MemBalloon":               boots(fieldDevices + "autoattachMemBalloon"),
+	"Devices.Watchdogs":                boots(fieldDevices + "watchdog"),
+	"Devices.Panics":                   boots(fieldDevices + "panicDevices"),
+	"Devices.Sounds":                   boots(fieldDevices + "sound"),
+	"Devices.TPMs":                     boots(fieldDevices + "tpm"),
+	"Devices.VSock":                    boots(fieldDevices + "autoattachVSOCK"),
+	"Devices.VSock.CID":                nothing, // allocated by the node
+	"Devices.RedirDevs":                boots(fieldDevices + "clientPassthrough"),
+	"Devices.Filesystems":              boots(fieldDevices + "filesystems"),
+	"Devices.Memorydevs":               nothing, // see memory
+
+	"Devices.Disks":                    boots("."),
+	"Devices.Disks.Device":             strict("."),
+	"Devices.Disks.Driver.Type":        moves(".format"),
+	"Devices.Disks.Driver.Cache":       moves(".cache"),
+	"Devices.Disks.Driver.IO":          moves(".io"),
+	"Devices.Disks.Driver.ErrorPolicy": moves(".errorPolicy"),
+	"Devices.Disks.Driver.Discard":     moves(".discard"),
+	"Devices.Disks.Driver.Queues":      boots(fieldDevices + "blockMultiQueue"),
+	// The thread of a disk depends on the other disks.
+	"Devices.Disks.Driver.IOThread":  nothing,
+	"Devices.Disks.Driver.IOThreads": nothing,
+	"Devices.Disks.Source":           boots(".volume"),
+	"Devices.Disks.Source.File":      nothing, // see source
+	"Devices.Disks.Source.Block":     nothing,
+	"Devices.Disks.BackingStore":     {class: NeedsMigration, field: ".volume", reason: volumeInUse},
+	"Devices.Disks.BlockIO":          boots(".blockSize"),
+	"Devices.Disks.Target.Bus":       shown(".bus"),
+	"Devices.Disks.Target.Dev":       nothing, // not visible to the guest
+	"Devices.Disks.Target.Tray":      boots(".tray"),
+	"Devices.Disks.Serial":           strict(".serial"),
+	"Devices.Disks.ReadOnly":         strict(".readonly"),
+	"Devices.Disks.Shareable":        strict(".shareable"),
+	"Devices.Disks.Boot":             {class: NextBoot, field: ".bootOrder", reason: readAtBoot, live: true, exact: true},
+	"Devices.Disks.Alias":            nothing,
+
+	"Devices.Interfaces":                boots("."),
+	"Devices.Interfaces.MAC":            {class: NextBoot, field: ".macAddress", reason: seenByGuest, live: true, fold: true},
+	"Devices.Interfaces.Model":          shown(".model"),
+	"Devices.Interfaces.Boot":           {class: NextBoot, field: ".bootOrder", reason: readAtBoot, live: true, exact: true},
+	"Devices.Interfaces.Source":         boots(".network"),
+	"Devices.Interfaces.Source.Bridge":  nothing, // see networkCard
+	"Devices.Interfaces.Link":           nothing,
+	"Devices.Interfaces.Target":         nothing, // set by the node
+	"Devices.Interfaces.MTU":            nothing,
+	"Devices.Interfaces.Driver.Queues":  boots(fieldDevices + "networkInterfaceMultiqueue"),
+	"Devices.Interfaces.PortForward":    boots(".ports"),
+	"Devices.Interfaces.Backend":        boots(".binding"),
+	"Devices.Interfaces.ACPI":           boots(".acpiIndex"),
+	"Devices.Interfaces.Alias":          nothing,
+	"Devices.Hostdevs":                  boots("."),
+	"Devices.Hostdevs.SubsysPCI.Source": nothing, // allocated by the node
+	// The same goes for mediated and USB devices.
+	"Devices.Hostdevs.SubsysMDev.Source": nothing,
+	"Devices.Hostdevs.SubsysUSB.Source":  nothing,
+	"Devices.Hostdevs.Boot":              {class: NextBoot, field: ".bootOrder", reason: readAtBoot, live: true, exact: true},
+	"Devices.Hostdevs.Alias":             nothing,
+}
+
+// node is a part of a domain with its rule.
+type node struct {
+	rule rule
+	// below holds the nodes of fields, nil for a field with the same rule.
+	below []*node
+	// rest is the node of the fields that are nil in below.
+	rest *node
+	// live and exact report whether any rule here or below is; own whether the part is compared
+	// device by device.
+	live, exact, own bool
+}
+
+// ruleTree is ruleTable as a tree in the shape of a domain.
+var ruleTree, errRules = compileRules(ruleTable)
+
+// ownLists are the lists that are compared device by device.
+var ownLists = map[string]bool{
+	"Devices.Disks": true, "Devices.Interfaces": true, "Devices.Hostdevs": true, "Devices.Memorydevs": true,
+}
+
+// compileRules builds the tree, and rejects paths that a domain does not have.
+func compileRules(table map[string]rule) (*node, error) {
+	root := &node{rule: table[""]}
+	paths := slices.SortedFunc(maps.Keys(table), func(a, b string) int {
+		return cmp.Or(cmp.Compare(strings.Count(a, "."), strings.Count(b, ".")), cmp.Compare(a, b))
+	})
+	for _, path := range paths { // shorter ones first: their rule applies to everything below
+		if path == "" {
+			continue
+		}
+		at, err := root.find(path)
+		if err != nil {
+			return nil, err
+		}
+		at.rule, at.own = table[path], ownLists[path]
+	}
+	root.finish()
+	return root, nil
+}
+
+// find returns the node for a path, and creates it with its parents if missing.
+func (n *node) find(path string) (*node, error) {
+	t := reflect.TypeFor[libvirtxml.Domain]()
+	for _, name := range strings.Split(path, ".") {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+			t = t.Elem()
+		}
+		f, ok := t.FieldByName(name)
+		if !ok || len(f.Index) != 1 {
+			return nil, fmt.Errorf("rule for %s: type %s has no field %s", path, t.Name(), name)
+		}
+		if n.below == nil {
+			n.below = make([]*node, t.NumField())
+		}
+		next := n.below[f.Index[0]]
+		if next == nil {
+			next = &node{rule: n.rule}
+			n.below[f.Index[0]] = next
+		}
+		n, t = next, f.Type
+	}
+	return n, nil
+}
+
+// finish computes the flags of the node from those below.
+func (n *node) finish() {
+	n.live, n.exact = n.rule.live, n.rule.exact
+	n.rest = &node{rule: n.rule, live: n.rule.live, exact: n.rule.exact}
+	for _, next := range n.below {
+		if next != nil {
+			next.finish()
+			n.live, n.exact = n.live || next.live, n.exact || next.exact
+		}
+	}
+}
+
+// child returns the node of a field.
+func (n *node) child(field int) *node {
+	if n.below == nil {
+		return n
+	}
+	if next := n.below[field]; next != nil {
+		return next
+	}
+	return n.rest
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package xmlspec holds what the packages below domain share about specs and libvirt XML: names of
+// architectures and buses, aliases of devices, units of quantities, the CPU topology of a spec. It
+// depends on no other package of the module.
+package xmlspec
+
+// Architectures in libvirt's spelling.
+const (
+	ArchX86   = "x86_64"
+	ArchARM   = "aarch64"
+	ArchS390X = "s390x"
+)
+
+// Buses in libvirt's and the spec's spelling.
+const (
+	BusVirtio = "virtio"
+	BusSCSI   = "scsi"
+	BusSATA   = "sata"
+	BusUSB    = "usb"
+)

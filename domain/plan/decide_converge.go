@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/diff"
+	"github.com/virtloom/virtloom/domain/internal/xmlspec"
+)
+
+// converge applies the differences between the wanted and the running domain that can be
+// applied while it runs. Those that need a restart or a migration stay as they are, in the
+// running domain and in its definition.
+func (d *decision) converge() error {
+	if d.Desired == nil || d.State.Domain == nil {
+		return nil
+	}
+	applied, err := diff.LastApplied(d.meta)
+	if err != nil {
+		return err
+	}
+	if d.plan.Differences, err = diff.Compare(d.Desired, applied, d.State.Domain); err != nil {
+		return fmt.Errorf("plan: compare %s: %w", d.State.Name, err)
+	}
+	for _, found := range d.plan.Differences {
+		if found.Class == diff.Live && found.Operation != nil {
+			d.do(domain.Action{Verb: domain.ActionApply, Operation: *found.Operation, Why: found.String()})
+		}
+	}
+	d.grow()
+	return nil
+}
+
+// grow resizes disks whose volumes have grown. The known sizes are stored in the domain's
+// metadata; the first pass only records them. It comes last, since a size is recorded only
+// once the disk has it.
+func (d *decision) grow() {
+	sizes := d.sizes()
+	var larger []string
+	for i := range d.State.Domain.Devices.Disks {
+		disk := &d.State.Domain.Devices.Disks[i]
+		name := xmlspec.NameOf(disk.Alias)
+		bytes, known := sizes[name]
+		if !known || disk.Source == nil || disk.Device == "cdrom" {
+			continue
+		}
+		switch had, seen := d.meta.DiskBytes[name]; {
+		case !seen:
+			d.remember("the size of disk "+name, func(m *domain.Metadata) { setDiskBytes(m, name, bytes) })
+		case bytes > had:
+			larger = append(larger, name)
+		}
+	}
+	slices.Sort(larger)
+	for _, name := range larger {
+		op := domain.Operation{Verb: domain.ResizeDisk, Domain: d.State.Name, Disk: xmlspec.AliasPrefix + name}
+		if !d.Facts.Disks[name].Block { // the size of a block device is its own
+			op.Bytes = uint64(sizes[name])
+		}
+		d.do(domain.Action{Verb: domain.ActionApply, Operation: op, Why: fmt.Sprintf("volume %s has grown", name)})
+		d.remember("the size of disk "+name, func(m *domain.Metadata) { setDiskBytes(m, name, sizes[name]) })
+	}
+}
+
+// sizes returns the sizes of the volumes with claims, by name, as far as they are known.
+func (d *decision) sizes() map[string]int64 {
+	var out map[string]int64
+	for i := range d.VMI.Spec.Volumes {
+		v := &d.VMI.Spec.Volumes[i]
+		src := d.Facts.Disks[v.Name]
+		if v.PersistentVolumeClaim == nil && v.DataVolume == nil || src.Bytes <= 0 || src.ReadOnly {
+			continue
+		}
+		if out == nil {
+			out = map[string]int64{}
+		}
+		out[v.Name] = src.Bytes
+	}
+	return out
+}
+
+func setDiskBytes(m *domain.Metadata, name string, bytes int64) {
+	if m.DiskBytes == nil {
+		m.DiskBytes = map[string]int64{}
+	}
+	m.DiskBytes[name] = bytes
+}

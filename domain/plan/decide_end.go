@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	v1 "kubevirt.io/api/core/v1"
+
+	"github.com/virtloom/virtloom/domain"
+	"github.com/virtloom/virtloom/domain/status"
+	"github.com/virtloom/virtloom/handoff"
+	"github.com/virtloom/virtloom/internal/vmistatus"
+)
+
+// Reasons of the events about the end of a VMI. The first three are KubeVirt's.
+const (
+	// eventShuttingDown: the first graceful shutdown was requested.
+	eventShuttingDown = "ShuttingDown"
+	// eventDeleted: the domain is force-stopped.
+	eventDeleted = "Deleted"
+	// eventGuestPanicked: the guest's kernel has panicked.
+	eventGuestPanicked = "GuestPanicked"
+	// eventGuestCrashed: the domain's process has crashed, or ended because the guest did.
+	eventGuestCrashed = "GuestCrashed"
+	// eventGuestLost: a part of the VMI is lost, so that it cannot continue.
+	eventGuestLost = "GuestLost"
+)
+
+// ending stops the domain of a VMI that is to end. The lease is Releasing first, which is
+// irrevocable. A VMI that is being deleted is shut down gracefully even if it is final, as in
+// KubeVirt, since its disks are in use like those of any other. A domain that has lost part of
+// its memory cannot react.
+func (d *decision) ending() error {
+	why, left := "the lease is Releasing", d.grace()
+	atOnce := d.VMI.IsFinal() && (d.VMI.DeletionTimestamp == nil || d.torn())
+	switch {
+	case atOnce:
+		why, left = "the VirtualMachineInstance is final", 0
+	case d.VMI.DeletionTimestamp != nil:
+		why = "the VirtualMachineInstance is being deleted"
+	}
+	if d.lease.InMove() {
+		return d.revert(why)
+	}
+	d.complete()
+	if d.lease.State != handoff.Releasing {
+		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
+			return err
+		}
+	}
+	if atOnce || d.lease.State == handoff.Releasing && d.lease.Overdue(d.now) {
+		d.destroy(why)
+		return nil
+	}
+	d.shutdown(left, why)
+	return nil
+}
+
+// fail force-stops a domain that cannot continue, once phase Failed is stored.
+func (d *decision) fail(why string) error {
+	if d.lease.InMove() {
+		return d.revert(why)
+	}
+	d.complete()
+	if d.lease.State != handoff.Releasing {
+		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: endWithin}); err != nil {
+			return err
+		}
+	}
+	vmistatus.SetPhase(d.plan.VMI, v1.Failed, d.now)
+	d.emit(true, eventGuestLost, "The VirtualMachineInstance cannot continue: "+why)
+	d.destroy(why)
+	return nil
+}
+
+// torn reports whether the domain's memory is spread over two nodes that have lost their
+// connection (post-copy).
+func (d *decision) torn() bool {
+	return d.State.Alive() && d.State.Reason == domain.ReasonPostcopyFailed
+}
+
+// silent decides while the hypervisor does not answer about the domain: its last known state
+// is no evidence. A VMI that is to end is still force-stopped once its deadline has passed;
+// all else waits.
+func (d *decision) silent() error {
+	d.requeueAfter(prepareRetry)
+	if d.plan.Role != domain.RoleHolder && d.plan.Role != domain.RoleOffered || d.lease.State == handoff.Lost {
+		return nil
+	}
+	why := fmt.Sprintf("hypervisor of node %s has not answered about the domain since %s", d.Node, d.SilentSince.UTC().Format(time.RFC3339))
+	if d.PrepareError != nil {
+		why += ": " + d.PrepareError.Error()
+	}
+	d.outOfSync(status.ReasonUnresponsive, why)
+	if d.State == nil {
+		return nil
+	}
+	unwanted := d.VMI.IsFinal() || d.VMI.DeletionTimestamp != nil
+	switch {
+	case d.lease.State == handoff.Releasing && d.lease.Overdue(d.now):
+		d.destroy("the hypervisor does not answer and the deadline has passed")
+	case unwanted && (d.lease.State == handoff.Owned || d.lease.State == handoff.Arrived):
+		return d.step(handoff.Event{Kind: handoff.Stop, Within: d.grace() + endWithin})
+	}
+	return nil
+}
+
+// destroy force-stops the domain.
+func (d *decision) destroy(why string) {
+	d.emit(false, eventDeleted, "Signaled Deletion, force-stopping the VirtualMachineInstance: "+why)
+	d.apply(domain.Destroy, why)
+	d.requeueAfter(time.Second)
+}
+
+// crashed emits an event if the domain has crashed.
+func (d *decision) crashed() {
+	switch {
+	case d.State == nil:
+	case d.State.Reason == domain.ReasonPanicked:
+		d.emit(true, eventGuestPanicked, "Guest panicked")
+	case d.State.Reason == domain.ReasonCrashed, d.State.Status == domain.StatusCrashed:
+		d.emit(true, eventGuestCrashed, "The VirtualMachineInstance crashed.")
+	}
+}
+
+// shutdown requests a graceful shutdown, repeats the request until the guest complies, and
+// force-stops the domain at the deadline. Both times are stored in its metadata before each
+// request, so that a restarted agent does not start over.
+func (d *decision) shutdown(grace time.Duration, why string) {
+	deadline := d.now.Add(grace)
+	first := d.meta.GraceDeadline == nil
+	// A deadline further away than the grace period means that the clock was set back.
+	if !first && d.meta.GraceDeadline.Sub(d.now) <= max(grace, 0) {
+		deadline = *d.meta.GraceDeadline
+	}
+	left := deadline.Sub(d.now)
+	if left <= 0 {
+		d.destroy(why + "; its grace period has expired")
+		return
+	}
+	under := d.State.Status == domain.StatusShuttingDown
+	if under && !first {
+		d.requeueAfter(left)
+		return
+	}
+	if d.meta.ShutdownAt != nil {
+		if waited := d.now.Sub(*d.meta.ShutdownAt); waited >= 0 && waited < resendAfter {
+			d.requeueAfter(min(left, resendAfter-waited))
+			return
+		}
+	}
+	d.remember(why, func(m *domain.Metadata) { m.GraceDeadline, m.ShutdownAt = &deadline, &d.now })
+	if first {
+		d.emit(false, eventShuttingDown, fmt.Sprintf("Signaled Graceful Shutdown, deadline %s", deadline.UTC().Format(time.RFC3339)))
+	}
+	if under {
+		d.requeueAfter(left)
+		return
+	}
+	d.press(why)
+	d.requeueAfter(min(left, resendAfter))
+}
+
+// press requests the shutdown, after resuming a paused domain.
+func (d *decision) press(why string) {
+	if d.State.Status == domain.StatusPaused {
+		d.apply(domain.Resume, "a paused domain cannot shut down")
+	}
+	d.apply(domain.Shutdown, why)
+	if d.frozen() && status.AgentConnected(d.State.Domain) {
+		d.do(domain.Action{Verb: domain.ActionThaw, Why: "a guest with frozen file systems cannot shut down"})
+	}
+}
+
+// grace returns the grace period: that of the spec, else that of the start.
+func (d *decision) grace() time.Duration {
+	if s := d.VMI.Spec.TerminationGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	if d.meta.GracePeriod != nil {
+		return *d.meta.GracePeriod
+	}
+	return DefaultGrace
+}

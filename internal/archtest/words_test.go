@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package archtest
+
+import (
+	"bytes"
+	"cmp"
+	"go/scanner"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// words maps wording that does not belong into comments and documents to its replacement. CONTRIBUTING.md has the glossary.
+var words = []struct {
+	wrong *regexp.Regexp
+	write string
+}{
+	{regexp.MustCompile(`(?i)\b(tell|tells|told|telling)\b`), `"report", "return", "emit", "record", "print" or "say"`},
+	{regexp.MustCompile(`(?i)\b(hand-?overs?|hand-offs?)\b`), `"handoff"`},
+	{regexp.MustCompile(`(?i)\b(an?|the|its|their|each|every|this|that|no|any|of|after|before|during)\s+hand\s+overs?\b`), `"handoff"`},
+	{regexp.MustCompile(`(?i)\bnot\s+to\s+be\s+had\b`), `"is not supported" or "is not available"`},
+}
+
+// exempt are phrases that name something: events of KubeVirt and exported names.
+var exempt = []string{
+	"SuccessfulHandOver",
+	"Hints.Tell",
+	"Tell sends an event",   // its comment
+	"call its Tell",         // domaintest, of the same
+	"Tell returns the text", // the comment of a method of package retold
+}
+
+// generated is the mark of generated files.
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// code matches inline code, in comments too.
+var code = regexp.MustCompile("`[^`\n]+`")
+
+func TestWords_CommentsAndDocuments(t *testing.T) {
+	for _, name := range files(t) {
+		if strings.Contains(name, "testdata/") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // removed, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch ext := filepath.Ext(name); {
+		case ext == ".go" && !generated.Match(text):
+			text = comments(text)
+		case ext != ".md":
+			continue
+		}
+		for _, f := range wording(text) {
+			t.Errorf("%s:%d: %q: write %s", name, f.line, f.found, f.write)
+		}
+	}
+}
+
+func TestWording_Rules(t *testing.T) {
+	for text, want := range map[string]int{
+		"// f tells whether it is so.":                 1,
+		"// f reports\n// what it was told.\n\n// g\n": 1,
+		"it is not to\nbe had here":                    1,
+		"the hand-over and the Handover":               2,
+		"a hand-off; the hand over":                    2,
+		"they hand over the VMI":                       0,
+		"`hand-over` is code":                          0,
+		"the event SuccessfulHandOver, by Hints.Tell":  0,
+		"it is retold; foretelling, untold":            0,
+	} {
+		if got := wording([]byte(text)); len(got) != want {
+			t.Errorf("%q has %v, want %d", text, got, want)
+		}
+	}
+	const source = "package p\n\nconst told = \"tell\" // a\n\n/* he\ntold */\nvar x int\n"
+	if got := wording(comments([]byte(source))); len(got) != 1 || got[0].line != 6 {
+		t.Errorf("found %v, want the comment in line 6", got)
+	}
+}
+
+// finding is wording to replace.
+type finding struct {
+	line         int
+	found, write string
+}
+
+// wording finds wrong words in a text, ordered by line.
+func wording(text []byte) []finding {
+	blank := func(b []byte) []byte { return bytes.Repeat([]byte(" "), len(b)) }
+	text = code.ReplaceAllFunc(text, blank)
+	for _, phrase := range exempt {
+		text = bytes.ReplaceAll(text, []byte(phrase), blank([]byte(phrase)))
+	}
+	// A phrase may be wrapped, within a comment too.
+	text = bytes.ReplaceAll(text, []byte("//"), []byte("  "))
+	var all []finding
+	for _, w := range words {
+		for _, at := range w.wrong.FindAllIndex(text, -1) {
+			found := strings.Join(strings.Fields(string(text[at[0]:at[1]])), " ")
+			all = append(all, finding{1 + bytes.Count(text[:at[0]], []byte("\n")), found, w.write})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(a.line, b.line) })
+	return all
+}
+
+// comments returns a Go source with everything but its comments and line breaks blanked.
+func comments(source []byte) []byte {
+	kept := bytes.Repeat([]byte(" "), len(source))
+	for i, b := range source {
+		if b == '\n' {
+			kept[i] = b
+		}
+	}
+	var s scanner.Scanner
+	fset := token.NewFileSet()
+	file := fset.AddFile("", fset.Base(), len(source))
+	s.Init(file, source, nil, scanner.ScanComments)
+	for {
+		pos, tok, text := s.Scan()
+		if tok == token.EOF {
+			return kept
+		}
+		if tok == token.COMMENT {
+			copy(kept[file.Offset(pos):], text)
+		}
+	}
+}
