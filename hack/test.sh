@@ -28,10 +28,6 @@ emulated=(./domain/libvirt ./refdaemon/e2e)
 # longest are the other packages that take minutes, most of them waiting for processes that are started again. They begin first.
 longest=(./domain/domainctrl ./vmi/vmictrl ./migration/migrationctrl)
 
-# pure are packages that mostly compute, for which the race detector takes ten times as long: it sees the tests of files that start
-# goroutines.
-pure=(domain migration)
-
 # goroutine is how one starts.
 goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 
@@ -40,7 +36,7 @@ goroutine='^\s*go (func\(|[a-zA-Z_.]+\()|errgroup\.'
 concurrent() {
   printf '%s\n' "${longest[@]}"
   git grep -lE --untracked "$goroutine" -- '*.go' | xargs -n 1 dirname | sort -u |
-    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|refcluster|rig)|$(IFS='|' && echo "${pure[*]}"))$" | sed 's|^|./|' |
+    grep -vE "^(tools/.*|examples/.*|internal/(benchscale|demo|explore|mutation|refcluster|rig))$" | sed 's|^|./|' |
     grep -vxF -f <(printf '%s\n' "${longest[@]}") | unemulated
 }
 
@@ -91,12 +87,6 @@ e2e() {
   return $status
 }
 
-# threaded is a pattern of the tests of the pure packages in files that start goroutines.
-threaded() {
-  git grep -lE --untracked "$goroutine" -- "${pure[@]/%//*_test.go}" | grep -E "^($(IFS='|' && echo "${pure[*]}"))/[^/]*$" |
-    xargs grep -hoE '^func Test[A-Za-z0-9_]*' | sed 's/^func //' | paste -s -d '|'
-}
-
 emulate() {
   local status=0
   guests ./domain/libvirt || status=$?
@@ -116,7 +106,6 @@ everything() {
   renice -n 15 $BASHPID >/dev/null
   tests -race "${raced[@]}" || status=$?
   tests "${plain[@]}" || status=$?
-  [ -n "${ARGS:-}" ] || tests -race -run "^($(threaded))$" "${pure[@]/#/./}" || status=$?
   wait "$beside" || status=$?
   cat "$bin/.log/guests.json"
   return $status
@@ -138,7 +127,10 @@ main() {
     "")
       export CI=true
       # The demo is alone on the machine, as people see it; it fails unless the guest was there all the time, once.
-      [ -n "${ARGS:-}" ] || { hack/checks.sh && demo; }
+      if [ -z "${ARGS:-}" ]; then
+        hack/checks.sh
+        demo
+      fi
       say "== test"
       summed everything
       ;;

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/virtloom/virtloom/domain/plan"
 	"github.com/virtloom/virtloom/domain/domainctrl"
+	"github.com/virtloom/virtloom/domain/plan"
 )
 
 // faultVariable names a unix socket that receives the steps of migrations, one line each: node, VMI and

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -130,6 +131,9 @@ func fromStatus(ctx context.Context, op, name string, err error) error {
 			return fromWire(op, name, wire)
 		}
 	}
+	if s.Code() == codes.Canceled {
+		awaitDeadline(ctx)
+	}
 	if ended := over(ctx, op, name); ended != nil {
 		return ended
 	}
@@ -138,6 +142,17 @@ func fromStatus(ctx context.Context, op, name string, err error) error {
 		out.means = []error{means}
 	}
 	return out
+}
+
+// skew is by how much a launcher may be ahead of us in seeing that a call's deadline has passed: it has a timer of its own, and
+// resets the stream when that fires.
+const skew = 100 * time.Millisecond
+
+// awaitDeadline waits for the deadline of a context if it is due.
+func awaitDeadline(ctx context.Context) {
+	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) < skew {
+		<-ctx.Done()
+	}
 }
 
 // over is the error of a call whose context has ended; nil while it has not.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -29,6 +31,7 @@ type hostile struct {
 	claims launcher.Guest
 	list   []*launcherpb.State
 	get    *launcherpb.State
+	getErr error
 	info   *launcherpb.GuestInfoResponse
 	flood  bool
 	sent   atomic.Int64
@@ -51,6 +54,9 @@ func (h *hostile) List(context.Context, *launcherpb.ListRequest) (*launcherpb.Li
 }
 
 func (h *hostile) Get(ctx context.Context, _ *launcherpb.DomainRequest) (*launcherpb.State, error) {
+	if h.getErr != nil {
+		return nil, h.getErr
+	}
 	if h.get == nil { // it hangs
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -129,6 +135,32 @@ func marked(t *testing.T, name string, m domain.Metadata) string {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// TestCalls_ResetByTheLauncher has streams reset, which gRPC's server does with those whose deadline has passed by its own timer.
+func TestCalls_ResetByTheLauncher(t *testing.T) {
+	k := newKubelet(t)
+	k.hostile("p1", guest, &hostile{claims: guest, getErr: status.Error(codes.Canceled, "stream terminated by RST_STREAM")})
+	h, err := k.conn.Connect(t.Context(), vmi("p1"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		within time.Duration
+		want   error
+	}{
+		"as its deadline passes": {50 * time.Millisecond, domain.ErrTimeout},
+		"long before":            {time.Hour, domain.ErrDisconnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
+			defer cancel()
+			_, err := h.Get(ctx, guest.Domain())
+			if !errors.Is(err, c.want) || errors.Is(err, context.DeadlineExceeded) != (c.want == domain.ErrTimeout) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
 }
 
 func TestConnector_ReportsOfOtherDomains(t *testing.T) {
