@@ -3,6 +3,7 @@
 package domaintest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -129,17 +130,13 @@ var movingCases = map[string]conformanceCase{
 	"post-copy that broke off is resumed": {
 		needs: []Ability{Migration, SlowMigration, PostCopy, MigrationTuning, BrokenLinks},
 		run: func(s *suite) {
-			done := s.migrateSlowly(s.ctx, withPostCopy)
-			s.toPostCopy()
-			s.Cut(s)
-			if err := s.result(done); err == nil || errors.Is(err, domain.ErrMigrationAborted) {
-				s.Errorf("migrate: %v, want that the connection broke", err)
+			for tries := 5; !s.breaksOff(); tries-- {
+				if tries == 1 {
+					s.Fatal("never came: want of memory at the destination")
+				}
+				s.Mend(s)
+				s.cleanUp()
 			}
-			s.becomesReason(domain.StatusPaused, domain.ReasonPostcopyFailed)
-			s.until("want of memory at the destination", func() bool {
-				there, err := s.Peer.Get(s.ctx, s.name)
-				return err == nil && there.Alive() && there.Reason == domain.ReasonPostcopyFailed
-			})
 			s.Mend(s)
 			s.until("the guest to be whole", s.resumes)
 			s.until("its end here", func() bool { return s.get().Reason == domain.ReasonMigrated })
@@ -147,6 +144,9 @@ var movingCases = map[string]conformanceCase{
 		},
 	},
 }
+
+// answerLimit is how long a guest may hide that it waits for memory before it is given up.
+const answerLimit = 10 * time.Second
 
 func withPostCopy(r *domain.MigrationRequest) { r.PostCopy = true }
 
@@ -189,6 +189,25 @@ func (s *suite) resumes() bool {
 		s.Fatalf("resumed: %v, and the guest is %s/%s", err, st.Status, st.Reason)
 	}
 	return err == nil || st.Reason == domain.ReasonMigrated
+}
+
+// breaksOff cuts the link of a guest that runs at the destination by post-copy, and reports whether both sides see it. An emulated
+// guest that waits for a page may hold the lock that its hypervisor takes to answer anything: nobody can resume such a guest.
+func (s *suite) breaksOff() bool {
+	s.Helper()
+	done := s.migrateSlowly(s.ctx, withPostCopy)
+	s.toPostCopy()
+	s.Cut(s)
+	if err := s.result(done); err == nil || errors.Is(err, domain.ErrMigrationAborted) {
+		s.Errorf("migrate: %v, want that the connection broke", err)
+	}
+	s.becomesReason(domain.StatusPaused, domain.ReasonPostcopyFailed)
+	ctx, cancel := context.WithTimeout(s.ctx, answerLimit)
+	defer cancel()
+	return comes(ctx, func() bool {
+		there, err := s.Peer.Get(ctx, s.name)
+		return err == nil && there.Alive() && there.Reason == domain.ReasonPostcopyFailed
+	})
 }
 
 // becomesReason waits for a status with a reason.

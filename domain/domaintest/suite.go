@@ -125,15 +125,23 @@ func (s *suite) want(status domain.Status, reason domain.Reason) {
 // until polls until ok returns true.
 func (s *suite) until(what string, ok func() bool) {
 	s.Helper()
+	if !comes(s.ctx, ok) {
+		s.Fatalf("never came: %s", what)
+	}
+}
+
+// comes polls until ok returns true, or the context ends.
+func comes(ctx context.Context, ok func() bool) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
-		case <-s.ctx.Done():
-			s.Fatalf("never came: %s", what)
+		case <-ctx.Done():
+			return false
 		}
 	}
+	return true
 }
 
 // becomes waits for a status and checks the reason.
