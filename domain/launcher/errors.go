@@ -131,7 +131,7 @@ func fromStatus(ctx context.Context, op, name string, err error) error {
 			return fromWire(op, name, wire)
 		}
 	}
-	if s.Code() == codes.Canceled {
+	if s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded {
 		awaitDeadline(ctx)
 	}
 	if ended := over(ctx, op, name); ended != nil {
@@ -144,15 +144,15 @@ func fromStatus(ctx context.Context, op, name string, err error) error {
 	return out
 }
 
-// skew is by how much a launcher may be ahead of us in seeing that a call's deadline has passed: it has a timer of its own, and
-// resets the stream when that fires.
+// skew is by how much a launcher, or the transport, may be ahead of a call's context in seeing that its deadline has passed: a
+// launcher has a timer of its own, and resets the stream when that fires.
 const skew = 100 * time.Millisecond
 
-// awaitDeadline waits for the deadline of a context if it is due.
+// awaitDeadline waits for the deadline of a context if it is due within that time.
 func awaitDeadline(ctx context.Context) {
-	if deadline, bounded := ctx.Deadline(); bounded && time.Until(deadline) < skew {
-		<-ctx.Done()
-	}
+	soon, cancel := context.WithTimeout(ctx, skew)
+	defer cancel()
+	<-soon.Done()
 }
 
 // over is the error of a call whose context has ended; nil while it has not.

@@ -140,23 +140,29 @@ func marked(t *testing.T, name string, m domain.Metadata) string {
 // TestCalls_ResetByTheLauncher has streams reset, which gRPC's server does with those whose deadline has passed by its own timer.
 func TestCalls_ResetByTheLauncher(t *testing.T) {
 	k := newKubelet(t)
-	k.hostile("p1", guest, &hostile{claims: guest, getErr: status.Error(codes.Canceled, "stream terminated by RST_STREAM")})
-	h, err := k.conn.Connect(t.Context(), vmi("p1"), nil)
+	h := &hostile{claims: guest}
+	k.hostile("p1", guest, h)
+	client, err := k.conn.Connect(t.Context(), vmi("p1"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		within time.Duration
-		want   error
+		code    codes.Code
+		within  time.Duration
+		want    error
+		overdue bool
 	}{
-		"as its deadline passes": {50 * time.Millisecond, domain.ErrTimeout},
-		"long before":            {time.Hour, domain.ErrDisconnected},
+		"as its deadline passes":             {codes.Canceled, 50 * time.Millisecond, domain.ErrTimeout, true},
+		"for its deadline, as it passes":     {codes.DeadlineExceeded, 50 * time.Millisecond, domain.ErrTimeout, true},
+		"long before":                        {codes.Canceled, time.Hour, domain.ErrDisconnected, false},
+		"for its deadline, long before that": {codes.DeadlineExceeded, time.Hour, domain.ErrTimeout, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			h.getErr = status.Error(c.code, "stream terminated by RST_STREAM")
 			ctx, cancel := context.WithTimeout(t.Context(), c.within)
 			defer cancel()
-			_, err := h.Get(ctx, guest.Domain())
-			if !errors.Is(err, c.want) || errors.Is(err, context.DeadlineExceeded) != (c.want == domain.ErrTimeout) {
+			_, err := client.Get(ctx, guest.Domain())
+			if !errors.Is(err, c.want) || errors.Is(err, context.DeadlineExceeded) != c.overdue {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		})
