@@ -38,7 +38,7 @@ func runningBackup(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceBac
 // abortBackup requests once that a backup that blocks a critical migration ends;
 // KubeVirt's condition records the request. A backup that only a custom check knows
 // cannot be aborted.
-func (d *decision) abortBackup() {
+func (d refusal) abortBackup() {
 	critical := queue.PriorityOf(d.s.Migration.Spec.Priority) == queue.PriorityCritical
 	asked := Condition(d.s.Migration.Status, v1.VirtualMachineInstanceMigrationBlockedByBackup) != nil
 	b := runningBackup(d.s.VMI)
@@ -89,14 +89,14 @@ func (c Config) utilityVolumesTimeout(m *v1.VirtualMachineInstanceMigration) tim
 }
 
 // mark sets a condition of KubeVirt's with what the migration waits for.
-func (d *decision) mark(t v1.VirtualMachineInstanceMigrationConditionType, r Reason, message string) {
+func (d refusal) mark(t v1.VirtualMachineInstanceMigrationConditionType, r Reason, message string) {
 	setCondition(&d.plan.Status, isTrue(t, r, message), d.stamp())
 }
 
 // blocked waits until the check's finding is lifted, and reports it as KubeVirt does.
-func (d *decision) blocked(f Finding) phase {
+func (d refusal) blocked(f Finding) phase {
 	if !f.Temporary {
-		return d.fail(cause{f.Reason, f.Text()})
+		return stop(d).fail(cause{f.Reason, f.Text()})
 	}
 	d.plan.Wake = f.Until
 	switch f.Reason {
@@ -112,7 +112,7 @@ func (d *decision) blocked(f Finding) phase {
 }
 
 // unblocked removes the conditions of a wait that is over.
-func (d *decision) unblocked() {
+func (d refusal) unblocked() {
 	st, r := &d.plan.Status, d.plan.Reason
 	if r != ReasonBackup {
 		dropCondition(st, v1.VirtualMachineInstanceMigrationBlockedByBackup)
@@ -127,7 +127,7 @@ func (d *decision) unblocked() {
 }
 
 // emitOnce emits the event when the migration begins to wait for the reason.
-func (d *decision) emitOnce(r Reason, e Event) {
+func (d refusal) emitOnce(r Reason, e Event) {
 	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) {
 		return
 	}

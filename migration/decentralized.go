@@ -30,65 +30,65 @@ type Sending struct {
 // senders holds the rows of sending migrations.
 var senders = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout, step: (*decision).unsetHere,
+		owner: OwnerController, within: in(bounds.pending), overdue: ReasonPendingTimeout, step: in(exchange.unsetHere),
 	},
 	v1.MigrationSynchronizing: {
 		owner: OwnerOther, awaits: ReasonSynchronizing, message: "waiting for the receiving cluster to accept the migration",
-		within: (*decision).synchronizeBound, overdue: ReasonSynchronizeTimeout, step: (*decision).exchange,
+		within: in(bounds.synchronize), overdue: ReasonSynchronizeTimeout, step: in(exchange.decide),
 	},
 	v1.MigrationPending: {
-		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout, step: (*decision).pendingSender,
+		owner: OwnerController, within: in(bounds.pending), overdue: ReasonPendingTimeout, step: in(sender.pending),
 	},
 	v1.MigrationScheduling: {
 		owner: OwnerOther, awaits: ReasonWaitingForReceiver, message: "waiting for the receiving cluster to create the target Pod",
-		within: (*decision).pendingBound, overdue: ReasonReceiverTimeout, step: (*decision).schedulingSender,
+		within: in(bounds.pending), overdue: ReasonReceiverTimeout, step: in(sender.scheduling),
 	},
 	v1.MigrationScheduled: {
 		owner: OwnerOther, awaits: ReasonWaitingForReceiver, message: "waiting for the receiving cluster to report the target node",
-		within: (*decision).handOffBound, overdue: ReasonHandOffTimeout, step: (*decision).scheduledSender,
+		within: in(bounds.handOff), overdue: ReasonHandOffTimeout, step: in(sender.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
 		owner: OwnerOther, awaits: ReasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
-		within: (*decision).prepareBound, overdue: ReasonPrepareTimeout, step: (*decision).preparingSender,
+		within: in(bounds.prepare), overdue: ReasonPrepareTimeout, step: in(sender.preparing),
 	},
 	v1.MigrationTargetReady: {
 		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
-		within: (*decision).beginBound, overdue: ReasonBeginTimeout, step: (*decision).targetReady,
+		within: in(bounds.begin), overdue: ReasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
 		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated to the receiving cluster",
-		within: (*decision).runningBound, overdue: ReasonMoveTimeout, step: (*decision).runningSender,
+		within: in(bounds.running), overdue: ReasonMoveTimeout, step: in(sender.running),
 	},
-	v1.MigrationSucceeded: {owner: OwnerNobody, step: (*decision).succeededSender},
-	v1.MigrationFailed:    {owner: OwnerNobody, step: (*decision).failedSender},
+	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(sender.succeeded)},
+	v1.MigrationFailed:    {owner: OwnerNobody, step: in(sender.failed)},
 }
 
 // receivers holds the rows of receiving migrations.
 var receivers = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout, step: (*decision).unsetHere,
+		owner: OwnerController, within: in(bounds.pending), overdue: ReasonPendingTimeout, step: in(exchange.unsetHere),
 	},
 	v1.MigrationWaitingForSync: {
 		owner: OwnerOther, awaits: ReasonSynchronizing, message: "waiting for the sending cluster to report the VMI",
-		within: (*decision).synchronizeBound, overdue: ReasonSynchronizeTimeout, step: (*decision).exchange,
+		within: in(bounds.synchronize), overdue: ReasonSynchronizeTimeout, step: in(exchange.decide),
 	},
 	v1.MigrationPending: table[v1.MigrationPending],
 	v1.MigrationScheduling: {
 		owner: OwnerScheduler, awaits: ReasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
-		step: (*decision).scheduling,
+		step: in(advance.scheduling),
 	},
 	v1.MigrationScheduled:       table[v1.MigrationScheduled],
 	v1.MigrationPreparingTarget: table[v1.MigrationPreparingTarget],
 	v1.MigrationTargetReady: {
 		owner: OwnerOther, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the sending cluster to begin",
-		within: (*decision).beginBound, overdue: ReasonBeginTimeout, step: (*decision).targetReadyReceiver,
+		within: in(bounds.begin), overdue: ReasonBeginTimeout, step: in(receiver.targetReady),
 	},
 	v1.MigrationRunning: {
 		owner: OwnerOther, awaits: ReasonMoving, message: "the VMI is being migrated from the sending cluster",
-		within: (*decision).runningBound, overdue: ReasonMoveTimeout, step: (*decision).running,
+		within: in(bounds.running), overdue: ReasonMoveTimeout, step: in(advance.running),
 	},
-	v1.MigrationSucceeded: {owner: OwnerNobody, step: (*decision).succeededReceiver},
-	v1.MigrationFailed:    {owner: OwnerNobody, step: (*decision).failed},
+	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(receiver.succeeded)},
+	v1.MigrationFailed:    {owner: OwnerNobody, step: in(finish.failed)},
 }
 
 // rowsOf returns the transition table for the migration.
@@ -152,41 +152,9 @@ func concerns(ms *v1.VirtualMachineInstanceMigrationState, o *v1.VirtualMachineI
 	return !ms.Completed && o.UID != "" && (source == o.UID || target == o.UID)
 }
 
-// standingApart returns how far a decentralized migration has come. The shared state comes
-// first: the lease of a VMI that has left the cluster ends as if it had not been migrated.
-func (d *decision) standingApart() standing {
-	ms := d.ms
-	switch {
-	case ms == nil:
-		return notHandedOff
-	case ms.Failed, closedEarly(ms):
-		return stayed
-	case ms.Completed, d.sends() && reported(ms):
-		return arrived
-	case d.receives() && (ms.TargetNodeAddress != "" || sighted(ms)):
-		// The source may begin at any moment, and reports it later.
-		return begunMoving
-	}
-	return d.standingHere()
-}
-
 // closedEarly reports whether the state was closed before the handoff.
 func closedEarly(ms *v1.VirtualMachineInstanceMigrationState) bool {
 	return ms.Completed && ms.MigrationUID == ""
-}
-
-// standingHere reads the lease, which a node that supports leases updates before it begins; other
-// nodes report the begin in the migration state alone.
-func (d *decision) standingHere() standing {
-	if d.sends() && d.leased {
-		if known, s := d.leaseStanding(); known && s != prepared {
-			return s
-		}
-	}
-	if d.ms.StartTimestamp != nil {
-		return begunMoving
-	}
-	return prepared
 }
 
 // reported reports whether the other side says that the VMI runs there, by the rule of the
@@ -246,7 +214,7 @@ func abroad(source *v1.VirtualMachineInstanceMigrationSourceState) string {
 }
 
 // concludeApart mirrors the synchronization controller's reports and addresses into the status.
-func (d *decision) concludeApart() {
+func (d conclusion) concludeApart() {
 	if !d.decentralized() {
 		return
 	}
@@ -269,7 +237,7 @@ func (d *decision) concludeApart() {
 }
 
 // obstruction returns what blocks the synchronization controller by its own report, or "".
-func (d *decision) obstruction() string {
+func (d exchange) obstruction() string {
 	for _, c := range d.s.VMI.Status.Conditions {
 		if c.Type == v1.VirtualMachineInstanceDecentralizedLiveMigrationFailure && c.Status == corev1.ConditionTrue {
 			return c.Message
@@ -279,6 +247,6 @@ func (d *decision) obstruction() string {
 }
 
 // leaving reports whether this migration's lease targets another cluster.
-func (d *decision) leaving() bool {
+func (d sender) leaving() bool {
 	return d.leased && d.lease.Tag == d.s.UID() && d.lease.Target == handoff.Elsewhere
 }

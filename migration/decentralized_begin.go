@@ -6,33 +6,36 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
+// exchange has the two halves of a migration between clusters learn of each other.
+type exchange struct{ *decision }
+
 // unsetHere judges a decentralized migration for the first time. It waits for older ones: once
 // its half is written it blocks every other migration of the VMI.
-func (d *decision) unsetHere() phase {
-	next := d.unset()
+func (d exchange) unsetHere() phase {
+	next := advance(d).unset()
 	switch f := checkOrder(d.s); {
 	case next != v1.MigrationPending:
 		return next
 	case f.Blocked:
-		return d.blocked(f)
+		return refusal(d).blocked(f)
 	case d.sends():
 		return v1.MigrationSynchronizing
 	}
 	return v1.MigrationWaitingForSync
 }
 
-// exchange writes the first part of this side's half, and waits for the other side's.
-func (d *decision) exchange() phase {
+// decide writes the first part of this side's half, and waits for the other side's.
+func (d exchange) decide() phase {
 	if d.ms == nil {
 		if f := checkOrder(d.s); f.Blocked {
-			return d.blocked(f)
+			return refusal(d).blocked(f)
 		}
 		if orphan := d.s.orphan(); orphan != nil {
-			d.callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
+			stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
 			return d.stay(OwnerController, ReasonCancelling, "canceling an orphaned migration")
 		}
 		if f := CheckRunning(d.s); d.sends() && f.Blocked {
-			return d.blocked(f) // a migration under way needs its state
+			return refusal(d).blocked(f) // a migration under way needs its state
 		}
 		d.act(Action{Kind: ChangeVMI, Why: "report to the other cluster", Change: &VMIChange{State: d.firstHalf()}})
 		return d.plan.Status.Phase
@@ -47,7 +50,7 @@ func (d *decision) exchange() phase {
 }
 
 // answered reports whether the other side has reported enough to continue.
-func (d *decision) answered() bool {
+func (d exchange) answered() bool {
 	source, target := halves(d.ms)
 	if source == "" || target == "" {
 		return false
@@ -58,7 +61,7 @@ func (d *decision) answered() bool {
 
 // firstHalf returns the migration state with this side in it. It keeps what the other side has
 // written, and drops what an earlier migration left.
-func (d *decision) firstHalf() *v1.VirtualMachineInstanceMigrationState {
+func (d exchange) firstHalf() *v1.VirtualMachineInstanceMigrationState {
 	vmi, m := d.s.VMI, d.s.Migration
 	ms := &v1.VirtualMachineInstanceMigrationState{}
 	if was := vmi.Status.MigrationState; was != nil && !was.Completed && was.MigrationUID == "" && d.unspoken(was) {
@@ -81,7 +84,7 @@ func (d *decision) firstHalf() *v1.VirtualMachineInstanceMigrationState {
 }
 
 // unspoken reports whether this side's half of the state is unclaimed.
-func (d *decision) unspoken(ms *v1.VirtualMachineInstanceMigrationState) bool {
+func (d exchange) unspoken(ms *v1.VirtualMachineInstanceMigrationState) bool {
 	source, target := halves(ms)
 	if d.sends() {
 		return source == ""

@@ -10,9 +10,12 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// handOffReceiver writes everything that the target node and the sender need in one change
+// receiver decides in the phases of a migration from another cluster.
+type receiver struct{ *decision }
+
+// handOff writes everything that the target node and the sender need in one change
 // of the VMI. It leaves the source's half unchanged.
-func (d *decision) handOffReceiver(target string) {
+func (d receiver) handOff(target string) {
 	vmi, pod := d.s.VMI, d.s.TargetPod
 	ms := d.ms.DeepCopy()
 	ms.Completed, ms.Failed = false, false
@@ -31,26 +34,26 @@ func (d *decision) handOffReceiver(target string) {
 	}})
 }
 
-// targetReadyReceiver waits until the sender has begun, or the VMI has arrived.
-func (d *decision) targetReadyReceiver() phase {
-	if d.ms.StartTimestamp != nil || d.standing() == arrived {
+// targetReady waits until the sender has begun, or the VMI has arrived.
+func (d receiver) targetReady() phase {
+	if d.ms.StartTimestamp != nil || position(d).standing() == arrived {
 		return v1.MigrationRunning
 	}
 	return v1.MigrationTargetReady
 }
 
-// succeededReceiver has nothing to clean up: the Pod that the VMI has left is the sender's.
-func (d *decision) succeededReceiver() phase {
+// succeeded has nothing to clean up: the Pod that the VMI has left is the sender's.
+func (d receiver) succeeded() phase {
 	d.explain(OwnerNobody, "", "the VMI has been received")
 	d.plan.Release = true
-	d.collect()
+	finish(d).collect()
 	return v1.MigrationSucceeded
 }
 
 // answerBy returns until when a receiver waits for the answer to its abort request. Until then
 // the sender, which is notified, may have begun; afterwards its own deadline has passed. Zero
 // means forever: part of the VMI's state is here.
-func (d *decision) answerBy() time.Time {
+func (d receiver) answerBy() time.Time {
 	within := d.s.Config.Timeouts.Synchronize
 	if !d.receives() || within < 0 || d.ms.StartTimestamp != nil || sighted(d.ms) {
 		return time.Time{}
@@ -68,7 +71,7 @@ func (d *decision) answerBy() time.Time {
 }
 
 // reasonsToEnd returns the times at which the end of the migration was requested; zero for none.
-func (d *decision) reasonsToEnd() []time.Time {
+func (d receiver) reasonsToEnd() []time.Time {
 	var out []time.Time
 	if at, late := d.overdue(); late {
 		out = append(out, at)

@@ -13,22 +13,25 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
-// pendingSender waits until the VMI can leave. It takes no slot: next it waits for the
+// sender decides in the phases of a migration to another cluster.
+type sender struct{ *decision }
+
+// pending waits until the VMI can leave. It takes no slot: next it waits for the
 // receiver's turn in the receiver's queue.
-func (d *decision) pendingSender() phase {
+func (d sender) pending() phase {
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
-		return d.blocked(f)
+		return refusal(d).blocked(f)
 	}
 	return v1.MigrationScheduling
 }
 
-// schedulingSender sends the receiver the data for the target Pod.
-func (d *decision) schedulingSender() phase {
-	if d.begun() { // a node that needs no consent is faster
+// scheduling sends the receiver the data for the target Pod.
+func (d sender) scheduling() phase {
+	if position(d).begun() { // a node that needs no consent is faster
 		return v1.MigrationScheduled
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked && !f.Temporary {
-		return d.stop(cause{f.Reason, f.Text()})
+		return stop(d).decide(cause{f.Reason, f.Text()})
 	}
 	if d.ms.MigrationUID != d.s.UID() {
 		if why := d.unreportable(); why != "" {
@@ -50,7 +53,7 @@ func (d *decision) schedulingSender() phase {
 const lookAgain = 15 * time.Second
 
 // unreportable returns why the VMI cannot be reported to the receiver; empty if it can.
-func (d *decision) unreportable() string {
+func (d sender) unreportable() string {
 	switch {
 	case d.s.SourcePod == nil || !d.s.VMI.IsRunning():
 		return "the Pod in which the VMI runs is unknown"
@@ -62,7 +65,7 @@ func (d *decision) unreportable() string {
 	return ""
 }
 
-func (d *decision) reportToReceiver(next *v1.VirtualMachineInstanceMigrationState) {
+func (d sender) reportToReceiver(next *v1.VirtualMachineInstanceMigrationState) {
 	change := &VMIChange{State: next}
 	if d.s.Sending != nil {
 		change.Volumes = &d.s.Sending.Volumes
@@ -72,7 +75,7 @@ func (d *decision) reportToReceiver(next *v1.VirtualMachineInstanceMigrationStat
 
 // sourceHalf returns the migration state with all data for the receiver. What the VMI's
 // node reports later is added then.
-func (d *decision) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
+func (d sender) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
 	ms, vmi := d.ms.DeepCopy(), d.s.VMI
 	if ms.SourceState == nil { // it was removed
 		ms.SourceState = &v1.VirtualMachineInstanceMigrationSourceState{}
@@ -92,19 +95,19 @@ func (d *decision) sourceHalf() *v1.VirtualMachineInstanceMigrationState {
 	return ms
 }
 
-// scheduledSender waits for the receiver's handoff.
-func (d *decision) scheduledSender() phase {
-	if t := d.ms.TargetState; d.begun() || t != nil && t.Pod != "" && t.Node != "" {
+// scheduled waits for the receiver's handoff.
+func (d sender) scheduled() phase {
+	if t := d.ms.TargetState; position(d).begun() || t != nil && t.Pod != "" && t.Node != "" {
 		return v1.MigrationPreparingTarget
 	}
 	return v1.MigrationScheduled
 }
 
-// preparingSender waits for the target node's address, then allows the source node to begin.
-func (d *decision) preparingSender() phase {
+// preparing waits for the target node's address, then allows the source node to begin.
+func (d sender) preparing() phase {
 	t := d.ms.TargetState
 	switch {
-	case d.begun():
+	case position(d).begun():
 		return v1.MigrationTargetReady
 	case t == nil || t.NodeAddress == nil || *t.NodeAddress == "":
 		return v1.MigrationPreparingTarget
@@ -117,7 +120,7 @@ func (d *decision) preparingSender() phase {
 
 // letLeave advances the lease to where the source node may begin, in one step: the target,
 // which this cluster knows only by report, is ready.
-func (d *decision) letLeave() {
+func (d sender) letLeave() {
 	within := max(d.s.Config.Timeouts.Begin, 0)
 	lease := d.lease
 	for _, kind := range []handoff.Kind{handoff.Prepare, handoff.Ready} {
@@ -133,9 +136,9 @@ func (d *decision) letLeave() {
 	d.act(Action{Kind: ChangeVMI, Why: "let the source node begin", Change: &VMIChange{Lease: &lease}})
 }
 
-// runningSender waits for the other side's report that it runs the VMI.
-func (d *decision) runningSender() phase {
-	if !d.moved() {
+// running waits for the other side's report that it runs the VMI.
+func (d sender) running() phase {
+	if !position(d).moved() {
 		return v1.MigrationRunning
 	}
 	for _, onVMI := range []bool{true, false} {
@@ -144,35 +147,35 @@ func (d *decision) runningSender() phase {
 	return v1.MigrationSucceeded
 }
 
-// succeededSender leaves the end of the VMI here to its node and its controller, unless the
+// succeeded leaves the end of the VMI here to its node and its controller, unless the
 // node is known to be gone.
-func (d *decision) succeededSender() phase {
+func (d sender) succeeded() phase {
 	d.explain(OwnerNobody, "", "the VMI has migrated to another cluster")
 	d.relay(handoff.TakeOver, handoff.Release)
 	d.plan.Release = true
-	d.collect()
+	finish(d).collect()
 	return v1.MigrationSucceeded
 }
 
-// failedSender rolls back the migration state of the VMI, which stays here.
-func (d *decision) failedSender() phase {
+// failed rolls back the migration state of the VMI, which stays here.
+func (d sender) failed() phase {
 	d.relay(handoff.Decline)
-	if d.ms != nil && d.ms.Failed && !d.guestEnded() {
+	if d.ms != nil && d.ms.Failed && !finish(d).guestEnded() {
 		change := &VMIChange{}
 		d.keepVolumes(change)
 		if d.leaving() && d.lease.State == handoff.Moving && !d.lease.Stalled {
-			d.abortLease(change)
+			stop(d).abortLease(change)
 		}
 		if change.Volumes != nil || change.Lease != nil {
 			d.act(Action{Kind: ChangeVMI, Why: "the VMI stays", Change: change})
 		}
 	}
-	return d.failed()
+	return finish(d).failed()
 }
 
 // keepVolumes removes the VMI's claims from the list of migrated volumes if this migration
 // added them.
-func (d *decision) keepVolumes(change *VMIChange) {
+func (d sender) keepVolumes(change *VMIChange) {
 	ms := d.ms
 	if ms != nil && ms.SourceState != nil && ms.SourceState.Node != "" && len(d.s.VMI.Status.MigratedVolumes) > 0 {
 		change.Volumes = &[]v1.StorageMigratedVolumeInfo{}
@@ -181,7 +184,7 @@ func (d *decision) keepVolumes(change *VMIChange) {
 
 // relay records the other side's report about a VMI of which no node of this cluster can
 // report any more: its node is known to be gone, or has lost track of it.
-func (d *decision) relay(kinds ...handoff.Kind) {
+func (d sender) relay(kinds ...handoff.Kind) {
 	doubted := d.lease.State == handoff.Fenced || d.lease.State == handoff.Moving && d.lease.Stalled
 	if !d.leaving() || !doubted {
 		return

@@ -11,11 +11,11 @@ import (
 // stopApart ends a decentralized migration as far as this side may, and notifies the other
 // side through what the synchronization controllers carry: a receiver's failure unchanged, a
 // sender's as an ended abort.
-func (d *decision) stopApart(c cause) phase {
+func (d stop) stopApart(c cause) phase {
 	if d.s.VMI == nil || d.ms == nil {
 		return d.fail(c)
 	}
-	switch s := d.standing(); {
+	switch s := position(d).standing(); {
 	case s == stayed:
 		return d.fail(c)
 	case s == arrived:
@@ -24,7 +24,7 @@ func (d *decision) stopApart(c cause) phase {
 		d.callOff(d.s.UID(), c)
 		return d.stay(OwnerController, ReasonCancelling, c.message)
 	}
-	at := d.answerBy()
+	at := receiver(d).answerBy()
 	if !at.IsZero() && !d.now.Before(at) {
 		d.callOff(d.s.UID(), c)
 		return d.stay(OwnerController, ReasonCancelling, c.message)
@@ -40,7 +40,7 @@ func (d *decision) stopApart(c cause) phase {
 
 // vain reports whether the VMI can no longer migrate, whatever the other side does: it has
 // ended, or its target is gone.
-func (d *decision) vain() bool {
+func (d stop) vain() bool {
 	if d.s.VMI.IsFinal() {
 		return true
 	}
@@ -50,7 +50,7 @@ func (d *decision) vain() bool {
 
 // recordEnd adds to a closed state what the other side understands. From the sender to the
 // receiver only an ended abort is carried.
-func (d *decision) recordEnd(out *v1.VirtualMachineInstanceMigrationState) {
+func (d stop) recordEnd(out *v1.VirtualMachineInstanceMigrationState) {
 	if !d.decentralized() || d.ms == nil {
 		return
 	}
@@ -58,25 +58,4 @@ func (d *decision) recordEnd(out *v1.VirtualMachineInstanceMigrationState) {
 	if d.sends() {
 		out.AbortRequested, out.AbortStatus = true, v1.MigrationAbortSucceeded
 	}
-}
-
-// lostApart reports whether the phase is one in which both halves must be there.
-func (d *decision) lostApart() bool {
-	switch d.plan.Status.Phase {
-	case v1.MigrationPhaseUnset, v1.MigrationSynchronizing, v1.MigrationWaitingForSync, v1.MigrationPending:
-		return d.decentralized() && d.plan.Status.Phase == v1.MigrationPending
-	}
-	return d.decentralized()
-}
-
-// unexplained returns the cause of a failure without a reason; none is carried from the
-// receiver to the sender.
-func (d *decision) unexplained() cause {
-	switch {
-	case !d.decentralized():
-		return cause{ReasonNodeReported, "the node reported no reason"}
-	case d.s.Migration.DeletionTimestamp != nil:
-		return cause{ReasonAborted, "the migration was deleted"}
-	}
-	return cause{ReasonOtherReported, "the other cluster reports that the migration has failed"}
 }

@@ -10,7 +10,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/handoff"
-	"github.com/virtloom/virtloom/migration/policy"
 )
 
 // Decide returns what must happen next to the migration of the snapshot. It is pure:
@@ -36,7 +35,7 @@ func Decide(s Snapshot, now time.Time) Plan {
 		d.walk()
 		d.followOptions()
 	}
-	d.conclude()
+	conclusion{d}.conclude()
 	return d.plan
 }
 
@@ -84,6 +83,11 @@ func unread(vmi *v1.VirtualMachineInstance, lease handoff.Lease) bool {
 // step decides within a phase and returns the next phase, or the same one while it waits.
 type step func(*decision) v1.VirtualMachineInstanceMigrationPhase
 
+// in makes a method of a role a function of the decision.
+func in[R ~struct{ *decision }, T any](f func(R) T) func(*decision) T {
+	return func(d *decision) T { return f(R{d}) }
+}
+
 // row is a phase in the transition table.
 type row struct {
 	// owner must act while the migration is in the phase.
@@ -103,34 +107,34 @@ type row struct {
 // receivers, which hold the rows of migrations between clusters.
 var table = map[v1.VirtualMachineInstanceMigrationPhase]row{
 	v1.MigrationPhaseUnset: {
-		owner: OwnerController, step: (*decision).unset,
+		owner: OwnerController, step: in(advance.unset),
 	},
 	v1.MigrationPending: {
-		owner: OwnerController, within: (*decision).pendingBound, overdue: ReasonPendingTimeout,
-		step: (*decision).pending,
+		owner: OwnerController, within: in(bounds.pending), overdue: ReasonPendingTimeout,
+		step: in(advance.pending),
 	},
 	v1.MigrationScheduling: {
 		owner: OwnerScheduler, awaits: ReasonWaitingForTargetPod, message: "the target Pod is being scheduled and started",
-		step: (*decision).scheduling,
+		step: in(advance.scheduling),
 	},
 	v1.MigrationScheduled: {
-		owner: OwnerController, within: (*decision).handOffBound, overdue: ReasonHandOffTimeout,
-		step: (*decision).scheduled,
+		owner: OwnerController, within: in(bounds.handOff), overdue: ReasonHandOffTimeout,
+		step: in(advance.scheduled),
 	},
 	v1.MigrationPreparingTarget: {
 		owner: OwnerTarget, awaits: ReasonWaitingForTargetNode, message: "the target node is preparing to receive the VMI",
-		within: (*decision).prepareBound, overdue: ReasonPrepareTimeout, step: (*decision).preparing,
+		within: in(bounds.prepare), overdue: ReasonPrepareTimeout, step: in(advance.preparing),
 	},
 	v1.MigrationTargetReady: {
 		owner: OwnerSource, awaits: ReasonWaitingForSourceNode, message: "the target is ready, waiting for the source node to begin",
-		within: (*decision).beginBound, overdue: ReasonBeginTimeout, step: (*decision).targetReady,
+		within: in(bounds.begin), overdue: ReasonBeginTimeout, step: in(advance.targetReady),
 	},
 	v1.MigrationRunning: {
 		owner: OwnerSource, awaits: ReasonMoving, message: "the VMI is being migrated",
-		within: (*decision).runningBound, overdue: ReasonMoveTimeout, step: (*decision).running,
+		within: in(bounds.running), overdue: ReasonMoveTimeout, step: in(advance.running),
 	},
-	v1.MigrationSucceeded: {owner: OwnerNobody, step: (*decision).succeeded},
-	v1.MigrationFailed:    {owner: OwnerNobody, step: (*decision).failed},
+	v1.MigrationSucceeded: {owner: OwnerNobody, step: in(finish.succeeded)},
+	v1.MigrationFailed:    {owner: OwnerNobody, step: in(finish.failed)},
 }
 
 // walk follows the table as far as the evidence leads, but never past the entry into
@@ -142,7 +146,7 @@ func (d *decision) walk() {
 		phase := d.plan.Status.Phase
 		r, known := rows[phase]
 		if !known {
-			d.fail(cause{ReasonUnsupported, fmt.Sprintf("a migration of this kind is never in phase %q", phase)})
+			stop{d}.fail(cause{ReasonUnsupported, fmt.Sprintf("a migration of this kind is never in phase %q", phase)})
 			return
 		}
 		d.plan.Owner = r.owner
@@ -164,8 +168,8 @@ func (d *decision) next(r row) v1.VirtualMachineInstanceMigrationPhase {
 	if !d.final() {
 		d.due(d.deadline(r), r.overdue)
 		d.explain(r.owner, r.awaits, r.message)
-		if c, hit := d.interrupted(r); hit {
-			return d.stop(c)
+		if c, hit := (interrupt{d}).interrupted(r); hit {
+			return stop{d}.decide(c)
 		}
 	}
 	return r.step(d)
@@ -178,7 +182,7 @@ func (d *decision) due(at time.Time, overdue Reason) { d.plan.Deadline, d.plan.o
 // deadline returns when the phase of the row is overdue; zero means never. Post-copy
 // cannot be reverted, and a VMI that has arrived need not be.
 func (d *decision) deadline(r row) time.Time {
-	if r.within == nil || d.standing() == arrived || d.ms != nil && d.ms.Mode == v1.MigrationPostCopy {
+	if r.within == nil || (position{d}).standing() == arrived || d.ms != nil && d.ms.Mode == v1.MigrationPostCopy {
 		return time.Time{}
 	}
 	bound := r.within(d)
@@ -231,90 +235,8 @@ func (d *decision) stay(o Owner, r Reason, message string) v1.VirtualMachineInst
 	return d.plan.Status.Phase
 }
 
-// conclude writes the explanation into the conditions and copies the VMI's migration
-// state into the status.
-func (d *decision) conclude() {
-	st := &d.plan.Status
-	// Pending actions come first: their executor decides again afterwards. A Pod or claim that is created after
-	// the finalizer is gone would stay forever.
-	d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0 && d.s.Late == ""
-	if d.s.Migration.DeletionTimestamp != nil && st.Phase != v1.MigrationSucceeded {
-		setCondition(st, isTrue(v1.VirtualMachineInstanceMigrationAbortRequested, "", "the migration was deleted"), d.stamp())
-	}
-	d.mirror()
-	d.unblocked()
-	d.concludeApart()
-	if d.final() {
-		d.due(time.Time{}, "")
-		dropCondition(st, ConditionWaiting)
-		if d.ms != nil {
-			st.MigrationState = d.ms.DeepCopy()
-		}
-		return
-	}
-	d.waits()
-	if st.Phase == v1.MigrationPending || st.Phase == v1.MigrationScheduling && fresh(d.s.Migration) {
-		d.noteSource()
-	}
-}
-
-// waits writes what the migration waits for, and its deadline, into the condition.
-func (d *decision) waits() {
-	st := &d.plan.Status
-	if d.plan.Reason == "" {
-		return
-	}
-	text := d.plan.Message
-	if !d.plan.Deadline.IsZero() && st.Phase != v1.MigrationPending {
-		text += "; " + string(d.plan.Owner) + " has until " + d.plan.Deadline.UTC().Format(time.RFC3339)
-	}
-	setCondition(st, isTrue(ConditionWaiting, d.plan.Reason, text), d.stamp())
-}
-
-// noteSource records the source of the migration in the status.
-func (d *decision) noteSource() {
-	st := &d.plan.Status
-	if d.s.SourcePod == nil {
-		return
-	}
-	if st.MigrationState == nil {
-		st.MigrationState = &v1.VirtualMachineInstanceMigrationState{}
-	}
-	st.MigrationState.SourcePod = d.s.SourcePod.Name
-	st.MigrationState.SourcePersistentStatePVCName, st.MigrationState.TargetPersistentStatePVCName = d.s.StateClaims()
-}
-
-func (d *decision) synchronizeBound() time.Duration { return d.s.Config.Timeouts.Synchronize }
-func (d *decision) pendingBound() time.Duration     { return d.s.Config.Timeouts.Pending }
-func (d *decision) prepareBound() time.Duration     { return d.s.Config.Timeouts.Prepare }
-func (d *decision) beginBound() time.Duration       { return d.s.Config.Timeouts.Begin }
-
-// handOffBound allows the wait for a slot at the target as much time as the wait for the
-// first slot; the rest of the phase is bounded from when the slot was free. Another cluster
-// does not wait.
-func (d *decision) handOffBound() time.Duration {
-	t, waiting := d.s.Config.Timeouts, Condition(d.s.Migration.Status, ConditionWaiting)
-	if waiting == nil || d.s.Migration.Status.Phase != v1.MigrationScheduled || t.HandOff <= 0 || betweenClusters(d.s.Migration) {
-		return t.HandOff
-	}
-	if waiting.Reason == string(ReasonWaitingForSlot) || d.s.Slot.Asked && !d.s.Slot.Inbound {
-		return t.Pending
-	}
-	bound := t.HandOff + max(waiting.LastTransitionTime.Sub(phaseSince(d.s.Migration, &d.plan.Status)), 0)
-	if t.Pending > 0 {
-		bound = min(bound, t.Pending)
-	}
-	return bound
-}
-
-// runningBound returns the configured bound, or the budget of the options resolved at
-// handoff.
-func (d *decision) runningBound() time.Duration {
-	if t := d.s.Config.Timeouts.Running; t != 0 {
-		return t
-	}
-	if d.ms == nil {
-		return 0
-	}
-	return policy.Resolution{Options: d.ms.VMIMConfigurationOptions}.Budget(d.s.VMI)
+// overdue reports whether the current phase has passed its deadline.
+func (d *decision) overdue() (time.Time, bool) {
+	at := d.plan.Deadline
+	return at, !at.IsZero() && !d.now.Before(at)
 }

@@ -13,11 +13,14 @@ import (
 	"github.com/virtloom/virtloom/migration/internal/launcherpod"
 )
 
+// finish cleans up after a migration.
+type finish struct{ *decision }
+
 // succeeded cleans up after a migration that succeeded: it deletes the Pod that the VMI has
 // left and the claim that its state has left, then releases the finalizer.
-func (d *decision) succeeded() phase {
+func (d finish) succeeded() phase {
 	d.explain(OwnerNobody, "", "the VMI has migrated")
-	if d.tidy() || d.claimFollows() && d.leave() {
+	if d.tidy() || targetObjects(d).claimFollows() && d.leave() {
 		d.plan.Release = true
 		d.collect()
 	}
@@ -26,7 +29,7 @@ func (d *decision) succeeded() phase {
 
 // leave removes what the VMI has left behind, and reports whether nothing more can be
 // done.
-func (d *decision) leave() bool {
+func (d finish) leave() bool {
 	p := d.s.SourcePod
 	switch {
 	case p == nil || p.DeletionTimestamp != nil:
@@ -36,13 +39,13 @@ func (d *decision) leave() bool {
 		// The VMI is migrating again; whether it left for good is open.
 		return false
 	}
-	d.dropState(true)
+	targetObjects(d).dropState(true)
 	return true
 }
 
 // guestLeft reports whether this migration has emptied the Pod, and lease and status agree
 // that the VMI runs elsewhere.
-func (d *decision) guestLeft(p *corev1.Pod) bool {
+func (d finish) guestLeft(p *corev1.Pod) bool {
 	vmi := d.s.VMI
 	if d.guestEnded() || vmi.DeletionTimestamp != nil || !metav1.IsControlledBy(p, vmi) || !d.emptied(p) {
 		return false
@@ -55,17 +58,17 @@ func (d *decision) guestLeft(p *corev1.Pod) bool {
 }
 
 // emptied reports whether this migration took the VMI out of the Pod.
-func (d *decision) emptied(p *corev1.Pod) bool {
+func (d finish) emptied(p *corev1.Pod) bool {
 	moved := d.plan.Status.MigrationState
 	if moved == nil || p.Name != moved.SourcePod {
 		return false
 	}
-	return d.standing() == arrived || moved.Completed && !moved.Failed
+	return position(d).standing() == arrived || moved.Completed && !moved.Failed
 }
 
 // cameBack reports whether the VMI has since returned to the node it left, into another
 // Pod.
-func (d *decision) cameBack(left *corev1.Pod) bool {
+func (d finish) cameBack(left *corev1.Pod) bool {
 	last := d.s.VMI.Status.MigrationState
 	return d.lease.State == handoff.Owned && last != nil && last.MigrationUID != d.s.UID() &&
 		last.Completed && !last.Failed && last.TargetNode == d.lease.Holder && last.TargetPod != left.Name
@@ -73,7 +76,7 @@ func (d *decision) cameBack(left *corev1.Pod) bool {
 
 // failed cleans up after a migration that failed: it rolls back the migration state on both
 // nodes, then deletes the target Pod, then releases the finalizer.
-func (d *decision) failed() phase {
+func (d finish) failed() phase {
 	d.explain(OwnerNobody, "", "the migration failed")
 	if d.tidy() {
 		d.plan.Release = true
@@ -81,20 +84,20 @@ func (d *decision) failed() phase {
 		return v1.MigrationFailed
 	}
 	if !d.guestEnded() {
-		switch d.standing() {
+		switch position(d).standing() {
 		case prepared:
 			r, message := ReasonAborted, "the migration failed"
 			if c := Condition(d.plan.Status, ConditionFailed); c != nil {
 				r, message = Reason(c.Reason), c.Message
 			}
-			d.callOff(d.s.UID(), cause{r, message})
+			stop(d).callOff(d.s.UID(), cause{r, message})
 			return d.stay(OwnerController, ReasonCancelling, "rolling back migration state on both nodes")
 		case begunMoving:
-			d.stop(cause{ReasonAborted, "the migration failed"})
+			stop(d).decide(cause{ReasonAborted, "the migration failed"})
 			return v1.MigrationFailed
 		case arrived:
 			// The VMI runs in the target Pod, whatever the status says.
-			d.plan.Release = d.claimFollows() && d.leave()
+			d.plan.Release = targetObjects(d).claimFollows() && d.leave()
 			return v1.MigrationFailed
 		}
 	}
@@ -102,7 +105,7 @@ func (d *decision) failed() phase {
 		d.deletePod(p, "the migration failed")
 	}
 	if d.stayedBehind() {
-		d.dropState(false)
+		targetObjects(d).dropState(false)
 	}
 	d.plan.Release = true
 	d.collect()
@@ -111,13 +114,13 @@ func (d *decision) failed() phase {
 
 // tidy reports whether the earlier end was cleaned up completely: then what is observed now
 // belongs to later migrations.
-func (d *decision) tidy() bool {
+func (d finish) tidy() bool {
 	return d.s.Migration.IsFinal() && !slices.Contains(d.s.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)
 }
 
 // runsIn reports whether the VMI may run in the target Pod: status or lease name that node,
 // and it is not in its source Pod.
-func (d *decision) runsIn(p *corev1.Pod) bool {
+func (d finish) runsIn(p *corev1.Pod) bool {
 	node := p.Spec.NodeName
 	if d.guestEnded() || !d.s.VMI.IsRunning() || node == "" || node != d.s.VMI.Status.NodeName && node != d.lease.Holder {
 		return false
@@ -129,19 +132,19 @@ func (d *decision) runsIn(p *corev1.Pod) bool {
 // stayedBehind reports whether the VMI is known never to have run on the target. A VMI that
 // ended while it was migrating may have been on either side; its state may then be in either
 // claim, and none is deleted.
-func (d *decision) stayedBehind() bool {
+func (d finish) stayedBehind() bool {
 	if d.s.VMI == nil {
 		return !slices.ContainsFunc(d.plan.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
 			return t.Phase == v1.MigrationScheduled // from there on a handoff is possible
 		})
 	}
-	st := d.standing()
+	st := position(d).standing()
 	return st == notHandedOff || st == prepared || st == stayed
 }
 
-func (d *decision) guestEnded() bool { return d.s.VMI == nil || d.s.VMI.IsFinal() }
+func (d finish) guestEnded() bool { return d.s.VMI == nil || d.s.VMI.IsFinal() }
 
-func (d *decision) deletePod(p *corev1.Pod, why string) {
+func (d finish) deletePod(p *corev1.Pod, why string) {
 	grace := d.s.Config.PodGrace
 	d.act(Action{
 		Kind: DeletePod, Why: why, Pod: &PodRef{Name: p.Name, UID: p.UID, GraceSeconds: &grace},
@@ -152,7 +155,7 @@ func (d *decision) deletePod(p *corev1.Pod, why string) {
 // orphaned reports whether the migration is over and cleaned up and its VMI is gone: nothing
 // else would delete it. A migration whose VMI never existed stays, so that its author can
 // read why it failed.
-func (d *decision) orphaned() bool {
+func (d finish) orphaned() bool {
 	m := d.s.Migration
 	return d.s.VMI == nil && m.DeletionTimestamp == nil && !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) &&
 		slices.ContainsFunc(m.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp) bool {
@@ -162,7 +165,7 @@ func (d *decision) orphaned() bool {
 
 // collect deletes the oldest finished migrations of the VMI beyond the number to keep. It
 // runs when a migration finishes, so it deletes few at a time.
-func (d *decision) collect() {
+func (d finish) collect() {
 	if d.orphaned() {
 		d.act(Action{Kind: Collect, Why: "its VMI no longer exists", Name: d.s.Migration.Name})
 		return

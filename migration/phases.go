@@ -16,20 +16,23 @@ import (
 // phase shortens the type of a step's result.
 type phase = v1.VirtualMachineInstanceMigrationPhase
 
+// advance decides in the phases of a migration within the cluster.
+type advance struct{ *decision }
+
 // unset judges a migration for the first time.
-func (d *decision) unset() phase {
+func (d advance) unset() phase {
 	if o := d.s.owner(); o != nil {
-		return d.fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same VMI is running", o.Name)})
+		return stop(d).fail(cause{ReasonConflict, fmt.Sprintf("migration %q of the same VMI is running", o.Name)})
 	}
 	if f := d.judged(); f.Blocked && !f.Temporary {
-		return d.fail(cause{f.Reason, f.Text()})
+		return stop(d).fail(cause{f.Reason, f.Text()})
 	}
 	return v1.MigrationPending
 }
 
 // judged evaluates the checks. A finding that ends an automatic migration ends it after its
 // back-off, as its creator would create the next one at once.
-func (d *decision) judged() Finding {
+func (d advance) judged() Finding {
 	f := d.s.Config.evaluate(d.s)
 	if !f.Blocked || f.Temporary {
 		return f
@@ -45,19 +48,19 @@ func (d *decision) judged() Finding {
 }
 
 // pending leads to the target Pod, through checks, queue and slots.
-func (d *decision) pending() phase {
+func (d advance) pending() phase {
 	if d.s.TargetPod != nil {
 		return v1.MigrationScheduling
 	}
 	if orphan := d.s.orphan(); orphan != nil {
-		d.callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
+		stop(d).callOff(orphan.Tag, cause{ReasonAborted, "its migration no longer exists"})
 		return d.stay(OwnerController, ReasonCancelling, "canceling an orphaned migration")
 	}
 	if f := d.judged(); f.Blocked {
-		return d.blocked(f)
+		return refusal(d).blocked(f)
 	}
 	if err := d.s.refusal(); err != nil {
-		return d.refused(err)
+		return refusal(d).refused(err)
 	}
 	if d.s.Slot.Asked {
 		dropCondition(&d.plan.Status, ConditionNoNode) // nodes match again
@@ -68,20 +71,20 @@ func (d *decision) pending() phase {
 	case !d.s.Slot.Held:
 		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
 	}
-	if d.stateReady() {
+	if targetObjects(d).stateReady() {
 		d.act(Action{Kind: CreateTarget, Why: "a slot is held"})
 	}
 	return d.plan.Status.Phase
 }
 
 // scheduling waits for the target Pod to be ready, bounded by its timeouts.
-func (d *decision) scheduling() phase {
-	if d.handedOff() {
+func (d advance) scheduling() phase {
+	if position(d).handedOff() {
 		return v1.MigrationScheduled // or further; its Pod may be gone by now
 	}
 	p := d.s.TargetPod
 	ready := podReady(p)
-	if ready && d.follow() {
+	if ready && targetObjects(d).follow() {
 		return v1.MigrationScheduled
 	}
 	limit := seconds(d.s.Migration, v1.MigrationPendingPodTimeoutSecondsAnnotation, d.s.Config.Timeouts.TargetPod)
@@ -104,13 +107,13 @@ func (d *decision) scheduling() phase {
 	}
 	d.due(p.CreationTimestamp.Add(limit), expired.reason)
 	if !d.now.Before(d.plan.Deadline) {
-		return d.stop(expired)
+		return stop(d).decide(expired)
 	}
 	return v1.MigrationScheduling
 }
 
 // warnUnschedulable emits the event once, when the condition's reason changes.
-func (d *decision) warnUnschedulable(why string) {
+func (d advance) warnUnschedulable(why string) {
 	if c := Condition(d.plan.Status, ConditionWaiting); c != nil && c.Reason == string(ReasonUnschedulable) {
 		return
 	}
@@ -118,37 +121,37 @@ func (d *decision) warnUnschedulable(why string) {
 }
 
 // scheduled hands the VMI off, once a slot at the target node is free.
-func (d *decision) scheduled() phase {
-	if d.handedOff() {
+func (d advance) scheduled() phase {
+	if position(d).handedOff() {
 		return v1.MigrationPreparingTarget
 	}
 	target := d.s.TargetPod.Spec.NodeName
 	switch {
 	case target == d.s.VMI.Status.NodeName && !d.receives():
-		return d.stop(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was scheduled to the source node %q", d.s.TargetPod.Name, target)})
+		return stop(d).decide(cause{ReasonSameNode, fmt.Sprintf("target Pod %q was scheduled to the source node %q", d.s.TargetPod.Name, target)})
 	case !podReady(d.s.TargetPod):
 		return d.stay(OwnerScheduler, ReasonWaitingForTargetPod, "the target Pod is no longer ready")
 	}
 	if f := d.s.Config.evaluate(d.s); f.Blocked {
 		if !f.Temporary {
-			return d.stop(cause{f.Reason, f.Text()})
+			return stop(d).decide(cause{f.Reason, f.Text()})
 		}
-		return d.blocked(f)
+		return refusal(d).blocked(f)
 	}
 	switch {
 	case !d.s.Slot.Asked:
 		return v1.MigrationScheduled
 	case !d.s.Slot.Inbound:
 		return d.stay(OwnerController, ReasonWaitingForSlot, d.s.Slot.Text())
-	case !d.follow():
+	case !targetObjects(d).follow():
 		return v1.MigrationScheduled
-	case !d.mayHandOff():
+	case !position(d).mayHandOff():
 		// After a crash the stored phase may be an earlier one. It is stored first, so that
 		// whatever ends the migration then expects a handoff in flight.
 		return v1.MigrationScheduled
 	}
 	if d.receives() {
-		d.handOffReceiver(target)
+		receiver(d).handOff(target)
 		return v1.MigrationScheduled
 	}
 	d.handOff(target)
@@ -156,7 +159,7 @@ func (d *decision) scheduled() phase {
 }
 
 // handOff writes everything that the nodes need in one change of the VMI.
-func (d *decision) handOff(target string) {
+func (d advance) handOff(target string) {
 	c := &VMIChange{
 		TargetNode: target, User: d.s.newUser(), Labels: d.s.room(), ActivePods: map[types.UID]string{d.s.TargetPod.UID: target},
 		State: &v1.VirtualMachineInstanceMigrationState{
@@ -184,9 +187,9 @@ func (d *decision) handOff(target string) {
 	}})
 }
 
-func (d *decision) preparing() phase {
+func (d advance) preparing() phase {
 	switch {
-	case d.begun():
+	case position(d).begun():
 		return v1.MigrationTargetReady
 	case d.ms != nil && d.ms.TargetNode != "" && d.ms.TargetNodeAddress != "":
 		return v1.MigrationTargetReady
@@ -196,17 +199,17 @@ func (d *decision) preparing() phase {
 	return v1.MigrationPreparingTarget
 }
 
-func (d *decision) targetReady() phase {
-	if d.begun() {
+func (d advance) targetReady() phase {
+	if position(d).begun() {
 		return v1.MigrationRunning
 	}
 	return v1.MigrationTargetReady
 }
 
 // running waits for the nodes' report on where the VMI is.
-func (d *decision) running() phase {
+func (d advance) running() phase {
 	d.announce()
-	if !d.moved() {
+	if !position(d).moved() {
 		return v1.MigrationRunning
 	}
 	if !d.ms.Completed || d.s.VMI.Status.NodeName != d.ms.TargetNode {
@@ -217,7 +220,7 @@ func (d *decision) running() phase {
 
 // complete ends a migration whose VMI has arrived, once the work that it carries is done or
 // its time has passed.
-func (d *decision) complete() phase {
+func (d advance) complete() phase {
 	until := phaseSince(d.s.Migration, &d.plan.Status)
 	if d.ms != nil && d.ms.EndTimestamp != nil {
 		until = d.ms.EndTimestamp.Time
@@ -228,7 +231,7 @@ func (d *decision) complete() phase {
 		d.due(until.Add(within), "")
 		_, late = d.overdue()
 	}
-	if !d.claimFollows() && !late {
+	if !targetObjects(d).claimFollows() && !late {
 		return d.plan.Status.Phase
 	}
 	if c := d.liveUpdate(); c != "" && !late && d.s.Migration.DeletionTimestamp == nil && !d.s.VMI.IsFinal() {
@@ -245,7 +248,7 @@ func (d *decision) complete() phase {
 // announce publishes, by an annotation of the target Pod, that the VMI's addresses are now
 // there. Nodes that follow the lease publish it by the change of its node, which the
 // controller of the Pods then annotates.
-func (d *decision) announce() {
+func (d advance) announce() {
 	if d.ms == nil || d.ms.TargetNodeDomainReadyTimestamp == nil || d.leased && d.s.Config.PodsFollowGuests {
 		return
 	}
@@ -262,7 +265,7 @@ func (d *decision) announce() {
 // liveUpdate returns the VMI's condition of a live update that this migration applies and
 // that is still open, as KubeVirt waits for it. An update requested after the migration
 // began is left to the next migration: this one cannot apply it.
-func (d *decision) liveUpdate() v1.VirtualMachineInstanceConditionType {
+func (d advance) liveUpdate() v1.VirtualMachineInstanceConditionType {
 	for _, c := range d.s.VMI.Status.Conditions {
 		if d.ms != nil && d.ms.StartTimestamp != nil && c.LastTransitionTime.After(d.ms.StartTimestamp.Time) {
 			continue
@@ -277,10 +280,4 @@ func (d *decision) liveUpdate() v1.VirtualMachineInstanceConditionType {
 		}
 	}
 	return ""
-}
-
-// overdue reports whether the current phase has passed its deadline.
-func (d *decision) overdue() (time.Time, bool) {
-	at := d.plan.Deadline
-	return at, !at.IsZero() && !d.now.Before(at)
 }

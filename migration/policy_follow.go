@@ -170,7 +170,7 @@ func (d *decision) followOptions() {
 	if len(d.plan.Actions) > 0 || wanted == nil || d.ms == nil || d.ms.VMIMConfigurationOptions == nil || d.ms.AbortRequested {
 		return
 	}
-	at := d.standing()
+	at := position{d}.standing()
 	if at != prepared && (at != begunMoving || !d.leased) {
 		return
 	}

@@ -18,7 +18,7 @@ const progressDone = "the VMI has migrated"
 
 // mirror keeps ConditionProgress. A pass is made when the VMI changes, so it is written at most
 // as often as the node writes.
-func (d *decision) mirror() {
+func (d conclusion) mirror() {
 	st := &d.plan.Status
 	if d.final() {
 		if c := Condition(*st, ConditionProgress); c != nil && c.Status == corev1.ConditionTrue {

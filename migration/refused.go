@@ -18,6 +18,9 @@ type NoNodeError struct {
 	Fitness placement.Fitness
 }
 
+// refusal decides what follows from checks, nodes and quotas that do not admit the migration.
+type refusal struct{ *decision }
+
 // Error returns why no node matches, and a remedy.
 func (e *NoNodeError) Error() string {
 	text := "no node can match the target Pod: " + e.Fitness.Text()
@@ -28,7 +31,7 @@ func (e *NoNodeError) Error() string {
 }
 
 // refused handles the error of creating the target Pod or the claim that it needs.
-func (d *decision) refused(err error) phase {
+func (d refusal) refused(err error) phase {
 	if e := (*NoNodeError)(nil); errors.As(err, &e) {
 		return d.noNode(e)
 	}
@@ -37,9 +40,9 @@ func (d *decision) refused(err error) phase {
 	}
 	switch {
 	case errors.Is(err, ErrForeignPod):
-		return d.fail(cause{ReasonTargetPodForeign, err.Error()})
+		return stop(d).fail(cause{ReasonTargetPodForeign, err.Error()})
 	case errors.Is(err, ErrRender):
-		return d.fail(cause{ReasonRender, err.Error()})
+		return stop(d).fail(cause{ReasonRender, err.Error()})
 	case errors.Is(err, placement.ErrQuota):
 		what := "the target Pod"
 		if d.s.Failures[CreateClaim] != nil {
@@ -58,7 +61,7 @@ func (d *decision) refused(err error) phase {
 // failing explains what a failing action prevents, in the words of its first failure. Later
 // messages may differ in a port, an amount or a time; a status that followed them would
 // trigger the next pass at once, forever.
-func (d *decision) failing(r Reason, what string, err error) {
+func (d refusal) failing(r Reason, what string, err error) {
 	text := what + ": " + err.Error()
 	if c := Condition(d.s.Migration.Status, ConditionWaiting); c != nil && c.Reason == string(r) && strings.HasPrefix(c.Message, what+": ") {
 		text, _, _ = strings.Cut(c.Message, "; "+string(OwnerController)+" has until ")
@@ -69,7 +72,7 @@ func (d *decision) failing(r Reason, what string, err error) {
 // overQuota waits for a change of the quota. KubeVirt's condition is written once, with all
 // numbers of that moment; the waiting condition omits those that change with other
 // workloads.
-func (d *decision) overQuota(numbers, text string) phase {
+func (d refusal) overQuota(numbers, text string) phase {
 	if Condition(d.plan.Status, v1.VirtualMachineInstanceMigrationRejectedByResourceQuota) == nil {
 		d.mark(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, ReasonQuota, numbers)
 		d.emit(Event{Warning: true, OnVMI: true, Reason: EventCreateFailed, Message: numbers})
@@ -78,7 +81,7 @@ func (d *decision) overQuota(numbers, text string) phase {
 }
 
 // noNode fails, or waits for nodes for the configured time.
-func (d *decision) noNode(e *NoNodeError) phase {
+func (d refusal) noNode(e *NoNodeError) phase {
 	since := d.now
 	if c := Condition(d.s.Migration.Status, ConditionNoNode); c != nil {
 		since = c.LastTransitionTime.Time
@@ -88,7 +91,7 @@ func (d *decision) noNode(e *NoNodeError) phase {
 		if e.hostModel() {
 			d.emit(Event{Warning: true, OnVMI: true, Reason: EventNoSuitableNodes, Message: e.Error()})
 		}
-		return d.fail(cause{ReasonNoNode, e.Error()})
+		return stop(d).fail(cause{ReasonNoNode, e.Error()})
 	}
 	d.mark(ConditionNoNode, ReasonNoNode, "no node matches the target Pod")
 	d.plan.Wake = until

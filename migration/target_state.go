@@ -24,6 +24,9 @@ const (
 	stateLabel = "persistent-state-for"
 )
 
+// targetObjects decides about the claims and Pods that the target needs beside its launcher.
+type targetObjects struct{ *decision }
+
 // TargetStateName returns the name of the claim that takes over the VMI's state from a claim
 // that only one node can use at a time. Equal arguments give equal names, so that repeated
 // creations have one effect.
@@ -106,13 +109,13 @@ func isSet(b *bool) bool { return b != nil && *b }
 
 // stateReady creates the claim for the VMI's state at the target before a Pod uses it, and
 // reports whether it exists.
-func (d *decision) stateReady() bool {
+func (d targetObjects) stateReady() bool {
 	source, target := d.s.StateClaims()
 	if target == "" || d.s.Claims[target] != nil {
 		return true
 	}
 	if f := CheckState(d.s); f.Blocked { // a custom evaluator may not have this check
-		d.blocked(f)
+		refusal(d).blocked(f)
 		return false
 	}
 	d.explain(OwnerController, ReasonWaitingForState, fmt.Sprintf("creating PersistentVolumeClaim %q for the VMI's state at the target", target))
@@ -145,7 +148,7 @@ func stateClaimLike(source *corev1.PersistentVolumeClaim, name string, m *v1.Vir
 // claimFollows labels the target's claim as the one with the VMI's state once the VMI has
 // arrived, and reports whether it is. This happens before the migration counts as succeeded:
 // a VMI that is restarted uses the labeled claim.
-func (d *decision) claimFollows() bool {
+func (d targetObjects) claimFollows() bool {
 	source, target := d.s.StateClaims()
 	c := d.s.Claims[target]
 	guest := d.s.Migration.Spec.VMIName
@@ -153,7 +156,7 @@ func (d *decision) claimFollows() bool {
 		return true
 	}
 	if err := d.s.Failures[ChangeClaim]; err != nil {
-		d.failing(ReasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state failed", target), err)
+		refusal(d).failing(ReasonStateClaim, fmt.Sprintf("the VMI has migrated; labeling PersistentVolumeClaim %q with its state failed", target), err)
 		return false
 	}
 	next := c.DeepCopy()
@@ -170,7 +173,7 @@ func (d *decision) claimFollows() bool {
 // dropState deletes the claim that no longer has the VMI's state, if the migration created
 // another one: the source's after success, the target's otherwise. Where the outcome is
 // unknown both stay.
-func (d *decision) dropState(moved bool) {
+func (d targetObjects) dropState(moved bool) {
 	name, why := d.outdated(moved)
 	c := d.s.Claims[name]
 	if name == "" || c == nil || c.DeletionTimestamp != nil {
@@ -183,7 +186,7 @@ func (d *decision) dropState(moved bool) {
 
 // outdated returns the name of the claim that does not have the VMI's state, and why; nothing
 // where that is unknown, or where the migration created no other claim.
-func (d *decision) outdated(moved bool) (name, why string) {
+func (d targetObjects) outdated(moved bool) (name, why string) {
 	source, target := d.s.StateClaims()
 	if source == target || target == "" || d.s.VMI != nil && target != TargetStateName(d.s.VMI, d.s.Migration.UID) {
 		return "", ""

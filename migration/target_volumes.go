@@ -131,7 +131,7 @@ func carries(p *corev1.Pod, claims map[string]string) bool {
 // whether they are. It runs in every phase before the handoff, as volumes may come and go
 // until then. Pods of an earlier set of volumes are deleted with the target Pod, or with the
 // first decision about hotplug once the VMI has arrived.
-func (d *decision) follow() bool {
+func (d targetObjects) follow() bool {
 	volumes, claims := d.s.plugged()
 	if len(volumes) == 0 {
 		return true
@@ -139,7 +139,7 @@ func (d *decision) follow() bool {
 	p := d.s.carrier(claims)
 	switch {
 	case p == nil && d.s.Failures[CreateAttachment] != nil:
-		d.failing(ReasonCreateFailed, "the attachment Pod for hotplugged volumes at the target cannot be created", d.s.Failures[CreateAttachment])
+		refusal(d).failing(ReasonCreateFailed, "the attachment Pod for hotplugged volumes at the target cannot be created", d.s.Failures[CreateAttachment])
 	case p == nil:
 		d.act(Action{Kind: CreateAttachment, Why: "the VMI has hotplugged volumes", Volumes: volumes})
 		d.explain(OwnerController, ReasonWaitingForAttachment, "creating an attachment Pod for hotplugged volumes "+strings.Join(volumes, ", "))
@@ -157,8 +157,8 @@ func (d *decision) follow() bool {
 
 // attachmentLost: the Pod that attaches the hotplugged volumes at the target has ended, so the
 // VMI's disks would be missing there.
-func (d *decision) attachmentLost(row) (cause, bool) {
-	if d.s.VMI == nil || d.s.TargetPod == nil || d.standing() == arrived {
+func (d interrupt) attachmentLost(row) (cause, bool) {
+	if d.s.VMI == nil || d.s.TargetPod == nil || position(d).standing() == arrived {
 		return cause{}, false
 	}
 	if err := d.s.Failures[CreateAttachment]; errors.Is(err, ErrRender) {
@@ -170,7 +170,7 @@ func (d *decision) attachmentLost(row) (cause, bool) {
 		if p == nil {
 			return cause{ReasonAttachmentLost, "the attachment Pod for hotplugged volumes at the target no longer exists"}, true
 		}
-	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !d.handedOff() {
+	} else if volumes, claims := d.s.plugged(); len(volumes) > 0 && !position(d).handedOff() {
 		p = d.s.carrier(claims)
 	}
 	return gone(p)

@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	v1 "kubevirt.io/api/core/v1"
 
 	"github.com/virtloom/virtloom/domain"
-	"github.com/virtloom/virtloom/domain/diff"
-	"github.com/virtloom/virtloom/domain/status"
 	"github.com/virtloom/virtloom/handoff"
 )
 
@@ -40,7 +37,7 @@ func Decide(s Snapshot, now time.Time) (Plan, error) {
 		return Plan{}, err
 	}
 	d.reflectProgress()
-	d.cleanupOrphans()
+	stray{d}.cleanupOrphans()
 	return d.plan, nil
 }
 
@@ -55,14 +52,14 @@ func newDecision(s Snapshot, now time.Time) *decision {
 
 func (d *decision) decide() error {
 	if d.VMI == nil {
-		d.orphan("the VirtualMachineInstance does not exist")
+		stray{d}.orphan("the VirtualMachineInstance does not exist")
 		return nil
 	}
 	d.plan.VMI = d.VMI.DeepCopy()
 	earlier := d.State != nil && d.State.Metadata.UID != d.VMI.UID
 	if earlier && d.SilentSince.IsZero() {
-		d.orphan("the domain belongs to an earlier object of this name")
-		return d.earlier()
+		stray{d}.orphan("the domain belongs to an earlier object of this name")
+		return stray{d}.earlier()
 	}
 	lease, err := handoff.Of(d.VMI)
 	if err != nil {
@@ -76,20 +73,6 @@ func (d *decision) decide() error {
 		return nil
 	}
 	return d.byRole()
-}
-
-// earlier reports on a VMI that is offered to this node that a domain of an earlier object
-// with its name has not ended, so that the offer does not appear to be ignored. The two may
-// have the same disks.
-func (d *decision) earlier() error {
-	lease, err := handoff.Of(d.VMI)
-	if err != nil || domain.RoleOf(lease, d.Node) != domain.RoleOffered || d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() {
-		return nil //nolint:nilerr // the earlier domain ends whatever the lease says
-	}
-	d.outOfSync(status.ReasonNotReady, fmt.Sprintf("VirtualMachineInstance %s/%s: the domain of an earlier object with this name (UID %s) still runs on node %s and is being stopped",
-		d.VMI.Namespace, d.VMI.Name, d.State.Metadata.UID, d.Node))
-	d.requeueAfter(prepareRetry)
-	return nil
 }
 
 // recognize accepts a domain with the VMI's name only if it belongs to a VMI: a foreign one
@@ -133,85 +116,23 @@ func (d *decision) byUUID() (types.UID, bool) {
 	return "", false
 }
 
-// cleanupOrphans removes the files of earlier VMIs with this name, unless a domain may still
-// use them.
-func (d *decision) cleanupOrphans() {
-	if !d.SilentSince.IsZero() {
-		return
-	}
-	if d.Unseen != nil {
-		d.requeueAfter(prepareRetry)
-		return
-	}
-	for _, uid := range d.OrphanedUIDs {
-		if d.VMI != nil && d.VMI.UID == uid || d.State != nil && d.State.Metadata.UID == uid {
-			continue
-		}
-		d.do(domain.Action{Verb: domain.ActionCleanup, UID: uid, Why: "their VMI does not exist"})
-	}
-}
-
 func (d *decision) byRole() error {
 	if !d.SilentSince.IsZero() && d.plan.Role != domain.RoleNone {
-		return d.silent()
+		return ending{d}.silent()
 	}
-	if d.unseen() {
-		return d.awaitEvidence()
+	if a := (absence{d}); a.unseen() {
+		return a.awaitEvidence()
 	}
 	switch d.plan.Role {
 	case domain.RoleOffered:
-		return d.offered()
+		return offer{d}.decide()
 	case domain.RoleHolder:
-		return d.holder()
+		return holder{d}.decide()
 	case domain.RoleTarget:
-		return d.target()
+		return target{d}.decide()
 	default:
-		d.foreign()
+		stray{d}.foreign()
 		return nil
-	}
-}
-
-// offered accepts the VMI, unless it is being deleted or cannot run here.
-func (d *decision) offered() error {
-	if d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() {
-		d.clear("the offered VMI is being deleted or is final")
-		return nil
-	}
-	if d.State != nil && !d.begun(d.lease.Epoch) {
-		d.clear("a domain of an earlier handoff exists")
-		d.requeueAfter(pollMigration)
-		return nil
-	}
-	d.notReceived()
-	d.prove()
-	if !d.hopeless() && d.hindered(d.State == nil) {
-		return nil
-	}
-	if err := d.step(handoff.Event{Kind: handoff.Accept}); err != nil {
-		return err
-	}
-	if d.hopeless() {
-		d.lease = d.next
-		return d.holderWithoutGuest()
-	}
-	if d.State != nil {
-		return nil // the lease was lost, not the domain: its state decides in the next pass
-	}
-	return d.start()
-}
-
-// notReceived prevents the start of a VMI that runs in another cluster and is to be received
-// from there, which this node does not support (kubevirt.io/create-migration-target).
-func (d *decision) notReceived() {
-	if d.VMI.Annotations[v1.CreateMigrationTarget] != "true" || d.State != nil {
-		return
-	}
-	d.PrepareError = &domain.Error{
-		Object: "VirtualMachineInstance " + d.VMI.Namespace + "/" + d.VMI.Name,
-		Field:  "metadata.annotations[" + v1.CreateMigrationTarget + "]",
-		Reason: fmt.Sprintf("receiving a VMI from another cluster is not supported on node %s", d.Node),
-		Remedy: "receive it on a node with virt-handler, or recreate it without the annotation once it runs nowhere else",
-		Err:    domain.ErrUnsupported,
 	}
 }
 
@@ -219,33 +140,6 @@ func (d *decision) notReceived() {
 // start of that epoch has been attempted. A domain without metadata may have been.
 func (d *decision) begun(epoch uint64) bool {
 	return d.State != nil && (d.unmarked || d.State.Metadata.Epoch >= epoch)
-}
-
-// foreign ensures that a VMI that is not this node's does not run here.
-func (d *decision) foreign() {
-	if (d.Moving || d.MoveActive) && !d.executes() && (d.State == nil || !d.torn()) {
-		// The VMI has migrated: the hypervisor is about to end the domain here by itself.
-		d.requeueAfter(pollMigration)
-		return
-	}
-	if d.disputed() {
-		d.requeueAfter(prepareRetry)
-		return
-	}
-	d.clear("the VMI is not assigned to this node")
-}
-
-// disputed reports whether, without a lease, KubeVirt's label and status.nodeName name two
-// nodes, this one by the latter. KubeVirt lets both act; that might start the VMI twice, and
-// stopping it here might leave none.
-func (d *decision) disputed() bool {
-	_, leased := d.VMI.Annotations[handoff.Annotation]
-	return !leased && d.lease.Holder != "" && d.lease.Holder != d.Node && d.VMI.Status.NodeName == d.Node
-}
-
-// executes reports whether the domain's CPUs run here.
-func (d *decision) executes() bool {
-	return d.State != nil && d.State.Alive() && d.State.Status != domain.StatusPaused
 }
 
 // clear removes the domain and the files of the VMI from this node. A crashed domain may still
@@ -269,49 +163,6 @@ func (d *decision) cleanup(uid types.UID, why string) {
 	if d.VMI != nil && d.VMI.UID == uid || slices.Contains(d.OrphanedUIDs, uid) {
 		d.do(domain.Action{Verb: domain.ActionCleanup, UID: uid, Why: why})
 	}
-}
-
-// orphan stops a domain without an object, gracefully for the grace period in its metadata.
-// Without one it is force-stopped, as in KubeVirt, unless all of its metadata is lost.
-func (d *decision) orphan(why string) {
-	// A domain that is paused for a switch may run elsewhere, or have run there since: it must
-	// not be resumed, which a graceful shutdown would require.
-	if d.State == nil || !d.State.Alive() || d.handingOver() || d.State.Held() {
-		d.clear(why)
-		return
-	}
-	period := time.Duration(0)
-	switch {
-	case d.meta.GracePeriod != nil:
-		period = *d.meta.GracePeriod
-	case d.unmarked:
-		period = DefaultGrace
-	}
-	d.shutdown(period, why)
-}
-
-// start defines and starts the domain. The metadata in its definition has the epoch of the
-// start, and the data that is needed once the object is gone.
-func (d *decision) start() error {
-	if d.State != nil && d.State.Reason == domain.ReasonFailed {
-		d.apply(domain.Undefine, "the last start has failed")
-	}
-	command, _ := d.next.Command(handoff.CommandStart)
-	paused := d.VMI.Spec.StartStrategy != nil && *d.VMI.Spec.StartStrategy == v1.StartStrategyPaused
-	d.meta = domain.Metadata{} // the metadata of an earlier attempt is void
-	period := d.grace()
-	def := *d.Desired
-	d.meta = domain.Metadata{
-		Namespace: d.VMI.Namespace, Name: d.VMI.Name, UID: d.VMI.UID, Epoch: d.next.Epoch,
-		GracePeriod: &period, Paused: paused, DiskBytes: d.sizes(),
-	}
-	if err := errors.Join(domain.PutMetadata(&def, d.meta), diff.Stamp(&def)); err != nil {
-		return fmt.Errorf("plan: start %s: %w", def.Name, err)
-	}
-	d.do(domain.Action{Verb: domain.ActionApply, Why: "the VMI is assigned to this node", Command: command, Operation: domain.Operation{
-		Verb: domain.Start, Domain: def.Name, Definition: &def, Paused: paused,
-	}})
-	return nil
 }
 
 // remember changes the domain's metadata, before the actions after it.
@@ -360,4 +211,31 @@ func (d *decision) requeueAfter(after time.Duration) {
 	if d.plan.RequeueAt == nil || at.Before(*d.plan.RequeueAt) {
 		d.plan.RequeueAt = &at
 	}
+}
+
+// frozen reports whether the guest's file systems are known to be frozen.
+func (d *decision) frozen() bool {
+	return d.meta.ThawAt != nil || d.Guest != nil && d.Guest.Frozen
+}
+
+// grace returns the grace period: that of the spec, else that of the start.
+func (d *decision) grace() time.Duration {
+	if s := d.VMI.Spec.TerminationGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	if d.meta.GracePeriod != nil {
+		return *d.meta.GracePeriod
+	}
+	return DefaultGrace
+}
+
+// hopeless reports whether a start on this node can never succeed.
+func (d *decision) hopeless() bool {
+	return d.State == nil && errors.Is(d.PrepareError, domain.ErrBroken)
+}
+
+// torn reports whether the domain's memory is spread over two nodes that have lost their
+// connection (post-copy).
+func (d *decision) torn() bool {
+	return d.State.Alive() && d.State.Reason == domain.ReasonPostcopyFailed
 }

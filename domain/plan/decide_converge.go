@@ -11,10 +11,13 @@ import (
 	"github.com/virtloom/virtloom/domain/internal/xmlspec"
 )
 
+// convergence brings a running domain to its desired definition.
+type convergence struct{ *decision }
+
 // converge applies the differences between the wanted and the running domain that can be
 // applied while it runs. Those that need a restart or a migration stay as they are, in the
 // running domain and in its definition.
-func (d *decision) converge() error {
+func (d convergence) converge() error {
 	if d.Desired == nil || d.State.Domain == nil {
 		return nil
 	}
@@ -37,7 +40,7 @@ func (d *decision) converge() error {
 // grow resizes disks whose volumes have grown. The known sizes are stored in the domain's
 // metadata; the first pass only records them. It comes last, since a size is recorded only
 // once the disk has it.
-func (d *decision) grow() {
+func (d convergence) grow() {
 	sizes := d.sizes()
 	var larger []string
 	for i := range d.State.Domain.Devices.Disks {
@@ -66,7 +69,7 @@ func (d *decision) grow() {
 }
 
 // sizes returns the sizes of the volumes with claims, by name, as far as they are known.
-func (d *decision) sizes() map[string]int64 {
+func (d convergence) sizes() map[string]int64 {
 	var out map[string]int64
 	for i := range d.VMI.Spec.Volumes {
 		v := &d.VMI.Spec.Volumes[i]

@@ -25,8 +25,11 @@ const (
 	reportRetry = 5 * time.Second
 )
 
+// departure is the holder's part of a migration to another cluster, which no lease of this one covers.
+type departure struct{ *decision }
+
 // left records that the VMI has left for another cluster.
-func (d *decision) left() {
+func (d departure) left() {
 	m := d.plan.VMI.Status.MigrationState
 	if m.EndTimestamp == nil {
 		at := d.now
@@ -41,14 +44,14 @@ func (d *decision) left() {
 
 // departed reports whether the VMI has left for another cluster, so that this object and its
 // domain have to end.
-func (d *decision) departed() bool {
+func (d departure) departed() bool {
 	m := d.VMI.Status.MigrationState
 	return d.VMI.IsMigrationSource() && !d.VMI.IsFinal() && m.SourceNode == d.Node && m.EndTimestamp != nil && !m.Failed &&
 		(d.State == nil || !d.State.Alive()) && !d.Moving && !d.MoveActive
 }
 
 // leave ends this object once the other cluster has reported the VMI, or has not in time.
-func (d *decision) leave() error {
+func (d departure) leave() error {
 	m := d.plan.VMI.Status.MigrationState
 	since := d.now.Sub(m.EndTimestamp.Time)
 	switch t := m.TargetState; {
@@ -65,7 +68,7 @@ func (d *decision) leave() error {
 }
 
 // end sets the final phase of the object and releases the VMI.
-func (d *decision) end(phase v1.VirtualMachineInstancePhase, why string) error {
+func (d departure) end(phase v1.VirtualMachineInstancePhase, why string) error {
 	d.plan.VMI.Status.MigrationState.Completed = true
 	vmistatus.SetPhase(d.plan.VMI, phase, d.now)
 	events := []handoff.Kind{handoff.Release}

@@ -28,11 +28,14 @@ const (
 	eventGuestLost = "GuestLost"
 )
 
+// ending stops a domain: gracefully, by force, or because it has ended by itself.
+type ending struct{ *decision }
+
 // ending stops the domain of a VMI that is to end. The lease is Releasing first, which is
 // irrevocable. A VMI that is being deleted is shut down gracefully even if it is final, as in
 // KubeVirt, since its disks are in use like those of any other. A domain that has lost part of
 // its memory cannot react.
-func (d *decision) ending() error {
+func (d ending) ending() error {
 	why, left := "the lease is Releasing", d.grace()
 	atOnce := d.VMI.IsFinal() && (d.VMI.DeletionTimestamp == nil || d.torn())
 	switch {
@@ -42,9 +45,9 @@ func (d *decision) ending() error {
 		why = "the VirtualMachineInstance is being deleted"
 	}
 	if d.lease.InMove() {
-		return d.revert(why)
+		return source(d).revert(why)
 	}
-	d.complete()
+	finalization(d).complete()
 	if d.lease.State != handoff.Releasing {
 		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: left + endWithin}); err != nil {
 			return err
@@ -59,11 +62,11 @@ func (d *decision) ending() error {
 }
 
 // fail force-stops a domain that cannot continue, once phase Failed is stored.
-func (d *decision) fail(why string) error {
+func (d ending) fail(why string) error {
 	if d.lease.InMove() {
-		return d.revert(why)
+		return source(d).revert(why)
 	}
-	d.complete()
+	finalization(d).complete()
 	if d.lease.State != handoff.Releasing {
 		if err := d.step(handoff.Event{Kind: handoff.Stop, Within: endWithin}); err != nil {
 			return err
@@ -75,16 +78,10 @@ func (d *decision) fail(why string) error {
 	return nil
 }
 
-// torn reports whether the domain's memory is spread over two nodes that have lost their
-// connection (post-copy).
-func (d *decision) torn() bool {
-	return d.State.Alive() && d.State.Reason == domain.ReasonPostcopyFailed
-}
-
 // silent decides while the hypervisor does not answer about the domain: its last known state
 // is no evidence. A VMI that is to end is still force-stopped once its deadline has passed;
 // all else waits.
-func (d *decision) silent() error {
+func (d ending) silent() error {
 	d.requeueAfter(prepareRetry)
 	if d.plan.Role != domain.RoleHolder && d.plan.Role != domain.RoleOffered || d.lease.State == handoff.Lost {
 		return nil
@@ -93,7 +90,7 @@ func (d *decision) silent() error {
 	if d.PrepareError != nil {
 		why += ": " + d.PrepareError.Error()
 	}
-	d.outOfSync(status.ReasonUnresponsive, why)
+	report(d).outOfSync(status.ReasonUnresponsive, why)
 	if d.State == nil {
 		return nil
 	}
@@ -108,14 +105,14 @@ func (d *decision) silent() error {
 }
 
 // destroy force-stops the domain.
-func (d *decision) destroy(why string) {
+func (d ending) destroy(why string) {
 	d.emit(false, eventDeleted, "Signaled Deletion, force-stopping the VirtualMachineInstance: "+why)
 	d.apply(domain.Destroy, why)
 	d.requeueAfter(time.Second)
 }
 
 // crashed emits an event if the domain has crashed.
-func (d *decision) crashed() {
+func (d ending) crashed() {
 	switch {
 	case d.State == nil:
 	case d.State.Reason == domain.ReasonPanicked:
@@ -128,7 +125,7 @@ func (d *decision) crashed() {
 // shutdown requests a graceful shutdown, repeats the request until the guest complies, and
 // force-stops the domain at the deadline. Both times are stored in its metadata before each
 // request, so that a restarted agent does not start over.
-func (d *decision) shutdown(grace time.Duration, why string) {
+func (d ending) shutdown(grace time.Duration, why string) {
 	deadline := d.now.Add(grace)
 	first := d.meta.GraceDeadline == nil
 	// A deadline further away than the grace period means that the clock was set back.
@@ -164,7 +161,7 @@ func (d *decision) shutdown(grace time.Duration, why string) {
 }
 
 // press requests the shutdown, after resuming a paused domain.
-func (d *decision) press(why string) {
+func (d ending) press(why string) {
 	if d.State.Status == domain.StatusPaused {
 		d.apply(domain.Resume, "a paused domain cannot shut down")
 	}
@@ -172,15 +169,4 @@ func (d *decision) press(why string) {
 	if d.frozen() && status.AgentConnected(d.State.Domain) {
 		d.do(domain.Action{Verb: domain.ActionThaw, Why: "a guest with frozen file systems cannot shut down"})
 	}
-}
-
-// grace returns the grace period: that of the spec, else that of the start.
-func (d *decision) grace() time.Duration {
-	if s := d.VMI.Spec.TerminationGracePeriodSeconds; s != nil {
-		return time.Duration(*s) * time.Second
-	}
-	if d.meta.GracePeriod != nil {
-		return *d.meta.GracePeriod
-	}
-	return DefaultGrace
 }

@@ -19,12 +19,15 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
+// finalization completes what a migration to this node has left to do.
+type finalization struct{ *decision }
+
 // finalize resumes a held domain, carries out the changes that wait for the end of the
 // migration, and then stores that it is complete. The lease's epoch in the domain's metadata
 // records that the changes are done, so that a crash in between repeats them and later passes
 // do not. Failed ones are retried until the deadline, then reported in an event.
-func (d *decision) finalize() error {
-	if d.letGo() {
+func (d finalization) finalize() error {
+	if pause(d).letGo() {
 		return nil
 	}
 	overdue := d.lease.Overdue(d.now)
@@ -53,7 +56,7 @@ func (d *decision) finalize() error {
 
 // complete marks the migration to this node as complete. It has succeeded even if the domain
 // has ended since.
-func (d *decision) complete() {
+func (d finalization) complete() {
 	m := d.plan.VMI.Status.MigrationState
 	if d.lease.State != handoff.Arrived || m == nil || m.Completed {
 		return
@@ -67,7 +70,7 @@ func (d *decision) complete() {
 
 // waited adds the actions that wait for the domain's arrival. It is not ready while they
 // depend on the wanted domain and that is unknown.
-func (d *decision) waited() (ready bool, err error) {
+func (d finalization) waited() (ready bool, err error) {
 	cpus, memory := vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceVCPUChange) != nil, d.memoryDue()
 	if (cpus || memory) && d.State.Domain != nil {
 		if d.Desired == nil {
@@ -79,18 +82,18 @@ func (d *decision) waited() (ready bool, err error) {
 		}
 	}
 	d.refreshLinks()
-	d.syncTime("the guest was paused at the switch")
+	pause(d).syncTime("the guest was paused at the switch")
 	return true, nil
 }
 
 // memoryDue reports whether memory is to be hotplugged at the end of the migration.
-func (d *decision) memoryDue() bool {
+func (d finalization) memoryDue() bool {
 	c := vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceMemoryChange)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // plug hotplugs the CPUs and the memory for which the VMI was migrated.
-func (d *decision) plug(cpus, memory bool) error {
+func (d finalization) plug(cpus, memory bool) error {
 	applied, err := diff.LastApplied(d.meta)
 	if err != nil {
 		return err
@@ -113,7 +116,7 @@ func (d *decision) plug(cpus, memory bool) error {
 
 // refreshLinks takes the links of binding plugins whose migration method is link-refresh down
 // and up again, so that the guest renews its address in the new network.
-func (d *decision) refreshLinks() {
+func (d finalization) refreshLinks() {
 	if d.State.Domain == nil || d.State.Domain.Devices == nil {
 		return
 	}
@@ -136,7 +139,7 @@ func (d *decision) refreshLinks() {
 // refreshes reports whether the link of the interface is refreshed after a migration. One that
 // is down in the spec stays down. The state in the domain does not count: a crash in between
 // may have left it down.
-func (d *decision) refreshes(name string) bool {
+func (d finalization) refreshes(name string) bool {
 	return slices.ContainsFunc(d.VMI.Spec.Domain.Devices.Interfaces, func(in v1.Interface) bool {
 		return in.Name == name && in.State != v1.InterfaceStateLinkDown && in.Binding != nil &&
 			slices.Contains(d.Facts.Cluster.RefreshedBindings, in.Binding.Name)

@@ -28,7 +28,7 @@ import (
 // virt-handler, or another cluster.
 
 // holds reports whether the domain is to be held.
-func (d *decision) holds(r domain.MigrationRequest) bool {
+func (d source) holds(r domain.MigrationRequest) bool {
 	ours := d.lease.Cause == handoff.CauseTargetReady && !d.VMI.IsMigrationSource()
 	return ours && !r.Paused && !r.PostCopy && !ImageLocked(d.State.Domain, r.CopyDisks)
 }
@@ -48,13 +48,13 @@ func ImageLocked(def *libvirtxml.Domain, copied []string) bool {
 }
 
 // mayBeHeld reports whether the domain is held, or may be because its metadata is lost.
-func (d *decision) mayBeHeld() bool {
+func (d target) mayBeHeld() bool {
 	return d.State.Held() || d.unmarked && d.State.Status == domain.StatusPaused && d.State.Reason == domain.ReasonUser
 }
 
 // letGo resumes a held domain, unless a user has paused the VMI or it is final. It reports
 // whether it does.
-func (d *decision) letGo() bool {
+func (d pause) letGo() bool {
 	if !d.State.Held() || d.meta.Paused || d.VMI.IsFinal() {
 		return false
 	}
@@ -64,7 +64,7 @@ func (d *decision) letGo() bool {
 
 // ranOn reports whether a domain that was to arrive held has ended here other than by its
 // migration: the hypervisor may have resumed it before.
-func (d *decision) ranOn() bool {
+func (d holder) ranOn() bool {
 	if d.State == nil || !d.meta.Held || d.lease.Stalled {
 		return false
 	}

@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"errors"
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -32,15 +31,18 @@ const (
 	prepareRetry = 5 * time.Second
 )
 
-// holder decides for the node that owns the VMI.
-func (d *decision) holder() error {
+// holder decides for the node that holds the VMI.
+type holder struct{ *decision }
+
+// decide picks what the domain, and a migration under way, ask for.
+func (d holder) decide() error {
 	if d.lease.State == handoff.Lost {
 		// Neither report on the VMI nor act on it before the lease confirms that it still is
 		// this node's.
 		return d.step(handoff.Event{Kind: handoff.Return, Within: d.returnWithin()})
 	}
-	if d.departed() {
-		return d.leave()
+	if departure(d).departed() {
+		return departure(d).leave()
 	}
 	if command, open := d.lease.Command(handoff.CommandStart); open && d.State != nil && !d.begun(command.Epoch) {
 		d.clear("a domain of an earlier handoff exists")
@@ -48,65 +50,65 @@ func (d *decision) holder() error {
 		return nil
 	}
 	if d.State == nil || !d.State.Alive() {
-		return d.holderWithoutGuest()
+		return d.withoutGuest()
 	}
-	return d.holderWithGuest()
+	return d.withGuest()
 }
 
 // returnWithin returns the new time limit of the step that was interrupted by the loss of the
 // node; zero is the default.
-func (d *decision) returnWithin() time.Duration {
+func (d holder) returnWithin() time.Duration {
 	switch d.lease.Was {
 	case handoff.Releasing:
 		return d.grace() + endWithin
 	case handoff.Moving:
 		// The copied disks are not known yet.
-		return max(d.moveWithin(), handoff.DefaultMoveWithin)
+		return max(source(d).moveWithin(), handoff.DefaultMoveWithin)
 	}
 	return 0
 }
 
-// holderWithGuest decides when the domain runs here.
-func (d *decision) holderWithGuest() error {
-	d.reflect()
+// withGuest decides when the domain runs here.
+func (d holder) withGuest() error {
+	report(d).reflect()
 	if err := d.started(); err != nil {
 		return err
 	}
 	switch {
 	case d.lease.State == handoff.Moving:
-		return d.moving()
+		return source(d).moving()
 	case d.torn() && !d.VMI.IsFinal():
-		return d.fail("its post-copy migration has failed, part of its memory is lost")
+		return ending(d).fail("its post-copy migration has failed, part of its memory is lost")
 	case d.lease.State == handoff.Releasing, d.VMI.IsFinal(), d.VMI.DeletionTimestamp != nil:
-		return d.ending()
+		return ending(d).ending()
 	case d.lease.State == handoff.Arrived:
-		return d.finalize()
-	case d.lease.InMove() && d.abortRequested():
-		return d.revert("migration was aborted before it started")
-	case d.stopped():
-		d.resume("the migration that paused it has failed")
+		return finalization(d).finalize()
+	case d.lease.InMove() && source(d).abortRequested():
+		return source(d).revert("migration was aborted before it started")
+	case pause(d).stopped():
+		pause(d).resume("the migration that paused it has failed")
 		return nil
 	case d.lease.State == handoff.Prepared:
-		return d.begin()
+		return source(d).begin()
 	}
 	return d.keep()
 }
 
 // keep maintains a domain that runs here and stays.
-func (d *decision) keep() error {
+func (d holder) keep() error {
 	if d.meta.Epoch != d.lease.Epoch {
 		d.remember("the lease has a new epoch", func(md *domain.Metadata) { md.Held = false })
 	}
 	if d.lease.InMove() {
 		return nil
 	}
-	d.wake()
-	d.thawInTime()
-	return d.converge()
+	pause(d).wake()
+	pause(d).thawInTime()
+	return convergence(d).converge()
 }
 
 // started marks the start command as done, in the write that first sets phase Running.
-func (d *decision) started() error {
+func (d holder) started() error {
 	_, open := d.next.Command(handoff.CommandStart)
 	if !open || d.plan.VMI.Status.Phase != v1.Running {
 		return nil
@@ -114,26 +116,26 @@ func (d *decision) started() error {
 	return d.step(handoff.Event{Kind: handoff.Started})
 }
 
-// holderWithoutGuest decides when there is no domain, or it has ended.
-func (d *decision) holderWithoutGuest() error {
+// withoutGuest decides when there is no domain, or it has ended.
+func (d holder) withoutGuest() error {
 	if d.lease.State == handoff.Moving {
 		return d.gone()
 	}
-	d.complete()
+	finalization(d).complete()
 	if d.startable() {
 		d.prove()
 		if !d.hopeless() {
-			if d.hindered(true) {
+			if report(d).hindered(true) {
 				return nil
 			}
-			return d.start()
+			return offer(d).start()
 		}
-		d.synchronized()
+		report(d).synchronized()
 		d.emit(true, eventGuestLost, "The VirtualMachineInstance cannot be started: "+d.PrepareError.Error())
 	}
 	if !d.VMI.IsFinal() {
 		vmistatus.SetPhase(d.plan.VMI, d.endPhase(), d.now)
-		d.crashed()
+		ending(d).crashed()
 	}
 	if err := d.step(handoff.Event{Kind: handoff.Release, Message: "the domain has ended"}); err != nil {
 		return err
@@ -151,8 +153,8 @@ func (d *decision) holderWithoutGuest() error {
 
 // gone decides when the domain of a VMI that migrates does not run here. Even if it has
 // crashed here it may run at the target: the crash may have come after the switch.
-func (d *decision) gone() error {
-	d.mode()
+func (d holder) gone() error {
+	source(d).mode()
 	since := d.now.Sub(d.MoveEnded)
 	if d.Moving || d.MoveActive || d.movedAway() && !d.meta.Held && since >= 0 && since < arrival {
 		// The target is about to report that it runs the domain. A held one waits for Stall.
@@ -160,19 +162,19 @@ func (d *decision) gone() error {
 		return nil
 	}
 	if d.ranOn() {
-		return d.revert("the domain has ended at the source")
+		return source(d).revert("the domain has ended at the source")
 	}
 	if d.movedAway() && d.VMI.IsMigrationSource() {
-		d.left()
+		departure(d).left()
 		return nil
 	}
-	return d.stall()
+	return source(d).stall()
 }
 
 // startable reports whether the VMI is still to be started: the start command is open, and the
 // hypervisor, which is the record of attempts, has no domain, one that was only defined, or
 // one that failed to start.
-func (d *decision) startable() bool {
+func (d holder) startable() bool {
 	if d.VMI.DeletionTimestamp != nil || d.VMI.Status.Phase != v1.Scheduled || !d.lease.MayStart(d.Node) {
 		return false
 	}
@@ -189,13 +191,8 @@ func (d *decision) startable() bool {
 	return false
 }
 
-// hopeless reports whether a start on this node can never succeed.
-func (d *decision) hopeless() bool {
-	return d.State == nil && errors.Is(d.PrepareError, domain.ErrBroken)
-}
-
 // endPhase returns the final phase of a VMI whose domain has ended.
-func (d *decision) endPhase() v1.VirtualMachineInstancePhase {
+func (d holder) endPhase() v1.VirtualMachineInstancePhase {
 	if d.State == nil {
 		unwanted := d.VMI.DeletionTimestamp != nil || d.lease.State == handoff.Releasing
 		if d.VMI.Status.Phase == v1.Scheduled && unwanted {
@@ -210,6 +207,6 @@ func (d *decision) endPhase() v1.VirtualMachineInstancePhase {
 }
 
 // movedAway reports whether the hypervisor states that the domain has migrated.
-func (d *decision) movedAway() bool {
+func (d holder) movedAway() bool {
 	return d.State != nil && d.State.Reason == domain.ReasonMigrated
 }

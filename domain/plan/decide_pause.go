@@ -21,9 +21,12 @@ const (
 	agentRetry = 10 * time.Second
 )
 
+// pause pauses, resumes and thaws the guest.
+type pause struct{ *decision }
+
 // stopped reports whether the domain is paused for a migration that is over, and no user has
 // paused the VMI.
-func (d *decision) stopped() bool {
+func (d pause) stopped() bool {
 	return d.State.Status == domain.StatusPaused && d.State.Reason == domain.ReasonMigration &&
 		!d.Moving && !d.MoveActive && !d.meta.Paused
 }
@@ -31,7 +34,7 @@ func (d *decision) stopped() bool {
 // wake resumes a domain that no user has paused. Only the node that owns the VMI, outside of
 // any migration, may do so: else it might run twice. Pauses of an operation in progress, and
 // those from which the domain cannot continue, are left alone.
-func (d *decision) wake() {
+func (d pause) wake() {
 	if d.State.Status != domain.StatusPaused {
 		d.settle()
 		return
@@ -50,7 +53,7 @@ func (d *decision) wake() {
 // retry resumes a domain that was paused by a disk error: at once for the first time, then
 // with a growing delay. The delay is stored in the metadata, so that a restarted agent keeps
 // to it.
-func (d *decision) retry() {
+func (d pause) retry() {
 	delay := d.meta.ResumeDelay
 	if at := d.meta.ResumedAt; at != nil {
 		since := d.now.Sub(*at)
@@ -68,7 +71,7 @@ func (d *decision) retry() {
 }
 
 // settle forgets disk errors once the domain has run for a while.
-func (d *decision) settle() {
+func (d pause) settle() {
 	at := d.meta.ResumedAt
 	if at == nil {
 		return
@@ -81,26 +84,21 @@ func (d *decision) settle() {
 }
 
 // resume resumes the domain and checks the result in the next pass.
-func (d *decision) resume(why string) {
+func (d pause) resume(why string) {
 	d.apply(domain.Resume, why)
 	d.syncTime("the guest was paused")
 	d.requeueAfter(time.Second)
 }
 
 // syncTime sets the clock of a guest that was paused, if its agent is connected.
-func (d *decision) syncTime(why string) {
+func (d pause) syncTime(why string) {
 	if status.AgentConnected(d.State.Domain) {
 		d.do(domain.Action{Verb: domain.ActionSyncTime, Why: why})
 	}
 }
 
-// frozen reports whether the guest's file systems are known to be frozen.
-func (d *decision) frozen() bool {
-	return d.meta.ThawAt != nil || d.Guest != nil && d.Guest.Frozen
-}
-
 // thawInTime thaws frozen file systems once the time limit of the freeze has expired.
-func (d *decision) thawInTime() {
+func (d pause) thawInTime() {
 	at := d.meta.ThawAt
 	switch {
 	case at == nil:

@@ -17,7 +17,7 @@ import (
 
 // settleCPUs ends a change of the number of CPUs, as KubeVirt does: with or without success,
 // its migration is over.
-func (d *decision) settleCPUs() {
+func (d finalization) settleCPUs() {
 	vmi := d.plan.VMI
 	if vmistatus.Condition(vmi, v1.VirtualMachineInstanceVCPUChange) == nil {
 		return
@@ -31,7 +31,7 @@ func (d *decision) settleCPUs() {
 
 // overCPUs returns why the CPUs of the spec exceed the limit of the launcher Pod; empty if they
 // do not. There is a limit for dedicated CPUs only.
-func (d *decision) overCPUs() string {
+func (d finalization) overCPUs() string {
 	if !d.VMI.IsCPUDedicated() {
 		return ""
 	}
@@ -48,7 +48,7 @@ func (d *decision) overCPUs() string {
 
 // settleMemory ends a change of the amount of memory. A failed change stays visible in the
 // condition, which is False, so that nothing waits for it.
-func (d *decision) settleMemory() {
+func (d finalization) settleMemory() {
 	vmi := d.plan.VMI
 	delete(vmi.Labels, v1.VirtualMachinePodMemoryRequestsLabel)
 	open := vmistatus.Condition(vmi, v1.VirtualMachineInstanceMemoryChange)
@@ -68,7 +68,7 @@ func (d *decision) settleMemory() {
 
 // overMemory returns why the memory of the spec exceeds the request of the launcher Pod; empty
 // if it does not. That request must cover the VMI's own and the memory overhead.
-func (d *decision) overMemory() string {
+func (d finalization) overMemory() string {
 	label := d.VMI.Labels[v1.VirtualMachinePodMemoryRequestsLabel]
 	has, err := resource.ParseQuantity(label)
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *decision) overMemory() string {
 
 // settleVolumes ends the migration of volumes, and restarts changed block tracking, whose data
 // stays at the source.
-func (d *decision) settleVolumes() {
+func (d finalization) settleVolumes() {
 	vmi := d.plan.VMI
 	vmi.Status.MigratedVolumes = nil
 	vmistatus.RemoveCondition(vmi, v1.VirtualMachineInstanceVolumesChange)

@@ -21,8 +21,11 @@ import (
 // (status.migrationState.failureReason).
 const abortedText = "Live migration has been aborted"
 
+// source migrates the VMI to another node.
+type source struct{ *decision }
+
 // begin stores that the migration starts, then starts it.
-func (d *decision) begin() error {
+func (d source) begin() error {
 	m := d.plan.VMI.Status.MigrationState
 	switch {
 	case m == nil || m.TargetNodeAddress == "":
@@ -60,7 +63,7 @@ func (d *decision) begin() error {
 }
 
 // refusal returns why the migration may not start; empty if it may.
-func (d *decision) refusal() string {
+func (d source) refusal() string {
 	if d.PrepareError != nil {
 		// Without the facts of the disks it is unknown which have to be copied.
 		return "cannot inspect the disks of the VMI: " + d.PrepareError.Error()
@@ -78,7 +81,7 @@ func (d *decision) refusal() string {
 }
 
 // destination returns the endpoint that the target has published.
-func (d *decision) destination() domain.Listening {
+func (d source) destination() domain.Listening {
 	m := d.VMI.Status.MigrationState
 	if m == nil {
 		return domain.Listening{}
@@ -93,7 +96,7 @@ const lastResort = 5 * time.Minute
 // [migrate.Monitor], which knows the progress, ends it long before: this is the extended budget
 // of a disrupted migration, the progress timeout and a reserve. Without a budget there is no
 // limit.
-func (d *decision) moveWithin() time.Duration {
+func (d source) moveWithin() time.Duration {
 	s := migrate.MigrationSettingsOf(d.VMI, d.Migrations)
 	memory, _ := xmlspec.GuestMemory(d.VMI)
 	bytes := d.CopyBytes
@@ -116,7 +119,7 @@ func (d *decision) moveWithin() time.Duration {
 }
 
 // request returns the request to the hypervisor.
-func (d *decision) request() domain.MigrationRequest {
+func (d source) request() domain.MigrationRequest {
 	s := migrate.MigrationSettingsOf(d.VMI, d.Migrations)
 	r := domain.MigrationRequest{
 		Domain: d.State.Name, CopyDisks: d.CopyDisks, BandwidthMiB: s.BandwidthMiB, MaxDowntime: s.MaxDowntime,
@@ -134,7 +137,7 @@ func (d *decision) request() domain.MigrationRequest {
 }
 
 // diskBytes returns the size of a volume's disk as the guest knows it; 0 if unknown.
-func (d *decision) diskBytes(volume string) int64 {
+func (d source) diskBytes(volume string) int64 {
 	if bytes := d.meta.DiskBytes[volume]; bytes > 0 {
 		return bytes
 	}
@@ -142,14 +145,14 @@ func (d *decision) diskBytes(volume string) int64 {
 }
 
 // passage returns the VMI's migration as its source sees it.
-func (d *decision) passage() domain.Passage {
+func (d source) passage() domain.Passage {
 	p := domain.PassageOf(d.VMI, d.Node)
 	p.CopyDisks = len(d.CopyDisks) > 0
 	return p
 }
 
 // moving decides for a VMI that still runs here during its migration.
-func (d *decision) moving() error {
+func (d source) moving() error {
 	d.mode()
 	switch {
 	case d.Moving, d.MoveActive && !d.torn():
@@ -179,7 +182,7 @@ func (d *decision) moving() error {
 }
 
 // watchMove checks a migration in progress, and aborts it if it must not continue.
-func (d *decision) watchMove() {
+func (d source) watchMove() {
 	d.requeueAfter(pollMigration)
 	unwanted := d.unwanted()
 	if unwanted == "" {
@@ -202,7 +205,7 @@ func (d *decision) watchMove() {
 }
 
 // mode updates status.migrationState.mode.
-func (d *decision) mode() {
+func (d source) mode() {
 	m := d.plan.VMI.Status.MigrationState
 	switch {
 	case m == nil || m.Mode == v1.MigrationPostCopy:
@@ -215,7 +218,7 @@ func (d *decision) mode() {
 
 // ahead reports whether the migration has switched to post-copy, so that the domain can run at
 // the target only.
-func (d *decision) ahead() bool {
+func (d source) ahead() bool {
 	if d.MoveMode == v1.MigrationPostCopy || d.Progress != nil && d.Progress.Active && d.Progress.PostCopy {
 		return true
 	}
@@ -223,7 +226,7 @@ func (d *decision) ahead() bool {
 }
 
 // unwanted returns why a migration in progress must not continue; empty if it may.
-func (d *decision) unwanted() string {
+func (d source) unwanted() string {
 	_, abort := d.lease.Command(handoff.CommandAbort)
 	switch {
 	case abort || d.abortRequested():
@@ -238,7 +241,7 @@ func (d *decision) unwanted() string {
 
 // moveDeadline returns the deadline of the lease, by the settings at the start of the
 // migration, or a later one if the present settings grant more time.
-func (d *decision) moveDeadline() time.Time {
+func (d source) moveDeadline() time.Time {
 	at := d.lease.Deadline.Time
 	if m := d.VMI.Status.MigrationState; m != nil && m.StartTimestamp != nil {
 		if granted := m.StartTimestamp.Add(d.moveWithin()); granted.After(at) {
@@ -248,14 +251,14 @@ func (d *decision) moveDeadline() time.Time {
 	return at
 }
 
-func (d *decision) abortRequested() bool {
+func (d source) abortRequested() bool {
 	m := d.VMI.Status.MigrationState
 	return m != nil && m.AbortRequested
 }
 
 // handingOver reports whether the hypervisor has paused the domain for the switch, or failed
 // during it: the domain may run, or have run, elsewhere.
-func (d *decision) handingOver() bool {
+func (d source) handingOver() bool {
 	if d.State.Status != domain.StatusPaused {
 		return false
 	}
@@ -268,7 +271,7 @@ func (d *decision) handingOver() bool {
 
 // justBegun reports whether the request of another process for the migration may not have
 // reached the hypervisor yet.
-func (d *decision) justBegun() bool {
+func (d source) justBegun() bool {
 	m := d.VMI.Status.MigrationState
 	if !d.MoveEnded.IsZero() || m == nil || m.StartTimestamp == nil {
 		return false
@@ -287,7 +290,7 @@ const (
 
 // stall stores that this node neither migrates nor runs the domain, so that only the target
 // knows where it is: resuming it, or failing the VMI, could lead to a second one.
-func (d *decision) stall() error {
+func (d source) stall() error {
 	d.requeueAfter(pollMigration)
 	if d.lease.Stalled {
 		return nil // stored already
@@ -302,7 +305,7 @@ func (d *decision) stall() error {
 // rejoin resumes a post-copy migration that has lost its connection: the source, which has the
 // rest of the memory, dials the endpoint that the target publishes now. Both nodes follow the
 // lease's deadline: until then the source retries, afterwards the target fails the VMI.
-func (d *decision) rejoin() error {
+func (d source) rejoin() error {
 	d.requeueAfter(pollMigration)
 	if !d.torn() || d.lease.Overdue(d.now) {
 		return nil
@@ -324,10 +327,10 @@ func (d *decision) rejoin() error {
 }
 
 // revert keeps the VMI here and marks the migration as failed.
-func (d *decision) revert(why string) error { return d.stay(handoff.Revert, why) }
+func (d source) revert(why string) error { return d.stay(handoff.Revert, why) }
 
 // stay ends the migration by an event that leaves the VMI to its holder.
-func (d *decision) stay(kind handoff.Kind, why string) error {
+func (d source) stay(kind handoff.Kind, why string) error {
 	_, abort := d.lease.Command(handoff.CommandAbort)
 	if err := d.step(handoff.Event{Kind: kind, Message: why}); err != nil {
 		return err

@@ -17,15 +17,18 @@ import (
 // eventIOError is KubeVirt's event reason for a VMI that was paused by a disk error.
 const eventIOError = "IOerror"
 
+// report writes conditions and status.
+type report struct{ *decision }
+
 // observation returns the input of the status.
-func (d *decision) observation() status.Observation {
+func (d report) observation() status.Observation {
 	return status.Observation{
 		Node: d.Node, State: d.State, Guest: d.Guest, Facts: d.Facts, Credentials: d.Credentials, Failures: d.Failures,
 	}
 }
 
 // reflect updates the status of a running domain, and emits events about the changes.
-func (d *decision) reflect() {
+func (d report) reflect() {
 	status.Mirror(d.plan.VMI, d.observation(), d.now)
 	if d.VMI.IsFinal() {
 		return
@@ -39,7 +42,7 @@ func (d *decision) reflect() {
 
 // synchronized sets the condition Synchronized to the PrepareError or the failures, or removes
 // it.
-func (d *decision) synchronized() {
+func (d report) synchronized() {
 	if d.PrepareError == nil {
 		status.FailureStatus(d.plan.VMI, d.Failures, d.now)
 		return
@@ -58,14 +61,14 @@ func (d *decision) synchronized() {
 
 // hindered sets the condition Synchronized, and reports whether the VMI cannot run here. A
 // start also requires the hotplugged volumes.
-func (d *decision) hindered(start bool) bool {
+func (d report) hindered(start bool) bool {
 	d.synchronized()
 	return d.PrepareError != nil || start && !d.ready()
 }
 
 // ready reports whether the hotplugged volumes of a VMI that is to start are mounted on the
 // node, and updates their status.
-func (d *decision) ready() bool {
+func (d report) ready() bool {
 	o := d.observation()
 	o.State = nil // a domain of an earlier attempt does not run
 	d.plan.VMI.Status.VolumeStatus = status.VolumeStatus(d.VMI, o)
@@ -83,7 +86,7 @@ func (d *decision) ready() bool {
 	return true
 }
 
-func (d *decision) outOfSync(reason, message string) {
+func (d report) outOfSync(reason, message string) {
 	if c := vmistatus.Condition(d.VMI, v1.VirtualMachineInstanceSynchronized); c != nil && c.Reason == reason {
 		message = vmistatus.Steady(c.Message, message)
 	}
@@ -93,7 +96,7 @@ func (d *decision) outOfSync(reason, message string) {
 }
 
 // emitPause emits an event when a disk error has paused the VMI.
-func (d *decision) emitPause() {
+func (d report) emitPause() {
 	was, is := vmistatus.Condition(d.VMI, v1.VirtualMachineInstancePaused), vmistatus.Condition(d.plan.VMI, v1.VirtualMachineInstancePaused)
 	if is != nil && is.Reason == status.ReasonPausedIOError && (was == nil || was.Reason != is.Reason) {
 		d.emit(true, eventIOError, is.Message)
@@ -101,7 +104,7 @@ func (d *decision) emitPause() {
 }
 
 // emitVolumes emits events about new phases and new failures of volumes.
-func (d *decision) emitVolumes() {
+func (d report) emitVolumes() {
 	was := map[string]v1.VolumeStatus{}
 	for _, s := range d.VMI.Status.VolumeStatus {
 		was[s.Name] = s

@@ -15,8 +15,11 @@ import (
 	"github.com/virtloom/virtloom/internal/vmistatus"
 )
 
-// target decides for the target of a migration.
-func (d *decision) target() error {
+// target decides for the node that receives the VMI.
+type target struct{ *decision }
+
+// decide follows the state of the lease.
+func (d target) decide() error {
 	switch d.lease.State {
 	case handoff.Preparing:
 		return d.prepare()
@@ -29,8 +32,8 @@ func (d *decision) target() error {
 }
 
 // prepare marks this node as ready once the VMI's files are in place.
-func (d *decision) prepare() error {
-	if d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() || d.abortRequested() {
+func (d target) prepare() error {
+	if d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal() || source(d).abortRequested() {
 		return nil
 	}
 	d.prove()
@@ -65,7 +68,7 @@ func (d *decision) prepare() error {
 }
 
 // publish stores the endpoint of this node, and its CPUs for a VMI with dedicated ones.
-func (d *decision) publish(m *v1.VirtualMachineInstanceMigrationState) {
+func (d target) publish(m *v1.VirtualMachineInstanceMigrationState) {
 	m.TargetNodeAddress, m.TargetDirectMigrationNodePorts = d.Listening.Address, maps.Clone(d.Listening.Ports)
 	m.TargetCPUSet = nil
 	for _, cpu := range d.Facts.CPUs {
@@ -79,7 +82,7 @@ func (d *decision) publish(m *v1.VirtualMachineInstanceMigrationState) {
 
 // republish stores a changed endpoint, after a restart of this node's agent. The source reads
 // it at the start, and when it has to resume a post-copy migration.
-func (d *decision) republish() {
+func (d target) republish() {
 	m := d.plan.VMI.Status.MigrationState
 	if m == nil || d.Listening.Address == "" || d.PrepareError != nil {
 		return
@@ -91,7 +94,7 @@ func (d *decision) republish() {
 
 // receive takes the VMI over once the domain has arrived here, or answers where it is if its
 // source cannot.
-func (d *decision) receive() error {
+func (d target) receive() error {
 	if d.arrived() {
 		return d.takeOver()
 	}
@@ -108,7 +111,7 @@ func (d *decision) receive() error {
 // answer decides where the VMI is when only this node knows. It certainly has not arrived if
 // the hypervisor has no domain of it, or one that failed at the switch: a paused one may be
 // about to run.
-func (d *decision) answer() error {
+func (d target) answer() error {
 	switch {
 	case d.State == nil:
 		return d.decline()
@@ -137,7 +140,7 @@ func (d *decision) answer() error {
 }
 
 // detected stores that a domain waits here for the migration.
-func (d *decision) detected() {
+func (d target) detected() {
 	if m := d.plan.VMI.Status.MigrationState; m != nil {
 		m.TargetNodeDomainDetected = true
 		if m.TargetState != nil {
@@ -148,12 +151,12 @@ func (d *decision) detected() {
 }
 
 // waits reports whether the domain here still waits for the migration.
-func (d *decision) waits() bool {
+func (d target) waits() bool {
 	return d.State.Status == domain.StatusPaused && d.State.Reason == domain.ReasonMigration
 }
 
-func (d *decision) decline() error {
-	return d.stay(handoff.Decline, "the migration failed at the switch; the domain has not arrived at the target")
+func (d target) decline() error {
+	return source(d).stay(handoff.Decline, "the migration failed at the switch; the domain has not arrived at the target")
 }
 
 // finalizeWithin is how long the changes that wait for the end of a migration are retried.
@@ -162,7 +165,7 @@ const finalizeWithin = time.Minute
 // takeOver makes this node the owner of the VMI, in one write without any other action than to
 // resume a held domain: readers can rely on the domain being here. The pending changes follow;
 // see [decision.finalize].
-func (d *decision) takeOver() error {
+func (d target) takeOver() error {
 	if err := d.step(handoff.Event{Kind: handoff.TakeOver, Within: finalizeWithin}); err != nil {
 		return err
 	}
@@ -188,16 +191,16 @@ func (d *decision) takeOver() error {
 		}
 	}
 	if d.State.Alive() {
-		d.reflect()
+		report(d).reflect()
 	}
-	d.letGo()
+	pause(d).letGo()
 	d.requeueAfter(0)
 	return nil
 }
 
 // arrived reports whether the hypervisor has completed the switch to this node. During
 // post-copy the domain has not arrived: its source is still needed.
-func (d *decision) arrived() bool {
+func (d target) arrived() bool {
 	if d.State == nil || d.MoveActive {
 		return false
 	}

@@ -8,11 +8,14 @@ import (
 	"github.com/virtloom/virtloom/handoff"
 )
 
+// absence decides while the hypervisor does not report whether there is a domain.
+type absence struct{ *decision }
+
 // unseen reports whether the next step depends on whether the domain runs here, and that is
 // unknown: a launcher that is not found may still run it, behind a directory that is not
 // mounted for example. A VMI that this node has not started needs no such evidence, since
 // without its launcher it cannot be started.
-func (d *decision) unseen() bool {
+func (d absence) unseen() bool {
 	if d.Unseen == nil {
 		return false
 	}
@@ -20,7 +23,7 @@ func (d *decision) unseen() bool {
 	case domain.RoleOffered:
 		return d.VMI.DeletionTimestamp != nil || d.VMI.IsFinal()
 	case domain.RoleHolder:
-		return d.lease.State != handoff.Lost && !d.startable()
+		return d.lease.State != handoff.Lost && !holder(d).startable()
 	case domain.RoleTarget:
 		return d.lease.Switching()
 	default:
@@ -31,12 +34,12 @@ func (d *decision) unseen() bool {
 // awaitEvidence reports the missing evidence and ends nothing: neither the domain nor the
 // lease, nor the files in use. That the VMI is to end is stored, as for an unresponsive
 // hypervisor.
-func (d *decision) awaitEvidence() error {
+func (d absence) awaitEvidence() error {
 	d.requeueAfter(prepareRetry)
 	if d.plan.Role != domain.RoleHolder {
 		return nil
 	}
-	d.outOfSync(status.ReasonUnresponsive, d.Unseen.Error())
+	report(d).outOfSync(status.ReasonUnresponsive, d.Unseen.Error())
 	unwanted := d.VMI.IsFinal() || d.VMI.DeletionTimestamp != nil
 	if unwanted && (d.lease.State == handoff.Owned || d.lease.State == handoff.Arrived) {
 		return d.step(handoff.Event{Kind: handoff.Stop, Within: d.grace() + endWithin})

@@ -39,6 +39,9 @@ type Request struct {
 	ThawAfter time.Duration
 }
 
+// service serves the requests of users.
+type service struct{ *decision }
+
 // DecideRequest returns what a node has to do for a request. It is deterministic and changes
 // none of its arguments. The plan does not change the object: [Decide] reflects the result
 // later. The goal is stored in the domain's metadata, so that a paused VMI stays paused after a
@@ -52,7 +55,7 @@ type Request struct {
 // Requests and passes for the same VMI must be carried out one after another: each builds on the
 // metadata that the one before has stored in the domain.
 func DecideRequest(s Snapshot, r Request, now time.Time) (Plan, error) {
-	d := newDecision(s, now)
+	d := service{newDecision(s, now)}
 	steps, known := requests[r.Verb]
 	if !known {
 		return Plan{}, d.refuse(r, domain.ErrInvalid, "request is not supported", "use pause, unpause, reset, softreboot, freeze or unfreeze")
@@ -67,14 +70,14 @@ func DecideRequest(s Snapshot, r Request, now time.Time) (Plan, error) {
 }
 
 // requests has the function that decides each request.
-var requests = map[RequestVerb]func(*decision, Request) error{
-	RequestPause: (*decision).pauseGuest, RequestUnpause: (*decision).unpauseGuest,
-	RequestReset: (*decision).resetGuest, RequestSoftReboot: (*decision).rebootGuest,
-	RequestFreeze: (*decision).freezeGuest, RequestUnfreeze: (*decision).unfreezeGuest,
+var requests = map[RequestVerb]func(service, Request) error{
+	RequestPause: service.pauseGuest, RequestUnpause: service.unpauseGuest,
+	RequestReset: service.resetGuest, RequestSoftReboot: service.rebootGuest,
+	RequestFreeze: service.freezeGuest, RequestUnfreeze: service.unfreezeGuest,
 }
 
 // refuse returns the error for a request that cannot be carried out.
-func (d *decision) refuse(r Request, err error, reason, remedy string) error {
+func (d service) refuse(r Request, err error, reason, remedy string) error {
 	object := "VirtualMachineInstance"
 	if d.VMI != nil {
 		object += " " + d.VMI.Namespace + "/" + d.VMI.Name
@@ -83,7 +86,7 @@ func (d *decision) refuse(r Request, err error, reason, remedy string) error {
 }
 
 // mayServe checks that this node alone owns the VMI, and that its domain runs.
-func (d *decision) mayServe(r Request) error {
+func (d service) mayServe(r Request) error {
 	if d.VMI == nil {
 		return d.refuse(r, domain.ErrNotFound, "the VMI does not exist", "")
 	}
@@ -110,13 +113,13 @@ func (d *decision) mayServe(r Request) error {
 }
 
 // runs reports whether the domain's CPUs run, so that the guest can react.
-func (d *decision) runs() bool {
+func (d service) runs() bool {
 	return d.State.Status == domain.StatusRunning || d.State.Status == domain.StatusBlocked
 }
 
 // pauseGuest stores the request before it suspends the domain, so that no pass resumes it. A
 // domain that is paused for another reason stays paused.
-func (d *decision) pauseGuest(r Request) error {
+func (d service) pauseGuest(r Request) error {
 	paused := d.State.Status == domain.StatusPaused
 	switch {
 	case paused && d.State.Busy():
@@ -135,7 +138,7 @@ func (d *decision) pauseGuest(r Request) error {
 
 // unpauseGuest removes the mark first: after a crash in between, a pass resumes the domain
 // since no user has paused it.
-func (d *decision) unpauseGuest(r Request) error {
+func (d service) unpauseGuest(r Request) error {
 	paused := d.State.Status == domain.StatusPaused
 	if paused && d.State.Busy() {
 		return d.refuse(r, domain.ErrInvalidState, "an operation in progress has paused the domain: "+string(d.State.Reason), "retry later")
@@ -144,13 +147,13 @@ func (d *decision) unpauseGuest(r Request) error {
 		d.remember("a user has requested an unpause", func(m *domain.Metadata) { m.Paused = false })
 	}
 	if paused {
-		d.resume("a user has requested an unpause")
+		pause(d).resume("a user has requested an unpause")
 	}
 	return nil
 }
 
 // resetGuest restarts the domain, which also thaws its file systems.
-func (d *decision) resetGuest(r Request) error {
+func (d service) resetGuest(r Request) error {
 	if d.State.Status == domain.StatusShuttingDown || d.State.Status == domain.StatusPaused && d.State.Busy() {
 		return d.refuse(r, domain.ErrInvalidState, fmt.Sprintf("the domain cannot be reset in its state (%s, %s)", d.State.Status, d.State.Reason), "retry later")
 	}
@@ -162,7 +165,7 @@ func (d *decision) resetGuest(r Request) error {
 }
 
 // rebootGuest uses the guest agent, or without one the power button, which requires ACPI.
-func (d *decision) rebootGuest(r Request) error {
+func (d service) rebootGuest(r Request) error {
 	agent := status.AgentConnected(d.State.Domain)
 	switch {
 	case !d.runs():
@@ -177,7 +180,7 @@ func (d *decision) rebootGuest(r Request) error {
 // freezeGuest stores the time limit before it freezes. It calls the agent even if the file
 // systems are known to be frozen, since they may have been thawed otherwise. The time limit of
 // an earlier freeze stays.
-func (d *decision) freezeGuest(r Request) error {
+func (d service) freezeGuest(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (d *decision) freezeGuest(r Request) error {
 
 // unfreezeGuest calls the agent even if no file system is known to be frozen: that may be out
 // of date, and the call is harmless.
-func (d *decision) unfreezeGuest(r Request) error {
+func (d service) unfreezeGuest(r Request) error {
 	if err := d.agentListens(r); err != nil {
 		return err
 	}
@@ -207,7 +210,7 @@ func (d *decision) unfreezeGuest(r Request) error {
 }
 
 // agentListens rejects a request that needs the guest agent if that cannot react.
-func (d *decision) agentListens(r Request) error {
+func (d service) agentListens(r Request) error {
 	switch {
 	case !d.runs():
 		return d.refuse(r, domain.ErrInvalidState, "the guest cannot react: "+string(d.State.Status), "unpause the VMI first")

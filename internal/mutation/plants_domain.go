@@ -17,16 +17,16 @@ var nodes = []Plant{
 		Old: "d.State.Metadata.Epoch >= epoch", New: "d.State.Metadata.Epoch+1 >= epoch",
 	},
 	{
-		Name: "files of a guest that may run on them are removed", File: "domain/plan/decide.go", Package: "domain/plan", Run: "^TestDecide_DomainWithoutMetadataOrVMI$",
+		Name: "files of a guest that may run on them are removed", File: "domain/plan/decide_stray.go", Package: "domain/plan", Run: "^TestDecide_DomainWithoutMetadataOrVMI$",
 		Old: "|| d.State != nil && d.State.Metadata.UID == uid {", New: "{",
 	},
 	{
-		Name: "a guest that two nodes claim is ended", File: "domain/plan/decide.go", Package: "domain/plan", Run: "^TestDecide_OwnerByLabels$",
+		Name: "a guest that two nodes claim is ended", File: "domain/plan/decide_stray.go", Package: "domain/plan", Run: "^TestDecide_OwnerByLabels$",
 		Old: "if d.disputed() {", New: "if d.disputed() && d.State == nil {",
 	},
 	{
-		Name: "a guest that may run elsewhere is asked to shut down", File: "domain/plan/decide.go", Package: "domain/plan", Run: "^TestDecide_HeldAwaitsSource$",
-		Old: "|| d.handingOver() || d.State.Held() {", New: "{",
+		Name: "a guest that may run elsewhere is asked to shut down", File: "domain/plan/decide_stray.go", Package: "domain/plan", Run: "^TestDecide_HeldAwaitsSource$",
+		Old: "|| source(d).handingOver() || d.State.Held() {", New: "{",
 	},
 	{
 		Name: "starts without the lease's leave", File: "domain/plan/decide_holder.go", Package: "domain/plan", Run: "^TestDecide_StopIsStoredFirst$",

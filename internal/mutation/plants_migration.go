@@ -10,14 +10,14 @@ var moves = []Plant{
 	},
 	{
 		Name: "a late handoff is not prevented", File: "migration/stop.go", Package: "migration", Run: "^TestEndedMigration_RejectsLateHandoff$",
-		Old: "if d.handoffMayFollow() {", New: "if d.handoffMayFollow() && d.ms != nil {",
+		Old: "if position(d).handoffMayFollow() {", New: "if position(d).handoffMayFollow() && d.ms != nil {",
 	},
 	{
 		Name: "the abort is forgotten", File: "migration/stop.go", Package: "migration", Run: "^TestAbort_EveryPhase$",
 		Old: "\t\td.askToAbort()\n", New: "",
 	},
 	{
-		Name: "a move that has begun is called off", File: "migration/stop.go", Package: "migration", Run: "^TestCrash_AbortLeavesOneOwner$",
+		Name: "a move that has begun is called off", File: "migration/position.go", Package: "migration", Run: "^TestCrash_AbortLeavesOneOwner$",
 		Old: "case d.lease.Switching():\n\t\treturn true, begunMoving", New: "case d.lease.Switching():\n\t\treturn true, prepared",
 	},
 	{
@@ -33,7 +33,7 @@ var moves = []Plant{
 		Old: "d.lease.Holder == node && d.lease.MayRun(node) && !d.lease.MayRun(p.Spec.NodeName)", New: "true",
 	},
 	{
-		Name: "finalizer goes before the actions are done", File: "migration/decide.go", Package: "migration", Run: "^TestStateClaim_LabeledAfterEnd$",
+		Name: "finalizer goes before the actions are done", File: "migration/conclude.go", Package: "migration", Run: "^TestStateClaim_LabeledAfterEnd$",
 		Old: "d.plan.Release = d.plan.Release && len(d.plan.Actions) == 0", New: "d.plan.Release = d.plan.Release || len(d.plan.Actions) == 99",
 	},
 	{
@@ -46,14 +46,14 @@ var moves = []Plant{
 	},
 	{
 		Name: "the handoff is sent before its phase is stored", File: "migration/phases.go", Package: "migration", Run: "^TestHandOff_AfterPhaseIsStored$",
-		Old: "case !d.mayHandOff():\n", New: "case d.plan.Status.Phase == \"\":\n",
+		Old: "case !position(d).mayHandOff():\n", New: "case d.plan.Status.Phase == \"\":\n",
 	},
 	{
-		Name: "<= for < in when a phase is overdue", File: "migration/phases.go", Package: "migration", Run: "^TestDeadlines$",
+		Name: "<= for < in when a phase is overdue", File: "migration/decide.go", Package: "migration", Run: "^TestDeadlines$",
 		Old: "return at, !at.IsZero() && !d.now.Before(at)", New: "return at, !at.IsZero() && d.now.After(at)",
 	},
 	{
-		Name: "another migration's outcome counts", File: "migration/stop.go", Package: "migration", Run: "^TestForestall_OnlyWithPossibleHandoff$",
+		Name: "another migration's outcome counts", File: "migration/position.go", Package: "migration", Run: "^TestForestall_OnlyWithPossibleHandoff$",
 		Old: "case d.lease.Tag != uid:\n", New: "case d.lease.Tag == \"\":\n",
 	},
 }
