@@ -107,7 +107,11 @@ func deaths(writes []string) []death {
 func (w *world) survived(tried map[death]int, trips []*trip) []death {
 	died, all := map[death]bool{}, map[death]bool{}
 	for _, made := range trips {
-		died[made.process.death] = made.process.killed() || died[made.process.death]
+		d, killed := made.process.death, made.process.killed()
+		died[d] = killed || died[d]
+		if !killed && slices.Contains(made.process.writes, d.Write) {
+			w.t.Errorf("a process has survived its death %s", d)
+		}
 		for _, d := range deaths(made.process.writes) {
 			all[d] = true
 		}
@@ -121,6 +125,8 @@ func (w *world) survived(tried map[death]int, trips []*trip) []death {
 		case died[d]:
 		case tried[d] < mostTries:
 			next = append(next, d)
+		case strings.HasPrefix(d.Write, "PATCH virtualmachineinstances "):
+			w.t.Logf("no process of %d made %s: two patches may become one", mostTries, d.Write)
 		default:
 			w.t.Errorf("no process of %d came to its death %s", mostTries, d)
 		}
