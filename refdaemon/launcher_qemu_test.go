@@ -68,7 +68,7 @@ func TestLauncher_RealGuest(t *testing.T) {
 
 	def := &libvirtxml.Domain{}
 	if err := def.Unmarshal(fmt.Sprintf(`<domain type='qemu'><name>ns_guest</name><uuid>%s</uuid><memory unit='MiB'>96</memory><vcpu>1</vcpu>
-<os><type arch='x86_64' machine='q35'>hvm</type><kernel>%s</kernel><initrd>%s</initrd><cmdline>console=ttyS0 quiet hb=0.1</cmdline></os>
+<os><type arch='x86_64' machine='q35'>hvm</type><kernel>%s</kernel><initrd>%s</initrd><cmdline>console=ttyS0 quiet no_timer_check hb=0.1</cmdline></os>
 <features><acpi/></features><cpu mode='custom' match='exact'><model>qemu64</model></cpu>
 <devices><controller type='usb' model='none'/><serial type='pty'><alias name='ua-console'/></serial><memballoon model='none'/></devices></domain>`,
 		uid, image.Kernel, image.Initrd)); err != nil {

@@ -111,7 +111,7 @@ func guest(name string) *v1.VirtualMachineInstance {
 			Domain: v1.DomainSpec{
 				Memory: &v1.Memory{Guest: &memory},
 				Firmware: &v1.Firmware{KernelBoot: &v1.KernelBoot{
-					KernelArgs: "console=ttyS0 hb=0.1",
+					KernelArgs: "console=ttyS0 no_timer_check hb=0.1",
 					Container:  &v1.KernelBootContainer{Image: rig.KernelImage, KernelPath: "/boot/vmlinux", InitrdPath: "/boot/initrd"},
 				}},
 				Devices: v1.Devices{
@@ -129,7 +129,15 @@ func guest(name string) *v1.VirtualMachineInstance {
 // definition converts the VMI under the name that the suite requests.
 func (ns *nodes) definition(t testing.TB, name string) *libvirtxml.Domain {
 	t.Helper()
-	d, err := convert.Convert(guest(name), ns.facts(t, name))
+	f := ns.facts(t, name)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, n := range ns.n {
+				t.Logf("the console on %s: %s", n.Name(), serial(t, n, f))
+			}
+		}
+	})
+	d, err := convert.Convert(guest(name), f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func guestXML(t *testing.T, n *rig.HypervisorNode) string {
     <type arch='x86_64' machine='q35'>hvm</type>
     <kernel>%[2]s</kernel>
     <initrd>%[3]s</initrd>
-    <cmdline>console=ttyS0 quiet hb=0.1 gip=10.55.0.200/24</cmdline>
+    <cmdline>console=ttyS0 quiet no_timer_check hb=0.1 gip=10.55.0.200/24</cmdline>
   </os>
   <features><acpi/></features>
   <cpu mode='custom' match='exact'><model>qemu64</model></cpu>

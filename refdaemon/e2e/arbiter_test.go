@@ -78,6 +78,7 @@ func TestQueue_PriorityInversion(t *testing.T) {
 	for i, m := range all {
 		guests[i].awaitReason(m, v1.MigrationPending, migration.ReasonWaitingForSlot)
 	}
+	configure(t, c, func(m *v1.MigrationConfiguration) { m.BandwidthPerMigration = nil }) // slow was the one that they wait for
 	must(t, c.Client.Delete(t.Context(), whoHoldsTheSlot.DeepCopy()))
 	for i, m := range all {
 		guests[i].awaitMigration(m, v1.MigrationSucceeded)

@@ -71,7 +71,7 @@ func configure(t *testing.T, c *refcluster.Cluster, change func(*v1.MigrationCon
 
 // busy is a guest that rewrites memory faster than slowly lets it be sent.
 func busy(vmi *v1.VirtualMachineInstance) {
-	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " dirty=32,40"
+	vmi.Spec.Domain.Firmware.KernelBoot.KernelArgs += " dirty=16,40"
 	grace := int64(2)
 	vmi.Spec.TerminationGracePeriodSeconds = &grace
 }
